@@ -1,0 +1,55 @@
+//! Files on one disk, real or simulated.
+//!
+//! A [`Disk`] is a directory. What is written is visible at once, survives the death of the process,
+//! and is lost or torn by a power loss until [`DiskFile::sync`] (for contents) or
+//! [`Disk::sync_directory`] (for names) has returned.
+
+use std::io;
+use std::sync::Arc;
+
+/// A directory of files on one disk.
+pub trait Disk: Send + Sync + 'static {
+    /// Opens a file for reading and writing; `create` makes it if it is missing.
+    fn open(&self, name: &str, create: bool) -> io::Result<Arc<dyn DiskFile>>;
+    /// Names of all files.
+    fn list(&self) -> io::Result<Vec<String>>;
+    /// Removes a file.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Renames a file over another.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Makes creations, removals and renames durable.
+    fn sync_directory(&self) -> io::Result<()>;
+    /// Takes an exclusive lock on the directory, held until the value is dropped.
+    /// [`io::ErrorKind::WouldBlock`] if another process (or instance) holds it.
+    fn lock(&self) -> io::Result<Box<dyn Send + Sync>>;
+    /// Bytes of the whole disk and bytes free.
+    fn space(&self) -> io::Result<(u64, u64)>;
+    /// Differs after each power loss (the kernel's boot id), and only then.
+    fn boot_id(&self) -> io::Result<String>;
+    /// The directory, for messages.
+    fn path(&self) -> String;
+}
+
+/// An open file.
+pub trait DiskFile: Send + Sync + 'static {
+    /// Fills `buf` from `offset`; an error if the file ends before.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Writes all of `data` at `offset`.
+    fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
+    /// Makes contents and length durable.
+    fn sync(&self) -> io::Result<()>;
+    /// Asks the kernel to begin writing a range to disk; does not wait. A hint.
+    fn start_writeback(&self, offset: u64, len: u64);
+    /// Length in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// True if it holds nothing.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Sets the length; new bytes are zeros.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Reserves disk space for a range, so that writing there cannot fail for lack of room.
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
+    /// Gives the space of a range back; it reads as zeros.
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
+}

@@ -1,0 +1,63 @@
+//! What can go wrong in an engine.
+
+/// The result of every call of an engine.
+pub type Result<T, E = KvError> = std::result::Result<T, E>;
+
+/// A failure of the store itself; a conflict is not one.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum KvError {
+    /// The store on disk is damaged.
+    #[error(
+        "metadata store {store} is corrupt: {cause}; restore it from a backup or run `strake doctor`"
+    )]
+    Corrupt {
+        /// Where it lies.
+        store: String,
+        /// What was found.
+        cause: String,
+    },
+    /// The disk under the store is full.
+    #[error("metadata store {store}: no space left on its disk; free some and try again")]
+    Full {
+        /// Where it lies.
+        store: String,
+    },
+    /// Another process has it open.
+    #[error(
+        "metadata store {store} is in use by another process; stop it or choose another --data"
+    )]
+    InUse {
+        /// Where it lies.
+        store: String,
+    },
+    /// It was written by a newer release.
+    #[error(
+        "metadata store {store} has format {found}, this release reads up to {known}; install the newer release"
+    )]
+    Newer {
+        /// Where it lies.
+        store: String,
+        /// Version found.
+        found: u32,
+        /// Newest version known.
+        known: u32,
+    },
+    /// An earlier write failed; nothing more is accepted until a restart.
+    #[error(
+        "metadata store {store} stopped after an I/O error ({cause}); check the disk, then restart the server"
+    )]
+    Poisoned {
+        /// Where it lies.
+        store: String,
+        /// The first error.
+        cause: String,
+    },
+    /// Another I/O error.
+    #[error("metadata store {store}: {cause}")]
+    Io {
+        /// Where it lies.
+        store: String,
+        /// The error.
+        cause: String,
+    },
+}

@@ -1,0 +1,157 @@
+//! An ordered byte map with transactions: the contract that every metadata store must meet.
+//!
+//! The contract is the weakest that PostgreSQL-protocol engines, etcd, TiKV, FoundationDB and the
+//! embedded stores all give: **snapshot isolation with write-write conflicts on point keys**. A
+//! transaction reads from a snapshot; it commits only if no key *it writes* was committed by
+//! another since that snapshot. Reads and ranges never conflict, so write skew is possible, and
+//! whoever needs a read to hold must write that key too ([`Transaction::guard`]).
+//!
+//! A commit is acknowledged when it survives the death of the process; [`Kv::sync`] makes
+//! everything acknowledged before it survive the loss of power.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+mod error;
+
+pub use error::{KvError, Result};
+
+/// A key and its value.
+pub type Pair = (Bytes, Bytes);
+
+/// Keys to write: `None` deletes.
+pub type Writes = BTreeMap<Vec<u8>, Option<Bytes>>;
+
+/// How a commit ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    /// Every write is there, all at once.
+    Committed,
+    /// Nothing was written: another transaction wrote one of the keys since the snapshot.
+    Conflict,
+    /// The answer was lost: either all or nothing was written, and it does not change any more
+    /// once a later read has been answered. Embedded engines never say this.
+    Unknown,
+}
+
+/// An engine.
+#[async_trait]
+pub trait Kv: Send + Sync + 'static {
+    /// The engine's name, as in `--meta` and in messages.
+    fn name(&self) -> &'static str;
+
+    /// The map as it is now: every transaction committed before this call is seen.
+    async fn snapshot(&self) -> Result<Arc<dyn Snapshot>>;
+
+    /// Applies `writes` all at once if no key among them was committed by another since `snapshot`.
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> Result<Outcome>;
+
+    /// Returns when everything committed before the call survives the loss of power. Concurrent
+    /// calls share one disk flush (group commit).
+    async fn sync(&self) -> Result<()>;
+}
+
+/// The map as it was at one moment. Later commits do not show.
+#[async_trait]
+pub trait Snapshot: Send + Sync + std::any::Any {
+    /// The value of a key.
+    async fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
+
+    /// The values of several keys, in their order.
+    async fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>>;
+
+    /// At most `limit` pairs of a range, ascending.
+    async fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, limit: usize) -> Result<Vec<Pair>>;
+
+    /// For the engine's own downcast at commit.
+    fn as_any(&self) -> &dyn std::any::Any;
+}
+
+/// A transaction: reads see the snapshot and the transaction's own writes.
+pub struct Transaction {
+    snapshot: Arc<dyn Snapshot>,
+    writes: Writes,
+}
+
+impl Transaction {
+    /// Begins on the present state.
+    pub async fn begin(kv: &dyn Kv) -> Result<Self> {
+        Ok(Self { snapshot: kv.snapshot().await?, writes: Writes::new() })
+    }
+
+    /// The value of a key.
+    pub async fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        match self.writes.get(key) {
+            Some(written) => Ok(written.clone()),
+            None => self.snapshot.get(key).await,
+        }
+    }
+
+    /// The values of several keys, in their order.
+    pub async fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>> {
+        let mut values = self.snapshot.multi_get(keys).await?;
+        for (key, value) in keys.iter().zip(&mut values) {
+            if let Some(written) = self.writes.get(key) {
+                *value = written.clone();
+            }
+        }
+        Ok(values)
+    }
+
+    /// At most `limit` pairs of a range, ascending.
+    pub async fn scan(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Pair>> {
+        if self.writes.range::<[u8], _>((from, to)).next().is_none() {
+            return self.snapshot.scan(from, to, limit).await;
+        }
+        // Own deletions may hide pairs of the snapshot: ask for that many more.
+        let own: Vec<_> = self.writes.range::<[u8], _>((from, to)).collect();
+        let stored = self.snapshot.scan(from, to, limit.saturating_add(own.len())).await?;
+        let mut merged: BTreeMap<Bytes, Bytes> = stored.into_iter().collect();
+        for (key, value) in own {
+            match value {
+                Some(value) => merged.insert(Bytes::copy_from_slice(key), value.clone()),
+                None => merged.remove(key.as_slice()),
+            };
+        }
+        Ok(merged.into_iter().take(limit).collect())
+    }
+
+    /// Sets a key.
+    pub fn put(&mut self, key: Vec<u8>, value: impl Into<Bytes>) {
+        self.writes.insert(key, Some(value.into()));
+    }
+
+    /// Removes a key.
+    pub fn delete(&mut self, key: Vec<u8>) {
+        self.writes.insert(key, None);
+    }
+
+    /// Reads a key and makes the commit conflict if another writes it: the value is written back.
+    pub async fn guard(&mut self, key: &[u8]) -> Result<Option<Bytes>> {
+        let value = self.get(key).await?;
+        self.writes.entry(key.to_vec()).or_insert_with(|| value.clone());
+        Ok(value)
+    }
+
+    /// True if nothing is to be written.
+    pub fn is_read_only(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    /// Commits. A transaction without writes is always committed.
+    pub async fn commit(self, kv: &dyn Kv) -> Result<Outcome> {
+        if self.writes.is_empty() {
+            return Ok(Outcome::Committed);
+        }
+        kv.commit(self.snapshot, self.writes).await
+    }
+}

@@ -1,0 +1,187 @@
+//! Errors in POSIX vocabulary.
+//!
+//! A kind says what went wrong in the words an application would see; [`ErrorKind::advice`] says
+//! what the caller inside Strake should do about it. Numbers (errno, nfsstat) live in the doors.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// The result of every operation on the file system.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
+        /// What went wrong. The number is the kind's name on the wire and never changes meaning.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum ErrorKind { $($(#[$doc])* $name = $code,)* }
+
+        impl ErrorKind {
+            /// Every kind, for tests and tables.
+            pub const ALL: &'static [ErrorKind] = &[$(ErrorKind::$name),*];
+
+            /// The kind with this number; unknown numbers (from a newer peer) are [`ErrorKind::Io`].
+            pub fn from_code(code: u32) -> Self {
+                match code { $($code => ErrorKind::$name,)* _ => ErrorKind::Io }
+            }
+
+            /// The words an administrator reads.
+            pub fn text(self) -> &'static str {
+                match self { $(ErrorKind::$name => $text,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// ENOENT.
+    NotFound = 1, "no such file or directory";
+    /// EEXIST.
+    Exists = 2, "file exists";
+    /// ENOTDIR.
+    NotDirectory = 3, "not a directory";
+    /// EISDIR.
+    IsDirectory = 4, "is a directory";
+    /// ENOTEMPTY.
+    NotEmpty = 5, "directory not empty";
+    /// EACCES: the mode bits or the ACL refuse it.
+    AccessDenied = 6, "permission denied";
+    /// EPERM: only the owner or root may do it, whatever the mode.
+    NotPermitted = 7, "operation not permitted";
+    /// EINVAL.
+    Invalid = 8, "invalid argument";
+    /// ENAMETOOLONG.
+    NameTooLong = 9, "file name too long";
+    /// ENOSPC.
+    NoSpace = 10, "no space left";
+    /// EFBIG.
+    FileTooBig = 11, "file too large";
+    /// EMLINK.
+    TooManyLinks = 12, "too many links";
+    /// ELOOP.
+    SymlinkLoop = 13, "too many levels of symbolic links";
+    /// EROFS.
+    ReadOnly = 14, "read-only file system";
+    /// EXDEV.
+    CrossDevice = 15, "invalid cross-device link";
+    /// ESTALE: the inode is gone.
+    Stale = 16, "stale file handle";
+    /// EIO: data could not be read or written.
+    Io = 17, "input/output error";
+    /// EBUSY.
+    Busy = 18, "resource busy";
+    /// EAGAIN: a non-blocking lock is held by another.
+    WouldBlock = 19, "resource temporarily unavailable";
+    /// EDEADLK.
+    Deadlock = 20, "resource deadlock avoided";
+    /// ENODATA: the extended attribute is not there.
+    NoAttribute = 21, "no such attribute";
+    /// ERANGE: the buffer given is too small.
+    Range = 22, "result too large";
+    /// EOPNOTSUPP.
+    NotSupported = 23, "operation not supported";
+    /// EDQUOT.
+    Quota = 24, "quota exceeded";
+    /// ENXIO: seek beyond the end.
+    NoSuchAddress = 25, "no such device or address";
+    /// E2BIG.
+    TooBig = 26, "argument too large";
+    /// ETIMEDOUT: a bounded wait ended.
+    TimedOut = 27, "timed out";
+    /// EINTR: the caller's process was interrupted.
+    Interrupted = 28, "interrupted";
+    /// ETXTBSY.
+    TextBusy = 29, "text file busy";
+    /// A server cannot be reached now; trying again within the caller's time limit is right.
+    Unavailable = 40, "server unavailable";
+    /// The caller's cluster map is older than the server's: fetch the map, then try again.
+    StaleMap = 41, "cluster map is out of date";
+    /// The session is unknown or has expired: open a new one, then try again.
+    NoSession = 42, "session expired";
+    /// The capability is missing, forged or expired: open the file again, then try again.
+    BadCapability = 43, "capability refused";
+    /// Stored or received bytes do not match their checksum.
+    Corrupt = 44, "checksum mismatch";
+    /// Optimistic transaction lost against another: run it again.
+    Conflict = 45, "transaction conflict";
+    /// The target is poisoned after an I/O error and takes no more writes.
+    Poisoned = 46, "target stopped after an I/O error";
+    /// The peer speaks another version, or belongs to another cluster.
+    WrongPeer = 47, "wrong peer";
+    /// The message cannot be understood.
+    Malformed = 48, "malformed message";
+}
+
+/// What the caller inside Strake should do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Tell the application; trying again changes nothing.
+    GiveUp,
+    /// Try again, with backoff, within the time limit.
+    Retry,
+    /// Fetch the cluster map, then try again.
+    RefreshMap,
+    /// Open a new session or capability, then try again.
+    Renew,
+}
+
+impl ErrorKind {
+    /// What to do about it.
+    pub fn advice(self) -> Advice {
+        match self {
+            ErrorKind::Unavailable | ErrorKind::Conflict => Advice::Retry,
+            ErrorKind::StaleMap => Advice::RefreshMap,
+            ErrorKind::NoSession | ErrorKind::BadCapability => Advice::Renew,
+            _ => Advice::GiveUp,
+        }
+    }
+}
+
+/// A failed operation: the kind, and (where it helps) the object and the next command to try.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error {
+    /// What went wrong.
+    pub kind: ErrorKind,
+    /// The object and the cause in words; empty where the kind says it all.
+    pub detail: Cow<'static, str>,
+}
+
+impl Error {
+    /// An error whose kind says it all. Costs no allocation.
+    pub const fn new(kind: ErrorKind) -> Self {
+        Self { kind, detail: Cow::Borrowed("") }
+    }
+
+    /// An error with its object and cause in words.
+    pub fn with(kind: ErrorKind, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, detail: detail.into() }
+    }
+
+    /// What the caller should do about it.
+    pub fn advice(&self) -> Advice {
+        self.kind.advice()
+    }
+}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Self {
+        Self::new(kind)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.detail.as_ref() {
+            "" => f.write_str(self.kind.text()),
+            detail => write!(f, "{detail}: {}", self.kind.text()),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}({:?})", self.kind, self.detail)
+    }
+}
+
+impl std::error::Error for Error {}

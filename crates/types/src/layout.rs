@@ -1,0 +1,422 @@
+//! Placement is arithmetic: which chunk holds a byte, and which group holds a chunk.
+//!
+//! A [`Layout`] is stored once per file. It never lists chunks: a [`Distribution`] turns a chunk's
+//! index into a *slot* (0..width), and a seeded permutation of the group table (or an explicit list)
+//! turns the slot into a group. `docs/FORMATS.md` specifies both, so that any implementation
+//! computes the same places. [`Placement`] is a layout with its slots resolved, for the data path.
+
+use crate::limits::{CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, STRIPE_WIDTH_MAX};
+use crate::{ChunkIndex, Error, ErrorKind, GroupId, Result};
+
+/// Chunks that each slot takes in one stage of the progressive distribution.
+const PROGRESSIVE_CHUNKS_PER_SLOT: u64 = 8;
+/// How much wider each stage of the progressive distribution is than the one before.
+const PROGRESSIVE_GROWTH: u64 = 4;
+
+/// How chunks follow each other over the slots of a stripe. The names are those of PVFS2.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Distribution {
+    /// Round robin: chunk i on slot i mod width.
+    SimpleStripe,
+    /// The whole file on slot 0.
+    Basic,
+    /// A repeated list of strips, each with its own slot and length in bytes.
+    Varstrip(Vec<Strip>),
+    /// Slots are divided into `groups` runs; `factor` rounds go to one run before the next is
+    /// used. Limits how many servers answer one client at once (incast).
+    TwodStripe {
+        /// Runs of slots.
+        groups: u32,
+        /// Rounds on one run before the next.
+        factor: u32,
+    },
+    /// Widens as the file grows: 8 chunks on one slot, then 8 each on four, on sixteen, ...
+    Progressive,
+}
+
+/// One strip of [`Distribution::Varstrip`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Strip {
+    /// The slot it lies on.
+    pub slot: u32,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// The groups a file's slots are taken from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Groups {
+    /// Groups `0..size` in the order that the layout's seed gives.
+    Table {
+        /// Size of the group table when the file was made.
+        size: u32,
+    },
+    /// Exactly these, in this order ("this file on these servers").
+    List(Vec<GroupId>),
+}
+
+/// Where a file's contents lie.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Layout {
+    /// Length of a chunk in bytes (the stripe unit). Varstrip gives each strip its own.
+    pub chunk_size: u64,
+    /// How chunks follow each other over the slots.
+    pub distribution: Distribution,
+    /// Stripe width: number of slots, at least 1.
+    pub width: u32,
+    /// Chooses the permutation of the group table.
+    pub seed: u64,
+    /// What the slots are taken from.
+    pub groups: Groups,
+}
+
+/// What a volume or directory hands down to files made below it; `None` leaves it to the parent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LayoutTemplate {
+    /// Length of a chunk in bytes.
+    pub chunk_size: Option<u64>,
+    /// How chunks follow each other.
+    pub distribution: Option<Distribution>,
+    /// Stripe width; 0 means every group there is.
+    pub width: Option<u32>,
+    /// An explicit list of groups.
+    pub groups: Option<Vec<GroupId>>,
+}
+
+/// A part of a byte range that lies in one chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The chunk.
+    pub index: ChunkIndex,
+    /// The group that holds it.
+    pub group: GroupId,
+    /// Where in the chunk the part begins.
+    pub chunk_offset: u64,
+    /// Where in the file it begins.
+    pub file_offset: u64,
+    /// Its length in bytes, at least 1.
+    pub len: u64,
+}
+
+impl LayoutTemplate {
+    /// This template with the gaps filled from the one it inherits from.
+    #[must_use]
+    pub fn or(&self, parent: &LayoutTemplate) -> LayoutTemplate {
+        LayoutTemplate {
+            chunk_size: self.chunk_size.or(parent.chunk_size),
+            distribution: self.distribution.clone().or_else(|| parent.distribution.clone()),
+            width: self.width.or(parent.width),
+            groups: self.groups.clone().or_else(|| parent.groups.clone()),
+        }
+    }
+
+    /// True if nothing is set.
+    pub fn is_empty(&self) -> bool {
+        *self == LayoutTemplate::default()
+    }
+
+    /// The layout of a new file. `table_size` is the number of groups in the cluster's table, at least 1.
+    pub fn resolve(&self, seed: u64, table_size: u32) -> Layout {
+        let groups = match &self.groups {
+            Some(list) if !list.is_empty() => Groups::List(list.clone()),
+            _ => Groups::Table { size: table_size.max(1) },
+        };
+        let available = groups.len();
+        let width = match self.width.unwrap_or(0) {
+            0 => available,
+            wanted => wanted.min(available),
+        };
+        let distribution = self.distribution.clone().unwrap_or(Distribution::SimpleStripe);
+        Layout {
+            chunk_size: self.chunk_size.unwrap_or(CHUNK_BYTES_DEFAULT),
+            width: width.min(STRIPE_WIDTH_MAX as u32),
+            distribution,
+            seed,
+            groups,
+        }
+    }
+
+    /// Checks what a user asked for; the error names the value and its bounds.
+    pub fn validate(&self) -> Result<()> {
+        if let Some(bytes) = self.chunk_size {
+            check_chunk_size("chunk size", bytes)?;
+        }
+        if self.width.is_some_and(|w| w as usize > STRIPE_WIDTH_MAX) {
+            return Err(invalid(format!("stripe width must be 0 (all) to {STRIPE_WIDTH_MAX}")));
+        }
+        match &self.distribution {
+            Some(Distribution::Varstrip(strips)) => {
+                if strips.is_empty() || strips.len() > STRIPE_WIDTH_MAX {
+                    return Err(invalid(format!("varstrip needs 1 to {STRIPE_WIDTH_MAX} strips")));
+                }
+                strips.iter().try_for_each(|s| check_strip_size(s.bytes))
+            }
+            Some(Distribution::TwodStripe { groups, factor }) if *groups == 0 || *factor == 0 => {
+                Err(invalid("twod_stripe needs groups and factor of at least 1".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn invalid(detail: String) -> Error {
+    Error::with(ErrorKind::Invalid, detail)
+}
+
+fn check_chunk_size(what: &str, bytes: u64) -> Result<()> {
+    let fits = (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&bytes) && bytes.is_power_of_two();
+    if fits {
+        return Ok(());
+    }
+    Err(invalid(format!("{what} {bytes} must be a power of two from 64K to 64M")))
+}
+
+fn check_strip_size(bytes: u64) -> Result<()> {
+    if (4096..=CHUNK_BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(4096) {
+        return Ok(());
+    }
+    Err(invalid(format!("strip of {bytes} bytes must be a multiple of 4K up to 64M")))
+}
+
+impl Groups {
+    fn len(&self) -> u32 {
+        match self {
+            Groups::Table { size } => *size,
+            Groups::List(list) => list.len() as u32,
+        }
+    }
+}
+
+impl Layout {
+    /// Checks a layout that came from outside (a message, a stored value): no arithmetic below can
+    /// then divide by zero or overflow.
+    pub fn validate(&self) -> Result<()> {
+        check_chunk_size("chunk size", self.chunk_size)?;
+        let available = self.groups.len();
+        if self.width == 0 || self.width > available || self.width as usize > STRIPE_WIDTH_MAX {
+            return Err(invalid(format!("stripe width {} of {available} groups", self.width)));
+        }
+        let template =
+            LayoutTemplate { distribution: Some(self.distribution.clone()), ..Default::default() };
+        template.validate()
+    }
+
+    /// Start and length in bytes of a chunk within the file.
+    pub fn chunk_bounds(&self, index: ChunkIndex) -> (u64, u64) {
+        let Distribution::Varstrip(strips) = &self.distribution else {
+            return (index.0.saturating_mul(self.chunk_size), self.chunk_size);
+        };
+        let (cycle, nth) =
+            (index.0 / strips.len() as u64, (index.0 % strips.len() as u64) as usize);
+        let cycle_bytes: u64 = strips.iter().map(|s| s.bytes).sum();
+        let before: u64 = strips[..nth].iter().map(|s| s.bytes).sum();
+        (cycle.saturating_mul(cycle_bytes).saturating_add(before), strips[nth].bytes)
+    }
+
+    /// The chunk that holds the byte at `offset`.
+    pub fn chunk_at(&self, offset: u64) -> ChunkIndex {
+        let Distribution::Varstrip(strips) = &self.distribution else {
+            return ChunkIndex(offset / self.chunk_size);
+        };
+        let cycle_bytes: u64 = strips.iter().map(|s| s.bytes).sum();
+        let mut rest = offset % cycle_bytes;
+        let mut nth = 0;
+        while rest >= strips[nth].bytes {
+            rest -= strips[nth].bytes;
+            nth += 1;
+        }
+        ChunkIndex(offset / cycle_bytes * strips.len() as u64 + nth as u64)
+    }
+
+    /// The slot (0..width) that a chunk lies on.
+    pub fn slot_of(&self, index: ChunkIndex) -> u32 {
+        let (i, width) = (index.0, u64::from(self.width));
+        let slot = match &self.distribution {
+            Distribution::SimpleStripe => i % width,
+            Distribution::Basic => 0,
+            Distribution::Varstrip(strips) => {
+                u64::from(strips[(i % strips.len() as u64) as usize].slot) % width
+            }
+            Distribution::TwodStripe { groups, factor } => {
+                twod_slot(i, width, u64::from(*groups).min(width), u64::from(*factor))
+            }
+            Distribution::Progressive => progressive_slot(i, width),
+        };
+        slot as u32
+    }
+
+    /// The groups of slots 0..width, in order.
+    ///
+    /// For a table this is the first `width` steps of a Fisher-Yates shuffle of `0..size` driven by
+    /// splitmix64 from the seed, so files spread evenly and widths nest.
+    pub fn slots(&self) -> Vec<GroupId> {
+        match &self.groups {
+            Groups::List(list) => list.iter().take(self.width as usize).copied().collect(),
+            Groups::Table { size } => permutation(self.seed, *size, self.width),
+        }
+    }
+}
+
+fn twod_slot(i: u64, width: u64, runs: u64, factor: u64) -> u64 {
+    let at = i % (width * factor);
+    let run = (0..runs).rev().find(|run| run * width / runs * factor <= at).unwrap_or(0);
+    let first = run * width / runs;
+    let size = (run + 1) * width / runs - first;
+    first + (at - first * factor) % size
+}
+
+fn progressive_slot(i: u64, width: u64) -> u64 {
+    let (mut stage_width, mut start) = (1, 0);
+    while stage_width < width && i >= start + stage_width * PROGRESSIVE_CHUNKS_PER_SLOT {
+        start += stage_width * PROGRESSIVE_CHUNKS_PER_SLOT;
+        stage_width = (stage_width * PROGRESSIVE_GROWTH).min(width);
+    }
+    (i - start) % stage_width
+}
+
+/// Sebastiano Vigna's splitmix64.
+fn splitmix64(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn permutation(seed: u64, size: u32, width: u32) -> Vec<GroupId> {
+    let mut order: Vec<u32> = (0..size).collect();
+    let mut state = seed;
+    for at in 0..width.min(size) {
+        let left = u64::from(size - at);
+        let pick = at + (splitmix64(&mut state) % left) as u32;
+        order.swap(at as usize, pick as usize);
+    }
+    order.truncate(width as usize);
+    order.into_iter().map(GroupId).collect()
+}
+
+/// A layout with its slots resolved: what the data path keeps for an open file.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    layout: Layout,
+    slots: Vec<GroupId>,
+}
+
+impl Placement {
+    /// Resolves the slots of a layout that has passed [`Layout::validate`].
+    pub fn new(layout: Layout) -> Self {
+        let slots = layout.slots();
+        Self { layout, slots }
+    }
+
+    /// The layout itself.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Every group the file may have chunks in.
+    pub fn groups(&self) -> &[GroupId] {
+        &self.slots
+    }
+
+    /// The group that holds a chunk.
+    pub fn group_of(&self, index: ChunkIndex) -> GroupId {
+        self.slots[self.layout.slot_of(index) as usize % self.slots.len()]
+    }
+
+    /// The pieces of a byte range, in file order.
+    pub fn pieces(&self, offset: u64, len: u64) -> impl Iterator<Item = Piece> + '_ {
+        let end = offset.saturating_add(len);
+        let mut at = offset;
+        std::iter::from_fn(move || {
+            if at >= end {
+                return None;
+            }
+            let index = self.layout.chunk_at(at);
+            let (start, bytes) = self.layout.chunk_bounds(index);
+            let stop = end.min(start.saturating_add(bytes));
+            let piece = Piece {
+                index,
+                group: self.group_of(index),
+                chunk_offset: at - start,
+                file_offset: at,
+                len: stop - at,
+            };
+            at = stop;
+            Some(piece)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(distribution: Distribution, width: u32, size: u32) -> Layout {
+        let template = LayoutTemplate {
+            chunk_size: Some(1 << 16),
+            distribution: Some(distribution),
+            width: Some(width),
+            groups: None,
+        };
+        template.resolve(42, size)
+    }
+
+    fn slots_of(layout: &Layout, chunks: u64) -> Vec<u32> {
+        (0..chunks).map(|i| layout.slot_of(ChunkIndex(i))).collect()
+    }
+
+    #[test]
+    fn pieces_cover_a_range_without_gap_or_overlap() {
+        let strips = vec![Strip { slot: 0, bytes: 4096 }, Strip { slot: 2, bytes: 12288 }];
+        let all = [
+            Distribution::SimpleStripe,
+            Distribution::Basic,
+            Distribution::Varstrip(strips),
+            Distribution::TwodStripe { groups: 2, factor: 3 },
+            Distribution::Progressive,
+        ];
+        for distribution in all {
+            let placement = Placement::new(layout(distribution, 5, 7));
+            let mut at = 1000;
+            for piece in placement.pieces(1000, 3_000_000) {
+                assert_eq!(piece.file_offset, at);
+                let (start, bytes) = placement.layout().chunk_bounds(piece.index);
+                assert_eq!(start + piece.chunk_offset, at);
+                assert!(piece.chunk_offset + piece.len <= bytes);
+                at += piece.len;
+            }
+            assert_eq!(at, 3_001_000);
+        }
+    }
+
+    #[test]
+    fn a_stripe_uses_each_of_its_groups_once() {
+        let mut groups = layout(Distribution::SimpleStripe, 5, 7).slots();
+        assert_eq!(groups.len(), 5);
+        groups.sort();
+        groups.dedup();
+        assert_eq!(groups.len(), 5);
+        assert!(groups.iter().all(|g| g.0 < 7));
+    }
+
+    #[test]
+    fn twod_stripe_stays_on_one_run_for_factor_rounds() {
+        let layout = layout(Distribution::TwodStripe { groups: 2, factor: 2 }, 4, 4);
+        assert_eq!(slots_of(&layout, 9), [0, 1, 0, 1, 2, 3, 2, 3, 0]);
+    }
+
+    #[test]
+    fn progressive_widens_as_the_file_grows() {
+        let layout = layout(Distribution::Progressive, 4, 4);
+        let slots = slots_of(&layout, 16);
+        assert_eq!(slots[..8], [0; 8]);
+        assert_eq!(slots[8..], [0, 1, 2, 3, 0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn the_permutation_is_the_one_in_formats_md() {
+        assert_eq!(permutation(42, 5, 5), permutation(42, 5, 5));
+        assert_eq!(permutation(42, 5, 2), permutation(42, 5, 5)[..2]);
+    }
+}

@@ -1,0 +1,26 @@
+//! The vocabulary of Strake: ids, attributes, errors, layouts and their arithmetic.
+//!
+//! Everything above speaks in these words. Nothing here does I/O, reads a clock or keeps state: a
+//! value goes in, a value comes out, so every rule in this crate can be tested by itself.
+//!
+//! * [`ids`] — a newtype for every number that names something.
+//! * [`attr`] — what `stat` shows of an inode, and what `setattr` may change.
+//! * [`error`] — errors in POSIX vocabulary, with what the caller should do about them.
+//! * [`layout`] — which chunk of a file lies in which group: pure arithmetic, no table per file.
+//! * [`limits`] — the bounds that every layer keeps.
+//!
+//! What this crate never does: name a numeric errno (doors do that) or know how a value is stored
+//! or sent (`engine` and `wire` do that).
+
+pub mod attr;
+pub mod error;
+pub mod ids;
+pub mod layout;
+pub mod limits;
+
+pub use attr::{Attr, Credentials, FileKind, SetAttr, SetTime, Timestamp};
+pub use error::{Error, ErrorKind, Result};
+pub use ids::{
+    ChunkId, ChunkIndex, Epoch, GroupId, Ino, Seq, ServerId, SessionId, TargetId, VolumeId,
+};
+pub use layout::{Distribution, Layout, Piece};

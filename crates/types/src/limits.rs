@@ -1,0 +1,34 @@
+//! The bounds that every layer keeps. A name carries its unit.
+
+/// Longest name of a directory entry.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Longest path and longest symbolic link.
+pub const PATH_BYTES_MAX: usize = 4096;
+/// Longest file: 16 TiB, and room above it.
+pub const FILE_BYTES_MAX: u64 = 1 << 60;
+/// Most hard links of one inode.
+pub const LINKS_MAX: u32 = 65_000;
+/// Longest name of an extended attribute.
+pub const XATTR_NAME_BYTES_MAX: usize = 255;
+/// Largest value of an extended attribute.
+pub const XATTR_VALUE_BYTES_MAX: usize = 65_536;
+/// Smallest chunk.
+pub const CHUNK_BYTES_MIN: u64 = 64 << 10;
+/// Largest chunk.
+pub const CHUNK_BYTES_MAX: u64 = 64 << 20;
+/// Chunk size where nothing else is said.
+pub const CHUNK_BYTES_DEFAULT: u64 = 1 << 20;
+/// Files up to this length lie inside the inode, where nothing else is said.
+pub const INLINE_BYTES_DEFAULT: u32 = 8 << 10;
+/// Largest inline length a volume may choose.
+pub const INLINE_BYTES_MAX: u32 = 64 << 10;
+/// Most targets in an explicit list or a stripe.
+pub const STRIPE_WIDTH_MAX: usize = 1024;
+/// Largest payload of one data request.
+pub const PAYLOAD_BYTES_MAX: usize = 8 << 20;
+/// Largest body of one message.
+pub const BODY_BYTES_MAX: usize = 4 << 20;
+/// Longest time an operation waits for servers to come back before it fails, where nothing else is said.
+pub const OPERATION_WAIT_MS_DEFAULT: u64 = 30_000;
+/// Oldest attribute a client may answer from its cache.
+pub const ATTRIBUTE_AGE_MS_MAX: u64 = 1_000;

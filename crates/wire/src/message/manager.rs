@@ -1,0 +1,289 @@
+//! Requests to the manager: who belongs to the cluster, and which volumes there are.
+
+use super::common::Template;
+use prost::{Message, Oneof};
+
+/// One operation on the cluster.
+#[derive(Clone, PartialEq, Message)]
+pub struct ManagerRequest {
+    /// What to do.
+    #[prost(oneof = "ManagerOp", tags = "10, 11, 12, 13, 14, 15, 16")]
+    pub op: Option<ManagerOp>,
+}
+
+/// The operations of the manager.
+#[derive(Clone, PartialEq, Oneof)]
+pub enum ManagerOp {
+    /// A server enters (or returns to) the cluster with its targets.
+    #[prost(message, tag = "10")]
+    Join(Join),
+    /// A server is alive; every 0.5 s.
+    #[prost(message, tag = "11")]
+    Heartbeat(Heartbeat),
+    /// The cluster map, if newer than the one known.
+    #[prost(message, tag = "12")]
+    GetMap(GetMap),
+    /// A new volume.
+    #[prost(message, tag = "13")]
+    CreateVolume(VolumeSpec),
+    /// Changes a volume's defaults; what exists keeps its layout.
+    #[prost(message, tag = "14")]
+    SetVolume(VolumeSpec),
+    /// Deletes a volume and everything in it.
+    #[prost(message, tag = "15")]
+    DeleteVolume(VolumeName),
+    /// A server leaves in good order.
+    #[prost(message, tag = "16")]
+    Leave(Leave),
+}
+
+/// See [`ManagerOp::Join`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Join {
+    /// 0 at the first time, else the id given then.
+    #[prost(uint32, tag = "1")]
+    pub server: u32,
+    /// Cluster the server's data directories belong to; empty if new.
+    #[prost(string, tag = "2")]
+    pub cluster: String,
+    /// `host:port` at which clients and servers reach it.
+    #[prost(string, tag = "3")]
+    pub address: String,
+    /// It is a manager.
+    #[prost(bool, tag = "4")]
+    pub manager: bool,
+    /// It serves names and attributes.
+    #[prost(bool, tag = "5")]
+    pub meta: bool,
+    /// Its targets.
+    #[prost(message, repeated, tag = "6")]
+    pub targets: Vec<TargetSpec>,
+    /// Name shown to people (the host's name).
+    #[prost(string, tag = "7")]
+    pub name: String,
+}
+
+/// A target that a server brings.
+#[derive(Clone, PartialEq, Message)]
+pub struct TargetSpec {
+    /// 0 at the first time, else the id given then.
+    #[prost(uint32, tag = "1")]
+    pub target: u32,
+    /// Unique id made when the target was formatted (32 hex digits): finds clones and swapped disks.
+    #[prost(string, tag = "2")]
+    pub uuid: String,
+    /// Where it lies, for people.
+    #[prost(string, tag = "3")]
+    pub path: String,
+    /// Bytes it may hold.
+    #[prost(uint64, tag = "4")]
+    pub total_bytes: u64,
+    /// Bytes free.
+    #[prost(uint64, tag = "5")]
+    pub free_bytes: u64,
+    /// Not empty: the target takes no writes, and why.
+    #[prost(string, tag = "6")]
+    pub poisoned: String,
+}
+
+/// See [`ManagerOp::Heartbeat`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Heartbeat {
+    /// The server.
+    #[prost(uint32, tag = "1")]
+    pub server: u32,
+    /// Its targets as they are now.
+    #[prost(message, repeated, tag = "2")]
+    pub targets: Vec<TargetSpec>,
+}
+
+/// See [`ManagerOp::GetMap`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct GetMap {
+    /// Epoch of the map the caller has; 0 for none.
+    #[prost(uint64, tag = "1")]
+    pub known_epoch: u64,
+}
+
+/// See [`ManagerOp::CreateVolume`].
+#[derive(Clone, PartialEq, Message)]
+pub struct VolumeSpec {
+    /// Its name: letters, digits, `-`, `_`, `.`; at most 64.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Layout that its files inherit.
+    #[prost(message, optional, tag = "2")]
+    pub template: Option<Template>,
+    /// Files up to this many bytes lie inside their inode.
+    #[prost(uint32, optional, tag = "3")]
+    pub inline_bytes_max: Option<u32>,
+    /// Every change is on disk before it is acknowledged.
+    #[prost(bool, optional, tag = "4")]
+    pub sync_always: Option<bool>,
+}
+
+/// Names a volume.
+#[derive(Clone, PartialEq, Message)]
+pub struct VolumeName {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+}
+
+/// See [`ManagerOp::Leave`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Leave {
+    /// The server.
+    #[prost(uint32, tag = "1")]
+    pub server: u32,
+}
+
+/// The answer of the manager.
+#[derive(Clone, PartialEq, Message)]
+pub struct ManagerReply {
+    /// Which answer.
+    #[prost(oneof = "ManagerAnswer", tags = "10, 11, 12, 13")]
+    pub answer: Option<ManagerAnswer>,
+}
+
+/// The answers of the manager.
+#[derive(Clone, PartialEq, Oneof)]
+pub enum ManagerAnswer {
+    /// Done; the map's epoch now.
+    #[prost(uint64, tag = "10")]
+    Epoch(u64),
+    /// Who the server is now.
+    #[prost(message, tag = "11")]
+    Joined(Joined),
+    /// The map; absent inside if the caller's is the newest.
+    #[prost(message, tag = "12")]
+    Map(MapAnswer),
+    /// The volume as it is now.
+    #[prost(message, tag = "13")]
+    Volume(Volume),
+}
+
+/// See [`ManagerAnswer::Joined`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Joined {
+    /// The cluster's id (32 hex digits).
+    #[prost(string, tag = "1")]
+    pub cluster: String,
+    /// The server's id.
+    #[prost(uint32, tag = "2")]
+    pub server: u32,
+    /// Ids of its targets, in the order of the request.
+    #[prost(uint32, repeated, tag = "3")]
+    pub targets: Vec<u32>,
+    /// Key of the capability MAC, 32 bytes. Servers only.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub capability_key: bytes::Bytes,
+    /// Time within which the next heartbeat must arrive.
+    #[prost(uint64, tag = "5")]
+    pub lease_ms: u64,
+}
+
+/// See [`ManagerAnswer::Map`].
+#[derive(Clone, PartialEq, Message)]
+pub struct MapAnswer {
+    /// The map.
+    #[prost(message, optional, tag = "1")]
+    pub map: Option<ClusterMap>,
+}
+
+/// Everything a client or server needs to find the others.
+#[derive(Clone, PartialEq, Message)]
+pub struct ClusterMap {
+    /// The cluster's id.
+    #[prost(string, tag = "1")]
+    pub cluster: String,
+    /// Version of this map.
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    /// Servers.
+    #[prost(message, repeated, tag = "3")]
+    pub servers: Vec<Server>,
+    /// Targets.
+    #[prost(message, repeated, tag = "4")]
+    pub targets: Vec<Target>,
+    /// Group `g` at index `g`.
+    #[prost(message, repeated, tag = "5")]
+    pub groups: Vec<Group>,
+    /// Volumes, by id.
+    #[prost(message, repeated, tag = "6")]
+    pub volumes: Vec<Volume>,
+}
+
+/// A server of the map.
+#[derive(Clone, PartialEq, Message)]
+pub struct Server {
+    /// Its id.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// `host:port`; empty where it is in the same process.
+    #[prost(string, tag = "2")]
+    pub address: String,
+    /// It is a manager.
+    #[prost(bool, tag = "3")]
+    pub manager: bool,
+    /// It serves names and attributes.
+    #[prost(bool, tag = "4")]
+    pub meta: bool,
+    /// It is heard from.
+    #[prost(bool, tag = "5")]
+    pub up: bool,
+    /// Name for people.
+    #[prost(string, tag = "6")]
+    pub name: String,
+    /// Milliseconds since it was last heard from, when the map was sent.
+    #[prost(uint64, tag = "7")]
+    pub silent_ms: u64,
+}
+
+/// A target of the map.
+#[derive(Clone, PartialEq, Message)]
+pub struct Target {
+    /// Its id.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Its server.
+    #[prost(uint32, tag = "2")]
+    pub server: u32,
+    /// What it said last.
+    #[prost(message, required, tag = "3")]
+    pub spec: TargetSpec,
+    /// Its server is up and has it.
+    #[prost(bool, tag = "4")]
+    pub up: bool,
+}
+
+/// A group of the map.
+#[derive(Clone, PartialEq, Message)]
+pub struct Group {
+    /// Its id.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Version of its membership.
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    /// Its targets, the primary first.
+    #[prost(uint32, repeated, tag = "3")]
+    pub members: Vec<u32>,
+}
+
+/// A volume of the map.
+#[derive(Clone, PartialEq, Message)]
+pub struct Volume {
+    /// Its id, never reused.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Its name and settings, complete.
+    #[prost(message, required, tag = "2")]
+    pub spec: VolumeSpec,
+    /// It is being deleted.
+    #[prost(bool, tag = "3")]
+    pub deleting: bool,
+    /// Id of the metadata server that serves it.
+    #[prost(uint32, tag = "4")]
+    pub meta_server: u32,
+}

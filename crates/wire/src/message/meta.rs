@@ -1,0 +1,554 @@
+//! Requests to a metadata server: names and attributes of one volume.
+
+use super::common::{AttrChange, Attributes, Cred, Template, Time};
+use prost::{Message, Oneof};
+
+/// One operation on a volume.
+#[derive(Clone, PartialEq, Message)]
+pub struct MetaRequest {
+    /// The volume.
+    #[prost(uint32, tag = "1")]
+    pub volume: u32,
+    /// The client's session; 0 for [`MetaOp::OpenSession`].
+    #[prost(uint64, tag = "2")]
+    pub session: u64,
+    /// Number of a mutation within its session; 0: not to be remembered (in-process callers, reads).
+    #[prost(uint64, tag = "3")]
+    pub seq: u64,
+    /// Every mutation up to this number has been answered and may be forgotten.
+    #[prost(uint64, tag = "4")]
+    pub answered: u64,
+    /// Who asks.
+    #[prost(message, required, tag = "5")]
+    pub cred: Cred,
+    /// What to do.
+    #[prost(
+        oneof = "MetaOp",
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36"
+    )]
+    pub op: Option<MetaOp>,
+}
+
+/// The operations of a metadata server.
+#[derive(Clone, PartialEq, Oneof)]
+pub enum MetaOp {
+    /// A client begins.
+    #[prost(message, tag = "10")]
+    OpenSession(OpenSession),
+    /// A client is alive, and which files it holds open no more. Answer: Done.
+    #[prost(message, tag = "11")]
+    RenewSession(RenewSession),
+    /// A client ends: its locks and open files are released. Answer: Done.
+    #[prost(message, tag = "12")]
+    CloseSession(Nothing),
+    /// A name in a directory. `.` and `..` work. Answer: Entry.
+    #[prost(message, tag = "13")]
+    Lookup(Name),
+    /// Attributes of an inode. Answer: Entry.
+    #[prost(message, tag = "14")]
+    GetAttr(Inode),
+    /// Changes attributes. A shorter length frees contents. Answer: Entry.
+    #[prost(message, tag = "15")]
+    SetAttr(SetAttr),
+    /// A new file of any kind. Answer: Created.
+    #[prost(message, tag = "16")]
+    Create(Create),
+    /// A further name for a file. Answer: Entry.
+    #[prost(message, tag = "17")]
+    Link(Link),
+    /// Removes a name. Answer: Entry, the inode after it (nlink 0: gone, or an open orphan).
+    #[prost(message, tag = "18")]
+    Unlink(Unlink),
+    /// Moves a name. Answer: Renamed.
+    #[prost(message, tag = "19")]
+    Rename(Rename),
+    /// Target of a symbolic link. Answer: Bytes.
+    #[prost(message, tag = "20")]
+    ReadLink(Inode),
+    /// Opens a regular file. Answer: Opened.
+    #[prost(message, tag = "21")]
+    Open(Open),
+    /// A page of a directory. Answer: Page.
+    #[prost(message, tag = "22")]
+    ReadDir(ReadDir),
+    /// What a client has written to chunks: length and times. Answer: Entry.
+    #[prost(message, tag = "23")]
+    Publish(Publish),
+    /// Writes into the contents inside the inode; [`strake_types::ErrorKind::FileTooBig`] if they do
+    /// not fit or have moved out (then: MoveOut). Answer: Entry.
+    #[prost(message, tag = "24")]
+    WriteInline(WriteInline),
+    /// Moves contents from the inode to chunks. Done already: no change. Answer: Entry.
+    #[prost(message, tag = "25")]
+    MoveOut(Inode),
+    /// An extended attribute. Answer: Bytes.
+    #[prost(message, tag = "26")]
+    GetXattr(Xattr),
+    /// Names of the extended attributes, each ended by a NUL. Answer: Bytes.
+    #[prost(message, tag = "27")]
+    ListXattr(Inode),
+    /// Sets an extended attribute. Answer: Done.
+    #[prost(message, tag = "28")]
+    SetXattr(Xattr),
+    /// Removes an extended attribute. Answer: Done.
+    #[prost(message, tag = "29")]
+    RemoveXattr(Xattr),
+    /// Takes, changes or releases a lock. WouldBlock where it is held by another and the wait is over.
+    /// Answer: Done.
+    #[prost(message, tag = "30")]
+    SetLock(Lock),
+    /// The first lock that conflicts. Answer: Lock, or Done if none.
+    #[prost(message, tag = "31")]
+    GetLock(Lock),
+    /// Makes an inode (and its directory entry) durable; ino 0: everything. Answer: Done.
+    #[prost(message, tag = "32")]
+    Sync(Inode),
+    /// Counts of the volume. Answer: VolumeStat.
+    #[prost(message, tag = "33")]
+    VolumeStat(Nothing),
+    /// The layout template set on a directory itself. Answer: Template.
+    #[prost(message, tag = "34")]
+    GetTemplate(Inode),
+    /// Sets the layout of a directory (for what is created below it later) or of a file that has no
+    /// contents yet. Answer: Done.
+    #[prost(message, tag = "35")]
+    SetTemplate(SetTemplate),
+    /// The contents of an inline file. Answer: Opened, without registering an open.
+    #[prost(message, tag = "36")]
+    ReadInline(Inode),
+}
+
+/// An operation without arguments.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Nothing {}
+
+/// Names an inode.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Inode {
+    /// Its number.
+    #[prost(uint64, tag = "1")]
+    pub ino: u64,
+}
+
+/// Names a directory entry.
+#[derive(Clone, PartialEq, Message)]
+pub struct Name {
+    /// The directory.
+    #[prost(uint64, tag = "1")]
+    pub parent: u64,
+    /// The name: 1 to 255 bytes without `/` and NUL.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub name: bytes::Bytes,
+}
+
+/// See [`MetaOp::OpenSession`].
+#[derive(Clone, PartialEq, Message)]
+pub struct OpenSession {
+    /// Who the client is, for people: host, process, mount point.
+    #[prost(string, tag = "1")]
+    pub client: String,
+    /// An earlier session to go on with (after a break or a restart of the server); 0 for none.
+    #[prost(uint64, tag = "2")]
+    pub resume: u64,
+    /// Files that the client holds open, with repeats dropped.
+    #[prost(uint64, repeated, tag = "3")]
+    pub open: Vec<u64>,
+}
+
+/// See [`MetaOp::RenewSession`].
+#[derive(Clone, PartialEq, Message)]
+pub struct RenewSession {
+    /// Files closed since the last message; each takes back one Open or Created-with-open.
+    #[prost(uint64, repeated, tag = "1")]
+    pub closed: Vec<u64>,
+}
+
+/// See [`MetaOp::SetAttr`].
+#[derive(Clone, PartialEq, Message)]
+pub struct SetAttr {
+    /// The inode.
+    #[prost(uint64, tag = "1")]
+    pub ino: u64,
+    /// What changes.
+    #[prost(message, required, tag = "2")]
+    pub change: AttrChange,
+    /// The caller holds the file open for writing: a new length needs no permission.
+    #[prost(bool, tag = "3")]
+    pub writable_handle: bool,
+}
+
+/// See [`MetaOp::Create`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Create {
+    /// Where. An empty name makes a file without a name (O_TMPFILE) on that directory's file system.
+    #[prost(message, required, tag = "1")]
+    pub at: Name,
+    /// [`strake_types::FileKind`] as its number.
+    #[prost(uint32, tag = "2")]
+    pub kind: u32,
+    /// Permission bits before the umask.
+    #[prost(uint32, tag = "3")]
+    pub mode: u32,
+    /// The caller's umask; a default ACL of the directory takes its place.
+    #[prost(uint32, tag = "4")]
+    pub umask: u32,
+    /// Device number of a device node.
+    #[prost(uint32, tag = "5")]
+    pub rdev: u32,
+    /// Target of a symbolic link.
+    #[prost(bytes = "bytes", tag = "6")]
+    pub target: bytes::Bytes,
+    /// Regular files: also open it, as [`MetaOp::Open`] would.
+    #[prost(message, optional, tag = "7")]
+    pub open: Option<OpenMode>,
+    /// Fail if the name exists. Without it an existing regular file is opened.
+    #[prost(bool, tag = "8")]
+    pub exclusive: bool,
+    /// Layout for this file, over what it inherits.
+    #[prost(message, optional, tag = "9")]
+    pub template: Option<Template>,
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct OpenMode {
+    /// For reading.
+    #[prost(bool, tag = "1")]
+    pub read: bool,
+    /// For writing.
+    #[prost(bool, tag = "2")]
+    pub write: bool,
+    /// Cut to length 0.
+    #[prost(bool, tag = "3")]
+    pub truncate: bool,
+}
+
+/// See [`MetaOp::Link`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Link {
+    /// The file.
+    #[prost(uint64, tag = "1")]
+    pub ino: u64,
+    /// Its further name.
+    #[prost(message, required, tag = "2")]
+    pub to: Name,
+}
+
+/// See [`MetaOp::Unlink`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Unlink {
+    /// The name.
+    #[prost(message, required, tag = "1")]
+    pub at: Name,
+    /// It must be an (empty) directory; otherwise it must not be one.
+    #[prost(bool, tag = "2")]
+    pub directory: bool,
+}
+
+/// See [`MetaOp::Rename`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Rename {
+    /// The old name.
+    #[prost(message, required, tag = "1")]
+    pub from: Name,
+    /// The new name.
+    #[prost(message, required, tag = "2")]
+    pub to: Name,
+    /// RENAME_NOREPLACE.
+    #[prost(bool, tag = "3")]
+    pub no_replace: bool,
+    /// RENAME_EXCHANGE.
+    #[prost(bool, tag = "4")]
+    pub exchange: bool,
+}
+
+/// See [`MetaOp::Open`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Open {
+    /// The file.
+    #[prost(uint64, tag = "1")]
+    pub ino: u64,
+    /// How.
+    #[prost(message, required, tag = "2")]
+    pub mode: OpenMode,
+}
+
+/// See [`MetaOp::ReadDir`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct ReadDir {
+    /// The directory.
+    #[prost(uint64, tag = "1")]
+    pub ino: u64,
+    /// Cookie of the last entry seen; 0 at the start. Cookies stay true while others create and remove.
+    #[prost(uint64, tag = "2")]
+    pub after: u64,
+    /// Most entries wanted.
+    #[prost(uint32, tag = "3")]
+    pub limit: u32,
+    /// With attributes.
+    #[prost(bool, tag = "4")]
+    pub plus: bool,
+}
+
+/// See [`MetaOp::Publish`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Publish {
+    /// The file.
+    #[prost(uint64, tag = "1")]
+    pub ino: u64,
+    /// The length is at least this.
+    #[prost(uint64, tag = "2")]
+    pub length_min: u64,
+    /// When it was written.
+    #[prost(message, optional, tag = "3")]
+    pub mtime: Option<Time>,
+    /// Answer only when this is on disk.
+    #[prost(bool, tag = "4")]
+    pub sync: bool,
+    /// Bytes written since the last publish, for the file's and volume's occupied bytes.
+    #[prost(sint64, tag = "5")]
+    pub occupied_delta: i64,
+    /// Also take back setuid and setgid, as a write by an ordinary user does.
+    #[prost(bool, tag = "6")]
+    pub drop_setid: bool,
+}
+
+/// See [`MetaOp::WriteInline`].
+#[derive(Clone, PartialEq, Message)]
+pub struct WriteInline {
+    /// The file.
+    #[prost(uint64, tag = "1")]
+    pub ino: u64,
+    /// First byte written; a gap before it is zeros.
+    #[prost(uint64, tag = "2")]
+    pub offset: u64,
+    /// The bytes.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub data: bytes::Bytes,
+    /// When it was written.
+    #[prost(message, optional, tag = "4")]
+    pub mtime: Option<Time>,
+    /// Answer only when this is on disk.
+    #[prost(bool, tag = "5")]
+    pub sync: bool,
+    /// Also take back setuid and setgid.
+    #[prost(bool, tag = "6")]
+    pub drop_setid: bool,
+    /// The writer closes the file with this: takes back one open.
+    #[prost(bool, tag = "7")]
+    pub close: bool,
+}
+
+/// An extended attribute. Also `system.posix_acl_access`, `system.posix_acl_default` and
+/// `user.strake.layout.*`, which the server interprets.
+#[derive(Clone, PartialEq, Message)]
+pub struct Xattr {
+    /// The inode.
+    #[prost(uint64, tag = "1")]
+    pub ino: u64,
+    /// Name with its prefix.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub name: bytes::Bytes,
+    /// Value to set.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub value: bytes::Bytes,
+    /// XATTR_CREATE.
+    #[prost(bool, tag = "4")]
+    pub must_create: bool,
+    /// XATTR_REPLACE.
+    #[prost(bool, tag = "5")]
+    pub must_replace: bool,
+}
+
+/// A byte-range (POSIX) or whole-file (flock) lock.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Lock {
+    /// The file.
+    #[prost(uint64, tag = "1")]
+    pub ino: u64,
+    /// Owner within the session.
+    #[prost(uint64, tag = "2")]
+    pub owner: u64,
+    /// Process shown to others.
+    #[prost(uint32, tag = "3")]
+    pub pid: u32,
+    /// First byte.
+    #[prost(uint64, tag = "4")]
+    pub start: u64,
+    /// Last byte, inclusive; u64::MAX is the end of the file however long.
+    #[prost(uint64, tag = "5")]
+    pub end: u64,
+    /// 0 unlock, 1 shared, 2 exclusive.
+    #[prost(uint32, tag = "6")]
+    pub kind: u32,
+    /// A flock, which conflicts with flocks only.
+    #[prost(bool, tag = "7")]
+    pub flock: bool,
+    /// How long the server may let the caller wait, at most 1,000 ms; then ask again.
+    #[prost(uint32, tag = "8")]
+    pub wait_ms: u32,
+}
+
+/// See [`MetaOp::SetTemplate`].
+#[derive(Clone, PartialEq, Message)]
+pub struct SetTemplate {
+    /// The directory or file.
+    #[prost(uint64, tag = "1")]
+    pub ino: u64,
+    /// The template; empty removes it.
+    #[prost(message, required, tag = "2")]
+    pub template: Template,
+}
+
+/// The answer of a metadata server.
+#[derive(Clone, PartialEq, Message)]
+pub struct MetaReply {
+    /// Which answer.
+    #[prost(oneof = "MetaAnswer", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20")]
+    pub answer: Option<MetaAnswer>,
+}
+
+/// The answers of a metadata server.
+#[derive(Clone, PartialEq, Oneof)]
+pub enum MetaAnswer {
+    /// Done.
+    #[prost(message, tag = "10")]
+    Done(Nothing),
+    /// A session.
+    #[prost(message, tag = "11")]
+    Session(Session),
+    /// Attributes.
+    #[prost(message, tag = "12")]
+    Entry(Attributes),
+    /// A new (or, without `exclusive`, an existing) file.
+    #[prost(message, tag = "13")]
+    Created(Created),
+    /// Both ends of a rename.
+    #[prost(message, tag = "14")]
+    Renamed(Renamed),
+    /// Raw bytes.
+    #[prost(bytes = "bytes", tag = "15")]
+    Bytes(bytes::Bytes),
+    /// An open file.
+    #[prost(message, tag = "16")]
+    Opened(Opened),
+    /// A page of a directory.
+    #[prost(message, tag = "17")]
+    Page(Page),
+    /// A conflicting lock.
+    #[prost(message, tag = "18")]
+    Lock(Lock),
+    /// Counts.
+    #[prost(message, tag = "19")]
+    VolumeStat(VolumeStat),
+    /// A layout template.
+    #[prost(message, tag = "20")]
+    Template(Template),
+}
+
+/// See [`MetaAnswer::Session`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Session {
+    /// Its id.
+    #[prost(uint64, tag = "1")]
+    pub session: u64,
+    /// Time within which RenewSession must arrive.
+    #[prost(uint64, tag = "2")]
+    pub lease_ms: u64,
+    /// True if the session asked for goes on: its locks are still held.
+    #[prost(bool, tag = "3")]
+    pub resumed: bool,
+}
+
+/// See [`MetaAnswer::Created`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Created {
+    /// The inode.
+    #[prost(message, required, tag = "1")]
+    pub attr: Attributes,
+    /// It is new.
+    #[prost(bool, tag = "2")]
+    pub created: bool,
+    /// If opened.
+    #[prost(message, optional, tag = "3")]
+    pub opened: Option<Opened>,
+    /// The directory after it.
+    #[prost(message, optional, tag = "4")]
+    pub parent: Option<Attributes>,
+}
+
+/// See [`MetaAnswer::Opened`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Opened {
+    /// The inode as it is now.
+    #[prost(message, required, tag = "1")]
+    pub attr: Attributes,
+    /// Contents, where they lie inside the inode.
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub inline: Option<bytes::Bytes>,
+    /// Right to the chunks.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub capability: bytes::Bytes,
+}
+
+/// See [`MetaAnswer::Renamed`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Renamed {
+    /// What was moved.
+    #[prost(message, required, tag = "1")]
+    pub moved: Attributes,
+    /// What was replaced (nlink already lowered) or exchanged.
+    #[prost(message, optional, tag = "2")]
+    pub other: Option<Attributes>,
+}
+
+/// See [`MetaAnswer::Page`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Page {
+    /// Entries, in cookie order, without `.` and `..`.
+    #[prost(message, repeated, tag = "1")]
+    pub entries: Vec<DirEntry>,
+    /// No entry follows.
+    #[prost(bool, tag = "2")]
+    pub end: bool,
+    /// The directory's parent, for `..`.
+    #[prost(uint64, tag = "3")]
+    pub parent: u64,
+}
+
+/// A directory entry.
+#[derive(Clone, PartialEq, Message)]
+pub struct DirEntry {
+    /// Name.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub name: bytes::Bytes,
+    /// Inode.
+    #[prost(uint64, tag = "2")]
+    pub ino: u64,
+    /// [`strake_types::FileKind`] as its number.
+    #[prost(uint32, tag = "3")]
+    pub kind: u32,
+    /// Where to go on after it; greater than 0 and less than 2^63.
+    #[prost(uint64, tag = "4")]
+    pub cookie: u64,
+    /// Attributes, if asked for.
+    #[prost(message, optional, tag = "5")]
+    pub attr: Option<Attributes>,
+}
+
+/// See [`MetaAnswer::VolumeStat`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct VolumeStat {
+    /// Inodes in use.
+    #[prost(uint64, tag = "1")]
+    pub inodes: u64,
+    /// Bytes of contents.
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    /// Inodes that may still be made.
+    #[prost(uint64, tag = "3")]
+    pub inodes_free: u64,
+    /// Open sessions.
+    #[prost(uint64, tag = "4")]
+    pub sessions: u64,
+}

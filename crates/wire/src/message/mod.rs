@@ -1,0 +1,7 @@
+//! The bodies of requests and replies, with numbered fields so that old and new releases understand
+//! each other. Numbers are never reused; docs/FORMATS.md lists them.
+
+pub mod common;
+pub mod manager;
+pub mod meta;
+pub mod storage;

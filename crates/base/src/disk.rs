@@ -4,6 +4,10 @@
 //! and is lost or torn by a power loss until [`DiskFile::sync`] (for contents) or
 //! [`Disk::sync_directory`] (for names) has returned.
 
+mod real;
+
+pub use real::RealDisk;
+
 use std::io;
 use std::sync::Arc;
 
@@ -34,6 +38,9 @@ pub trait Disk: Send + Sync + 'static {
 pub trait DiskFile: Send + Sync + 'static {
     /// Fills `buf` from `offset`; an error if the file ends before.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+    /// As [`DiskFile::read_exact_at`], but only if no disk has to be waited for; false (and `buf`
+    /// undefined) if one has.
+    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<bool>;
     /// Writes all of `data` at `offset`.
     fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
     /// Makes contents and length durable.

@@ -1,0 +1,134 @@
+//! A directory of the machine's own file system.
+
+use super::{Disk, DiskFile};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where the kernel says which boot this is.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// A directory of the machine's own file system.
+pub struct RealDisk {
+    path: PathBuf,
+    /// Kept open so that names are resolved in this directory even if it is moved, and to sync it.
+    directory: File,
+}
+
+impl RealDisk {
+    /// The directory at `path`, which must exist.
+    pub fn new(path: &Path) -> io::Result<Self> {
+        let path = path.canonicalize()?;
+        let directory = File::open(&path)?;
+        if !directory.metadata()?.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        Ok(Self { path, directory })
+    }
+}
+
+impl Disk for RealDisk {
+    fn open(&self, name: &str, create: bool) -> io::Result<Arc<dyn DiskFile>> {
+        let mut flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        if create {
+            flags |= OFlags::CREATE;
+        }
+        let file = rustix::fs::openat(&self.directory, name, flags, Mode::from_raw_mode(0o600))?;
+        Ok(Arc::new(RealFile { file: file.into() }))
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let entries = std::fs::read_dir(&self.path)?;
+        entries.map(|e| Ok(e?.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.directory, name, rustix::fs::AtFlags::empty())?)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.directory, from, &self.directory, to)?)
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        self.directory.sync_all()
+    }
+
+    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
+        // A new open file: locks of one open file never exclude each other.
+        let file = File::open(&self.path)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Box::new(file))
+    }
+
+    fn space(&self) -> io::Result<(u64, u64)> {
+        let stat = rustix::fs::fstatvfs(&self.directory)?;
+        Ok((stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize))
+    }
+
+    fn boot_id(&self) -> io::Result<String> {
+        Ok(std::fs::read_to_string(BOOT_ID)?.trim().to_owned())
+    }
+
+    fn path(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+/// An open file of a [`RealDisk`].
+struct RealFile {
+    file: File,
+}
+
+impl DiskFile for RealFile {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(buf, offset)
+    }
+
+    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<bool> {
+        let slices = &mut [io::IoSliceMut::new(buf)];
+        let wanted = slices[0].len();
+        match rustix::io::preadv2(&self.file, slices, offset, rustix::io::ReadWriteFlags::NOWAIT) {
+            Ok(read) => Ok(read == wanted),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::OPNOTSUPP) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(data, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn start_writeback(&self, offset: u64, len: u64) {
+        use std::os::fd::AsRawFd;
+        let (Ok(offset), Ok(len)) = (offset.try_into(), len.try_into()) else { return };
+        let flags = libc::SYNC_FILE_RANGE_WRITE;
+        // SAFETY: the call takes a descriptor that `self.file` keeps open, and no memory.
+        #[allow(unsafe_code)]
+        let _hint = unsafe { libc::sync_file_range(self.file.as_raw_fd(), offset, len, flags) };
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        Ok(rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset, len)?)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(rustix::fs::fallocate(&self.file, flags, offset, len)?)
+    }
+}

@@ -1,0 +1,92 @@
+//! What callers of a chunk store give and get.
+
+use strake_types::{ChunkId, ChunkIndex};
+
+/// How a target is opened.
+#[derive(Clone, Debug)]
+pub struct ChunkOptions {
+    /// Bytes of data it may hold; `None`: as much as its disk has room for.
+    pub capacity_bytes: Option<u64>,
+    /// Bytes of the disk kept back for the store's own map, so that a full target can still delete.
+    pub reserve_bytes: u64,
+    /// The cluster that the target must belong to, if the caller knows.
+    pub cluster: Option<String>,
+    /// Makes acknowledged data durable in the background, without being asked. Off in simulations,
+    /// where nothing may happen by itself.
+    pub background: bool,
+    /// Longest time that acknowledged data stays volatile when nobody asks for a sync.
+    pub checkpoint_ms_max: u64,
+    /// A checkpoint begins in the background when this many bytes are not durable yet.
+    pub unsynced_bytes_max: u64,
+    /// Size at which the intent log is folded into the map. Room for twice this is reserved.
+    pub log_bytes_max: u64,
+    /// Memory for chunk maps that are not being changed, and as much again for the map's pages.
+    pub map_cache_bytes: u64,
+}
+
+impl Default for ChunkOptions {
+    fn default() -> Self {
+        Self {
+            capacity_bytes: None,
+            reserve_bytes: 32 << 20,
+            cluster: None,
+            background: true,
+            checkpoint_ms_max: 2_000,
+            unsynced_bytes_max: 512 << 20,
+            log_bytes_max: 8 << 20,
+            map_cache_bytes: 32 << 20,
+        }
+    }
+}
+
+/// What is stored of one chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkStat {
+    /// Its place in the file.
+    pub index: ChunkIndex,
+    /// End of the last stored byte.
+    pub len: u64,
+    /// Bytes of disk it occupies.
+    pub occupied: u64,
+}
+
+/// State of a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreStat {
+    /// Bytes of data it may hold.
+    pub total_bytes: u64,
+    /// Bytes still free for new data.
+    pub free_bytes: u64,
+    /// Chunks stored.
+    pub chunks: u64,
+    /// Checksum mismatches found since it was opened.
+    pub corrupt: u64,
+    /// Why it takes no writes, if it does not.
+    pub poisoned: Option<String>,
+    /// Bytes acknowledged that a power loss would take back.
+    pub unsynced_bytes: u64,
+}
+
+/// What a scrub found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// Where to go on; `None`: the end was reached.
+    pub next: Option<ChunkId>,
+    /// Bytes verified.
+    pub bytes: u64,
+    /// Chunks verified.
+    pub chunks: u64,
+    /// Chunks with a mismatch.
+    pub corrupt: Vec<ChunkId>,
+}
+
+/// Whom a target belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The cluster's id (32 hex digits); empty: not yet in a cluster.
+    pub cluster: String,
+    /// Made when the target was formatted (32 hex digits): finds clones and swapped disks.
+    pub uuid: String,
+    /// The target's number in the cluster; 0: not yet given.
+    pub target: u32,
+}

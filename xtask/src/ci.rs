@@ -1,0 +1,121 @@
+//! The one gate: every check that CI makes, in one order, with one profile.
+//!
+//! Tests, clippy and rustdoc share the `dev` profile and the same set of packages, so that a
+//! dependency is compiled at most twice: once with code (tests), once without (clippy, rustdoc).
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+/// A step: what it is called, its command, and what it adds to the environment.
+struct Step {
+    name: &'static str,
+    command: &'static [&'static str],
+    environment: &'static [(&'static str, &'static str)],
+}
+
+/// Cheap steps first, so that a small slip is found in seconds.
+const STEPS: &[Step] = &[
+    Step { name: "format", command: &["cargo", "fmt", "--check"], environment: &[] },
+    Step { name: "tidy", command: &["cargo", "xtask", "tidy"], environment: &[] },
+    Step {
+        name: "clippy",
+        command: &["cargo", "clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
+        environment: &[],
+    },
+    Step {
+        name: "docs",
+        command: &["cargo", "doc", "--workspace", "--no-deps", "--document-private-items"],
+        environment: &[("RUSTDOCFLAGS", "-D warnings")],
+    },
+    Step {
+        name: "tests",
+        command: &["cargo", "test", "--workspace", "--no-fail-fast"],
+        environment: &[],
+    },
+];
+
+/// Tests counted over every `test result:` line.
+#[derive(Default)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+}
+
+/// Runs every step, also after a failed one. The last line counts the tests of all binaries, and
+/// each step that failed without one, as `cargo test` itself would.
+pub fn run(root: &Path) -> ExitCode {
+    let start = Instant::now();
+    let mut counts = Counts::default();
+    let mut summary = String::new();
+    for step in STEPS {
+        println!("==> {}: {}", step.name, step.command.join(" "));
+        let (began, failed_before) = (Instant::now(), counts.failed);
+        let good = run_step(root, step, &mut counts).unwrap_or(false);
+        if !good && counts.failed == failed_before {
+            counts.failed += 1;
+        }
+        let verdict = if good { "ok" } else { "FAILED" };
+        summary += &format!("{:8} {verdict:6} {:5} s\n", step.name, began.elapsed().as_secs());
+    }
+    let verdict = if counts.failed == 0 { "ok" } else { "FAILED" };
+    println!(
+        "\n{summary}\ntest result: {verdict}. {} passed; {} failed; {} ignored; 0 measured; \
+         0 filtered out; finished in {:.2}s",
+        counts.passed,
+        counts.failed,
+        counts.ignored,
+        start.elapsed().as_secs_f64()
+    );
+    if counts.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_step(root: &Path, step: &Step, counts: &mut Counts) -> std::io::Result<bool> {
+    let mut child = Command::new(step.command[0])
+        .args(&step.command[1..])
+        .envs(step.environment.iter().copied())
+        .current_dir(root)
+        .stdout(Stdio::piped())
+        .spawn()?;
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).lines() {
+            let line = line?;
+            println!("{line}");
+            counts.add(&line);
+        }
+    }
+    Ok(child.wait()?.success())
+}
+
+impl Counts {
+    /// Adds up `test result: ok. 8 passed; 0 failed; 1 ignored; ...`.
+    fn add(&mut self, line: &str) {
+        let Some(rest) = line.strip_prefix("test result: ") else { return };
+        let words: Vec<_> = rest.split_whitespace().collect();
+        for pair in words.windows(2) {
+            let Ok(number) = pair[0].parse::<u64>() else { continue };
+            match pair[1] {
+                "passed;" => self.passed += number,
+                "failed;" => self.failed += number,
+                "ignored;" => self.ignored += number,
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_lines_are_added_up() {
+        let mut counts = Counts::default();
+        counts.add("test result: ok. 8 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out");
+        counts.add("test result: FAILED. 2 passed; 3 failed; 0 ignored; 0 measured;");
+        counts.add("running 8 tests");
+        assert_eq!((counts.passed, counts.failed, counts.ignored), (10, 3, 1));
+    }
+}

@@ -7,5 +7,11 @@
 //!
 //! What this crate never does: decide anything about files. It knows how to carry, not what for.
 
+pub mod caller;
+pub mod capability;
+pub mod connection;
+pub mod frame;
+pub mod map;
 pub mod message;
+pub mod server;
 pub mod service;

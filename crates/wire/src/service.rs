@@ -6,6 +6,7 @@
 use crate::message::{manager, meta, storage};
 use async_trait::async_trait;
 use bytes::Bytes;
+use std::sync::Arc;
 use strake_types::Result;
 
 /// Names and attributes.
@@ -32,4 +33,15 @@ pub trait StorageService: Send + Sync + 'static {
 pub trait ManagerService: Send + Sync + 'static {
     /// Carries out one operation on the cluster.
     async fn call(&self, request: manager::ManagerRequest) -> Result<manager::ManagerReply>;
+}
+
+/// The services of one server, as far as it has them.
+#[derive(Clone, Default)]
+pub struct Services {
+    /// Membership.
+    pub manager: Option<Arc<dyn ManagerService>>,
+    /// Names and attributes.
+    pub meta: Option<Arc<dyn MetaService>>,
+    /// Contents.
+    pub storage: Option<Arc<dyn StorageService>>,
 }

@@ -1,0 +1,301 @@
+//! A shared view of the cluster map that keeps itself fresh.
+//!
+//! Everybody reads the map from memory. It is fetched again every second, and at once when somebody
+//! was told that theirs is old; callers that want it at the same time share one fetch. While no
+//! manager answers, the last map stays: placement and addresses rarely change, and the data path
+//! does not need the manager.
+
+use crate::caller::Callers;
+use crate::message::manager::{
+    ClusterMap, GetMap, ManagerAnswer, ManagerOp, ManagerRequest, Server, Volume,
+};
+use crate::service::{ManagerService, MetaService, StorageService};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use strake_types::{Epoch, Error, ErrorKind, GroupId, Result, ServerId, TargetId, VolumeId};
+use tokio::task::AbortHandle;
+
+/// Time between two fetches.
+const POLL_MS: u64 = 1_000;
+/// Time between two attempts to get the first map.
+const FIRST_RETRY_MS: u64 = 200;
+
+/// Where the map comes from.
+#[derive(Clone)]
+pub enum ManagerSource {
+    /// The manager in this process.
+    Local(Arc<dyn ManagerService>),
+    /// Managers at these addresses (`host:port` or `unix:/path`), tried in turn.
+    Addresses(Vec<String>),
+    /// None: the map never changes. For tests and tools.
+    Fixed(ClusterMap),
+}
+
+/// A map and what is looked up in it, resolved once per epoch.
+struct Resolved {
+    map: Arc<ClusterMap>,
+    storage: HashMap<TargetId, Arc<dyn StorageService>>,
+    /// Of the address book, when the services were looked up.
+    generation: u64,
+}
+
+/// The cluster map, always at hand.
+pub struct MapView {
+    callers: Arc<Callers>,
+    source: ManagerSource,
+    resolved: RwLock<Arc<Resolved>>,
+    /// Held while a fetch is under way; counts fetches so that those who waited share the result.
+    fetch: tokio::sync::Mutex<()>,
+    /// Number of fetches finished, with the outcome of the last.
+    outcome: Mutex<(u64, Result<()>)>,
+    poller: Mutex<Option<AbortHandle>>,
+}
+
+impl MapView {
+    /// A view that is empty until the first fetch, which the background poll does at once. Must be
+    /// called inside a tokio runtime (unless the source is fixed).
+    pub fn new(callers: Arc<Callers>, source: ManagerSource) -> Arc<Self> {
+        let fixed = match &source {
+            ManagerSource::Fixed(map) => Some(map.clone()),
+            _ => None,
+        };
+        let first = fixed.clone().unwrap_or_default();
+        let resolved = RwLock::new(Arc::new(Resolved::new(&callers, first)));
+        let view = Arc::new(Self {
+            callers,
+            source,
+            resolved,
+            fetch: tokio::sync::Mutex::default(),
+            outcome: Mutex::new((0, Ok(()))),
+            poller: Mutex::default(),
+        });
+        if fixed.is_none() {
+            let task = tokio::spawn(poll(Arc::downgrade(&view)));
+            *view.poller.lock() = Some(task.abort_handle());
+        }
+        view
+    }
+
+    /// A view with its first map, which is waited for at most `wait_ms`.
+    pub async fn connect(
+        callers: Arc<Callers>,
+        source: ManagerSource,
+        wait_ms: u64,
+    ) -> Result<Arc<Self>> {
+        let view = Self::new(callers, source);
+        let end = tokio::time::Instant::now() + Duration::from_millis(wait_ms);
+        loop {
+            let Err(e) = view.refresh().await else {
+                return Ok(view);
+            };
+            let waiting_helps = matches!(e.kind, ErrorKind::Unavailable | ErrorKind::TimedOut);
+            if !waiting_helps || tokio::time::Instant::now() >= end {
+                return Err(e);
+            }
+            tokio::time::sleep(Duration::from_millis(FIRST_RETRY_MS)).await;
+        }
+    }
+
+    /// A view of a map that never changes.
+    pub fn fixed(callers: Arc<Callers>, map: ClusterMap) -> Arc<Self> {
+        Self::new(callers, ManagerSource::Fixed(map))
+    }
+
+    /// The newest map known. Epoch 0: none yet.
+    pub fn current(&self) -> Arc<ClusterMap> {
+        self.resolved.read().map.clone()
+    }
+
+    /// The address book that calls go through.
+    pub fn callers(&self) -> &Arc<Callers> {
+        &self.callers
+    }
+
+    /// Fetches the map now. Returns the epoch known afterwards, or why no manager answered.
+    ///
+    /// Whoever comes while a fetch is under way waits for the next one and shares it.
+    pub async fn refresh(&self) -> Result<Epoch> {
+        let seen = self.outcome.lock().0;
+        let _fetching = self.fetch.lock().await;
+        let (count, last) = self.outcome.lock().clone();
+        // The fetch under way when we came may have asked before we did; the one after did not.
+        if count >= seen + 2 {
+            return last.map(|()| Epoch(self.current().epoch));
+        }
+        let result = self.fetch().await;
+        let mut outcome = self.outcome.lock();
+        *outcome = (outcome.0 + 1, result.clone());
+        result.map(|()| Epoch(self.current().epoch))
+    }
+
+    /// The manager: the first that is known to be up, else the first address given.
+    pub fn manager(&self) -> Result<Arc<dyn ManagerService>> {
+        let managers = self.managers();
+        let none = || Error::with(ErrorKind::Unavailable, "no manager address is known");
+        managers.into_iter().next().ok_or_else(none)
+    }
+
+    /// The storage service that has a target.
+    pub fn storage_of(&self, target: TargetId) -> Result<Arc<dyn StorageService>> {
+        let mut resolved = self.resolved.read().clone();
+        if resolved.generation != self.callers.generation() {
+            // A service of this process was registered since: from now on it is called directly.
+            resolved = Arc::new(Resolved::new(&self.callers, (*resolved.map).clone()));
+            *self.resolved.write() = resolved.clone();
+        }
+        let known = resolved.storage.get(&target).cloned();
+        known.ok_or_else(|| not_in_map("target", target.0))
+    }
+
+    /// The targets of a group, the primary first.
+    pub fn group_members(&self, group: GroupId) -> Result<Vec<TargetId>> {
+        let resolved = self.resolved.read();
+        let group = group_of(&resolved.map, group)?;
+        Ok(group.members.iter().copied().map(TargetId).collect())
+    }
+
+    /// The first target of a group, and the epoch of its membership.
+    pub fn primary_of(&self, group: GroupId) -> Result<(TargetId, Epoch)> {
+        let resolved = self.resolved.read();
+        let found = group_of(&resolved.map, group)?;
+        let first = found.members.first().ok_or_else(|| {
+            Error::with(ErrorKind::Unavailable, format!("group {group} has no member"))
+        })?;
+        Ok((TargetId(*first), Epoch(found.epoch)))
+    }
+
+    /// Size of the group table.
+    pub fn group_count(&self) -> u32 {
+        self.resolved.read().map.groups.len() as u32
+    }
+
+    /// A volume by its name.
+    pub fn volume_named(&self, name: &str) -> Result<Volume> {
+        let map = self.current();
+        let found = map.volumes.iter().find(|v| v.spec.name == name && !v.deleting);
+        found.cloned().ok_or_else(|| {
+            let detail = format!("volume {name} (strake volume list shows those there are)");
+            Error::with(ErrorKind::NotFound, detail)
+        })
+    }
+
+    /// A volume by its id.
+    pub fn volume(&self, volume: VolumeId) -> Result<Volume> {
+        let map = self.current();
+        let found = map.volumes.iter().find(|v| v.id == volume.0);
+        found.cloned().ok_or_else(|| not_in_map("volume", volume.0))
+    }
+
+    /// The metadata service of a volume.
+    pub fn meta_for(&self, volume: VolumeId) -> Result<Arc<dyn MetaService>> {
+        let server = self.server(ServerId(self.volume(volume)?.meta_server))?;
+        Ok(self.callers.meta(&server))
+    }
+
+    /// A server by its id.
+    pub fn server(&self, id: ServerId) -> Result<Server> {
+        let map = self.current();
+        let found = map.servers.iter().find(|s| s.id == id.0);
+        found.cloned().ok_or_else(|| not_in_map("server", id.0))
+    }
+
+    /// Managers in the order in which to try them.
+    fn managers(&self) -> Vec<Arc<dyn ManagerService>> {
+        let given = match &self.source {
+            ManagerSource::Local(manager) => return vec![manager.clone()],
+            ManagerSource::Addresses(addresses) => addresses.as_slice(),
+            ManagerSource::Fixed(_) => &[],
+        };
+        let map = self.current();
+        let mut known: Vec<&Server> = map.servers.iter().filter(|s| s.manager).collect();
+        known.sort_by_key(|s| !s.up);
+        let from_map = known.iter().map(|s| self.callers.manager(s));
+        let extra = given.iter().filter(|&a| !known.iter().any(|s| s.address == *a));
+        from_map.chain(extra.map(|a| self.callers.manager_at(a))).collect()
+    }
+
+    async fn fetch(&self) -> Result<()> {
+        if matches!(self.source, ManagerSource::Fixed(_)) {
+            return Ok(());
+        }
+        let mut last = Error::with(ErrorKind::Unavailable, "no manager address is known");
+        for manager in self.managers() {
+            let known_epoch = self.current().epoch;
+            let op = Some(ManagerOp::GetMap(GetMap { known_epoch }));
+            match manager.call(ManagerRequest { op }).await.map(|reply| reply.answer) {
+                Ok(Some(ManagerAnswer::Map(answer))) => {
+                    answer.map.into_iter().for_each(|map| self.install(map));
+                    return Ok(());
+                }
+                Ok(_) => last = Error::with(ErrorKind::Malformed, "a manager's answer to GetMap"),
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
+    }
+
+    /// Takes a newer map. One of another cluster, or an older one, is ignored.
+    fn install(&self, map: ClusterMap) {
+        let mut resolved = self.resolved.write();
+        let known = &resolved.map;
+        if known.epoch != 0 && known.cluster != map.cluster {
+            tracing::warn!(known = %known.cluster, got = %map.cluster, "map of another cluster");
+            return;
+        }
+        if map.epoch < known.epoch {
+            return;
+        }
+        self.callers.set_cluster(&map.cluster);
+        *resolved = Arc::new(Resolved::new(&self.callers, map));
+    }
+}
+
+impl Drop for MapView {
+    fn drop(&mut self) {
+        if let Some(poller) = self.poller.get_mut() {
+            poller.abort();
+        }
+    }
+}
+
+impl Resolved {
+    fn new(callers: &Callers, map: ClusterMap) -> Self {
+        let generation = callers.generation();
+        let servers: HashMap<u32, &Server> = map.servers.iter().map(|s| (s.id, s)).collect();
+        let with_server = |target: &crate::message::manager::Target| {
+            let server = servers.get(&target.server)?;
+            Some((TargetId(target.id), callers.storage(server)))
+        };
+        let storage = map.targets.iter().filter_map(with_server).collect();
+        Self { storage, generation, map: Arc::new(map) }
+    }
+}
+
+fn group_of(map: &ClusterMap, group: GroupId) -> Result<&crate::message::manager::Group> {
+    map.groups.get(group.0 as usize).ok_or_else(|| not_in_map("group", group.0))
+}
+
+fn not_in_map(what: &str, id: u32) -> Error {
+    Error::with(ErrorKind::StaleMap, format!("{what} {id} is not in the cluster map"))
+}
+
+async fn poll(view: Weak<MapView>) {
+    let mut reachable = true;
+    loop {
+        let Some(strong) = view.upgrade() else { return };
+        let result = strong.refresh().await;
+        drop(strong);
+        match (&result, reachable) {
+            (Err(e), true) => tracing::warn!("no manager answers, going on with the last map: {e}"),
+            (Ok(_), false) => tracing::info!("a manager answers again"),
+            _ => {}
+        }
+        reachable = result.is_ok();
+        tokio::time::sleep(Duration::from_millis(POLL_MS)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,24 @@
-//! (being built)
+//! The client of Strake: every operation of a file system, carried out on servers.
+//!
+//! A door (FUSE, the native library) holds a [`Volume`] and calls one method per operation. Names
+//! and attributes go to the metadata server; contents go straight to the targets that hold them,
+//! because where a byte lies is arithmetic on the file's layout.
+//!
+//! What is shared by all handles of a file in this mount is one [`file::FileState`]: the length as
+//! this mount knows it, the contents of a small file, data that is written but not yet sent
+//! (write-behind), data that is being sent, and data fetched ahead. So a read always sees what was
+//! written before through the same mount, and the servers see large requests, on all targets at once.
+//!
+//! * [`api`] — what the doors pass in and get back.
+//! * [`volume`] — opening and closing a volume, its background task.
+//! * [`ops`] — one file per family of operations.
+//! * [`file`] — the contents of open files: write-behind, read-ahead, flush, publish.
+//! * [`route`] — from a piece of a file to the server that holds it, with retries within a time limit.
+//! * [`session`] — what makes the metadata server remember our open files, locks and mutations.
+//! * [`memory`] — the bound on what all of this may hold.
+//!
+//! What this crate never does: know an engine or a server's inside, name a numeric errno, or block
+//! a thread. Every method is a future that is ready at its first poll unless a server far away, a
+//! full buffer or a lock makes it wait; no lock is held across a wait.
+
+pub mod api;

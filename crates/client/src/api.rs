@@ -1,0 +1,268 @@
+//! What doors pass to a [`crate::Volume`] and get back from it.
+
+use crate::memory::MEMORY_BYTES_DEFAULT;
+use bytes::Bytes;
+use serde::Serialize;
+use strake_types::limits::{ATTRIBUTE_AGE_MS_MAX, OPERATION_WAIT_MS_DEFAULT};
+use strake_types::{Attr, FileKind, Ino};
+
+/// How a volume is opened.
+#[derive(Clone, Debug)]
+pub struct VolumeOptions {
+    /// Most bytes of contents held in memory; unsent writes take at most half of it.
+    pub memory_bytes: u64,
+    /// Longest time an operation waits for servers to come back.
+    pub operation_wait_ms: u64,
+    /// Oldest attribute answered without asking the server.
+    pub attribute_age_ms: u64,
+    /// Who we are, for people: host, process, mount point.
+    pub client_name: String,
+    /// Refuse every change.
+    pub read_only: bool,
+    /// This mount has the volume to itself: attributes that this mount knows never age.
+    pub exclusive: bool,
+    /// Number mutations, so that a repeated one is answered and not repeated. Needed over a network.
+    pub remember: bool,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> Self {
+        Self {
+            memory_bytes: MEMORY_BYTES_DEFAULT,
+            operation_wait_ms: OPERATION_WAIT_MS_DEFAULT,
+            attribute_age_ms: ATTRIBUTE_AGE_MS_MAX,
+            client_name: String::new(),
+            read_only: false,
+            exclusive: false,
+            remember: true,
+        }
+    }
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenFlags {
+    /// For reading.
+    pub read: bool,
+    /// For writing.
+    pub write: bool,
+    /// Every write goes to the end of the file, whatever its offset.
+    pub append: bool,
+    /// Cut to length 0.
+    pub truncate: bool,
+    /// `create` only: fail if the name exists.
+    pub exclusive: bool,
+}
+
+impl OpenFlags {
+    /// For reading only.
+    pub const READ: OpenFlags =
+        OpenFlags { read: true, write: false, append: false, truncate: false, exclusive: false };
+    /// For writing only.
+    pub const WRITE: OpenFlags = OpenFlags { read: false, write: true, ..OpenFlags::READ };
+    /// For both.
+    pub const READ_WRITE: OpenFlags = OpenFlags { write: true, ..OpenFlags::READ };
+}
+
+/// A new file of any kind; see [`crate::Volume::make`].
+#[derive(Clone, Debug)]
+pub struct NewFile {
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits before the umask.
+    pub mode: u32,
+    /// The caller's umask.
+    pub umask: u32,
+    /// Device number of a device node.
+    pub rdev: u32,
+    /// Target of a symbolic link.
+    pub target: Bytes,
+}
+
+impl NewFile {
+    /// A directory.
+    pub fn directory(mode: u32, umask: u32) -> Self {
+        Self { kind: FileKind::Directory, mode, umask, rdev: 0, target: Bytes::new() }
+    }
+
+    /// A symbolic link.
+    pub fn symlink(target: Bytes) -> Self {
+        Self { kind: FileKind::Symlink, mode: 0o777, umask: 0, rdev: 0, target }
+    }
+
+    /// A pipe, socket, device node or empty regular file.
+    pub fn node(kind: FileKind, mode: u32, umask: u32, rdev: u32) -> Self {
+        Self { kind, mode, umask, rdev, target: Bytes::new() }
+    }
+}
+
+/// How a name is moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RenameFlags {
+    /// Fail if the new name exists.
+    pub no_replace: bool,
+    /// Both names exist and change places.
+    pub exchange: bool,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its name.
+    pub name: Bytes,
+    /// Its inode.
+    pub ino: Ino,
+    /// What the inode is.
+    pub kind: FileKind,
+    /// Where to go on after it: greater than 0, less than 2^63.
+    pub cookie: u64,
+    /// Attributes, if asked for.
+    pub attr: Option<Attr>,
+}
+
+/// A part of a directory, without `.` and `..`.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// In the order of cookies.
+    pub entries: Vec<Entry>,
+    /// No entry follows.
+    pub end: bool,
+    /// The directory's parent, for `..`.
+    pub parent: Ino,
+}
+
+/// Bytes of a file as they lie in memory: the parts one after the other are the answer.
+#[derive(Clone, Debug, Default)]
+pub struct ReadData {
+    /// The parts, none of them empty.
+    pub parts: Vec<Bytes>,
+}
+
+impl ReadData {
+    /// Number of bytes in all parts.
+    pub fn len(&self) -> usize {
+        self.parts.iter().map(Bytes::len).sum()
+    }
+
+    /// True at the end of the file.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// All parts as one; copies unless there is only one.
+    pub fn into_bytes(mut self) -> Bytes {
+        match self.parts.len() {
+            0 => Bytes::new(),
+            1 => self.parts.swap_remove(0),
+            _ => self.parts.concat().into(),
+        }
+    }
+
+    pub(crate) fn push(&mut self, part: Bytes) {
+        if !part.is_empty() {
+            self.parts.push(part);
+        }
+    }
+}
+
+/// What [`crate::Volume::write`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Where the bytes went (the end of the file, for a file opened to append).
+    pub offset: u64,
+    /// How many: all.
+    pub len: u64,
+}
+
+/// See [`crate::Volume::fallocate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FallocateMode {
+    /// Reserve room; a longer range makes the file longer.
+    Allocate,
+    /// Reserve room; the length stays.
+    KeepSize,
+    /// Free the range; it reads as zeros. The length stays.
+    Punch,
+    /// The range reads as zeros; a longer range makes the file longer.
+    Zero,
+    /// The range reads as zeros; the length stays.
+    ZeroKeepSize,
+}
+
+/// What [`crate::Volume::seek`] looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekTo {
+    /// The next byte that holds data.
+    Data,
+    /// The next hole (at latest the end of the file).
+    Hole,
+}
+
+/// What a lock is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockKind {
+    /// None: give it back.
+    Unlock,
+    /// Many may hold it.
+    Shared,
+    /// One may hold it.
+    Exclusive,
+}
+
+/// A byte-range (POSIX) or whole-file (flock) lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockRequest {
+    /// Owner within this mount.
+    pub owner: u64,
+    /// Process shown to others.
+    pub pid: u32,
+    /// First byte.
+    pub start: u64,
+    /// Last byte, inclusive; `u64::MAX` is the end of the file however long.
+    pub end: u64,
+    /// What is wanted, or (in an answer) held.
+    pub kind: LockKind,
+    /// A flock, which conflicts with flocks only.
+    pub flock: bool,
+    /// Wait until it is free.
+    pub wait: bool,
+}
+
+/// What `statfs` shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeSpace {
+    /// Bytes that all targets may hold.
+    pub total_bytes: u64,
+    /// Bytes free on them.
+    pub free_bytes: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Inodes that may still be made.
+    pub inodes_free: u64,
+}
+
+/// Where a file lies, as `strake layout get --json` prints it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LayoutView {
+    /// Length of a chunk in bytes.
+    pub chunk_size: u64,
+    /// Name of the distribution.
+    pub distribution: String,
+    /// Stripe width.
+    pub stripe_width: u32,
+    /// The contents lie inside the inode: there are no chunks.
+    pub inline: bool,
+    /// Chunks from the first to the one with the last byte.
+    pub chunks: Vec<ChunkView>,
+}
+
+/// Where a chunk lies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChunkView {
+    /// Its index in the file.
+    pub index: u64,
+    /// Its group.
+    pub group: u32,
+    /// The targets of the group, by the names of their servers and paths.
+    pub targets: Vec<String>,
+}

@@ -1,0 +1,351 @@
+//! Data that is written and not yet sent: non-overlapping extents of a file.
+//!
+//! An extent never crosses the bounds of a *unit*, the largest part of a chunk that is sent at once.
+//! A large write becomes an extent as it is, without a copy; small ones that follow each other are
+//! gathered. Pure bookkeeping: nothing here waits or sends.
+
+use crate::memory::Room;
+use bytes::{Bytes, BytesMut};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// Capacity that a gathered extent starts with; it doubles as it grows.
+const GATHER_BYTES_MIN: usize = 16 << 10;
+
+/// Bytes of an extent.
+enum Contents {
+    /// As one write brought them.
+    Whole(Bytes),
+    /// Gathered from several writes.
+    Gathered(BytesMut),
+}
+
+impl Contents {
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Contents::Whole(bytes) => bytes,
+            Contents::Gathered(bytes) => bytes,
+        }
+    }
+
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Contents::Whole(bytes) => bytes,
+            Contents::Gathered(bytes) => bytes.freeze(),
+        }
+    }
+
+    /// As bytes that more can be appended to; room for `limit` bytes at most will be needed.
+    fn gather(&mut self, more: usize, limit: usize) -> &mut BytesMut {
+        if let Contents::Whole(whole) = self {
+            let wanted = ((whole.len() + more) * 2).clamp(GATHER_BYTES_MIN.min(limit), limit);
+            let mut gathered = BytesMut::with_capacity(wanted.max(whole.len() + more));
+            gathered.extend_from_slice(whole);
+            *self = Contents::Gathered(gathered);
+        }
+        match self {
+            Contents::Gathered(bytes) => {
+                let needed = bytes.len() + more;
+                if needed > bytes.capacity() {
+                    let wanted = (needed * 2).min(limit.max(needed));
+                    bytes.reserve(wanted - bytes.len());
+                }
+                bytes
+            }
+            Contents::Whole(_) => unreachable!("made a gathered extent just above"),
+        }
+    }
+}
+
+struct Extent {
+    contents: Contents,
+    room: Option<Room>,
+    /// When its oldest byte was written (monotonic).
+    born: Duration,
+    /// Flush generation of its oldest byte.
+    generation: u64,
+    /// To be sent as soon as a sender is free.
+    ready: bool,
+}
+
+impl Extent {
+    fn len(&self) -> u64 {
+        self.contents.as_slice().len() as u64
+    }
+}
+
+/// A part of a write that lies in one unit.
+pub(crate) struct Fragment {
+    /// Where in the file it begins.
+    pub(crate) start: u64,
+    /// Bounds of its unit in the file.
+    pub(crate) unit: (u64, u64),
+    /// Its bytes, at least one.
+    pub(crate) data: Bytes,
+    /// The room they take.
+    pub(crate) room: Option<Room>,
+}
+
+/// An extent on its way to a target.
+pub(crate) struct Job {
+    /// Where in the file it begins.
+    pub(crate) start: u64,
+    /// Its bytes, all in one unit.
+    pub(crate) data: Bytes,
+    /// The room they take, given back when dropped.
+    pub(crate) room: Option<Room>,
+    /// Flush generation, to be given back to [`Dirty::settle`].
+    pub(crate) generation: u64,
+}
+
+/// The unsent extents of a file.
+#[derive(Default)]
+pub(crate) struct Dirty {
+    extents: BTreeMap<u64, Extent>,
+    /// Starts of extents that became ready; may name extents that are gone.
+    ready: VecDeque<u64>,
+    /// Generation of extents born now.
+    generation: u64,
+    /// Unsettled extents (unsent or being sent) per generation.
+    unsettled: BTreeMap<u64, usize>,
+}
+
+impl Dirty {
+    /// True if nothing is unsent.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.extents.is_empty()
+    }
+
+    /// True if something may be sent.
+    pub(crate) fn ready_len(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Ends a flush generation: everything written before has at most the number returned.
+    pub(crate) fn end_generation(&mut self) -> u64 {
+        self.generation += 1;
+        self.generation - 1
+    }
+
+    /// True if everything up to a generation has been sent and answered.
+    pub(crate) fn is_settled(&self, generation: u64) -> bool {
+        self.unsettled.first_key_value().is_none_or(|(&oldest, _)| oldest > generation)
+    }
+
+    /// An extent that was taken has been answered.
+    pub(crate) fn settle(&mut self, generation: u64) {
+        if let Some(count) = self.unsettled.get_mut(&generation) {
+            *count -= 1;
+            if *count == 0 {
+                self.unsettled.remove(&generation);
+            }
+        }
+    }
+
+    fn count(&mut self, generation: u64) {
+        *self.unsettled.entry(generation).or_insert(0) += 1;
+    }
+
+    /// Adds newly written bytes over what is there.
+    pub(crate) fn insert(&mut self, fragment: Fragment, now: Duration) {
+        let Fragment { start, unit, data, room } = fragment;
+        let end = start + data.len() as u64;
+        debug_assert!(unit.0 <= start && end <= unit.1 && !data.is_empty());
+        if self.overwrite(start, &data) {
+            return;
+        }
+        self.cut(start, end);
+        let full = end == unit.1;
+        if let Some((&at, extent)) = self.extents.range_mut(..start).next_back()
+            && at >= unit.0
+            && at + extent.len() == start
+        {
+            let limit = (unit.1 - at) as usize;
+            extent.contents.gather(data.len(), limit).extend_from_slice(&data);
+            extent.room = join(extent.room.take(), room);
+            if full && !extent.ready {
+                extent.ready = true;
+                self.ready.push_back(at);
+            }
+            return;
+        }
+        let generation = self.generation;
+        let contents = Contents::Whole(data);
+        self.count(generation);
+        self.extents.insert(start, Extent { contents, room, born: now, generation, ready: full });
+        if full {
+            self.ready.push_back(start);
+        }
+    }
+
+    /// Overwrites in place, where one gathered extent covers the whole write.
+    fn overwrite(&mut self, start: u64, data: &Bytes) -> bool {
+        let Some((&at, extent)) = self.extents.range_mut(..=start).next_back() else { return false };
+        let from = (start - at) as usize;
+        match &mut extent.contents {
+            Contents::Gathered(bytes) if from + data.len() <= bytes.len() => {
+                bytes[from..from + data.len()].copy_from_slice(data);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Forgets what was written to a range.
+    pub(crate) fn cut(&mut self, from: u64, to: u64) {
+        let first = self.extents.range(..from).next_back();
+        let begin = first.filter(|(at, e)| *at + e.len() > from).map_or(from, |(&at, _)| at);
+        let starts: Vec<u64> = self.extents.range(begin..to).map(|(&at, _)| at).collect();
+        for at in starts {
+            if let Some(extent) = self.extents.remove(&at) {
+                self.cut_extent(at, extent, from, to);
+            }
+        }
+    }
+
+    fn cut_extent(&mut self, at: u64, extent: Extent, from: u64, to: u64) {
+        let Extent { contents, mut room, born, generation, ready } = extent;
+        let bytes = contents.into_bytes();
+        let end = at + bytes.len() as u64;
+        let head = from.saturating_sub(at) as usize;
+        let tail_at = to.max(at);
+        let mut kept = 0;
+        if head > 0 {
+            let part = (at, bytes.slice(..head));
+            kept += self.put_back(part, &mut room, (born, generation, ready));
+        }
+        if end > tail_at {
+            let part = (tail_at, bytes.slice((tail_at - at) as usize..));
+            kept += self.put_back(part, &mut room, (born, generation, ready));
+        }
+        match kept {
+            0 => self.settle(generation),
+            1 => {}
+            _ => self.count(generation),
+        }
+    }
+
+    fn put_back(
+        &mut self,
+        (start, data): (u64, Bytes),
+        room: &mut Option<Room>,
+        (born, generation, ready): (Duration, u64, bool),
+    ) -> usize {
+        let room = room.as_mut().and_then(|room| room.split(data.len().min(room.num_permits())));
+        let contents = Contents::Whole(data);
+        self.extents.insert(start, Extent { contents, room, born, generation, ready });
+        if ready {
+            self.ready.push_back(start);
+        }
+        1
+    }
+
+    /// Makes extents ready that were born before a time.
+    pub(crate) fn make_ready(&mut self, born_before: Duration) {
+        for (&at, extent) in &mut self.extents {
+            if !extent.ready && extent.born < born_before {
+                extent.ready = true;
+                self.ready.push_back(at);
+            }
+        }
+    }
+
+    /// Takes the next extent to send, with those of the same unit that follow it without a gap.
+    /// Extents that `blocked` names stay.
+    pub(crate) fn take(
+        &mut self,
+        unit_of: impl Fn(u64) -> (u64, u64),
+        blocked: impl Fn(u64, u64) -> bool,
+    ) -> Option<Job> {
+        for _ in 0..self.ready.len() {
+            let at = self.ready.pop_front()?;
+            let Some(extent) = self.extents.get(&at) else { continue };
+            if !extent.ready {
+                continue;
+            }
+            let unit = unit_of(at);
+            let run = self.run_of(at, unit);
+            let end = run.last().map_or(at, |&(start, len)| start + len);
+            if blocked(at, end) {
+                self.ready.push_back(at);
+                continue;
+            }
+            return self.take_run(&run, (end - at) as usize);
+        }
+        None
+    }
+
+    /// The extents from `at` on that touch each other within a unit, with their lengths.
+    fn run_of(&self, at: u64, unit: (u64, u64)) -> Vec<(u64, u64)> {
+        let mut run = Vec::new();
+        let mut next = at;
+        for (&start, extent) in self.extents.range(at..unit.1) {
+            if start != next {
+                break;
+            }
+            next = start + extent.len();
+            run.push((start, extent.len()));
+        }
+        run
+    }
+
+    fn take_run(&mut self, run: &[(u64, u64)], len: usize) -> Option<Job> {
+        let start = run.first()?.0;
+        let first = self.extents.remove(&start)?;
+        let (mut room, mut generation) = (first.room, first.generation);
+        if run.len() == 1 {
+            return Some(Job { start, data: first.contents.into_bytes(), room, generation });
+        }
+        let mut all = BytesMut::with_capacity(len);
+        all.extend_from_slice(first.contents.as_slice());
+        for (at, _) in &run[1..] {
+            let next = self.extents.remove(at)?;
+            all.extend_from_slice(next.contents.as_slice());
+            room = join(room, next.room);
+            self.settle(generation.max(next.generation));
+            generation = generation.min(next.generation);
+        }
+        Some(Job { start, data: all.freeze(), room, generation })
+    }
+
+    /// The unsent parts of a range, in order.
+    pub(crate) fn overlay(&self, from: u64, to: u64) -> Vec<(u64, Bytes)> {
+        let before = self.extents.range(..from).next_back();
+        let begin = before.map_or(from, |(&at, _)| at);
+        let mut parts = Vec::new();
+        for (&at, extent) in self.extents.range(begin..to) {
+            let (start, end) = (at.max(from), (at + extent.len()).min(to));
+            if start >= end {
+                continue;
+            }
+            let (a, b) = ((start - at) as usize, (end - at) as usize);
+            let bytes = match &extent.contents {
+                Contents::Whole(bytes) => bytes.slice(a..b),
+                Contents::Gathered(bytes) => Bytes::copy_from_slice(&bytes[a..b]),
+            };
+            parts.push((start, bytes));
+        }
+        parts
+    }
+
+    /// True if a part of the range is unsent.
+    pub(crate) fn touches(&self, from: u64, to: u64) -> bool {
+        let before = self.extents.range(..to).next_back();
+        before.is_some_and(|(&at, extent)| at + extent.len() > from)
+    }
+
+    /// End of the last unsent byte.
+    pub(crate) fn end(&self) -> Option<u64> {
+        self.extents.last_key_value().map(|(&at, extent)| at + extent.len())
+    }
+}
+
+fn join(a: Option<Room>, b: Option<Room>) -> Option<Room> {
+    match (a, b) {
+        (Some(mut a), Some(b)) => {
+            a.merge(b);
+            Some(a)
+        }
+        (a, b) => a.or(b),
+    }
+}

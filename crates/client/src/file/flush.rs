@@ -1,0 +1,307 @@
+//! Sending, publishing and making durable what was written.
+
+use super::open::OpenFile;
+use super::state::{Body, FileState};
+use crate::metrics::Op;
+use crate::ops::done;
+use crate::volume::Volume;
+use bytes::Bytes;
+use futures::future::try_join_all;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_types::{Attr, Error, ErrorKind, GroupId, Result};
+use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
+use strake_wire::message::storage::{FileRef, StorageOp};
+
+/// Writes older than this are sent by the background task.
+const DIRTY_AGE_MAX: Duration = Duration::from_secs(1);
+
+impl Volume {
+    /// Sends and publishes what was written, as at `close(2)`: other mounts that open the file from
+    /// now on see it. Reports a failure of earlier writes once.
+    pub async fn flush(self: &Arc<Self>, file: &Arc<OpenFile>) -> Result<()> {
+        let _timer = self.count(Op::Flush);
+        let written = self.write_back(&file.state, false).await;
+        let failed = file.take_failure();
+        written.and(failed)
+    }
+
+    /// As [`Volume::flush`], and answers when everything is on disk; with `datasync` attributes that
+    /// are not needed to read the data back may be left out.
+    pub async fn fsync(self: &Arc<Self>, file: &Arc<OpenFile>, datasync: bool) -> Result<()> {
+        let _timer = self.count(Op::Fsync);
+        let synced = self.sync_file(&file.state, datasync).await;
+        let failed = file.take_failure();
+        failed.and(synced)
+    }
+
+    async fn sync_file(self: &Arc<Self>, file: &Arc<FileState>, _datasync: bool) -> Result<()> {
+        self.drain(file).await;
+        self.sync_targets(file).await?;
+        let _order = file.order.lock().await;
+        if self.write_inline(file, true, false).await? || self.publish(file, true).await? {
+            return Ok(());
+        }
+        let op = MetaOp::Sync(meta::Inode { ino: file.ino().0 });
+        done(&self.ask(&self.root_cred(), op).await?, "sync")
+    }
+
+    /// Makes durable what targets have acknowledged for a file.
+    async fn sync_targets(&self, file: &FileState) -> Result<()> {
+        let groups: Vec<GroupId> = {
+            let mut core = file.core();
+            if matches!(core.body, Body::Inline(_)) {
+                return Ok(());
+            }
+            let unsynced = std::mem::take(&mut core.unsynced);
+            match unsynced.all {
+                true => core.placement()?.groups().to_vec(),
+                false => unsynced.groups.into_iter().collect(),
+            }
+        };
+        let reference = FileRef { volume: self.id().0, ino: file.ino().0 };
+        let syncs = groups.iter().map(|&group| {
+            self.storage(file, group, true, StorageOp::Sync(reference), Bytes::new())
+        });
+        let result = try_join_all(syncs).await.map(drop);
+        if result.is_err() {
+            file.core().unsynced.groups.extend(groups);
+        }
+        result
+    }
+
+    /// Sends everything and tells the metadata server. `close`: the last handle is going.
+    pub(crate) async fn write_back(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        close: bool,
+    ) -> Result<()> {
+        if file.is_idle() {
+            return Ok(());
+        }
+        self.drain(file).await;
+        let _order = file.order.lock().await;
+        if !self.write_inline(file, false, close).await? {
+            self.publish(file, false).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends everything written so far to chunks and waits for the answers. Failures are kept for
+    /// the handles to report.
+    pub(crate) async fn drain(self: &Arc<Self>, file: &Arc<FileState>) {
+        let generation = {
+            let mut core = file.core();
+            core.dirty.make_ready(Duration::MAX);
+            core.dirty.end_generation()
+        };
+        loop {
+            let progress = file.progress.notified();
+            {
+                let mut core = file.core();
+                if core.dirty.is_settled(generation) {
+                    return;
+                }
+                self.start_senders(file, &mut core);
+            }
+            progress.await;
+        }
+    }
+
+    /// Sends the unsent contents of a small file. False if there are none. The caller holds the
+    /// file's order.
+    pub(crate) async fn write_inline(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        sync: bool,
+        close: bool,
+    ) -> Result<bool> {
+        let (offset, data, mtime, drop_setid) = {
+            let mut core = file.core();
+            let core = &mut *core;
+            let Body::Inline(inline) = &mut core.body else { return Ok(false) };
+            let Some((offset, data)) = inline.take_dirty() else { return Ok(false) };
+            (offset, data, core.unpublished.mtime, core.unpublished.drop_setid)
+        };
+        let close = close && {
+            let mut core = file.core();
+            let close = core.registered > 0;
+            core.registered -= usize::from(close);
+            close
+        };
+        let len = data.len();
+        let write = meta::WriteInline {
+            ino: file.ino().0,
+            offset,
+            data: data.clone(),
+            mtime: mtime.map(Into::into),
+            sync,
+            drop_setid,
+            close,
+        };
+        let error = match self.mutate(&self.root_cred(), MetaOp::WriteInline(write)).await {
+            Ok(answer) => {
+                let attr = self.own_entry(file, answer, "write inline")?;
+                self.published(file, mtime, drop_setid, 0);
+                self.inodes().learn(&attr, self.clock().monotonic());
+                return Ok(true);
+            }
+            Err(error) => error,
+        };
+        file.core().registered += usize::from(close);
+        if error.kind == ErrorKind::FileTooBig {
+            return self.move_and_resend(file, offset, data, sync).await;
+        }
+        if let Body::Inline(inline) = &mut file.core().body {
+            inline.put_back(offset, len);
+        }
+        Err(error)
+    }
+
+    /// Another mount has moved the contents out to chunks: what was written follows them.
+    async fn move_and_resend(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        offset: u64,
+        data: Bytes,
+        sync: bool,
+    ) -> Result<bool> {
+        if let Body::Inline(inline) = &mut file.core().body {
+            inline.put_back(offset, data.len());
+        }
+        self.move_out(file).await?;
+        self.drain(file).await;
+        if sync {
+            self.sync_targets(file).await?;
+        }
+        self.publish(file, sync).await
+    }
+
+    /// Tells the metadata server length and time of what targets have acknowledged. False if it
+    /// knows all. The caller holds the file's order.
+    pub(crate) async fn publish(&self, file: &Arc<FileState>, sync: bool) -> Result<bool> {
+        let (publish, mtime) = {
+            let core = file.core();
+            if !core.is_unpublished() {
+                return Ok(false);
+            }
+            let unpublished = &core.unpublished;
+            let publish = meta::Publish {
+                ino: file.ino().0,
+                length_min: unpublished.acknowledged,
+                mtime: unpublished.mtime.map(Into::into),
+                sync,
+                occupied_delta: unpublished.occupied,
+                drop_setid: unpublished.drop_setid,
+            };
+            (publish, unpublished.mtime)
+        };
+        let answer = self.mutate(&self.root_cred(), MetaOp::Publish(publish)).await?;
+        let attr = self.own_entry(file, answer, "publish")?;
+        self.published(file, mtime, publish.drop_setid, publish.occupied_delta);
+        self.inodes().learn(&attr, self.clock().monotonic());
+        Ok(true)
+    }
+
+    /// The server knows this much now; what was written meanwhile stays unpublished.
+    fn published(
+        &self,
+        file: &FileState,
+        mtime: Option<strake_types::Timestamp>,
+        drop_setid: bool,
+        occupied: i64,
+    ) {
+        let mut core = file.core();
+        let unsent = core.is_unsent();
+        let unpublished = &mut core.unpublished;
+        unpublished.occupied -= occupied;
+        if unpublished.mtime == mtime && !unsent {
+            unpublished.mtime = None;
+            unpublished.drop_setid &= !drop_setid;
+        }
+    }
+
+    pub(crate) fn own_entry(
+        &self,
+        file: &FileState,
+        answer: MetaAnswer,
+        what: &str,
+    ) -> Result<Arc<Attr>> {
+        let MetaAnswer::Entry(attributes) = answer else { return Err(crate::ops::unexpected(what)) };
+        let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
+        file.core().learn_own(&attr, self.clock().monotonic());
+        Ok(attr)
+    }
+
+    /// Sends and publishes everything of every file and makes it durable, as `syncfs` asks.
+    pub async fn sync_all(self: &Arc<Self>) -> Result<()> {
+        let _timer = self.count(Op::Fsync);
+        let mut result = Ok(());
+        for file in self.busy_files() {
+            let synced = self.sync_file(&file, false).await;
+            if let Err(error) = &synced {
+                tracing::warn!("cannot sync inode {}: {error}", file.ino());
+            }
+            result = result.and(synced);
+        }
+        self.drop_idle();
+        let op = MetaOp::Sync(meta::Inode { ino: 0 });
+        let all = self.ask(&self.root_cred(), op).await.and_then(|a| done(&a, "sync"));
+        result.and(all)
+    }
+
+    /// Sends what is old and publishes lengths, for every file that needs it.
+    pub(crate) async fn tick_files(self: &Arc<Self>) {
+        metrics::gauge!("strake_client_dirty_bytes").set(self.memory().dirty_bytes() as f64);
+        let now = self.clock().monotonic();
+        for file in self.busy_files() {
+            {
+                let mut core = file.core();
+                if std::mem::replace(&mut core.ticking, true) {
+                    continue;
+                }
+                core.dirty.make_ready(now.saturating_sub(DIRTY_AGE_MAX));
+                self.start_senders(&file, &mut core);
+            }
+            let volume = Arc::clone(self);
+            tokio::spawn(async move {
+                if let Err(error) = volume.tick_file(&file).await {
+                    tracing::debug!("cannot publish inode {}: {error}", file.ino());
+                }
+                file.core().ticking = false;
+            });
+        }
+        self.drop_idle();
+        self.inodes().files().iter().for_each(|file| file.core().ahead.drop_old(now));
+    }
+
+    async fn tick_file(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
+        let _order = file.order.lock().await;
+        let written = match self.write_inline(file, false, false).await {
+            Ok(true) => Ok(()),
+            Ok(false) => self.publish(file, false).await.map(drop),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &written
+            && error.kind != ErrorKind::TimedOut
+        {
+            file.fail(error);
+        }
+        self.forget_if_closed(file);
+        written
+    }
+
+    /// The last handle may have gone while something was unsent.
+    fn forget_if_closed(&self, file: &FileState) {
+        let ours = file.core().ours;
+        let unused = |file: &FileState| file.core().handles == 0 && file.is_idle();
+        if unused(file) {
+            self.inodes().drop_file(file.ino(), unused, ours);
+        }
+    }
+
+    pub(crate) fn failed(&self, file: &FileState, error: &Error) {
+        tracing::error!("data written to inode {} is lost: {error}", file.ino());
+        file.fail(error);
+    }
+}

@@ -1,0 +1,20 @@
+//! Open files and their contents.
+//!
+//! All handles of a file in this mount share one [`FileState`]. A write goes into the inline
+//! contents or into [`dirty`] extents; senders move extents to the list of what is being sent and
+//! from there to the targets; a read looks into both before it asks a target. Overlapping writes are
+//! never under way together, so the later one wins.
+
+pub(crate) mod ahead;
+pub(crate) mod dirty;
+mod flush;
+pub(crate) mod inline;
+mod open;
+mod read;
+mod resize;
+mod send;
+mod state;
+mod write;
+
+pub use open::OpenFile;
+pub(crate) use state::FileState;

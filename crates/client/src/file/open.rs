@@ -1,0 +1,252 @@
+//! Opening and releasing files.
+
+use super::ahead::Sequence;
+use super::state::{Body, FileState};
+use crate::api::OpenFlags;
+use crate::metrics::Op;
+use crate::ops::{open_mode, unexpected};
+use crate::volume::Volume;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use strake_types::{Attr, Credentials, Error, ErrorKind, Ino, Result, SetAttr};
+use strake_wire::message::meta::{self, MetaAnswer, MetaOp, Opened};
+
+/// A handle of a file. Release it with [`Volume::release`]; if it is only dropped, what was written
+/// is still sent, but nobody learns of a failure.
+pub struct OpenFile {
+    pub(crate) state: Arc<FileState>,
+    volume: Weak<Volume>,
+    flags: OpenFlags,
+    keep_cache: bool,
+    /// Opened by an ordinary user: writing takes setuid and setgid away.
+    pub(crate) drops_setid: bool,
+    /// Number of failures of the file that this handle has reported or that were before it.
+    failures_seen: AtomicU64,
+    pub(crate) sequence: Mutex<Sequence>,
+    released: AtomicBool,
+}
+
+impl OpenFile {
+    /// The file.
+    pub fn ino(&self) -> Ino {
+        self.state.ino()
+    }
+
+    /// How it was opened.
+    pub fn flags(&self) -> OpenFlags {
+        self.flags
+    }
+
+    /// True if the contents are as they were when this mount last had the file open, so that pages
+    /// cached since are still good.
+    pub fn keep_cache(&self) -> bool {
+        self.keep_cache
+    }
+
+    /// Attributes as this mount knows them now.
+    pub fn attr(&self) -> Attr {
+        let core = self.state.core();
+        let newest = Arc::clone(&core.attr);
+        core.merged(&newest)
+    }
+
+    /// A failure of earlier writes that this handle has not reported yet.
+    pub(crate) fn take_failure(&self) -> Result<()> {
+        let core = self.state.core();
+        let count = core.failure.count;
+        if self.failures_seen.swap(count, Ordering::Relaxed) == count {
+            return Ok(());
+        }
+        Err(core.failure.error.clone().unwrap_or(Error::new(ErrorKind::Io)))
+    }
+
+    pub(crate) fn check_readable(&self, volume: &Volume) -> Result<()> {
+        let readable = self.flags.read || volume.options().exclusive;
+        if readable { Ok(()) } else { Err(Error::with(ErrorKind::Invalid, "not open for reading")) }
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        let writable = self.flags.write;
+        if writable { Ok(()) } else { Err(Error::with(ErrorKind::Invalid, "not open for writing")) }
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if !self.released.load(Ordering::Relaxed)
+            && let Some(volume) = self.volume.upgrade()
+        {
+            volume.forget_handle(self, false);
+        }
+    }
+}
+
+impl Volume {
+    /// Opens a regular file.
+    pub async fn open_file(
+        self: &Arc<Self>,
+        cred: &Credentials,
+        ino: Ino,
+        flags: OpenFlags,
+    ) -> Result<Arc<OpenFile>> {
+        let _timer = self.count(Op::Open);
+        if flags.write && self.options().read_only {
+            return Err(Error::new(ErrorKind::ReadOnly));
+        }
+        if flags.truncate && self.inodes().file(ino).is_some() {
+            return self.open_and_cut(cred, ino, flags).await;
+        }
+        let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(flags, self) });
+        let answer = match flags.truncate {
+            true => self.mutate(cred, op).await?,
+            false => self.ask(cred, op).await?,
+        };
+        match answer {
+            MetaAnswer::Opened(opened) => self.opened(cred, flags, opened, false),
+            _ => Err(unexpected("open")),
+        }
+    }
+
+    /// Opening with truncation while this mount has the file open: the cut must not overtake what
+    /// is being written.
+    async fn open_and_cut(
+        self: &Arc<Self>,
+        cred: &Credentials,
+        ino: Ino,
+        flags: OpenFlags,
+    ) -> Result<Arc<OpenFile>> {
+        let plain = OpenFlags { truncate: false, ..flags };
+        let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(plain, self) });
+        let MetaAnswer::Opened(opened) = self.ask(cred, op).await? else {
+            return Err(unexpected("open"));
+        };
+        let file = self.opened(cred, flags, opened, false)?;
+        let change = SetAttr { length: Some(0), ..SetAttr::default() };
+        match self.setattr(cred, ino, change, Some(&file)).await {
+            Ok(_) => Ok(file),
+            Err(error) => {
+                self.forget_handle(&file, false);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a handle of what the server answered.
+    pub(crate) fn opened(
+        self: &Arc<Self>,
+        cred: &Credentials,
+        flags: OpenFlags,
+        opened: Opened,
+        created: bool,
+    ) -> Result<Arc<OpenFile>> {
+        let attr: Arc<Attr> = Arc::new(opened.attr.clone().try_into()?);
+        let now = self.clock().monotonic();
+        let ino = attr.ino;
+        self.inodes().learn(&attr, now);
+        let mut keep_cache = created || self.options().exclusive;
+        if !keep_cache {
+            keep_cache = self.is_unchanged(&attr);
+        }
+        let mode = open_mode(flags, self);
+        let state = self.inodes().file_or_new(
+            ino,
+            || Arc::new(FileState::new(&attr, &opened, created, now)),
+            |file| file.add_handle(&attr, &opened, [mode.read, mode.write], now),
+        );
+        let failures = state.core().failure.count;
+        Ok(Arc::new(OpenFile {
+            state,
+            volume: Arc::downgrade(self),
+            flags,
+            keep_cache,
+            drops_setid: cred.uid != 0,
+            failures_seen: AtomicU64::new(failures),
+            sequence: Mutex::default(),
+            released: AtomicBool::new(false),
+        }))
+    }
+
+    fn is_unchanged(&self, attr: &Attr) -> bool {
+        let now = (attr.length, attr.mtime);
+        match self.inodes().file(attr.ino) {
+            Some(file) => file.core().ours == now,
+            None => self.inodes().seen(attr.ino) == Some(now),
+        }
+    }
+
+    /// Sends and publishes what was written, then gives the handle back. An error of earlier writes
+    /// that was not reported yet is reported here; the handle is gone nevertheless.
+    pub async fn release(self: &Arc<Self>, file: &Arc<OpenFile>) -> Result<()> {
+        let _timer = self.count(Op::Release);
+        if file.released.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let (last, orphan) = {
+            let core = file.state.core();
+            (core.handles == 1, core.attr.nlink == 0)
+        };
+        if last && orphan {
+            file.state.discard();
+        }
+        let written = self.write_back(&file.state, last).await;
+        let failed = file.take_failure();
+        self.forget_handle(file, true);
+        written.and(failed)
+    }
+
+    /// Takes a handle out of the count, and lets the server know sooner or later.
+    pub(crate) fn forget_handle(&self, file: &OpenFile, idle: bool) {
+        if file.released.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let state = &file.state;
+        let (closes, last, ours) = {
+            let mut core = state.core();
+            core.handles -= 1;
+            // The server is to count at least one open as long as there is a handle.
+            let keep = usize::from(core.handles > 0);
+            let closes = core.registered.saturating_sub(keep).min(match core.handles {
+                0 => usize::MAX,
+                _ => 1,
+            });
+            core.registered -= closes;
+            if core.handles == 0 {
+                core.ahead.clear();
+            }
+            (closes, core.handles == 0, core.ours)
+        };
+        self.session().add_closed(state.ino().0, closes);
+        if last && (idle || state.is_idle()) {
+            let unused = |file: &FileState| file.core().handles == 0 && file.is_idle();
+            self.inodes().drop_file(state.ino(), unused, ours);
+        }
+    }
+
+    /// Asks for a new capability in place of one that was refused.
+    pub(crate) async fn renew_capability(&self, file: &FileState, write: bool) -> Result<()> {
+        let mode = meta::OpenMode { read: true, write, truncate: false };
+        let op = MetaOp::Open(meta::Open { ino: file.ino().0, mode });
+        let MetaAnswer::Opened(opened) = self.ask(&self.root_cred(), op).await? else {
+            return Err(unexpected("open"));
+        };
+        file.core().set_capability([true, write], &opened.capability);
+        // The server counted one more open than there are handles.
+        self.session().add_closed(file.ino().0, 1);
+        Ok(())
+    }
+}
+
+impl FileState {
+    /// Forgets everything unsent: nobody can ever read it.
+    fn discard(&self) {
+        let mut core = self.core();
+        core.dirty.cut(0, u64::MAX);
+        if let Body::Inline(inline) = &mut core.body {
+            inline.take_dirty();
+        }
+        if !core.is_unsent() {
+            core.unpublished = Default::default();
+        }
+    }
+}

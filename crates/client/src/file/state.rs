@@ -1,0 +1,287 @@
+//! What all handles of one file in this mount share.
+
+use super::ahead::Ahead;
+use super::dirty::Dirty;
+use super::inline::Inline;
+use crate::inodes::Contents;
+use crate::memory::Room;
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_types::layout::Placement;
+use strake_types::{Attr, Error, ErrorKind, GroupId, Ino, Result, Timestamp};
+use strake_wire::message::meta::Opened;
+use tokio::sync::Notify;
+
+/// Largest part of a chunk that is sent or fetched at once.
+pub(crate) const UNIT_BYTES: u64 = 1 << 20;
+
+/// Where the contents of a file are.
+pub(crate) enum Body {
+    /// Inside the inode.
+    Inline(Inline),
+    /// In chunks on targets.
+    Chunks,
+}
+
+/// Bytes on their way to a target.
+pub(crate) struct InFlight {
+    pub(crate) id: u64,
+    pub(crate) start: u64,
+    pub(crate) data: Bytes,
+    /// Given back when the entry is dropped.
+    pub(crate) _room: Option<Room>,
+}
+
+/// What the metadata server has not been told yet.
+#[derive(Default)]
+pub(crate) struct Unpublished {
+    /// When the contents were last written, if that is unpublished.
+    pub(crate) mtime: Option<Timestamp>,
+    /// Bytes written where there were none.
+    pub(crate) occupied: i64,
+    /// Setuid and setgid are to be taken back.
+    pub(crate) drop_setid: bool,
+    /// End of the last byte that a target has acknowledged.
+    pub(crate) acknowledged: u64,
+}
+
+/// Which groups hold data that nobody has made durable yet.
+#[derive(Default)]
+pub(crate) struct Unsynced {
+    /// Others may have written before: every group of the file.
+    pub(crate) all: bool,
+    /// Groups written by this mount since the last sync.
+    pub(crate) groups: BTreeSet<GroupId>,
+}
+
+/// The last failure of a write that had been accepted.
+#[derive(Default)]
+pub(crate) struct Failure {
+    /// Number of failures so far.
+    pub(crate) count: u64,
+    pub(crate) error: Option<Error>,
+}
+
+/// The part of [`FileState`] under its lock.
+pub(crate) struct Core {
+    /// As the server said last.
+    pub(crate) attr: Arc<Attr>,
+    /// When it said so (monotonic).
+    pub(crate) learned: Duration,
+    /// Length as this mount knows it.
+    pub(crate) length: u64,
+    pub(crate) body: Body,
+    pub(crate) placement: Option<Arc<Placement>>,
+    /// Newest right to read and to write.
+    pub(crate) capability: [Bytes; 2],
+    /// Open handles of this mount.
+    pub(crate) handles: usize,
+    /// Opens that the server counts for us.
+    pub(crate) registered: usize,
+    pub(crate) dirty: Dirty,
+    pub(crate) in_flight: Vec<InFlight>,
+    pub(crate) next_id: u64,
+    /// Tasks that send extents.
+    pub(crate) senders: usize,
+    /// The length is being set: writes wait.
+    pub(crate) exclusive: bool,
+    pub(crate) unpublished: Unpublished,
+    pub(crate) unsynced: Unsynced,
+    pub(crate) failure: Failure,
+    pub(crate) ahead: Ahead,
+    /// Length and mtime at the server after the last change known to be ours.
+    pub(crate) ours: Contents,
+    /// The background task is at work on it.
+    pub(crate) ticking: bool,
+}
+
+/// A file that has handles open or something unsent.
+pub struct FileState {
+    ino: Ino,
+    core: Mutex<Core>,
+    /// Held while the length, the place of the contents or what is published changes: one at a time.
+    pub(crate) order: tokio::sync::Mutex<()>,
+    /// Something was answered, or writes may go on.
+    pub(crate) progress: Notify,
+}
+
+impl Core {
+    /// Bounds of the unit around a byte.
+    pub(crate) fn unit_of(placement: &Placement, at: u64) -> (u64, u64) {
+        let layout = placement.layout();
+        let (start, bytes) = layout.chunk_bounds(layout.chunk_at(at));
+        let from = start + (at - start) / UNIT_BYTES * UNIT_BYTES;
+        (from, (from + UNIT_BYTES).min(start + bytes))
+    }
+
+    /// True if a part of a range is being sent.
+    pub(crate) fn is_in_flight(&self, from: u64, to: u64) -> bool {
+        self.in_flight.iter().any(|f| f.start < to && f.start + f.data.len() as u64 > from)
+    }
+
+    /// True if something of the contents or lengths is unknown to the servers.
+    pub(crate) fn is_unsent(&self) -> bool {
+        let inline = matches!(&self.body, Body::Inline(inline) if inline.is_dirty());
+        inline || !self.dirty.is_empty() || !self.in_flight.is_empty()
+    }
+
+    /// True if the metadata server must be told something about chunks.
+    pub(crate) fn is_unpublished(&self) -> bool {
+        let unpublished = &self.unpublished;
+        unpublished.mtime.is_some()
+            || unpublished.occupied != 0
+            || unpublished.acknowledged > self.attr.length
+    }
+
+    pub(crate) fn placement(&self) -> Result<Arc<Placement>> {
+        let missing = || Error::with(ErrorKind::Io, "a regular file without a layout");
+        self.placement.clone().ok_or_else(missing)
+    }
+
+    /// Attributes from the server with what this mount knows better.
+    pub(crate) fn merged(&self, attr: &Attr) -> Attr {
+        let mut merged = attr.clone();
+        let unpublished = &self.unpublished;
+        if let Some(mtime) = unpublished.mtime {
+            merged.length = merged.length.max(self.length);
+            merged.mtime = mtime;
+            merged.ctime = merged.ctime.max(mtime);
+            merged.occupied = merged.occupied.saturating_add_signed(unpublished.occupied);
+        }
+        merged
+    }
+
+    /// Takes newer attributes from the server. Older ones (answers overtake each other) are ignored.
+    pub(crate) fn learn(&mut self, attr: &Arc<Attr>, now: Duration) {
+        if attr.version < self.attr.version {
+            return;
+        }
+        let foreign = (attr.length, attr.mtime) != self.ours;
+        if foreign && attr.version > self.attr.version {
+            self.ahead.clear();
+        }
+        self.attr = Arc::clone(attr);
+        self.learned = now;
+        if !attr.inline && matches!(&self.body, Body::Inline(inline) if !inline.is_dirty()) {
+            self.body = Body::Chunks;
+        }
+        if self.unpublished.mtime.is_none() && !self.is_unsent() && !self.exclusive {
+            self.length = attr.length;
+        } else {
+            self.length = self.length.max(attr.length);
+        }
+    }
+
+    /// As [`Core::learn`], of an answer to a change of contents that this mount has made.
+    pub(crate) fn learn_own(&mut self, attr: &Arc<Attr>, now: Duration) {
+        self.ours = (attr.length, attr.mtime);
+        self.learn(attr, now);
+    }
+}
+
+impl FileState {
+    /// State of a file that was just opened; no handle is counted yet.
+    pub(crate) fn new(attr: &Arc<Attr>, opened: &Opened, created: bool, now: Duration) -> Self {
+        let placement = attr.layout.clone().map(|layout| Arc::new(Placement::new(layout)));
+        let core = Core {
+            attr: Arc::clone(attr),
+            learned: now,
+            length: attr.length,
+            body: body_of(attr, opened),
+            placement,
+            capability: [Bytes::new(), Bytes::new()],
+            handles: 0,
+            registered: 0,
+            dirty: Dirty::default(),
+            in_flight: Vec::new(),
+            next_id: 0,
+            senders: 0,
+            exclusive: false,
+            unpublished: Unpublished::default(),
+            unsynced: Unsynced { all: !created, groups: BTreeSet::new() },
+            failure: Failure::default(),
+            ahead: Ahead::default(),
+            ours: (attr.length, attr.mtime),
+            ticking: false,
+        };
+        Self {
+            ino: attr.ino,
+            core: Mutex::new(core),
+            order: tokio::sync::Mutex::new(()),
+            progress: Notify::new(),
+        }
+    }
+
+    pub(crate) fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// The state, for a short section.
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock()
+    }
+
+    /// Counts one more handle, with what the server said about the file when it was opened.
+    pub(crate) fn add_handle(&self, attr: &Arc<Attr>, opened: &Opened, rights: [bool; 2], now: Duration) {
+        let mut core = self.core();
+        core.handles += 1;
+        core.registered += 1;
+        core.set_capability(rights, &opened.capability);
+        if attr.version > core.attr.version && !core.is_unsent() {
+            core.body = body_of(attr, opened);
+        }
+        core.learn(attr, now);
+    }
+
+    /// Right to read or to write.
+    pub(crate) fn capability(&self, write: bool) -> Bytes {
+        self.core().capability[usize::from(write)].clone()
+    }
+
+    /// Takes attributes of the server; what a caller is to see.
+    pub(crate) fn learn(&self, attr: &Arc<Attr>, now: Duration) -> Attr {
+        let mut core = self.core();
+        core.learn(attr, now);
+        let newest = Arc::clone(&core.attr);
+        core.merged(&newest)
+    }
+
+    /// Attributes with what this mount knows better.
+    pub(crate) fn merge(&self, attr: &Attr) -> Attr {
+        self.core().merged(attr)
+    }
+
+    /// True if the background task has nothing to do for it.
+    pub(crate) fn is_idle(&self) -> bool {
+        let core = self.core();
+        !core.is_unsent() && !core.is_unpublished()
+    }
+
+    /// Remembers a failure for every handle to report.
+    pub(crate) fn fail(&self, error: &Error) {
+        let mut core = self.core();
+        core.failure.count += 1;
+        core.failure.error = Some(error.clone());
+    }
+}
+
+impl Core {
+    pub(crate) fn set_capability(&mut self, rights: [bool; 2], capability: &Bytes) {
+        for (slot, right) in self.capability.iter_mut().zip(rights) {
+            if right {
+                *slot = capability.clone();
+            }
+        }
+    }
+}
+
+fn body_of(attr: &Attr, opened: &Opened) -> Body {
+    match &opened.inline {
+        Some(data) if attr.inline => Body::Inline(Inline::new(data)),
+        None if attr.inline => Body::Inline(Inline::default()),
+        _ => Body::Chunks,
+    }
+}

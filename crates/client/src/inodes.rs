@@ -1,0 +1,116 @@
+//! What this mount knows of inodes: attributes of at most a given age, and the state of open files.
+
+use crate::file::FileState;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_types::{Attr, Ino, Timestamp};
+
+const SHARDS: usize = 16;
+/// Most inodes remembered per shard beyond those that are open.
+const NODES_PER_SHARD_MAX: usize = 8_192;
+
+/// What identifies the contents of a file as far as an outsider can tell.
+pub(crate) type Contents = (u64, Timestamp);
+
+#[derive(Default)]
+struct Node {
+    /// As the server said last, and when (monotonic).
+    attr: Option<(Arc<Attr>, Duration)>,
+    /// State shared by all handles, while there are any or something is unsent.
+    file: Option<Arc<FileState>>,
+    /// Length and mtime when this mount last closed the file.
+    seen: Option<Contents>,
+}
+
+/// The table. Locks are held for a few instructions only.
+pub(crate) struct Inodes {
+    shards: [Mutex<HashMap<Ino, Node>>; SHARDS],
+}
+
+impl Inodes {
+    pub(crate) fn new() -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::default()) }
+    }
+
+    fn shard(&self, ino: Ino) -> &Mutex<HashMap<Ino, Node>> {
+        &self.shards[(ino.0 % SHARDS as u64) as usize]
+    }
+
+    /// Remembers attributes that a server has just sent; the file's state, if it has one.
+    pub(crate) fn learn(&self, attr: &Arc<Attr>, now: Duration) -> Option<Arc<FileState>> {
+        let mut shard = self.shard(attr.ino).lock();
+        if shard.len() >= NODES_PER_SHARD_MAX {
+            make_room(&mut shard);
+        }
+        let node = shard.entry(attr.ino).or_default();
+        node.attr = Some((Arc::clone(attr), now));
+        node.file.clone()
+    }
+
+    /// Attributes with the time they were learned, and the file's state.
+    #[allow(clippy::type_complexity)]
+    pub(crate) fn get(&self, ino: Ino) -> (Option<(Arc<Attr>, Duration)>, Option<Arc<FileState>>) {
+        let shard = self.shard(ino).lock();
+        shard.get(&ino).map(|n| (n.attr.clone(), n.file.clone())).unwrap_or_default()
+    }
+
+    /// The state of a file, if it has one.
+    pub(crate) fn file(&self, ino: Ino) -> Option<Arc<FileState>> {
+        self.shard(ino).lock().get(&ino).and_then(|n| n.file.clone())
+    }
+
+    /// The state of a file, made if it has none; runs `with` on it under the table's lock, so that
+    /// it cannot be dropped in between.
+    pub(crate) fn file_or_new(
+        &self,
+        ino: Ino,
+        new: impl FnOnce() -> Arc<FileState>,
+        with: impl FnOnce(&FileState),
+    ) -> Arc<FileState> {
+        let mut shard = self.shard(ino).lock();
+        let node = shard.entry(ino).or_default();
+        let file = node.file.get_or_insert_with(new);
+        with(file);
+        Arc::clone(file)
+    }
+
+    /// Drops the state of a file if `unused` says so, and remembers what its contents were.
+    pub(crate) fn drop_file(&self, ino: Ino, unused: impl FnOnce(&FileState) -> bool, seen: Contents) {
+        let mut shard = self.shard(ino).lock();
+        let Some(node) = shard.get_mut(&ino) else { return };
+        node.seen = Some(seen);
+        if node.file.as_ref().is_some_and(|file| unused(file)) {
+            node.file = None;
+        }
+    }
+
+    /// What the contents were when this mount last closed the file.
+    pub(crate) fn seen(&self, ino: Ino) -> Option<Contents> {
+        self.shard(ino).lock().get(&ino).and_then(|n| n.seen)
+    }
+
+    /// The attributes known are no longer true.
+    pub(crate) fn forget_attr(&self, ino: Ino) {
+        if let Some(node) = self.shard(ino).lock().get_mut(&ino) {
+            node.attr = None;
+        }
+    }
+
+    /// Files that handles are open on.
+    pub(crate) fn files(&self) -> Vec<Arc<FileState>> {
+        let all = self.shards.iter();
+        all.flat_map(|s| s.lock().values().filter_map(|n| n.file.clone()).collect::<Vec<_>>())
+            .collect()
+    }
+}
+
+/// Drops every other closed inode: cheap, and what is dropped is only asked for again.
+fn make_room(shard: &mut HashMap<Ino, Node>) {
+    let mut keep = false;
+    shard.retain(|_, node| {
+        keep = !keep;
+        keep || node.file.is_some()
+    });
+}

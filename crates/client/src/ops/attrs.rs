@@ -1,0 +1,83 @@
+//! Attributes.
+
+use super::done;
+use crate::file::OpenFile;
+use crate::metrics::Op;
+use crate::volume::Volume;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_types::{Attr, Credentials, Ino, Result, SetAttr};
+use strake_wire::message::meta::{self, MetaOp};
+
+impl Volume {
+    /// Attributes of an inode, at most [`crate::VolumeOptions::attribute_age_ms`] old; changes made
+    /// through this volume are in them at once.
+    pub async fn getattr(&self, ino: Ino) -> Result<Attr> {
+        let _timer = self.count(Op::GetAttr);
+        let (known, file) = self.inodes().get(ino);
+        if let Some((attr, learned)) = known
+            && self.is_fresh(learned)
+        {
+            self.cache_hit("attr");
+            return Ok(match file {
+                Some(file) => file.merge(&attr),
+                None => Arc::unwrap_or_clone(attr),
+            });
+        }
+        self.cache_miss("attr");
+        self.fetch_attr(ino).await
+    }
+
+    /// For how long attributes that [`Volume::getattr`] has just returned may be kept: what is left
+    /// of the attribute age.
+    pub fn attribute_ttl(&self, ino: Ino) -> Duration {
+        let full = Duration::from_millis(self.options().attribute_age_ms);
+        match self.inodes().get(ino).0 {
+            Some((_, learned)) => {
+                full.saturating_sub(self.clock().monotonic().saturating_sub(learned))
+            }
+            None => Duration::ZERO,
+        }
+    }
+
+    fn is_fresh(&self, learned: Duration) -> bool {
+        let age = self.clock().monotonic().saturating_sub(learned);
+        self.options().exclusive || age < Duration::from_millis(self.options().attribute_age_ms)
+    }
+
+    pub(crate) async fn fetch_attr(&self, ino: Ino) -> Result<Attr> {
+        let op = MetaOp::GetAttr(meta::Inode { ino: ino.0 });
+        let answer = self.ask(&self.root_cred(), op).await?;
+        self.entry(answer, "getattr")
+    }
+
+    /// Changes attributes. `handle` is the open file through which it is asked for, if any: a handle
+    /// open for writing may set the length whatever the permission bits say.
+    pub async fn setattr(
+        self: &Arc<Self>,
+        cred: &Credentials,
+        ino: Ino,
+        change: SetAttr,
+        handle: Option<&Arc<OpenFile>>,
+    ) -> Result<Attr> {
+        let _timer = self.count(Op::SetAttr);
+        let writable_handle = handle.is_some_and(|h| h.flags().write);
+        let length = change.length;
+        let request = meta::SetAttr { ino: ino.0, change: (&change).into(), writable_handle };
+        match self.inodes().file(ino) {
+            None => {
+                let answer = self.mutate(cred, MetaOp::SetAttr(request)).await?;
+                self.entry(answer, "setattr")
+            }
+            Some(file) => self.setattr_open(cred, &file, request, length).await,
+        }
+    }
+
+    /// Makes an inode and its directory entry durable.
+    pub async fn fsync_dir(&self, ino: Ino) -> Result<()> {
+        let _timer = self.count(Op::Fsync);
+        let op = MetaOp::Sync(meta::Inode { ino: ino.0 });
+        let answer = self.ask(&self.root_cred(), op).await?;
+        done(&answer, "sync")
+    }
+}

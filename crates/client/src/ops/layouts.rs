@@ -1,0 +1,94 @@
+//! Where files lie, and what directories hand down.
+
+use super::{done, unexpected};
+use crate::api::{ChunkView, LayoutView};
+use crate::metrics::Op;
+use crate::volume::Volume;
+use strake_types::layout::{LayoutTemplate, Placement};
+use strake_types::{
+    ChunkIndex, Credentials, Distribution, Error, ErrorKind, FileKind, GroupId, Ino, Result,
+};
+use strake_wire::message::manager::ClusterMap;
+use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
+
+/// Most chunks shown of one file.
+const CHUNKS_SHOWN_MAX: u64 = 1 << 20;
+
+impl Volume {
+    /// The layout template set on a directory itself; nothing set: an empty one.
+    pub async fn template(&self, cred: &Credentials, ino: Ino) -> Result<LayoutTemplate> {
+        let _timer = self.count(Op::Layout);
+        match self.ask(cred, MetaOp::GetTemplate(meta::Inode { ino: ino.0 })).await? {
+            MetaAnswer::Template(template) => template.try_into(),
+            _ => Err(unexpected("get template")),
+        }
+    }
+
+    /// Sets the layout of a directory, for what is created in it later, or of a file that has no
+    /// contents yet.
+    pub async fn set_template(
+        &self,
+        cred: &Credentials,
+        ino: Ino,
+        template: &LayoutTemplate,
+    ) -> Result<()> {
+        let _timer = self.count(Op::Layout);
+        template.validate()?;
+        let set = meta::SetTemplate { ino: ino.0, template: template.into() };
+        let answer = self.mutate(cred, MetaOp::SetTemplate(set)).await?;
+        self.inodes().forget_attr(ino);
+        done(&answer, "set template")
+    }
+
+    /// Where the chunks of a regular file lie.
+    pub async fn layout(&self, ino: Ino) -> Result<LayoutView> {
+        let _timer = self.count(Op::Layout);
+        let attr = self.getattr(ino).await?;
+        let Some(layout) = attr.layout.filter(|_| attr.kind == FileKind::File) else {
+            let detail = format!("inode {ino} has no chunks: only regular files have");
+            return Err(Error::with(ErrorKind::Invalid, detail));
+        };
+        let placement = Placement::new(layout);
+        let layout = placement.layout();
+        let count = match attr.length {
+            0 => 0,
+            _ if attr.inline => 0,
+            length => (layout.chunk_at(length - 1).0 + 1).min(CHUNKS_SHOWN_MAX),
+        };
+        let map = self.map().current();
+        let chunks = (0..count).map(|index| {
+            let group = placement.group_of(ChunkIndex(index));
+            ChunkView { index, group: group.0, targets: target_names(&map, group) }
+        });
+        Ok(LayoutView {
+            chunk_size: layout.chunk_size,
+            distribution: distribution_name(&layout.distribution).to_string(),
+            stripe_width: layout.width,
+            inline: attr.inline,
+            chunks: chunks.collect(),
+        })
+    }
+}
+
+fn distribution_name(distribution: &Distribution) -> &'static str {
+    match distribution {
+        Distribution::SimpleStripe => "simple_stripe",
+        Distribution::Basic => "basic",
+        Distribution::Varstrip(_) => "varstrip",
+        Distribution::TwodStripe { .. } => "twod_stripe",
+        Distribution::Progressive => "progressive",
+    }
+}
+
+fn target_names(map: &ClusterMap, group: GroupId) -> Vec<String> {
+    let members = map.groups.get(group.0 as usize).map(|g| g.members.as_slice());
+    let name = |id: &u32| {
+        let target = map.targets.iter().find(|t| t.id == *id);
+        let server = target.and_then(|t| map.servers.iter().find(|s| s.id == t.server));
+        match (target, server) {
+            (Some(target), Some(server)) => format!("{}:{}", server.name, target.spec.path),
+            _ => format!("target {id}"),
+        }
+    };
+    members.unwrap_or_default().iter().map(name).collect()
+}

@@ -1,0 +1,206 @@
+//! Operations on names: lookup, make, create, link, unlink, rename, readlink.
+
+use super::unexpected;
+use crate::api::{NewFile, OpenFlags, RenameFlags};
+use crate::file::OpenFile;
+use crate::metrics::Op;
+use crate::volume::Volume;
+use bytes::Bytes;
+use std::sync::Arc;
+use strake_types::limits::NAME_BYTES_MAX;
+use strake_types::{Attr, Credentials, Error, ErrorKind, FileKind, Ino, Result};
+use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
+
+fn at(parent: Ino, name: Bytes) -> Result<meta::Name> {
+    match name.len() {
+        0 => Err(Error::new(ErrorKind::NotFound)),
+        len if len > NAME_BYTES_MAX => Err(Error::new(ErrorKind::NameTooLong)),
+        _ => Ok(meta::Name { parent: parent.0, name }),
+    }
+}
+
+pub(crate) fn open_mode(flags: OpenFlags, volume: &Volume) -> meta::OpenMode {
+    // The kernel's write-back cache reads pages through handles opened for writing only.
+    let read = flags.read || (volume.options().exclusive && flags.write);
+    meta::OpenMode { read, write: flags.write, truncate: flags.truncate }
+}
+
+impl Volume {
+    /// The inode that a name in a directory stands for. `.` and `..` work.
+    pub async fn lookup(&self, cred: &Credentials, parent: Ino, name: Bytes) -> Result<Attr> {
+        let _timer = self.count(Op::Lookup);
+        let answer = self.ask(cred, MetaOp::Lookup(at(parent, name)?)).await?;
+        self.entry(answer, "lookup")
+    }
+
+    /// Makes a file of any kind under a new name.
+    pub async fn make(
+        &self,
+        cred: &Credentials,
+        parent: Ino,
+        name: Bytes,
+        new: NewFile,
+    ) -> Result<Attr> {
+        let _timer = self.count(Op::Make);
+        let create = meta::Create {
+            at: at(parent, name)?,
+            kind: new.kind as u32,
+            mode: new.mode,
+            umask: new.umask,
+            rdev: new.rdev,
+            target: new.target,
+            open: None,
+            exclusive: true,
+            template: None,
+        };
+        match self.mutate(cred, MetaOp::Create(create)).await? {
+            MetaAnswer::Created(created) => {
+                self.learn_parent(parent, created.parent);
+                self.learn(created.attr)
+            }
+            _ => Err(unexpected("create")),
+        }
+    }
+
+    /// Opens a regular file by its name, making it if it is missing. The last value is true if it
+    /// was made.
+    pub async fn create(
+        self: &Arc<Self>,
+        cred: &Credentials,
+        parent: Ino,
+        name: Bytes,
+        mode: u32,
+        umask: u32,
+        flags: OpenFlags,
+    ) -> Result<(Attr, Arc<OpenFile>, bool)> {
+        let _timer = self.count(Op::Create);
+        let at = at(parent, name)?;
+        self.create_at(cred, at, mode, umask, flags).await
+    }
+
+    /// Opens a new regular file that has no name (O_TMPFILE).
+    pub async fn tmpfile(
+        self: &Arc<Self>,
+        cred: &Credentials,
+        directory: Ino,
+        mode: u32,
+        umask: u32,
+        flags: OpenFlags,
+    ) -> Result<(Attr, Arc<OpenFile>)> {
+        let _timer = self.count(Op::Create);
+        let at = meta::Name { parent: directory.0, name: Bytes::new() };
+        let (attr, file, _) = self.create_at(cred, at, mode, umask, flags).await?;
+        Ok((attr, file))
+    }
+
+    async fn create_at(
+        self: &Arc<Self>,
+        cred: &Credentials,
+        at: meta::Name,
+        mode: u32,
+        umask: u32,
+        flags: OpenFlags,
+    ) -> Result<(Attr, Arc<OpenFile>, bool)> {
+        let parent = Ino(at.parent);
+        let create = meta::Create {
+            at,
+            kind: FileKind::File as u32,
+            mode,
+            umask,
+            rdev: 0,
+            target: Bytes::new(),
+            open: Some(open_mode(flags, self)),
+            exclusive: flags.exclusive,
+            template: None,
+        };
+        let MetaAnswer::Created(created) = self.mutate(cred, MetaOp::Create(create)).await? else {
+            return Err(unexpected("create"));
+        };
+        self.learn_parent(parent, created.parent);
+        let opened = created.opened.ok_or_else(|| unexpected("create with open"))?;
+        let file = self.opened(cred, flags, opened, created.created)?;
+        Ok((file.attr(), file, created.created))
+    }
+
+    /// Gives a file a further name.
+    pub async fn link(
+        &self,
+        cred: &Credentials,
+        ino: Ino,
+        parent: Ino,
+        name: Bytes,
+    ) -> Result<Attr> {
+        let _timer = self.count(Op::Link);
+        let link = meta::Link { ino: ino.0, to: at(parent, name)? };
+        let answer = self.mutate(cred, MetaOp::Link(link)).await?;
+        self.inodes().forget_attr(parent);
+        self.entry(answer, "link")
+    }
+
+    /// Removes a name of anything but a directory. The inode as it is after it: with nlink 0 it is
+    /// gone, or lives on until its last handle is released.
+    pub async fn unlink(&self, cred: &Credentials, parent: Ino, name: Bytes) -> Result<Attr> {
+        let _timer = self.count(Op::Unlink);
+        self.remove(cred, parent, name, false).await
+    }
+
+    /// Removes an empty directory.
+    pub async fn rmdir(&self, cred: &Credentials, parent: Ino, name: Bytes) -> Result<Attr> {
+        let _timer = self.count(Op::Rmdir);
+        self.remove(cred, parent, name, true).await
+    }
+
+    async fn remove(
+        &self,
+        cred: &Credentials,
+        parent: Ino,
+        name: Bytes,
+        directory: bool,
+    ) -> Result<Attr> {
+        let unlink = meta::Unlink { at: at(parent, name)?, directory };
+        let answer = self.mutate(cred, MetaOp::Unlink(unlink)).await?;
+        self.inodes().forget_attr(parent);
+        self.entry(answer, "unlink")
+    }
+
+    /// Moves a name. What was moved, and what was replaced or exchanged if anything.
+    pub async fn rename(
+        &self,
+        cred: &Credentials,
+        parent: Ino,
+        name: Bytes,
+        new_parent: Ino,
+        new_name: Bytes,
+        flags: RenameFlags,
+    ) -> Result<(Attr, Option<Attr>)> {
+        let _timer = self.count(Op::Rename);
+        let rename = meta::Rename {
+            from: at(parent, name)?,
+            to: at(new_parent, new_name)?,
+            no_replace: flags.no_replace,
+            exchange: flags.exchange,
+        };
+        let answer = self.mutate(cred, MetaOp::Rename(rename)).await?;
+        self.inodes().forget_attr(parent);
+        self.inodes().forget_attr(new_parent);
+        let MetaAnswer::Renamed(renamed) = answer else { return Err(unexpected("rename")) };
+        let other = renamed.other.map(|other| self.learn(other)).transpose()?;
+        Ok((self.learn(renamed.moved)?, other))
+    }
+
+    /// Target of a symbolic link.
+    pub async fn readlink(&self, cred: &Credentials, ino: Ino) -> Result<Bytes> {
+        let _timer = self.count(Op::ReadLink);
+        match self.ask(cred, MetaOp::ReadLink(meta::Inode { ino: ino.0 })).await? {
+            MetaAnswer::Bytes(target) => Ok(target),
+            _ => Err(unexpected("readlink")),
+        }
+    }
+
+    /// A directory has changed: take its new attributes, or forget the old ones.
+    fn learn_parent(&self, parent: Ino, attributes: Option<strake_wire::message::common::Attributes>) {
+        if attributes.and_then(|a| self.learn(a).ok()).is_none() {
+            self.inodes().forget_attr(parent);
+        }
+    }
+}

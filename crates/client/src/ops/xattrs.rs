@@ -1,0 +1,64 @@
+//! Extended attributes: passed on to the metadata server.
+
+use super::{done, unexpected};
+use crate::metrics::Op;
+use crate::volume::Volume;
+use bytes::Bytes;
+use strake_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
+use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
+
+fn named(ino: Ino, name: Bytes) -> Result<meta::Xattr> {
+    if name.is_empty() || name.len() > XATTR_NAME_BYTES_MAX {
+        return Err(Error::new(ErrorKind::Range));
+    }
+    Ok(meta::Xattr { ino: ino.0, name, ..meta::Xattr::default() })
+}
+
+impl Volume {
+    /// Value of an extended attribute, named with its prefix.
+    pub async fn getxattr(&self, cred: &Credentials, ino: Ino, name: Bytes) -> Result<Bytes> {
+        let _timer = self.count(Op::Xattr);
+        match self.ask(cred, MetaOp::GetXattr(named(ino, name)?)).await? {
+            MetaAnswer::Bytes(value) => Ok(value),
+            _ => Err(unexpected("getxattr")),
+        }
+    }
+
+    /// Names of all extended attributes, each ended by a NUL.
+    pub async fn listxattr(&self, cred: &Credentials, ino: Ino) -> Result<Bytes> {
+        let _timer = self.count(Op::Xattr);
+        match self.ask(cred, MetaOp::ListXattr(meta::Inode { ino: ino.0 })).await? {
+            MetaAnswer::Bytes(names) => Ok(names),
+            _ => Err(unexpected("listxattr")),
+        }
+    }
+
+    /// Sets an extended attribute; `must_create` is XATTR_CREATE, `must_replace` XATTR_REPLACE.
+    pub async fn setxattr(
+        &self,
+        cred: &Credentials,
+        ino: Ino,
+        name: Bytes,
+        value: Bytes,
+        must_create: bool,
+        must_replace: bool,
+    ) -> Result<()> {
+        let _timer = self.count(Op::Xattr);
+        if value.len() > XATTR_VALUE_BYTES_MAX {
+            return Err(Error::new(ErrorKind::TooBig));
+        }
+        let xattr = meta::Xattr { value, must_create, must_replace, ..named(ino, name)? };
+        let answer = self.mutate(cred, MetaOp::SetXattr(xattr)).await?;
+        self.inodes().forget_attr(ino);
+        done(&answer, "setxattr")
+    }
+
+    /// Removes an extended attribute.
+    pub async fn removexattr(&self, cred: &Credentials, ino: Ino, name: Bytes) -> Result<()> {
+        let _timer = self.count(Op::Xattr);
+        let answer = self.mutate(cred, MetaOp::RemoveXattr(named(ino, name)?)).await?;
+        self.inodes().forget_attr(ino);
+        done(&answer, "removexattr")
+    }
+}

@@ -1,0 +1,168 @@
+//! Opening and closing a volume, and what all its operations share.
+
+use crate::api::VolumeOptions;
+use crate::file::FileState;
+use crate::inodes::Inodes;
+use crate::memory::Memory;
+use crate::ops::space::SpaceCache;
+use crate::session::Session;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_base::clock::{Clock, SystemClock};
+use strake_types::{Credentials, Error, ErrorKind, Ino, Result, VolumeId};
+use strake_wire::map::MapView;
+use strake_wire::message::manager;
+
+/// How often the background task looks for lengths to publish and old writes to send.
+const TICK_MS: u64 = 1_000;
+
+/// A mounted volume. Cheap to share: doors hold one `Arc` of it.
+///
+/// Every method is safe to call from many tasks at once. A future that is dropped before it is ready
+/// leaves the operation either done or not done.
+pub struct Volume {
+    map: Arc<MapView>,
+    id: VolumeId,
+    name: String,
+    options: VolumeOptions,
+    inline_bytes_max: u64,
+    clock: Arc<dyn Clock>,
+    session: Session,
+    inodes: Inodes,
+    memory: Memory,
+    /// Files with something that the background task must look after.
+    busy: parking_lot::Mutex<HashMap<Ino, Arc<FileState>>>,
+    pub(crate) space: SpaceCache,
+    background: parking_lot::Mutex<Option<tokio::task::JoinHandle<()>>>,
+}
+
+impl Volume {
+    /// Opens a volume by its name. Must be called within a tokio runtime: the volume keeps a
+    /// background task there until it is closed.
+    pub async fn open(map: Arc<MapView>, name: &str, options: VolumeOptions) -> Result<Arc<Volume>> {
+        let spec = find(&map, name).await?;
+        let clock = Arc::new(SystemClock::default());
+        let volume = Arc::new(Volume {
+            id: VolumeId(spec.id),
+            name: name.to_string(),
+            inline_bytes_max: u64::from(
+                spec.spec.inline_bytes_max.unwrap_or(strake_types::limits::INLINE_BYTES_DEFAULT),
+            ),
+            clock,
+            session: Session::new(),
+            inodes: Inodes::new(),
+            memory: Memory::new(options.memory_bytes),
+            busy: parking_lot::Mutex::default(),
+            space: SpaceCache::default(),
+            background: parking_lot::Mutex::default(),
+            map,
+            options,
+        });
+        volume.open_session().await?;
+        let task = tokio::spawn(background(Arc::downgrade(&volume)));
+        *volume.background.lock() = Some(task);
+        Ok(volume)
+    }
+
+    /// Sends and publishes everything, then ends the session. The volume must not be used after it.
+    pub async fn close(self: &Arc<Self>) -> Result<()> {
+        let synced = self.sync_all().await;
+        if let Some(task) = self.background.lock().take() {
+            task.abort();
+        }
+        let ended = self.close_session().await;
+        synced.and(ended)
+    }
+
+    /// The volume's id.
+    pub fn id(&self) -> VolumeId {
+        self.id
+    }
+
+    /// The volume's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How it was opened.
+    pub fn options(&self) -> &VolumeOptions {
+        &self.options
+    }
+
+    /// The cluster as this client sees it.
+    pub fn map(&self) -> &Arc<MapView> {
+        &self.map
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    pub(crate) fn inodes(&self) -> &Inodes {
+        &self.inodes
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Files up to this length may lie inside their inode.
+    pub(crate) fn inline_bytes_max(&self) -> u64 {
+        self.inline_bytes_max
+    }
+
+    /// Makes the background task look after a file.
+    pub(crate) fn mark_busy(&self, file: &Arc<FileState>) {
+        self.busy.lock().entry(file.ino()).or_insert_with(|| Arc::clone(file));
+    }
+
+    /// Files that have something unsent or unpublished.
+    pub(crate) fn busy_files(&self) -> Vec<Arc<FileState>> {
+        self.busy.lock().values().cloned().collect()
+    }
+
+    /// Forgets files that have nothing left to look after.
+    pub(crate) fn drop_idle(&self) {
+        self.busy.lock().retain(|_, file| !file.is_idle());
+    }
+
+    pub(crate) fn root_cred(&self) -> Credentials {
+        Credentials { checked: true, ..Credentials::root() }
+    }
+}
+
+async fn find(map: &MapView, name: &str) -> Result<manager::Volume> {
+    let look = || {
+        let map = map.current();
+        map.volumes.iter().find(|v| v.spec.name == name && !v.deleting).cloned()
+    };
+    if let Some(volume) = look() {
+        return Ok(volume);
+    }
+    map.refresh().await?;
+    look().ok_or_else(|| {
+        let names: Vec<_> = map.current().volumes.iter().map(|v| v.spec.name.clone()).collect();
+        let detail = format!(
+            "volume \"{name}\" (there is: {}); `strake volume create {name}` makes one",
+            names.join(", ")
+        );
+        Error::with(ErrorKind::NotFound, detail)
+    })
+}
+
+/// Each second: send what is old, publish lengths, renew the session. Ends with the volume.
+async fn background(volume: std::sync::Weak<Volume>) {
+    let mut ticks: u64 = 0;
+    loop {
+        tokio::time::sleep(Duration::from_millis(TICK_MS)).await;
+        let Some(volume) = volume.upgrade() else { return };
+        ticks += 1;
+        volume.tick_files().await;
+        volume.tick_session(ticks).await;
+    }
+}

@@ -77,7 +77,12 @@ impl Inodes {
     }
 
     /// Drops the state of a file if `unused` says so, and remembers what its contents were.
-    pub(crate) fn drop_file(&self, ino: Ino, unused: impl FnOnce(&FileState) -> bool, seen: Contents) {
+    pub(crate) fn drop_file(
+        &self,
+        ino: Ino,
+        unused: impl FnOnce(&FileState) -> bool,
+        seen: Contents,
+    ) {
         let mut shard = self.shard(ino).lock();
         let Some(node) = shard.get_mut(&ino) else { return };
         node.seen = Some(seen);

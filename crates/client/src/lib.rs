@@ -22,3 +22,18 @@
 //! full buffer or a lock makes it wait; no lock is held across a wait.
 
 pub mod api;
+pub mod file;
+mod inodes;
+pub mod memory;
+mod metrics;
+pub mod ops;
+mod route;
+mod session;
+pub mod volume;
+
+pub use api::{
+    ChunkView, Entry, FallocateMode, LayoutView, LockKind, LockRequest, NewFile, OpenFlags, Page,
+    ReadData, RenameFlags, SeekTo, VolumeOptions, VolumeSpace, Written,
+};
+pub use file::OpenFile;
+pub use volume::Volume;

@@ -199,7 +199,8 @@ impl Volume {
     /// The first member of a group and the group's epoch.
     pub(crate) fn primary(&self, group: GroupId) -> Result<(TargetId, u64)> {
         let map = self.map().current();
-        let found = map.groups.get(group.0 as usize).and_then(|g| Some((g.members.first()?, g.epoch)));
+        let found =
+            map.groups.get(group.0 as usize).and_then(|g| Some((g.members.first()?, g.epoch)));
         let Some((&member, epoch)) = found else {
             let detail = format!("group {group} is not in the cluster map");
             return Err(Error::with(ErrorKind::StaleMap, detail));

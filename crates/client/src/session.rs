@@ -1,7 +1,16 @@
 //! The session: what makes the metadata server remember our open files, locks and mutations.
 
+use crate::ops::{done, unexpected};
+use crate::route::Patience;
+use crate::volume::Volume;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use strake_types::error::Advice;
+use strake_types::{Credentials, Result};
+use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaRequest};
+
+/// Seconds (ticks of the background task) between two renewals.
+const RENEW_TICKS: u64 = 5;
 
 /// The client's side of its session. Short sections only; nothing here waits.
 pub(crate) struct Session {
@@ -23,8 +32,7 @@ struct State {
 
 impl Session {
     pub(crate) fn new() -> Self {
-        let state =
-            State { id: 0, next_seq: 1, unanswered: BTreeSet::new(), closed: Vec::new() };
+        let state = State { id: 0, next_seq: 1, unanswered: BTreeSet::new(), closed: Vec::new() };
         Self { state: Mutex::new(state), reopening: tokio::sync::Mutex::new(()) }
     }
 
@@ -75,5 +83,82 @@ impl Session {
         let mut state = self.state.lock();
         std::mem::swap(&mut state.closed, &mut closed);
         state.closed.append(&mut closed);
+    }
+}
+
+impl Volume {
+    /// The first session of this volume.
+    pub(crate) async fn open_session(&self) -> Result<()> {
+        self.renew_session(0).await
+    }
+
+    /// A new session in place of one that the server does not know any more; goes on with the old
+    /// one if that is possible. Those who come while one is being opened wait for it.
+    pub(crate) async fn renew_session(&self, old: u64) -> Result<()> {
+        let _one = self.session().reopening.lock().await;
+        if self.session().id() != old {
+            return Ok(());
+        }
+        let files = self.inodes().files();
+        let open: Vec<u64> = files.iter().map(|file| file.ino().0).collect();
+        let request =
+            meta::OpenSession { client: self.options().client_name.clone(), resume: old, open };
+        let mut patience = Patience::new(self);
+        let what = || format!("a session for volume {}", self.name());
+        let session = loop {
+            let op = MetaOp::OpenSession(request.clone());
+            let error = match self.meta_once(self.session_request(0, op)).await {
+                Ok(MetaAnswer::Session(session)) => break session,
+                Ok(_) => return Err(unexpected("open session")),
+                Err(error) => error,
+            };
+            match error.advice() {
+                Advice::Retry => patience.pause(what, error).await?,
+                Advice::RefreshMap => patience.refresh(what, error).await?,
+                Advice::GiveUp | Advice::Renew => return Err(error),
+            }
+        };
+        // The server counts each file once now, however many handles there are.
+        files.iter().for_each(|file| file.core().registered = 1);
+        if old != 0 {
+            let how =
+                if session.resumed { "goes on" } else { "was lost with its locks; a new one" };
+            tracing::warn!("session {old} of volume {} {how}: {}", self.name(), session.session);
+        }
+        self.session().set(session.session);
+        Ok(())
+    }
+
+    fn session_request(&self, session: u64, op: MetaOp) -> MetaRequest {
+        let cred = (&Credentials::root()).into();
+        MetaRequest { volume: self.id().0, session, seq: 0, answered: 0, cred, op: Some(op) }
+    }
+
+    /// Each second: reports closed files, or shows that we are alive when it is time.
+    pub(crate) async fn tick_session(&self, ticks: u64) {
+        let closed = self.session().take_closed();
+        if closed.is_empty() && !ticks.is_multiple_of(RENEW_TICKS) {
+            return;
+        }
+        if let Err(error) = self.report_closed(closed).await {
+            tracing::debug!("cannot renew the session of volume {}: {error}", self.name());
+        }
+    }
+
+    async fn report_closed(&self, closed: Vec<u64>) -> Result<()> {
+        let op = MetaOp::RenewSession(meta::RenewSession { closed: closed.clone() });
+        let result = self.ask(&Credentials::root(), op).await;
+        match result {
+            Ok(answer) => done(&answer, "renew session"),
+            Err(error) => {
+                self.session().put_back_closed(closed);
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) async fn close_session(&self) -> Result<()> {
+        let op = MetaOp::CloseSession(meta::Nothing {});
+        done(&self.ask(&Credentials::root(), op).await?, "close session")
     }
 }

@@ -40,7 +40,11 @@ pub struct Volume {
 impl Volume {
     /// Opens a volume by its name. Must be called within a tokio runtime: the volume keeps a
     /// background task there until it is closed.
-    pub async fn open(map: Arc<MapView>, name: &str, options: VolumeOptions) -> Result<Arc<Volume>> {
+    pub async fn connect(
+        map: Arc<MapView>,
+        name: &str,
+        options: VolumeOptions,
+    ) -> Result<Arc<Volume>> {
         let spec = find(&map, name).await?;
         let clock = Arc::new(SystemClock::default());
         let volume = Arc::new(Volume {

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// Capacity that a gathered extent starts with; it doubles as it grows.
 const GATHER_BYTES_MIN: usize = 16 << 10;
+/// A shorter write is copied, so that it does not keep a large buffer of its door alive.
+const WHOLE_BYTES_MIN: usize = 64 << 10;
 
 /// Bytes of an extent.
 enum Contents {
@@ -170,7 +172,10 @@ impl Dirty {
             return;
         }
         let generation = self.generation;
-        let contents = Contents::Whole(data);
+        let contents = match data.len() < WHOLE_BYTES_MIN {
+            true => Contents::Gathered(BytesMut::from(&data[..])),
+            false => Contents::Whole(data),
+        };
         self.count(generation);
         self.extents.insert(start, Extent { contents, room, born: now, generation, ready: full });
         if full {
@@ -180,7 +185,9 @@ impl Dirty {
 
     /// Overwrites in place, where one gathered extent covers the whole write.
     fn overwrite(&mut self, start: u64, data: &Bytes) -> bool {
-        let Some((&at, extent)) = self.extents.range_mut(..=start).next_back() else { return false };
+        let Some((&at, extent)) = self.extents.range_mut(..=start).next_back() else {
+            return false;
+        };
         let from = (start - at) as usize;
         match &mut extent.contents {
             Contents::Gathered(bytes) if from + data.len() <= bytes.len() => {

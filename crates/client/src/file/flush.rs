@@ -227,7 +227,9 @@ impl Volume {
         answer: MetaAnswer,
         what: &str,
     ) -> Result<Arc<Attr>> {
-        let MetaAnswer::Entry(attributes) = answer else { return Err(crate::ops::unexpected(what)) };
+        let MetaAnswer::Entry(attributes) = answer else {
+            return Err(crate::ops::unexpected(what));
+        };
         let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
         file.core().learn_own(&attr, self.clock().monotonic());
         Ok(attr)

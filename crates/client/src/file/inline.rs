@@ -61,6 +61,7 @@ impl Inline {
     /// Cuts or extends with zeros; nothing of it is unsent, the server does the same.
     pub(crate) fn set_len(&mut self, len: usize) {
         self.data.resize(len, 0);
-        self.dirty = self.dirty.filter(|(from, _)| *from < len).map(|(from, to)| (from, to.min(len)));
+        self.dirty =
+            self.dirty.filter(|(from, _)| *from < len).map(|(from, to)| (from, to.min(len)));
     }
 }

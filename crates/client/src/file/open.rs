@@ -84,7 +84,7 @@ impl Drop for OpenFile {
 
 impl Volume {
     /// Opens a regular file.
-    pub async fn open_file(
+    pub async fn open(
         self: &Arc<Self>,
         cred: &Credentials,
         ino: Ino,

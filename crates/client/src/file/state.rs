@@ -225,7 +225,13 @@ impl FileState {
     }
 
     /// Counts one more handle, with what the server said about the file when it was opened.
-    pub(crate) fn add_handle(&self, attr: &Arc<Attr>, opened: &Opened, rights: [bool; 2], now: Duration) {
+    pub(crate) fn add_handle(
+        &self,
+        attr: &Arc<Attr>,
+        opened: &Opened,
+        rights: [bool; 2],
+        now: Duration,
+    ) {
         let mut core = self.core();
         core.handles += 1;
         core.registered += 1;

@@ -5,7 +5,7 @@ use crate::api::{LockKind, LockRequest};
 use crate::metrics::Op;
 use crate::volume::Volume;
 use std::sync::Arc;
-use strake_types::{Credentials, ErrorKind, Ino, Result};
+use strake_types::{ErrorKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
 /// How long one request lets the server wait; then we ask again.

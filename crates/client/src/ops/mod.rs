@@ -9,6 +9,8 @@ mod paths;
 pub(crate) mod space;
 mod xattrs;
 
+pub(crate) use names::open_mode;
+
 use crate::volume::Volume;
 use std::sync::Arc;
 use strake_types::{Attr, Error, ErrorKind, Result};

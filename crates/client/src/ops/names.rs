@@ -198,7 +198,11 @@ impl Volume {
     }
 
     /// A directory has changed: take its new attributes, or forget the old ones.
-    fn learn_parent(&self, parent: Ino, attributes: Option<strake_wire::message::common::Attributes>) {
+    fn learn_parent(
+        &self,
+        parent: Ino,
+        attributes: Option<strake_wire::message::common::Attributes>,
+    ) {
         if attributes.and_then(|a| self.learn(a).ok()).is_none() {
             self.inodes().forget_attr(parent);
         }

@@ -1,0 +1,185 @@
+//! Reading ahead: which reads follow each other, and what was fetched before it was asked for.
+
+use crate::memory::Room;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use strake_types::Result;
+use tokio::sync::Notify;
+
+/// First window of bytes read ahead; it doubles with every read that follows.
+const WINDOW_BYTES_MIN: u64 = 2 << 20;
+/// Reads of at least this length may come out of order (a kernel sends several at once).
+const REORDERED_BYTES_MIN: u64 = 64 << 10;
+/// How far out of order they may come, in lengths of a read.
+const REORDERED_READS_MAX: u64 = 4;
+/// Reads that follow each other before anything is read ahead.
+const FOLLOWING_MIN: u32 = 2;
+/// A block that nobody has used for so long is dropped.
+const BLOCK_AGE_MAX: Duration = Duration::from_secs(5);
+
+/// The reads of one handle.
+#[derive(Default)]
+pub(crate) struct Sequence {
+    /// Where the next read is expected.
+    next: u64,
+    /// Reads so far that came as expected.
+    following: u32,
+    window: u64,
+    /// Up to where has been read ahead.
+    ahead_to: u64,
+}
+
+impl Sequence {
+    /// Takes note of a read; the range to read ahead now, if any.
+    pub(crate) fn read(&mut self, offset: u64, len: u64, window_max: u64) -> Option<(u64, u64)> {
+        let slack = if len >= REORDERED_BYTES_MIN { len * REORDERED_READS_MAX } else { 0 };
+        let follows = offset <= self.next + slack && offset + slack >= self.next;
+        if !follows {
+            *self = Sequence { next: offset + len, ..Sequence::default() };
+            return None;
+        }
+        self.following = self.following.saturating_add(1);
+        self.next = self.next.max(offset + len);
+        if self.following < FOLLOWING_MIN {
+            return None;
+        }
+        self.window = (self.window * 2).clamp(WINDOW_BYTES_MIN.min(window_max), window_max);
+        let from = self.ahead_to.max(self.next);
+        let to = self.next + self.window;
+        // In large steps: a trickle of small fetches would waste messages.
+        if from > self.next && to < from + self.window / 4 {
+            return None;
+        }
+        self.ahead_to = to;
+        Some((from, to))
+    }
+
+    /// Less was read ahead than [`Sequence::read`] said.
+    pub(crate) fn stopped_at(&mut self, at: u64) {
+        self.ahead_to = self.ahead_to.min(at);
+    }
+}
+
+/// A part of a file being fetched or fetched.
+pub(crate) struct Block {
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    done: OnceLock<Result<Bytes>>,
+    fetched: Notify,
+    _room: Room,
+}
+
+impl Block {
+    pub(crate) fn new(start: u64, len: u64, room: Room) -> Arc<Self> {
+        let (done, fetched) = (OnceLock::new(), Notify::new());
+        Arc::new(Self { start, len, done, fetched, _room: room })
+    }
+
+    /// The fetch is over.
+    pub(crate) fn finish(&self, result: Result<Bytes>) {
+        // Only the one task that fetches a block calls this, once.
+        let _ = self.done.set(result);
+        self.fetched.notify_waiters();
+    }
+
+    /// Its bytes; waits for them.
+    pub(crate) async fn bytes(&self) -> Result<Bytes> {
+        loop {
+            let fetched = self.fetched.notified();
+            if let Some(result) = self.done.get() {
+                return result.clone();
+            }
+            fetched.await;
+        }
+    }
+}
+
+struct Entry {
+    block: Arc<Block>,
+    /// Bytes handed out so far.
+    used: u64,
+    /// When it was last of use (monotonic).
+    touched: Duration,
+}
+
+/// What was read ahead of one file, by where it starts. Blocks do not overlap.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    blocks: BTreeMap<u64, Entry>,
+}
+
+impl Ahead {
+    /// True if there is nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    pub(crate) fn insert(&mut self, block: &Arc<Block>, now: Duration) {
+        let entry = Entry { block: Arc::clone(block), used: 0, touched: now };
+        self.blocks.insert(block.start, entry);
+    }
+
+    /// End of the block that covers a byte.
+    pub(crate) fn covered_to(&self, at: u64) -> Option<u64> {
+        let (start, entry) = self.blocks.range(..=at).next_back()?;
+        let end = start + entry.block.len;
+        (end > at).then_some(end)
+    }
+
+    /// Start of the first block in a range.
+    pub(crate) fn first_in(&self, from: u64, to: u64) -> Option<u64> {
+        self.blocks.range(from..to).next().map(|(&at, _)| at)
+    }
+
+    /// The block that covers a byte, for reading up to `to`; dropped once all of it was read.
+    pub(crate) fn use_block(&mut self, at: u64, to: u64, now: Duration) -> Option<Arc<Block>> {
+        let (&start, entry) = self.blocks.range_mut(..=at).next_back()?;
+        let end = start + entry.block.len;
+        if end <= at {
+            return None;
+        }
+        entry.used += end.min(to) - at;
+        entry.touched = now;
+        let block = Arc::clone(&entry.block);
+        if entry.used >= block.len {
+            self.blocks.remove(&start);
+        }
+        Some(block)
+    }
+
+    /// Forgets what touches a range: it has been written.
+    pub(crate) fn cut(&mut self, from: u64, to: u64) {
+        if self.blocks.is_empty() {
+            return;
+        }
+        self.drop_where(|entry| {
+            entry.block.start < to && entry.block.start + entry.block.len > from
+        });
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.drop_where(|_| true);
+    }
+
+    /// Forgets what nobody has used for a while.
+    pub(crate) fn drop_old(&mut self, now: Duration) {
+        self.drop_where(|entry| entry.touched + BLOCK_AGE_MAX < now);
+    }
+
+    fn drop_where(&mut self, dropped: impl Fn(&Entry) -> bool) {
+        let mut wasted = 0;
+        self.blocks.retain(|_, entry| {
+            let drop = dropped(entry);
+            if drop {
+                wasted += entry.block.len.saturating_sub(entry.used);
+            }
+            !drop
+        });
+        if wasted > 0 {
+            metrics::counter!("strake_client_read_ahead_wasted_bytes_total").increment(wasted);
+        }
+    }
+}

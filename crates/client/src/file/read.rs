@@ -1,0 +1,312 @@
+//! Reading: unsent data first, then what is being sent, then what was read ahead, then targets.
+
+use super::ahead::Block;
+use super::open::OpenFile;
+use super::state::{Body, Core, FileState, UNIT_BYTES};
+use crate::api::ReadData;
+use crate::metrics::Op;
+use crate::volume::Volume;
+use bytes::Bytes;
+use futures::future::try_join_all;
+use std::sync::Arc;
+use strake_types::layout::Placement;
+use strake_types::{ChunkId, Error, ErrorKind, Piece, Result};
+use strake_wire::frame::crc32c;
+use strake_wire::message::storage::{Read, StorageAnswer, StorageOp};
+
+/// Least that is read ahead of a sequential reader once its window has grown.
+const WINDOW_BYTES_MAX: u64 = 8 << 20;
+/// Chunks per target that are read ahead, where that is more.
+const WINDOW_CHUNKS_PER_TARGET: u64 = 2;
+
+/// A part of an answer.
+enum Part {
+    /// At hand.
+    Here(Bytes),
+    /// In a block that was read ahead: start and end in the file.
+    Ahead(Arc<Block>, u64, u64),
+    /// On targets.
+    There(u64, u64),
+}
+
+/// Zeros for holes.
+static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
+
+fn push_zeros(data: &mut ReadData, mut len: u64) {
+    while len > 0 {
+        let part = len.min(ZEROS.len() as u64);
+        data.push(Bytes::from_static(&ZEROS[..part as usize]));
+        len -= part;
+    }
+}
+
+impl Volume {
+    /// Reads up to `len` bytes; fewer only at the end of the file.
+    pub async fn read(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        len: u32,
+    ) -> Result<ReadData> {
+        let _timer = self.count(Op::Read);
+        file.check_readable(self)?;
+        let wanted_end = offset.saturating_add(u64::from(len));
+        if wanted_end > file.state.core().length {
+            self.refresh_length(&file.state).await?;
+        }
+        let (parts, placement) = {
+            let mut core = file.state.core();
+            let end = wanted_end.min(core.length);
+            if offset >= end {
+                return Ok(ReadData::default());
+            }
+            if let Body::Inline(inline) = &core.body {
+                return Ok(inline_part(inline.as_slice(), offset, end));
+            }
+            let now = self.clock().monotonic();
+            let parts = core.plan(offset, end, now);
+            let placement = core.placement()?;
+            self.read_ahead(file, &mut core, &placement, (offset, end));
+            (parts, placement)
+        };
+        let mut data = self.fetch_parts(&file.state, &placement, parts).await?;
+        data.parts.retain(|part| !part.is_empty());
+        metrics::counter!("strake_client_bytes_total", "dir" => "read")
+            .increment(data.len() as u64);
+        Ok(data)
+    }
+
+    /// Another mount may have made the file longer: asks, unless we know well enough.
+    async fn refresh_length(&self, file: &FileState) -> Result<()> {
+        let age_max = std::time::Duration::from_millis(self.options().attribute_age_ms);
+        let learned = file.core().learned;
+        if self.options().exclusive || self.clock().monotonic().saturating_sub(learned) < age_max {
+            return Ok(());
+        }
+        self.fetch_attr(file.ino()).await.map(drop)
+    }
+
+    async fn fetch_parts(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        placement: &Placement,
+        parts: Vec<Part>,
+    ) -> Result<ReadData> {
+        if parts.len() == 1 {
+            let [part] = <[Part; 1]>::try_from(parts).map_err(|_| Error::new(ErrorKind::Io))?;
+            return self.fetch_part(file, placement, part).await;
+        }
+        let all = parts.into_iter().map(|part| self.fetch_part(file, placement, part));
+        let mut data = ReadData::default();
+        for fetched in try_join_all(all).await? {
+            data.parts.extend(fetched.parts);
+        }
+        Ok(data)
+    }
+
+    async fn fetch_part(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        placement: &Placement,
+        part: Part,
+    ) -> Result<ReadData> {
+        let (from, to) = match part {
+            Part::Here(bytes) => return Ok(ReadData { parts: vec![bytes] }),
+            Part::There(from, to) => (from, to),
+            Part::Ahead(block, from, to) => {
+                if let Ok(bytes) = block.bytes().await {
+                    let range = (from - block.start) as usize..(to - block.start) as usize;
+                    return Ok(padded(&bytes, range));
+                }
+                // Ask again: this time the error, if it stays, is the reader's.
+                (from, to)
+            }
+        };
+        let mut pieces = placement.pieces(from, to - from);
+        let (first, second) = (pieces.next(), pieces.next());
+        let (Some(first), Some(second)) = (first, second) else {
+            return match first {
+                Some(only) => Ok(padded(&self.fetch(file, only).await?, 0..only.len as usize)),
+                None => Ok(ReadData::default()),
+            };
+        };
+        let all: Vec<Piece> = [first, second].into_iter().chain(pieces).collect();
+        let fetched = try_join_all(all.iter().map(|&piece| self.fetch(file, piece))).await?;
+        let mut data = ReadData::default();
+        for (piece, bytes) in all.iter().zip(fetched) {
+            data.parts.extend(padded(&bytes, 0..piece.len as usize).parts);
+        }
+        Ok(data)
+    }
+
+    /// Reads a piece from its target; the answer is short where nothing was ever written.
+    async fn fetch(&self, file: &FileState, piece: Piece) -> Result<Bytes> {
+        match self.fetch_once(file, piece).await {
+            Err(error) if error.kind == ErrorKind::Corrupt => {
+                tracing::warn!(
+                    "inode {} chunk {}: {error}; reading again",
+                    file.ino(),
+                    piece.index
+                );
+                self.fetch_once(file, piece).await
+            }
+            result => result,
+        }
+    }
+
+    async fn fetch_once(&self, file: &FileState, piece: Piece) -> Result<Bytes> {
+        let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
+        let read = Read { chunk: chunk.into(), offset: piece.chunk_offset, len: piece.len };
+        let op = StorageOp::Read(read);
+        let (answer, bytes) = self.storage(file, piece.group, false, op, Bytes::new()).await?;
+        let StorageAnswer::Data(data) = answer else { return Err(crate::ops::unexpected("read")) };
+        if bytes.len() as u64 > piece.len {
+            return Err(Error::with(ErrorKind::Malformed, "more bytes than asked for"));
+        }
+        if crc32c(&bytes) != data.crc {
+            let detail = format!("{chunk}, bytes from {} on", piece.chunk_offset);
+            return Err(Error::with(ErrorKind::Corrupt, detail));
+        }
+        Ok(bytes)
+    }
+
+    /// Starts fetching what a sequential reader will want next, on all targets at once.
+    fn read_ahead(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        core: &mut Core,
+        placement: &Arc<Placement>,
+        (offset, end): (u64, u64),
+    ) {
+        let per_target = WINDOW_CHUNKS_PER_TARGET * placement.layout().chunk_size;
+        let window_max = (placement.groups().len() as u64 * per_target)
+            .max(WINDOW_BYTES_MAX)
+            .min(self.options().memory_bytes / 8);
+        let mut sequence = file.sequence.lock();
+        let Some((from, to)) = sequence.read(offset, end - offset, window_max) else { return };
+        let to = to.min(core.length);
+        let mut at = from;
+        while at < to {
+            let unit_end = Core::unit_of(placement, at).1;
+            if let Some(covered) = core.ahead.covered_to(at) {
+                at = covered;
+                continue;
+            }
+            let mut stop = unit_end.min(core.length);
+            if let Some(next) = core.ahead.first_in(at, stop) {
+                stop = next;
+            }
+            if core.dirty.touches(at, stop) || core.is_in_flight(at, stop) {
+                at = stop;
+                continue;
+            }
+            let Some(room) = self.memory().try_ahead((stop - at) as usize) else {
+                sequence.stopped_at(at);
+                return;
+            };
+            let block = Block::new(at, stop - at, room);
+            core.ahead.insert(&block, self.clock().monotonic());
+            tokio::spawn(fetch_block(
+                Arc::clone(self),
+                Arc::clone(&file.state),
+                Arc::clone(placement),
+                block,
+            ));
+            at = stop;
+        }
+    }
+}
+
+async fn fetch_block(
+    volume: Arc<Volume>,
+    file: Arc<FileState>,
+    placement: Arc<Placement>,
+    block: Arc<Block>,
+) {
+    let piece = placement.pieces(block.start, block.len).next();
+    let result = match piece {
+        Some(piece) if piece.len == block.len => volume.fetch(&file, piece).await,
+        _ => Err(Error::with(ErrorKind::Io, "a block read ahead crosses a chunk")),
+    };
+    block.finish(result);
+}
+
+impl Core {
+    /// Where the bytes of a range are to be had, in order.
+    fn plan(&mut self, from: u64, to: u64, now: std::time::Duration) -> Vec<Part> {
+        debug_assert!(to - from <= u64::from(u32::MAX) + UNIT_BYTES);
+        let mut parts = Vec::new();
+        let mut at = from;
+        if !self.dirty.is_empty() {
+            for (start, bytes) in self.dirty.overlay(from, to) {
+                self.plan_sent(at, start, now, &mut parts);
+                at = start + bytes.len() as u64;
+                parts.push(Part::Here(bytes));
+            }
+        }
+        self.plan_sent(at, to, now, &mut parts);
+        parts
+    }
+
+    /// As [`Core::plan`], of a range without unsent data.
+    fn plan_sent(&mut self, from: u64, to: u64, now: std::time::Duration, parts: &mut Vec<Part>) {
+        let mut at = from;
+        while at < to {
+            let flying = self.in_flight.iter().filter(|f| f.start + f.data.len() as u64 > at);
+            // Writes under way never overlap, so the first that begins is the next.
+            let next = flying.min_by_key(|f| f.start).filter(|f| f.start < to);
+            let Some(next) = next else { return self.plan_fetched(at, to, now, parts) };
+            let (start, end) = (next.start.max(at), (next.start + next.data.len() as u64).min(to));
+            let range = (start - next.start) as usize..(end - next.start) as usize;
+            let bytes = next.data.slice(range);
+            self.plan_fetched(at, start, now, parts);
+            parts.push(Part::Here(bytes));
+            at = end;
+        }
+    }
+
+    /// As [`Core::plan`], of a range that targets have.
+    fn plan_fetched(
+        &mut self,
+        from: u64,
+        to: u64,
+        now: std::time::Duration,
+        parts: &mut Vec<Part>,
+    ) {
+        let mut at = from;
+        while at < to {
+            if self.ahead.is_empty() {
+                parts.push(Part::There(at, to));
+                return;
+            }
+            if let Some(block) = self.ahead.use_block(at, to, now) {
+                let end = (block.start + block.len).min(to);
+                parts.push(Part::Ahead(block, at, end));
+                at = end;
+                continue;
+            }
+            let stop = self.ahead.first_in(at, to).unwrap_or(to);
+            parts.push(Part::There(at, stop));
+            at = stop;
+        }
+    }
+}
+
+fn inline_part(contents: &[u8], offset: u64, end: u64) -> ReadData {
+    let mut data = ReadData::default();
+    let have = contents.len() as u64;
+    if offset < have {
+        data.push(Bytes::copy_from_slice(&contents[offset as usize..end.min(have) as usize]));
+    }
+    push_zeros(&mut data, end - end.min(have.max(offset)));
+    data
+}
+
+/// A range of what a target answered, which is zeros after its end.
+fn padded(bytes: &Bytes, range: std::ops::Range<usize>) -> ReadData {
+    let mut data = ReadData::default();
+    let have = bytes.len().clamp(range.start, range.end);
+    data.push(bytes.slice(range.start.min(bytes.len())..have.min(bytes.len())));
+    push_zeros(&mut data, (range.end - have) as u64);
+    data
+}

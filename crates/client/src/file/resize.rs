@@ -1,0 +1,80 @@
+//! Changing attributes of a file that is open in this mount, above all its length.
+
+use super::state::{Body, FileState};
+use crate::ops::unexpected;
+use crate::volume::Volume;
+use std::sync::Arc;
+use strake_types::{Attr, Credentials, Result};
+use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
+
+/// Keeps writes of a file waiting while it lives.
+struct Exclusive<'a>(&'a FileState);
+
+impl<'a> Exclusive<'a> {
+    fn new(file: &'a FileState) -> Self {
+        file.core().exclusive = true;
+        Self(file)
+    }
+}
+
+impl Drop for Exclusive<'_> {
+    fn drop(&mut self) {
+        self.0.core().exclusive = false;
+        self.0.progress.notify_waiters();
+    }
+}
+
+impl Volume {
+    pub(crate) async fn setattr_open(
+        self: &Arc<Self>,
+        cred: &Credentials,
+        file: &Arc<FileState>,
+        request: meta::SetAttr,
+        length: Option<u64>,
+    ) -> Result<Attr> {
+        let change = &request.change;
+        let touches_contents = length.is_some() || change.mtime.is_some() || change.ctime.is_some();
+        if !touches_contents {
+            let answer = self.mutate(cred, MetaOp::SetAttr(request)).await?;
+            return self.entry(answer, "setattr");
+        }
+        // What was written before must have its effect on length and times before this has: a
+        // later publish would take it back.
+        let _order = file.order.lock().await;
+        let exclusive = Exclusive::new(file);
+        self.drain(file).await;
+        if !self.write_inline(file, false, false).await? {
+            self.publish(file, false).await?;
+        }
+        let answer = self.mutate(cred, MetaOp::SetAttr(request)).await?;
+        let MetaAnswer::Entry(attributes) = answer else { return Err(unexpected("setattr")) };
+        let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
+        let now = self.clock().monotonic();
+        self.inodes().learn(&attr, now);
+        if let Some(length) = length {
+            file.resized(&attr, length, now);
+        } else {
+            file.core().learn_own(&attr, now);
+        }
+        drop(exclusive);
+        Ok(file.merge(&attr))
+    }
+}
+
+impl FileState {
+    /// The server has set the length.
+    fn resized(&self, attr: &Arc<Attr>, length: u64, now: std::time::Duration) {
+        let mut core = self.core();
+        core.ahead.clear();
+        if attr.inline {
+            if let Body::Inline(inline) = &mut core.body {
+                inline.set_len(length as usize);
+            }
+        } else {
+            core.body = Body::Chunks;
+        }
+        core.unpublished.acknowledged = 0;
+        core.learn_own(attr, now);
+        core.length = attr.length;
+    }
+}

@@ -1,0 +1,213 @@
+//! Writing: into the inline contents, or into extents that senders carry away.
+
+use super::dirty::Fragment;
+use super::open::OpenFile;
+use super::state::{Body, Core, FileState};
+use crate::api::Written;
+use crate::memory::Room;
+use crate::metrics::Op;
+use crate::volume::Volume;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_types::limits::FILE_BYTES_MAX;
+use strake_types::{Error, ErrorKind, Result, Timestamp};
+
+/// A longer write is taken in parts of this many bytes.
+const PART_BYTES_MAX: usize = 8 << 20;
+/// Mode bits that a write by an ordinary user takes away.
+const SETID_BITS: u32 = 0o6000;
+
+/// Where a write goes.
+#[derive(Clone, Copy)]
+enum At {
+    Offset(u64),
+    End,
+}
+
+/// How an attempt to take a write ended.
+enum Taken {
+    /// It is taken, at this offset.
+    At(u64),
+    /// The length is being set.
+    Wait,
+    /// It does not fit into the inode.
+    MoveOut,
+}
+
+impl Volume {
+    /// Writes bytes; at the end of the file where it was opened to append. Returns when they are
+    /// taken, not when targets have them: see [`Volume::flush`] and [`Volume::fsync`].
+    pub async fn write(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        data: Bytes,
+    ) -> Result<Written> {
+        let _timer = self.count(Op::Write);
+        file.check_writable()?;
+        file.take_failure()?;
+        let len = data.len() as u64;
+        if offset.checked_add(len).is_none_or(|end| end > FILE_BYTES_MAX) {
+            return Err(Error::new(ErrorKind::FileTooBig));
+        }
+        let at = if file.flags().append { At::End } else { At::Offset(offset) };
+        let first = self.write_part(file, at, data.slice(..data.len().min(PART_BYTES_MAX))).await?;
+        let mut done = data.len().min(PART_BYTES_MAX);
+        while done < data.len() {
+            let part = data.slice(done..data.len().min(done + PART_BYTES_MAX));
+            let part_len = part.len();
+            self.write_part(file, At::Offset(first + done as u64), part).await?;
+            done += part_len;
+        }
+        Ok(Written { offset: first, len })
+    }
+
+    async fn write_part(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        at: At,
+        data: Bytes,
+    ) -> Result<u64> {
+        if data.is_empty() {
+            let length = file.state.core().length;
+            return Ok(if let At::Offset(offset) = at { offset } else { length });
+        }
+        let mut room = Some(self.room_for(data.len()).await);
+        let state = &file.state;
+        loop {
+            let progress = state.progress.notified();
+            let taken = {
+                let mut core = state.core();
+                let taken = self.take(&mut core, file, at, &data, &mut room);
+                if core.dirty.ready_len() > 0 {
+                    self.start_senders(state, &mut core);
+                }
+                taken
+            };
+            match taken? {
+                Taken::At(offset) => {
+                    self.mark_busy(state);
+                    return Ok(offset);
+                }
+                Taken::Wait => progress.await,
+                Taken::MoveOut => {
+                    let _order = state.order.lock().await;
+                    self.move_out(state).await?;
+                }
+            }
+        }
+    }
+
+    /// Room for unsent data; where there is none, everything unsent is sent on its way first.
+    async fn room_for(self: &Arc<Self>, bytes: usize) -> Option<Room> {
+        if let Some(room) = self.memory().try_dirty(bytes) {
+            return Some(room);
+        }
+        for file in self.busy_files() {
+            let mut core = file.core();
+            core.dirty.make_ready(Duration::MAX);
+            self.start_senders(&file, &mut core);
+        }
+        self.memory().dirty(bytes).await
+    }
+
+    fn take(
+        &self,
+        core: &mut Core,
+        file: &OpenFile,
+        at: At,
+        data: &Bytes,
+        room: &mut Option<Option<Room>>,
+    ) -> Result<Taken> {
+        if core.exclusive {
+            return Ok(Taken::Wait);
+        }
+        let offset = match at {
+            At::Offset(offset) => offset,
+            At::End => core.length,
+        };
+        let end = offset + data.len() as u64;
+        if end > FILE_BYTES_MAX {
+            return Err(Error::new(ErrorKind::FileTooBig));
+        }
+        match &mut core.body {
+            Body::Inline(inline) if end <= self.inline_bytes_max() => {
+                inline.write(offset as usize, data);
+            }
+            Body::Inline(_) => return Ok(Taken::MoveOut),
+            Body::Chunks => {
+                let now = self.clock().monotonic();
+                core.write_chunks(offset, data, room.take().flatten(), now)?;
+            }
+        }
+        core.touch(offset, end, self.wall_time());
+        core.unpublished.drop_setid |= file.drops_setid && core.attr.mode & SETID_BITS != 0;
+        Ok(Taken::At(offset))
+    }
+
+    pub(crate) fn wall_time(&self) -> Timestamp {
+        let now = self.clock().wall();
+        Timestamp { seconds: now.as_secs() as i64, nanos: now.subsec_nanos() }
+    }
+
+    /// Has the contents moved from the inode to chunks. What is unsent stays so, as extents. The
+    /// caller holds the file's order.
+    pub(crate) async fn move_out(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
+        use strake_wire::message::meta::{Inode, MetaOp};
+        if matches!(file.core().body, Body::Chunks) {
+            return Ok(());
+        }
+        let op = MetaOp::MoveOut(Inode { ino: file.ino().0 });
+        let answer = self.mutate(&self.root_cred(), op).await?;
+        let attr = self.own_entry(file, answer, "move out")?;
+        let now = self.clock().monotonic();
+        self.inodes().learn(&attr, now);
+        let mut core = file.core();
+        if let Body::Inline(mut inline) = std::mem::replace(&mut core.body, Body::Chunks)
+            && let Some((offset, data)) = inline.take_dirty()
+        {
+            core.unsynced.all = true;
+            core.write_chunks(offset, &data, None, now)?;
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Puts bytes into extents, one per unit.
+    fn write_chunks(
+        &mut self,
+        offset: u64,
+        data: &Bytes,
+        mut room: Option<Room>,
+        now: Duration,
+    ) -> Result<()> {
+        let placement = self.placement()?;
+        let end = offset + data.len() as u64;
+        self.ahead.cut(offset, end);
+        let mut at = offset;
+        while at < end {
+            let unit = Core::unit_of(&placement, at);
+            let stop = end.min(unit.1);
+            let part = data.slice((at - offset) as usize..(stop - offset) as usize);
+            let part_room = match stop == end {
+                true => room.take(),
+                false => room.as_mut().and_then(|r| r.split(part.len().min(r.num_permits()))),
+            };
+            self.dirty.insert(Fragment { start: at, unit, data: part, room: part_room }, now);
+            at = stop;
+        }
+        Ok(())
+    }
+
+    /// Notes that a range was written.
+    fn touch(&mut self, offset: u64, end: u64, mtime: Timestamp) {
+        let grown = end.saturating_sub(offset.max(self.length));
+        if matches!(self.body, Body::Chunks) {
+            self.unpublished.occupied += grown as i64;
+        }
+        self.length = self.length.max(end);
+        self.unpublished.mtime = Some(mtime);
+    }
+}

@@ -5,3 +5,4 @@
 
 pub mod clock;
 pub mod disk;
+pub mod random;

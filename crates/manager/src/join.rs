@@ -1,0 +1,207 @@
+//! A server enters or returns: who is it, and are these its targets?
+
+use crate::records::{Group, Server, Target};
+use crate::state::State;
+use std::collections::HashSet;
+use strake_types::{Error, ErrorKind, Result};
+use strake_wire::message::manager::{Join, TargetSpec};
+
+/// Most targets of one server.
+const TARGETS_MAX: usize = 1024;
+
+/// Who a server is.
+pub(crate) struct Accepted {
+    /// Its id.
+    pub server: u32,
+    /// Ids of its targets, in the order it gave them.
+    pub targets: Vec<u32>,
+}
+
+fn refuse(kind: ErrorKind, detail: String) -> Error {
+    Error::with(kind, detail)
+}
+
+/// Decides on a join and changes the state accordingly. `is_alive` says which servers have spoken
+/// within their lease.
+pub(crate) fn join(
+    state: &mut State,
+    request: &Join,
+    is_alive: impl Fn(u32) -> bool,
+) -> Result<Accepted> {
+    check_request(state, request)?;
+    let server = identify(state, request, &is_alive)?;
+    check_address(state, request, server, &is_alive)?;
+    check_targets(state, request, server, &is_alive)?;
+    let record = Server {
+        address: request.address.clone(),
+        manager: request.manager,
+        meta: request.meta,
+        name: request.name.clone(),
+    };
+    state.servers.insert(server, record);
+    state.cluster.next_server = state.cluster.next_server.max(server + 1);
+    let targets = request.targets.iter().map(|spec| enter(state, server, spec)).collect();
+    adopt_orphan_volumes(state);
+    Ok(Accepted { server, targets })
+}
+
+fn check_request(state: &State, request: &Join) -> Result<()> {
+    let cluster = &state.cluster.uuid;
+    if !request.cluster.is_empty() && request.cluster != *cluster {
+        return Err(refuse(
+            ErrorKind::WrongPeer,
+            format!(
+                "the data of server {} belongs to cluster {}, this manager serves cluster {cluster}; \
+                 give --join the address of its own cluster, or an empty --data",
+                request.name, request.cluster
+            ),
+        ));
+    }
+    if request.address.is_empty() {
+        return Err(refuse(ErrorKind::Invalid, "a server must say its address".into()));
+    }
+    if request.targets.len() > TARGETS_MAX {
+        return Err(refuse(ErrorKind::Invalid, format!("more than {TARGETS_MAX} targets")));
+    }
+    let mut seen = HashSet::new();
+    match request.targets.iter().find(|spec| !seen.insert(&spec.uuid)) {
+        Some(twice) => Err(cloned(twice, "given twice by the same server")),
+        None => Ok(()),
+    }
+}
+
+/// The id of the server: the one it was given before, the one its targets belong to, or a new one.
+fn identify(state: &State, request: &Join, is_alive: &impl Fn(u32) -> bool) -> Result<u32> {
+    if request.server != 0 {
+        let Some(known) = state.servers.get(&request.server) else {
+            return Err(refuse(
+                ErrorKind::WrongPeer,
+                format!(
+                    "server {} is unknown to this manager; was the manager's data lost? \
+                     Restore it, or give the server an empty --data",
+                    request.server
+                ),
+            ));
+        };
+        if is_alive(request.server) && known.address != request.address {
+            return Err(refuse(
+                ErrorKind::Busy,
+                format!(
+                    "server {} is alive at {}; is this --data a copy of its directory? \
+                     Stop that server first, or give an empty --data",
+                    request.server, known.address
+                ),
+            ));
+        }
+        return Ok(request.server);
+    }
+    let known = request.targets.iter().find_map(|spec| state.targets.get(&spec.target));
+    match known {
+        Some(target) if state.servers.contains_key(&target.server) => Ok(target.server),
+        _ => Ok(state.cluster.next_server.max(1)),
+    }
+}
+
+fn check_address(
+    state: &mut State,
+    request: &Join,
+    server: u32,
+    is_alive: &impl Fn(u32) -> bool,
+) -> Result<()> {
+    for (&id, other) in &mut state.servers {
+        if id == server || other.address != request.address {
+            continue;
+        }
+        if is_alive(id) {
+            return Err(refuse(
+                ErrorKind::Busy,
+                format!(
+                    "address {} is in use by server {id} ({}); choose another --listen or --advertise",
+                    request.address, other.name
+                ),
+            ));
+        }
+        // The one that was there is gone: nobody may take this server for it.
+        other.address.clear();
+    }
+    Ok(())
+}
+
+fn cloned(spec: &TargetSpec, why: &str) -> Error {
+    let detail = format!(
+        "target {} (uuid {}) is {why}: a copied disk? Give the copy's directory to no server, or empty it",
+        spec.path, spec.uuid
+    );
+    Error::with(ErrorKind::Busy, detail)
+}
+
+fn check_targets(
+    state: &State,
+    request: &Join,
+    server: u32,
+    is_alive: &impl Fn(u32) -> bool,
+) -> Result<()> {
+    for spec in &request.targets {
+        if spec.uuid.is_empty() {
+            return Err(refuse(ErrorKind::Invalid, format!("target {} has no uuid", spec.path)));
+        }
+        let known = state.targets.iter().find(|(_, t)| t.uuid == spec.uuid);
+        match known {
+            Some((id, _)) if spec.target != 0 && spec.target != *id => {
+                return Err(foreign(spec, "is known under another number"));
+            }
+            Some((_, t)) if t.server != server && is_alive(t.server) => {
+                return Err(cloned(spec, &format!("in use by server {}", t.server)));
+            }
+            None if spec.target != 0 => {
+                return Err(foreign(spec, "is not known to this cluster"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn foreign(spec: &TargetSpec, why: &str) -> Error {
+    let detail = format!(
+        "target {} (number {}, uuid {}) {why}; give a target of this cluster or an empty directory",
+        spec.path, spec.target, spec.uuid
+    );
+    Error::with(ErrorKind::WrongPeer, detail)
+}
+
+/// Enters a target that has passed the checks, and its group if it is new.
+fn enter(state: &mut State, server: u32, spec: &TargetSpec) -> u32 {
+    let known = state.targets.iter().find(|(_, t)| t.uuid == spec.uuid).map(|(id, _)| *id);
+    let id = known.unwrap_or_else(|| {
+        let id = state.cluster.next_target.max(1);
+        state.cluster.next_target = id + 1;
+        let group = state.groups.len() as u32;
+        state.groups.insert(group, Group { epoch: 1, members: vec![id] });
+        id
+    });
+    let record = Target {
+        server,
+        uuid: spec.uuid.clone(),
+        path: spec.path.clone(),
+        total_bytes: spec.total_bytes,
+    };
+    state.targets.insert(id, record);
+    id
+}
+
+/// Volumes without a metadata server (the first one, made before any server came) get one.
+fn adopt_orphan_volumes(state: &mut State) {
+    let orphans: Vec<u32> = state
+        .volumes
+        .iter()
+        .filter(|(_, v)| !v.deleting && v.meta_server == 0)
+        .map(|(id, _)| *id)
+        .collect();
+    for id in orphans {
+        let Some(server) = state.choose_meta_server(|_| true) else { return };
+        if let Some(volume) = state.volumes.get_mut(&id) {
+            volume.meta_server = server;
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What is stored: one key per server, target, group and volume, and one for the cluster itself.
+//!
+//! Keys are `C`, the volume number 0 as four bytes (no volume has it), a kind byte and a big-endian
+//! id. A value is a version byte, a body with numbered fields, and the CRC32C of both, little-endian.
+
+use bytes::Bytes;
+use prost::Message;
+use strake_types::{Error, ErrorKind, Result};
+use strake_wire::frame::crc32c;
+use strake_wire::message::manager::VolumeSpec;
+
+/// Version of the values written by this release.
+const VERSION: u8 = 1;
+/// Version byte and checksum.
+const FRAME_BYTES: usize = 5;
+/// What every key of the control plane begins with.
+pub(crate) const PREFIX: &[u8] = b"C\0\0\0\0";
+
+/// What a key is about; the byte after [`PREFIX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// The cluster itself.
+    Cluster = b'c',
+    /// A group.
+    Group = b'g',
+    /// A server.
+    Server = b's',
+    /// A target.
+    Target = b't',
+    /// A volume.
+    Volume = b'v',
+}
+
+/// `c`: the cluster itself.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Cluster {
+    /// Its id (32 hex digits).
+    #[prost(string, tag = "1")]
+    pub uuid: String,
+    /// Key of the capability MAC, 32 bytes.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub capability_key: Bytes,
+    /// Version of the map. Every change writes it, so two changes at once conflict.
+    #[prost(uint64, tag = "3")]
+    pub epoch: u64,
+    /// Id of the next server.
+    #[prost(uint32, tag = "4")]
+    pub next_server: u32,
+    /// Id of the next target.
+    #[prost(uint32, tag = "5")]
+    pub next_target: u32,
+    /// Id of the next volume.
+    #[prost(uint32, tag = "6")]
+    pub next_volume: u32,
+}
+
+/// `s`: a server.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Server {
+    /// `host:port` at which others reach it; empty: another server has taken its place there.
+    #[prost(string, tag = "1")]
+    pub address: String,
+    /// It is a manager.
+    #[prost(bool, tag = "2")]
+    pub manager: bool,
+    /// It serves names and attributes.
+    #[prost(bool, tag = "3")]
+    pub meta: bool,
+    /// Name for people.
+    #[prost(string, tag = "4")]
+    pub name: String,
+}
+
+/// `t`: a target.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Target {
+    /// The server that has it.
+    #[prost(uint32, tag = "1")]
+    pub server: u32,
+    /// Made when it was formatted.
+    #[prost(string, tag = "2")]
+    pub uuid: String,
+    /// Where it lies, for people.
+    #[prost(string, tag = "3")]
+    pub path: String,
+    /// Bytes it may hold, as said at its last join.
+    #[prost(uint64, tag = "4")]
+    pub total_bytes: u64,
+}
+
+/// `g`: a group.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Group {
+    /// Version of its membership.
+    #[prost(uint64, tag = "1")]
+    pub epoch: u64,
+    /// Its targets, the primary first.
+    #[prost(uint32, repeated, tag = "2")]
+    pub members: Vec<u32>,
+}
+
+/// `v`: a volume. A deleted one stays without its name, so that its number is not used again and
+/// servers that were away drop what they hold of it.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Volume {
+    /// Its settings, complete.
+    #[prost(message, required, tag = "1")]
+    pub spec: VolumeSpec,
+    /// It is deleted.
+    #[prost(bool, tag = "2")]
+    pub deleting: bool,
+    /// The metadata server that serves it; 0: none yet.
+    #[prost(uint32, tag = "3")]
+    pub meta_server: u32,
+}
+
+/// The key of a record.
+pub(crate) fn key(kind: Kind, id: u32) -> Vec<u8> {
+    let mut key = PREFIX.to_vec();
+    key.push(kind as u8);
+    key.extend_from_slice(&id.to_be_bytes());
+    key
+}
+
+/// Kind byte and id of a key that begins with [`PREFIX`].
+pub(crate) fn parse_key(key: &[u8]) -> Option<(u8, u32)> {
+    let (&kind, id) = key.strip_prefix(PREFIX)?.split_first()?;
+    Some((kind, u32::from_be_bytes(id.try_into().ok()?)))
+}
+
+/// A record as it is stored.
+pub(crate) fn encode(record: &impl Message) -> Bytes {
+    let mut value = Vec::with_capacity(record.encoded_len() + FRAME_BYTES);
+    value.push(VERSION);
+    value.extend_from_slice(&record.encode_to_vec());
+    value.extend_from_slice(&crc32c(&value).to_le_bytes());
+    value.into()
+}
+
+/// A stored record; the error names the key.
+pub(crate) fn decode<M: Message + Default>(key: &[u8], value: &[u8]) -> Result<M> {
+    let damaged = |cause: &str| {
+        let key = key.escape_ascii();
+        let detail = format!("the manager's record {key} {cause}; restore its data directory");
+        Error::with(ErrorKind::Corrupt, detail)
+    };
+    let (framed, crc) = value.split_last_chunk().ok_or_else(|| damaged("is too short"))?;
+    if crc32c(framed) != u32::from_le_bytes(*crc) {
+        return Err(damaged("does not match its checksum"));
+    }
+    match framed.split_first() {
+        Some((&VERSION, body)) => M::decode(body).map_err(|e| damaged(&e.to_string())),
+        Some((&version, _)) => {
+            let detail = format!(
+                "the manager's record {} has version {version}, this release reads up to {VERSION}; install the newer release",
+                key.escape_ascii()
+            );
+            Err(Error::with(ErrorKind::WrongPeer, detail))
+        }
+        None => Err(damaged("is empty")),
+    }
+}

@@ -1,0 +1,310 @@
+//! The manager itself: one operation at a time, each stored before it shows.
+
+use crate::join;
+use crate::liveness::Liveness;
+use crate::records::Cluster;
+use crate::state::{State, stored};
+use crate::volumes;
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_base::clock::{Clock, SystemClock};
+use strake_base::random::Random;
+use strake_engine::kv::{Kv, Outcome, Transaction};
+use strake_types::{Error, ErrorKind, Result};
+use strake_wire::message::manager::{
+    self as message, ClusterMap, GetMap, Heartbeat, Join, Joined, ManagerAnswer, ManagerOp,
+    ManagerReply, ManagerRequest, MapAnswer, TargetSpec, VolumeSpec,
+};
+use strake_wire::service::ManagerService;
+
+/// Silence after which a server counts as down.
+const LEASE_MS: u64 = 3_000;
+/// How often a change is tried again when the store says that somebody else changed it too.
+const COMMIT_TRIES_MAX: usize = 10;
+
+/// How a manager works.
+#[derive(Clone)]
+pub struct ManagerOptions {
+    /// Time within which a server's next heartbeat must arrive.
+    pub lease_ms: u64,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Where the cluster's id and key come from.
+    pub random: Arc<dyn Random>,
+    /// The volume that a new cluster begins with.
+    pub first_volume: VolumeSpec,
+}
+
+impl Default for ManagerOptions {
+    fn default() -> Self {
+        Self {
+            lease_ms: LEASE_MS,
+            clock: Arc::new(SystemClock::default()),
+            random: Arc::new(strake_base::random::SystemRandom),
+            first_volume: VolumeSpec { name: "main".into(), ..VolumeSpec::default() },
+        }
+    }
+}
+
+/// What changes together.
+struct Inner {
+    state: State,
+    live: Liveness,
+}
+
+/// A running manager.
+pub struct Manager {
+    kv: Arc<dyn Kv>,
+    options: ManagerOptions,
+    /// Held over a whole change, the store's part included: changes come one after the other.
+    changing: tokio::sync::Mutex<()>,
+    inner: Mutex<Inner>,
+}
+
+impl Manager {
+    /// Starts on what the store holds; an empty store becomes a new cluster.
+    pub async fn start(kv: Arc<dyn Kv>, options: ManagerOptions) -> Result<Arc<Manager>> {
+        let snapshot = kv.snapshot().await.map_err(|e| stored(&e))?;
+        let state = match State::load(&*snapshot).await? {
+            Some(state) => state,
+            None => create_cluster(&*kv, &options).await?,
+        };
+        let lease = Duration::from_millis(options.lease_ms);
+        let servers = state.servers.keys().copied();
+        let live = Liveness::new(lease, options.clock.monotonic(), servers);
+        let inner = Mutex::new(Inner { state, live });
+        Ok(Arc::new(Self { kv, options, changing: tokio::sync::Mutex::default(), inner }))
+    }
+
+    /// The cluster's id (32 hex digits).
+    pub fn cluster(&self) -> String {
+        self.inner.lock().state.cluster.uuid.clone()
+    }
+
+    fn now(&self) -> Duration {
+        self.options.clock.monotonic()
+    }
+
+    /// Decides on a copy of the state; if it differs, stores it under a new epoch and only then
+    /// puts it in place.
+    async fn change<T>(
+        &self,
+        decide: impl Fn(&mut State, &Liveness) -> Result<T> + Send,
+    ) -> Result<(T, u64)> {
+        let _one = self.changing.lock().await;
+        for _ in 0..COMMIT_TRIES_MAX {
+            let (old, mut new, answer) = {
+                let inner = self.inner.lock();
+                let mut new = inner.state.clone();
+                let answer = decide(&mut new, &inner.live)?;
+                (inner.state.clone(), new, answer)
+            };
+            if new == old {
+                return Ok((answer, old.cluster.epoch));
+            }
+            new.cluster.epoch = old.cluster.epoch + 1;
+            if self.store(&old, &new).await? {
+                let epoch = new.cluster.epoch;
+                self.inner.lock().state = new;
+                return Ok((answer, epoch));
+            }
+        }
+        Err(Error::with(ErrorKind::Conflict, "another manager changes the same cluster"))
+    }
+
+    async fn store(&self, old: &State, new: &State) -> Result<bool> {
+        let mut transaction = Transaction::begin(&*self.kv).await.map_err(|e| stored(&e))?;
+        new.write(old, &mut transaction);
+        let outcome = transaction.commit(&*self.kv).await.map_err(|e| stored(&e))?;
+        self.kv.sync().await.map_err(|e| stored(&e))?;
+        match outcome {
+            Outcome::Committed => Ok(true),
+            Outcome::Conflict => Ok(false),
+            Outcome::Unknown => {
+                // Reading settles it: the epoch there is ours, or the old one.
+                let snapshot = self.kv.snapshot().await.map_err(|e| stored(&e))?;
+                let found = State::load(&*snapshot).await?;
+                Ok(found.is_some_and(|state| state == *new))
+            }
+        }
+    }
+
+    async fn join(&self, request: Join) -> Result<ManagerAnswer> {
+        let now = self.now();
+        let decide = |state: &mut State, live: &Liveness| {
+            join::join(state, &request, |id| live.has_spoken(id, now))
+        };
+        let (accepted, _) = self.change(decide).await?;
+        let mut inner = self.inner.lock();
+        let with_ids = request.targets.iter().zip(&accepted.targets);
+        let specs = with_ids.map(|(spec, &target)| TargetSpec { target, ..spec.clone() });
+        inner.live.hear(accepted.server, now, specs);
+        tracing::info!(server = accepted.server, address = %request.address, "joined");
+        let cluster = &inner.state.cluster;
+        Ok(ManagerAnswer::Joined(Joined {
+            cluster: cluster.uuid.clone(),
+            server: accepted.server,
+            targets: accepted.targets,
+            capability_key: cluster.capability_key.clone(),
+            lease_ms: self.options.lease_ms,
+        }))
+    }
+
+    fn heartbeat(&self, beat: Heartbeat) -> Result<ManagerAnswer> {
+        let now = self.now();
+        let mut inner = self.inner.lock();
+        let Inner { state, live } = &mut *inner;
+        if !state.servers.contains_key(&beat.server) {
+            let detail = format!("server {} has not joined", beat.server);
+            return Err(Error::with(ErrorKind::NoSession, detail));
+        }
+        let own = |spec: &TargetSpec| {
+            state.targets.get(&spec.target).is_some_and(|t| t.server == beat.server)
+        };
+        live.hear(beat.server, now, beat.targets.into_iter().filter(own));
+        Ok(ManagerAnswer::Epoch(state.cluster.epoch))
+    }
+
+    /// A change of who is up is a change of the map, and has an epoch of its own.
+    async fn note_liveness(&self) -> Result<()> {
+        if self.inner.lock().live.changed(self.now()) {
+            self.change(|state, _| {
+                // Nothing else differs: the epoch is the change.
+                state.cluster.epoch += 1;
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    async fn get_map(&self, request: GetMap) -> Result<ManagerAnswer> {
+        self.note_liveness().await?;
+        let now = self.now();
+        let inner = self.inner.lock();
+        let newest = request.known_epoch == inner.state.cluster.epoch;
+        let map = (!newest).then(|| draw(&inner.state, &inner.live, now));
+        Ok(ManagerAnswer::Map(MapAnswer { map }))
+    }
+
+    fn volume(&self, id: u32) -> Result<ManagerAnswer> {
+        let inner = self.inner.lock();
+        let found = inner.state.volumes.get(&id).map(|v| show_volume(id, v));
+        found.map(ManagerAnswer::Volume).ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    async fn answer(&self, op: ManagerOp) -> Result<ManagerAnswer> {
+        match op {
+            ManagerOp::Join(request) => self.join(request).await,
+            ManagerOp::Heartbeat(beat) => self.heartbeat(beat),
+            ManagerOp::GetMap(request) => self.get_map(request).await,
+            ManagerOp::CreateVolume(spec) => {
+                let now = self.now();
+                let decide = |state: &mut State, live: &Liveness| {
+                    volumes::create(state, &spec, |id| live.is_up(id, now))
+                };
+                self.volume(self.change(decide).await?.0)
+            }
+            ManagerOp::SetVolume(spec) => {
+                self.volume(self.change(|state, _| volumes::set(state, &spec)).await?.0)
+            }
+            ManagerOp::DeleteVolume(name) => {
+                self.volume(self.change(|state, _| volumes::delete(state, &name.name)).await?.0)
+            }
+            ManagerOp::Leave(leave) => {
+                self.inner.lock().live.leave(leave.server);
+                self.note_liveness().await?;
+                Ok(ManagerAnswer::Epoch(self.inner.lock().state.cluster.epoch))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl ManagerService for Manager {
+    async fn call(&self, request: ManagerRequest) -> Result<ManagerReply> {
+        let Some(op) = request.op else {
+            let detail = "an operation this manager does not know (from a newer release?)";
+            return Err(Error::with(ErrorKind::NotSupported, detail));
+        };
+        let answer = Some(self.answer(op).await?);
+        Ok(ManagerReply { answer })
+    }
+}
+
+async fn create_cluster(kv: &dyn Kv, options: &ManagerOptions) -> Result<State> {
+    let mut uuid = [0; 16];
+    let mut key = [0; 32];
+    let no_random = |e| Error::with(ErrorKind::Io, format!("the system's random numbers: {e}"));
+    options.random.fill(&mut uuid).map_err(no_random)?;
+    options.random.fill(&mut key).map_err(no_random)?;
+    let cluster = Cluster {
+        uuid: uuid.iter().map(|byte| format!("{byte:02x}")).collect(),
+        capability_key: Bytes::copy_from_slice(&key),
+        epoch: 1,
+        next_server: 1,
+        next_target: 1,
+        next_volume: 1,
+    };
+    let mut state = State { cluster, ..State::default() };
+    volumes::create(&mut state, &options.first_volume, |_| true)?;
+    let mut transaction = Transaction::begin(kv).await.map_err(|e| stored(&e))?;
+    state.write(&State::default(), &mut transaction);
+    let outcome = transaction.commit(kv).await.map_err(|e| stored(&e))?;
+    if outcome != Outcome::Committed {
+        return Err(Error::with(ErrorKind::Conflict, "another manager makes the same cluster"));
+    }
+    kv.sync().await.map_err(|e| stored(&e))?;
+    tracing::info!(cluster = %state.cluster.uuid, "made a new cluster");
+    Ok(state)
+}
+
+fn show_volume(id: u32, volume: &crate::records::Volume) -> message::Volume {
+    message::Volume {
+        id,
+        spec: volume.spec.clone(),
+        deleting: volume.deleting,
+        meta_server: volume.meta_server,
+    }
+}
+
+/// The map that everybody sees.
+fn draw(state: &State, live: &Liveness, now: Duration) -> ClusterMap {
+    let servers = state.servers.iter().map(|(&id, server)| message::Server {
+        id,
+        address: server.address.clone(),
+        manager: server.manager,
+        meta: server.meta,
+        up: live.is_up(id, now),
+        name: server.name.clone(),
+        silent_ms: live.silent_ms(id, now),
+    });
+    let targets = state.targets.iter().map(|(&id, target)| {
+        let stored = TargetSpec {
+            target: id,
+            uuid: target.uuid.clone(),
+            path: target.path.clone(),
+            total_bytes: target.total_bytes,
+            ..TargetSpec::default()
+        };
+        let said = live.target(id).cloned();
+        let up = live.is_up(target.server, now);
+        message::Target { id, server: target.server, spec: said.unwrap_or(stored), up }
+    });
+    let groups = state.groups.iter().map(|(&id, group)| message::Group {
+        id,
+        epoch: group.epoch,
+        members: group.members.clone(),
+    });
+    ClusterMap {
+        cluster: state.cluster.uuid.clone(),
+        epoch: state.cluster.epoch,
+        servers: servers.collect(),
+        targets: targets.collect(),
+        groups: groups.collect(),
+        volumes: state.volumes.iter().map(|(&id, v)| show_volume(id, v)).collect(),
+    }
+}

@@ -1,0 +1,113 @@
+//! Everything that the manager stores, as it is in memory.
+
+use crate::records::{self, Cluster, Group, Kind, Server, Target, Volume};
+use prost::Message;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use strake_engine::kv::{KvError, Snapshot, Transaction};
+use strake_types::{Error, ErrorKind, Result};
+
+/// More records than this in the control plane means a damaged store.
+const RECORDS_MAX: usize = 1_000_000;
+
+/// The truth about the cluster. Copied, changed and compared as a whole.
+#[derive(Clone, Default, PartialEq)]
+pub(crate) struct State {
+    pub cluster: Cluster,
+    pub servers: BTreeMap<u32, Server>,
+    pub targets: BTreeMap<u32, Target>,
+    /// Ids are 0, 1, 2, ... without gap.
+    pub groups: BTreeMap<u32, Group>,
+    pub volumes: BTreeMap<u32, Volume>,
+}
+
+/// An error of the store in POSIX vocabulary.
+pub(crate) fn stored(error: &KvError) -> Error {
+    let kind = match error {
+        KvError::Corrupt { .. } => ErrorKind::Corrupt,
+        KvError::Full { .. } => ErrorKind::NoSpace,
+        KvError::InUse { .. } => ErrorKind::Busy,
+        KvError::Newer { .. } => ErrorKind::WrongPeer,
+        KvError::Poisoned { .. } => ErrorKind::Poisoned,
+        KvError::Io { .. } => ErrorKind::Io,
+    };
+    Error::with(kind, error.to_string())
+}
+
+impl State {
+    /// What a store holds; `None` if it holds no cluster.
+    pub async fn load(snapshot: &dyn Snapshot) -> Result<Option<State>> {
+        let mut end = records::PREFIX.to_vec();
+        end.push(u8::MAX);
+        let (from, to) = (Bound::Included(records::PREFIX), Bound::Excluded(end.as_slice()));
+        let pairs = snapshot.scan(from, to, RECORDS_MAX).await.map_err(|e| stored(&e))?;
+        let mut state = State::default();
+        let mut found = false;
+        for (key, value) in &pairs {
+            let Some((kind, id)) = records::parse_key(key) else { continue };
+            match kind {
+                k if k == Kind::Cluster as u8 => {
+                    state.cluster = records::decode(key, value)?;
+                    found = true;
+                }
+                k if k == Kind::Server as u8 => insert(&mut state.servers, id, key, value)?,
+                k if k == Kind::Target as u8 => insert(&mut state.targets, id, key, value)?,
+                k if k == Kind::Group as u8 => insert(&mut state.groups, id, key, value)?,
+                k if k == Kind::Volume as u8 => insert(&mut state.volumes, id, key, value)?,
+                _ => {}
+            }
+        }
+        Ok(found.then_some(state))
+    }
+
+    /// Puts what differs from `old` into a transaction.
+    pub fn write(&self, old: &State, transaction: &mut Transaction) {
+        if self.cluster != old.cluster {
+            let value = records::encode(&self.cluster);
+            transaction.put(records::key(Kind::Cluster, 0), value);
+        }
+        write_changed(Kind::Server, &self.servers, &old.servers, transaction);
+        write_changed(Kind::Target, &self.targets, &old.targets, transaction);
+        write_changed(Kind::Group, &self.groups, &old.groups, transaction);
+        write_changed(Kind::Volume, &self.volumes, &old.volumes, transaction);
+    }
+
+    /// The volume of this name, with its id.
+    pub fn volume_named(&self, name: &str) -> Option<(u32, &Volume)> {
+        let mut living = self.volumes.iter().filter(|(_, v)| !v.deleting);
+        living.find(|(_, v)| v.spec.name == name).map(|(id, v)| (*id, v))
+    }
+
+    /// The metadata server with the fewest volumes, preferring those that `is_up`.
+    pub fn choose_meta_server(&self, is_up: impl Fn(u32) -> bool) -> Option<u32> {
+        let load = |id: u32| {
+            self.volumes.values().filter(|v| !v.deleting && v.meta_server == id).count()
+        };
+        let metas = self.servers.iter().filter(|(_, s)| s.meta).map(|(id, _)| *id);
+        metas.min_by_key(|&id| (!is_up(id), load(id), id))
+    }
+}
+
+fn insert<M: Message + Default>(
+    map: &mut BTreeMap<u32, M>,
+    id: u32,
+    key: &[u8],
+    value: &[u8],
+) -> Result<()> {
+    map.insert(id, records::decode(key, value)?);
+    Ok(())
+}
+
+fn write_changed<M: Message + PartialEq>(
+    kind: Kind,
+    new: &BTreeMap<u32, M>,
+    old: &BTreeMap<u32, M>,
+    transaction: &mut Transaction,
+) {
+    for (&id, record) in new.iter().filter(|(id, record)| old.get(id) != Some(record)) {
+        transaction.put(records::key(kind, id), records::encode(record));
+    }
+    for &id in old.keys().filter(|id| !new.contains_key(id)) {
+        transaction.delete(records::key(kind, id));
+    }
+}

@@ -1,0 +1,119 @@
+//! Volumes: making, changing and deleting them.
+
+use crate::records::Volume;
+use crate::state::State;
+use strake_types::layout::{Distribution, LayoutTemplate};
+use strake_types::limits::{CHUNK_BYTES_DEFAULT, INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
+use strake_types::{Error, ErrorKind, Result};
+use strake_wire::message::manager::VolumeSpec;
+
+/// Longest name of a volume.
+const NAME_BYTES_MAX: usize = 64;
+/// Most volumes of a cluster.
+const VOLUMES_MAX: usize = 100_000;
+
+fn invalid(detail: String) -> Error {
+    Error::with(ErrorKind::Invalid, detail)
+}
+
+/// Makes a volume and returns its id.
+pub(crate) fn create(
+    state: &mut State,
+    spec: &VolumeSpec,
+    is_up: impl Fn(u32) -> bool,
+) -> Result<u32> {
+    check_name(&spec.name)?;
+    if state.volume_named(&spec.name).is_some() {
+        let detail = format!("volume {} (strake volume list shows those there are)", spec.name);
+        return Err(Error::with(ErrorKind::Exists, detail));
+    }
+    if state.volumes.len() >= VOLUMES_MAX {
+        return Err(invalid(format!("a cluster has at most {VOLUMES_MAX} volumes")));
+    }
+    let template = check_settings(state, spec)?.or(&defaults());
+    let spec = VolumeSpec {
+        name: spec.name.clone(),
+        template: Some((&template).into()),
+        inline_bytes_max: Some(spec.inline_bytes_max.unwrap_or(INLINE_BYTES_DEFAULT)),
+        sync_always: Some(spec.sync_always.unwrap_or(false)),
+    };
+    let id = state.cluster.next_volume.max(1);
+    state.cluster.next_volume = id + 1;
+    let meta_server = state.choose_meta_server(is_up).unwrap_or(0);
+    state.volumes.insert(id, Volume { spec, deleting: false, meta_server });
+    Ok(id)
+}
+
+/// Changes the settings that are given; what exists in the volume keeps its layout.
+pub(crate) fn set(state: &mut State, spec: &VolumeSpec) -> Result<u32> {
+    let wanted = check_settings(state, spec)?;
+    let id = find(state, &spec.name)?;
+    if let Some(volume) = state.volumes.get_mut(&id) {
+        let old = volume.spec.template.clone().unwrap_or_default();
+        let template = wanted.or(&LayoutTemplate::try_from(old)?);
+        volume.spec.template = Some((&template).into());
+        volume.spec.inline_bytes_max = spec.inline_bytes_max.or(volume.spec.inline_bytes_max);
+        volume.spec.sync_always = spec.sync_always.or(volume.spec.sync_always);
+    }
+    Ok(id)
+}
+
+/// Marks a volume as deleted; the servers drop what they hold of it. Its name is free at once.
+pub(crate) fn delete(state: &mut State, name: &str) -> Result<u32> {
+    let id = find(state, name)?;
+    if let Some(volume) = state.volumes.get_mut(&id) {
+        volume.deleting = true;
+        volume.spec.name.clear();
+    }
+    Ok(id)
+}
+
+fn find(state: &State, name: &str) -> Result<u32> {
+    if let Some((id, _)) = state.volume_named(name) {
+        return Ok(id);
+    }
+    let living = state.volumes.values().filter(|v| !v.deleting);
+    let names: Vec<_> = living.map(|v| v.spec.name.as_str()).collect();
+    let detail = match names.is_empty() {
+        true => format!("volume {name}: there is none; make one with `strake volume create {name}`"),
+        false => format!("volume {name} (there are: {})", names.join(", ")),
+    };
+    Err(Error::with(ErrorKind::NotFound, detail))
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
+    if fits && name.chars().all(good) && !name.starts_with(['.', '-']) {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "volume name {name:?} must be 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`, \
+         and not begin with `.` or `-`"
+    )))
+}
+
+fn check_settings(state: &State, spec: &VolumeSpec) -> Result<LayoutTemplate> {
+    if let Some(bytes) = spec.inline_bytes_max.filter(|&bytes| bytes > INLINE_BYTES_MAX) {
+        return Err(invalid(format!("inline size {bytes} must be at most {INLINE_BYTES_MAX}")));
+    }
+    let template = LayoutTemplate::try_from(spec.template.clone().unwrap_or_default())?;
+    let known = |g: &u32| state.groups.contains_key(g);
+    if let Some(group) = template.groups.iter().flatten().find(|g| !known(&g.0)) {
+        return Err(invalid(format!(
+            "group {group} does not exist (there are {}; strake status shows them)",
+            state.groups.len()
+        )));
+    }
+    Ok(template)
+}
+
+/// What a volume has where nothing was said.
+fn defaults() -> LayoutTemplate {
+    LayoutTemplate {
+        chunk_size: Some(CHUNK_BYTES_DEFAULT),
+        distribution: Some(Distribution::SimpleStripe),
+        width: Some(0),
+        groups: None,
+    }
+}

@@ -80,9 +80,8 @@ impl State {
 
     /// The metadata server with the fewest volumes, preferring those that `is_up`.
     pub fn choose_meta_server(&self, is_up: impl Fn(u32) -> bool) -> Option<u32> {
-        let load = |id: u32| {
-            self.volumes.values().filter(|v| !v.deleting && v.meta_server == id).count()
-        };
+        let load =
+            |id: u32| self.volumes.values().filter(|v| !v.deleting && v.meta_server == id).count();
         let metas = self.servers.iter().filter(|(_, s)| s.meta).map(|(id, _)| *id);
         metas.min_by_key(|&id| (!is_up(id), load(id), id))
     }

@@ -75,7 +75,9 @@ fn find(state: &State, name: &str) -> Result<u32> {
     let living = state.volumes.values().filter(|v| !v.deleting);
     let names: Vec<_> = living.map(|v| v.spec.name.as_str()).collect();
     let detail = match names.is_empty() {
-        true => format!("volume {name}: there is none; make one with `strake volume create {name}`"),
+        true => {
+            format!("volume {name}: there is none; make one with `strake volume create {name}`")
+        }
         false => format!("volume {name} (there are: {})", names.join(", ")),
     };
     Err(Error::with(ErrorKind::NotFound, detail))

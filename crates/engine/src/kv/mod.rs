@@ -16,6 +16,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 mod error;
+pub mod memory;
 
 pub use error::{KvError, Result};
 
@@ -109,6 +110,9 @@ impl Transaction {
         to: Bound<&[u8]>,
         limit: usize,
     ) -> Result<Vec<Pair>> {
+        if is_empty_range(from, to) {
+            return Ok(Vec::new());
+        }
         if self.writes.range::<[u8], _>((from, to)).next().is_none() {
             return self.snapshot.scan(from, to, limit).await;
         }
@@ -153,5 +157,16 @@ impl Transaction {
             return Ok(Outcome::Committed);
         }
         kv.commit(self.snapshot, self.writes).await
+    }
+}
+
+/// True if no key can lie between the bounds, also where they are the wrong way round (which
+/// [`BTreeMap::range`] answers with a panic).
+fn is_empty_range(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
+    match (from, to) {
+        (Bound::Included(from), Bound::Included(to)) => from > to,
+        (Bound::Included(from) | Bound::Excluded(from), Bound::Excluded(to))
+        | (Bound::Excluded(from), Bound::Included(to)) => from >= to,
+        _ => false,
     }
 }

@@ -1,0 +1,207 @@
+//! An engine in memory, in two moods.
+//!
+//! [`MemoryKv::new`] is well behaved: tests of other crates run on it. [`MemoryKv::adversarial`]
+//! does everything that the contract permits and a friendly engine never does: it permits write
+//! skew (as every engine here), invents conflicts, loses the answers of commits - and lets such a
+//! commit take effect later, after others that began after it, until somebody reads - and suspends
+//! in the middle of every call, so that tasks interleave. What survives it survives the real ones.
+
+mod random;
+mod versions;
+
+use super::{Kv, Outcome, Pair, Result, Snapshot, Writes};
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+use random::Random;
+use std::future::Future;
+use std::ops::Bound;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use versions::Versions;
+
+/// How often the adversary strikes: probabilities from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// A commit is refused although nothing stood against it.
+    pub conflict: f64,
+    /// The answer of a commit is lost.
+    pub unknown: f64,
+    /// A commit whose answer was lost has taken effect, if nothing stood against it.
+    pub applied: f64,
+    /// A call suspends once, so that other tasks run.
+    pub suspend: f64,
+}
+
+impl Rates {
+    /// Nothing out of the ordinary.
+    pub const CALM: Self = Self { conflict: 0.0, unknown: 0.0, applied: 0.0, suspend: 0.0 };
+    /// Enough of everything to be met in a run of some hundred transactions.
+    pub const ROUGH: Self = Self { conflict: 0.1, unknown: 0.1, applied: 0.5, suspend: 0.3 };
+}
+
+/// An engine in memory. Cheap to clone: clones are the same store.
+#[derive(Clone)]
+pub struct MemoryKv {
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    versions: Versions,
+    rates: Rates,
+    random: Random,
+    /// Commits whose answers were lost and that have not been decided. Any read decides them.
+    undecided: Vec<(u64, Writes)>,
+}
+
+impl State {
+    /// Decides what became of the commits whose answers were lost, in any order.
+    fn settle(&mut self) {
+        while !self.undecided.is_empty() {
+            let next = self.random.below(self.undecided.len());
+            let (version, writes) = self.undecided.swap_remove(next);
+            if self.random.chance(self.rates.applied) && !self.versions.conflicts(version, &writes)
+            {
+                self.versions.apply(writes);
+            }
+            self.versions.release(version);
+        }
+    }
+}
+
+impl MemoryKv {
+    /// The well-behaved engine.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "an empty store is made, not defaulted")]
+    pub fn new() -> Self {
+        Self::adversarial(0, Rates::CALM)
+    }
+
+    /// The adversary; the same seed and the same calls in the same order give the same answers.
+    #[must_use]
+    pub fn adversarial(seed: u64, rates: Rates) -> Self {
+        let state = State {
+            versions: Versions::default(),
+            rates,
+            random: Random::new(seed),
+            undecided: Vec::new(),
+        };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Suspends now and then, and never when calm.
+    async fn interleave(&self) {
+        let suspend = {
+            let mut state = self.state.lock();
+            let rate = state.rates.suspend;
+            state.random.chance(rate)
+        };
+        if suspend {
+            Suspend(false).await;
+        }
+    }
+
+    /// The state, with every lost answer decided: to be used by whatever reads.
+    fn decided(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        state.settle();
+        state
+    }
+}
+
+#[async_trait]
+impl Kv for MemoryKv {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    async fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
+        self.interleave().await;
+        let version = self.decided().versions.hold();
+        Ok(Arc::new(MemorySnapshot { kv: self.clone(), version }))
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> Result<Outcome> {
+        self.interleave().await;
+        let version = snapshot
+            .as_any()
+            .downcast_ref::<MemorySnapshot>()
+            .expect("a snapshot is committed to the engine that gave it: a caller's bug otherwise")
+            .version;
+        let outcome = {
+            let mut state = self.state.lock();
+            let rates = state.rates;
+            if writes.is_empty() {
+                Outcome::Committed
+            } else if state.random.chance(rates.unknown) {
+                state.versions.hold_at(version);
+                state.undecided.push((version, writes));
+                Outcome::Unknown
+            } else if state.random.chance(rates.conflict)
+                || state.versions.conflicts(version, &writes)
+            {
+                Outcome::Conflict
+            } else {
+                state.versions.apply(writes);
+                Outcome::Committed
+            }
+        };
+        self.interleave().await;
+        Ok(outcome)
+    }
+
+    async fn sync(&self) -> Result<()> {
+        self.interleave().await;
+        Ok(())
+    }
+}
+
+struct MemorySnapshot {
+    kv: MemoryKv,
+    version: u64,
+}
+
+impl Drop for MemorySnapshot {
+    fn drop(&mut self) {
+        self.kv.state.lock().versions.release(self.version);
+    }
+}
+
+#[async_trait]
+impl Snapshot for MemorySnapshot {
+    async fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.kv.interleave().await;
+        Ok(self.kv.decided().versions.get(self.version, key))
+    }
+
+    async fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>> {
+        self.kv.interleave().await;
+        let state = self.kv.decided();
+        Ok(keys.iter().map(|key| state.versions.get(self.version, key)).collect())
+    }
+
+    async fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, limit: usize) -> Result<Vec<Pair>> {
+        self.kv.interleave().await;
+        Ok(self.kv.decided().versions.scan(self.version, from, to, limit))
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+}
+
+/// Pending once, then ready.
+struct Suspend(bool);
+
+impl Future for Suspend {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.0, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}

@@ -340,11 +340,6 @@ impl Dirty {
         let before = self.extents.range(..to).next_back();
         before.is_some_and(|(&at, extent)| at + extent.len() > from)
     }
-
-    /// End of the last unsent byte.
-    pub(crate) fn end(&self) -> Option<u64> {
-        self.extents.last_key_value().map(|(&at, extent)| at + extent.len())
-    }
 }
 
 fn join(a: Option<Room>, b: Option<Room>) -> Option<Room> {

@@ -152,8 +152,13 @@ impl Volume {
         if error.kind == ErrorKind::FileTooBig {
             return self.move_and_resend(file, offset, data, sync).await;
         }
-        if let Body::Inline(inline) = &mut file.core().body {
-            inline.put_back(offset, len);
+        if error.kind == ErrorKind::TimedOut {
+            if let Body::Inline(inline) = &mut file.core().body {
+                inline.put_back(offset, len);
+            }
+        } else {
+            // Trying again would change nothing: what was written is lost.
+            file.core().forget_unpublished();
         }
         Err(error)
     }
@@ -196,7 +201,15 @@ impl Volume {
             };
             (publish, unpublished.mtime)
         };
-        let answer = self.mutate(&self.root_cred(), MetaOp::Publish(publish)).await?;
+        let answer = match self.mutate(&self.root_cred(), MetaOp::Publish(publish)).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                if error.kind != ErrorKind::TimedOut {
+                    file.core().forget_unpublished();
+                }
+                return Err(error);
+            }
+        };
         let attr = self.own_entry(file, answer, "publish")?;
         self.published(file, mtime, publish.drop_setid, publish.occupied_delta);
         self.inodes().learn(&attr, self.clock().monotonic());

@@ -6,8 +6,11 @@
 //! never under way together, so the later one wins.
 
 pub(crate) mod ahead;
+mod allocate;
+mod copy;
 pub(crate) mod dirty;
 mod flush;
+mod holes;
 pub(crate) mod inline;
 mod open;
 mod read;

@@ -8,10 +8,10 @@ use strake_types::{Attr, Credentials, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
 /// Keeps writes of a file waiting while it lives.
-struct Exclusive<'a>(&'a FileState);
+pub(crate) struct Exclusive<'a>(&'a FileState);
 
 impl<'a> Exclusive<'a> {
-    fn new(file: &'a FileState) -> Self {
+    pub(crate) fn new(file: &'a FileState) -> Self {
         file.core().exclusive = true;
         Self(file)
     }

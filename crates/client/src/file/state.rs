@@ -136,6 +136,14 @@ impl Core {
             || unpublished.acknowledged > self.attr.length
     }
 
+    /// The server refuses to be told: the file is as the server has it.
+    pub(crate) fn forget_unpublished(&mut self) {
+        if !self.is_unsent() {
+            self.unpublished = Unpublished::default();
+            self.length = self.attr.length;
+        }
+    }
+
     pub(crate) fn placement(&self) -> Result<Arc<Placement>> {
         let missing = || Error::with(ErrorKind::Io, "a regular file without a layout");
         self.placement.clone().ok_or_else(missing)

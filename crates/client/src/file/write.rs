@@ -52,6 +52,26 @@ impl Volume {
             return Err(Error::new(ErrorKind::FileTooBig));
         }
         let at = if file.flags().append { At::End } else { At::Offset(offset) };
+        self.write_parts(file, at, data).await
+    }
+
+    /// Writes at an offset, also where the handle was opened to append.
+    pub(crate) async fn write_at(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        data: Bytes,
+    ) -> Result<Written> {
+        self.write_parts(file, At::Offset(offset), data).await
+    }
+
+    async fn write_parts(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        at: At,
+        data: Bytes,
+    ) -> Result<Written> {
+        let len = data.len() as u64;
         let first = self.write_part(file, at, data.slice(..data.len().min(PART_BYTES_MAX))).await?;
         let mut done = data.len().min(PART_BYTES_MAX);
         while done < data.len() {
@@ -202,7 +222,7 @@ impl Core {
     }
 
     /// Notes that a range was written.
-    fn touch(&mut self, offset: u64, end: u64, mtime: Timestamp) {
+    pub(crate) fn touch(&mut self, offset: u64, end: u64, mtime: Timestamp) {
         let grown = end.saturating_sub(offset.max(self.length));
         if matches!(self.body, Body::Chunks) {
             self.unpublished.occupied += grown as i64;

@@ -1,59 +1,68 @@
-//! Room: statfs, fallocate, seeking data and holes, copying ranges on the servers.
+//! Room in the cluster.
 
-use crate::api::{FallocateMode, SeekTo, VolumeSpace};
-use crate::file::OpenFile;
+use super::unexpected;
+use crate::api::VolumeSpace;
+use crate::metrics::Op;
 use crate::volume::Volume;
+use bytes::Bytes;
+use futures::future::join_all;
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::time::Duration;
-use strake_types::{Error, ErrorKind, Result};
+use strake_types::{Result, TargetId};
+use strake_wire::message::manager::Target;
+use strake_wire::message::meta::{MetaAnswer, MetaOp, Nothing};
+use strake_wire::message::storage::{StorageAnswer, StorageOp, TargetStatRequest};
+
+/// How old an answer may be.
+const AGE_MAX: Duration = Duration::from_secs(1);
+/// A target that does not answer within this time counts as it was last heard of.
+const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
 /// What the targets said last about their room, and when.
 #[derive(Default)]
 pub(crate) struct SpaceCache {
-    pub(crate) last: Mutex<Option<(VolumeSpace, Duration)>>,
+    last: Mutex<Option<(VolumeSpace, Duration)>>,
 }
 
 impl Volume {
     /// Room of the whole cluster and counts of the volume, at most a second old.
     pub async fn statfs(&self) -> Result<VolumeSpace> {
-        Err(Error::new(ErrorKind::NotSupported))
+        let _timer = self.count(Op::Space);
+        let now = self.clock().monotonic();
+        let last = *self.space.last.lock();
+        if let Some((space, when)) = last
+            && now.saturating_sub(when) < AGE_MAX
+        {
+            return Ok(space);
+        }
+        let MetaAnswer::VolumeStat(stat) =
+            self.ask(&self.root_cred(), MetaOp::VolumeStat(Nothing {})).await?
+        else {
+            return Err(unexpected("volume stat"));
+        };
+        let map = self.map().current();
+        let rooms = join_all(map.targets.iter().map(|target| self.room_of(target))).await;
+        let space = VolumeSpace {
+            total_bytes: rooms.iter().map(|(total, _)| total).sum(),
+            free_bytes: rooms.iter().map(|(_, free)| free).sum(),
+            inodes: stat.inodes,
+            inodes_free: stat.inodes_free,
+        };
+        *self.space.last.lock() = Some((space, now));
+        Ok(space)
     }
 
-    /// Reserves, frees or zeroes a range.
-    pub async fn fallocate(
-        self: &Arc<Self>,
-        file: &Arc<OpenFile>,
-        mode: FallocateMode,
-        offset: u64,
-        len: u64,
-    ) -> Result<()> {
-        let _ = (file, mode, offset, len);
-        Err(Error::new(ErrorKind::NotSupported))
-    }
-
-    /// The next byte of data, or of a hole, from an offset on.
-    pub async fn seek(
-        self: &Arc<Self>,
-        file: &Arc<OpenFile>,
-        offset: u64,
-        to: SeekTo,
-    ) -> Result<u64> {
-        let _ = (file, offset, to);
-        Err(Error::new(ErrorKind::NotSupported))
-    }
-
-    /// Copies a range between files (or within one) on the servers. How many bytes were copied;
-    /// fewer than asked at the end of the source, or where the rest is to be asked for again.
-    pub async fn copy_range(
-        self: &Arc<Self>,
-        source: &Arc<OpenFile>,
-        source_offset: u64,
-        target: &Arc<OpenFile>,
-        target_offset: u64,
-        len: u64,
-    ) -> Result<u64> {
-        let _ = (source, source_offset, target, target_offset, len);
-        Err(Error::new(ErrorKind::NotSupported))
+    /// Total and free bytes of a target, by its own word or else by the map's.
+    async fn room_of(&self, target: &Target) -> (u64, u64) {
+        let known = (target.spec.total_bytes, target.spec.free_bytes);
+        if !target.up {
+            return known;
+        }
+        let op = StorageOp::Stat(TargetStatRequest {});
+        let asked = self.target_once(TargetId(target.id), 0, Bytes::new(), op, Bytes::new());
+        match tokio::time::timeout(ANSWER_WAIT, asked).await {
+            Ok(Ok((StorageAnswer::Stat(stat), _))) => (stat.total_bytes, stat.free_bytes),
+            _ => known,
+        }
     }
 }

@@ -1,0 +1,160 @@
+//! Reserving, freeing and zeroing ranges of a file.
+
+use super::open::OpenFile;
+use super::resize::Exclusive;
+use super::state::{Body, FileState};
+use crate::api::FallocateMode;
+use crate::metrics::Op;
+use crate::volume::Volume;
+use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use strake_types::layout::Placement;
+use strake_types::limits::FILE_BYTES_MAX;
+use strake_types::{ChunkId, Error, ErrorKind, Piece, Result};
+use strake_wire::message::storage::{Range, StorageOp};
+
+/// Requests under way at once for one operation.
+pub(crate) const REQUESTS_MAX: usize = 32;
+/// A range of more chunks than this is first asked which of them exist.
+const PIECES_ASKED_MAX: usize = 1_024;
+
+impl FallocateMode {
+    fn frees(self) -> bool {
+        !matches!(self, FallocateMode::Allocate | FallocateMode::KeepSize)
+    }
+
+    fn extends(self) -> bool {
+        matches!(self, FallocateMode::Allocate | FallocateMode::Zero)
+    }
+}
+
+impl Volume {
+    /// Reserves, frees or zeroes a range. What was written before is sent first.
+    pub async fn fallocate(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        let _timer = self.count(Op::Fallocate);
+        file.check_writable()?;
+        let end = offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
+        let end = end.ok_or(Error::new(ErrorKind::FileTooBig))?;
+        if len == 0 {
+            return Err(Error::with(ErrorKind::Invalid, "an empty range"));
+        }
+        if mode == FallocateMode::Allocate || mode == FallocateMode::KeepSize {
+            self.check_room(len).await?;
+        }
+        let state = &file.state;
+        let _order = state.order.lock().await;
+        let exclusive = Exclusive::new(state);
+        if self.fallocate_inline(state, mode, offset, end) {
+            self.mark_busy(state);
+            return Ok(());
+        }
+        self.move_out(state).await?;
+        self.drain(state).await;
+        self.fallocate_chunks(state, mode, offset, end).await?;
+        drop(exclusive);
+        self.publish(state, false).await.map(drop)
+    }
+
+    async fn check_room(&self, len: u64) -> Result<()> {
+        let space = self.statfs().await?;
+        if space.free_bytes >= len {
+            return Ok(());
+        }
+        let detail = format!("{len} bytes are to be reserved, {} are free", space.free_bytes);
+        Err(Error::with(ErrorKind::NoSpace, detail))
+    }
+
+    /// Does it inside the inode; false if the file is not there or would outgrow it.
+    fn fallocate_inline(&self, file: &FileState, mode: FallocateMode, from: u64, to: u64) -> bool {
+        let mut core = file.core();
+        let core = &mut *core;
+        let length = core.length;
+        let Body::Inline(inline) = &mut core.body else { return false };
+        let grows = mode.extends() && to > length;
+        if (grows || !mode.frees()) && to > self.inline_bytes_max() {
+            return false;
+        }
+        let start = if mode.frees() { from.min(length) } else { length };
+        let end = if grows { to } else { to.min(length) };
+        if start < end {
+            inline.write(start as usize, &vec![0; (end - start) as usize]);
+            core.touch(start, end, self.wall_time());
+        }
+        true
+    }
+
+    async fn fallocate_chunks(
+        &self,
+        file: &FileState,
+        mode: FallocateMode,
+        from: u64,
+        to: u64,
+    ) -> Result<()> {
+        let placement = file.core().placement()?;
+        let pieces = match mode.frees() {
+            true => self.existing_pieces(file, &placement, from, to).await?,
+            false => placement.pieces(from, to - from).collect(),
+        };
+        let changed = stream::iter(pieces)
+            .map(|piece| self.fallocate_piece(file, piece, mode.frees()))
+            .buffer_unordered(REQUESTS_MAX)
+            .try_fold(0i64, |sum, delta| async move { Ok(sum + delta) });
+        let changed = changed.await;
+        let mut core = file.core();
+        core.ahead.cut(from, to);
+        core.unpublished.mtime = Some(self.wall_time());
+        core.unpublished.occupied += *changed.as_ref().unwrap_or(&0);
+        if changed.is_ok() && mode.extends() && to > core.length {
+            core.length = to;
+            core.unpublished.acknowledged = core.unpublished.acknowledged.max(to);
+        }
+        changed.map(drop)
+    }
+
+    /// By how much the bytes occupied have changed.
+    async fn fallocate_piece(&self, file: &FileState, piece: Piece, frees: bool) -> Result<i64> {
+        let held: u64 = self.data_in(file, piece).await?.iter().map(|(from, to)| to - from).sum();
+        if frees && held == 0 {
+            return Ok(0);
+        }
+        let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
+        let range = Range { chunk: chunk.into(), offset: piece.chunk_offset, len: piece.len };
+        let op = if frees { StorageOp::Punch(range) } else { StorageOp::Allocate(range) };
+        file.core().unsynced.groups.insert(piece.group);
+        self.storage(file, piece.group, true, op, Bytes::new()).await?;
+        Ok(if frees { -(held as i64) } else { (piece.len - held) as i64 })
+    }
+
+    /// The pieces of a range whose chunks exist.
+    pub(crate) async fn existing_pieces(
+        &self,
+        file: &FileState,
+        placement: &Placement,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<Piece>> {
+        let few: Vec<Piece> =
+            placement.pieces(from, to - from).take(PIECES_ASKED_MAX + 1).collect();
+        if few.len() <= PIECES_ASKED_MAX {
+            return Ok(few);
+        }
+        let existing: BTreeSet<u64> = self.chunks_of(file, placement).await?;
+        let layout = placement.layout();
+        let first = layout.chunk_at(from).0;
+        let last = layout.chunk_at(to - 1).0;
+        let within = existing.range(first..=last).filter_map(|&index| {
+            let (start, len) = layout.chunk_bounds(strake_types::ChunkIndex(index));
+            let (start, end) = (start.max(from), (start + len).min(to));
+            placement.pieces(start, end - start).next()
+        });
+        Ok(within.collect())
+    }
+}

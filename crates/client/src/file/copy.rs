@@ -1,0 +1,151 @@
+//! Copying ranges between files without moving the bytes through the client.
+
+use super::allocate::REQUESTS_MAX;
+use super::open::OpenFile;
+use super::resize::Exclusive;
+use super::state::{Body, FileState};
+use crate::metrics::Op;
+use crate::volume::Volume;
+use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use std::sync::Arc;
+use strake_types::layout::Placement;
+use strake_types::limits::FILE_BYTES_MAX;
+use strake_types::{ChunkId, Error, ErrorKind, Piece, Result};
+use strake_wire::message::storage::{Copy, Range, StorageOp};
+
+/// Most bytes copied by one call on the servers; the caller asks again for the rest.
+const SERVER_BYTES_MAX: u64 = 1 << 30;
+/// Most bytes copied by one call through the client.
+const CLIENT_BYTES_MAX: u64 = 4 << 20;
+/// Where chunks of both files meet in shorter runs than this, copying through the client is quicker.
+const RUN_BYTES_MIN: u64 = 32 << 10;
+
+/// A part of the range that lies in one chunk of each file.
+#[derive(Clone, Copy)]
+struct Run {
+    from: Piece,
+    to: Piece,
+    len: u64,
+}
+
+impl Volume {
+    /// Copies a range between files (or within one) on the servers. How many bytes were copied;
+    /// fewer than asked at the end of the source, or where the rest is to be asked for again.
+    pub async fn copy_range(
+        self: &Arc<Self>,
+        source: &Arc<OpenFile>,
+        source_offset: u64,
+        target: &Arc<OpenFile>,
+        target_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        let _timer = self.count(Op::CopyRange);
+        source.check_readable(self)?;
+        target.check_writable()?;
+        let end = target_offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
+        if end.is_none() {
+            return Err(Error::new(ErrorKind::FileTooBig));
+        }
+        let same = Arc::ptr_eq(&source.state, &target.state);
+        if same && source_offset.abs_diff(target_offset) < len {
+            return Err(Error::with(ErrorKind::Invalid, "source and target overlap"));
+        }
+        self.drain(&source.state).await;
+        let left = source.state.core().length.saturating_sub(source_offset);
+        let len = len.min(left);
+        if len == 0 {
+            return Ok(0);
+        }
+        let ranges = (source_offset, target_offset, len.min(SERVER_BYTES_MAX));
+        match self.copy_on_servers(&source.state, &target.state, ranges).await {
+            Ok(Some(copied)) => Ok(copied),
+            Ok(None) => self.copy_through(source, target, ranges).await,
+            Err(error) if error.kind == ErrorKind::NotSupported => {
+                self.copy_through(source, target, ranges).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn copy_through(
+        self: &Arc<Self>,
+        source: &Arc<OpenFile>,
+        target: &Arc<OpenFile>,
+        (from, to, len): (u64, u64, u64),
+    ) -> Result<u64> {
+        let data = self.read(source, from, len.min(CLIENT_BYTES_MAX) as u32).await?;
+        let copied = data.len() as u64;
+        let bytes = data.into_bytes();
+        // Not at the end, whatever the handle says: the offset was given.
+        self.write_at(target, to, bytes).await?;
+        Ok(copied)
+    }
+
+    /// None where it cannot or should not be done there.
+    async fn copy_on_servers(
+        self: &Arc<Self>,
+        source: &Arc<FileState>,
+        target: &Arc<FileState>,
+        (from, to, len): (u64, u64, u64),
+    ) -> Result<Option<u64>> {
+        if matches!(source.core().body, Body::Inline(_)) {
+            return Ok(None);
+        }
+        if matches!(target.core().body, Body::Inline(_)) && to + len <= self.inline_bytes_max() {
+            return Ok(None);
+        }
+        let _order = target.order.lock().await;
+        let _exclusive = Exclusive::new(target);
+        self.move_out(target).await?;
+        self.drain(target).await;
+        let (source_at, target_at) = (source.core().placement()?, target.core().placement()?);
+        let runs = runs(&source_at, from, &target_at, to, len);
+        if len / (runs.len() as u64).max(1) < RUN_BYTES_MIN {
+            return Ok(None);
+        }
+        let copied = stream::iter(runs)
+            .map(|run| self.copy_run(source, target, run))
+            .buffer_unordered(REQUESTS_MAX)
+            .try_collect::<Vec<()>>()
+            .await;
+        let mut core = target.core();
+        core.ahead.cut(to, to + len);
+        copied?;
+        core.touch(to, to + len, self.wall_time());
+        core.unpublished.acknowledged = core.unpublished.acknowledged.max(to + len);
+        drop(core);
+        self.mark_busy(target);
+        Ok(Some(len))
+    }
+
+    async fn copy_run(&self, source: &FileState, target: &FileState, run: Run) -> Result<()> {
+        let range = |file: &FileState, piece: Piece| {
+            let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
+            Range { chunk: chunk.into(), offset: piece.chunk_offset, len: run.len }
+        };
+        let copy = Copy {
+            to: range(target, run.to),
+            from: range(source, run.from),
+            from_target: self.primary(run.from.group)?.0.0,
+            from_capability: source.capability(false),
+        };
+        target.core().unsynced.groups.insert(run.to.group);
+        self.storage(target, run.to.group, true, StorageOp::Copy(copy), Bytes::new()).await?;
+        Ok(())
+    }
+}
+
+fn runs(source: &Placement, from: u64, target: &Placement, to: u64, len: u64) -> Vec<Run> {
+    let mut runs = Vec::new();
+    let mut done = 0;
+    while done < len {
+        let from = source.pieces(from + done, len - done).next();
+        let to = target.pieces(to + done, len - done).next();
+        let (Some(from), Some(to)) = (from, to) else { break };
+        let len = from.len.min(to.len);
+        runs.push(Run { from, to, len });
+        done += len;
+    }
+    runs
+}

@@ -1,0 +1,142 @@
+//! Finding data and holes.
+
+use super::open::OpenFile;
+use super::state::{Body, FileState};
+use crate::api::SeekTo;
+use crate::metrics::Op;
+use crate::ops::unexpected;
+use crate::volume::Volume;
+use bytes::Bytes;
+use futures::future::try_join_all;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use strake_types::layout::Placement;
+use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, Piece, Result};
+use strake_wire::message::storage::{FileRef, StorageAnswer, StorageOp};
+
+/// Chunks asked for at once, at most; the first step asks for one, each further for four times more.
+const STEP_MAX: usize = 64;
+
+impl Volume {
+    /// The next byte of data, or of a hole, from an offset on. The end of the file is a hole;
+    /// [`ErrorKind::NoSuchAddress`] at and after it, and where no data follows.
+    pub async fn seek(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        to: SeekTo,
+    ) -> Result<u64> {
+        let _timer = self.count(Op::Seek);
+        let state = &file.state;
+        self.drain(state).await;
+        let (length, placement) = {
+            let core = state.core();
+            if offset >= core.length {
+                return Err(Error::new(ErrorKind::NoSuchAddress));
+            }
+            if matches!(core.body, Body::Inline(_)) {
+                return Ok(if to == SeekTo::Data { offset } else { core.length });
+            }
+            (core.length, core.placement()?)
+        };
+        let found = match to {
+            SeekTo::Data => self.seek_data(state, &placement, offset, length).await?,
+            SeekTo::Hole => Some(self.seek_hole(state, &placement, offset, length).await?),
+        };
+        found.ok_or(Error::new(ErrorKind::NoSuchAddress))
+    }
+
+    async fn seek_data(
+        &self,
+        file: &FileState,
+        placement: &Placement,
+        offset: u64,
+        length: u64,
+    ) -> Result<Option<u64>> {
+        let (mut at, mut step) = (offset, 1);
+        let mut existing: Option<BTreeSet<u64>> = None;
+        while at < length {
+            let pieces: Vec<Piece> = placement.pieces(at, length - at).take(step).collect();
+            let found = try_join_all(pieces.iter().map(|&p| self.data_in(file, p))).await?;
+            if let Some(&(from, _)) = found.iter().flatten().next() {
+                return Ok(Some(from));
+            }
+            at = pieces.last().map_or(length, |p| p.file_offset + p.len);
+            step = (step * 4).min(STEP_MAX);
+            if step == STEP_MAX && at < length {
+                // A long hole: jump to the next chunk that exists.
+                let existing = match &mut existing {
+                    Some(existing) => existing,
+                    none => none.insert(self.chunks_of(file, placement).await?),
+                };
+                let layout = placement.layout();
+                match existing.range(layout.chunk_at(at).0..).next() {
+                    Some(&index) => at = at.max(layout.chunk_bounds(ChunkIndex(index)).0),
+                    None => return Ok(None),
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn seek_hole(
+        &self,
+        file: &FileState,
+        placement: &Placement,
+        offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        let (mut at, mut step) = (offset, 1);
+        while at < length {
+            let pieces: Vec<Piece> = placement.pieces(at, length - at).take(step).collect();
+            let found = try_join_all(pieces.iter().map(|&p| self.data_in(file, p))).await?;
+            for (piece, ranges) in pieces.iter().zip(found) {
+                for (from, to) in ranges {
+                    if from > at {
+                        return Ok(at);
+                    }
+                    at = to;
+                }
+                if at < piece.file_offset + piece.len {
+                    return Ok(at);
+                }
+            }
+            step = (step * 4).min(STEP_MAX);
+        }
+        Ok(length)
+    }
+
+    /// The parts of a piece that hold data, as ranges of the file, in order.
+    pub(crate) async fn data_in(&self, file: &FileState, piece: Piece) -> Result<Vec<(u64, u64)>> {
+        let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
+        let op = StorageOp::Extents(chunk.into());
+        let (answer, _) = self.storage(file, piece.group, false, op, Bytes::new()).await?;
+        let StorageAnswer::Extents(list) = answer else { return Err(unexpected("extents")) };
+        let (first, last) = (piece.chunk_offset, piece.chunk_offset + piece.len);
+        let ranges = list.starts.iter().zip(&list.lens).filter_map(|(&start, &len)| {
+            let (from, to) = (start.max(first), start.saturating_add(len).min(last));
+            let base = piece.file_offset;
+            (from < to).then(|| (base + (from - first), base + (to - first)))
+        });
+        Ok(ranges.collect())
+    }
+
+    /// The chunks of a file that exist.
+    pub(crate) async fn chunks_of(
+        &self,
+        file: &FileState,
+        placement: &Placement,
+    ) -> Result<BTreeSet<u64>> {
+        let reference = FileRef { volume: self.id().0, ino: file.ino().0 };
+        let op = StorageOp::Chunks(reference);
+        let groups: BTreeSet<_> = placement.groups().iter().copied().collect();
+        let asked =
+            groups.into_iter().map(|g| self.storage(file, g, false, op.clone(), Bytes::new()));
+        let mut all = BTreeSet::new();
+        for (answer, _) in try_join_all(asked).await? {
+            let StorageAnswer::Chunks(list) = answer else { return Err(unexpected("chunks")) };
+            all.extend(list.indices);
+        }
+        Ok(all)
+    }
+}

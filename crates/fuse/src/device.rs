@@ -1,0 +1,66 @@
+//! One open `/dev/fuse`: requests are read from it, answers and nothing else are written to it.
+
+use crate::errno::Errno;
+use crate::reply::{Reply, encode};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno as OsError;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// `FUSE_DEV_IOC_CLONE` of linux/fuse.h: `_IOR(229, 0, uint32_t)`.
+const CLONE_IOCTL: libc::c_ulong = 0x8004_e500;
+
+/// A connection's device. Each request must be answered on the device it was read from.
+pub struct Device {
+    fd: OwnedFd,
+}
+
+impl Device {
+    /// A further handle on the device that `fd` is.
+    pub fn from_session(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        Ok(Self { fd: fd.try_clone_to_owned()? })
+    }
+
+    /// A device of its own on the same connection, with its own list of requests under way, so that
+    /// several threads do not share a lock in the kernel.
+    pub fn clone_connection(&self) -> io::Result<Self> {
+        let fd = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let mut from = self.fd.as_raw_fd();
+        // SAFETY: the ioctl reads one u32 from the address given, which is alive during the call;
+        // both descriptors are open.
+        #[allow(unsafe_code, reason = "neither rustix nor std knows this ioctl")]
+        let result = unsafe { libc::ioctl(fd.as_raw_fd(), CLONE_IOCTL, &raw mut from) };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { fd })
+    }
+
+    /// Waits for a request. `None`: the file system is unmounted or the connection was aborted.
+    pub fn read(&self, space: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            match rustix::io::read(self.fd.as_fd(), &mut *space) {
+                Ok(len) => return Ok(Some(len)),
+                // ENOENT: the request was interrupted before anybody read it.
+                Err(OsError::NOENT | OsError::INTR | OsError::AGAIN) => {}
+                Err(OsError::NODEV | OsError::CONNABORTED) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Answers a request. Failure means that nobody waits for the answer any more (the request was
+    /// aborted), or that the answer is malformed, which is a bug and is logged.
+    pub fn answer(&self, unique: u64, answer: &Result<Reply, Errno>) {
+        let sent = encode(unique, answer, |parts| rustix::io::writev(self.fd.as_fd(), parts));
+        match sent {
+            Ok(_) | Err(OsError::NOENT | OsError::NODEV | OsError::CONNABORTED) => {}
+            Err(error) => {
+                tracing::error!(unique, %error, "the kernel refused an answer");
+                if answer.is_ok() {
+                    self.answer(unique, &Err(Errno::EIO));
+                }
+            }
+        }
+    }
+}

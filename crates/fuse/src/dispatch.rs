@@ -1,0 +1,185 @@
+//! The threads that read requests, and how a request runs.
+//!
+//! A request becomes a future that owns everything it needs. It is polled once where it was read: an
+//! operation that never waits (most of them, where the servers live in this process) is answered with
+//! no other thread woken. One that waits moves to the runtime and is answered from there, so nothing
+//! ever blocks a reading thread.
+
+use crate::buffer::{Buffer, BufferPool};
+use crate::device::Device;
+use crate::errno::Errno;
+use crate::interrupt::{Interrupt, Interrupts};
+use crate::metrics::{Metrics, Timer};
+use crate::reply::Reply;
+use crate::request::{Incoming, Op, Request, parse};
+use parking_lot::Mutex;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+
+/// Bytes from which on a read or write is worth another thread reading the next request meanwhile.
+const HEAVY_BYTES: usize = 32 << 10;
+/// A read from the device that takes less than this found a request waiting.
+const WAITING_REQUEST: Duration = Duration::from_micros(2);
+/// So many requests found waiting in a row mean that one thread is not enough.
+const BACKLOG_REQUESTS: u32 = 16;
+
+/// What requests are answered by.
+pub trait Door: Send + Sync + 'static {
+    /// Carries out one request. The future owns what it needs.
+    fn handle(
+        self: Arc<Self>,
+        request: Request,
+        interrupt: Interrupt,
+    ) -> impl Future<Output = Result<Reply, Errno>> + Send + 'static;
+
+    /// Takes back what an answer granted that reached nobody: the process was killed meanwhile.
+    fn abandon(&self, reply: Reply);
+}
+
+/// Everything that the threads of one mount share.
+struct Shared<D> {
+    door: Arc<D>,
+    pool: Arc<BufferPool>,
+    interrupts: Arc<Interrupts>,
+    metrics: Metrics,
+    runtime: Handle,
+    /// Held by the one thread that reads. Passing it on wakes another thread, which costs more than
+    /// most operations do; so it is kept from one small request to the next.
+    turn: Mutex<()>,
+}
+
+/// Starts one thread per device. They end when the file system is unmounted.
+pub fn start<D: Door>(
+    door: Arc<D>,
+    devices: Vec<Device>,
+    data_bytes: usize,
+    runtime: Handle,
+) -> std::io::Result<Vec<JoinHandle<()>>> {
+    let shared = Arc::new(Shared {
+        door,
+        pool: BufferPool::new(data_bytes),
+        interrupts: Arc::default(),
+        metrics: Metrics::new(),
+        runtime,
+        turn: Mutex::new(()),
+    });
+    let start_one = |(number, device): (usize, Device)| {
+        let shared = shared.clone();
+        let thread = std::thread::Builder::new().name(format!("fuse-{number}"));
+        thread.spawn(move || shared.serve(&Arc::new(device)))
+    };
+    devices.into_iter().enumerate().map(start_one).collect()
+}
+
+impl<D: Door> Shared<D> {
+    fn serve(&self, device: &Arc<Device>) {
+        let _runtime = self.runtime.enter();
+        let mut buffer: Option<Buffer> = None;
+        let mut turn = None;
+        let mut found_waiting = 0;
+        loop {
+            if turn.is_none() {
+                turn = Some(self.turn.lock());
+                found_waiting = 0;
+            }
+            let asked = Instant::now();
+            let space = buffer.get_or_insert_with(|| self.pool.take()).space();
+            let len = match device.read(space) {
+                Ok(Some(len)) => len,
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::error!(%error, "reading requests of the kernel failed");
+                    return;
+                }
+            };
+            let at_once = asked.elapsed() < WAITING_REQUEST;
+            found_waiting = if at_once { found_waiting + 1 } else { 0 };
+            match parse(&mut buffer, len) {
+                Incoming::Request(request) => {
+                    if found_waiting >= BACKLOG_REQUESTS || is_heavy(&request.op) {
+                        turn = None;
+                    }
+                    self.run(device, request);
+                }
+                Incoming::Interrupt(unique) => self.interrupts.raise(unique),
+                Incoming::Nothing => {}
+                Incoming::Malformed(unique) => device.answer(unique, &Err(Errno::EINVAL)),
+                Incoming::Destroy(unique) => device.answer(unique, &Ok(Reply::Empty)),
+            }
+        }
+    }
+
+    fn run(&self, device: &Arc<Device>, request: Request) {
+        let timer = self.metrics.start(request.opcode);
+        let answerer = Answerer { device: device.clone(), unique: request.unique, timer, sent: false };
+        let interrupt = self.interrupts.of(request.unique, request.pid);
+        let mut future = Box::pin(self.door.clone().handle(request, interrupt.clone()));
+        let mut context = Context::from_waker(Waker::noop());
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
+        match polled {
+            Ok(Poll::Ready(answer)) => answerer.send(&answer),
+            Ok(Poll::Pending) => {
+                let door = self.door.clone();
+                self.runtime.spawn(finish(door, future, interrupt, answerer));
+            }
+            // The panic has been printed; `answerer` says EIO as it is dropped.
+            Err(_) => tracing::error!("an operation of the mount panicked"),
+        }
+    }
+}
+
+/// Waits for an operation to end, or for its process to be killed.
+async fn finish<D: Door>(
+    door: Arc<D>,
+    mut future: Pin<Box<impl Future<Output = Result<Reply, Errno>> + Send>>,
+    interrupt: Interrupt,
+    answerer: Answerer,
+) {
+    tokio::select! {
+        biased;
+        answer = &mut future => return answerer.send(&answer),
+        () = interrupt.fatal() => answerer.send(&Err(Errno::EINTR)),
+    }
+    if let Ok(reply) = future.await {
+        door.abandon(reply);
+    }
+}
+
+fn is_heavy(op: &Op) -> bool {
+    match op {
+        Op::Write { data, .. } => data.len() >= HEAVY_BYTES,
+        Op::Read { size, .. } => *size as usize >= HEAVY_BYTES,
+        _ => false,
+    }
+}
+
+/// Answers one request exactly once: with EIO if everybody else has dropped it.
+struct Answerer {
+    device: Arc<Device>,
+    unique: u64,
+    timer: Timer,
+    sent: bool,
+}
+
+impl Answerer {
+    fn send(mut self, answer: &Result<Reply, Errno>) {
+        self.sent = true;
+        self.device.answer(self.unique, answer);
+        self.timer.stop();
+    }
+}
+
+impl Drop for Answerer {
+    fn drop(&mut self) {
+        if !self.sent {
+            self.device.answer(self.unique, &Err(Errno::EIO));
+        }
+    }
+}
+

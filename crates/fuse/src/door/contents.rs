@@ -1,0 +1,172 @@
+//! Open files and their contents.
+
+use super::{FuseDoor, OpenHandle, page_cache_flags};
+use crate::abi;
+use crate::errno::Errno;
+use crate::reply::{Opened, Reply};
+use crate::request::CopyRange;
+use bytes::Bytes;
+use std::sync::Arc;
+use strake_client::api::{FallocateMode, OpenFlags, SeekTo};
+use strake_client::file::OpenFile;
+use strake_types::{Credentials, Ino};
+
+/// Most that a COPY_FILE_RANGE of older kernels can answer: whole pages in 32 bits.
+const COPY_BYTES_MAX: u64 = 0xffff_f000;
+
+impl FuseDoor {
+    fn open_flags(&self, flags: u32) -> OpenFlags {
+        let has = |flag: i32| flags & flag as u32 != 0;
+        let access = flags as i32 & libc::O_ACCMODE;
+        OpenFlags {
+            read: access != libc::O_WRONLY,
+            write: access != libc::O_RDONLY,
+            // With its write-back cache the kernel finds the end of the file by itself.
+            append: has(libc::O_APPEND) && !self.view.writeback,
+            truncate: has(libc::O_TRUNC),
+            exclusive: has(libc::O_EXCL),
+        }
+    }
+
+    fn register(&self, file: Arc<OpenFile>, flags: u32) -> Opened {
+        let flags = page_cache_flags(flags, self.view.writeback, file.keep_cache());
+        let direct = flags & abi::FOPEN_DIRECT_IO != 0;
+        Opened { fh: self.handles.add(OpenHandle { file, direct }), flags }
+    }
+
+    pub(super) async fn open(
+        &self,
+        cred: &Credentials,
+        ino: Ino,
+        flags: u32,
+        kill_suidgid: bool,
+    ) -> Result<Reply, Errno> {
+        let file = self.volume.open_file(cred, ino, self.open_flags(flags)).await?;
+        let opened = self.register(file, flags);
+        if kill_suidgid && flags & libc::O_TRUNC as u32 != 0 {
+            self.drop_setid(ino).await?;
+        }
+        Ok(Reply::Open(opened))
+    }
+
+    pub(super) async fn create(
+        &self,
+        cred: &Credentials,
+        parent: Ino,
+        name: Bytes,
+        flags: u32,
+        (mode, umask): (u32, u32),
+    ) -> Result<Reply, Errno> {
+        let how = self.open_flags(flags);
+        let (attr, file, _) =
+            self.volume.create(cred, parent, name, mode & 0o7777, umask, how).await?;
+        Ok(Reply::Created(self.shown(attr), self.register(file, flags)))
+    }
+
+    pub(super) async fn tmpfile(
+        &self,
+        cred: &Credentials,
+        directory: Ino,
+        flags: u32,
+        (mode, umask): (u32, u32),
+    ) -> Result<Reply, Errno> {
+        let how = self.open_flags(flags);
+        let (attr, file) =
+            self.volume.tmpfile(cred, directory, mode & 0o7777, umask, how).await?;
+        Ok(Reply::Created(self.shown(attr), self.register(file, flags)))
+    }
+
+    pub(super) async fn read(&self, fh: u64, offset: u64, size: u32) -> Result<Reply, Errno> {
+        Ok(Reply::Data(self.volume.read(&self.file(fh)?, offset, size).await?.parts))
+    }
+
+    pub(super) async fn write(
+        &self,
+        fh: u64,
+        offset: u64,
+        data: Bytes,
+        sync: bool,
+    ) -> Result<Reply, Errno> {
+        let handle = self.handle(fh)?;
+        let written = self.volume.write(&handle.file, offset, data).await?;
+        // Through the page cache the kernel sends an FSYNC of its own.
+        if sync && handle.direct {
+            self.volume.fsync(&handle.file, true).await?;
+        }
+        Ok(Reply::Written(written.len as u32))
+    }
+
+    pub(super) async fn flush(&self, ino: Ino, fh: u64, owner: u64) -> Result<Reply, Errno> {
+        let flushed = self.volume.flush(&self.file(fh)?).await;
+        self.release_posix_locks(ino, owner).await?;
+        flushed?;
+        Ok(Reply::Empty)
+    }
+
+    pub(super) async fn release(
+        &self,
+        ino: Ino,
+        fh: u64,
+        flock_owner: Option<u64>,
+    ) -> Result<Reply, Errno> {
+        let handle = self.handles.remove(fh).ok_or(Errno::EBADF)?;
+        let released = self.volume.release(&handle.file).await;
+        if let Some(owner) = flock_owner {
+            self.unlock(ino, owner, true).await?;
+        }
+        released?;
+        Ok(Reply::Empty)
+    }
+
+    pub(super) async fn fsync(&self, fh: u64, datasync: bool) -> Result<Reply, Errno> {
+        self.volume.fsync(&self.file(fh)?, datasync).await?;
+        Ok(Reply::Empty)
+    }
+
+    pub(super) async fn fallocate(
+        &self,
+        cred: &Credentials,
+        fh: u64,
+        offset: u64,
+        length: u64,
+        mode: u32,
+    ) -> Result<Reply, Errno> {
+        const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
+        const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | KEEP;
+        const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE;
+        const ZERO_KEEP: i32 = ZERO | KEEP;
+        let mode = match mode as i32 {
+            0 => FallocateMode::Allocate,
+            KEEP => FallocateMode::KeepSize,
+            PUNCH => FallocateMode::Punch,
+            ZERO => FallocateMode::Zero,
+            ZERO_KEEP => FallocateMode::ZeroKeepSize,
+            _ => return Err(Errno(libc::EOPNOTSUPP)),
+        };
+        let file = self.file(fh)?;
+        self.volume.fallocate(&file, mode, offset, length).await?;
+        if cred.uid != 0 {
+            self.drop_setid(file.ino()).await?;
+        }
+        Ok(Reply::Empty)
+    }
+
+    pub(super) async fn lseek(&self, fh: u64, offset: u64, whence: u32) -> Result<Reply, Errno> {
+        let to = match whence as i32 {
+            libc::SEEK_DATA => SeekTo::Data,
+            libc::SEEK_HOLE => SeekTo::Hole,
+            _ => return Err(Errno::EINVAL),
+        };
+        Ok(Reply::Offset(self.volume.seek(&self.file(fh)?, offset, to).await?))
+    }
+
+    pub(super) async fn copy_file_range(&self, range: CopyRange) -> Result<Reply, Errno> {
+        let (from, to) = (self.file(range.from)?, self.file(range.to)?);
+        let len = if range.wide { range.len } else { range.len.min(COPY_BYTES_MAX) };
+        let copied = self
+            .volume
+            .copy_range(&from, range.from_offset, &to, range.to_offset, len)
+            .await?;
+        Ok(if range.wide { Reply::Copied(copied) } else { Reply::Written(copied as u32) })
+    }
+}

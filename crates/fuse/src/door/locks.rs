@@ -1,0 +1,157 @@
+//! Locks. They lie with the metadata server, so they hold between mounts.
+
+use super::FuseDoor;
+use crate::abi;
+use crate::errno::Errno;
+use crate::interrupt::Interrupt;
+use crate::reply::Reply;
+use crate::request::Lock;
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use strake_client::api::{LockKind, LockRequest};
+use strake_types::Ino;
+
+/// The kernel's last byte of a lock on a whole file, however long.
+const WHOLE_FILE: u64 = i64::MAX as u64;
+
+/// Who may hold POSIX locks: each close of a file releases those of its process, and a close should
+/// cost no message where there are none.
+#[derive(Default)]
+pub(super) struct HeldLocks {
+    owners: Mutex<HashSet<(Ino, u64)>>,
+    count: AtomicUsize,
+}
+
+impl HeldLocks {
+    fn add(&self, ino: Ino, owner: u64) {
+        let mut owners = self.owners.lock();
+        owners.insert((ino, owner));
+        self.count.store(owners.len(), Ordering::Release);
+    }
+
+    fn take(&self, ino: Ino, owner: u64) -> bool {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let mut owners = self.owners.lock();
+        let held = owners.remove(&(ino, owner));
+        self.count.store(owners.len(), Ordering::Release);
+        held
+    }
+}
+
+fn request(lock: &Lock, wait: bool) -> Result<LockRequest, Errno> {
+    let kind = match lock.kind as i32 {
+        libc::F_RDLCK => LockKind::Shared,
+        libc::F_WRLCK => LockKind::Exclusive,
+        libc::F_UNLCK => LockKind::Unlock,
+        _ => return Err(Errno::EINVAL),
+    };
+    Ok(LockRequest {
+        owner: lock.owner,
+        pid: lock.pid,
+        start: lock.start,
+        end: if lock.end >= WHOLE_FILE { u64::MAX } else { lock.end },
+        kind,
+        flock: lock.flock,
+        wait,
+    })
+}
+
+impl FuseDoor {
+    pub(super) async fn getlk(&self, ino: Ino, lock: Lock) -> Result<Reply, Errno> {
+        let out = match self.volume.get_lock(ino, request(&lock, false)?).await? {
+            None => abi::LkOut { kind: libc::F_UNLCK as u32, ..abi::LkOut::default() },
+            Some(held) => abi::LkOut {
+                start: held.start,
+                end: held.end.min(WHOLE_FILE),
+                kind: match held.kind {
+                    LockKind::Shared => libc::F_RDLCK as u32,
+                    _ => libc::F_WRLCK as u32,
+                },
+                pid: held.pid,
+            },
+        };
+        Ok(Reply::Lock(out))
+    }
+
+    /// A wait ends with EINTR when a signal arrives; a lock granted too late is given back by the
+    /// client.
+    pub(super) async fn setlk(
+        &self,
+        ino: Ino,
+        lock: Lock,
+        wait: bool,
+        interrupt: Interrupt,
+    ) -> Result<Reply, Errno> {
+        let wanted = request(&lock, wait)?;
+        if !lock.flock && wanted.kind != LockKind::Unlock {
+            self.locks.add(ino, lock.owner);
+        }
+        if !wait {
+            self.volume.set_lock(ino, wanted).await?;
+            return Ok(Reply::Empty);
+        }
+        tokio::select! {
+            biased;
+            taken = self.volume.set_lock(ino, wanted) => Ok(taken.map(|()| Reply::Empty)?),
+            () = interrupt.requested() => Err(Errno::EINTR),
+        }
+    }
+
+    /// A process has closed a file: its POSIX locks on it go, whichever descriptor took them.
+    pub(super) async fn release_posix_locks(&self, ino: Ino, owner: u64) -> Result<(), Errno> {
+        if self.locks.take(ino, owner) {
+            self.unlock(ino, owner, false).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives every lock of an owner on a file back.
+    pub(super) async fn unlock(&self, ino: Ino, owner: u64, flock: bool) -> Result<(), Errno> {
+        let all = LockRequest {
+            owner,
+            pid: 0,
+            start: 0,
+            end: u64::MAX,
+            kind: LockKind::Unlock,
+            flock,
+            wait: false,
+        };
+        Ok(self.volume.set_lock(ino, all).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_to_the_end_of_the_file_has_no_end() {
+        let mut lock = Lock {
+            fh: 0,
+            owner: 1,
+            start: 5,
+            end: i64::MAX as u64,
+            kind: libc::F_WRLCK as u32,
+            pid: 1,
+            flock: false,
+        };
+        let wanted = request(&lock, true).unwrap();
+        assert_eq!((wanted.end, wanted.kind, wanted.wait), (u64::MAX, LockKind::Exclusive, true));
+        lock.end = 9;
+        assert_eq!(request(&lock, false).unwrap().end, 9);
+        lock.kind = 77;
+        assert_eq!(request(&lock, false).unwrap_err(), Errno::EINVAL);
+    }
+
+    #[test]
+    fn only_owners_of_locks_cost_a_message_at_close() {
+        let held = HeldLocks::default();
+        assert!(!held.take(Ino(2), 7));
+        held.add(Ino(2), 7);
+        assert!(!held.take(Ino(2), 8) && !held.take(Ino(3), 7));
+        assert!(held.take(Ino(2), 7) && !held.take(Ino(2), 7));
+    }
+}

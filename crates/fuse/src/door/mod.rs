@@ -1,0 +1,242 @@
+//! The door: each request of the kernel becomes one call of the client, and its result an answer.
+//!
+//! Nothing is decided here but what only a kernel's door knows: inode 1 is the root of the mount
+//! (which may be a sub directory of the volume), who owns files on a mount with `uid=`, whether an
+//! open goes through the page cache, and for how long the kernel may believe an answer.
+
+mod contents;
+mod locks;
+mod names;
+mod stat;
+
+use crate::abi;
+use crate::dispatch::Door;
+use crate::errno::Errno;
+use crate::handles::Handles;
+use crate::interrupt::Interrupt;
+use crate::reply::{Opened, Reply, Shown};
+use crate::request::{Op, Request};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_client::Volume;
+use strake_client::file::OpenFile;
+use strake_types::{Attr, Credentials, Ino};
+use tokio::runtime::Handle;
+
+/// Inode number of the root of every mount.
+const MOUNT_ROOT: u64 = 1;
+/// How long the kernel may believe what it knows where nobody else changes the volume.
+const ALONE_VALID: Duration = Duration::from_secs(60);
+
+/// How a volume is shown by one mount.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The directory that is the root of the mount.
+    pub root: Ino,
+    /// Owner shown for every file, and in whose name requests are made.
+    pub uid: Option<u32>,
+    /// The same for the group.
+    pub gid: Option<u32>,
+    /// The kernel keeps written data back.
+    pub writeback: bool,
+}
+
+/// A volume behind a mount point.
+pub struct FuseDoor {
+    volume: Arc<Volume>,
+    view: View,
+    handles: Handles<OpenHandle>,
+    locks: locks::HeldLocks,
+    /// How long names, and attributes fresh from the server, are good for.
+    valid: Duration,
+    runtime: Handle,
+}
+
+/// What a handle number stands for.
+#[derive(Clone)]
+struct OpenHandle {
+    file: Arc<OpenFile>,
+    /// It goes around the page cache.
+    direct: bool,
+}
+
+impl FuseDoor {
+    /// A door to a volume.
+    pub fn new(volume: Arc<Volume>, view: View, runtime: Handle) -> Self {
+        let valid = match volume.options().exclusive {
+            true => ALONE_VALID,
+            false => Duration::from_millis(volume.options().attribute_age_ms),
+        };
+        let (handles, locks) = (Handles::new(), locks::HeldLocks::default());
+        Self { volume, view, handles, locks, valid, runtime }
+    }
+
+    /// The kernel has checked permissions already: the mount has `default_permissions`.
+    fn credentials(&self, request: &Request) -> Credentials {
+        Credentials {
+            uid: self.view.uid.unwrap_or(request.uid),
+            gid: self.view.gid.unwrap_or(request.gid),
+            groups: Vec::new(),
+            checked: true,
+        }
+    }
+
+    fn ino(&self, node: u64) -> Ino {
+        match node {
+            MOUNT_ROOT => self.view.root,
+            other => Ino(other),
+        }
+    }
+
+    fn node(&self, ino: Ino) -> u64 {
+        if ino == self.view.root { MOUNT_ROOT } else { ino.0 }
+    }
+
+    /// An inode as the mount shows it, with attributes that are fresh from the server.
+    fn shown(&self, attr: Attr) -> Shown {
+        self.shown_for(attr, self.valid)
+    }
+
+    fn shown_for(&self, attr: Attr, valid: Duration) -> Shown {
+        let attr = Attr {
+            ino: Ino(self.node(attr.ino)),
+            uid: self.view.uid.unwrap_or(attr.uid),
+            gid: self.view.gid.unwrap_or(attr.gid),
+            ..attr
+        };
+        Shown { attr, valid }
+    }
+
+    fn handle(&self, fh: u64) -> Result<OpenHandle, Errno> {
+        self.handles.get(fh).ok_or(Errno::EBADF)
+    }
+
+    fn file(&self, fh: u64) -> Result<Arc<OpenFile>, Errno> {
+        Ok(self.handle(fh)?.file)
+    }
+
+    async fn carry_out(&self, request: Request, interrupt: Interrupt) -> Result<Reply, Errno> {
+        let cred = self.credentials(&request);
+        let ino = self.ino(request.node);
+        match request.op {
+            Op::Lookup { name } => self.lookup(&cred, ino, name).await,
+            Op::Getattr { fh } => self.getattr(ino, fh).await.map(Reply::Attr),
+            Op::Statx { fh } => self.getattr(ino, fh).await.map(Reply::Statx),
+            Op::Read { fh, offset, size } => self.read(fh, offset, size).await,
+            Op::Write { fh, offset, data, sync } => self.write(fh, offset, data, sync).await,
+            Op::Open { flags, kill_suidgid } => self.open(&cred, ino, flags, kill_suidgid).await,
+            Op::Flush { fh, lock_owner } => self.flush(ino, fh, lock_owner).await,
+            Op::Release { fh, flock_owner } => self.release(ino, fh, flock_owner).await,
+            Op::Fsync { fh, datasync } => self.fsync(fh, datasync).await,
+            Op::Fallocate { fh, offset, length, mode } => {
+                self.fallocate(&cred, fh, offset, length, mode).await
+            }
+            Op::Lseek { fh, offset, whence } => self.lseek(fh, offset, whence).await,
+            Op::CopyFileRange(range) => self.copy_file_range(range).await,
+            Op::Getlk(lock) => self.getlk(ino, lock).await,
+            Op::Setlk { lock, wait } => self.setlk(ino, lock, wait, interrupt).await,
+            Op::Readdir { offset, size, plus } => {
+                self.readdir(&cred, ino, offset, size, plus).await
+            }
+            Op::Fsyncdir => Ok(self.volume.fsync_dir(ino).await.map(|()| Reply::Empty)?),
+            Op::Opendir => Ok(Reply::Open(Opened { fh: 0, flags: 0 })),
+            Op::Releasedir => Ok(Reply::Empty),
+            op => self.carry_out_rarer(cred, ino, op).await,
+        }
+    }
+
+    async fn carry_out_rarer(&self, cred: Credentials, ino: Ino, op: Op) -> Result<Reply, Errno> {
+        match op {
+            Op::Create { name, flags, mode, umask, kill_suidgid: _ } => {
+                self.create(&cred, ino, name, flags, (mode, umask)).await
+            }
+            Op::Tmpfile { flags, mode, umask } => {
+                self.tmpfile(&cred, ino, flags, (mode, umask)).await
+            }
+            Op::Setattr(change) => self.setattr(&cred, ino, change).await,
+            Op::Readlink => self.readlink(&cred, ino).await,
+            Op::Symlink { name, target } => self.symlink(&cred, ino, name, target).await,
+            Op::Mknod { name, mode, umask, rdev } => {
+                self.mknod(&cred, ino, name, (mode, umask), rdev).await
+            }
+            Op::Mkdir { name, mode, umask } => self.mkdir(&cred, ino, name, (mode, umask)).await,
+            Op::Unlink { name } => self.unlink(&cred, ino, name).await,
+            Op::Rmdir { name } => self.rmdir(&cred, ino, name).await,
+            Op::Rename { name, new_parent, new_name, flags } => {
+                let to = (self.ino(new_parent), new_name);
+                self.rename(&cred, (ino, name), to, flags).await
+            }
+            Op::Link { node, name } => self.link(&cred, self.ino(node), ino, name).await,
+            Op::Statfs => self.statfs().await,
+            Op::Syncfs => Ok(self.volume.sync_all().await.map(|()| Reply::Empty)?),
+            Op::Setxattr { name, value, flags, kill_sgid } => {
+                self.setxattr(&cred, ino, (name, value), flags, kill_sgid).await
+            }
+            Op::Getxattr { name, size } => self.getxattr(&cred, ino, name, size).await,
+            Op::Listxattr { size } => self.listxattr(&cred, ino, size).await,
+            Op::Removexattr { name } => {
+                Ok(self.volume.removexattr(&cred, ino, name).await.map(|()| Reply::Empty)?)
+            }
+            Op::Ioctl => Err(Errno::ENOTTY),
+            // ACCESS: the kernel checks by itself and does not ask again.
+            _ => Err(Errno::ENOSYS),
+        }
+    }
+}
+
+impl Door for FuseDoor {
+    fn handle(
+        self: Arc<Self>,
+        request: Request,
+        interrupt: Interrupt,
+    ) -> impl Future<Output = Result<Reply, Errno>> + Send + 'static {
+        async move { self.carry_out(request, interrupt).await }
+    }
+
+    fn abandon(&self, reply: Reply) {
+        let (Reply::Open(opened) | Reply::Created(_, opened)) = reply else { return };
+        let Some(handle) = self.handles.remove(opened.fh) else { return };
+        let volume = self.volume.clone();
+        self.runtime.spawn(async move {
+            if let Err(error) = volume.release(&handle.file).await {
+                tracing::warn!(%error, "closing a file whose process was killed failed");
+            }
+        });
+    }
+}
+
+/// Flags of OPEN for the kernel: whether the file goes through its page cache.
+///
+/// Going around it more than doubles what one stream of writes carries, so files open for writing
+/// only do. Readers, and programs that read and write (and may map the file shared), use it: it is
+/// kept from one open to the next if nothing changed in between. Writes around the cache make the
+/// kernel drop the pages they touch, and their new mtime makes it drop those that a reader brought
+/// in meanwhile.
+fn page_cache_flags(flags: u32, writeback: bool, keep: bool) -> u32 {
+    let direct = flags & libc::O_DIRECT as u32 != 0
+        || (!writeback && flags & libc::O_ACCMODE as u32 == libc::O_WRONLY as u32);
+    match (direct, keep) {
+        (true, _) => abi::FOPEN_DIRECT_IO | abi::FOPEN_PARALLEL_DIRECT_WRITES,
+        (false, true) => abi::FOPEN_KEEP_CACHE,
+        (false, false) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_writers_and_o_direct_go_around_the_page_cache() {
+        let around = |flags: i32, writeback| {
+            page_cache_flags(flags as u32, writeback, true) & abi::FOPEN_DIRECT_IO != 0
+        };
+        assert!(around(libc::O_WRONLY | libc::O_APPEND, false));
+        assert!(!around(libc::O_WRONLY, true));
+        assert!(!around(libc::O_RDWR, false) && !around(libc::O_RDONLY, false));
+        assert!(around(libc::O_RDONLY | libc::O_DIRECT, false));
+        assert_eq!(page_cache_flags(0, false, true), abi::FOPEN_KEEP_CACHE);
+        assert_eq!(page_cache_flags(0, false, false), 0);
+    }
+}

@@ -1,0 +1,159 @@
+//! Operations on names and directories.
+
+use super::{FuseDoor, MOUNT_ROOT};
+use crate::errno::Errno;
+use crate::reply::{Listing, Reply};
+use bytes::Bytes;
+use strake_client::api::{NewFile, RenameFlags};
+use strake_types::{Attr, Credentials, ErrorKind, FileKind, Ino, Result as StrakeResult};
+
+/// Positions 1 and 2 are after `.` and `..`; entries follow, each at its cookie and this.
+const DOTS: u64 = 2;
+/// What an entry of a listing takes at least, without and with attributes.
+const ENTRY_BYTES: [u32; 2] = [32, 160];
+
+impl FuseDoor {
+    fn entry(&self, attr: StrakeResult<Attr>) -> Result<Reply, Errno> {
+        Ok(Reply::Entry(self.shown(attr?)))
+    }
+
+    pub(super) async fn lookup(
+        &self,
+        cred: &Credentials,
+        parent: Ino,
+        name: Bytes,
+    ) -> Result<Reply, Errno> {
+        if parent == self.view.root && &name[..] == b".." {
+            return self.entry(self.volume.getattr(parent).await);
+        }
+        match self.volume.lookup(cred, parent, name).await {
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(Reply::NoEntry(self.valid)),
+            attr => self.entry(attr),
+        }
+    }
+
+    pub(super) async fn readlink(&self, cred: &Credentials, ino: Ino) -> Result<Reply, Errno> {
+        Ok(Reply::Data(vec![self.volume.readlink(cred, ino).await?]))
+    }
+
+    pub(super) async fn symlink(
+        &self,
+        cred: &Credentials,
+        parent: Ino,
+        name: Bytes,
+        target: Bytes,
+    ) -> Result<Reply, Errno> {
+        self.entry(self.volume.make(cred, parent, name, NewFile::symlink(target)).await)
+    }
+
+    pub(super) async fn mknod(
+        &self,
+        cred: &Credentials,
+        parent: Ino,
+        name: Bytes,
+        (mode, umask): (u32, u32),
+        rdev: u32,
+    ) -> Result<Reply, Errno> {
+        let kind = match mode & libc::S_IFMT {
+            0 | libc::S_IFREG => FileKind::File,
+            libc::S_IFIFO => FileKind::Fifo,
+            libc::S_IFSOCK => FileKind::Socket,
+            libc::S_IFCHR => FileKind::CharDevice,
+            libc::S_IFBLK => FileKind::BlockDevice,
+            _ => return Err(Errno::EINVAL),
+        };
+        let new = NewFile::node(kind, mode & 0o7777, umask, rdev);
+        self.entry(self.volume.make(cred, parent, name, new).await)
+    }
+
+    pub(super) async fn mkdir(
+        &self,
+        cred: &Credentials,
+        parent: Ino,
+        name: Bytes,
+        (mode, umask): (u32, u32),
+    ) -> Result<Reply, Errno> {
+        let new = NewFile::directory(mode & 0o7777, umask);
+        self.entry(self.volume.make(cred, parent, name, new).await)
+    }
+
+    pub(super) async fn unlink(
+        &self,
+        cred: &Credentials,
+        parent: Ino,
+        name: Bytes,
+    ) -> Result<Reply, Errno> {
+        self.volume.unlink(cred, parent, name).await?;
+        Ok(Reply::Empty)
+    }
+
+    pub(super) async fn rmdir(
+        &self,
+        cred: &Credentials,
+        parent: Ino,
+        name: Bytes,
+    ) -> Result<Reply, Errno> {
+        self.volume.rmdir(cred, parent, name).await?;
+        Ok(Reply::Empty)
+    }
+
+    pub(super) async fn rename(
+        &self,
+        cred: &Credentials,
+        (parent, name): (Ino, Bytes),
+        (new_parent, new_name): (Ino, Bytes),
+        flags: u32,
+    ) -> Result<Reply, Errno> {
+        if flags & !(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let flags = RenameFlags {
+            no_replace: flags & libc::RENAME_NOREPLACE != 0,
+            exchange: flags & libc::RENAME_EXCHANGE != 0,
+        };
+        self.volume.rename(cred, parent, name, new_parent, new_name, flags).await?;
+        Ok(Reply::Empty)
+    }
+
+    pub(super) async fn link(
+        &self,
+        cred: &Credentials,
+        ino: Ino,
+        parent: Ino,
+        name: Bytes,
+    ) -> Result<Reply, Errno> {
+        self.entry(self.volume.link(cred, ino, parent, name).await)
+    }
+
+    pub(super) async fn readdir(
+        &self,
+        cred: &Credentials,
+        ino: Ino,
+        offset: u64,
+        size: u32,
+        plus: bool,
+    ) -> Result<Reply, Errno> {
+        let limit = (size / ENTRY_BYTES[usize::from(plus)]).max(1);
+        let after = offset.saturating_sub(DOTS);
+        let page = self.volume.readdir(cred, ino, after, limit, plus).await?;
+        let mut listing = Listing::new(size);
+        let nobody = plus.then_some(None);
+        let parent = if ino == self.view.root { MOUNT_ROOT } else { self.node(page.parent) };
+        for (position, name, node) in [(1, &b"."[..], self.node(ino)), (2, b"..", parent)] {
+            if offset < position
+                && !listing.push(name, (node, FileKind::Directory, position), nobody)
+            {
+                return Ok(listing.into_reply());
+            }
+        }
+        for entry in page.entries {
+            let shown = entry.attr.map(|attr| self.shown(attr));
+            let with = plus.then_some(shown.as_ref());
+            let node = self.node(entry.ino);
+            if !listing.push(&entry.name, (node, entry.kind, entry.cookie + DOTS), with) {
+                break;
+            }
+        }
+        Ok(listing.into_reply())
+    }
+}

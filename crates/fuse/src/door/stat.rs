@@ -1,0 +1,145 @@
+//! Attributes, extended attributes, and the figures of the whole volume.
+
+use super::FuseDoor;
+use crate::abi;
+use crate::errno::Errno;
+use crate::reply::{Reply, Shown};
+use crate::request::{NewTime, Setattr};
+use bytes::Bytes;
+use strake_types::limits::NAME_BYTES_MAX;
+use strake_types::{Credentials, ErrorKind, Ino, SetAttr, SetTime};
+
+/// Unit in which `statfs` counts.
+const STATFS_BLOCK_BYTES: u64 = 4096;
+const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+
+impl FuseDoor {
+    pub(super) async fn getattr(&self, ino: Ino, fh: Option<u64>) -> Result<Shown, Errno> {
+        let attr = match self.volume.getattr(ino).await {
+            // The last name is gone, but somebody holds the file open.
+            Err(error) if is_gone(error.kind) => match fh.and_then(|fh| self.handles.get(fh)) {
+                Some(handle) => handle.file.attr(),
+                None => return Err(error.into()),
+            },
+            attr => attr?,
+        };
+        let valid = match self.volume.options().exclusive {
+            true => self.valid,
+            false => self.volume.attribute_ttl(ino),
+        };
+        Ok(self.shown_for(attr, valid))
+    }
+
+    pub(super) async fn setattr(
+        &self,
+        cred: &Credentials,
+        ino: Ino,
+        change: Setattr,
+    ) -> Result<Reply, Errno> {
+        let time = |new: NewTime| match new {
+            NewTime::Now => SetTime::Now,
+            NewTime::At(time) => SetTime::At(time),
+        };
+        let handle = change.fh.and_then(|fh| self.handles.get(fh));
+        let set = SetAttr {
+            mode: change.mode.map(|mode| mode & 0o7777),
+            uid: change.uid,
+            gid: change.gid,
+            length: change.size,
+            atime: change.atime.map(time),
+            mtime: change.mtime.map(time),
+            ctime: change.ctime,
+        };
+        let file = handle.as_ref().map(|h| &h.file);
+        let attr = self.volume.setattr(cred, ino, set, file).await?;
+        if change.kill_suidgid {
+            self.drop_setid(ino).await?;
+            return self.getattr(ino, change.fh).await.map(Reply::Attr);
+        }
+        Ok(Reply::Attr(self.shown(attr)))
+    }
+
+    /// Takes setuid, and setgid of an executable, away: an ordinary user has changed the contents.
+    pub(super) async fn drop_setid(&self, ino: Ino) -> Result<(), Errno> {
+        let mode = self.volume.getattr(ino).await?.mode;
+        let setgid = if mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
+        self.clear_mode(ino, mode, libc::S_ISUID | setgid).await
+    }
+
+    async fn clear_mode(&self, ino: Ino, mode: u32, bits: u32) -> Result<(), Errno> {
+        if mode & bits == 0 {
+            return Ok(());
+        }
+        let cred = Credentials { checked: true, ..Credentials::root() };
+        let change = SetAttr { mode: Some(mode & !bits), ..SetAttr::default() };
+        self.volume.setattr(&cred, ino, change, None).await?;
+        Ok(())
+    }
+
+    pub(super) async fn statfs(&self) -> Result<Reply, Errno> {
+        let space = self.volume.statfs().await?;
+        let free = space.free_bytes / STATFS_BLOCK_BYTES;
+        Ok(Reply::Statfs(abi::StatfsOut {
+            blocks: space.total_bytes / STATFS_BLOCK_BYTES,
+            bfree: free,
+            bavail: free,
+            files: space.inodes.saturating_add(space.inodes_free),
+            ffree: space.inodes_free,
+            bsize: STATFS_BLOCK_BYTES as u32,
+            namelen: NAME_BYTES_MAX as u32,
+            frsize: STATFS_BLOCK_BYTES as u32,
+            ..abi::StatfsOut::default()
+        }))
+    }
+
+    pub(super) async fn setxattr(
+        &self,
+        cred: &Credentials,
+        ino: Ino,
+        (name, value): (Bytes, Bytes),
+        flags: u32,
+        kill_sgid: bool,
+    ) -> Result<Reply, Errno> {
+        let create = flags & libc::XATTR_CREATE as u32 != 0;
+        let replace = flags & libc::XATTR_REPLACE as u32 != 0;
+        let is_acl = &name[..] == ACL_ACCESS;
+        self.volume.setxattr(cred, ino, name, value, create, replace).await?;
+        if kill_sgid && is_acl {
+            let mode = self.volume.getattr(ino).await?.mode;
+            self.clear_mode(ino, mode, libc::S_ISGID).await?;
+        }
+        Ok(Reply::Empty)
+    }
+
+    pub(super) async fn getxattr(
+        &self,
+        cred: &Credentials,
+        ino: Ino,
+        name: Bytes,
+        size: u32,
+    ) -> Result<Reply, Errno> {
+        sized(self.volume.getxattr(cred, ino, name).await?, size)
+    }
+
+    pub(super) async fn listxattr(
+        &self,
+        cred: &Credentials,
+        ino: Ino,
+        size: u32,
+    ) -> Result<Reply, Errno> {
+        sized(self.volume.listxattr(cred, ino).await?, size)
+    }
+}
+
+fn is_gone(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::NotFound | ErrorKind::Stale)
+}
+
+/// A value for a buffer of `size` bytes; 0 asks for the length only.
+fn sized(value: Bytes, size: u32) -> Result<Reply, Errno> {
+    match size as usize {
+        0 => Ok(Reply::Size(value.len() as u32)),
+        room if room < value.len() => Err(Errno::ERANGE),
+        _ => Ok(Reply::Data(vec![value])),
+    }
+}

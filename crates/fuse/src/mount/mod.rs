@@ -1,0 +1,220 @@
+//! From a volume to a directory that programs use, and back.
+
+mod point;
+mod watch;
+
+pub use point::{Unmount, check, is_ours, unmount};
+
+use crate::device::Device;
+use crate::dispatch::{self, Door};
+use crate::door::{FuseDoor, View};
+use crate::init::{Handshake, REQUEST_BYTES_MAX};
+use crate::options::MountOptions;
+use fuser::{Config, MountOption, Session, SessionACL};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use strake_client::Volume;
+use strake_types::{Credentials, Error, ErrorKind, FileKind, Result};
+use tokio::runtime::Handle;
+use tokio::sync::watch as channel;
+
+/// What the kernel reads ahead of a program, in KiB: four requests.
+const READ_AHEAD_KIB: u32 = 4096;
+
+/// A mounted file system. Dropping it does not unmount; the process ending does.
+pub struct MountHandle {
+    mountpoint: PathBuf,
+    volume: Option<Arc<Volume>>,
+    ended: channel::Receiver<bool>,
+}
+
+impl MountHandle {
+    /// Where it is mounted.
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// Waits until it is unmounted, by whomever, then until all that was written has reached the
+    /// servers.
+    pub async fn wait(&self) -> Result<()> {
+        let mut ended = self.ended.clone();
+        // A closed channel means that the threads are gone as well.
+        let _closed = ended.wait_for(|ended| *ended).await;
+        self.sync().await
+    }
+
+    /// Unmounts and waits until all that was written has reached the servers.
+    pub async fn unmount(&self, how: Unmount) -> Result<()> {
+        self.sync().await?;
+        if !*self.ended.borrow() {
+            let mountpoint = self.mountpoint.clone();
+            blocking(move || unmount(&mountpoint, how)).await?;
+        }
+        match how {
+            Unmount::WhenIdle => self.wait().await,
+            Unmount::Lazy => self.sync().await,
+        }
+    }
+
+    async fn sync(&self) -> Result<()> {
+        match &self.volume {
+            Some(volume) => volume.sync_all().await,
+            None => Ok(()),
+        }
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| Err(Error::with(ErrorKind::Io, "a mount operation panicked")))
+}
+
+/// Mounts a volume. Requests run on `runtime` where they have to wait.
+pub async fn mount(
+    volume: Arc<Volume>,
+    mountpoint: &Path,
+    options: &MountOptions,
+    runtime: Handle,
+) -> Result<MountHandle> {
+    let cred = Credentials { checked: true, ..Credentials::root() };
+    let root = volume.resolve(&cred, options.subdirectory.as_bytes()).await.map_err(|error| {
+        let name = volume.name();
+        let detail = format!("directory {} of volume {name}: {error}", options.subdirectory);
+        Error::with(error.kind, detail)
+    })?;
+    if root.kind != FileKind::Directory {
+        let detail = format!("{} of volume {}", options.subdirectory, volume.name());
+        return Err(Error::with(ErrorKind::NotDirectory, detail));
+    }
+    let view = View {
+        root: root.ino,
+        uid: options.uid,
+        gid: options.gid,
+        writeback: options.writeback,
+    };
+    let door = Arc::new(FuseDoor::new(volume.clone(), view, runtime.clone()));
+    let mut handle = mount_door(door, mountpoint, options, runtime).await?;
+    handle.volume = Some(volume);
+    Ok(handle)
+}
+
+/// Mounts any door.
+pub async fn mount_door<D: Door>(
+    door: Arc<D>,
+    mountpoint: &Path,
+    options: &MountOptions,
+    runtime: Handle,
+) -> Result<MountHandle> {
+    let (path, options) = (mountpoint.to_path_buf(), options.clone());
+    let (full, session) = blocking(move || {
+        let full = check(&path, options.nonempty)?;
+        let handshake = Handshake { writeback: options.writeback };
+        let session = Session::new(handshake, &full, &config(&options))
+            .map_err(|error| cannot_mount(&full, &error))?;
+        Ok((full, (session, options)))
+    })
+    .await?;
+    let (session, options) = session;
+    let (tell, ended) = channel::channel(false);
+    let threads = start(door, &session, options.threads(), runtime)
+        .map_err(|error| cannot_mount(&full, &error))?;
+    let watch = watch::Watch::start(&full).map_err(|error| cannot_mount(&full, &error))?;
+    let keeper = move || keep(session, threads, watch, &tell);
+    std::thread::Builder::new()
+        .name("fuse-mount".into())
+        .spawn(keeper)
+        .map_err(|error| cannot_mount(&full, &error))?;
+    let (tuned, writeback) = (full.clone(), options.writeback);
+    blocking(move || {
+        tune(&tuned, writeback);
+        Ok(())
+    })
+    .await?;
+    Ok(MountHandle { mountpoint: full, volume: None, ended })
+}
+
+fn start<D: Door>(
+    door: Arc<D>,
+    session: &Session<Handshake>,
+    threads: usize,
+    runtime: Handle,
+) -> std::io::Result<Vec<JoinHandle<()>>> {
+    let first = Device::from_session(session.as_fd())?;
+    let mut devices = Vec::with_capacity(threads);
+    for _ in 1..threads {
+        devices.push(first.clone_connection()?);
+    }
+    devices.push(first);
+    dispatch::start(door, devices, REQUEST_BYTES_MAX as usize, runtime)
+}
+
+/// Holds what a mount consists of until its threads end.
+fn keep(
+    session: Session<Handshake>,
+    threads: Vec<JoinHandle<()>>,
+    watch: watch::Watch,
+    tell: &channel::Sender<bool>,
+) {
+    for thread in threads {
+        if thread.join().is_err() {
+            tracing::error!("a thread that answers the kernel panicked; the mount ends");
+            break;
+        }
+    }
+    // Unmounts if that is still to be done.
+    drop(session);
+    drop(watch);
+    tell.send_replace(true);
+}
+
+fn config(options: &MountOptions) -> Config {
+    let choice = |on: bool, yes: MountOption, no: MountOption| if on { yes } else { no };
+    let is_root = rustix::process::geteuid().is_root();
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(options.source.clone()),
+        // By this the type is fuse.strake, which `strake umount` looks for.
+        MountOption::CUSTOM("subtype=strake".into()),
+        // The kernel checks modes and ACLs with the caller's real credentials and groups, from
+        // attributes that it has cached: no message, and nothing to look up about the caller.
+        MountOption::DefaultPermissions,
+        choice(options.read_only, MountOption::RO, MountOption::RW),
+        choice(options.suid && is_root, MountOption::Suid, MountOption::NoSuid),
+        choice(options.dev && is_root, MountOption::Dev, MountOption::NoDev),
+        choice(options.exec, MountOption::Exec, MountOption::NoExec),
+    ];
+    config.acl = match options.allow_other.unwrap_or(is_root) {
+        true => SessionACL::All,
+        false => SessionACL::Owner,
+    };
+    config
+}
+
+fn cannot_mount(path: &Path, error: &std::io::Error) -> Error {
+    let hint = match error.raw_os_error() {
+        Some(libc::ENOENT) => "; `modprobe fuse` may help",
+        Some(libc::EPERM | libc::EACCES) => "; run as root, or install fuse3",
+        _ => "",
+    };
+    Error::with(ErrorKind::Io, format!("mounting at {}: {error}{hint}", path.display()))
+}
+
+/// Larger read-ahead than the 128 KiB a FUSE mount begins with, and with write-back no limit on
+/// dirty pages below that of the whole machine. Without root it stays as it is.
+fn tune(mountpoint: &Path, writeback: bool) {
+    let Ok(stat) = rustix::fs::stat(mountpoint) else { return };
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let set = |name: &str, value: String| {
+        let file = format!("/sys/class/bdi/{major}:{minor}/{name}");
+        if let Err(error) = std::fs::write(&file, value) {
+            tracing::debug!(%file, %error, "cannot be tuned");
+        }
+    };
+    set("read_ahead_kb", READ_AHEAD_KIB.to_string());
+    if writeback {
+        set("strict_limit", "0".into());
+        set("max_ratio", "100".into());
+    }
+}

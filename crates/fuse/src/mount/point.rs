@@ -1,0 +1,178 @@
+//! Mount points: what is there before a mount, and taking a mount away.
+
+use rustix::io::Errno as OsError;
+use rustix::mount::UnmountFlags;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use strake_types::{Error, ErrorKind, Result};
+
+/// Type of our mounts in `/proc/mounts`.
+const FILE_SYSTEM_TYPE: &str = "fuse.strake";
+const MOUNT_TABLE: &str = "/proc/self/mountinfo";
+
+/// How a mount is taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmount {
+    /// Fails while a program uses it.
+    WhenIdle,
+    /// Out of the tree at once; it ends when the last program has let go.
+    Lazy,
+}
+
+fn refused(kind: ErrorKind, path: &Path, cause: &str) -> Error {
+    Error::with(kind, format!("mount point {}: {cause}", path.display()))
+}
+
+/// Makes sure that a volume can be mounted at `path`; the path without links and dots.
+pub fn check(path: &Path, nonempty: bool) -> Result<PathBuf> {
+    let metadata = std::fs::metadata(path).map_err(|error| unusable(path, &error))?;
+    if !metadata.is_dir() {
+        let cause = "it is not a directory; give an empty directory";
+        return Err(refused(ErrorKind::NotDirectory, path, cause));
+    }
+    let full = path.canonicalize().map_err(|error| unusable(path, &error))?;
+    if is_ours(&full) {
+        let cause = format!(
+            "a Strake volume is mounted there already; `strake umount {}` ends it",
+            path.display()
+        );
+        return Err(refused(ErrorKind::Busy, path, &cause));
+    }
+    let mut entries = std::fs::read_dir(&full).map_err(|error| unusable(path, &error))?;
+    if !nonempty && entries.next().is_some() {
+        let cause = "it is not empty, and what is in it would be hidden; \
+                     give an empty directory, or `-o nonempty`";
+        return Err(refused(ErrorKind::NotEmpty, path, cause));
+    }
+    Ok(full)
+}
+
+fn unusable(path: &Path, error: &std::io::Error) -> Error {
+    let shown = path.display();
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => {
+            let cause = format!("it does not exist; `mkdir -p {shown}` makes it");
+            refused(ErrorKind::NotFound, path, &cause)
+        }
+        Some(libc::ENOTCONN) => {
+            let cause =
+                format!("a mount whose process has died is left there; `strake umount {shown}` removes it");
+            refused(ErrorKind::Stale, path, &cause)
+        }
+        _ => refused(ErrorKind::Io, path, &error.to_string()),
+    }
+}
+
+/// True if the topmost mount at `path` (absolute) is one of ours, alive or not.
+pub fn is_ours(path: &Path) -> bool {
+    let table = std::fs::read(MOUNT_TABLE).unwrap_or_default();
+    topmost_type(&table, path).is_some_and(|kind| kind == FILE_SYSTEM_TYPE.as_bytes())
+}
+
+/// Type of the file system mounted last at `path`, from the text of the mount table.
+fn topmost_type(table: &[u8], path: &Path) -> Option<Vec<u8>> {
+    let of_line = |line: &[u8]| {
+        let mut fields = line.split(|&b| b == b' ');
+        let point = unescape(fields.nth(4)?);
+        let kind = fields.skip_while(|f| *f != b"-").nth(1)?;
+        (point == path.as_os_str().as_bytes()).then(|| kind.to_vec())
+    };
+    table.split(|&b| b == b'\n').filter_map(of_line).last()
+}
+
+/// The table writes blanks and backslashes of a path as `\040` and the like.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, after)) = rest.split_first() {
+        let octal = after.get(..3).filter(|_| first == b'\\');
+        let code = octal.and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                plain.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                plain.push(first);
+                rest = after;
+            }
+        }
+    }
+    plain
+}
+
+/// Takes the mount at `path` away, also one whose process has died.
+pub fn unmount(path: &Path, how: Unmount) -> Result<()> {
+    // A dead mount cannot be asked for its path; then the path must be as the table has it.
+    let full = path.canonicalize().or_else(|_| std::path::absolute(path));
+    let full = full.map_err(|error| refused(ErrorKind::Io, path, &error.to_string()))?;
+    if !is_ours(&full) {
+        let cause = "no Strake volume is mounted there; `grep strake /proc/mounts` lists them";
+        return Err(refused(ErrorKind::Invalid, path, cause));
+    }
+    let flags = match how {
+        Unmount::WhenIdle => UnmountFlags::empty(),
+        Unmount::Lazy => UnmountFlags::DETACH,
+    };
+    match rustix::mount::unmount(&full, flags | UnmountFlags::NOFOLLOW) {
+        Ok(()) => Ok(()),
+        Err(OsError::PERM) => by_helper(&full, how),
+        Err(OsError::BUSY) => Err(refused(ErrorKind::Busy, path, &busy(path))),
+        Err(error) => Err(refused(ErrorKind::Io, path, &error.to_string())),
+    }
+}
+
+fn busy(path: &Path) -> String {
+    let shown = path.display();
+    format!(
+        "a program uses it; `fuser -vm {shown}` names it, `strake umount --lazy {shown}` does not wait for it"
+    )
+}
+
+/// Only root may unmount; others have a setuid helper.
+fn by_helper(full: &Path, how: Unmount) -> Result<()> {
+    let mut command = Command::new("fusermount3");
+    command.arg("-u").args((how == Unmount::Lazy).then_some("-z")).arg("--").arg(full);
+    let output = command.stdin(Stdio::null()).output();
+    let cause = match output {
+        Ok(output) if output.status.success() => return Ok(()),
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_string(),
+        Err(error) => format!("fusermount3 cannot be run: {error}; ask root to unmount"),
+    };
+    Err(refused(ErrorKind::NotPermitted, full, &cause))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[u8] = b"22 1 254:0 / / rw shared:1 - ext4 /dev/vda rw\n\
+        90 22 0:50 / /mnt/a\\040b rw,relatime shared:7 - fuse.strake strake rw\n\
+        91 22 0:51 / /mnt/c rw - fuse.strake strake rw\n\
+        92 91 0:52 / /mnt/c rw - tmpfs tmpfs rw\n";
+
+    #[test]
+    fn the_mount_on_top_counts() {
+        let kind = |path: &str| topmost_type(TABLE, Path::new(path)).map(|k| String::from_utf8(k).unwrap());
+        assert_eq!(kind("/mnt/a b").as_deref(), Some("fuse.strake"));
+        assert_eq!(kind("/mnt/c").as_deref(), Some("tmpfs"));
+        assert_eq!(kind("/").as_deref(), Some("ext4"));
+        assert_eq!(kind("/mnt"), None);
+    }
+
+    #[test]
+    fn a_bad_mount_point_is_refused_with_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        let missing = check(&dir.path().join("missing"), false).unwrap_err();
+        assert!(missing.kind == ErrorKind::NotFound && missing.detail.contains("mkdir -p"));
+        check(dir.path(), false).unwrap();
+        std::fs::write(&file, "x").unwrap();
+        assert_eq!(check(&file, false).unwrap_err().kind, ErrorKind::NotDirectory);
+        let full = check(dir.path(), false).unwrap_err();
+        assert!(full.kind == ErrorKind::NotEmpty && full.detail.contains("-o nonempty"));
+        check(dir.path(), true).unwrap();
+        assert_eq!(unmount(dir.path(), Unmount::Lazy).unwrap_err().kind, ErrorKind::Invalid);
+    }
+}

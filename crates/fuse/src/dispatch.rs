@@ -65,7 +65,7 @@ pub fn start<D: Door>(
         door,
         pool: BufferPool::new(data_bytes),
         interrupts: Arc::default(),
-        metrics: Metrics::new(),
+        metrics: Metrics::register(),
         runtime,
         turn: Mutex::new(()),
     });
@@ -117,7 +117,8 @@ impl<D: Door> Shared<D> {
 
     fn run(&self, device: &Arc<Device>, request: Request) {
         let timer = self.metrics.start(request.opcode);
-        let answerer = Answerer { device: device.clone(), unique: request.unique, timer, sent: false };
+        let answerer =
+            Answerer { device: device.clone(), unique: request.unique, timer, sent: false };
         let interrupt = self.interrupts.of(request.unique, request.pid);
         let mut future = Box::pin(self.door.clone().handle(request, interrupt.clone()));
         let mut context = Context::from_waker(Waker::noop());
@@ -182,4 +183,3 @@ impl Drop for Answerer {
         }
     }
 }
-

@@ -12,12 +12,13 @@ struct Slots<T> {
     free: Vec<usize>,
 }
 
-impl<T: Clone> Handles<T> {
-    /// No file is open.
-    pub fn new() -> Self {
+impl<T> Default for Handles<T> {
+    fn default() -> Self {
         Self { slots: RwLock::new(Slots { used: Vec::new(), free: Vec::new() }) }
     }
+}
 
+impl<T: Clone> Handles<T> {
     /// Gives a file a number.
     pub fn add(&self, file: T) -> u64 {
         let mut slots = self.slots.write();
@@ -53,7 +54,7 @@ mod tests {
 
     #[test]
     fn numbers_are_found_until_released_and_then_reused() {
-        let handles = Handles::new();
+        let handles = Handles::default();
         let (a, b) = (handles.add('a'), handles.add('b'));
         assert_eq!((handles.get(a), handles.get(b)), (Some('a'), Some('b')));
         assert_eq!(handles.remove(a), Some('a'));

@@ -17,7 +17,7 @@ pub struct Timer {
 
 impl Metrics {
     /// Registers the instruments with the recorder that is installed now.
-    pub fn new() -> Self {
+    pub fn register() -> Self {
         let last = OPCODES.iter().map(|(code, _)| *code).max().unwrap_or_default();
         let instruments = |code: u32| {
             let known = OPCODES.iter().find(|(opcode, _)| *opcode == code);

@@ -100,10 +100,30 @@ impl MountOptions {
 /// Access times are kept by the servers, so the kernel's choices about them change nothing.
 fn is_for_others(name: &str) -> bool {
     const IGNORED: &[&str] = &[
-        "defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail",
-        "_netdev", "async", "atime", "noatime", "diratime", "nodiratime", "relatime",
-        "norelatime", "strictatime", "nostrictatime", "lazytime", "nolazytime", "default_permissions",
-        "subtype", "comment",
+        "defaults",
+        "auto",
+        "noauto",
+        "user",
+        "nouser",
+        "users",
+        "owner",
+        "group",
+        "nofail",
+        "_netdev",
+        "async",
+        "atime",
+        "noatime",
+        "diratime",
+        "nodiratime",
+        "relatime",
+        "norelatime",
+        "strictatime",
+        "nostrictatime",
+        "lazytime",
+        "nolazytime",
+        "default_permissions",
+        "subtype",
+        "comment",
     ];
     IGNORED.contains(&name) || name.starts_with("x-")
 }

@@ -112,7 +112,8 @@ fn entry_out(shown: &Shown) -> abi::EntryOut {
 
 fn statx_out(shown: &Shown) -> abi::StatxOut {
     let attr = &shown.attr;
-    let time = |t: strake_types::Timestamp| abi::SxTime { sec: t.seconds, nsec: t.nanos, reserved: 0 };
+    let time =
+        |t: strake_types::Timestamp| abi::SxTime { sec: t.seconds, nsec: t.nanos, reserved: 0 };
     let (major, minor) = (libc::major(attr.rdev.into()), libc::minor(attr.rdev.into()));
     abi::StatxOut {
         attr_valid: shown.valid.as_secs(),
@@ -229,7 +230,10 @@ pub struct Listing {
 impl Listing {
     /// An empty page for a buffer of `bytes_max`.
     pub fn new(bytes_max: u32) -> Self {
-        Self { bytes: Vec::with_capacity(bytes_max.min(1 << 17) as usize), bytes_max: bytes_max as usize }
+        Self {
+            bytes: Vec::with_capacity(bytes_max.min(1 << 17) as usize),
+            bytes_max: bytes_max as usize,
+        }
     }
 
     /// Adds an entry. `shown` makes it one of READDIRPLUS: `Some(None)` is an entry whose inode the

@@ -30,43 +30,132 @@ pub struct Request {
 #[derive(Debug)]
 #[allow(missing_docs, reason = "fields are named after the arguments of the system calls")]
 pub enum Op {
-    Lookup { name: Bytes },
-    Getattr { fh: Option<u64> },
-    Statx { fh: Option<u64> },
+    Lookup {
+        name: Bytes,
+    },
+    Getattr {
+        fh: Option<u64>,
+    },
+    Statx {
+        fh: Option<u64>,
+    },
     Setattr(Setattr),
     Readlink,
-    Symlink { name: Bytes, target: Bytes },
-    Mknod { name: Bytes, mode: u32, umask: u32, rdev: u32 },
-    Mkdir { name: Bytes, mode: u32, umask: u32 },
-    Unlink { name: Bytes },
-    Rmdir { name: Bytes },
-    Rename { name: Bytes, new_parent: u64, new_name: Bytes, flags: u32 },
-    Link { node: u64, name: Bytes },
-    Open { flags: u32, kill_suidgid: bool },
-    Create { name: Bytes, flags: u32, mode: u32, umask: u32, kill_suidgid: bool },
-    Tmpfile { flags: u32, mode: u32, umask: u32 },
-    Read { fh: u64, offset: u64, size: u32 },
+    Symlink {
+        name: Bytes,
+        target: Bytes,
+    },
+    Mknod {
+        name: Bytes,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+    },
+    Mkdir {
+        name: Bytes,
+        mode: u32,
+        umask: u32,
+    },
+    Unlink {
+        name: Bytes,
+    },
+    Rmdir {
+        name: Bytes,
+    },
+    Rename {
+        name: Bytes,
+        new_parent: u64,
+        new_name: Bytes,
+        flags: u32,
+    },
+    Link {
+        node: u64,
+        name: Bytes,
+    },
+    Open {
+        flags: u32,
+        kill_suidgid: bool,
+    },
+    Create {
+        name: Bytes,
+        flags: u32,
+        mode: u32,
+        umask: u32,
+        kill_suidgid: bool,
+    },
+    Tmpfile {
+        flags: u32,
+        mode: u32,
+        umask: u32,
+    },
+    Read {
+        fh: u64,
+        offset: u64,
+        size: u32,
+    },
     /// `sync`: the file was opened, or the write called, to return only when it is on disk.
-    Write { fh: u64, offset: u64, data: Bytes, sync: bool },
-    Flush { fh: u64, lock_owner: u64 },
-    Release { fh: u64, flock_owner: Option<u64> },
-    Fsync { fh: u64, datasync: bool },
+    Write {
+        fh: u64,
+        offset: u64,
+        data: Bytes,
+        sync: bool,
+    },
+    Flush {
+        fh: u64,
+        lock_owner: u64,
+    },
+    Release {
+        fh: u64,
+        flock_owner: Option<u64>,
+    },
+    Fsync {
+        fh: u64,
+        datasync: bool,
+    },
     Opendir,
-    Readdir { offset: u64, size: u32, plus: bool },
+    Readdir {
+        offset: u64,
+        size: u32,
+        plus: bool,
+    },
     Releasedir,
     Fsyncdir,
     Statfs,
     Syncfs,
-    Setxattr { name: Bytes, value: Bytes, flags: u32, kill_sgid: bool },
-    Getxattr { name: Bytes, size: u32 },
-    Listxattr { size: u32 },
-    Removexattr { name: Bytes },
+    Setxattr {
+        name: Bytes,
+        value: Bytes,
+        flags: u32,
+        kill_sgid: bool,
+    },
+    Getxattr {
+        name: Bytes,
+        size: u32,
+    },
+    Listxattr {
+        size: u32,
+    },
+    Removexattr {
+        name: Bytes,
+    },
     Getlk(Lock),
-    Setlk { lock: Lock, wait: bool },
+    Setlk {
+        lock: Lock,
+        wait: bool,
+    },
     Access,
     Ioctl,
-    Fallocate { fh: u64, offset: u64, length: u64, mode: u32 },
-    Lseek { fh: u64, offset: u64, whence: u32 },
+    Fallocate {
+        fh: u64,
+        offset: u64,
+        length: u64,
+        mode: u32,
+    },
+    Lseek {
+        fh: u64,
+        offset: u64,
+        whence: u32,
+    },
     CopyFileRange(CopyRange),
     /// An operation of a newer kernel.
     Unknown,
@@ -304,8 +393,7 @@ fn setattr(v: &abi::SetattrIn) -> Setattr {
         size: has(abi::FATTR_SIZE).then_some(v.size),
         atime: time(abi::FATTR_ATIME, abi::FATTR_ATIME_NOW, v.atime, v.atimensec),
         mtime: time(abi::FATTR_MTIME, abi::FATTR_MTIME_NOW, v.mtime, v.mtimensec),
-        ctime: has(abi::FATTR_CTIME)
-            .then_some(Timestamp { seconds: v.ctime, nanos: v.ctimensec }),
+        ctime: has(abi::FATTR_CTIME).then_some(Timestamp { seconds: v.ctime, nanos: v.ctimensec }),
         fh: has(abi::FATTR_FH).then_some(v.fh),
         kill_suidgid: has(abi::FATTR_KILL_SUIDGID),
     }
@@ -422,8 +510,7 @@ mod tests {
         for (size, stays) in [(1 << 16, false), (100, true)] {
             let (incoming, kept) = parsed(abi::WRITE, &write_of(size));
             assert_eq!(kept, stays);
-            let Incoming::Request(Request { op: Op::Write { data, sync, .. }, .. }) =
-                incoming
+            let Incoming::Request(Request { op: Op::Write { data, sync, .. }, .. }) = incoming
             else {
                 panic!("not a write")
             };

@@ -41,7 +41,7 @@ impl FuseDoor {
         flags: u32,
         kill_suidgid: bool,
     ) -> Result<Reply, Errno> {
-        let file = self.volume.open_file(cred, ino, self.open_flags(flags)).await?;
+        let file = self.volume.open(cred, ino, self.open_flags(flags)).await?;
         let opened = self.register(file, flags);
         if kill_suidgid && flags & libc::O_TRUNC as u32 != 0 {
             self.drop_setid(ino).await?;
@@ -71,8 +71,7 @@ impl FuseDoor {
         (mode, umask): (u32, u32),
     ) -> Result<Reply, Errno> {
         let how = self.open_flags(flags);
-        let (attr, file) =
-            self.volume.tmpfile(cred, directory, mode & 0o7777, umask, how).await?;
+        let (attr, file) = self.volume.tmpfile(cred, directory, mode & 0o7777, umask, how).await?;
         Ok(Reply::Created(self.shown(attr), self.register(file, flags)))
     }
 
@@ -163,10 +162,8 @@ impl FuseDoor {
     pub(super) async fn copy_file_range(&self, range: CopyRange) -> Result<Reply, Errno> {
         let (from, to) = (self.file(range.from)?, self.file(range.to)?);
         let len = if range.wide { range.len } else { range.len.min(COPY_BYTES_MAX) };
-        let copied = self
-            .volume
-            .copy_range(&from, range.from_offset, &to, range.to_offset, len)
-            .await?;
+        let copied =
+            self.volume.copy_range(&from, range.from_offset, &to, range.to_offset, len).await?;
         Ok(if range.wide { Reply::Copied(copied) } else { Reply::Written(copied as u32) })
     }
 }

@@ -16,7 +16,6 @@ use crate::handles::Handles;
 use crate::interrupt::Interrupt;
 use crate::reply::{Opened, Reply, Shown};
 use crate::request::{Op, Request};
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_client::Volume;
@@ -68,7 +67,7 @@ impl FuseDoor {
             true => ALONE_VALID,
             false => Duration::from_millis(volume.options().attribute_age_ms),
         };
-        let (handles, locks) = (Handles::new(), locks::HeldLocks::default());
+        let (handles, locks) = (Handles::default(), locks::HeldLocks::default());
         Self { volume, view, handles, locks, valid, runtime }
     }
 
@@ -186,12 +185,12 @@ impl FuseDoor {
 }
 
 impl Door for FuseDoor {
-    fn handle(
+    async fn handle(
         self: Arc<Self>,
         request: Request,
         interrupt: Interrupt,
-    ) -> impl Future<Output = Result<Reply, Errno>> + Send + 'static {
-        async move { self.carry_out(request, interrupt).await }
+    ) -> Result<Reply, Errno> {
+        self.carry_out(request, interrupt).await
     }
 
     fn abandon(&self, reply: Reply) {

@@ -66,7 +66,9 @@ impl MountHandle {
     }
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|_| Err(Error::with(ErrorKind::Io, "a mount operation panicked")))
 }
@@ -88,12 +90,8 @@ pub async fn mount(
         let detail = format!("{} of volume {}", options.subdirectory, volume.name());
         return Err(Error::with(ErrorKind::NotDirectory, detail));
     }
-    let view = View {
-        root: root.ino,
-        uid: options.uid,
-        gid: options.gid,
-        writeback: options.writeback,
-    };
+    let view =
+        View { root: root.ino, uid: options.uid, gid: options.gid, writeback: options.writeback };
     let door = Arc::new(FuseDoor::new(volume.clone(), view, runtime.clone()));
     let mut handle = mount_door(door, mountpoint, options, runtime).await?;
     handle.volume = Some(volume);

@@ -56,8 +56,9 @@ fn unusable(path: &Path, error: &std::io::Error) -> Error {
             refused(ErrorKind::NotFound, path, &cause)
         }
         Some(libc::ENOTCONN) => {
-            let cause =
-                format!("a mount whose process has died is left there; `strake umount {shown}` removes it");
+            let cause = format!(
+                "a mount whose process has died is left there; `strake umount {shown}` removes it"
+            );
             refused(ErrorKind::Stale, path, &cause)
         }
         _ => refused(ErrorKind::Io, path, &error.to_string()),
@@ -78,7 +79,7 @@ fn topmost_type(table: &[u8], path: &Path) -> Option<Vec<u8>> {
         let kind = fields.skip_while(|f| *f != b"-").nth(1)?;
         (point == path.as_os_str().as_bytes()).then(|| kind.to_vec())
     };
-    table.split(|&b| b == b'\n').filter_map(of_line).last()
+    table.rsplit(|&b| b == b'\n').find_map(of_line)
 }
 
 /// The table writes blanks and backslashes of a path as `\040` and the like.
@@ -154,7 +155,9 @@ mod tests {
 
     #[test]
     fn the_mount_on_top_counts() {
-        let kind = |path: &str| topmost_type(TABLE, Path::new(path)).map(|k| String::from_utf8(k).unwrap());
+        let kind = |path: &str| {
+            topmost_type(TABLE, Path::new(path)).map(|k| String::from_utf8(k).unwrap())
+        };
         assert_eq!(kind("/mnt/a b").as_deref(), Some("fuse.strake"));
         assert_eq!(kind("/mnt/c").as_deref(), Some("tmpfs"));
         assert_eq!(kind("/").as_deref(), Some("ext4"));

@@ -1,22 +1,47 @@
-//! The client's side of a connection.
+//! The caller's side: peers, their lanes, and connections that carry many calls at once.
+//!
+//! A [`Peer`] is a server at an address. It has a few lanes of two kinds, so that a small call never
+//! waits behind a megabyte: control lanes for small messages and bulk lanes for data. A lane holds at
+//! most one connection, made when the first call needs it and again after it broke, with backoff.
+//! A call whose connection breaks fails as [`ErrorKind::Unavailable`]: it may or may not have been
+//! carried out, and the caller decides whether to send it again.
 
+use crate::buffer::BufferPool;
 use crate::caller::CallerOptions;
-use crate::frame::{Draft, ServiceClass};
+use crate::frame::{Draft, FrameKind, ServiceClass};
+use crate::hello::{self, Hello, remote_error};
+use crate::link::{FrameReader, Outbox, ReadError};
+use crate::transport;
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use strake_types::{Error, ErrorKind, Result};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+/// Calls that may be under way on one connection; further ones wait.
+const CALLS_MAX: usize = 256;
+/// First and longest wait between two attempts to connect.
+const BACKOFF_MS: std::ops::RangeInclusive<u64> = 20..=1_000;
+/// Bytes of receive buffers kept for use by all peers.
+const IDLE_BUFFER_BYTES_MAX: usize = 64 << 20;
+
+/// Body and payload of an answer.
+type Answer = Result<(Bytes, Bytes)>;
 
 /// What all peers of an address book share.
-pub struct PeerOptions {
+pub(crate) struct PeerOptions {
     options: CallerOptions,
     cluster: RwLock<String>,
+    pool: Arc<BufferPool>,
 }
 
 impl PeerOptions {
-    /// Options before the cluster is known.
     pub fn new(options: CallerOptions) -> Self {
-        Self { options, cluster: RwLock::default() }
+        Self { options, cluster: RwLock::default(), pool: BufferPool::new(IDLE_BUFFER_BYTES_MAX) }
     }
 
     /// From now on only servers of this cluster are talked to.
@@ -28,10 +53,8 @@ impl PeerOptions {
 }
 
 /// A call before it is given to a connection.
-pub struct Call {
-    /// Whom it is for.
+pub(crate) struct Call {
     pub service: ServiceClass,
-    /// Body and payload.
     pub draft: Draft,
     /// By a bulk lane.
     pub bulk: bool,
@@ -40,22 +63,27 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call by the control lane.
+    /// A call by a control lane.
     pub fn new(service: ServiceClass, draft: Draft) -> Self {
         Self { service, draft, bulk: false, timeout_factor: 1 }
     }
 }
 
 /// A server in another process.
-pub struct Peer {
+pub(crate) struct Peer {
     address: String,
     options: Arc<PeerOptions>,
+    control: Vec<Lane>,
+    bulk: Vec<Lane>,
 }
 
 impl Peer {
     /// A peer that is connected to when it is first called.
     pub fn new(address: &str, options: Arc<PeerOptions>) -> Self {
-        Self { address: address.to_owned(), options }
+        let lanes = |count: usize| (0..count.max(1)).map(|_| Lane::default()).collect();
+        let control = lanes(options.options.control_lanes);
+        let bulk = lanes(options.options.bulk_lanes);
+        Self { address: address.to_owned(), options, control, bulk }
     }
 
     /// Where it is.
@@ -64,11 +92,270 @@ impl Peer {
     }
 
     /// Body and payload of the answer.
-    pub async fn call(&self, call: Call) -> Result<(Bytes, Bytes)> {
-        let _ = (call.draft, self.options.options.call_timeout());
-        Err(Error::with(ErrorKind::Unavailable, self.address.clone()))
+    pub async fn call(&self, call: Call) -> Answer {
+        let limit = self.options.options.call_timeout() * call.timeout_factor;
+        let late = |_| {
+            let detail = format!("{}: no answer within {} ms", self.address, limit.as_millis());
+            Error::with(ErrorKind::Unavailable, detail)
+        };
+        tokio::time::timeout(limit, self.call_unbounded(call)).await.map_err(late)?
+    }
+
+    async fn call_unbounded(&self, call: Call) -> Answer {
+        let lane = self.least_loaded(call.bulk);
+        let connection = match lane.current() {
+            Some(connection) => connection,
+            None => lane.connect(self, call.bulk).await?,
+        };
+        connection.call(call.service, call.draft).await
+    }
+
+    /// The first of the lanes with the fewest calls under way: a lone caller stays on one.
+    fn least_loaded(&self, bulk: bool) -> &Lane {
+        let lanes = if bulk { &self.bulk } else { &self.control };
+        let mut best = &lanes[0];
+        if lanes.len() > 1 {
+            let mut load = best.load();
+            for lane in &lanes[1..] {
+                if load == 0 {
+                    break;
+                }
+                let other = lane.load();
+                if other < load {
+                    (best, load) = (lane, other);
+                }
+            }
+        }
+        best
     }
 
     /// Closes every connection.
-    pub fn close(&self) {}
+    pub fn close(&self) {
+        for lane in self.control.iter().chain(&self.bulk) {
+            // The receiving task then sees the end and fails the calls in flight.
+            if let Some(connection) = lane.current.write().take() {
+                connection.outbox.close();
+            }
+        }
+    }
 }
+
+/// Room for one connection.
+#[derive(Default)]
+struct Lane {
+    current: RwLock<Option<Arc<Connection>>>,
+    /// Held while connecting, so that callers share one attempt and its outcome.
+    attempts: tokio::sync::Mutex<Attempts>,
+}
+
+/// How the last attempts to connect went.
+#[derive(Default)]
+struct Attempts {
+    /// No attempt before this; until then the last error stands.
+    failed: Option<(Instant, Error)>,
+    backoff_ms: u64,
+}
+
+impl Lane {
+    fn current(&self) -> Option<Arc<Connection>> {
+        self.current.read().as_ref().filter(|c| c.is_open()).cloned()
+    }
+
+    fn load(&self) -> usize {
+        self.current.read().as_ref().map_or(0, |c| c.waiting.lock().answers.len())
+    }
+
+    async fn connect(&self, peer: &Peer, bulk: bool) -> Result<Arc<Connection>> {
+        let mut attempts = self.attempts.lock().await;
+        if let Some(connection) = self.current() {
+            return Ok(connection);
+        }
+        if let Some((until, error)) = &attempts.failed
+            && Instant::now() < *until
+        {
+            return Err(error.clone());
+        }
+        match Connection::open(peer, bulk).await {
+            Ok(connection) => {
+                *attempts = Attempts::default();
+                *self.current.write() = Some(connection.clone());
+                Ok(connection)
+            }
+            Err(e) => {
+                let wait_ms = (attempts.backoff_ms * 2).clamp(*BACKOFF_MS.start(), *BACKOFF_MS.end());
+                attempts.backoff_ms = wait_ms;
+                let until = Instant::now() + Duration::from_millis(wait_ms);
+                attempts.failed = Some((until, e.clone()));
+                Err(e)
+            }
+        }
+    }
+}
+
+/// Calls that wait for their answers.
+#[derive(Default)]
+struct Waiting {
+    answers: HashMap<u64, oneshot::Sender<Answer>>,
+    last_request: u64,
+    /// Why no further call can be made: the connection broke, or the server says goodbye.
+    closed: Option<Error>,
+}
+
+/// One connection with many calls at once.
+struct Connection {
+    outbox: Arc<Outbox>,
+    waiting: Arc<Mutex<Waiting>>,
+    slots: Semaphore,
+    tasks: [AbortHandle; 2],
+}
+
+impl Connection {
+    async fn open(peer: &Peer, bulk: bool) -> Result<Arc<Self>> {
+        let address = peer.address.as_str();
+        if address.is_empty() {
+            let detail = "the server's address is not known here";
+            return Err(Error::with(ErrorKind::Unavailable, detail));
+        }
+        let limit = peer.options.options.connect_timeout();
+        let late = |_| {
+            let detail = format!("{address}: no connection within {} ms", limit.as_millis());
+            Error::with(ErrorKind::Unavailable, detail)
+        };
+        let greet = Self::greet(address, &peer.options, bulk);
+        let (reader, outbox, writer) =
+            tokio::time::timeout(limit, greet).await.map_err(late)??;
+        let waiting = Arc::new(Mutex::new(Waiting::default()));
+        let name = address.to_owned();
+        let receiver = tokio::spawn(receive(reader, waiting.clone(), outbox.clone(), name));
+        let tasks = [tokio::spawn(writer).abort_handle(), receiver.abort_handle()];
+        Ok(Arc::new(Self { outbox, waiting, slots: Semaphore::new(CALLS_MAX), tasks }))
+    }
+
+    /// Connects and exchanges hellos.
+    async fn greet(
+        address: &str,
+        options: &PeerOptions,
+        bulk: bool,
+    ) -> Result<(FrameReader, Arc<Outbox>, impl Future<Output = ()> + Send + use<>)> {
+        let named = |e: Error| {
+            let detail = format!("{address}: {}", e.detail);
+            Error::with(e.kind, detail)
+        };
+        let stream = transport::connect(address).await?;
+        let cluster = options.cluster.read().clone();
+        let mine = Hello::new(&cluster, &options.options.name, bulk);
+        let broke = |e: std::io::Error| Error::with(ErrorKind::Unavailable, e.to_string());
+        hello::send(&*stream, Draft::message(&mine)?).await.map_err(broke).map_err(named)?;
+        let mut reader = FrameReader::new(stream.clone(), options.pool.clone());
+        let theirs = hello::receive(&mut reader).await.map_err(named)?;
+        mine.accept(&theirs).map_err(named)?;
+        let (outbox, writer) = Outbox::new(stream);
+        Ok((reader, outbox, writer))
+    }
+
+    fn is_open(&self) -> bool {
+        self.waiting.lock().closed.is_none()
+    }
+
+    async fn call(&self, service: ServiceClass, draft: Draft) -> Answer {
+        let gone = || Error::with(ErrorKind::Unavailable, "the connection was closed");
+        let _slot = self.slots.acquire().await.map_err(|_| gone())?;
+        let (answer, arrival) = oneshot::channel();
+        let request = {
+            let mut waiting = self.waiting.lock();
+            if let Some(error) = &waiting.closed {
+                return Err(error.clone());
+            }
+            waiting.last_request += 1;
+            let request = waiting.last_request;
+            waiting.answers.insert(request, answer);
+            request
+        };
+        // A caller that stops waiting must not leave its entry behind.
+        let _forget = Forget { waiting: &self.waiting, request };
+        self.outbox.send(draft.seal(FrameKind::Request, service, request), Default::default());
+        arrival.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+        self.outbox.close();
+    }
+}
+
+struct Forget<'a> {
+    waiting: &'a Mutex<Waiting>,
+    request: u64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.waiting.lock().answers.remove(&self.request);
+    }
+}
+
+/// The reading task of a connection.
+async fn receive(
+    mut reader: FrameReader,
+    waiting: Arc<Mutex<Waiting>>,
+    outbox: Arc<Outbox>,
+    address: String,
+) {
+    let cause = loop {
+        match receive_one(&mut reader, &waiting, &address).await {
+            Ok(true) => {}
+            Ok(false) => break "the connection was closed by the server".to_owned(),
+            Err(e) => break e.to_string(),
+        }
+    };
+    tracing::debug!(%address, "connection ended: {cause}");
+    let error = Error::with(ErrorKind::Unavailable, format!("{address}: {cause}"));
+    let answers = {
+        let mut waiting = waiting.lock();
+        waiting.closed = Some(error.clone());
+        std::mem::take(&mut waiting.answers)
+    };
+    for (_, answer) in answers {
+        // A caller that is gone needs no answer.
+        let _ = answer.send(Err(error.clone()));
+    }
+    outbox.close();
+}
+
+/// Receives a frame; false at the end of the stream.
+async fn receive_one(
+    reader: &mut FrameReader,
+    waiting: &Mutex<Waiting>,
+    address: &str,
+) -> Result<bool, ReadError> {
+    let Some(header) = reader.header().await? else {
+        return Ok(false);
+    };
+    let body = reader.body(header.body_len).await?;
+    let payload = reader.payload(&header).await?;
+    match header.kind {
+        FrameKind::Reply => {
+            let answer = match header.error {
+                0 => Ok((body, payload)),
+                code => Err(remote_error(code, &body)),
+            };
+            let caller = waiting.lock().answers.remove(&header.request);
+            if let Some(caller) = caller {
+                // A caller that has just given up needs no answer.
+                let _ = caller.send(answer);
+            }
+        }
+        FrameKind::Goodbye => {
+            let detail = format!("{address}: the server is stopping");
+            waiting.lock().closed = Some(Error::with(ErrorKind::Unavailable, detail));
+        }
+        // A newer server may say things that this release need not understand.
+        FrameKind::Hello | FrameKind::Request => {}
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests;

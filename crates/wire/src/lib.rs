@@ -7,11 +7,18 @@
 //!
 //! What this crate never does: decide anything about files. It knows how to carry, not what for.
 
+pub mod buffer;
 pub mod caller;
 pub mod capability;
-pub mod connection;
+mod connection;
 pub mod frame;
+pub mod hello;
+mod link;
 pub mod map;
 pub mod message;
 pub mod server;
 pub mod service;
+pub mod transport;
+
+#[cfg(test)]
+mod testing;

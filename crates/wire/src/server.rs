@@ -1,41 +1,85 @@
-//! The server's side of connections.
+//! The server's side: accepts connections and gives their calls to services.
+//!
+//! Each connection has one task that reads. A call is polled there once: most are done then, and
+//! answered without waking anybody. One that has to wait goes on in a task of its own, so that
+//! it never holds up the calls behind it.
+//!
+//! Everything is bounded: connections, calls and bytes in flight on each and on all of them, the time
+//! of a hello and of a frame. Room for a payload is reserved before a byte of it is read; while
+//! there is none, the connection is not read, and the caller's socket fills up. What is not a frame
+//! closes the connection it came from and nothing else.
 
-use crate::service::Services;
+use crate::buffer::BufferPool;
+use crate::frame::{Draft, FrameKind, Header, ServiceClass};
+use crate::hello::{self, Hello};
+use crate::link::{FrameReader, Hold, Outbox, ReadError};
+use crate::message::storage::{StorageOp, StorageRequest};
+use crate::message::{manager, meta};
+use crate::transport::Stream;
+use bytes::Bytes;
+use futures::FutureExt;
+use parking_lot::Mutex;
+use prost::Message;
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use strake_types::limits::PAYLOAD_BYTES_MAX;
 use strake_types::{Error, ErrorKind, Result};
-use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-/// A socket on which callers arrive.
-pub enum Listener {
-    /// TCP.
-    Tcp(TcpListener),
-    /// A Unix socket.
-    Unix(UnixListener),
-}
+pub use crate::service::Services;
+pub use crate::transport::Listener;
 
-impl Listener {
-    /// Listens at `host:port` (port 0: any) or `unix:/path`.
-    pub async fn bind(address: &str) -> Result<Self> {
-        let listener = TcpListener::bind(address).await;
-        listener.map(Self::Tcp).map_err(|e| Error::with(ErrorKind::Io, format!("{address}: {e}")))
-    }
-
-    /// The address with the port that was given.
-    pub fn address(&self) -> String {
-        match self {
-            Listener::Tcp(tcp) => tcp.local_addr().map(|a| a.to_string()).unwrap_or_default(),
-            Listener::Unix(_) => String::new(),
-        }
-    }
-}
+/// Connections served at once.
+const CONNECTIONS_MAX: usize = 8192;
+/// Longest time for the exchange of hellos.
+const HELLO_MS_MAX: u64 = 5_000;
+/// Calls under way on one connection.
+const CALLS_PER_CONNECTION_MAX: u32 = 256;
+/// Unit in which room for payloads is reserved.
+const ROOM_UNIT_BYTES: usize = 4 << 10;
+/// Payloads under way on one connection.
+const BYTES_PER_CONNECTION_MAX: usize = 64 << 20;
+/// Payloads under way on all connections.
+const BYTES_MAX: usize = 512 << 20;
+/// Receive buffers kept for use.
+const IDLE_BUFFER_BYTES_MAX: usize = 64 << 20;
+/// How long calls in flight may take to finish when the server stops.
+const STOP_MS_MAX: u64 = 5_000;
+/// Pause after an accept that failed (most likely for lack of file descriptors).
+const ACCEPT_PAUSE_MS: u64 = 100;
 
 /// Who a server says it is.
 #[derive(Clone, Debug, Default)]
 pub struct Identity {
-    /// The cluster's id. Callers of another are refused.
+    /// The cluster's id. Callers of another are refused. Empty: any caller.
     pub cluster: String,
     /// Its name, for the logs of the other side.
     pub name: String,
+}
+
+/// What all connections of a listener share.
+struct Shared {
+    services: Services,
+    identity: Identity,
+    pool: Arc<BufferPool>,
+    /// Room for payloads, in units.
+    room: Arc<Semaphore>,
+    connections: Mutex<HashMap<u64, Arc<Connection>>>,
+    next_connection: AtomicU64,
+    stopping: AtomicBool,
+}
+
+/// One caller.
+struct Connection {
+    shared: Arc<Shared>,
+    outbox: Arc<Outbox>,
+    slots: Arc<Semaphore>,
+    /// Room for payloads, in units.
+    room: Arc<Semaphore>,
 }
 
 /// Serves until `shutdown` becomes true (or its sender is gone), then lets calls in flight finish.
@@ -45,6 +89,247 @@ pub async fn serve(
     identity: Identity,
     mut shutdown: watch::Receiver<bool>,
 ) {
-    let _ = (listener.address(), services.meta.is_some(), identity.name);
-    let _ = shutdown.wait_for(|stop| *stop).await;
+    let shared = Arc::new(Shared {
+        services,
+        identity,
+        pool: BufferPool::new(IDLE_BUFFER_BYTES_MAX),
+        room: Arc::new(Semaphore::new(BYTES_MAX / ROOM_UNIT_BYTES)),
+        connections: Mutex::default(),
+        next_connection: AtomicU64::new(0),
+        stopping: AtomicBool::new(false),
+    });
+    loop {
+        let accepted = tokio::select! {
+            // Also ends if the sender is gone: whoever could stop the server has left.
+            _ = shutdown.wait_for(|stop| *stop) => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok(stream) => {
+                tokio::spawn(converse(stream, shared.clone()));
+            }
+            Err(e) => {
+                tracing::warn!("accepting at {}: {e}", listener.address());
+                tokio::time::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)).await;
+            }
+        }
+    }
+    drop(listener);
+    shared.stop().await;
 }
+
+impl Shared {
+    /// Says goodbye on every connection, waits for the calls in flight, and closes.
+    async fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        let connections: Vec<_> = self.connections.lock().values().cloned().collect();
+        let goodbye = |c: &Arc<Connection>| {
+            let frame = Draft::empty().seal(FrameKind::Goodbye, ServiceClass::None, 0);
+            c.outbox.send(frame, Hold::default());
+        };
+        connections.iter().for_each(goodbye);
+        let finish = async {
+            for connection in &connections {
+                // All slots free: no call is under way and every answer has been sent.
+                let all = connection.slots.acquire_many(CALLS_PER_CONNECTION_MAX).await;
+                connection.outbox.flushed().await;
+                drop(all);
+            }
+        };
+        if tokio::time::timeout(Duration::from_millis(STOP_MS_MAX), finish).await.is_err() {
+            tracing::warn!("calls still under way after {STOP_MS_MAX} ms are abandoned");
+        }
+        connections.iter().for_each(|c| c.outbox.close());
+    }
+}
+
+/// A connection from hello to end.
+async fn converse(stream: Arc<dyn Stream>, shared: Arc<Shared>) {
+    let peer = stream.peer();
+    let mut reader = FrameReader::new(stream.clone(), shared.pool.clone());
+    let limit = Duration::from_millis(HELLO_MS_MAX);
+    let greeted = tokio::time::timeout(limit, greet(&*stream, &mut reader, &shared)).await;
+    let refused = match greeted {
+        Ok(Ok(())) => None,
+        Ok(Err(e)) => Some(e.to_string()),
+        Err(_) => Some(format!("no hello within {HELLO_MS_MAX} ms")),
+    };
+    if let Some(cause) = refused {
+        tracing::warn!(%peer, "connection refused: {cause}");
+        stream.close();
+        return;
+    }
+    let (outbox, writer) = Outbox::new(stream);
+    let connection = Arc::new(Connection {
+        shared: shared.clone(),
+        outbox: outbox.clone(),
+        slots: Arc::new(Semaphore::new(CALLS_PER_CONNECTION_MAX as usize)),
+        room: Arc::new(Semaphore::new(BYTES_PER_CONNECTION_MAX / ROOM_UNIT_BYTES)),
+    });
+    let id = shared.next_connection.fetch_add(1, Ordering::Relaxed);
+    shared.connections.lock().insert(id, connection.clone());
+    let writer = tokio::spawn(writer);
+    loop {
+        match connection.receive_one(&mut reader).await {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(e) => {
+                // The end of a process that was killed is nothing to warn of; garbage is.
+                match e {
+                    ReadError::Io(_) => tracing::debug!(%peer, "connection lost: {e}"),
+                    _ => tracing::warn!(%peer, "connection closed: {e}"),
+                }
+                break;
+            }
+        }
+    }
+    outbox.close();
+    shared.connections.lock().remove(&id);
+    // It ends by itself, since the outbox is closed; nothing depends on how.
+    let _ = writer.await;
+}
+
+/// The exchange of hellos.
+async fn greet(stream: &dyn Stream, reader: &mut FrameReader, shared: &Shared) -> Result<()> {
+    let theirs = hello::receive(reader).await?;
+    let mut mine = Hello::new(&shared.identity.cluster, &shared.identity.name, theirs.bulk);
+    let full = shared.connections.lock().len() >= CONNECTIONS_MAX;
+    let verdict = match full || shared.stopping.load(Ordering::Acquire) {
+        true => Err(Error::with(ErrorKind::Unavailable, "the server takes no more connections")),
+        false => mine.accept(&theirs),
+    };
+    let draft = match &verdict {
+        Ok(protocol) => {
+            mine.protocol = *protocol;
+            Draft::message(&mine)?
+        }
+        Err(e) => Draft::error(e),
+    };
+    let broke = |e: std::io::Error| Error::with(ErrorKind::Unavailable, e.to_string());
+    hello::send(stream, draft).await.map_err(broke)?;
+    verdict.map(|_| ())
+}
+
+/// A decoded call.
+enum Work {
+    Manager(manager::ManagerRequest),
+    Meta(meta::MetaRequest),
+    Storage(StorageRequest),
+}
+
+impl Work {
+    fn decode(service: ServiceClass, body: Bytes) -> Result<Self> {
+        let decoded = match service {
+            ServiceClass::Manager => manager::ManagerRequest::decode(body).map(Work::Manager),
+            ServiceClass::Meta => meta::MetaRequest::decode(body).map(Work::Meta),
+            ServiceClass::Storage => StorageRequest::decode(body).map(Work::Storage),
+            ServiceClass::None => {
+                return Err(Error::with(ErrorKind::Malformed, "a call for no service"));
+            }
+        };
+        decoded.map_err(|e| Error::with(ErrorKind::Malformed, e.to_string()))
+    }
+
+    /// Bytes of payload that its answer may carry.
+    fn answer_bytes(&self) -> usize {
+        match self {
+            Work::Storage(StorageRequest { op: Some(StorageOp::Read(read)), .. }) => {
+                read.len.min(PAYLOAD_BYTES_MAX as u64) as usize
+            }
+            _ => 0,
+        }
+    }
+
+    async fn run(self, services: &Services, payload: Bytes) -> Result<Draft> {
+        let missing = |role: &str| {
+            Error::with(ErrorKind::StaleMap, format!("this server has no {role} role"))
+        };
+        match self {
+            Work::Manager(request) => {
+                let service = services.manager.as_ref().ok_or_else(|| missing("manager"))?;
+                Ok(Draft::message(&service.call(request).await?)?)
+            }
+            Work::Meta(request) => {
+                let service = services.meta.as_ref().ok_or_else(|| missing("meta"))?;
+                Ok(Draft::message(&service.call(request).await?)?)
+            }
+            Work::Storage(request) => {
+                let service = services.storage.as_ref().ok_or_else(|| missing("storage"))?;
+                let (reply, payload) = service.call(request, payload).await?;
+                Ok(Draft::message(&reply)?.with_payload(payload)?)
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Receives a frame and begins what it asks for; false at the end of the stream.
+    async fn receive_one(self: &Arc<Self>, reader: &mut FrameReader) -> Result<bool, ReadError> {
+        let Some(header) = reader.header().await? else {
+            return Ok(false);
+        };
+        let body = reader.body(header.body_len).await?;
+        if header.kind != FrameKind::Request {
+            // A caller's goodbye, or what a newer caller says and this release need not understand.
+            reader.payload(&header).await?;
+            return Ok(header.kind != FrameKind::Goodbye);
+        }
+        let work = Work::decode(header.service, body);
+        let answer_bytes = work.as_ref().map_or(0, Work::answer_bytes);
+        let hold = self.reserve(answer_bytes.max(header.payload_len as usize)).await;
+        let payload = reader.payload(&header).await?;
+        match work {
+            Ok(work) if !self.shared.stopping.load(Ordering::Acquire) => {
+                self.begin(header, work, payload, hold);
+            }
+            Ok(_) => self.refuse(&header, &Error::with(ErrorKind::Unavailable, "stopping"), hold),
+            Err(e) => self.refuse(&header, &e, hold),
+        }
+        Ok(true)
+    }
+
+    /// Waits for a slot and for room for `bytes` of payload.
+    async fn reserve(&self, bytes: usize) -> Hold {
+        let units = bytes.div_ceil(ROOM_UNIT_BYTES) as u32;
+        let slot = take(&self.slots, 1).await;
+        if units == 0 {
+            return [slot, None, None];
+        }
+        let own = take(&self.room, units).await;
+        let shared = take(&self.shared.room, units).await;
+        [slot, own, shared]
+    }
+
+    fn refuse(&self, header: &Header, error: &Error, hold: Hold) {
+        let frame = Draft::error(error).seal(FrameKind::Reply, header.service, header.request);
+        self.outbox.send(frame, hold);
+    }
+
+    /// Polls a call once; one that has to wait goes on in its own task.
+    fn begin(self: &Arc<Self>, header: Header, work: Work, payload: Bytes, hold: Hold) {
+        let mut call = Box::pin(self.clone().answer(header, work, payload, hold));
+        // With a waker that does nothing: the task polls again at once and leaves its own.
+        let mut context = Context::from_waker(Waker::noop());
+        if let Poll::Pending = call.as_mut().poll(&mut context) {
+            tokio::spawn(call);
+        }
+    }
+
+    async fn answer(self: Arc<Self>, header: Header, work: Work, payload: Bytes, hold: Hold) {
+        let run = AssertUnwindSafe(work.run(&self.shared.services, payload)).catch_unwind();
+        let result = run.await.unwrap_or_else(|_| {
+            // The panic itself has been reported; the caller must not wait for ever.
+            Err(Error::with(ErrorKind::Io, "the server failed while it carried out the call"))
+        });
+        let draft = result.unwrap_or_else(|e| Draft::error(&e));
+        self.outbox.send(draft.seal(FrameKind::Reply, header.service, header.request), hold);
+    }
+}
+
+async fn take(semaphore: &Arc<Semaphore>, units: u32) -> Option<OwnedSemaphorePermit> {
+    // Never closed, so there is always a permit in the end.
+    semaphore.clone().acquire_many_owned(units).await.ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+use crate::frame::crc32c;
+use crate::message::meta::{MetaAnswer, MetaRequest};
+use crate::message::storage::{
+    Chunk, Data, Read, StorageAnswer, StorageOp, StorageRequest, Write,
+};
+use crate::service::{MetaService, StorageService};
+use crate::testing::{Running, callers, pattern, server_at};
+use bytes::Bytes;
+use std::sync::Arc;
+use strake_types::{ErrorKind, Result};
+
+async fn meta(service: &Arc<dyn MetaService>, session: u64, seq: u64) -> Result<u64> {
+    let reply = service.call(MetaRequest { session, seq, ..MetaRequest::default() }).await?;
+    let Some(MetaAnswer::Bytes(bytes)) = reply.answer else { panic!("{reply:?}") };
+    Ok(u64::from_le_bytes(bytes[..].try_into().unwrap()))
+}
+
+async fn read(service: &Arc<dyn StorageService>, offset: u64, len: u64) -> Result<Bytes> {
+    let op = Some(StorageOp::Read(Read { chunk: Chunk::default(), offset, len }));
+    let (reply, payload) =
+        service.call(StorageRequest { op, ..StorageRequest::default() }, Bytes::new()).await?;
+    assert_eq!(reply.answer, Some(StorageAnswer::Data(Data { crc: crc32c(&payload) })));
+    Ok(payload)
+}
+
+async fn write(service: &Arc<dyn StorageService>, data: Bytes) -> Result<()> {
+    let write = Write { chunk: Chunk::default(), offset: 0, crc: crc32c(&data) };
+    let op = Some(StorageOp::Write(write));
+    let request = StorageRequest { op, ..StorageRequest::default() };
+    let (reply, payload) = service.call(request, data).await?;
+    assert_eq!(reply.answer, Some(StorageAnswer::Data(Data { crc: write.crc })));
+    assert!(payload.is_empty());
+    Ok(())
+}
+
+async fn many_concurrent_calls(address: &str) {
+    let server = Running::start(address, "c").await;
+    let callers = callers(60_000);
+    let entry = server.entry();
+    let (storage, names) = (callers.storage(&entry), callers.meta(&entry));
+    let tasks: Vec<_> = (0..48u64)
+        .map(|i| {
+            let (storage, names) = (storage.clone(), names.clone());
+            tokio::spawn(async move {
+                for len in [0, 1, 4096, 300_000, 1 << 20, 8 << 20].into_iter().skip(i as usize % 3) {
+                    assert_eq!(meta(&names, i % 2 * 5, i).await.unwrap(), i);
+                    let data = pattern(i, len);
+                    write(&storage, data.clone()).await.unwrap();
+                    assert!(read(&storage, i, len).await.unwrap() == data);
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_calls_with_large_payloads_at_once_over_tcp() {
+    many_concurrent_calls("127.0.0.1:0").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_calls_with_large_payloads_at_once_over_a_unix_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    many_concurrent_calls(&format!("unix:{}", path.display())).await;
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn a_slow_call_does_not_hold_up_those_behind_it() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let names = callers(60_000).meta(&server.entry());
+    let stuck = tokio::spawn({
+        let names = names.clone();
+        async move { meta(&names, 2, 0).await }
+    });
+    for seq in 0..100 {
+        assert_eq!(meta(&names, 0, seq).await.unwrap(), seq);
+    }
+    assert!(!stuck.is_finished());
+    stuck.abort();
+}
+
+#[tokio::test]
+async fn errors_come_back_with_kind_and_detail() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let names = callers(60_000).meta(&server.entry());
+    let error = meta(&names, 1, 0).await.unwrap_err();
+    assert_eq!((error.kind, error.detail.as_ref()), (ErrorKind::NotFound, "as the test wishes"));
+    // A service that panics answers too, and the connection lives on.
+    assert_eq!(meta(&names, 3, 0).await.unwrap_err().kind, ErrorKind::Io);
+    assert_eq!(meta(&names, 0, 7).await.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn a_call_without_an_answer_ends_as_unavailable() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let names = callers(100).meta(&server.entry());
+    let error = meta(&names, 2, 0).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    assert!(error.detail.contains("no answer within 100 ms"), "{error}");
+    assert_eq!(meta(&names, 0, 7).await.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn calls_go_on_after_the_server_was_restarted() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let address = server.address.clone();
+    let names = callers(60_000).meta(&server.entry());
+    assert_eq!(meta(&names, 0, 1).await.unwrap(), 1);
+    server.stop().await;
+    assert_eq!(meta(&names, 0, 2).await.unwrap_err().kind, ErrorKind::Unavailable);
+    let server = Running::start(&address, "c").await;
+    let answered = async {
+        while meta(&names, 0, 3).await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), answered).await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn calls_in_flight_are_answered_before_a_server_stops() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let names = callers(60_000).meta(&server.entry());
+    meta(&names, 0, 0).await.unwrap();
+    let slow = tokio::spawn({
+        let names = names.clone();
+        async move { meta(&names, 200, 5).await }
+    });
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    server.stop().await;
+    assert_eq!(slow.await.unwrap().unwrap(), 5);
+}
+
+#[tokio::test]
+async fn an_unreachable_server_is_unavailable_and_named() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let names = callers(60_000).meta(&server_at(&address));
+    for _ in 0..3 {
+        let error = meta(&names, 0, 0).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Unavailable);
+        assert!(error.detail.contains(&address), "{error}");
+    }
+    let nowhere = callers(60_000).meta(&server_at(""));
+    assert_eq!(meta(&nowhere, 0, 0).await.unwrap_err().kind, ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_server_of_another_cluster_is_refused_by_name() {
+    let server = Running::start("127.0.0.1:0", "ours").await;
+    let callers = callers(60_000);
+    callers.set_cluster("theirs");
+    let error = meta(&callers.meta(&server.entry()), 0, 0).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::WrongPeer);
+    assert!(error.detail.contains("ours") && error.detail.contains("theirs"), "{error}");
+    assert!(error.detail.contains(&server.address), "{error}");
+}
+
+#[tokio::test]
+async fn closing_the_address_book_fails_calls_in_flight() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let callers = callers(60_000);
+    let names = callers.meta(&server.entry());
+    assert_eq!(meta(&names, 0, 1).await.unwrap(), 1);
+    let stuck = tokio::spawn(async move { meta(&names, 2, 0).await });
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    callers.close();
+    assert_eq!(stuck.await.unwrap().unwrap_err().kind, ErrorKind::Unavailable);
+}

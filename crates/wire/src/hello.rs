@@ -1,0 +1,131 @@
+//! The first frame of each side: who it is, what it speaks, which cluster it means.
+
+use crate::frame::{Draft, FrameKind, Header, ServiceClass};
+use crate::link::{FrameReader, ReadError};
+use crate::transport::Stream;
+use prost::Message;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use strake_types::{Error, ErrorKind, Result};
+
+/// Oldest protocol (set of messages) this release speaks.
+pub const PROTOCOL_MIN: u32 = 1;
+/// Newest protocol this release speaks.
+pub const PROTOCOL_MAX: u32 = 1;
+/// Longest body of a hello: nobody has said who they are yet.
+const HELLO_BYTES_MAX: u32 = 4096;
+
+/// Body of a hello.
+#[derive(Clone, PartialEq, Message)]
+pub struct Hello {
+    /// Oldest protocol the sender speaks.
+    #[prost(uint32, tag = "1")]
+    pub protocol_min: u32,
+    /// Newest protocol the sender speaks.
+    #[prost(uint32, tag = "2")]
+    pub protocol_max: u32,
+    /// The cluster it belongs to or looks for; empty if it does not know yet.
+    #[prost(string, tag = "3")]
+    pub cluster: String,
+    /// Its name, for logs.
+    #[prost(string, tag = "4")]
+    pub name: String,
+    /// In the answer: the protocol spoken from now on, the newest that both know.
+    #[prost(uint32, tag = "5")]
+    pub protocol: u32,
+    /// The connection is meant for data.
+    #[prost(bool, tag = "6")]
+    pub bulk: bool,
+}
+
+impl Hello {
+    /// A hello of this release.
+    pub fn new(cluster: &str, name: &str, bulk: bool) -> Self {
+        Self {
+            protocol_min: PROTOCOL_MIN,
+            protocol_max: PROTOCOL_MAX,
+            cluster: cluster.to_owned(),
+            name: name.to_owned(),
+            protocol: 0,
+            bulk,
+        }
+    }
+
+    /// The protocol both sides know, if this side accepts the other.
+    pub fn accept(&self, other: &Hello) -> Result<u32> {
+        let newest = self.protocol_max.min(other.protocol_max);
+        let wrong = |detail: String| Err(Error::with(ErrorKind::WrongPeer, detail));
+        if newest < self.protocol_min || newest < other.protocol_min {
+            return wrong(format!(
+                "{} speaks protocol {} to {}, {} speaks {} to {}; upgrade the older side",
+                named(&self.name),
+                self.protocol_min,
+                self.protocol_max,
+                named(&other.name),
+                other.protocol_min,
+                other.protocol_max,
+            ));
+        }
+        let known = !self.cluster.is_empty() && !other.cluster.is_empty();
+        if known && self.cluster != other.cluster {
+            return wrong(format!(
+                "{} belongs to cluster {}, {} to cluster {}; check the address",
+                named(&self.name),
+                self.cluster,
+                named(&other.name),
+                other.cluster,
+            ));
+        }
+        Ok(newest)
+    }
+}
+
+fn named(name: &str) -> &str {
+    if name.is_empty() { "the peer" } else { name }
+}
+
+/// Sends a hello or a refusal. Nothing else is being sent yet.
+pub(crate) async fn send(stream: &dyn Stream, draft: Draft) -> io::Result<()> {
+    let frame = draft.seal(FrameKind::Hello, ServiceClass::None, 0);
+    let mut sent = 0;
+    while sent < frame.head.len() {
+        match stream.try_write(&[IoSlice::new(&frame.head[sent..])]) {
+            Ok(n) => sent += n,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                poll_fn(|cx| stream.poll_writable(cx)).await?;
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Receives the other side's hello. A refusal is its error.
+pub(crate) async fn receive(reader: &mut FrameReader) -> Result<Hello> {
+    let lost = |e: ReadError| match e {
+        ReadError::Frame(e) => Error::from(e),
+        other => Error::with(ErrorKind::Unavailable, other.to_string()),
+    };
+    let malformed = |detail| Error::with(ErrorKind::Malformed, detail);
+    let header: Header = reader.header().await.map_err(lost)?.ok_or_else(|| {
+        Error::with(ErrorKind::Unavailable, "the peer hung up before it said hello")
+    })?;
+    let fits = header.body_len <= HELLO_BYTES_MAX && header.payload_len == 0;
+    if header.kind != FrameKind::Hello || !fits {
+        return Err(malformed("the first frame is not a hello"));
+    }
+    let body = reader.body(header.body_len).await.map_err(lost)?;
+    if header.error != 0 {
+        return Err(remote_error(header.error, &body));
+    }
+    Hello::decode(body).map_err(|_| malformed("the hello cannot be understood"))
+}
+
+/// The error that a frame carries.
+pub(crate) fn remote_error(code: u32, detail: &[u8]) -> Error {
+    let kind = ErrorKind::from_code(code);
+    if detail.is_empty() {
+        return Error::new(kind);
+    }
+    Error::with(kind, String::from_utf8_lossy(detail).into_owned())
+}

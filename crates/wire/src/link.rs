@@ -1,0 +1,347 @@
+//! The two halves of a connection, the same on both sides: [`FrameReader`] and [`Outbox`].
+
+use crate::buffer::BufferPool;
+use crate::frame::{FrameError, HEADER_BYTES, Header, Outgoing};
+use crate::transport::Stream;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::time::Instant;
+
+/// Received bytes that are not yet taken apart. What of a payload falls in here is copied once, so
+/// it is small; headers and bodies come with one read.
+const READ_AHEAD_BYTES: usize = 8 << 10;
+/// Longest time from the first byte of a frame to its last.
+const FRAME_MS_MAX: u64 = 60_000;
+/// Longest time a peer may take nothing while something is to be sent.
+const STALL_MS_MAX: u64 = 60_000;
+/// Frames given to one write.
+const FRAMES_PER_WRITE_MAX: usize = 16;
+
+/// Why nothing more can be read from a connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("the connection ended in the middle of a frame")]
+    Truncated,
+    #[error("a frame took longer than {0} ms")]
+    TooSlow(u64),
+}
+
+/// Takes frames apart.
+pub(crate) struct FrameReader {
+    stream: Arc<dyn Stream>,
+    pool: Arc<BufferPool>,
+    /// Received, not yet taken: `buffer[taken..]`.
+    buffer: Vec<u8>,
+    taken: usize,
+    /// By when the frame at hand must be complete.
+    deadline: Instant,
+}
+
+impl FrameReader {
+    pub fn new(stream: Arc<dyn Stream>, pool: Arc<BufferPool>) -> Self {
+        let buffer = Vec::with_capacity(READ_AHEAD_BYTES);
+        Self { stream, pool, buffer, taken: 0, deadline: Instant::now() }
+    }
+
+    /// The next header, however long it takes to begin; `None` if the peer ended between frames.
+    pub async fn header(&mut self) -> Result<Option<Header>, ReadError> {
+        // A peer that keeps the socket full must not keep this thread to itself.
+        tokio::task::coop::consume_budget().await;
+        let mut begun = false;
+        loop {
+            if let Some(header) = Header::decode(&self.buffer[self.taken..])? {
+                self.taken += HEADER_BYTES;
+                self.begin(begun);
+                return Ok(Some(header));
+            }
+            let partial = self.taken < self.buffer.len();
+            if partial && !begun {
+                self.begin(false);
+                begun = true;
+            }
+            self.make_room();
+            let max = self.buffer.capacity() - self.buffer.len();
+            let deadline = partial.then_some(self.deadline);
+            match read_some(&*self.stream, &mut self.buffer, max, deadline).await {
+                Ok(()) => {}
+                Err(ReadError::Truncated) if !partial => return Ok(None),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn begin(&mut self, begun: bool) {
+        if !begun {
+            self.deadline = Instant::now() + Duration::from_millis(FRAME_MS_MAX);
+        }
+    }
+
+    /// Moves what is left to the front where a header might not fit behind it.
+    fn make_room(&mut self) {
+        if self.taken > 0 && self.buffer.capacity() - self.buffer.len() < HEADER_BYTES {
+            self.buffer.drain(..self.taken);
+            self.taken = 0;
+        } else if self.taken == self.buffer.len() {
+            self.buffer.clear();
+            self.taken = 0;
+        }
+    }
+
+    /// The body of the frame at hand.
+    pub async fn body(&mut self, len: u32) -> Result<Bytes, ReadError> {
+        if len == 0 {
+            return Ok(Bytes::new());
+        }
+        let mut body = Vec::with_capacity(len as usize);
+        self.fill(&mut body, len as usize).await?;
+        Ok(body.into())
+    }
+
+    /// The payload of the frame at hand, in a buffer from the pool.
+    pub async fn payload(&mut self, header: &Header) -> Result<Bytes, ReadError> {
+        let len = header.payload_len as usize;
+        if len == 0 {
+            return Ok(Bytes::new());
+        }
+        let mut buffer = self.pool.take(len);
+        self.fill(buffer.vec(), len).await?;
+        header.check_payload(buffer.as_ref())?;
+        Ok(buffer.freeze())
+    }
+
+    async fn fill(&mut self, into: &mut Vec<u8>, len: usize) -> Result<(), ReadError> {
+        let have = len.min(self.buffer.len() - self.taken);
+        into.extend_from_slice(&self.buffer[self.taken..self.taken + have]);
+        self.taken += have;
+        while into.len() < len {
+            let max = len - into.len();
+            read_some(&*self.stream, into, max, Some(self.deadline)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Appends at least one byte. The end of the stream is [`ReadError::Truncated`].
+async fn read_some(
+    stream: &dyn Stream,
+    into: &mut Vec<u8>,
+    max: usize,
+    deadline: Option<Instant>,
+) -> Result<(), ReadError> {
+    loop {
+        match stream.try_read(into, max) {
+            Ok(0) => return Err(ReadError::Truncated),
+            Ok(_) => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e.into()),
+        }
+        let readable = poll_fn(|cx| stream.poll_readable(cx));
+        match deadline {
+            None => readable.await?,
+            Some(deadline) => tokio::time::timeout_at(deadline, readable)
+                .await
+                .map_err(|_| ReadError::TooSlow(FRAME_MS_MAX))??,
+        }
+    }
+}
+
+/// What a frame in the outbox keeps others from using until it is sent.
+pub(crate) type Hold = [Option<OwnedSemaphorePermit>; 3];
+
+struct Sending {
+    frame: Outgoing,
+    sent: usize,
+    _hold: Hold,
+}
+
+impl Sending {
+    fn left(&self) -> usize {
+        self.frame.bytes() - self.sent
+    }
+
+    /// The unsent parts of header and body, and of the payload.
+    fn parts(&self) -> [IoSlice<'_>; 2] {
+        let head = self.frame.head.len();
+        [
+            IoSlice::new(&self.frame.head[self.sent.min(head)..]),
+            IoSlice::new(&self.frame.payload[self.sent.saturating_sub(head)..]),
+        ]
+    }
+}
+
+#[derive(Default)]
+struct OutboxState {
+    queue: VecDeque<Sending>,
+    /// Somebody writes: a caller inline, or the writer task.
+    busy: bool,
+    closed: bool,
+}
+
+/// Sends frames.
+///
+/// Whoever sends a frame while nobody else does writes it to the socket there and then: no task is
+/// woken. What the socket does not take at once, and what others send meanwhile, is queued for the
+/// writer task. The queue is bounded by the calls in flight, which both sides limit.
+pub(crate) struct Outbox {
+    stream: Arc<dyn Stream>,
+    state: Mutex<OutboxState>,
+    /// For the writer task: it is now the one that is busy.
+    handover: Notify,
+    /// For those who wait until everything is sent.
+    idle: Notify,
+}
+
+impl Outbox {
+    /// An outbox and its writer task, which the caller spawns.
+    pub fn new(stream: Arc<dyn Stream>) -> (Arc<Self>, impl Future<Output = ()> + Send) {
+        let outbox = Arc::new(Self {
+            stream,
+            state: Mutex::default(),
+            handover: Notify::new(),
+            idle: Notify::new(),
+        });
+        (outbox.clone(), outbox.write_queued())
+    }
+
+    /// Sends or queues a frame; false if the connection is closed. What happens later to a queued
+    /// frame shows on the reading side: a connection that cannot be written to is closed.
+    pub fn send(&self, frame: Outgoing, hold: Hold) -> bool {
+        let mut sending = Sending { frame, sent: 0, _hold: hold };
+        {
+            let mut state = self.state.lock();
+            if state.closed {
+                return false;
+            }
+            if state.busy {
+                state.queue.push_back(sending);
+                return true;
+            }
+            state.busy = true;
+        }
+        while sending.left() > 0 {
+            match self.stream.try_write(&sending.parts()) {
+                Ok(n) => sending.sent += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => {
+                    self.close();
+                    return false;
+                }
+            }
+        }
+        self.finish_inline(sending);
+        true
+    }
+
+    fn finish_inline(&self, sending: Sending) {
+        let mut state = self.state.lock();
+        if sending.left() > 0 {
+            state.queue.push_front(sending);
+        }
+        if state.queue.is_empty() {
+            state.busy = false;
+            drop(state);
+            self.idle.notify_waiters();
+        } else {
+            self.handover.notify_one();
+        }
+    }
+
+    async fn write_queued(self: Arc<Self>) {
+        loop {
+            self.handover.notified().await;
+            if let Err(e) = self.drain().await {
+                tracing::debug!(peer = %self.stream.peer(), "closing connection: {e}");
+                self.close();
+            }
+            if self.state.lock().closed {
+                return;
+            }
+        }
+    }
+
+    async fn drain(&self) -> io::Result<()> {
+        let mut batch = VecDeque::new();
+        loop {
+            {
+                let mut state = self.state.lock();
+                let room = (FRAMES_PER_WRITE_MAX - batch.len()).min(state.queue.len());
+                batch.extend(state.queue.drain(..room));
+                if batch.is_empty() {
+                    state.busy = false;
+                    break;
+                }
+            }
+            if !write_batch(&*self.stream, &mut batch)? {
+                let writable = poll_fn(|cx| self.stream.poll_writable(cx));
+                tokio::time::timeout(Duration::from_millis(STALL_MS_MAX), writable)
+                    .await
+                    .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the peer reads nothing"))??;
+            }
+        }
+        self.idle.notify_waiters();
+        Ok(())
+    }
+
+    /// Waits until everything queued is sent or the connection is closed.
+    pub async fn flushed(&self) {
+        loop {
+            let idle = self.idle.notified();
+            {
+                let state = self.state.lock();
+                if state.closed || !state.busy {
+                    return;
+                }
+            }
+            idle.await;
+        }
+    }
+
+    /// Ends the connection; what is queued is dropped.
+    pub fn close(&self) {
+        let queue = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            std::mem::take(&mut state.queue)
+        };
+        drop(queue);
+        self.stream.close();
+        self.handover.notify_one();
+        self.idle.notify_waiters();
+    }
+}
+
+/// One write; sent frames leave the batch. False if the socket takes nothing now.
+fn write_batch(stream: &dyn Stream, batch: &mut VecDeque<Sending>) -> io::Result<bool> {
+    let parts: Vec<IoSlice<'_>> =
+        batch.iter().flat_map(Sending::parts).filter(|p| !p.is_empty()).collect();
+    let written = stream.try_write(&parts);
+    drop(parts);
+    let mut written = match written {
+        Ok(n) => n,
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(true),
+        Err(e) => return Err(e),
+    };
+    while let Some(front) = batch.front_mut() {
+        let step = written.min(front.left());
+        front.sent += step;
+        written -= step;
+        if front.left() > 0 {
+            break;
+        }
+        batch.pop_front();
+    }
+    Ok(true)
+}

@@ -182,7 +182,8 @@ impl Lane {
                 Ok(connection)
             }
             Err(e) => {
-                let wait_ms = (attempts.backoff_ms * 2).clamp(*BACKOFF_MS.start(), *BACKOFF_MS.end());
+                let wait_ms =
+                    (attempts.backoff_ms * 2).clamp(*BACKOFF_MS.start(), *BACKOFF_MS.end());
                 attempts.backoff_ms = wait_ms;
                 let until = Instant::now() + Duration::from_millis(wait_ms);
                 attempts.failed = Some((until, e.clone()));
@@ -222,8 +223,7 @@ impl Connection {
             Error::with(ErrorKind::Unavailable, detail)
         };
         let greet = Self::greet(address, &peer.options, bulk);
-        let (reader, outbox, writer) =
-            tokio::time::timeout(limit, greet).await.map_err(late)??;
+        let (reader, outbox, writer) = tokio::time::timeout(limit, greet).await.map_err(late)??;
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         let name = address.to_owned();
         let receiver = tokio::spawn(receive(reader, waiting.clone(), outbox.clone(), name));

@@ -287,7 +287,9 @@ impl Outbox {
                 let writable = poll_fn(|cx| self.stream.poll_writable(cx));
                 tokio::time::timeout(Duration::from_millis(STALL_MS_MAX), writable)
                     .await
-                    .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the peer reads nothing"))??;
+                    .map_err(|_| {
+                        io::Error::new(io::ErrorKind::TimedOut, "the peer reads nothing")
+                    })??;
             }
         }
         self.idle.notify_waiters();

@@ -58,11 +58,7 @@ impl MetaService for Fake {
 #[async_trait]
 impl StorageService for Fake {
     /// A read answers a pattern, a write the checksum of what came.
-    async fn call(
-        &self,
-        request: StorageRequest,
-        payload: Bytes,
-    ) -> Result<(StorageReply, Bytes)> {
+    async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
         let (crc, answer) = match request.op {
             Some(StorageOp::Read(read)) => {
                 tokio::task::yield_now().await;

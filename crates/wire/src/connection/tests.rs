@@ -1,8 +1,6 @@
 use crate::frame::crc32c;
 use crate::message::meta::{MetaAnswer, MetaRequest};
-use crate::message::storage::{
-    Chunk, Data, Read, StorageAnswer, StorageOp, StorageRequest, Write,
-};
+use crate::message::storage::{Chunk, Data, Read, StorageAnswer, StorageOp, StorageRequest, Write};
 use crate::service::{MetaService, StorageService};
 use crate::testing::{Running, callers, pattern, server_at};
 use bytes::Bytes;
@@ -42,7 +40,8 @@ async fn many_concurrent_calls(address: &str) {
         .map(|i| {
             let (storage, names) = (storage.clone(), names.clone());
             tokio::spawn(async move {
-                for len in [0, 1, 4096, 300_000, 1 << 20, 8 << 20].into_iter().skip(i as usize % 3) {
+                for len in [0, 1, 4096, 300_000, 1 << 20, 8 << 20].into_iter().skip(i as usize % 3)
+                {
                     assert_eq!(meta(&names, i % 2 * 5, i).await.unwrap(), i);
                     let data = pattern(i, len);
                     write(&storage, data.clone()).await.unwrap();

@@ -4,19 +4,25 @@
 //! value goes in, a value comes out, so every rule in this crate can be tested by itself.
 //!
 //! * [`ids`] — a newtype for every number that names something.
+//! * [`access`] — who may do what: the permission rules of POSIX as pure functions.
+//! * [`acl`] — access control lists and their binary form.
 //! * [`attr`] — what `stat` shows of an inode, and what `setattr` may change.
 //! * [`error`] — errors in POSIX vocabulary, with what the caller should do about them.
 //! * [`layout`] — which chunk of a file lies in which group: pure arithmetic, no table per file.
+//! * [`name`] — what a directory entry may be called.
 //! * [`limits`] — the bounds that every layer keeps.
 //!
 //! What this crate never does: name a numeric errno (doors do that) or know how a value is stored
 //! or sent (`engine` and `wire` do that).
 
+pub mod access;
+pub mod acl;
 pub mod attr;
 pub mod error;
 pub mod ids;
 pub mod layout;
 pub mod limits;
+pub mod name;
 
 pub use attr::{Attr, Credentials, FileKind, SetAttr, SetTime, Timestamp};
 pub use error::{Error, ErrorKind, Result};

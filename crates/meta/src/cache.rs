@@ -1,0 +1,161 @@
+//! A bounded cache of decoded records, coherent with the store.
+//!
+//! Only this server writes its volumes, and each writer holds the locks of what it writes, so the
+//! cache stays true by three steps around a commit: forget, commit, fill. Readers fill as well, but
+//! only if nothing in their part of the cache was forgotten since before they looked into the store
+//! ([`Cache::ticket`]); so a slow reader never puts back what a writer has replaced.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Parts with a lock each.
+const PARTS: usize = 64;
+
+/// Keys are well mixed already: their low half is the hash.
+#[derive(Default)]
+struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+
+    fn write_u128(&mut self, key: u128) {
+        self.0 = mix(key);
+    }
+}
+
+fn mix(key: u128) -> u64 {
+    let folded = (key as u64) ^ ((key >> 64) as u64).rotate_left(32);
+    let mixed = folded.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ (mixed >> 29)
+}
+
+type Map<V> = HashMap<u128, V, BuildHasherDefault<Mixed>>;
+
+/// Two generations: what was used since the young one was last full stays, the rest goes.
+struct Part<V> {
+    young: Map<V>,
+    old: Map<V>,
+    /// Counts what was forgotten.
+    turn: u64,
+}
+
+/// The moment before a look into the store.
+#[derive(Clone, Copy)]
+pub(crate) struct Ticket(u64);
+
+/// The cache.
+pub(crate) struct Cache<V> {
+    parts: Vec<Mutex<Part<V>>>,
+    /// Most values in one generation of one part.
+    part_max: usize,
+}
+
+impl<V: Clone> Cache<V> {
+    /// A cache of at most `max` values.
+    pub fn new(max: usize) -> Self {
+        let part = || Part { young: Map::default(), old: Map::default(), turn: 0 };
+        let parts = (0..PARTS).map(|_| Mutex::new(part())).collect();
+        Cache { parts, part_max: (max / PARTS / 2).max(1) }
+    }
+
+    fn part(&self, key: u128) -> &Mutex<Part<V>> {
+        &self.parts[(mix(key) >> 40) as usize % PARTS]
+    }
+
+    /// The value, if it is here.
+    pub fn get(&self, key: u128) -> Option<V> {
+        let mut part = self.part(key).lock();
+        if let Some(value) = part.young.get(&key) {
+            return Some(value.clone());
+        }
+        let value = part.old.remove(&key)?;
+        part.insert(key, value.clone(), self.part_max);
+        Some(value)
+    }
+
+    /// To be taken before the store is read.
+    pub fn ticket(&self, key: u128) -> Ticket {
+        Ticket(self.part(key).lock().turn)
+    }
+
+    /// Keeps what a reader found, unless something was forgotten since the ticket was taken.
+    pub fn fill(&self, key: u128, value: V, ticket: Ticket) {
+        let mut part = self.part(key).lock();
+        if part.turn == ticket.0 {
+            part.insert(key, value, self.part_max);
+        }
+    }
+
+    /// Forgets a value: before a commit that changes it.
+    pub fn forget(&self, key: u128) {
+        let mut part = self.part(key).lock();
+        part.turn += 1;
+        part.young.remove(&key);
+        part.old.remove(&key);
+    }
+
+    /// Keeps what a writer, who holds the lock of it, has committed.
+    pub fn put(&self, key: u128, value: V) {
+        let mut part = self.part(key).lock();
+        part.turn += 1;
+        part.old.remove(&key);
+        part.insert(key, value, self.part_max);
+    }
+
+    /// Forgets everything.
+    pub fn clear(&self) {
+        for part in &self.parts {
+            let mut part = part.lock();
+            part.turn += 1;
+            part.young.clear();
+            part.old.clear();
+        }
+    }
+}
+
+impl<V> Part<V> {
+    fn insert(&mut self, key: u128, value: V, max: usize) {
+        if self.young.len() >= max && !self.young.contains_key(&key) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_began_before_a_commit_does_not_fill() {
+        let cache = Cache::new(1000);
+        let ticket = cache.ticket(1);
+        cache.forget(1);
+        cache.fill(1, "before", ticket);
+        assert_eq!(cache.get(1), None);
+        cache.put(1, "after");
+        cache.fill(1, "before", ticket);
+        assert_eq!(cache.get(1), Some("after"));
+    }
+
+    #[test]
+    fn the_number_of_values_is_bounded_and_the_used_ones_stay() {
+        let cache = Cache::new(PARTS * 2 * 10);
+        cache.put(0, 0);
+        for key in 1..100_000 {
+            cache.put(key, key);
+            assert_eq!(cache.get(0), Some(0));
+        }
+        let kept = (0..100_000).filter(|&key| cache.get(key).is_some()).count();
+        assert!(kept <= PARTS * 2 * 10);
+    }
+}

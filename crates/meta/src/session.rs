@@ -1,0 +1,202 @@
+//! Sessions: who is connected, until when, and what they hold open.
+//!
+//! Opens are counted in memory only. After a restart the sessions are read back from the store and
+//! get a grace time to come back and tell what they hold open; until each has come back or has
+//! expired, no file without a name is deleted ([`Sessions::may_hold`]).
+
+use crate::ledger::Ledger;
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use strake_types::Ino;
+
+/// One client's session.
+pub(crate) struct Session {
+    /// Its id.
+    pub id: u64,
+    /// Who the client is, for people.
+    pub client: String,
+    /// Replies to its mutations.
+    pub ledger: Ledger,
+    /// Monotonic time at which it expires.
+    deadline_ms: AtomicU64,
+    /// It was read back after a restart and has not come back yet.
+    absent: AtomicBool,
+    /// Files it holds open, and how often.
+    opens: Mutex<HashMap<Ino, u32>>,
+}
+
+impl Session {
+    /// A session that lives until `deadline_ms` if it does not come back.
+    pub fn new(id: u64, client: String, ledger: Ledger, deadline_ms: u64, absent: bool) -> Self {
+        Session {
+            id,
+            client,
+            ledger,
+            deadline_ms: AtomicU64::new(deadline_ms),
+            absent: AtomicBool::new(absent),
+            opens: Mutex::default(),
+        }
+    }
+
+    /// It is alive: it lives until `deadline_ms` at least.
+    pub fn renew(&self, deadline_ms: u64) {
+        self.deadline_ms.fetch_max(deadline_ms, Ordering::Relaxed);
+    }
+
+    /// True if its time is over.
+    pub fn expired(&self, now_ms: u64) -> bool {
+        self.deadline_ms.load(Ordering::Relaxed) <= now_ms
+    }
+}
+
+/// The sessions of a volume.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    all: RwLock<HashMap<u64, Arc<Session>>>,
+    /// How often each file is open, over all sessions. Lock order: before a session's own map.
+    opens: Mutex<HashMap<Ino, u32>>,
+}
+
+impl Sessions {
+    /// Enters a session.
+    pub fn insert(&self, session: Arc<Session>) {
+        self.all.write().insert(session.id, session);
+    }
+
+    /// The session with this id.
+    pub fn get(&self, id: u64) -> Option<Arc<Session>> {
+        self.all.read().get(&id).cloned()
+    }
+
+    /// Number of sessions.
+    pub fn len(&self) -> usize {
+        self.all.read().len()
+    }
+
+    /// Sessions whose time is over.
+    pub fn expired(&self, now_ms: u64) -> Vec<Arc<Session>> {
+        self.all.read().values().filter(|s| s.expired(now_ms)).cloned().collect()
+    }
+
+    /// Takes a session out; the files it alone held open are returned.
+    pub fn remove(&self, id: u64) -> Vec<Ino> {
+        let Some(session) = self.all.write().remove(&id) else { return Vec::new() };
+        let mut opens = self.opens.lock();
+        let held = std::mem::take(&mut *session.opens.lock());
+        held.into_iter().filter(|(ino, count)| take(&mut opens, *ino, *count)).map(|h| h.0).collect()
+    }
+
+    /// A session that was absent has come back and holds these files open, each once. What it held
+    /// before and does not name is closed. Returns files that nobody has open any more.
+    pub fn resume(&self, session: &Session, open: &[u64]) -> Vec<Ino> {
+        let mut opens = self.opens.lock();
+        let mut own = session.opens.lock();
+        let before = std::mem::take(&mut *own);
+        for &ino in open {
+            if own.insert(Ino(ino), 1).is_none() {
+                *opens.entry(Ino(ino)).or_default() += 1;
+            }
+        }
+        session.absent.store(false, Ordering::Release);
+        before.into_iter().filter(|(ino, count)| take(&mut opens, *ino, *count)).map(|h| h.0).collect()
+    }
+
+    /// The session has opened a file.
+    pub fn open(&self, session: &Session, ino: Ino) {
+        let mut opens = self.opens.lock();
+        *opens.entry(ino).or_default() += 1;
+        *session.opens.lock().entry(ino).or_default() += 1;
+    }
+
+    /// The session has closed a file once. True if nobody has it open any more.
+    pub fn close(&self, session: &Session, ino: Ino) -> bool {
+        let mut opens = self.opens.lock();
+        let mut own = session.opens.lock();
+        if !own.contains_key(&ino) {
+            return false;
+        }
+        take(&mut own, ino, 1);
+        take(&mut opens, ino, 1)
+    }
+
+    /// True if the session holds the file open.
+    pub fn holds(&self, session: &Session, ino: Ino) -> bool {
+        session.opens.lock().contains_key(&ino)
+    }
+
+    /// True if somebody has the file open, or may have it open and has not come back yet.
+    pub fn may_hold(&self, ino: Ino) -> bool {
+        self.opens.lock().contains_key(&ino) || self.somebody_absent()
+    }
+
+    /// True while a session from before a restart has neither come back nor expired.
+    pub fn somebody_absent(&self) -> bool {
+        self.all.read().values().any(|s| s.absent.load(Ordering::Acquire))
+    }
+}
+
+/// Lowers a count; true if it is gone.
+fn take(counts: &mut HashMap<Ino, u32>, ino: Ino, by: u32) -> bool {
+    match counts.get_mut(&ino) {
+        Some(count) if *count > by => {
+            *count -= by;
+            false
+        }
+        _ => {
+            counts.remove(&ino);
+            true
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(sessions: &Sessions, id: u64, absent: bool) -> Arc<Session> {
+        let session = Session::new(id, "test".into(), Ledger::default(), 100, absent);
+        let session = Arc::new(session);
+        sessions.insert(session.clone());
+        session
+    }
+
+    #[test]
+    fn a_file_is_free_when_the_last_session_has_closed_it() {
+        let sessions = Sessions::default();
+        let (a, b) = (session(&sessions, 1, false), session(&sessions, 2, false));
+        sessions.open(&a, Ino(9));
+        sessions.open(&a, Ino(9));
+        sessions.open(&b, Ino(9));
+        assert!(!sessions.close(&a, Ino(9)));
+        assert!(!sessions.close(&a, Ino(9)));
+        assert!(!sessions.close(&a, Ino(9)), "closed once too often");
+        assert!(sessions.may_hold(Ino(9)));
+        assert_eq!(sessions.remove(2), [Ino(9)]);
+        assert!(!sessions.may_hold(Ino(9)));
+    }
+
+    #[test]
+    fn everything_may_be_open_while_a_session_is_absent() {
+        let sessions = Sessions::default();
+        let a = session(&sessions, 1, true);
+        assert!(sessions.may_hold(Ino(3)));
+        assert!(sessions.resume(&a, &[9, 9]).is_empty());
+        assert!(!sessions.may_hold(Ino(3)));
+        assert!(sessions.close(&a, Ino(9)));
+    }
+
+    #[test]
+    fn a_resumed_session_closes_what_it_does_not_name() {
+        let sessions = Sessions::default();
+        let a = session(&sessions, 1, false);
+        sessions.open(&a, Ino(4));
+        sessions.open(&a, Ino(5));
+        assert_eq!(sessions.resume(&a, &[5]), [Ino(4)]);
+        assert!(sessions.expired(99).is_empty());
+        assert_eq!(sessions.expired(100).len(), 1);
+        a.renew(200);
+        assert!(sessions.expired(100).is_empty());
+    }
+}

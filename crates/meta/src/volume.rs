@@ -1,0 +1,116 @@
+//! What the server keeps in memory about one volume.
+
+use crate::cluster::Settings;
+use crate::locks::ranges::RangeLocks;
+use crate::session::Sessions;
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use strake_types::VolumeId;
+use tokio::sync::Notify;
+
+/// Numbers handed out from a block that is reserved in the store.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Block {
+    /// The next number.
+    pub next: u64,
+    /// The first number that is not reserved.
+    pub end: u64,
+}
+
+impl Block {
+    /// A number, if any is left.
+    pub fn take(&mut self) -> Option<u64> {
+        let number = (self.next < self.end).then_some(self.next)?;
+        self.next += 1;
+        Some(number)
+    }
+}
+
+/// Counts of a volume: what was stored or counted at the start, and what has changed since.
+#[derive(Default)]
+pub(crate) struct Counts {
+    /// Inodes in use.
+    inodes: AtomicI64,
+    /// Bytes of contents.
+    bytes: AtomicI64,
+    /// The volume has been counted since an unclean end, or the end was clean.
+    exact: AtomicBool,
+    /// Something has changed since the counts were stored.
+    dirty: AtomicBool,
+}
+
+impl Counts {
+    /// Adds what a transaction has changed.
+    pub fn add(&self, inodes: i64, bytes: i64) {
+        if inodes != 0 || bytes != 0 {
+            self.inodes.fetch_add(inodes, Ordering::Relaxed);
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.dirty.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The counts are true from here on.
+    pub fn set_exact(&self) {
+        self.exact.store(true, Ordering::Release);
+    }
+
+    /// True once the counts are true.
+    pub fn is_exact(&self) -> bool {
+        self.exact.load(Ordering::Acquire)
+    }
+
+    /// True if something has changed since the last call.
+    pub fn take_dirty(&self) -> bool {
+        self.dirty.swap(false, Ordering::Relaxed)
+    }
+
+    /// Inodes and bytes.
+    pub fn get(&self) -> (u64, u64) {
+        let read = |v: &AtomicI64| u64::try_from(v.load(Ordering::Relaxed)).unwrap_or(0);
+        (read(&self.inodes), read(&self.bytes))
+    }
+}
+
+/// One volume.
+pub(crate) struct Volume {
+    /// Its id.
+    pub id: VolumeId,
+    /// Its settings, by the newest map that an operation has looked at.
+    settings: RwLock<Arc<Settings>>,
+    /// Inode counters.
+    pub inodes: Mutex<Block>,
+    /// Who is connected.
+    pub sessions: Sessions,
+    /// Locks of applications.
+    pub ranges: RangeLocks,
+    /// Inodes and bytes.
+    pub counts: Counts,
+    /// There may be work in the queue `G`.
+    pub work: Notify,
+}
+
+impl Volume {
+    /// A volume of which nothing is known but its settings.
+    pub fn new(id: VolumeId, settings: Settings) -> Self {
+        Volume {
+            id,
+            settings: RwLock::new(Arc::new(settings)),
+            inodes: Mutex::default(),
+            sessions: Sessions::default(),
+            ranges: RangeLocks::default(),
+            counts: Counts::default(),
+            work: Notify::new(),
+        }
+    }
+
+    /// Its settings.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.read().clone()
+    }
+
+    /// Newer settings.
+    pub fn set_settings(&self, settings: Settings) {
+        *self.settings.write() = Arc::new(settings);
+    }
+}

@@ -1,25 +1,9 @@
 //! What the metadata server needs to know of the cluster.
 
-use async_trait::async_trait;
-use std::sync::Arc;
 use strake_types::layout::LayoutTemplate;
 use strake_types::limits::{INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
-use strake_types::{Epoch, GroupId, Result, TargetId, VolumeId};
+use strake_types::{Epoch, GroupId, Result, VolumeId};
 use strake_wire::message::manager::ClusterMap;
-use strake_wire::service::StorageService;
-
-/// The cluster as this server sees it.
-#[async_trait]
-pub trait Cluster: Send + Sync + 'static {
-    /// The newest map known.
-    fn map(&self) -> Arc<ClusterMap>;
-
-    /// Asks the manager for a newer one.
-    async fn refresh(&self) -> Result<()>;
-
-    /// The service that has a target.
-    fn storage_of(&self, target: TargetId) -> Result<Arc<dyn StorageService>>;
-}
 
 /// Settings of a volume, taken from the map.
 #[derive(Clone, Debug)]

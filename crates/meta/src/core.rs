@@ -2,7 +2,7 @@
 
 use crate::MetaOptions;
 use crate::cache::Cache;
-use crate::cluster::{Cluster, Settings};
+use crate::cluster::Settings;
 use crate::ledger::Ledger;
 use crate::locks::inodes::InodeLocks;
 use crate::metrics::Metrics;
@@ -20,6 +20,7 @@ use strake_base::clock::Clock;
 use strake_engine::kv::{Kv, KvError, Outcome, Snapshot, Transaction};
 use strake_types::{Error, ErrorKind, FileKind, Ino, Result, Timestamp, VolumeId};
 use strake_wire::capability::CapabilityKey;
+use strake_wire::map::MapView;
 
 /// Numbers reserved at a time.
 const BLOCK: u64 = 4096;
@@ -36,8 +37,8 @@ const SCAN_PAGE: usize = 1000;
 pub(crate) struct Core {
     /// The store.
     pub kv: Arc<dyn Kv>,
-    /// The cluster.
-    pub cluster: Arc<dyn Cluster>,
+    /// The cluster map.
+    pub map: Arc<MapView>,
     /// Signs capabilities.
     pub key: CapabilityKey,
     /// Time.
@@ -66,14 +67,14 @@ impl Core {
     /// A server without volumes.
     pub fn new(
         kv: Arc<dyn Kv>,
-        cluster: Arc<dyn Cluster>,
+        map: Arc<MapView>,
         key: CapabilityKey,
         clock: Arc<dyn Clock>,
         options: MetaOptions,
     ) -> Self {
         Core {
             kv,
-            cluster,
+            map,
             key,
             clock,
             inodes: Cache::new(options.cached_inodes_max),
@@ -140,7 +141,7 @@ impl Core {
     pub async fn volume(self: &Arc<Self>, id: VolumeId) -> Result<Arc<Volume>> {
         let found = self.volumes.read().get(&id).cloned();
         let Some(volume) = found else { return self.open_volume(id).await };
-        let map = self.cluster.map();
+        let map = self.map.current();
         if volume.settings().epoch.0 != map.epoch {
             let settings = Settings::of(&map, id).ok_or_else(|| no_volume(id))??;
             volume.set_settings(settings);
@@ -156,10 +157,10 @@ impl Core {
         if let Some(volume) = self.volumes.read().get(&id).cloned() {
             return Ok(volume);
         }
-        let mut settings = Settings::of(&self.cluster.map(), id);
+        let mut settings = Settings::of(&self.map.current(), id);
         if settings.is_none() {
-            self.cluster.refresh().await?;
-            settings = Settings::of(&self.cluster.map(), id);
+            self.map.refresh().await?;
+            settings = Settings::of(&self.map.current(), id);
         }
         let settings = settings.ok_or_else(|| no_volume(id))??;
         if settings.deleting {
@@ -192,8 +193,8 @@ impl Core {
             ..Inode::default()
         };
         let shard = Shard { mtime: now, ctime: now, version: 1, ..Shard::default() };
-        self.own_transaction(async |tx| {
-            if tx.get(&inode_key).await.map_err(store_error)?.is_none() {
+        self.own_transaction(Some(&inode_key), |found, tx| {
+            if found.is_none() {
                 tx.put(inode_key.clone(), records::encode(&root));
                 tx.put(shard_key.clone(), records::encode(&shard));
             }
@@ -208,11 +209,7 @@ impl Core {
         let stored: Option<Stat> = get(&*snapshot, &key).await?;
         // Whatever ends this process from here on, the counts stored are not to be believed.
         let stat = stored.unwrap_or_default();
-        self.own_transaction(async |tx| {
-            tx.put(key.clone(), records::encode(&Stat { clean: false, ..stat }));
-            Ok(())
-        })
-        .await?;
+        self.put(key, records::encode(&Stat { clean: false, ..stat })).await?;
         if stat.clean {
             volume.counts.add(stat.inodes as i64, stat.bytes as i64);
             volume.counts.set_exact();
@@ -232,15 +229,14 @@ impl Core {
     /// as it changes.
     async fn recount(&self, volume: &Volume, snapshot: Arc<dyn Snapshot>) -> Result<()> {
         let (mut inodes, mut bytes) = (0, 0);
-        scan(&*snapshot, &keys::prefix(Kind::Inode, volume.id), async |key, value| {
+        scan(&*snapshot, &keys::prefix(Kind::Inode, volume.id), |key, value| {
             let inode: Inode = records::decode(key, value)?;
             inodes += 1;
             bytes += inode.occupied as i64;
             Ok(())
         })
         .await?;
-        // The root was made after the snapshot of a volume that is new.
-        volume.counts.add(inodes.max(1), bytes);
+        volume.counts.add(inodes, bytes);
         Ok(())
     }
 
@@ -248,7 +244,7 @@ impl Core {
         let snapshot = self.kv.snapshot().await.map_err(store_error)?;
         let grace_ms = self.monotonic_ms() + 2 * self.options.lease_ms;
         let mut found = Vec::new();
-        scan(&*snapshot, &keys::prefix(Kind::Session, volume.id), async |key, value| {
+        scan(&*snapshot, &keys::prefix(Kind::Session, volume.id), |key, value| {
             let id = keys::last_id(key).ok_or_else(|| records::corrupt(key, "has no id"))?;
             let record: SessionRecord = records::decode(key, value)?;
             found.push((id, record));
@@ -258,16 +254,22 @@ impl Core {
         for (id, record) in found {
             let mut seqs = Vec::new();
             let prefix = keys::prefix_of(Kind::Result, volume.id, id);
-            scan(&*snapshot, &prefix, async |key, _| {
+            scan(&*snapshot, &prefix, |key, _| {
                 seqs.extend(keys::last_id(key));
                 Ok(())
             })
             .await?;
             let ledger = Ledger::with(seqs);
-            volume.sessions.insert(Arc::new(Session::new(id, record.client, ledger, grace_ms, true)));
+            volume.sessions.insert(Arc::new(Session::new(
+                id,
+                record.client,
+                ledger,
+                grace_ms,
+                true,
+            )));
         }
         for (kind, flock) in [(Kind::Flock, true), (Kind::Posix, false)] {
-            scan(&*snapshot, &keys::prefix(kind, volume.id), async |key, value| {
+            scan(&*snapshot, &keys::prefix(kind, volume.id), |key, value| {
                 let (ino, session) =
                     keys::two_ids(key).ok_or_else(|| records::corrupt(key, "has no ids"))?;
                 let locks: Locks = records::decode(key, value)?;
@@ -306,8 +308,7 @@ impl Core {
     async fn reserve(&self, volume: VolumeId, which: u8, count: u64) -> Result<u64> {
         let key = keys::number(volume, which);
         let mut first = 0;
-        self.own_transaction(async |tx| {
-            let stored = tx.get(&key).await.map_err(store_error)?;
+        self.own_transaction(Some(&key), |stored, tx| {
             let number: Option<Number> = stored.map(|v| records::decode(&key, &v)).transpose()?;
             first = number.map_or(2, |n| n.next);
             tx.put(key.clone(), records::encode(&Number { next: first + count }));
@@ -317,15 +318,39 @@ impl Core {
         Ok(first)
     }
 
-    /// Runs a transaction that may be repeated freely: it reads what it needs and writes the same
-    /// whether or not an earlier try got through.
-    pub async fn own_transaction(
+    /// Sets a key, whatever it was.
+    pub async fn put(&self, key: Vec<u8>, value: Bytes) -> Result<()> {
+        self.write(vec![(key, Some(value))]).await
+    }
+
+    /// Sets or deletes keys, whatever they were.
+    pub async fn write(&self, writes: Vec<(Vec<u8>, Option<Bytes>)>) -> Result<()> {
+        self.own_transaction(None, |_, tx| {
+            for (key, value) in &writes {
+                match value {
+                    Some(value) => tx.put(key.clone(), value.clone()),
+                    None => tx.delete(key.clone()),
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Runs a transaction that may be repeated freely, because it writes the same whether or not an
+    /// earlier try got through. `body` gets the value of `read`.
+    async fn own_transaction(
         &self,
-        mut body: impl AsyncFnMut(&mut Transaction) -> Result<()>,
+        read: Option<&[u8]>,
+        mut body: impl FnMut(Option<Bytes>, &mut Transaction) -> Result<()> + Send,
     ) -> Result<()> {
         for turn in 0..OWN_TRIES_MAX {
             let mut tx = Transaction::begin(&*self.kv).await.map_err(store_error)?;
-            body(&mut tx).await?;
+            let found = match read {
+                Some(key) => tx.get(key).await.map_err(store_error)?,
+                None => None,
+            };
+            body(found, &mut tx)?;
             match tx.commit(&*self.kv).await.map_err(store_error)? {
                 Outcome::Committed => return Ok(()),
                 Outcome::Conflict | Outcome::Unknown => backoff(turn).await,
@@ -356,7 +381,7 @@ pub(crate) async fn get<T: prost::Message + Default>(
 pub(crate) async fn scan(
     snapshot: &dyn Snapshot,
     prefix: &[u8],
-    mut visit: impl AsyncFnMut(&Bytes, &Bytes) -> Result<()>,
+    mut visit: impl FnMut(&Bytes, &Bytes) -> Result<()> + Send,
 ) -> Result<()> {
     let end = keys::end_of(prefix);
     let end = end.as_ref().map(Vec::as_slice);
@@ -365,7 +390,7 @@ pub(crate) async fn scan(
         let start = from.as_ref().map(Vec::as_slice);
         let page = snapshot.scan(start, end, SCAN_PAGE).await.map_err(store_error)?;
         for (key, value) in &page {
-            visit(key, value).await?;
+            visit(key, value)?;
         }
         match page.last() {
             Some((last, _)) if page.len() == SCAN_PAGE => from = Bound::Excluded(last.to_vec()),
@@ -389,4 +414,3 @@ fn no_volume(id: VolumeId) -> Error {
     let detail = format!("volume {id} does not exist; see `strake volume list`");
     Error::with(ErrorKind::NotFound, detail)
 }
-

@@ -1,1 +1,42 @@
-//! (being built)
+//! The metadata server: names and attributes of volumes, on any store that meets `engine::kv`.
+//!
+//! A request comes in through [`MetaService::call`](strake_wire::service::MetaService). The server
+//! finds the volume and the session, and hands the operation to its file under `ops`. A read looks
+//! into the caches and then into one snapshot of the store. A mutation takes the locks of the inodes
+//! it touches, reads, decides, writes one transaction and replies when that is committed: what
+//! has been acknowledged survives the death of the process.
+//!
+//! * `keys`, `records` — how everything is laid down; docs/FORMATS.md has the tables.
+//! * `txn` — an operation's view of a volume, its transaction, retries, lost answers, the ledger.
+//! * `ops` — the operations of POSIX, one file each.
+//! * `contents` — small files inside the inode; cutting and deleting chunks on storage servers.
+//! * `locks` — locks of operations on inodes; locks of applications on files.
+//! * `session`, `ledger` — who is connected, what he holds open, which replies he may ask for again.
+//! * `reaper` — what is done later: deleting files without a name, expired sessions, deleted volumes.
+//! * `cache`, `core`, `volume`, `cluster`, `metrics`, `layout`, `attributes` — what those share.
+//!
+//! What this crate never does: touch the contents of a large file (clients and storage servers do),
+//! wait while it holds nothing but the store (embedded stores answer at once), or trust a client's
+//! word on permissions unless its kernel has checked them (`Credentials::checked`). It does not
+//! update atime on reads: clients that want it set it.
+
+mod attributes;
+mod cache;
+mod cluster;
+mod contents;
+mod core;
+mod keys;
+mod layout;
+mod ledger;
+mod locks;
+mod metrics;
+mod ops;
+mod options;
+mod records;
+mod server;
+mod session;
+mod txn;
+mod volume;
+
+pub use options::MetaOptions;
+pub use server::MetaServer;

@@ -125,6 +125,11 @@ impl Inode {
         self.kind == FileKind::File as u32
     }
 
+    /// Number of guard shards of a directory.
+    pub fn shards(&self) -> u16 {
+        (self.more_shards.min(u32::from(u8::MAX)) + 1) as u16
+    }
+
     /// True if the inode may have chunks somewhere.
     pub fn has_chunks(&self) -> bool {
         self.is_file() && (!self.inline || self.cut_from.is_some())
@@ -180,6 +185,28 @@ pub(crate) struct Shard {
     /// Grows with each change of this shard.
     #[prost(uint64, tag = "6")]
     pub version: u64,
+}
+
+impl Shard {
+    /// Two shards of a directory taken together: counts added up, the latest times.
+    pub fn with(&self, other: &Shard) -> Shard {
+        Shard {
+            entries: self.entries + other.entries,
+            subdirs: self.subdirs + other.subdirs,
+            mtime: later(self.mtime, other.mtime),
+            ctime: later(self.ctime, other.ctime),
+            last_cookie: self.last_cookie.max(other.last_cookie),
+            version: self.version + other.version,
+        }
+    }
+}
+
+/// The later of two times.
+pub(crate) fn later(a: Time, b: Time) -> Time {
+    match (a.seconds, a.nanos) >= (b.seconds, b.nanos) {
+        true => a,
+        false => b,
+    }
 }
 
 /// `N`: the first number that is not reserved.
@@ -296,7 +323,8 @@ pub(crate) fn decode<T: Message + Default>(key: &[u8], value: &Bytes) -> Result<
     }
 }
 
-fn checksum(bytes: &[u8]) -> u32 {
+/// CRC32C.
+pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 

@@ -85,7 +85,10 @@ impl Sessions {
         let Some(session) = self.all.write().remove(&id) else { return Vec::new() };
         let mut opens = self.opens.lock();
         let held = std::mem::take(&mut *session.opens.lock());
-        held.into_iter().filter(|(ino, count)| take(&mut opens, *ino, *count)).map(|h| h.0).collect()
+        held.into_iter()
+            .filter(|(ino, count)| take(&mut opens, *ino, *count))
+            .map(|h| h.0)
+            .collect()
     }
 
     /// A session that was absent has come back and holds these files open, each once. What it held
@@ -100,7 +103,11 @@ impl Sessions {
             }
         }
         session.absent.store(false, Ordering::Release);
-        before.into_iter().filter(|(ino, count)| take(&mut opens, *ino, *count)).map(|h| h.0).collect()
+        before
+            .into_iter()
+            .filter(|(ino, count)| take(&mut opens, *ino, *count))
+            .map(|h| h.0)
+            .collect()
     }
 
     /// The session has opened a file.

@@ -86,7 +86,12 @@ impl Subject<'_> {
 
     /// Fails with NotPermitted unless the caller may give the inode this owner and group: root
     /// anything, the owner a group of his own, and what is so already.
-    pub fn check_chown(&self, cred: &Credentials, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+    pub fn check_chown(
+        &self,
+        cred: &Credentials,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> Result<()> {
         if cred.uid == 0 {
             return Ok(());
         }

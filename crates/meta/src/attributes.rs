@@ -1,0 +1,42 @@
+//! What `stat` shows of an inode.
+
+use crate::cluster::Settings;
+use crate::layout;
+use crate::records::{Inode, Shard, later};
+use strake_wire::message::common::Attributes;
+
+/// What a directory's length grows by with each entry.
+const ENTRY_BYTES: u64 = 64;
+
+/// What `stat` shows of an inode and, if it is a directory, its shards taken together.
+pub(crate) fn attributes(inode: &Inode, shard: Option<&Shard>, settings: &Settings) -> Attributes {
+    let mut attr = Attributes {
+        ino: inode.ino,
+        kind: inode.kind,
+        mode: inode.mode,
+        uid: inode.uid,
+        gid: inode.gid,
+        nlink: inode.nlink,
+        rdev: inode.rdev,
+        length: inode.length,
+        occupied: inode.occupied,
+        atime: inode.atime,
+        mtime: inode.mtime,
+        ctime: inode.ctime,
+        btime: inode.btime,
+        version: inode.version,
+        inline: inode.inline,
+        layout: inode.layout.clone(),
+    };
+    if let Some(shard) = shard {
+        attr.nlink = 2 + u32::try_from(shard.subdirs).unwrap_or(u32::MAX - 2);
+        attr.length = shard.entries * ENTRY_BYTES;
+        attr.mtime = shard.mtime;
+        attr.ctime = later(attr.ctime, shard.ctime);
+        attr.version += shard.version;
+    }
+    if inode.is_dir() {
+        attr.layout = layout::for_children(inode, settings).map(|l| (&l).into()).ok();
+    }
+    attr
+}

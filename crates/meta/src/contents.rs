@@ -1,0 +1,314 @@
+//! Contents of regular files, as far as the metadata server has to do with them: small ones inside
+//! the inode, and the cutting, moving out and deleting of chunks on the storage servers.
+//!
+//! A cut is marked in the inode (`cut_from`) in the transaction that commits the new length, and
+//! the mark goes when every target has done it. While the mark is there nobody opens or extends the
+//! file without completing the cut first, so bytes that were cut off are never seen again, not
+//! even after a crash between the two.
+
+use crate::cluster;
+use crate::core::{Core, backoff};
+use crate::keys;
+use crate::records::{self, Inode, Raw};
+use crate::txn::{Ctx, Mutation, Tx, under_locks};
+use bytes::{Bytes, BytesMut};
+use futures::future::try_join_all;
+use strake_types::layout::Placement;
+use strake_types::{Error, ErrorKind, GroupId, Ino, Layout, Result, SessionId, TargetId, VolumeId};
+use strake_wire::capability::{Capability, Rights};
+use strake_wire::message::meta::{MetaAnswer, Nothing};
+use strake_wire::message::storage::{FileRef, StorageOp, StorageRequest, Truncate, Write};
+
+/// How long a capability that the server mints for itself lasts.
+const OWN_CAPABILITY_MS: u64 = 60_000;
+
+/// Contents of an inline file, as long as its length says.
+pub(crate) async fn inline_bytes(tx: &mut Tx<'_>, inode: &Inode) -> Result<Bytes> {
+    if inode.length == 0 {
+        return Ok(Bytes::new());
+    }
+    let key = keys::contents(tx.ctx.volume.id, inode.id());
+    let stored = tx.get::<Raw>(&key).await?.unwrap_or_default().bytes;
+    let length = inode.length as usize;
+    if stored.len() >= length {
+        return Ok(stored.slice(..length));
+    }
+    let mut longer = BytesMut::zeroed(length);
+    longer[..stored.len()].copy_from_slice(&stored);
+    Ok(longer.freeze())
+}
+
+/// Sets the contents of an inline file. The length in `inode` follows; the caller writes it.
+pub(crate) async fn set_inline(tx: &mut Tx<'_>, inode: &mut Inode, bytes: Bytes) -> Result<()> {
+    let key = keys::contents(tx.ctx.volume.id, inode.id());
+    inode.length = bytes.len() as u64;
+    occupy(tx, inode, inode.length);
+    match bytes.is_empty() {
+        true => tx.delete(key).await,
+        false => tx.put(key, &Raw { bytes }).await,
+    }
+}
+
+/// Notes how many bytes a file occupies.
+pub(crate) fn occupy(tx: &mut Tx<'_>, inode: &mut Inode, bytes: u64) {
+    tx.count(0, bytes as i64 - inode.occupied as i64);
+    inode.occupied = bytes;
+}
+
+/// Gives a file another length, in the transaction of an operation whose `prepare` has called
+/// [`make_room`]. Chunks are cut by [`finish_cut`] after the commit.
+pub(crate) async fn set_length(tx: &mut Tx<'_>, inode: &mut Inode, length: u64) -> Result<()> {
+    if inode.inline && length <= tx.ctx.settings.inline_bytes_max {
+        if length < inode.length {
+            let bytes = inline_bytes(tx, inode).await?;
+            return set_inline(tx, inode, bytes.slice(..length as usize)).await;
+        }
+        // Zeros at the end need not be stored.
+        inode.length = length;
+        return Ok(());
+    }
+    if inode.inline {
+        // It was empty: otherwise make_room has moved it out.
+        inode.inline = false;
+    } else {
+        inode.cut_from = Some(length);
+        tx.enqueue(inode).await?;
+    }
+    inode.length = length;
+    occupy(tx, inode, inode.occupied.min(occupied_max(length)));
+    Ok(())
+}
+
+/// The most that a file of this length can occupy.
+pub(crate) fn occupied_max(length: u64) -> u64 {
+    length.next_multiple_of(4096)
+}
+
+/// Before a file is given a length: completes a cut, and moves contents out that will not fit.
+pub(crate) async fn make_room(ctx: &Ctx, ino: Ino, length: u64) -> Result<()> {
+    let Some(inode) = Tx::reader(ctx).find_inode(ino).await? else { return Ok(()) };
+    finish_cut_of(ctx, &inode).await?;
+    let grows_out = inode.inline && inode.length > 0 && length > ctx.settings.inline_bytes_max;
+    match grows_out && inode.is_file() {
+        true => move_out(ctx, ino).await,
+        false => Ok(()),
+    }
+}
+
+/// Completes a cut, if the inode is marked.
+pub(crate) async fn finish_cut(ctx: &Ctx, ino: Ino) -> Result<()> {
+    match Tx::reader(ctx).find_inode(ino).await? {
+        Some(inode) => finish_cut_of(ctx, &inode).await,
+        None => Ok(()),
+    }
+}
+
+async fn finish_cut_of(ctx: &Ctx, inode: &Inode) -> Result<()> {
+    let Some(from) = inode.cut_from else { return Ok(()) };
+    cut_chunks(&ctx.core, ctx.volume.id, inode, from).await?;
+    under_locks(ctx, &ClearCut { ino: inode.id() }).await
+}
+
+/// The cut of an inode has been done.
+struct ClearCut {
+    ino: Ino,
+}
+
+impl Mutation for ClearCut {
+    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
+        Ok(vec![self.ino])
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
+        let mut inode = (*tx.inode(self.ino).await?).clone();
+        inode.cut_from = None;
+        if inode.nlink > 0 {
+            tx.dequeue(&mut inode).await?;
+        }
+        tx.put_inode(inode).await?;
+        Ok(MetaAnswer::Done(Nothing {}))
+    }
+}
+
+/// Moves the contents of an inline file to chunks; the caller holds its lock.
+pub(crate) async fn move_out(ctx: &Ctx, ino: Ino) -> Result<()> {
+    let mut tx = Tx::reader(ctx);
+    let inode = tx.inode(ino).await?;
+    if !inode.inline {
+        return Ok(());
+    }
+    let bytes = inline_bytes(&mut tx, &inode).await?;
+    drop(tx);
+    if !bytes.is_empty() {
+        // Should this server stop half-way, what it has written to chunks must not be seen.
+        finish_cut_of(ctx, &inode).await?;
+        under_locks(ctx, &MarkMoving { ino }).await?;
+        write_chunks(&ctx.core, ctx.volume.id, &inode, &bytes).await?;
+    }
+    under_locks(ctx, &MovedOut { ino }).await
+}
+
+/// Chunks of an inline file are about to be written.
+struct MarkMoving {
+    ino: Ino,
+}
+
+impl Mutation for MarkMoving {
+    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
+        Ok(vec![self.ino])
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
+        let mut inode = (*tx.inode(self.ino).await?).clone();
+        inode.cut_from = Some(0);
+        tx.enqueue(&mut inode).await?;
+        tx.put_inode(inode).await?;
+        Ok(MetaAnswer::Done(Nothing {}))
+    }
+}
+
+/// The contents of an inline file lie in chunks now.
+struct MovedOut {
+    ino: Ino,
+}
+
+impl Mutation for MovedOut {
+    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
+        Ok(vec![self.ino])
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
+        let mut inode = (*tx.inode(self.ino).await?).clone();
+        inode.inline = false;
+        inode.cut_from = None;
+        if inode.nlink > 0 {
+            tx.dequeue(&mut inode).await?;
+        }
+        tx.delete(keys::contents(tx.ctx.volume.id, self.ino)).await?;
+        tx.put_inode(inode).await?;
+        Ok(MetaAnswer::Done(Nothing {}))
+    }
+}
+
+fn layout_of(inode: &Inode) -> Result<Layout> {
+    let none = || Error::with(ErrorKind::Corrupt, format!("file {} has no layout", inode.ino));
+    inode.layout.clone().ok_or_else(none)?.try_into()
+}
+
+/// Deletes all chunks of a file.
+pub(crate) async fn delete_chunks(core: &Core, volume: VolumeId, inode: &Inode) -> Result<()> {
+    cut_chunks(core, volume, inode, 0).await
+}
+
+/// Cuts the chunks of a file at a length, on every target that may have some.
+async fn cut_chunks(core: &Core, volume: VolumeId, inode: &Inode, length: u64) -> Result<()> {
+    let layout = layout_of(inode)?;
+    let index = layout.chunk_at(length);
+    let (start, _) = layout.chunk_bounds(index);
+    let within = length > start;
+    let op = StorageOp::Truncate(Truncate {
+        volume: volume.0,
+        ino: inode.ino,
+        from_index: index.0 + u64::from(within),
+        last_chunk_len: within.then_some(length - start),
+    });
+    let mut groups = layout.slots();
+    groups.sort_unstable();
+    groups.dedup();
+    let calls = groups
+        .into_iter()
+        .map(|group| on_group(core, volume, inode.id(), group, op.clone(), Bytes::new()));
+    try_join_all(calls).await.map(drop)
+}
+
+/// Writes the first bytes of a file to its chunks.
+async fn write_chunks(core: &Core, volume: VolumeId, inode: &Inode, bytes: &Bytes) -> Result<()> {
+    let placement = Placement::new(layout_of(inode)?);
+    let calls = placement.pieces(0, bytes.len() as u64).map(|piece| {
+        let first = piece.file_offset as usize;
+        let payload = bytes.slice(first..first + piece.len as usize);
+        let chunk = strake_types::ChunkId { volume, ino: inode.id(), index: piece.index };
+        let op = StorageOp::Write(Write {
+            chunk: chunk.into(),
+            offset: piece.chunk_offset,
+            crc: records::checksum(&payload),
+        });
+        on_group(core, volume, inode.id(), piece.group, op, payload)
+    });
+    try_join_all(calls).await.map(drop)
+}
+
+/// Deletes everything of a volume on all targets.
+pub(crate) async fn drop_volume(core: &Core, volume: VolumeId) -> Result<()> {
+    let map = core.map.current();
+    let op = StorageOp::DropVolume(FileRef { volume: volume.0, ino: 0 });
+    let calls = map.targets.iter().map(|target| {
+        let request = request(core, volume, Ino(0), target.id, 0, op.clone());
+        async move { core.map.storage_of(TargetId(target.id))?.call(request, Bytes::new()).await }
+    });
+    try_join_all(calls).await.map(drop)
+}
+
+/// Sends one operation to every member of a group; tries again while a server is away, within the
+/// limit of the options.
+async fn on_group(
+    core: &Core,
+    volume: VolumeId,
+    ino: Ino,
+    group: GroupId,
+    op: StorageOp,
+    payload: Bytes,
+) -> Result<()> {
+    let until = core.monotonic_ms() + core.options.storage_wait_ms;
+    let mut turn = 1;
+    loop {
+        let Err(error) = on_group_once(core, volume, ino, group, &op, &payload).await else {
+            return Ok(());
+        };
+        let over = core.monotonic_ms() >= until;
+        if over || error.advice() == strake_types::error::Advice::GiveUp {
+            return Err(error);
+        }
+        tracing::info!("volume {volume} inode {ino}: waiting for group {group}: {error}");
+        // The map may have changed; if nobody can tell, the next try says so.
+        let _ = core.map.refresh().await;
+        backoff(turn).await;
+        turn += 1;
+    }
+}
+
+async fn on_group_once(
+    core: &Core,
+    volume: VolumeId,
+    ino: Ino,
+    group: GroupId,
+    op: &StorageOp,
+    payload: &Bytes,
+) -> Result<()> {
+    let map = core.map.current();
+    let none = || Error::with(ErrorKind::StaleMap, format!("group {group} is not in the map"));
+    let (members, epoch) = cluster::members(&map, group).ok_or_else(none)?;
+    let calls = members.iter().map(|&target| {
+        let request = request(core, volume, ino, target, epoch, op.clone());
+        async move { core.map.storage_of(TargetId(target))?.call(request, payload.clone()).await }
+    });
+    try_join_all(calls).await.map(drop)
+}
+
+fn request(
+    core: &Core,
+    volume: VolumeId,
+    ino: Ino,
+    target: u32,
+    epoch: u64,
+    op: StorageOp,
+) -> StorageRequest {
+    let capability = core.key.mint(&Capability {
+        volume,
+        ino,
+        rights: Rights::READ_WRITE,
+        session: SessionId(0),
+        expires_unix_ms: core.wall_ms() + OWN_CAPABILITY_MS,
+    });
+    StorageRequest { target, epoch, capability, op: Some(op) }
+}

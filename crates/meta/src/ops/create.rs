@@ -1,0 +1,232 @@
+//! A new inode of any kind, mostly with a name; or the opening of the file that has the name.
+
+use super::names::{check_add, peek};
+use super::open_file::{open_existing, opened};
+use crate::contents;
+use crate::keys;
+use crate::layout;
+use crate::records::{Entry, Inode, Raw};
+use crate::txn::{Ctx, Mutation, Tx, with_subject};
+use bytes::Bytes;
+use strake_types::access::{self, EXECUTE};
+use strake_types::acl::Acl;
+use strake_types::limits::PATH_BYTES_MAX;
+use strake_types::{Error, ErrorKind, FileKind, Ino, Result, name};
+use strake_wire::message::meta::{Create, Created, MetaAnswer};
+
+impl Mutation for Create {
+    async fn scope(&self, ctx: &Ctx) -> Result<Vec<Ino>> {
+        let dir = Ino(self.at.parent);
+        if self.at.name.is_empty() {
+            return Ok(vec![dir]);
+        }
+        let child = peek(ctx, dir, &self.at.name).await?;
+        Ok([dir].into_iter().chain(child).collect())
+    }
+
+    async fn prepare(&self, ctx: &Ctx) -> Result<()> {
+        if self.at.name.is_empty() || self.exclusive {
+            return Ok(());
+        }
+        match peek(ctx, Ino(self.at.parent), &self.at.name).await? {
+            Some(child) => contents::finish_cut(ctx, child).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
+        let dir = tx.directory(Ino(self.at.parent)).await?;
+        tx.ctx.check(&dir, EXECUTE)?;
+        let kind = kind_of(self.kind)?;
+        if self.at.name.is_empty() {
+            return make_nameless(tx, self, &dir, kind).await;
+        }
+        if name::is_dot(&self.at.name) {
+            return Err(Error::new(ErrorKind::Exists));
+        }
+        match tx.entry(dir.id(), &self.at.name).await? {
+            Some(entry) => use_existing(tx, self, &dir, entry).await,
+            None => make_named(tx, self, &dir, kind).await,
+        }
+    }
+
+    async fn finish(&self, ctx: &Ctx, answer: &MetaAnswer) -> Result<()> {
+        match answer {
+            MetaAnswer::Created(existing) if !existing.created => {
+                contents::finish_cut(ctx, Ino(existing.attr.ino)).await
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn kind_of(code: u32) -> Result<FileKind> {
+    let unknown = || Error::with(ErrorKind::Malformed, format!("file kind {code}"));
+    u8::try_from(code).ok().and_then(FileKind::from_code).ok_or_else(unknown)
+}
+
+async fn use_existing(
+    tx: &mut Tx<'_>,
+    op: &Create,
+    dir: &Inode,
+    entry: Entry,
+) -> Result<MetaAnswer> {
+    if op.exclusive || op.kind != FileKind::File as u32 {
+        return Err(Error::new(ErrorKind::Exists));
+    }
+    tx.need_lock(Ino(entry.ino))?;
+    let inode = tx.inode(Ino(entry.ino)).await?;
+    if inode.is_dir() {
+        return Err(Error::new(ErrorKind::IsDirectory));
+    }
+    let opened = match &op.open {
+        Some(mode) if inode.is_file() => Some(open_existing(tx, &inode, mode).await?),
+        _ => None,
+    };
+    let attr = match &opened {
+        Some(opened) => opened.attr.clone(),
+        None => tx.attributes(&inode).await?,
+    };
+    let parent = Some(tx.attributes(dir).await?);
+    Ok(MetaAnswer::Created(Created { attr, created: false, opened, parent }))
+}
+
+async fn make_named(
+    tx: &mut Tx<'_>,
+    op: &Create,
+    dir: &Inode,
+    kind: FileKind,
+) -> Result<MetaAnswer> {
+    check_add(tx.ctx, dir)?;
+    let mut inode = new_inode(tx, op, dir, kind).await?;
+    inode.nlink = if kind == FileKind::Directory { 2 } else { 1 };
+    inode.name = op.at.name.clone();
+    if kind == FileKind::Symlink {
+        put_target(tx, &mut inode, &op.target).await?;
+    }
+    if kind == FileKind::Directory {
+        tx.make_shards(&inode).await?;
+    }
+    tx.add_entry(dir, &op.at.name, inode.id(), inode.kind).await?;
+    answer(tx, op, dir, inode).await
+}
+
+/// O_TMPFILE: the inode is an orphan from the start, kept by the session's open.
+async fn make_nameless(
+    tx: &mut Tx<'_>,
+    op: &Create,
+    dir: &Inode,
+    kind: FileKind,
+) -> Result<MetaAnswer> {
+    if kind != FileKind::File || op.open.is_none() {
+        let detail = "a file without a name is a regular one and is opened as it is made";
+        return Err(Error::with(ErrorKind::Invalid, detail));
+    }
+    check_add(tx.ctx, dir)?;
+    let mut inode = new_inode(tx, op, dir, kind).await?;
+    inode.nameless = true;
+    tx.enqueue(&mut inode).await?;
+    answer(tx, op, dir, inode).await
+}
+
+async fn answer(tx: &mut Tx<'_>, op: &Create, dir: &Inode, inode: Inode) -> Result<MetaAnswer> {
+    tx.count(1, inode.occupied as i64);
+    let inode = tx.put_inode(inode).await?;
+    let opened = match &op.open {
+        Some(mode) if inode.is_file() => Some(opened(tx, &inode, mode).await?),
+        _ => None,
+    };
+    let attr = tx.attributes(&inode).await?;
+    let parent = Some(tx.attributes(dir).await?);
+    Ok(MetaAnswer::Created(Created { attr, created: true, opened, parent }))
+}
+
+/// The record of a new inode, without a name yet.
+async fn new_inode(tx: &mut Tx<'_>, op: &Create, dir: &Inode, kind: FileKind) -> Result<Inode> {
+    let ctx = tx.ctx;
+    let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+    if device && ctx.checks() && ctx.cred.uid != 0 {
+        return Err(Error::new(ErrorKind::NotPermitted));
+    }
+    let ino = ctx.core.new_ino(&ctx.volume, dir.id()).await?;
+    let now = ctx.now.into();
+    let directory = kind == FileKind::Directory;
+    let rights = Rights::of(op, dir, kind)?;
+    let (gid, mode) = with_subject(dir, |subject| {
+        Ok(access::inherit_group(subject, &ctx.cred, directory, rights.mode))
+    })?;
+    let layout = match kind {
+        FileKind::File => {
+            Some((&layout::for_new_file(dir, op.template.as_ref(), ino, &ctx.settings)?).into())
+        }
+        _ => None,
+    };
+    Ok(Inode {
+        ino: ino.0,
+        kind: kind as u32,
+        mode,
+        uid: ctx.cred.uid,
+        gid,
+        rdev: if device { op.rdev } else { 0 },
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        inline: kind == FileKind::File && ctx.settings.inline_bytes_max > 0,
+        layout,
+        parent: dir.ino,
+        template: dir.template.clone().filter(|_| directory),
+        acl_access: rights.acl_access,
+        acl_default: rights.acl_default,
+        ..Inode::default()
+    })
+}
+
+/// Permissions of a new inode.
+struct Rights {
+    mode: u32,
+    acl_access: Bytes,
+    acl_default: Bytes,
+}
+
+impl Rights {
+    /// A default ACL of the directory takes the place of the umask.
+    fn of(op: &Create, dir: &Inode, kind: FileKind) -> Result<Self> {
+        let none = Bytes::new;
+        if kind == FileKind::Symlink {
+            return Ok(Rights { mode: 0o777, acl_access: none(), acl_default: none() });
+        }
+        let mode = op.mode & 0o7777;
+        let Some(default) = decode_default(dir)? else {
+            let mode = mode & !(op.umask & 0o777);
+            return Ok(Rights { mode, acl_access: none(), acl_default: none() });
+        };
+        let acl = default.for_new_file(mode);
+        let inherits = kind == FileKind::Directory;
+        Ok(Rights {
+            mode: mode & 0o7000 | acl.mode(),
+            acl_access: if acl.is_minimal() { none() } else { acl.encode().into() },
+            acl_default: if inherits { dir.acl_default.clone() } else { none() },
+        })
+    }
+}
+
+fn decode_default(dir: &Inode) -> Result<Option<Acl>> {
+    match dir.acl_default.is_empty() {
+        true => Ok(None),
+        false => Acl::decode(&dir.acl_default),
+    }
+}
+
+async fn put_target(tx: &mut Tx<'_>, inode: &mut Inode, target: &Bytes) -> Result<()> {
+    if target.is_empty() {
+        return Err(Error::new(ErrorKind::NotFound));
+    }
+    if target.len() >= PATH_BYTES_MAX {
+        return Err(Error::new(ErrorKind::NameTooLong));
+    }
+    inode.length = target.len() as u64;
+    inode.occupied = inode.length;
+    let key = keys::contents(tx.ctx.volume.id, inode.id());
+    tx.put(key, &Raw { bytes: target.clone() }).await
+}

@@ -1,0 +1,26 @@
+//! Opens a regular file.
+
+use super::open_file::open_existing;
+use crate::contents;
+use crate::txn::{Ctx, Mutation, Tx};
+use strake_types::{Ino, Result};
+use strake_wire::message::meta::{MetaAnswer, Open};
+
+impl Mutation for Open {
+    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
+        Ok(vec![Ino(self.ino)])
+    }
+
+    async fn prepare(&self, ctx: &Ctx) -> Result<()> {
+        contents::finish_cut(ctx, Ino(self.ino)).await
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
+        let inode = tx.inode(Ino(self.ino)).await?;
+        Ok(MetaAnswer::Opened(open_existing(tx, &inode, &self.mode).await?))
+    }
+
+    async fn finish(&self, ctx: &Ctx, _answer: &MetaAnswer) -> Result<()> {
+        contents::finish_cut(ctx, Ino(self.ino)).await
+    }
+}

@@ -1,0 +1,60 @@
+//! Opening a regular file, as part of an open or a create.
+
+use crate::contents;
+use crate::records::Inode;
+use crate::txn::Tx;
+use std::sync::Arc;
+use strake_types::access::{READ, WRITE, without_setid};
+use strake_types::{Error, ErrorKind, FileKind, Result, SessionId};
+use strake_wire::capability::{Capability, Rights};
+use strake_wire::message::meta::{OpenMode, Opened};
+
+/// Opens a file that exists: checks the permissions, cuts it if that is asked for.
+pub(crate) async fn open_existing(
+    tx: &mut Tx<'_>,
+    inode: &Arc<Inode>,
+    mode: &OpenMode,
+) -> Result<Opened> {
+    match inode.file_kind() {
+        FileKind::File => {}
+        FileKind::Directory => return Err(Error::new(ErrorKind::IsDirectory)),
+        FileKind::Symlink => return Err(Error::new(ErrorKind::SymlinkLoop)),
+        _ => return Err(Error::with(ErrorKind::Invalid, "only regular files are opened here")),
+    }
+    let writes = mode.write || mode.truncate;
+    let want = if mode.read { READ } else { 0 } | if writes { WRITE } else { 0 };
+    tx.ctx.check(inode, want)?;
+    if !mode.truncate {
+        return opened(tx, inode, mode).await;
+    }
+    let mut cut = (**inode).clone();
+    if cut.length > 0 || !cut.inline {
+        contents::set_length(tx, &mut cut, 0).await?;
+    }
+    cut.mtime = tx.ctx.now.into();
+    cut.ctime = cut.mtime;
+    if tx.ctx.checks() && tx.ctx.cred.uid != 0 {
+        cut.mode = without_setid(cut.mode, &tx.ctx.cred, cut.gid);
+    }
+    let cut = tx.put_inode(cut).await?;
+    opened(tx, &cut, mode).await
+}
+
+/// What a client needs of a file that it opens; the open is registered with the commit.
+pub(crate) async fn opened(tx: &mut Tx<'_>, inode: &Inode, mode: &OpenMode) -> Result<Opened> {
+    let session = SessionId(tx.ctx.need_session()?.id);
+    let inline = match inode.inline {
+        true => Some(contents::inline_bytes(tx, inode).await?),
+        false => None,
+    };
+    tx.opens(inode.id());
+    let core = &tx.ctx.core;
+    let capability = core.key.mint(&Capability {
+        volume: tx.ctx.volume.id,
+        ino: inode.id(),
+        rights: Rights::of(mode.read, mode.write),
+        session,
+        expires_unix_ms: core.wall_ms() + core.options.capability_ms,
+    });
+    Ok(Opened { attr: tx.attributes(inode).await?, inline, capability })
+}

@@ -1,0 +1,60 @@
+//! The end of an inode: when its last name goes, and when nobody has it open any more.
+
+use crate::keys::{self, Kind};
+use crate::records::Inode;
+use crate::txn::Tx;
+use std::ops::Bound;
+use strake_types::{Ino, Result};
+
+/// Most extended attributes an inode can have, with room to spare.
+const XATTRS_SCAN: usize = 4096;
+
+/// Takes a name away from an inode that is no directory. Returns the inode after it; with its last
+/// name it is deleted, now or (while it is open, or has chunks) by the reaper.
+pub(crate) async fn drop_name(
+    tx: &mut Tx<'_>,
+    inode: &Inode,
+    parent: Ino,
+    name: &[u8],
+) -> Result<Inode> {
+    let mut inode = inode.clone();
+    inode.nlink = inode.nlink.saturating_sub(1);
+    inode.ctime = tx.ctx.now.into();
+    if inode.linked {
+        tx.delete(keys::link(tx.ctx.volume.id, inode.id(), parent, name)).await?;
+    }
+    if inode.nlink > 0 {
+        return Ok((*tx.put_inode(inode).await?).clone());
+    }
+    inode.nameless = false;
+    if inode.has_chunks() || tx.ctx.volume.sessions.may_hold(inode.id()) {
+        tx.enqueue(&mut inode).await?;
+        return Ok((*tx.put_inode(inode).await?).clone());
+    }
+    erase(tx, &inode).await?;
+    inode.version += 1;
+    Ok(inode)
+}
+
+/// Removes the records of an inode that has no name, no user and no chunks.
+pub(crate) async fn erase(tx: &mut Tx<'_>, inode: &Inode) -> Result<()> {
+    let volume = tx.ctx.volume.id;
+    if !inode.is_dir() && inode.length > 0 && (inode.inline || !inode.is_file()) {
+        tx.delete(keys::contents(volume, inode.id())).await?;
+    }
+    if inode.xattrs > 0 {
+        let prefix = keys::prefix_of(Kind::Xattr, volume, inode.ino);
+        let end = keys::end_of(&prefix);
+        let end = end.as_ref().map(Vec::as_slice);
+        let kv = tx.kv().await?;
+        let found = kv.scan(Bound::Included(&prefix), end, XATTRS_SCAN).await;
+        for (key, _) in found.map_err(crate::core::store_error)? {
+            kv.delete(key.to_vec());
+        }
+    }
+    if inode.queued_ms != 0 {
+        tx.delete(keys::queue(volume, inode.queued_ms, inode.id())).await?;
+    }
+    tx.count(-1, -(inode.occupied as i64));
+    tx.delete_inode(inode.id()).await
+}

@@ -1,0 +1,113 @@
+//! A page of a directory: one scan of its entries in cookie order, and with attributes a second
+//! one of its children's inodes, which lie together.
+
+use crate::attributes::attributes;
+use crate::core::store_error;
+use crate::keys;
+use crate::records::{self, Inode, Order, Shard};
+use crate::txn::{Ctx, Tx};
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::ops::Bound;
+use strake_types::access::{EXECUTE, READ};
+use strake_types::{Ino, Result};
+use strake_wire::message::common::Attributes;
+use strake_wire::message::meta::{DirEntry, MetaAnswer, Page, ReadDir};
+
+/// Most entries of a page, whatever is asked for.
+const PAGE_MAX: u32 = 4096;
+/// Bytes of names and attributes after which a page ends.
+const PAGE_BYTES_MAX: usize = 1 << 20;
+/// About what the attributes of an entry add to a page.
+const ATTRIBUTES_BYTES: usize = 150;
+
+/// Answers with the entries after a cookie. The whole page is of one moment.
+pub(crate) async fn readdir(ctx: &Ctx, op: &ReadDir) -> Result<MetaAnswer> {
+    let mut tx = Tx::reader(ctx);
+    let dir = tx.directory(Ino(op.ino)).await?;
+    ctx.check(&dir, READ)?;
+    let limit = op.limit.clamp(1, PAGE_MAX) as usize;
+    let (mut entries, end) = entries(&mut tx, &dir, op, limit).await?;
+    // Attributes are for those who may search the directory.
+    if op.plus && ctx.check(&dir, EXECUTE).is_ok() {
+        add_attributes(&mut tx, &dir, &mut entries).await?;
+    }
+    Ok(MetaAnswer::Page(Page { entries, end, parent: dir.parent }))
+}
+
+async fn entries(
+    tx: &mut Tx<'_>,
+    dir: &Inode,
+    op: &ReadDir,
+    limit: usize,
+) -> Result<(Vec<DirEntry>, bool)> {
+    let volume = tx.ctx.volume.id;
+    let (from, last) =
+        (keys::order(volume, dir.id(), op.after), keys::order(volume, dir.id(), u64::MAX));
+    let range = (Bound::Excluded(from.as_slice()), Bound::Included(last.as_slice()));
+    let kv = tx.kv().await?;
+    let pairs = kv.scan(range.0, range.1, limit + 1).await.map_err(store_error)?;
+    let mut entries = Vec::with_capacity(pairs.len());
+    let mut bytes = 0;
+    for (key, value) in &pairs {
+        if entries.len() == limit || bytes > PAGE_BYTES_MAX {
+            return Ok((entries, false));
+        }
+        let order: Order = records::decode(key, value)?;
+        let cookie = keys::last_id(key).ok_or_else(|| records::corrupt(key, "has no cookie"))?;
+        bytes += order.name.len() + if op.plus { ATTRIBUTES_BYTES } else { 32 };
+        let Order { name, ino, kind } = order;
+        entries.push(DirEntry { name, ino, kind, cookie, attr: None });
+    }
+    Ok((entries, true))
+}
+
+async fn add_attributes(tx: &mut Tx<'_>, dir: &Inode, entries: &mut [DirEntry]) -> Result<()> {
+    let mut inodes = scan_children(tx, dir, entries).await?;
+    for entry in entries {
+        let inode = match inodes.remove(&entry.ino) {
+            Some(inode) => Some(inode),
+            None => tx.get::<Inode>(&keys::inode(tx.ctx.volume.id, Ino(entry.ino))).await?,
+        };
+        if let Some(inode) = inode {
+            entry.attr = Some(stored_attributes(tx, &inode).await?);
+        }
+    }
+    Ok(())
+}
+
+/// The inodes of the page that lie among the directory's children, by one scan. Others between
+/// them (moved here or linked elsewhere) are skipped; if there are too many, the scan ends early.
+async fn scan_children(
+    tx: &mut Tx<'_>,
+    dir: &Inode,
+    entries: &[DirEntry],
+) -> Result<HashMap<u64, Inode>> {
+    let near = entries.iter().map(|e| e.ino).filter(|&ino| keys::lies_in(dir.id(), Ino(ino)));
+    let (Some(first), Some(last)) = (near.clone().min(), near.clone().max()) else {
+        return Ok(HashMap::new());
+    };
+    let volume = tx.ctx.volume.id;
+    let (from, to) = (keys::inode(volume, Ino(first)), keys::inode(volume, Ino(last)));
+    let limit = near.count() * 2;
+    let kv = tx.kv().await?;
+    let pairs = kv.scan(Bound::Included(&from), Bound::Included(&to), limit).await;
+    let decode = |(key, value): (Bytes, Bytes)| {
+        records::decode::<Inode>(&key, &value).map(|inode| (inode.ino, inode))
+    };
+    pairs.map_err(store_error)?.into_iter().map(decode).collect()
+}
+
+/// Attributes by the page's own snapshot, not by the caches.
+async fn stored_attributes(tx: &mut Tx<'_>, inode: &Inode) -> Result<Attributes> {
+    if !inode.is_dir() {
+        return Ok(attributes(inode, None, &tx.ctx.settings));
+    }
+    let mut total: Option<Shard> = None;
+    for index in 0..inode.shards() {
+        let key = keys::shard(tx.ctx.volume.id, inode.id(), index);
+        let shard = tx.get::<Shard>(&key).await?.unwrap_or_default();
+        total = Some(total.map_or(shard, |total| total.with(&shard)));
+    }
+    Ok(attributes(inode, total.as_ref(), &tx.ctx.settings))
+}

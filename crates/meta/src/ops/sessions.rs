@@ -1,0 +1,93 @@
+//! A client begins, is alive, and ends.
+
+use crate::core::{Core, store_error};
+use crate::keys::{self, Kind};
+use crate::ledger::Ledger;
+use crate::records::{self, SessionRecord};
+use crate::session::Session as Client;
+use crate::txn::Ctx;
+use crate::volume::Volume;
+use std::ops::Bound;
+use std::sync::Arc;
+use strake_types::{Ino, Result};
+use strake_wire::message::meta::{MetaAnswer, Nothing, OpenSession, RenewSession, Session};
+
+/// Keys deleted by one transaction at the end of a session.
+const DELETE_MAX: usize = 500;
+/// Longest name of a client that is kept.
+const CLIENT_BYTES_MAX: usize = 256;
+
+/// A client begins, or goes on with an earlier session: then its locks are still held, and of the
+/// files that it names each is open once.
+pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
+    let (core, volume) = (&ctx.core, &ctx.volume);
+    let lease_ms = core.options.lease_ms;
+    if op.resume != 0
+        && let Some(session) = volume.sessions.get(op.resume)
+    {
+        session.renew(core.deadline_ms());
+        volume.sessions.resume(&session, &op.open);
+        volume.work.notify_one();
+        let answer = Session { session: session.id, lease_ms, resumed: true };
+        return Ok(MetaAnswer::Session(answer));
+    }
+    let id = core.new_session_id(volume).await?;
+    let client: String = op.client.chars().take(CLIENT_BYTES_MAX).collect();
+    let record = SessionRecord { client: client.clone(), since_ms: core.wall_ms() };
+    let value = records::encode(&record);
+    core.put(keys::session(volume.id, id), value).await?;
+    let session = Client::new(id, client, Ledger::default(), core.deadline_ms(), false);
+    let session = Arc::new(session);
+    volume.sessions.insert(session.clone());
+    volume.sessions.resume(&session, &op.open);
+    Ok(MetaAnswer::Session(Session { session: id, lease_ms, resumed: false }))
+}
+
+/// A client is alive, and has closed these files.
+pub(crate) async fn renew(ctx: &Ctx, op: &RenewSession) -> Result<MetaAnswer> {
+    let session = ctx.need_session()?;
+    let closed = op.closed.iter().map(|ino| ctx.volume.sessions.close(session, Ino(*ino)));
+    if closed.fold(false, |any, free| any | free) {
+        ctx.volume.work.notify_one();
+    }
+    Ok(MetaAnswer::Done(Nothing {}))
+}
+
+/// A client ends.
+pub(crate) async fn close(ctx: &Ctx) -> Result<MetaAnswer> {
+    let session = ctx.need_session()?;
+    end(&ctx.core, &ctx.volume, session).await?;
+    Ok(MetaAnswer::Done(Nothing {}))
+}
+
+/// Ends a session: its locks, its open files, its replies, and then itself.
+pub(crate) async fn end(core: &Core, volume: &Volume, session: &Client) -> Result<()> {
+    for (flock, ino) in volume.ranges.of_session(session.id) {
+        let _held = core.locks.lock(volume.id, &[ino]).await;
+        let key = keys::lock(volume.id, flock, ino, session.id);
+        core.write(vec![(key, None)]).await?;
+        volume.ranges.set(flock, ino, session.id, Vec::new());
+    }
+    let prefix = keys::prefix_of(Kind::Result, volume.id, session.id);
+    delete_prefix(core, &prefix).await?;
+    core.write(vec![(keys::session(volume.id, session.id), None)]).await?;
+    volume.sessions.remove(session.id);
+    volume.work.notify_one();
+    Ok(())
+}
+
+/// Deletes all keys that begin with `prefix`, in transactions of bounded size.
+pub(crate) async fn delete_prefix(core: &Core, prefix: &[u8]) -> Result<()> {
+    let end = keys::end_of(prefix);
+    let to = end.as_ref().map(Vec::as_slice);
+    loop {
+        let snapshot = core.kv.snapshot().await.map_err(store_error)?;
+        let pairs = snapshot.scan(Bound::Included(prefix), to, DELETE_MAX).await;
+        let keys: Vec<_> = pairs.map_err(store_error)?.into_iter().map(|(key, _)| key).collect();
+        let found = keys.len();
+        core.write(keys.into_iter().map(|key| (key.to_vec(), None)).collect()).await?;
+        if found < DELETE_MAX {
+            return Ok(());
+        }
+    }
+}

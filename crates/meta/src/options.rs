@@ -1,0 +1,31 @@
+//! Limits and times of a metadata server.
+
+/// Limits and times of a metadata server.
+#[derive(Clone, Debug)]
+pub struct MetaOptions {
+    /// Time within which a client must be heard of.
+    pub lease_ms: u64,
+    /// How long a capability lasts; a client that still has the file open asks for a new one.
+    pub capability_ms: u64,
+    /// How long an operation waits for storage servers that are away.
+    pub storage_wait_ms: u64,
+    /// How often the background tasks look for work when nobody has told them of any.
+    pub tick_ms: u64,
+    /// Most inodes kept decoded in memory.
+    pub cached_inodes_max: usize,
+    /// Most directory entries kept in memory.
+    pub cached_entries_max: usize,
+}
+
+impl Default for MetaOptions {
+    fn default() -> Self {
+        MetaOptions {
+            lease_ms: 30_000,
+            capability_ms: 24 * 3_600_000,
+            storage_wait_ms: 30_000,
+            tick_ms: 1_000,
+            cached_inodes_max: 200_000,
+            cached_entries_max: 400_000,
+        }
+    }
+}

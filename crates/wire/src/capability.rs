@@ -36,6 +36,8 @@ struct Record {
 pub struct Rights(u8);
 
 impl Rights {
+    /// None in particular: knowing the file is enough.
+    pub const NONE: Rights = Rights(0);
     /// Reading contents.
     pub const READ: Rights = Rights(1);
     /// Changing contents.

@@ -1,0 +1,289 @@
+//! The storage service: what each operation needs, and what it does.
+
+use crate::copy::copy;
+use crate::target::{OpKind, Target, describe_metrics};
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+use strake_base::clock::{Clock, SystemClock};
+use strake_engine::chunk::{self, ChunkStore, StoreStat};
+use strake_types::limits::{CHUNK_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, Ino, Result, TargetId, VolumeId};
+use strake_wire::capability::{CapabilityKey, Rights};
+use strake_wire::map::MapView;
+use strake_wire::message::storage as msg;
+use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageReply, StorageRequest};
+use strake_wire::service::StorageService;
+use tokio::sync::Semaphore;
+
+/// Most bytes that one call verifies.
+const SCRUB_BYTES_MAX: u64 = 256 << 20;
+/// Copies under way at once; each holds a piece in memory.
+const COPIES_MAX: usize = 16;
+
+/// The storage role of a server.
+pub struct StorageServer {
+    targets: HashMap<TargetId, Arc<Target>>,
+    key: CapabilityKey,
+    map: Arc<MapView>,
+    clock: Arc<dyn Clock>,
+    copies: Semaphore,
+}
+
+/// What an operation answers: the body's answer and the payload.
+type Answer = (StorageAnswer, Bytes);
+
+impl StorageServer {
+    /// Serves these targets. Metrics go to the recorder that is installed at this moment.
+    pub fn new(
+        targets: Vec<(TargetId, Arc<ChunkStore>)>,
+        key: CapabilityKey,
+        map: Arc<MapView>,
+    ) -> Self {
+        Self::with_clock(targets, key, map, Arc::new(SystemClock::default()))
+    }
+
+    /// As [`StorageServer::new`], with a clock that says when capabilities end.
+    pub fn with_clock(
+        targets: Vec<(TargetId, Arc<ChunkStore>)>,
+        key: CapabilityKey,
+        map: Arc<MapView>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        describe_metrics();
+        let target = |(id, store)| (id, Arc::new(Target::new(id, store)));
+        let targets = targets.into_iter().map(target).collect();
+        Self { targets, key, map, clock, copies: Semaphore::new(COPIES_MAX) }
+    }
+
+    /// A target of this server.
+    pub(crate) fn local(&self, id: TargetId) -> Option<&Arc<Target>> {
+        self.targets.get(&id)
+    }
+
+    pub(crate) fn map(&self) -> &MapView {
+        &self.map
+    }
+
+    /// Checks that a capability allows `rights` on a chunk's file.
+    pub(crate) fn authorise(
+        &self,
+        capability: &[u8],
+        chunk: msg::Chunk,
+        rights: Rights,
+    ) -> Result<()> {
+        self.authorise_file(capability, chunk.volume, chunk.ino, rights)
+    }
+
+    fn authorise_file(
+        &self,
+        capability: &[u8],
+        volume: u32,
+        ino: u64,
+        rights: Rights,
+    ) -> Result<()> {
+        let now_ms = u64::try_from(self.clock.wall().as_millis()).unwrap_or(u64::MAX);
+        let held = self.key.verify(capability, now_ms)?;
+        if held.covers(VolumeId(volume), Ino(ino), rights) {
+            return Ok(());
+        }
+        let detail = format!("volume {volume} inode {ino}: the capability is for something else");
+        Err(Error::with(ErrorKind::BadCapability, detail))
+    }
+
+    /// Every operation that shows or changes contents needs a right to the file. Sync, Stat and
+    /// Scrub do neither.
+    fn check_right(&self, capability: &[u8], op: &StorageOp) -> Result<()> {
+        let (volume, ino, rights) = match op {
+            StorageOp::Read(r) => (r.chunk.volume, r.chunk.ino, Rights::READ),
+            StorageOp::Write(w) => (w.chunk.volume, w.chunk.ino, Rights::WRITE),
+            StorageOp::Truncate(t) => (t.volume, t.ino, Rights::WRITE),
+            StorageOp::Punch(r) | StorageOp::Allocate(r) => {
+                (r.chunk.volume, r.chunk.ino, Rights::WRITE)
+            }
+            StorageOp::Copy(c) => (c.to.chunk.volume, c.to.chunk.ino, Rights::WRITE),
+            StorageOp::Extents(c) => (c.volume, c.ino, Rights::NONE),
+            StorageOp::Chunks(f) => (f.volume, f.ino, Rights::NONE),
+            StorageOp::DropVolume(f) => (f.volume, 0, Rights::WRITE),
+            StorageOp::Sync(_) | StorageOp::Stat(_) | StorageOp::Scrub(_) => return Ok(()),
+        };
+        self.authorise_file(capability, volume, ino, rights)
+    }
+
+    async fn carry_out(
+        &self,
+        target: &Arc<Target>,
+        op: StorageOp,
+        payload: Bytes,
+    ) -> Result<Answer> {
+        match op {
+            StorageOp::Read(read) => self::read(target, read).await,
+            StorageOp::Write(write) => self::write(target, write, payload).await,
+            StorageOp::Truncate(cut) => {
+                target.run(move |s| truncate(s, &cut)).await.map(|()| done())
+            }
+            StorageOp::Punch(range) => {
+                let (chunk, offset, len) = in_chunk(range)?;
+                target.run(move |s| s.punch(chunk, offset, len)).await.map(|()| done())
+            }
+            StorageOp::Allocate(range) => {
+                let (chunk, offset, len) = in_chunk(range)?;
+                target.run(move |s| s.allocate(chunk, offset, len)).await.map(|()| done())
+            }
+            StorageOp::Sync(_) => target.run(|s| s.sync()).await.map(|()| done()),
+            StorageOp::Extents(chunk) => {
+                let list = target.run(move |s| s.extents(chunk.into())).await?;
+                let (starts, lens) = list.into_iter().unzip();
+                plain(StorageAnswer::Extents(msg::ExtentList { starts, lens }))
+            }
+            StorageOp::Copy(request) => {
+                let _turn = self.copies.acquire().await;
+                copy(self, target, request).await.map(|()| done())
+            }
+            StorageOp::Chunks(file) => chunks(target, file).await,
+            StorageOp::Stat(_) => {
+                let stat = target.run(|s| Ok(s.stat())).await?;
+                plain(StorageAnswer::Stat(stat_answer(stat)))
+            }
+            StorageOp::Scrub(request) => scrub(target, request).await,
+            StorageOp::DropVolume(file) => {
+                let volume = VolumeId(file.volume);
+                target.run(move |s| s.drop_volume(volume)).await.map(|()| done())
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl StorageService for StorageServer {
+    async fn call(
+        &self,
+        request: StorageRequest,
+        payload: Bytes,
+    ) -> Result<(StorageReply, Bytes)> {
+        let begun = Instant::now();
+        let target = self.local(TargetId(request.target)).ok_or_else(|| {
+            let detail = format!("target {} is not on this server", request.target);
+            Error::with(ErrorKind::StaleMap, detail)
+        })?;
+        let unknown = || Error::with(ErrorKind::NotSupported, "an operation of a newer release");
+        let op = request.op.ok_or_else(unknown)?;
+        let kind = kind_of(&op);
+        let result = match self.check_right(&request.capability, &op) {
+            Ok(()) => self.carry_out(target, op, payload).await,
+            Err(e) => Err(e),
+        };
+        target.count(kind, begun, result.is_ok());
+        let (answer, payload) = result?;
+        Ok((StorageReply { answer: Some(answer) }, payload))
+    }
+}
+
+fn kind_of(op: &StorageOp) -> OpKind {
+    match op {
+        StorageOp::Read(_) => OpKind::Read,
+        StorageOp::Write(_) => OpKind::Write,
+        StorageOp::Truncate(_) => OpKind::Truncate,
+        StorageOp::Punch(_) => OpKind::Punch,
+        StorageOp::Allocate(_) => OpKind::Allocate,
+        StorageOp::Sync(_) => OpKind::Sync,
+        StorageOp::Extents(_) => OpKind::Extents,
+        StorageOp::Copy(_) => OpKind::Copy,
+        StorageOp::Chunks(_) => OpKind::Chunks,
+        StorageOp::Stat(_) => OpKind::Stat,
+        StorageOp::Scrub(_) => OpKind::Scrub,
+        StorageOp::DropVolume(_) => OpKind::DropVolume,
+    }
+}
+
+fn done() -> Answer {
+    (StorageAnswer::Done(msg::Done {}), Bytes::new())
+}
+
+fn plain(answer: StorageAnswer) -> Result<Answer> {
+    Ok((answer, Bytes::new()))
+}
+
+/// A range that lies where a chunk may have bytes.
+fn in_chunk(range: msg::Range) -> Result<(ChunkId, u64, u64)> {
+    let end = range.offset.checked_add(range.len);
+    if end.is_none_or(|end| end > CHUNK_BYTES_MAX) {
+        let chunk = ChunkId::from(range.chunk);
+        let detail = format!("{chunk}: bytes {}+{}", range.offset, range.len);
+        return Err(Error::with(ErrorKind::Invalid, detail));
+    }
+    Ok((range.chunk.into(), range.offset, range.len))
+}
+
+/// From memory at once where the kernel has the bytes; else on a thread that may wait.
+async fn read(target: &Arc<Target>, read: msg::Read) -> Result<Answer> {
+    if read.len > PAYLOAD_BYTES_MAX as u64 {
+        let detail = format!("a read of {} bytes; at most {PAYLOAD_BYTES_MAX}", read.len);
+        return Err(Error::with(ErrorKind::Invalid, detail));
+    }
+    let range = msg::Range { chunk: read.chunk, offset: read.offset, len: read.len };
+    let (chunk, offset, len) = in_chunk(range)?;
+    let (data, crc) = match target.store.read_cached(chunk, offset, len)? {
+        Some(cached) => cached,
+        None => target.run(move |s| s.read(chunk, offset, len)).await?,
+    };
+    target.bytes_read.increment(data.len() as u64);
+    Ok((StorageAnswer::Data(msg::Data { crc }), data))
+}
+
+async fn write(target: &Arc<Target>, write: msg::Write, payload: Bytes) -> Result<Answer> {
+    let bytes = payload.len() as u64;
+    let range = msg::Range { chunk: write.chunk, offset: write.offset, len: bytes };
+    let (chunk, offset, _) = in_chunk(range)?;
+    target.run(move |s| s.write(chunk, offset, &payload, write.crc)).await?;
+    target.bytes_written.increment(bytes);
+    Ok(done())
+}
+
+fn truncate(store: &ChunkStore, cut: &msg::Truncate) -> chunk::Result<()> {
+    let (volume, ino) = (VolumeId(cut.volume), Ino(cut.ino));
+    store.delete_from(volume, ino, ChunkIndex(cut.from_index))?;
+    match (cut.last_chunk_len, cut.from_index.checked_sub(1)) {
+        (Some(len), Some(last)) => {
+            store.truncate(ChunkId { volume, ino, index: ChunkIndex(last) }, len)
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn chunks(target: &Arc<Target>, file: msg::FileRef) -> Result<Answer> {
+    let (volume, ino) = (VolumeId(file.volume), Ino(file.ino));
+    let found = target.run(move |s| s.chunks_of(volume, ino)).await?;
+    plain(StorageAnswer::Chunks(msg::ChunkList {
+        indices: found.iter().map(|c| c.index.0).collect(),
+        lens: found.iter().map(|c| c.len).collect(),
+        occupied: found.iter().map(|c| c.occupied).collect(),
+    }))
+}
+
+async fn scrub(target: &Arc<Target>, request: msg::Scrub) -> Result<Answer> {
+    let after = request.after.map(ChunkId::from);
+    let budget = request.budget_bytes.min(SCRUB_BYTES_MAX);
+    let report = target.run(move |s| s.scrub(after, budget)).await?;
+    plain(StorageAnswer::Scrub(msg::ScrubReport {
+        next: report.next.map(Into::into),
+        bytes: report.bytes,
+        chunks: report.chunks,
+        corrupt: report.corrupt.into_iter().map(Into::into).collect(),
+    }))
+}
+
+fn stat_answer(stat: StoreStat) -> msg::TargetStat {
+    msg::TargetStat {
+        total_bytes: stat.total_bytes,
+        free_bytes: stat.free_bytes,
+        chunks: stat.chunks,
+        corrupt: stat.corrupt,
+        poisoned: stat.poisoned.unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

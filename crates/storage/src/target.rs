@@ -1,0 +1,150 @@
+//! One target: its store, how many threads may work on it at once, and what is counted.
+
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use std::sync::Arc;
+use std::time::Instant;
+use strake_engine::chunk::{self, ChunkStore};
+use strake_types::{Error, ErrorKind, Result, TargetId};
+use tokio::sync::Semaphore;
+
+/// Operations at work on one target at once. Deep enough to keep a fast disk busy; the rest wait in
+/// order.
+const DEPTH_MAX: usize = 32;
+
+/// Names of operations, as metrics label them, in the order of [`OpKind`].
+const OP_NAMES: [&str; 12] = [
+    "read",
+    "write",
+    "truncate",
+    "punch",
+    "allocate",
+    "sync",
+    "extents",
+    "copy",
+    "chunks",
+    "stat",
+    "scrub",
+    "drop_volume",
+];
+
+/// What is counted separately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpKind {
+    Read,
+    Write,
+    Truncate,
+    Punch,
+    Allocate,
+    Sync,
+    Extents,
+    Copy,
+    Chunks,
+    Stat,
+    Scrub,
+    DropVolume,
+}
+
+struct OpMetrics {
+    ops: Counter,
+    errors: Counter,
+    seconds: Histogram,
+}
+
+/// One target of a server.
+pub(crate) struct Target {
+    pub id: TargetId,
+    pub store: Arc<ChunkStore>,
+    gate: Arc<Semaphore>,
+    ops: Vec<OpMetrics>,
+    pub bytes_read: Counter,
+    pub bytes_written: Counter,
+    queue_depth: Gauge,
+}
+
+impl Target {
+    /// Metrics go to the recorder that is installed at this moment.
+    pub fn new(id: TargetId, store: Arc<ChunkStore>) -> Self {
+        let target = id.to_string();
+        let of_op = |op: &&'static str| OpMetrics {
+            ops: counter!("strake_storage_ops_total", "op" => *op, "target" => target.clone()),
+            errors: counter!("strake_storage_errors_total", "op" => *op, "target" => target.clone()),
+            seconds: histogram!(
+                "strake_storage_op_seconds", "op" => *op, "target" => target.clone()
+            ),
+        };
+        let bytes = |dir: &'static str| {
+            counter!("strake_storage_bytes_total", "dir" => dir, "target" => target.clone())
+        };
+        Self {
+            id,
+            store,
+            gate: Arc::new(Semaphore::new(DEPTH_MAX)),
+            ops: OP_NAMES.iter().map(of_op).collect(),
+            bytes_read: bytes("read"),
+            bytes_written: bytes("write"),
+            queue_depth: gauge!("strake_storage_queue_depth", "target" => target.clone()),
+        }
+    }
+
+    /// Counts a finished operation.
+    pub fn count(&self, op: OpKind, begun: Instant, ok: bool) {
+        let metrics = &self.ops[op as usize];
+        metrics.ops.increment(1);
+        metrics.seconds.record(begun.elapsed());
+        if !ok {
+            metrics.errors.increment(1);
+        }
+    }
+
+    /// Runs `work` on a thread that may wait for the disk, when it is its turn. It runs to its end
+    /// even if the caller stops waiting.
+    pub async fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&ChunkStore) -> chunk::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let _queued = Queued::new(&self.queue_depth);
+        let stopped = |_| Error::with(ErrorKind::Unavailable, "the storage server is stopping");
+        let turn = self.gate.clone().acquire_owned().await.map_err(stopped)?;
+        let store = self.store.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let result = work(&store);
+            drop(turn);
+            result
+        });
+        let failed = |e| {
+            let detail = format!("target {}: the operation was abandoned: {e}", self.id);
+            Error::with(ErrorKind::Io, detail)
+        };
+        Ok(done.await.map_err(failed)??)
+    }
+}
+
+/// Counts as queued or at work while it lives.
+struct Queued<'a>(&'a Gauge);
+
+impl<'a> Queued<'a> {
+    fn new(gauge: &'a Gauge) -> Self {
+        gauge.increment(1.0);
+        Self(gauge)
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
+
+/// Texts for the metrics page.
+pub(crate) fn describe_metrics() {
+    use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+    describe_counter!("strake_storage_ops_total", "Operations on a target.");
+    describe_counter!("strake_storage_errors_total", "Operations on a target that failed.");
+    describe_histogram!(
+        "strake_storage_op_seconds",
+        Unit::Seconds,
+        "Time of an operation on a target, with its wait."
+    );
+    describe_counter!("strake_storage_bytes_total", Unit::Bytes, "Bytes of chunks moved.");
+    describe_gauge!("strake_storage_queue_depth", "Operations that wait for a target's disk.");
+}

@@ -8,9 +8,7 @@ use strake_engine::chunk::ChunkStore;
 use strake_types::limits::CHUNK_BYTES_MAX;
 use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
 use strake_wire::capability::Rights;
-use strake_wire::message::storage::{
-    Copy, Data, Read, StorageAnswer, StorageOp, StorageRequest,
-};
+use strake_wire::message::storage::{Copy, Data, Read, StorageAnswer, StorageOp, StorageRequest};
 
 /// Bytes moved at once.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -30,9 +28,7 @@ pub(crate) async fn copy(server: &StorageServer, to: &Arc<Target>, request: Copy
     }
     if source == to.id {
         let (a, b) = (ChunkId::from(from.chunk), ChunkId::from(into.chunk));
-        return to
-            .run(move |s| s.clone_range(a, from.offset, b, into.offset, from.len))
-            .await;
+        return to.run(move |s| s.clone_range(a, from.offset, b, into.offset, from.len)).await;
     }
     let mut done = 0;
     while done < into.len {

@@ -158,11 +158,7 @@ impl StorageServer {
 
 #[async_trait]
 impl StorageService for StorageServer {
-    async fn call(
-        &self,
-        request: StorageRequest,
-        payload: Bytes,
-    ) -> Result<(StorageReply, Bytes)> {
+    async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
         let begun = Instant::now();
         let target = self.local(TargetId(request.target)).ok_or_else(|| {
             let detail = format!("target {} is not on this server", request.target);

@@ -72,9 +72,7 @@ impl Target {
                 "strake_storage_op_seconds", "op" => *op, "target" => target.clone()
             ),
         };
-        let bytes = |dir: &'static str| {
-            counter!("strake_storage_bytes_total", "dir" => dir, "target" => target.clone())
-        };
+        let bytes = |dir: &'static str| counter!("strake_storage_bytes_total", "dir" => dir, "target" => target.clone());
         Self {
             id,
             store,

@@ -37,3 +37,8 @@ pub use api::{
 };
 pub use file::OpenFile;
 pub use volume::Volume;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

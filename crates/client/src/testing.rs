@@ -1,0 +1,458 @@
+//! A metadata server and targets small enough to read, for the tests of this crate: they keep just
+//! what the client's contents path needs, and can be told to wait, to fail and to lose memory.
+
+use crate::{OpenFile, OpenFlags, Volume, VolumeOptions};
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use strake_types::{Credentials, Error, ErrorKind, Ino, Result, ServerId};
+use strake_wire::caller::{CallerOptions, Callers, LocalServices};
+use strake_wire::frame::crc32c;
+use strake_wire::map::MapView;
+use strake_wire::message::common::{AttrChange, Attributes, FileLayout, Time, TimeChoice};
+use strake_wire::message::manager::{
+    ClusterMap, Group, Server, Target, TargetSpec, Volume as VolumeEntry, VolumeSpec,
+};
+use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaReply, MetaRequest, Opened};
+use strake_wire::message::storage::{
+    self, Data, Done, ExtentList, StorageAnswer, StorageOp, StorageReply, StorageRequest,
+};
+use strake_wire::service::{MetaService, StorageService};
+
+pub(crate) const TARGETS: u32 = 4;
+pub(crate) const CHUNK: u64 = 64 << 10;
+
+/// A cluster of one metadata server and [`TARGETS`] targets.
+#[derive(Default)]
+pub(crate) struct Fake {
+    state: Mutex<FakeState>,
+    /// While something holds it, writes wait before they are applied.
+    pub(crate) gate: tokio::sync::RwLock<()>,
+}
+
+#[derive(Default)]
+struct FakeState {
+    files: BTreeMap<u64, FakeFile>,
+    names: HashMap<Vec<u8>, u64>,
+    chunks: BTreeMap<(u64, u64), Vec<u8>>,
+    session: u64,
+    seen_seqs: HashSet<(u64, u64)>,
+    log: Vec<String>,
+    /// Errors to answer to the next requests whose log line begins so.
+    errors: Vec<(String, Error)>,
+    /// Errors to answer after having carried the request out.
+    lost_answers: Vec<(String, Error)>,
+}
+
+struct FakeFile {
+    attr: Attributes,
+    inline: Vec<u8>,
+    opens: i64,
+}
+
+impl Fake {
+    /// A volume over it.
+    pub(crate) async fn volume(self: &Arc<Self>, options: VolumeOptions) -> Arc<Volume> {
+        let callers = Callers::new(CallerOptions::default());
+        let services = LocalServices {
+            manager: None,
+            meta: Some(Arc::new(FakeMeta(Arc::clone(self)))),
+            storage: Some(Arc::new(FakeStorage(Arc::clone(self)))),
+        };
+        callers.register_local(ServerId(1), services);
+        Volume::connect(MapView::fixed(callers, map()), "main", options).await.unwrap()
+    }
+
+    /// What was asked so far, one line per request; the log is empty afterwards.
+    pub(crate) fn take_log(&self) -> Vec<String> {
+        std::mem::take(&mut self.state.lock().log)
+    }
+
+    pub(crate) fn fail(&self, prefix: &str, kind: ErrorKind) {
+        self.state.lock().errors.push((prefix.into(), kind.into()));
+    }
+
+    /// The next such request is carried out, but its answer is lost.
+    pub(crate) fn lose_answer(&self, prefix: &str) {
+        self.state.lock().lost_answers.push((prefix.into(), ErrorKind::Unavailable.into()));
+    }
+
+    /// The server restarts without its sessions.
+    pub(crate) fn forget_session(&self) {
+        self.state.lock().session += 100;
+    }
+
+    pub(crate) fn opens(&self, ino: Ino) -> i64 {
+        self.state.lock().files[&ino.0].opens
+    }
+
+    pub(crate) fn server_length(&self, ino: Ino) -> u64 {
+        self.state.lock().files[&ino.0].attr.length
+    }
+}
+
+pub(crate) fn options() -> VolumeOptions {
+    VolumeOptions { operation_wait_ms: 2_000, memory_bytes: 32 << 20, ..VolumeOptions::default() }
+}
+
+/// Makes and opens a file for both.
+pub(crate) async fn create(volume: &Arc<Volume>, name: &str) -> Arc<OpenFile> {
+    let flags = OpenFlags::READ_WRITE;
+    let name = Bytes::copy_from_slice(name.as_bytes());
+    let cred = Credentials::root();
+    volume.create(&cred, Ino::ROOT, name, 0o644, 0, flags).await.unwrap().1
+}
+
+fn map() -> ClusterMap {
+    let spec = |target| TargetSpec { target, total_bytes: 1 << 40, free_bytes: 1 << 39, ..Default::default() };
+    ClusterMap {
+        cluster: "test".into(),
+        epoch: 1,
+        servers: vec![Server { id: 1, meta: true, up: true, ..Server::default() }],
+        targets: (0..TARGETS).map(|id| Target { id, server: 1, spec: spec(id), up: true }).collect(),
+        groups: (0..TARGETS).map(|id| Group { id, epoch: 1, members: vec![id] }).collect(),
+        volumes: vec![VolumeEntry {
+            id: 1,
+            spec: VolumeSpec { name: "main".into(), ..VolumeSpec::default() },
+            deleting: false,
+            meta_server: 1,
+        }],
+    }
+}
+
+struct FakeMeta(Arc<Fake>);
+
+#[async_trait]
+impl MetaService for FakeMeta {
+    async fn call(&self, request: MetaRequest) -> Result<MetaReply> {
+        let mut state = self.0.state.lock();
+        let op = request.op.clone().unwrap();
+        let line = describe(&op);
+        state.log.push(line.clone());
+        state.injected(&line)?;
+        let is_open = matches!(op, MetaOp::OpenSession(_));
+        if !is_open && request.session != state.session {
+            return Err(ErrorKind::NoSession.into());
+        }
+        let repeated = request.seq != 0 && !state.seen_seqs.insert((request.session, request.seq));
+        if repeated {
+            state.log.push(format!("repeated {}", request.seq));
+        }
+        let answer = state.meta(op, repeated)?;
+        state.lost(&line)?;
+        Ok(MetaReply { answer: Some(answer) })
+    }
+}
+
+fn describe(op: &MetaOp) -> String {
+    match op {
+        MetaOp::OpenSession(o) => format!("session resume={} open={:?}", o.resume, o.open),
+        MetaOp::RenewSession(r) => format!("renew closed={:?}", r.closed),
+        MetaOp::CloseSession(_) => "close session".into(),
+        MetaOp::Create(_) => "create".into(),
+        MetaOp::Open(_) => "open".into(),
+        MetaOp::GetAttr(_) => "getattr".into(),
+        MetaOp::SetAttr(s) => format!("setattr length={:?}", s.change.length),
+        MetaOp::Publish(p) => format!("publish length={} sync={}", p.length_min, p.sync),
+        MetaOp::WriteInline(w) => {
+            format!("inline {}+{} close={} sync={}", w.offset, w.data.len(), w.close, w.sync)
+        }
+        MetaOp::MoveOut(_) => "move out".into(),
+        MetaOp::Sync(s) => format!("sync {}", s.ino),
+        other => format!("{other:?}"),
+    }
+}
+
+impl FakeState {
+    fn injected(&mut self, line: &str) -> Result<()> {
+        match self.errors.iter().position(|(prefix, _)| line.starts_with(prefix.as_str())) {
+            Some(at) => Err(self.errors.remove(at).1),
+            None => Ok(()),
+        }
+    }
+
+    fn lost(&mut self, line: &str) -> Result<()> {
+        match self.lost_answers.iter().position(|(prefix, _)| line.starts_with(prefix.as_str())) {
+            Some(at) => Err(self.lost_answers.remove(at).1),
+            None => Ok(()),
+        }
+    }
+
+    fn file(&mut self, ino: u64) -> Result<&mut FakeFile> {
+        self.files.get_mut(&ino).ok_or(ErrorKind::Stale.into())
+    }
+
+    fn entry(&mut self, ino: u64) -> Result<MetaAnswer> {
+        Ok(MetaAnswer::Entry(self.file(ino)?.attr.clone()))
+    }
+
+    fn opened(&mut self, ino: u64, truncate: bool) -> Result<Opened> {
+        if truncate {
+            self.set_length(ino, 0)?;
+        }
+        let file = self.file(ino)?;
+        file.opens += 1;
+        let inline = file.attr.inline.then(|| Bytes::copy_from_slice(&file.inline));
+        let attr = file.attr.clone();
+        Ok(Opened { attr, inline, capability: Bytes::from_static(b"cap") })
+    }
+
+    fn changed(&mut self, ino: u64, mtime: Option<Time>) -> Result<()> {
+        let file = self.file(ino)?;
+        file.attr.version += 1;
+        if let Some(mtime) = mtime {
+            file.attr.mtime = mtime;
+        }
+        Ok(())
+    }
+
+    fn meta(&mut self, op: MetaOp, repeated: bool) -> Result<MetaAnswer> {
+        let nothing = MetaAnswer::Done(meta::Nothing {});
+        match op {
+            MetaOp::OpenSession(open) => {
+                self.session += 1;
+                for ino in &open.open {
+                    self.file(*ino)?.opens = 1;
+                }
+                let resumed = open.resume == self.session;
+                Ok(MetaAnswer::Session(meta::Session { session: self.session, lease_ms: 30_000, resumed }))
+            }
+            MetaOp::RenewSession(renew) => {
+                for ino in renew.closed {
+                    self.file(ino)?.opens -= 1;
+                }
+                Ok(nothing)
+            }
+            MetaOp::Create(create) => self.create(create, repeated),
+            MetaOp::Open(open) => Ok(MetaAnswer::Opened(self.opened(open.ino, open.mode.truncate)?)),
+            MetaOp::GetAttr(inode) => self.entry(inode.ino),
+            MetaOp::SetAttr(set) => self.set_attr(set),
+            MetaOp::Publish(publish) => {
+                let file = self.file(publish.ino)?;
+                file.attr.length = file.attr.length.max(publish.length_min);
+                self.changed(publish.ino, publish.mtime)?;
+                self.entry(publish.ino)
+            }
+            MetaOp::WriteInline(write) => self.write_inline(write),
+            MetaOp::MoveOut(inode) => {
+                self.move_out(inode.ino)?;
+                self.entry(inode.ino)
+            }
+            _ => Ok(nothing),
+        }
+    }
+
+    fn create(&mut self, create: meta::Create, repeated: bool) -> Result<MetaAnswer> {
+        let name = create.at.name.to_vec();
+        if create.exclusive && !repeated && self.names.contains_key(&name) {
+            return Err(ErrorKind::Exists.into());
+        }
+        let created = !self.names.contains_key(&name);
+        let next = self.files.len() as u64 + 2;
+        let ino = *self.names.entry(name).or_insert(next);
+        self.files.entry(ino).or_insert_with(|| FakeFile::new(ino));
+        let opened = Some(self.opened(ino, false)?);
+        let attr = self.file(ino)?.attr.clone();
+        Ok(MetaAnswer::Created(meta::Created { attr, created, opened, parent: None }))
+    }
+
+    fn set_attr(&mut self, set: meta::SetAttr) -> Result<MetaAnswer> {
+        let AttrChange { length, mtime, mode, .. } = set.change;
+        if let Some(length) = length {
+            self.set_length(set.ino, length)?;
+        }
+        if let Some(mode) = mode {
+            self.file(set.ino)?.attr.mode = mode;
+        }
+        let mtime = match mtime.and_then(|m| m.choice) {
+            Some(TimeChoice::At(time)) => Some(time),
+            _ => None,
+        };
+        self.changed(set.ino, mtime)?;
+        self.entry(set.ino)
+    }
+
+    fn set_length(&mut self, ino: u64, length: u64) -> Result<()> {
+        let file = self.file(ino)?;
+        let before = std::mem::replace(&mut file.attr.length, length);
+        file.attr.version += 1;
+        if file.attr.inline && length > 8192 {
+            self.move_out(ino)?;
+        } else if file.attr.inline {
+            file.inline.resize(length as usize, 0);
+        } else if length < before {
+            // As the real server does: only what it knows to be there is cut.
+            self.chunks.retain(|&(file, index), _| file != ino || index * CHUNK < length);
+            if let Some(last) = self.chunks.get_mut(&(ino, length / CHUNK)) {
+                last.truncate((length % CHUNK) as usize);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_inline(&mut self, write: meta::WriteInline) -> Result<MetaAnswer> {
+        let file = self.file(write.ino)?;
+        let (from, to) = (write.offset as usize, write.offset as usize + write.data.len());
+        if !file.attr.inline || to > 8192 {
+            return Err(ErrorKind::FileTooBig.into());
+        }
+        let len = file.inline.len().max(to);
+        file.inline.resize(len, 0);
+        file.inline[from..to].copy_from_slice(&write.data);
+        file.attr.length = len as u64;
+        file.opens -= i64::from(write.close);
+        self.changed(write.ino, write.mtime)?;
+        self.entry(write.ino)
+    }
+
+    fn move_out(&mut self, ino: u64) -> Result<()> {
+        let file = self.file(ino)?;
+        if std::mem::replace(&mut file.attr.inline, false) {
+            file.attr.version += 1;
+            let contents = std::mem::take(&mut file.inline);
+            self.chunks.insert((ino, 0), contents);
+        }
+        Ok(())
+    }
+}
+
+impl FakeFile {
+    fn new(ino: u64) -> Self {
+        let layout = FileLayout {
+            chunk_size: CHUNK,
+            distribution: strake_wire::message::common::Dist { kind: 1, ..Default::default() },
+            width: TARGETS,
+            seed: 7,
+            table: TARGETS,
+            list: Vec::new(),
+        };
+        let attr = Attributes {
+            ino,
+            kind: 1,
+            mode: 0o644,
+            nlink: 1,
+            version: 1,
+            inline: true,
+            layout: Some(layout),
+            ..Attributes::default()
+        };
+        Self { attr, inline: Vec::new(), opens: 0 }
+    }
+}
+
+struct FakeStorage(Arc<Fake>);
+
+#[async_trait]
+impl StorageService for FakeStorage {
+    async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
+        let op = request.op.unwrap();
+        if matches!(op, StorageOp::Write(_)) {
+            self.0.state.lock().log.push(describe_data(&op, payload.len()));
+            let _gate = self.0.gate.read().await;
+        }
+        let mut state = self.0.state.lock();
+        let line = describe_data(&op, payload.len());
+        if !matches!(op, StorageOp::Write(_)) {
+            state.log.push(line.clone());
+        }
+        state.injected(&line)?;
+        let (answer, bytes) = state.storage(op, payload)?;
+        Ok((StorageReply { answer: Some(answer) }, bytes))
+    }
+}
+
+fn describe_data(op: &StorageOp, len: usize) -> String {
+    let at = |c: storage::Chunk, offset: u64, len: u64| format!("{}:{offset}+{len}", c.index);
+    match op {
+        StorageOp::Write(w) => format!("write {}", at(w.chunk, w.offset, len as u64)),
+        StorageOp::Read(r) => format!("read {}", at(r.chunk, r.offset, r.len)),
+        StorageOp::Sync(_) => "sync target".into(),
+        StorageOp::Punch(r) => format!("punch {}", at(r.chunk, r.offset, r.len)),
+        StorageOp::Copy(c) => format!("copy {}", at(c.to.chunk, c.to.offset, c.to.len)),
+        other => format!("{other:?}"),
+    }
+}
+
+impl FakeState {
+    fn storage(&mut self, op: StorageOp, payload: Bytes) -> Result<(StorageAnswer, Bytes)> {
+        let done = (StorageAnswer::Done(Done {}), Bytes::new());
+        match op {
+            StorageOp::Write(write) => {
+                if crc32c(&payload) != write.crc {
+                    return Err(ErrorKind::Corrupt.into());
+                }
+                self.put(write.chunk, write.offset, &payload);
+                Ok(done)
+            }
+            StorageOp::Read(read) => {
+                let bytes = self.get(read.chunk, read.offset, read.len);
+                let mut crc = crc32c(&bytes);
+                if let Some((_, error)) = self.lost_answers.first()
+                    && error.kind == ErrorKind::Corrupt
+                {
+                    self.lost_answers.remove(0);
+                    crc ^= 1;
+                }
+                Ok((StorageAnswer::Data(Data { crc }), bytes))
+            }
+            StorageOp::Punch(range) => {
+                self.put(range.chunk, range.offset, &vec![0; range.len as usize]);
+                Ok(done)
+            }
+            StorageOp::Copy(copy) => {
+                let bytes = self.get(copy.from.chunk, copy.from.offset, copy.from.len);
+                let mut all = bytes.to_vec();
+                all.resize(copy.from.len as usize, 0);
+                self.put(copy.to.chunk, copy.to.offset, &all);
+                Ok(done)
+            }
+            StorageOp::Extents(chunk) => {
+                let len = self.chunks.get(&(chunk.ino, chunk.index)).map_or(0, |c| c.len() as u64);
+                let (starts, lens) = if len > 0 { (vec![0], vec![len]) } else { (vec![], vec![]) };
+                Ok((StorageAnswer::Extents(ExtentList { starts, lens }), Bytes::new()))
+            }
+            _ => Ok(done),
+        }
+    }
+
+    fn put(&mut self, chunk: storage::Chunk, offset: u64, bytes: &[u8]) {
+        let contents = self.chunks.entry((chunk.ino, chunk.index)).or_default();
+        let (from, to) = (offset as usize, offset as usize + bytes.len());
+        let len = contents.len().max(to);
+        contents.resize(len, 0);
+        contents[from..to].copy_from_slice(bytes);
+    }
+
+    fn get(&self, chunk: storage::Chunk, offset: u64, len: u64) -> Bytes {
+        let Some(contents) = self.chunks.get(&(chunk.ino, chunk.index)) else { return Bytes::new() };
+        let from = (offset as usize).min(contents.len());
+        let to = (from + len as usize).min(contents.len());
+        Bytes::copy_from_slice(&contents[from..to])
+    }
+}
+
+impl Fake {
+    /// The next read answers with a wrong checksum.
+    pub(crate) fn garble_next_read(&self) {
+        let error = ErrorKind::Corrupt.into();
+        self.state.lock().lost_answers.push(("read garbled".into(), error));
+    }
+}
+
+/// What a read returns, as one piece.
+pub(crate) async fn read(volume: &Arc<Volume>, file: &Arc<OpenFile>, at: u64, len: u32) -> Vec<u8> {
+    volume.read(file, at, len).await.unwrap().into_bytes().to_vec()
+}
+
+/// Bytes that differ from place to place.
+pub(crate) fn pattern(seed: u8, len: usize) -> Bytes {
+    (0..len).map(|i| (i / 251) as u8 ^ (i as u8) ^ seed).collect::<Vec<u8>>().into()
+}
+
+/// Writes all of it.
+pub(crate) async fn write(volume: &Arc<Volume>, file: &Arc<OpenFile>, at: u64, data: Bytes) {
+    let len = data.len() as u64;
+    assert_eq!(volume.write(file, at, data).await.unwrap().len, len);
+}

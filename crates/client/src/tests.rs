@@ -1,0 +1,514 @@
+//! Tests of the contents path over the fake cluster of [`crate::testing`].
+
+use crate::testing::{Fake, create, options, pattern, read, write, CHUNK};
+use crate::*;
+use bytes::Bytes;
+use futures::FutureExt;
+use std::sync::Arc;
+use strake_types::{Credentials, ErrorKind, Ino, SetAttr, SetTime, Timestamp};
+
+async fn cluster() -> (Arc<Fake>, Arc<Volume>) {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(options()).await;
+    fake.take_log();
+    (fake, volume)
+}
+
+fn starting(log: &[String], prefix: &str) -> Vec<String> {
+    log.iter().filter(|line| line.starts_with(prefix)).cloned().collect()
+}
+
+fn length(length: u64) -> SetAttr {
+    SetAttr { length: Some(length), ..SetAttr::default() }
+}
+
+async fn set_length(volume: &Arc<Volume>, file: &Arc<OpenFile>, to: u64) {
+    let cred = Credentials::root();
+    volume.setattr(&cred, file.ino(), length(to), Some(file)).await.unwrap();
+}
+
+/// Every future of the API can be given to a runtime.
+#[tokio::test]
+async fn futures_can_be_spawned() {
+    fn spawnable<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) {
+        drop(future);
+    }
+    let (_, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    let (v, f) = (volume.clone(), file.clone());
+    spawnable(async move { v.read(&f, 0, 1).await });
+    let (v, f) = (volume.clone(), file.clone());
+    spawnable(async move { v.write(&f, 0, Bytes::new()).await });
+    let (v, f) = (volume.clone(), file.clone());
+    spawnable(async move { v.copy_range(&f, 0, &f, 0, 0).await });
+    let (v, f) = (volume.clone(), file.clone());
+    spawnable(async move { v.fallocate(&f, FallocateMode::Punch, 0, 1).await });
+    let v = volume.clone();
+    spawnable(async move {
+        let cred = Credentials::root();
+        v.open(&cred, Ino(2), OpenFlags::READ).await.map(drop)
+    });
+    let (v, f) = (volume.clone(), file.clone());
+    spawnable(async move { v.setattr(&Credentials::root(), f.ino(), length(1), Some(&f)).await });
+    spawnable(async move { volume.resolve(&Credentials::root(), b"/").await });
+}
+
+/// Create, write and close of a small file: one message to make it, one with its contents.
+#[tokio::test]
+async fn a_small_file_takes_two_messages() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "small").await;
+    write(&volume, &file, 0, pattern(1, 4096)).await;
+    volume.release(&file).await.unwrap();
+    assert_eq!(fake.take_log(), ["create", "inline 0+4096 close=true sync=false"]);
+    assert_eq!(fake.opens(file.ino()), 0);
+}
+
+/// Nothing but the network may make a call wait: a door answers it on the spot.
+#[tokio::test]
+async fn in_process_calls_are_ready_at_the_first_poll() {
+    let (_, volume) = cluster().await;
+    let file = create(&volume, "a").now_or_never().unwrap();
+    write(&volume, &file, 0, pattern(1, 100)).now_or_never().unwrap();
+    assert_eq!(read(&volume, &file, 0, 200).now_or_never().unwrap(), pattern(1, 100));
+    volume.flush(&file).now_or_never().unwrap().unwrap();
+    volume.getattr(file.ino()).now_or_never().unwrap().unwrap();
+    volume.release(&file).now_or_never().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_growing_file_moves_out_and_keeps_its_bytes() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "grows").await;
+    let whole = pattern(3, 300_000);
+    for at in (0..whole.len()).step_by(5_000) {
+        write(&volume, &file, at as u64, whole.slice(at..at + 5_000)).await;
+    }
+    assert_eq!(read(&volume, &file, 0, 400_000).await, whole, "unsent data is read");
+    volume.flush(&file).await.unwrap();
+    let log = fake.take_log();
+    assert_eq!(starting(&log, "move out").len(), 1);
+    assert_eq!(starting(&log, "write").len(), 5, "one request per chunk: {log:?}");
+    assert_eq!(fake.server_length(file.ino()), 300_000);
+    assert_eq!(read(&volume, &file, 0, 400_000).await, whole, "sent data is read");
+}
+
+/// A chunk that is full is sent without waiting for a flush; a large write goes as it is.
+#[tokio::test]
+async fn full_chunks_are_sent_at_once() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "large").await;
+    write(&volume, &file, 0, pattern(1, 3 * CHUNK as usize)).await;
+    while fake.take_log().iter().filter(|l| l.starts_with("write")).count() < 3 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The later of two overlapping writes wins although the first is still under way.
+#[tokio::test]
+async fn overlapping_writes_are_sent_one_after_the_other() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "overlap").await;
+    let (old, new) = (pattern(1, CHUNK as usize), pattern(2, CHUNK as usize));
+    let gate = fake.gate.write().await;
+    write(&volume, &file, 0, old).await;
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    write(&volume, &file, 0, new.clone()).await;
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    let log = fake.take_log();
+    assert_eq!(starting(&log, "write").len(), 1, "the second must wait: {log:?}");
+    assert_eq!(read(&volume, &file, 0, CHUNK as u32).await, new, "the newest is read");
+    drop(gate);
+    volume.flush(&file).await.unwrap();
+    let log = fake.take_log();
+    assert_eq!(starting(&log, "write").len(), 1);
+    let other = volume.open(&Credentials::root(), file.ino(), OpenFlags::READ).await.unwrap();
+    assert_eq!(read(&volume, &other, 0, CHUNK as u32).await, new);
+}
+
+/// Writers wait when too much is unsent, and go on as targets answer.
+#[tokio::test]
+async fn unsent_data_is_bounded() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "bounded").await;
+    let gate = fake.gate.write().await;
+    let writer = tokio::spawn({
+        let (volume, file) = (volume.clone(), file.clone());
+        async move {
+            for i in 0..40u64 {
+                write(&volume, &file, i << 20, pattern(i as u8, 1 << 20)).await;
+            }
+        }
+    });
+    for _ in 0..2_000 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!writer.is_finished(), "40 MiB do not fit into half of 32 MiB");
+    assert!(volume.memory().dirty_bytes() <= 16 << 20);
+    drop(gate);
+    writer.await.unwrap();
+    volume.flush(&file).await.unwrap();
+    assert_eq!(volume.memory().dirty_bytes(), 0, "all room is given back");
+    for i in [0u64, 17, 39] {
+        assert_eq!(read(&volume, &file, i << 20, 1 << 20).await, pattern(i as u8, 1 << 20));
+    }
+}
+
+#[tokio::test]
+async fn small_unsent_data_gives_way_when_memory_is_short() {
+    let (_, volume) = cluster().await;
+    let file = create(&volume, "scattered").await;
+    // Never a full chunk: only the lack of room makes the client send.
+    for i in 0..1_000u64 {
+        write(&volume, &file, i * CHUNK, pattern(i as u8, 32 << 10)).await;
+    }
+    volume.flush(&file).await.unwrap();
+    assert_eq!(read(&volume, &file, 500 * CHUNK, 16).await, pattern(500u64 as u8, 16));
+}
+
+#[tokio::test]
+async fn truncation_takes_unsent_data_with_it() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "cut").await;
+    write(&volume, &file, 0, pattern(1, 200_000)).await;
+    set_length(&volume, &file, 100_000).await;
+    assert_eq!(volume.getattr(file.ino()).await.unwrap().length, 100_000);
+    set_length(&volume, &file, 200_000).await;
+    let contents = read(&volume, &file, 0, 300_000).await;
+    assert_eq!(contents.len(), 200_000);
+    assert_eq!(contents[..100_000], pattern(1, 200_000)[..100_000]);
+    assert!(contents[100_000..].iter().all(|&b| b == 0), "what was cut must not come back");
+    volume.flush(&file).await.unwrap();
+    assert_eq!(fake.server_length(file.ino()), 200_000, "a late publish must not change the length");
+}
+
+#[tokio::test]
+async fn truncation_of_a_small_file() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "small cut").await;
+    write(&volume, &file, 0, pattern(1, 5_000)).await;
+    set_length(&volume, &file, 10).await;
+    write(&volume, &file, 20, Bytes::from_static(b"x")).await;
+    let mut expected = pattern(1, 5_000)[..10].to_vec();
+    expected.resize(20, 0);
+    expected.push(b'x');
+    assert_eq!(read(&volume, &file, 0, 100).await, expected);
+    set_length(&volume, &file, 20_000).await;
+    expected.resize(20_000, 0);
+    assert_eq!(read(&volume, &file, 0, 30_000).await, expected);
+    volume.release(&file).await.unwrap();
+    assert_eq!(fake.server_length(file.ino()), 20_000);
+}
+
+/// An explicit mtime set after a write is not overwritten by the write's own, however late that is sent.
+#[tokio::test]
+async fn a_set_mtime_outlives_earlier_writes() {
+    let (_, volume) = cluster().await;
+    let file = create(&volume, "utimes").await;
+    write(&volume, &file, 0, pattern(1, 100)).await;
+    let mtime = Timestamp { seconds: 1, nanos: 2 };
+    let change = SetAttr { mtime: Some(SetTime::At(mtime)), ..SetAttr::default() };
+    let cred = Credentials::root();
+    let attr = volume.setattr(&cred, file.ino(), change, Some(&file)).await.unwrap();
+    assert_eq!((attr.mtime, attr.length), (mtime, 100));
+    volume.release(&file).await.unwrap();
+    assert_eq!(volume.getattr(file.ino()).await.unwrap().mtime, mtime);
+}
+
+#[tokio::test]
+async fn own_changes_are_seen_in_attributes_at_once() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "attrs").await;
+    let before = volume.getattr(file.ino()).await.unwrap();
+    write(&volume, &file, 0, pattern(1, 100_000)).await;
+    let after = volume.getattr(file.ino()).await.unwrap();
+    assert_eq!(after.length, 100_000);
+    assert!(after.mtime > before.mtime);
+    assert!(starting(&fake.take_log(), "getattr").is_empty(), "no message for what we know");
+}
+
+/// A write that was accepted and failed later is reported once to each handle.
+#[tokio::test]
+async fn a_failed_write_is_reported_once_per_handle() {
+    let (fake, volume) = cluster().await;
+    let one = create(&volume, "fails").await;
+    let two = volume.open(&Credentials::root(), one.ino(), OpenFlags::READ_WRITE).await.unwrap();
+    fake.fail("write 0:", ErrorKind::NoSpace);
+    write(&volume, &one, 0, pattern(1, CHUNK as usize)).await;
+    assert_eq!(volume.fsync(&one, false).await.unwrap_err().kind, ErrorKind::NoSpace);
+    volume.fsync(&one, false).await.unwrap();
+    let error = volume.write(&two, 0, pattern(2, 10)).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NoSpace);
+    volume.write(&two, 0, pattern(2, 10)).await.unwrap();
+    volume.release(&one).await.unwrap();
+    volume.release(&two).await.unwrap();
+    assert_eq!(volume.memory().dirty_bytes(), 0);
+}
+
+#[tokio::test]
+async fn a_failure_surfaces_at_close() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "fails").await;
+    fake.fail("write 0:", ErrorKind::Poisoned);
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    assert_eq!(volume.release(&file).await.unwrap_err().kind, ErrorKind::Poisoned);
+}
+
+#[tokio::test]
+async fn an_unavailable_target_is_tried_again() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "retry").await;
+    for _ in 0..3 {
+        fake.fail("write 0:", ErrorKind::Unavailable);
+    }
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.flush(&file).await.unwrap();
+    fake.fail("read 0:", ErrorKind::StaleMap);
+    assert_eq!(read(&volume, &file, 0, 20_000).await, pattern(1, 20_000));
+}
+
+#[tokio::test]
+async fn a_wait_ends_with_a_clear_error() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(VolumeOptions { operation_wait_ms: 50, ..options() }).await;
+    let file = create(&volume, "gone").await;
+    for _ in 0..100 {
+        fake.fail("write 0:", ErrorKind::Unavailable);
+    }
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    let error = volume.flush(&file).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::TimedOut);
+    assert!(error.detail.contains("the target of group"), "{error}");
+}
+
+/// An operation whose answer was lost is sent again under its number, so the server knows it.
+#[tokio::test]
+async fn a_repeated_mutation_keeps_its_number() {
+    let (fake, volume) = cluster().await;
+    fake.lose_answer("create");
+    let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
+    let made = volume.create(&Credentials::root(), Ino::ROOT, "x".into(), 0o644, 0, flags).await;
+    assert!(made.is_ok(), "EEXIST would be our own doing");
+    let log = fake.take_log();
+    assert_eq!(log.len(), 3, "{log:?}");
+    assert!(log[2].starts_with("repeated"), "{log:?}");
+}
+
+#[tokio::test]
+async fn numbers_are_given_back_when_answered() {
+    let (_, volume) = cluster().await;
+    let (_, before) = volume.session().stamp();
+    create(&volume, "a").await;
+    create(&volume, "b").await;
+    let (_, after) = volume.session().stamp();
+    assert_eq!(after, before + 2);
+}
+
+/// A server that has forgotten our session gets a new one, and learns what we hold open.
+#[tokio::test]
+async fn a_lost_session_is_replaced() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "held").await;
+    let old = volume.session().id();
+    fake.take_log();
+    fake.forget_session();
+    write(&volume, &file, 0, pattern(1, 10)).await;
+    volume.flush(&file).await.unwrap();
+    let log = fake.take_log();
+    let reopened = format!("session resume={old} open=[{}]", file.ino());
+    assert_eq!(starting(&log, "session"), [reopened]);
+    assert_ne!(volume.session().id(), old);
+    assert_eq!(fake.opens(file.ino()), 1);
+}
+
+#[tokio::test]
+async fn a_refused_capability_is_renewed() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "cap").await;
+    fake.fail("write 0:", ErrorKind::BadCapability);
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.flush(&file).await.unwrap();
+    volume.release(&file).await.unwrap();
+    volume.tick_session(5).await;
+    assert_eq!(fake.opens(file.ino()), 0, "the extra open is given back");
+}
+
+#[tokio::test]
+async fn a_wrong_checksum_is_read_again_once() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "garbled").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.flush(&file).await.unwrap();
+    fake.garble_next_read();
+    assert_eq!(read(&volume, &file, 0, 20_000).await, pattern(1, 20_000));
+    fake.garble_next_read();
+    fake.garble_next_read();
+    assert_eq!(volume.read(&file, 0, 10).await.unwrap_err().kind, ErrorKind::Corrupt);
+}
+
+/// A sequential reader's next chunks are fetched before it asks; a random reader's are not.
+#[tokio::test]
+async fn only_sequential_readers_are_read_ahead() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "read").await;
+    let whole = pattern(1, 100 * CHUNK as usize);
+    write(&volume, &file, 0, whole.clone()).await;
+    volume.flush(&file).await.unwrap();
+    fake.take_log();
+    for at in [50u64, 3, 80, 20, 61] {
+        read(&volume, &file, at * CHUNK, 4096).await;
+    }
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(starting(&fake.take_log(), "read").len(), 5, "nothing but what was asked for");
+    for at in 0..4u64 {
+        read(&volume, &file, at * CHUNK / 4, CHUNK as u32 / 4).await;
+    }
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+    let ahead = starting(&fake.take_log(), "read").len();
+    assert!(ahead > 20, "only {ahead} requests");
+    let mut contents = Vec::new();
+    while contents.len() < whole.len() {
+        contents.extend(read(&volume, &file, contents.len() as u64, 100_000).await);
+    }
+    assert_eq!(contents, whole);
+    let reads = starting(&fake.take_log(), "read").len();
+    assert!(reads + ahead <= 110, "each chunk is fetched about once, not {}", reads + ahead);
+}
+
+/// What was read ahead is forgotten when it is overwritten.
+#[tokio::test]
+async fn read_ahead_never_hides_a_write() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "mixed").await;
+    write(&volume, &file, 0, pattern(1, 50 * CHUNK as usize)).await;
+    volume.flush(&file).await.unwrap();
+    for at in 0..3u64 {
+        read(&volume, &file, at * CHUNK, CHUNK as u32).await;
+    }
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+    write(&volume, &file, 5 * CHUNK + 10, Bytes::from_static(b"new")).await;
+    volume.flush(&file).await.unwrap();
+    assert_eq!(read(&volume, &file, 5 * CHUNK + 10, 3).await, b"new");
+    drop(fake);
+}
+
+#[tokio::test]
+async fn appends_follow_each_other() {
+    let (_, volume) = cluster().await;
+    let file = create(&volume, "log").await;
+    let cred = Credentials::root();
+    let flags = OpenFlags { append: true, ..OpenFlags::WRITE };
+    let a = volume.open(&cred, file.ino(), flags).await.unwrap();
+    let b = volume.open(&cred, file.ino(), flags).await.unwrap();
+    assert_eq!(volume.write(&a, 0, "one".into()).await.unwrap().offset, 0);
+    assert_eq!(volume.write(&b, 0, "two".into()).await.unwrap().offset, 3);
+    assert_eq!(volume.write(&a, 0, "three".into()).await.unwrap().offset, 6);
+    assert_eq!(read(&volume, &file, 0, 100).await, b"onetwothree");
+}
+
+#[tokio::test]
+async fn fsync_makes_targets_and_length_durable() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "durable").await;
+    write(&volume, &file, 0, pattern(1, 2 * CHUNK as usize)).await;
+    fake.take_log();
+    volume.fsync(&file, false).await.unwrap();
+    let log = fake.take_log();
+    assert_eq!(starting(&log, "sync target").len(), 2, "only targets written to: {log:?}");
+    assert_eq!(log.last().unwrap(), "publish length=131072 sync=true");
+    volume.fsync(&file, false).await.unwrap();
+    assert_eq!(fake.take_log(), [format!("sync {}", file.ino())]);
+}
+
+#[tokio::test]
+async fn pages_may_be_kept_while_nobody_else_writes() {
+    let (_, volume) = cluster().await;
+    let file = create(&volume, "kept").await;
+    let ino = file.ino();
+    write(&volume, &file, 0, pattern(1, 100)).await;
+    volume.release(&file).await.unwrap();
+    let cred = Credentials::root();
+    let again = volume.open(&cred, ino, OpenFlags::READ).await.unwrap();
+    assert!(again.keep_cache());
+    volume.release(&again).await.unwrap();
+}
+
+#[tokio::test]
+async fn another_mount_s_write_is_seen_at_open() {
+    let fake = Arc::new(Fake::default());
+    let one = fake.volume(options()).await;
+    let file = create(&one, "shared").await;
+    write(&one, &file, 0, pattern(1, 100)).await;
+    one.release(&file).await.unwrap();
+    let two = fake.volume(options()).await;
+    let cred = Credentials::root();
+    let theirs = two.open(&cred, file.ino(), OpenFlags::READ_WRITE).await.unwrap();
+    write(&two, &theirs, 0, pattern(2, 100)).await;
+    two.release(&theirs).await.unwrap();
+    let again = one.open(&cred, file.ino(), OpenFlags::READ).await.unwrap();
+    assert!(!again.keep_cache());
+    assert_eq!(read(&one, &again, 0, 100).await, pattern(2, 100));
+}
+
+#[tokio::test]
+async fn ranges_are_copied_on_the_servers() {
+    let (fake, volume) = cluster().await;
+    let (from, to) = (create(&volume, "from").await, create(&volume, "to").await);
+    let whole = pattern(1, 5 * CHUNK as usize);
+    write(&volume, &from, 0, whole.clone()).await;
+    volume.flush(&from).await.unwrap();
+    fake.take_log();
+    let len = whole.len() as u64;
+    assert_eq!(volume.copy_range(&from, 0, &to, 0, len + 10).await.unwrap(), len);
+    let log = fake.take_log();
+    assert_eq!(starting(&log, "copy").len(), 5);
+    assert!(starting(&log, "write").is_empty() && starting(&log, "read").is_empty());
+    assert_eq!(read(&volume, &to, 0, u32::MAX).await, whole);
+    volume.release(&to).await.unwrap();
+    assert_eq!(fake.server_length(to.ino()), len);
+}
+
+#[tokio::test]
+async fn ranges_are_freed_and_zeroed() {
+    let (_, volume) = cluster().await;
+    for size in [4_000usize, 200_000] {
+        let file = create(&volume, &format!("punched {size}")).await;
+        write(&volume, &file, 0, pattern(1, size)).await;
+        volume.fallocate(&file, FallocateMode::Punch, 1_000, 2_000).await.unwrap();
+        let mut expected = pattern(1, size).to_vec();
+        expected[1_000..3_000].fill(0);
+        assert_eq!(read(&volume, &file, 0, u32::MAX).await, expected);
+        let end = size as u64 + 100;
+        volume.fallocate(&file, FallocateMode::Zero, end - 200, 200).await.unwrap();
+        expected.truncate(size - 100);
+        expected.resize(size + 100, 0);
+        assert_eq!(read(&volume, &file, 0, u32::MAX).await, expected);
+        volume.release(&file).await.unwrap();
+        assert_eq!(volume.getattr(file.ino()).await.unwrap().length, end);
+    }
+}
+
+#[tokio::test]
+async fn holes_are_found() {
+    let (_, volume) = cluster().await;
+    let file = create(&volume, "sparse").await;
+    write(&volume, &file, 10 * CHUNK, pattern(1, CHUNK as usize)).await;
+    set_length(&volume, &file, 20 * CHUNK).await;
+    assert_eq!(volume.seek(&file, 5, SeekTo::Data).await.unwrap(), 10 * CHUNK);
+    assert_eq!(volume.seek(&file, 5, SeekTo::Hole).await.unwrap(), 5);
+    assert_eq!(volume.seek(&file, 10 * CHUNK + 1, SeekTo::Hole).await.unwrap(), 11 * CHUNK);
+    let error = volume.seek(&file, 11 * CHUNK, SeekTo::Data).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NoSuchAddress);
+    let error = volume.seek(&file, 20 * CHUNK, SeekTo::Hole).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NoSuchAddress);
+}

@@ -106,12 +106,19 @@ pub(crate) async fn create(volume: &Arc<Volume>, name: &str) -> Arc<OpenFile> {
 }
 
 fn map() -> ClusterMap {
-    let spec = |target| TargetSpec { target, total_bytes: 1 << 40, free_bytes: 1 << 39, ..Default::default() };
+    let spec = |target| TargetSpec {
+        target,
+        total_bytes: 1 << 40,
+        free_bytes: 1 << 39,
+        ..Default::default()
+    };
     ClusterMap {
         cluster: "test".into(),
         epoch: 1,
         servers: vec![Server { id: 1, meta: true, up: true, ..Server::default() }],
-        targets: (0..TARGETS).map(|id| Target { id, server: 1, spec: spec(id), up: true }).collect(),
+        targets: (0..TARGETS)
+            .map(|id| Target { id, server: 1, spec: spec(id), up: true })
+            .collect(),
         groups: (0..TARGETS).map(|id| Group { id, epoch: 1, members: vec![id] }).collect(),
         volumes: vec![VolumeEntry {
             id: 1,
@@ -217,7 +224,11 @@ impl FakeState {
                     self.file(*ino)?.opens = 1;
                 }
                 let resumed = open.resume == self.session;
-                Ok(MetaAnswer::Session(meta::Session { session: self.session, lease_ms: 30_000, resumed }))
+                Ok(MetaAnswer::Session(meta::Session {
+                    session: self.session,
+                    lease_ms: 30_000,
+                    resumed,
+                }))
             }
             MetaOp::RenewSession(renew) => {
                 for ino in renew.closed {
@@ -226,7 +237,9 @@ impl FakeState {
                 Ok(nothing)
             }
             MetaOp::Create(create) => self.create(create, repeated),
-            MetaOp::Open(open) => Ok(MetaAnswer::Opened(self.opened(open.ino, open.mode.truncate)?)),
+            MetaOp::Open(open) => {
+                Ok(MetaAnswer::Opened(self.opened(open.ino, open.mode.truncate)?))
+            }
             MetaOp::GetAttr(inode) => self.entry(inode.ino),
             MetaOp::SetAttr(set) => self.set_attr(set),
             MetaOp::Publish(publish) => {
@@ -426,7 +439,9 @@ impl FakeState {
     }
 
     fn get(&self, chunk: storage::Chunk, offset: u64, len: u64) -> Bytes {
-        let Some(contents) = self.chunks.get(&(chunk.ino, chunk.index)) else { return Bytes::new() };
+        let Some(contents) = self.chunks.get(&(chunk.ino, chunk.index)) else {
+            return Bytes::new();
+        };
         let from = (offset as usize).min(contents.len());
         let to = (from + len as usize).min(contents.len());
         Bytes::copy_from_slice(&contents[from..to])

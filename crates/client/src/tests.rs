@@ -1,6 +1,6 @@
 //! Tests of the contents path over the fake cluster of [`crate::testing`].
 
-use crate::testing::{Fake, create, options, pattern, read, write, CHUNK};
+use crate::testing::{CHUNK, Fake, create, options, pattern, read, write};
 use crate::*;
 use bytes::Bytes;
 use futures::FutureExt;
@@ -183,7 +183,11 @@ async fn truncation_takes_unsent_data_with_it() {
     assert_eq!(contents[..100_000], pattern(1, 200_000)[..100_000]);
     assert!(contents[100_000..].iter().all(|&b| b == 0), "what was cut must not come back");
     volume.flush(&file).await.unwrap();
-    assert_eq!(fake.server_length(file.ino()), 200_000, "a late publish must not change the length");
+    assert_eq!(
+        fake.server_length(file.ino()),
+        200_000,
+        "a late publish must not change the length"
+    );
 }
 
 #[tokio::test]

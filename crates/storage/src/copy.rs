@@ -1,11 +1,10 @@
 //! Copies between chunks, done by the server that holds the destination.
 
-use crate::server::StorageServer;
+use crate::server::{StorageServer, in_chunk};
 use crate::target::Target;
 use bytes::Bytes;
 use std::sync::Arc;
 use strake_engine::chunk::ChunkStore;
-use strake_types::limits::CHUNK_BYTES_MAX;
 use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
 use strake_wire::capability::Rights;
 use strake_wire::message::storage::{Copy, Data, Read, StorageAnswer, StorageOp, StorageRequest};
@@ -16,7 +15,9 @@ const PIECE_BYTES: u64 = 4 << 20;
 /// Makes a range of a chunk on `to` the same as one of a chunk on any target.
 pub(crate) async fn copy(server: &StorageServer, to: &Arc<Target>, request: Copy) -> Result<()> {
     let (from, into) = (request.from, request.to);
-    if from.len != into.len || into.len > CHUNK_BYTES_MAX {
+    in_chunk(from)?;
+    in_chunk(into)?;
+    if from.len != into.len {
         return Err(Error::with(ErrorKind::Invalid, "both ranges of a copy must be of one length"));
     }
     let source = TargetId(request.from_target);

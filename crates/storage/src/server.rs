@@ -203,7 +203,7 @@ fn plain(answer: StorageAnswer) -> Result<Answer> {
 }
 
 /// A range that lies where a chunk may have bytes.
-fn in_chunk(range: msg::Range) -> Result<(ChunkId, u64, u64)> {
+pub(crate) fn in_chunk(range: msg::Range) -> Result<(ChunkId, u64, u64)> {
     let end = range.offset.checked_add(range.len);
     if end.is_none_or(|end| end > CHUNK_BYTES_MAX) {
         let chunk = ChunkId::from(range.chunk);

@@ -223,10 +223,8 @@ async fn forged_expired_and_foreign_capabilities_are_refused() {
     cluster.write(1, 0, 0, &data).await;
     let other_ino = Capability { ino: Ino(INO + 1), ..capability(Rights::READ_WRITE) };
     let other_volume = Capability { volume: VolumeId(9), ..capability(Rights::READ_WRITE) };
-    let expired = Capability {
-        expires_unix_ms: NOW.as_millis() as u64,
-        ..capability(Rights::READ_WRITE)
-    };
+    let expired =
+        Capability { expires_unix_ms: NOW.as_millis() as u64, ..capability(Rights::READ_WRITE) };
     let mut stretched = key().mint(&capability(Rights::READ)).to_vec();
     stretched[1] = 3;
     let forger = CapabilityKey::new([4; 32]);

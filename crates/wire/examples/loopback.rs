@@ -157,9 +157,8 @@ fn median(values: &mut [f64]) -> f64 {
 fn main() {
     let seconds = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(1.0);
     let time = Duration::from_secs_f64(seconds);
-    let runtime = || {
-        Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
-    };
+    let runtime =
+        || Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let (server, client) = (runtime(), runtime());
     let listener = server.block_on(Listener::bind("127.0.0.1:0")).expect("a free port");
     let address = listener.address();
@@ -174,8 +173,15 @@ fn main() {
 
     let read = StorageOp::Read(Read { chunk: Chunk::default(), offset: 0, len: BLOCK as u64 });
     let write = StorageOp::Write(Write::default());
-    let names =
-        ["plain", "write, 1 task", "write, 2 tasks", "write, 8 tasks", "read, 1 task", "read, 2 tasks", "read, 8 tasks"];
+    let names = [
+        "plain",
+        "write, 1 task",
+        "write, 2 tasks",
+        "write, 8 tasks",
+        "read, 1 task",
+        "read, 2 tasks",
+        "read, 8 tasks",
+    ];
     let mut rates = vec![Vec::new(); names.len()];
     let (mut plain_us, mut call_us) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {

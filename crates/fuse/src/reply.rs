@@ -199,7 +199,7 @@ pub fn encode<T>(
 }
 
 fn send_parts<T>(
-    head: &mut Vec<u8>,
+    head: &mut [u8],
     error: i32,
     data: &[Bytes],
     send: impl FnOnce(&[IoSlice<'_>]) -> T,

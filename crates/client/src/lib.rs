@@ -27,6 +27,7 @@ mod inodes;
 pub mod memory;
 mod metrics;
 pub mod ops;
+mod remote;
 mod route;
 mod session;
 pub mod volume;

@@ -1,0 +1,145 @@
+//! Volumes that are open, one per address and name, however many paths lie in them.
+
+use crate::local;
+use crate::location::{Location, RemotePath};
+use crate::place::{Directory, Info, Name, RemoteDirectory};
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use strake_client::{Volume, VolumeOptions};
+use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
+
+/// The volumes that a program uses, and in whose name.
+pub struct Clients {
+    options: VolumeOptions,
+    cred: Arc<Credentials>,
+    open: tokio::sync::Mutex<HashMap<(Vec<String>, String), Arc<Volume>>>,
+}
+
+/// Where a path leads.
+#[derive(Clone)]
+pub struct Spot {
+    /// The name in its directory. The directory exists.
+    pub name: Name,
+    /// What is there, if anything; a symbolic link counts as what it leads to.
+    pub info: Option<Info>,
+    /// What a copy of it would be called: the last part of the path, or the volume's name.
+    pub base: Bytes,
+}
+
+impl Clients {
+    /// Acts in the name of this process's user.
+    pub fn new(options: VolumeOptions) -> Self {
+        let groups = rustix::process::getgroups().unwrap_or_default();
+        let cred = Credentials {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            groups: groups.into_iter().map(|group| group.as_raw()).collect(),
+            checked: false,
+        };
+        Self { options, cred: Arc::new(cred), open: tokio::sync::Mutex::default() }
+    }
+
+    /// In whose name.
+    pub fn cred(&self) -> &Arc<Credentials> {
+        &self.cred
+    }
+
+    /// The volume that a path lies in, opened at first use.
+    pub async fn volume(&self, path: &RemotePath) -> Result<Arc<Volume>> {
+        let key = (path.addresses.clone(), path.volume.clone());
+        let mut open = self.open.lock().await;
+        if let Some(volume) = open.get(&key) {
+            return Ok(volume.clone());
+        }
+        let addresses = path.addresses.clone();
+        let volume = Volume::connect_to(addresses, &path.volume, self.options.clone()).await?;
+        open.insert(key, volume.clone());
+        Ok(volume)
+    }
+
+    /// Uses a volume that is open already for every path at these addresses.
+    pub async fn adopt(&self, addresses: Vec<String>, volume: Arc<Volume>) {
+        let key = (addresses, volume.name().to_string());
+        self.open.lock().await.insert(key, volume);
+    }
+
+    /// Sends what is still unsent and ends every session.
+    pub async fn close(&self) -> Result<()> {
+        let volumes: Vec<_> = self.open.lock().await.drain().map(|(_, volume)| volume).collect();
+        let mut result = Ok(());
+        for volume in volumes {
+            result = result.and(volume.close().await);
+        }
+        result
+    }
+
+    /// Follows a path. Its directory must exist.
+    pub async fn find(&self, location: &Location) -> Result<Spot> {
+        match location {
+            Location::Local(path) => find_local(path).await,
+            Location::Remote(path) => self.find_remote(path).await,
+        }
+    }
+
+    /// As [`Clients::find`], where something must be there.
+    pub async fn existing(&self, location: &Location) -> Result<(Spot, Info)> {
+        let spot = self.find(location).await?;
+        match spot.info.clone() {
+            Some(info) => Ok((spot, info)),
+            None => Err(Error::with(ErrorKind::NotFound, location.to_string())),
+        }
+    }
+
+    async fn find_remote(&self, path: &RemotePath) -> Result<Spot> {
+        let volume = self.volume(path).await?;
+        let about = |error: Error| Error::with(error.kind, path.to_string());
+        let parts: Vec<&str> = path.path.split('/').filter(|part| !part.is_empty()).collect();
+        let (last, before) = match parts.split_last() {
+            None => (".", &[][..]),
+            Some((last, before)) => (*last, before),
+        };
+        let parent = format!("/{}", before.join("/"));
+        let parent = volume.resolve(&self.cred, parent.as_bytes()).await.map_err(about)?;
+        let (base, ino) = match last {
+            "." if parts.is_empty() => (Bytes::from(path.volume.clone()), Ino::ROOT),
+            last => (Bytes::copy_from_slice(last.as_bytes()), parent.ino),
+        };
+        let info = match volume.resolve_at(&self.cred, ino, last.as_bytes(), true).await {
+            Ok(attr) => Some(Info::from(&attr)),
+            Err(error) if error.kind == ErrorKind::NotFound => None,
+            Err(error) => return Err(about(error)),
+        };
+        let directory = RemoteDirectory { volume, ino, cred: self.cred.clone() };
+        let name = Bytes::copy_from_slice(last.as_bytes());
+        Ok(Spot { name: Directory::Remote(directory).name(name), info, base })
+    }
+}
+
+async fn find_local(path: &Path) -> Result<Spot> {
+    let about = |error: Error| Error::with(error.kind, path.display().to_string());
+    let (directory, name) = match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => (parent.to_path_buf(), name.as_bytes()),
+        _ => (path.to_path_buf(), &b"."[..]),
+    };
+    let directory =
+        if directory.as_os_str().is_empty() { Path::new(".").to_path_buf() } else { directory };
+    local::info(directory.clone(), true).await.map_err(about)?;
+    let info = match local::info(path.to_path_buf(), true).await {
+        Ok(info) => Some(info),
+        Err(error) if error.kind == ErrorKind::NotFound => None,
+        Err(error) => return Err(about(error)),
+    };
+    let name = Bytes::copy_from_slice(name);
+    let base = if &name[..] == b"." { canonical_base(path) } else { name.clone() };
+    Ok(Spot { name: Directory::Local(directory).name(name), info, base })
+}
+
+/// What `.`, `..` and `/` are called.
+fn canonical_base(path: &Path) -> Bytes {
+    let full = path.canonicalize().ok();
+    let name = full.as_deref().and_then(Path::file_name).map(|name| name.as_bytes().to_vec());
+    name.unwrap_or_else(|| b"root".to_vec()).into()
+}

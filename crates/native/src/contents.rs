@@ -1,0 +1,258 @@
+//! Contents of a file to be read or written at any offset by many tasks at once.
+
+use crate::local::{self, blocking};
+use crate::place::{Directory, Info, Name};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::Arc;
+use strake_client::{OpenFile, OpenFlags, SeekTo, Volume};
+use strake_types::{Credentials, ErrorKind, Ino, Result, SetAttr};
+
+/// Free buffers kept by one pool.
+const FREE_MAX: usize = 64;
+
+/// Buffers that are read into; touching fresh memory for each block costs as much as reading it.
+#[derive(Default)]
+pub(crate) struct Pool {
+    free: Mutex<Vec<Vec<u8>>>,
+}
+
+struct Lent {
+    bytes: Vec<u8>,
+    len: usize,
+    pool: Arc<Pool>,
+}
+
+impl Pool {
+    fn take(self: &Arc<Self>, len: usize) -> Vec<u8> {
+        let mut bytes = self.free.lock().pop().unwrap_or_default();
+        if bytes.len() < len {
+            bytes = vec![0; len];
+        }
+        bytes
+    }
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut free = self.pool.free.lock();
+        if free.len() < FREE_MAX {
+            free.push(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+/// An open file, here or in a volume.
+#[derive(Clone)]
+pub(crate) enum Contents {
+    Local(Arc<File>, Arc<Pool>),
+    Remote(Arc<Volume>, Arc<Credentials>, Arc<OpenFile>),
+}
+
+impl Contents {
+    /// Opens what `info` was said of.
+    pub(crate) async fn open(name: &Name, info: &Info, pool: &Arc<Pool>) -> Result<Self> {
+        let opened = match &name.directory {
+            Directory::Local(_) => {
+                let path = name.local_path().unwrap_or_default();
+                let file = blocking(move || File::open(path)).await;
+                file.map(|file| Contents::Local(Arc::new(file), pool.clone()))
+            }
+            Directory::Remote(r) => {
+                let file = r.volume.open(&r.cred, Ino(info.ino), OpenFlags::READ).await;
+                file.map(|file| Contents::Remote(r.volume.clone(), r.cred.clone(), file))
+            }
+        };
+        opened.map_err(|error| name.about(error))
+    }
+
+    /// Opens a file to be written (and read back), made if it is missing; `fresh` empties it.
+    pub(crate) async fn create(
+        name: &Name,
+        mode: u32,
+        fresh: bool,
+        pool: &Arc<Pool>,
+    ) -> Result<Self> {
+        let opened = match &name.directory {
+            Directory::Local(_) => {
+                let path = name.local_path().unwrap_or_default();
+                let how = move || {
+                    let mut options = OpenOptions::new();
+                    options.read(true).write(true).create(true).truncate(fresh).mode(mode);
+                    options.open(path)
+                };
+                blocking(how).await.map(|file| Contents::Local(Arc::new(file), pool.clone()))
+            }
+            Directory::Remote(r) => {
+                let flags = OpenFlags { truncate: fresh, ..OpenFlags::READ_WRITE };
+                let made =
+                    r.volume.create(&r.cred, r.ino, name.name.clone(), mode, 0, flags).await;
+                made.map(|(_, file, _)| Contents::Remote(r.volume.clone(), r.cred.clone(), file))
+            }
+        };
+        opened.map_err(|error| name.about(error))
+    }
+
+    /// Bytes at an offset, in parts; fewer than asked only at the end of the file.
+    pub(crate) async fn read(&self, offset: u64, len: usize) -> Result<Vec<Bytes>> {
+        match self {
+            Contents::Local(file, pool) => {
+                let (file, pool) = (file.clone(), pool.clone());
+                let read = blocking(move || {
+                    let mut bytes = pool.take(len);
+                    let len = read_full(&file, &mut bytes[..len], offset)?;
+                    Ok(Bytes::from_owner(Lent { bytes, len, pool }))
+                });
+                Ok(vec![read.await?])
+            }
+            Contents::Remote(volume, _, file) => {
+                let len = u32::try_from(len).map_err(|_| ErrorKind::Invalid)?;
+                Ok(volume.read(file, offset, len).await?.parts)
+            }
+        }
+    }
+
+    /// Writes all parts, one after the other, from an offset on.
+    pub(crate) async fn write(&self, offset: u64, parts: Vec<Bytes>) -> Result<()> {
+        match self {
+            Contents::Local(file, _) => {
+                let file = file.clone();
+                let write = blocking(move || {
+                    let mut at = offset;
+                    for part in &parts {
+                        file.write_all_at(part, at)?;
+                        at += part.len() as u64;
+                    }
+                    Ok(())
+                });
+                write.await
+            }
+            Contents::Remote(volume, _, file) => {
+                let mut at = offset;
+                for part in parts {
+                    let len = part.len() as u64;
+                    volume.write(file, at, part).await?;
+                    at += len;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The next data or hole at or after an offset; `None` where there is no more data.
+    pub(crate) async fn seek(&self, offset: u64, to: SeekTo) -> Result<Option<u64>> {
+        let found = match self {
+            Contents::Local(file, _) => {
+                let file = file.clone();
+                let whence = match to {
+                    SeekTo::Data => rustix::fs::SeekFrom::Data(offset),
+                    SeekTo::Hole => rustix::fs::SeekFrom::Hole(offset),
+                };
+                match blocking(move || Ok(rustix::fs::seek(&*file, whence).ok())).await? {
+                    Some(at) => Ok(at),
+                    None => Err(ErrorKind::NoSuchAddress.into()),
+                }
+            }
+            Contents::Remote(volume, _, file) => volume.seek(file, offset, to).await,
+        };
+        match found {
+            Ok(at) => Ok(Some(at)),
+            Err(error) if error.kind == ErrorKind::NoSuchAddress => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Cuts or grows the file.
+    pub(crate) async fn set_length(&self, length: u64) -> Result<()> {
+        match self {
+            Contents::Local(file, _) => {
+                let file = file.clone();
+                blocking(move || file.set_len(length)).await
+            }
+            Contents::Remote(volume, cred, file) => {
+                let change = SetAttr { length: Some(length), ..SetAttr::default() };
+                volume.setattr(cred, file.ino(), change, Some(file)).await.map(drop)
+            }
+        }
+    }
+
+    /// Length as it is now.
+    pub(crate) async fn length(&self) -> Result<u64> {
+        match self {
+            Contents::Local(file, _) => {
+                let file = file.clone();
+                blocking(move || Ok(file.metadata()?.len())).await
+            }
+            Contents::Remote(volume, _, file) => Ok(volume.getattr(file.ino()).await?.length),
+        }
+    }
+
+    /// Returns when everything written is on disk.
+    pub(crate) async fn sync(&self) -> Result<()> {
+        match self {
+            Contents::Local(file, _) => {
+                let file = file.clone();
+                blocking(move || file.sync_all()).await
+            }
+            Contents::Remote(volume, _, file) => volume.fsync(file, false).await,
+        }
+    }
+
+    /// Closes it; an error of an earlier write that nobody has heard of is reported here.
+    pub(crate) async fn close(&self) -> Result<()> {
+        match self {
+            Contents::Local(..) => Ok(()),
+            Contents::Remote(volume, _, file) => volume.release(file).await,
+        }
+    }
+
+    /// Copies a range without it passing through here, where both lie in one volume. `None`: not
+    /// possible.
+    pub(crate) async fn copy_on_servers(
+        &self,
+        to: &Contents,
+        offset: u64,
+        len: u64,
+    ) -> Result<Option<u64>> {
+        match (self, to) {
+            (Contents::Remote(volume, _, from), Contents::Remote(other, _, to))
+                if Arc::ptr_eq(volume, other) =>
+            {
+                Ok(Some(volume.copy_range(from, offset, to, offset, len).await?))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+fn read_full(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.read_at(&mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(len) => done += len,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// Reads a whole small file of this machine in one go.
+pub(crate) async fn read_small(name: &Name) -> Result<Option<Bytes>> {
+    match name.local_path() {
+        None => Ok(None),
+        Some(path) => {
+            let bytes = local::blocking(move || std::fs::read(path)).await;
+            bytes.map(|bytes| Some(bytes.into())).map_err(|error| name.about(error))
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Copying one file.
+
+use super::partial::{PARTIAL_BYTES_MIN, partial_name, reliable};
+use super::{Job, Task};
+use crate::contents::{Contents, read_small};
+use crate::place::{Info, Name};
+use futures::StreamExt;
+use futures::stream::FuturesOrdered;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use strake_client::SeekTo;
+use strake_types::{Error, ErrorKind, Result};
+use tokio::sync::OwnedSemaphorePermit;
+
+/// Up to this length a file is one block, read in one go.
+const SMALL_BYTES_MAX: u64 = 1 << 20;
+/// Blocks of one file under way at once.
+const BLOCKS_MAX: usize = 16;
+/// What a client may hold unsent: as much of the end of an interrupted copy is not relied on.
+const UNSENT_BYTES_MAX: u64 = 256 << 20;
+
+impl Job {
+    /// Copies a regular file, or finds that it is there.
+    pub(super) async fn copy_file(self: &Arc<Self>, task: &Task) -> Result<()> {
+        if self.options.resume && self.is_there(task).await? {
+            self.counters.keep(task.info.length);
+            return Ok(());
+        }
+        if task.info.length < PARTIAL_BYTES_MIN {
+            return self.copy_whole(task).await;
+        }
+        let name = partial_name(&task.to.name, &task.info);
+        let partial = task.to.directory.name(name);
+        self.copy_large(task, &partial).await?;
+        partial.rename(&task.to.name).await
+    }
+
+    async fn is_there(&self, task: &Task) -> Result<bool> {
+        let Some(there) = task.to.info().await? else { return Ok(false) };
+        let same = |a: &Info, b: &Info| (a.kind, a.length, a.mtime) == (b.kind, b.length, b.mtime);
+        Ok(same(&there, &task.info))
+    }
+
+    /// Mode of a new file before [`Job::finish`].
+    fn mode(&self, info: &Info) -> u32 {
+        // Setuid only when the contents are whole and the owner is right.
+        info.mode & 0o777
+    }
+
+    async fn copy_whole(self: &Arc<Self>, task: &Task) -> Result<()> {
+        let to = Contents::create(&task.to, self.mode(&task.info), true, &self.pool).await?;
+        let copied = match task.info.length <= SMALL_BYTES_MAX {
+            true => self.copy_small(task, &to).await,
+            false => self.copy_from(task, &to, 0).await,
+        };
+        self.finish(task, &task.to, &to, copied).await
+    }
+
+    async fn copy_small(self: &Arc<Self>, task: &Task, to: &Contents) -> Result<()> {
+        let Some(bytes) = read_small(&task.from).await? else {
+            return self.copy_from(task, to, 0).await;
+        };
+        let len = bytes.len() as u64;
+        if len > 0 {
+            to.write(0, vec![bytes]).await.map_err(|error| task.to.about(error))?;
+        }
+        self.counters.bytes_done.fetch_add(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn copy_large(self: &Arc<Self>, task: &Task, partial: &Name) -> Result<()> {
+        let fresh = !self.options.resume;
+        let to = Contents::create(partial, self.mode(&task.info), fresh, &self.pool).await?;
+        let copied = match self.good_part(task, &to).await {
+            Ok(start) => {
+                self.counters.keep(start);
+                self.copy_from(task, &to, start).await
+            }
+            Err(error) => Err(error),
+        };
+        self.finish(task, partial, &to, copied).await
+    }
+
+    /// Bytes at the start of a partial copy that need not be copied again.
+    async fn good_part(&self, task: &Task, to: &Contents) -> Result<u64> {
+        let block = self.options.block_bytes as u64;
+        let window = UNSENT_BYTES_MAX + (self.options.block_bytes * BLOCKS_MAX) as u64;
+        let start = reliable(to.length().await?.min(task.info.length), window, block);
+        if start == 0 {
+            return Ok(0);
+        }
+        let from = Contents::open(&task.from, &task.info, &self.pool).await?;
+        let last = (start - block, self.options.block_bytes);
+        let (ours, theirs) =
+            futures::try_join!(to.read(last.0, last.1), from.read(last.0, last.1))?;
+        from.close().await?;
+        Ok(if ours.concat() == theirs.concat() { start } else { 0 })
+    }
+
+    /// Copies everything from an offset on, several blocks at once, begun in order.
+    async fn copy_from(self: &Arc<Self>, task: &Task, to: &Contents, start: u64) -> Result<()> {
+        let from = Contents::open(&task.from, &task.info, &self.pool).await?;
+        let copied = self.copy_blocks(task, &from, to, start).await;
+        let closed = from.close().await;
+        copied.and(closed)?;
+        // Shorter where the source ends with a hole, longer where an older copy was.
+        if to.length().await? != task.info.length {
+            to.set_length(task.info.length).await.map_err(|error| task.to.about(error))?;
+        }
+        Ok(())
+    }
+
+    async fn copy_blocks(
+        self: &Arc<Self>,
+        task: &Task,
+        from: &Contents,
+        to: &Contents,
+        start: u64,
+    ) -> Result<()> {
+        let mut under_way = FuturesOrdered::new();
+        let mut at = start;
+        while at < task.info.length {
+            let left = task.info.length - at;
+            let (data, hole) = self.next_extent(from, at, left).await?;
+            self.counters.bytes_done.fetch_add(data - at, Ordering::Relaxed);
+            at = data;
+            let extent_end = hole.min(task.info.length);
+            while at < extent_end {
+                let len = (extent_end - at).min(self.options.block_bytes as u64);
+                let room = self.room(len).await?;
+                let block = self.clone().copy_block((from.clone(), to.clone()), at, len, room);
+                // A task of its own, so that all processors take part.
+                under_way.push_back(tokio::spawn(block));
+                at += len;
+                if under_way.len() >= BLOCKS_MAX {
+                    joined(under_way.next().await).map_err(|error| task.to.about(error))?;
+                }
+            }
+        }
+        while let Some(done) = under_way.next().await {
+            joined(Some(done)).map_err(|error| task.to.about(error))?;
+        }
+        Ok(())
+    }
+
+    /// Where the next data begins and ends. Holes are found only where they are to be kept.
+    async fn next_extent(&self, from: &Contents, at: u64, left: u64) -> Result<(u64, u64)> {
+        let end = at + left;
+        if !self.options.sparse {
+            return Ok((at, end));
+        }
+        let Some(data) = from.seek(at, SeekTo::Data).await? else { return Ok((end, end)) };
+        let hole = from.seek(data, SeekTo::Hole).await?.unwrap_or(end);
+        Ok((data.min(end), hole.min(end)))
+    }
+
+    async fn room(&self, len: u64) -> Result<OwnedSemaphorePermit> {
+        let kib = u32::try_from(len >> 10).unwrap_or(u32::MAX);
+        let most = (self.options.window_bytes >> 10).max(1 << 10) as u32;
+        let room = self.room.clone().acquire_many_owned(kib.clamp(1, most)).await;
+        room.map_err(|_| ErrorKind::Interrupted.into())
+    }
+
+    async fn copy_block(
+        self: Arc<Self>,
+        (from, to): (Contents, Contents),
+        offset: u64,
+        len: u64,
+        _room: OwnedSemaphorePermit,
+    ) -> Result<()> {
+        let mut at = offset;
+        let end = offset + len;
+        while let Some(copied) = from.copy_on_servers(&to, at, end - at).await? {
+            self.counters.bytes_done.fetch_add(copied, Ordering::Relaxed);
+            at += copied;
+            if at >= end || copied == 0 {
+                return Ok(());
+            }
+        }
+        let parts = from.read(offset, len as usize).await?;
+        let got: usize = parts.iter().map(bytes::Bytes::len).sum();
+        if (got as u64) < len {
+            let detail = "the source became shorter while it was copied";
+            return Err(Error::with(ErrorKind::Stale, detail));
+        }
+        to.write(offset, parts).await?;
+        self.counters.bytes_done.fetch_add(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Closes what was written; attributes come last, because a write changes the time of change.
+    async fn finish(
+        &self,
+        task: &Task,
+        name: &Name,
+        to: &Contents,
+        copied: Result<()>,
+    ) -> Result<()> {
+        let synced = match (&copied, self.options.sync) {
+            (Ok(()), true) => to.sync().await,
+            _ => Ok(()),
+        };
+        let closed = to.close().await;
+        copied.and(synced).and(closed).map_err(|error| name.about(error))?;
+        self.finish_attributes(task, name).await
+    }
+
+    pub(super) async fn finish_attributes(&self, task: &Task, name: &Name) -> Result<()> {
+        if self.options.preserve {
+            return name.take_after(&task.info).await;
+        }
+        if self.options.resume {
+            return name.take_times(&task.info).await;
+        }
+        Ok(())
+    }
+}
+
+fn joined(done: Option<Result<Result<()>, tokio::task::JoinError>>) -> Result<()> {
+    match done {
+        None => Ok(()),
+        Some(Ok(result)) => result,
+        Some(Err(_)) => Err(Error::with(ErrorKind::Io, "copying a block panicked")),
+    }
+}

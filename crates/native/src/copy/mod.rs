@@ -1,0 +1,138 @@
+//! Copying files and trees between this machine and volumes, with many streams.
+//!
+//! A walk finds what is to be copied and makes the directories; a number of workers copy files, each
+//! large one in blocks of which several are under way at once. A large file is written under a name
+//! of its own and renamed when it is whole, so that a copy that was interrupted is continued where it
+//! was and never taken for a whole one.
+
+mod file;
+mod partial;
+mod progress;
+mod tree;
+
+pub use progress::{Progress, Summary};
+
+use crate::clients::{Clients, Spot};
+use crate::contents::Pool;
+use crate::location::Location;
+use crate::place::{Info, Name};
+use progress::Counters;
+use std::sync::Arc;
+use strake_types::{Error, ErrorKind, FileKind, Result};
+use tokio::sync::Semaphore;
+
+/// Files copied at once, where nothing else is said.
+pub const STREAMS_DEFAULT: usize = 16;
+/// Length of a block, where nothing else is said.
+pub const BLOCK_BYTES_DEFAULT: usize = 4 << 20;
+/// Bytes under way in all, where nothing else is said.
+pub const WINDOW_BYTES_DEFAULT: usize = 128 << 20;
+
+/// How to copy.
+#[derive(Clone, Debug)]
+pub struct CopyOptions {
+    /// Directories with all that is in them.
+    pub recursive: bool,
+    /// Keep mode, owner (as far as allowed) and times.
+    pub preserve: bool,
+    /// Leave files alone that are there already with the same length and time of change, and go on
+    /// with partial ones. Implies that times are kept.
+    pub resume: bool,
+    /// Do not copy holes.
+    pub sparse: bool,
+    /// Return only when everything is on disk.
+    pub sync: bool,
+    /// Files copied at once.
+    pub streams: usize,
+    /// Length of a block of a large file.
+    pub block_bytes: usize,
+    /// Bytes under way in all.
+    pub window_bytes: usize,
+}
+
+impl Default for CopyOptions {
+    fn default() -> Self {
+        Self {
+            recursive: false,
+            preserve: false,
+            resume: true,
+            sparse: true,
+            sync: false,
+            streams: STREAMS_DEFAULT,
+            block_bytes: BLOCK_BYTES_DEFAULT,
+            window_bytes: WINDOW_BYTES_DEFAULT,
+        }
+    }
+}
+
+/// What all workers of one copy share.
+pub(crate) struct Job {
+    options: CopyOptions,
+    counters: Counters,
+    pool: Arc<Pool>,
+    /// Room for blocks under way, in KiB.
+    room: Arc<Semaphore>,
+}
+
+/// One thing to be copied.
+#[derive(Clone)]
+struct Task {
+    from: Name,
+    info: Info,
+    to: Name,
+}
+
+/// Copies `sources` into the directory `target`, or the only source to `target` itself. `progress` is
+/// called a few times a second and once at the end.
+pub async fn copy(
+    clients: &Clients,
+    sources: &[Location],
+    target: &Location,
+    options: &CopyOptions,
+    progress: impl Fn(&Progress) + Send + Sync,
+) -> Result<Summary> {
+    let job = Arc::new(Job {
+        options: options.clone(),
+        counters: Counters::default(),
+        pool: Arc::default(),
+        room: Arc::new(Semaphore::new((options.window_bytes >> 10).max(1 << 10))),
+    });
+    let tasks = plan(clients, sources, target, options).await?;
+    let copying = tree::copy_all(&job, tasks);
+    let result = progress::report(&job.counters, copying, &progress).await;
+    progress(&job.counters.now());
+    result.map(|()| job.counters.summary())
+}
+
+/// What is copied where, before anything is changed.
+async fn plan(
+    clients: &Clients,
+    sources: &[Location],
+    target: &Location,
+    options: &CopyOptions,
+) -> Result<Vec<Task>> {
+    let to = clients.find(target).await?;
+    let into = match &to.info {
+        Some(info) if info.kind == FileKind::Directory => Some(to.name.enter().await?),
+        _ => None,
+    };
+    if sources.len() != 1 && into.is_none() {
+        let detail = format!("{target}, where {} sources are to go", sources.len());
+        return Err(Error::with(ErrorKind::NotDirectory, detail));
+    }
+    let mut tasks = Vec::with_capacity(sources.len());
+    for source in sources {
+        let (spot, info) = clients.existing(source).await?;
+        if info.kind == FileKind::Directory && !options.recursive {
+            let detail = format!("{source}: give -r to copy a directory with all that is in it");
+            return Err(Error::with(ErrorKind::IsDirectory, detail));
+        }
+        let Spot { name, base, .. } = spot;
+        let to = match &into {
+            Some(directory) => directory.name(base),
+            None => to.name.clone(),
+        };
+        tasks.push(Task { from: name, info, to });
+    }
+    Ok(tasks)
+}

@@ -1,0 +1,87 @@
+//! The name under which a large file grows, and how much of an interrupted copy is good.
+//!
+//! The name carries length and time of change of the source: a partial copy of an older source is
+//! never continued. Blocks are begun in order, none before all that lie a window earlier are done,
+//! so everything but the last window of what is there has been written; and of what is left, the
+//! last block is compared with the source.
+
+use crate::place::Info;
+use bytes::Bytes;
+use strake_types::limits::NAME_BYTES_MAX;
+
+/// Files from this length on are written under a partial name.
+pub(super) const PARTIAL_BYTES_MIN: u64 = 16 << 20;
+
+const SUFFIX: &str = ".strake-part";
+
+/// Name under which a copy of `info` to `name` grows.
+pub(super) fn partial_name(name: &[u8], info: &Info) -> Bytes {
+    let identity =
+        format!("-{:x}-{:x}.{:x}{SUFFIX}", info.length, info.mtime.seconds, info.mtime.nanos);
+    let room = NAME_BYTES_MAX - identity.len() - 1;
+    let mut partial = Vec::with_capacity(NAME_BYTES_MAX);
+    partial.push(b'.');
+    if name.len() <= room {
+        partial.extend_from_slice(name);
+    } else {
+        // Two long names that begin alike must differ.
+        let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        partial.extend_from_slice(&name[..room - 17]);
+        partial.extend_from_slice(format!("-{hash:016x}").as_bytes());
+    }
+    partial.extend_from_slice(identity.as_bytes());
+    partial.into()
+}
+
+/// Bytes at the start of a partial copy that can be relied on: whole blocks, a window before the end.
+pub(super) fn reliable(length: u64, window: u64, block: u64) -> u64 {
+    length.saturating_sub(window) / block * block
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_types::{FileKind, Timestamp};
+
+    fn info(length: u64, nanos: u32) -> Info {
+        let time = Timestamp { seconds: 5, nanos };
+        Info {
+            kind: FileKind::File,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            nlink: 1,
+            rdev: 0,
+            length,
+            occupied: 0,
+            atime: time,
+            mtime: time,
+            ino: 2,
+        }
+    }
+
+    #[test]
+    fn another_source_has_another_partial_name() {
+        let base = partial_name(b"file", &info(1, 1));
+        assert_ne!(base, partial_name(b"file", &info(2, 1)));
+        assert_ne!(base, partial_name(b"file", &info(1, 2)));
+        assert!(base.starts_with(b".file-") && base.ends_with(b".strake-part"));
+    }
+
+    #[test]
+    fn long_names_stay_names_and_stay_different() {
+        let (one, mut two) = (vec![b'x'; 255], vec![b'x'; 255]);
+        two[254] = b'y';
+        let (a, b) = (partial_name(&one, &info(u64::MAX, 9)), partial_name(&two, &info(u64::MAX, 9)));
+        assert!(a.len() <= 255 && b.len() <= 255);
+        assert_ne!(a, b);
+    }
+
+    #[test]
+    fn the_last_window_is_not_relied_on() {
+        assert_eq!(reliable(100, 30, 8), 64);
+        assert_eq!(reliable(20, 30, 8), 0);
+    }
+}

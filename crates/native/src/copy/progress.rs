@@ -1,0 +1,132 @@
+//! How far a copy is.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use strake_types::Result;
+
+/// Time between two reports.
+const REPORT_EVERY: Duration = Duration::from_millis(200);
+
+/// How far a copy is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Bytes copied or found to be there already.
+    pub bytes_done: u64,
+    /// Bytes found so far.
+    pub bytes_total: u64,
+    /// Files and other entries done.
+    pub entries_done: u64,
+    /// Entries found so far.
+    pub entries_total: u64,
+    /// Everything has been found: the totals are final.
+    pub complete: bool,
+    /// Bytes a second over the last few seconds.
+    pub bytes_per_second: f64,
+}
+
+/// What a copy has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Files, directories and other entries.
+    pub entries: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Bytes of them that were there already.
+    pub bytes_kept: u64,
+}
+
+/// The figures, counted by all workers.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) bytes_done: AtomicU64,
+    pub(crate) bytes_total: AtomicU64,
+    pub(crate) bytes_kept: AtomicU64,
+    pub(crate) entries_done: AtomicU64,
+    pub(crate) entries_total: AtomicU64,
+    pub(crate) complete: AtomicBool,
+}
+
+impl Counters {
+    /// Bytes that need not be copied.
+    pub(crate) fn keep(&self, bytes: u64) {
+        self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes_kept.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn now(&self) -> Progress {
+        Progress {
+            bytes_done: self.bytes_done.load(Ordering::Relaxed),
+            bytes_total: self.bytes_total.load(Ordering::Relaxed),
+            entries_done: self.entries_done.load(Ordering::Relaxed),
+            entries_total: self.entries_total.load(Ordering::Relaxed),
+            complete: self.complete.load(Ordering::Relaxed),
+            bytes_per_second: 0.0,
+        }
+    }
+
+    pub(crate) fn summary(&self) -> Summary {
+        Summary {
+            entries: self.entries_done.load(Ordering::Relaxed),
+            bytes: self.bytes_done.load(Ordering::Relaxed),
+            bytes_kept: self.bytes_kept.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Calls `progress` regularly until `work` is done.
+pub(crate) async fn report(
+    counters: &Counters,
+    work: impl Future<Output = Result<()>>,
+    progress: &(impl Fn(&Progress) + Send + Sync),
+) -> Result<()> {
+    let mut work = std::pin::pin!(work);
+    let mut rate = Rate::default();
+    loop {
+        match tokio::time::timeout(REPORT_EVERY, &mut work).await {
+            Ok(result) => return result,
+            Err(_) => {
+                let mut now = counters.now();
+                let moved = now.bytes_done - counters.bytes_kept.load(Ordering::Relaxed);
+                now.bytes_per_second = rate.update(Instant::now(), moved);
+                progress(&now);
+            }
+        }
+    }
+}
+
+/// Bytes a second, smoothed over some seconds.
+#[derive(Default)]
+struct Rate {
+    last: Option<(Instant, u64)>,
+    smooth: f64,
+}
+
+impl Rate {
+    fn update(&mut self, now: Instant, bytes: u64) -> f64 {
+        const NEW_SHARE: f64 = 0.15;
+        if let Some((then, before)) = self.last {
+            let seconds = (now - then).as_secs_f64().max(1e-3);
+            let fresh = bytes.saturating_sub(before) as f64 / seconds;
+            let share = if self.smooth == 0.0 { 1.0 } else { NEW_SHARE };
+            self.smooth += (fresh - self.smooth) * share;
+        }
+        self.last = Some((now, bytes));
+        self.smooth
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_follows_slowly() {
+        let (mut rate, start) = (Rate::default(), Instant::now());
+        assert_eq!(rate.update(start, 0), 0.0);
+        let second = |n| start + Duration::from_secs(n);
+        assert_eq!(rate.update(second(1), 1000).round(), 1000.0);
+        let slower = rate.update(second(2), 1000);
+        assert!(slower < 1000.0 && slower > 800.0);
+    }
+}

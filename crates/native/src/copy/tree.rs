@@ -1,0 +1,107 @@
+//! Walking through what is to be copied, and the workers that copy it.
+
+use super::{Job, Task};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use strake_types::{Error, ErrorKind, FileKind, Result};
+
+/// Copies everything. Directories are made as they are found, files by workers; attributes of
+/// directories come last and from the deepest up, because filling one changes its times.
+pub(super) async fn copy_all(job: &Arc<Job>, tasks: Vec<Task>) -> Result<()> {
+    tasks.iter().for_each(|task| job.found(task));
+    let mut left = tasks;
+    let mut directories = Vec::new();
+    let mut working = FuturesUnordered::new();
+    while let Some(task) = left.pop() {
+        if task.info.kind == FileKind::Directory {
+            left.extend(job.enter(&task).await?);
+            directories.push(task);
+        } else {
+            let job = job.clone();
+            working.push(tokio::spawn(async move { job.copy_one(&task).await }));
+        }
+        if working.len() >= job.options.streams.max(1) {
+            finished(working.next().await)?;
+        }
+    }
+    job.counters.complete.store(true, Ordering::Relaxed);
+    while let Some(done) = working.next().await {
+        finished(Some(done))?;
+    }
+    for task in directories.iter().rev() {
+        job.finish_attributes(task, &task.to).await?;
+        job.counters.entries_done.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+impl Job {
+    fn found(&self, task: &Task) {
+        self.counters.entries_total.fetch_add(1, Ordering::Relaxed);
+        if task.info.kind == FileKind::File {
+            self.counters.bytes_total.fetch_add(task.info.length, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes the copy of a directory; what is to be copied into it.
+    async fn enter(&self, task: &Task) -> Result<Vec<Task>> {
+        let from = task.from.enter().await?;
+        // Its owner must be able to fill it, whatever its mode will be.
+        let to = task.to.make_directory(task.info.mode & 0o777 | 0o700).await?;
+        let entries = from.list().await.map_err(|error| task.from.about(error))?;
+        let tasks = entries.into_iter().map(|(name, info)| {
+            let to = to.name(name.name.clone());
+            Task { from: name, info, to }
+        });
+        let tasks: Vec<_> = tasks.collect();
+        tasks.iter().for_each(|task| self.found(task));
+        Ok(tasks)
+    }
+
+    async fn copy_one(self: &Arc<Self>, task: &Task) -> Result<()> {
+        match task.info.kind {
+            FileKind::File => self.copy_file(task).await?,
+            FileKind::Directory => {}
+            FileKind::Symlink => {
+                let target = task.from.read_link().await?;
+                self.replace(task, task.to.make_link(target.clone()).await, || {
+                    task.to.make_link(target)
+                })
+                .await?;
+            }
+            _ => {
+                let made = task.to.make_node(&task.info).await;
+                self.replace(task, made, || task.to.make_node(&task.info)).await?;
+            }
+        }
+        self.counters.entries_done.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes something again after removing what was in its place.
+    async fn replace<F: Future<Output = Result<()>>>(
+        &self,
+        task: &Task,
+        made: Result<()>,
+        again: impl FnOnce() -> F,
+    ) -> Result<()> {
+        match made {
+            Err(error) if error.kind == ErrorKind::Exists => {
+                task.to.remove(false).await?;
+                again().await?;
+            }
+            made => made?,
+        }
+        if self.options.preserve { task.to.take_after(&task.info).await } else { Ok(()) }
+    }
+}
+
+fn finished(done: Option<Result<Result<()>, tokio::task::JoinError>>) -> Result<()> {
+    match done {
+        None => Ok(()),
+        Some(Ok(result)) => result,
+        Some(Err(_)) => Err(Error::with(ErrorKind::Io, "copying a file panicked")),
+    }
+}

@@ -1,0 +1,330 @@
+//! Directories and names, here or in a volume, behind one face: what a walk and a copy need.
+
+use crate::local;
+use bytes::Bytes;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use strake_client::{NewFile, RenameFlags, Volume};
+use strake_types::{
+    Attr, Credentials, Error, ErrorKind, FileKind, Ino, Result, SetAttr, SetTime, Timestamp,
+};
+
+/// Entries asked for at once.
+const PAGE_ENTRIES: u32 = 4096;
+
+/// What is known of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Hard links.
+    pub nlink: u32,
+    /// Device number of a device node.
+    pub rdev: u32,
+    /// Length in bytes.
+    pub length: u64,
+    /// Bytes occupied.
+    pub occupied: u64,
+    /// Last read.
+    pub atime: Timestamp,
+    /// Last change of the contents.
+    pub mtime: Timestamp,
+    /// Number of the inode.
+    pub ino: u64,
+}
+
+impl From<&Attr> for Info {
+    fn from(attr: &Attr) -> Self {
+        Info {
+            kind: attr.kind,
+            mode: attr.mode,
+            uid: attr.uid,
+            gid: attr.gid,
+            nlink: attr.nlink,
+            rdev: attr.rdev,
+            length: attr.length,
+            occupied: attr.occupied,
+            atime: attr.atime,
+            mtime: attr.mtime,
+            ino: attr.ino.0,
+        }
+    }
+}
+
+/// A directory.
+#[derive(Clone)]
+pub enum Directory {
+    /// Of this machine.
+    Local(PathBuf),
+    /// Of a volume.
+    Remote(RemoteDirectory),
+}
+
+/// A directory of a volume, and in whose name it is used.
+#[derive(Clone)]
+pub struct RemoteDirectory {
+    /// The volume.
+    pub volume: Arc<Volume>,
+    /// The directory.
+    pub ino: Ino,
+    /// Who asks.
+    pub cred: Arc<Credentials>,
+}
+
+/// A name in a directory; there may be nothing of that name.
+#[derive(Clone)]
+pub struct Name {
+    /// Where.
+    pub directory: Directory,
+    /// The name; `.` is the directory itself.
+    pub name: Bytes,
+}
+
+impl Directory {
+    /// A name in it.
+    pub fn name(&self, name: Bytes) -> Name {
+        Name { directory: self.clone(), name }
+    }
+
+    /// Everything in it, in no particular order.
+    pub async fn list(&self) -> Result<Vec<(Name, Info)>> {
+        match self {
+            Directory::Local(path) => {
+                let entries = local::list(path.clone()).await?;
+                Ok(entries.into_iter().map(|(name, info)| (self.name(name), info)).collect())
+            }
+            Directory::Remote(remote) => self.list_remote(remote).await,
+        }
+    }
+
+    async fn list_remote(&self, remote: &RemoteDirectory) -> Result<Vec<(Name, Info)>> {
+        let (mut entries, mut after) = (Vec::new(), 0);
+        loop {
+            let page =
+                remote.volume.readdir(&remote.cred, remote.ino, after, PAGE_ENTRIES, true).await?;
+            let Some(last) = page.entries.last() else { return Ok(entries) };
+            after = last.cookie;
+            for entry in page.entries {
+                let name = self.name(entry.name);
+                match entry.attr {
+                    Some(attr) => entries.push((name, Info::from(&attr))),
+                    None => entries.extend(name.info().await?.map(|info| (name, info))),
+                }
+            }
+            if page.end {
+                return Ok(entries);
+            }
+        }
+    }
+}
+
+impl Name {
+    /// Its path, where it is one of this machine.
+    pub(crate) fn local_path(&self) -> Option<PathBuf> {
+        match &self.directory {
+            Directory::Local(path) => Some(path.join(OsStr::from_bytes(&self.name))),
+            Directory::Remote(_) => None,
+        }
+    }
+
+    /// For messages.
+    pub fn shown(&self) -> String {
+        match &self.directory {
+            Directory::Local(path) => path.join(OsStr::from_bytes(&self.name)).display().to_string(),
+            Directory::Remote(remote) => {
+                let name = String::from_utf8_lossy(&self.name);
+                format!("\"{name}\" in volume {}", remote.volume.name())
+            }
+        }
+    }
+
+    /// Adds to an error what it was about.
+    pub(crate) fn about(&self, error: Error) -> Error {
+        let detail = match error.detail.as_ref() {
+            "" => self.shown(),
+            detail => format!("{}: {detail}", self.shown()),
+        };
+        Error::with(error.kind, detail)
+    }
+
+    /// What is there, if anything. A symbolic link is not followed.
+    pub async fn info(&self) -> Result<Option<Info>> {
+        let found = match &self.directory {
+            Directory::Local(_) => local::info(self.path(), false).await,
+            Directory::Remote(r) => {
+                let attr = r.volume.lookup(&r.cred, r.ino, self.name.clone()).await;
+                attr.map(|attr| Info::from(&attr))
+            }
+        };
+        match found {
+            Ok(info) => Ok(Some(info)),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.about(error)),
+        }
+    }
+
+    /// The directory of this name.
+    pub async fn enter(&self) -> Result<Directory> {
+        let directory = match &self.directory {
+            Directory::Local(_) => return Ok(Directory::Local(self.path())),
+            Directory::Remote(remote) => remote,
+        };
+        let found =
+            directory.volume.lookup(&directory.cred, directory.ino, self.name.clone()).await;
+        let attr = found.map_err(|error| self.about(error))?;
+        match attr.kind {
+            FileKind::Directory => {
+                Ok(Directory::Remote(RemoteDirectory { ino: attr.ino, ..directory.clone() }))
+            }
+            _ => Err(self.about(ErrorKind::NotDirectory.into())),
+        }
+    }
+
+    /// Makes a directory, or finds it there, and enters it.
+    pub async fn make_directory(&self, mode: u32) -> Result<Directory> {
+        let made = match &self.directory {
+            Directory::Local(_) => local::make_directory(self.path(), mode).await,
+            Directory::Remote(r) => {
+                let new = NewFile::directory(mode, 0);
+                r.volume.make(&r.cred, r.ino, self.name.clone(), new).await.map(drop)
+            }
+        };
+        match made {
+            Err(error) if error.kind != ErrorKind::Exists => Err(self.about(error)),
+            _ => self.enter().await,
+        }
+    }
+
+    /// Where a symbolic link leads.
+    pub async fn read_link(&self) -> Result<Bytes> {
+        let target = match &self.directory {
+            Directory::Local(_) => local::read_link(self.path()).await,
+            Directory::Remote(r) => {
+                let attr = r.volume.lookup(&r.cred, r.ino, self.name.clone()).await;
+                match attr {
+                    Ok(attr) => r.volume.readlink(&r.cred, attr.ino).await,
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        target.map_err(|error| self.about(error))
+    }
+
+    /// Makes a symbolic link.
+    pub async fn make_link(&self, target: Bytes) -> Result<()> {
+        let made = match &self.directory {
+            Directory::Local(_) => local::make_link(self.path(), target).await,
+            Directory::Remote(r) => {
+                let new = NewFile::symlink(target);
+                r.volume.make(&r.cred, r.ino, self.name.clone(), new).await.map(drop)
+            }
+        };
+        made.map_err(|error| self.about(error))
+    }
+
+    /// Makes a pipe, a socket's name or a device node.
+    pub async fn make_node(&self, info: &Info) -> Result<()> {
+        let made = match &self.directory {
+            Directory::Local(_) => local::make_node(self.path(), info.clone()).await,
+            Directory::Remote(r) => {
+                let new = NewFile::node(info.kind, info.mode, 0, info.rdev);
+                r.volume.make(&r.cred, r.ino, self.name.clone(), new).await.map(drop)
+            }
+        };
+        made.map_err(|error| self.about(error))
+    }
+
+    /// Removes whatever has this name; a directory must be empty.
+    pub async fn remove(&self, directory: bool) -> Result<()> {
+        let removed = match &self.directory {
+            Directory::Local(_) => local::remove(self.path(), directory).await,
+            Directory::Remote(r) if directory => {
+                r.volume.rmdir(&r.cred, r.ino, self.name.clone()).await.map(drop)
+            }
+            Directory::Remote(r) => {
+                r.volume.unlink(&r.cred, r.ino, self.name.clone()).await.map(drop)
+            }
+        };
+        removed.map_err(|error| self.about(error))
+    }
+
+    /// Gives it another name in the same directory, in place of what has that name.
+    pub async fn rename(&self, to: &Bytes) -> Result<()> {
+        let renamed = match &self.directory {
+            Directory::Local(path) => {
+                let to = path.join(OsStr::from_bytes(to));
+                local::rename(self.path(), to).await
+            }
+            Directory::Remote(r) => {
+                let (name, flags) = (self.name.clone(), RenameFlags::default());
+                let moved =
+                    r.volume.rename(&r.cred, r.ino, name, r.ino, to.clone(), flags).await;
+                moved.map(drop)
+            }
+        };
+        renamed.map_err(|error| self.about(error))
+    }
+
+    /// Gives it mode, times and (where that is allowed) owner of another file.
+    pub async fn take_after(&self, info: &Info) -> Result<()> {
+        let set = match &self.directory {
+            Directory::Local(_) => local::take_after(self.path(), info.clone()).await,
+            Directory::Remote(remote) => self.take_after_remote(remote, info).await,
+        };
+        set.map_err(|error| self.about(error))
+    }
+
+    async fn take_after_remote(&self, r: &RemoteDirectory, info: &Info) -> Result<()> {
+        let attr = r.volume.lookup(&r.cred, r.ino, self.name.clone()).await?;
+        if (attr.uid, attr.gid) != (info.uid, info.gid) {
+            let owner =
+                SetAttr { uid: Some(info.uid), gid: Some(info.gid), ..SetAttr::default() };
+            match r.volume.setattr(&r.cred, attr.ino, owner, None).await {
+                Err(error) if error.kind != ErrorKind::NotPermitted => return Err(error),
+                _ => {}
+            }
+        }
+        let link = info.kind == FileKind::Symlink;
+        let change = SetAttr {
+            mode: (!link).then_some(info.mode),
+            atime: Some(SetTime::At(info.atime)),
+            mtime: Some(SetTime::At(info.mtime)),
+            ..SetAttr::default()
+        };
+        r.volume.setattr(&r.cred, attr.ino, change, None).await?;
+        Ok(())
+    }
+
+    /// Gives it the times of another file.
+    pub async fn take_times(&self, info: &Info) -> Result<()> {
+        let set = match &self.directory {
+            Directory::Local(_) => {
+                local::take_times(self.path(), info.atime, info.mtime).await
+            }
+            Directory::Remote(r) => {
+                let change = SetAttr {
+                    atime: Some(SetTime::At(info.atime)),
+                    mtime: Some(SetTime::At(info.mtime)),
+                    ..SetAttr::default()
+                };
+                match r.volume.lookup(&r.cred, r.ino, self.name.clone()).await {
+                    Ok(attr) => r.volume.setattr(&r.cred, attr.ino, change, None).await.map(drop),
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        set.map_err(|error| self.about(error))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.local_path().unwrap_or_default()
+    }
+}

@@ -1,0 +1,235 @@
+//! Looking at trees and taking them away.
+
+use crate::clients::Clients;
+use crate::contents::{Contents, Pool};
+use crate::location::{Location, RemotePath};
+use crate::place::{Directory, Info, Name};
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesOrdered;
+use std::collections::HashSet;
+use std::sync::Arc;
+use strake_client::VolumeSpace;
+use strake_types::{Error, ErrorKind, FileKind, Result};
+
+/// Directories listed, or names removed, at once.
+const WIDTH: usize = 32;
+/// What `cat` asks for at once, and how many such blocks it has under way.
+const CAT_BLOCK_BYTES: usize = 4 << 20;
+const CAT_BLOCKS: usize = 4;
+
+/// A thing found by a walk.
+#[derive(Clone)]
+pub struct Found {
+    /// Where it is.
+    pub name: Name,
+    /// What it is.
+    pub info: Info,
+    /// Path from the start of the walk, without a leading slash; empty for the start itself.
+    pub path: Vec<u8>,
+}
+
+/// The entries of a directory by name, or the only entry where it is not a directory.
+pub async fn list(clients: &Clients, location: &Location) -> Result<Vec<Found>> {
+    let (spot, info) = clients.existing(location).await?;
+    if info.kind != FileKind::Directory {
+        return Ok(vec![Found { path: spot.base.to_vec(), name: spot.name, info }]);
+    }
+    let entries = spot.name.enter().await?.list().await?;
+    let found = |(name, info): (Name, Info)| Found { path: name.name.to_vec(), name, info };
+    let mut entries: Vec<_> = entries.into_iter().map(found).collect();
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(entries)
+}
+
+/// Visits everything below a path and the thing itself, a directory before what is in it; several
+/// directories are listed at once.
+pub async fn walk(
+    clients: &Clients,
+    location: &Location,
+    mut visit: impl FnMut(&Found),
+) -> Result<()> {
+    let (spot, info) = clients.existing(location).await?;
+    let start = Found { name: spot.name, info, path: Vec::new() };
+    walk_from(start, &mut visit).await
+}
+
+async fn walk_from(start: Found, visit: &mut impl FnMut(&Found)) -> Result<()> {
+    visit(&start);
+    let mut left = vec![start];
+    let mut listing = FuturesOrdered::new();
+    loop {
+        while listing.len() < WIDTH {
+            let Some(next) = left.pop() else { break };
+            if next.info.kind == FileKind::Directory {
+                listing.push_back(entries_of(next));
+            }
+        }
+        let Some(entries) = listing.next().await else { return Ok(()) };
+        let entries = entries?;
+        entries.iter().for_each(&mut *visit);
+        left.extend(entries);
+    }
+}
+
+async fn entries_of(directory: Found) -> Result<Vec<Found>> {
+    let entries = directory.name.enter().await?.list().await;
+    let entries = entries.map_err(|error| directory.name.about(error))?;
+    let found = |(name, info): (Name, Info)| {
+        let mut path = directory.path.clone();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(&name.name);
+        Found { name, info, path }
+    };
+    Ok(entries.into_iter().map(found).collect())
+}
+
+/// What a tree takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Files, directories and other entries; a file with several names counts once.
+    pub entries: u64,
+    /// Length of all files.
+    pub bytes: u64,
+    /// Bytes they occupy.
+    pub occupied: u64,
+}
+
+/// What a tree takes.
+pub async fn usage(clients: &Clients, location: &Location) -> Result<Usage> {
+    let (mut usage, mut seen) = (Usage::default(), HashSet::new());
+    let count = |found: &Found| {
+        let info = &found.info;
+        if info.nlink > 1 && info.kind != FileKind::Directory && !seen.insert(info.ino) {
+            return;
+        }
+        usage.entries += 1;
+        usage.occupied += info.occupied;
+        if info.kind == FileKind::File {
+            usage.bytes += info.length;
+        }
+    };
+    walk(clients, location, count).await?;
+    Ok(usage)
+}
+
+/// Room in the cluster and counts of the volume.
+pub async fn space(clients: &Clients, path: &RemotePath) -> Result<VolumeSpace> {
+    clients.volume(path).await?.statfs().await
+}
+
+/// What is removed, and how hard.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RemoveOptions {
+    /// Directories with all that is in them.
+    pub recursive: bool,
+    /// Nothing there is no error.
+    pub force: bool,
+}
+
+/// Removes a file or a tree; the number of things removed.
+pub async fn remove(
+    clients: &Clients,
+    location: &Location,
+    options: RemoveOptions,
+) -> Result<u64> {
+    let spot = clients.find(location).await?;
+    // A link is removed, not what it leads to.
+    let info = match spot.name.info().await? {
+        Some(info) => info,
+        None if options.force => return Ok(0),
+        None => return Err(Error::with(ErrorKind::NotFound, location.to_string())),
+    };
+    if info.kind == FileKind::Directory && !options.recursive {
+        let detail = format!("{location}: give -r to remove a directory with all that is in it");
+        return Err(Error::with(ErrorKind::IsDirectory, detail));
+    }
+    if &spot.name.name[..] == b"." {
+        return empty(&spot.name).await;
+    }
+    remove_tree(spot.name, info).await
+}
+
+fn remove_tree(name: Name, info: Info) -> BoxFuture<'static, Result<u64>> {
+    Box::pin(async move {
+        let directory = info.kind == FileKind::Directory;
+        let below = if directory { empty(&name).await? } else { 0 };
+        match name.remove(directory).await {
+            // Somebody else was faster.
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(below),
+            removed => removed.map(|()| below + 1),
+        }
+    })
+}
+
+/// Removes everything in a directory.
+async fn empty(name: &Name) -> Result<u64> {
+    let entries = name.enter().await?.list().await.map_err(|error| name.about(error))?;
+    let removals = entries.into_iter().map(|(name, info)| remove_tree(name, info));
+    let mut removing = futures::stream::iter(removals).buffer_unordered(WIDTH);
+    let mut count = 0;
+    while let Some(removed) = removing.next().await {
+        count += removed?;
+    }
+    Ok(count)
+}
+
+/// Makes a directory; with `parents` also those above it, and none of it is an error if it is there.
+pub async fn make_directory(
+    clients: &Clients,
+    location: &Location,
+    mode: u32,
+    parents: bool,
+) -> Result<()> {
+    if parents && let Location::Remote(path) = location {
+        let root = Location::Remote(RemotePath { path: "/".into(), ..path.clone() });
+        let (spot, _) = clients.existing(&root).await?;
+        let mut at: Directory = spot.name.directory;
+        for part in path.path.split('/').filter(|part| !part.is_empty()) {
+            at = at.name(Bytes::copy_from_slice(part.as_bytes())).make_directory(mode).await?;
+        }
+        return Ok(());
+    }
+    let spot = clients.find(location).await?;
+    if spot.info.is_some() && !parents {
+        return Err(Error::with(ErrorKind::Exists, location.to_string()));
+    }
+    spot.name.make_directory(mode).await.map(drop)
+}
+
+/// Hands the contents of a file to `write`, in order, while the next blocks are being fetched.
+pub async fn cat(
+    clients: &Clients,
+    location: &Location,
+    mut write: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<u64> {
+    let (spot, info) = clients.existing(location).await?;
+    if info.kind == FileKind::Directory {
+        return Err(Error::with(ErrorKind::IsDirectory, location.to_string()));
+    }
+    let pool: Arc<Pool> = Arc::default();
+    let contents = Contents::open(&spot.name, &info, &pool).await?;
+    let (mut next, mut done) = (0, 0);
+    let mut reading = FuturesOrdered::new();
+    let mut ended = false;
+    loop {
+        while reading.len() < CAT_BLOCKS && !ended {
+            reading.push_back(contents.read(next, CAT_BLOCK_BYTES));
+            next += CAT_BLOCK_BYTES as u64;
+        }
+        let Some(parts) = reading.next().await else { break };
+        let mut got = 0;
+        for part in parts? {
+            got += part.len();
+            write(&part)?;
+        }
+        done += got as u64;
+        ended |= got < CAT_BLOCK_BYTES;
+    }
+    drop(reading);
+    contents.close().await?;
+    Ok(done)
+}

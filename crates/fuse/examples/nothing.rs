@@ -76,9 +76,7 @@ impl Door for Nothing {
                 Reply::Created(shown(ino, 0), opened(flags))
             }
             Op::Open { flags, .. } => Reply::Open(opened(flags)),
-            Op::Read { size, .. } => {
-                Reply::Data(vec![Bytes::from_static(&ZEROS[..size as usize])])
-            }
+            Op::Read { size, .. } => Reply::Data(vec![Bytes::from_static(&ZEROS[..size as usize])]),
             Op::Write { data, .. } => Reply::Written(data.len() as u32),
             Op::Flush { .. } | Op::Release { .. } | Op::Fsync { .. } => Reply::Empty,
             _ => return Err(Errno::ENOSYS),
@@ -114,7 +112,8 @@ fn gb_per_second(mut once: impl FnMut() -> usize) -> f64 {
 fn measure(root: &Path) -> std::io::Result<()> {
     let small = vec![1u8; 4096];
     let create = |n: u64| {
-        let made = File::create(root.join(format!("small-{n}"))).and_then(|mut f| f.write_all(&small));
+        let made =
+            File::create(root.join(format!("small-{n}"))).and_then(|mut f| f.write_all(&small));
         made.expect("the file system that does nothing creates files");
     };
     println!("create + write 4 KiB + close  {:>9.0} /s", rate(1, create));

@@ -93,8 +93,7 @@ impl Contents {
             }
             Directory::Remote(r) => {
                 let flags = OpenFlags { truncate: fresh, ..OpenFlags::READ_WRITE };
-                let made =
-                    r.volume.create(&r.cred, r.ino, name.name.clone(), mode, 0, flags).await;
+                let made = r.volume.create(&r.cred, r.ino, name.name.clone(), mode, 0, flags).await;
                 made.map(|(_, file, _)| Contents::Remote(r.volume.clone(), r.cred.clone(), file))
             }
         };

@@ -140,9 +140,12 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        for (text, word) in
-            [("strake://a:1", "volume"), ("strake:///main", "address"), ("a:1:/", "volume"), ("", "empty")]
-        {
+        for (text, word) in [
+            ("strake://a:1", "volume"),
+            ("strake:///main", "address"),
+            ("a:1:/", "volume"),
+            ("", "empty"),
+        ] {
             let error = Location::parse(text).unwrap_err();
             assert!(error.detail.contains(word), "{text}: {error}");
         }

@@ -138,7 +138,9 @@ impl Name {
     /// For messages.
     pub fn shown(&self) -> String {
         match &self.directory {
-            Directory::Local(path) => path.join(OsStr::from_bytes(&self.name)).display().to_string(),
+            Directory::Local(path) => {
+                path.join(OsStr::from_bytes(&self.name)).display().to_string()
+            }
             Directory::Remote(remote) => {
                 let name = String::from_utf8_lossy(&self.name);
                 format!("\"{name}\" in volume {}", remote.volume.name())
@@ -265,8 +267,7 @@ impl Name {
             }
             Directory::Remote(r) => {
                 let (name, flags) = (self.name.clone(), RenameFlags::default());
-                let moved =
-                    r.volume.rename(&r.cred, r.ino, name, r.ino, to.clone(), flags).await;
+                let moved = r.volume.rename(&r.cred, r.ino, name, r.ino, to.clone(), flags).await;
                 moved.map(drop)
             }
         };
@@ -285,8 +286,7 @@ impl Name {
     async fn take_after_remote(&self, r: &RemoteDirectory, info: &Info) -> Result<()> {
         let attr = r.volume.lookup(&r.cred, r.ino, self.name.clone()).await?;
         if (attr.uid, attr.gid) != (info.uid, info.gid) {
-            let owner =
-                SetAttr { uid: Some(info.uid), gid: Some(info.gid), ..SetAttr::default() };
+            let owner = SetAttr { uid: Some(info.uid), gid: Some(info.gid), ..SetAttr::default() };
             match r.volume.setattr(&r.cred, attr.ino, owner, None).await {
                 Err(error) if error.kind != ErrorKind::NotPermitted => return Err(error),
                 _ => {}
@@ -306,9 +306,7 @@ impl Name {
     /// Gives it the times of another file.
     pub async fn take_times(&self, info: &Info) -> Result<()> {
         let set = match &self.directory {
-            Directory::Local(_) => {
-                local::take_times(self.path(), info.atime, info.mtime).await
-            }
+            Directory::Local(_) => local::take_times(self.path(), info.atime, info.mtime).await,
             Directory::Remote(r) => {
                 let change = SetAttr {
                     atime: Some(SetTime::At(info.atime)),

@@ -131,11 +131,7 @@ pub struct RemoveOptions {
 }
 
 /// Removes a file or a tree; the number of things removed.
-pub async fn remove(
-    clients: &Clients,
-    location: &Location,
-    options: RemoveOptions,
-) -> Result<u64> {
+pub async fn remove(clients: &Clients, location: &Location, options: RemoveOptions) -> Result<u64> {
     let spot = clients.find(location).await?;
     // A link is removed, not what it leads to.
     let info = match spot.name.info().await? {

@@ -74,7 +74,8 @@ mod tests {
     fn long_names_stay_names_and_stay_different() {
         let (one, mut two) = (vec![b'x'; 255], vec![b'x'; 255]);
         two[254] = b'y';
-        let (a, b) = (partial_name(&one, &info(u64::MAX, 9)), partial_name(&two, &info(u64::MAX, 9)));
+        let (a, b) =
+            (partial_name(&one, &info(u64::MAX, 9)), partial_name(&two, &info(u64::MAX, 9)));
         assert!(a.len() <= 255 && b.len() <= 255);
         assert_ne!(a, b);
     }

@@ -1,6 +1,7 @@
 //! Counters and histograms of the client.
 
 use crate::volume::Volume;
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::time::Duration;
 
 macro_rules! ops {
@@ -10,6 +11,8 @@ macro_rules! ops {
         pub(crate) enum Op { $($name,)* }
 
         impl Op {
+            const ALL: &[Op] = &[$(Op::$name,)*];
+
             fn label(self) -> &'static str {
                 match self { $(Op::$name => $label,)* }
             }
@@ -44,7 +47,47 @@ ops! {
     Layout = "layout",
 }
 
-/// Counts an operation and, when dropped, the time it took.
+/// Handles of everything counted often, looked up once per volume.
+pub(crate) struct Metrics {
+    total: Vec<Counter>,
+    seconds: Vec<Histogram>,
+    attr_hits: Counter,
+    attr_misses: Counter,
+    pub(crate) ahead_hits: Counter,
+    pub(crate) ahead_misses: Counter,
+    pub(crate) bytes_read: Counter,
+    pub(crate) bytes_written: Counter,
+    pub(crate) dirty_bytes: Gauge,
+}
+
+impl Metrics {
+    /// Metrics go to the recorder that is installed at this moment.
+    pub(crate) fn new() -> Self {
+        let total = |op: &Op| counter!("strake_client_ops_total", "op" => op.label());
+        let seconds = |op: &Op| histogram!("strake_client_op_seconds", "op" => op.label());
+        let hits = |cache| counter!("strake_client_cache_hits_total", "cache" => cache);
+        let misses = |cache| counter!("strake_client_cache_misses_total", "cache" => cache);
+        let bytes = |dir| counter!("strake_client_bytes_total", "dir" => dir);
+        Self {
+            total: Op::ALL.iter().map(total).collect(),
+            seconds: Op::ALL.iter().map(seconds).collect(),
+            attr_hits: hits("attr"),
+            attr_misses: misses("attr"),
+            ahead_hits: hits("read_ahead"),
+            ahead_misses: misses("read_ahead"),
+            bytes_read: bytes("read"),
+            bytes_written: bytes("write"),
+            dirty_bytes: gauge!("strake_client_dirty_bytes"),
+        }
+    }
+
+    pub(crate) fn attr_cache(&self, hit: bool) {
+        let counter = if hit { &self.attr_hits } else { &self.attr_misses };
+        counter.increment(1);
+    }
+}
+
+/// Notes, when dropped, the time that an operation took.
 pub(crate) struct Timer<'a> {
     volume: &'a Volume,
     op: Op,
@@ -54,21 +97,14 @@ pub(crate) struct Timer<'a> {
 impl Drop for Timer<'_> {
     fn drop(&mut self) {
         let took = self.volume.clock().monotonic().saturating_sub(self.started);
-        metrics::histogram!("strake_client_op_seconds", "op" => self.op.label()).record(took);
+        self.volume.metrics().seconds[self.op as usize].record(took);
     }
 }
 
 impl Volume {
+    /// Counts an operation; its time is noted when what is returned is dropped.
     pub(crate) fn count(&self, op: Op) -> Timer<'_> {
-        metrics::counter!("strake_client_ops_total", "op" => op.label()).increment(1);
+        self.metrics().total[op as usize].increment(1);
         Timer { volume: self, op, started: self.clock().monotonic() }
-    }
-
-    pub(crate) fn cache_hit(&self, cache: &'static str) {
-        metrics::counter!("strake_client_cache_hits_total", "cache" => cache).increment(1);
-    }
-
-    pub(crate) fn cache_miss(&self, cache: &'static str) {
-        metrics::counter!("strake_client_cache_misses_total", "cache" => cache).increment(1);
     }
 }

@@ -134,7 +134,7 @@ impl Volume {
 
     /// One attempt, without retries.
     pub(crate) async fn meta_once(&self, request: MetaRequest) -> Result<MetaAnswer> {
-        let service = self.map().meta_for(self.id())?;
+        let service = self.meta_service()?;
         let MetaReply { answer } = service.call(request).await?;
         answer.ok_or_else(|| Error::with(ErrorKind::Malformed, "empty answer of a metadata server"))
     }

@@ -4,18 +4,20 @@ use crate::api::VolumeOptions;
 use crate::file::FileState;
 use crate::inodes::Inodes;
 use crate::memory::Memory;
+use crate::metrics::Metrics;
 use crate::ops::space::SpaceCache;
 use crate::session::Session;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_base::clock::{Clock, SystemClock};
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result, VolumeId};
 use strake_wire::map::MapView;
-use strake_wire::message::manager;
+use strake_wire::message::manager::{self, ClusterMap};
+use strake_wire::service::MetaService;
 
-/// How often the background task looks for lengths to publish and old writes to send.
-const TICK_MS: u64 = 1_000;
+/// How often the background tasks look for something to do.
+const TICK: Duration = Duration::from_secs(1);
 
 /// A mounted volume. Cheap to share: doors hold one `Arc` of it.
 ///
@@ -34,7 +36,10 @@ pub struct Volume {
     /// Files with something that the background task must look after.
     busy: parking_lot::Mutex<HashMap<Ino, Arc<FileState>>>,
     pub(crate) space: SpaceCache,
-    background: parking_lot::Mutex<Option<tokio::task::JoinHandle<()>>>,
+    metrics: Metrics,
+    /// The metadata service, as long as the map is the one it was looked up in.
+    meta: parking_lot::Mutex<Option<(Arc<ClusterMap>, Arc<dyn MetaService>)>>,
+    background: parking_lot::Mutex<Vec<tokio::task::JoinHandle<()>>>,
 }
 
 impl Volume {
@@ -59,22 +64,23 @@ impl Volume {
             memory: Memory::new(options.memory_bytes),
             busy: parking_lot::Mutex::default(),
             space: SpaceCache::default(),
+            metrics: Metrics::new(),
+            meta: parking_lot::Mutex::default(),
             background: parking_lot::Mutex::default(),
             map,
             options,
         });
         volume.open_session().await?;
-        let task = tokio::spawn(background(Arc::downgrade(&volume)));
-        *volume.background.lock() = Some(task);
+        let weak = || Arc::downgrade(&volume);
+        let tasks = [tokio::spawn(look_after_files(weak())), tokio::spawn(stay_alive(weak()))];
+        volume.background.lock().extend(tasks);
         Ok(volume)
     }
 
     /// Sends and publishes everything, then ends the session. The volume must not be used after it.
     pub async fn close(self: &Arc<Self>) -> Result<()> {
         let synced = self.sync_all().await;
-        if let Some(task) = self.background.lock().take() {
-            task.abort();
-        }
+        self.background.lock().drain(..).for_each(|task| task.abort());
         let ended = self.close_session().await;
         synced.and(ended)
     }
@@ -101,6 +107,24 @@ impl Volume {
 
     pub(crate) fn clock(&self) -> &dyn Clock {
         &*self.clock
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The metadata service of this volume, looked up once per map.
+    pub(crate) fn meta_service(&self) -> Result<Arc<dyn MetaService>> {
+        let map = self.map.current();
+        let mut known = self.meta.lock();
+        if let Some((of, service)) = &*known
+            && Arc::ptr_eq(of, &map)
+        {
+            return Ok(Arc::clone(service));
+        }
+        let service = self.map.meta_for(self.id)?;
+        *known = Some((map, Arc::clone(&service)));
+        Ok(service)
     }
 
     pub(crate) fn session(&self) -> &Session {
@@ -159,14 +183,22 @@ async fn find(map: &MapView, name: &str) -> Result<manager::Volume> {
     })
 }
 
-/// Each second: send what is old, publish lengths, renew the session. Ends with the volume.
-async fn background(volume: std::sync::Weak<Volume>) {
+/// Each second: sends what is old, publishes lengths. Ends with the volume.
+async fn look_after_files(volume: Weak<Volume>) {
+    loop {
+        tokio::time::sleep(TICK).await;
+        let Some(volume) = volume.upgrade() else { return };
+        volume.tick_files();
+    }
+}
+
+/// Each second: reports closed files and renews the session when it is time. Ends with the volume.
+async fn stay_alive(volume: Weak<Volume>) {
     let mut ticks: u64 = 0;
     loop {
-        tokio::time::sleep(Duration::from_millis(TICK_MS)).await;
+        tokio::time::sleep(TICK).await;
         let Some(volume) = volume.upgrade() else { return };
         ticks += 1;
-        volume.tick_files().await;
         volume.tick_session(ticks).await;
     }
 }

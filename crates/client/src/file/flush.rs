@@ -266,8 +266,8 @@ impl Volume {
     }
 
     /// Sends what is old and publishes lengths, for every file that needs it.
-    pub(crate) async fn tick_files(self: &Arc<Self>) {
-        metrics::gauge!("strake_client_dirty_bytes").set(self.memory().dirty_bytes() as f64);
+    pub(crate) fn tick_files(self: &Arc<Self>) {
+        self.metrics().dirty_bytes.set(self.memory().dirty_bytes() as f64);
         let now = self.clock().monotonic();
         for file in self.busy_files() {
             {

@@ -65,6 +65,7 @@ impl Volume {
             }
             let now = self.clock().monotonic();
             let parts = core.plan(offset, end, now);
+            self.count_parts(&parts);
             let placement = core.placement()?;
             self.read_ahead(file, &mut core, &placement, (offset, end));
             (parts, placement)
@@ -74,6 +75,13 @@ impl Volume {
         metrics::counter!("strake_client_bytes_total", "dir" => "read")
             .increment(data.len() as u64);
         Ok(data)
+    }
+
+    fn count_parts(&self, parts: &[Part]) {
+        let ahead = parts.iter().filter(|p| matches!(p, Part::Ahead(..))).count();
+        let there = parts.iter().filter(|p| matches!(p, Part::There(..))).count();
+        self.metrics().ahead_hits.increment(ahead as u64);
+        self.metrics().ahead_misses.increment(there as u64);
     }
 
     /// Another mount may have made the file longer: asks, unless we know well enough.

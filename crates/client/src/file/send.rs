@@ -75,7 +75,7 @@ impl Volume {
         let write = Write { chunk: chunk.into(), offset: piece.chunk_offset, crc: crc32c(&data) };
         file.core().unsynced.groups.insert(piece.group);
         self.storage(file, piece.group, true, StorageOp::Write(write), data).await?;
-        metrics::counter!("strake_client_bytes_total", "dir" => "write").increment(len);
+        self.metrics().bytes_written.increment(len);
         Ok(())
     }
 }

@@ -18,13 +18,13 @@ impl Volume {
         if let Some((attr, learned)) = known
             && self.is_fresh(learned)
         {
-            self.cache_hit("attr");
+            self.metrics().attr_cache(true);
             return Ok(match file {
                 Some(file) => file.merge(&attr),
                 None => Arc::unwrap_or_clone(attr),
             });
         }
-        self.cache_miss("attr");
+        self.metrics().attr_cache(false);
         self.fetch_attr(ino).await
     }
 

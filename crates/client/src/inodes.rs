@@ -16,8 +16,11 @@ pub(crate) type Contents = (u64, Timestamp);
 
 #[derive(Default)]
 struct Node {
-    /// As the server said last, and when (monotonic).
+    /// As the server said last, and when it was asked (monotonic).
     attr: Option<(Arc<Attr>, Duration)>,
+    /// When this mount last changed it without learning its new attributes: what was asked before
+    /// is not true any more.
+    forgotten: Duration,
     /// State shared by all handles, while there are any or something is unsent.
     file: Option<Arc<FileState>>,
     /// Length and mtime when this mount last closed the file.
@@ -38,18 +41,22 @@ impl Inodes {
         &self.shards[(ino.0 % SHARDS as u64) as usize]
     }
 
-    /// Remembers attributes that a server has just sent; the file's state, if it has one.
-    pub(crate) fn learn(&self, attr: &Arc<Attr>, now: Duration) -> Option<Arc<FileState>> {
+    /// Remembers attributes that a server was `asked` for; the file's state, if it has one. Answers
+    /// may overtake each other: an older one is not remembered.
+    pub(crate) fn learn(&self, attr: &Arc<Attr>, asked: Duration) -> Option<Arc<FileState>> {
         let mut shard = self.shard(attr.ino).lock();
         if shard.len() >= NODES_PER_SHARD_MAX {
             make_room(&mut shard);
         }
         let node = shard.entry(attr.ino).or_default();
-        node.attr = Some((Arc::clone(attr), now));
+        let newer = |(known, _): &(Arc<Attr>, Duration)| known.version > attr.version;
+        if asked >= node.forgotten && !node.attr.as_ref().is_some_and(newer) {
+            node.attr = Some((Arc::clone(attr), asked));
+        }
         node.file.clone()
     }
 
-    /// Attributes with the time they were learned, and the file's state.
+    /// Attributes with the time they were asked for, and the file's state.
     #[allow(clippy::type_complexity)]
     pub(crate) fn get(&self, ino: Ino) -> (Option<(Arc<Attr>, Duration)>, Option<Arc<FileState>>) {
         let shard = self.shard(ino).lock();
@@ -97,10 +104,11 @@ impl Inodes {
     }
 
     /// The attributes known are no longer true.
-    pub(crate) fn forget_attr(&self, ino: Ino) {
-        if let Some(node) = self.shard(ino).lock().get_mut(&ino) {
-            node.attr = None;
-        }
+    pub(crate) fn forget_attr(&self, ino: Ino, now: Duration) {
+        let mut shard = self.shard(ino).lock();
+        let node = shard.entry(ino).or_default();
+        node.attr = None;
+        node.forgotten = now;
     }
 
     /// Files that handles are open on.

@@ -99,7 +99,8 @@ impl Volume {
         if self.session().id() != old {
             return Ok(());
         }
-        let files = self.inodes().files();
+        let mut files = self.inodes().files();
+        files.retain(|file| file.core().handles > 0);
         let open: Vec<u64> = files.iter().map(|file| file.ino().0).collect();
         let request =
             meta::OpenSession { client: self.options().client_name.clone(), resume: old, open };

@@ -37,9 +37,16 @@ pub struct Volume {
     busy: parking_lot::Mutex<HashMap<Ino, Arc<FileState>>>,
     pub(crate) space: SpaceCache,
     metrics: Metrics,
-    /// The metadata service, as long as the map is the one it was looked up in.
-    meta: parking_lot::Mutex<Option<(Arc<ClusterMap>, Arc<dyn MetaService>)>>,
+    /// The metadata service, as long as map and address book are those it was looked up in.
+    meta: parking_lot::Mutex<Option<KnownMeta>>,
     background: parking_lot::Mutex<Vec<tokio::task::JoinHandle<()>>>,
+}
+
+/// A looked-up metadata service.
+struct KnownMeta {
+    map: Arc<ClusterMap>,
+    generation: u64,
+    service: Arc<dyn MetaService>,
 }
 
 impl Volume {
@@ -115,15 +122,16 @@ impl Volume {
 
     /// The metadata service of this volume, looked up once per map.
     pub(crate) fn meta_service(&self) -> Result<Arc<dyn MetaService>> {
-        let map = self.map.current();
+        let (map, generation) = (self.map.current(), self.map.callers().generation());
         let mut known = self.meta.lock();
-        if let Some((of, service)) = &*known
-            && Arc::ptr_eq(of, &map)
+        if let Some(known) = &*known
+            && Arc::ptr_eq(&known.map, &map)
+            && known.generation == generation
         {
-            return Ok(Arc::clone(service));
+            return Ok(Arc::clone(&known.service));
         }
         let service = self.map.meta_for(self.id)?;
-        *known = Some((map, Arc::clone(&service)));
+        *known = Some(KnownMeta { map, generation, service: Arc::clone(&service) });
         Ok(service)
     }
 
@@ -146,7 +154,9 @@ impl Volume {
 
     /// Makes the background task look after a file.
     pub(crate) fn mark_busy(&self, file: &Arc<FileState>) {
-        self.busy.lock().entry(file.ino()).or_insert_with(|| Arc::clone(file));
+        if !std::mem::replace(&mut file.core().busy, true) {
+            self.busy.lock().insert(file.ino(), Arc::clone(file));
+        }
     }
 
     /// Files that have something unsent or unpublished.
@@ -156,7 +166,7 @@ impl Volume {
 
     /// Forgets files that have nothing left to look after.
     pub(crate) fn drop_idle(&self) {
-        self.busy.lock().retain(|_, file| !file.is_idle());
+        self.busy.lock().retain(|_, file| !file.rest_if_idle());
     }
 
     pub(crate) fn root_cred(&self) -> Credentials {

@@ -88,7 +88,7 @@ impl Callers {
     }
 
     /// Changes whenever services are registered.
-    pub(crate) fn generation(&self) -> u64 {
+    pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 

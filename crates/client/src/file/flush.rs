@@ -142,7 +142,7 @@ impl Volume {
         let error = match self.mutate(&self.root_cred(), MetaOp::WriteInline(write)).await {
             Ok(answer) => {
                 let attr = self.own_entry(file, answer, "write inline")?;
-                self.published(file, mtime, drop_setid, 0);
+                self.published(file, mtime, drop_setid, (0, 0));
                 self.inodes().learn(&attr, self.clock().monotonic());
                 return Ok(true);
             }
@@ -211,7 +211,8 @@ impl Volume {
             }
         };
         let attr = self.own_entry(file, answer, "publish")?;
-        self.published(file, mtime, publish.drop_setid, publish.occupied_delta);
+        let told = (publish.length_min, publish.occupied_delta);
+        self.published(file, mtime, publish.drop_setid, told);
         self.inodes().learn(&attr, self.clock().monotonic());
         Ok(true)
     }
@@ -222,12 +223,16 @@ impl Volume {
         file: &FileState,
         mtime: Option<strake_types::Timestamp>,
         drop_setid: bool,
-        occupied: i64,
+        (length, occupied): (u64, i64),
     ) {
         let mut core = file.core();
         let unsent = core.is_unsent();
         let unpublished = &mut core.unpublished;
         unpublished.occupied -= occupied;
+        if unpublished.acknowledged <= length {
+            // Should another mount cut the file from now on, we must not make it longer again.
+            unpublished.acknowledged = 0;
+        }
         if unpublished.mtime == mtime && !unsent {
             unpublished.mtime = None;
             unpublished.drop_setid &= !drop_setid;

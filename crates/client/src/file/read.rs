@@ -5,6 +5,7 @@ use super::open::OpenFile;
 use super::state::{Body, Core, FileState, UNIT_BYTES};
 use crate::api::ReadData;
 use crate::metrics::Op;
+use crate::ops::unexpected;
 use crate::volume::Volume;
 use bytes::Bytes;
 use futures::future::try_join_all;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use strake_types::layout::Placement;
 use strake_types::{ChunkId, Error, ErrorKind, Piece, Result};
 use strake_wire::frame::crc32c;
+use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 use strake_wire::message::storage::{Read, StorageAnswer, StorageOp};
 
 /// Least that is read ahead of a sequential reader once its window has grown.
@@ -54,6 +56,9 @@ impl Volume {
         if wanted_end > file.state.core().length {
             self.refresh_length(&file.state).await?;
         }
+        if file.state.core().is_inline_stale() {
+            self.refresh_inline(&file.state).await?;
+        }
         let (parts, placement) = {
             let mut core = file.state.core();
             let end = wanted_end.min(core.length);
@@ -72,8 +77,7 @@ impl Volume {
         };
         let mut data = self.fetch_parts(&file.state, &placement, parts).await?;
         data.parts.retain(|part| !part.is_empty());
-        metrics::counter!("strake_client_bytes_total", "dir" => "read")
-            .increment(data.len() as u64);
+        self.metrics().bytes_read.increment(data.len() as u64);
         Ok(data)
     }
 
@@ -92,6 +96,18 @@ impl Volume {
             return Ok(());
         }
         self.fetch_attr(file.ino()).await.map(drop)
+    }
+
+    /// Asks for inline contents that another mount has changed.
+    pub(crate) async fn refresh_inline(&self, file: &FileState) -> Result<()> {
+        let asked = self.now();
+        let op = MetaOp::ReadInline(meta::Inode { ino: file.ino().0 });
+        let MetaAnswer::Opened(opened) = self.ask(&self.root_cred(), op).await? else {
+            return Err(unexpected("read inline"));
+        };
+        let attr = Arc::new(opened.attr.clone().try_into()?);
+        file.refresh_body(&attr, &opened, asked);
+        Ok(())
     }
 
     async fn fetch_parts(
@@ -130,7 +146,7 @@ impl Volume {
                 (from, to)
             }
         };
-        let mut pieces = placement.pieces(from, to - from);
+        let mut pieces = units(placement, from, to);
         let (first, second) = (pieces.next(), pieces.next());
         let (Some(first), Some(second)) = (first, second) else {
             return match first {
@@ -167,7 +183,7 @@ impl Volume {
         let read = Read { chunk: chunk.into(), offset: piece.chunk_offset, len: piece.len };
         let op = StorageOp::Read(read);
         let (answer, bytes) = self.storage(file, piece.group, false, op, Bytes::new()).await?;
-        let StorageAnswer::Data(data) = answer else { return Err(crate::ops::unexpected("read")) };
+        let StorageAnswer::Data(data) = answer else { return Err(unexpected("read")) };
         if bytes.len() as u64 > piece.len {
             return Err(Error::with(ErrorKind::Malformed, "more bytes than asked for"));
         }
@@ -223,6 +239,20 @@ impl Volume {
             at = stop;
         }
     }
+}
+
+/// The pieces of a range, none longer than what is fetched at once.
+fn units(placement: &Placement, from: u64, to: u64) -> impl Iterator<Item = Piece> + '_ {
+    let mut at = from;
+    std::iter::from_fn(move || {
+        if at >= to {
+            return None;
+        }
+        let end = Core::unit_of(placement, at).1.min(to);
+        let piece = placement.pieces(at, end - at).next();
+        at = end;
+        piece
+    })
 }
 
 async fn fetch_block(

@@ -34,9 +34,11 @@ impl Volume {
     ) -> Result<Attr> {
         let change = &request.change;
         let touches_contents = length.is_some() || change.mtime.is_some() || change.ctime.is_some();
-        if !touches_contents {
+        let touches_setid = change.mode.is_some() && file.core().unpublished.drop_setid;
+        if !touches_contents && !touches_setid {
+            let asked = self.now();
             let answer = self.mutate(cred, MetaOp::SetAttr(request)).await?;
-            return self.entry(answer, "setattr");
+            return self.entry(answer, asked, "setattr");
         }
         // What was written before must have its effect on length and times before this has: a
         // later publish would take it back.

@@ -96,6 +96,10 @@ pub(crate) struct Core {
     pub(crate) ours: Contents,
     /// The background task is at work on it.
     pub(crate) ticking: bool,
+    /// The background task knows of it.
+    pub(crate) busy: bool,
+    /// Another mount may have changed the inline contents: to be asked for before they are used.
+    pub(crate) inline_stale: bool,
 }
 
 /// A file that has handles open or something unsent.
@@ -159,6 +163,9 @@ impl Core {
             merged.ctime = merged.ctime.max(mtime);
             merged.occupied = merged.occupied.saturating_add_signed(unpublished.occupied);
         }
+        if unpublished.drop_setid {
+            merged.mode = without_setid(merged.mode);
+        }
         merged
     }
 
@@ -170,17 +177,28 @@ impl Core {
         let foreign = (attr.length, attr.mtime) != self.ours;
         if foreign && attr.version > self.attr.version {
             self.ahead.clear();
+            self.inline_stale = true;
         }
         self.attr = Arc::clone(attr);
         self.learned = now;
         if !attr.inline && matches!(&self.body, Body::Inline(inline) if !inline.is_dirty()) {
             self.body = Body::Chunks;
         }
-        if self.unpublished.mtime.is_none() && !self.is_unsent() && !self.exclusive {
+        if self.knows_no_better() && !self.exclusive {
             self.length = attr.length;
         } else {
             self.length = self.length.max(attr.length);
         }
+    }
+
+    pub(crate) fn is_inline_stale(&self) -> bool {
+        let clean = matches!(&self.body, Body::Inline(inline) if !inline.is_dirty());
+        self.inline_stale && clean && self.knows_no_better()
+    }
+
+    /// True if the server knows everything that was written.
+    fn knows_no_better(&self) -> bool {
+        self.unpublished.mtime.is_none() && !self.is_unsent()
     }
 
     /// As [`Core::learn`], of an answer to a change of contents that this mount has made.
@@ -214,6 +232,8 @@ impl FileState {
             ahead: Ahead::default(),
             ours: (attr.length, attr.mtime),
             ticking: false,
+            busy: false,
+            inline_stale: false,
         };
         Self {
             ino: attr.ino,
@@ -244,10 +264,24 @@ impl FileState {
         core.handles += 1;
         core.registered += 1;
         core.set_capability(rights, &opened.capability);
-        if attr.version > core.attr.version && !core.is_unsent() {
-            core.body = body_of(attr, opened);
-        }
+        core.take_body(attr, opened);
         core.learn(attr, now);
+        core.ours = (attr.length, attr.mtime);
+    }
+
+    /// Takes the inline contents that the server has just sent.
+    pub(crate) fn refresh_body(&self, attr: &Arc<Attr>, opened: &Opened, now: Duration) {
+        let mut core = self.core();
+        core.take_body(attr, opened);
+        core.learn(attr, now);
+    }
+
+    /// Another mount may have written since we last asked.
+    pub(crate) fn distrust(&self) {
+        let mut core = self.core();
+        core.ahead.clear();
+        core.inline_stale = true;
+        core.learned = Duration::ZERO;
     }
 
     /// Right to read or to write.
@@ -274,6 +308,14 @@ impl FileState {
         !core.is_unsent() && !core.is_unpublished()
     }
 
+    /// As [`FileState::is_idle`]; if so, the background task is about to forget it.
+    pub(crate) fn rest_if_idle(&self) -> bool {
+        let mut core = self.core();
+        let idle = !core.is_unsent() && !core.is_unpublished();
+        core.busy &= !idle;
+        idle
+    }
+
     /// Remembers a failure for every handle to report.
     pub(crate) fn fail(&self, error: &Error) {
         let mut core = self.core();
@@ -283,6 +325,15 @@ impl FileState {
 }
 
 impl Core {
+    fn take_body(&mut self, attr: &Attr, opened: &Opened) {
+        if attr.version >= self.attr.version && self.knows_no_better() {
+            self.body = body_of(attr, opened);
+            self.inline_stale = false;
+            // What learn() would do on its own account.
+            self.ours = (attr.length, attr.mtime);
+        }
+    }
+
     pub(crate) fn set_capability(&mut self, rights: [bool; 2], capability: &Bytes) {
         for (slot, right) in self.capability.iter_mut().zip(rights) {
             if right {
@@ -290,6 +341,13 @@ impl Core {
             }
         }
     }
+}
+
+/// What is left of a mode after an ordinary user has written: setgid without group execution means
+/// something else and stays.
+fn without_setid(mode: u32) -> u32 {
+    let group_executes = mode & 0o010 != 0;
+    mode & if group_executes { !0o6000 } else { !0o4000 }
 }
 
 fn body_of(attr: &Attr, opened: &Opened) -> Body {

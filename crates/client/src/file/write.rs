@@ -33,6 +33,8 @@ enum Taken {
     Wait,
     /// It does not fit into the inode.
     MoveOut,
+    /// What is in the inode must be asked for first.
+    Refresh,
 }
 
 impl Volume {
@@ -111,6 +113,7 @@ impl Volume {
                     return Ok(offset);
                 }
                 Taken::Wait => progress.await,
+                Taken::Refresh => self.refresh_inline(state).await?,
                 Taken::MoveOut => {
                     let _order = state.order.lock().await;
                     self.move_out(state).await?;
@@ -142,6 +145,9 @@ impl Volume {
     ) -> Result<Taken> {
         if core.exclusive {
             return Ok(Taken::Wait);
+        }
+        if core.is_inline_stale() {
+            return Ok(Taken::Refresh);
         }
         let offset = match at {
             At::Offset(offset) => offset,

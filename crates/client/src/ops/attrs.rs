@@ -46,9 +46,10 @@ impl Volume {
     }
 
     pub(crate) async fn fetch_attr(&self, ino: Ino) -> Result<Attr> {
+        let asked = self.now();
         let op = MetaOp::GetAttr(meta::Inode { ino: ino.0 });
         let answer = self.ask(&self.root_cred(), op).await?;
-        self.entry(answer, "getattr")
+        self.entry(answer, asked, "getattr")
     }
 
     /// Changes attributes. `handle` is the open file through which it is asked for, if any: a handle
@@ -66,8 +67,9 @@ impl Volume {
         let request = meta::SetAttr { ino: ino.0, change: (&change).into(), writable_handle };
         match self.inodes().file(ino) {
             None => {
+                let asked = self.now();
                 let answer = self.mutate(cred, MetaOp::SetAttr(request)).await?;
-                self.entry(answer, "setattr")
+                self.entry(answer, asked, "setattr")
             }
             Some(file) => self.setattr_open(cred, &file, request, length).await,
         }

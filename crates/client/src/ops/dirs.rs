@@ -4,6 +4,7 @@ use super::unexpected;
 use crate::api::{Entry, Page};
 use crate::metrics::Op;
 use crate::volume::Volume;
+use std::time::Duration;
 use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
@@ -20,10 +21,11 @@ impl Volume {
     ) -> Result<Page> {
         let _timer = self.count(Op::ReadDir);
         let op = MetaOp::ReadDir(meta::ReadDir { ino: ino.0, after, limit, plus });
+        let asked = self.now();
         let MetaAnswer::Page(page) = self.ask(cred, op).await? else {
             return Err(unexpected("readdir"));
         };
-        let entries = page.entries.into_iter().map(|entry| self.dir_entry(entry));
+        let entries = page.entries.into_iter().map(|entry| self.dir_entry(entry, asked));
         Ok(Page {
             entries: entries.collect::<Result<_>>()?,
             end: page.end,
@@ -31,7 +33,7 @@ impl Volume {
         })
     }
 
-    fn dir_entry(&self, entry: meta::DirEntry) -> Result<Entry> {
+    fn dir_entry(&self, entry: meta::DirEntry, asked: Duration) -> Result<Entry> {
         let kind = u8::try_from(entry.kind).ok().and_then(FileKind::from_code);
         let unknown = || Error::with(ErrorKind::Malformed, format!("file kind {}", entry.kind));
         Ok(Entry {
@@ -39,7 +41,7 @@ impl Volume {
             ino: Ino(entry.ino),
             kind: kind.ok_or_else(unknown)?,
             cookie: entry.cookie,
-            attr: entry.attr.map(|attr| self.learn(attr)).transpose()?,
+            attr: entry.attr.map(|attr| self.learn(attr, asked)).transpose()?,
         })
     }
 }

@@ -36,7 +36,7 @@ impl Volume {
         template.validate()?;
         let set = meta::SetTemplate { ino: ino.0, template: template.into() };
         let answer = self.mutate(cred, MetaOp::SetTemplate(set)).await?;
-        self.inodes().forget_attr(ino);
+        self.forget_attr(ino);
         done(&answer, "set template")
     }
 

@@ -60,10 +60,19 @@ impl Volume {
     /// holds it. A wait is given up by dropping the future: a lock granted after that is given back.
     pub async fn set_lock(self: &Arc<Self>, ino: Ino, lock: LockRequest) -> Result<()> {
         let _timer = self.count(Op::Lock);
-        if lock.wait && lock.kind != LockKind::Unlock {
-            return self.wait_for_lock(ino, lock).await;
+        if lock.kind == LockKind::Unlock {
+            return self.lock_once(ino, &lock, 0).await;
         }
-        self.lock_once(ino, &lock, 0).await
+        match lock.wait {
+            true => self.wait_for_lock(ino, lock).await?,
+            false => self.lock_once(ino, &lock, 0).await?,
+        }
+        // Whoever held it before may have written.
+        self.forget_attr(ino);
+        if let Some(file) = self.inodes().file(ino) {
+            file.distrust();
+        }
+        Ok(())
     }
 
     async fn lock_once(&self, ino: Ino, lock: &LockRequest, wait_ms: u32) -> Result<()> {

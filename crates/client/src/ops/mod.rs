@@ -13,7 +13,8 @@ pub(crate) use names::open_mode;
 
 use crate::volume::Volume;
 use std::sync::Arc;
-use strake_types::{Attr, Error, ErrorKind, Result};
+use std::time::Duration;
+use strake_types::{Attr, Error, ErrorKind, Ino, Result};
 use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::MetaAnswer;
 
@@ -23,20 +24,29 @@ pub(crate) fn unexpected(what: &str) -> Error {
 }
 
 impl Volume {
+    pub(crate) fn now(&self) -> Duration {
+        self.clock().monotonic()
+    }
+
+    /// This mount has changed an inode without learning how it is now.
+    pub(crate) fn forget_attr(&self, ino: Ino) {
+        self.inodes().forget_attr(ino, self.now());
+    }
+
     /// Takes attributes from a server into what this mount knows, and returns them with what this
     /// mount has not yet published on top.
-    pub(crate) fn learn(&self, attributes: Attributes) -> Result<Attr> {
+    pub(crate) fn learn(&self, attributes: Attributes, asked: Duration) -> Result<Attr> {
         let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
-        let now = self.clock().monotonic();
-        match self.inodes().learn(&attr, now) {
-            Some(file) => Ok(file.learn(&attr, now)),
+        match self.inodes().learn(&attr, asked) {
+            Some(file) => Ok(file.learn(&attr, asked)),
             None => Ok(Arc::unwrap_or_clone(attr)),
         }
     }
 
-    pub(crate) fn entry(&self, answer: MetaAnswer, what: &str) -> Result<Attr> {
+    /// The attributes of an answer to what was `asked`.
+    pub(crate) fn entry(&self, answer: MetaAnswer, asked: Duration, what: &str) -> Result<Attr> {
         match answer {
-            MetaAnswer::Entry(attributes) => self.learn(attributes),
+            MetaAnswer::Entry(attributes) => self.learn(attributes, asked),
             _ => Err(unexpected(what)),
         }
     }

@@ -8,7 +8,7 @@ use crate::volume::Volume;
 use bytes::Bytes;
 use std::sync::Arc;
 use strake_types::limits::NAME_BYTES_MAX;
-use strake_types::{Attr, Credentials, Error, ErrorKind, FileKind, Ino, Result};
+use strake_types::{Attr, Credentials, Error, ErrorKind, FileKind, Ino, Result, SetAttr};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
 fn at(parent: Ino, name: Bytes) -> Result<meta::Name> {
@@ -29,8 +29,9 @@ impl Volume {
     /// The inode that a name in a directory stands for. `.` and `..` work.
     pub async fn lookup(&self, cred: &Credentials, parent: Ino, name: Bytes) -> Result<Attr> {
         let _timer = self.count(Op::Lookup);
+        let asked = self.now();
         let answer = self.ask(cred, MetaOp::Lookup(at(parent, name)?)).await?;
-        self.entry(answer, "lookup")
+        self.entry(answer, asked, "lookup")
     }
 
     /// Makes a file of any kind under a new name.
@@ -53,10 +54,11 @@ impl Volume {
             exclusive: true,
             template: None,
         };
+        let asked = self.now();
         match self.mutate(cred, MetaOp::Create(create)).await? {
             MetaAnswer::Created(created) => {
-                self.learn_parent(parent, created.parent);
-                self.learn(created.attr)
+                self.forget_attr(parent);
+                self.learn(created.attr, asked)
             }
             _ => Err(unexpected("create")),
         }
@@ -116,9 +118,15 @@ impl Volume {
         let MetaAnswer::Created(created) = self.mutate(cred, MetaOp::Create(create)).await? else {
             return Err(unexpected("create"));
         };
-        self.learn_parent(parent, created.parent);
+        self.forget_attr(parent);
         let opened = created.opened.ok_or_else(|| unexpected("create with open"))?;
         let file = self.opened(cred, flags, opened, created.created)?;
+        let shared = file.state.core().handles > 1 || !file.state.is_idle();
+        if flags.truncate && !created.created && shared {
+            // What this mount was still writing may have overtaken the cut: cut again, in order.
+            let change = SetAttr { length: Some(0), ..SetAttr::default() };
+            self.setattr(cred, file.ino(), change, Some(&file)).await?;
+        }
         Ok((file.attr(), file, created.created))
     }
 
@@ -132,9 +140,10 @@ impl Volume {
     ) -> Result<Attr> {
         let _timer = self.count(Op::Link);
         let link = meta::Link { ino: ino.0, to: at(parent, name)? };
+        let asked = self.now();
         let answer = self.mutate(cred, MetaOp::Link(link)).await?;
-        self.inodes().forget_attr(parent);
-        self.entry(answer, "link")
+        self.forget_attr(parent);
+        self.entry(answer, asked, "link")
     }
 
     /// Removes a name of anything but a directory. The inode as it is after it: with nlink 0 it is
@@ -158,9 +167,10 @@ impl Volume {
         directory: bool,
     ) -> Result<Attr> {
         let unlink = meta::Unlink { at: at(parent, name)?, directory };
+        let asked = self.now();
         let answer = self.mutate(cred, MetaOp::Unlink(unlink)).await?;
-        self.inodes().forget_attr(parent);
-        self.entry(answer, "unlink")
+        self.forget_attr(parent);
+        self.entry(answer, asked, "unlink")
     }
 
     /// Moves a name. What was moved, and what was replaced or exchanged if anything.
@@ -180,12 +190,13 @@ impl Volume {
             no_replace: flags.no_replace,
             exchange: flags.exchange,
         };
+        let asked = self.now();
         let answer = self.mutate(cred, MetaOp::Rename(rename)).await?;
-        self.inodes().forget_attr(parent);
-        self.inodes().forget_attr(new_parent);
+        self.forget_attr(parent);
+        self.forget_attr(new_parent);
         let MetaAnswer::Renamed(renamed) = answer else { return Err(unexpected("rename")) };
-        let other = renamed.other.map(|other| self.learn(other)).transpose()?;
-        Ok((self.learn(renamed.moved)?, other))
+        let other = renamed.other.map(|other| self.learn(other, asked)).transpose()?;
+        Ok((self.learn(renamed.moved, asked)?, other))
     }
 
     /// Target of a symbolic link.
@@ -194,17 +205,6 @@ impl Volume {
         match self.ask(cred, MetaOp::ReadLink(meta::Inode { ino: ino.0 })).await? {
             MetaAnswer::Bytes(target) => Ok(target),
             _ => Err(unexpected("readlink")),
-        }
-    }
-
-    /// A directory has changed: take its new attributes, or forget the old ones.
-    fn learn_parent(
-        &self,
-        parent: Ino,
-        attributes: Option<strake_wire::message::common::Attributes>,
-    ) {
-        if attributes.and_then(|a| self.learn(a).ok()).is_none() {
-            self.inodes().forget_attr(parent);
         }
     }
 }

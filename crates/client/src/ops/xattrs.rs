@@ -50,7 +50,7 @@ impl Volume {
         }
         let xattr = meta::Xattr { value, must_create, must_replace, ..named(ino, name)? };
         let answer = self.mutate(cred, MetaOp::SetXattr(xattr)).await?;
-        self.inodes().forget_attr(ino);
+        self.forget_attr(ino);
         done(&answer, "setxattr")
     }
 
@@ -58,7 +58,7 @@ impl Volume {
     pub async fn removexattr(&self, cred: &Credentials, ino: Ino, name: Bytes) -> Result<()> {
         let _timer = self.count(Op::Xattr);
         let answer = self.mutate(cred, MetaOp::RemoveXattr(named(ino, name)?)).await?;
-        self.inodes().forget_attr(ino);
+        self.forget_attr(ino);
         done(&answer, "removexattr")
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 /// it is small; headers and bodies come with one read.
 const READ_AHEAD_BYTES: usize = 8 << 10;
 /// Longest time from the first byte of a frame to its last.
-const FRAME_MS_MAX: u64 = 60_000;
+pub(crate) const FRAME_MS_MAX: u64 = 60_000;
 /// Longest time a peer may take nothing while something is to be sent.
 const STALL_MS_MAX: u64 = 60_000;
 /// Frames given to one write.
@@ -32,8 +32,8 @@ pub(crate) enum ReadError {
     Io(#[from] io::Error),
     #[error("the connection ended in the middle of a frame")]
     Truncated,
-    #[error("a frame took longer than {0} ms")]
-    TooSlow(u64),
+    #[error("a frame took too long to arrive")]
+    TooSlow,
 }
 
 /// Takes frames apart.
@@ -43,6 +43,8 @@ pub(crate) struct FrameReader {
     /// Received, not yet taken: `buffer[taken..]`.
     buffer: Vec<u8>,
     taken: usize,
+    /// Longest time from the first byte of a frame to its last.
+    frame_time_max: Duration,
     /// By when the frame at hand must be complete.
     deadline: Instant,
 }
@@ -50,7 +52,14 @@ pub(crate) struct FrameReader {
 impl FrameReader {
     pub fn new(stream: Arc<dyn Stream>, pool: Arc<BufferPool>) -> Self {
         let buffer = Vec::with_capacity(READ_AHEAD_BYTES);
-        Self { stream, pool, buffer, taken: 0, deadline: Instant::now() }
+        let frame_time_max = Duration::from_millis(FRAME_MS_MAX);
+        Self { stream, pool, buffer, taken: 0, frame_time_max, deadline: Instant::now() }
+    }
+
+    /// Sets the longest time from the first byte of a frame to its last.
+    pub fn with_frame_time_max(mut self, limit: Duration) -> Self {
+        self.frame_time_max = limit;
+        self
     }
 
     /// The next header, however long it takes to begin; `None` if the peer ended between frames.
@@ -82,7 +91,7 @@ impl FrameReader {
 
     fn begin(&mut self, begun: bool) {
         if !begun {
-            self.deadline = Instant::now() + Duration::from_millis(FRAME_MS_MAX);
+            self.deadline = Instant::now() + self.frame_time_max;
         }
     }
 
@@ -151,7 +160,7 @@ async fn read_some(
             None => readable.await?,
             Some(deadline) => tokio::time::timeout_at(deadline, readable)
                 .await
-                .map_err(|_| ReadError::TooSlow(FRAME_MS_MAX))??,
+                .map_err(|_| ReadError::TooSlow)??,
         }
     }
 }

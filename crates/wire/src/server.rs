@@ -12,7 +12,7 @@
 use crate::buffer::BufferPool;
 use crate::frame::{Draft, FrameKind, Header, ServiceClass};
 use crate::hello::{self, Hello};
-use crate::link::{FrameReader, Hold, Outbox, ReadError};
+use crate::link::{FRAME_MS_MAX, FrameReader, Hold, Outbox, ReadError};
 use crate::message::storage::{StorageOp, StorageRequest};
 use crate::message::{manager, meta};
 use crate::transport::Stream;
@@ -61,10 +61,27 @@ pub struct Identity {
     pub name: String,
 }
 
+/// How long a caller may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// For its hello.
+    pub hello: Duration,
+    /// From the first byte of a frame to its last.
+    pub frame: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let frame = Duration::from_millis(FRAME_MS_MAX);
+        Self { hello: Duration::from_millis(HELLO_MS_MAX), frame }
+    }
+}
+
 /// What all connections of a listener share.
 struct Shared {
     services: Services,
     identity: Identity,
+    limits: Limits,
     pool: Arc<BufferPool>,
     /// Room for payloads, in units.
     room: Arc<Semaphore>,
@@ -87,11 +104,23 @@ pub async fn serve(
     listener: Listener,
     services: Services,
     identity: Identity,
+    shutdown: watch::Receiver<bool>,
+) {
+    serve_within(Limits::default(), listener, services, identity, shutdown).await;
+}
+
+/// As [`serve`], with other limits.
+pub(crate) async fn serve_within(
+    limits: Limits,
+    listener: Listener,
+    services: Services,
+    identity: Identity,
     mut shutdown: watch::Receiver<bool>,
 ) {
     let shared = Arc::new(Shared {
         services,
         identity,
+        limits,
         pool: BufferPool::new(IDLE_BUFFER_BYTES_MAX),
         room: Arc::new(Semaphore::new(BYTES_MAX / ROOM_UNIT_BYTES)),
         connections: Mutex::default(),
@@ -146,13 +175,14 @@ impl Shared {
 /// A connection from hello to end.
 async fn converse(stream: Arc<dyn Stream>, shared: Arc<Shared>) {
     let peer = stream.peer();
-    let mut reader = FrameReader::new(stream.clone(), shared.pool.clone());
-    let limit = Duration::from_millis(HELLO_MS_MAX);
+    let Limits { hello: limit, frame } = shared.limits;
+    let mut reader =
+        FrameReader::new(stream.clone(), shared.pool.clone()).with_frame_time_max(frame);
     let greeted = tokio::time::timeout(limit, greet(&*stream, &mut reader, &shared)).await;
     let refused = match greeted {
         Ok(Ok(())) => None,
         Ok(Err(e)) => Some(e.to_string()),
-        Err(_) => Some(format!("no hello within {HELLO_MS_MAX} ms")),
+        Err(_) => Some(format!("no hello within {} ms", limit.as_millis())),
     };
     if let Some(cause) = refused {
         tracing::warn!(%peer, "connection refused: {cause}");

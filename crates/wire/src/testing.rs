@@ -7,7 +7,7 @@ use crate::message::manager::{
 };
 use crate::message::meta::{MetaAnswer, MetaReply, MetaRequest};
 use crate::message::storage::{Data, StorageAnswer, StorageOp, StorageReply, StorageRequest};
-use crate::server::{Identity, Listener, serve};
+use crate::server::{Identity, Limits, Listener, serve_within};
 use crate::service::{ManagerService, MetaService, Services, StorageService};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -89,6 +89,10 @@ pub struct Running {
 
 impl Running {
     pub async fn start(address: &str, cluster: &str) -> Self {
+        Self::start_with(address, cluster, Limits::default()).await
+    }
+
+    pub async fn start_with(address: &str, cluster: &str, limits: Limits) -> Self {
         let listener = Listener::bind(address).await.unwrap();
         let address = listener.address();
         let fake = Arc::new(Fake::default());
@@ -99,7 +103,7 @@ impl Running {
         };
         let (stop, stopped) = watch::channel(false);
         let identity = Identity { cluster: cluster.into(), name: "test server".into() };
-        let task = tokio::spawn(serve(listener, services, identity, stopped));
+        let task = tokio::spawn(serve_within(limits, listener, services, identity, stopped));
         Self { address, fake, stop, task }
     }
 

@@ -1,1 +1,134 @@
 use super::*;
+use crate::message::manager::{Group, Target, VolumeSpec};
+use crate::message::meta::MetaRequest;
+use crate::server::Services;
+use crate::testing::{Fake, Running, callers, server_at};
+use std::sync::atomic::Ordering;
+
+fn map(epoch: u64, servers: Vec<Server>) -> ClusterMap {
+    let volume = |id, name: &str, deleting| Volume {
+        id,
+        spec: VolumeSpec { name: name.into(), ..VolumeSpec::default() },
+        deleting,
+        meta_server: 1,
+    };
+    ClusterMap {
+        cluster: "c".into(),
+        epoch,
+        servers,
+        targets: vec![Target { id: 5, server: 1, up: true, ..Target::default() }],
+        groups: vec![Group { id: 0, epoch: 3, members: vec![5] }],
+        volumes: vec![volume(1, "main", true), volume(2, "main", false)],
+    }
+}
+
+#[tokio::test]
+async fn a_map_is_looked_up_by_every_id() {
+    let view = MapView::fixed(callers(60_000), map(4, vec![server_at("127.0.0.1:1")]));
+    assert_eq!(view.current().epoch, 4);
+    assert_eq!(view.refresh().await.unwrap(), Epoch(4));
+    assert!(view.storage_of(TargetId(5)).is_ok());
+    assert_eq!(view.storage_of(TargetId(6)).err().unwrap().kind, ErrorKind::StaleMap);
+    assert_eq!(view.group_members(GroupId(0)).unwrap(), [TargetId(5)]);
+    assert_eq!(view.primary_of(GroupId(0)).unwrap(), (TargetId(5), Epoch(3)));
+    assert_eq!(view.group_members(GroupId(1)).unwrap_err().kind, ErrorKind::StaleMap);
+    assert_eq!(view.group_count(), 1);
+    // A deleted volume's name may be in use again.
+    assert_eq!(view.volume_named("main").unwrap().id, 2);
+    assert_eq!(view.volume_named("other").unwrap_err().kind, ErrorKind::NotFound);
+    assert!(view.meta_for(VolumeId(2)).is_ok());
+    assert_eq!(view.meta_for(VolumeId(3)).err().unwrap().kind, ErrorKind::StaleMap);
+}
+
+#[tokio::test]
+async fn services_of_this_process_are_called_directly_even_if_registered_later() {
+    let callers = callers(60_000);
+    let view = MapView::fixed(callers.clone(), map(4, vec![server_at("127.0.0.1:1")]));
+    view.storage_of(TargetId(5)).unwrap();
+    let fake = Arc::new(Fake::default());
+    let services = Services { meta: Some(fake.clone()), storage: Some(fake), manager: None };
+    callers.register_local(ServerId(1), services);
+    view.meta_for(VolumeId(2)).unwrap().call(MetaRequest::default()).await.unwrap();
+    let storage = view.storage_of(TargetId(5)).unwrap();
+    storage.call(Default::default(), Default::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_map_outlives_its_managers_and_finds_others() {
+    let first = Running::start("127.0.0.1:0", "c").await;
+    let second = Running::start("127.0.0.1:0", "c").await;
+    let mut other = server_at(&second.address);
+    other.id = 2;
+    *first.fake.map.lock() = map(1, vec![first.entry(), other.clone()]);
+    *second.fake.map.lock() = map(2, vec![first.entry(), other]);
+    let nobody = "127.0.0.1:1".to_owned();
+    let source = ManagerSource::Addresses(vec![nobody, first.address.clone()]);
+    let view = MapView::connect(callers(60_000), source, 10_000).await.unwrap();
+    assert_eq!(view.current().epoch, 1);
+    first.stop().await;
+    // The second is known from the map alone.
+    assert_eq!(view.refresh().await.unwrap(), Epoch(2));
+    second.stop().await;
+    assert_eq!(view.refresh().await.unwrap_err().kind, ErrorKind::Unavailable);
+    assert_eq!(view.current().epoch, 2);
+    assert!(view.storage_of(TargetId(5)).is_ok());
+}
+
+#[tokio::test]
+async fn the_first_map_is_waited_for_only_so_long() {
+    let source = ManagerSource::Addresses(vec!["127.0.0.1:1".into()]);
+    let error = MapView::connect(callers(60_000), source, 300).await.err().unwrap();
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    assert!(error.detail.contains("127.0.0.1:1"), "{error}");
+}
+
+#[tokio::test]
+async fn older_maps_and_maps_of_other_clusters_are_ignored() {
+    let view = MapView::fixed(callers(60_000), map(4, Vec::new()));
+    view.install(map(3, Vec::new()));
+    view.install(ClusterMap { cluster: "other".into(), ..map(9, Vec::new()) });
+    assert_eq!((view.current().epoch, view.current().cluster.as_str()), (4, "c"));
+    view.install(map(5, Vec::new()));
+    assert_eq!(view.current().epoch, 5);
+}
+
+#[tokio::test]
+async fn refreshes_at_the_same_time_share_fetches() {
+    let fake = Arc::new(Fake::default());
+    *fake.map.lock() = map(1, Vec::new());
+    let source = ManagerSource::Local(fake.clone());
+    let view = MapView::connect(callers(60_000), source, 1_000).await.unwrap();
+    let fetching = view.fetch.lock().await;
+    let tasks: Vec<_> = (0..50)
+        .map(|_| {
+            let view = view.clone();
+            tokio::spawn(async move { view.refresh().await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    let before = fake.map_calls.load(Ordering::SeqCst);
+    drop(fetching);
+    for task in tasks {
+        assert_eq!(task.await.unwrap().unwrap(), Epoch(1));
+    }
+    // One may have been under way already and one follows it; the background poll adds its own.
+    assert!(fake.map_calls.load(Ordering::SeqCst) - before <= 4);
+}
+
+#[tokio::test]
+async fn a_new_map_arrives_by_itself_and_a_dropped_view_stops_asking() {
+    let fake = Arc::new(Fake::default());
+    *fake.map.lock() = map(1, Vec::new());
+    let view = MapView::new(callers(60_000), ManagerSource::Local(fake.clone()));
+    let arrives = async |epoch| {
+        while view.current().epoch != epoch {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), arrives(1)).await.unwrap();
+    *fake.map.lock() = map(2, Vec::new());
+    tokio::time::timeout(Duration::from_secs(60), arrives(2)).await.unwrap();
+    drop(view);
+    // The poller held the last other reference to the manager.
+    assert_eq!(Arc::strong_count(&fake), 1);
+}

@@ -5,3 +5,6 @@ pub mod common;
 pub mod manager;
 pub mod meta;
 pub mod storage;
+
+#[cfg(test)]
+pub(crate) mod samples;

@@ -1,1 +1,172 @@
 use super::*;
+use crate::message::meta::MetaRequest;
+use crate::testing::{Running, callers};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Sends bytes on a new connection and returns what comes back until the server hangs up.
+async fn send_raw(server: &Running, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(&server.address).await.unwrap();
+    // The server may hang up before it has all.
+    let _ = stream.write_all(bytes).await;
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    answer
+}
+
+fn hello(cluster: &str) -> Vec<u8> {
+    let body = Hello::new(cluster, "test", false);
+    Draft::message(&body).unwrap().seal(FrameKind::Hello, ServiceClass::None, 0).head
+}
+
+fn answer_of(bytes: &[u8]) -> (Header, &[u8]) {
+    let header = Header::decode(bytes).unwrap().unwrap();
+    (header, &bytes[crate::frame::HEADER_BYTES..][..header.body_len as usize])
+}
+
+/// A call on another connection still works.
+async fn assert_alive(server: &Running) {
+    let meta = callers(60_000).meta(&server.entry());
+    meta.call(MetaRequest::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn garbage_closes_its_connection_and_nothing_else() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let patient = callers(60_000).meta(&server.entry());
+    patient.call(MetaRequest::default()).await.unwrap();
+    let http = b"GET / HTTP/1.1\r\nHost: strake\r\n\r\n".to_vec();
+    let zeros = vec![0; 100_000];
+    let no_hello = Draft::empty().seal(FrameKind::Request, ServiceClass::Meta, 1).head;
+    let mut damaged = hello("c");
+    damaged[20] ^= 1;
+    let after_hello = [hello("c"), http.clone()].concat();
+    for garbage in [http, zeros, no_hello, damaged, after_hello] {
+        let answer = send_raw(&server, &garbage).await;
+        assert!(answer.len() < 200, "{} bytes", answer.len());
+    }
+    patient.call(MetaRequest::default()).await.unwrap();
+    assert_alive(&server).await;
+}
+
+#[tokio::test]
+async fn a_truncated_frame_ends_its_connection() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let draft = Draft::empty().with_payload(Bytes::from(vec![0; 100_000])).unwrap();
+    let frame = draft.seal(FrameKind::Request, ServiceClass::Storage, 1);
+    let whole = [hello("c"), frame.head, frame.payload.to_vec()].concat();
+    for cut in [10, 70, hello("c").len() + 30, whole.len() - 1] {
+        let mut stream = TcpStream::connect(&server.address).await.unwrap();
+        stream.write_all(&whole[..cut]).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+    }
+    assert_alive(&server).await;
+}
+
+#[tokio::test]
+async fn a_body_that_cannot_be_decoded_fails_its_call_only() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let bad = Draft::error(&Error::with(ErrorKind::Io, "not a message"));
+    let bad = bad.seal(FrameKind::Request, ServiceClass::Meta, 1).head;
+    let good = Draft::message(&MetaRequest::default()).unwrap();
+    let good = good.seal(FrameKind::Request, ServiceClass::Meta, 2).head;
+    let bye = Draft::empty().seal(FrameKind::Goodbye, ServiceClass::None, 0).head;
+    let answer = send_raw(&server, &[hello("c"), bad, good, bye].concat()).await;
+    let (greeting, body) = answer_of(&answer);
+    assert_eq!((greeting.kind, greeting.error), (FrameKind::Hello, 0));
+    let rest = &answer[crate::frame::HEADER_BYTES + body.len()..];
+    let (first, body) = answer_of(rest);
+    assert_eq!((first.request, first.error), (1, ErrorKind::Malformed as u32));
+    let (second, _) = answer_of(&rest[crate::frame::HEADER_BYTES + body.len()..]);
+    assert_eq!((second.request, second.error), (2, 0));
+}
+
+#[tokio::test]
+async fn releases_without_a_common_protocol_are_told_so() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let newer = Hello { protocol_min: 7, protocol_max: 9, ..Hello::new("c", "new client", false) };
+    let frame = Draft::message(&newer).unwrap().seal(FrameKind::Hello, ServiceClass::None, 0);
+    let answer = send_raw(&server, &frame.head).await;
+    let (header, detail) = answer_of(&answer);
+    assert_eq!(header.error, ErrorKind::WrongPeer as u32);
+    let detail = String::from_utf8_lossy(detail);
+    assert!(detail.contains("new client speaks 7 to 9; upgrade the older side"), "{detail}");
+    assert_alive(&server).await;
+}
+
+#[test]
+fn the_newest_common_protocol_is_chosen() {
+    let speaks = |protocol_min, protocol_max| Hello {
+        protocol_min,
+        protocol_max,
+        ..Hello::new("", "", false)
+    };
+    assert_eq!(speaks(1, 3).accept(&speaks(2, 5)), Ok(3));
+    assert_eq!(speaks(2, 5).accept(&speaks(1, 3)), Ok(3));
+    assert!(speaks(1, 3).accept(&speaks(4, 5)).is_err());
+    assert!(speaks(4, 5).accept(&speaks(1, 3)).is_err());
+}
+
+#[tokio::test]
+async fn a_caller_of_another_cluster_is_told_so() {
+    let server = Running::start("127.0.0.1:0", "ours").await;
+    let answer = send_raw(&server, &hello("theirs")).await;
+    let (header, detail) = answer_of(&answer);
+    assert_eq!(header.error, ErrorKind::WrongPeer as u32);
+    let detail = String::from_utf8_lossy(detail);
+    assert!(detail.contains("ours") && detail.contains("theirs"), "{detail}");
+}
+
+#[tokio::test]
+async fn who_says_no_hello_in_time_is_hung_up_on() {
+    let limits = Limits { hello: Duration::from_millis(20), ..Limits::default() };
+    let server = Running::start_with("127.0.0.1:0", "c", limits).await;
+    let whole = hello("c");
+    for part in [0, 3, 64] {
+        let mut stream = TcpStream::connect(&server.address).await.unwrap();
+        stream.write_all(&whole[..part]).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        assert!(answer.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_finish_a_frame_in_time_is_hung_up_on() {
+    let limits = Limits { frame: Duration::from_millis(20), ..Limits::default() };
+    let server = Running::start_with("127.0.0.1:0", "c", limits).await;
+    let draft = Draft::empty().with_payload(Bytes::from(vec![0; 100])).unwrap();
+    let frame = draft.seal(FrameKind::Request, ServiceClass::Storage, 1);
+    for cut in [10, 64, 163] {
+        let mut stream = TcpStream::connect(&server.address).await.unwrap();
+        let slow = [frame.head.as_slice(), &frame.payload].concat();
+        stream.write_all(&[hello("c").as_slice(), &slow[..cut]].concat()).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        assert_eq!(answer_of(&answer).0.kind, FrameKind::Hello);
+    }
+}
+
+#[tokio::test]
+async fn listening_where_another_listens_is_refused_with_a_hint() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let error = Listener::bind(&server.address).await.err().unwrap();
+    assert_eq!(error.kind, ErrorKind::Busy);
+    assert!(error.detail.contains("--listen") && error.detail.contains(&server.address));
+    assert_eq!(Listener::bind("nonsense").await.err().map(|e| e.kind), Some(ErrorKind::Invalid));
+}
+
+#[tokio::test]
+async fn a_socket_left_behind_by_a_killed_server_is_taken_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    let address = format!("unix:{}", path.display());
+    let server = Running::start(&address, "c").await;
+    assert_eq!(Listener::bind(&address).await.err().map(|e| e.kind), Some(ErrorKind::Busy));
+    assert_alive(&server).await;
+    server.stop().await;
+}

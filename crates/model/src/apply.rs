@@ -14,14 +14,14 @@ impl Model {
     fn carry_out(&mut self, cred: &Credentials, op: &Op) -> Result<Outcome, ErrorKind> {
         let done = |()| Outcome::Done;
         match op {
-            Op::Open(slot, path, flags) => self.open(cred, *slot, path, *flags).map(done),
+            Op::Open(slot, path, flags) => self.open(cred, *slot, path, *flags),
             Op::Close(slot) => Ok(self.close(*slot)),
             Op::Read(..) | Op::Write(..) | Op::SetLength(..) | Op::Fallocate(..) => {
                 self.on_handle(cred, op)
             }
             Op::CopyRange(..) | Op::Sync(_) | Op::StatHandle(_) => self.on_handle(cred, op),
             Op::Truncate(path, length) => self.truncate(cred, path, *length).map(done),
-            Op::ReadAll(path) => self.read_all(cred, path).map(Outcome::Bytes),
+            Op::ReadAll(path) => self.read_all(cred, path),
             Op::MakeDirectory(path, mode) => {
                 self.make(cred, path, *mode, Kind::directory()).map(done)
             }
@@ -63,14 +63,15 @@ impl Model {
             return Ok(Outcome::Skipped);
         }
         let ino = handle.ino;
+        let cred = if self.opener_writes { &handle.opener } else { cred };
         match op {
             Op::Read(_, offset, len) => {
                 Ok(Outcome::Bytes(self.contents(ino).read(*offset, u64::from(*len))))
             }
             Op::Write(_, offset, data) => {
                 let at = if handle.flags.append { self.contents(ino).length() } else { *offset };
-                self.change_contents(cred, ino, |bytes| bytes.write(at, data));
-                Ok(Outcome::Count(data.len() as u64))
+                self.write(cred, ino, at, &data.bytes());
+                Ok(Outcome::Count(u64::from(data.len)))
             }
             Op::SetLength(_, length) => {
                 self.change_contents(cred, ino, |bytes| bytes.set_length(*length));
@@ -82,6 +83,13 @@ impl Model {
             }
             Op::StatHandle(_) => Ok(self.stat(ino)),
             _ => Ok(Outcome::Done),
+        }
+    }
+
+    /// Writing nothing changes nothing.
+    fn write(&mut self, cred: &Credentials, ino: u64, at: u64, data: &[u8]) {
+        if !data.is_empty() {
+            self.change_contents(cred, ino, |bytes| bytes.write(at, data));
         }
     }
 
@@ -123,7 +131,8 @@ impl Model {
         if from_ino == to_ino && from < to + len && to < from + len {
             return Err(ErrorKind::Invalid);
         }
-        self.change_contents(cred, to_ino, |bytes| bytes.write(to, &data));
+        let cred = if self.opener_writes { &handle.opener } else { cred };
+        self.write(cred, to_ino, to, &data);
         Ok(Outcome::Count(len))
     }
 

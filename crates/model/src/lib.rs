@@ -20,7 +20,7 @@ pub mod inode;
 pub mod op;
 pub mod tree;
 
-pub use op::{Op, OpenFlags, Outcome, Stat};
+pub use op::{Filler, Op, OpenFlags, Outcome, Stat};
 pub use tree::Model;
 
 #[cfg(test)]

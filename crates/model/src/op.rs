@@ -26,6 +26,22 @@ pub struct OpenFlags {
     pub exclusive: bool,
 }
 
+/// Bytes to write: as many as `len`, told apart by `seed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filler {
+    /// Chooses the bytes. Never zeros, so that what was written differs from holes.
+    pub seed: u8,
+    /// How many.
+    pub len: u32,
+}
+
+impl Filler {
+    /// The bytes.
+    pub fn bytes(self) -> Vec<u8> {
+        (0..self.len).map(|at| (at.wrapping_mul(31) as u8 ^ self.seed) | 1).collect()
+    }
+}
+
 /// What `fallocate` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallocate {
@@ -62,7 +78,7 @@ pub enum Op {
     /// Reads a range through a handle.
     Read(Slot, u64, u32),
     /// Writes bytes through a handle.
-    Write(Slot, u64, Vec<u8>),
+    Write(Slot, u64, Filler),
     /// Sets the length through a handle.
     SetLength(Slot, u64),
     /// `fallocate`.

@@ -1,6 +1,6 @@
 //! The model against what everyone knows of POSIX.
 
-use crate::op::{Fallocate, RenameMode};
+use crate::op::{Fallocate, Filler, RenameMode};
 use crate::{Model, Op, OpenFlags, Outcome};
 use strake_types::{Credentials, ErrorKind, FileKind};
 
@@ -11,6 +11,9 @@ fn path(text: &str) -> Vec<String> {
 fn create() -> OpenFlags {
     OpenFlags { read: true, write: true, create: Some(0o644), ..OpenFlags::default() }
 }
+
+const WORDS: Filler = Filler { seed: 3, len: 10 };
+const SEVENS: Filler = Filler { seed: 7, len: 5000 };
 
 struct Fixture {
     model: Model,
@@ -36,10 +39,10 @@ impl Fixture {
 #[test]
 fn an_unlinked_file_lives_on_while_it_is_open() {
     let mut fs = Fixture::with_file(0, "a");
-    fs.run(Op::Write(0, 0, b"still here".to_vec()));
+    fs.run(Op::Write(0, 0, WORDS));
     assert_eq!(fs.run(Op::Unlink(path("a"))), Outcome::Done);
     assert_eq!(fs.run(Op::Stat(path("a"))), Outcome::Failed(ErrorKind::NotFound));
-    assert_eq!(fs.run(Op::Read(0, 0, 99)), Outcome::Bytes(b"still here".to_vec()));
+    assert_eq!(fs.run(Op::Read(0, 0, 99)), Outcome::Bytes(WORDS.bytes()));
     let Outcome::Stat(stat) = fs.run(Op::StatHandle(0)) else { panic!("fstat shows attributes") };
     assert_eq!(stat.nlink, 0);
     assert_eq!(fs.run(Op::Close(0)), Outcome::Done);
@@ -49,18 +52,18 @@ fn an_unlinked_file_lives_on_while_it_is_open() {
 #[test]
 fn what_is_cut_off_is_zeros_when_the_file_grows_again() {
     let mut fs = Fixture::with_file(0, "a");
-    fs.run(Op::Write(0, 5000, vec![7; 5000]));
+    fs.run(Op::Write(0, 5000, SEVENS));
     fs.run(Op::SetLength(0, 6000));
     fs.run(Op::SetLength(0, 9000));
     let mut expected = vec![0; 9000];
-    expected[5000..6000].fill(7);
+    expected[5000..6000].copy_from_slice(&SEVENS.bytes()[..1000]);
     assert_eq!(fs.run(Op::ReadAll(path("a"))), Outcome::Bytes(expected));
 }
 
 #[test]
 fn fallocate_keeps_or_changes_the_length_as_its_mode_says() {
     let mut fs = Fixture::with_file(0, "a");
-    fs.run(Op::Write(0, 0, vec![1; 100]));
+    fs.run(Op::Write(0, 0, Filler { seed: 1, len: 100 }));
     let length = |fs: &mut Fixture| match fs.run(Op::StatHandle(0)) {
         Outcome::Stat(stat) => stat.length,
         other => panic!("{other:?}"),

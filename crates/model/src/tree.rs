@@ -9,10 +9,12 @@ use strake_types::limits::NAME_BYTES_MAX;
 use strake_types::{Credentials, ErrorKind, FileKind};
 
 /// An open file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Handle {
     pub(crate) ino: u64,
     pub(crate) flags: OpenFlags,
+    /// Who opened it.
+    pub(crate) opener: Credentials,
 }
 
 /// Where a path leads: the directory, the last name, and the inode there, if any.
@@ -28,6 +30,7 @@ pub struct Model {
     inodes: BTreeMap<u64, Inode>,
     handles: BTreeMap<Slot, Handle>,
     next: u64,
+    pub(crate) opener_writes: bool,
 }
 
 impl Model {
@@ -43,7 +46,16 @@ impl Model {
             mtime: None,
             xattrs: BTreeMap::new(),
         };
-        Self { inodes: BTreeMap::from([(ROOT, root)]), handles: BTreeMap::new(), next: ROOT + 1 }
+        let (inodes, handles) = (BTreeMap::from([(ROOT, root)]), BTreeMap::new());
+        Self { inodes, handles, next: ROOT + 1, opener_writes: false }
+    }
+
+    /// Whoever opened a handle counts as the one who writes through it, as below a system call
+    /// interface, where nobody else is known.
+    #[must_use]
+    pub fn with_writes_by_the_opener(mut self) -> Self {
+        self.opener_writes = true;
+        self
     }
 
     /// Every path below the root, for tests that walk the whole tree.
@@ -94,7 +106,7 @@ impl Model {
     }
 
     pub(crate) fn handle(&self, slot: Slot) -> Option<Handle> {
-        self.handles.get(&slot).copied()
+        self.handles.get(&slot).cloned()
     }
 
     pub(crate) fn contents(&self, ino: u64) -> &SparseBytes {
@@ -118,13 +130,20 @@ impl Model {
         }
     }
 
-    /// Walks a path. Every directory on the way must be searchable.
+    /// Where a path leads. The root itself is nobody's entry: it may be looked at, but not made,
+    /// removed or renamed.
     pub(crate) fn place(&self, cred: &Credentials, path: &[String]) -> Result<Place, ErrorKind> {
-        let Some((name, above)) = path.split_last() else {
+        let Some(name) = path.last() else {
             return Ok(Place { parent: ROOT, name: String::new(), child: Some(ROOT) });
         };
+        let parent = self.parent(cred, path)?;
+        Ok(Place { parent, name: name.clone(), child: self.step(cred, parent, name)? })
+    }
+
+    /// Walks to the directory of a path's last name. Every directory on the way must be searchable.
+    fn parent(&self, cred: &Credentials, path: &[String]) -> Result<u64, ErrorKind> {
         let mut at = ROOT;
-        for component in above {
+        for component in &path[..path.len().saturating_sub(1)] {
             at = self.step(cred, at, component)?.ok_or(ErrorKind::NotFound)?;
             match self.inode(at).kind {
                 Kind::Directory { .. } => {}
@@ -132,7 +151,8 @@ impl Model {
                 _ => return Err(ErrorKind::NotDirectory),
             }
         }
-        Ok(Place { parent: at, name: name.clone(), child: self.step(cred, at, name)? })
+        access::check(cred, self.inode(at), SEARCH)?;
+        Ok(at)
     }
 
     fn step(&self, cred: &Credentials, at: u64, name: &str) -> Result<Option<u64>, ErrorKind> {
@@ -212,32 +232,38 @@ impl Model {
         slot: Slot,
         path: &[String],
         flags: OpenFlags,
-    ) -> Result<(), ErrorKind> {
+    ) -> Result<Outcome, ErrorKind> {
         self.close(slot);
         let place = self.place(cred, path)?;
         let ino = match (place.child, flags.create) {
             (Some(_), Some(_)) if flags.exclusive => return Err(ErrorKind::Exists),
-            (Some(ino), _) => self.open_existing(cred, ino, flags)?,
+            (Some(ino), _) => match self.open_existing(cred, ino, flags)? {
+                Some(ino) => ino,
+                None => return Ok(Outcome::Skipped),
+            },
             (None, None) => return Err(ErrorKind::NotFound),
             (None, Some(mode)) => {
                 self.put_new(cred, &place, mode, Kind::File(SparseBytes::default()))?
             }
         };
-        self.handles.insert(slot, Handle { ino, flags });
-        Ok(())
+        self.handles.insert(slot, Handle { ino, flags, opener: cred.clone() });
+        Ok(Outcome::Done)
     }
 
+    /// `None`: a pipe or directory that could be opened, which is not tried.
     fn open_existing(
         &mut self,
         cred: &Credentials,
         ino: u64,
         flags: OpenFlags,
-    ) -> Result<u64, ErrorKind> {
+    ) -> Result<Option<u64>, ErrorKind> {
         match self.inode(ino).kind {
-            // Tests open no fifo (it would wait) and no directory.
             Kind::File(_) => {}
-            Kind::Directory { .. } => return Err(ErrorKind::IsDirectory),
-            Kind::Symlink(_) | Kind::Fifo => return Err(ErrorKind::SymlinkLoop),
+            Kind::Symlink(_) => return Err(ErrorKind::SymlinkLoop),
+            Kind::Directory { .. } if flags.write || flags.create.is_some() => {
+                return Err(ErrorKind::IsDirectory);
+            }
+            Kind::Directory { .. } | Kind::Fifo => return Ok(None),
         }
         let wanted = if flags.read { READ } else { 0 }
             | if flags.write || flags.truncate { WRITE } else { 0 };
@@ -245,7 +271,7 @@ impl Model {
         if flags.truncate {
             self.change_contents(cred, ino, |bytes| bytes.set_length(0));
         }
-        Ok(ino)
+        Ok(Some(ino))
     }
 
     pub(crate) fn close(&mut self, slot: Slot) -> Outcome {
@@ -275,15 +301,15 @@ impl Model {
         &self,
         cred: &Credentials,
         path: &[String],
-    ) -> Result<Vec<u8>, ErrorKind> {
+    ) -> Result<Outcome, ErrorKind> {
         let ino = self.existing(cred, path, false)?;
         match &self.inode(ino).kind {
             Kind::File(bytes) => {
                 access::check(cred, self.inode(ino), READ)?;
-                Ok(bytes.read(0, bytes.length()))
+                Ok(Outcome::Bytes(bytes.read(0, bytes.length())))
             }
-            Kind::Directory { .. } => Err(ErrorKind::IsDirectory),
-            _ => Err(ErrorKind::SymlinkLoop),
+            Kind::Symlink(_) => Err(ErrorKind::SymlinkLoop),
+            Kind::Directory { .. } | Kind::Fifo => Ok(Outcome::Skipped),
         }
     }
 
@@ -326,9 +352,6 @@ impl Model {
     ) -> Result<(), ErrorKind> {
         let place = self.place(cred, path)?;
         let ino = place.child.ok_or(ErrorKind::NotFound)?;
-        if ino == ROOT {
-            return Err(if as_directory { ErrorKind::Busy } else { ErrorKind::IsDirectory });
-        }
         access::check_removal(cred, self.inode(place.parent), self.inode(ino), as_directory)?;
         if self.entries(ino).is_some_and(|entries| !entries.is_empty()) {
             return Err(ErrorKind::NotEmpty);
@@ -345,11 +368,11 @@ impl Model {
         to: &[String],
         mode: RenameMode,
     ) -> Result<(), ErrorKind> {
-        let (from, to) = (self.place(cred, from)?, self.place(cred, to)?);
-        if from.name.is_empty() || to.name.is_empty() {
-            return Err(ErrorKind::Busy);
-        }
+        self.parent(cred, from)?;
+        self.parent(cred, to)?;
+        let from = self.place(cred, from)?;
         let moved = from.child.ok_or(ErrorKind::NotFound)?;
+        let to = self.place(cred, to)?;
         match (mode, to.child) {
             (RenameMode::NoReplace, Some(_)) => return Err(ErrorKind::Exists),
             (RenameMode::Exchange, None) => return Err(ErrorKind::NotFound),

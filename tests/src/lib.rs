@@ -1,10 +1,12 @@
 //! The black-box proof: real processes, real mounts, and the client over servers in one process.
 //!
 //! * [`property`] — random sequences of operations on a file system and on the reference model.
+//! * [`local`] — all services in this process, restarted at will.
 //! * [`cluster`] — `strake up` on temporary directories, killed and restarted at will.
 //! * [`suites`] — suites that nobody here wrote, fetched once into `target/tools`.
 //!
 //! The tests themselves are in `tests/tests`, one file per subject. What this crate never does: keep
 //! anything of a run that passed, depend on another test, or assert how long something took.
 
+pub mod local;
 pub mod property;

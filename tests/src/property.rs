@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use strake_model::{Model, Op, Outcome};
 use strake_types::Credentials;
 
+pub mod client;
 pub mod directory;
 pub mod steps;
 
@@ -30,6 +31,11 @@ pub trait Subject {
 
     /// Closes everything, goes away and comes back with empty caches.
     fn remount(&mut self) {}
+
+    /// What the model must know of it.
+    fn model(&self) -> Model {
+        Model::new(0o755, 0, 0)
+    }
 }
 
 /// Tries random sequences until the time is over. `fresh` makes a subject with an empty root that
@@ -81,7 +87,7 @@ fn one_seed<S: Subject>(seed: u64, scope: Scope, fresh: &mut impl FnMut() -> S) 
 
 /// Runs one sequence; the error says where model and subject parted.
 pub fn run(subject: &mut impl Subject, sequence: &[Step]) -> Result<(), String> {
-    let mut model = Model::new(0o755, 0, 0);
+    let mut model = subject.model();
     for (nth, step) in sequence.iter().enumerate() {
         match step {
             Step::Do(cred, op) => {

@@ -1,0 +1,180 @@
+//! A whole cluster in this process: manager, metadata server, storage server and client, joined by
+//! function calls, on stores in a temporary directory.
+
+use bytes::Bytes;
+use std::path::Path;
+use std::sync::Arc;
+use strake_base::clock::SystemClock;
+use strake_base::disk::{Disk, RealDisk};
+use strake_client::{Volume, VolumeOptions};
+use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity};
+use strake_engine::kv::Kv;
+use strake_engine::kv::memory::MemoryKv;
+use strake_manager::{Manager, ManagerOptions};
+use strake_meta::{MetaOptions, MetaServer};
+use strake_storage::StorageServer;
+use strake_types::{ServerId, TargetId};
+use strake_wire::caller::{CallerOptions, Callers, LocalServices};
+use strake_wire::capability::CapabilityKey;
+use strake_wire::map::{ManagerSource, MapView};
+use strake_wire::message::common::Template;
+use strake_wire::message::manager::{
+    Join, Joined, ManagerAnswer, ManagerOp, ManagerRequest, TargetSpec, VolumeSpec,
+};
+use strake_wire::service::{ManagerService, MetaService, StorageService};
+use tempfile::TempDir;
+
+/// Targets of the cluster.
+const TARGETS: u32 = 4;
+
+/// Where names and attributes are kept.
+#[derive(Clone)]
+pub enum Names {
+    /// In this map, which lives as long as the test.
+    Memory(MemoryKv),
+}
+
+impl Names {
+    async fn open(&self, _directory: &Path) -> Arc<dyn Kv> {
+        match self {
+            Names::Memory(kv) => Arc::new(kv.clone()),
+        }
+    }
+}
+
+/// The running cluster. Everything stops when it is dropped.
+pub struct LocalCluster {
+    directory: TempDir,
+    names: Names,
+    callers: Arc<Callers>,
+    /// Lives through restarts, as it would on another host.
+    manager: Arc<dyn ManagerService>,
+    map: Option<Arc<MapView>>,
+    joined: Joined,
+    /// What a restart replaces.
+    meta: Option<Arc<MetaServer>>,
+}
+
+impl LocalCluster {
+    /// A new cluster whose volume `main` has chunks of this size. Must be called in a runtime.
+    pub async fn start(names: Names, chunk_bytes: u64) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let callers = Callers::new(CallerOptions::default());
+        let manager = manager(chunk_bytes).await;
+        let (map, meta, joined) = (None, None, Joined::default());
+        let mut cluster = Self { directory, names, callers, manager, map, joined, meta };
+        cluster.run().await;
+        cluster
+    }
+
+    /// Stops the metadata server and the storage server and starts them again on what they have
+    /// stored. Clients go on.
+    pub async fn restart(&mut self) {
+        if let Some(meta) = self.meta.take() {
+            drop(meta);
+        }
+        // The last references to the stores.
+        self.register(None, None);
+        self.run().await;
+    }
+
+    /// A client of the volume `main`.
+    pub async fn volume(&self, options: VolumeOptions) -> Arc<Volume> {
+        let map = Arc::clone(self.map.as_ref().expect("it was started"));
+        Volume::connect(map, "main", options).await.expect("the cluster serves main")
+    }
+
+    fn register(&self, storage: Option<Arc<StorageServer>>, meta: Option<Arc<MetaServer>>) {
+        let services = LocalServices {
+            manager: Some(Arc::clone(&self.manager)),
+            storage: storage.map(|s| s as Arc<dyn StorageService>),
+            meta: meta.map(|m| m as Arc<dyn MetaService>),
+        };
+        self.callers.register_local(ServerId(self.joined.server), services);
+    }
+
+    async fn run(&mut self) {
+        let kv = self.names.open(&self.directory.path().join("meta")).await;
+        let (stores, specs) = self.targets();
+        self.joined = join(&*self.manager, &self.joined, specs).await;
+        let key = CapabilityKey::from_slice(&self.joined.capability_key).expect("32 bytes");
+        self.register(None, None);
+        let map = self.map().await;
+        let ids = self.joined.targets.iter().map(|&id| TargetId(id));
+        let stores = ids.zip(stores).collect();
+        let storage = Arc::new(StorageServer::new(stores, key.clone(), Arc::clone(&map)));
+        self.register(Some(Arc::clone(&storage)), None);
+        let clock = Arc::new(SystemClock::default());
+        let meta = MetaServer::start(kv, map, key, clock, MetaOptions::default());
+        let meta = meta.await.expect("the metadata server starts");
+        self.register(Some(storage), Some(Arc::clone(&meta)));
+        self.meta = Some(meta);
+    }
+
+    async fn map(&mut self) -> Arc<MapView> {
+        if self.map.is_none() {
+            let source = ManagerSource::Local(Arc::clone(&self.manager));
+            let map = MapView::connect(Arc::clone(&self.callers), source, 5_000).await;
+            self.map = Some(map.expect("the manager answers"));
+        }
+        Arc::clone(self.map.as_ref().expect("it was just set"))
+    }
+
+    /// Opens the targets, formatting them at the first time.
+    fn targets(&self) -> (Vec<Arc<ChunkStore>>, Vec<TargetSpec>) {
+        let mut specs = Vec::new();
+        let mut stores = Vec::new();
+        for nth in 0..TARGETS {
+            let path = self.directory.path().join(format!("target{nth}"));
+            let store = Arc::new(open_target(&path, nth));
+            specs.push(TargetSpec {
+                target: self.joined.targets.get(nth as usize).copied().unwrap_or(0),
+                uuid: store.identity().uuid.clone(),
+                path: path.display().to_string(),
+                total_bytes: store.stat().total_bytes,
+                free_bytes: store.stat().free_bytes,
+                poisoned: String::new(),
+            });
+            stores.push(store);
+        }
+        (stores, specs)
+    }
+}
+
+fn open_target(path: &Path, nth: u32) -> ChunkStore {
+    let fresh = !path.exists();
+    std::fs::create_dir_all(path).expect("a temporary directory takes directories");
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(path).expect("the directory was just made"));
+    let options = ChunkOptions { capacity_bytes: Some(1 << 30), ..ChunkOptions::default() };
+    if fresh {
+        let uuid = format!("{:032x}", nth + 1);
+        let identity = Identity { cluster: String::new(), uuid, target: 0 };
+        ChunkStore::format(&disk, &identity, &options).expect("an empty directory is formatted");
+    }
+    ChunkStore::open(disk, options).expect("the target opens")
+}
+
+async fn manager(chunk_bytes: u64) -> Arc<dyn ManagerService> {
+    let template = Template { chunk_size: Some(chunk_bytes), ..Template::default() };
+    let first_volume =
+        VolumeSpec { name: "main".into(), template: Some(template), ..VolumeSpec::default() };
+    let options = ManagerOptions { first_volume, ..ManagerOptions::default() };
+    Manager::start(Arc::new(MemoryKv::new()), options).await.expect("the manager starts")
+}
+
+async fn join(manager: &dyn ManagerService, last: &Joined, targets: Vec<TargetSpec>) -> Joined {
+    // Nobody listens there: all calls stay in this process, and fail between stop and start.
+    let (name, address) = ("local".to_owned(), "127.0.0.1:9".to_owned());
+    let (server, cluster) = (last.server, last.cluster.clone());
+    let join = Join { server, cluster, address, manager: true, meta: true, targets, name };
+    let request = ManagerRequest { op: Some(ManagerOp::Join(join)) };
+    match manager.call(request).await.expect("the manager lets its own server in").answer {
+        Some(ManagerAnswer::Joined(joined)) => joined,
+        other => panic!("a join is answered by {other:?}"),
+    }
+}
+
+/// Bytes from a vector, for calls of the client.
+pub fn bytes(data: impl Into<Vec<u8>>) -> Bytes {
+    Bytes::from(data.into())
+}

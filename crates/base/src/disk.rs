@@ -5,6 +5,7 @@
 //! [`Disk::sync_directory`] (for names) has returned.
 
 mod real;
+pub mod sim;
 
 pub use real::RealDisk;
 

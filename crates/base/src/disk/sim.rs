@@ -1,0 +1,458 @@
+//! A disk that exists only in memory and fails on command, the same way for the same seed.
+//!
+//! [`SimDisk`] is the machine: it can lose power, kill the process that uses it, refuse, fill up and
+//! rot. What the process sees is the [`Disk`] of [`SimDisk::process`]; after a kill or a power loss
+//! that one and all its files fail, and a new process starts with a new one.
+
+mod content;
+
+use super::{Disk, DiskFile};
+use content::{Change, Content, PAGE};
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+/// A simulated disk. Clones are the same disk.
+#[derive(Clone)]
+pub struct SimDisk {
+    state: Arc<Mutex<State>>,
+}
+
+/// What happens to the operation counted down to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SimFault {
+    /// It and all later ones fail, as if the process had died within it: a write may have been done
+    /// in part. Ends with [`SimDisk::kill`] or [`SimDisk::power_loss`].
+    Stop,
+    /// It fails with an I/O error; later ones work.
+    Io,
+    /// It fails for lack of space; later ones work.
+    Full,
+}
+
+struct State {
+    random: Random,
+    names: BTreeMap<String, u64>,
+    durable_names: BTreeMap<String, u64>,
+    /// Names as they were after each change since they were last durable.
+    name_history: Vec<BTreeMap<String, u64>>,
+    files: BTreeMap<u64, File>,
+    next_file: u64,
+    capacity_pages: u64,
+    boot: u64,
+    /// Which process is alive: handles of another one fail.
+    process: u64,
+    locked: bool,
+    /// Changes and syncs so far.
+    operations: u64,
+    fault: Option<(u64, SimFault)>,
+    stopped: bool,
+    syncs_fail: bool,
+    cold: bool,
+}
+
+#[derive(Default)]
+struct File {
+    now: Content,
+    durable: Content,
+    pending: Vec<Change>,
+}
+
+impl SimDisk {
+    /// An empty disk. Everything random about it comes from `seed`.
+    pub fn new(seed: u64, capacity_bytes: u64) -> Self {
+        let state = State {
+            random: Random(seed),
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            name_history: Vec::new(),
+            files: BTreeMap::new(),
+            next_file: 1,
+            capacity_pages: capacity_bytes / PAGE,
+            boot: 1,
+            process: 1,
+            locked: false,
+            operations: 0,
+            fault: None,
+            stopped: false,
+            syncs_fail: false,
+            cold: false,
+        };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The disk as the present process sees it.
+    pub fn process(&self) -> Arc<dyn Disk> {
+        Arc::new(SimProcess { state: self.state.clone(), process: self.state.lock().process })
+    }
+
+    /// Kills the process: its lock is gone, everything it wrote stays.
+    pub fn kill(&self) {
+        self.state.lock().end_process();
+    }
+
+    /// Cuts the power: what was not synced is lost, kept or torn, each by chance; names too.
+    pub fn power_loss(&self) {
+        let state = &mut *self.state.lock();
+        state.end_process();
+        state.boot += 1;
+        let keep_percent = [0, 10, 50, 90, 100][state.random.below(5) as usize];
+        let kept_names = state.random.below(state.name_history.len() as u64 + 1) as usize;
+        if kept_names > 0 {
+            state.durable_names = state.name_history.swap_remove(kept_names - 1);
+        }
+        state.name_history.clear();
+        state.names = state.durable_names.clone();
+        for file in state.files.values_mut() {
+            for change in std::mem::take(&mut file.pending) {
+                file.durable.apply_torn(&change, &mut state.random, keep_percent);
+            }
+            file.now = file.durable.clone();
+        }
+        state.drop_nameless();
+    }
+
+    /// Lets the operation after `count` more changes or syncs meet `fault`.
+    pub fn fault_after(&self, count: u64, fault: SimFault) {
+        let state = &mut *self.state.lock();
+        state.fault = Some((state.operations + count, fault));
+    }
+
+    /// True if a [`SimFault::Stop`] has been reached.
+    pub fn stopped(&self) -> bool {
+        self.state.lock().stopped
+    }
+
+    /// Changes and syncs so far: what [`SimDisk::fault_after`] counts.
+    pub fn operations(&self) -> u64 {
+        self.state.lock().operations
+    }
+
+    /// Whether every sync of a file fails from now on. As with a real kernel, what a failed sync
+    /// was to write counts as written afterwards, but is on the disk only by chance.
+    pub fn set_syncs_fail(&self, fail: bool) {
+        self.state.lock().syncs_fail = fail;
+    }
+
+    /// Changes how much the disk holds.
+    pub fn set_capacity(&self, capacity_bytes: u64) {
+        self.state.lock().capacity_pages = capacity_bytes / PAGE;
+    }
+
+    /// Whether nothing is in the kernel's cache: [`DiskFile::read_cached_at`] then always refuses.
+    pub fn set_cold(&self, cold: bool) {
+        self.state.lock().cold = cold;
+    }
+
+    /// Bytes of space that a file occupies.
+    pub fn occupied(&self, name: &str) -> u64 {
+        let state = self.state.lock();
+        let file = state.names.get(name).and_then(|id| state.files.get(id));
+        file.map_or(0, |file| file.now.occupied_pages() * PAGE)
+    }
+
+    /// Flips a bit of a stored byte, on the disk and in the cache.
+    pub fn flip_bit(&self, name: &str, offset: u64, bit: u8) {
+        let state = &mut *self.state.lock();
+        if let Some(file) = state.names.get(name).and_then(|id| state.files.get_mut(id)) {
+            file.now.flip_bit(offset, bit);
+            file.durable.flip_bit(offset, bit);
+        }
+    }
+}
+
+impl State {
+    fn end_process(&mut self) {
+        self.process += 1;
+        self.locked = false;
+        self.stopped = false;
+        self.fault = None;
+    }
+
+    fn drop_nameless(&mut self) {
+        let State { names, durable_names, files, name_history, .. } = self;
+        let named = |id: &u64, map: &BTreeMap<String, u64>| map.values().any(|other| other == id);
+        files.retain(|id, _| {
+            named(id, names)
+                || named(id, durable_names)
+                || name_history.iter().any(|map| named(id, map))
+        });
+    }
+
+    fn names_changed(&mut self) {
+        self.name_history.push(self.names.clone());
+    }
+
+    fn free_pages(&self) -> u64 {
+        let used: u64 = self.files.values().map(|file| file.now.occupied_pages()).sum();
+        self.capacity_pages.saturating_sub(used)
+    }
+
+    /// Counts an operation. `Err` if it is to fail.
+    fn count(&mut self) -> Result<(), SimFault> {
+        if self.stopped {
+            return Err(SimFault::Stop);
+        }
+        self.operations += 1;
+        match self.fault {
+            Some((at, fault)) if self.operations > at => {
+                self.fault = None;
+                self.stopped = fault == SimFault::Stop;
+                Err(fault)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn error_of(fault: SimFault) -> io::Error {
+    match fault {
+        SimFault::Stop => io::Error::other("the simulated process is dead"),
+        SimFault::Io => io::Error::other("simulated input/output error"),
+        SimFault::Full => io::ErrorKind::StorageFull.into(),
+    }
+}
+
+/// A [`SimDisk`] as one process sees it.
+struct SimProcess {
+    state: Arc<Mutex<State>>,
+    process: u64,
+}
+
+/// An open file of a [`SimDisk`].
+struct SimFile {
+    state: Arc<Mutex<State>>,
+    process: u64,
+    id: u64,
+}
+
+/// The lock on a [`SimDisk`].
+struct SimLock {
+    state: Arc<Mutex<State>>,
+    process: u64,
+}
+
+fn alive(state: &Mutex<State>, process: u64) -> io::Result<MutexGuard<'_, State>> {
+    let guard = state.lock();
+    if guard.process != process || guard.stopped {
+        return Err(error_of(SimFault::Stop));
+    }
+    Ok(guard)
+}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        let mut state = self.state.lock();
+        if state.process == self.process {
+            state.locked = false;
+        }
+    }
+}
+
+impl Disk for SimProcess {
+    fn open(&self, name: &str, create: bool) -> io::Result<Arc<dyn DiskFile>> {
+        let mut state = alive(&self.state, self.process)?;
+        let id = match state.names.get(name) {
+            Some(id) => *id,
+            None if !create => return Err(io::ErrorKind::NotFound.into()),
+            None => {
+                state.count().map_err(error_of)?;
+                let id = state.next_file;
+                state.next_file += 1;
+                state.files.insert(id, File::default());
+                state.names.insert(name.to_owned(), id);
+                state.names_changed();
+                id
+            }
+        };
+        Ok(Arc::new(SimFile { state: self.state.clone(), process: self.process, id }))
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(alive(&self.state, self.process)?.names.keys().cloned().collect())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = alive(&self.state, self.process)?;
+        if !state.names.contains_key(name) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        state.count().map_err(error_of)?;
+        state.names.remove(name);
+        state.names_changed();
+        state.drop_nameless();
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = alive(&self.state, self.process)?;
+        if !state.names.contains_key(from) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        state.count().map_err(error_of)?;
+        if let Some(id) = state.names.remove(from) {
+            state.names.insert(to.to_owned(), id);
+        }
+        state.names_changed();
+        state.drop_nameless();
+        Ok(())
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        let mut state = alive(&self.state, self.process)?;
+        state.count().map_err(error_of)?;
+        state.durable_names = state.names.clone();
+        state.name_history.clear();
+        state.drop_nameless();
+        Ok(())
+    }
+
+    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
+        let mut state = alive(&self.state, self.process)?;
+        if state.locked {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        state.locked = true;
+        Ok(Box::new(SimLock { state: self.state.clone(), process: self.process }))
+    }
+
+    fn space(&self) -> io::Result<(u64, u64)> {
+        let state = alive(&self.state, self.process)?;
+        Ok((state.capacity_pages * PAGE, state.free_pages() * PAGE))
+    }
+
+    fn boot_id(&self) -> io::Result<String> {
+        Ok(format!("boot-{}", alive(&self.state, self.process)?.boot))
+    }
+
+    fn path(&self) -> String {
+        "simulated disk".to_owned()
+    }
+}
+
+impl SimFile {
+    /// Applies a change, or the part of it that a process which dies within it has done.
+    fn change(&self, change: Change) -> io::Result<()> {
+        let mut state = alive(&self.state, self.process)?;
+        let state = &mut *state;
+        let outcome = state.count();
+        let free = state.free_pages();
+        let file = file_of(&mut state.files, self.id)?;
+        let change = match (outcome, change) {
+            (Ok(()), change) => {
+                let needed = match &change {
+                    Change::Write { offset, data } => {
+                        file.now.missing_pages(*offset, data.len() as u64)
+                    }
+                    Change::Allocate { offset, len } => file.now.missing_pages(*offset, *len),
+                    Change::SetLen(_) | Change::Punch { .. } => 0,
+                };
+                if needed > free {
+                    return Err(error_of(SimFault::Full));
+                }
+                change
+            }
+            (Err(SimFault::Stop), Change::Write { offset, mut data }) => {
+                data.truncate(state.random.below(data.len() as u64 + 1) as usize);
+                Change::Write { offset, data }
+            }
+            (Err(fault), _) => return Err(error_of(fault)),
+        };
+        file.now.apply(&change);
+        file.pending.push(change);
+        outcome.map_err(error_of)
+    }
+}
+
+fn file_of(files: &mut BTreeMap<u64, File>, id: u64) -> io::Result<&mut File> {
+    // A file without a name lives on while it is open; nobody looks at it afterwards.
+    Ok(files.entry(id).or_default())
+}
+
+impl DiskFile for SimFile {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut state = alive(&self.state, self.process)?;
+        let file = file_of(&mut state.files, self.id)?;
+        if offset + buf.len() as u64 > file.now.len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        file.now.read(buf, offset);
+        Ok(())
+    }
+
+    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<bool> {
+        if alive(&self.state, self.process)?.cold {
+            return Ok(false);
+        }
+        self.read_exact_at(buf, offset).map(|()| true)
+    }
+
+    fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.change(Change::Write { offset, data: data.to_vec() })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = alive(&self.state, self.process)?;
+        let state = &mut *state;
+        let mut outcome = state.count();
+        if outcome == Err(SimFault::Stop) {
+            return Err(error_of(SimFault::Stop));
+        }
+        if state.syncs_fail {
+            outcome = Err(SimFault::Io);
+        }
+        let file = file_of(&mut state.files, self.id)?;
+        for change in std::mem::take(&mut file.pending) {
+            match outcome {
+                Ok(()) => file.durable.apply(&change),
+                Err(_) => file.durable.apply_torn(&change, &mut state.random, 50),
+            }
+        }
+        outcome.map_err(error_of)
+    }
+
+    fn start_writeback(&self, _offset: u64, _len: u64) {}
+
+    fn len(&self) -> io::Result<u64> {
+        let mut state = alive(&self.state, self.process)?;
+        Ok(file_of(&mut state.files, self.id)?.now.len)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.change(Change::SetLen(len))
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.change(Change::Allocate { offset, len })
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.change(Change::Punch { offset, len })
+    }
+}
+
+/// Sebastiano Vigna's splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// 0..bound.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+
+    fn percent(&mut self, chance: u64) -> bool {
+        self.below(100) < chance
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -79,14 +79,3 @@ pub struct ScrubReport {
     /// Chunks with a mismatch.
     pub corrupt: Vec<ChunkId>,
 }
-
-/// Whom a target belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The cluster's id (32 hex digits); empty: not yet in a cluster.
-    pub cluster: String,
-    /// Made when the target was formatted (32 hex digits): finds clones and swapped disks.
-    pub uuid: String,
-    /// The target's number in the cluster; 0: not yet given.
-    pub target: u32,
-}

@@ -113,14 +113,19 @@ pub enum ChunkError {
     },
 }
 
+/// True if an error of the disk says that there is no room.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 impl ChunkError {
     /// Wraps an error of the disk.
     pub(super) fn io(target: &str, error: &io::Error) -> Self {
         let target = target.to_owned();
-        match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full { target },
-            _ => Self::Io { target, cause: error.to_string() },
+        if is_full(error) {
+            return Self::Full { target };
         }
+        Self::Io { target, cause: error.to_string() }
     }
 
     /// The same error in POSIX vocabulary.

@@ -1,92 +1,120 @@
 //! The contents of chunks on one target.
+//!
+//! A target is a directory on one disk:
+//!
+//! | file | holds |
+//! |---|---|
+//! | `identity` | whom the target belongs to; readable without opening it |
+//! | `data-00000`.. | the bytes: sparse segments of 1 GiB, cut into blocks of 4 KiB |
+//! | `map.redb` | the extent map: which block of which chunk lies where, and its CRC32C |
+//! | `log-0`, `log-1` | the intent log: edits that are acknowledged and not yet in the map |
+//! | `reserve` | room kept back for the map |
+//!
+//! **A write** goes to free places of the data files (never over anything that is in use), then an
+//! edit that names them goes to the log, then to the map in memory; then it is acknowledged. All of
+//! it is in the page cache by then, so the death of the process loses nothing: at the next open the
+//! log is carried out again. **A checkpoint** ([`ChunkStore::sync`], or every few seconds) syncs the
+//! data files, then commits what has changed to the map on disk, then sets free what the old map
+//! named. So a power loss leaves the state of the last checkpoint, all of whose bytes are on disk:
+//! old or new, and never a checksum that does not match. The log of another boot is ignored.
+//!
+//! **A read** checks every block against its CRC32C. A mismatch is an error that names the chunk and
+//! the place, never wrong bytes.
+//!
+//! What this module never does: sync the log, change a block in place (but one that is reserved and
+//! holds nothing), use a place again that a durable map may still name, or panic on what it reads
+//! from disk.
 
 mod api;
+mod buffer;
+mod checkpoint;
+mod crc;
+mod cut;
+mod data;
 mod error;
+mod identity;
+mod log;
+mod map;
+mod open;
+mod read;
+mod record;
+mod resident;
+mod scrub;
+mod share;
+mod space;
+mod store;
+mod table;
+mod write;
 
-pub use api::{ChunkOptions, ChunkStat, Identity, ScrubReport, StoreStat};
+pub use api::{ChunkOptions, ChunkStat, ScrubReport, StoreStat};
 pub use error::{ChunkError, Result};
+pub use identity::{Identity, IdentityError, decode_identity};
+pub use record::{
+    Edit, Kind, LeafRecord, LogHead, RecordError, Run, decode_edit, decode_key, decode_leaf,
+    decode_log_head,
+};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, LazyLock};
+use read::Wait;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use store::Store;
 use strake_base::disk::Disk;
 use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
 
-/// First landing: the API over memory, so that others can build against it.
-type Contents = BTreeMap<ChunkId, Vec<u8>>;
-static FORMATTED: LazyLock<Mutex<HashMap<String, (Identity, Arc<Mutex<Contents>>)>>> =
-    LazyLock::new(Mutex::default);
+/// Unit of space and of checksums.
+pub const BLOCK_BYTES: u64 = 4096;
+/// Blocks of a data file.
+const SEGMENT_BLOCKS: u64 = (1 << 30) / BLOCK_BYTES;
+/// Blocks of a leaf of a chunk's map.
+const LEAF_BLOCKS: u64 = 256;
 
-/// The contents of chunks on one target. All calls may block on the disk.
+/// The contents of chunks on one target. All calls but [`ChunkStore::read_cached`] may block on the
+/// disk.
 pub struct ChunkStore {
-    identity: Identity,
-    contents: Arc<Mutex<Contents>>,
-}
-
-impl Identity {
-    /// The identity of the target on a disk, without opening it; `None` if there is no target.
-    pub fn read(disk: &dyn Disk) -> Result<Option<Identity>> {
-        Ok(FORMATTED.lock().get(&disk.path()).map(|f| f.0.clone()))
-    }
-
-    /// Changes the identity of the (closed) target on a disk: when it enters a cluster.
-    pub fn write(&self, disk: &dyn Disk) -> Result<()> {
-        if let Some(f) = FORMATTED.lock().get_mut(&disk.path()) {
-            f.0 = self.clone();
-        }
-        Ok(())
-    }
+    store: Arc<Store>,
+    /// Makes checkpoints in the background.
+    worker: Option<JoinHandle<()>>,
 }
 
 impl ChunkStore {
-    /// Makes a target on an empty disk.
-    pub fn format(
-        disk: &Arc<dyn Disk>,
-        identity: &Identity,
-        _options: &ChunkOptions,
-    ) -> Result<()> {
-        FORMATTED.lock().insert(disk.path(), (identity.clone(), Arc::default()));
-        Ok(())
+    /// Makes a target on an empty disk. Its size is no property of the target: what counts are the
+    /// options it is opened with.
+    pub fn format(disk: &Arc<dyn Disk>, identity: &Identity, options: &ChunkOptions) -> Result<()> {
+        open::format(&**disk, identity, options)
     }
 
-    /// Opens a target, with an exclusive lock.
-    pub fn open(disk: Arc<dyn Disk>, _options: ChunkOptions) -> Result<Self> {
-        let target = disk.path();
-        match FORMATTED.lock().get(&target).cloned() {
-            Some((identity, contents)) => Ok(Self { identity, contents }),
-            None => Err(ChunkError::Missing { target }),
+    /// Opens a target, with an exclusive lock, after whatever has happened to it.
+    pub fn open(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Self> {
+        let background = options.background;
+        let store = open::open(disk, options)?;
+        let weak = Arc::downgrade(&store);
+        let worker = std::thread::Builder::new().name("checkpoint".to_owned());
+        let worker = match background {
+            true => Some(worker.spawn(move || checkpoint::run_worker(&weak))),
+            false => None,
+        };
+        match worker.transpose() {
+            Ok(worker) => Ok(Self { store, worker }),
+            Err(error) => Err(ChunkError::io(&store.target, &error)),
         }
     }
 
     /// Whom the target belongs to.
     pub fn identity(&self) -> &Identity {
-        &self.identity
+        &self.store.identity
     }
 
     /// Stores bytes. `crc` is the CRC32C of `data`; a mismatch is refused.
     pub fn write(&self, chunk: ChunkId, offset: u64, data: &Bytes, crc: u32) -> Result<()> {
-        if crc_fast::crc32_iscsi(data) != crc {
-            return Err(ChunkError::BadPayload { chunk, offset });
-        }
-        let mut contents = self.contents.lock();
-        let stored = contents.entry(chunk).or_default();
-        let end = offset as usize + data.len();
-        stored.resize(stored.len().max(end), 0);
-        stored[offset as usize..end].copy_from_slice(data);
-        Ok(())
+        self.store.write(chunk, offset, data, crc)
     }
 
     /// Bytes of a chunk and their CRC32C: fewer than asked where the chunk ends before, zeros where
     /// nothing was written.
     pub fn read(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<(Bytes, u32)> {
-        let contents = self.contents.lock();
-        let stored = contents.get(&chunk).map(Vec::as_slice).unwrap_or_default();
-        let start = (offset as usize).min(stored.len());
-        let end = (offset as usize).saturating_add(len as usize).min(stored.len());
-        let data = Bytes::copy_from_slice(&stored[start..end]);
-        let crc = crc_fast::crc32_iscsi(&data);
-        Ok((data, crc))
+        let read = self.store.read(chunk, offset, len, Wait::Yes)?;
+        Ok(read.unwrap_or_default())
     }
 
     /// As [`ChunkStore::read`], but only if it need not wait for the disk; else `None`.
@@ -96,47 +124,40 @@ impl ChunkStore {
         offset: u64,
         len: u64,
     ) -> Result<Option<(Bytes, u32)>> {
-        self.read(chunk, offset, len).map(Some)
+        self.store.read(chunk, offset, len, Wait::No)
     }
 
     /// Cuts a chunk to a length; one that is shorter stays as it is.
     pub fn truncate(&self, chunk: ChunkId, len: u64) -> Result<()> {
-        if let Some(stored) = self.contents.lock().get_mut(&chunk) {
-            stored.truncate(len as usize);
-        }
-        Ok(())
+        self.store.truncate(chunk, len)
     }
 
     /// Makes a range read as zeros and frees its space. Does not change the chunk's length.
     pub fn punch(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<()> {
-        if let Some(stored) = self.contents.lock().get_mut(&chunk) {
-            let end = (offset.saturating_add(len) as usize).min(stored.len());
-            let start = (offset as usize).min(end);
-            stored[start..end].fill(0);
-        }
-        Ok(())
+        self.store.punch(chunk, offset, len)
     }
 
     /// Reserves space for a range, so that writing there once cannot fail for lack of room. Does not
     /// change the chunk's length.
-    pub fn allocate(&self, _chunk: ChunkId, _offset: u64, _len: u64) -> Result<()> {
-        Ok(())
+    pub fn allocate(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<()> {
+        self.store.allocate(chunk, offset, len)
     }
 
-    /// Deletes a file's chunks from an index on.
+    /// Deletes a file's chunks from an index on. Each chunk goes all at once; after a crash some may
+    /// be left, so whoever must be sure calls again.
     pub fn delete_from(&self, volume: VolumeId, ino: Ino, from: ChunkIndex) -> Result<()> {
-        self.contents.lock().retain(|c, _| c.volume != volume || c.ino != ino || c.index < from);
-        Ok(())
+        self.store.delete_from(volume, ino, from)
     }
 
-    /// Deletes everything of a volume.
+    /// Deletes everything of a volume; as to crashes see [`ChunkStore::delete_from`].
     pub fn drop_volume(&self, volume: VolumeId) -> Result<()> {
-        self.contents.lock().retain(|c, _| c.volume != volume);
-        Ok(())
+        self.store.drop_volume(volume)
     }
 
-    /// Makes a range of one chunk the same as a range of another, sharing the space where both lie
-    /// on block boundaries.
+    /// Makes a range of one chunk the same as a range of another. Where both begin at the same place
+    /// within a block the whole blocks between are shared, else the bytes are copied. Past the end
+    /// of the source there are zeros. After a crash, the bytes of the two partial blocks at the ends
+    /// may be old where those between are new.
     pub fn clone_range(
         &self,
         from: ChunkId,
@@ -145,50 +166,54 @@ impl ChunkStore {
         to_offset: u64,
         len: u64,
     ) -> Result<()> {
-        let (data, _) = self.read(from, from_offset, len)?;
-        let mut data = data.to_vec();
-        data.resize(len as usize, 0);
-        let crc = crc_fast::crc32_iscsi(&data);
-        self.write(to, to_offset, &data.into(), crc)
+        self.store.clone_range(from, from_offset, to, to_offset, len)
     }
 
     /// Ranges `(start, len)` that hold data, ascending; what is only reserved is a hole.
     pub fn extents(&self, chunk: ChunkId) -> Result<Vec<(u64, u64)>> {
-        let contents = self.contents.lock();
-        let len = contents.get(&chunk).map_or(0, |s| s.len() as u64);
-        Ok(if len == 0 { vec![] } else { vec![(0, len)] })
+        self.store.extents(chunk)
     }
 
     /// The chunks of a file, ascending.
     pub fn chunks_of(&self, volume: VolumeId, ino: Ino) -> Result<Vec<ChunkStat>> {
-        let contents = self.contents.lock();
-        let own = contents.iter().filter(|(c, _)| c.volume == volume && c.ino == ino);
-        Ok(own
-            .map(|(c, s)| ChunkStat {
-                index: c.index,
-                len: s.len() as u64,
-                occupied: s.len() as u64,
-            })
-            .collect())
+        self.store.chunks_of(volume, ino)
     }
 
     /// Makes everything acknowledged before the call durable. Concurrent calls share one flush.
     pub fn sync(&self) -> Result<()> {
-        Ok(())
+        self.store.check_poison()?;
+        self.store.checkpoint()
     }
 
     /// State of the target.
     pub fn stat(&self) -> StoreStat {
-        StoreStat {
-            total_bytes: 1 << 40,
-            free_bytes: 1 << 39,
-            chunks: self.contents.lock().len() as u64,
-            ..Default::default()
-        }
+        self.store.stat()
     }
 
     /// Verifies the checksums of the chunks after a cursor, until about `budget_bytes` are read.
-    pub fn scrub(&self, _after: Option<ChunkId>, _budget_bytes: u64) -> Result<ScrubReport> {
-        Ok(ScrubReport::default())
+    pub fn scrub(&self, after: Option<ChunkId>, budget_bytes: u64) -> Result<ScrubReport> {
+        self.store.scrub(after, budget_bytes)
     }
 }
+
+impl Drop for ChunkStore {
+    /// Ends with a checkpoint, so that nothing is left to the next open.
+    fn drop(&mut self) {
+        {
+            let mut asked = self.store.signal.state.lock();
+            asked.stop = true;
+            self.store.signal.changed.notify_all();
+        }
+        if let Some(worker) = self.worker.take()
+            && worker.join().is_err()
+        {
+            tracing::error!(target_dir = %self.store.target, "the checkpoint thread has panicked");
+        }
+        if let Err(error) = self.store.checkpoint() {
+            tracing::error!(%error, "closing a target");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! Checkpoints: what is acknowledged becomes durable.
+//!
+//! 1. Under the commit lock, for moments: the next log begins, and the leaves that have changed are
+//!    set aside as they are.
+//! 2. The data files are synced: everything that these leaves name is on disk.
+//! 3. The leaves are committed to the table, with the number of the log that they complete.
+//! 4. Places that the table named before and does not name now become free.
+//!
+//! Edits go on meanwhile, to the next log. A power loss before 3 leaves the old table, whose places
+//! are all untouched; after 3, the new one, whose data is on disk.
+
+use super::map::{Chunk, Leaf};
+use super::record::{encode_key, encode_leaf};
+use super::store::{Commit, Store};
+use super::table::Writes;
+use super::{Result, record::KEY_BYTES};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::Weak;
+use std::time::Duration;
+
+/// What a checkpoint writes.
+pub(super) struct Snapshot {
+    /// Number of the log whose edits it completes.
+    generation: u64,
+    segments: BTreeSet<u64>,
+    leaves: Vec<([u8; KEY_BYTES], Option<(Arc<Leaf>, u64)>)>,
+    /// Places that become free.
+    given_up: Vec<u64>,
+    /// Keeps the chunks in memory: until the commit the table is older than they are.
+    _chunks: Vec<Arc<Chunk>>,
+}
+
+impl Store {
+    /// Makes everything acknowledged before the call durable. Concurrent calls share a checkpoint.
+    pub(super) fn checkpoint(&self) -> Result<()> {
+        let wanted = {
+            let commit = self.commit.lock();
+            commit.log.generation - u64::from(commit.log.is_empty())
+        };
+        let mut flushes = self.flushes.lock();
+        while flushes.durable < wanted {
+            self.check_poison()?;
+            if flushes.running {
+                self.flushed.wait(&mut flushes);
+                continue;
+            }
+            flushes.running = true;
+            drop(flushes);
+            let outcome = self.run_checkpoint();
+            flushes = self.flushes.lock();
+            flushes.running = false;
+            if let Ok(durable) = outcome {
+                flushes.durable = durable;
+            }
+            self.flushed.notify_all();
+            outcome?;
+        }
+        Ok(())
+    }
+
+    fn run_checkpoint(&self) -> Result<u64> {
+        let snapshot = {
+            let mut commit = self.commit.lock();
+            let snapshot = self.snapshot(&mut commit);
+            commit.log.begin().map_err(|error| self.poisoned_by(error.to_string()))?;
+            snapshot
+        };
+        self.flush(snapshot)
+    }
+
+    /// Sets aside what has changed. The caller begins the next log before it lets the lock go.
+    pub(super) fn snapshot(&self, commit: &mut Commit) -> Snapshot {
+        let chunks = std::mem::take(&mut commit.queue);
+        let mut leaves = Vec::new();
+        for chunk in &chunks {
+            let map = &mut *chunk.map.write();
+            for nth in 0..64u8 {
+                let bit = 1 << nth;
+                if map.dirty & bit == 0 {
+                    continue;
+                }
+                let leaf = map.leaves.get(usize::from(nth)).filter(|leaf| !leaf.is_empty());
+                let key = encode_key(chunk.id, nth);
+                match leaf.cloned().or_else(|| (nth == 0).then(Arc::default)) {
+                    Some(leaf) if map.exists => {
+                        map.stored |= bit;
+                        leaves.push((key, Some((leaf, if nth == 0 { map.len } else { 0 }))));
+                    }
+                    _ if map.stored & bit != 0 => {
+                        map.stored &= !bit;
+                        leaves.push((key, None));
+                    }
+                    _ => {}
+                }
+            }
+            (map.dirty, map.queued) = (0, false);
+        }
+        commit.unsynced_bytes = 0;
+        Snapshot {
+            generation: commit.log.generation,
+            segments: std::mem::take(&mut commit.segments),
+            leaves,
+            given_up: self.space.lock().begin_checkpoint(),
+            _chunks: chunks,
+        }
+    }
+
+    /// Makes a snapshot durable; returns the number of its log.
+    pub(super) fn flush(&self, snapshot: Snapshot) -> Result<u64> {
+        self.data
+            .sync(&snapshot.segments)
+            .map_err(|error| self.poisoned_by(format!("flushing data: {error}")))?;
+        let mut writes: Writes = snapshot
+            .leaves
+            .iter()
+            .map(|(key, leaf)| (*key, leaf.as_ref().map(|(leaf, len)| encode_leaf(leaf, *len))))
+            .collect();
+        // In order, the table's pages are written once each.
+        writes.sort_unstable_by_key(|write| write.0);
+        self.table
+            .commit(&writes, snapshot.generation)
+            .map_err(|error| self.poisoned_by(format!("flushing the extent map: {error}")))?;
+        self.space.lock().end_checkpoint(&snapshot.given_up);
+        Ok(snapshot.generation)
+    }
+
+    /// Gives disk space that is free in great pieces back to the disk.
+    pub(super) fn give_space_back(&self) {
+        let leaving = self.space.lock().leaving();
+        for (first, count) in leaving {
+            if let Err(error) = self.data.punch(first, count) {
+                tracing::warn!(target_dir = %self.target, %error, "cannot give disk space back");
+            }
+            self.space.lock().left(first, count);
+        }
+    }
+}
+
+/// The background thread: a checkpoint when one is asked for, and every so often.
+pub(super) fn run_worker(store: &Weak<Store>) {
+    let Some(signal) = store.upgrade().map(|store| store.signal.clone()) else { return };
+    loop {
+        let Some(period) = store.upgrade().map(|store| store.options.checkpoint_ms_max) else {
+            return;
+        };
+        {
+            let mut asked = signal.state.lock();
+            if !asked.checkpoint && !asked.stop {
+                signal.changed.wait_for(&mut asked, Duration::from_millis(period));
+            }
+            if asked.stop {
+                return;
+            }
+            asked.checkpoint = false;
+        }
+        let Some(store) = store.upgrade() else { return };
+        // A failure has poisoned the store, and whoever writes next is told.
+        if store.checkpoint().is_ok() {
+            store.give_space_back();
+        }
+    }
+}

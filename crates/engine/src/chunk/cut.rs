@@ -1,0 +1,136 @@
+//! Taking away: truncate, punch, delete. None of them fails for lack of room: a block that is cut in
+//! part goes to one of the places kept back for that.
+
+use super::map::{Block, Chunk};
+use super::record::Edit;
+use super::space::Places;
+use super::store::Store;
+use super::{BLOCK_BYTES, Result, crc};
+use std::ops::Range;
+use std::sync::Arc;
+use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
+
+/// Chunks deleted at a time when a volume is dropped.
+const DROP_CHUNKS: usize = 1024;
+
+impl Store {
+    /// See [`super::ChunkStore::truncate`].
+    pub(super) fn truncate(&self, id: ChunkId, len: u64) -> Result<()> {
+        self.check_poison()?;
+        let Some(chunk) = self.chunk(id, false)? else { return Ok(()) };
+        let _writer = chunk.writer.lock();
+        let (old_len, end) = {
+            let map = chunk.map.read();
+            (map.len, map.end() * BLOCK_BYTES)
+        };
+        if len >= old_len.max(end) {
+            return Ok(());
+        }
+        self.cut(&chunk, len..old_len.max(end), old_len.min(len))
+    }
+
+    /// See [`super::ChunkStore::punch`].
+    pub(super) fn punch(&self, id: ChunkId, offset: u64, len: u64) -> Result<()> {
+        self.check_poison()?;
+        let Some(chunk) = self.chunk(id, false)? else { return Ok(()) };
+        let _writer = chunk.writer.lock();
+        let (old_len, end) = {
+            let map = chunk.map.read();
+            (map.len, offset.saturating_add(len).min(map.end() * BLOCK_BYTES))
+        };
+        if offset >= end {
+            return Ok(());
+        }
+        self.cut(&chunk, offset..end, old_len)
+    }
+
+    /// Makes a range zeros: whole blocks become holes.
+    fn cut(&self, chunk: &Arc<Chunk>, range: Range<u64>, new_len: u64) -> Result<()> {
+        let mut edit = Edit::new(chunk.id, new_len);
+        let mut taken = Vec::new();
+        let outcome = self.build_cut(chunk, &range, &mut edit, &mut taken);
+        if let Err(error) = outcome {
+            self.space.lock().untake(&taken);
+            return Err(error);
+        }
+        self.commit(chunk, &edit, &taken)
+    }
+
+    fn build_cut(
+        &self,
+        chunk: &Arc<Chunk>,
+        range: &Range<u64>,
+        edit: &mut Edit,
+        taken: &mut Vec<Places>,
+    ) -> Result<()> {
+        let blocks = range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES);
+        let old = chunk.map.read().range(blocks.clone());
+        for (nth, old) in blocks.zip(old) {
+            let start = nth * BLOCK_BYTES;
+            let from = range.start.max(start) - start;
+            let to = range.end.min(start + BLOCK_BYTES) - start;
+            if to - from == BLOCK_BYTES {
+                if old != Block::Hole {
+                    edit.push(nth, Block::Hole);
+                }
+            } else if matches!(old, Block::Data(..)) {
+                let zeros = vec![0; (to - from) as usize];
+                let bytes = self.changed(chunk.id, nth, old, from as usize, &zeros)?;
+                let sums = [crc::of(&*bytes)];
+                taken.extend(self.place(edit, nth, &[old], &[&bytes[..]], &sums, true)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// See [`super::ChunkStore::delete_from`].
+    pub(super) fn delete_from(&self, volume: VolumeId, ino: Ino, from: ChunkIndex) -> Result<()> {
+        self.check_poison()?;
+        for id in self.ids_of(volume, ino, from)? {
+            self.delete(id)?;
+        }
+        Ok(())
+    }
+
+    /// See [`super::ChunkStore::drop_volume`].
+    pub(super) fn drop_volume(&self, volume: VolumeId) -> Result<()> {
+        self.check_poison()?;
+        let mut first = ChunkId { volume, ino: Ino(0), index: ChunkIndex(0) };
+        let last = ChunkId { volume, ino: Ino(u64::MAX), index: ChunkIndex(u64::MAX) };
+        loop {
+            let ids = self.ids_between(first, last, DROP_CHUNKS)?;
+            let Some(next) = ids.back().copied() else { return Ok(()) };
+            for id in ids {
+                self.delete(id)?;
+            }
+            if next == last {
+                return Ok(());
+            }
+            first = after(next);
+        }
+    }
+
+    fn delete(&self, id: ChunkId) -> Result<()> {
+        let Some(chunk) = self.chunk(id, false)? else { return Ok(()) };
+        let _writer = chunk.writer.lock();
+        if !chunk.map.read().exists {
+            return Ok(());
+        }
+        self.commit(&chunk, &Edit::removal(id), &[])
+    }
+}
+
+/// The next chunk in order; the last one has none and is its own.
+pub(super) fn after(id: ChunkId) -> ChunkId {
+    let ChunkId { volume, ino, index } = id;
+    if let Some(next) = index.0.checked_add(1) {
+        return ChunkId { volume, ino, index: ChunkIndex(next) };
+    }
+    match (ino.0.checked_add(1), volume.0.checked_add(1)) {
+        (Some(ino), _) => ChunkId { volume, ino: Ino(ino), index: ChunkIndex(0) },
+        (None, Some(volume)) => {
+            ChunkId { volume: VolumeId(volume), ino: Ino(0), index: ChunkIndex(0) }
+        }
+        (None, None) => id,
+    }
+}

@@ -1,0 +1,124 @@
+//! The data files: segments of 1 GiB, sparse, named `data-00000` and so on.
+
+use super::space::{GRANULE_BLOCKS, Ground};
+use super::{BLOCK_BYTES, SEGMENT_BLOCKS};
+use parking_lot::RwLock;
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use strake_base::disk::{Disk, DiskFile};
+
+/// What names of data files begin with.
+pub(super) const PREFIX: &str = "data-";
+/// A write at least this long is handed to the disk at once, so that a later sync finds little to do.
+const WRITEBACK_BYTES_MIN: u64 = 256 << 10;
+
+/// The data files of a target.
+pub(super) struct Data {
+    disk: Arc<dyn Disk>,
+    segments: RwLock<Vec<Option<Arc<dyn DiskFile>>>>,
+    /// A file was made whose name is not durable yet.
+    names_changed: AtomicBool,
+}
+
+impl Data {
+    pub(super) fn new(disk: Arc<dyn Disk>) -> Self {
+        // An earlier process may have died before it made the names it had given durable.
+        Self { disk, segments: RwLock::default(), names_changed: AtomicBool::new(true) }
+    }
+
+    /// Granules within the files, used or not, as (first, count), one for each file.
+    pub(super) fn granules(&self) -> io::Result<Vec<(u64, u64)>> {
+        let mut found = Vec::new();
+        for name in self.disk.list()? {
+            let Some(nth) = name.strip_prefix(PREFIX).and_then(|n| n.parse::<u64>().ok()) else {
+                continue;
+            };
+            let len = self.segment(nth * SEGMENT_BLOCKS, false)?.len()?;
+            let granule_bytes = GRANULE_BLOCKS * BLOCK_BYTES;
+            let per_segment = SEGMENT_BLOCKS / GRANULE_BLOCKS;
+            found.push((nth * per_segment, len.div_ceil(granule_bytes).min(per_segment)));
+        }
+        Ok(found)
+    }
+
+    /// Fills `buf` (whole blocks) from a place; all of it lies in one segment.
+    pub(super) fn read(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.segment(at, false)?.read_exact_at(buf, offset_of(at))
+    }
+
+    /// As [`Data::read`], but false if a disk would have to be waited for.
+    pub(super) fn read_cached(&self, buf: &mut [u8], at: u64) -> io::Result<bool> {
+        self.segment(at, false)?.read_cached_at(buf, offset_of(at))
+    }
+
+    /// Writes at `skip` bytes after a place; all of it lies in one segment.
+    pub(super) fn write(&self, data: &[u8], at: u64, skip: u64) -> io::Result<()> {
+        let (file, offset) = (self.segment(at, true)?, offset_of(at) + skip);
+        file.write_all_at(data, offset)?;
+        if data.len() as u64 >= WRITEBACK_BYTES_MIN {
+            file.start_writeback(offset, data.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Makes what was written to some segments durable, and the names of all.
+    pub(super) fn sync(&self, segments: &BTreeSet<u64>) -> io::Result<()> {
+        for segment in segments {
+            self.segment(segment * SEGMENT_BLOCKS, false)?.sync()?;
+        }
+        if self.names_changed.swap(false, Ordering::AcqRel) {
+            self.disk.sync_directory()?;
+        }
+        Ok(())
+    }
+
+    /// Gives the disk space of granules within one segment back.
+    pub(super) fn punch(&self, first_granule: u64, count: u64) -> io::Result<()> {
+        let at = first_granule * GRANULE_BLOCKS;
+        match self.segment(at, false) {
+            Ok(file) => file.punch(offset_of(at), count * GRANULE_BLOCKS * BLOCK_BYTES),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn segment(&self, at: u64, create: bool) -> io::Result<Arc<dyn DiskFile>> {
+        let nth = (at / SEGMENT_BLOCKS) as usize;
+        if let Some(Some(file)) = self.segments.read().get(nth) {
+            return Ok(file.clone());
+        }
+        let mut segments = self.segments.write();
+        if nth >= segments.len() {
+            segments.resize(nth + 1, None);
+        }
+        if let Some(file) = &segments[nth] {
+            return Ok(file.clone());
+        }
+        let name = format!("{PREFIX}{nth:05}");
+        let file = match self.disk.open(&name, false) {
+            Err(error) if create && error.kind() == io::ErrorKind::NotFound => {
+                let file = self.disk.open(&name, true)?;
+                self.names_changed.store(true, Ordering::Release);
+                file
+            }
+            opened => opened?,
+        };
+        segments[nth] = Some(file.clone());
+        Ok(file)
+    }
+}
+
+impl Ground for Data {
+    fn provision(&self, first_granule: u64, count: u64) -> io::Result<()> {
+        let at = first_granule * GRANULE_BLOCKS;
+        let file = self.segment(at, true)?;
+        file.allocate(offset_of(at), count * GRANULE_BLOCKS * BLOCK_BYTES)
+    }
+}
+
+/// Where a place lies in its segment's file.
+fn offset_of(at: u64) -> u64 {
+    at % SEGMENT_BLOCKS * BLOCK_BYTES
+}

@@ -1,0 +1,224 @@
+//! Where the blocks of one chunk lie.
+//!
+//! In memory a chunk is a list of leaves of 256 blocks (1 MiB), a leaf a plain array with one entry
+//! of 12 bytes per block: every operation is then an assignment to a range. That is 3 MiB per GiB
+//! of chunks that are in use; the others rest in the table. Leaves are shared with readers and
+//! with the checkpoint, and copied when they change under them.
+
+use super::record::{Edit, Kind};
+use super::{BLOCK_BYTES, LEAF_BLOCKS};
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use strake_types::ChunkId;
+
+/// What a block of a chunk is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Block {
+    /// Nothing: zeros.
+    #[default]
+    Hole,
+    /// Zeros, with space set aside at a place.
+    Reserved(u64),
+    /// Bytes at a place, with their CRC32C.
+    Data(u64, u32),
+}
+
+impl Block {
+    /// The place it occupies.
+    pub(super) fn place(self) -> Option<u64> {
+        match self {
+            Block::Hole => None,
+            Block::Reserved(at) | Block::Data(at, _) => Some(at),
+        }
+    }
+}
+
+/// A [`Block`] in 12 bytes: places have 48 bits.
+#[derive(Clone, Copy, Default)]
+struct Packed {
+    low: u32,
+    high: u16,
+    kind: u16,
+    crc: u32,
+}
+
+impl From<Block> for Packed {
+    fn from(block: Block) -> Self {
+        let (kind, at, crc) = match block {
+            Block::Hole => return Packed::default(),
+            Block::Reserved(at) => (1, at, 0),
+            Block::Data(at, crc) => (2, at, crc),
+        };
+        Packed { low: at as u32, high: (at >> 32) as u16, kind, crc }
+    }
+}
+
+impl From<Packed> for Block {
+    fn from(packed: Packed) -> Self {
+        let at = u64::from(packed.low) | u64::from(packed.high) << 32;
+        match packed.kind {
+            0 => Block::Hole,
+            1 => Block::Reserved(at),
+            _ => Block::Data(at, packed.crc),
+        }
+    }
+}
+
+/// 256 consecutive blocks of a chunk; holes at the end are left out.
+#[derive(Clone, Default)]
+pub(super) struct Leaf {
+    blocks: Vec<Packed>,
+}
+
+impl Leaf {
+    pub(super) fn get(&self, nth: u64) -> Block {
+        self.blocks.get(nth as usize).copied().unwrap_or_default().into()
+    }
+
+    pub(super) fn set(&mut self, nth: u64, block: Block) {
+        let nth = nth as usize;
+        if nth >= self.blocks.len() {
+            if block == Block::Hole {
+                return;
+            }
+            self.blocks.resize(nth + 1, Packed::default());
+        }
+        self.blocks[nth] = block.into();
+    }
+
+    /// Leaves out the holes at the end, and the room for them.
+    fn trim(&mut self) {
+        let used = self.blocks.iter().rposition(|b| b.kind != 0).map_or(0, |last| last + 1);
+        self.blocks.truncate(used);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Block> + '_ {
+        self.blocks.iter().map(|packed| (*packed).into())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+}
+
+/// Where the blocks of a chunk lie.
+#[derive(Clone, Default)]
+pub(super) struct Map {
+    /// False: the chunk has been deleted, or nothing was ever written to it.
+    pub(super) exists: bool,
+    /// End of the last stored byte. Bytes of blocks beyond it are zeros.
+    pub(super) len: u64,
+    pub(super) leaves: Vec<Arc<Leaf>>,
+    /// Bit i: leaf i has changed since the last checkpoint began.
+    pub(super) dirty: u64,
+    /// Bit i: leaf i is in the table, as of the last checkpoint that began.
+    pub(super) stored: u64,
+    /// Waits for the next checkpoint.
+    pub(super) queued: bool,
+}
+
+impl Map {
+    pub(super) fn get(&self, block: u64) -> Block {
+        let leaf = self.leaves.get((block / LEAF_BLOCKS) as usize);
+        leaf.map_or(Block::Hole, |leaf| leaf.get(block % LEAF_BLOCKS))
+    }
+
+    /// The blocks of a range.
+    pub(super) fn range(&self, blocks: std::ops::Range<u64>) -> Vec<Block> {
+        blocks.map(|block| self.get(block)).collect()
+    }
+
+    /// One past the last block that is not a hole.
+    pub(super) fn end(&self) -> u64 {
+        let leaf = self.leaves.iter().rposition(|leaf| !leaf.is_empty());
+        leaf.map_or(0, |i| i as u64 * LEAF_BLOCKS + self.leaves[i].blocks.len() as u64)
+    }
+
+    /// All blocks up to [`Map::end`].
+    pub(super) fn iter(&self) -> impl Iterator<Item = Block> + '_ {
+        (0..self.end()).map(|block| self.get(block))
+    }
+
+    /// Bytes of disk that the chunk occupies.
+    pub(super) fn occupied(&self) -> u64 {
+        self.iter().filter(|b| b.place().is_some()).count() as u64 * BLOCK_BYTES
+    }
+
+    /// Bytes of memory, about.
+    pub(super) fn weight(&self) -> u64 {
+        let blocks: usize = self.leaves.iter().map(|leaf| leaf.blocks.capacity()).sum();
+        256 + self.leaves.len() as u64 * 48 + blocks as u64 * 12
+    }
+
+    /// Carries out an edit; says which places it takes and which it gives up.
+    pub(super) fn apply(&mut self, edit: &Edit, taken: &mut Vec<u64>, given_up: &mut Vec<u64>) {
+        if edit.remove {
+            given_up.extend(self.iter().filter_map(Block::place));
+            self.dirty |= !0;
+            (self.exists, self.len) = (false, 0);
+            self.leaves.clear();
+            return;
+        }
+        self.exists = true;
+        self.len = edit.len;
+        // Leaf 0 carries the length.
+        self.dirty |= 1;
+        let mut crcs = edit.crcs.iter().copied();
+        for run in &edit.runs {
+            for nth in 0..u64::from(run.count) {
+                let new = match run.kind {
+                    Kind::Hole => Block::Hole,
+                    Kind::Reserved => Block::Reserved(run.at + nth),
+                    Kind::Data => Block::Data(run.at + nth, crcs.next().unwrap_or_default()),
+                };
+                let old = self.replace(u64::from(run.first) + nth, new);
+                if old.place() != new.place() {
+                    given_up.extend(old.place());
+                    taken.extend(new.place());
+                }
+            }
+        }
+        for leaf in self.leaves.iter_mut().filter_map(Arc::get_mut) {
+            leaf.trim();
+        }
+        while self.leaves.last().is_some_and(|leaf| leaf.is_empty()) {
+            self.leaves.pop();
+        }
+    }
+
+    /// Sets one block and returns what it was.
+    pub(super) fn replace(&mut self, block: u64, new: Block) -> Block {
+        let index = (block / LEAF_BLOCKS) as usize;
+        if index >= self.leaves.len() {
+            if new == Block::Hole {
+                return Block::Hole;
+            }
+            self.leaves.resize_with(index + 1, Arc::default);
+        }
+        let old = self.leaves[index].get(block % LEAF_BLOCKS);
+        if old != new {
+            Arc::make_mut(&mut self.leaves[index]).set(block % LEAF_BLOCKS, new);
+            self.dirty |= 1 << index;
+        }
+        old
+    }
+}
+
+/// A chunk whose map is in memory.
+pub(super) struct Chunk {
+    pub(super) id: ChunkId,
+    /// Held by whoever changes the chunk, from reading what is there to the acknowledgement.
+    pub(super) writer: Mutex<()>,
+    /// Held for moments only, never while waiting for a disk.
+    pub(super) map: RwLock<Map>,
+    /// Used since the cache last looked for something to drop.
+    pub(super) touched: AtomicBool,
+}
+
+impl Chunk {
+    pub(super) fn new(id: ChunkId, map: Map) -> Arc<Self> {
+        let (writer, map) = (Mutex::new(()), RwLock::new(map));
+        Arc::new(Self { id, writer, map, touched: AtomicBool::new(true) })
+    }
+}

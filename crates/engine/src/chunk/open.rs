@@ -1,0 +1,164 @@
+//! Making a target, and opening it after whatever has happened to it.
+
+use super::buffer::Buffers;
+use super::data::{self, Data};
+use super::identity::{self, Identity};
+use super::log::{self, Log};
+use super::map::Block;
+use super::record::{Edit, KEY_BYTES};
+use super::resident::Resident;
+use super::space::Space;
+use super::store::{Commit, Flushes, Store};
+use super::table::{self, Table};
+use super::{ChunkError, ChunkOptions, Result, SEGMENT_BLOCKS};
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use strake_base::disk::Disk;
+
+/// Makes a target on an empty disk. The identity comes last: without it there is no target.
+pub(super) fn format(disk: &dyn Disk, identity: &Identity, options: &ChunkOptions) -> Result<()> {
+    let target = disk.path();
+    let io = |error: io::Error| ChunkError::io(&target, &error);
+    let _lock = lock(disk, &target)?;
+    let names = disk.list().map_err(io)?;
+    let own = |name: &String| {
+        let ours = [table::FILE, table::RESERVE_FILE, log::FILES[0], log::FILES[1]];
+        ours.contains(&name.as_str()) || name.starts_with(data::PREFIX)
+    };
+    // What is ours without an identity was left by a format that was cut off.
+    if names.iter().any(|name| !own(name) && name != identity::NEW_FILE) {
+        return Err(ChunkError::Occupied { target });
+    }
+    for name in &names {
+        disk.remove(name).map_err(io)?;
+    }
+    Table::open(disk, options.map_cache_bytes, options.reserve_bytes)?;
+    Log::format(disk, options.log_bytes_max).map_err(io)?;
+    disk.sync_directory().map_err(io)?;
+    identity.write(disk)
+}
+
+/// Opens a target: the durable map, and what this boot's logs add to it.
+pub(super) fn open(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Store>> {
+    let target = disk.path();
+    let io = |error: io::Error| ChunkError::io(&target, &error);
+    let lock = lock(&*disk, &target)?;
+    let identity =
+        Identity::read(&*disk)?.ok_or_else(|| ChunkError::Missing { target: target.clone() })?;
+    if let Some(expected) = &options.cluster
+        && !identity.cluster.is_empty()
+        && identity.cluster != *expected
+    {
+        let (found, expected) = (identity.cluster, expected.clone());
+        return Err(ChunkError::Foreign { target, found, expected });
+    }
+    let table = Table::open(&*disk, options.map_cache_bytes, options.reserve_bytes)?;
+    let durable = table.generation()?;
+    let (log, edits) = Log::open(&*disk, options.log_bytes_max, durable).map_err(io)?;
+    let capacity_bytes = match options.capacity_bytes {
+        Some(bytes) => bytes,
+        None => disk.space().map_err(io)?.0,
+    };
+    let (queue, segments) = (Vec::new(), BTreeSet::new());
+    let store = Store {
+        target: target.clone(),
+        identity,
+        resident: Resident::new(options.map_cache_bytes),
+        options,
+        flushes: Mutex::new(Flushes { durable, running: false }),
+        flushed: Condvar::new(),
+        commit: Mutex::new(Commit { log, queue, segments, unsynced_bytes: 0 }),
+        space: Mutex::new(Space::new(capacity_bytes)),
+        table,
+        data: Data::new(disk.clone()),
+        disk,
+        buffers: Buffers::default(),
+        poison: OnceLock::new(),
+        chunks: AtomicU64::new(0),
+        corrupt: AtomicU64::new(0),
+        signal: Arc::default(),
+        _lock: lock,
+    };
+    store.load_space()?;
+    store.carry_out_again(edits)?;
+    store.punch_absent().map_err(io)?;
+    Ok(Arc::new(store))
+}
+
+fn lock(disk: &dyn Disk, target: &str) -> Result<Box<dyn Send + Sync>> {
+    disk.lock().map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => ChunkError::InUse { target: target.to_owned() },
+        _ => ChunkError::io(target, &error),
+    })
+}
+
+impl Store {
+    /// Learns from the durable map which places are used, and how often.
+    fn load_space(&self) -> Result<()> {
+        let mut space = self.space.lock();
+        let mut chunks = 0;
+        self.table.scan([0; KEY_BYTES]..=[u8::MAX; KEY_BYTES], |_, map| {
+            chunks += 1;
+            map.iter().filter_map(Block::place).for_each(|at| space.name(at));
+            true
+        })?;
+        self.chunks.store(chunks, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Carries out the edits of the logs again and brings them into the durable map; only then may
+    /// the files that hold them be used for new logs.
+    fn carry_out_again(&self, edits: Vec<Edit>) -> Result<()> {
+        let mut commit = self.commit.lock();
+        let replayed = !edits.is_empty();
+        for edit in edits {
+            self.carry_out_one(&mut commit, &edit)?;
+        }
+        if replayed {
+            tracing::info!(target_dir = %self.target, "recovering what a dead process acknowledged");
+            let snapshot = self.snapshot(&mut commit);
+            self.flushes.lock().durable = self.flush(snapshot)?;
+        }
+        self.flushes.lock().durable = commit.log.generation;
+        commit.log.begin().map_err(|error| self.poisoned_by(error.to_string()))
+    }
+
+    fn carry_out_one(&self, commit: &mut Commit, edit: &Edit) -> Result<()> {
+        let chunk = self.chunk_or_new(edit.chunk)?;
+        let (mut taken, mut given_up) = (Vec::new(), Vec::new());
+        let map = &mut *chunk.map.write();
+        let existed = map.exists;
+        map.apply(edit, &mut taken, &mut given_up);
+        match (existed, map.exists) {
+            (false, true) => self.chunks.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.chunks.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        if !map.queued {
+            map.queued = true;
+            commit.queue.push(chunk.clone());
+        }
+        let data = edit.runs.iter().filter(|run| run.kind == super::record::Kind::Data);
+        commit.segments.extend(data.map(|run| run.at / SEGMENT_BLOCKS));
+        let mut space = self.space.lock();
+        taken.into_iter().for_each(|at| space.name_again(at));
+        given_up.into_iter().for_each(|at| space.give_up(at));
+        Ok(())
+    }
+
+    /// Gives back what an earlier process had got from the disk and not used.
+    fn punch_absent(&self) -> io::Result<()> {
+        for (first, count) in self.data.granules()? {
+            let absent = self.space.lock().absent(first, count);
+            for (first, count) in absent {
+                if let Err(error) = self.data.punch(first, count) {
+                    tracing::warn!(target_dir = %self.target, %error, "cannot give space back");
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! Reads: blocks are found in the map, read without a lock, and checked.
+//!
+//! A place can be given up and filled anew while it is being read. Then its checksum does not match,
+//! but the map does not name it any more either: the read begins again. A mismatch of a block that
+//! the map still names is damage.
+
+use super::data::Data;
+use super::map::{Block, Chunk};
+use super::store::Store;
+use super::{BLOCK_BYTES, ChunkError, ChunkStat, Result, SEGMENT_BLOCKS, crc};
+use bytes::Bytes;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
+
+/// Whether a read may wait for the disk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    Yes,
+    No,
+}
+
+/// What became of an attempt to read.
+enum Attempt {
+    /// The bytes are there; the CRC32C of those asked for.
+    Done(u32),
+    /// The disk would have to be waited for.
+    WouldWait,
+    /// This block does not match its checksum.
+    Mismatch(usize),
+}
+
+impl Store {
+    /// See [`super::ChunkStore::read`]. `None`: the disk would have to be waited for.
+    pub(super) fn read(
+        &self,
+        id: ChunkId,
+        offset: u64,
+        len: u64,
+        wait: Wait,
+    ) -> Result<Option<(Bytes, u32)>> {
+        let chunk = match wait {
+            Wait::Yes => self.chunk(id, false)?,
+            Wait::No => match self.resident.get(id) {
+                None => return Ok(None),
+                chunk => chunk,
+            },
+        };
+        match chunk {
+            Some(chunk) => self.read_chunk(&chunk, offset, len, wait),
+            None => Ok(Some((Bytes::new(), 0))),
+        }
+    }
+
+    pub(super) fn read_chunk(
+        &self,
+        chunk: &Arc<Chunk>,
+        offset: u64,
+        len: u64,
+        wait: Wait,
+    ) -> Result<Option<(Bytes, u32)>> {
+        loop {
+            let (end, blocks) = {
+                let map = chunk.map.read();
+                let end = offset.saturating_add(len).min(map.len);
+                if end <= offset {
+                    return Ok(Some((Bytes::new(), 0)));
+                }
+                (end, map.range(offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES)))
+            };
+            let mut buffer = self.buffers.take(blocks.len() * BLOCK_BYTES as usize);
+            let skip = (offset % BLOCK_BYTES) as usize;
+            let wanted = skip..skip + (end - offset) as usize;
+            let attempt = self.read_blocks(buffer.as_mut(), &blocks, &wanted, wait);
+            match attempt.map_err(|error| self.read_failed(&error))? {
+                Attempt::Done(sum) => return Ok(Some((buffer.freeze().slice(wanted), sum))),
+                Attempt::WouldWait => return Ok(None),
+                Attempt::Mismatch(nth) => {
+                    let block = offset / BLOCK_BYTES + nth as u64;
+                    if chunk.map.read().get(block) == blocks[nth] {
+                        return Err(self.damaged(chunk.id, block));
+                    }
+                }
+            }
+        }
+    }
+
+    fn damaged(&self, chunk: ChunkId, block: u64) -> ChunkError {
+        self.corrupt.fetch_add(1, Ordering::Relaxed);
+        let (target, offset) = (self.target.clone(), block * BLOCK_BYTES);
+        tracing::error!(target_dir = %target, %chunk, offset, "checksum mismatch");
+        ChunkError::Corrupt { target, chunk, offset }
+    }
+
+    /// Fills `buffer` with blocks, checks them, and gives the CRC of the part `wanted` of them.
+    fn read_blocks(
+        &self,
+        buffer: &mut [u8],
+        blocks: &[Block],
+        wanted: &std::ops::Range<usize>,
+        wait: Wait,
+    ) -> io::Result<Attempt> {
+        let (mut sum, mut first) = (0, 0);
+        while first < blocks.len() {
+            let count = run_len(&blocks[first..]);
+            let range = first * BLOCK_BYTES as usize..(first + count) * BLOCK_BYTES as usize;
+            let part = &mut buffer[range];
+            match blocks[first] {
+                Block::Data(at, _) => match fill(&self.data, part, at, wait) {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(Attempt::WouldWait),
+                    Err(error) if is_missing(&error) => return Ok(Attempt::Mismatch(first)),
+                    Err(error) => return Err(error),
+                },
+                Block::Hole | Block::Reserved(_) => part.fill(0),
+            }
+            for (nth, bytes) in (first..).zip(part.chunks_exact(BLOCK_BYTES as usize)) {
+                let whole = match blocks[nth] {
+                    Block::Data(_, expected) if crc::of(bytes) != expected => {
+                        return Ok(Attempt::Mismatch(nth));
+                    }
+                    Block::Data(_, expected) => expected,
+                    Block::Hole | Block::Reserved(_) => *crc::ZERO_BLOCK,
+                };
+                let start = nth * BLOCK_BYTES as usize;
+                let from = wanted.start.max(start) - start;
+                let to = wanted.end.min(start + bytes.len()) - start;
+                sum = if to - from == bytes.len() {
+                    crc::append_block(sum, whole)
+                } else {
+                    crc::append(sum, crc::of(&bytes[from..to]), (to - from) as u64)
+                };
+            }
+            first += count;
+        }
+        Ok(Attempt::Done(sum))
+    }
+
+    /// The bytes of one block of a chunk whose writer lock the caller holds.
+    pub(super) fn read_block(
+        &self,
+        chunk: ChunkId,
+        nth: u64,
+        block: Block,
+    ) -> Result<Box<[u8; BLOCK_BYTES as usize]>> {
+        let mut bytes = Box::new([0; BLOCK_BYTES as usize]);
+        if let Block::Data(at, expected) = block {
+            match self.data.read(&mut *bytes, at) {
+                Ok(()) if crc::of(&*bytes) == expected => {}
+                Err(error) if !is_missing(&error) => return Err(self.read_failed(&error)),
+                _ => return Err(self.damaged(chunk, nth)),
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// See [`super::ChunkStore::extents`].
+    pub(super) fn extents(&self, id: ChunkId) -> Result<Vec<(u64, u64)>> {
+        let Some(chunk) = self.chunk(id, false)? else { return Ok(Vec::new()) };
+        let map = chunk.map.read();
+        let mut extents: Vec<(u64, u64)> = Vec::new();
+        for (nth, block) in (0..map.len.div_ceil(BLOCK_BYTES)).zip(map.iter()) {
+            let start = nth * BLOCK_BYTES;
+            let len = BLOCK_BYTES.min(map.len - start);
+            match (block, extents.last_mut()) {
+                (Block::Hole | Block::Reserved(_), _) => {}
+                (Block::Data(..), Some((first, n))) if *first + *n == start => *n += len,
+                (Block::Data(..), _) => extents.push((start, len)),
+            }
+        }
+        Ok(extents)
+    }
+
+    /// See [`super::ChunkStore::chunks_of`].
+    pub(super) fn chunks_of(&self, volume: VolumeId, ino: Ino) -> Result<Vec<ChunkStat>> {
+        let mut stats = Vec::new();
+        for id in self.ids_of(volume, ino, ChunkIndex(0))? {
+            let Some(chunk) = self.chunk(id, false)? else { continue };
+            let map = chunk.map.read();
+            if map.exists {
+                let (index, len) = (id.index, map.len);
+                stats.push(ChunkStat { index, len, occupied: map.occupied() });
+            }
+        }
+        Ok(stats)
+    }
+}
+
+/// Number of blocks at the beginning that can be read at once: data at consecutive places of one
+/// segment, or all zeros.
+fn run_len(blocks: &[Block]) -> usize {
+    let Block::Data(first, _) = blocks[0] else {
+        return blocks.iter().take_while(|b| !matches!(b, Block::Data(..))).count();
+    };
+    let follows = |(place, block): &(u64, &Block)| {
+        matches!(block, Block::Data(at, _) if at == place)
+            && place / SEGMENT_BLOCKS == first / SEGMENT_BLOCKS
+    };
+    (first..).zip(blocks).take_while(follows).count()
+}
+
+fn fill(data: &Data, part: &mut [u8], at: u64, wait: Wait) -> io::Result<bool> {
+    match wait {
+        Wait::Yes => data.read(part, at).map(|()| true),
+        Wait::No => data.read_cached(part, at),
+    }
+}
+
+/// The data file is missing or ends too early: damage, not an I/O error.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound)
+}

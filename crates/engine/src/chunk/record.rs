@@ -1,0 +1,384 @@
+//! The store's records: edits in the intent log, leaves in the table, heads of logs.
+//!
+//! An [`Edit`] says what some blocks of a chunk have become. The same runs of blocks make up the
+//! records of the log and the values of the table. Byte tables: docs/FORMATS.md.
+
+use super::map::{Block, Leaf};
+use super::{BLOCK_BYTES, LEAF_BLOCKS, crc};
+use strake_types::limits::CHUNK_BYTES_MAX;
+use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
+
+/// Version of the records below.
+const VERSION: u8 = 1;
+/// Blocks of the largest chunk.
+const CHUNK_BLOCKS_MAX: u64 = CHUNK_BYTES_MAX / BLOCK_BYTES;
+/// Places have 48 bits.
+const PLACE_MAX: u64 = 1 << 48;
+const RUN_BYTES: usize = 11;
+/// Length of an encoded key of the table.
+pub(super) const KEY_BYTES: usize = 21;
+/// Length of the head of a log.
+pub(super) const LOG_HEAD_BYTES: usize = 64;
+const LOG_MAGIC: &[u8; 8] = b"STRAKELG";
+/// Length of what precedes a record in the log.
+pub(super) const FRAME_BYTES: usize = 8;
+/// Largest record of a log: every block of the largest chunk in a run of its own.
+pub(super) const RECORD_BYTES_MAX: usize =
+    FRAME_BYTES + 32 + CHUNK_BLOCKS_MAX as usize * (RUN_BYTES + 4);
+
+/// A record that cannot be understood, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RecordError(pub &'static str);
+
+type Result<T> = std::result::Result<T, RecordError>;
+
+/// What a run of blocks is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Nothing: zeros.
+    Hole = 0,
+    /// Zeros, with space set aside.
+    Reserved = 1,
+    /// Bytes, with a CRC32C for each block.
+    Data = 2,
+}
+
+/// Consecutive blocks of a chunk that lie at consecutive places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// First block within the chunk.
+    pub first: u16,
+    /// Number of blocks, at least 1.
+    pub count: u16,
+    /// What they are.
+    pub kind: Kind,
+    /// Place of the first, in blocks from the beginning of the first segment; 0 for a hole.
+    pub at: u64,
+}
+
+/// What has become of a chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// The chunk.
+    pub chunk: ChunkId,
+    /// The chunk is deleted; then there is nothing else.
+    pub remove: bool,
+    /// End of its last stored byte from now on.
+    pub len: u64,
+    /// Blocks that change, ascending.
+    pub runs: Vec<Run>,
+    /// CRC32C of each block of the runs of [`Kind::Data`], in their order.
+    pub crcs: Vec<u32>,
+}
+
+impl Edit {
+    /// Nothing changes but perhaps the length.
+    pub(super) fn new(chunk: ChunkId, len: u64) -> Self {
+        Self { chunk, remove: false, len, runs: Vec::new(), crcs: Vec::new() }
+    }
+
+    pub(super) fn removal(chunk: ChunkId) -> Self {
+        Self { remove: true, ..Self::new(chunk, 0) }
+    }
+
+    /// The block becomes this. Blocks come in ascending order.
+    pub(super) fn push(&mut self, block: u64, new: Block) {
+        push_run(&mut self.runs, &mut self.crcs, block, new);
+    }
+}
+
+fn push_run(runs: &mut Vec<Run>, crcs: &mut Vec<u32>, block: u64, new: Block) {
+    let (kind, at) = match new {
+        Block::Hole => (Kind::Hole, 0),
+        Block::Reserved(at) => (Kind::Reserved, at),
+        Block::Data(at, crc) => {
+            crcs.push(crc);
+            (Kind::Data, at)
+        }
+    };
+    if let Some(last) = runs.last_mut() {
+        let next = u64::from(last.first) + u64::from(last.count) == block;
+        let adjoins = kind == Kind::Hole || last.at + u64::from(last.count) == at;
+        if next && adjoins && last.kind == kind {
+            last.count += 1;
+            return;
+        }
+    }
+    runs.push(Run { first: block as u16, count: 1, kind, at });
+}
+
+/// Appends an edit to `out` as a record of the log whose head has the checksum `log`.
+pub(super) fn encode_edit(edit: &Edit, log: u32, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; FRAME_BYTES]);
+    out.push(VERSION);
+    out.push(u8::from(edit.remove));
+    out.extend_from_slice(&edit.chunk.volume.0.to_le_bytes());
+    out.extend_from_slice(&edit.chunk.ino.0.to_le_bytes());
+    out.extend_from_slice(&edit.chunk.index.0.to_le_bytes());
+    out.extend_from_slice(&edit.len.to_le_bytes());
+    encode_runs(&edit.runs, &edit.crcs, out);
+    let body_len = (out.len() - start - FRAME_BYTES) as u32;
+    out[start..start + 4].copy_from_slice(&body_len.to_le_bytes());
+    let sum = record_sum(log, &out[start + FRAME_BYTES..]);
+    out[start + 4..start + 8].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Ties a record to its log, so that what an earlier use of the file left behind is not taken for a
+/// record of the present one.
+fn record_sum(log: u32, body: &[u8]) -> u32 {
+    crc::append(crc::of(&log.to_le_bytes()), crc::of(body), body.len() as u64)
+}
+
+/// Decodes the record at the beginning of `bytes`, of the log whose head has the checksum `log`;
+/// says how long it is. `None`: the log ends here.
+pub fn decode_edit(bytes: &[u8], log: u32) -> Result<Option<(Edit, usize)>> {
+    let mut frame = Reader(bytes);
+    let (Ok(body_len), Ok(sum)) = (frame.u32(), frame.u32()) else { return Ok(None) };
+    let Ok(body) = frame.take(body_len as usize) else { return Ok(None) };
+    if body_len == 0 || record_sum(log, body) != sum {
+        return Ok(None);
+    }
+    let mut reader = Reader(body);
+    reader.version()?;
+    let remove = match reader.u8()? {
+        0 => false,
+        1 => true,
+        _ => return Err(RecordError("unknown kind of record")),
+    };
+    let chunk = ChunkId {
+        volume: VolumeId(reader.u32()?),
+        ino: Ino(reader.u64()?),
+        index: ChunkIndex(reader.u64()?),
+    };
+    let len = reader.chunk_len()?;
+    let (runs, crcs) = reader.runs(CHUNK_BLOCKS_MAX)?;
+    reader.end()?;
+    Ok(Some((Edit { chunk, remove, len, runs, crcs }, FRAME_BYTES + body_len as usize)))
+}
+
+/// The key of a leaf in the table: chunks in order, a chunk's leaves together.
+pub(super) fn encode_key(chunk: ChunkId, leaf: u8) -> [u8; KEY_BYTES] {
+    let mut key = [leaf; KEY_BYTES];
+    key[..4].copy_from_slice(&chunk.volume.0.to_be_bytes());
+    key[4..12].copy_from_slice(&chunk.ino.0.to_be_bytes());
+    key[12..20].copy_from_slice(&chunk.index.0.to_be_bytes());
+    key
+}
+
+/// Decodes a key of the table: the chunk, and which of its leaves.
+pub fn decode_key(key: &[u8]) -> Result<(ChunkId, u8)> {
+    let &[v0, v1, v2, v3, i0, i1, i2, i3, i4, i5, i6, i7, c0, c1, c2, c3, c4, c5, c6, c7, leaf] =
+        key
+    else {
+        return Err(RecordError("key of a wrong length"));
+    };
+    let chunk = ChunkId {
+        volume: VolumeId(u32::from_be_bytes([v0, v1, v2, v3])),
+        ino: Ino(u64::from_be_bytes([i0, i1, i2, i3, i4, i5, i6, i7])),
+        index: ChunkIndex(u64::from_be_bytes([c0, c1, c2, c3, c4, c5, c6, c7])),
+    };
+    if u64::from(leaf) >= CHUNK_BLOCKS_MAX / LEAF_BLOCKS {
+        return Err(RecordError("leaf number out of range"));
+    }
+    Ok((chunk, leaf))
+}
+
+/// The value of a leaf in the table. `len` is the chunk's length in leaf 0, and 0 in the others.
+pub(super) fn encode_leaf(leaf: &Leaf, len: u64) -> Vec<u8> {
+    let (mut runs, mut crcs) = (Vec::new(), Vec::new());
+    for (nth, block) in (0..).zip(leaf.iter()) {
+        if block != Block::Hole {
+            push_run(&mut runs, &mut crcs, nth, block);
+        }
+    }
+    let mut out = Vec::with_capacity(16 + runs.len() * RUN_BYTES + crcs.len() * 4);
+    out.push(VERSION);
+    out.extend_from_slice(&len.to_le_bytes());
+    encode_runs(&runs, &crcs, &mut out);
+    let sum = crc::of(&out);
+    out.extend_from_slice(&sum.to_le_bytes());
+    out
+}
+
+/// A decoded value of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeafRecord {
+    /// The chunk's length, in leaf 0.
+    pub len: u64,
+    /// Its blocks that are not holes; [`Run::first`] counts within the leaf.
+    pub runs: Vec<Run>,
+    /// CRC32C of each block of the runs of [`Kind::Data`], in their order.
+    pub crcs: Vec<u32>,
+}
+
+/// Decodes the value of a leaf.
+pub fn decode_leaf(bytes: &[u8]) -> Result<LeafRecord> {
+    let (body, sum) = bytes.split_last_chunk::<4>().ok_or(RecordError("value too short"))?;
+    let mut reader = Reader(body);
+    reader.version()?;
+    if crc::of(body) != u32::from_le_bytes(*sum) {
+        return Err(RecordError("checksum mismatch in the extent map"));
+    }
+    let len = reader.chunk_len()?;
+    let (runs, crcs) = reader.runs(LEAF_BLOCKS)?;
+    reader.end()?;
+    Ok(LeafRecord { len, runs, crcs })
+}
+
+impl LeafRecord {
+    pub(super) fn into_leaf(self) -> Leaf {
+        let mut leaf = Leaf::default();
+        let mut crcs = self.crcs.into_iter();
+        for run in self.runs {
+            for nth in 0..u64::from(run.count) {
+                let block = match run.kind {
+                    Kind::Hole => Block::Hole,
+                    Kind::Reserved => Block::Reserved(run.at + nth),
+                    Kind::Data => Block::Data(run.at + nth, crcs.next().unwrap_or_default()),
+                };
+                leaf.set(u64::from(run.first) + nth, block);
+            }
+        }
+        leaf
+    }
+}
+
+/// The head of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogHead {
+    /// Logs are numbered; the table says up to which it contains their edits.
+    pub generation: u64,
+    /// Checksum of the boot id under which it was begun: after another boot its data may be lost.
+    pub boot: [u8; 36],
+    /// Checksum of the head, which the checksums of its records are tied to.
+    pub sum: u32,
+}
+
+/// The head of a log, and its checksum.
+pub(super) fn encode_log_head(generation: u64, boot: &[u8; 36]) -> ([u8; LOG_HEAD_BYTES], u32) {
+    let mut head = [0; LOG_HEAD_BYTES];
+    head[..8].copy_from_slice(LOG_MAGIC);
+    head[8] = VERSION;
+    head[16..24].copy_from_slice(&generation.to_le_bytes());
+    head[24..60].copy_from_slice(boot);
+    let sum = crc::of(&head[..60]);
+    head[60..].copy_from_slice(&sum.to_le_bytes());
+    (head, sum)
+}
+
+/// Decodes the head of a log.
+pub fn decode_log_head(bytes: &[u8]) -> Result<LogHead> {
+    let head = bytes.first_chunk::<LOG_HEAD_BYTES>().ok_or(RecordError("log too short"))?;
+    let mut reader = Reader(head);
+    if reader.take(8)? != LOG_MAGIC {
+        return Err(RecordError("not a log"));
+    }
+    reader.version()?;
+    reader.take(7)?;
+    let generation = reader.u64()?;
+    let mut boot = [0; 36];
+    boot.copy_from_slice(reader.take(36)?);
+    let sum = reader.u32()?;
+    if sum != crc::of(&head[..60]) {
+        return Err(RecordError("checksum mismatch in the head of a log"));
+    }
+    Ok(LogHead { generation, boot, sum })
+}
+
+fn encode_runs(runs: &[Run], crcs: &[u32], out: &mut Vec<u8>) {
+    out.extend_from_slice(&(runs.len() as u16).to_le_bytes());
+    for run in runs {
+        out.extend_from_slice(&run.first.to_le_bytes());
+        out.extend_from_slice(&run.count.to_le_bytes());
+        out.push(run.kind as u8);
+        out.extend_from_slice(&run.at.to_le_bytes()[..6]);
+    }
+    for crc in crcs {
+        out.extend_from_slice(&crc.to_le_bytes());
+    }
+}
+
+/// What is left of a record.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(RecordError("record too short"))?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(RecordError("record too short"))?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn u8(&mut self) -> Result<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    fn u16(&mut self) -> Result<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn version(&mut self) -> Result<()> {
+        match self.u8()? {
+            VERSION => Ok(()),
+            _ => Err(RecordError("record of an unknown version")),
+        }
+    }
+
+    fn chunk_len(&mut self) -> Result<u64> {
+        let len = self.u64()?;
+        if len > CHUNK_BYTES_MAX {
+            return Err(RecordError("chunk length out of range"));
+        }
+        Ok(len)
+    }
+
+    fn runs(&mut self, blocks_max: u64) -> Result<(Vec<Run>, Vec<u32>)> {
+        let count = self.u16()?;
+        let (mut runs, mut end, mut data_blocks) = (Vec::new(), 0, 0);
+        for _ in 0..count {
+            let (first, count) = (self.u16()?, self.u16()?);
+            let kind = match self.u8()? {
+                0 => Kind::Hole,
+                1 => Kind::Reserved,
+                2 => Kind::Data,
+                _ => return Err(RecordError("unknown kind of blocks")),
+            };
+            let [a, b, c, d, e, f] = self.array()?;
+            let at = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+            if u64::from(first) < end || count == 0 || at + u64::from(count) > PLACE_MAX {
+                return Err(RecordError("blocks out of order or range"));
+            }
+            end = u64::from(first) + u64::from(count);
+            data_blocks += if kind == Kind::Data { usize::from(count) } else { 0 };
+            runs.push(Run { first, count, kind, at });
+        }
+        if end > blocks_max {
+            return Err(RecordError("block number out of range"));
+        }
+        let crcs = self.take(data_blocks * 4)?.chunks_exact(4);
+        Ok((runs, crcs.map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()))
+    }
+
+    fn end(&self) -> Result<()> {
+        if self.0.is_empty() { Ok(()) } else { Err(RecordError("record too long")) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! Scrub: every stored block is read and checked, a portion at a time.
+
+use super::cut::after;
+use super::map::Chunk;
+use super::read::Wait;
+use super::store::Store;
+use super::{BLOCK_BYTES, ChunkError, Result, ScrubReport};
+use std::sync::Arc;
+use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
+
+/// Chunks looked up at a time.
+const CHUNKS: usize = 64;
+/// Bytes read at a time.
+const PIECE_BYTES: u64 = 1 << 20;
+
+impl Store {
+    /// See [`super::ChunkStore::scrub`].
+    pub(super) fn scrub(&self, cursor: Option<ChunkId>, budget_bytes: u64) -> Result<ScrubReport> {
+        let zero = ChunkId { volume: VolumeId(0), ino: Ino(0), index: ChunkIndex(0) };
+        let last =
+            ChunkId { volume: VolumeId(u32::MAX), ino: Ino(u64::MAX), index: ChunkIndex(u64::MAX) };
+        let mut first = cursor.map_or(zero, after);
+        let mut report = ScrubReport::default();
+        loop {
+            let ids = self.ids_between(first, last, CHUNKS)?;
+            if ids.is_empty() {
+                return Ok(report);
+            }
+            for id in ids {
+                self.scrub_chunk(id, &mut report)?;
+                first = after(id);
+                if id == last {
+                    return Ok(report);
+                }
+                if report.bytes >= budget_bytes {
+                    report.next = Some(id);
+                    return Ok(report);
+                }
+            }
+        }
+    }
+
+    fn scrub_chunk(&self, id: ChunkId, report: &mut ScrubReport) -> Result<()> {
+        let Some(chunk) = self.chunk(id, false)? else { return Ok(()) };
+        let (exists, len, occupied) = {
+            let map = chunk.map.read();
+            (map.exists, map.len, map.occupied())
+        };
+        if !exists {
+            return Ok(());
+        }
+        report.chunks += 1;
+        report.bytes += occupied.max(BLOCK_BYTES);
+        if !self.is_sound(&chunk, len)? {
+            report.corrupt.push(id);
+        }
+        Ok(())
+    }
+
+    fn is_sound(&self, chunk: &Arc<Chunk>, len: u64) -> Result<bool> {
+        for piece in 0..len.div_ceil(PIECE_BYTES) {
+            match self.read_chunk(chunk, piece * PIECE_BYTES, PIECE_BYTES, Wait::Yes) {
+                Ok(_) => {}
+                Err(ChunkError::Corrupt { .. }) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}

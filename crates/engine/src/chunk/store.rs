@@ -1,0 +1,265 @@
+//! The parts of a target, and how an edit becomes true.
+
+use super::buffer::Buffers;
+use super::data::Data;
+use super::error::is_full;
+use super::log::Log;
+use super::map::{Chunk, Map};
+use super::record::{Edit, encode_key};
+use super::resident::Resident;
+use super::space::{Places, Space};
+use super::table::Table;
+use super::{ChunkError, ChunkOptions, Identity, Result, SEGMENT_BLOCKS, StoreStat};
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use strake_base::disk::Disk;
+use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
+
+/// Dirty chunk maps at which a checkpoint begins in the background: their memory is bounded by it.
+const QUEUED_CHUNKS_MAX: usize = 16 << 10;
+
+/// An open target. Locks are taken in the order of the fields.
+pub(super) struct Store {
+    pub(super) target: String,
+    pub(super) identity: Identity,
+    pub(super) options: ChunkOptions,
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) resident: Resident,
+    /// Which checkpoint is durable, and whether one is under way.
+    pub(super) flushes: Mutex<Flushes>,
+    pub(super) flushed: Condvar,
+    pub(super) commit: Mutex<Commit>,
+    pub(super) space: Mutex<Space>,
+    pub(super) table: Table,
+    pub(super) data: Data,
+    pub(super) buffers: Buffers,
+    /// Why nothing more is written.
+    pub(super) poison: OnceLock<String>,
+    /// Chunks that exist.
+    pub(super) chunks: AtomicU64,
+    /// Checksum mismatches found.
+    pub(super) corrupt: AtomicU64,
+    /// Wakes the thread that makes checkpoints.
+    pub(super) signal: Arc<Signal>,
+    /// Held as long as the target is open.
+    pub(super) _lock: Box<dyn Send + Sync>,
+}
+
+/// What an edit changes besides its chunk; whoever holds it decides the order of edits.
+pub(super) struct Commit {
+    pub(super) log: Log,
+    /// Chunks that have changed since the last checkpoint began.
+    pub(super) queue: Vec<Arc<Chunk>>,
+    /// Segments written to since the last checkpoint began.
+    pub(super) segments: BTreeSet<u64>,
+    pub(super) unsynced_bytes: u64,
+}
+
+/// See [`Store::flushes`].
+#[derive(Default)]
+pub(super) struct Flushes {
+    /// Number of the last log whose edits are durable.
+    pub(super) durable: u64,
+    pub(super) running: bool,
+}
+
+/// Asks the background thread for something.
+#[derive(Default)]
+pub(super) struct Signal {
+    pub(super) state: Mutex<Asked>,
+    pub(super) changed: Condvar,
+}
+
+/// What is asked of the background thread.
+#[derive(Default)]
+pub(super) struct Asked {
+    pub(super) checkpoint: bool,
+    pub(super) stop: bool,
+}
+
+impl Store {
+    /// Makes an edit true: in the log first, then in memory. All that it names must have been
+    /// written, and the caller holds the chunk's writer lock. `taken` goes back if this fails.
+    pub(super) fn commit(&self, chunk: &Arc<Chunk>, edit: &Edit, taken: &[Places]) -> Result<()> {
+        let outcome = self.try_commit(chunk, edit, taken);
+        if outcome.is_err() {
+            self.space.lock().untake(taken);
+        }
+        outcome
+    }
+
+    fn try_commit(&self, chunk: &Arc<Chunk>, edit: &Edit, taken: &[Places]) -> Result<()> {
+        let mut commit = loop {
+            let commit = self.commit.lock();
+            self.check_poison()?;
+            if !commit.log.is_full() {
+                break commit;
+            }
+            drop(commit);
+            self.checkpoint()?;
+        };
+        commit.log.append(edit).map_err(|error| self.write_failed(&error))?;
+        let given_up = {
+            let map = &mut *chunk.map.write();
+            let existed = map.exists;
+            let mut given_up = Vec::new();
+            map.apply(edit, &mut Vec::new(), &mut given_up);
+            match (existed, map.exists) {
+                (false, true) => self.chunks.fetch_add(1, Ordering::Relaxed),
+                (true, false) => self.chunks.fetch_sub(1, Ordering::Relaxed),
+                _ => 0,
+            };
+            if !map.queued {
+                map.queued = true;
+                commit.queue.push(chunk.clone());
+            }
+            given_up
+        };
+        for run in &edit.runs {
+            if run.kind == super::record::Kind::Data {
+                commit.segments.insert(run.at / SEGMENT_BLOCKS);
+            }
+        }
+        commit.unsynced_bytes += blocks_of(taken) * super::BLOCK_BYTES;
+        if !given_up.is_empty() {
+            let mut space = self.space.lock();
+            given_up.into_iter().for_each(|at| space.give_up(at));
+        }
+        self.ask_for_checkpoint(&commit);
+        Ok(())
+    }
+
+    fn ask_for_checkpoint(&self, commit: &Commit) {
+        let due = commit.log.percent() >= 50
+            || commit.unsynced_bytes >= self.options.unsynced_bytes_max
+            || commit.queue.len() >= QUEUED_CHUNKS_MAX;
+        if due {
+            let mut asked = self.signal.state.lock();
+            if !asked.checkpoint {
+                asked.checkpoint = true;
+                self.signal.changed.notify_all();
+            }
+        }
+    }
+
+    /// Takes places for new data, after a checkpoint if need be.
+    pub(super) fn take(&self, count: u64, cutting: bool) -> Result<Vec<Places>> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        for last in [false, true] {
+            let mut space = self.space.lock();
+            let taken = space.take(count, cutting, &self.data);
+            let waiting = space.is_waiting();
+            drop(space);
+            match taken.map_err(|error| self.write_failed(&error))? {
+                Some(taken) => return Ok(taken),
+                None if waiting && !last => self.checkpoint()?,
+                None => break,
+            }
+        }
+        Err(ChunkError::Full { target: self.target.clone() })
+    }
+
+    /// A chunk; see [`Resident::get_or_load`].
+    pub(super) fn chunk(&self, id: ChunkId, create: bool) -> Result<Option<Arc<Chunk>>> {
+        self.resident.get_or_load(id, create, || self.table.load(id))
+    }
+
+    /// A chunk to be written to.
+    pub(super) fn chunk_or_new(&self, id: ChunkId) -> Result<Arc<Chunk>> {
+        let chunk = self.chunk(id, true)?;
+        Ok(chunk.unwrap_or_else(|| Chunk::new(id, Map::default())))
+    }
+
+    /// The chunks of a file from an index on, ascending; some may have been deleted.
+    pub(super) fn ids_of(
+        &self,
+        volume: VolumeId,
+        ino: Ino,
+        from: ChunkIndex,
+    ) -> Result<BTreeSet<ChunkId>> {
+        // First those in memory: one that leaves it meanwhile is in the table.
+        let mut ids: BTreeSet<_> = self.resident.of_file(volume, ino, from).into_iter().collect();
+        let first = ChunkId { volume, ino, index: from };
+        let last = ChunkId { volume, ino, index: ChunkIndex(u64::MAX) };
+        self.table.scan(encode_key(first, 0)..=encode_key(last, u8::MAX), |id, _| {
+            ids.insert(id);
+            true
+        })?;
+        Ok(ids)
+    }
+
+    /// The first chunks between `first` and `last`, at least `limit` if there are so many,
+    /// ascending; some may have been deleted.
+    pub(super) fn ids_between(
+        &self,
+        first: ChunkId,
+        last: ChunkId,
+        limit: usize,
+    ) -> Result<VecDeque<ChunkId>> {
+        let mut ids: BTreeSet<_> = self.resident.between(first, last, limit).into_iter().collect();
+        let mut count = 0;
+        self.table.scan(encode_key(first, 0)..=encode_key(last, u8::MAX), |id, _| {
+            ids.insert(id);
+            count += 1;
+            count < limit
+        })?;
+        Ok(ids.into_iter().take(limit).collect())
+    }
+
+    /// Refuses if an earlier write or flush has failed.
+    pub(super) fn check_poison(&self) -> Result<()> {
+        match self.poison.get() {
+            Some(cause) => {
+                Err(ChunkError::Poisoned { target: self.target.clone(), cause: cause.clone() })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What a failed write means: no room is an answer, anything else poisons the target.
+    pub(super) fn write_failed(&self, error: &io::Error) -> ChunkError {
+        if is_full(error) {
+            return ChunkError::Full { target: self.target.clone() };
+        }
+        self.poisoned_by(error.to_string())
+    }
+
+    /// Takes no writes from now on.
+    pub(super) fn poisoned_by(&self, cause: String) -> ChunkError {
+        let first = self.poison.get_or_init(|| {
+            tracing::error!(target_dir = %self.target, %cause, "target takes no writes any more");
+            cause
+        });
+        ChunkError::Poisoned { target: self.target.clone(), cause: first.clone() }
+    }
+
+    pub(super) fn read_failed(&self, error: &io::Error) -> ChunkError {
+        ChunkError::Io { target: self.target.clone(), cause: error.to_string() }
+    }
+
+    /// State of the target.
+    pub(super) fn stat(&self) -> StoreStat {
+        let unsynced_bytes = self.commit.lock().unsynced_bytes;
+        let bytes = self.space.lock().bytes();
+        let on_disk = self.disk.space().map_or(0, |(_, free)| free);
+        let free_bytes = bytes.free + bytes.growable.min(on_disk);
+        StoreStat {
+            total_bytes: bytes.total.min(bytes.used + free_bytes),
+            free_bytes,
+            chunks: self.chunks.load(Ordering::Relaxed),
+            corrupt: self.corrupt.load(Ordering::Relaxed),
+            poisoned: self.poison.get().cloned(),
+            unsynced_bytes,
+        }
+    }
+}
+
+/// Number of places in some runs.
+pub(super) fn blocks_of(places: &[Places]) -> u64 {
+    places.iter().map(|(_, count)| u64::from(*count)).sum()
+}

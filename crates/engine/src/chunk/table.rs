@@ -1,0 +1,222 @@
+//! The extent map on disk: a redb table of leaves, on the [`Disk`] seam.
+//!
+//! redb commits by writing new pages and then one root, with checksums; it is opened on our own
+//! backend so that the simulated disk reaches it.
+
+use super::map::{Leaf, Map};
+use super::record::{KEY_BYTES, RecordError, decode_key, decode_leaf, encode_key};
+use super::{ChunkError, Result};
+use parking_lot::{Mutex, RwLock};
+use redb::{Database, ReadOnlyTable, ReadableDatabase, TableDefinition};
+use std::io;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+use strake_base::disk::{Disk, DiskFile};
+use strake_types::ChunkId;
+
+/// The file's name.
+pub(super) const FILE: &str = "map.redb";
+/// Room kept back for the map, as a file that can be shortened.
+pub(super) const RESERVE_FILE: &str = "reserve";
+
+const LEAVES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("leaves");
+const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+/// Key in META: number of the last log whose edits the table contains.
+const GENERATION: &str = "generation";
+
+type Leaves = ReadOnlyTable<&'static [u8], &'static [u8]>;
+/// Keys to write: `None` deletes.
+pub(super) type Writes = Vec<([u8; KEY_BYTES], Option<Vec<u8>>)>;
+
+/// The extent map on disk.
+pub(super) struct Table {
+    target: String,
+    database: Database,
+    /// As of the last commit.
+    leaves: RwLock<Arc<Leaves>>,
+}
+
+impl Table {
+    /// Opens the table, or makes it in an empty file.
+    pub(super) fn open(disk: &dyn Disk, cache_bytes: u64, reserve_bytes: u64) -> Result<Self> {
+        let target = disk.path();
+        let io = |error: io::Error| ChunkError::io(&target, &error);
+        let file = disk.open(FILE, true).map_err(io)?;
+        let reserve = disk.open(RESERVE_FILE, true).map_err(io)?;
+        let len = Mutex::new(reserve.len().map_err(io)?);
+        let backend = Backend { file, reserve, reserve_bytes: len };
+        backend.refill(reserve_bytes);
+        let database = redb::Builder::new()
+            .set_cache_size(cache_bytes as usize)
+            .create_with_backend(backend)
+            .map_err(|error| failure(&target, error))?;
+        let transaction = database.begin_write().map_err(|error| failure(&target, error))?;
+        transaction.open_table(LEAVES).map_err(|error| failure(&target, error))?;
+        transaction.open_table(META).map_err(|error| failure(&target, error))?;
+        transaction.commit().map_err(|error| failure(&target, error))?;
+        let leaves = read_leaves(&database).map_err(|error| failure(&target, error))?;
+        Ok(Self { target, database, leaves: RwLock::new(Arc::new(leaves)) })
+    }
+
+    /// Number of the last log whose edits the table contains.
+    pub(super) fn generation(&self) -> Result<u64> {
+        let read = || -> Result<u64, redb::Error> {
+            let table = self.database.begin_read()?.open_table(META)?;
+            Ok(table.get(GENERATION)?.map_or(0, |value| value.value()))
+        };
+        read().map_err(|error| failure(&self.target, error))
+    }
+
+    /// Writes leaves, all or nothing, durably.
+    pub(super) fn commit(&self, writes: &Writes, generation: u64) -> Result<()> {
+        let write = || -> Result<(), redb::Error> {
+            let transaction = self.database.begin_write()?;
+            {
+                let mut leaves = transaction.open_table(LEAVES)?;
+                for (key, value) in writes {
+                    match value {
+                        Some(value) => drop(leaves.insert(key.as_slice(), value.as_slice())?),
+                        None => drop(leaves.remove(key.as_slice())?),
+                    }
+                }
+                transaction.open_table(META)?.insert(GENERATION, generation)?;
+            }
+            transaction.commit()?;
+            *self.leaves.write() = Arc::new(read_leaves(&self.database)?);
+            Ok(())
+        };
+        write().map_err(|error| failure(&self.target, error))
+    }
+
+    /// The map of a chunk; `None` if there is no such chunk.
+    pub(super) fn load(&self, chunk: ChunkId) -> Result<Option<Map>> {
+        let mut found = None;
+        self.scan(encode_key(chunk, 0)..=encode_key(chunk, u8::MAX), |_, map| {
+            found = Some(map);
+            false
+        })?;
+        Ok(found)
+    }
+
+    /// Shows the chunks of a range of keys, ascending, until `each` says false.
+    pub(super) fn scan(
+        &self,
+        keys: impl RangeBounds<[u8; KEY_BYTES]>,
+        mut each: impl FnMut(ChunkId, Map) -> bool,
+    ) -> Result<()> {
+        let leaves = self.leaves.read().clone();
+        let bounds = (
+            keys.start_bound().map(|key| key.as_slice()),
+            keys.end_bound().map(|key| key.as_slice()),
+        );
+        let range = leaves.range::<&[u8]>(bounds).map_err(|error| failure(&self.target, error))?;
+        let mut current: Option<(ChunkId, Map)> = None;
+        for pair in range {
+            let (key, value) = pair.map_err(|error| failure(&self.target, error))?;
+            let (chunk, nth) = decode_key(key.value()).map_err(|e| self.damaged(&e))?;
+            let record = decode_leaf(value.value()).map_err(|e| self.damaged(&e))?;
+            if current.as_ref().is_some_and(|(id, _)| *id != chunk)
+                && let Some((id, map)) = current.take()
+                && !each(id, map)
+            {
+                return Ok(());
+            }
+            let (_, map) =
+                current.get_or_insert_with(|| (chunk, Map { exists: true, ..Map::default() }));
+            if nth == 0 {
+                map.len = record.len;
+            }
+            map.stored |= 1 << nth;
+            if map.leaves.len() <= usize::from(nth) {
+                map.leaves.resize_with(usize::from(nth) + 1, Arc::<Leaf>::default);
+            }
+            map.leaves[usize::from(nth)] = Arc::new(record.into_leaf());
+        }
+        if let Some((id, map)) = current {
+            each(id, map);
+        }
+        Ok(())
+    }
+
+    fn damaged(&self, error: &RecordError) -> ChunkError {
+        ChunkError::Damaged { target: self.target.clone(), cause: error.to_string() }
+    }
+}
+
+fn read_leaves(database: &Database) -> Result<Leaves, redb::Error> {
+    Ok(database.begin_read()?.open_table(LEAVES)?)
+}
+
+fn failure(target: &str, error: impl Into<redb::Error>) -> ChunkError {
+    match error.into() {
+        redb::Error::Io(error) => ChunkError::io(target, &error),
+        redb::Error::Corrupted(cause) => ChunkError::Damaged { target: target.to_owned(), cause },
+        error => ChunkError::Io { target: target.to_owned(), cause: error.to_string() },
+    }
+}
+
+/// redb's storage: one file, whose space is set aside before it is used, if need be at the cost of
+/// the reserve.
+struct Backend {
+    file: Arc<dyn DiskFile>,
+    reserve: Arc<dyn DiskFile>,
+    /// Length of the reserve now.
+    reserve_bytes: Mutex<u64>,
+}
+
+impl std::fmt::Debug for Backend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Backend")
+    }
+}
+
+impl Backend {
+    /// Fills the reserve up as far as the disk allows: less is no reason not to open.
+    fn refill(&self, wanted: u64) {
+        let mut bytes = self.reserve_bytes.lock();
+        if *bytes < wanted && self.reserve.allocate(0, wanted).is_ok() {
+            *bytes = wanted;
+        }
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        match self.file.allocate(offset, len) {
+            Err(error) if super::error::is_full(&error) => {
+                let mut reserve = self.reserve_bytes.lock();
+                if *reserve == 0 {
+                    return Err(error);
+                }
+                *reserve = reserve.saturating_sub(len);
+                self.reserve.set_len(*reserve)?;
+                self.file.allocate(offset, len)
+            }
+            outcome => outcome,
+        }
+    }
+}
+
+impl redb::StorageBackend for Backend {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(out, offset)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let old = self.file.len()?;
+        if len > old {
+            return self.allocate(old, len - old);
+        }
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(data, offset)
+    }
+}

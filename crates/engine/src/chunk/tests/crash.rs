@@ -1,0 +1,168 @@
+//! Kills and power losses at every operation of the disk.
+
+use super::*;
+use strake_base::disk::sim::SimFault;
+
+/// How a run is cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Crash {
+    Kill,
+    PowerLoss,
+}
+
+impl Crash {
+    fn happen(self, disk: &SimDisk) {
+        match self {
+            Crash::Kill => disk.kill(),
+            Crash::PowerLoss => disk.power_loss(),
+        }
+    }
+}
+
+fn random_ops(seed: u64, count: usize) -> Vec<Op> {
+    let mut random = Random(seed);
+    (0..count).map(|_| Op::random(&mut random)).collect()
+}
+
+/// Runs operations up to a failure; returns the model after each, and how many of them are synced.
+/// The last may have been done in part.
+fn run_until_cut(store: &ChunkStore, ops: &[Op], start: Model) -> (Vec<Model>, usize, bool) {
+    let (mut models, mut synced) = (vec![start], 0);
+    for op in ops {
+        let mut next = models[models.len() - 1].clone();
+        op.apply(&mut next);
+        models.push(next);
+        if op.run(store).is_err() {
+            return (models, synced, true);
+        }
+        if matches!(op, Op::Sync) {
+            synced = models.len() - 1;
+        }
+    }
+    (models, synced, false)
+}
+
+/// Every byte is as before or as after an operation that was cut off.
+fn is_between(state: &Model, before: &Model, after: &Model) -> bool {
+    let ids = before.keys().chain(after.keys()).chain(state.keys());
+    ids.into_iter().all(|id| {
+        let (state, before, after) = (state.get(id), before.get(id), after.get(id));
+        if state == before || state == after {
+            return true;
+        }
+        let none = Vec::new();
+        let (Some(state), before) = (state, before.unwrap_or(&none)) else { return false };
+        let after = after.unwrap_or(&none);
+        let byte = |bytes: &Vec<u8>, i: usize| bytes.get(i).copied().unwrap_or(0);
+        state.len() <= before.len().max(after.len())
+            && (0..state.len()).all(|i| state[i] == byte(before, i) || state[i] == byte(after, i))
+    })
+}
+
+/// Runs `ops`, crashes at the disk operation `point`, and checks what is there afterwards; then goes
+/// on, and checks that too. False: the run ended before the point.
+fn crash_at(seed: u64, ops: &[Op], point: u64, crash: Crash) -> bool {
+    let disk = formatted(seed ^ point << 20, 64 << 20);
+    let store = open(&disk);
+    disk.fault_after(point, SimFault::Stop);
+    let (models, synced, cut) = run_until_cut(&store, ops, Model::new());
+    crash.happen(&disk);
+    drop(store);
+
+    let store = open(&disk);
+    let state = state_of(&store);
+    let last = models.len() - 1;
+    let acknowledged = last - usize::from(cut);
+    let allowed = if crash == Crash::Kill { acknowledged..=last } else { synced..=last };
+    let found = models[allowed.clone()].contains(&state)
+        || (cut && is_between(&state, &models[last - 1], &models[last]));
+    assert!(found, "seed {seed}, {crash:?} at {point}: not a state of {allowed:?}");
+
+    // Life goes on, and the next crash finds what it should.
+    let rest = &ops[ops.len() / 2..];
+    let (models, ..) = run_until_cut(&store, rest, state);
+    assert_eq!(state_of(&store), models[models.len() - 1], "seed {seed}, {crash:?} at {point}");
+    store.sync().unwrap();
+    disk.power_loss();
+    drop(store);
+    let store = open(&disk);
+    assert_eq!(state_of(&store), models[models.len() - 1], "seed {seed}, {crash:?} at {point}");
+    cut
+}
+
+fn crash_everywhere(seeds: std::ops::Range<u64>, crash: Crash) {
+    for seed in seeds {
+        let ops = random_ops(seed, 24);
+        let mut point = 0;
+        while crash_at(seed, &ops, point, crash) {
+            point += 1;
+        }
+        assert!(point > 40, "only {point} operations of the disk");
+    }
+}
+
+#[test]
+fn after_power_loss_at_any_point_bytes_are_old_or_new_and_synced_ones_are_there() {
+    crash_everywhere(0..6, Crash::PowerLoss);
+}
+
+#[test]
+fn kill_at_any_point_loses_nothing_acknowledged() {
+    crash_everywhere(100..106, Crash::Kill);
+}
+
+#[test]
+fn long_runs_with_kills_and_power_losses_agree_with_the_model() {
+    for seed in 0..20 {
+        let disk = formatted(seed, 64 << 20);
+        let mut random = Random(seed);
+        let mut state = Model::new();
+        for round in 0..8 {
+            let store = open(&disk);
+            assert_eq!(state_of(&store), state, "seed {seed} round {round}");
+            let ops = random_ops(random.below(u64::MAX), 40);
+            let (models, synced, _) = run_until_cut(&store, &ops, state);
+            if random.below(2) == 0 {
+                disk.kill();
+                drop(store);
+                state = models[models.len() - 1].clone();
+                continue;
+            }
+            disk.power_loss();
+            drop(store);
+            let found = state_of(&open(&disk));
+            assert!(models[synced..].contains(&found), "seed {seed} round {round}");
+            state = found;
+        }
+    }
+}
+
+#[test]
+fn a_log_of_another_boot_is_ignored() {
+    let disk = formatted(1, 64 << 20);
+    let store = open(&disk);
+    put(&store, chunk(1, 0), 0, vec![1; 5000]).unwrap();
+    store.sync().unwrap();
+    put(&store, chunk(1, 0), 0, vec![2; 5000]).unwrap();
+    disk.power_loss();
+    drop(store);
+    assert_eq!(contents(&open(&disk), chunk(1, 0)), vec![1; 5000]);
+}
+
+/// A dead process had made a data file and not synced its name; the next one took the name for
+/// durable, and lost the file with the power.
+#[test]
+fn names_that_a_dead_process_made_become_durable_with_the_next_checkpoint() {
+    for seed in 0..20 {
+        let disk = formatted(seed, 64 << 20);
+        let store = open(&disk);
+        put(&store, chunk(1, 0), 0, vec![1; 5000]).unwrap();
+        disk.kill();
+        drop(store);
+        let store = open(&disk);
+        store.sync().unwrap();
+        disk.power_loss();
+        drop(store);
+        assert_eq!(contents(&open(&disk), chunk(1, 0)), vec![1; 5000]);
+    }
+}

@@ -1,0 +1,168 @@
+//! Room: what is refused, what comes back.
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+fn open_with(disk: &SimDisk, capacity_bytes: u64) -> ChunkStore {
+    let options = ChunkOptions { capacity_bytes: Some(capacity_bytes), ..options() };
+    ChunkStore::open(disk.process(), options).unwrap()
+}
+
+/// Writes whole chunks until the target is full; returns how many.
+fn fill(store: &ChunkStore) -> u64 {
+    for index in 0.. {
+        match put(store, chunk(1, index), 0, vec![index as u8 | 1; MIB as usize]) {
+            Ok(()) => {}
+            Err(error) => {
+                assert!(matches!(error, ChunkError::Full { .. }), "{error}");
+                return index;
+            }
+        }
+    }
+    unreachable!("the target is never full")
+}
+
+fn check_full(store: &ChunkStore, filled: u64, disk: &SimDisk) {
+    assert!(store.stat().poisoned.is_none());
+    for index in 0..filled {
+        assert_eq!(contents(store, chunk(1, index)), vec![index as u8 | 1; MIB as usize]);
+    }
+    assert_eq!(contents(store, chunk(1, filled)), [], "a refused write left something behind");
+    store.sync().unwrap();
+    // Cutting a block in part needs a place, and there is one.
+    store.truncate(chunk(1, 0), 1000).unwrap();
+    store.punch(chunk(1, 1), 100, 100).unwrap();
+    store.delete_from(VolumeId(1), Ino(1), ChunkIndex(2)).unwrap();
+    store.sync().unwrap();
+    assert_eq!(store.stat().chunks, 2);
+    let again = fill(store);
+    assert!(again + 2 >= filled, "{filled} chunks at first, {again} after a delete");
+    disk.power_loss();
+}
+
+#[test]
+fn a_full_target_refuses_before_it_acknowledges_and_still_deletes() {
+    let disk = formatted(1, 256 << 20);
+    let store = open_with(&disk, 32 * MIB);
+    let filled = fill(&store);
+    assert!((30..=32).contains(&filled), "{filled}");
+    assert!(store.stat().free_bytes <= 2 * MIB);
+    assert_eq!(store.stat().total_bytes, 32 * MIB);
+    check_full(&store, filled, &disk);
+}
+
+#[test]
+fn a_full_disk_refuses_before_it_acknowledges_and_still_deletes() {
+    let disk = formatted(1, 40 << 20);
+    let store = open(&disk);
+    let filled = fill(&store);
+    assert!(filled > 20, "{filled}");
+    check_full(&store, filled, &disk);
+}
+
+#[test]
+fn reserved_space_takes_a_write_when_the_target_is_full() {
+    let disk = formatted(1, 256 << 20);
+    let store = open_with(&disk, 16 * MIB);
+    store.allocate(chunk(9, 0), 0, MIB).unwrap();
+    assert_eq!(contents(&store, chunk(9, 0)), []);
+    assert_eq!(store.extents(chunk(9, 0)).unwrap(), []);
+    assert_eq!(store.chunks_of(VolumeId(1), Ino(9)).unwrap()[0].occupied, MIB);
+    fill(&store);
+    put(&store, chunk(9, 0), 5, vec![7; MIB as usize - 10]).unwrap();
+    assert_eq!(contents(&store, chunk(9, 0))[5..], vec![7; MIB as usize - 10]);
+    assert_eq!(store.chunks_of(VolumeId(1), Ino(9)).unwrap()[0].occupied, MIB);
+}
+
+#[test]
+fn deleted_space_comes_back_to_the_target_and_to_the_disk() {
+    let disk = formatted(1, 512 << 20);
+    let store = open(&disk);
+    for index in 0..200 {
+        put(&store, chunk(1, index), 0, vec![1; MIB as usize]).unwrap();
+    }
+    store.sync().unwrap();
+    assert!(disk.occupied("data-00000") >= 200 * MIB);
+    store.delete_from(VolumeId(1), Ino(1), ChunkIndex(0)).unwrap();
+    store.sync().unwrap();
+    store.store.give_space_back();
+    assert!(disk.occupied("data-00000") <= 64 * MIB, "{}", disk.occupied("data-00000"));
+    put(&store, chunk(1, 0), 0, vec![1; MIB as usize]).unwrap();
+    drop(store);
+    assert_eq!(contents(&open(&disk), chunk(1, 0)), vec![1; MIB as usize]);
+    assert!(disk.occupied("data-00000") <= 2 * MIB, "what was got and not used stays");
+}
+
+#[test]
+fn random_overwrites_of_4_kib_occupy_a_bounded_multiple_of_the_data() {
+    let disk = formatted(1, 1 << 30);
+    let options =
+        ChunkOptions { unsynced_bytes_max: 4 * MIB, log_bytes_max: 512 << 10, ..options() };
+    let store = ChunkStore::open(disk.process(), options).unwrap();
+    const DATA: u64 = 64;
+    for index in 0..DATA {
+        put(&store, chunk(1, index), 0, vec![1; MIB as usize]).unwrap();
+    }
+    store.sync().unwrap();
+    let (mut random, mut most) = (Random(1), 0);
+    for round in 0..40_000 {
+        let at = random.below(256) * BLOCK_BYTES;
+        put(&store, chunk(1, random.below(DATA)), at, vec![round as u8; 4096]).unwrap();
+        if round % 1000 == 999 {
+            most = most.max(disk.occupied("data-00000"));
+        }
+    }
+    let percent = most * 100 / (DATA * MIB);
+    assert!(percent <= 200, "{percent} % of the data's size");
+}
+
+#[test]
+fn small_appends_without_a_sync_occupy_what_they_hold() {
+    let disk = formatted(1, 256 << 20);
+    let store = open(&disk);
+    for i in 0..20_000 {
+        put(&store, chunk(1, 0), i * 10, vec![i as u8; 10]).unwrap();
+    }
+    assert_eq!(contents(&store, chunk(1, 0)).len(), 200_000);
+    assert!(disk.occupied("data-00000") <= 32 * MIB, "{}", disk.occupied("data-00000"));
+}
+
+#[test]
+fn clones_share_space_until_the_last_is_gone() {
+    let disk = formatted(1, 256 << 20);
+    let store = open_with(&disk, 16 * MIB);
+    put(&store, chunk(1, 0), 0, vec![1; 8 * MIB as usize]).unwrap();
+    for ino in 2..20 {
+        store.clone_range(chunk(1, 0), 0, chunk(ino, 0), 0, 8 * MIB).unwrap();
+    }
+    put(&store, chunk(2, 0), 0, vec![2; 4096]).unwrap();
+    assert_eq!(contents(&store, chunk(3, 0)), vec![1; 8 * MIB as usize]);
+    drop(store);
+    let store = open_with(&disk, 16 * MIB);
+    for ino in (1..20).filter(|ino| *ino != 3) {
+        store.delete_from(VolumeId(1), Ino(ino), ChunkIndex(0)).unwrap();
+    }
+    store.sync().unwrap();
+    let free = store.stat().free_bytes;
+    assert_eq!(contents(&store, chunk(3, 0)), vec![1; 8 * MIB as usize]);
+    store.delete_from(VolumeId(1), Ino(3), ChunkIndex(0)).unwrap();
+    store.sync().unwrap();
+    assert_eq!(store.stat().free_bytes, free + 8 * MIB);
+    assert_eq!(store.stat().free_bytes, 16 * MIB);
+}
+
+/// The place of a block that was cloned twice to the same chunk was counted twice.
+#[test]
+fn cloning_again_counts_a_place_once() {
+    let disk = formatted(1, 256 << 20);
+    let store = open_with(&disk, 16 * MIB);
+    put(&store, chunk(1, 0), 0, vec![1; MIB as usize]).unwrap();
+    for _ in 0..3 {
+        store.clone_range(chunk(1, 0), 0, chunk(2, 0), 0, MIB).unwrap();
+    }
+    store.delete_from(VolumeId(1), Ino(1), ChunkIndex(0)).unwrap();
+    store.delete_from(VolumeId(1), Ino(2), ChunkIndex(0)).unwrap();
+    store.sync().unwrap();
+    assert_eq!(store.stat().free_bytes, 16 * MIB);
+}

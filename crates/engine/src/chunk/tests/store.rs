@@ -1,0 +1,216 @@
+//! What a store does while nothing crashes, and what it refuses.
+
+use super::*;
+use strake_types::limits::CHUNK_BYTES_MAX;
+
+#[test]
+fn random_operations_agree_with_the_model() {
+    for seed in 0..30 {
+        let disk = formatted(seed, 64 << 20);
+        let store = open(&disk);
+        let mut random = Random(seed);
+        let mut model = Model::new();
+        for _ in 0..80 {
+            let op = Op::random(&mut random);
+            op.run(&store).unwrap();
+            op.apply(&mut model);
+        }
+        assert_eq!(state_of(&store), model, "seed {seed}");
+        let report = store.scrub(None, u64::MAX).unwrap();
+        assert_eq!((report.next, report.corrupt.len()), (None, 0));
+        assert_eq!(report.chunks, model.len() as u64);
+        drop(store);
+        assert_eq!(state_of(&open(&disk)), model, "seed {seed} after a clean end");
+    }
+}
+
+#[test]
+fn reads_are_short_at_the_end_and_zero_in_holes() {
+    let store = open(&formatted(1, 64 << 20));
+    let id = chunk(1, 0);
+    assert_eq!(store.read(id, 0, 100).unwrap(), (Bytes::new(), 0));
+    put(&store, id, 10_000, vec![5; 100]).unwrap();
+    let (bytes, _) = store.read(id, 9_990, 1000).unwrap();
+    assert_eq!(bytes.len(), 110);
+    assert!(bytes[..10].iter().all(|b| *b == 0) && bytes[10..].iter().all(|b| *b == 5));
+    assert_eq!(store.extents(id).unwrap(), [(8192, 10_100 - 8192)]);
+    put(&store, id, CHUNK_BYTES_MAX - 1, vec![1]).unwrap();
+    assert!(matches!(
+        put(&store, id, CHUNK_BYTES_MAX, vec![1]),
+        Err(ChunkError::OutOfRange { .. })
+    ));
+    let (bytes, sum) = store.read_cached(id, CHUNK_BYTES_MAX - 5, 10).unwrap().unwrap();
+    assert_eq!((&bytes[..], sum), (&[0, 0, 0, 0, 1][..], crc_fast::crc32_iscsi(&bytes)));
+}
+
+#[test]
+fn a_read_that_would_wait_is_refused_where_waiting_is_not_wanted() {
+    let disk = formatted(1, 64 << 20);
+    let store = open(&disk);
+    put(&store, chunk(1, 0), 0, vec![5; 100]).unwrap();
+    disk.set_cold(true);
+    assert_eq!(store.read_cached(chunk(1, 0), 0, 100).unwrap(), None);
+    assert_eq!(contents(&store, chunk(1, 0)), vec![5; 100]);
+}
+
+#[test]
+fn a_write_that_was_damaged_on_its_way_is_refused_and_changes_nothing() {
+    let store = open(&formatted(1, 64 << 20));
+    let refused = store.write(chunk(1, 0), 0, &Bytes::from_static(b"abc"), 1);
+    assert!(matches!(refused, Err(ChunkError::BadPayload { .. })));
+    assert_eq!(store.chunks_of(VolumeId(1), Ino(1)).unwrap(), []);
+}
+
+#[test]
+fn bit_rot_is_found_on_read_and_by_scrub_and_an_overwrite_mends_it() {
+    let disk = formatted(1, 64 << 20);
+    let store = open(&disk);
+    for index in 0..4 {
+        put(&store, chunk(1, index), 0, vec![index as u8 + 1; 20_000]).unwrap();
+    }
+    store.sync().unwrap();
+    let place = (0..64).map(|b| b * BLOCK_BYTES).find(|at| byte_at(&disk, *at) == 3).unwrap();
+    disk.flip_bit("data-00000", place + BLOCK_BYTES + 17, 3);
+    let error = store.read(chunk(1, 2), 0, 20_000).unwrap_err();
+    assert!(
+        matches!(error, ChunkError::Corrupt { chunk: c, offset: 4096, .. } if c == chunk(1, 2)),
+        "{error}"
+    );
+    assert_eq!(store.read(chunk(1, 2), 8192, 4096).unwrap().0, vec![3; 4096]);
+    assert!(put(&store, chunk(1, 2), 5000, vec![9; 10]).is_err(), "damage was given a checksum");
+    assert_eq!(store.stat().corrupt, 2);
+
+    let mut report = store.scrub(None, 1).unwrap();
+    let mut corrupt = report.corrupt.clone();
+    while let Some(next) = report.next {
+        report = store.scrub(Some(next), 1).unwrap();
+        corrupt.extend(report.corrupt.clone());
+    }
+    assert_eq!(corrupt, [chunk(1, 2)]);
+    put(&store, chunk(1, 2), 4096, vec![9; 4096]).unwrap();
+    assert_eq!(store.scrub(None, u64::MAX).unwrap().corrupt, []);
+}
+
+fn byte_at(disk: &SimDisk, offset: u64) -> u8 {
+    let mut byte = [0];
+    disk.process().open("data-00000", false).unwrap().read_exact_at(&mut byte, offset).unwrap();
+    byte[0]
+}
+
+#[test]
+fn an_io_error_of_a_sync_poisons_the_target_and_reads_go_on() {
+    let disk = formatted(1, 64 << 20);
+    let store = open(&disk);
+    put(&store, chunk(1, 0), 0, vec![1; 5000]).unwrap();
+    disk.set_syncs_fail(true);
+    assert!(matches!(store.sync(), Err(ChunkError::Poisoned { .. })));
+    disk.set_syncs_fail(false);
+    let refused = put(&store, chunk(1, 0), 0, vec![2; 5000]).unwrap_err();
+    assert!(matches!(refused, ChunkError::Poisoned { .. }), "{refused}");
+    assert!(refused.to_string().contains("simulated input/output error"), "{refused}");
+    assert!(store.sync().is_err() && store.truncate(chunk(1, 0), 0).is_err());
+    assert!(store.stat().poisoned.is_some());
+    assert_eq!(contents(&store, chunk(1, 0)), vec![1; 5000]);
+}
+
+#[test]
+fn an_io_error_of_a_write_poisons_the_target() {
+    let disk = formatted(1, 64 << 20);
+    let store = open(&disk);
+    put(&store, chunk(1, 0), 0, vec![1; 5000]).unwrap();
+    disk.fault_after(0, strake_base::disk::sim::SimFault::Io);
+    assert!(matches!(put(&store, chunk(1, 1), 0, vec![2; 9]), Err(ChunkError::Poisoned { .. })));
+    assert!(matches!(put(&store, chunk(1, 1), 0, vec![2; 9]), Err(ChunkError::Poisoned { .. })));
+    assert_eq!(contents(&store, chunk(1, 0)), vec![1; 5000]);
+}
+
+#[test]
+fn a_target_is_locked_and_only_its_cluster_opens_it() {
+    let disk = formatted(1, 64 << 20);
+    let store = open(&disk);
+    let refusal = |options: ChunkOptions| ChunkStore::open(disk.process(), options).err().unwrap();
+    assert!(matches!(refusal(options()), ChunkError::InUse { .. }));
+    drop(store);
+    let foreign = ChunkOptions { cluster: Some("99".repeat(16)), ..options() };
+    assert!(matches!(refusal(foreign), ChunkError::Foreign { .. }));
+    let occupied = ChunkStore::format(&disk.process(), &identity(), &options());
+    assert!(matches!(occupied, Err(ChunkError::Occupied { .. })));
+    let empty = SimDisk::new(1, 64 << 20);
+    let missing = ChunkStore::open(empty.process(), options()).err().unwrap();
+    assert!(matches!(missing, ChunkError::Missing { .. }));
+    assert_eq!(open(&disk).identity(), &identity());
+}
+
+#[test]
+fn a_format_that_was_cut_off_is_begun_again() {
+    let mut point = 0;
+    loop {
+        let disk = SimDisk::new(point, 64 << 20);
+        disk.fault_after(point, strake_base::disk::sim::SimFault::Stop);
+        let cut = ChunkStore::format(&disk.process(), &identity(), &options()).is_err();
+        disk.power_loss();
+        if Identity::read(&*disk.process()).unwrap().is_none() {
+            assert!(cut);
+            ChunkStore::format(&disk.process(), &identity(), &options()).unwrap();
+        }
+        put(&open(&disk), chunk(1, 0), 0, vec![1; 10]).unwrap();
+        if !cut {
+            break;
+        }
+        point += 1;
+    }
+}
+
+#[test]
+fn dropping_a_volume_leaves_the_others() {
+    let store = open(&formatted(1, 64 << 20));
+    let other = ChunkId { volume: VolumeId(2), ..chunk(1, 0) };
+    for index in 0..1500 {
+        put(&store, chunk(index % 7, index), 0, vec![1; 10]).unwrap();
+    }
+    put(&store, other, 0, vec![2; 10]).unwrap();
+    store.drop_volume(VolumeId(1)).unwrap();
+    assert_eq!(store.stat().chunks, 1);
+    assert_eq!(contents(&store, other), vec![2; 10]);
+}
+
+#[test]
+fn maps_that_do_not_fit_in_memory_are_read_again() {
+    let disk = formatted(1, 256 << 20);
+    let small = ChunkOptions { map_cache_bytes: 4096, ..options() };
+    let store = ChunkStore::open(disk.process(), small).unwrap();
+    for ino in 0..5000 {
+        put(&store, chunk(ino, 0), 0, ino.to_le_bytes().to_vec()).unwrap();
+    }
+    store.sync().unwrap();
+    for ino in 0..5000 {
+        assert_eq!(contents(&store, chunk(ino, 0)), ino.to_le_bytes());
+    }
+    let loaded = store.store.resident.between(chunk(0, 0), chunk(u64::MAX, 0), usize::MAX).len();
+    assert!(loaded < 4000, "{loaded} maps in memory");
+}
+
+#[test]
+fn readers_never_see_a_false_checksum_error_while_places_are_used_again() {
+    let store = open(&formatted(1, 256 << 20));
+    let id = chunk(1, 0);
+    put(&store, id, 0, vec![0; 65_536]).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    contents(&store, id);
+                }
+            });
+        }
+        for round in 0..2000u64 {
+            put(&store, id, round % 16 * 4096, vec![round as u8; 4096]).unwrap();
+            if round % 100 == 0 {
+                store.sync().unwrap();
+            }
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert_eq!(store.stat().corrupt, 0);
+}

@@ -5,7 +5,26 @@
 //! itself and a call is a plain function call: nothing is encoded, no task is woken. Between
 //! processes the same call travels in a frame over TCP or a Unix socket.
 //!
-//! What this crate never does: decide anything about files. It knows how to carry, not what for.
+//! ```text
+//! caller::Remote* -> connection::Peer -> Lane -> link::Outbox      =>      link::FrameReader -> server
+//!                                               link::FrameReader  <=      link::Outbox      <-'
+//! ```
+//!
+//! The hot path wakes as few tasks as it can: a frame is written by whoever sends it if the socket is
+//! idle, and a call that the service can answer at once is answered by the task that read it. A
+//! payload is written from where it lies and received into a pooled buffer, so this crate never
+//! copies it (but for the few KiB that arrive together with a header).
+//!
+//! What this crate never does: decide anything about files, or send a call again. It knows how to
+//! carry, not what for; whether a call that may have been carried out is repeated is for the caller
+//! to say.
+//!
+//! * [`caller`] — the address book: a service by its server, local or remote.
+//! * [`map`] — the cluster map, always at hand.
+//! * [`service`], [`message`] — what can be called, and what is said.
+//! * [`capability`] — the right to touch a file's chunks.
+//! * [`server`] — accepts connections and gives their calls to services.
+//! * [`frame`], [`hello`], [`transport`], [`buffer`] — what a connection is made of.
 
 pub mod buffer;
 pub mod caller;

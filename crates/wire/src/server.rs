@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 use strake_types::limits::PAYLOAD_BYTES_MAX;
 use strake_types::{Error, ErrorKind, Result};
@@ -340,7 +340,7 @@ impl Connection {
         let mut call = Box::pin(self.clone().answer(header, work, payload, hold));
         // With a waker that does nothing: the task polls again at once and leaves its own.
         let mut context = Context::from_waker(Waker::noop());
-        if let Poll::Pending = call.as_mut().poll(&mut context) {
+        if call.as_mut().poll(&mut context).is_pending() {
             tokio::spawn(call);
         }
     }

@@ -410,6 +410,7 @@ pub struct MetaReply {
 
 /// The answers of a metadata server.
 #[derive(Clone, PartialEq, Oneof)]
+#[allow(clippy::large_enum_variant, reason = "one lives per call, and a box would cost more")]
 pub enum MetaAnswer {
     /// Done.
     #[prost(message, tag = "10")]

@@ -110,16 +110,6 @@ impl<V: Clone> Cache<V> {
         part.old.remove(&key);
         part.insert(key, value, self.part_max);
     }
-
-    /// Forgets everything.
-    pub fn clear(&self) {
-        for part in &self.parts {
-            let mut part = part.lock();
-            part.turn += 1;
-            part.young.clear();
-            part.old.clear();
-        }
-    }
 }
 
 impl<V> Part<V> {

@@ -2,8 +2,8 @@
 
 use strake_types::layout::LayoutTemplate;
 use strake_types::limits::{INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
-use strake_types::{Epoch, GroupId, Result, VolumeId};
-use strake_wire::message::manager::ClusterMap;
+use strake_types::{Epoch, GroupId, Result};
+use strake_wire::message::manager::{ClusterMap, Volume};
 
 /// Settings of a volume, taken from the map.
 #[derive(Clone, Debug)]
@@ -23,17 +23,13 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The settings of a volume, if the map has it.
-    pub fn of(map: &ClusterMap, volume: VolumeId) -> Option<Result<Settings>> {
-        let found = map.volumes.iter().find(|v| v.id == volume.0)?;
-        let spec = &found.spec;
-        let template = match spec.template.clone().map(LayoutTemplate::try_from).transpose() {
-            Ok(template) => template.unwrap_or_default(),
-            Err(error) => return Some(Err(error)),
-        };
-        Some(Ok(Settings {
+    /// The settings of a volume of the map.
+    pub fn of(map: &ClusterMap, volume: &Volume) -> Result<Settings> {
+        let spec = &volume.spec;
+        let template = spec.template.clone().map(LayoutTemplate::try_from).transpose()?;
+        Ok(Settings {
             epoch: Epoch(map.epoch),
-            template,
+            template: template.unwrap_or_default(),
             inline_bytes_max: spec
                 .inline_bytes_max
                 .unwrap_or(INLINE_BYTES_DEFAULT)
@@ -41,8 +37,8 @@ impl Settings {
                 .into(),
             sync_always: spec.sync_always.unwrap_or(false),
             table_size: map.groups.len().max(1) as u32,
-            deleting: found.deleting,
-        }))
+            deleting: volume.deleting,
+        })
     }
 }
 

@@ -21,6 +21,8 @@ use strake_engine::kv::{Kv, KvError, Outcome, Snapshot, Transaction};
 use strake_types::{Error, ErrorKind, FileKind, Ino, Result, Timestamp, VolumeId};
 use strake_wire::capability::CapabilityKey;
 use strake_wire::map::MapView;
+use strake_wire::message::manager;
+use tokio::sync::Notify;
 
 /// Numbers reserved at a time.
 const BLOCK: u64 = 4096;
@@ -53,6 +55,8 @@ pub(crate) struct Core {
     pub entries: Cache<Option<records::Entry>>,
     /// Locks of operations.
     pub locks: InodeLocks,
+    /// There may be work for the background task.
+    pub work: Notify,
     /// Counters and histograms.
     pub metrics: Metrics,
     /// The volumes in use.
@@ -82,6 +86,7 @@ impl Core {
             entries: Cache::new(options.cached_entries_max),
             options,
             locks: InodeLocks::default(),
+            work: Notify::new(),
             metrics: Metrics::new(),
             volumes: RwLock::default(),
             opening: tokio::sync::Mutex::default(),
@@ -132,6 +137,23 @@ impl Core {
         self.volumes.read().values().cloned().collect()
     }
 
+    /// True if the volume is this server's.
+    pub fn serves(&self, volume: &manager::Volume) -> bool {
+        let own = self.options.server;
+        own.0 == 0 || volume.meta_server == own.0
+    }
+
+    /// The settings of a volume by the newest map.
+    fn settings(&self, id: VolumeId) -> Option<Result<Settings>> {
+        let map = self.map.current();
+        let found = map.volumes.iter().find(|volume| volume.id == id.0)?;
+        if !self.serves(found) {
+            let detail = format!("volume {id} is served by server {}", found.meta_server);
+            return Some(Err(Error::with(ErrorKind::StaleMap, detail)));
+        }
+        Some(Settings::of(&map, found))
+    }
+
     /// Takes a volume out of use.
     pub fn forget_volume(&self, id: VolumeId) {
         self.volumes.write().remove(&id);
@@ -141,9 +163,8 @@ impl Core {
     pub async fn volume(self: &Arc<Self>, id: VolumeId) -> Result<Arc<Volume>> {
         let found = self.volumes.read().get(&id).cloned();
         let Some(volume) = found else { return self.open_volume(id).await };
-        let map = self.map.current();
-        if volume.settings().epoch.0 != map.epoch {
-            let settings = Settings::of(&map, id).ok_or_else(|| no_volume(id))??;
+        if volume.settings().epoch.0 != self.map.current().epoch {
+            let settings = self.settings(id).ok_or_else(|| no_volume(id))??;
             volume.set_settings(settings);
         }
         match volume.settings().deleting {
@@ -157,10 +178,10 @@ impl Core {
         if let Some(volume) = self.volumes.read().get(&id).cloned() {
             return Ok(volume);
         }
-        let mut settings = Settings::of(&self.map.current(), id);
+        let mut settings = self.settings(id);
         if settings.is_none() {
             self.map.refresh().await?;
-            settings = Settings::of(&self.map.current(), id);
+            settings = self.settings(id);
         }
         let settings = settings.ok_or_else(|| no_volume(id))??;
         if settings.deleting {
@@ -171,7 +192,7 @@ impl Core {
         self.load_counts(&volume).await?;
         self.load_sessions(&volume).await?;
         self.volumes.write().insert(id, volume.clone());
-        volume.work.notify_one();
+        self.work.notify_one();
         Ok(volume)
     }
 
@@ -210,14 +231,14 @@ impl Core {
         // Whatever ends this process from here on, the counts stored are not to be believed.
         let stat = stored.unwrap_or_default();
         self.put(key, records::encode(&Stat { clean: false, ..stat })).await?;
+        volume.counts.add(stat.inodes as i64, stat.bytes as i64);
         if stat.clean {
-            volume.counts.add(stat.inodes as i64, stat.bytes as i64);
             volume.counts.set_exact();
             return Ok(());
         }
         let (core, volume) = (self.clone(), volume.clone());
         tokio::spawn(async move {
-            match core.recount(&volume, snapshot).await {
+            match core.recount(&volume, snapshot, stat).await {
                 Ok(()) => volume.counts.set_exact(),
                 Err(error) => tracing::error!("counting volume {}: {error}", volume.id),
             }
@@ -225,9 +246,14 @@ impl Core {
         Ok(())
     }
 
-    /// Counts what was there when the volume was taken into use; what has changed since is counted
-    /// as it changes.
-    async fn recount(&self, volume: &Volume, snapshot: Arc<dyn Snapshot>) -> Result<()> {
+    /// Counts what was there when the volume was taken into use, and corrects the stored counts by
+    /// it; what has changed since is counted as it changes.
+    async fn recount(
+        &self,
+        volume: &Volume,
+        snapshot: Arc<dyn Snapshot>,
+        stored: Stat,
+    ) -> Result<()> {
         let (mut inodes, mut bytes) = (0, 0);
         scan(&*snapshot, &keys::prefix(Kind::Inode, volume.id), |key, value| {
             let inode: Inode = records::decode(key, value)?;
@@ -236,7 +262,7 @@ impl Core {
             Ok(())
         })
         .await?;
-        volume.counts.add(inodes, bytes);
+        volume.counts.add(inodes - stored.inodes as i64, bytes - stored.bytes as i64);
         Ok(())
     }
 

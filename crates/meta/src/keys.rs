@@ -46,15 +46,13 @@ pub(crate) enum Kind {
     Shard = b'U',
     /// Statistics of the volume.
     Volume = b'V',
-    /// A session that may write chunks of a file.
-    Writer = b'W',
     /// An extended attribute.
     Xattr = b'X',
 }
 
 impl Kind {
     /// Every kind: what an empty volume has no key of.
-    pub(crate) const ALL: [Kind; 16] = [
+    pub(crate) const ALL: [Kind; 15] = [
         Kind::Contents,
         Kind::Entry,
         Kind::Order,
@@ -69,7 +67,6 @@ impl Kind {
         Kind::Topology,
         Kind::Shard,
         Kind::Volume,
-        Kind::Writer,
         Kind::Xattr,
     ];
 }
@@ -164,11 +161,6 @@ pub(crate) fn shard(volume: VolumeId, dir: Ino, shard: u16) -> Vec<u8> {
 /// Statistics of the volume.
 pub(crate) fn volume_stat(volume: VolumeId) -> Vec<u8> {
     Key::new(Kind::Volume, volume).end()
-}
-
-/// A session that may write chunks of a file.
-pub(crate) fn writer(volume: VolumeId, ino: Ino, session: u64) -> Vec<u8> {
-    Key::new(Kind::Writer, volume).id(ino.0).id(session).end()
 }
 
 /// An extended attribute.

@@ -4,6 +4,8 @@
 //! further than its directory and then at its volume. What changes later holds for what is made
 //! later.
 
+pub(crate) mod text;
+
 use crate::cluster::Settings;
 use crate::records::Inode;
 use strake_types::layout::LayoutTemplate;

@@ -32,6 +32,7 @@ mod locks;
 mod metrics;
 mod ops;
 mod options;
+mod reaper;
 mod records;
 mod server;
 mod session;

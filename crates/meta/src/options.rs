@@ -1,8 +1,12 @@
 //! Limits and times of a metadata server.
 
+use strake_types::ServerId;
+
 /// Limits and times of a metadata server.
 #[derive(Clone, Debug)]
 pub struct MetaOptions {
+    /// This server, so that it serves only the volumes that are its own; 0: whatever is asked for.
+    pub server: ServerId,
     /// Time within which a client must be heard of.
     pub lease_ms: u64,
     /// How long a capability lasts; a client that still has the file open asks for a new one.
@@ -20,6 +24,7 @@ pub struct MetaOptions {
 impl Default for MetaOptions {
     fn default() -> Self {
         MetaOptions {
+            server: ServerId(0),
             lease_ms: 30_000,
             capability_ms: 24 * 3_600_000,
             storage_wait_ms: 30_000,

@@ -278,7 +278,7 @@ pub(crate) struct Locks {
     pub held: Vec<HeldLock>,
 }
 
-/// A key that only has to be there (`G`, `L`, `W`).
+/// A key that only has to be there (`G`, `L`).
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(crate) struct Mark {}
 

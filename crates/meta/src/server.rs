@@ -1,27 +1,59 @@
 //! The server itself: start, dispatch, stop.
 
 use crate::MetaOptions;
-use crate::core::Core;
+use crate::core::{Core, store_error};
 use crate::metrics::Metrics;
-use crate::ops::{getattr, lookup, readdir, sessions};
+use crate::ops::move_out::MoveOut;
+use crate::ops::removexattr::RemoveXattr;
+use crate::ops::setxattr::SetXattr;
+use crate::ops::{
+    getattr, getxattr, listxattr, lock, lookup, read_inline, readdir, readlink, sessions, sync,
+    template, volume_stat,
+};
+use crate::reaper::{self, Stop};
 use crate::txn::{Ctx, mutate};
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_engine::kv::Kv;
-use strake_types::{Error, ErrorKind, Result, VolumeId};
+use strake_types::{Error, ErrorKind, Ino, Result, VolumeId};
 use strake_wire::capability::CapabilityKey;
 use strake_wire::map::MapView;
 use strake_wire::message::meta::{MetaAnswer, MetaOp, MetaReply, MetaRequest};
 use strake_wire::service::MetaService;
+use tokio::task::JoinHandle;
+
+/// How long a stop waits for the operations under way.
+const STOP_WAIT_MS: u64 = 10_000;
 
 /// A metadata server.
 pub struct MetaServer {
     core: Arc<Core>,
+    /// Operations under way.
+    busy: AtomicUsize,
+    /// No more operations are accepted.
+    stopping: AtomicBool,
+    /// Tells the background task to end.
+    stop: Arc<Stop>,
+    background: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// An operation under way.
+struct Busy<'a>(&'a AtomicUsize);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
 }
 
 impl MetaServer {
-    /// Starts a server on a store that is its alone. Must be called within a Tokio runtime.
+    /// Starts a server on a store that is its alone. Volumes of the map are taken into use, which
+    /// brings back their sessions and locks; others follow when they are first asked for. Must be
+    /// called within a Tokio runtime.
     pub async fn start(
         kv: Arc<dyn Kv>,
         map: Arc<MapView>,
@@ -30,7 +62,49 @@ impl MetaServer {
         options: MetaOptions,
     ) -> Result<Arc<Self>> {
         let core = Arc::new(Core::new(kv, map, key, clock, options));
-        Ok(Arc::new(MetaServer { core }))
+        let known = core.map.current();
+        for volume in known.volumes.iter().filter(|v| !v.deleting && core.serves(v)) {
+            core.volume(VolumeId(volume.id)).await?;
+        }
+        let stop = Arc::new(Stop::default());
+        let background = tokio::spawn(reaper::run(core.clone(), stop.clone()));
+        Ok(Arc::new(MetaServer {
+            core,
+            busy: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            stop,
+            background: Mutex::new(Some(background)),
+        }))
+    }
+
+    /// Stops in good order: no more operations, those under way end, the background task ends, the
+    /// counts are stored, everything is on disk. A second call does nothing.
+    pub async fn stop(&self) -> Result<()> {
+        self.stopping.store(true, Ordering::Release);
+        self.stop.stop();
+        let background = self.background.lock().take();
+        let Some(background) = background else { return Ok(()) };
+        // The task ends by itself; that it panicked is in the log already.
+        let _ = background.await;
+        let until = self.core.monotonic_ms() + STOP_WAIT_MS;
+        while self.busy.load(Ordering::Acquire) > 0 && self.core.monotonic_ms() < until {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let all_done = self.busy.load(Ordering::Acquire) == 0;
+        for volume in self.core.volumes() {
+            let clean = all_done && volume.counts.is_exact();
+            reaper::store_counts(&self.core, &volume, clean).await?;
+        }
+        self.core.kv.sync().await.map_err(store_error)
+    }
+
+    fn enter(&self) -> Result<Busy<'_>> {
+        self.busy.fetch_add(1, Ordering::Acquire);
+        let busy = Busy(&self.busy);
+        match self.stopping.load(Ordering::Acquire) {
+            true => Err(Error::with(ErrorKind::Unavailable, "the metadata server is stopping")),
+            false => Ok(busy),
+        }
     }
 
     async fn serve(&self, request: MetaRequest) -> Result<MetaAnswer> {
@@ -68,11 +142,28 @@ async fn perform(ctx: &Ctx, op: &MetaOp) -> Result<MetaAnswer> {
         MetaOp::CloseSession(_) => sessions::close(ctx).await,
         MetaOp::Lookup(op) => lookup::lookup(ctx, op).await,
         MetaOp::GetAttr(op) => getattr::getattr(ctx, op).await,
+        MetaOp::SetAttr(op) => mutate(ctx, op).await,
         MetaOp::Create(op) => mutate(ctx, op).await,
+        MetaOp::Link(op) => mutate(ctx, op).await,
         MetaOp::Unlink(op) => mutate(ctx, op).await,
+        MetaOp::Rename(op) => mutate(ctx, op).await,
+        MetaOp::ReadLink(op) => readlink::readlink(ctx, op).await,
         MetaOp::Open(op) => mutate(ctx, op).await,
         MetaOp::ReadDir(op) => readdir::readdir(ctx, op).await,
-        _ => Err(Error::new(ErrorKind::NotSupported)),
+        MetaOp::Publish(op) => mutate(ctx, op).await,
+        MetaOp::WriteInline(op) => mutate(ctx, op).await,
+        MetaOp::MoveOut(op) => mutate(ctx, &MoveOut { ino: Ino(op.ino) }).await,
+        MetaOp::GetXattr(op) => getxattr::getxattr(ctx, op).await,
+        MetaOp::ListXattr(op) => listxattr::listxattr(ctx, op).await,
+        MetaOp::SetXattr(op) => mutate(ctx, &SetXattr(op)).await,
+        MetaOp::RemoveXattr(op) => mutate(ctx, &RemoveXattr(op)).await,
+        MetaOp::SetLock(op) => lock::set_lock(ctx, op).await,
+        MetaOp::GetLock(op) => lock::get_lock(ctx, op).await,
+        MetaOp::Sync(_) => sync::sync(ctx).await,
+        MetaOp::VolumeStat(_) => volume_stat::volume_stat(ctx).await,
+        MetaOp::GetTemplate(op) => template::get_template(ctx, op).await,
+        MetaOp::SetTemplate(op) => mutate(ctx, op).await,
+        MetaOp::ReadInline(op) => read_inline::read_inline(ctx, op).await,
     }
 }
 
@@ -80,6 +171,7 @@ async fn perform(ctx: &Ctx, op: &MetaOp) -> Result<MetaAnswer> {
 impl MetaService for MetaServer {
     async fn call(&self, request: MetaRequest) -> Result<MetaReply> {
         let slot = request.op.as_ref().map(Metrics::slot);
+        let _busy = self.enter()?;
         let began = self.core.clock.monotonic();
         let answer = self.serve(request).await;
         if let Some(slot) = slot {

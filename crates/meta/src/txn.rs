@@ -424,6 +424,28 @@ impl<'a> Tx<'a> {
         self.write_entry(dir.id(), name, Entry { ino: ino.0, kind, ..old }).await
     }
 
+    /// Gives an entry another name in the same directory; it keeps its place there.
+    pub async fn rename_entry(
+        &mut self,
+        dir: &Inode,
+        from: &[u8],
+        to: &Bytes,
+        entry: Entry,
+    ) -> Result<()> {
+        let index = shard_of(dir, from);
+        if index != shard_of(dir, to) {
+            self.remove_entry(dir, from, entry).await?;
+            return self.add_entry(dir, to, Ino(entry.ino), entry.kind).await;
+        }
+        let shard = self.shard(dir.id(), index).await?;
+        self.put_shard(dir.id(), index, shard).await?;
+        let volume = self.ctx.volume.id;
+        self.delete(keys::entry(volume, dir.id(), from)).await?;
+        let place = self.ctx.core.entry_key(volume, dir.id(), from);
+        stage(&mut self.entries, place, None);
+        self.write_entry(dir.id(), to, entry).await
+    }
+
     async fn write_entry(&mut self, dir: Ino, name: &Bytes, entry: Entry) -> Result<()> {
         let volume = self.ctx.volume.id;
         let order = Order { name: name.clone(), ino: entry.ino, kind: entry.kind };
@@ -645,7 +667,7 @@ impl<'a> Tx<'a> {
             }
         }
         if work {
-            volume.work.notify_one();
+            self.ctx.core.work.notify_one();
         }
     }
 }

@@ -7,7 +7,6 @@ use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use strake_types::VolumeId;
-use tokio::sync::Notify;
 
 /// Numbers handed out from a block that is reserved in the store.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,8 +85,6 @@ pub(crate) struct Volume {
     pub ranges: RangeLocks,
     /// Inodes and bytes.
     pub counts: Counts,
-    /// There may be work in the queue `G`.
-    pub work: Notify,
 }
 
 impl Volume {
@@ -100,7 +97,6 @@ impl Volume {
             sessions: Sessions::default(),
             ranges: RangeLocks::default(),
             counts: Counts::default(),
-            work: Notify::new(),
         }
     }
 

@@ -9,6 +9,7 @@
 //! * [`attr`] — what `stat` shows of an inode, and what `setattr` may change.
 //! * [`error`] — errors in POSIX vocabulary, with what the caller should do about them.
 //! * [`layout`] — which chunk of a file lies in which group: pure arithmetic, no table per file.
+//! * [`layout_text`] — layouts as people write them.
 //! * [`name`] — what a directory entry may be called.
 //! * [`limits`] — the bounds that every layer keeps.
 //!
@@ -21,6 +22,7 @@ pub mod attr;
 pub mod error;
 pub mod ids;
 pub mod layout;
+pub mod layout_text;
 pub mod limits;
 pub mod name;
 

@@ -2,7 +2,7 @@
 
 use crate::contents;
 use crate::records::Inode;
-use crate::txn::Tx;
+use crate::txn::{Ctx, Tx};
 use std::sync::Arc;
 use strake_types::access::{READ, WRITE, without_setid};
 use strake_types::{Error, ErrorKind, FileKind, Result, SessionId};
@@ -42,19 +42,48 @@ pub(crate) async fn open_existing(
 
 /// What a client needs of a file that it opens; the open is registered with the commit.
 pub(crate) async fn opened(tx: &mut Tx<'_>, inode: &Inode, mode: &OpenMode) -> Result<Opened> {
-    let session = SessionId(tx.ctx.need_session()?.id);
+    tx.ctx.need_session()?;
+    tx.opens(inode.id());
+    view(tx, inode, mode).await
+}
+
+/// Attributes, contents that lie inside the inode, and the right to the chunks.
+pub(crate) async fn view(tx: &mut Tx<'_>, inode: &Inode, mode: &OpenMode) -> Result<Opened> {
     let inline = match inode.inline {
         true => Some(contents::inline_bytes(tx, inode).await?),
         false => None,
     };
-    tx.opens(inode.id());
     let core = &tx.ctx.core;
     let capability = core.key.mint(&Capability {
         volume: tx.ctx.volume.id,
         ino: inode.id(),
         rights: Rights::of(mode.read, mode.write),
-        session,
+        session: SessionId(tx.ctx.session.as_ref().map_or(0, |session| session.id)),
         expires_unix_ms: core.wall_ms() + core.options.capability_ms,
     });
     Ok(Opened { attr: tx.attributes(inode).await?, inline, capability })
+}
+
+/// Fails unless the inode is a regular file that the session holds open or the caller may write.
+/// An open file may be written even if its mode has changed since.
+pub(crate) fn check_writer(ctx: &Ctx, inode: &Inode) -> Result<()> {
+    if !inode.is_file() {
+        return Err(Error::with(ErrorKind::Invalid, "only regular files have contents"));
+    }
+    match holds(ctx, inode) {
+        true => Ok(()),
+        false => ctx.check(inode, WRITE),
+    }
+}
+
+/// Fails unless the session holds the file open or the caller may read it.
+pub(crate) fn check_reader(ctx: &Ctx, inode: &Inode) -> Result<()> {
+    match holds(ctx, inode) {
+        true => Ok(()),
+        false => ctx.check(inode, READ),
+    }
+}
+
+fn holds(ctx: &Ctx, inode: &Inode) -> bool {
+    ctx.session.as_ref().is_some_and(|session| ctx.volume.sessions.holds(session, inode.id()))
 }

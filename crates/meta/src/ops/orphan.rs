@@ -7,7 +7,7 @@ use std::ops::Bound;
 use strake_types::{Ino, Result};
 
 /// Most extended attributes an inode can have, with room to spare.
-const XATTRS_SCAN: usize = 4096;
+const XATTRS_SCAN: usize = 1024;
 
 /// Takes a name away from an inode that is no directory. Returns the inode after it; with its last
 /// name it is deleted, now or (while it is open, or has chunks) by the reaper.

@@ -27,7 +27,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     {
         session.renew(core.deadline_ms());
         volume.sessions.resume(&session, &op.open);
-        volume.work.notify_one();
+        core.work.notify_one();
         let answer = Session { session: session.id, lease_ms, resumed: true };
         return Ok(MetaAnswer::Session(answer));
     }
@@ -48,7 +48,7 @@ pub(crate) async fn renew(ctx: &Ctx, op: &RenewSession) -> Result<MetaAnswer> {
     let session = ctx.need_session()?;
     let closed = op.closed.iter().map(|ino| ctx.volume.sessions.close(session, Ino(*ino)));
     if closed.fold(false, |any, free| any | free) {
-        ctx.volume.work.notify_one();
+        ctx.core.work.notify_one();
     }
     Ok(MetaAnswer::Done(Nothing {}))
 }
@@ -60,19 +60,17 @@ pub(crate) async fn close(ctx: &Ctx) -> Result<MetaAnswer> {
     Ok(MetaAnswer::Done(Nothing {}))
 }
 
-/// Ends a session: its locks, its open files, its replies, and then itself.
+/// Ends a session: it is refused from now on, and what it held is given back.
 pub(crate) async fn end(core: &Core, volume: &Volume, session: &Client) -> Result<()> {
+    volume.sessions.remove(session.id);
     for (flock, ino) in volume.ranges.of_session(session.id) {
         let _held = core.locks.lock(volume.id, &[ino]).await;
-        let key = keys::lock(volume.id, flock, ino, session.id);
-        core.write(vec![(key, None)]).await?;
+        core.write(vec![(keys::lock(volume.id, flock, ino, session.id), None)]).await?;
         volume.ranges.set(flock, ino, session.id, Vec::new());
     }
-    let prefix = keys::prefix_of(Kind::Result, volume.id, session.id);
-    delete_prefix(core, &prefix).await?;
+    delete_prefix(core, &keys::prefix_of(Kind::Result, volume.id, session.id)).await?;
     core.write(vec![(keys::session(volume.id, session.id), None)]).await?;
-    volume.sessions.remove(session.id);
-    volume.work.notify_one();
+    core.work.notify_one();
     Ok(())
 }
 

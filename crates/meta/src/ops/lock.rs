@@ -1,0 +1,130 @@
+//! Locks of applications: POSIX record locks and flocks.
+
+use crate::core::Core;
+use crate::keys;
+use crate::locks::ranges::{Change, Range};
+use crate::records::{self, HeldLock, Locks};
+use crate::txn::{Ctx, Tx};
+use std::time::Duration;
+use strake_types::{Error, ErrorKind, Ino, Result};
+use strake_wire::message::meta::{Lock, MetaAnswer, Nothing};
+use tokio::time::{Instant, timeout_at};
+
+/// Longest time that one request waits; the client then asks again.
+const WAIT_MS_MAX: u32 = 1_000;
+
+/// What a request asks for.
+enum Wish {
+    Unlock,
+    Lock,
+}
+
+fn parse(ctx: &Ctx, op: &Lock) -> Result<(Wish, Range)> {
+    let session = ctx.need_session()?.id;
+    let (wish, exclusive) = match op.kind {
+        0 => (Wish::Unlock, false),
+        1 => (Wish::Lock, false),
+        2 => (Wish::Lock, true),
+        other => return Err(Error::with(ErrorKind::Malformed, format!("lock kind {other}"))),
+    };
+    if op.start > op.end {
+        return Err(Error::new(ErrorKind::Invalid));
+    }
+    let (start, end) = if op.flock { (0, u64::MAX) } else { (op.start, op.end) };
+    let lock = HeldLock { owner: op.owner, pid: op.pid, start, end, exclusive };
+    Ok((wish, Range { session, lock }))
+}
+
+/// Takes, changes or releases a lock; waits for it as long as is asked for.
+pub(crate) async fn set_lock(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
+    let (wish, range) = parse(ctx, op)?;
+    let ino = Ino(op.ino);
+    Tx::reader(ctx).inode(ino).await?;
+    match wish {
+        Wish::Unlock => {
+            let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
+            apply(ctx, op.flock, ino, &range, Change::Unlock).await?;
+        }
+        Wish::Lock => take(ctx, op, ino, &range).await?,
+    }
+    Ok(MetaAnswer::Done(Nothing {}))
+}
+
+async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
+    let ranges = &ctx.volume.ranges;
+    let until = Instant::now() + Duration::from_millis(op.wait_ms.min(WAIT_MS_MAX).into());
+    loop {
+        {
+            let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
+            if ranges.conflict(op.flock, ino, range).is_none() {
+                return apply(ctx, op.flock, ino, range, Change::Lock).await;
+            }
+        }
+        if op.wait_ms == 0 {
+            return Err(Error::new(ErrorKind::WouldBlock));
+        }
+        let waiting = ranges.wait(op.flock, ino, range);
+        let waiting = waiting.map_err(|_| Error::new(ErrorKind::Deadlock))?;
+        let changed = waiting.changed.notified();
+        futures::pin_mut!(changed);
+        changed.as_mut().enable();
+        // What changed before the wait began is seen here.
+        if ranges.conflict(op.flock, ino, range).is_none() {
+            continue;
+        }
+        if timeout_at(until, changed).await.is_err() {
+            return Err(Error::new(ErrorKind::WouldBlock));
+        }
+    }
+}
+
+/// Stores the session's locks on the file as they are after a change, then says so to others.
+async fn apply(ctx: &Ctx, flock: bool, ino: Ino, range: &Range, change: Change) -> Result<()> {
+    let (core, volume) = (&ctx.core, &ctx.volume);
+    let after = volume.ranges.preview(flock, ino, range, change);
+    store(core, ctx, flock, ino, range.session, &after).await?;
+    volume.ranges.set(flock, ino, range.session, after);
+    Ok(())
+}
+
+async fn store(
+    core: &Core,
+    ctx: &Ctx,
+    flock: bool,
+    ino: Ino,
+    session: u64,
+    locks: &[HeldLock],
+) -> Result<()> {
+    // A session that has ended meanwhile must not leave a lock behind.
+    if ctx.volume.sessions.get(session).is_none() {
+        return Err(Error::with(ErrorKind::NoSession, format!("session {session} is over")));
+    }
+    let key = keys::lock(ctx.volume.id, flock, ino, session);
+    let value = match locks.is_empty() {
+        true => None,
+        false => Some(records::encode(&Locks { held: locks.to_vec() })),
+    };
+    core.write(vec![(key, value)]).await
+}
+
+/// Answers with the first lock that conflicts, if there is one.
+pub(crate) async fn get_lock(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
+    let (wish, range) = parse(ctx, op)?;
+    if matches!(wish, Wish::Unlock) {
+        return Err(Error::new(ErrorKind::Invalid));
+    }
+    let found = ctx.volume.ranges.conflict(op.flock, Ino(op.ino), &range);
+    Ok(match found {
+        None => MetaAnswer::Done(Nothing {}),
+        Some(Range { lock, .. }) => MetaAnswer::Lock(Lock {
+            ino: op.ino,
+            owner: lock.owner,
+            pid: lock.pid,
+            start: lock.start,
+            end: lock.end,
+            kind: if lock.exclusive { 2 } else { 1 },
+            flock: op.flock,
+            wait_ms: 0,
+        }),
+    })
+}

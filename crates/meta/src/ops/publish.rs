@@ -1,0 +1,66 @@
+//! What a client has written to chunks: length, times, bytes occupied.
+
+use super::open_file::check_writer;
+use crate::contents;
+use crate::core::store_error;
+use crate::txn::{Ctx, Mutation, Tx};
+use strake_types::access::{SETGID, SETUID};
+use strake_types::limits::FILE_BYTES_MAX;
+use strake_types::{Error, ErrorKind, Ino, Result};
+use strake_wire::message::meta::{MetaAnswer, Publish};
+
+impl Mutation for Publish {
+    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
+        Ok(vec![Ino(self.ino)])
+    }
+
+    async fn prepare(&self, ctx: &Ctx) -> Result<()> {
+        contents::finish_cut(ctx, Ino(self.ino)).await
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
+        let inode = tx.inode(Ino(self.ino)).await?;
+        check_writer(tx.ctx, &inode)?;
+        if self.length_min > FILE_BYTES_MAX {
+            return Err(Error::new(ErrorKind::FileTooBig));
+        }
+        if inode.inline && self.length_min > inode.length {
+            let detail = "the contents lie inside the inode: move them out first";
+            return Err(Error::with(ErrorKind::Invalid, detail));
+        }
+        let grows = self.length_min > inode.length;
+        if !grows && self.mtime.is_none() && self.occupied_delta == 0 && !self.drop_setid {
+            return Ok(MetaAnswer::Entry(tx.attributes(&inode).await?));
+        }
+        let mut changed = (*inode).clone();
+        changed.length = inode.length.max(self.length_min);
+        if !changed.inline {
+            let occupied = changed.occupied.saturating_add_signed(self.occupied_delta);
+            let occupied = occupied.min(contents::occupied_max(changed.length));
+            contents::occupy(tx, &mut changed, occupied);
+        }
+        changed.mtime = self.mtime.unwrap_or(tx.ctx.now.into());
+        changed.ctime = tx.ctx.now.into();
+        if self.drop_setid {
+            changed.mode = drop_setid(changed.mode);
+        }
+        let changed = tx.put_inode(changed).await?;
+        Ok(MetaAnswer::Entry(tx.attributes(&changed).await?))
+    }
+
+    async fn finish(&self, ctx: &Ctx, _answer: &MetaAnswer) -> Result<()> {
+        match self.sync {
+            true => ctx.core.kv.sync().await.map_err(store_error),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Mode after a write by an ordinary user: setgid without group execute marks mandatory locking
+/// and stays.
+pub(crate) fn drop_setid(mode: u32) -> u32 {
+    match mode & 0o010 {
+        0 => mode & !SETUID,
+        _ => mode & !(SETUID | SETGID),
+    }
+}

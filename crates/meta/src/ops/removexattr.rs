@@ -1,0 +1,48 @@
+//! Removes an extended attribute.
+
+use super::setxattr::with_layout;
+use super::xattr_space::Space;
+use crate::keys;
+use crate::records::{Inode, Raw};
+use crate::txn::{Ctx, Mutation, Tx};
+use bytes::Bytes;
+use strake_types::{Error, ErrorKind, Ino, Result};
+use strake_wire::message::meta::{MetaAnswer, Nothing, Xattr};
+
+/// A request to remove an attribute.
+pub(crate) struct RemoveXattr<'a>(pub &'a Xattr);
+
+impl Mutation for RemoveXattr<'_> {
+    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
+        Ok(vec![Ino(self.0.ino)])
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
+        let op = self.0;
+        let space = Space::of(&op.name)?;
+        let inode = tx.inode(Ino(op.ino)).await?;
+        space.check_write(tx.ctx, &inode)?;
+        let changed = match space {
+            // The mode stays as it is, and a list that is not there is removed without complaint.
+            Space::AclAccess => Inode { acl_access: Bytes::new(), ..(*inode).clone() },
+            Space::AclDefault => Inode { acl_default: Bytes::new(), ..(*inode).clone() },
+            Space::Layout(field) if inode.is_dir() => with_layout(tx.ctx, &inode, field, b"")?,
+            Space::Layout(_) => return Err(Error::new(ErrorKind::NoAttribute)),
+            Space::User | Space::Trusted | Space::Security => remove(tx, &inode, op).await?,
+        };
+        let ctime = tx.ctx.now.into();
+        tx.put_inode(Inode { ctime, ..changed }).await?;
+        Ok(MetaAnswer::Done(Nothing {}))
+    }
+}
+
+async fn remove(tx: &mut Tx<'_>, inode: &Inode, op: &Xattr) -> Result<Inode> {
+    let key = keys::xattr(tx.ctx.volume.id, inode.id(), &op.name);
+    let old = tx.get::<Raw>(&key).await?.ok_or(Error::new(ErrorKind::NoAttribute))?;
+    tx.delete(key).await?;
+    let mut changed = inode.clone();
+    let bytes = (op.name.len() + old.bytes.len()) as u32;
+    changed.xattrs = changed.xattrs.saturating_sub(1);
+    changed.xattr_bytes = changed.xattr_bytes.saturating_sub(bytes);
+    Ok(changed)
+}

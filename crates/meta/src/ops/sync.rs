@@ -1,0 +1,13 @@
+//! Makes what has been acknowledged durable.
+
+use crate::core::store_error;
+use crate::txn::Ctx;
+use strake_types::Result;
+use strake_wire::message::meta::{MetaAnswer, Nothing};
+
+/// The store has one journal, so whatever is asked for, all of it goes to disk; those who ask at
+/// the same time share one flush.
+pub(crate) async fn sync(ctx: &Ctx) -> Result<MetaAnswer> {
+    ctx.core.kv.sync().await.map_err(store_error)?;
+    Ok(MetaAnswer::Done(Nothing {}))
+}

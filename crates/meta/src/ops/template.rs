@@ -1,0 +1,99 @@
+//! The layout template of a directory, and the layout of a file that has no contents yet.
+
+use crate::layout::{self, text};
+use crate::records::Inode;
+use crate::txn::{Ctx, Mutation, Tx};
+use strake_types::layout::{Groups, LayoutTemplate};
+use strake_types::{Error, ErrorKind, Ino, Layout, Result};
+use strake_wire::message::common::Template;
+use strake_wire::message::meta::{self, MetaAnswer, Nothing, SetTemplate};
+
+/// Answers with the template set on a directory itself, or taken over when it was made.
+pub(crate) async fn get_template(ctx: &Ctx, op: &meta::Inode) -> Result<MetaAnswer> {
+    let inode = Tx::reader(ctx).inode(Ino(op.ino)).await?;
+    match inode.is_dir() {
+        true => Ok(MetaAnswer::Template(inode.template.clone().unwrap_or_default())),
+        false => {
+            let layout = text::effective(&inode, &ctx.settings)?;
+            Ok(MetaAnswer::Template((&as_template(&layout)).into()))
+        }
+    }
+}
+
+impl Mutation for SetTemplate {
+    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
+        Ok(vec![Ino(self.ino)])
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
+        let inode = tx.inode(Ino(self.ino)).await?;
+        tx.ctx.check_owner(&inode)?;
+        let template: LayoutTemplate = self.template.clone().try_into()?;
+        check_groups(tx.ctx, &template)?;
+        let changed = match inode.is_dir() {
+            true => with_directory_template(&inode, &template),
+            false => with_file_template(&inode, &template, tx.ctx)?,
+        };
+        let ctime = tx.ctx.now.into();
+        tx.put_inode(Inode { ctime, ..changed }).await?;
+        Ok(MetaAnswer::Done(Nothing {}))
+    }
+}
+
+/// Fails unless every group named exists.
+pub(crate) fn check_groups(ctx: &Ctx, template: &LayoutTemplate) -> Result<()> {
+    let table = ctx.settings.table_size;
+    match template.groups.iter().flatten().find(|group| group.0 >= table) {
+        None => Ok(()),
+        Some(group) => {
+            let detail = format!("group {group} is not in the cluster; see strake status");
+            Err(Error::with(ErrorKind::Invalid, detail))
+        }
+    }
+}
+
+/// A directory that hands down another template.
+pub(crate) fn with_directory_template(dir: &Inode, template: &LayoutTemplate) -> Inode {
+    let template: Option<Template> = (!template.is_empty()).then(|| template.into());
+    Inode { template, ..dir.clone() }
+}
+
+/// A file with another layout. Chunks are never moved, so it must have none.
+pub(crate) fn with_file_template(
+    file: &Inode,
+    template: &LayoutTemplate,
+    ctx: &Ctx,
+) -> Result<Inode> {
+    if !file.is_file() {
+        return Err(Error::with(ErrorKind::Invalid, "only files and directories have a layout"));
+    }
+    if file.length > 0 || !file.inline {
+        let detail = format!("file {} has contents: its layout stays as it is", file.ino);
+        return Err(Error::with(ErrorKind::Busy, detail));
+    }
+    let present = as_template(&text::effective(file, &ctx.settings)?);
+    let layout = template.or(&present).resolve(file.ino, ctx.settings.table_size);
+    layout.validate()?;
+    Ok(Inode { layout: Some((&layout).into()), ..file.clone() })
+}
+
+/// A layout as the template that leads to it.
+pub(crate) fn as_template(layout: &Layout) -> LayoutTemplate {
+    LayoutTemplate {
+        chunk_size: Some(layout.chunk_size),
+        distribution: Some(layout.distribution.clone()),
+        width: Some(layout.width),
+        groups: match &layout.groups {
+            Groups::Table { .. } => None,
+            Groups::List(list) => Some(list.clone()),
+        },
+    }
+}
+
+/// The template that a change through the attributes of a directory or file begins with.
+pub(crate) fn template_to_change(inode: &Inode) -> Result<LayoutTemplate> {
+    match inode.is_dir() {
+        true => layout::template_of(inode),
+        false => Ok(LayoutTemplate::default()),
+    }
+}

@@ -1,0 +1,66 @@
+//! Writes into the contents inside the inode.
+
+use super::open_file::check_writer;
+use super::publish::drop_setid;
+use crate::contents;
+use crate::core::store_error;
+use crate::txn::{Ctx, Mutation, Tx};
+use bytes::{Bytes, BytesMut};
+use strake_types::{Error, ErrorKind, Ino, Result};
+use strake_wire::message::meta::{MetaAnswer, WriteInline};
+
+impl Mutation for WriteInline {
+    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
+        Ok(vec![Ino(self.ino)])
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
+        let inode = tx.inode(Ino(self.ino)).await?;
+        check_writer(tx.ctx, &inode)?;
+        let end = self.offset.saturating_add(self.data.len() as u64);
+        if !inode.inline || end > tx.ctx.settings.inline_bytes_max {
+            return Err(Error::with(ErrorKind::FileTooBig, "the contents do not fit the inode"));
+        }
+        if self.close {
+            tx.closes(inode.id());
+        }
+        if self.data.is_empty() && self.mtime.is_none() && !self.drop_setid {
+            return Ok(MetaAnswer::Entry(tx.attributes(&inode).await?));
+        }
+        let mut changed = (*inode).clone();
+        if !self.data.is_empty() {
+            let before = match self.offset == 0 && end >= inode.length {
+                true => Bytes::new(),
+                false => contents::inline_bytes(tx, &inode).await?,
+            };
+            let after = overlay(before, self.offset as usize, &self.data);
+            contents::set_inline(tx, &mut changed, after).await?;
+        }
+        changed.mtime = self.mtime.unwrap_or(tx.ctx.now.into());
+        changed.ctime = tx.ctx.now.into();
+        if self.drop_setid {
+            changed.mode = drop_setid(changed.mode);
+        }
+        let changed = tx.put_inode(changed).await?;
+        Ok(MetaAnswer::Entry(tx.attributes(&changed).await?))
+    }
+
+    async fn finish(&self, ctx: &Ctx, _answer: &MetaAnswer) -> Result<()> {
+        match self.sync {
+            true => ctx.core.kv.sync().await.map_err(store_error),
+            false => Ok(()),
+        }
+    }
+}
+
+/// `before` with `data` at `offset`; a gap between them is zeros.
+fn overlay(before: Bytes, offset: usize, data: &Bytes) -> Bytes {
+    if before.is_empty() && offset == 0 {
+        return data.clone();
+    }
+    let end = offset + data.len();
+    let mut after = BytesMut::zeroed(before.len().max(end));
+    after[..before.len()].copy_from_slice(&before);
+    after[offset..end].copy_from_slice(data);
+    after.freeze()
+}

@@ -1,0 +1,215 @@
+//! What is done later, by one background task: inodes without a name are deleted when nobody has
+//! them open any more, cuts that were interrupted are completed, sessions that are over are ended,
+//! volumes that are being deleted are emptied, and the counts are stored now and then.
+//!
+//! Nothing is lost: the work lies in the store (`G` keys, sessions, the map) and is found again
+//! after a restart. What fails (a storage server is away) is tried again at the next turn.
+
+use crate::contents;
+use crate::core::{Core, store_error};
+use crate::keys::{self, Kind};
+use crate::locks::inodes::Held;
+use crate::ops::orphan::erase;
+use crate::ops::sessions::{delete_prefix, end};
+use crate::records::{self, Stat};
+use crate::txn::{Ctx, Mutation, Tx, under_locks};
+use crate::volume::Volume;
+use futures::stream::{self, StreamExt};
+use std::collections::HashMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use strake_types::{Ino, Result, VolumeId};
+use strake_wire::message::meta::{MetaAnswer, Nothing};
+use tokio::sync::Notify;
+
+/// Entries of the queue looked at in one go.
+const PAGE: usize = 256;
+/// Entries worked on at the same time.
+const PARALLEL: usize = 16;
+/// Times a deleted volume is emptied: the second time finds what was under way at the first.
+const EMPTYINGS: u32 = 2;
+/// Turns after which changed counts are stored.
+const STORE_TURNS: u64 = 10;
+
+/// Tells the background task to end.
+#[derive(Default)]
+pub(crate) struct Stop {
+    stopped: AtomicBool,
+    told: Notify,
+}
+
+impl Stop {
+    /// Tells it.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.told.notify_one();
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+}
+
+/// The background task.
+pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
+    let tick = Duration::from_millis(core.options.tick_ms);
+    let mut emptied: HashMap<VolumeId, u32> = HashMap::new();
+    for turn in 1u64.. {
+        tokio::select! {
+            () = core.work.notified() => {}
+            () = tokio::time::sleep(tick) => {}
+            () = stop.told.notified() => {}
+        }
+        if stop.is_stopped() {
+            return;
+        }
+        let (mut backlog, mut sessions) = (0, 0);
+        for volume in core.volumes() {
+            if let Err(error) = tend(&core, &volume, turn).await {
+                tracing::warn!("volume {}: {error}; trying again", volume.id);
+            }
+            match reap(&core, &volume, &stop).await {
+                Ok(left) => backlog += left,
+                Err(error) => tracing::warn!("volume {}: {error}; trying again", volume.id),
+            }
+            sessions += volume.sessions.len();
+        }
+        core.metrics.backlog.set(backlog as f64);
+        core.metrics.sessions.set(sessions as f64);
+        empty_deleted(&core, &mut emptied).await;
+    }
+}
+
+/// Ends sessions that are over, and stores the counts.
+async fn tend(core: &Arc<Core>, volume: &Arc<Volume>, turn: u64) -> Result<()> {
+    for session in volume.sessions.expired(core.monotonic_ms()) {
+        tracing::info!(
+            "volume {}: session {} of {} is over",
+            volume.id,
+            session.id,
+            session.client
+        );
+        end(core, volume, &session).await?;
+    }
+    if turn.is_multiple_of(STORE_TURNS) && volume.counts.is_exact() && volume.counts.take_dirty() {
+        store_counts(core, volume, false).await?;
+    }
+    Ok(())
+}
+
+/// Stores the counts; `clean` says that nothing changes any more.
+pub(crate) async fn store_counts(core: &Core, volume: &Volume, clean: bool) -> Result<()> {
+    let (inodes, bytes) = volume.counts.get();
+    let stat = Stat { inodes, bytes, clean };
+    core.put(keys::volume_stat(volume.id), records::encode(&stat)).await
+}
+
+/// Goes once through the queue of a volume. Returns how many entries stay.
+async fn reap(core: &Arc<Core>, volume: &Arc<Volume>, stop: &Stop) -> Result<usize> {
+    let prefix = keys::prefix(Kind::Queue, volume.id);
+    let end = keys::end_of(&prefix);
+    let to = end.as_ref().map(Vec::as_slice);
+    let mut from = Bound::Included(prefix.clone());
+    let mut left = 0;
+    while !stop.is_stopped() {
+        let snapshot = core.kv.snapshot().await.map_err(store_error)?;
+        let start = from.as_ref().map(Vec::as_slice);
+        let page = snapshot.scan(start, to, PAGE).await.map_err(store_error)?;
+        let found: Vec<_> = page.iter().filter_map(|(key, _)| keys::two_ids(key)).collect();
+        let works = found.into_iter().map(|(queued_ms, ino)| {
+            let work = Work { queued_ms, ino: Ino(ino) };
+            async move { work.attempt(core, volume).await }
+        });
+        left += stream::iter(works)
+            .buffer_unordered(PARALLEL)
+            .filter(|done| std::future::ready(!done))
+            .count()
+            .await;
+        match page.last() {
+            Some((last, _)) if page.len() == PAGE => from = Bound::Excluded(last.to_vec()),
+            _ => break,
+        }
+    }
+    Ok(left)
+}
+
+/// An entry of the queue.
+struct Work {
+    queued_ms: u64,
+    ino: Ino,
+}
+
+impl Work {
+    /// Does it, if its time has come. True if it needs no more looking after.
+    async fn attempt(&self, core: &Arc<Core>, volume: &Arc<Volume>) -> bool {
+        match self.carry_out(core, volume).await {
+            Ok(done) => done,
+            Err(error) => {
+                tracing::info!("volume {} inode {}: {error}; trying again", volume.id, self.ino);
+                false
+            }
+        }
+    }
+
+    async fn carry_out(&self, core: &Arc<Core>, volume: &Arc<Volume>) -> Result<bool> {
+        let ctx = Ctx::own(core, volume);
+        let _held: Held = core.locks.lock(volume.id, &[self.ino]).await;
+        let inode = Tx::reader(&ctx).find_inode(self.ino).await?;
+        let Some(inode) = inode.filter(|inode| inode.queued_ms == self.queued_ms) else {
+            // Nothing to do: what was queued has been done, or queued anew.
+            let key = keys::queue(volume.id, self.queued_ms, self.ino);
+            core.write(vec![(key, None)]).await?;
+            return Ok(true);
+        };
+        if inode.nlink > 0 {
+            contents::finish_cut(&ctx, self.ino).await?;
+            return Ok(true);
+        }
+        if volume.sessions.may_hold(self.ino) {
+            return Ok(false);
+        }
+        if inode.has_chunks() {
+            contents::delete_chunks(core, volume.id, &inode).await?;
+        }
+        under_locks(&ctx, self).await?;
+        Ok(true)
+    }
+}
+
+impl Mutation for Work {
+    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
+        Ok(vec![self.ino])
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
+        let inode = tx.inode(self.ino).await?;
+        erase(tx, &inode).await?;
+        Ok(MetaAnswer::Done(Nothing {}))
+    }
+}
+
+/// Empties volumes that are being deleted.
+async fn empty_deleted(core: &Arc<Core>, emptied: &mut HashMap<VolumeId, u32>) {
+    let map = core.map.current();
+    for volume in map.volumes.iter().filter(|volume| volume.deleting && core.serves(volume)) {
+        let id = VolumeId(volume.id);
+        if emptied.get(&id).is_some_and(|times| *times >= EMPTYINGS) {
+            continue;
+        }
+        match empty(core, id).await {
+            Ok(()) => *emptied.entry(id).or_default() += 1,
+            Err(error) => tracing::warn!("deleting volume {id}: {error}; trying again"),
+        }
+    }
+}
+
+async fn empty(core: &Arc<Core>, id: VolumeId) -> Result<()> {
+    core.forget_volume(id);
+    contents::drop_volume(core, id).await?;
+    for kind in Kind::ALL {
+        delete_prefix(core, &keys::prefix(kind, id)).await?;
+    }
+    Ok(())
+}

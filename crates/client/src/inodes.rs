@@ -9,7 +9,7 @@ use strake_types::{Attr, Ino, Timestamp};
 
 const SHARDS: usize = 16;
 /// Most inodes remembered per shard beyond those that are open.
-const NODES_PER_SHARD_MAX: usize = 8_192;
+const NODES_PER_SHARD_MAX: usize = 4_096;
 
 /// What identifies the contents of a file as far as an outsider can tell.
 pub(crate) type Contents = (u64, Timestamp);
@@ -109,6 +109,11 @@ impl Inodes {
         let node = shard.entry(ino).or_default();
         node.attr = None;
         node.forgotten = now;
+    }
+
+    /// True if an answer to what was `asked` may be older than a change made by this mount.
+    pub(crate) fn is_forgotten_since(&self, ino: Ino, asked: Duration) -> bool {
+        self.shard(ino).lock().get(&ino).is_some_and(|node| node.forgotten >= asked)
     }
 
     /// Files that handles are open on.

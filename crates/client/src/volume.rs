@@ -5,6 +5,7 @@ use crate::file::FileState;
 use crate::inodes::Inodes;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
+use crate::ops::dirs::Pages;
 use crate::ops::space::SpaceCache;
 use crate::session::Session;
 use std::collections::HashMap;
@@ -36,6 +37,7 @@ pub struct Volume {
     /// Files with something that the background task must look after.
     busy: parking_lot::Mutex<HashMap<Ino, Arc<FileState>>>,
     pub(crate) space: SpaceCache,
+    pub(crate) pages: Pages,
     metrics: Metrics,
     /// The metadata service, as long as map and address book are those it was looked up in.
     meta: parking_lot::Mutex<Option<KnownMeta>>,
@@ -71,6 +73,7 @@ impl Volume {
             memory: Memory::new(options.memory_bytes),
             busy: parking_lot::Mutex::default(),
             space: SpaceCache::default(),
+            pages: Pages::default(),
             metrics: Metrics::new(),
             meta: parking_lot::Mutex::default(),
             background: parking_lot::Mutex::default(),

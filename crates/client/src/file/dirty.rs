@@ -351,3 +351,6 @@ fn join(a: Option<Room>, b: Option<Room>) -> Option<Room> {
         (a, b) => a.or(b),
     }
 }
+
+#[cfg(test)]
+mod tests;

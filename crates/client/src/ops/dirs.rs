@@ -1,12 +1,89 @@
 //! Directories.
+//!
+//! A kernel asks for a few entries at a time. We ask the server for many, and answer what follows
+//! from memory, as long as nothing was changed in the directory through this mount and the page is
+//! no older than attributes may be.
 
 use super::unexpected;
 use crate::api::{Entry, Page};
 use crate::metrics::Op;
 use crate::volume::Volume;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
+
+/// Entries asked for at once.
+const FETCH_ENTRIES: u32 = 1_024;
+/// Directories whose last page is kept.
+const DIRECTORIES_MAX: usize = 64;
+
+/// A page as the server sent it, and when it was asked for.
+struct Kept {
+    page: Page,
+    after: u64,
+    plus: bool,
+    asked: Duration,
+}
+
+/// The last page of each directory that is being listed.
+#[derive(Default)]
+pub(crate) struct Pages {
+    kept: Mutex<HashMap<Ino, Kept>>,
+}
+
+impl Pages {
+    /// The directory has changed.
+    pub(crate) fn forget(&self, ino: Ino) {
+        let mut kept = self.kept.lock();
+        if !kept.is_empty() {
+            kept.remove(&ino);
+        }
+    }
+
+    /// Keeps a page, unless `changed` says that the directory has been changed since. That is asked
+    /// under the lock: a change forgets the page after it has been noted.
+    fn keep(&self, ino: Ino, page: Kept, changed: impl FnOnce() -> bool) {
+        let mut kept = self.kept.lock();
+        if changed() {
+            return;
+        }
+        if kept.len() >= DIRECTORIES_MAX {
+            kept.clear();
+        }
+        kept.insert(ino, page);
+    }
+
+    /// The entries that follow a cookie, if they are here and not older than `oldest`.
+    fn find(&self, ino: Ino, after: u64, limit: u32, plus: bool, oldest: Duration) -> Option<Page> {
+        let mut kept = self.kept.lock();
+        let found = kept.get(&ino)?;
+        if found.asked < oldest {
+            kept.remove(&ino);
+            return None;
+        }
+        if after < found.after || plus && !found.plus {
+            return None;
+        }
+        found.page.part(after, limit)
+    }
+}
+
+impl Page {
+    /// At most `limit` entries after a cookie; none if what follows is on another page.
+    fn part(&self, after: u64, limit: u32) -> Option<Page> {
+        let first = self.entries.partition_point(|entry| entry.cookie <= after);
+        let last = (first + limit as usize).min(self.entries.len());
+        if first == self.entries.len() && !self.end {
+            return None;
+        }
+        let entries = self.entries[first..last].to_vec();
+        let end = self.end && last == self.entries.len();
+        Some(Page { entries, end, parent: self.parent })
+    }
+}
 
 impl Volume {
     /// A part of a directory after a cookie (0: from the start), at most `limit` entries, with
@@ -20,8 +97,38 @@ impl Volume {
         plus: bool,
     ) -> Result<Page> {
         let _timer = self.count(Op::ReadDir);
-        let op = MetaOp::ReadDir(meta::ReadDir { ino: ino.0, after, limit, plus });
+        // Where the server checks permissions it is asked each time; nor is a listing from the start
+        // ever answered from memory.
+        if cred.checked && after != 0 {
+            let age_max = Duration::from_millis(self.options().attribute_age_ms);
+            let oldest = self.now().saturating_sub(age_max);
+            if let Some(mut page) = self.pages.find(ino, after, limit, plus, oldest) {
+                page.entries.iter_mut().for_each(|entry| self.refresh_entry(entry));
+                return Ok(page);
+            }
+        }
         let asked = self.now();
+        let limit_asked = if cred.checked { limit.max(FETCH_ENTRIES) } else { limit };
+        let page = self.fetch_page(cred, ino, after, limit_asked, plus, asked).await?;
+        if !cred.checked || page.entries.len() <= limit as usize {
+            return Ok(page);
+        }
+        let part = page.part(after, limit).ok_or_else(|| unexpected("readdir"))?;
+        let changed = || self.inodes().is_forgotten_since(ino, asked);
+        self.pages.keep(ino, Kept { page, after, plus, asked }, changed);
+        Ok(part)
+    }
+
+    async fn fetch_page(
+        &self,
+        cred: &Credentials,
+        ino: Ino,
+        after: u64,
+        limit: u32,
+        plus: bool,
+        asked: Duration,
+    ) -> Result<Page> {
+        let op = MetaOp::ReadDir(meta::ReadDir { ino: ino.0, after, limit, plus });
         let MetaAnswer::Page(page) = self.ask(cred, op).await? else {
             return Err(unexpected("readdir"));
         };
@@ -43,5 +150,18 @@ impl Volume {
             cookie: entry.cookie,
             attr: entry.attr.map(|attr| self.learn(attr, asked)).transpose()?,
         })
+    }
+
+    /// Replaces attributes of a kept entry by what is known by now.
+    fn refresh_entry(&self, entry: &mut Entry) {
+        if entry.attr.is_none() {
+            return;
+        }
+        entry.attr = match self.inodes().get(entry.ino) {
+            (Some((attr, _)), Some(file)) => Some(file.merge(&attr)),
+            (Some((attr, _)), None) => Some(Arc::unwrap_or_clone(attr)),
+            // Changed since, or not remembered: rather none than old ones.
+            (None, _) => None,
+        };
     }
 }

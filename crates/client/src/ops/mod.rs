@@ -1,7 +1,7 @@
 //! The operations of a volume, one file per family.
 
 mod attrs;
-mod dirs;
+pub(crate) mod dirs;
 mod layouts;
 mod locks;
 mod names;
@@ -31,6 +31,7 @@ impl Volume {
     /// This mount has changed an inode without learning how it is now.
     pub(crate) fn forget_attr(&self, ino: Ino) {
         self.inodes().forget_attr(ino, self.now());
+        self.pages.forget(ino);
     }
 
     /// Takes attributes from a server into what this mount knows, and returns them with what this

@@ -1,0 +1,123 @@
+use super::*;
+use proptest::prelude::*;
+
+const UNIT: u64 = 100;
+
+fn unit_of(at: u64) -> (u64, u64) {
+    (at / UNIT * UNIT, at / UNIT * UNIT + UNIT)
+}
+
+/// What can be done to unsent data.
+#[derive(Clone, Debug)]
+enum Step {
+    Write { at: u64, len: u64, seed: u8 },
+    Cut { from: u64, len: u64 },
+    Take,
+    TakeAllButFirst,
+    Flush,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..500u64, 1..120u64, any::<u8>()).prop_map(|(at, len, seed)| Step::Write { at, len, seed }),
+        1 => (0..500u64, 1..200u64).prop_map(|(from, len)| Step::Cut { from, len }),
+        2 => Just(Step::Take),
+        1 => Just(Step::TakeAllButFirst),
+        1 => Just(Step::Flush),
+    ]
+}
+
+fn write(dirty: &mut Dirty, model: &mut [Option<u8>], at: u64, len: u64, seed: u8) {
+    let mut from = at;
+    while from < at + len {
+        let unit = unit_of(from);
+        let to = (at + len).min(unit.1);
+        let data: Bytes = (from..to).map(|i| i as u8 ^ seed).collect::<Vec<_>>().into();
+        for (i, &b) in (from..to).zip(&data) {
+            model[i as usize] = Some(b);
+        }
+        dirty.insert(Fragment { start: from, unit, data, room: None }, Duration::ZERO);
+        from = to;
+    }
+}
+
+fn check(dirty: &Dirty, model: &[Option<u8>]) {
+    let mut seen = vec![None; model.len()];
+    for (start, bytes) in dirty.overlay(0, model.len() as u64) {
+        for (i, &b) in bytes.iter().enumerate() {
+            seen[start as usize + i] = Some(b);
+        }
+    }
+    assert_eq!(seen, model);
+    let held: usize = dirty.extents.values().filter(|e| e.len() > 0).count();
+    let counted: usize = dirty.unsettled.values().sum();
+    assert!(held <= counted, "{held} extents, {counted} unsettled");
+    for (&at, extent) in &dirty.extents {
+        assert_eq!(unit_of(at), unit_of(at + extent.len() - 1), "an extent crosses a unit");
+        let queued = dirty.ready.contains(&at);
+        assert!(!extent.ready || queued, "a ready extent that nobody will take");
+    }
+}
+
+fn sent(model: &mut [Option<u8>], job: &Job) {
+    for (i, &b) in job.data.iter().enumerate() {
+        assert_eq!(model[job.start as usize + i].take(), Some(b));
+    }
+}
+
+proptest! {
+    #[test]
+    fn unsent_data_is_what_was_written(steps in proptest::collection::vec(step(), 1..60)) {
+        let mut dirty = Dirty::default();
+        let mut model = vec![None; 800];
+        let mut generations = Vec::new();
+        for step in steps {
+            match step {
+                Step::Write { at, len, seed } => write(&mut dirty, &mut model, at, len, seed),
+                Step::Cut { from, len } => {
+                    dirty.cut(from, from + len);
+                    model[from as usize..(from + len) as usize].fill(None);
+                }
+                Step::Take => {
+                    if let Some(job) = dirty.take(unit_of, |_, _| false) {
+                        sent(&mut model, &job);
+                        dirty.settle(job.generation);
+                    }
+                }
+                Step::TakeAllButFirst => {
+                    while let Some(job) = dirty.take(unit_of, |from, _| from < UNIT) {
+                        assert!(job.start >= UNIT);
+                        sent(&mut model, &job);
+                        generations.push(job.generation);
+                    }
+                }
+                Step::Flush => {
+                    dirty.make_ready(Duration::MAX);
+                    dirty.end_generation();
+                }
+            }
+            check(&dirty, &model);
+        }
+        dirty.make_ready(Duration::MAX);
+        let last = dirty.end_generation();
+        while let Some(job) = dirty.take(unit_of, |_, _| false) {
+            sent(&mut model, &job);
+            dirty.settle(job.generation);
+        }
+        assert!(dirty.is_empty() && model.iter().all(Option::is_none));
+        assert_eq!(dirty.is_settled(last), generations.is_empty());
+        generations.into_iter().for_each(|generation| dirty.settle(generation));
+        assert!(dirty.is_settled(last) && dirty.unsettled.is_empty());
+    }
+}
+
+/// A large write is passed on as it is: the bytes sent are the very bytes written.
+#[test]
+fn a_large_write_is_not_copied() {
+    let mut dirty = Dirty::default();
+    let data = Bytes::from(vec![7; 1 << 20]);
+    let fragment = Fragment { start: 0, unit: (0, 1 << 20), data: data.clone(), room: None };
+    dirty.insert(fragment, Duration::ZERO);
+    let job = dirty.take(|_| (0, 1 << 20), |_, _| false).unwrap();
+    assert_eq!(job.data.as_ptr(), data.as_ptr());
+}

@@ -1,7 +1,7 @@
 //! Contents: the role that answers for the chunks on a server's targets.
 //!
 //! A call names a target, shows a capability and says what to do with a chunk. [`StorageServer`]
-//! checks the capability, then lets the target's [`ChunkStore`] do
+//! checks the capability, then lets the target's [`ChunkStore`](strake_engine::chunk::ChunkStore) do
 //! it: at once where the answer is in memory, else on a thread that may wait for the disk, of which
 //! every target has a bounded number at work. So a slow disk holds up neither the other targets nor
 //! the thread that asked.

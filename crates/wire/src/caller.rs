@@ -2,7 +2,7 @@
 //!
 //! A service in the same process is handed out as it is. Any other is a [`RemoteMeta`],
 //! [`RemoteStorage`] or [`RemoteManager`], which send the call over the lanes of a pooled
-//! [`Peer`]. A lane connects when it is first used, so nothing here waits.
+//! peer. A lane connects when it is first used, so nothing here waits.
 
 use crate::connection::{Call, Peer, PeerOptions};
 use crate::frame::{Draft, ServiceClass};

@@ -37,6 +37,7 @@ pub enum ManagerSource {
 struct Resolved {
     map: Arc<ClusterMap>,
     storage: HashMap<TargetId, Arc<dyn StorageService>>,
+    meta: HashMap<VolumeId, Arc<dyn MetaService>>,
     /// Of the address book, when the services were looked up.
     generation: u64,
 }
@@ -139,13 +140,7 @@ impl MapView {
 
     /// The storage service that has a target.
     pub fn storage_of(&self, target: TargetId) -> Result<Arc<dyn StorageService>> {
-        let mut resolved = self.resolved.read().clone();
-        if resolved.generation != self.callers.generation() {
-            // A service of this process was registered since: from now on it is called directly.
-            resolved = Arc::new(Resolved::new(&self.callers, (*resolved.map).clone()));
-            *self.resolved.write() = resolved.clone();
-        }
-        let known = resolved.storage.get(&target).cloned();
+        let known = self.resolved().storage.get(&target).cloned();
         known.ok_or_else(|| not_in_map("target", target.0))
     }
 
@@ -190,8 +185,8 @@ impl MapView {
 
     /// The metadata service of a volume.
     pub fn meta_for(&self, volume: VolumeId) -> Result<Arc<dyn MetaService>> {
-        let server = self.server(ServerId(self.volume(volume)?.meta_server))?;
-        Ok(self.callers.meta(&server))
+        let known = self.resolved().meta.get(&volume).cloned();
+        known.ok_or_else(|| not_in_map("the metadata server of volume", volume.0))
     }
 
     /// A server by its id.
@@ -199,6 +194,18 @@ impl MapView {
         let map = self.current();
         let found = map.servers.iter().find(|s| s.id == id.0);
         found.cloned().ok_or_else(|| not_in_map("server", id.0))
+    }
+
+    fn resolved(&self) -> Arc<Resolved> {
+        let known = self.resolved.read().clone();
+        if known.generation == self.callers.generation() {
+            return known;
+        }
+        // A service of this process was registered since: from now on it is called directly.
+        let mut slot = self.resolved.write();
+        let map = (*slot.map).clone();
+        *slot = Arc::new(Resolved::new(&self.callers, map));
+        slot.clone()
     }
 
     /// Managers in the order in which to try them.
@@ -269,7 +276,12 @@ impl Resolved {
             Some((TargetId(target.id), callers.storage(server)))
         };
         let storage = map.targets.iter().filter_map(with_server).collect();
-        Self { storage, generation, map: Arc::new(map) }
+        let with_meta = |volume: &Volume| {
+            let server = servers.get(&volume.meta_server)?;
+            Some((VolumeId(volume.id), callers.meta(server)))
+        };
+        let meta = map.volumes.iter().filter_map(with_meta).collect();
+        Self { storage, meta, generation, map: Arc::new(map) }
     }
 }
 

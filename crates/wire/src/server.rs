@@ -44,7 +44,7 @@ const ROOM_UNIT_BYTES: usize = 4 << 10;
 /// Payloads under way on one connection.
 const BYTES_PER_CONNECTION_MAX: usize = 64 << 20;
 /// Payloads under way on all connections.
-const BYTES_MAX: usize = 512 << 20;
+const BYTES_MAX: usize = 256 << 20;
 /// Receive buffers kept for use.
 const IDLE_BUFFER_BYTES_MAX: usize = 64 << 20;
 /// How long calls in flight may take to finish when the server stops.

@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 pub struct Fake {
     pub map: Mutex<ClusterMap>,
     pub map_calls: AtomicUsize,
+    pub storage_calls: AtomicUsize,
 }
 
 #[async_trait]
@@ -59,6 +60,7 @@ impl MetaService for Fake {
 impl StorageService for Fake {
     /// A read answers a pattern, a write the checksum of what came.
     async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
+        self.storage_calls.fetch_add(1, Ordering::SeqCst);
         let (crc, answer) = match request.op {
             Some(StorageOp::Read(read)) => {
                 tokio::task::yield_now().await;

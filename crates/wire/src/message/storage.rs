@@ -26,7 +26,7 @@ pub struct StorageRequest {
     /// Epoch of the group the sender believes in.
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
-    /// The sender's right to do this: an encoded [`wire::capability::Capability``].
+    /// The sender's right to do this: an encoded [`crate::capability::Capability`].
     #[prost(bytes = "bytes", tag = "3")]
     pub capability: bytes::Bytes,
     /// What to do.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::message::meta::MetaRequest;
+use crate::message::storage::Read;
 use crate::testing::{Running, callers};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -147,6 +148,37 @@ async fn who_does_not_finish_a_frame_in_time_is_hung_up_on() {
         stream.read_to_end(&mut answer).await.unwrap();
         assert_eq!(answer_of(&answer).0.kind, FrameKind::Hello);
     }
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_hold_back_further_calls() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let (read_bytes, reads) = (8 << 20, 24);
+    let read = Read { len: read_bytes, ..Read::default() };
+    let request = StorageRequest { op: Some(StorageOp::Read(read)), ..Default::default() };
+    let mut stream = TcpStream::connect(&server.address).await.unwrap();
+    stream.write_all(&hello("c")).await.unwrap();
+    for id in 0..reads {
+        let draft = Draft::message(&request).unwrap();
+        let frame = draft.seal(FrameKind::Request, ServiceClass::Storage, id);
+        stream.write_all(&frame.head).await.unwrap();
+    }
+    // Begun are those for which there is room, and those whose answers fit into the sockets.
+    let begun = || server.fake.storage_calls.load(std::sync::atomic::Ordering::SeqCst);
+    let (mut before, mut now) = (0, begun());
+    while now == 0 || now != before {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        (before, now) = (now, begun());
+    }
+    assert!(now < reads as usize, "{now}");
+    let mut left = reads * read_bytes;
+    let mut buffer = vec![0; 1 << 20];
+    while left > 0 {
+        let n = stream.read(&mut buffer).await.unwrap();
+        assert!(n > 0);
+        left = left.saturating_sub(n as u64);
+    }
+    assert_eq!(begun(), reads as usize);
 }
 
 #[tokio::test]

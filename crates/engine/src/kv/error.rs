@@ -42,6 +42,16 @@ pub enum KvError {
         /// Newest version known.
         known: u32,
     },
+    /// It was made by another engine.
+    #[error("metadata store {store} was made by engine {found}, not {wanted}; use --meta {found}")]
+    OtherEngine {
+        /// Where it lies.
+        store: String,
+        /// Engine that made it.
+        found: String,
+        /// Engine asked for.
+        wanted: &'static str,
+    },
     /// An earlier write failed; nothing more is accepted until a restart.
     #[error(
         "metadata store {store} stopped after an I/O error ({cause}); check the disk, then restart the server"

@@ -15,9 +15,17 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+#[cfg(test)]
+mod conformance;
+mod embedded;
+mod engine_kind;
 mod error;
+mod fjall;
 pub mod memory;
+mod redb;
+mod step;
 
+pub use engine_kind::{EngineKind, UnknownEngine, open};
 pub use error::{KvError, Result};
 
 /// A key and its value.

@@ -1,0 +1,178 @@
+//! One suite for every engine: the contract, as tests.
+
+mod basics;
+mod concurrent;
+mod interleaved;
+
+use super::memory::{MemoryKv, Rates};
+use super::{EngineKind, Kv, KvError, Outcome, Transaction, Writes, open};
+use bytes::Bytes;
+use std::future::Future;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// An engine under test, and what it may do beyond the well-behaved.
+pub struct Subject {
+    pub kv: Arc<dyn Kv>,
+    /// Commits conflict only if they must, and their answers are never lost.
+    pub exact: bool,
+    kept: Option<(EngineKind, TempDir)>,
+}
+
+impl Subject {
+    fn memory() -> Self {
+        Self { kv: Arc::new(MemoryKv::new()), exact: true, kept: None }
+    }
+
+    fn adversary() -> Self {
+        let seed = std::env::var("STRAKE_SEED").ok().and_then(|seed| seed.parse().ok());
+        let kv = MemoryKv::adversarial(seed.unwrap_or(7), Rates::ROUGH);
+        Self { kv: Arc::new(kv), exact: false, kept: None }
+    }
+
+    fn embedded(kind: EngineKind) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let kv = open(kind, directory.path()).unwrap();
+        Self { kv, exact: true, kept: Some((kind, directory)) }
+    }
+
+    /// Closes and opens it again, if that means anything to it.
+    fn reopen(self) -> Self {
+        let Some((kind, directory)) = self.kept else { return self };
+        drop(self.kv);
+        let kv = open(kind, directory.path()).unwrap();
+        Self { kv, kept: Some((kind, directory)), ..self }
+    }
+
+    async fn begin(&self) -> Transaction {
+        Transaction::begin(&*self.kv).await.unwrap()
+    }
+
+    /// Writes until it is written.
+    async fn put(&self, pairs: &[(&str, &str)]) {
+        let writes: Vec<_> =
+            pairs.iter().map(|(k, v)| (k.as_bytes(), Some(v.as_bytes()))).collect();
+        self.write(&writes).await;
+    }
+
+    async fn write(&self, pairs: &[(&[u8], Option<&[u8]>)]) {
+        let writes: Writes =
+            pairs.iter().map(|(k, v)| (k.to_vec(), v.map(Bytes::copy_from_slice))).collect();
+        loop {
+            let snapshot = self.kv.snapshot().await.unwrap();
+            // What is written here is the same each time, so an unknown outcome is tried again.
+            if self.kv.commit(snapshot, writes.clone()).await.unwrap() == Outcome::Committed {
+                return;
+            }
+            assert!(!self.exact, "nobody else writes");
+        }
+    }
+
+    async fn get(&self, key: &str) -> Option<Bytes> {
+        self.kv.snapshot().await.unwrap().get(key.as_bytes()).await.unwrap()
+    }
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+macro_rules! suite {
+    ($engine:ident: $make:expr; $($room:ident: $($test:ident),+;)+) => {
+        mod $engine {
+            $($(
+                #[test]
+                fn $test() {
+                    super::$room::$test($make);
+                }
+            )+)+
+        }
+    };
+}
+
+macro_rules! conformance {
+    ($($engine:ident: $make:expr;)+) => {
+        $(suite! {
+            $engine: $make;
+            basics:
+                a_snapshot_does_not_move,
+                the_second_of_two_writers_conflicts,
+                a_conflict_writes_nothing,
+                readers_do_not_conflict,
+                write_skew_is_permitted,
+                a_guard_prevents_write_skew,
+                deleted_keys_are_gone_and_can_come_back,
+                any_bytes_can_be_keys_and_values,
+                large_values_come_back,
+                own_writes_are_seen_before_the_commit,
+                bounds_the_wrong_way_round_hold_nothing,
+                everything_is_there_after_reopening,
+                sync_returns_with_and_without_writes;
+            interleaved:
+                transactions_behave_as_the_model_says;
+            concurrent:
+                no_update_is_lost,
+                every_snapshot_sees_whole_transfers,
+                many_syncs_at_once_all_return;
+        })+
+    };
+}
+
+conformance! {
+    memory: super::Subject::memory();
+    adversary: super::Subject::adversary();
+    fjall: super::Subject::embedded(super::EngineKind::Fjall);
+    redb: super::Subject::embedded(super::EngineKind::Redb);
+}
+
+#[test]
+fn a_store_cannot_be_opened_twice() {
+    for kind in EngineKind::ALL {
+        let directory = tempfile::tempdir().unwrap();
+        let kv = open(kind, directory.path()).unwrap();
+        assert!(matches!(open(kind, directory.path()), Err(KvError::InUse { .. })));
+        drop(kv);
+        open(kind, directory.path()).unwrap();
+    }
+}
+
+#[test]
+fn a_newer_format_is_refused() {
+    for kind in EngineKind::ALL {
+        let directory = tempfile::tempdir().unwrap();
+        let text = format!("strake metadata store\nformat 2\nengine {kind}\n");
+        std::fs::write(directory.path().join("format"), text).unwrap();
+        let error = open(kind, directory.path()).err().unwrap();
+        assert!(matches!(error, KvError::Newer { found: 2, known: 1, .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_store_of_another_engine_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(open(EngineKind::Redb, directory.path()).unwrap());
+    let error = open(EngineKind::Fjall, directory.path()).err().unwrap();
+    assert!(error.to_string().contains("made by engine redb"), "{error}");
+}
+
+#[test]
+fn a_damaged_or_missing_format_file_is_corruption() {
+    for kind in EngineKind::ALL {
+        let directory = tempfile::tempdir().unwrap();
+        drop(open(kind, directory.path()).unwrap());
+        let file = directory.path().join("format");
+        std::fs::write(&file, "strake met").unwrap();
+        assert!(matches!(open(kind, directory.path()), Err(KvError::Corrupt { .. })));
+        std::fs::remove_file(&file).unwrap();
+        assert!(matches!(open(kind, directory.path()), Err(KvError::Corrupt { .. })));
+    }
+}
+
+#[test]
+fn engines_are_known_by_name() {
+    for kind in EngineKind::ALL {
+        assert_eq!(kind.name().parse(), Ok(kind));
+    }
+    let error = "rocksdb".parse::<EngineKind>().unwrap_err();
+    assert!(error.to_string().contains("fjall and redb"));
+}

@@ -1,0 +1,95 @@
+//! The directory of an embedded engine: whose it is, of which format, and that it is ours alone.
+//!
+//! | name | |
+//! |---|---|
+//! | `format` | three lines of text: what this is, the version of the format, the engine |
+//! | `journal-*` | segments of the journal |
+//! | a directory named after the engine | its store |
+
+use super::super::{KvError, Result};
+use super::journal::{self, is_full};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use strake_base::disk::{Disk, RealDisk};
+
+/// The newest format of the directory that this release reads, and the one it writes.
+pub const FORMAT: u32 = 1;
+
+const FORMAT_FILE: &str = "format";
+const FORMAT_FILE_NEW: &str = "format.new";
+const TITLE: &str = "strake metadata store";
+/// More than the file ever has.
+const FORMAT_FILE_BYTES_MAX: u64 = 4096;
+
+/// A directory that is locked and of a format that can be read.
+pub struct Directory {
+    pub disk: Arc<dyn Disk>,
+    /// Released when dropped.
+    pub lock: Box<dyn Send + Sync>,
+}
+
+/// Makes or checks the directory at `path` for `engine`.
+pub fn open(path: &Path, engine: &'static str) -> Result<Directory> {
+    let store = path.display().to_string();
+    let failed = |error: io::Error| io_error(&store, &error);
+    std::fs::create_dir_all(path).map_err(failed)?;
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(path).map_err(failed)?);
+    let lock = disk.lock().map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => KvError::InUse { store: store.clone() },
+        _ => io_error(&store, &error),
+    })?;
+    let names = disk.list().map_err(failed)?;
+    if names.iter().any(|name| name == FORMAT_FILE) {
+        check(&store, &read(&*disk).map_err(failed)?, engine)?;
+    } else if names.iter().any(|name| name == engine || name.starts_with(journal::PREFIX)) {
+        return Err(KvError::Corrupt { store, cause: "its file `format` is missing".into() });
+    } else {
+        write(&*disk, engine).map_err(failed)?;
+    }
+    Ok(Directory { disk, lock })
+}
+
+/// An error of the disk in the words of the contract.
+pub fn io_error(store: &str, error: &io::Error) -> KvError {
+    let store = store.to_owned();
+    if is_full(error) {
+        return KvError::Full { store };
+    }
+    KvError::Io { store, cause: error.to_string() }
+}
+
+fn read(disk: &dyn Disk) -> io::Result<String> {
+    let file = disk.open(FORMAT_FILE, false)?;
+    let mut bytes = vec![0; file.len()?.min(FORMAT_FILE_BYTES_MAX) as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn check(store: &str, text: &str, engine: &'static str) -> Result<()> {
+    let store = store.to_owned();
+    let mut lines = text.lines();
+    let title = lines.next();
+    let format = lines.next().and_then(|line| line.strip_prefix("format ")?.parse().ok());
+    let (Some(TITLE), Some(found)) = (title, format) else {
+        return Err(KvError::Corrupt { store, cause: "its file `format` is damaged".into() });
+    };
+    if found > FORMAT {
+        return Err(KvError::Newer { store, found, known: FORMAT });
+    }
+    match lines.next().and_then(|line| line.strip_prefix("engine ")) {
+        Some(found) if found == engine => Ok(()),
+        Some(found) => Err(KvError::OtherEngine { store, found: found.into(), wanted: engine }),
+        None => Err(KvError::Corrupt { store, cause: "its file `format` is damaged".into() }),
+    }
+}
+
+fn write(disk: &dyn Disk, engine: &str) -> io::Result<()> {
+    let text = format!("{TITLE}\nformat {FORMAT}\nengine {engine}\n");
+    let file = disk.open(FORMAT_FILE_NEW, true)?;
+    file.set_len(0)?;
+    file.write_all_at(text.as_bytes(), 0)?;
+    file.sync()?;
+    disk.rename(FORMAT_FILE_NEW, FORMAT_FILE)?;
+    disk.sync_directory()
+}

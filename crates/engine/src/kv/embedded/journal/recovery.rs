@@ -1,0 +1,196 @@
+//! Reading the journal back.
+
+use super::super::super::Writes;
+use super::super::store::StoreError;
+use super::record::{HEADER_BYTES, Header, Record};
+use super::{PREFIX, segment_name};
+use std::io;
+use strake_base::disk::Disk;
+
+/// Why the journal cannot be read back.
+#[derive(Debug)]
+pub enum RecoveryError {
+    /// An error of the disk.
+    Disk(io::Error),
+    /// Something that was known to be on disk is not there, or not as it was.
+    Corrupt(String),
+    /// A segment of a newer format.
+    Newer(u32),
+    /// An error of the store into which the records go.
+    Store(StoreError),
+}
+
+impl From<io::Error> for RecoveryError {
+    fn from(error: io::Error) -> Self {
+        Self::Disk(error)
+    }
+}
+
+/// What the journal held.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// The newest version, in the journal or the store.
+    pub newest: u64,
+    /// Commits that went into the store.
+    pub commits: u64,
+    /// Bytes at the end that were no whole records.
+    pub cut: u64,
+    /// Number of the highest segment, 0 if there is none.
+    pub number: u64,
+    /// All segments, which can be removed when the store is durable up to `newest`.
+    pub segments: Vec<String>,
+}
+
+struct Segment {
+    name: String,
+    header: Option<Header>,
+}
+
+/// Applies every commit after `durable`, the version up to which the store has everything.
+pub fn recover(
+    disk: &dyn Disk,
+    durable: u64,
+    mut apply: impl FnMut(u64, &Writes) -> Result<(), StoreError>,
+) -> Result<Recovered, RecoveryError> {
+    let numbers = numbers(disk)?;
+    let segments = numbers
+        .iter()
+        .map(|number| open(disk, *number))
+        .collect::<Result<Vec<Segment>, RecoveryError>>()?;
+    let mut recovered = Recovered {
+        newest: durable,
+        commits: 0,
+        cut: 0,
+        number: numbers.last().copied().unwrap_or(0),
+        segments: segments.iter().map(|segment| segment.name.clone()).collect(),
+    };
+    let Some(start) = start(&segments, durable)? else { return Ok(recovered) };
+    // Everything before `start` is in the store.
+    let mut reader = Reader { durable, at: segments[start].header.map_or(0, |h| h.base) };
+    for (index, segment) in segments.iter().enumerate().skip(start) {
+        let bytes = read(disk, &segment.name)?;
+        let read = match segment.header {
+            Some(header) if header.base == reader.at => {
+                reader.records(&bytes, &mut recovered.commits, &mut apply)?
+            }
+            _ => 0,
+        };
+        if read < bytes.len() || read == 0 {
+            let lost = Lost { segment, offset: read, bytes: &bytes, later: &segments[index + 1..] };
+            recovered.cut = lost.judge(disk, reader.at.max(durable))?;
+            break;
+        }
+    }
+    recovered.newest = reader.at.max(durable);
+    Ok(recovered)
+}
+
+/// The segment to begin with: the last of those that begin at or before what the store has.
+fn start(segments: &[Segment], durable: u64) -> Result<Option<usize>, RecoveryError> {
+    let start = segments.iter().rposition(|s| s.header.is_some_and(|h| h.base <= durable));
+    match (start, segments) {
+        (Some(start), _) => Ok(Some(start)),
+        // Killed while the store was being made.
+        (None, [] | [Segment { header: None, .. }]) if durable == 0 => Ok(None),
+        (None, []) => Err(RecoveryError::Corrupt(format!(
+            "no segment of the journal is there, but the store has data up to version {durable}"
+        ))),
+        (None, [first, ..]) => Err(RecoveryError::Corrupt(match first.header {
+            Some(header) => format!(
+                "the journal begins after version {}, but the store ends at version {durable}",
+                header.base
+            ),
+            None => format!("the header of segment {} is damaged", first.name),
+        })),
+    }
+}
+
+struct Reader {
+    durable: u64,
+    /// The version of the last record read.
+    at: u64,
+}
+
+impl Reader {
+    /// Applies the records of a segment that continue the chain; returns the bytes they take.
+    fn records(
+        &mut self,
+        bytes: &[u8],
+        commits: &mut u64,
+        apply: &mut impl FnMut(u64, &Writes) -> Result<(), StoreError>,
+    ) -> Result<usize, RecoveryError> {
+        let mut offset = HEADER_BYTES;
+        while let Some(record) = Record::decode(&bytes[offset..]) {
+            if record.previous != self.at || record.version < self.at {
+                break;
+            }
+            if record.version > self.at && record.version > self.durable {
+                apply(record.version, &record.writes).map_err(RecoveryError::Store)?;
+                *commits += 1;
+            }
+            self.at = record.version;
+            offset += record.len;
+        }
+        Ok(offset)
+    }
+}
+
+/// The rest of the journal from the first byte that is no whole record.
+struct Lost<'a> {
+    segment: &'a Segment,
+    offset: usize,
+    bytes: &'a [u8],
+    later: &'a [Segment],
+}
+
+impl Lost<'_> {
+    /// The bytes to cut off, if none of them can have been synced; `have` is the newest version
+    /// that is there.
+    fn judge(&self, disk: &dyn Disk, have: u64) -> Result<u64, RecoveryError> {
+        let mut synced = Record::highest_synced(&self.bytes[self.offset..]);
+        let mut cut = (self.bytes.len() - self.offset) as u64;
+        if self.offset == 0 {
+            synced = synced.max(self.segment.header.map(|header| header.synced));
+        }
+        for segment in self.later {
+            let bytes = read(disk, &segment.name)?;
+            synced = synced.max(segment.header.map(|header| header.synced));
+            synced = synced.max(Record::highest_synced(&bytes));
+            cut += bytes.len() as u64;
+        }
+        match synced {
+            Some(synced) if synced > have => Err(RecoveryError::Corrupt(format!(
+                "segment {} of the journal is damaged at byte {}, after version {have}, although \
+                 version {synced} had reached the disk",
+                self.segment.name, self.offset
+            ))),
+            _ => Ok(cut),
+        }
+    }
+}
+
+fn numbers(disk: &dyn Disk) -> io::Result<Vec<u64>> {
+    let mut numbers: Vec<u64> = disk
+        .list()?
+        .iter()
+        .filter_map(|name| u64::from_str_radix(name.strip_prefix(PREFIX)?, 16).ok())
+        .collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+fn open(disk: &dyn Disk, number: u64) -> Result<Segment, RecoveryError> {
+    let name = segment_name(number);
+    let file = disk.open(&name, false)?;
+    let mut bytes = vec![0; HEADER_BYTES.min(file.len()? as usize)];
+    file.read_exact_at(&mut bytes, 0)?;
+    let header = Header::decode(&bytes).map_err(RecoveryError::Newer)?;
+    Ok(Segment { name, header: header.filter(|header| header.number == number) })
+}
+
+fn read(disk: &dyn Disk, name: &str) -> io::Result<Vec<u8>> {
+    let file = disk.open(name, false)?;
+    let mut bytes = vec![0; file.len()? as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}

@@ -1,0 +1,317 @@
+//! The three threads behind an embedded engine: one flushes the journal, one makes checkpoints,
+//! one compacts the store. Each sleeps when there is nothing for it to do.
+
+use super::super::{KvError, Result, step};
+use super::journal::is_full;
+use super::{Core, Store, StoreError};
+use parking_lot::{Condvar, Mutex};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use strake_base::disk::DiskFile;
+use tokio::sync::{Notify, oneshot};
+
+/// How long a commit stays unsynced at most, when nobody asks, less the time of the flush.
+const SYNC_INTERVAL: Duration = Duration::from_millis(900);
+
+/// How long to wait before a checkpoint that met a full disk is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The most steps of compaction after one checkpoint.
+const COMPACTIONS_MAX: usize = 64;
+
+/// A segment of the journal whose predecessors can go once what was sealed is durable.
+pub struct Sealed {
+    pub number: u64,
+    pub file: Arc<dyn DiskFile>,
+}
+
+/// What the threads have before them.
+pub struct Work {
+    syncs: Mutex<Syncs>,
+    sync_wanted: Condvar,
+    checkpoints: Mutex<Checkpoints>,
+    checkpoint_wanted: Condvar,
+    compaction_wanted: Condvar,
+    /// Sealed parts that are not durable yet.
+    sealed: AtomicUsize,
+    /// The last checkpoint met a full disk.
+    full: AtomicBool,
+    relief: Notify,
+}
+
+struct Syncs {
+    /// Everything up to here survives the loss of power.
+    synced: u64,
+    waiting: Vec<(u64, oneshot::Sender<Result<()>>)>,
+    stop: bool,
+}
+
+#[derive(Default)]
+struct Checkpoints {
+    sealed: Vec<Sealed>,
+    compact: bool,
+    stop: bool,
+}
+
+impl Work {
+    pub fn new(synced: u64) -> Self {
+        Self {
+            syncs: Mutex::new(Syncs { synced, waiting: Vec::new(), stop: false }),
+            sync_wanted: Condvar::new(),
+            checkpoints: Mutex::default(),
+            checkpoint_wanted: Condvar::new(),
+            compaction_wanted: Condvar::new(),
+            sealed: AtomicUsize::new(0),
+            full: AtomicBool::new(false),
+            relief: Notify::new(),
+        }
+    }
+
+    /// How many sealed parts wait for a checkpoint.
+    pub fn sealed(&self) -> usize {
+        self.sealed.load(Ordering::Acquire)
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Acquire)
+    }
+
+    /// Completes when the number of sealed parts, or the reason to wait for it, has changed since
+    /// this call.
+    pub fn relief(&self) -> tokio::sync::futures::Notified<'_> {
+        self.relief.notified()
+    }
+
+    /// Wakes those that wait for relief.
+    pub fn relieve(&self) {
+        self.relief.notify_waiters();
+    }
+
+    pub fn push_sealed(&self, sealed: Sealed) {
+        self.sealed.fetch_add(1, Ordering::AcqRel);
+        self.checkpoints.lock().sealed.push(sealed);
+        self.checkpoint_wanted.notify_one();
+    }
+
+    /// `None` if `version` is synced; else the answer comes when it is.
+    pub fn wait_synced(&self, version: u64) -> Option<oneshot::Receiver<Result<()>>> {
+        let mut syncs = self.syncs.lock();
+        if version <= syncs.synced {
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        // After the stop the sender is dropped, which is an answer too.
+        if !syncs.stop {
+            syncs.waiting.push((version, sender));
+            self.sync_wanted.notify_one();
+        }
+        Some(receiver)
+    }
+
+    /// Waits for a reason to flush; false when it is time to end.
+    fn next_sync(&self) -> bool {
+        let mut syncs = self.syncs.lock();
+        if syncs.waiting.is_empty() && !syncs.stop {
+            self.sync_wanted.wait_for(&mut syncs, SYNC_INTERVAL);
+        }
+        !syncs.stop
+    }
+
+    fn answer_syncs(&self, flushed: &Result<u64>) {
+        let mut syncs = self.syncs.lock();
+        if let Ok(synced) = flushed {
+            syncs.synced = syncs.synced.max(*synced);
+        }
+        let upto = syncs.synced;
+        for (version, sender) in std::mem::take(&mut syncs.waiting) {
+            let _nobody_waits_any_more = match flushed {
+                Ok(_) if version <= upto => sender.send(Ok(())),
+                Ok(_) => {
+                    syncs.waiting.push((version, sender));
+                    Ok(())
+                }
+                Err(error) => sender.send(Err(error.clone())),
+            };
+        }
+    }
+
+    /// Waits for sealed parts; `None` when it is time to end.
+    fn next_sealed(&self) -> Option<Vec<Sealed>> {
+        let mut checkpoints = self.checkpoints.lock();
+        while checkpoints.sealed.is_empty() && !checkpoints.stop {
+            self.checkpoint_wanted.wait(&mut checkpoints);
+        }
+        (!checkpoints.stop).then(|| std::mem::take(&mut checkpoints.sealed))
+    }
+
+    /// Waits for a compaction to be due; false when it is time to end.
+    fn next_compaction(&self) -> bool {
+        let mut checkpoints = self.checkpoints.lock();
+        while !checkpoints.compact && !checkpoints.stop {
+            self.compaction_wanted.wait(&mut checkpoints);
+        }
+        checkpoints.compact = false;
+        !checkpoints.stop
+    }
+
+    /// Waits before another try; false when it is time to end.
+    fn pause(&self) -> bool {
+        let mut checkpoints = self.checkpoints.lock();
+        if !checkpoints.stop {
+            self.checkpoint_wanted.wait_for(&mut checkpoints, RETRY_INTERVAL);
+        }
+        !checkpoints.stop
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.checkpoints.lock().stop
+    }
+
+    fn stop(&self) {
+        self.syncs.lock().stop = true;
+        self.checkpoints.lock().stop = true;
+        self.sync_wanted.notify_all();
+        self.checkpoint_wanted.notify_all();
+        self.compaction_wanted.notify_all();
+    }
+}
+
+/// The running threads; dropping it ends them, after a last flush of the journal.
+pub struct Keeper {
+    stop: Box<dyn Fn() + Send + Sync>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Keeper {
+    pub fn start<S: Store>(core: &Arc<Core<S>>) -> io::Result<Self> {
+        let stopped = core.clone();
+        let mut keeper = Self { stop: Box::new(move || stopped.work.stop()), threads: Vec::new() };
+        let loops: [(&str, fn(&Core<S>)); 3] =
+            [("kv-sync", keep_synced), ("kv-checkpoint", keep_short), ("kv-compact", keep_tidy)];
+        for (name, body) in loops {
+            let core = core.clone();
+            let thread = std::thread::Builder::new().name(name.into());
+            keeper.threads.push(thread.spawn(move || body(&core))?);
+        }
+        Ok(keeper)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        (self.stop)();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a background thread of the metadata store had panicked");
+            }
+        }
+    }
+}
+
+fn keep_synced<S: Store>(core: &Core<S>) {
+    loop {
+        let go_on = core.work.next_sync();
+        let flushed = flush(core);
+        core.work.answer_syncs(&flushed);
+        if !go_on {
+            break;
+        }
+    }
+}
+
+/// Flushes the journal; returns the version up to which it is on disk.
+fn flush<S: Store>(core: &Core<S>) -> Result<u64> {
+    let (unsynced, newest) = {
+        let mut commit = core.commit.lock();
+        core.check_poison()?;
+        (commit.journal.take_unsynced(), commit.newest)
+    };
+    if unsynced.is_empty() {
+        return Ok(newest);
+    }
+    step::step("sync");
+    unsynced.flush(&*core.disk).map_err(|error| core.poison(error.to_string()))?;
+    step::step("synced");
+    let mut commit = core.commit.lock();
+    core.check_poison()?;
+    let now = commit.newest;
+    match commit.journal.note_synced(newest, now) {
+        // The note only sharpens the diagnosis of later damage.
+        Ok(()) | Err(super::AppendError::Full) => Ok(newest),
+        Err(error) => Err(core.append_error(error)),
+    }
+}
+
+fn keep_short<S: Store>(core: &Core<S>) {
+    while let Some(sealed) = core.work.next_sealed() {
+        let Some(last) = sealed.last() else { continue };
+        let mut done = checkpoint(core, last);
+        while let Err(KvError::Full { .. }) = done {
+            core.work.full.store(true, Ordering::Release);
+            core.work.relieve();
+            if !core.work.pause() {
+                return;
+            }
+            done = checkpoint(core, last);
+        }
+        core.work.full.store(false, Ordering::Release);
+        if done.is_ok() {
+            core.work.sealed.fetch_sub(sealed.len(), Ordering::AcqRel);
+            core.work.checkpoints.lock().compact = true;
+            core.work.compaction_wanted.notify_one();
+        }
+        core.work.relieve();
+    }
+}
+
+/// Makes what is sealed durable, then removes the journal before it.
+fn checkpoint<S: Store>(core: &Core<S>, sealed: &Sealed) -> Result<()> {
+    core.check_poison()?;
+    step::step("checkpoint");
+    core.store.checkpoint(core.horizon.oldest()).map_err(|error| background(core, error))?;
+    step::step("checkpointed");
+    let failed = |error: io::Error| core.poison(error.to_string());
+    // The segment that stays must be found after a loss of power, before the others go.
+    sealed.file.sync().map_err(failed)?;
+    core.disk.sync_directory().map_err(failed)?;
+    step::step("checkpoint synced");
+    let names = core.commit.lock().journal.forget_before(sealed.number);
+    for name in names {
+        // What is left over is removed when the store is opened the next time.
+        if let Err(error) = core.disk.remove(&name) {
+            tracing::warn!(store = core.path, %error, "{name} was not removed");
+        }
+        step::step("segment removed");
+    }
+    Ok(())
+}
+
+/// A full disk can be emptied; after anything else it is not known what the store holds.
+fn background<S: Store>(core: &Core<S>, error: StoreError) -> KvError {
+    match error {
+        StoreError::Io(error) if is_full(&error) => KvError::Full { store: core.path.clone() },
+        error => core.poison_by(error),
+    }
+}
+
+fn keep_tidy<S: Store>(core: &Core<S>) {
+    while core.work.next_compaction() {
+        for _ in 0..COMPACTIONS_MAX {
+            if core.work.is_stopping() || core.check_poison().is_err() {
+                break;
+            }
+            match core.store.compact(core.horizon.oldest()) {
+                Ok(true) => step::step("compacted"),
+                Ok(false) => break,
+                Err(error) => {
+                    let error = background(core, error);
+                    tracing::warn!(store = core.path, %error, "the store was not compacted");
+                    break;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Transactions, journal and group commit for stores that are just ordered maps.
+//!
+//! A commit takes the commit lock, is compared with the writes since its snapshot
+//! ([`conflicts::RecentWrites`]), is appended to the [`journal`] - from here on it survives the
+//! death of the process - and goes into the [`Store`]; then the [`Horizon`] moves, and it is
+//! visible, all of it at once. Syncs are gathered: one thread flushes the journal for all that
+//! wait, and once a second for nobody. When the journal has grown enough the store is made durable
+//! and the journal before it removed.
+//!
+//! The store keeps no journal of its own. What it must do in a crash is little: come back as it
+//! was at some checkpoint, which is the same duty for an LSM tree and for a B-tree.
+//!
+//! After the first error of a write or a flush nothing is known about what the disk holds, so the
+//! store is poisoned: reads go on, writes are refused until a restart has read the journal back.
+
+mod conflicts;
+mod directory;
+mod horizon;
+mod journal;
+mod keeper;
+mod store;
+
+pub use store::{Store, StoreError, View};
+
+use super::{Kv, KvError, Outcome, Pair, Result, Snapshot, Writes, is_empty_range, step};
+use async_trait::async_trait;
+use bytes::Bytes;
+use conflicts::RecentWrites;
+use directory::{Directory, io_error};
+use horizon::Horizon;
+use journal::{AppendError, Draft, Journal, RECORD_BYTES_MAX, RecoveryError};
+use keeper::{Keeper, Sealed};
+use parking_lot::Mutex;
+use std::hash::RandomState;
+use std::ops::Bound;
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use strake_base::disk::Disk;
+
+/// The longest key: what the strictest store takes, less one byte.
+const KEY_BYTES_MAX: usize = 60_000;
+
+/// Sealed parts of the store that may wait for their checkpoint; then commits wait.
+const SEALED_MAX: usize = 3;
+
+/// An engine over a [`Store`].
+pub struct Embedded<S: Store> {
+    core: Arc<Core<S>>,
+    _keeper: Keeper,
+}
+
+/// Everything that threads and snapshots share.
+struct Core<S> {
+    store: S,
+    /// Where it lies, for messages.
+    path: String,
+    disk: Arc<dyn Disk>,
+    commit: Mutex<Commit>,
+    /// The hasher of `commit.recent`.
+    hasher: RandomState,
+    horizon: Horizon,
+    /// The first error after which nothing more is written.
+    poison: OnceLock<String>,
+    /// Work for the background threads.
+    work: keeper::Work,
+    checkpoint_bytes: u64,
+    _lock: Box<dyn Send + Sync>,
+}
+
+/// What the commit lock guards.
+struct Commit {
+    journal: Journal,
+    recent: RecentWrites,
+    /// The newest version.
+    newest: u64,
+    /// Length of the segment at which the next checkpoint begins.
+    seal_at: u64,
+}
+
+impl<S: Store> Embedded<S> {
+    /// Opens the engine in a directory, which is made if it is missing.
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::open_with(path, S::CHECKPOINT_BYTES)
+    }
+
+    /// Opens it with `checkpoint_bytes` of journal between two checkpoints.
+    pub(super) fn open_with(path: &Path, checkpoint_bytes: u64) -> Result<Self> {
+        let Directory { disk, lock } = directory::open(path, S::NAME)?;
+        let name = path.display().to_string();
+        step::step("open store");
+        let directory = path.join(S::NAME);
+        // The stores check what they read, but not everything they read before they check it.
+        let opened = std::panic::catch_unwind(AssertUnwindSafe(|| restore(&directory, &disk)));
+        let (store, journal) = match opened {
+            Ok(opened) => opened.map_err(|error| recovery_error(&name, error))?,
+            Err(panic) => {
+                let cause = panic_text(&*panic);
+                return Err(KvError::Corrupt { store: name, cause });
+            }
+        };
+        let newest = journal.1;
+        let recent = RecentWrites::new(newest);
+        let core = Arc::new(Core {
+            store,
+            path: name,
+            disk,
+            hasher: recent.hasher(),
+            commit: Mutex::new(Commit {
+                journal: journal.0,
+                recent,
+                newest,
+                seal_at: checkpoint_bytes,
+            }),
+            horizon: Horizon::default(),
+            poison: OnceLock::new(),
+            work: keeper::Work::new(newest),
+            checkpoint_bytes,
+            _lock: lock,
+        });
+        core.horizon.advance(newest);
+        let keeper = Keeper::start(&core).map_err(|error| io_error(&core.path, &error))?;
+        Ok(Self { core, _keeper: keeper })
+    }
+}
+
+/// Opens the store, brings it up to date from the journal, and begins a new journal.
+fn restore<S: Store>(
+    directory: &Path,
+    disk: &Arc<dyn Disk>,
+) -> Result<(S, (Journal, u64)), RecoveryError> {
+    let store = S::open(directory).map_err(RecoveryError::Store)?;
+    let durable = store.durable().map_err(RecoveryError::Store)?;
+    let recovered =
+        journal::recover(&**disk, durable, |version, writes| store.apply(version, writes))?;
+    let newest = recovered.newest;
+    store.resume_after(newest);
+    if recovered.cut > 0 {
+        tracing::warn!(
+            store = %directory.display(),
+            bytes = recovered.cut,
+            "the end of the journal had not reached the disk; cut off after version {newest}"
+        );
+    }
+    step::step("open replayed");
+    if recovered.commits > 0 {
+        store.seal(newest).map_err(RecoveryError::Store)?;
+        store.checkpoint(newest).map_err(RecoveryError::Store)?;
+    }
+    step::step("open checkpointed");
+    let journal = Journal::create(disk.clone(), recovered.number + 1, newest)?;
+    step::step("open journal");
+    for segment in &recovered.segments {
+        disk.remove(segment)?;
+    }
+    Ok((store, (journal, newest)))
+}
+
+impl<S: Store> Core<S> {
+    fn commit(&self, since: u64, writes: &Writes) -> Result<Outcome> {
+        self.check_keys(writes)?;
+        let draft = Draft::new(writes).ok_or_else(|| KvError::Io {
+            store: self.path.clone(),
+            cause: format!("a transaction has more than {RECORD_BYTES_MAX} bytes"),
+        })?;
+        let hashes = RecentWrites::hashes(&self.hasher, writes);
+        let mut commit = self.commit.lock();
+        self.check_poison()?;
+        if commit.recent.conflict(since, &hashes) {
+            return Ok(Outcome::Conflict);
+        }
+        let (version, previous) = (self.store.next_version(), commit.newest);
+        step::step("append");
+        commit.journal.append(draft, version, previous).map_err(|e| self.append_error(e))?;
+        step::step("appended");
+        self.store.apply(version, writes).map_err(|error| self.poison_by(error))?;
+        step::step("applied");
+        commit.newest = version;
+        let oldest = self.horizon.advance(version);
+        commit.recent.note(version, &hashes, oldest);
+        if commit.journal.len() >= commit.seal_at {
+            self.seal(&mut commit)?;
+        }
+        Ok(Outcome::Committed)
+    }
+
+    /// Ends the segment of the journal and marks what it held for the next checkpoint.
+    fn seal(&self, commit: &mut Commit) -> Result<()> {
+        if self.work.sealed() >= SEALED_MAX {
+            return Ok(());
+        }
+        let rotated = match commit.journal.rotate(commit.newest) {
+            Ok(rotated) => rotated,
+            Err(error) => {
+                tracing::warn!(store = self.path, %error, "no new segment of the journal");
+                commit.seal_at = commit.journal.len() + self.checkpoint_bytes;
+                return Ok(());
+            }
+        };
+        step::step("rotated");
+        commit.seal_at = self.checkpoint_bytes;
+        self.store.seal(commit.newest).map_err(|error| self.poison_by(error))?;
+        step::step("sealed");
+        self.work.push_sealed(Sealed { number: rotated.0, file: rotated.1 });
+        Ok(())
+    }
+
+    fn check_keys(&self, writes: &Writes) -> Result<()> {
+        match writes.keys().find(|key| key.len() > KEY_BYTES_MAX) {
+            None => Ok(()),
+            Some(key) => Err(KvError::Io {
+                store: self.path.clone(),
+                cause: format!("a key has {} bytes, more than {KEY_BYTES_MAX}", key.len()),
+            }),
+        }
+    }
+
+    fn check_poison(&self) -> Result<()> {
+        match self.poison.get() {
+            None => Ok(()),
+            Some(cause) => {
+                Err(KvError::Poisoned { store: self.path.clone(), cause: cause.clone() })
+            }
+        }
+    }
+
+    /// Refuses every write from now on.
+    fn poison(&self, cause: String) -> KvError {
+        tracing::error!(store = self.path, cause, "the metadata store stops");
+        let cause = self.poison.get_or_init(|| cause).clone();
+        self.work.relieve();
+        KvError::Poisoned { store: self.path.clone(), cause }
+    }
+
+    fn poison_by(&self, error: StoreError) -> KvError {
+        self.poison(match error {
+            StoreError::Io(error) => error.to_string(),
+            StoreError::Corrupt(cause) => cause,
+        })
+    }
+
+    fn append_error(&self, error: AppendError) -> KvError {
+        match error {
+            AppendError::Full => KvError::Full { store: self.path.clone() },
+            AppendError::Broken(error) => self.poison(error.to_string()),
+        }
+    }
+
+    fn read_error(&self, error: StoreError) -> KvError {
+        store_error(&self.path, error)
+    }
+}
+
+fn store_error(path: &str, error: StoreError) -> KvError {
+    match error {
+        StoreError::Io(error) => io_error(path, &error),
+        StoreError::Corrupt(cause) => KvError::Corrupt { store: path.to_owned(), cause },
+    }
+}
+
+fn recovery_error(path: &str, error: RecoveryError) -> KvError {
+    let store = path.to_owned();
+    match error {
+        RecoveryError::Disk(error) => io_error(path, &error),
+        RecoveryError::Corrupt(cause) => KvError::Corrupt { store, cause },
+        RecoveryError::Newer(found) => KvError::Newer { store, found, known: journal::FORMAT },
+        RecoveryError::Store(error) => store_error(path, error),
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("unreadable").to_owned()
+}
+
+#[async_trait]
+impl<S: Store> Kv for Embedded<S> {
+    fn name(&self) -> &'static str {
+        S::NAME
+    }
+
+    async fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
+        let version = self.core.horizon.hold();
+        match self.core.store.view(version) {
+            Ok(view) => Ok(Arc::new(Held { core: self.core.clone(), version, view })),
+            Err(error) => {
+                self.core.horizon.release(version);
+                Err(self.core.read_error(error))
+            }
+        }
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> Result<Outcome> {
+        let since = snapshot
+            .as_any()
+            .downcast_ref::<Held<S>>()
+            .expect("a snapshot is committed to the engine that gave it: a caller's bug otherwise")
+            .version;
+        if writes.is_empty() {
+            return Ok(Outcome::Committed);
+        }
+        while self.core.work.sealed() >= SEALED_MAX {
+            let relief = self.core.work.relief();
+            if self.core.work.sealed() < SEALED_MAX {
+                break;
+            }
+            self.core.check_poison()?;
+            if self.core.work.is_full() {
+                return Err(KvError::Full { store: self.core.path.clone() });
+            }
+            relief.await;
+        }
+        self.core.commit(since, &writes)
+    }
+
+    async fn sync(&self) -> Result<()> {
+        let newest = self.core.horizon.newest();
+        self.core.check_poison()?;
+        match self.core.work.wait_synced(newest) {
+            None => Ok(()),
+            // The sender is dropped only when the engine is, or is poisoned.
+            Some(answer) => answer.await.unwrap_or_else(|_| {
+                let cause = || "closed before the sync".to_owned();
+                let cause = self.core.poison.get().cloned().unwrap_or_else(cause);
+                Err(KvError::Poisoned { store: self.core.path.clone(), cause })
+            }),
+        }
+    }
+}
+
+/// A snapshot of an embedded engine.
+struct Held<S: Store> {
+    core: Arc<Core<S>>,
+    version: u64,
+    view: S::View,
+}
+
+impl<S: Store> Drop for Held<S> {
+    fn drop(&mut self) {
+        self.core.horizon.release(self.version);
+    }
+}
+
+#[async_trait]
+impl<S: Store> Snapshot for Held<S> {
+    async fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.view.get(key).map_err(|error| self.core.read_error(error))
+    }
+
+    async fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>> {
+        let values = keys.iter().map(|key| self.view.get(key)).collect::<Result<_, _>>();
+        values.map_err(|error| self.core.read_error(error))
+    }
+
+    async fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, limit: usize) -> Result<Vec<Pair>> {
+        if is_empty_range(from, to) || limit == 0 {
+            return Ok(Vec::new());
+        }
+        self.view.scan(from, to, limit).map_err(|error| self.core.read_error(error))
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+}

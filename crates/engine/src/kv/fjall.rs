@@ -1,0 +1,163 @@
+//! The LSM tree of fjall.
+//!
+//! fjall is a journal and workers around the crate `lsm-tree`. The journal is ours
+//! ([`super::embedded`]), because fjall's own does not keep what the contract promises: a record
+//! damaged in its middle silently ends it, and one that a loss of power tore makes the database
+//! refuse to open. Here remain the tree, its flushes and its compactions.
+//!
+//! A commit's version is the sequence number of its entries, so a snapshot costs nothing but a
+//! number. Keys are stored behind one byte, which leaves room for a mark of our own: the version up
+//! to which the tables hold everything, written at the end of each memtable.
+
+use super::embedded::{Embedded, Store, StoreError, View};
+use super::{Pair, Writes};
+use bytes::Bytes;
+use lsm_tree::compaction::Leveled;
+use lsm_tree::{
+    AbstractTree, AnyTree, Cache, Config, DescriptorTable, Guard, SeqNo, SequenceNumberCounter,
+    UserKey,
+};
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Memory for blocks of tables.
+const CACHE_BYTES: u64 = 64 << 20;
+/// Table files kept open.
+const OPEN_FILES_MAX: usize = 256;
+/// Where the mark lies.
+const MARK_KEY: &[u8] = &[0];
+/// What the keys of the map begin with.
+const KEY_PREFIX: u8 = 1;
+
+/// The engine.
+pub type FjallKv = Embedded<Lsm>;
+
+/// An LSM tree.
+pub struct Lsm {
+    tree: AnyTree,
+    /// Shared with the tree, which takes numbers for its own changes from it.
+    versions: SequenceNumberCounter,
+    strategy: Arc<Leveled>,
+}
+
+impl From<lsm_tree::Error> for StoreError {
+    fn from(error: lsm_tree::Error) -> Self {
+        match error {
+            lsm_tree::Error::Io(error) => Self::Io(error),
+            error => Self::Corrupt(error.to_string()),
+        }
+    }
+}
+
+impl Store for Lsm {
+    const NAME: &'static str = "fjall";
+    const CHECKPOINT_BYTES: u64 = 16 << 20;
+    type View = LsmView;
+
+    fn open(directory: &Path) -> Result<Self, StoreError> {
+        let versions = SequenceNumberCounter::new(1);
+        // What is visible is our own affair; the tree wants a counter for it nevertheless.
+        let tree = Config::new(directory, versions.clone(), SequenceNumberCounter::default())
+            .use_cache(Arc::new(Cache::with_capacity_bytes(CACHE_BYTES)))
+            .use_descriptor_table(Some(Arc::new(DescriptorTable::new(OPEN_FILES_MAX))))
+            .open()?;
+        Ok(Self { tree, versions, strategy: Arc::new(Leveled::default()) })
+    }
+
+    fn durable(&self) -> Result<u64, StoreError> {
+        let Some(mark) = self.tree.get(MARK_KEY, SeqNo::MAX)? else {
+            return match self.tree.table_count() {
+                0 => Ok(0),
+                count => Err(StoreError::Corrupt(format!("{count} tables, and no mark in them"))),
+            };
+        };
+        let mark = <[u8; 8]>::try_from(&*mark);
+        mark.map(u64::from_be_bytes)
+            .map_err(|_| StoreError::Corrupt("the mark is not a number".into()))
+    }
+
+    fn resume_after(&self, version: u64) {
+        self.versions.fetch_max(version + 1);
+    }
+
+    fn next_version(&self) -> u64 {
+        self.versions.next()
+    }
+
+    fn apply(&self, version: u64, writes: &Writes) -> Result<(), StoreError> {
+        for (key, value) in writes {
+            match value {
+                Some(value) => self.tree.insert(stored(key), &**value, version),
+                None => self.tree.remove(stored(key), version),
+            };
+        }
+        Ok(())
+    }
+
+    fn view(&self, version: u64) -> Result<LsmView, StoreError> {
+        Ok(LsmView { tree: self.tree.clone(), before: version + 1 })
+    }
+
+    fn seal(&self, version: u64) -> Result<(), StoreError> {
+        self.tree.insert(MARK_KEY, version.to_be_bytes(), self.versions.next());
+        self.tree.rotate_memtable();
+        Ok(())
+    }
+
+    fn checkpoint(&self, oldest: u64) -> Result<(), StoreError> {
+        let lock = self.tree.get_flush_lock();
+        self.tree.flush(&lock, oldest)?;
+        Ok(())
+    }
+
+    fn compact(&self, oldest: u64) -> Result<bool, StoreError> {
+        let before = self.tree.current_version().id();
+        self.tree.compact(self.strategy.clone(), oldest)?;
+        Ok(self.tree.current_version().id() != before)
+    }
+}
+
+/// The tree at one version.
+pub struct LsmView {
+    tree: AnyTree,
+    /// Entries with smaller sequence numbers are seen.
+    before: SeqNo,
+}
+
+impl View for LsmView {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        let value = self.tree.get(stored(key), self.before)?;
+        Ok(value.map(|value| Bytes::copy_from_slice(&value)))
+    }
+
+    fn scan(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Pair>, StoreError> {
+        let from = match from {
+            Bound::Unbounded => Bound::Included(vec![KEY_PREFIX].into()),
+            bound => bound.map(stored),
+        };
+        let to = match to {
+            Bound::Unbounded => Bound::Excluded(vec![KEY_PREFIX + 1].into()),
+            bound => bound.map(stored),
+        };
+        let mut pairs = Vec::new();
+        for entry in self.tree.range((from, to), self.before, None).take(limit) {
+            let (key, value) = entry.into_inner()?;
+            pairs.push((Bytes::copy_from_slice(&key[1..]), Bytes::copy_from_slice(&value)));
+        }
+        Ok(pairs)
+    }
+}
+
+/// A key as it is stored.
+fn stored(key: &[u8]) -> UserKey {
+    let mut stored = Vec::with_capacity(1 + key.len());
+    stored.push(KEY_PREFIX);
+    stored.extend_from_slice(key);
+    stored.into()
+}

@@ -27,7 +27,7 @@ pub(crate) fn stored(error: &KvError) -> Error {
         KvError::Corrupt { .. } => ErrorKind::Corrupt,
         KvError::Full { .. } => ErrorKind::NoSpace,
         KvError::InUse { .. } => ErrorKind::Busy,
-        KvError::Newer { .. } => ErrorKind::WrongPeer,
+        KvError::Newer { .. } | KvError::OtherEngine { .. } => ErrorKind::WrongPeer,
         KvError::Poisoned { .. } => ErrorKind::Poisoned,
         KvError::Io { .. } => ErrorKind::Io,
     };

@@ -431,7 +431,9 @@ pub(crate) fn store_error(error: KvError) -> Error {
         KvError::Corrupt { .. } => ErrorKind::Corrupt,
         KvError::Full { .. } => ErrorKind::NoSpace,
         KvError::Poisoned { .. } | KvError::Io { .. } => ErrorKind::Io,
-        KvError::InUse { .. } | KvError::Newer { .. } => ErrorKind::Unavailable,
+        KvError::InUse { .. } | KvError::Newer { .. } | KvError::OtherEngine { .. } => {
+            ErrorKind::Unavailable
+        }
     };
     Error::with(kind, error.to_string())
 }

@@ -2,6 +2,7 @@
 //!
 //! * [`property`] — random sequences of operations on a file system and on the reference model.
 //! * [`local`] — all services in this process, restarted at will.
+//! * [`mounted`] — the same, with the volume mounted.
 //! * [`cluster`] — `strake up` on temporary directories, killed and restarted at will.
 //! * [`suites`] — suites that nobody here wrote, fetched once into `target/tools`.
 //!
@@ -9,4 +10,5 @@
 //! anything of a run that passed, depend on another test, or assert how long something took.
 
 pub mod local;
+pub mod mounted;
 pub mod property;

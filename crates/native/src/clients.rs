@@ -1,8 +1,9 @@
 //! Volumes that are open, one per address and name, however many paths lie in them.
 
+use crate::info::Info;
 use crate::local;
 use crate::location::{Location, RemotePath};
-use crate::place::{Directory, Info, Name, RemoteDirectory};
+use crate::place::{Directory, Name, RemoteDirectory};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
@@ -15,8 +16,11 @@ use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
 pub struct Clients {
     options: VolumeOptions,
     cred: Arc<Credentials>,
-    open: tokio::sync::Mutex<HashMap<(Vec<String>, String), Arc<Volume>>>,
+    open: tokio::sync::Mutex<OpenVolumes>,
 }
+
+/// By addresses and name.
+type OpenVolumes = HashMap<(Vec<String>, String), Arc<Volume>>;
 
 /// Where a path leads.
 #[derive(Clone)]

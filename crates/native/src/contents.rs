@@ -1,7 +1,8 @@
 //! Contents of a file to be read or written at any offset by many tasks at once.
 
+use crate::info::Info;
 use crate::local::{self, blocking};
-use crate::place::{Directory, Info, Name};
+use crate::place::{Directory, Name};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::fs::{File, OpenOptions};

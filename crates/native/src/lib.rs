@@ -8,7 +8,7 @@
 //!
 //! * [`location`] — what a path on the command line means.
 //! * [`clients`] — volumes by address and name; following a path to its directory.
-//! * [`place`] — names and attributes, here or there; `local` and the client do the work.
+//! * [`place`], [`info`] — names and attributes, here or there; `local` and the client do the work.
 //! * [`copy`](mod@copy) — planning, workers, blocks under way, partial files, progress.
 //! * [`tree`] — ls, walk, du, df, rm, mkdir, cat.
 //!
@@ -17,6 +17,7 @@
 pub mod clients;
 mod contents;
 pub mod copy;
+pub mod info;
 mod local;
 pub mod location;
 pub mod place;

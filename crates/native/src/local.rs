@@ -1,6 +1,6 @@
 //! Files of this machine. Everything that may wait for a disk runs on a thread that may wait.
 
-use crate::place::Info;
+use crate::info::Info;
 use bytes::Bytes;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid};
 use std::ffi::OsStr;

@@ -1,5 +1,6 @@
 //! Directories and names, here or in a volume, behind one face: what a walk and a copy need.
 
+use crate::info::Info;
 use crate::local;
 use bytes::Bytes;
 use std::ffi::OsStr;
@@ -7,57 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use strake_client::{NewFile, RenameFlags, Volume};
-use strake_types::{
-    Attr, Credentials, Error, ErrorKind, FileKind, Ino, Result, SetAttr, SetTime, Timestamp,
-};
+use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result, SetAttr, SetTime};
 
 /// Entries asked for at once.
 const PAGE_ENTRIES: u32 = 4096;
-
-/// What is known of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Info {
-    /// What it is.
-    pub kind: FileKind,
-    /// Permission bits.
-    pub mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Hard links.
-    pub nlink: u32,
-    /// Device number of a device node.
-    pub rdev: u32,
-    /// Length in bytes.
-    pub length: u64,
-    /// Bytes occupied.
-    pub occupied: u64,
-    /// Last read.
-    pub atime: Timestamp,
-    /// Last change of the contents.
-    pub mtime: Timestamp,
-    /// Number of the inode.
-    pub ino: u64,
-}
-
-impl From<&Attr> for Info {
-    fn from(attr: &Attr) -> Self {
-        Info {
-            kind: attr.kind,
-            mode: attr.mode,
-            uid: attr.uid,
-            gid: attr.gid,
-            nlink: attr.nlink,
-            rdev: attr.rdev,
-            length: attr.length,
-            occupied: attr.occupied,
-            atime: attr.atime,
-            mtime: attr.mtime,
-            ino: attr.ino.0,
-        }
-    }
-}
 
 /// A directory.
 #[derive(Clone)]

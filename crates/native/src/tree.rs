@@ -2,8 +2,9 @@
 
 use crate::clients::Clients;
 use crate::contents::{Contents, Pool};
+use crate::info::Info;
 use crate::location::{Location, RemotePath};
-use crate::place::{Directory, Info, Name};
+use crate::place::{Directory, Name};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;

@@ -110,6 +110,7 @@ impl FuseDoor {
     ) -> Result<Reply, Errno> {
         let handle = self.handles.remove(fh).ok_or(Errno::EBADF)?;
         let released = self.volume.release(&handle.file).await;
+        self.release_open_file_locks(ino, fh).await?;
         if let Some(owner) = flock_owner {
             self.unlock(ino, owner, true).await?;
         }

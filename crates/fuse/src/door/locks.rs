@@ -7,7 +7,7 @@ use crate::interrupt::Interrupt;
 use crate::reply::Reply;
 use crate::request::Lock;
 use parking_lot::Mutex;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use strake_client::api::{LockKind, LockRequest};
 use strake_types::Ino;
@@ -15,29 +15,46 @@ use strake_types::Ino;
 /// The kernel's last byte of a lock on a whole file, however long.
 const WHOLE_FILE: u64 = i64::MAX as u64;
 
-/// Who may hold POSIX locks: each close of a file releases those of its process, and a close should
-/// cost no message where there are none.
+/// Who may hold POSIX locks, and through which handle they were taken: each close of a file releases
+/// those of its process, the last close those that belong to the open file itself (F_OFD_SETLK). A
+/// close should cost no message where there are none.
 #[derive(Default)]
 pub(super) struct HeldLocks {
-    owners: Mutex<HashSet<(Ino, u64)>>,
+    owners: Mutex<HashMap<(Ino, u64), u64>>,
     count: AtomicUsize,
 }
 
 impl HeldLocks {
-    fn add(&self, ino: Ino, owner: u64) {
+    fn add(&self, ino: Ino, owner: u64, fh: u64) {
         let mut owners = self.owners.lock();
-        owners.insert((ino, owner));
+        owners.insert((ino, owner), fh);
         self.count.store(owners.len(), Ordering::Release);
     }
 
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
     fn take(&self, ino: Ino, owner: u64) -> bool {
-        if self.count.load(Ordering::Acquire) == 0 {
+        if self.is_empty() {
             return false;
         }
         let mut owners = self.owners.lock();
-        let held = owners.remove(&(ino, owner));
+        let held = owners.remove(&(ino, owner)).is_some();
         self.count.store(owners.len(), Ordering::Release);
         held
+    }
+
+    /// Owners whose locks were taken through a handle and not released since.
+    fn take_through(&self, ino: Ino, fh: u64) -> Vec<u64> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let mut owners = self.owners.lock();
+        let left = owners.extract_if(|&(of, _), through| of == ino && *through == fh);
+        let left = left.map(|((_, owner), _)| owner).collect();
+        self.count.store(owners.len(), Ordering::Release);
+        left
     }
 }
 
@@ -87,7 +104,7 @@ impl FuseDoor {
     ) -> Result<Reply, Errno> {
         let wanted = request(&lock, wait)?;
         if !lock.flock && wanted.kind != LockKind::Unlock {
-            self.locks.add(ino, lock.owner);
+            self.locks.add(ino, lock.owner, lock.fh);
         }
         if !wait {
             self.volume.set_lock(ino, wanted).await?;
@@ -103,6 +120,14 @@ impl FuseDoor {
     /// A process has closed a file: its POSIX locks on it go, whichever descriptor took them.
     pub(super) async fn release_posix_locks(&self, ino: Ino, owner: u64) -> Result<(), Errno> {
         if self.locks.take(ino, owner) {
+            self.unlock(ino, owner, false).await?;
+        }
+        Ok(())
+    }
+
+    /// The last descriptor of an open file is closed: locks that belong to it go.
+    pub(super) async fn release_open_file_locks(&self, ino: Ino, fh: u64) -> Result<(), Errno> {
+        for owner in self.locks.take_through(ino, fh) {
             self.unlock(ino, owner, false).await?;
         }
         Ok(())
@@ -150,8 +175,19 @@ mod tests {
     fn only_owners_of_locks_cost_a_message_at_close() {
         let held = HeldLocks::default();
         assert!(!held.take(Ino(2), 7));
-        held.add(Ino(2), 7);
+        held.add(Ino(2), 7, 1);
         assert!(!held.take(Ino(2), 8) && !held.take(Ino(3), 7));
         assert!(held.take(Ino(2), 7) && !held.take(Ino(2), 7));
+        assert!(held.is_empty());
+    }
+
+    #[test]
+    fn the_last_close_finds_the_locks_of_the_open_file() {
+        let held = HeldLocks::default();
+        held.add(Ino(2), 7, 1);
+        held.add(Ino(2), 8, 9);
+        held.add(Ino(3), 7, 1);
+        assert_eq!(held.take_through(Ino(2), 1), [7]);
+        assert!(held.take_through(Ino(2), 1).is_empty() && !held.is_empty());
     }
 }

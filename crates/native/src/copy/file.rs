@@ -3,7 +3,8 @@
 use super::partial::{PARTIAL_BYTES_MIN, partial_name, reliable};
 use super::{Job, Task};
 use crate::contents::{Contents, read_small};
-use crate::place::{Info, Name};
+use crate::info::Info;
+use crate::place::Name;
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
 use std::sync::Arc;

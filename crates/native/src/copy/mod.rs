@@ -14,8 +14,9 @@ pub use progress::{Progress, Summary};
 
 use crate::clients::{Clients, Spot};
 use crate::contents::Pool;
+use crate::info::Info;
 use crate::location::Location;
-use crate::place::{Info, Name};
+use crate::place::Name;
 use progress::Counters;
 use std::sync::Arc;
 use strake_types::{Error, ErrorKind, FileKind, Result};

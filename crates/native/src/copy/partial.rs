@@ -5,7 +5,7 @@
 //! so everything but the last window of what is there has been written; and of what is left, the
 //! last block is compared with the source.
 
-use crate::place::Info;
+use crate::info::Info;
 use bytes::Bytes;
 use strake_types::limits::NAME_BYTES_MAX;
 

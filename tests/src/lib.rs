@@ -4,11 +4,14 @@
 //! * [`local`] — all services in this process, restarted at will.
 //! * [`mounted`] — the same, with the volume mounted.
 //! * [`cluster`] — `strake up` on temporary directories, killed and restarted at will.
+//! * [`system`] — what applications ask of the kernel and no safe library offers.
 //! * [`suites`] — suites that nobody here wrote, fetched once into `target/tools`.
 //!
 //! The tests themselves are in `tests/tests`, one file per subject. What this crate never does: keep
 //! anything of a run that passed, depend on another test, or assert how long something took.
 
+pub mod cluster;
 pub mod local;
 pub mod mounted;
 pub mod property;
+pub mod system;

@@ -1,0 +1,414 @@
+//! `strake up`, and servers and mounts of their own, as real processes on temporary directories.
+//!
+//! Everything started here ends with its value: first asked to stop, then killed, then what is left
+//! of the mount is taken away. A process also ends by itself when the test process dies.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// What `statfs` says of a FUSE mount.
+const FUSE_MAGIC: i64 = 0x6573_5546;
+/// How long a program may take to be ready. Only a hang reaches it.
+const READY_WAIT: Duration = Duration::from_secs(60);
+/// How long a program may take to stop before it is killed.
+const STOP_WAIT: Duration = Duration::from_secs(30);
+
+/// The program under test: cargo has built it beside this test, from the same sources.
+pub fn program() -> PathBuf {
+    if let Some(path) = std::env::var_os("STRAKE_BIN") {
+        return path.into();
+    }
+    let test = std::env::current_exe().expect("a running test has a path");
+    let directory = test.parent().and_then(Path::parent).expect("it lies in target/debug/deps");
+    directory.join("strake-under-test")
+}
+
+/// The program with arguments; standard input is empty.
+pub fn strake<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = Command::new(program());
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Runs the program to its end.
+pub fn run<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Output {
+    strake(arguments).output().expect("the program starts")
+}
+
+/// Runs the program, which must succeed; its standard output.
+pub fn succeed<'a>(arguments: impl IntoIterator<Item = &'a str>) -> String {
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    let output = run(arguments.iter().copied());
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "strake {}: {error}", arguments.join(" "));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A process that ends with this value, or with the test process.
+pub struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts the program; what it says goes to a log that failures show.
+    pub fn start(arguments: &[String], log: &Path) -> Self {
+        let file = File::options().create(true).append(true).open(log).expect("a log can be made");
+        // The signal comes when the *thread* that started it ends: one thread starts them all.
+        let mut command = Command::new("setpriv");
+        command.arg("--pdeathsig").arg("TERM").arg(program()).args(arguments);
+        command.stdin(Stdio::null()).stdout(file.try_clone().expect("a log can be shared"));
+        command.stderr(file);
+        Self { child: spawner(command), log: log.to_owned() }
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// `kill -9`, and waits until it is gone.
+    pub fn kill(&mut self) {
+        // It may have ended by itself.
+        let _gone = self.child.kill();
+        self.child.wait().expect("a child can be waited for");
+    }
+
+    /// Asks it to stop and waits; kills it if it does not.
+    pub fn stop(&mut self) {
+        signal(self.pid(), "TERM");
+        let end = Instant::now() + STOP_WAIT;
+        while Instant::now() < end {
+            if self.child.try_wait().expect("a child can be waited for").is_some() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        eprintln!("{} did not stop when asked:\n{}", self.pid(), self.log());
+        self.kill();
+    }
+
+    /// What it has said.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Waits until something is so; panics with the log if the process ends or time is over.
+    pub fn wait_until(&mut self, what: &str, mut so: impl FnMut() -> bool) {
+        let end = Instant::now() + READY_WAIT;
+        while !so() {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                panic!("{what}: the program ended ({status}):\n{}", self.log());
+            }
+            assert!(Instant::now() < end, "{what}: not after {READY_WAIT:?}:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Memory it has resident, in bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.pid());
+        let status = File::open(path).expect("the process runs");
+        let lines = BufReader::new(status).lines().map_while(Result::ok);
+        let line = lines.into_iter().find(|l| l.starts_with("VmRSS:")).expect("Linux says it");
+        let kibibytes = line.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok());
+        kibibytes.expect("a number of kB") << 10
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.stop();
+        }
+        if std::thread::panicking() {
+            eprintln!("--- {}:\n{}", self.log.display(), self.log());
+        }
+    }
+}
+
+/// Sends a signal to a process that was started here.
+pub fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status();
+    status.expect("kill starts");
+}
+
+fn spawner(command: Command) -> Child {
+    type Request = (Command, Sender<std::io::Result<Child>>);
+    static REQUESTS: OnceLock<Mutex<Sender<Request>>> = OnceLock::new();
+    let requests = REQUESTS.get_or_init(|| {
+        let (sender, receiver) = channel::<Request>();
+        std::thread::spawn(move || {
+            for (mut command, reply) in receiver {
+                // The test that asked may have given up.
+                let _gone = reply.send(command.spawn());
+            }
+        });
+        Mutex::new(sender)
+    });
+    let (reply, answer) = channel();
+    requests.lock().expect("nothing panics under it").send((command, reply)).expect("it runs on");
+    answer.recv().expect("it answers").expect("setpriv is there (util-linux)")
+}
+
+/// True if a FUSE file system answers there.
+pub fn is_mounted(path: &Path) -> bool {
+    rustix::fs::statfs(path).is_ok_and(|s| s.f_type as i64 == FUSE_MAGIC)
+}
+
+/// Takes a mount away, also a dead one.
+pub fn take_away(path: &Path) {
+    let flags = rustix::mount::UnmountFlags::DETACH;
+    while rustix::mount::unmount(path, flags).is_ok() {}
+}
+
+/// A free TCP port of this machine. Another process may take it before it is used; nothing here
+/// starts many at once.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("some port is free");
+    listener.local_addr().expect("a bound socket has an address").port()
+}
+
+/// A file system of its own: `strake up` on a temporary directory.
+pub struct Up {
+    process: Process,
+    arguments: Vec<String>,
+    directory: TempDir,
+}
+
+impl Up {
+    /// Starts with further arguments, and waits until the mount answers.
+    pub fn start(further: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        // Other users of this machine must get through to the mount.
+        open_to_all(directory.path());
+        let mut arguments: Vec<String> =
+            ["up", "--data", &path("data"), "--mount", &path("mnt")].map(String::from).into();
+        arguments.extend(further.iter().map(|a| a.to_string()));
+        let process = Process::start(&arguments, &directory.path().join("log"));
+        let mut up = Self { process, arguments, directory };
+        up.wait();
+        up
+    }
+
+    /// One file system for all tests of a binary that do not disturb it; the last one stops it.
+    pub fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<Up>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(|e| e.into_inner());
+        shared.upgrade().unwrap_or_else(|| {
+            let up = Arc::new(Up::start(&[]));
+            *shared = Arc::downgrade(&up);
+            up
+        })
+    }
+
+    fn wait(&mut self) {
+        let mount = self.mount();
+        self.process.wait_until("strake up", || is_mounted(&mount));
+    }
+
+    /// Where it is mounted.
+    pub fn mount(&self) -> PathBuf {
+        self.directory.path().join("mnt")
+    }
+
+    /// Its data directory.
+    pub fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    /// The process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// Memory it has resident, in bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        self.process.resident_bytes()
+    }
+
+    /// `kill -9`; the mount is taken away.
+    pub fn kill(&mut self) {
+        self.process.kill();
+        take_away(&self.mount());
+    }
+
+    /// Stops in good order.
+    pub fn stop(&mut self) {
+        self.process.stop();
+        assert!(!is_mounted(&self.mount()), "a clean stop unmounts:\n{}", self.process.log());
+    }
+
+    /// Starts again after [`Up::kill`] or [`Up::stop`].
+    pub fn start_again(&mut self) {
+        self.process = Process::start(&self.arguments, &self.directory.path().join("log"));
+        self.wait();
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        if matches!(self.process.child.try_wait(), Ok(None)) {
+            self.process.stop();
+        }
+        take_away(&self.mount());
+    }
+}
+
+fn open_to_all(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(path, mode).expect("our own directory");
+}
+
+/// A directory for one test, on the shared file system.
+pub struct Place {
+    /// Keeps the file system running.
+    pub up: Arc<Up>,
+    /// The directory, empty at first, mode 0777.
+    pub path: PathBuf,
+}
+
+impl Place {
+    /// The directory of the test with this name.
+    pub fn new(name: &str) -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let up = Up::shared();
+        let path = up.mount().join(name);
+        std::fs::create_dir(&path).expect("each test has its own name");
+        let mode = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(&path, mode).expect("our own directory");
+        Self { up, path }
+    }
+
+    /// A path in it.
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // A test that failed may leave what cannot be removed: the file system goes anyway.
+        let _left = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// A server and mounts of its volume, each a process of its own, over TCP on this machine.
+pub struct Servers {
+    server: Process,
+    arguments: Vec<String>,
+    address: String,
+    directory: TempDir,
+}
+
+impl Servers {
+    /// One server process with all roles and four targets.
+    pub fn start() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        open_to_all(directory.path());
+        let address = format!("127.0.0.1:{}", free_port());
+        let mut arguments: Vec<String> =
+            ["server", "--listen", &address, "--roles", "manager,meta,storage", "--data"]
+                .map(String::from)
+                .into();
+        for nth in 0..4 {
+            let target = directory.path().join(format!("target{nth}"));
+            std::fs::create_dir(&target).expect("a fresh directory");
+            arguments.push(target.display().to_string());
+        }
+        let server = Process::start(&arguments, &directory.path().join("server.log"));
+        let mut servers = Self { server, arguments, address, directory };
+        servers.wait();
+        servers
+    }
+
+    fn wait(&mut self) {
+        let address = self.address.clone();
+        self.server.wait_until("strake server", || std::net::TcpStream::connect(&address).is_ok());
+    }
+
+    /// `host:port` of the server.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The server's process.
+    pub fn server(&mut self) -> &mut Process {
+        &mut self.server
+    }
+
+    /// `kill -9` of the server.
+    pub fn kill(&mut self) {
+        self.server.kill();
+    }
+
+    /// Starts the server again.
+    pub fn start_again(&mut self) {
+        self.server = Process::start(&self.arguments, &self.directory.path().join("server.log"));
+        self.wait();
+    }
+
+    /// A mount of the volume `main`, with options as for `-o`.
+    pub fn mount(&self, name: &str, options: &str) -> Mount {
+        let path = self.directory.path().join(name);
+        std::fs::create_dir(&path).expect("each mount has its own name");
+        let mut arguments: Vec<String> = ["mount", "--foreground"].map(String::from).into();
+        if !options.is_empty() {
+            arguments.extend(["-o".into(), options.into()]);
+        }
+        arguments.push(format!("{}:/main", self.address));
+        arguments.push(path.display().to_string());
+        let log = self.directory.path().join(format!("{name}.log"));
+        let mut process = Process::start(&arguments, &log);
+        process.wait_until("strake mount", || is_mounted(&path));
+        Mount { process, path }
+    }
+}
+
+/// A mount that is a process of its own.
+pub struct Mount {
+    process: Process,
+    path: PathBuf,
+}
+
+impl Mount {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path in it.
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Its process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if matches!(self.process.child.try_wait(), Ok(None)) {
+            self.process.stop();
+        }
+        take_away(&self.path);
+    }
+}
+
+/// The whole of a file, through a handle of its own.
+pub fn contents(path: &Path) -> Vec<u8> {
+    let mut all = Vec::new();
+    File::open(path).and_then(|mut file| file.read_to_end(&mut all)).expect("the file is readable");
+    all
+}

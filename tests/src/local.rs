@@ -71,7 +71,7 @@ impl LocalCluster {
     /// stored. Clients go on.
     pub async fn restart(&mut self) {
         if let Some(meta) = self.meta.take() {
-            drop(meta);
+            meta.stop().await.expect("a healthy server stops in good order");
         }
         // The last references to the stores.
         self.register(None, None);

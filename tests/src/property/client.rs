@@ -56,6 +56,8 @@ impl Client {
                 _ => return Err(ErrorKind::NotDirectory.into()),
             }
         }
+        // A kernel asks for leave to search before it reads the last name.
+        self.volume.lookup(cred, at, bytes(".")).await?;
         Ok((at, name.clone().into_bytes()))
     }
 

@@ -1,52 +1,71 @@
 //! Copies between chunks, done by the server that holds the destination.
 
-use crate::server::{StorageServer, in_chunk};
-use crate::target::Target;
+use crate::target::{Target, in_chunk};
 use bytes::Bytes;
 use std::sync::Arc;
 use strake_engine::chunk::ChunkStore;
-use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
-use strake_wire::capability::Rights;
+use strake_types::{ChunkId, Error, ErrorKind, Result};
 use strake_wire::message::storage::{Copy, Data, Read, StorageAnswer, StorageOp, StorageRequest};
+use strake_wire::service::StorageService;
 
 /// Bytes moved at once.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// Makes a range of a chunk on `to` the same as one of a chunk on any target.
-pub(crate) async fn copy(server: &StorageServer, to: &Arc<Target>, request: Copy) -> Result<()> {
-    let (from, into) = (request.from, request.to);
-    in_chunk(from)?;
-    in_chunk(into)?;
-    if from.len != into.len {
+/// Where the bytes come from, if not from the target they go to.
+pub(crate) enum Source {
+    /// Another target of this server.
+    Local(Arc<Target>),
+    /// Another server, which checks the right to read for itself.
+    Remote(Arc<dyn StorageService>),
+}
+
+/// Makes a range of a chunk on `to` the same as one of a chunk on another target, or (without a
+/// `source`) on the same.
+pub(crate) async fn copy(to: &Arc<Target>, request: Copy, source: Option<Source>) -> Result<()> {
+    let (chunk, offset, len) = in_chunk(request.to)?;
+    let (from, from_offset, from_len) = in_chunk(request.from)?;
+    if from_len != len {
         return Err(Error::with(ErrorKind::Invalid, "both ranges of a copy must be of one length"));
     }
-    let source = TargetId(request.from_target);
-    let local = server.local(source);
-    if local.is_some() {
-        // Another server checks for itself.
-        let right = Rights::READ;
-        server.authorise(&request.from_capability, from.chunk, right)?;
-    }
-    if source == to.id {
-        let (a, b) = (ChunkId::from(from.chunk), ChunkId::from(into.chunk));
-        return to.run(move |s| s.clone_range(a, from.offset, b, into.offset, from.len)).await;
-    }
+    let Some(source) = source else {
+        return to.run(move |s| s.clone_range(from, from_offset, chunk, offset, len)).await;
+    };
     let mut done = 0;
-    while done < into.len {
-        let len = PIECE_BYTES.min(into.len - done);
-        let read = Read { chunk: from.chunk, offset: from.offset + done, len };
-        let (data, crc) = match local {
-            Some(target) => {
-                let chunk = ChunkId::from(read.chunk);
-                target.run(move |s| s.read(chunk, read.offset, len)).await?
-            }
-            None => fetch(server, source, read, request.from_capability.clone()).await?,
-        };
-        let (chunk, at) = (ChunkId::from(into.chunk), into.offset + done);
-        to.run(move |s| put(s, chunk, at, len, &data, crc)).await?;
-        done += len;
+    while done < len {
+        let piece = PIECE_BYTES.min(len - done);
+        let read = Read { chunk: from.into(), offset: from_offset + done, len: piece };
+        let (data, crc) = source.read(&request, read).await?;
+        let at = offset + done;
+        to.run(move |s| put(s, chunk, at, piece, &data, crc)).await?;
+        done += piece;
     }
     Ok(())
+}
+
+impl Source {
+    async fn read(&self, request: &Copy, read: Read) -> Result<(Bytes, u32)> {
+        let service = match self {
+            Source::Remote(service) => service,
+            Source::Local(target) => {
+                let (chunk, offset, len) = (ChunkId::from(read.chunk), read.offset, read.len);
+                return target.run(move |s| s.read(chunk, offset, len)).await;
+            }
+        };
+        let target = request.from_target;
+        let capability = request.from_capability.clone();
+        let op = Some(StorageOp::Read(read));
+        let request = StorageRequest { target, epoch: 0, capability, op };
+        let (reply, data) = service.call(request, Bytes::new()).await?;
+        match reply.answer {
+            Some(StorageAnswer::Data(Data { crc })) if data.len() as u64 <= read.len => {
+                Ok((data, crc))
+            }
+            _ => {
+                let detail = format!("target {target}'s answer to a read");
+                Err(Error::with(ErrorKind::Malformed, detail))
+            }
+        }
+    }
 }
 
 /// Writes a piece of a copy; where the source ended before, the destination reads as zeros.
@@ -66,21 +85,4 @@ fn put(
         store.punch(chunk, offset + have, len - have)?;
     }
     Ok(())
-}
-
-/// Reads from another server's target.
-async fn fetch(
-    server: &StorageServer,
-    source: TargetId,
-    read: Read,
-    capability: Bytes,
-) -> Result<(Bytes, u32)> {
-    let service = server.map().storage_of(source)?;
-    let op = Some(StorageOp::Read(read));
-    let request = StorageRequest { target: source.0, epoch: 0, capability, op };
-    let (reply, data) = service.call(request, Bytes::new()).await?;
-    match reply.answer {
-        Some(StorageAnswer::Data(Data { crc })) if data.len() as u64 <= read.len => Ok((data, crc)),
-        _ => Err(Error::with(ErrorKind::Malformed, format!("target {source}'s answer to a read"))),
-    }
 }

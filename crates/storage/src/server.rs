@@ -1,7 +1,7 @@
 //! The storage service: what each operation needs, and what it does.
 
-use crate::copy::copy;
-use crate::target::{OpKind, Target, describe_metrics};
+use crate::copy::{Source, copy};
+use crate::target::{OpKind, Target, describe_metrics, in_chunk};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use strake_base::clock::{Clock, SystemClock};
 use strake_engine::chunk::{self, ChunkStore, StoreStat};
-use strake_types::limits::{CHUNK_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use strake_types::limits::PAYLOAD_BYTES_MAX;
 use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, Ino, Result, TargetId, VolumeId};
 use strake_wire::capability::{CapabilityKey, Rights};
 use strake_wire::map::MapView;
@@ -59,31 +59,12 @@ impl StorageServer {
     }
 
     /// A target of this server.
-    pub(crate) fn local(&self, id: TargetId) -> Option<&Arc<Target>> {
+    fn local(&self, id: TargetId) -> Option<&Arc<Target>> {
         self.targets.get(&id)
     }
 
-    pub(crate) fn map(&self) -> &MapView {
-        &self.map
-    }
-
-    /// Checks that a capability allows `rights` on a chunk's file.
-    pub(crate) fn authorise(
-        &self,
-        capability: &[u8],
-        chunk: msg::Chunk,
-        rights: Rights,
-    ) -> Result<()> {
-        self.authorise_file(capability, chunk.volume, chunk.ino, rights)
-    }
-
-    fn authorise_file(
-        &self,
-        capability: &[u8],
-        volume: u32,
-        ino: u64,
-        rights: Rights,
-    ) -> Result<()> {
+    /// Checks that a capability allows `rights` on a file.
+    fn authorise(&self, capability: &[u8], volume: u32, ino: u64, rights: Rights) -> Result<()> {
         let now_ms = u64::try_from(self.clock.wall().as_millis()).unwrap_or(u64::MAX);
         let held = self.key.verify(capability, now_ms)?;
         if held.covers(VolumeId(volume), Ino(ino), rights) {
@@ -109,7 +90,19 @@ impl StorageServer {
             StorageOp::DropVolume(f) => (f.volume, 0, Rights::WRITE),
             StorageOp::Sync(_) | StorageOp::Stat(_) | StorageOp::Scrub(_) => return Ok(()),
         };
-        self.authorise_file(capability, volume, ino, rights)
+        self.authorise(capability, volume, ino, rights)
+    }
+
+    /// Where a copy to `to` comes from; `None`: from the same target. Checks the right to read it,
+    /// unless another server will.
+    fn source_of(&self, to: &Arc<Target>, request: &msg::Copy) -> Result<Option<Source>> {
+        let id = TargetId(request.from_target);
+        let Some(target) = self.local(id) else {
+            return Ok(Some(Source::Remote(self.map.storage_of(id)?)));
+        };
+        let (capability, chunk) = (&request.from_capability, request.from.chunk);
+        self.authorise(capability, chunk.volume, chunk.ino, Rights::READ)?;
+        Ok((id != to.id).then(|| Source::Local(target.clone())))
     }
 
     async fn carry_out(
@@ -140,7 +133,8 @@ impl StorageServer {
             }
             StorageOp::Copy(request) => {
                 let _turn = self.copies.acquire().await;
-                copy(self, target, request).await.map(|()| done())
+                let source = self.source_of(target, &request)?;
+                copy(target, request, source).await.map(|()| done())
             }
             StorageOp::Chunks(file) => chunks(target, file).await,
             StorageOp::Stat(_) => {
@@ -200,17 +194,6 @@ fn done() -> Answer {
 
 fn plain(answer: StorageAnswer) -> Result<Answer> {
     Ok((answer, Bytes::new()))
-}
-
-/// A range that lies where a chunk may have bytes.
-pub(crate) fn in_chunk(range: msg::Range) -> Result<(ChunkId, u64, u64)> {
-    let end = range.offset.checked_add(range.len);
-    if end.is_none_or(|end| end > CHUNK_BYTES_MAX) {
-        let chunk = ChunkId::from(range.chunk);
-        let detail = format!("{chunk}: bytes {}+{}", range.offset, range.len);
-        return Err(Error::with(ErrorKind::Invalid, detail));
-    }
-    Ok((range.chunk.into(), range.offset, range.len))
 }
 
 /// From memory at once where the kernel has the bytes; else on a thread that may wait.

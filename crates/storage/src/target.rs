@@ -4,7 +4,9 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::sync::Arc;
 use std::time::Instant;
 use strake_engine::chunk::{self, ChunkStore};
-use strake_types::{Error, ErrorKind, Result, TargetId};
+use strake_types::limits::CHUNK_BYTES_MAX;
+use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
+use strake_wire::message::storage::Range;
 use tokio::sync::Semaphore;
 
 /// Operations at work on one target at once. Deep enough to keep a fast disk busy; the rest wait in
@@ -131,6 +133,17 @@ impl Drop for Queued<'_> {
     fn drop(&mut self) {
         self.0.decrement(1.0);
     }
+}
+
+/// A range that lies where a chunk may have bytes.
+pub(crate) fn in_chunk(range: Range) -> Result<(ChunkId, u64, u64)> {
+    let end = range.offset.checked_add(range.len);
+    if end.is_none_or(|end| end > CHUNK_BYTES_MAX) {
+        let chunk = ChunkId::from(range.chunk);
+        let detail = format!("{chunk}: bytes {}+{}", range.offset, range.len);
+        return Err(Error::with(ErrorKind::Invalid, detail));
+    }
+    Ok((range.chunk.into(), range.offset, range.len))
 }
 
 /// Texts for the metrics page.

@@ -15,43 +15,15 @@ use prost::Message;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use strake_types::{Error, ErrorKind, Result, ServerId};
 
+pub use crate::options::CallerOptions;
 pub use crate::service::Services as LocalServices;
 
 /// Calls that move at least this many bytes go by a bulk lane.
 const BULK_BYTES_MIN: u64 = 16 << 10;
 /// How many times longer than a common call one may take that has to work through a whole target.
 const LONG_CALL_FACTOR: u32 = 6;
-
-/// How to call.
-#[derive(Clone, Debug)]
-pub struct CallerOptions {
-    /// Who calls, for the logs of the other side.
-    pub name: String,
-    /// Connections a peer for small messages.
-    pub control_lanes: usize,
-    /// Connections a peer for data.
-    pub bulk_lanes: usize,
-    /// Longest time until an answer.
-    pub call_timeout_ms: u64,
-    /// Longest time until a connection stands.
-    pub connect_timeout_ms: u64,
-}
-
-impl Default for CallerOptions {
-    fn default() -> Self {
-        let name = format!("process {}", std::process::id());
-        Self {
-            name,
-            control_lanes: 1,
-            bulk_lanes: 2,
-            call_timeout_ms: 20_000,
-            connect_timeout_ms: 3_000,
-        }
-    }
-}
 
 /// The services of one address.
 struct Remote {
@@ -215,17 +187,5 @@ impl StorageService for RemoteStorage {
         }
         let (body, payload) = self.peer.call(call).await?;
         Ok((decode(&self.peer, body)?, payload))
-    }
-}
-
-impl CallerOptions {
-    /// Longest time until an answer.
-    pub(crate) fn call_timeout(&self) -> Duration {
-        Duration::from_millis(self.call_timeout_ms)
-    }
-
-    /// Longest time until a connection stands.
-    pub(crate) fn connect_timeout(&self) -> Duration {
-        Duration::from_millis(self.connect_timeout_ms)
     }
 }

@@ -7,10 +7,10 @@
 //! carried out, and the caller decides whether to send it again.
 
 use crate::buffer::BufferPool;
-use crate::caller::CallerOptions;
 use crate::frame::{Draft, FrameKind, ServiceClass};
 use crate::hello::{self, Hello, remote_error};
 use crate::link::{FrameReader, Outbox, ReadError};
+use crate::options::CallerOptions;
 use crate::transport;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};

@@ -35,9 +35,10 @@ pub mod hello;
 mod link;
 pub mod map;
 pub mod message;
+mod options;
 pub mod server;
 pub mod service;
 pub mod transport;
 
 #[cfg(test)]
-mod testing;
+mod tests;

@@ -49,8 +49,8 @@ fn crc(data: &[u8]) -> u32 {
 
 fn store(dir: &tempfile::TempDir, name: &str) -> Arc<ChunkStore> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(&dir.path().join(name)).unwrap());
-    let identity = Identity { cluster: "c".into(), uuid: name.into(), target: 0 };
-    let options = ChunkOptions { reserve_bytes: 1 << 20, ..ChunkOptions::default() };
+    let identity = Identity { cluster: "0c".repeat(16), uuid: name.repeat(32), target: 0 };
+    let options = ChunkOptions::default();
     ChunkStore::format(&disk, &identity, &options).unwrap();
     Arc::new(ChunkStore::open(disk, options).unwrap())
 }

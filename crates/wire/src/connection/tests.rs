@@ -2,7 +2,7 @@ use crate::frame::crc32c;
 use crate::message::meta::{MetaAnswer, MetaRequest};
 use crate::message::storage::{Chunk, Data, Read, StorageAnswer, StorageOp, StorageRequest, Write};
 use crate::service::{MetaService, StorageService};
-use crate::testing::{Running, callers, pattern, server_at};
+use crate::tests::{Running, callers, pattern, server_at};
 use bytes::Bytes;
 use std::sync::Arc;
 use strake_types::{ErrorKind, Result};

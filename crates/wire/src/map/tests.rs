@@ -2,7 +2,7 @@ use super::*;
 use crate::message::manager::{Group, Target, VolumeSpec};
 use crate::message::meta::MetaRequest;
 use crate::server::Services;
-use crate::testing::{Fake, Running, callers, server_at};
+use crate::tests::{Fake, Running, callers, server_at};
 use std::sync::atomic::Ordering;
 
 fn map(epoch: u64, servers: Vec<Server>) -> ClusterMap {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::message::meta::MetaRequest;
 use crate::message::storage::Read;
-use crate::testing::{Running, callers};
+use crate::tests::{Running, callers};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -29,7 +29,7 @@ pub(crate) fn stored(error: &KvError) -> Error {
         KvError::InUse { .. } => ErrorKind::Busy,
         KvError::Newer { .. } | KvError::OtherEngine { .. } => ErrorKind::WrongPeer,
         KvError::Poisoned { .. } => ErrorKind::Poisoned,
-        KvError::Io { .. } => ErrorKind::Io,
+        _ => ErrorKind::Io,
     };
     Error::with(kind, error.to_string())
 }

@@ -1,10 +1,80 @@
 //! The program: one subcommand per verb.
 //!
-//! [`main`] reads the command line, runs the verb and says how it went by the exit code.
+//! [`main`] reads the command line ([`cli`]), runs the verb (one file each under [`verbs`]) on a tokio
+//! runtime, and says how it went: what was asked for on stdout, why it failed on stderr (cause,
+//! object, next command: [`failure`]), and the exit code.
+//!
+//! * [`node`] assembles a server from stores and roles, and keeps it in the cluster.
+//! * [`cluster`] finds and connects to a cluster; [`place`] opens a path in a volume.
+//! * [`runfile`] is how `strake down` and the others find what `strake up` started.
+//! * [`telemetry`] and [`log`] show what a long-running verb does; [`signals`] end it.
+//!
+//! Nothing here knows how files, names or chunks are kept; the crates below do.
 
+pub mod address;
+pub mod cli;
+pub mod cluster;
+pub mod detach;
+pub mod entry;
+pub mod failure;
+pub mod layout_flags;
+pub mod log;
+pub mod mountpoint;
+pub mod node;
+pub mod output;
+pub mod place;
+pub mod runfile;
+pub mod signals;
+pub mod size;
+pub mod telemetry;
+pub mod verbs;
+
+use clap::Parser;
+use cli::Cli;
+use failure::{Context, Failure, Outcome, USAGE};
+use std::ffi::OsString;
 use std::process::ExitCode;
+
+/// Names under which the program acts as the helper of `mount -t strake`.
+const MOUNT_HELPERS: &[&str] = &["mount.strake", "mount.fuse.strake"];
 
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let called_as = arguments.first().map(std::path::Path::new).and_then(|p| p.file_name());
+    let is_helper = called_as.is_some_and(|name| MOUNT_HELPERS.iter().any(|helper| name == *helper));
+    let arguments = if is_helper { verbs::mount::from_mount(&arguments) } else { Ok(arguments) };
+    let ended = arguments.and_then(|arguments| match Cli::try_parse_from(arguments) {
+        Ok(cli) => run(cli),
+        Err(error) => {
+            let _closed = error.print();
+            Ok(if error.use_stderr() { USAGE } else { 0 })
+        }
+    });
+    match ended {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            eprintln!("strake: {failure}");
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn run(cli: Cli) -> Outcome<u8> {
+    let long_running = verbs::is_long_running(&cli.verb);
+    cli.log.start(if long_running { "info" } else { "warn" })?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context(|| "starting the program's threads".into())?;
+    let code = runtime.block_on(verbs::run(cli));
+    // What is still in flight (a call to a server that does not answer) is not worth waiting for.
+    runtime.shutdown_background();
+    code
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Failure::new(error.to_string())
+    }
 }

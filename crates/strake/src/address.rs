@@ -1,0 +1,143 @@
+//! Addresses as people write them.
+
+use crate::failure::{Context, Failure, Outcome};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+
+/// Port of a server where none is given.
+pub const PORT_DEFAULT: u16 = 7440;
+
+/// `ADDR[,ADDR]:/VOLUME[/SUBDIR]`, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Managers, complete with ports; empty where the text began with `:`.
+    pub managers: Vec<String>,
+    /// The volume.
+    pub volume: String,
+    /// Directory within the volume, beginning with `/`.
+    pub path: String,
+}
+
+/// Adds the usual port where there is none: `host`, `host:port`, `[v6]:port`, `unix:/path`.
+pub fn complete(address: &str) -> String {
+    if address.starts_with("unix:") {
+        return address.to_owned();
+    }
+    let has_port = match address.rsplit_once(':') {
+        Some((host, port)) => {
+            port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
+        }
+        None => false,
+    };
+    let is_v6 = address.parse::<std::net::Ipv6Addr>().is_ok();
+    match (has_port, is_v6) {
+        (true, _) => address.to_owned(),
+        (false, true) => format!("[{address}]:{PORT_DEFAULT}"),
+        (false, false) => format!("{address}:{PORT_DEFAULT}"),
+    }
+}
+
+/// Every address of a list with commas.
+pub fn complete_list(list: &str) -> Vec<String> {
+    list.split(',').map(str::trim).filter(|a| !a.is_empty()).map(complete).collect()
+}
+
+/// Takes `ADDR[,ADDR]:/VOLUME[/SUBDIR]` apart; `None` if the text does not have this form.
+pub fn parse_source(text: &str) -> Option<Source> {
+    // A Unix socket's address has a `:/` of its own.
+    let skip = if text.starts_with("unix:") { "unix:".len() } else { 0 };
+    let at = skip + text[skip..].find(":/")?;
+    if skip == 0 && text[..at].contains('/') {
+        return None;
+    }
+    let (managers, rest) = (&text[..at], &text[at + 2..]);
+    let (volume, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if volume.is_empty() {
+        return None;
+    }
+    Some(Source {
+        managers: complete_list(managers),
+        volume: volume.to_owned(),
+        path: format!("/{}", path.trim_matches('/')),
+    })
+}
+
+/// A host name that stands for nothing, with the next command.
+pub fn resolve(address: &str) -> Outcome<Vec<SocketAddr>> {
+    let found: Vec<_> = address
+        .to_socket_addrs()
+        .context(|| format!("address {address}"))
+        .map_err(|f| f.next("check the spelling, or give an IP address"))?
+        .collect();
+    match found.is_empty() {
+        true => Err(Failure::new(format!("address {address} stands for no host"))),
+        false => Ok(found),
+    }
+}
+
+/// The address that others are told, where a server listens at `bound` and talks to `peer`: `bound`
+/// itself, or (where it is every address of the machine) the one that leads to the peer.
+pub fn advertised(bound: &str, peer: Option<&str>) -> Outcome<String> {
+    let Ok(address) = bound.parse::<SocketAddr>() else {
+        return Ok(bound.to_owned());
+    };
+    if !address.ip().is_unspecified() {
+        return Ok(bound.to_owned());
+    }
+    let own = peer.and_then(|peer| leads_to(peer).ok()).filter(|ip| !ip.is_unspecified());
+    match own {
+        Some(ip) => Ok(SocketAddr::new(ip, address.port()).to_string()),
+        None => Err(Failure::usage(format!(
+            "--listen {bound} is every address of this machine: which one do others use?"
+        ))
+        .next(format!("add --advertise HOST:{}", address.port()))),
+    }
+}
+
+/// Our address on the way to a peer. Nothing is sent.
+fn leads_to(peer: &str) -> std::io::Result<IpAddr> {
+    let any = if peer.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(peer)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_port_is_added_where_there_is_none() {
+        let cases = [
+            ("a", "a:7440"),
+            ("a:1", "a:1"),
+            ("10.0.0.1", "10.0.0.1:7440"),
+            ("::1", "[::1]:7440"),
+            ("[::1]:5", "[::1]:5"),
+            ("unix:/x", "unix:/x"),
+        ];
+        for (given, full) in cases {
+            assert_eq!(complete(given), full);
+        }
+    }
+
+    #[test]
+    fn a_source_is_taken_apart() {
+        let source = parse_source("a,b:1:/vol/sub/dir").unwrap();
+        assert_eq!(source.managers, ["a:7440", "b:1"]);
+        assert_eq!((source.volume.as_str(), source.path.as_str()), ("vol", "/sub/dir"));
+        let source = parse_source("unix:/run/s.sock:/main").unwrap();
+        assert_eq!(source.managers, ["unix:/run/s.sock"]);
+        assert_eq!((source.volume.as_str(), source.path.as_str()), ("main", "/"));
+        assert_eq!(parse_source(":/main/a").unwrap().managers, [""; 0]);
+        for other in ["/a/b", "a", "a:/", "unix:/run/s.sock", "./x:y"] {
+            assert_eq!(parse_source(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_one_interface_is_told_as_it_is() {
+        assert_eq!(advertised("127.0.0.1:5", None).unwrap(), "127.0.0.1:5");
+        assert_eq!(advertised("0.0.0.0:5", Some("127.0.0.1:9")).unwrap(), "127.0.0.1:5");
+        assert!(advertised("0.0.0.0:5", None).is_err());
+    }
+}

@@ -1,0 +1,89 @@
+//! The command line: one definition per flag, from which parsing and help come.
+
+use crate::cluster::ClusterFlags;
+use crate::log::LogFlags;
+use crate::verbs;
+use clap::{Parser, Subcommand};
+
+/// A parallel file system: one file striped over many storage servers, mounted like any other.
+///
+/// The shortest way in:  strake up --detach; ls ./mnt; strake down
+#[derive(Parser, Debug)]
+#[command(name = "strake", version, propagate_version = true, max_term_width = 110)]
+pub struct Cli {
+    /// Which cluster.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
+
+    /// How much is logged.
+    #[command(flatten)]
+    pub log: LogFlags,
+
+    /// The verb.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// The verbs.
+#[derive(Subcommand, Debug)]
+pub enum Verb {
+    /// Run a whole file system on this machine and mount it: all roles in one process
+    Up(verbs::up::UpFlags),
+    /// Unmount and stop what `strake up` started
+    Down(verbs::down::DownFlags),
+    /// Run a server of a cluster: manager, metadata, storage, or several of them
+    Server(verbs::server::ServerFlags),
+    /// Mount a volume
+    Mount(verbs::mount::MountFlags),
+    /// Unmount a volume
+    #[command(alias = "unmount")]
+    Umount(verbs::umount::UmountFlags),
+    /// Make, list, show, change and delete volumes
+    Volume(verbs::volume::VolumeFlags),
+    /// Show and set where files lie
+    Layout(verbs::layout::LayoutVerbFlags),
+    /// Show on one screen how the cluster is; exit code 0 fine, 1 degraded, 2 broken
+    Status(verbs::status::StatusFlags),
+    /// Look for what is wrong, phase by phase, and name the command that mends it
+    Doctor(verbs::doctor::DoctorFlags),
+    /// Verify the checksums of everything that targets hold
+    Scrub(verbs::scrub::ScrubFlags),
+    /// Copy files between this machine and volumes, with many streams and no mount
+    Cp(verbs::cp::CpFlags),
+    /// List a directory of a volume, without a mount
+    Ls(verbs::ls::LsFlags),
+    /// Show everything about a file of a volume
+    Stat(verbs::stat::StatFlags),
+    /// Write files of a volume to standard output
+    Cat(verbs::cat::CatFlags),
+    /// Remove files of a volume, without a mount
+    Rm(verbs::rm::RmFlags),
+    /// Show the room of volumes and targets
+    Df(verbs::df::DfFlags),
+    /// Sum up what directories of a volume occupy
+    Du(verbs::du::DuFlags),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_has_a_help_text() {
+        fn check(command: &clap::Command) {
+            for argument in command.get_arguments() {
+                let id = argument.get_id();
+                let hidden = argument.is_hide_set() || id == "help" || id == "version";
+                assert!(hidden || argument.get_help().is_some(), "{} {id}", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
+}

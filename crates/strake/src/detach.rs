@@ -1,0 +1,81 @@
+//! Running on in the background: the program starts itself again as a child and waits until the
+//! child says that it is usable, or why it is not.
+//!
+//! The child's first words come through its standard output, one line: `ready`, or the failure as
+//! JSON. From then on it writes only to its log.
+
+use crate::failure::{Context, Failure, Outcome};
+use crate::output;
+use serde::{Deserialize, Serialize};
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Set for the child.
+const MARK: &str = "STRAKE_DETACHED";
+
+/// The child's first line.
+#[derive(Serialize, Deserialize)]
+struct FirstWords {
+    ready: bool,
+    #[serde(default)]
+    cause: String,
+    #[serde(default)]
+    next: Option<String>,
+    #[serde(default)]
+    code: u8,
+}
+
+/// True in the child. Leaves the terminal's session, so that its end is not ours.
+pub fn is_child() -> bool {
+    if std::env::var_os(MARK).is_none() {
+        return false;
+    }
+    let _already_leader = rustix::process::setsid();
+    true
+}
+
+/// In the child: the parent may go.
+pub fn ready() {
+    say(&FirstWords { ready: true, cause: String::new(), next: None, code: 0 });
+}
+
+/// In the child: it did not work. The parent tells.
+pub fn failed(failure: &Failure) {
+    let (cause, next) = (failure.cause.clone(), failure.next.clone());
+    say(&FirstWords { ready: false, cause, next, code: failure.code });
+}
+
+fn say(words: &FirstWords) {
+    if let Ok(text) = serde_json::to_string(words) {
+        output::line(&text);
+    }
+}
+
+/// Starts this same command line again in the background; returns the child's process number when it
+/// is usable. Its log goes to `log`.
+pub fn start(log: &Path, level: Option<&str>) -> Outcome<u32> {
+    let shown = || format!("log file {}", log.display());
+    let file = OpenOptions::new().create(true).append(true).open(log).context(shown)?;
+    let program = std::env::current_exe().context(|| "finding this program".into())?;
+    let mut command = Command::new(program);
+    command.args(std::env::args_os().skip(1)).env(MARK, "1");
+    if let Some(level) = level {
+        command.env("STRAKE_LOG", level);
+    }
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file).spawn();
+    let mut child = child.context(|| "starting the background process".into())?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout).read_line(&mut line).context(|| "the background process".into())?;
+    }
+    match serde_json::from_str::<FirstWords>(&line) {
+        Ok(words) if words.ready => Ok(child.id()),
+        Ok(words) => {
+            Err(Failure { cause: words.cause, next: words.next, code: words.code })
+        }
+        Err(_) => Err(Failure::new("the background process ended without a word")
+            .next(format!("tail {}", log.display()))),
+    }
+}

@@ -1,0 +1,136 @@
+//! Files as `ls` and `stat` show them.
+
+use serde::Serialize;
+use strake_native::place::Info;
+use strake_types::{FileKind, Timestamp};
+
+/// Days from 0000-03-01 to 1970-01-01.
+const DAYS_TO_EPOCH: i64 = 719_468;
+/// Days of 400 years.
+const DAYS_PER_ERA: i64 = 146_097;
+
+/// A file as `--json` prints it.
+#[derive(Serialize)]
+pub struct View {
+    /// Its name or path.
+    pub name: String,
+    /// `file`, `directory`, ...
+    pub kind: &'static str,
+    /// Number of its inode.
+    pub ino: u64,
+    /// Permission bits, octal.
+    pub mode: String,
+    /// Hard links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Length in bytes.
+    pub size: u64,
+    /// Bytes occupied.
+    pub occupied: u64,
+    /// Last change of the contents, UTC.
+    pub mtime: String,
+    /// Last read, UTC.
+    pub atime: String,
+}
+
+impl View {
+    /// What is shown of a file.
+    pub fn new(name: &[u8], info: &Info) -> View {
+        View {
+            name: String::from_utf8_lossy(name).into_owned(),
+            kind: kind_name(info.kind),
+            ino: info.ino,
+            mode: format!("{:04o}", info.mode),
+            nlink: info.nlink,
+            uid: info.uid,
+            gid: info.gid,
+            size: info.length,
+            occupied: info.occupied,
+            mtime: show_time(info.mtime),
+            atime: show_time(info.atime),
+        }
+    }
+}
+
+/// A kind in words.
+pub fn kind_name(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::File => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+        FileKind::CharDevice => "character device",
+        FileKind::BlockDevice => "block device",
+    }
+}
+
+/// `drwxr-xr-x`.
+pub fn mode_text(kind: FileKind, mode: u32) -> String {
+    let letter = match kind {
+        FileKind::File => '-',
+        FileKind::Directory => 'd',
+        FileKind::Symlink => 'l',
+        FileKind::Fifo => 'p',
+        FileKind::Socket => 's',
+        FileKind::CharDevice => 'c',
+        FileKind::BlockDevice => 'b',
+    };
+    let mut text = String::from(letter);
+    for (shift, special, set) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (mode & special != 0, bits & 1 != 0) {
+            (true, true) => set,
+            (true, false) => set.to_ascii_uppercase(),
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// `2026-11-21 08:00:00.123456789Z`.
+pub fn show_time(time: Timestamp) -> String {
+    let (days, second) = (time.seconds.div_euclid(86_400), time.seconds.rem_euclid(86_400));
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{:09}Z", time.nanos)
+}
+
+/// Year, month and day of a number of days since 1970-01-01: Howard Hinnant's `civil_from_days`.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let shifted = days + DAYS_TO_EPOCH;
+    let era = shifted.div_euclid(DAYS_PER_ERA);
+    let day_of_era = shifted.rem_euclid(DAYS_PER_ERA);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_shown_as_dates() {
+        let at = |seconds| show_time(Timestamp { seconds, nanos: 5 });
+        assert_eq!(at(0), "1970-01-01 00:00:00.000000005Z");
+        assert_eq!(at(951_782_400), "2000-02-29 00:00:00.000000005Z");
+        assert_eq!(at(-1), "1969-12-31 23:59:59.000000005Z");
+    }
+
+    #[test]
+    fn modes_are_shown_in_letters() {
+        assert_eq!(mode_text(FileKind::Directory, 0o1777), "drwxrwxrwt");
+        assert_eq!(mode_text(FileKind::File, 0o4640), "-rwSr-----");
+    }
+}

@@ -1,0 +1,69 @@
+//! Why a verb failed, as a person reads it: the cause with its object, and the next command.
+
+use std::fmt;
+
+/// Exit code of a verb that failed.
+pub const FAILED: u8 = 1;
+/// Exit code where the command line itself was wrong (the same as clap's).
+pub const USAGE: u8 = 2;
+
+/// The result of a verb.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+/// Why a verb failed.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What went wrong, and with what.
+    pub cause: String,
+    /// What to try next; `None` where the cause says it.
+    pub next: Option<String>,
+    /// The exit code of the program.
+    pub code: u8,
+}
+
+impl Failure {
+    /// A failure that says itself what to do.
+    pub fn new(cause: impl Into<String>) -> Self {
+        Self { cause: cause.into(), next: None, code: FAILED }
+    }
+
+    /// A wrong command line.
+    pub fn usage(cause: impl Into<String>) -> Self {
+        Self { cause: cause.into(), next: None, code: USAGE }
+    }
+
+    /// Adds what to try next.
+    #[must_use]
+    pub fn next(mut self, next: impl Into<String>) -> Self {
+        self.next = Some(next.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.cause)?;
+        match &self.next {
+            Some(next) => write!(f, "\n  next: {next}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<strake_types::Error> for Failure {
+    fn from(error: strake_types::Error) -> Self {
+        Failure::new(error.to_string())
+    }
+}
+
+/// Says with what an error happened.
+pub trait Context<T> {
+    /// Puts `what` before the error.
+    fn context(self, what: impl FnOnce() -> String) -> Outcome<T>;
+}
+
+impl<T, E: fmt::Display> Context<T> for Result<T, E> {
+    fn context(self, what: impl FnOnce() -> String) -> Outcome<T> {
+        self.map_err(|error| Failure::new(format!("{}: {error}", what())))
+    }
+}

@@ -1,0 +1,120 @@
+//! The flags that say how files are laid out; the same for volumes and for directories.
+
+use crate::size;
+use clap::Args;
+use strake_types::layout::{Distribution, LayoutTemplate, Strip};
+use strake_types::GroupId;
+
+/// Flags that make up a layout template.
+#[derive(Args, Clone, Debug, Default)]
+pub struct LayoutFlags {
+    /// Bytes of a chunk (the stripe unit): a power of two from 64K to 64M [default: 1M]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub chunk_size: Option<u64>,
+
+    /// Over how many groups of targets a file is laid; 0 means all [default: 0]
+    #[arg(long, value_name = "N")]
+    pub stripe_width: Option<u32>,
+
+    /// How chunks follow each other over the stripe [default: simple_stripe]
+    ///
+    /// simple_stripe: round robin.
+    /// basic: the whole file on one group.
+    /// varstrip=SLOT:SIZE,SLOT:SIZE,...: a repeated list of strips, each with its own slot of the stripe and length,
+    /// for example varstrip=0:32K,1:64K.
+    /// twod_stripe=GROUPS:FACTOR: the stripe is cut into GROUPS runs; FACTOR rounds go to one run before the next.
+    /// progressive: widens as the file grows.
+    #[arg(long, value_name = "NAME[=PARAMETERS]", value_parser = parse_distribution, verbatim_doc_comment)]
+    pub distribution: Option<Distribution>,
+}
+
+impl LayoutFlags {
+    /// The template that the flags describe, with an explicit list of groups.
+    pub fn template(&self, groups: Option<Vec<GroupId>>) -> LayoutTemplate {
+        LayoutTemplate {
+            chunk_size: self.chunk_size,
+            distribution: self.distribution.clone(),
+            width: self.stripe_width,
+            groups,
+        }
+    }
+}
+
+/// Reads `simple_stripe`, `varstrip=0:32K,1:64K`, `twod_stripe=2:4`, ...
+pub fn parse_distribution(text: &str) -> Result<Distribution, String> {
+    let (name, parameters) = match text.split_once(['=', ':']) {
+        Some((name, parameters)) => (name, Some(parameters)),
+        None => (text, None),
+    };
+    match (name, parameters) {
+        ("simple_stripe", None) => Ok(Distribution::SimpleStripe),
+        ("basic", None) => Ok(Distribution::Basic),
+        ("progressive", None) => Ok(Distribution::Progressive),
+        ("varstrip", Some(list)) => parse_strips(list),
+        ("twod_stripe", Some(pair)) => parse_twod(pair),
+        ("varstrip", None) => Err("varstrip needs its strips: varstrip=0:32K,1:64K".into()),
+        ("twod_stripe", None) => Err("twod_stripe needs groups and factor: twod_stripe=2:4".into()),
+        ("simple_stripe" | "basic" | "progressive", Some(_)) => {
+            Err(format!("{name} takes no parameters"))
+        }
+        _ => Err(format!(
+            "no distribution is called {name:?}; there are simple_stripe, basic, varstrip, twod_stripe and progressive"
+        )),
+    }
+}
+
+fn parse_strips(list: &str) -> Result<Distribution, String> {
+    let strip = |text: &str| {
+        let (slot, bytes) = text.split_once(':').ok_or_else(|| {
+            format!("strip {text:?} must be SLOT:SIZE, as in varstrip=0:32K,1:64K")
+        })?;
+        let slot = slot.parse().map_err(|_| format!("slot {slot:?} is no number"))?;
+        Ok(Strip { slot, bytes: size::parse(bytes)? })
+    };
+    let strips: Result<Vec<_>, String> = list.split([',', ';']).map(strip).collect();
+    Ok(Distribution::Varstrip(strips?))
+}
+
+fn parse_twod(pair: &str) -> Result<Distribution, String> {
+    let wrong = || format!("{pair:?} must be GROUPS:FACTOR, as in twod_stripe=2:4");
+    let (groups, factor) = pair.split_once(':').ok_or_else(wrong)?;
+    let groups = groups.parse().map_err(|_| wrong())?;
+    let factor = factor.parse().map_err(|_| wrong())?;
+    Ok(Distribution::TwodStripe { groups, factor })
+}
+
+/// A distribution as it is written on the command line.
+pub fn show_distribution(distribution: &Distribution) -> String {
+    match distribution {
+        Distribution::SimpleStripe => "simple_stripe".into(),
+        Distribution::Basic => "basic".into(),
+        Distribution::Progressive => "progressive".into(),
+        Distribution::TwodStripe { groups, factor } => format!("twod_stripe={groups}:{factor}"),
+        Distribution::Varstrip(strips) => {
+            let strips: Vec<_> =
+                strips.iter().map(|s| format!("{}:{}", s.slot, size::short(s.bytes))).collect();
+            format!("varstrip={}", strips.join(","))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distribution_is_read_as_it_is_shown() {
+        let texts = ["simple_stripe", "basic", "progressive", "varstrip=0:32K,1:64K", "twod_stripe=2:4"];
+        for text in texts {
+            assert_eq!(show_distribution(&parse_distribution(text).unwrap()), text);
+        }
+    }
+
+    #[test]
+    fn a_wrong_distribution_is_explained() {
+        for wrong in ["stripe", "varstrip", "varstrip=32K", "twod_stripe=2", "basic=1"] {
+            let error = parse_distribution(wrong).unwrap_err();
+            assert!(error.len() > 10, "{error}");
+        }
+    }
+}

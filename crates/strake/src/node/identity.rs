@@ -1,0 +1,118 @@
+//! Who a server is: `node.json` in its first data directory.
+//!
+//! It is written before a server joins (with the uuids that its new targets will get), and again
+//! with the numbers that the manager gave. So a crash in between leaves nothing behind that the
+//! manager knows and no disk holds, and a target whose disk is not mounted is missed at once.
+
+use crate::failure::{Context, Failure, Outcome};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Name of the file.
+pub const NAME: &str = "node.json";
+/// Version of the file that this release writes.
+const FORMAT: u32 = 1;
+
+/// Who a server is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Version of this file.
+    pub format: u32,
+    /// The cluster's id; empty until it has joined one.
+    pub cluster: String,
+    /// Its number in the cluster; 0 until it has joined.
+    pub server: u32,
+    /// Engine of its metadata store; empty if it has none.
+    #[serde(default)]
+    pub engine: String,
+    /// Its targets.
+    pub targets: Vec<TargetRecord>,
+}
+
+/// A target that the server has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetRecord {
+    /// Its directory.
+    pub path: PathBuf,
+    /// Its unique id (32 hex digits).
+    pub uuid: String,
+    /// Its number in the cluster; 0: not formatted yet.
+    pub target: u32,
+}
+
+impl Node {
+    /// What the file in `home` says; a new node if there is none.
+    pub fn read(home: &Path) -> Outcome<Node> {
+        let path = home.join(NAME);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Node { format: FORMAT, ..Node::default() });
+            }
+            Err(e) => return Err(Failure::new(format!("{}: {e}", path.display()))),
+        };
+        let format = serde_json::from_str::<serde_json::Value>(&text)
+            .ok()
+            .and_then(|value| value.get("format")?.as_u64());
+        if let Some(newer) = format.filter(|&f| f > u64::from(FORMAT)) {
+            return Err(Failure::new(format!(
+                "{} has format {newer}, this release reads up to {FORMAT}",
+                path.display()
+            ))
+            .next("install the newer release"));
+        }
+        serde_json::from_str(&text).map_err(|e| {
+            Failure::new(format!("{} is corrupt: {e}", path.display()))
+                .next("restore it from a backup; what it holds is also in the manager's map (strake status --json)")
+        })
+    }
+
+    /// Writes it so that after a loss of power either the old or the new one is there.
+    pub fn write(&self, home: &Path) -> Outcome {
+        let path = home.join(NAME);
+        let shown = || path.display().to_string();
+        let draft = home.join(format!("{NAME}.new"));
+        let text = serde_json::to_string_pretty(self).context(shown)?;
+        std::fs::write(&draft, text).context(shown)?;
+        File::open(&draft).and_then(|file| file.sync_all()).context(shown)?;
+        std::fs::rename(&draft, &path).context(shown)?;
+        File::open(home).and_then(|dir| dir.sync_all()).context(shown)
+    }
+
+    /// What it knows of the target in a directory.
+    pub fn target_at(&self, path: &Path) -> Option<&TargetRecord> {
+        self.targets.iter().find(|record| record.path == path)
+    }
+
+    /// True if it belongs to a cluster.
+    pub fn has_joined(&self) -> bool {
+        !self.cluster.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut node = Node::read(dir.path()).unwrap();
+        assert!(!node.has_joined());
+        node.cluster = "ab".into();
+        node.targets.push(TargetRecord { path: "/t".into(), uuid: "cd".into(), target: 3 });
+        node.write(dir.path()).unwrap();
+        assert_eq!(Node::read(dir.path()).unwrap(), node);
+        assert_eq!(node.target_at(Path::new("/t")).unwrap().target, 3);
+    }
+
+    #[test]
+    fn a_newer_or_damaged_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(NAME), r#"{"format": 2, "what": []}"#).unwrap();
+        assert!(Node::read(dir.path()).unwrap_err().cause.contains("format 2"));
+        std::fs::write(dir.path().join(NAME), "{").unwrap();
+        assert!(Node::read(dir.path()).unwrap_err().cause.contains("corrupt"));
+    }
+}

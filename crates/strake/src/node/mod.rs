@@ -1,0 +1,361 @@
+//! A server process: its stores, the roles on them, and its place in the cluster.
+//!
+//! The order of [`Node::start`] is what makes a refused start change nothing: first everything is
+//! looked at (ports, locks, stores, who they belong to), then the manager is asked, and only
+//! then are new targets formatted.
+
+mod heartbeat;
+pub mod identity;
+mod stores;
+
+use crate::failure::{Context, Failure, Outcome};
+use heartbeat::Heart;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use stores::Target;
+use strake_base::clock::SystemClock;
+use strake_base::disk::{Disk, RealDisk};
+use strake_engine::kv::{EngineKind, Kv};
+use strake_manager::{Manager, ManagerOptions};
+use strake_meta::{MetaOptions, MetaServer};
+use strake_storage::StorageServer;
+use strake_types::{ErrorKind, ServerId, TargetId};
+use strake_wire::caller::{CallerOptions, Callers};
+use strake_wire::capability::CapabilityKey;
+use strake_wire::map::{ManagerSource, MapView};
+use strake_wire::message::manager::{
+    Join, Joined, Leave, ManagerAnswer, ManagerOp, ManagerRequest,
+};
+use strake_wire::server::{self, Listener};
+use strake_wire::service::{ManagerService, Services};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Time between two attempts to join.
+const JOIN_RETRY_MS: u64 = 300;
+/// How long a server that is to join waits for the manager, and for an earlier life of its own to be
+/// forgotten.
+const JOIN_WAIT_MS: u64 = 15_000;
+/// How long a stop may take to say good-bye.
+const LEAVE_MS_MAX: u64 = 1_000;
+
+/// Which roles a server has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Roles {
+    /// Membership.
+    pub manager: bool,
+    /// Names and attributes.
+    pub meta: bool,
+    /// Contents.
+    pub storage: bool,
+}
+
+/// What a server is to be.
+pub struct NodeOptions {
+    /// Holds `node.json`, and the metadata store of a manager or metadata server.
+    pub home: PathBuf,
+    /// Directories of its targets.
+    pub targets: Vec<PathBuf>,
+    /// Its roles.
+    pub roles: Roles,
+    /// Where it listens. All are served; the manager is told `advertise`.
+    pub listeners: Vec<Listener>,
+    /// Address at which others reach it.
+    pub advertise: String,
+    /// Managers of the cluster to join; empty: it is the manager itself.
+    pub join: Vec<String>,
+    /// Name shown to people.
+    pub name: String,
+    /// Engine of a new metadata store.
+    pub engine: Option<EngineKind>,
+}
+
+/// A running server.
+pub struct Node {
+    map: Arc<MapView>,
+    server: ServerId,
+    manager: Arc<dyn ManagerService>,
+    meta: Option<Arc<MetaServer>>,
+    kv: Option<Arc<dyn Kv>>,
+    targets: Arc<Vec<Target>>,
+    heart: Heart,
+    shutdown: watch::Sender<bool>,
+    serving: Vec<JoinHandle<()>>,
+    /// The lock on the home directory.
+    _lock: Box<dyn Send + Sync>,
+}
+
+impl Node {
+    /// Starts a server; returns when it serves.
+    pub async fn start(options: NodeOptions) -> Outcome<Node> {
+        let home = options.home.clone();
+        let lock = lock_home(&home)?;
+        let mut identity = identity::Node::read(&home)?;
+        let mut targets = find_targets(&options, &identity).await?;
+        check_orphans(&options, &identity, &targets)?;
+        let kv = match options.roles.manager || options.roles.meta {
+            true => Some(stores::open_meta(&home, &mut identity, options.engine).await?),
+            false => None,
+        };
+        let callers = Callers::new(CallerOptions { name: options.name.clone(), ..CallerOptions::default() });
+        let own_manager = start_manager(&options, kv.as_ref(), &identity).await?;
+        let manager: Arc<dyn ManagerService> = match &own_manager {
+            Some(manager) => manager.clone(),
+            None => first_manager(&callers, &options, &identity).await?,
+        };
+        // From here on the server may be known to the manager: remember the uuids first.
+        identity.targets = merge_records(&identity, &targets);
+        identity.write(&home)?;
+        let joined = join(&*manager, &options, &identity, &targets).await?;
+        for (target, &id) in targets.iter_mut().zip(&joined.targets) {
+            target.format(&joined.cluster, TargetId(id))?;
+        }
+        stores::count_sharing(&mut targets);
+        identity.cluster = joined.cluster.clone();
+        identity.server = joined.server;
+        identity.targets = merge_records(&identity, &targets);
+        identity.write(&home)?;
+        let source = match &own_manager {
+            Some(manager) => ManagerSource::Local(manager.clone()),
+            None => ManagerSource::Addresses(options.join.clone()),
+        };
+        let map = MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await?;
+        let parts = Parts { options, joined, map, manager, own_manager, kv, targets, lock };
+        parts.serve().await
+    }
+
+    /// The cluster as this server sees it.
+    pub fn map(&self) -> &Arc<MapView> {
+        &self.map
+    }
+
+    /// The server's number.
+    pub fn id(&self) -> ServerId {
+        self.server
+    }
+
+    /// Number of targets.
+    pub fn target_count(&self) -> usize {
+        self.targets.len()
+    }
+
+    /// Stops serving, makes everything durable, and closes the stores.
+    pub async fn stop(self) -> Outcome {
+        self.heart.stop();
+        let leave = ManagerOp::Leave(Leave { server: self.server.0 });
+        let leaving = self.manager.call(ManagerRequest { op: Some(leave) });
+        // Whoever does not hear it finds out by the lease.
+        let _told = tokio::time::timeout(Duration::from_millis(LEAVE_MS_MAX), leaving).await;
+        self.shutdown.send_replace(true);
+        for serving in self.serving {
+            let _ended = serving.await;
+        }
+        let mut result = Ok(());
+        if let Some(meta) = &self.meta {
+            result = meta.stop().await.context(|| "metadata server".into());
+        }
+        if let Some(kv) = &self.kv {
+            result = result.and(kv.sync().await.context(|| "metadata store".into()));
+        }
+        let targets = self.targets.clone();
+        let synced = tokio::task::spawn_blocking(move || sync_all(&targets)).await;
+        self.map.callers().close();
+        result.and(synced.context(|| "targets".into())?)
+    }
+}
+
+fn sync_all(targets: &[Target]) -> Outcome {
+    let stores = targets.iter().filter_map(|target| target.store.as_ref());
+    let results: Vec<_> = stores.map(|store| store.sync()).collect();
+    results.into_iter().collect::<Result<(), _>>().map_err(|e| Failure::new(e.to_string()))
+}
+
+/// What a server consists of before it serves.
+struct Parts {
+    options: NodeOptions,
+    joined: Joined,
+    map: Arc<MapView>,
+    manager: Arc<dyn ManagerService>,
+    own_manager: Option<Arc<Manager>>,
+    kv: Option<Arc<dyn Kv>>,
+    targets: Vec<Target>,
+    lock: Box<dyn Send + Sync>,
+}
+
+impl Parts {
+    async fn serve(self) -> Outcome<Node> {
+        let server = ServerId(self.joined.server);
+        let key = CapabilityKey::from_slice(&self.joined.capability_key)?;
+        let meta = match (&self.kv, self.options.roles.meta) {
+            (Some(kv), true) => {
+                let clock = Arc::new(SystemClock::default());
+                let (kv, map) = (kv.clone(), self.map.clone());
+                Some(MetaServer::start(kv, map, key.clone(), clock, MetaOptions::default()).await?)
+            }
+            _ => None,
+        };
+        let stores = self.targets.iter().filter_map(|t| Some((t.id, t.store.clone()?))).collect();
+        let storage = self
+            .options
+            .roles
+            .storage
+            .then(|| Arc::new(StorageServer::new(stores, key, self.map.clone())));
+        let services = Services {
+            manager: self.own_manager.map(|m| m as _),
+            meta: meta.clone().map(|m| m as _),
+            storage: storage.map(|s| s as _),
+        };
+        self.map.callers().register_local(server, services.clone());
+        let (shutdown, stopped) = watch::channel(false);
+        let who = server::Identity { cluster: self.joined.cluster, name: self.options.name.clone() };
+        let listeners = self.options.listeners.into_iter();
+        let serving = listeners
+            .map(|l| tokio::spawn(server::serve(l, services.clone(), who.clone(), stopped.clone())))
+            .collect();
+        let targets = Arc::new(self.targets);
+        let heart = Heart::start(server, self.manager.clone(), targets.clone(), self.map.clone());
+        Ok(Node {
+            map: self.map,
+            server,
+            manager: self.manager,
+            meta,
+            kv: self.kv,
+            targets,
+            heart,
+            shutdown,
+            serving,
+            _lock: self.lock,
+        })
+    }
+}
+
+fn lock_home(home: &std::path::Path) -> Outcome<Box<dyn Send + Sync>> {
+    let shown = || format!("data directory {}", home.display());
+    std::fs::create_dir_all(home)
+        .context(shown)
+        .map_err(|f| f.next("choose another --data, or make its parent writable"))?;
+    let disk = RealDisk::new(home).context(shown)?;
+    disk.lock().map_err(|e| match e.kind() {
+        std::io::ErrorKind::WouldBlock => {
+            Failure::new(format!("{} is in use by another server", shown()))
+                .next("stop that one (strake down), or choose another --data")
+        }
+        _ => Failure::new(format!("{}: {e}", shown())),
+    })
+}
+
+async fn find_targets(options: &NodeOptions, identity: &identity::Node) -> Outcome<Vec<Target>> {
+    if !options.roles.storage {
+        return Ok(Vec::new());
+    }
+    let (paths, identity) = (options.targets.clone(), identity.clone());
+    let find = move || -> Outcome<Vec<Target>> {
+        let mut targets: Vec<Target> =
+            paths.iter().map(|path| Target::find(path, &identity)).collect::<Outcome<_>>()?;
+        stores::count_sharing(&mut targets);
+        Ok(targets)
+    };
+    tokio::task::spawn_blocking(find).await.context(|| "opening the targets".into())?
+}
+
+/// Targets that belong to a cluster, beside a manager that would begin a new one: its metadata is
+/// lost, and a new cluster would hide what the targets hold.
+fn check_orphans(
+    options: &NodeOptions,
+    identity: &identity::Node,
+    targets: &[Target],
+) -> Outcome {
+    let own = options.roles.manager && !identity.has_joined();
+    let orphan = targets.iter().find(|target| target.id.0 != 0);
+    match orphan.filter(|_| own) {
+        Some(target) => Err(Failure::new(format!(
+            "target {} belongs to a cluster, but {} does not know one",
+            target.path.display(),
+            options.home.display()
+        ))
+        .next("restore node.json and meta/ from a backup, or choose an empty --data")),
+        None => Ok(()),
+    }
+}
+
+async fn start_manager(
+    options: &NodeOptions,
+    kv: Option<&Arc<dyn Kv>>,
+    identity: &identity::Node,
+) -> Outcome<Option<Arc<Manager>>> {
+    let Some(kv) = kv.filter(|_| options.roles.manager) else {
+        return Ok(None);
+    };
+    let manager = Manager::start(kv.clone(), ManagerOptions::default()).await?;
+    let cluster = manager.cluster();
+    if identity.has_joined() && identity.cluster != cluster {
+        return Err(Failure::new(format!(
+            "{} belongs to cluster {}, but its metadata store to cluster {cluster}",
+            options.home.display(),
+            identity.cluster
+        ))
+        .next("restore both from the same backup"));
+    }
+    Ok(Some(manager))
+}
+
+/// The first manager that answers.
+async fn first_manager(
+    callers: &Arc<Callers>,
+    options: &NodeOptions,
+    identity: &identity::Node,
+) -> Outcome<Arc<dyn ManagerService>> {
+    if identity.has_joined() {
+        callers.set_cluster(&identity.cluster);
+    }
+    let source = ManagerSource::Addresses(options.join.clone());
+    let view = MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await.map_err(|e| {
+        Failure::new(format!("no manager answers at {}: {e}", options.join.join(", ")))
+            .next("start the server with the manager role first, or correct --join")
+    })?;
+    Ok(Arc::new(heartbeat::ManagerOfMap(view)))
+}
+
+async fn join(
+    manager: &dyn ManagerService,
+    options: &NodeOptions,
+    identity: &identity::Node,
+    targets: &[Target],
+) -> Outcome<Joined> {
+    let request = Join {
+        server: identity.server,
+        cluster: identity.cluster.clone(),
+        address: options.advertise.clone(),
+        manager: options.roles.manager,
+        meta: options.roles.meta,
+        targets: targets.iter().map(Target::spec).collect(),
+        name: options.name.clone(),
+    };
+    let end = tokio::time::Instant::now() + Duration::from_millis(JOIN_WAIT_MS);
+    loop {
+        let op = Some(ManagerOp::Join(request.clone()));
+        let error = match manager.call(ManagerRequest { op }).await {
+            Ok(reply) => match reply.answer {
+                Some(ManagerAnswer::Joined(joined)) => return Ok(joined),
+                _ => return Err(Failure::new("the manager answered Join with something else")),
+            },
+            Err(error) => error,
+        };
+        // Busy: after a crash and a quick start the manager still counts our earlier life.
+        let worth_waiting = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
+            || (error.kind == ErrorKind::Busy && identity.has_joined());
+        if !worth_waiting || tokio::time::Instant::now() >= end {
+            return Err(error.into());
+        }
+        tracing::info!("cannot join yet: {error}");
+        tokio::time::sleep(Duration::from_millis(JOIN_RETRY_MS)).await;
+    }
+}
+
+/// The records of `node.json`: those of the targets here, and of any that were left out today.
+fn merge_records(identity: &identity::Node, targets: &[Target]) -> Vec<identity::TargetRecord> {
+    let here = targets.iter().map(Target::record);
+    let absent = |record: &&identity::TargetRecord| !targets.iter().any(|t| t.uuid == record.uuid);
+    here.chain(identity.targets.iter().filter(absent).cloned()).collect()
+}

@@ -1,0 +1,243 @@
+//! The stores of a server: found, checked, and made where they are new.
+
+use super::identity::{Node, TargetRecord};
+use crate::failure::{Context, Failure, Outcome};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use strake_base::disk::{Disk, RealDisk};
+use strake_base::random::{Random, SystemRandom};
+use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity};
+use strake_engine::kv::{EngineKind, Kv};
+use strake_types::TargetId;
+use strake_wire::message::manager::TargetSpec;
+
+/// Directory of the metadata store within the home directory.
+pub const META: &str = "meta";
+
+/// A target of this server.
+pub struct Target {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Its unique id.
+    pub uuid: String,
+    /// Its number; 0 until the manager has given one.
+    pub id: TargetId,
+    /// Its store; `None` until it is formatted.
+    pub store: Option<Arc<ChunkStore>>,
+    /// Targets of this server on the same disk, itself included: they share its room.
+    sharing: u64,
+}
+
+impl Target {
+    /// Looks at the directory of a target and opens the store, if there is one. Writes nothing.
+    pub fn find(path: &Path, node: &Node) -> Outcome<Target> {
+        let known = node.target_at(path);
+        let identity = match RealDisk::new(path) {
+            Ok(disk) => Identity::read(&disk).context_none()?,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+            Err(e) => return Err(Failure::new(format!("target {}: {e}", path.display()))),
+        };
+        match (identity, known) {
+            (Some(identity), known) => {
+                check_known(path, &identity, known)?;
+                check_cluster(path, &identity, node)?;
+                let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(path).context(|| path.display().to_string())?);
+                let options = ChunkOptions {
+                    cluster: node.has_joined().then(|| node.cluster.clone()),
+                    ..ChunkOptions::default()
+                };
+                let store = ChunkStore::open(disk, options).context_none()?;
+                let id = TargetId(identity.target);
+                let (path, uuid) = (path.to_owned(), identity.uuid);
+                Ok(Target { path, uuid, id, store: Some(Arc::new(store)), sharing: 1 })
+            }
+            (None, Some(record)) if record.target != 0 => Err(Failure::new(format!(
+                "target {} (number {}) is missing from {}",
+                record.uuid,
+                record.target,
+                path.display()
+            ))
+            .next("mount its disk there and try again; or leave this directory out to go on without it")),
+            (None, known) => {
+                check_empty(path)?;
+                let uuid = known.map_or_else(new_uuid, |record| Ok(record.uuid.clone()))?;
+                Ok(Target { path: path.to_owned(), uuid, id: TargetId(0), store: None, sharing: 1 })
+            }
+        }
+    }
+
+    /// Makes the store of a new target, now that the manager has given it a number.
+    pub fn format(&mut self, cluster: &str, id: TargetId) -> Outcome {
+        self.id = id;
+        if self.store.is_some() {
+            return Ok(());
+        }
+        let shown = || format!("target {}", self.path.display());
+        std::fs::create_dir_all(&self.path).context(shown)?;
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(&self.path).context(shown)?);
+        let identity =
+            Identity { cluster: cluster.to_owned(), uuid: self.uuid.clone(), target: id.0 };
+        let options =
+            ChunkOptions { cluster: Some(cluster.to_owned()), ..ChunkOptions::default() };
+        ChunkStore::format(&disk, &identity, &options).context_none()?;
+        self.store = Some(Arc::new(ChunkStore::open(disk, options).context_none()?));
+        Ok(())
+    }
+
+    /// What the target says of itself.
+    pub fn spec(&self) -> TargetSpec {
+        let (total_bytes, free_bytes, poisoned) = match &self.store {
+            Some(store) => {
+                let stat = store.stat();
+                (stat.total_bytes, stat.free_bytes, stat.poisoned.unwrap_or_default())
+            }
+            None => {
+                let existing = self.path.ancestors().find(|path| path.exists());
+                let disk = existing.and_then(|path| rustix::fs::statvfs(path).ok());
+                let (total, free) =
+                    disk.map_or((0, 0), |d| (d.f_blocks * d.f_frsize, d.f_bavail * d.f_frsize));
+                (total, free, String::new())
+            }
+        };
+        TargetSpec {
+            target: self.id.0,
+            uuid: self.uuid.clone(),
+            path: self.path.display().to_string(),
+            total_bytes: total_bytes / self.sharing,
+            free_bytes: free_bytes / self.sharing,
+            poisoned,
+        }
+    }
+
+    /// As `node.json` keeps it.
+    pub fn record(&self) -> TargetRecord {
+        TargetRecord { path: self.path.clone(), uuid: self.uuid.clone(), target: self.id.0 }
+    }
+}
+
+/// Lets targets on the same disk know of each other.
+pub fn count_sharing(targets: &mut [Target]) {
+    use std::os::unix::fs::MetadataExt;
+    let device = |target: &Target| {
+        let existing = target.path.ancestors().find(|path| path.exists())?;
+        Some(existing.metadata().ok()?.dev())
+    };
+    let devices: Vec<_> = targets.iter().map(device).collect();
+    for (target, own) in targets.iter_mut().zip(&devices) {
+        target.sharing = devices.iter().filter(|device| *device == own).count().max(1) as u64;
+    }
+}
+
+/// Errors of the engines say everything themselves.
+trait Plain<T> {
+    fn context_none(self) -> Outcome<T>;
+}
+
+impl<T, E: std::fmt::Display> Plain<T> for Result<T, E> {
+    fn context_none(self) -> Outcome<T> {
+        self.map_err(|error| Failure::new(error.to_string()))
+    }
+}
+
+fn check_known(path: &Path, found: &Identity, known: Option<&TargetRecord>) -> Outcome {
+    match known {
+        Some(record) if record.uuid != found.uuid => Err(Failure::new(format!(
+            "{} holds target {}, but target {} belongs there",
+            path.display(),
+            found.uuid,
+            record.uuid
+        ))
+        .next("are two disks swapped? Mount them where they were")),
+        _ => Ok(()),
+    }
+}
+
+/// A server that is new to its cluster may only bring targets of no cluster: those of another, or
+/// those whose server's own directory was lost, hold data that somebody may want.
+fn check_cluster(path: &Path, found: &Identity, node: &Node) -> Outcome {
+    let foreign = match node.has_joined() {
+        true => found.cluster != node.cluster,
+        false => false,
+    };
+    if !foreign {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "target {} belongs to cluster {}, this server to cluster {}",
+        path.display(),
+        found.cluster,
+        node.cluster
+    ))
+    .next("give a target of this cluster, or an empty directory"))
+}
+
+fn check_empty(path: &Path) -> Outcome {
+    match std::fs::read_dir(path).map(|mut entries| entries.next().is_some()) {
+        Ok(true) => Err(Failure::new(format!("{} holds other files and no target", path.display()))
+            .next("give an empty directory")),
+        Ok(false) => check_writable(path),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => match path.parent() {
+            Some(parent) if parent.exists() => check_writable(parent),
+            _ => Ok(()),
+        },
+        Err(e) => Err(Failure::new(format!("target {}: {e}", path.display()))),
+    }
+}
+
+fn check_writable(path: &Path) -> Outcome {
+    use rustix::fs::{Access, access};
+    access(path, Access::WRITE_OK | Access::EXEC_OK)
+        .context(|| format!("{} cannot be written", path.display()))
+        .map_err(|f| f.next("make the directory writable (read-only mount? wrong owner?), or choose another --data"))
+}
+
+fn new_uuid() -> Outcome<String> {
+    let mut bytes = [0; 16];
+    SystemRandom.fill(&mut bytes).context(|| "random numbers".into())?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Opens the metadata store in `home`, with the engine it was made with.
+pub async fn open_meta(
+    home: &Path,
+    node: &mut Node,
+    wanted: Option<EngineKind>,
+) -> Outcome<Arc<dyn Kv>> {
+    let dir = home.join(META);
+    let engine = choose_engine(&dir, node, wanted)?;
+    if node.has_joined() && !dir.exists() && !node.engine.is_empty() {
+        return Err(Failure::new(format!("metadata store {} is missing", dir.display()))
+            .next("mount its disk, or restore it from a backup"));
+    }
+    if !dir.exists() {
+        check_empty(&dir)?;
+    }
+    std::fs::create_dir_all(&dir).context(|| format!("metadata store {}", dir.display()))?;
+    let opened = tokio::task::spawn_blocking(move || strake_engine::kv::open(engine, &dir)).await;
+    let kv = opened.context(|| "opening the metadata store".into())?.context_none()?;
+    node.engine = kv.name().to_owned();
+    Ok(kv)
+}
+
+fn choose_engine(dir: &Path, node: &Node, wanted: Option<EngineKind>) -> Outcome<EngineKind> {
+    if node.engine.is_empty() {
+        return Ok(wanted.unwrap_or_default());
+    }
+    let made_with: EngineKind = node.engine.parse().map_err(|_| {
+        Failure::new(format!(
+            "metadata store {} was made with engine {}, which this release does not have",
+            dir.display(),
+            node.engine
+        ))
+        .next("install the release that made it")
+    })?;
+    match wanted {
+        Some(wanted) if wanted != made_with => Err(Failure::new(format!(
+            "metadata store {} was made with --engine {}",
+            dir.display(),
+            node.engine
+        ))
+        .next("leave --engine out; the engine of a store cannot be changed")),
+        _ => Ok(made_with),
+    }
+}

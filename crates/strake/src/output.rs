@@ -1,0 +1,52 @@
+//! Tables and JSON on standard output.
+
+use crate::failure::{Failure, Outcome};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
+use serde::Serialize;
+use std::io::{ErrorKind, Write};
+use std::process::exit;
+
+/// Prints a value as JSON, for programs.
+pub fn json(value: &impl Serialize) -> Outcome {
+    let text = serde_json::to_string_pretty(value).map_err(|e| Failure::new(e.to_string()))?;
+    line(&text);
+    Ok(())
+}
+
+/// Prints a line. A reader that has seen enough (`| head`) ends the program quietly.
+pub fn line(text: &str) {
+    bytes(text.as_bytes());
+    bytes(b"\n");
+}
+
+/// Writes bytes to standard output; see [`line`].
+pub fn bytes(bytes: &[u8]) {
+    match std::io::stdout().lock().write_all(bytes) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => exit(0),
+        _ => {}
+    }
+}
+
+/// A table without lines, its head in capitals. Columns of which every cell is a number or a size
+/// are aligned to the right by naming them with a leading `>`.
+pub fn table(head: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(head.iter().map(|name| name.trim_start_matches('>')));
+    for (at, name) in head.iter().enumerate() {
+        let Some(column) = table.column_mut(at) else { continue };
+        column.set_padding((0, 2));
+        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(3)));
+        if name.starts_with('>') {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// Prints a table.
+pub fn show(table: &Table) {
+    for row in table.lines() {
+        line(row.trim_end());
+    }
+}

@@ -1,0 +1,56 @@
+//! Counters and histograms for Prometheus, over HTTP.
+
+use crate::failure::{Context, Outcome};
+use axum::routing::get;
+use axum::Router;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use std::time::Duration;
+
+/// Upper bounds of the latency histograms, seconds: from a call within the process to a wait for a
+/// server that is restarting.
+const SECONDS_BUCKETS: &[f64] = &[
+    0.000_005, 0.000_02, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
+    0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+];
+/// Upper bounds of the size histograms, bytes.
+const BYTES_BUCKETS: &[f64] =
+    &[512.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0];
+/// How often histograms are folded, so that they do not grow between two scrapes.
+const UPKEEP_SECONDS: u64 = 5;
+
+/// Starts counting and serves the counts at `http://ADDRESS/metrics`. Returns the address with its port.
+pub async fn serve(address: &str) -> Outcome<String> {
+    let listener = tokio::net::TcpListener::bind(address)
+        .await
+        .context(|| format!("--metrics {address}"))
+        .map_err(|f| f.next("choose a free port, or leave --metrics out"))?;
+    let bound = listener.local_addr().context(|| format!("--metrics {address}"))?;
+    let handle = install()?;
+    let upkeep = handle.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_secs(UPKEEP_SECONDS)).await;
+            upkeep.run_upkeep();
+        }
+    });
+    let render = move || {
+        let text = handle.render();
+        async move { ([("content-type", "text/plain; version=0.0.4")], text) }
+    };
+    let router = Router::new().route("/metrics", get(render));
+    tokio::spawn(async move {
+        if let Err(error) = axum::serve(listener, router).await {
+            tracing::warn!("metrics are no longer served: {error}");
+        }
+    });
+    tracing::info!("metrics at http://{bound}/metrics");
+    Ok(bound.to_string())
+}
+
+fn install() -> Outcome<PrometheusHandle> {
+    let builder = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), SECONDS_BUCKETS)
+        .and_then(|b| b.set_buckets_for_metric(Matcher::Suffix("_bytes".into()), BYTES_BUCKETS))
+        .context(|| "metrics".into())?;
+    builder.install_recorder().context(|| "metrics".into())
+}

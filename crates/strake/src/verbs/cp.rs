@@ -1,0 +1,132 @@
+//! `strake cp`: copies with many streams, without a mount.
+
+use crate::cluster::ClusterFlags;
+use crate::failure::{Failure, Outcome};
+use crate::{output, place, size};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::{Duration, Instant};
+use strake_native::{CopyOptions, Location, Progress, Summary};
+
+/// Most files copied at once.
+const STREAMS_MAX: i64 = 1024;
+
+/// Flags of `strake cp`.
+#[derive(Args, Debug)]
+#[command(after_help = "A place in a volume is written [ADDR[,ADDR]]:/VOLUME/PATH; anything else is a file of this machine.
+
+Examples:
+  strake cp big.iso host1:/main/        to a cluster
+  strake cp -r :/main/results .         from the `strake up` of this directory
+  strake cp -r :/main/a host9:/main/b   from one cluster to another")]
+pub struct CpFlags {
+    /// What to copy, and where to: into the directory TO, or (one source only) to TO itself
+    #[arg(value_name = "FROM... TO", required = true, num_args = 2..)]
+    pub paths: Vec<String>,
+
+    /// Copy directories with everything in them
+    #[arg(short, long)]
+    pub recursive: bool,
+
+    /// Keep mode, owner (as far as allowed) and times
+    #[arg(short, long)]
+    pub preserve: bool,
+
+    /// Copy everything again, also what an earlier, interrupted copy has brought over
+    #[arg(long)]
+    pub no_resume: bool,
+
+    /// Return only when everything is on disk
+    #[arg(long)]
+    pub sync: bool,
+
+    /// Files copied at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=STREAMS_MAX))]
+    pub streams: Option<u32>,
+
+    /// No progress bar
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// Print what was done as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs the verb.
+pub async fn run(flags: &CpFlags, cluster: &ClusterFlags) -> Outcome {
+    let locations: Vec<Location> =
+        flags.paths.iter().map(|path| place::locate(path, cluster)).collect::<Outcome<_>>()?;
+    let Some((target, sources)) = locations.split_last() else {
+        return Err(Failure::usage("nothing to copy"));
+    };
+    let clients = place::clients("cp");
+    let mut options = CopyOptions {
+        recursive: flags.recursive,
+        preserve: flags.preserve,
+        resume: !flags.no_resume,
+        sync: flags.sync,
+        ..CopyOptions::default()
+    };
+    if let Some(streams) = flags.streams {
+        options.streams = streams as usize;
+    }
+    let bar = if flags.quiet || flags.json { ProgressBar::hidden() } else { bar() };
+    let began = Instant::now();
+    let copied =
+        strake_native::copy(&clients, sources, target, &options, |now| draw(&bar, now)).await;
+    bar.finish_and_clear();
+    let closed = clients.close().await;
+    let summary = copied?;
+    closed?;
+    match flags.json {
+        true => output::json(&report(&summary, began.elapsed())),
+        false => {
+            if !flags.quiet {
+                output::line(&sentence(&summary, began.elapsed()));
+            }
+            Ok(())
+        }
+    }
+}
+
+fn bar() -> ProgressBar {
+    let form = "{wide_bar} {bytes}/{total_bytes} {msg} {eta} left";
+    let style = ProgressStyle::with_template(form);
+    let bar = ProgressBar::new(0);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+fn draw(bar: &ProgressBar, now: &Progress) {
+    bar.set_length(now.bytes_total);
+    bar.set_position(now.bytes_done);
+    let rate = size::show(now.bytes_per_second as u64);
+    let more = if now.complete { "" } else { "+" };
+    bar.set_message(format!("{rate}/s, {}/{}{more} files,", now.entries_done, now.entries_total));
+}
+
+fn report(summary: &Summary, took: Duration) -> serde_json::Value {
+    serde_json::json!({
+        "entries": summary.entries,
+        "bytes": summary.bytes,
+        "bytes_kept": summary.bytes_kept,
+        "seconds": took.as_secs_f64(),
+    })
+}
+
+fn sentence(summary: &Summary, took: Duration) -> String {
+    let copied = summary.bytes.saturating_sub(summary.bytes_kept);
+    let rate = copied as f64 / took.as_secs_f64().max(1e-6);
+    let kept = match summary.bytes_kept {
+        0 => String::new(),
+        kept => format!(" ({} were there already)", size::show(kept)),
+    };
+    format!(
+        "{} entries, {}{kept} in {:.1} s, {}/s",
+        summary.entries,
+        size::show(summary.bytes),
+        took.as_secs_f64(),
+        size::show(rate as u64)
+    )
+}

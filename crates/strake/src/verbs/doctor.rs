@@ -1,0 +1,214 @@
+//! `strake doctor`: what is wrong, phase by phase, and the command that mends it.
+//!
+//! The habit of `pvfs2-ping`: each phase needs what the one before has shown, says `ok`, `warn` or
+//! `bad`, and where it is not ok, what to do. The probes write a file without a name, so nothing is
+//! left behind and nobody sees it.
+
+mod probe;
+
+use crate::address;
+use crate::cluster::{self, ClusterFlags};
+use crate::failure::Outcome;
+use crate::verbs::status::Health;
+use crate::{mountpoint, output, size};
+use clap::Args;
+use serde::Serialize;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use strake_wire::map::MapView;
+use strake_wire::message::manager::ClusterMap;
+
+/// How long a connection or a mount may take to answer.
+const ANSWER_SECONDS_MAX: u64 = 5;
+/// Room below this share of a target is worth a warning.
+const LOW_PERCENT: u64 = 5;
+
+/// Flags of `strake doctor`.
+#[derive(Args, Debug)]
+pub struct DoctorFlags {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What a phase found.
+#[derive(Serialize)]
+struct Finding {
+    phase: &'static str,
+    health: Health,
+    about: String,
+    /// The command that mends it.
+    mend: Option<String>,
+}
+
+/// Everything found so far; shown as it comes.
+pub(crate) struct Report {
+    findings: Vec<Finding>,
+    json: bool,
+}
+
+impl Report {
+    fn add(&mut self, phase: &'static str, health: Health, about: String, mend: Option<String>) {
+        if !self.json {
+            let word = match health {
+                Health::Fine => "ok  ",
+                Health::Degraded => "warn",
+                Health::Broken => "BAD ",
+            };
+            output::line(&format!("{word}  {phase:16} {about}"));
+            if let Some(mend) = &mend {
+                output::line(&format!("{:24}mend: {mend}", ""));
+            }
+        }
+        self.findings.push(Finding { phase, health, about, mend });
+    }
+
+    fn ok(&mut self, phase: &'static str, about: impl Into<String>) {
+        self.add(phase, Health::Fine, about.into(), None);
+    }
+
+    fn warn(&mut self, phase: &'static str, about: impl Into<String>, mend: impl Into<String>) {
+        self.add(phase, Health::Degraded, about.into(), Some(mend.into()));
+    }
+
+    fn bad(&mut self, phase: &'static str, about: impl Into<String>, mend: impl Into<String>) {
+        self.add(phase, Health::Broken, about.into(), Some(mend.into()));
+    }
+}
+
+/// Runs the verb; the exit code is that of `strake status`.
+pub async fn run(flags: &DoctorFlags, cluster: &ClusterFlags) -> Outcome<u8> {
+    let addresses = cluster.addresses()?;
+    let mut report = Report { findings: Vec::new(), json: flags.json };
+    examine(&addresses, &mut report).await;
+    if flags.json {
+        output::json(&report.findings)?;
+    }
+    let worst = report.findings.iter().map(|f| f.health).max().unwrap_or(Health::Fine);
+    Ok(worst as u8)
+}
+
+async fn examine(addresses: &[String], report: &mut Report) {
+    for address in addresses {
+        reach(address, report).await;
+    }
+    let began = Instant::now();
+    let view = match cluster::connect(addresses, ANSWER_SECONDS_MAX * 1000).await {
+        Ok(view) => view,
+        Err(failure) => {
+            let mend = "start the server with the manager role (strake up, or strake server); same release on both sides?";
+            return report.bad("hello", failure.cause, mend);
+        }
+    };
+    report.ok("hello", format!("protocol and release agree ({:.1} ms)", millis(began)));
+    let map = match fetch(&view).await {
+        Ok(map) => map,
+        Err(error) => return report.bad("map", error.to_string(), "strake status"),
+    };
+    report.ok("cluster", format!("id {}", map.cluster));
+    check_map(&map, report);
+    check_servers(&view, &map, report).await;
+    probe::meta_and_clock(&view, &map, report).await;
+    probe::targets(&view, &map, report).await;
+    check_room(&map, report);
+    check_mounts(report).await;
+}
+
+fn millis(began: Instant) -> f64 {
+    began.elapsed().as_secs_f64() * 1e3
+}
+
+async fn fetch(view: &Arc<MapView>) -> strake_types::Result<ClusterMap> {
+    cluster::fresh_map(&*view.manager()?).await
+}
+
+/// Name resolution and connection.
+async fn reach(address: &str, report: &mut Report) {
+    if let Some(path) = address.strip_prefix("unix:") {
+        return match tokio::net::UnixStream::connect(path).await {
+            Ok(_) => report.ok("connect", address),
+            Err(e) => report.bad("connect", format!("{address}: {e}"), "strake up --detach"),
+        };
+    }
+    let resolved = match address::resolve(address) {
+        Ok(found) => found,
+        Err(failure) => {
+            let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+            return report.bad("name", failure.cause, format!("getent hosts {host}; correct /etc/hosts or DNS"));
+        }
+    };
+    report.ok("name", format!("{address} is {}", resolved[0].ip()));
+    let began = Instant::now();
+    let connect = tokio::net::TcpStream::connect(resolved.as_slice());
+    match tokio::time::timeout(Duration::from_secs(ANSWER_SECONDS_MAX), connect).await {
+        Ok(Ok(_)) => report.ok("connect", format!("{address} in {:.1} ms", millis(began))),
+        Ok(Err(e)) => report.bad("connect", format!("{address}: {e}"), "start the server there; check --listen"),
+        Err(_) => report.bad("connect", format!("{address} does not answer"), "check firewall and routes"),
+    }
+}
+
+fn check_map(map: &ClusterMap, report: &mut Report) {
+    let living = map.volumes.iter().filter(|v| !v.deleting).count();
+    let about = format!(
+        "epoch {}: {} servers, {} targets, {} groups, {living} volumes",
+        map.epoch,
+        map.servers.len(),
+        map.targets.len(),
+        map.groups.len()
+    );
+    report.ok("map", about);
+    for server in map.servers.iter().filter(|s| !s.up) {
+        let about = format!("server {} ({}) is down", server.name, server.address);
+        report.bad("map", about, format!("start `strake server` on {} again, with the flags it had", server.name));
+    }
+    if map.targets.is_empty() {
+        report.bad("map", "no storage", "strake server --roles storage --join ADDR ...");
+    }
+}
+
+/// Every server that is up must also be reachable from here, not only from the manager.
+async fn check_servers(view: &MapView, map: &ClusterMap, report: &mut Report) {
+    let _ = view;
+    for server in map.servers.iter().filter(|s| s.up) {
+        reach(&server.address, report).await;
+    }
+}
+
+fn check_room(map: &ClusterMap, report: &mut Report) {
+    for target in map.targets.iter().filter(|t| t.up) {
+        let spec = &target.spec;
+        let about = format!(
+            "target {} ({}): {} of {} free",
+            target.id,
+            spec.path,
+            size::show(spec.free_bytes),
+            size::show(spec.total_bytes)
+        );
+        match spec.free_bytes.saturating_mul(100) < spec.total_bytes.saturating_mul(LOW_PERCENT) {
+            true => report.warn("room", about, "delete files, or add targets: strake server --data NEW ..."),
+            false => report.ok("room", about),
+        }
+    }
+}
+
+/// A mount whose process hangs or has died makes every program that looks at it hang or fail.
+async fn check_mounts(report: &mut Report) {
+    for mount in mountpoint::ours() {
+        let (path, shown) = (mount.path.clone(), mount.path.display().to_string());
+        let look = tokio::task::spawn_blocking(move || probe_mount(&path));
+        match tokio::time::timeout(Duration::from_secs(ANSWER_SECONDS_MAX), look).await {
+            Ok(Ok(Ok(()))) => report.ok("mount", format!("{shown} ({})", mount.source)),
+            Ok(Ok(Err(e))) => {
+                report.bad("mount", format!("{shown}: {e}"), format!("strake umount --lazy {shown}, then mount again"));
+            }
+            _ => report.bad("mount", format!("{shown} does not answer"), "strake status; its servers may be away"),
+        }
+    }
+}
+
+fn probe_mount(path: &Path) -> std::io::Result<()> {
+    rustix::fs::statvfs(path)?;
+    std::fs::read_dir(path)?.next().transpose()?;
+    Ok(())
+}

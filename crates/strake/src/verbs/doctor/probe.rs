@@ -1,0 +1,127 @@
+//! The probes of `strake doctor`: every metadata server and every target is really used.
+
+use super::{Report, millis};
+use crate::cluster;
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use strake_client::{OpenFlags, Volume};
+use strake_types::layout::LayoutTemplate;
+use strake_types::{Credentials, GroupId, Ino, Result};
+use strake_wire::map::MapView;
+use strake_wire::message::manager::ClusterMap;
+
+/// Bytes written to each target: more than may lie inside an inode.
+const PROBE_BYTES: usize = 128 << 10;
+/// A clock that is off by more than this shows in times of files, and in `make`.
+const SKEW_MS_MAX: i64 = 1_000;
+
+/// One volume for each metadata server that serves any.
+fn one_volume_each(map: &ClusterMap) -> Vec<(u32, String)> {
+    let mut seen = BTreeSet::new();
+    let living = map.volumes.iter().filter(|v| !v.deleting && seen.insert(v.meta_server));
+    living.map(|v| (v.meta_server, v.spec.name.clone())).collect()
+}
+
+/// Makes, looks at and removes a file on each metadata server, and compares its clock with ours.
+pub async fn meta_and_clock(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report) {
+    for (server, name) in one_volume_each(map) {
+        let began = Instant::now();
+        match probe_meta(view, &name).await {
+            Ok(skew_ms) => {
+                let about = format!("server {server}: made, read and removed a file ({:.1} ms)", millis(began));
+                report.ok("metadata", about);
+                let about = format!("server {server} is {skew_ms} ms ahead of this machine");
+                match skew_ms.abs() <= SKEW_MS_MAX {
+                    true => report.ok("clock", about),
+                    false => report.warn("clock", about, "run an NTP client on both (chronyc makestep)"),
+                }
+            }
+            Err(error) => {
+                let mend = "strake status; is the server with the meta role up?";
+                report.bad("metadata", format!("server {server}, volume {name}: {error}"), mend);
+            }
+        }
+    }
+}
+
+async fn probe_meta(view: &Arc<MapView>, name: &str) -> Result<i64> {
+    let volume = open(view, name).await?;
+    let cred = Credentials::root();
+    let before = now_ms();
+    let (attr, file) =
+        volume.tmpfile(&cred, Ino::ROOT, 0o600, 0, OpenFlags::READ_WRITE).await?;
+    let after = now_ms();
+    volume.getattr(attr.ino).await?;
+    volume.release(&file).await?;
+    volume.close().await?;
+    let made = attr.btime.seconds * 1000 + i64::from(attr.btime.nanos / 1_000_000);
+    Ok(made - i64::midpoint(before, after))
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+async fn open(view: &Arc<MapView>, name: &str) -> Result<Arc<Volume>> {
+    let opened = cluster::open_volume(view.clone(), name, "doctor").await;
+    opened.map_err(|f| strake_types::Error::with(strake_types::ErrorKind::Io, f.cause))
+}
+
+/// Writes to, syncs, reads and empties each target.
+pub async fn targets(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report) {
+    let Some((_, name)) = one_volume_each(map).into_iter().next() else { return };
+    for target in &map.targets {
+        let subject = format!("target {} ({})", target.id, target.spec.path);
+        if !target.spec.poisoned.is_empty() {
+            let mend = "check its disk (dmesg, smartctl), then restart its server";
+            report.bad("target", format!("{subject} takes no writes: {}", target.spec.poisoned), mend);
+            continue;
+        }
+        if !target.up {
+            report.bad("target", format!("{subject} is down"), "start its server again");
+            continue;
+        }
+        let Some(group) = map.groups.iter().find(|g| g.members.contains(&target.id)) else { continue };
+        let began = Instant::now();
+        match probe_target(view, &name, GroupId(group.id)).await {
+            Ok(true) => {
+                let about = format!("{subject}: wrote, synced, read, removed ({:.1} ms)", millis(began));
+                report.ok("target", about);
+            }
+            Ok(false) => {
+                let mend = format!("strake scrub {}; check the disk", target.id);
+                report.bad("target", format!("{subject} gives back other bytes than were written"), mend);
+            }
+            Err(error) => {
+                let mend = format!("strake status; the log of server {} says more", target.server);
+                report.bad("target", format!("{subject}: {error}"), mend);
+            }
+        }
+    }
+}
+
+/// True if what was read is what was written. Two clients, so that the bytes come from the target.
+async fn probe_target(view: &Arc<MapView>, name: &str, group: GroupId) -> Result<bool> {
+    let (writer, reader) = (open(view, name).await?, open(view, name).await?);
+    let cred = Credentials::root();
+    let (attr, file) =
+        writer.tmpfile(&cred, Ino::ROOT, 0o600, 0, OpenFlags::READ_WRITE).await?;
+    let template = LayoutTemplate { groups: Some(vec![group]), ..LayoutTemplate::default() };
+    writer.set_template(&cred, attr.ino, &template).await?;
+    writer.release(&file).await?;
+    let file = writer.open(&cred, attr.ino, OpenFlags::READ_WRITE).await?;
+    let pattern: Vec<u8> = (0..PROBE_BYTES).map(|i| (i % 251) as u8).collect();
+    let pattern = Bytes::from(pattern);
+    writer.write(&file, 0, pattern.clone()).await?;
+    writer.fsync(&file, false).await?;
+    let seen = reader.open(&cred, attr.ino, OpenFlags::READ).await?;
+    let data = reader.read(&seen, 0, PROBE_BYTES as u32).await?.into_bytes();
+    reader.release(&seen).await?;
+    writer.release(&file).await?;
+    writer.close().await?;
+    reader.close().await?;
+    Ok(data == pattern)
+}

@@ -1,0 +1,233 @@
+//! `strake layout`: where a file lies, and where new files will.
+
+use crate::cluster::ClusterFlags;
+use crate::failure::{Context, Failure, Outcome};
+use crate::layout_flags::{LayoutFlags, show_distribution};
+use crate::place::{self, Place};
+use crate::runfile::RunFile;
+use crate::{address, mountpoint, output, size};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use strake_client::LayoutView;
+use strake_types::layout::LayoutTemplate;
+use strake_types::{Attr, Credentials, FileKind, GroupId, Ino};
+use strake_wire::message::manager::ClusterMap;
+
+/// Chunks shown of a file without `--all`.
+const CHUNKS_SHOWN: usize = 24;
+
+/// Flags of `strake layout`.
+#[derive(Args, Debug)]
+pub struct LayoutVerbFlags {
+    /// What to do.
+    #[command(subcommand)]
+    verb: LayoutVerb,
+}
+
+#[derive(Subcommand, Debug)]
+enum LayoutVerb {
+    /// Show which chunk of a file lies on which target, or what a directory hands down
+    Get {
+        /// A path in a mount, or ADDR:/VOLUME/PATH
+        path: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Show every chunk
+        #[arg(long)]
+        all: bool,
+    },
+    /// Set the layout of a directory, for what is made in it from now on, or of an empty file
+    Set {
+        /// A path in a mount, or ADDR:/VOLUME/PATH
+        path: String,
+
+        #[command(flatten)]
+        layout: LayoutFlags,
+
+        /// Lay files on exactly these targets, in this order (strake status shows their numbers)
+        #[arg(long, value_name = "TARGET,...", value_delimiter = ',')]
+        targets: Vec<u32>,
+
+        /// Take away what was set, so that the directory above counts again
+        #[arg(long, conflicts_with_all = ["chunk_size", "stripe_width", "distribution", "targets"])]
+        clear: bool,
+    },
+}
+
+/// What a directory hands down, as `--json` prints it.
+#[derive(Serialize)]
+struct DirectoryView {
+    /// What is set on the directory itself; absent: inherited.
+    chunk_size: Option<u64>,
+    distribution: Option<String>,
+    stripe_width: Option<u32>,
+    groups: Option<Vec<u32>>,
+}
+
+/// Runs the verb.
+pub async fn run(flags: &LayoutVerbFlags, cluster: &ClusterFlags) -> Outcome {
+    match &flags.verb {
+        LayoutVerb::Get { path, json, all } => get(path, *json, *all, cluster).await,
+        LayoutVerb::Set { path, layout, targets, clear } => {
+            let template = layout.template(None);
+            template.validate().map_err(|e| Failure::usage(e.to_string()))?;
+            if template.is_empty() && targets.is_empty() && !clear {
+                return Err(Failure::usage("nothing to set").next("strake layout set --help"));
+            }
+            set(path, template, targets, cluster).await
+        }
+    }
+}
+
+/// A file or directory, wherever the path was given.
+struct Found {
+    place: Place,
+    attr: Attr,
+}
+
+/// Finds what a path means: `ADDR:/VOLUME/PATH`, or a path below a mount, whose inode number and
+/// cluster the mount tells.
+async fn find(path: &str, cluster: &ClusterFlags) -> Outcome<Found> {
+    let cred = Credentials::root();
+    if let Some(source) = address::parse_source(path) {
+        let place = place::open(&source, cluster, "layout").await?;
+        let attr = place.volume.resolve(&cred, place.path.as_bytes()).await.context(|| path.into())?;
+        return Ok(Found { place, attr });
+    }
+    let metadata = std::fs::metadata(path).context(|| path.into())?;
+    let full = Path::new(path).canonicalize().context(|| path.into())?;
+    let mounts = mountpoint::ours().into_iter();
+    let mount = mounts.filter(|m| full.starts_with(&m.path)).max_by_key(|m| m.path.as_os_str().len());
+    let mount = mount.ok_or_else(|| {
+        Failure::new(format!("{path} does not lie in a Strake mount"))
+            .next("give a path below a mount (grep strake /proc/mounts), or ADDR:/VOLUME/PATH")
+    })?;
+    let source = match address::parse_source(&mount.source) {
+        Some(source) => source,
+        None => address::Source {
+            managers: run_addresses(&mount.path, cluster)?,
+            volume: mount.source.clone(),
+            path: "/".into(),
+        },
+    };
+    let place = place::open(&source, cluster, "layout").await?;
+    let ino = match full == mount.path && source.path == "/" {
+        true => Ino::ROOT,
+        false => Ino(metadata.ino()),
+    };
+    let attr = place.volume.getattr(ino).await.context(|| path.into())?;
+    Ok(Found { place, attr })
+}
+
+/// The addresses of the `strake up` that mounted here: `--cluster`, or its run file beside the usual
+/// data directory or the mount point.
+fn run_addresses(mount: &Path, cluster: &ClusterFlags) -> Outcome<Vec<String>> {
+    if cluster.cluster.is_some() {
+        return cluster.addresses();
+    }
+    let here = Path::new(crate::cluster::DATA_DEFAULT).to_owned();
+    let beside = mount.parent().map(|dir| dir.join("strake-data"));
+    let runs = [Some(here), beside].into_iter().flatten().filter_map(|dir| RunFile::read(&dir));
+    match runs.into_iter().find(|run| run.mount == mount && run.is_alive()) {
+        Some(run) => Ok(run.addresses),
+        None => Err(Failure::new(format!("which cluster is mounted at {}?", mount.display()))
+            .next("name it with --cluster ADDR (strake.json in its --data directory has it)")),
+    }
+}
+
+async fn get(path: &str, json: bool, all: bool, cluster: &ClusterFlags) -> Outcome {
+    let Found { place, attr } = find(path, cluster).await?;
+    let shown = match attr.kind {
+        FileKind::Directory => {
+            let template = place.volume.template(&Credentials::root(), attr.ino).await?;
+            show_directory(path, &template, json)
+        }
+        _ => {
+            let view = place.volume.layout(attr.ino).await.context(|| path.into())?;
+            if json { output::json(&view) } else { show_file(path, &attr, &view, all) }
+        }
+    };
+    place.volume.close().await?;
+    shown
+}
+
+fn show_directory(path: &str, template: &LayoutTemplate, json: bool) -> Outcome {
+    let view = DirectoryView {
+        chunk_size: template.chunk_size,
+        distribution: template.distribution.as_ref().map(show_distribution),
+        stripe_width: template.width,
+        groups: template.groups.as_ref().map(|list| list.iter().map(|g| g.0).collect()),
+    };
+    if json {
+        return output::json(&view);
+    }
+    let inherited = || "inherited".to_owned();
+    let groups = view.groups.map(|list| list.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
+    let width = |w: u32| if w == 0 { "all".to_owned() } else { w.to_string() };
+    output::line(&format!("{path}: files made in it from now on get"));
+    output::line(&format!("  chunk size    {}", view.chunk_size.map_or_else(inherited, size::show)));
+    output::line(&format!("  distribution  {}", view.distribution.unwrap_or_else(inherited)));
+    output::line(&format!("  stripe width  {}", view.stripe_width.map_or_else(inherited, width)));
+    output::line(&format!("  groups        {}", groups.unwrap_or_else(inherited)));
+    Ok(())
+}
+
+fn show_file(path: &str, attr: &Attr, view: &LayoutView, all: bool) -> Outcome {
+    output::line(&format!(
+        "{path}: {}, chunks of {}, {} over {} groups",
+        size::show(attr.length),
+        size::show(view.chunk_size),
+        view.distribution,
+        view.stripe_width
+    ));
+    if view.inline {
+        output::line("the contents lie inside the inode: there are no chunks");
+        return Ok(());
+    }
+    let mut table = output::table(&[">CHUNK", ">GROUP", "TARGETS"]);
+    let limit = if all { usize::MAX } else { CHUNKS_SHOWN };
+    for chunk in view.chunks.iter().take(limit) {
+        table.add_row([chunk.index.to_string(), chunk.group.to_string(), chunk.targets.join(", ")]);
+    }
+    output::show(&table);
+    let hidden = view.chunks.len().saturating_sub(limit);
+    if hidden > 0 {
+        output::line(&format!("... and {hidden} more (--all shows them)"));
+    }
+    Ok(())
+}
+
+async fn set(
+    path: &str,
+    template: LayoutTemplate,
+    targets: &[u32],
+    cluster: &ClusterFlags,
+) -> Outcome {
+    let Found { place, attr } = find(path, cluster).await?;
+    let map = place.volume.map().current();
+    let groups = targets.iter().map(|&id| group_of(&map, id)).collect::<Outcome<Vec<_>>>()?;
+    let cred = Credentials::root();
+    let wanted = LayoutTemplate { groups: (!groups.is_empty()).then_some(groups), ..template };
+    // Flags not given keep what was set before; --clear gives none and takes everything away.
+    let template = match wanted.is_empty() {
+        true => wanted,
+        false if attr.kind == FileKind::Directory => {
+            wanted.or(&place.volume.template(&cred, attr.ino).await?)
+        }
+        false => wanted,
+    };
+    place.volume.set_template(&cred, attr.ino, &template).await.context(|| path.into())?;
+    place.volume.close().await?;
+    Ok(())
+}
+
+/// The group whose first member is a target.
+fn group_of(map: &ClusterMap, target: u32) -> Outcome<GroupId> {
+    let found = map.groups.iter().find(|group| group.members.first() == Some(&target));
+    found.map(|group| GroupId(group.id)).ok_or_else(|| {
+        Failure::usage(format!("target {target} does not exist")).next("strake status lists the targets")
+    })
+}

@@ -1,0 +1,224 @@
+//! `strake server`: one server of a cluster.
+
+use crate::address;
+use crate::cluster::host_name;
+use crate::failure::{Failure, Outcome};
+use crate::node::{Node, NodeOptions, Roles};
+use crate::{output, signals, telemetry};
+use clap::Args;
+use serde::Deserialize;
+use std::path::PathBuf;
+use strake_engine::kv::EngineKind;
+use strake_wire::server::Listener;
+
+/// Flags of `strake server`. Every one of them may stand in the file of `--config` instead.
+#[derive(Args, Debug, Default)]
+#[command(after_help = "Examples:
+  strake server --listen 10.0.0.1 --data /srv/strake --roles manager,meta,storage
+  strake server --listen 10.0.0.2 --data /srv/a /srv/b --roles storage --join 10.0.0.1
+
+The file of --config is TOML with the same names:
+  listen = \"10.0.0.2:7440\"
+  data = [\"/srv/a\", \"/srv/b\"]
+  roles = [\"storage\"]
+  join = [\"10.0.0.1\"]")]
+pub struct ServerFlags {
+    /// Address to listen on: HOST[:PORT], port 7440 unless given; 0.0.0.0 is every address of the machine
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<String>,
+
+    /// Address that others use to reach this server [default: the one it listens on]
+    #[arg(long, value_name = "ADDR")]
+    pub advertise: Option<String>,
+
+    /// Directories on its disks, one target each; the first also holds the metadata
+    #[arg(long, value_name = "DIR", num_args = 1..)]
+    pub data: Vec<PathBuf>,
+
+    /// What it does: manager (one per cluster), meta (names and attributes), storage (contents)
+    #[arg(long, value_name = "ROLE,...", value_delimiter = ',')]
+    pub roles: Vec<String>,
+
+    /// Managers of the cluster to join; without it this server is the manager of a cluster of its own
+    #[arg(long, value_name = "ADDR,...", value_delimiter = ',')]
+    pub join: Vec<String>,
+
+    /// Name shown in status and layouts [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+
+    /// Serve metrics for Prometheus at http://ADDR/metrics
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<String>,
+
+    /// Engine of a new metadata store: fjall or redb
+    #[arg(long, value_name = "ENGINE")]
+    pub engine: Option<EngineKind>,
+
+    /// Read what is not given here from this TOML file
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// The file of `--config`.
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields)]
+struct Config {
+    listen: Option<String>,
+    advertise: Option<String>,
+    #[serde(default)]
+    data: Vec<PathBuf>,
+    #[serde(default)]
+    roles: Vec<String>,
+    #[serde(default)]
+    join: Vec<String>,
+    name: Option<String>,
+    metrics: Option<String>,
+    engine: Option<String>,
+}
+
+/// Runs the verb.
+pub async fn run(flags: ServerFlags) -> Outcome {
+    let flags = with_config(flags)?;
+    let roles = parse_roles(&flags.roles)?;
+    check(&flags, roles)?;
+    let listen = address::complete(flags.listen.as_deref().unwrap_or_default());
+    let join: Vec<String> = flags.join.iter().map(|a| address::complete(a)).collect();
+    let listener = bind(&listen).await?;
+    let advertise = match &flags.advertise {
+        Some(given) => address::complete(given),
+        None => address::advertised(&listener.address(), join.first().map(String::as_str))?,
+    };
+    if let Some(metrics) = &flags.metrics {
+        telemetry::serve(metrics).await?;
+    }
+    let mut stop = signals::stop_requested(|| {})?;
+    let options = NodeOptions {
+        home: flags.data[0].clone(),
+        targets: flags.data.iter().map(|dir| dir.join("target")).collect(),
+        roles,
+        listeners: vec![listener],
+        advertise: advertise.clone(),
+        join,
+        name: flags.name.unwrap_or_else(host_name),
+        engine: flags.engine,
+    };
+    let node = tokio::select! {
+        node = Node::start(options) => node?,
+        _ = stop.wait_for(|stop| *stop) => return Ok(()),
+    };
+    let cluster = node.map().current().cluster.clone();
+    output::line(&format!("server {} of cluster {cluster} serves at {advertise}", node.id()));
+    let _asked = stop.wait_for(|stop| *stop).await;
+    node.stop().await
+}
+
+async fn bind(address: &str) -> Outcome<Listener> {
+    if !address.starts_with("unix:") {
+        address::resolve(address)?;
+    }
+    Listener::bind(address).await.map_err(|e| {
+        Failure::new(format!("cannot listen at {address}: {e}"))
+            .next("is another server there? (ss -ltnp shows it) Stop it, or choose another --listen")
+    })
+}
+
+fn with_config(mut flags: ServerFlags) -> Outcome<ServerFlags> {
+    let Some(path) = &flags.config else { return Ok(flags) };
+    let shown = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Failure::usage(format!("--config {shown}: {e}")))?;
+    let config: Config = toml::from_str(&text)
+        .map_err(|e| Failure::usage(format!("--config {shown}: {e}")).next("strake server --help shows the names"))?;
+    flags.listen = flags.listen.or(config.listen);
+    flags.advertise = flags.advertise.or(config.advertise);
+    flags.name = flags.name.or(config.name);
+    flags.metrics = flags.metrics.or(config.metrics);
+    for (given, filed) in [(&mut flags.roles, config.roles), (&mut flags.join, config.join)] {
+        if given.is_empty() {
+            *given = filed;
+        }
+    }
+    if flags.data.is_empty() {
+        flags.data = config.data;
+    }
+    if let (None, Some(engine)) = (flags.engine, config.engine) {
+        let engine = engine.parse().map_err(|e| Failure::usage(format!("--config {shown}: engine: {e}")))?;
+        flags.engine = Some(engine);
+    }
+    Ok(flags)
+}
+
+fn parse_roles(names: &[String]) -> Outcome<Roles> {
+    let mut roles = Roles::default();
+    for name in names {
+        match name.trim() {
+            "manager" => roles.manager = true,
+            "meta" => roles.meta = true,
+            "storage" => roles.storage = true,
+            other => {
+                return Err(Failure::usage(format!("no role is called {other:?}"))
+                    .next("roles are manager, meta and storage: --roles manager,meta,storage"));
+            }
+        }
+    }
+    Ok(roles)
+}
+
+fn check(flags: &ServerFlags, roles: Roles) -> Outcome {
+    let missing = |what: &str, next: &str| Err(Failure::usage(format!("{what} is missing")).next(next));
+    if flags.listen.is_none() {
+        return missing("--listen", "give the address others reach: --listen 10.0.0.1");
+    }
+    if flags.data.is_empty() {
+        return missing("--data", "give a directory for what the server keeps: --data /srv/strake");
+    }
+    if roles == Roles::default() {
+        return missing("--roles", "say what the server does: --roles manager,meta,storage");
+    }
+    match (roles.manager, flags.join.is_empty()) {
+        (false, true) => missing("--join", "name the cluster's manager: --join ADDR; or add manager to --roles"),
+        (true, false) => Err(Failure::usage("--join with the role manager: a cluster has one manager")
+            .next("leave --join out to begin a cluster, or manager out of --roles to join one")),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.toml");
+        std::fs::write(&path, "listen = 'a'\nname = 'x'\nroles = ['storage']\n").unwrap();
+        let flags = ServerFlags { listen: Some("b".into()), config: Some(path), ..Default::default() };
+        let flags = with_config(flags).unwrap();
+        assert_eq!((flags.listen.as_deref(), flags.name.as_deref()), (Some("b"), Some("x")));
+        assert_eq!(flags.roles, ["storage"]);
+    }
+
+    #[test]
+    fn an_unknown_word_in_the_file_is_shown_with_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.toml");
+        std::fs::write(&path, "listen = 'a'\nlisten_port = 3\n").unwrap();
+        let failure = with_config(ServerFlags { config: Some(path), ..Default::default() }).unwrap_err();
+        assert!(failure.cause.contains("listen_port") && failure.cause.contains("line 2"), "{failure}");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let listen = Some("a".to_owned());
+        let cases = [
+            (ServerFlags::default(), "--listen"),
+            (ServerFlags { listen: listen.clone(), ..Default::default() }, "--data"),
+        ];
+        for (flags, name) in cases {
+            let failure = check(&flags, Roles::default()).unwrap_err();
+            assert!(failure.cause.contains(name) && failure.next.is_some());
+        }
+        assert!(parse_roles(&["boss".into()]).is_err());
+    }
+}

@@ -1,0 +1,257 @@
+//! `strake status`: how the cluster is, on one screen.
+
+use crate::cluster::{self, ClusterFlags};
+use crate::failure::Outcome;
+use crate::{output, size};
+use clap::Args;
+use serde::Serialize;
+use strake_wire::message::manager::{ClusterMap, Server, Target};
+
+/// Room below this share of a target is worth a warning.
+const LOW_PERCENT: u64 = 5;
+
+/// Flags of `strake status`.
+#[derive(Args, Debug)]
+pub struct StatusFlags {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How well a cluster is. The number is the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[repr(u8)]
+pub enum Health {
+    /// Everything works.
+    Fine = 0,
+    /// It works, but something needs attention.
+    Degraded = 1,
+    /// Some files cannot be read or written.
+    Broken = 2,
+}
+
+/// The report, as `--json` prints it.
+#[derive(Serialize)]
+struct Report {
+    health: Health,
+    cluster: String,
+    epoch: u64,
+    total_bytes: u64,
+    free_bytes: u64,
+    problems: Vec<String>,
+    servers: Vec<ServerRow>,
+    targets: Vec<TargetRow>,
+    volumes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ServerRow {
+    id: u32,
+    name: String,
+    address: String,
+    roles: String,
+    up: bool,
+    silent_ms: u64,
+}
+
+#[derive(Serialize)]
+struct TargetRow {
+    id: u32,
+    groups: Vec<u32>,
+    server: String,
+    path: String,
+    state: String,
+    total_bytes: u64,
+    free_bytes: u64,
+}
+
+/// Runs the verb; the exit code says how the cluster is. A cluster whose manager does not answer is
+/// broken.
+pub async fn run(flags: &StatusFlags, cluster: &ClusterFlags) -> Outcome<u8> {
+    let asked = async {
+        let view = cluster.connect().await?;
+        let map = cluster::fresh_map(&*view.manager()?).await?;
+        Outcome::Ok(map)
+    };
+    let map = asked.await.map_err(|mut failure| {
+        failure.code = Health::Broken as u8;
+        failure
+    })?;
+    let report = judge(&map);
+    match flags.json {
+        true => output::json(&report)?,
+        false => show(&report),
+    }
+    Ok(report.health as u8)
+}
+
+fn judge(map: &ClusterMap) -> Report {
+    let mut problems = Vec::new();
+    for server in map.servers.iter().filter(|s| !s.up) {
+        let has_target = map.targets.iter().any(|t| t.server == server.id);
+        let serves = map.volumes.iter().any(|v| !v.deleting && v.meta_server == server.id);
+        let health = if has_target || serves { Health::Broken } else { Health::Degraded };
+        let silent = match server.silent_ms {
+            u64::MAX => "since the manager started".to_owned(),
+            ms => format!("for {} s", ms / 1000),
+        };
+        let text = format!(
+            "server {} ({}) is down: silent {silent}; start it again with the flags it had",
+            server.name, server.address
+        );
+        problems.push((health, text));
+    }
+    problems.extend(map.targets.iter().filter_map(target_problem));
+    for volume in map.volumes.iter().filter(|v| !v.deleting && v.meta_server == 0) {
+        let text = format!("volume {} has no metadata server; start one with --roles meta", volume.spec.name);
+        problems.push((Health::Broken, text));
+    }
+    if map.targets.is_empty() {
+        let text = "there is no storage; start a server with --roles storage";
+        problems.push((Health::Broken, text.into()));
+    }
+    let health = problems.iter().map(|p| p.0).max().unwrap_or(Health::Fine);
+    let up = || map.targets.iter().filter(|t| t.up);
+    Report {
+        health,
+        cluster: map.cluster.clone(),
+        epoch: map.epoch,
+        total_bytes: up().map(|t| t.spec.total_bytes).sum(),
+        free_bytes: up().map(|t| t.spec.free_bytes).sum(),
+        problems: problems.into_iter().map(|p| p.1).collect(),
+        servers: map.servers.iter().map(|s| server_row(map, s)).collect(),
+        targets: map.targets.iter().map(|t| target_row(map, t)).collect(),
+        volumes: map.volumes.iter().filter(|v| !v.deleting).map(|v| v.spec.name.clone()).collect(),
+    }
+}
+
+fn target_problem(target: &Target) -> Option<(Health, String)> {
+    let spec = &target.spec;
+    if !spec.poisoned.is_empty() {
+        let text = format!(
+            "target {} ({}) takes no writes: {}; check its disk, then restart its server",
+            target.id, spec.path, spec.poisoned
+        );
+        return Some((Health::Broken, text));
+    }
+    let low = target.up && spec.free_bytes.saturating_mul(100) < spec.total_bytes.saturating_mul(LOW_PERCENT);
+    low.then(|| {
+        let text = format!(
+            "target {} ({}) is nearly full: {} left; delete files or add targets",
+            target.id,
+            spec.path,
+            size::show(spec.free_bytes)
+        );
+        (Health::Degraded, text)
+    })
+}
+
+fn server_row(map: &ClusterMap, server: &Server) -> ServerRow {
+    let storage = map.targets.iter().any(|t| t.server == server.id);
+    let roles = [(server.manager, "manager"), (server.meta, "meta"), (storage, "storage")];
+    let roles: Vec<_> = roles.iter().filter(|r| r.0).map(|r| r.1).collect();
+    ServerRow {
+        id: server.id,
+        name: server.name.clone(),
+        address: server.address.clone(),
+        roles: roles.join(","),
+        up: server.up,
+        silent_ms: server.silent_ms,
+    }
+}
+
+fn target_row(map: &ClusterMap, target: &Target) -> TargetRow {
+    let server = map.servers.iter().find(|s| s.id == target.server);
+    let state = match (target.up, target.spec.poisoned.is_empty()) {
+        (false, _) => "down",
+        (true, false) => "stopped",
+        (true, true) => "up",
+    };
+    TargetRow {
+        id: target.id,
+        groups: map.groups.iter().filter(|g| g.members.contains(&target.id)).map(|g| g.id).collect(),
+        server: server.map_or_else(String::new, |s| s.name.clone()),
+        path: target.spec.path.clone(),
+        state: state.into(),
+        total_bytes: target.spec.total_bytes,
+        free_bytes: target.spec.free_bytes,
+    }
+}
+
+fn show(report: &Report) {
+    let word = match report.health {
+        Health::Fine => "fine",
+        Health::Degraded => "degraded",
+        Health::Broken => "broken",
+    };
+    let used = report.total_bytes.saturating_sub(report.free_bytes);
+    output::line(&format!(
+        "{word}: cluster {}, {} of {} used, volumes: {}",
+        report.cluster,
+        size::show(used),
+        size::show(report.total_bytes),
+        report.volumes.join(", ")
+    ));
+    for problem in &report.problems {
+        output::line(&format!("  ! {problem}"));
+    }
+    let mut table = output::table(&[">SERVER", "NAME", "ADDRESS", "ROLES", "STATE"]);
+    for row in &report.servers {
+        let state = if row.up { "up" } else { "down" };
+        let cells = [row.id.to_string(), row.name.clone(), row.address.clone(), row.roles.clone(), state.into()];
+        table.add_row(cells);
+    }
+    output::line("");
+    output::show(&table);
+    let mut table = output::table(&[">TARGET", ">GROUP", "SERVER", ">SIZE", ">FREE", "STATE", "PATH"]);
+    for row in &report.targets {
+        let groups: Vec<_> = row.groups.iter().map(u32::to_string).collect();
+        table.add_row([
+            row.id.to_string(),
+            groups.join(","),
+            row.server.clone(),
+            size::short(row.total_bytes),
+            size::short(row.free_bytes),
+            row.state.clone(),
+            row.path.clone(),
+        ]);
+    }
+    output::line("");
+    output::show(&table);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_wire::message::manager::{TargetSpec, Volume, VolumeSpec};
+
+    fn map() -> ClusterMap {
+        let server = |id| Server { id, up: true, meta: id == 1, ..Server::default() };
+        let target = |id, server| Target {
+            id,
+            server,
+            up: true,
+            spec: TargetSpec { total_bytes: 1000, free_bytes: 900, ..TargetSpec::default() },
+        };
+        let spec = VolumeSpec { name: "main".into(), ..VolumeSpec::default() };
+        ClusterMap {
+            servers: vec![server(1), server(2)],
+            targets: vec![target(1, 1), target(2, 2)],
+            volumes: vec![Volume { id: 1, spec, deleting: false, meta_server: 1 }],
+            ..ClusterMap::default()
+        }
+    }
+
+    #[test]
+    fn a_cluster_is_as_well_as_its_worst_part() {
+        assert_eq!(judge(&map()).health, Health::Fine);
+        let mut full = map();
+        full.targets[0].spec.free_bytes = 1;
+        assert_eq!(judge(&full).health, Health::Degraded);
+        let mut down = full.clone();
+        down.servers[1].up = false;
+        assert_eq!(judge(&down).health, Health::Broken);
+        assert_eq!(judge(&down).problems.len(), 2);
+    }
+}

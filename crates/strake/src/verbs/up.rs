@@ -1,0 +1,302 @@
+//! `strake up`: a whole file system in one process, mounted.
+
+use crate::cluster::{DATA_DEFAULT, host_name};
+use crate::failure::{Context, Failure, Outcome};
+use crate::log::LogFlags;
+use crate::node::{Node, NodeOptions, Roles};
+use crate::runfile::{RunFile, began_ticks};
+use crate::{detach, mountpoint, output, signals, size, telemetry};
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use strake_client::{Volume, VolumeOptions};
+use strake_engine::kv::EngineKind;
+use strake_fuse::{MountHandle, MountOptions, Unmount};
+use strake_wire::server::Listener;
+
+/// Where the volume is mounted unless told otherwise.
+pub const MOUNT_DEFAULT: &str = "./mnt";
+/// The volume that is mounted.
+const VOLUME: &str = "main";
+/// Targets of a new data directory.
+const TARGETS_DEFAULT: usize = 4;
+/// Most targets.
+const TARGETS_MAX: usize = 1024;
+/// Longest path of a Unix socket that every kernel takes.
+const SOCKET_BYTES_MAX: usize = 100;
+/// How long the flush at the end may take before the rest is left to the stores.
+const FLUSH_SECONDS_MAX: u64 = 60;
+
+/// Flags of `strake up`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  strake up --detach                    start on ./strake-data, mount at ./mnt, return
+  strake up --data /srv/s --mount /mnt  stay in the foreground; Ctrl-C stops
+  strake down                           stop what runs on ./strake-data")]
+pub struct UpFlags {
+    /// Directory that holds everything: metadata, targets, log
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    pub data: PathBuf,
+
+    /// Where to mount it; made if it is missing
+    #[arg(long, value_name = "DIR", default_value = MOUNT_DEFAULT)]
+    pub mount: PathBuf,
+
+    /// Storage targets to stripe over [default: those there are, or 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=TARGETS_MAX as i64))]
+    pub targets: Option<u32>,
+
+    /// Return as soon as the mount is usable; the log goes to DIR/strake.log
+    #[arg(long)]
+    pub detach: bool,
+
+    /// Let the kernel hold back writes: fastest, for a volume that only this mount uses
+    #[arg(long)]
+    pub writeback: bool,
+
+    /// Serve metrics for Prometheus at http://ADDR/metrics
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<String>,
+
+    /// Engine of a new metadata store: fjall or redb
+    #[arg(long, value_name = "ENGINE")]
+    pub engine: Option<EngineKind>,
+
+    /// Most memory for contents of open files
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size::parse)]
+    pub memory: u64,
+
+    /// Options of the mount, with commas, as for `strake mount`: ro, uid=N, ...
+    #[arg(short = 'o', long = "options", value_name = "OPTION,...", default_value = "")]
+    pub options: String,
+}
+
+/// Runs the verb.
+pub async fn run(flags: &UpFlags, log: &LogFlags) -> Outcome {
+    if flags.detach && !detach::is_child() {
+        return start_detached(flags, log);
+    }
+    let started = Up::start(flags).await;
+    match (&started, flags.detach) {
+        (Ok(_), true) => detach::ready(),
+        (Err(failure), true) => detach::failed(failure),
+        (Ok(up), false) => output::line(&up.greeting()),
+        (Err(_), false) => {}
+    }
+    let up = match started {
+        Ok(up) => up,
+        // The parent has told it.
+        Err(failure) if flags.detach => return log_and_end(failure),
+        Err(failure) => return Err(failure),
+    };
+    up.until_stopped().await
+}
+
+fn log_and_end(failure: Failure) -> Outcome {
+    tracing::error!("{failure}");
+    Err(failure)
+}
+
+fn start_detached(flags: &UpFlags, log: &LogFlags) -> Outcome {
+    std::fs::create_dir_all(&flags.data)
+        .context(|| format!("data directory {}", flags.data.display()))?;
+    let path = flags.data.join("strake.log");
+    detach::start(&path, Some(log.log_level.as_deref().unwrap_or("info")))?;
+    match RunFile::read(&flags.data) {
+        Some(run) => output::line(&format!(
+            "volume {} is mounted at {} (process {}); stop it with: strake down --data {}",
+            run.volume,
+            run.mount.display(),
+            run.pid,
+            flags.data.display()
+        )),
+        None => output::line("running"),
+    }
+    Ok(())
+}
+
+/// A running file system.
+struct Up {
+    data: PathBuf,
+    run: RunFile,
+    node: Node,
+    volume: Arc<Volume>,
+    mount: MountHandle,
+    stop: tokio::sync::watch::Receiver<bool>,
+}
+
+impl Up {
+    async fn start(flags: &UpFlags) -> Outcome<Up> {
+        let data = absolute(&flags.data)?;
+        refuse_second(&data)?;
+        let mut options = MountOptions { source: VOLUME.into(), ..MountOptions::default() };
+        options.apply(&flags.options)?;
+        options.writeback |= flags.writeback;
+        clean_last_mount(&data)?;
+        let (point, _made) = mountpoint::prepare(&flags.mount, true, options.nonempty)?;
+        let metrics = match &flags.metrics {
+            Some(address) => Some(telemetry::serve(address).await?),
+            None => None,
+        };
+        let (listeners, addresses) = listen(&data).await?;
+        let node = Node::start(node_options(flags, &data, listeners, &addresses)?).await?;
+        let volume_options = VolumeOptions {
+            memory_bytes: flags.memory,
+            client_name: format!("{}:{}", host_name(), point.display()),
+            read_only: options.read_only,
+            exclusive: options.writeback,
+            remember: false,
+            ..VolumeOptions::default()
+        };
+        let volume = Volume::connect(node.map().clone(), VOLUME, volume_options).await?;
+        let lazy = point.clone();
+        let stop = signals::stop_requested(move || {
+            let _gone = strake_fuse::unmount(&lazy, Unmount::Lazy);
+        })?;
+        let runtime = tokio::runtime::Handle::current();
+        let mount = strake_fuse::mount(volume.clone(), &point, &options, runtime).await?;
+        let pid = std::process::id();
+        let run = RunFile {
+            pid,
+            began_ticks: began_ticks(pid).unwrap_or(0),
+            addresses,
+            mount: point,
+            volume: VOLUME.into(),
+            metrics,
+        };
+        run.write(&data)?;
+        Ok(Up { data, run, node, volume, mount, stop })
+    }
+
+    fn greeting(&self) -> String {
+        format!(
+            "volume {} is mounted at {}, striped over {} targets; Ctrl-C stops",
+            self.run.volume,
+            self.run.mount.display(),
+            self.node.target_count()
+        )
+    }
+
+    async fn until_stopped(mut self) -> Outcome {
+        let unmounted = tokio::select! {
+            _ = self.stop.wait_for(|stop| *stop) => false,
+            _ = self.mount.wait() => true,
+        };
+        if unmounted {
+            tracing::info!("unmounted from outside: stopping");
+        } else {
+            take_mount_away(&self.mount).await;
+        }
+        let flush = tokio::time::timeout(Duration::from_secs(FLUSH_SECONDS_MAX), self.volume.close());
+        let flushed = match flush.await {
+            Ok(result) => result.context(|| "flushing what was written".into()),
+            Err(_) => Err(Failure::new("what was written could not be flushed in time")),
+        };
+        let stopped = self.node.stop().await;
+        RunFile::remove(&self.data);
+        let _absent = std::fs::remove_file(socket_path(&self.data));
+        tracing::info!("stopped");
+        flushed.and(stopped)
+    }
+}
+
+/// Takes a mount out of the tree: when nobody uses it, else at once and for good, so that nothing of
+/// it stays behind.
+pub async fn take_mount_away(mount: &MountHandle) {
+    if let Err(error) = mount.unmount(Unmount::WhenIdle).await {
+        tracing::warn!("{error}; taking it away under its users");
+        if let Err(error) = mount.unmount(Unmount::Lazy).await {
+            tracing::error!("{error}");
+        }
+    }
+}
+
+fn absolute(path: &Path) -> Outcome<PathBuf> {
+    std::path::absolute(path).context(|| path.display().to_string())
+}
+
+fn refuse_second(data: &Path) -> Outcome {
+    match RunFile::read(data).filter(RunFile::is_alive) {
+        Some(run) => Err(Failure::new(format!(
+            "data directory {} is in use by process {}, mounted at {}",
+            data.display(),
+            run.pid,
+            run.mount.display()
+        ))
+        .next(format!("use it there, or strake down --data {}", data.display()))),
+        None => Ok(()),
+    }
+}
+
+/// Takes away the mount of an earlier `up` on the same data that was killed.
+fn clean_last_mount(data: &Path) -> Outcome {
+    if let Some(run) = RunFile::read(data) {
+        if mountpoint::is_dead(&run.mount) {
+            tracing::info!("taking away the dead mount at {}", run.mount.display());
+            strake_fuse::unmount(&run.mount, Unmount::Lazy)?;
+        }
+        RunFile::remove(data);
+    }
+    Ok(())
+}
+
+fn socket_path(data: &Path) -> PathBuf {
+    data.join("strake.sock")
+}
+
+/// Listens on a Unix socket in the data directory and on a port of the loopback interface; the
+/// addresses, the one for the cluster map first.
+async fn listen(data: &Path) -> Outcome<(Vec<Listener>, Vec<String>)> {
+    std::fs::create_dir_all(data)
+        .context(|| format!("data directory {}", data.display()))
+        .map_err(|f| f.next("choose another --data"))?;
+    let mut listeners = vec![Listener::bind("127.0.0.1:0").await?];
+    let mut addresses = vec![listeners[0].address()];
+    let socket = socket_path(data);
+    if socket.as_os_str().len() <= SOCKET_BYTES_MAX {
+        let _stale = std::fs::remove_file(&socket);
+        let address = format!("unix:{}", socket.display());
+        listeners.insert(0, Listener::bind(&address).await?);
+        addresses.insert(0, address);
+    }
+    Ok((listeners, addresses))
+}
+
+fn node_options(
+    flags: &UpFlags,
+    data: &Path,
+    listeners: Vec<Listener>,
+    addresses: &[String],
+) -> Outcome<NodeOptions> {
+    let existing = existing_targets(data);
+    let wanted = flags.targets.map_or(TARGETS_DEFAULT, |n| n as usize);
+    if flags.targets.is_some() && wanted < existing {
+        return Err(Failure::usage(format!(
+            "--targets {wanted}: {} has {existing} targets, and files lie on all of them",
+            data.display()
+        ))
+        .next("leave --targets out"));
+    }
+    let count = match (flags.targets, existing) {
+        (None, 1..) => existing,
+        _ => wanted,
+    };
+    Ok(NodeOptions {
+        home: data.to_owned(),
+        targets: (0..count).map(|i| data.join(format!("target-{i}"))).collect(),
+        roles: Roles { manager: true, meta: true, storage: true },
+        listeners,
+        advertise: addresses[0].clone(),
+        join: Vec::new(),
+        name: host_name(),
+        engine: flags.engine,
+    })
+}
+
+/// Targets that the data directory has, by `node.json` and by its directories.
+fn existing_targets(data: &Path) -> usize {
+    let known = crate::node::identity::Node::read(data).map_or(0, |node| node.targets.len());
+    let found = (0..TARGETS_MAX).take_while(|i| data.join(format!("target-{i}")).exists()).count();
+    known.max(found)
+}

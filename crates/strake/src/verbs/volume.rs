@@ -1,0 +1,220 @@
+//! `strake volume`: the volumes of a cluster.
+
+use crate::cluster::{self, ClusterFlags};
+use crate::failure::{Failure, Outcome};
+use crate::layout_flags::{LayoutFlags, show_distribution};
+use crate::{output, size};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use strake_types::layout::LayoutTemplate;
+use strake_types::{ErrorKind, GroupId};
+use strake_wire::map::MapView;
+use strake_wire::message::manager::{
+    ClusterMap, ManagerAnswer, ManagerOp, Volume, VolumeName, VolumeSpec,
+};
+
+/// Flags of `strake volume`.
+#[derive(Args, Debug)]
+pub struct VolumeFlags {
+    /// What to do.
+    #[command(subcommand)]
+    verb: VolumeVerb,
+}
+
+#[derive(Subcommand, Debug)]
+enum VolumeVerb {
+    /// Make a volume
+    Create(Settings),
+    /// List the volumes
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show everything about a volume
+    Info {
+        /// The volume
+        name: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Change what new files of a volume get; existing files keep their layout
+    Set(Settings),
+    /// Delete a volume and every file in it
+    Delete {
+        /// The volume
+        name: String,
+        /// Do it without asking
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+struct Settings {
+    /// The volume: letters, digits, `-`, `_`, `.`
+    name: String,
+
+    #[command(flatten)]
+    layout: LayoutFlags,
+
+    /// Lay files on exactly these groups, in this order (strake status shows them)
+    #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
+    groups: Vec<u32>,
+
+    /// Files up to this size lie inside their inode; at most 64K [default: 8K]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    inline_max: Option<u64>,
+
+    /// Have every change on disk before it is acknowledged
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    sync_always: Option<bool>,
+}
+
+impl Settings {
+    fn spec(&self) -> Outcome<VolumeSpec> {
+        let groups = self.groups.iter().copied().map(GroupId).collect::<Vec<_>>();
+        let template = self.layout.template((!groups.is_empty()).then_some(groups));
+        template.validate().map_err(|e| Failure::usage(e.to_string()))?;
+        let inline = self.inline_max.map(u32::try_from).transpose();
+        Ok(VolumeSpec {
+            name: self.name.clone(),
+            template: Some((&template).into()),
+            inline_bytes_max: inline
+                .map_err(|_| Failure::usage("--inline-max must be at most 64K"))?,
+            sync_always: self.sync_always,
+        })
+    }
+}
+
+/// A volume as `--json` prints it.
+#[derive(Serialize)]
+struct View {
+    id: u32,
+    name: String,
+    chunk_size: u64,
+    stripe_width: u32,
+    distribution: String,
+    groups: Vec<u32>,
+    inline_max: u32,
+    sync_always: bool,
+    metadata_server: String,
+}
+
+impl View {
+    fn new(map: &ClusterMap, volume: &Volume) -> Outcome<View> {
+        let spec = &volume.spec;
+        let template: LayoutTemplate = spec.template.clone().unwrap_or_default().try_into()?;
+        let server = map.servers.iter().find(|s| s.id == volume.meta_server);
+        Ok(View {
+            id: volume.id,
+            name: spec.name.clone(),
+            chunk_size: template.chunk_size.unwrap_or_default(),
+            stripe_width: template.width.unwrap_or_default(),
+            distribution: template.distribution.as_ref().map(show_distribution).unwrap_or_default(),
+            groups: template.groups.iter().flatten().map(|g| g.0).collect(),
+            inline_max: spec.inline_bytes_max.unwrap_or_default(),
+            sync_always: spec.sync_always.unwrap_or_default(),
+            metadata_server: server.map_or("none yet".into(), |s| format!("{} ({})", s.name, s.id)),
+        })
+    }
+
+    fn width(&self) -> String {
+        match self.stripe_width {
+            0 => "all".into(),
+            width => width.to_string(),
+        }
+    }
+}
+
+/// Runs the verb.
+pub async fn run(flags: &VolumeFlags, cluster: &ClusterFlags) -> Outcome {
+    // What can be refused without a cluster is refused without one.
+    let spec = match &flags.verb {
+        VolumeVerb::Create(settings) | VolumeVerb::Set(settings) => Some(settings.spec()?),
+        _ => None,
+    };
+    let map = cluster.connect().await?;
+    match (&flags.verb, spec) {
+        (VolumeVerb::Create(_), Some(spec)) => change(&map, ManagerOp::CreateVolume(spec)).await,
+        (VolumeVerb::Set(_), Some(spec)) => change(&map, ManagerOp::SetVolume(spec)).await,
+        (VolumeVerb::List { json }, _) => list(&map, *json),
+        (VolumeVerb::Info { name, json }, _) => info(&map, name, *json),
+        (VolumeVerb::Delete { name, yes }, _) => delete(&map, name, *yes).await,
+        (VolumeVerb::Create(_) | VolumeVerb::Set(_), None) => Ok(()),
+    }
+}
+
+async fn change(map: &MapView, op: ManagerOp) -> Outcome {
+    let ManagerAnswer::Volume(volume) = cluster::ask(map, op).await? else {
+        return Err(Failure::new("the manager's answer is not about a volume"));
+    };
+    map.refresh().await?;
+    show(&View::new(&map.current(), &volume)?);
+    Ok(())
+}
+
+fn list(map: &MapView, json: bool) -> Outcome {
+    let map = map.current();
+    let living = map.volumes.iter().filter(|v| !v.deleting);
+    let views: Vec<View> = living.map(|v| View::new(&map, v)).collect::<Outcome<_>>()?;
+    if json {
+        return output::json(&views);
+    }
+    let mut table = output::table(&["NAME", ">ID", ">CHUNK", ">WIDTH", "DISTRIBUTION", "METADATA"]);
+    for view in &views {
+        table.add_row([
+            view.name.clone(),
+            view.id.to_string(),
+            size::short(view.chunk_size),
+            view.width(),
+            view.distribution.clone(),
+            view.metadata_server.clone(),
+        ]);
+    }
+    output::show(&table);
+    Ok(())
+}
+
+fn info(map: &MapView, name: &str, json: bool) -> Outcome {
+    let volume = map.volume_named(name).map_err(|e| match e.kind {
+        ErrorKind::NotFound => Failure::new(format!("volume {name} does not exist"))
+            .next(format!("strake volume list shows those there are; strake volume create {name} makes it")),
+        _ => e.into(),
+    })?;
+    let view = View::new(&map.current(), &volume)?;
+    if json {
+        return output::json(&view);
+    }
+    show(&view);
+    Ok(())
+}
+
+fn show(view: &View) {
+    let groups: Vec<_> = view.groups.iter().map(u32::to_string).collect();
+    let rows = [
+        ("volume", format!("{} (id {})", view.name, view.id)),
+        ("chunk size", size::show(view.chunk_size)),
+        ("stripe width", view.width()),
+        ("distribution", view.distribution.clone()),
+        ("groups", if groups.is_empty() { "all".into() } else { groups.join(",") }),
+        ("inline up to", size::show(u64::from(view.inline_max))),
+        ("sync always", if view.sync_always { "yes".into() } else { "no".into() }),
+        ("metadata server", view.metadata_server.clone()),
+    ];
+    for (name, value) in rows {
+        output::line(&format!("{name:16} {value}"));
+    }
+}
+
+async fn delete(map: &MapView, name: &str, yes: bool) -> Outcome {
+    map.volume_named(name)?;
+    if !yes {
+        return Err(Failure::usage(format!("this deletes volume {name} and every file in it"))
+            .next(format!("strake volume delete {name} --yes")));
+    }
+    cluster::ask(map, ManagerOp::DeleteVolume(VolumeName { name: name.into() })).await?;
+    output::line(&format!("volume {name} is deleted; its room comes back in the background"));
+    Ok(())
+}

@@ -22,7 +22,13 @@ const CONNECT_MS_MAX: u64 = 5_000;
 #[derive(Args, Clone, Debug)]
 pub struct ClusterFlags {
     /// Managers of the cluster, with commas: HOST[:PORT] or unix:/PATH [default: the `strake up` that runs on ./strake-data]
-    #[arg(long, global = true, value_name = "ADDR,...", env = "STRAKE_CLUSTER", help_heading = "General")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "ADDR,...",
+        env = "STRAKE_CLUSTER",
+        help_heading = "General"
+    )]
     pub cluster: Option<String>,
 }
 

@@ -72,9 +72,7 @@ pub fn start(log: &Path, level: Option<&str>) -> Outcome<u32> {
     }
     match serde_json::from_str::<FirstWords>(&line) {
         Ok(words) if words.ready => Ok(child.id()),
-        Ok(words) => {
-            Err(Failure { cause: words.cause, next: words.next, code: words.code })
-        }
+        Ok(words) => Err(Failure { cause: words.cause, next: words.next, code: words.code }),
         Err(_) => Err(Failure::new("the background process ended without a word")
             .next(format!("tail {}", log.display()))),
     }

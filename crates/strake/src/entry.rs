@@ -1,7 +1,7 @@
 //! Files as `ls` and `stat` show them.
 
 use serde::Serialize;
-use strake_native::place::Info;
+use strake_native::info::Info;
 use strake_types::{FileKind, Timestamp};
 
 /// Days from 0000-03-01 to 1970-01-01.

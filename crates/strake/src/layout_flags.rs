@@ -2,8 +2,8 @@
 
 use crate::size;
 use clap::Args;
-use strake_types::layout::{Distribution, LayoutTemplate, Strip};
 use strake_types::GroupId;
+use strake_types::layout::{Distribution, LayoutTemplate, Strip};
 
 /// Flags that make up a layout template.
 #[derive(Args, Clone, Debug, Default)]
@@ -104,7 +104,8 @@ mod tests {
 
     #[test]
     fn a_distribution_is_read_as_it_is_shown() {
-        let texts = ["simple_stripe", "basic", "progressive", "varstrip=0:32K,1:64K", "twod_stripe=2:4"];
+        let texts =
+            ["simple_stripe", "basic", "progressive", "varstrip=0:32K,1:64K", "twod_stripe=2:4"];
         for text in texts {
             assert_eq!(show_distribution(&parse_distribution(text).unwrap()), text);
         }

@@ -42,7 +42,8 @@ const MOUNT_HELPERS: &[&str] = &["mount.strake", "mount.fuse.strake"];
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let called_as = arguments.first().map(std::path::Path::new).and_then(|p| p.file_name());
-    let is_helper = called_as.is_some_and(|name| MOUNT_HELPERS.iter().any(|helper| name == *helper));
+    let is_helper =
+        called_as.is_some_and(|name| MOUNT_HELPERS.iter().any(|helper| name == *helper));
     let arguments = if is_helper { verbs::mount::from_mount(&arguments) } else { Ok(arguments) };
     let ended = arguments.and_then(|arguments| match Cli::try_parse_from(arguments) {
         Ok(cli) => run(cli),

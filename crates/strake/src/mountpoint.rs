@@ -26,7 +26,8 @@ pub fn ours() -> Vec<Mount> {
 fn parse(line: &str) -> Option<Mount> {
     let mut fields = line.split(' ');
     let (source, path, kind) = (fields.next()?, fields.next()?, fields.next()?);
-    let plain = |text: &str| text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\");
+    let plain =
+        |text: &str| text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\");
     (kind == TYPE).then(|| Mount { path: plain(path).into(), source: plain(source) })
 }
 

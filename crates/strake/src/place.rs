@@ -61,8 +61,9 @@ pub fn locate(text: &str, flags: &ClusterFlags) -> Outcome<Location> {
 /// As [`locate`], where only a place in a volume makes sense.
 pub fn locate_remote(text: &str, flags: &ClusterFlags) -> Outcome<Location> {
     if address::parse_source(text).is_none() && !text.starts_with(SCHEME) {
-        return Err(Failure::usage(format!("{text:?} names no place in a volume"))
-            .next(format!("write it as {FORM}, for example :/main/dir; in a mount, use the usual commands")));
+        return Err(Failure::usage(format!("{text:?} names no place in a volume")).next(format!(
+            "write it as {FORM}, for example :/main/dir; in a mount, use the usual commands"
+        )));
     }
     locate(text, flags)
 }

@@ -6,7 +6,8 @@ const UNITS: &[(char, u64)] =
 
 /// Reads `65536`, `64K`, `64KiB`, `1M`, `1.5G`.
 pub fn parse(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no size; write a number with K, M, G, T or nothing after it");
+    let wrong =
+        || format!("{text:?} is no size; write a number with K, M, G, T or nothing after it");
     let trimmed = text.trim();
     let lower = trimmed.to_ascii_uppercase();
     let short = lower.strip_suffix("IB").or(lower.strip_suffix('B')).unwrap_or(&lower);
@@ -39,7 +40,9 @@ pub fn show(bytes: u64) -> String {
 pub fn short(bytes: u64) -> String {
     let unit = UNITS.iter().rev().find(|(_, factor)| bytes >= *factor);
     match unit {
-        Some((letter, factor)) if bytes.is_multiple_of(*factor) => format!("{}{letter}", bytes / factor),
+        Some((letter, factor)) if bytes.is_multiple_of(*factor) => {
+            format!("{}{letter}", bytes / factor)
+        }
         Some((letter, factor)) => format!("{:.1}{letter}", bytes as f64 / *factor as f64),
         None => bytes.to_string(),
     }

@@ -1,16 +1,16 @@
 //! Counters and histograms for Prometheus, over HTTP.
 
 use crate::failure::{Context, Outcome};
-use axum::routing::get;
 use axum::Router;
+use axum::routing::get;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::time::Duration;
 
 /// Upper bounds of the latency histograms, seconds: from a call within the process to a wait for a
 /// server that is restarting.
 const SECONDS_BUCKETS: &[f64] = &[
-    0.000_005, 0.000_02, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
-    0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+    0.000_005, 0.000_02, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.025,
+    0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
 /// Upper bounds of the size histograms, bytes.
 const BYTES_BUCKETS: &[f64] =

@@ -98,7 +98,8 @@ impl Node {
             true => Some(stores::open_meta(&home, &mut identity, options.engine).await?),
             false => None,
         };
-        let callers = Callers::new(CallerOptions { name: options.name.clone(), ..CallerOptions::default() });
+        let callers =
+            Callers::new(CallerOptions { name: options.name.clone(), ..CallerOptions::default() });
         let own_manager = start_manager(&options, kv.as_ref(), &identity).await?;
         let manager: Arc<dyn ManagerService> = match &own_manager {
             Some(manager) => manager.clone(),
@@ -208,7 +209,8 @@ impl Parts {
         };
         self.map.callers().register_local(server, services.clone());
         let (shutdown, stopped) = watch::channel(false);
-        let who = server::Identity { cluster: self.joined.cluster, name: self.options.name.clone() };
+        let who =
+            server::Identity { cluster: self.joined.cluster, name: self.options.name.clone() };
         let listeners = self.options.listeners.into_iter();
         let serving = listeners
             .map(|l| tokio::spawn(server::serve(l, services.clone(), who.clone(), stopped.clone())))
@@ -261,11 +263,7 @@ async fn find_targets(options: &NodeOptions, identity: &identity::Node) -> Outco
 
 /// Targets that belong to a cluster, beside a manager that would begin a new one: its metadata is
 /// lost, and a new cluster would hide what the targets hold.
-fn check_orphans(
-    options: &NodeOptions,
-    identity: &identity::Node,
-    targets: &[Target],
-) -> Outcome {
+fn check_orphans(options: &NodeOptions, identity: &identity::Node, targets: &[Target]) -> Outcome {
     let own = options.roles.manager && !identity.has_joined();
     let orphan = targets.iter().find(|target| target.id.0 != 0);
     match orphan.filter(|_| own) {

@@ -77,8 +77,7 @@ impl Target {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(&self.path).context(shown)?);
         let identity =
             Identity { cluster: cluster.to_owned(), uuid: self.uuid.clone(), target: id.0 };
-        let options =
-            ChunkOptions { cluster: Some(cluster.to_owned()), ..ChunkOptions::default() };
+        let options = ChunkOptions { cluster: Some(cluster.to_owned()), ..ChunkOptions::default() };
         ChunkStore::format(&disk, &identity, &options).context_none()?;
         self.store = Some(Arc::new(ChunkStore::open(disk, options).context_none()?));
         Ok(())
@@ -173,8 +172,10 @@ fn check_cluster(path: &Path, found: &Identity, node: &Node) -> Outcome {
 
 fn check_empty(path: &Path) -> Outcome {
     match std::fs::read_dir(path).map(|mut entries| entries.next().is_some()) {
-        Ok(true) => Err(Failure::new(format!("{} holds other files and no target", path.display()))
-            .next("give an empty directory")),
+        Ok(true) => {
+            Err(Failure::new(format!("{} holds other files and no target", path.display()))
+                .next("give an empty directory"))
+        }
         Ok(false) => check_writable(path),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => match path.parent() {
             Some(parent) if parent.exists() => check_writable(parent),

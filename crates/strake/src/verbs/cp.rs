@@ -13,12 +13,14 @@ const STREAMS_MAX: i64 = 1024;
 
 /// Flags of `strake cp`.
 #[derive(Args, Debug)]
-#[command(after_help = "A place in a volume is written [ADDR[,ADDR]]:/VOLUME/PATH; anything else is a file of this machine.
+#[command(
+    after_help = "A place in a volume is written [ADDR[,ADDR]]:/VOLUME/PATH; anything else is a file of this machine.
 
 Examples:
   strake cp big.iso host1:/main/        to a cluster
   strake cp -r :/main/results .         from the `strake up` of this directory
-  strake cp -r :/main/a host9:/main/b   from one cluster to another")]
+  strake cp -r :/main/a host9:/main/b   from one cluster to another"
+)]
 pub struct CpFlags {
     /// What to copy, and where to: into the directory TO, or (one source only) to TO itself
     #[arg(value_name = "FROM... TO", required = true, num_args = 2..)]

@@ -135,7 +135,11 @@ async fn reach(address: &str, report: &mut Report) {
         Ok(found) => found,
         Err(failure) => {
             let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-            return report.bad("name", failure.cause, format!("getent hosts {host}; correct /etc/hosts or DNS"));
+            return report.bad(
+                "name",
+                failure.cause,
+                format!("getent hosts {host}; correct /etc/hosts or DNS"),
+            );
         }
     };
     report.ok("name", format!("{address} is {}", resolved[0].ip()));
@@ -143,8 +147,14 @@ async fn reach(address: &str, report: &mut Report) {
     let connect = tokio::net::TcpStream::connect(resolved.as_slice());
     match tokio::time::timeout(Duration::from_secs(ANSWER_SECONDS_MAX), connect).await {
         Ok(Ok(_)) => report.ok("connect", format!("{address} in {:.1} ms", millis(began))),
-        Ok(Err(e)) => report.bad("connect", format!("{address}: {e}"), "start the server there; check --listen"),
-        Err(_) => report.bad("connect", format!("{address} does not answer"), "check firewall and routes"),
+        Ok(Err(e)) => report.bad(
+            "connect",
+            format!("{address}: {e}"),
+            "start the server there; check --listen",
+        ),
+        Err(_) => {
+            report.bad("connect", format!("{address} does not answer"), "check firewall and routes")
+        }
     }
 }
 
@@ -160,7 +170,11 @@ fn check_map(map: &ClusterMap, report: &mut Report) {
     report.ok("map", about);
     for server in map.servers.iter().filter(|s| !s.up) {
         let about = format!("server {} ({}) is down", server.name, server.address);
-        report.bad("map", about, format!("start `strake server` on {} again, with the flags it had", server.name));
+        report.bad(
+            "map",
+            about,
+            format!("start `strake server` on {} again, with the flags it had", server.name),
+        );
     }
     if map.targets.is_empty() {
         report.bad("map", "no storage", "strake server --roles storage --join ADDR ...");
@@ -186,7 +200,11 @@ fn check_room(map: &ClusterMap, report: &mut Report) {
             size::show(spec.total_bytes)
         );
         match spec.free_bytes.saturating_mul(100) < spec.total_bytes.saturating_mul(LOW_PERCENT) {
-            true => report.warn("room", about, "delete files, or add targets: strake server --data NEW ..."),
+            true => report.warn(
+                "room",
+                about,
+                "delete files, or add targets: strake server --data NEW ...",
+            ),
             false => report.ok("room", about),
         }
     }
@@ -200,9 +218,17 @@ async fn check_mounts(report: &mut Report) {
         match tokio::time::timeout(Duration::from_secs(ANSWER_SECONDS_MAX), look).await {
             Ok(Ok(Ok(()))) => report.ok("mount", format!("{shown} ({})", mount.source)),
             Ok(Ok(Err(e))) => {
-                report.bad("mount", format!("{shown}: {e}"), format!("strake umount --lazy {shown}, then mount again"));
+                report.bad(
+                    "mount",
+                    format!("{shown}: {e}"),
+                    format!("strake umount --lazy {shown}, then mount again"),
+                );
             }
-            _ => report.bad("mount", format!("{shown} does not answer"), "strake status; its servers may be away"),
+            _ => report.bad(
+                "mount",
+                format!("{shown} does not answer"),
+                "strake status; its servers may be away",
+            ),
         }
     }
 }

@@ -94,13 +94,15 @@ async fn find(path: &str, cluster: &ClusterFlags) -> Outcome<Found> {
     let cred = Credentials::root();
     if let Some(source) = address::parse_source(path) {
         let place = place::open(&source, cluster, "layout").await?;
-        let attr = place.volume.resolve(&cred, place.path.as_bytes()).await.context(|| path.into())?;
+        let attr =
+            place.volume.resolve(&cred, place.path.as_bytes()).await.context(|| path.into())?;
         return Ok(Found { place, attr });
     }
     let metadata = std::fs::metadata(path).context(|| path.into())?;
     let full = Path::new(path).canonicalize().context(|| path.into())?;
     let mounts = mountpoint::ours().into_iter();
-    let mount = mounts.filter(|m| full.starts_with(&m.path)).max_by_key(|m| m.path.as_os_str().len());
+    let mount =
+        mounts.filter(|m| full.starts_with(&m.path)).max_by_key(|m| m.path.as_os_str().len());
     let mount = mount.ok_or_else(|| {
         Failure::new(format!("{path} does not lie in a Strake mount"))
             .next("give a path below a mount (grep strake /proc/mounts), or ADDR:/VOLUME/PATH")
@@ -165,10 +167,14 @@ fn show_directory(path: &str, template: &LayoutTemplate, json: bool) -> Outcome 
         return output::json(&view);
     }
     let inherited = || "inherited".to_owned();
-    let groups = view.groups.map(|list| list.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
+    let groups =
+        view.groups.map(|list| list.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
     let width = |w: u32| if w == 0 { "all".to_owned() } else { w.to_string() };
     output::line(&format!("{path}: files made in it from now on get"));
-    output::line(&format!("  chunk size    {}", view.chunk_size.map_or_else(inherited, size::show)));
+    output::line(&format!(
+        "  chunk size    {}",
+        view.chunk_size.map_or_else(inherited, size::show)
+    ));
     output::line(&format!("  distribution  {}", view.distribution.unwrap_or_else(inherited)));
     output::line(&format!("  stripe width  {}", view.stripe_width.map_or_else(inherited, width)));
     output::line(&format!("  groups        {}", groups.unwrap_or_else(inherited)));
@@ -228,6 +234,7 @@ async fn set(
 fn group_of(map: &ClusterMap, target: u32) -> Outcome<GroupId> {
     let found = map.groups.iter().find(|group| group.members.first() == Some(&target));
     found.map(|group| GroupId(group.id)).ok_or_else(|| {
-        Failure::usage(format!("target {target} does not exist")).next("strake status lists the targets")
+        Failure::usage(format!("target {target} does not exist"))
+            .next("strake status lists the targets")
     })
 }

@@ -55,7 +55,8 @@ pub async fn run(flags: &LsFlags, cluster: &ClusterFlags) -> Outcome {
 }
 
 fn show_long(found: &[tree::Found]) {
-    let mut table = output::table(&["MODE", ">LINKS", ">UID", ">GID", ">SIZE", "MODIFIED (UTC)", "NAME"]);
+    let mut table =
+        output::table(&["MODE", ">LINKS", ">UID", ">GID", ">SIZE", "MODIFIED (UTC)", "NAME"]);
     for f in found {
         let mut time = entry::show_time(f.info.mtime);
         time.truncate("2026-11-21 08:00:00".len());

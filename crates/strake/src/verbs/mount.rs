@@ -86,15 +86,16 @@ struct Mounted {
 
 impl Mounted {
     async fn start(flags: &MountFlags, wanted: Wanted, cluster: &ClusterFlags) -> Outcome<Mounted> {
-        let Source { managers, volume: name, path } =
-            address::parse_source(&flags.source).ok_or_else(|| {
+        let Source { managers, volume: name, path } = address::parse_source(&flags.source)
+            .ok_or_else(|| {
                 Failure::usage(format!("{:?} names no volume", flags.source))
                     .next("write it as ADDR[,ADDR]:/VOLUME[/SUBDIR], for example host1:/main")
             })?;
         let managers = if managers.is_empty() { cluster.addresses()? } else { managers };
-        managers.iter().filter(|a| !a.starts_with("unix:")).try_for_each(|a| {
-            address::resolve(a).map(drop)
-        })?;
+        managers
+            .iter()
+            .filter(|a| !a.starts_with("unix:"))
+            .try_for_each(|a| address::resolve(a).map(drop))?;
         let (point, _) = mountpoint::prepare(&flags.mountpoint, false, wanted.mount.nonempty)?;
         if let Some(address) = &wanted.metrics {
             telemetry::serve(address).await?;
@@ -120,7 +121,8 @@ impl Mounted {
         if !unmounted {
             take_mount_away(&self.mount).await;
         }
-        let flush = tokio::time::timeout(Duration::from_secs(FLUSH_SECONDS_MAX), self.volume.close());
+        let flush =
+            tokio::time::timeout(Duration::from_secs(FLUSH_SECONDS_MAX), self.volume.close());
         match flush.await {
             Ok(result) => Ok(result?),
             Err(_) => Err(Failure::new("what was written could not be flushed in time")
@@ -138,7 +140,8 @@ fn sort_options(flags: &MountFlags) -> Outcome<Wanted> {
     for option in flags.options.iter().flat_map(|list| list.split(',')) {
         match option.split_once('=') {
             Some(("memory", value)) => {
-                volume.memory_bytes = size::parse(value).map_err(|e| wrong(format!("{option}: {e}")))?;
+                volume.memory_bytes =
+                    size::parse(value).map_err(|e| wrong(format!("{option}: {e}")))?;
             }
             Some(("wait", value)) => {
                 let seconds: u64 = value.parse().map_err(|_| {
@@ -178,7 +181,8 @@ pub fn from_mount(arguments: &[OsString]) -> Outcome<Vec<OsString>> {
         let text = argument.to_string_lossy();
         match text.as_ref() {
             "-o" => {
-                let list = rest.next().ok_or_else(|| Failure::usage("-o needs options after it"))?;
+                let list =
+                    rest.next().ok_or_else(|| Failure::usage("-o needs options after it"))?;
                 ours.extend(["-o".into(), list.clone()]);
             }
             "-t" | "-N" => drop(rest.next()),

@@ -1,7 +1,7 @@
 //! `strake scrub`: everything that targets hold, against its checksums.
 
 use crate::cluster::ClusterFlags;
-use crate::failure::{Failure, Outcome, FAILED};
+use crate::failure::{FAILED, Failure, Outcome};
 use crate::output;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -38,14 +38,19 @@ struct Row {
 pub async fn run(flags: &ScrubFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     let map = cluster.connect().await?;
     let current = map.current();
-    if let Some(id) = flags.targets.iter().find(|id| !current.targets.iter().any(|t| t.id == **id)) {
+    if let Some(id) = flags.targets.iter().find(|id| !current.targets.iter().any(|t| t.id == **id))
+    {
         return Err(Failure::usage(format!("target {id} does not exist"))
             .next("strake status lists the targets"));
     }
-    let wanted = current.targets.iter().filter(|t| flags.targets.is_empty() || flags.targets.contains(&t.id));
+    let wanted = current
+        .targets
+        .iter()
+        .filter(|t| flags.targets.is_empty() || flags.targets.contains(&t.id));
     let wanted: Vec<_> = wanted.collect();
     let used = wanted.iter().map(|t| t.spec.total_bytes.saturating_sub(t.spec.free_bytes)).sum();
-    let style = ProgressStyle::with_template("{bytes} verified, {binary_bytes_per_sec}, target {msg}");
+    let style =
+        ProgressStyle::with_template("{bytes} verified, {binary_bytes_per_sec}, target {msg}");
     let bar = ProgressBar::new(used);
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let mut rows = Vec::new();

@@ -118,8 +118,9 @@ async fn bind(address: &str) -> Outcome<Listener> {
         address::resolve(address)?;
     }
     Listener::bind(address).await.map_err(|e| {
-        Failure::new(format!("cannot listen at {address}: {e}"))
-            .next("is another server there? (ss -ltnp shows it) Stop it, or choose another --listen")
+        Failure::new(format!("cannot listen at {address}: {e}")).next(
+            "is another server there? (ss -ltnp shows it) Stop it, or choose another --listen",
+        )
     })
 }
 
@@ -128,8 +129,10 @@ fn with_config(mut flags: ServerFlags) -> Outcome<ServerFlags> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
         .map_err(|e| Failure::usage(format!("--config {shown}: {e}")))?;
-    let config: Config = toml::from_str(&text)
-        .map_err(|e| Failure::usage(format!("--config {shown}: {e}")).next("strake server --help shows the names"))?;
+    let config: Config = toml::from_str(&text).map_err(|e| {
+        Failure::usage(format!("--config {shown}: {e}"))
+            .next("strake server --help shows the names")
+    })?;
     flags.listen = flags.listen.or(config.listen);
     flags.advertise = flags.advertise.or(config.advertise);
     flags.name = flags.name.or(config.name);
@@ -143,7 +146,8 @@ fn with_config(mut flags: ServerFlags) -> Outcome<ServerFlags> {
         flags.data = config.data;
     }
     if let (None, Some(engine)) = (flags.engine, config.engine) {
-        let engine = engine.parse().map_err(|e| Failure::usage(format!("--config {shown}: engine: {e}")))?;
+        let engine =
+            engine.parse().map_err(|e| Failure::usage(format!("--config {shown}: engine: {e}")))?;
         flags.engine = Some(engine);
     }
     Ok(flags)
@@ -166,7 +170,8 @@ fn parse_roles(names: &[String]) -> Outcome<Roles> {
 }
 
 fn check(flags: &ServerFlags, roles: Roles) -> Outcome {
-    let missing = |what: &str, next: &str| Err(Failure::usage(format!("{what} is missing")).next(next));
+    let missing =
+        |what: &str, next: &str| Err(Failure::usage(format!("{what} is missing")).next(next));
     if flags.listen.is_none() {
         return missing("--listen", "give the address others reach: --listen 10.0.0.1");
     }
@@ -177,9 +182,13 @@ fn check(flags: &ServerFlags, roles: Roles) -> Outcome {
         return missing("--roles", "say what the server does: --roles manager,meta,storage");
     }
     match (roles.manager, flags.join.is_empty()) {
-        (false, true) => missing("--join", "name the cluster's manager: --join ADDR; or add manager to --roles"),
-        (true, false) => Err(Failure::usage("--join with the role manager: a cluster has one manager")
-            .next("leave --join out to begin a cluster, or manager out of --roles to join one")),
+        (false, true) => {
+            missing("--join", "name the cluster's manager: --join ADDR; or add manager to --roles")
+        }
+        (true, false) => {
+            Err(Failure::usage("--join with the role manager: a cluster has one manager")
+                .next("leave --join out to begin a cluster, or manager out of --roles to join one"))
+        }
         _ => Ok(()),
     }
 }
@@ -193,7 +202,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s.toml");
         std::fs::write(&path, "listen = 'a'\nname = 'x'\nroles = ['storage']\n").unwrap();
-        let flags = ServerFlags { listen: Some("b".into()), config: Some(path), ..Default::default() };
+        let flags =
+            ServerFlags { listen: Some("b".into()), config: Some(path), ..Default::default() };
         let flags = with_config(flags).unwrap();
         assert_eq!((flags.listen.as_deref(), flags.name.as_deref()), (Some("b"), Some("x")));
         assert_eq!(flags.roles, ["storage"]);
@@ -204,8 +214,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s.toml");
         std::fs::write(&path, "listen = 'a'\nlisten_port = 3\n").unwrap();
-        let failure = with_config(ServerFlags { config: Some(path), ..Default::default() }).unwrap_err();
-        assert!(failure.cause.contains("listen_port") && failure.cause.contains("line 2"), "{failure}");
+        let failure =
+            with_config(ServerFlags { config: Some(path), ..Default::default() }).unwrap_err();
+        assert!(
+            failure.cause.contains("listen_port") && failure.cause.contains("line 2"),
+            "{failure}"
+        );
     }
 
     #[test]

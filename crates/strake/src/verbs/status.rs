@@ -104,7 +104,10 @@ fn judge(map: &ClusterMap) -> Report {
     }
     problems.extend(map.targets.iter().filter_map(target_problem));
     for volume in map.volumes.iter().filter(|v| !v.deleting && v.meta_server == 0) {
-        let text = format!("volume {} has no metadata server; start one with --roles meta", volume.spec.name);
+        let text = format!(
+            "volume {} has no metadata server; start one with --roles meta",
+            volume.spec.name
+        );
         problems.push((Health::Broken, text));
     }
     if map.targets.is_empty() {
@@ -135,7 +138,8 @@ fn target_problem(target: &Target) -> Option<(Health, String)> {
         );
         return Some((Health::Broken, text));
     }
-    let low = target.up && spec.free_bytes.saturating_mul(100) < spec.total_bytes.saturating_mul(LOW_PERCENT);
+    let low = target.up
+        && spec.free_bytes.saturating_mul(100) < spec.total_bytes.saturating_mul(LOW_PERCENT);
     low.then(|| {
         let text = format!(
             "target {} ({}) is nearly full: {} left; delete files or add targets",
@@ -170,7 +174,12 @@ fn target_row(map: &ClusterMap, target: &Target) -> TargetRow {
     };
     TargetRow {
         id: target.id,
-        groups: map.groups.iter().filter(|g| g.members.contains(&target.id)).map(|g| g.id).collect(),
+        groups: map
+            .groups
+            .iter()
+            .filter(|g| g.members.contains(&target.id))
+            .map(|g| g.id)
+            .collect(),
         server: server.map_or_else(String::new, |s| s.name.clone()),
         path: target.spec.path.clone(),
         state: state.into(),
@@ -199,12 +208,19 @@ fn show(report: &Report) {
     let mut table = output::table(&[">SERVER", "NAME", "ADDRESS", "ROLES", "STATE"]);
     for row in &report.servers {
         let state = if row.up { "up" } else { "down" };
-        let cells = [row.id.to_string(), row.name.clone(), row.address.clone(), row.roles.clone(), state.into()];
+        let cells = [
+            row.id.to_string(),
+            row.name.clone(),
+            row.address.clone(),
+            row.roles.clone(),
+            state.into(),
+        ];
         table.add_row(cells);
     }
     output::line("");
     output::show(&table);
-    let mut table = output::table(&[">TARGET", ">GROUP", "SERVER", ">SIZE", ">FREE", "STATE", "PATH"]);
+    let mut table =
+        output::table(&[">TARGET", ">GROUP", "SERVER", ">SIZE", ">FREE", "STATE", "PATH"]);
     for row in &report.targets {
         let groups: Vec<_> = row.groups.iter().map(u32::to_string).collect();
         table.add_row([

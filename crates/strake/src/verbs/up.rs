@@ -188,7 +188,8 @@ impl Up {
         } else {
             take_mount_away(&self.mount).await;
         }
-        let flush = tokio::time::timeout(Duration::from_secs(FLUSH_SECONDS_MAX), self.volume.close());
+        let flush =
+            tokio::time::timeout(Duration::from_secs(FLUSH_SECONDS_MAX), self.volume.close());
         let flushed = match flush.await {
             Ok(result) => result.context(|| "flushing what was written".into()),
             Err(_) => Err(Failure::new("what was written could not be flushed in time")),

@@ -179,8 +179,9 @@ fn list(map: &MapView, json: bool) -> Outcome {
 
 fn info(map: &MapView, name: &str, json: bool) -> Outcome {
     let volume = map.volume_named(name).map_err(|e| match e.kind {
-        ErrorKind::NotFound => Failure::new(format!("volume {name} does not exist"))
-            .next(format!("strake volume list shows those there are; strake volume create {name} makes it")),
+        ErrorKind::NotFound => Failure::new(format!("volume {name} does not exist")).next(format!(
+            "strake volume list shows those there are; strake volume create {name} makes it"
+        )),
         _ => e.into(),
     })?;
     let view = View::new(&map.current(), &volume)?;

@@ -30,12 +30,17 @@ pub async fn meta_and_clock(view: &Arc<MapView>, map: &ClusterMap, report: &mut 
         let began = Instant::now();
         match probe_meta(view, &name).await {
             Ok(skew_ms) => {
-                let about = format!("server {server}: made, read and removed a file ({:.1} ms)", millis(began));
+                let about = format!(
+                    "server {server}: made, read and removed a file ({:.1} ms)",
+                    millis(began)
+                );
                 report.ok("metadata", about);
                 let about = format!("server {server} is {skew_ms} ms ahead of this machine");
                 match skew_ms.abs() <= SKEW_MS_MAX {
                     true => report.ok("clock", about),
-                    false => report.warn("clock", about, "run an NTP client on both (chronyc makestep)"),
+                    false => {
+                        report.warn("clock", about, "run an NTP client on both (chronyc makestep)")
+                    }
                 }
             }
             Err(error) => {
@@ -50,8 +55,7 @@ async fn probe_meta(view: &Arc<MapView>, name: &str) -> Result<i64> {
     let volume = open(view, name).await?;
     let cred = Credentials::root();
     let before = now_ms();
-    let (attr, file) =
-        volume.tmpfile(&cred, Ino::ROOT, 0o600, 0, OpenFlags::READ_WRITE).await?;
+    let (attr, file) = volume.tmpfile(&cred, Ino::ROOT, 0o600, 0, OpenFlags::READ_WRITE).await?;
     let after = now_ms();
     volume.getattr(attr.ino).await?;
     volume.release(&file).await?;
@@ -77,23 +81,34 @@ pub async fn targets(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report)
         let subject = format!("target {} ({})", target.id, target.spec.path);
         if !target.spec.poisoned.is_empty() {
             let mend = "check its disk (dmesg, smartctl), then restart its server";
-            report.bad("target", format!("{subject} takes no writes: {}", target.spec.poisoned), mend);
+            report.bad(
+                "target",
+                format!("{subject} takes no writes: {}", target.spec.poisoned),
+                mend,
+            );
             continue;
         }
         if !target.up {
             report.bad("target", format!("{subject} is down"), "start its server again");
             continue;
         }
-        let Some(group) = map.groups.iter().find(|g| g.members.contains(&target.id)) else { continue };
+        let Some(group) = map.groups.iter().find(|g| g.members.contains(&target.id)) else {
+            continue;
+        };
         let began = Instant::now();
         match probe_target(view, &name, GroupId(group.id)).await {
             Ok(true) => {
-                let about = format!("{subject}: wrote, synced, read, removed ({:.1} ms)", millis(began));
+                let about =
+                    format!("{subject}: wrote, synced, read, removed ({:.1} ms)", millis(began));
                 report.ok("target", about);
             }
             Ok(false) => {
                 let mend = format!("strake scrub {}; check the disk", target.id);
-                report.bad("target", format!("{subject} gives back other bytes than were written"), mend);
+                report.bad(
+                    "target",
+                    format!("{subject} gives back other bytes than were written"),
+                    mend,
+                );
             }
             Err(error) => {
                 let mend = format!("strake status; the log of server {} says more", target.server);
@@ -107,8 +122,7 @@ pub async fn targets(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report)
 async fn probe_target(view: &Arc<MapView>, name: &str, group: GroupId) -> Result<bool> {
     let (writer, reader) = (open(view, name).await?, open(view, name).await?);
     let cred = Credentials::root();
-    let (attr, file) =
-        writer.tmpfile(&cred, Ino::ROOT, 0o600, 0, OpenFlags::READ_WRITE).await?;
+    let (attr, file) = writer.tmpfile(&cred, Ino::ROOT, 0o600, 0, OpenFlags::READ_WRITE).await?;
     let template = LayoutTemplate { groups: Some(vec![group]), ..LayoutTemplate::default() };
     writer.set_template(&cred, attr.ino, &template).await?;
     writer.release(&file).await?;

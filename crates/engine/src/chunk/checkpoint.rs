@@ -19,12 +19,15 @@ use std::sync::Arc;
 use std::sync::Weak;
 use std::time::Duration;
 
+/// A leaf and the chunk's length (0 but in leaf 0); `None`: it is removed.
+type NewLeaf = Option<(Arc<Leaf>, u64)>;
+
 /// What a checkpoint writes.
 pub(super) struct Snapshot {
     /// Number of the log whose edits it completes.
     generation: u64,
     segments: BTreeSet<u64>,
-    leaves: Vec<([u8; KEY_BYTES], Option<(Arc<Leaf>, u64)>)>,
+    leaves: Vec<([u8; KEY_BYTES], NewLeaf)>,
     /// Places that become free.
     given_up: Vec<u64>,
     /// Keeps the chunks in memory: until the commit the table is older than they are.
@@ -114,7 +117,9 @@ impl Store {
         let mut writes: Writes = snapshot
             .leaves
             .iter()
-            .map(|(key, leaf)| (*key, leaf.as_ref().map(|(leaf, len)| encode_leaf(leaf, *len))))
+            .map(|(key, leaf)| {
+                (*key, leaf.as_ref().map(|(leaf, len)| encode_leaf(key, leaf, *len)))
+            })
             .collect();
         // In order, the table's pages are written once each.
         writes.sort_unstable_by_key(|write| write.0);

@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn checksums_of_pieces_make_the_checksum_of_the_whole() {
-        let bytes: Vec<u8> = (0..20_000u32).map(|i| (i * i >> 5) as u8).collect();
+        let bytes: Vec<u8> = (0..20_000u32).map(|i| ((i * i) >> 5) as u8).collect();
         for cut in [0, 1, 7, 4096, 12_345, 20_000] {
             let (a, b) = bytes.split_at(cut);
             assert_eq!(append(of(a), of(b), b.len() as u64), of(&bytes), "cut at {cut}");

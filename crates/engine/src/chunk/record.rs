@@ -187,7 +187,7 @@ pub fn decode_key(key: &[u8]) -> Result<(ChunkId, u8)> {
 }
 
 /// The value of a leaf in the table. `len` is the chunk's length in leaf 0, and 0 in the others.
-pub(super) fn encode_leaf(leaf: &Leaf, len: u64) -> Vec<u8> {
+pub(super) fn encode_leaf(key: &[u8], leaf: &Leaf, len: u64) -> Vec<u8> {
     let (mut runs, mut crcs) = (Vec::new(), Vec::new());
     for (nth, block) in (0..).zip(leaf.iter()) {
         if block != Block::Hole {
@@ -198,9 +198,14 @@ pub(super) fn encode_leaf(leaf: &Leaf, len: u64) -> Vec<u8> {
     out.push(VERSION);
     out.extend_from_slice(&len.to_le_bytes());
     encode_runs(&runs, &crcs, &mut out);
-    let sum = crc::of(&out);
+    let sum = leaf_sum(key, &out);
     out.extend_from_slice(&sum.to_le_bytes());
     out
+}
+
+/// Ties a value to its key, so that a damaged key does not give a chunk the bytes of another.
+fn leaf_sum(key: &[u8], body: &[u8]) -> u32 {
+    crc::append(crc::of(key), crc::of(body), body.len() as u64)
 }
 
 /// A decoded value of the table.
@@ -214,12 +219,12 @@ pub struct LeafRecord {
     pub crcs: Vec<u32>,
 }
 
-/// Decodes the value of a leaf.
-pub fn decode_leaf(bytes: &[u8]) -> Result<LeafRecord> {
+/// Decodes the value of the leaf with this key.
+pub fn decode_leaf(key: &[u8], bytes: &[u8]) -> Result<LeafRecord> {
     let (body, sum) = bytes.split_last_chunk::<4>().ok_or(RecordError("value too short"))?;
     let mut reader = Reader(body);
     reader.version()?;
-    if crc::of(body) != u32::from_le_bytes(*sum) {
+    if leaf_sum(key, body) != u32::from_le_bytes(*sum) {
         return Err(RecordError("checksum mismatch in the extent map"));
     }
     let len = reader.chunk_len()?;

@@ -318,7 +318,7 @@ impl Space {
             let Some(word) = self.free.get((next / 64) as usize) else { break };
             let ones = u64::from((word >> (next % 64)).trailing_ones());
             next += ones;
-            if ones == 0 || next % 64 != 0 {
+            if ones == 0 || !next.is_multiple_of(64) {
                 break;
             }
         }
@@ -357,13 +357,14 @@ pub(super) struct SpaceBytes {
 
 /// Appends a run, joining it to the last one where they adjoin within a segment.
 pub(super) fn push_places(places: &mut Vec<Places>, at: u64, count: u32) {
-    if let Some((last, n)) = places.last_mut() {
-        if *last + u64::from(*n) == at && *last / SEGMENT_BLOCKS == at / SEGMENT_BLOCKS {
+    match places.last_mut() {
+        Some((last, n))
+            if *last + u64::from(*n) == at && *last / SEGMENT_BLOCKS == at / SEGMENT_BLOCKS =>
+        {
             *n += count;
-            return;
         }
+        _ => places.push((at, count)),
     }
-    places.push((at, count));
 }
 
 /// Adds a granule below those already in `runs`.

@@ -113,8 +113,9 @@ impl Table {
         let mut current: Option<(ChunkId, Map)> = None;
         for pair in range {
             let (key, value) = pair.map_err(|error| failure(&self.target, error))?;
-            let (chunk, nth) = decode_key(key.value()).map_err(|e| self.damaged(&e))?;
-            let record = decode_leaf(value.value()).map_err(|e| self.damaged(&e))?;
+            let key = key.value();
+            let (chunk, nth) = decode_key(key).map_err(|e| self.damaged(&e))?;
+            let record = decode_leaf(key, value.value()).map_err(|e| self.damaged(&e))?;
             if current.as_ref().is_some_and(|(id, _)| *id != chunk)
                 && let Some((id, map)) = current.take()
                 && !each(id, map)

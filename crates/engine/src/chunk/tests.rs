@@ -1,6 +1,8 @@
 //! Each invariant of the store by name.
 
 mod crash;
+mod format;
+mod process;
 mod space;
 mod store;
 

@@ -1,1 +1,114 @@
+use super::*;
+use proptest::prelude::*;
 
+fn id() -> ChunkId {
+    ChunkId { volume: VolumeId(1), ino: Ino(1 << 40 | 7), index: ChunkIndex(3) }
+}
+
+fn block() -> impl Strategy<Value = Block> {
+    prop_oneof![
+        Just(Block::Hole),
+        (0..PLACE_MAX - 1).prop_map(Block::Reserved),
+        (0..PLACE_MAX - 1, any::<u32>()).prop_map(|(at, crc)| Block::Data(at, crc)),
+        (0..40u64, any::<u32>()).prop_map(|(at, crc)| Block::Data(at, crc)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn leaves_are_read_back(blocks in prop::collection::vec(block(), 0..=256), len in 0..CHUNK_BYTES_MAX) {
+        let mut leaf = Leaf::default();
+        for (nth, block) in (0..).zip(&blocks) {
+            leaf.set(nth, *block);
+        }
+        let record = decode_leaf(b"key", &encode_leaf(b"key", &leaf, len)).unwrap();
+        prop_assert_eq!(record.len, len);
+        let leaf = record.into_leaf();
+        for (nth, block) in (0..).zip(&blocks) {
+            prop_assert_eq!(leaf.get(nth), *block);
+        }
+    }
+
+    #[test]
+    fn edits_are_read_back_and_only_by_their_own_log(
+        blocks in prop::collection::vec(block(), 0..300),
+        first in 0..16_000u64,
+        log in any::<u32>(),
+    ) {
+        let mut edit = Edit::new(id(), 12_345);
+        for (nth, block) in (first..).zip(&blocks) {
+            edit.push(nth, *block);
+        }
+        let mut bytes = Vec::new();
+        encode_edit(&edit, log, &mut bytes);
+        let len = bytes.len();
+        prop_assert!(len <= RECORD_BYTES_MAX);
+        bytes.extend_from_slice(b"what follows");
+        prop_assert_eq!(decode_edit(&bytes, log), Ok(Some((edit, len))));
+        prop_assert_eq!(decode_edit(&bytes, log ^ 1), Ok(None));
+        prop_assert_eq!(decode_edit(&bytes[..len - 1], log), Ok(None));
+    }
+
+    #[test]
+    fn garbage_is_refused_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = decode_leaf(b"key", &bytes);
+        let _ = decode_key(&bytes);
+        let _ = decode_log_head(&bytes);
+        prop_assert_eq!(decode_edit(&bytes, 1), Ok(None));
+        // With a checksum that matches.
+        let mut body = vec![VERSION];
+        body.extend_from_slice(&bytes);
+        let sum = leaf_sum(b"key", &body).to_le_bytes();
+        let _ = decode_leaf(b"key", &[&body[..], &sum].concat());
+        let mut record = (body.len() as u32).to_le_bytes().to_vec();
+        record.extend_from_slice(&record_sum(1, &body).to_le_bytes());
+        record.extend_from_slice(&body);
+        let _ = decode_edit(&record, 1);
+    }
+
+    #[test]
+    fn a_flipped_bit_is_noticed(bit in 0..800usize) {
+        let mut leaf = Leaf::default();
+        (0..20).for_each(|nth| leaf.set(nth, Block::Data(100 + nth, nth as u32)));
+        let mut bytes = encode_leaf(b"key", &leaf, 80_000);
+        let bit = bit % (bytes.len() * 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        prop_assert!(decode_leaf(b"key", &bytes).is_err());
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        prop_assert!(decode_leaf(b"key", &bytes).is_ok() && decode_leaf(b"kez", &bytes).is_err());
+    }
+}
+
+#[test]
+fn keys_sort_as_chunks_do_and_are_read_back() {
+    let mut ids = Vec::new();
+    for volume in [0, 1, 256] {
+        for ino in [1, 255, 1 << 40] {
+            for index in [0, 9, 1 << 33] {
+                ids.push(ChunkId {
+                    volume: VolumeId(volume),
+                    ino: Ino(ino),
+                    index: ChunkIndex(index),
+                });
+            }
+        }
+    }
+    let keys: Vec<_> = ids.iter().map(|id| encode_key(*id, 5)).collect();
+    assert!(keys.is_sorted());
+    for (id, key) in ids.iter().zip(&keys) {
+        assert_eq!(decode_key(key), Ok((*id, 5)));
+    }
+    assert!(decode_key(&encode_key(id(), 64)).is_err());
+}
+
+#[test]
+fn the_head_of_a_log_is_read_back() {
+    let (head, sum) = encode_log_head(77, &[b'x'; 36]);
+    let decoded = LogHead { generation: 77, boot: [b'x'; 36], sum };
+    assert_eq!(decode_log_head(&head), Ok(decoded));
+    for at in 0..head.len() {
+        let mut head = head;
+        head[at] ^= 1;
+        assert!(decode_log_head(&head).is_err(), "byte {at}");
+    }
+}

@@ -1,1 +1,105 @@
+use super::*;
+use std::collections::BTreeSet;
 
+/// Granules of memory instead of disk.
+struct Boundless;
+
+impl Ground for Boundless {
+    fn provision(&self, _first: u64, _count: u64) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn places(runs: &[Places]) -> impl Iterator<Item = u64> + '_ {
+    runs.iter().flat_map(|(at, count)| *at..*at + u64::from(*count))
+}
+
+#[test]
+fn large_takes_lie_in_a_row() {
+    let mut space = Space::new(1 << 40);
+    for nth in 0..10 {
+        let taken = space.take(256, false, &Boundless).unwrap().unwrap();
+        assert_eq!(taken, [(nth * 256, 256)]);
+    }
+    let taken = space.take(2048, false, &Boundless).unwrap().unwrap();
+    assert_eq!(taken.len(), 1);
+}
+
+#[test]
+fn runs_end_at_segments() {
+    let mut space = Space::new(4 << 30);
+    let mut all = Vec::new();
+    for _ in 0..600 {
+        all.extend(space.take(700, false, &Boundless).unwrap().unwrap());
+    }
+    for (at, count) in all {
+        assert_eq!(at / SEGMENT_BLOCKS, (at + u64::from(count) - 1) / SEGMENT_BLOCKS);
+    }
+}
+
+#[test]
+fn what_is_given_up_is_free_after_the_checkpoint_and_what_is_fresh_at_once() {
+    let mut space = Space::new(1 << 20);
+    let total = GRANULE_BLOCKS - 16;
+    let taken = space.take(total, false, &Boundless).unwrap().unwrap();
+    let old = space.begin_checkpoint();
+    space.end_checkpoint(&old);
+    assert_eq!(space.take(1, false, &Boundless).unwrap(), None);
+    let first = taken[0].0;
+    space.give_up(first);
+    assert_eq!(space.take(1, false, &Boundless).unwrap(), None);
+    assert!(space.is_waiting());
+    let given_up = space.begin_checkpoint();
+    assert_eq!(space.take(1, false, &Boundless).unwrap(), None);
+    space.end_checkpoint(&given_up);
+    let again = space.take(1, false, &Boundless).unwrap().unwrap();
+    assert_eq!(space.take(1, false, &Boundless).unwrap(), None);
+    space.give_up(again[0].0);
+    assert!(space.take(1, false, &Boundless).unwrap().is_some());
+    // Cutting may use the last ones.
+    assert!(space.take(1, true, &Boundless).unwrap().is_some());
+}
+
+#[test]
+fn random_takes_and_give_ups_never_give_a_place_twice_nor_lose_one() {
+    let mut random = 1u64;
+    let mut below = |bound: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % bound
+    };
+    let mut space = Space::new(64 << 20);
+    let (mut used, mut waiting) = (BTreeSet::new(), Vec::new());
+    for _ in 0..20_000 {
+        match below(10) {
+            0..=4 => {
+                let most = if below(4) == 0 { 600 } else { 20 };
+                let count = 1 + below(most);
+                if let Some(taken) = space.take(count, false, &Boundless).unwrap() {
+                    assert_eq!(places(&taken).count() as u64, count);
+                    for at in places(&taken) {
+                        assert!(used.insert(at), "{at} given twice");
+                    }
+                }
+            }
+            5..=8 => {
+                for _ in 0..below(200) {
+                    let Some(at) = used.range(below(16_384)..).next().copied() else { break };
+                    used.remove(&at);
+                    space.give_up(at);
+                }
+            }
+            _ => {
+                space.end_checkpoint(&waiting);
+                waiting = space.begin_checkpoint();
+                if below(5) == 0 {
+                    for (first, count) in space.leaving() {
+                        space.left(first, count);
+                    }
+                }
+            }
+        }
+        let bytes = space.bytes();
+        assert_eq!(bytes.used, used.len() as u64 * BLOCK_BYTES);
+        assert_eq!(bytes.free + bytes.growable + bytes.used, bytes.total);
+    }
+}

@@ -15,8 +15,6 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-#[cfg(test)]
-mod conformance;
 mod embedded;
 mod engine_kind;
 mod error;
@@ -24,6 +22,8 @@ mod fjall;
 pub mod memory;
 mod redb;
 mod step;
+#[cfg(test)]
+mod tests;
 
 pub use engine_kind::{EngineKind, UnknownEngine, open};
 pub use error::{KvError, Result};

@@ -20,13 +20,14 @@ mod journal;
 mod keeper;
 mod store;
 
+pub(super) use directory::Directory;
 pub use store::{Store, StoreError, View};
 
 use super::{Kv, KvError, Outcome, Pair, Result, Snapshot, Writes, is_empty_range, step};
 use async_trait::async_trait;
 use bytes::Bytes;
 use conflicts::RecentWrites;
-use directory::{Directory, io_error};
+use directory::io_error;
 use horizon::Horizon;
 use journal::{AppendError, Draft, Journal, RECORD_BYTES_MAX, RecoveryError};
 use keeper::{Keeper, Sealed};
@@ -86,32 +87,35 @@ impl<S: Store> Embedded<S> {
 
     /// Opens it with `checkpoint_bytes` of journal between two checkpoints.
     pub(super) fn open_with(path: &Path, checkpoint_bytes: u64) -> Result<Self> {
-        let Directory { disk, lock } = directory::open(path, S::NAME)?;
-        let name = path.display().to_string();
+        let directory = directory::open(path, S::NAME)?;
+        let store = path.join(S::NAME);
+        Self::open_in(directory, path, checkpoint_bytes, || S::open(&store))
+    }
+
+    /// Opens it in a directory that is locked already; `path` is for messages.
+    pub(super) fn open_in(
+        Directory { disk, lock }: Directory,
+        path: &Path,
+        checkpoint_bytes: u64,
+        open: impl FnOnce() -> Result<S, StoreError>,
+    ) -> Result<Self> {
+        let path = path.display().to_string();
         step::step("open store");
-        let directory = path.join(S::NAME);
         // The stores check what they read, but not everything they read before they check it.
-        let opened = std::panic::catch_unwind(AssertUnwindSafe(|| restore(&directory, &disk)));
-        let (store, journal) = match opened {
-            Ok(opened) => opened.map_err(|error| recovery_error(&name, error))?,
+        let restored = std::panic::catch_unwind(AssertUnwindSafe(|| restore(open, &disk, &path)));
+        let (store, journal, newest) = match restored {
+            Ok(restored) => restored.map_err(|error| recovery_error(&path, error))?,
             Err(panic) => {
-                let cause = panic_text(&*panic);
-                return Err(KvError::Corrupt { store: name, cause });
+                return Err(KvError::Corrupt { store: path, cause: panic_text(&*panic) });
             }
         };
-        let newest = journal.1;
         let recent = RecentWrites::new(newest);
         let core = Arc::new(Core {
             store,
-            path: name,
+            path,
             disk,
             hasher: recent.hasher(),
-            commit: Mutex::new(Commit {
-                journal: journal.0,
-                recent,
-                newest,
-                seal_at: checkpoint_bytes,
-            }),
+            commit: Mutex::new(Commit { journal, recent, newest, seal_at: checkpoint_bytes }),
             horizon: Horizon::default(),
             poison: OnceLock::new(),
             work: keeper::Work::new(newest),
@@ -124,12 +128,14 @@ impl<S: Store> Embedded<S> {
     }
 }
 
-/// Opens the store, brings it up to date from the journal, and begins a new journal.
+/// Opens the store, brings it up to date from the journal, and begins a new journal after the
+/// newest version, which comes last.
 fn restore<S: Store>(
-    directory: &Path,
+    open: impl FnOnce() -> Result<S, StoreError>,
     disk: &Arc<dyn Disk>,
-) -> Result<(S, (Journal, u64)), RecoveryError> {
-    let store = S::open(directory).map_err(RecoveryError::Store)?;
+    path: &str,
+) -> Result<(S, Journal, u64), RecoveryError> {
+    let store = open().map_err(RecoveryError::Store)?;
     let durable = store.durable().map_err(RecoveryError::Store)?;
     let recovered =
         journal::recover(&**disk, durable, |version, writes| store.apply(version, writes))?;
@@ -137,7 +143,7 @@ fn restore<S: Store>(
     store.resume_after(newest);
     if recovered.cut > 0 {
         tracing::warn!(
-            store = %directory.display(),
+            store = path,
             bytes = recovered.cut,
             "the end of the journal had not reached the disk; cut off after version {newest}"
         );
@@ -153,7 +159,7 @@ fn restore<S: Store>(
     for segment in &recovered.segments {
         disk.remove(segment)?;
     }
-    Ok((store, (journal, newest)))
+    Ok((store, journal, newest))
 }
 
 impl<S: Store> Core<S> {

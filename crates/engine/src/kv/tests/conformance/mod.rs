@@ -4,8 +4,8 @@ mod basics;
 mod concurrent;
 mod interleaved;
 
-use super::memory::{MemoryKv, Rates};
-use super::{EngineKind, Kv, KvError, Outcome, Transaction, Writes, open};
+use crate::kv::memory::{MemoryKv, Rates};
+use crate::kv::{EngineKind, Kv, KvError, Outcome, Transaction, Writes, open};
 use bytes::Bytes;
 use std::future::Future;
 use std::sync::Arc;
@@ -121,8 +121,8 @@ macro_rules! conformance {
 conformance! {
     memory: super::Subject::memory();
     adversary: super::Subject::adversary();
-    fjall: super::Subject::embedded(super::EngineKind::Fjall);
-    redb: super::Subject::embedded(super::EngineKind::Redb);
+    fjall: super::Subject::embedded(crate::kv::EngineKind::Fjall);
+    redb: super::Subject::embedded(crate::kv::EngineKind::Redb);
 }
 
 #[test]

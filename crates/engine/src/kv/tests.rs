@@ -1,0 +1,8 @@
+//! The contract on every engine, and the embedded ones under crashes, faults and damage.
+
+mod conformance;
+mod crash;
+mod damage;
+mod faults;
+mod power;
+mod workload;

@@ -1,0 +1,246 @@
+//! Stores of which bytes are missing or wrong.
+
+use super::workload::{self, factor, random, run};
+use crate::kv::embedded::{Embedded, Store};
+use crate::kv::fjall::Lsm;
+use crate::kv::redb::BTree;
+use crate::kv::{Kv, KvError};
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+const CHECKPOINT_BYTES: u64 = 24 << 10;
+
+/// A copy of a store in use, as a crash would leave it.
+struct Image {
+    directory: TempDir,
+    /// Everything up to this commit was synced ...
+    synced: u64,
+    /// ... when the last segment of the journal was this long.
+    segment: (PathBuf, u64),
+    committed: u64,
+}
+
+/// Commits, syncs, commits a little more, and copies the directory of the open store.
+fn image<S: Store>(before: u64, after: u64) -> Image {
+    let original = tempfile::tempdir().unwrap();
+    let kv = Embedded::<S>::open_with(original.path(), CHECKPOINT_BYTES).unwrap();
+    run(async {
+        for n in 1..=before {
+            workload::commit(&kv, 0, n).await.unwrap();
+        }
+        kv.sync().await.unwrap();
+    });
+    // Checkpoints of what was committed may still be on their way; nothing new begins.
+    let length = settled(original.path());
+    let segment = segments(original.path()).pop().unwrap();
+    run(async {
+        for n in before + 1..=before + after {
+            workload::commit(&kv, 0, n).await.unwrap();
+        }
+    });
+    let directory = copy(original.path());
+    Image {
+        segment: (segment.file_name().unwrap().into(), length),
+        directory,
+        synced: before,
+        committed: before + after,
+    }
+}
+
+/// Waits until only one segment is left; returns its length.
+fn settled(directory: &Path) -> u64 {
+    loop {
+        if let [segment] = &segments(directory)[..] {
+            return fs::metadata(segment).unwrap().len();
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn segments(directory: &Path) -> Vec<PathBuf> {
+    let mut segments: Vec<PathBuf> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("journal-"))
+        .collect();
+    segments.sort();
+    segments
+}
+
+fn copy(from: &Path) -> TempDir {
+    let to = tempfile::tempdir().unwrap();
+    copy_into(from, to.path());
+    to
+}
+
+fn copy_into(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            fs::create_dir(&target).unwrap();
+            copy_into(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// Opens a store and counts the commits in it.
+fn heads<S: Store>(directory: &Path) -> Result<u64, KvError> {
+    let kv = Embedded::<S>::open_with(directory, CHECKPOINT_BYTES)?;
+    Ok(run(workload::verify(&kv, 1)).unwrap()[0])
+}
+
+fn flip(path: &Path, offset: u64, mask: u8) {
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ mask], offset).unwrap();
+}
+
+/// Cuts, overwrites with zeros or with rubbish the end of the journal that was never synced.
+fn an_unsynced_end_may_be_torn<S: Store>() {
+    let image = image::<S>(60, 25);
+    let mut random = random(1);
+    for round in 0..16 * factor() {
+        let torn = copy(image.directory.path());
+        let path = torn.path().join(&image.segment.0);
+        let len = fs::metadata(&path).unwrap().len();
+        assert!(len > image.segment.1, "the unsynced commits are in the same segment");
+        let offset = image.segment.1 + random.below((len - image.segment.1) as usize) as u64;
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        let rest = (len - offset) as usize;
+        match round % 4 {
+            0 => file.set_len(offset).unwrap(),
+            1 => file.write_all_at(&vec![0; rest], offset).unwrap(),
+            2 => file.write_all_at(&vec![0xA5; random.below(rest) + 1], offset).unwrap(),
+            _ => flip(&path, offset, 1),
+        }
+        let head = heads::<S>(torn.path()).unwrap();
+        assert!((image.synced..=image.committed).contains(&head), "{head} of {}", image.committed);
+        assert_eq!(heads::<S>(torn.path()).unwrap(), head, "it stays so");
+    }
+}
+
+/// The fault of fjall's own journal: there, all that follows a damaged record is dropped without
+/// a word, as if power had been lost, although it had been synced.
+fn a_flipped_bit_in_the_synced_journal_is_corruption<S: Store>() {
+    let image = image::<S>(60, 0);
+    let mut random = random(2);
+    let mut refused = 0;
+    for _ in 0..24 * factor() {
+        let rotten = copy(image.directory.path());
+        let path = rotten.path().join(&image.segment.0);
+        flip(&path, random.below(image.segment.1 as usize) as u64, 1 << random.below(8));
+        match heads::<S>(rotten.path()) {
+            // The bit was in the note that a sync leaves, or in what the store has anyway.
+            Ok(head) => assert_eq!(head, image.synced),
+            Err(KvError::Corrupt { .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(refused > 0);
+}
+
+fn a_missing_segment_is_corruption<S: Store>() {
+    let image = image::<S>(300, 0);
+    let path = image.directory.path().join(&image.segment.0);
+    fs::remove_file(path).unwrap();
+    let error = heads::<S>(image.directory.path()).unwrap_err();
+    assert!(matches!(error, KvError::Corrupt { .. }), "{error}");
+}
+
+/// A store that has lost its checkpoints, but not its journal.
+fn a_store_older_than_its_journal_is_corruption<S: Store>() {
+    let image = image::<S>(300, 0);
+    fs::remove_dir_all(image.directory.path().join(S::NAME)).unwrap();
+    let error = heads::<S>(image.directory.path()).unwrap_err();
+    assert!(error.to_string().contains("the journal begins after version"), "{error}");
+}
+
+/// Any file of the store cut short: what is opened is right, or refused.
+fn a_cut_file_is_refused_or_harmless<S: Store>() {
+    let image = image::<S>(300, 10);
+    let mut files = Vec::new();
+    list(&image.directory.path().join(S::NAME), &mut files);
+    let mut random = random(3);
+    for file in files {
+        let cut = copy(image.directory.path());
+        let path = cut.path().join(file.strip_prefix(image.directory.path()).unwrap());
+        let len = fs::metadata(&path).unwrap().len();
+        if len == 0 {
+            continue;
+        }
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(random.below(len as usize) as u64).unwrap();
+        match Embedded::<S>::open_with(cut.path(), CHECKPOINT_BYTES) {
+            Ok(kv) => {
+                // Damage that is found only when it is read is an error then.
+                if let Ok(heads) = run(workload::verify(&kv, 1)) {
+                    assert_eq!(heads, [image.committed], "{}", path.display());
+                }
+            }
+            Err(KvError::Corrupt { .. } | KvError::Io { .. }) => {}
+            Err(error) => panic!("{}: {error}", path.display()),
+        }
+    }
+}
+
+fn list(directory: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            list(&path, files);
+        } else {
+            files.push(path);
+        }
+    }
+}
+
+/// A bit of a table: the block's checksum finds it when it is read.
+#[test]
+fn fjall_finds_a_flipped_bit_in_a_table() {
+    let image = image::<Lsm>(300, 0);
+    let mut files = Vec::new();
+    list(&image.directory.path().join("fjall/tables"), &mut files);
+    let mut random = random(4);
+    let mut found = 0;
+    for _ in 0..16 * factor() {
+        let rotten = copy(image.directory.path());
+        let file = &files[random.below(files.len())];
+        let path = rotten.path().join(file.strip_prefix(image.directory.path()).unwrap());
+        let len = fs::metadata(&path).unwrap().len() as usize;
+        flip(&path, random.below(len) as u64, 1 << random.below(8));
+        let opened = Embedded::<Lsm>::open_with(rotten.path(), CHECKPOINT_BYTES);
+        match opened.map(|kv| run(workload::verify(&kv, 1))) {
+            Ok(Ok(heads)) => assert_eq!(heads, [image.committed]),
+            Ok(Err(text)) if text.contains("corrupt") => found += 1,
+            Ok(Err(text)) => panic!("wrong contents: {text}"),
+            Err(KvError::Corrupt { .. }) => found += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(found > 0);
+}
+
+macro_rules! on_each_engine {
+    ($($test:ident),+) => {
+        mod fjall {
+            $(#[test] fn $test() { super::$test::<super::Lsm>(); })+
+        }
+        mod redb {
+            $(#[test] fn $test() { super::$test::<super::BTree>(); })+
+        }
+    };
+}
+
+on_each_engine!(
+    an_unsynced_end_may_be_torn,
+    a_flipped_bit_in_the_synced_journal_is_corruption,
+    a_missing_segment_is_corruption,
+    a_store_older_than_its_journal_is_corruption,
+    a_cut_file_is_refused_or_harmless
+);

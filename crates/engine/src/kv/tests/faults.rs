@@ -1,0 +1,122 @@
+//! A disk that is full or broken.
+
+use super::workload::{self, run};
+use crate::kv::embedded::{Directory, Store};
+use crate::kv::fjall::{FjallKv, Lsm};
+use crate::kv::{Kv, KvError};
+use std::path::Path;
+use strake_base::disk::sim::{SimDisk, SimFault};
+
+const DISK_BYTES: u64 = 64 << 20;
+
+/// The journal on a simulated disk, the tables in a real directory.
+fn open(disk: &SimDisk, directory: &Path) -> FjallKv {
+    let locked = Directory { disk: disk.process(), lock: Box::new(()) };
+    let store = directory.join("tables");
+    FjallKv::open_in(locked, directory, 1 << 20, || Lsm::open(&store)).unwrap()
+}
+
+async fn commits(kv: &dyn Kv, numbers: std::ops::RangeInclusive<u64>) {
+    for n in numbers {
+        workload::commit(kv, 0, n).await.unwrap();
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_commits_until_there_is_room_again() {
+    let (disk, directory) = (SimDisk::new(1, DISK_BYTES), tempfile::tempdir().unwrap());
+    let kv = open(&disk, directory.path());
+    run(async {
+        commits(&kv, 1..=20).await;
+        disk.fault_after(0, SimFault::Full);
+        let error = workload::commit(&kv, 0, 21).await.unwrap_err();
+        assert!(matches!(error, KvError::Full { .. }), "{error}");
+        assert_eq!(workload::verify(&kv, 1).await.unwrap(), [20]);
+        commits(&kv, 21..=40).await;
+        kv.sync().await.unwrap();
+    });
+    drop(kv);
+    let kv = open(&disk, directory.path());
+    assert_eq!(run(workload::verify(&kv, 1)).unwrap(), [40]);
+}
+
+#[test]
+fn a_disk_that_stays_full_loses_nothing_that_was_acknowledged() {
+    let (disk, directory) = (SimDisk::new(2, 256 << 10), tempfile::tempdir().unwrap());
+    let kv = open(&disk, directory.path());
+    let acked = run(async {
+        let mut n = 0;
+        while workload::commit(&kv, 0, n + 1).await.is_ok() {
+            n += 1;
+        }
+        for _ in 0..5 {
+            let error = workload::commit(&kv, 0, n + 1).await.unwrap_err();
+            assert!(matches!(error, KvError::Full { .. }), "{error}");
+        }
+        disk.set_capacity(DISK_BYTES);
+        commits(&kv, n + 1..=n + 10).await;
+        n + 10
+    });
+    drop(kv);
+    disk.kill();
+    let kv = open(&disk, directory.path());
+    assert_eq!(run(workload::verify(&kv, 1)).unwrap(), [acked]);
+}
+
+#[test]
+fn a_write_error_stops_all_writes_until_a_restart() {
+    let (disk, directory) = (SimDisk::new(3, DISK_BYTES), tempfile::tempdir().unwrap());
+    let kv = open(&disk, directory.path());
+    run(async {
+        commits(&kv, 1..=20).await;
+        disk.fault_after(0, SimFault::Io);
+        for _ in 0..3 {
+            let error = workload::commit(&kv, 0, 21).await.unwrap_err();
+            assert!(matches!(error, KvError::Poisoned { .. }), "{error}");
+        }
+        assert!(matches!(kv.sync().await, Err(KvError::Poisoned { .. })));
+        assert_eq!(workload::verify(&kv, 1).await.unwrap(), [20], "reads go on");
+    });
+    drop(kv);
+    disk.kill();
+    let kv = open(&disk, directory.path());
+    let heads = run(workload::verify(&kv, 1)).unwrap();
+    assert!(heads == [20] || heads == [21], "{heads:?}");
+}
+
+#[test]
+fn a_failed_flush_is_reported_and_stops_all_writes() {
+    let (disk, directory) = (SimDisk::new(4, DISK_BYTES), tempfile::tempdir().unwrap());
+    let kv = open(&disk, directory.path());
+    run(async {
+        commits(&kv, 1..=20).await;
+        kv.sync().await.unwrap();
+        commits(&kv, 21..=30).await;
+        disk.set_syncs_fail(true);
+        let error = kv.sync().await.unwrap_err();
+        assert!(matches!(error, KvError::Poisoned { .. }), "{error}");
+        disk.set_syncs_fail(false);
+        assert!(matches!(kv.sync().await, Err(KvError::Poisoned { .. })));
+        let error = workload::commit(&kv, 0, 31).await.unwrap_err();
+        assert!(matches!(error, KvError::Poisoned { .. }), "{error}");
+    });
+    drop(kv);
+    disk.power_loss();
+    let kv = open(&disk, directory.path());
+    let heads = run(workload::verify(&kv, 1)).unwrap();
+    assert!((20..=30).contains(&heads[0]), "{heads:?}");
+}
+
+#[test]
+fn a_transaction_that_cannot_be_stored_is_refused_and_harms_nothing() {
+    let (disk, directory) = (SimDisk::new(5, DISK_BYTES), tempfile::tempdir().unwrap());
+    let kv = open(&disk, directory.path());
+    run(async {
+        commits(&kv, 1..=3).await;
+        let mut transaction = crate::kv::Transaction::begin(&kv).await.unwrap();
+        transaction.put(vec![b'k'; 70_000], "value");
+        assert!(matches!(transaction.commit(&kv).await, Err(KvError::Io { .. })));
+        commits(&kv, 4..=5).await;
+        assert_eq!(workload::verify(&kv, 1).await.unwrap(), [5]);
+    });
+}

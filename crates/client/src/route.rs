@@ -10,7 +10,7 @@ use crate::volume::Volume;
 use bytes::Bytes;
 use std::time::Duration;
 use strake_types::error::Advice;
-use strake_types::{Credentials, Error, ErrorKind, GroupId, Result, TargetId};
+use strake_types::{Credentials, Epoch, Error, ErrorKind, GroupId, Result, TargetId};
 use strake_wire::message::common::Cred;
 use strake_wire::message::meta::{MetaAnswer, MetaOp, MetaReply, MetaRequest};
 use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageRequest};
@@ -134,7 +134,7 @@ impl Volume {
 
     /// One attempt, without retries.
     pub(crate) async fn meta_once(&self, request: MetaRequest) -> Result<MetaAnswer> {
-        let service = self.meta_service()?;
+        let service = self.map().meta_for(self.id())?;
         let MetaReply { answer } = service.call(request).await?;
         answer.ok_or_else(|| Error::with(ErrorKind::Malformed, "empty answer of a metadata server"))
     }
@@ -176,7 +176,7 @@ impl Volume {
         op: StorageOp,
         payload: Bytes,
     ) -> Result<(StorageAnswer, Bytes)> {
-        let (target, epoch) = self.primary(group)?;
+        let (target, epoch) = self.map().primary_of(group)?;
         self.target_once(target, epoch, capability, op, payload).await
     }
 
@@ -184,27 +184,15 @@ impl Volume {
     pub(crate) async fn target_once(
         &self,
         target: TargetId,
-        epoch: u64,
+        epoch: Epoch,
         capability: Bytes,
         op: StorageOp,
         payload: Bytes,
     ) -> Result<(StorageAnswer, Bytes)> {
         let service = self.map().storage_of(target)?;
-        let request = StorageRequest { target: target.0, epoch, capability, op: Some(op) };
+        let request = StorageRequest { target: target.0, epoch: epoch.0, capability, op: Some(op) };
         let (reply, bytes) = service.call(request, payload).await?;
         let empty = || Error::with(ErrorKind::Malformed, "empty answer of a storage server");
         Ok((reply.answer.ok_or_else(empty)?, bytes))
-    }
-
-    /// The first member of a group and the group's epoch.
-    pub(crate) fn primary(&self, group: GroupId) -> Result<(TargetId, u64)> {
-        let map = self.map().current();
-        let found =
-            map.groups.get(group.0 as usize).and_then(|g| Some((g.members.first()?, g.epoch)));
-        let Some((&member, epoch)) = found else {
-            let detail = format!("group {group} is not in the cluster map");
-            return Err(Error::with(ErrorKind::StaleMap, detail));
-        };
-        Ok((TargetId(member), epoch))
     }
 }

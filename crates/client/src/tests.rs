@@ -516,3 +516,49 @@ async fn holes_are_found() {
     let error = volume.seek(&file, 20 * CHUNK, SeekTo::Hole).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::NoSuchAddress);
 }
+
+/// What the hot paths cost in the client itself: run with `--ignored --nocapture`.
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn cost_of_hot_paths() {
+    let (fake, volume) = cluster().await;
+    let time = |what: &str, started: std::time::Instant, n: u32| {
+        println!("{what}: {:?} each", started.elapsed() / n);
+    };
+    let n = 20_000;
+    let started = std::time::Instant::now();
+    for i in 0..n {
+        let file = create(&volume, &format!("f{i}")).await;
+        write(&volume, &file, 0, Bytes::from_static(&[7; 4096])).await;
+        volume.flush(&file).await.unwrap();
+        volume.release(&file).await.unwrap();
+    }
+    time("create, write 4 KiB, flush, release", started, n);
+    fake.take_log();
+    let started = std::time::Instant::now();
+    for _ in 0..n {
+        volume.getattr(Ino(2)).await.unwrap();
+    }
+    time("getattr", started, n);
+    let cred = Credentials::root();
+    let started = std::time::Instant::now();
+    for _ in 0..n {
+        let file = volume.open(&cred, Ino(2), OpenFlags::READ).await.unwrap();
+        read(&volume, &file, 0, 4096).await;
+        volume.release(&file).await.unwrap();
+    }
+    time("open, read 4 KiB, release", started, n);
+    let file = create(&volume, "large").await;
+    let data = pattern(1, 1 << 20);
+    let started = std::time::Instant::now();
+    for i in 0..200 {
+        write(&volume, &file, i << 20, data.clone()).await;
+    }
+    volume.flush(&file).await.unwrap();
+    time("write 1 MiB", started, 200);
+    let started = std::time::Instant::now();
+    for i in 0..200 {
+        volume.read(&file, i << 20, 1 << 20).await.unwrap();
+    }
+    time("read 1 MiB", started, 200);
+}

@@ -14,8 +14,7 @@ use std::time::Duration;
 use strake_base::clock::{Clock, SystemClock};
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result, VolumeId};
 use strake_wire::map::MapView;
-use strake_wire::message::manager::{self, ClusterMap};
-use strake_wire::service::MetaService;
+use strake_wire::message::manager;
 
 /// How often the background tasks look for something to do.
 const TICK: Duration = Duration::from_secs(1);
@@ -39,16 +38,7 @@ pub struct Volume {
     pub(crate) space: SpaceCache,
     pub(crate) pages: Pages,
     metrics: Metrics,
-    /// The metadata service, as long as map and address book are those it was looked up in.
-    meta: parking_lot::Mutex<Option<KnownMeta>>,
     background: parking_lot::Mutex<Vec<tokio::task::JoinHandle<()>>>,
-}
-
-/// A looked-up metadata service.
-struct KnownMeta {
-    map: Arc<ClusterMap>,
-    generation: u64,
-    service: Arc<dyn MetaService>,
 }
 
 impl Volume {
@@ -75,7 +65,6 @@ impl Volume {
             space: SpaceCache::default(),
             pages: Pages::default(),
             metrics: Metrics::new(),
-            meta: parking_lot::Mutex::default(),
             background: parking_lot::Mutex::default(),
             map,
             options,
@@ -121,21 +110,6 @@ impl Volume {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.metrics
-    }
-
-    /// The metadata service of this volume, looked up once per map.
-    pub(crate) fn meta_service(&self) -> Result<Arc<dyn MetaService>> {
-        let (map, generation) = (self.map.current(), self.map.callers().generation());
-        let mut known = self.meta.lock();
-        if let Some(known) = &*known
-            && Arc::ptr_eq(&known.map, &map)
-            && known.generation == generation
-        {
-            return Ok(Arc::clone(&known.service));
-        }
-        let service = self.map.meta_for(self.id)?;
-        *known = Some(KnownMeta { map, generation, service: Arc::clone(&service) });
-        Ok(service)
     }
 
     pub(crate) fn session(&self) -> &Session {

@@ -60,7 +60,7 @@ impl Callers {
     }
 
     /// Changes whenever services are registered.
-    pub fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 

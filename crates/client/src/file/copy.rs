@@ -127,7 +127,7 @@ impl Volume {
         let copy = Copy {
             to: range(target, run.to),
             from: range(source, run.from),
-            from_target: self.primary(run.from.group)?.0.0,
+            from_target: self.map().primary_of(run.from.group)?.0.0,
             from_capability: source.capability(false),
         };
         target.core().unsynced.groups.insert(run.to.group);

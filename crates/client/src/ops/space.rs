@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use parking_lot::Mutex;
 use std::time::Duration;
-use strake_types::{Result, TargetId};
+use strake_types::{Epoch, Result, TargetId};
 use strake_wire::message::manager::Target;
 use strake_wire::message::meta::{MetaAnswer, MetaOp, Nothing};
 use strake_wire::message::storage::{StorageAnswer, StorageOp, TargetStatRequest};
@@ -59,7 +59,7 @@ impl Volume {
             return known;
         }
         let op = StorageOp::Stat(TargetStatRequest {});
-        let asked = self.target_once(TargetId(target.id), 0, Bytes::new(), op, Bytes::new());
+        let asked = self.target_once(TargetId(target.id), Epoch(0), Bytes::new(), op, Bytes::new());
         match tokio::time::timeout(ANSWER_WAIT, asked).await {
             Ok(Ok((StorageAnswer::Stat(stat), _))) => (stat.total_bytes, stat.free_bytes),
             _ => known,

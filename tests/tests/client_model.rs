@@ -1,0 +1,197 @@
+//! The client over servers in one process, with many tasks at once and servers that restart.
+//!
+//! Sequences of single operations are held against the reference model in `property.rs`; here each
+//! task keeps its own model of the part of the file system that is its alone.
+
+use std::sync::Arc;
+use std::time::Duration;
+use strake_client::{OpenFile, OpenFlags, Volume, VolumeOptions};
+use strake_engine::kv::memory::MemoryKv;
+use strake_tests::local::{LocalCluster, Names, bytes};
+use strake_types::limits::CHUNK_BYTES_MIN;
+use strake_types::{Credentials, Ino, SetAttr};
+
+/// Tasks at work at once.
+const TASKS: u64 = 6;
+/// Steps of each.
+const STEPS: u64 = 150;
+/// A shared file is divided into slots of this many bytes; slot n belongs to task n mod [`TASKS`].
+const SLOT_BYTES: u64 = 5_000;
+
+/// Numbers that look random and are the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
+fn options(remember: bool) -> VolumeOptions {
+    VolumeOptions { memory_bytes: 32 << 20, remember, ..VolumeOptions::default() }
+}
+
+async fn cluster() -> LocalCluster {
+    LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await
+}
+
+async fn create(volume: &Arc<Volume>, name: &str) -> Arc<OpenFile> {
+    let cred = Credentials::root();
+    let flags = OpenFlags::READ_WRITE;
+    volume.create(&cred, Ino::ROOT, bytes(name), 0o644, 0, flags).await.expect("a new name").1
+}
+
+async fn open(volume: &Arc<Volume>, ino: Ino) -> Arc<OpenFile> {
+    let cred = Credentials::root();
+    volume.open(&cred, ino, OpenFlags::READ_WRITE).await.expect("it exists")
+}
+
+async fn read(volume: &Arc<Volume>, file: &Arc<OpenFile>, at: u64, len: u32) -> Vec<u8> {
+    volume.read(file, at, len).await.expect("a read").into_bytes().to_vec()
+}
+
+/// A task with a file of its own: writes, reads, cuts, closes and opens again.
+async fn own_file(volume: Arc<Volume>, task: u64) {
+    let mut dice = Dice(task + 1);
+    let mut file = create(&volume, &format!("own {task}")).await;
+    let mut model: Vec<u8> = Vec::new();
+    for step in 0..STEPS {
+        let at = dice.roll(300_000);
+        match dice.roll(10) {
+            0 => {
+                let change = SetAttr { length: Some(at), ..SetAttr::default() };
+                let cred = Credentials::root();
+                volume.setattr(&cred, file.ino(), change, Some(&file)).await.expect("a cut");
+                model.resize(at as usize, 0);
+            }
+            1 => {
+                let ino = file.ino();
+                volume.release(&file).await.expect("a close");
+                file = open(&volume, ino).await;
+            }
+            2 => volume.fsync(&file, false).await.expect("a sync"),
+            3..6 => {
+                let len = dice.roll(100_000) as u32 + 1;
+                let seen = read(&volume, &file, at, len).await;
+                let from = (at as usize).min(model.len());
+                let to = (from + len as usize).min(model.len());
+                assert!(seen == model[from..to], "task {task}, step {step}: bytes {at}+{len}");
+            }
+            _ => {
+                let data = vec![dice.roll(255) as u8 + 1; dice.roll(80_000) as usize + 1];
+                let end = at as usize + data.len();
+                model.resize(model.len().max(end), 0);
+                model[at as usize..end].copy_from_slice(&data);
+                volume.write(&file, at, bytes(data)).await.expect("a write");
+            }
+        }
+        assert_eq!(
+            volume.getattr(file.ino()).await.expect("attributes").length,
+            model.len() as u64
+        );
+    }
+    volume.release(&file).await.expect("a close");
+    let file = open(&volume, file.ino()).await;
+    assert!(read(&volume, &file, 0, 1 << 20).await == model, "task {task} at the end");
+    volume.release(&file).await.expect("a close");
+}
+
+/// A task that writes to its slots of a file that all share, and reads them back.
+async fn shared_file(volume: Arc<Volume>, ino: Ino, task: u64) -> Vec<(u64, u8)> {
+    let mut dice = Dice(task + 100);
+    let file = open(&volume, ino).await;
+    let mut model = std::collections::BTreeMap::new();
+    for step in 0..STEPS {
+        let slot = dice.roll(100) * TASKS + task;
+        let fill = dice.roll(255) as u8 + 1;
+        let data = bytes(vec![fill; SLOT_BYTES as usize]);
+        volume.write(&file, slot * SLOT_BYTES, data).await.expect("a write");
+        model.insert(slot, fill);
+        let nth = dice.roll(model.len() as u64) as usize;
+        let (&slot, &fill) = model.iter().nth(nth).expect("one of those there are");
+        let seen = read(&volume, &file, slot * SLOT_BYTES, SLOT_BYTES as u32).await;
+        assert!(seen.len() as u64 == SLOT_BYTES && seen.iter().all(|&b| b == fill), "step {step}");
+    }
+    volume.release(&file).await.expect("a close");
+    model.into_iter().collect()
+}
+
+async fn check_shared(volume: &Arc<Volume>, ino: Ino, expected: &[(u64, u8)]) {
+    let file = open(volume, ino).await;
+    for &(slot, fill) in expected {
+        let seen = read(volume, &file, slot * SLOT_BYTES, SLOT_BYTES as u32).await;
+        assert!(seen.len() as u64 == SLOT_BYTES && seen.iter().all(|&b| b == fill), "slot {slot}");
+    }
+    volume.release(&file).await.expect("a close");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn many_tasks_on_one_mount() {
+    let cluster = cluster().await;
+    let volume = cluster.volume(options(false)).await;
+    let shared = create(&volume, "shared").await;
+    let own = (0..TASKS).map(|task| tokio::spawn(own_file(volume.clone(), task)));
+    let others =
+        (0..TASKS).map(|task| tokio::spawn(shared_file(volume.clone(), shared.ino(), task)));
+    let (own, others): (Vec<_>, Vec<_>) = (own.collect(), others.collect());
+    for task in own {
+        task.await.expect("a task that agrees with its model");
+    }
+    let mut expected = Vec::new();
+    for task in others {
+        expected.extend(task.await.expect("a task that agrees with its model"));
+    }
+    volume.release(&shared).await.expect("a close");
+    let other = cluster.volume(options(false)).await;
+    check_shared(&other, shared.ino(), &expected).await;
+    volume.close().await.expect("an end in good order");
+}
+
+/// The servers go away and come back while files are being written: operations wait, then go on,
+/// and everything that was acknowledged is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn servers_restart_under_a_mount() {
+    let mut cluster = cluster().await;
+    let volume = cluster.volume(options(true)).await;
+    let shared = create(&volume, "shared").await;
+    let own = (0..TASKS).map(|task| tokio::spawn(own_file(volume.clone(), task)));
+    let others =
+        (0..TASKS).map(|task| tokio::spawn(shared_file(volume.clone(), shared.ino(), task)));
+    let (own, others): (Vec<_>, Vec<_>) = (own.collect(), others.collect());
+    for _ in 0..4 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        cluster.restart().await;
+    }
+    for task in own {
+        task.await.expect("a task that agrees with its model");
+    }
+    let mut expected = Vec::new();
+    for task in others {
+        expected.extend(task.await.expect("a task that agrees with its model"));
+    }
+    check_shared(&volume, shared.ino(), &expected).await;
+    volume.release(&shared).await.expect("a close");
+    volume.close().await.expect("an end in good order");
+}
+
+/// A file without a name lives as long as a handle, also when the servers restart: the client tells
+/// them what it holds open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_file_without_a_name_outlives_a_restart() {
+    let mut cluster = cluster().await;
+    let volume = cluster.volume(options(true)).await;
+    let file = create(&volume, "doomed").await;
+    let data = vec![5; 200_000];
+    volume.write(&file, 0, bytes(data.clone())).await.expect("a write");
+    volume.flush(&file).await.expect("a flush");
+    volume.unlink(&Credentials::root(), Ino::ROOT, bytes("doomed")).await.expect("an unlink");
+    cluster.restart().await;
+    assert!(read(&volume, &file, 0, 1 << 20).await == data);
+    volume.write(&file, 100, bytes("still")).await.expect("a write");
+    volume.fsync(&file, false).await.expect("a sync");
+    assert_eq!(&read(&volume, &file, 100, 5).await, b"still");
+    volume.release(&file).await.expect("a close");
+    volume.close().await.expect("an end in good order");
+}

@@ -3,11 +3,12 @@
 
 use bytes::Bytes;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 use strake_base::clock::SystemClock;
 use strake_base::disk::{Disk, RealDisk};
 use strake_client::{Volume, VolumeOptions};
-use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity};
+use strake_engine::chunk::{ChunkError, ChunkOptions, ChunkStore, Identity};
 use strake_engine::kv::Kv;
 use strake_engine::kv::memory::MemoryKv;
 use strake_manager::{Manager, ManagerOptions};
@@ -53,6 +54,8 @@ pub struct LocalCluster {
     joined: Joined,
     /// What a restart replaces.
     meta: Option<Arc<MetaServer>>,
+    /// The open targets, to know when operations under way have let go of them.
+    stores: Vec<Weak<ChunkStore>>,
 }
 
 impl LocalCluster {
@@ -62,7 +65,8 @@ impl LocalCluster {
         let callers = Callers::new(CallerOptions::default());
         let manager = manager(chunk_bytes).await;
         let (map, meta, joined) = (None, None, Joined::default());
-        let mut cluster = Self { directory, names, callers, manager, map, joined, meta };
+        let stores = Vec::new();
+        let mut cluster = Self { directory, names, callers, manager, map, joined, meta, stores };
         cluster.run().await;
         cluster
     }
@@ -73,9 +77,22 @@ impl LocalCluster {
         if let Some(meta) = self.meta.take() {
             meta.stop().await.expect("a healthy server stops in good order");
         }
-        // The last references to the stores.
         self.register(None, None);
+        self.stores_closed().await;
         self.run().await;
+    }
+
+    /// Waits for the last references to the stores: the map's, and those of operations under way.
+    async fn stores_closed(&self) {
+        for _ in 0..2_000 {
+            // Looking anything up makes the map forget services that are not registered any more.
+            let _ = self.map.as_ref().map(|map| map.storage_of(TargetId(0)));
+            if self.stores.iter().all(|store| store.strong_count() == 0) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("operations on the targets do not end");
     }
 
     /// A client of the volume `main`.
@@ -96,6 +113,7 @@ impl LocalCluster {
     async fn run(&mut self) {
         let kv = self.names.open(&self.directory.path().join("meta")).await;
         let (stores, specs) = self.targets();
+        self.stores = stores.iter().map(Arc::downgrade).collect();
         self.joined = join(&*self.manager, &self.joined, specs).await;
         let key = CapabilityKey::from_slice(&self.joined.capability_key).expect("32 bytes");
         self.register(None, None);
@@ -151,7 +169,14 @@ fn open_target(path: &Path, nth: u32) -> ChunkStore {
         let identity = Identity { cluster: String::new(), uuid, target: 0 };
         ChunkStore::format(&disk, &identity, &options).expect("an empty directory is formatted");
     }
-    ChunkStore::open(disk, options).expect("the target opens")
+    for _ in 0..1_000 {
+        match ChunkStore::open(Arc::clone(&disk), options.clone()) {
+            // The last one to let go of it is not yet done with that.
+            Err(ChunkError::InUse { .. }) => std::thread::sleep(Duration::from_millis(5)),
+            opened => return opened.expect("the target opens"),
+        }
+    }
+    panic!("target {nth} stays in use");
 }
 
 async fn manager(chunk_bytes: u64) -> Arc<dyn ManagerService> {

@@ -308,3 +308,6 @@ fn draw(state: &State, live: &Liveness, now: Duration) -> ClusterMap {
         volumes: state.volumes.iter().map(|(&id, v)| show_volume(id, v)).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,6 +64,12 @@ impl Clients {
         Ok(volume)
     }
 
+    /// True if the volume that a path lies in is open.
+    pub async fn has(&self, path: &RemotePath) -> bool {
+        let key = (path.addresses.clone(), path.volume.clone());
+        self.open.lock().await.contains_key(&key)
+    }
+
     /// Uses a volume that is open already for every path at these addresses.
     pub async fn adopt(&self, addresses: Vec<String>, volume: Arc<Volume>) {
         let key = (addresses, volume.name().to_string());

@@ -30,6 +30,8 @@ pub struct StorageServer {
     map: Arc<MapView>,
     clock: Arc<dyn Clock>,
     copies: Semaphore,
+    /// How many targets share the disk of one, where it is not alone on it.
+    sharing: HashMap<TargetId, u64>,
 }
 
 /// What an operation answers: the body's answer and the payload.
@@ -55,7 +57,16 @@ impl StorageServer {
         describe_metrics();
         let target = |(id, store)| (id, Arc::new(Target::new(id, store)));
         let targets = targets.into_iter().map(target).collect();
-        Self { targets, key, map, clock, copies: Semaphore::new(COPIES_MAX) }
+        let copies = Semaphore::new(COPIES_MAX);
+        Self { targets, key, map, clock, copies, sharing: HashMap::new() }
+    }
+
+    /// Says which targets share their disk with others, and how many do, itself included: each then
+    /// answers for its part of the room only, so that the sum is true.
+    #[must_use]
+    pub fn with_sharing(mut self, sharing: HashMap<TargetId, u64>) -> Self {
+        self.sharing = sharing;
+        self
     }
 
     /// A target of this server.
@@ -139,7 +150,8 @@ impl StorageServer {
             StorageOp::Chunks(file) => chunks(target, file).await,
             StorageOp::Stat(_) => {
                 let stat = target.run(|s| Ok(s.stat())).await?;
-                plain(StorageAnswer::Stat(stat_answer(stat)))
+                let parts = self.sharing.get(&target.id).copied().unwrap_or(1).max(1);
+                plain(StorageAnswer::Stat(stat_answer(stat, parts)))
             }
             StorageOp::Scrub(request) => scrub(target, request).await,
             StorageOp::DropVolume(file) => {
@@ -254,10 +266,10 @@ async fn scrub(target: &Arc<Target>, request: msg::Scrub) -> Result<Answer> {
     }))
 }
 
-fn stat_answer(stat: StoreStat) -> msg::TargetStat {
+fn stat_answer(stat: StoreStat, parts: u64) -> msg::TargetStat {
     msg::TargetStat {
-        total_bytes: stat.total_bytes,
-        free_bytes: stat.free_bytes,
+        total_bytes: stat.total_bytes / parts,
+        free_bytes: stat.free_bytes / parts,
         chunks: stat.chunks,
         corrupt: stat.corrupt,
         poisoned: stat.poisoned.unwrap_or_default(),

@@ -67,3 +67,15 @@ impl<T, E: fmt::Display> Context<T> for Result<T, E> {
         self.map_err(|error| Failure::new(format!("{}: {error}", what())))
     }
 }
+
+/// For errors that say everything themselves: cause, object, next command.
+pub trait Plain<T> {
+    /// The error as it is.
+    fn plain(self) -> Outcome<T>;
+}
+
+impl<T, E: fmt::Display> Plain<T> for Result<T, E> {
+    fn plain(self) -> Outcome<T> {
+        self.map_err(|error| Failure::new(error.to_string()))
+    }
+}

@@ -36,34 +36,62 @@ fn managers(source: &Source, flags: &ClusterFlags) -> Outcome<Vec<String>> {
     }
 }
 
-/// Volumes opened as they are needed, in the name of the user of this process.
-pub fn clients(verb: &str) -> Clients {
-    let client_name = cluster::caller_name(verb);
-    Clients::new(VolumeOptions { client_name, ..VolumeOptions::default() })
+/// The paths of one command line, and the volumes they lie in: opened as they are needed, in the
+/// name of the user of this process.
+pub struct Paths<'a> {
+    /// What the native library works with.
+    pub clients: Clients,
+    flags: &'a ClusterFlags,
+    verb: &'static str,
 }
 
-/// What a path on the command line means: a place in a volume, or a file of this machine.
-pub fn locate(text: &str, flags: &ClusterFlags) -> Outcome<Location> {
-    if let Some(source) = address::parse_source(text) {
-        let addresses = managers(&source, flags)?;
-        let Source { volume, path, .. } = source;
-        return Ok(Location::Remote(RemotePath { addresses, volume, path }));
+impl<'a> Paths<'a> {
+    /// No volume is open yet.
+    pub fn new(verb: &'static str, flags: &'a ClusterFlags) -> Self {
+        let client_name = cluster::caller_name(verb);
+        let clients = Clients::new(VolumeOptions { client_name, ..VolumeOptions::default() });
+        Self { clients, flags, verb }
     }
-    match Location::parse(text)? {
-        Location::Remote(mut remote) => {
-            remote.addresses = remote.addresses.iter().map(|a| address::complete(a)).collect();
-            Ok(Location::Remote(remote))
+
+    /// What a path means: a place in a volume (which is opened now, so that a cluster that does not
+    /// answer is told apart from a server that is away for a moment), or a file of this machine.
+    pub async fn locate(&self, text: &str) -> Outcome<Location> {
+        let remote = match address::parse_source(text) {
+            Some(source) => {
+                let addresses = managers(&source, self.flags)?;
+                let Source { volume, path, .. } = source;
+                RemotePath { addresses, volume, path }
+            }
+            None => match Location::parse(text)? {
+                Location::Local(path) => return Ok(Location::Local(path)),
+                Location::Remote(mut remote) => {
+                    let complete = remote.addresses.iter().map(|a| address::complete(a));
+                    remote.addresses = complete.collect();
+                    remote
+                }
+            },
+        };
+        if !self.clients.has(&remote).await {
+            let flags = ClusterFlags { cluster: Some(remote.addresses.join(",")) };
+            let map = flags.connect().await?;
+            let volume = cluster::open_volume(map, &remote.volume, self.verb).await?;
+            self.clients.adopt(remote.addresses.clone(), volume).await;
         }
-        local => Ok(local),
+        Ok(Location::Remote(remote))
     }
-}
 
-/// As [`locate`], where only a place in a volume makes sense.
-pub fn locate_remote(text: &str, flags: &ClusterFlags) -> Outcome<Location> {
-    if address::parse_source(text).is_none() && !text.starts_with(SCHEME) {
-        return Err(Failure::usage(format!("{text:?} names no place in a volume")).next(format!(
-            "write it as {FORM}, for example :/main/dir; in a mount, use the usual commands"
-        )));
+    /// As [`Paths::locate`], where only a place in a volume makes sense.
+    pub async fn locate_remote(&self, text: &str) -> Outcome<Location> {
+        if address::parse_source(text).is_none() && !text.starts_with(SCHEME) {
+            return Err(Failure::usage(format!("{text:?} names no place in a volume")).next(
+                format!("write it as {FORM}, for example :/main/dir; in a mount, use the usual commands"),
+            ));
+        }
+        self.locate(text).await
     }
-    locate(text, flags)
+
+    /// Ends every session.
+    pub async fn close(self) -> Outcome {
+        Ok(self.clients.close().await?)
+    }
 }

@@ -10,7 +10,7 @@ mod stores;
 
 use crate::failure::{Context, Failure, Outcome};
 use heartbeat::Heart;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use stores::Target;
@@ -87,8 +87,17 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a server; returns when it serves.
+    /// Starts a server; returns when it serves. What a failed start has made is taken away again.
     pub async fn start(options: NodeOptions) -> Outcome<Node> {
+        let fresh = Fresh::look(&options.home);
+        let started = Self::start_on(options).await;
+        if started.is_err() {
+            fresh.take_away();
+        }
+        started
+    }
+
+    async fn start_on(options: NodeOptions) -> Outcome<Node> {
         let home = options.home.clone();
         let lock = lock_home(&home)?;
         let mut identity = identity::Node::read(&home)?;
@@ -166,6 +175,36 @@ impl Node {
     }
 }
 
+/// What a start finds missing and makes. While a server has no number, nothing that somebody may
+/// want can be in it.
+struct Fresh {
+    home: PathBuf,
+    made: Vec<PathBuf>,
+}
+
+impl Fresh {
+    fn look(home: &Path) -> Fresh {
+        let ours = [home.join(identity::NAME), home.join(stores::META)];
+        let made = ours.into_iter().chain([home.to_owned()]).filter(|path| !path.exists());
+        Fresh { home: home.to_owned(), made: made.collect() }
+    }
+
+    fn take_away(&self) {
+        let joined = identity::Node::read(&self.home).map_or(true, |node| node.has_joined());
+        for path in self.made.iter().filter(|_| !joined) {
+            let removed = match path.is_dir() {
+                // The home itself goes only if nothing else is in it.
+                true if *path == self.home => std::fs::remove_dir(path),
+                true => std::fs::remove_dir_all(path),
+                false => std::fs::remove_file(path),
+            };
+            if let Err(error) = removed {
+                tracing::debug!("{} stays: {error}", path.display());
+            }
+        }
+    }
+}
+
 fn sync_all(targets: &[Target]) -> Outcome {
     let stores = targets.iter().filter_map(|target| target.store.as_ref());
     let results: Vec<_> = stores.map(|store| store.sync()).collect();
@@ -197,11 +236,10 @@ impl Parts {
             _ => None,
         };
         let stores = self.targets.iter().filter_map(|t| Some((t.id, t.store.clone()?))).collect();
-        let storage = self
-            .options
-            .roles
-            .storage
-            .then(|| Arc::new(StorageServer::new(stores, key, self.map.clone())));
+        let sharing = self.targets.iter().map(|t| (t.id, t.sharing)).collect();
+        let storage = self.options.roles.storage.then(|| {
+            Arc::new(StorageServer::new(stores, key, self.map.clone()).with_sharing(sharing))
+        });
         let services = Services {
             manager: self.own_manager.map(|m| m as _),
             meta: meta.clone().map(|m| m as _),
@@ -232,7 +270,7 @@ impl Parts {
     }
 }
 
-fn lock_home(home: &std::path::Path) -> Outcome<Box<dyn Send + Sync>> {
+fn lock_home(home: &Path) -> Outcome<Box<dyn Send + Sync>> {
     let shown = || format!("data directory {}", home.display());
     std::fs::create_dir_all(home)
         .context(shown)
@@ -321,9 +359,11 @@ async fn join(
     identity: &identity::Node,
     targets: &[Target],
 ) -> Outcome<Joined> {
+    let of_target = targets.iter().map(|target| &target.cluster).find(|c| !c.is_empty());
+    let cluster = if identity.has_joined() { Some(&identity.cluster) } else { of_target };
     let request = Join {
         server: identity.server,
-        cluster: identity.cluster.clone(),
+        cluster: cluster.cloned().unwrap_or_default(),
         address: options.advertise.clone(),
         manager: options.roles.manager,
         meta: options.roles.meta,

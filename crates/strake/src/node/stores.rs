@@ -1,7 +1,7 @@
 //! The stores of a server: found, checked, and made where they are new.
 
 use super::identity::{Node, TargetRecord};
-use crate::failure::{Context, Failure, Outcome};
+use crate::failure::{Context, Failure, Outcome, Plain};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strake_base::disk::{Disk, RealDisk};
@@ -22,10 +22,12 @@ pub struct Target {
     pub uuid: String,
     /// Its number; 0 until the manager has given one.
     pub id: TargetId,
+    /// Its cluster; empty until it belongs to one.
+    pub cluster: String,
     /// Its store; `None` until it is formatted.
     pub store: Option<Arc<ChunkStore>>,
     /// Targets of this server on the same disk, itself included: they share its room.
-    sharing: u64,
+    pub sharing: u64,
 }
 
 impl Target {
@@ -33,7 +35,7 @@ impl Target {
     pub fn find(path: &Path, node: &Node) -> Outcome<Target> {
         let known = node.target_at(path);
         let identity = match RealDisk::new(path) {
-            Ok(disk) => Identity::read(&disk).context_none()?,
+            Ok(disk) => Identity::read(&disk).plain()?,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
             Err(e) => return Err(Failure::new(format!("target {}: {e}", path.display()))),
         };
@@ -46,10 +48,10 @@ impl Target {
                     cluster: node.has_joined().then(|| node.cluster.clone()),
                     ..ChunkOptions::default()
                 };
-                let store = ChunkStore::open(disk, options).context_none()?;
+                let store = ChunkStore::open(disk, options).plain()?;
                 let id = TargetId(identity.target);
-                let (path, uuid) = (path.to_owned(), identity.uuid);
-                Ok(Target { path, uuid, id, store: Some(Arc::new(store)), sharing: 1 })
+                let (path, uuid, cluster) = (path.to_owned(), identity.uuid, identity.cluster);
+                Ok(Target { path, uuid, id, cluster, store: Some(Arc::new(store)), sharing: 1 })
             }
             (None, Some(record)) if record.target != 0 => Err(Failure::new(format!(
                 "target {} (number {}) is missing from {}",
@@ -61,7 +63,8 @@ impl Target {
             (None, known) => {
                 check_empty(path)?;
                 let uuid = known.map_or_else(new_uuid, |record| Ok(record.uuid.clone()))?;
-                Ok(Target { path: path.to_owned(), uuid, id: TargetId(0), store: None, sharing: 1 })
+                let (path, id, cluster) = (path.to_owned(), TargetId(0), String::new());
+                Ok(Target { path, uuid, id, cluster, store: None, sharing: 1 })
             }
         }
     }
@@ -78,8 +81,8 @@ impl Target {
         let identity =
             Identity { cluster: cluster.to_owned(), uuid: self.uuid.clone(), target: id.0 };
         let options = ChunkOptions { cluster: Some(cluster.to_owned()), ..ChunkOptions::default() };
-        ChunkStore::format(&disk, &identity, &options).context_none()?;
-        self.store = Some(Arc::new(ChunkStore::open(disk, options).context_none()?));
+        ChunkStore::format(&disk, &identity, &options).plain()?;
+        self.store = Some(Arc::new(ChunkStore::open(disk, options).plain()?));
         Ok(())
     }
 
@@ -127,17 +130,6 @@ pub fn count_sharing(targets: &mut [Target]) {
     }
 }
 
-/// Errors of the engines say everything themselves.
-trait Plain<T> {
-    fn context_none(self) -> Outcome<T>;
-}
-
-impl<T, E: std::fmt::Display> Plain<T> for Result<T, E> {
-    fn context_none(self) -> Outcome<T> {
-        self.map_err(|error| Failure::new(error.to_string()))
-    }
-}
-
 fn check_known(path: &Path, found: &Identity, known: Option<&TargetRecord>) -> Outcome {
     match known {
         Some(record) if record.uuid != found.uuid => Err(Failure::new(format!(
@@ -151,14 +143,10 @@ fn check_known(path: &Path, found: &Identity, known: Option<&TargetRecord>) -> O
     }
 }
 
-/// A server that is new to its cluster may only bring targets of no cluster: those of another, or
-/// those whose server's own directory was lost, hold data that somebody may want.
+/// A server brings targets of its own cluster. (Whether one that is new to a cluster may bring
+/// targets that have a number already is for the manager to say.)
 fn check_cluster(path: &Path, found: &Identity, node: &Node) -> Outcome {
-    let foreign = match node.has_joined() {
-        true => found.cluster != node.cluster,
-        false => false,
-    };
-    if !foreign {
+    if !node.has_joined() || found.cluster == node.cluster {
         return Ok(());
     }
     Err(Failure::new(format!(
@@ -215,7 +203,7 @@ pub async fn open_meta(
     }
     std::fs::create_dir_all(&dir).context(|| format!("metadata store {}", dir.display()))?;
     let opened = tokio::task::spawn_blocking(move || strake_engine::kv::open(engine, &dir)).await;
-    let kv = opened.context(|| "opening the metadata store".into())?.context_none()?;
+    let kv = opened.context(|| "opening the metadata store".into())?.plain()?;
     node.engine = kv.name().to_owned();
     Ok(kv)
 }

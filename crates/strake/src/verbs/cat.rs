@@ -2,7 +2,8 @@
 
 use crate::cluster::ClusterFlags;
 use crate::failure::Outcome;
-use crate::{output, place};
+use crate::output;
+use crate::place::Paths;
 use clap::Args;
 use strake_native::tree;
 
@@ -16,14 +17,14 @@ pub struct CatFlags {
 
 /// Runs the verb.
 pub async fn run(flags: &CatFlags, cluster: &ClusterFlags) -> Outcome {
-    let clients = place::clients("cat");
+    let paths = Paths::new("cat", cluster);
     for path in &flags.paths {
-        let location = place::locate_remote(path, cluster)?;
+        let location = paths.locate_remote(path).await?;
         let write = |part: &[u8]| {
             output::bytes(part);
             Ok(())
         };
-        tree::cat(&clients, &location, write).await?;
+        tree::cat(&paths.clients, &location, write).await?;
     }
-    Ok(clients.close().await?)
+    paths.close().await
 }

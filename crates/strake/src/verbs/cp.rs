@@ -2,11 +2,12 @@
 
 use crate::cluster::ClusterFlags;
 use crate::failure::{Failure, Outcome};
-use crate::{output, place, size};
+use crate::place::Paths;
+use crate::{output, size};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
-use strake_native::{CopyOptions, Location, Progress, Summary};
+use strake_native::{CopyOptions, Progress, Summary};
 
 /// Most files copied at once.
 const STREAMS_MAX: i64 = 1024;
@@ -57,12 +58,14 @@ pub struct CpFlags {
 
 /// Runs the verb.
 pub async fn run(flags: &CpFlags, cluster: &ClusterFlags) -> Outcome {
-    let locations: Vec<Location> =
-        flags.paths.iter().map(|path| place::locate(path, cluster)).collect::<Outcome<_>>()?;
+    let paths = Paths::new("cp", cluster);
+    let mut locations = Vec::new();
+    for path in &flags.paths {
+        locations.push(paths.locate(path).await?);
+    }
     let Some((target, sources)) = locations.split_last() else {
         return Err(Failure::usage("nothing to copy"));
     };
-    let clients = place::clients("cp");
     let mut options = CopyOptions {
         recursive: flags.recursive,
         preserve: flags.preserve,
@@ -76,9 +79,9 @@ pub async fn run(flags: &CpFlags, cluster: &ClusterFlags) -> Outcome {
     let bar = if flags.quiet || flags.json { ProgressBar::hidden() } else { bar() };
     let began = Instant::now();
     let copied =
-        strake_native::copy(&clients, sources, target, &options, |now| draw(&bar, now)).await;
+        strake_native::copy(&paths.clients, sources, target, &options, |now| draw(&bar, now)).await;
     bar.finish_and_clear();
-    let closed = clients.close().await;
+    let closed = paths.close().await;
     let summary = copied?;
     closed?;
     match flags.json {

@@ -2,7 +2,8 @@
 
 use crate::cluster::ClusterFlags;
 use crate::failure::Outcome;
-use crate::{output, place, size};
+use crate::place::Paths;
+use crate::{output, size};
 use clap::Args;
 use serde::Serialize;
 use strake_native::tree;
@@ -29,14 +30,14 @@ struct Row {
 
 /// Runs the verb.
 pub async fn run(flags: &DuFlags, cluster: &ClusterFlags) -> Outcome {
-    let clients = place::clients("du");
+    let paths = Paths::new("du", cluster);
     let mut rows = Vec::new();
     for path in &flags.paths {
-        let usage = tree::usage(&clients, &place::locate_remote(path, cluster)?).await?;
+        let usage = tree::usage(&paths.clients, &paths.locate_remote(path).await?).await?;
         let tree::Usage { entries, bytes, occupied } = usage;
         rows.push(Row { path: path.clone(), entries, bytes, occupied });
     }
-    clients.close().await?;
+    paths.close().await?;
     if flags.json {
         return output::json(&rows);
     }

@@ -3,7 +3,8 @@
 use crate::cluster::ClusterFlags;
 use crate::entry::{self, View};
 use crate::failure::Outcome;
-use crate::{output, place};
+use crate::output;
+use crate::place::Paths;
 use clap::Args;
 use strake_native::tree;
 
@@ -29,11 +30,11 @@ pub struct LsFlags {
 
 /// Runs the verb.
 pub async fn run(flags: &LsFlags, cluster: &ClusterFlags) -> Outcome {
-    let clients = place::clients("ls");
+    let paths = Paths::new("ls", cluster);
     let mut all = Vec::new();
     for path in &flags.paths {
-        let location = place::locate_remote(path, cluster)?;
-        let mut found = tree::list(&clients, &location).await?;
+        let location = paths.locate_remote(path).await?;
+        let mut found = tree::list(&paths.clients, &location).await?;
         found.sort_by(|a, b| a.path.cmp(&b.path));
         found.retain(|f| flags.all || !f.path.starts_with(b"."));
         if flags.json {
@@ -51,7 +52,7 @@ pub async fn run(flags: &LsFlags, cluster: &ClusterFlags) -> Outcome {
     if flags.json {
         output::json(&all)?;
     }
-    Ok(clients.close().await?)
+    paths.close().await
 }
 
 fn show_long(found: &[tree::Found]) {

@@ -2,7 +2,8 @@
 
 use crate::cluster::ClusterFlags;
 use crate::failure::Outcome;
-use crate::{output, place};
+use crate::output;
+use crate::place::Paths;
 use clap::Args;
 use strake_native::tree::{self, RemoveOptions};
 
@@ -28,13 +29,13 @@ pub struct RmFlags {
 
 /// Runs the verb.
 pub async fn run(flags: &RmFlags, cluster: &ClusterFlags) -> Outcome {
-    let clients = place::clients("rm");
+    let paths = Paths::new("rm", cluster);
     let options = RemoveOptions { recursive: flags.recursive, force: flags.force };
     let mut removed = 0;
     for path in &flags.paths {
-        removed += tree::remove(&clients, &place::locate_remote(path, cluster)?, options).await?;
+        removed += tree::remove(&paths.clients, &paths.locate_remote(path).await?, options).await?;
     }
-    clients.close().await?;
+    paths.close().await?;
     if flags.verbose {
         output::line(&format!("{removed} removed"));
     }

@@ -3,7 +3,8 @@
 use crate::cluster::ClusterFlags;
 use crate::entry::View;
 use crate::failure::Outcome;
-use crate::{output, place};
+use crate::output;
+use crate::place::Paths;
 use clap::Args;
 
 /// Flags of `strake stat`.
@@ -20,13 +21,13 @@ pub struct StatFlags {
 
 /// Runs the verb.
 pub async fn run(flags: &StatFlags, cluster: &ClusterFlags) -> Outcome {
-    let clients = place::clients("stat");
+    let paths = Paths::new("stat", cluster);
     let mut views = Vec::new();
     for path in &flags.paths {
-        let (_, info) = clients.existing(&place::locate_remote(path, cluster)?).await?;
+        let (_, info) = paths.clients.existing(&paths.locate_remote(path).await?).await?;
         views.push(View::new(path.as_bytes(), &info));
     }
-    clients.close().await?;
+    paths.close().await?;
     if flags.json {
         return output::json(&views);
     }

@@ -1,0 +1,335 @@
+use super::*;
+use parking_lot::Mutex as PlainMutex;
+use strake_engine::kv::memory::MemoryKv;
+use strake_wire::message::common::Template;
+use strake_wire::message::manager::{Leave, VolumeName};
+
+/// A clock that only moves when told to.
+#[derive(Default)]
+struct TestClock(PlainMutex<Duration>);
+
+impl TestClock {
+    fn pass(&self, ms: u64) {
+        *self.0.lock() += Duration::from_millis(ms);
+    }
+}
+
+impl Clock for TestClock {
+    fn monotonic(&self) -> Duration {
+        *self.0.lock()
+    }
+
+    fn wall(&self) -> Duration {
+        self.monotonic()
+    }
+}
+
+/// A manager on a store that outlives it.
+struct Bench {
+    kv: Arc<dyn Kv>,
+    clock: Arc<TestClock>,
+    manager: Arc<Manager>,
+}
+
+impl Bench {
+    async fn new() -> Bench {
+        let kv: Arc<dyn Kv> = Arc::new(MemoryKv::new());
+        let clock = Arc::new(TestClock::default());
+        let manager = start(&kv, &clock).await;
+        Bench { kv, clock, manager }
+    }
+
+    async fn restart(&mut self) {
+        self.manager = start(&self.kv, &self.clock).await;
+    }
+
+    async fn ask(&self, op: ManagerOp) -> Result<ManagerAnswer> {
+        let reply = self.manager.call(ManagerRequest { op: Some(op) }).await?;
+        Ok(reply.answer.unwrap())
+    }
+
+    async fn join(&self, join: Join) -> Result<Joined> {
+        match self.ask(ManagerOp::Join(join)).await? {
+            ManagerAnswer::Joined(joined) => Ok(joined),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn map(&self) -> ClusterMap {
+        match self.ask(ManagerOp::GetMap(GetMap { known_epoch: 0 })).await.unwrap() {
+            ManagerAnswer::Map(answer) => answer.map.unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn create(&self, spec: VolumeSpec) -> Result<message::Volume> {
+        match self.ask(ManagerOp::CreateVolume(spec)).await? {
+            ManagerAnswer::Volume(volume) => Ok(volume),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn beat(&self, server: u32) -> Result<ManagerAnswer> {
+        self.ask(ManagerOp::Heartbeat(Heartbeat { server, targets: Vec::new() })).await
+    }
+}
+
+async fn start(kv: &Arc<dyn Kv>, clock: &Arc<TestClock>) -> Arc<Manager> {
+    let options = ManagerOptions { clock: clock.clone(), ..ManagerOptions::default() };
+    Manager::start(kv.clone(), options).await.unwrap()
+}
+
+fn target(uuid: &str) -> TargetSpec {
+    TargetSpec { uuid: uuid.into(), path: format!("/{uuid}"), total_bytes: 100, ..Default::default() }
+}
+
+fn server(address: &str, uuids: &[&str]) -> Join {
+    Join {
+        address: address.into(),
+        meta: true,
+        targets: uuids.iter().map(|uuid| target(uuid)).collect(),
+        name: format!("host of {address}"),
+        ..Join::default()
+    }
+}
+
+fn named(name: &str) -> VolumeSpec {
+    VolumeSpec { name: name.into(), ..VolumeSpec::default() }
+}
+
+/// What the server says when it comes back with what it was told.
+fn again(first: &Join, joined: &Joined) -> Join {
+    let mut join = first.clone();
+    join.server = joined.server;
+    join.cluster = joined.cluster.clone();
+    for (spec, &id) in join.targets.iter_mut().zip(&joined.targets) {
+        spec.target = id;
+    }
+    join
+}
+
+#[tokio::test]
+async fn a_new_cluster_begins_with_the_volume_main() {
+    let bench = Bench::new().await;
+    let map = bench.map().await;
+    assert_eq!(map.cluster.len(), 32);
+    assert_eq!((map.volumes[0].id, map.volumes[0].spec.name.as_str()), (1, "main"));
+    assert_eq!(map.volumes[0].meta_server, 0);
+    bench.join(server("a:1", &["x"])).await.unwrap();
+    assert_eq!(bench.map().await.volumes[0].meta_server, 1);
+}
+
+#[tokio::test]
+async fn servers_targets_and_groups_get_their_numbers_once() {
+    let mut bench = Bench::new().await;
+    let (first, second) = (server("a:1", &["x", "y"]), server("b:1", &["z"]));
+    let one = bench.join(first.clone()).await.unwrap();
+    let two = bench.join(second).await.unwrap();
+    assert_eq!((one.server, one.targets.as_slice()), (1, &[1, 2][..]));
+    assert_eq!((two.server, two.targets.as_slice()), (2, &[3][..]));
+    assert_eq!(one.capability_key.len(), 32);
+    let members: Vec<_> = bench.map().await.groups.into_iter().map(|g| g.members).collect();
+    assert_eq!(members, [[1], [2], [3]]);
+    bench.restart().await;
+    let back = bench.join(again(&first, &one)).await.unwrap();
+    assert_eq!(back, one);
+    // Its own directory was lost: the targets say who it is.
+    let mut lost = again(&first, &one);
+    (lost.server, lost.cluster) = (0, String::new());
+    assert_eq!(bench.join(lost).await.unwrap(), one);
+    assert_eq!(bench.map().await.groups.len(), 3);
+}
+
+#[tokio::test]
+async fn a_join_that_the_manager_did_not_finish_is_repeated_without_harm() {
+    let bench = Bench::new().await;
+    let first = bench.join(server("a:1", &["x"])).await.unwrap();
+    // The server died before it wrote down its number: same uuid, no number.
+    bench.clock.pass(10_000);
+    let second = bench.join(server("a:1", &["x"])).await.unwrap();
+    assert_eq!(first.targets, second.targets);
+    assert_eq!(bench.map().await.targets.len(), 1);
+}
+
+#[tokio::test]
+async fn what_belongs_to_another_cluster_is_refused() {
+    let bench = Bench::new().await;
+    let mut join = server("a:1", &["x"]);
+    join.cluster = "f".repeat(32);
+    assert_eq!(bench.join(join.clone()).await.unwrap_err().kind, ErrorKind::WrongPeer);
+    join.cluster = String::new();
+    join.server = 7;
+    assert_eq!(bench.join(join.clone()).await.unwrap_err().kind, ErrorKind::WrongPeer);
+    join.server = 0;
+    join.targets[0].target = 9;
+    assert_eq!(bench.join(join).await.unwrap_err().kind, ErrorKind::WrongPeer);
+    assert!(bench.map().await.servers.is_empty(), "a refused join changes nothing");
+}
+
+#[tokio::test]
+async fn a_copied_disk_and_a_taken_address_are_refused_while_the_first_is_alive() {
+    let bench = Bench::new().await;
+    let first = server("a:1", &["x"]);
+    let joined = bench.join(first.clone()).await.unwrap();
+    for join in [server("b:1", &["x"]), server("a:1", &["y"]), server("b:1", &["y", "y"])] {
+        let error = bench.join(join).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Busy, "{error}");
+    }
+    let moved = Join { address: "b:1".into(), ..again(&first, &joined) };
+    assert_eq!(bench.join(moved.clone()).await.unwrap_err().kind, ErrorKind::Busy);
+    bench.clock.pass(3_001);
+    bench.join(moved).await.unwrap();
+    assert_eq!(bench.map().await.servers[0].address, "b:1");
+}
+
+#[tokio::test]
+async fn a_disk_that_moved_to_another_server_is_found_there() {
+    let bench = Bench::new().await;
+    let one = bench.join(server("a:1", &["x"])).await.unwrap();
+    let two = bench.join(server("b:1", &["y"])).await.unwrap();
+    bench.ask(ManagerOp::Leave(Leave { server: one.server })).await.unwrap();
+    let mut join = again(&server("b:1", &["y"]), &two);
+    join.targets.push(TargetSpec { target: one.targets[0], ..target("x") });
+    assert_eq!(bench.join(join).await.unwrap().targets, [2, 1]);
+    assert!(bench.map().await.targets.iter().all(|t| t.server == two.server));
+}
+
+#[tokio::test]
+async fn a_silent_server_is_down_after_the_lease_and_the_map_says_so() {
+    let bench = Bench::new().await;
+    bench.join(server("a:1", &["x"])).await.unwrap();
+    bench.join(server("b:1", &["y"])).await.unwrap();
+    let before = bench.map().await.epoch;
+    for _ in 0..7 {
+        bench.clock.pass(500);
+        bench.beat(1).await.unwrap();
+    }
+    let map = bench.map().await;
+    assert!(map.epoch > before);
+    assert_eq!(map.servers.iter().map(|s| s.up).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(map.targets.iter().map(|t| t.up).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(map.servers[1].silent_ms, 3_500);
+    assert_eq!(bench.map().await.epoch, map.epoch, "looking changes nothing");
+    bench.beat(2).await.unwrap();
+    assert!(bench.map().await.servers[1].up);
+    assert_eq!(bench.beat(9).await.unwrap_err().kind, ErrorKind::NoSession);
+}
+
+#[tokio::test]
+async fn the_epoch_never_goes_back() {
+    let mut bench = Bench::new().await;
+    let mut last = 0;
+    for nth in 0..5 {
+        bench.create(named(&format!("v{nth}"))).await.unwrap();
+        bench.clock.pass(10_000);
+        let epoch = bench.map().await.epoch;
+        assert!(epoch > last);
+        last = epoch;
+        bench.restart().await;
+    }
+}
+
+#[tokio::test]
+async fn who_has_the_newest_map_gets_none() {
+    let bench = Bench::new().await;
+    let epoch = bench.map().await.epoch;
+    let answer = bench.ask(ManagerOp::GetMap(GetMap { known_epoch: epoch })).await.unwrap();
+    assert_eq!(answer, ManagerAnswer::Map(MapAnswer { map: None }));
+}
+
+#[tokio::test]
+async fn volumes_are_made_changed_and_deleted() {
+    let mut bench = Bench::new().await;
+    bench.join(server("a:1", &["x"])).await.unwrap();
+    let spec = VolumeSpec {
+        template: Some(Template { chunk_size: Some(1 << 16), ..Template::default() }),
+        ..named("work")
+    };
+    let made = bench.create(spec).await.unwrap();
+    assert_eq!((made.id, made.meta_server), (2, 1));
+    let template = made.spec.template.unwrap();
+    assert_eq!((template.chunk_size, template.width), (Some(1 << 16), Some(0)));
+    let change = VolumeSpec { sync_always: Some(true), ..named("work") };
+    bench.ask(ManagerOp::SetVolume(change)).await.unwrap();
+    bench.restart().await;
+    let map = bench.map().await;
+    assert_eq!(map.volumes[1].spec.sync_always, Some(true));
+    assert_eq!(map.volumes[1].spec.template.as_ref().unwrap().chunk_size, Some(1 << 16));
+    let name = VolumeName { name: "work".into() };
+    bench.ask(ManagerOp::DeleteVolume(name.clone())).await.unwrap();
+    let gone = bench.ask(ManagerOp::DeleteVolume(name)).await.unwrap_err();
+    assert_eq!(gone.kind, ErrorKind::NotFound);
+    assert!(gone.detail.contains("main"), "the error names what there is: {gone}");
+    assert_eq!(bench.create(named("work")).await.unwrap().id, 3, "a number is never used again");
+}
+
+#[tokio::test]
+async fn wrong_volumes_are_refused() {
+    let bench = Bench::new().await;
+    for name in ["", "a/b", ".a", "-a", "ä", &"x".repeat(65)] {
+        assert_eq!(bench.create(named(name)).await.unwrap_err().kind, ErrorKind::Invalid, "{name}");
+    }
+    assert_eq!(bench.create(named("main")).await.unwrap_err().kind, ErrorKind::Exists);
+    let odd = Template { chunk_size: Some(5000), ..Template::default() };
+    let unknown = Template { list: vec![4], ..Template::default() };
+    for template in [odd, unknown] {
+        let spec = VolumeSpec { template: Some(template), ..named("v") };
+        assert_eq!(bench.create(spec).await.unwrap_err().kind, ErrorKind::Invalid);
+    }
+    let spec = VolumeSpec { inline_bytes_max: Some(1 << 20), ..named("v") };
+    assert_eq!(bench.create(spec).await.unwrap_err().kind, ErrorKind::Invalid);
+    assert_eq!(bench.map().await.volumes.len(), 1);
+}
+
+#[tokio::test]
+async fn volumes_are_spread_over_the_metadata_servers() {
+    let bench = Bench::new().await;
+    bench.join(server("a:1", &["x"])).await.unwrap();
+    bench.join(server("b:1", &["y"])).await.unwrap();
+    let mut servers = Vec::new();
+    for name in ["one", "two", "three"] {
+        servers.push(bench.create(named(name)).await.unwrap().meta_server);
+    }
+    // `main` lies on server 1.
+    assert_eq!(servers, [2, 1, 2]);
+}
+
+#[tokio::test]
+async fn a_damaged_or_newer_record_is_refused_and_named() {
+    let bench = Bench::new().await;
+    let key = crate::records::key(crate::records::Kind::Volume, 1);
+    let snapshot = bench.kv.snapshot().await.unwrap();
+    let value = snapshot.get(&key).await.unwrap().unwrap();
+    let mut flipped = value.to_vec();
+    flipped[2] ^= 1;
+    let mut newer = vec![9];
+    newer.extend_from_slice(&strake_wire::frame::crc32c(&[9]).to_le_bytes());
+    for (bad, kind) in [(flipped, ErrorKind::Corrupt), (newer, ErrorKind::WrongPeer)] {
+        let mut transaction = Transaction::begin(&*bench.kv).await.unwrap();
+        transaction.put(key.clone(), bad);
+        assert_eq!(transaction.commit(&*bench.kv).await.unwrap(), Outcome::Committed);
+        let error = Manager::start(bench.kv.clone(), ManagerOptions::default()).await.err().unwrap();
+        assert_eq!(error.kind, kind, "{error}");
+        assert!(error.detail.contains("C\\x00"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn concurrent_changes_are_all_kept() {
+    let bench = Bench::new().await;
+    let manager = &bench.manager;
+    let tasks: Vec<_> = (0..20)
+        .map(|nth| {
+            let manager = manager.clone();
+            tokio::spawn(async move {
+                let op = Some(ManagerOp::CreateVolume(named(&format!("v{nth}"))));
+                manager.call(ManagerRequest { op }).await.unwrap();
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let ids: Vec<_> = bench.map().await.volumes.iter().map(|v| v.id).collect();
+    assert_eq!(ids, (1..=21).collect::<Vec<_>>());
+}

@@ -84,7 +84,9 @@ impl<'a> Paths<'a> {
     pub async fn locate_remote(&self, text: &str) -> Outcome<Location> {
         if address::parse_source(text).is_none() && !text.starts_with(SCHEME) {
             return Err(Failure::usage(format!("{text:?} names no place in a volume")).next(
-                format!("write it as {FORM}, for example :/main/dir; in a mount, use the usual commands"),
+                format!(
+                    "write it as {FORM}, for example :/main/dir; in a mount, use the usual commands"
+                ),
             ));
         }
         self.locate(text).await

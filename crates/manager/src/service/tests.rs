@@ -80,7 +80,12 @@ async fn start(kv: &Arc<dyn Kv>, clock: &Arc<TestClock>) -> Arc<Manager> {
 }
 
 fn target(uuid: &str) -> TargetSpec {
-    TargetSpec { uuid: uuid.into(), path: format!("/{uuid}"), total_bytes: 100, ..Default::default() }
+    TargetSpec {
+        uuid: uuid.into(),
+        path: format!("/{uuid}"),
+        total_bytes: 100,
+        ..Default::default()
+    }
 }
 
 fn server(address: &str, uuids: &[&str]) -> Join {
@@ -308,7 +313,8 @@ async fn a_damaged_or_newer_record_is_refused_and_named() {
         let mut transaction = Transaction::begin(&*bench.kv).await.unwrap();
         transaction.put(key.clone(), bad);
         assert_eq!(transaction.commit(&*bench.kv).await.unwrap(), Outcome::Committed);
-        let error = Manager::start(bench.kv.clone(), ManagerOptions::default()).await.err().unwrap();
+        let error =
+            Manager::start(bench.kv.clone(), ManagerOptions::default()).await.err().unwrap();
         assert_eq!(error.kind, kind, "{error}");
         assert!(error.detail.contains("C\\x00"), "{error}");
     }

@@ -43,11 +43,13 @@ impl Client {
         self.open.get(&slot).ok_or(Error::with(ErrorKind::Invalid, "no such handle"))
     }
 
-    /// The directory of the last name, and that name.
+    /// The directory of the last name, and that name. A kernel asks for leave to search a directory
+    /// before it looks at the name.
     async fn parent(&self, cred: &Credentials, path: &[String]) -> Result<(Ino, Vec<u8>)> {
         let (name, above) = path.split_last().expect("only looked-at paths are empty");
         let mut at = Ino::ROOT;
         for component in above {
+            self.volume.lookup(cred, at, bytes(".")).await?;
             let attr = self.volume.lookup(cred, at, bytes(component.as_str())).await?;
             match attr.kind {
                 FileKind::Directory => at = attr.ino,
@@ -56,7 +58,6 @@ impl Client {
                 _ => return Err(ErrorKind::NotDirectory.into()),
             }
         }
-        // A kernel asks for leave to search before it reads the last name.
         self.volume.lookup(cred, at, bytes(".")).await?;
         Ok((at, name.clone().into_bytes()))
     }

@@ -1,0 +1,55 @@
+//! Room: statfs, occupied bytes, limits.
+
+use rustix::fs::{Mode, OFlags, statvfs};
+use rustix::io::{Errno, pwrite};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use strake_tests::cluster::{Place, Up};
+
+#[test]
+fn statfs_tells_the_truth_about_room() {
+    let up = Up::start(&["--targets", "2"]);
+    let path = up.mount().join("file");
+    let before = statvfs(&up.mount()).unwrap();
+    assert_eq!(before.f_namemax, 255);
+    assert!(before.f_blocks > 0 && before.f_bavail <= before.f_bfree);
+    let file = File::create(&path).unwrap();
+    let len = 64 << 20;
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len).unwrap();
+    std::io::copy(&mut std::io::repeat(1).take(len), &mut &file).unwrap();
+    file.sync_all().unwrap();
+    // Other users of the same disk change what is free: only a lower bound of the files holds.
+    assert!(file.metadata().unwrap().blocks() * 512 >= len);
+    let files = |v: &rustix::fs::StatVfs| v.f_files - v.f_ffree;
+    let mut after = statvfs(&up.mount()).unwrap();
+    for _ in 0..100 {
+        after = statvfs(&up.mount()).unwrap();
+        if files(&after) > files(&before) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(files(&after) > files(&before), "a file more");
+}
+
+#[test]
+fn blocks_count_what_a_file_occupies() {
+    let place = Place::new("blocks");
+    fs::write(place.at("file"), vec![1; 3 << 20]).unwrap();
+    let stat = fs::metadata(place.at("file")).unwrap();
+    assert!(stat.blocks() * 512 >= 3 << 20, "{} blocks", stat.blocks());
+    assert!(stat.blksize() >= 4096);
+}
+
+#[test]
+fn offsets_beyond_the_longest_file_are_refused() {
+    let place = Place::new("limits");
+    let flags = OFlags::CREATE | OFlags::RDWR;
+    let file = rustix::fs::open(place.at("file"), flags, Mode::RWXU).unwrap();
+    let refused = pwrite(&file, b"x", (1 << 62) + 1);
+    assert!(matches!(refused, Err(Errno::FBIG | Errno::INVAL)), "{refused:?}");
+    let refused = rustix::fs::ftruncate(&file, (1 << 62) + 1);
+    assert!(matches!(refused, Err(Errno::FBIG | Errno::INVAL)), "{refused:?}");
+    assert_eq!(rustix::fs::fstat(&file).unwrap().st_size, 0);
+}

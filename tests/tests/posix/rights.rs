@@ -183,12 +183,12 @@ fn layout_attributes_are_set_on_directories_and_inherited() {
         setxattr(place.at("d"), name, value.as_bytes(), XattrFlags::empty())
     };
     set("user.strake.layout.chunk_size", "65536").unwrap();
-    set("user.strake.layout.stripe_width", "2").unwrap();
+    set("user.strake.layout.width", "2").unwrap();
     fs::create_dir(place.at("d/sub")).unwrap();
     fs::write(place.at("d/sub/file"), vec![1; 300_000]).unwrap();
     let shown =
         |name: &str| String::from_utf8(xattr(&place.at("d/sub/file"), name).unwrap()).unwrap();
     assert_eq!(shown("user.strake.layout.chunk_size"), "65536");
-    assert_eq!(shown("user.strake.layout.stripe_width"), "2");
+    assert_eq!(shown("user.strake.layout.width"), "2");
     assert_eq!(set("user.strake.layout.chunk_size", "12345"), Err(Errno::INVAL));
 }

@@ -13,11 +13,18 @@ use crate::records::{self, Inode, Raw};
 use crate::txn::{Ctx, Mutation, Tx, under_locks};
 use bytes::{Bytes, BytesMut};
 use futures::future::try_join_all;
+use std::time::Duration;
 use strake_types::layout::Placement;
-use strake_types::{Error, ErrorKind, GroupId, Ino, Layout, Result, SessionId, TargetId, VolumeId};
+use strake_types::limits::FILE_BYTES_MAX;
+use strake_types::{
+    ChunkIndex, Error, ErrorKind, GroupId, Ino, Layout, Result, SessionId, TargetId, VolumeId,
+};
 use strake_wire::capability::{Capability, Rights};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
-use strake_wire::message::storage::{FileRef, StorageOp, StorageRequest, Truncate, Write};
+use strake_wire::message::storage::{
+    FileRef, StorageAnswer, StorageOp, StorageRequest, Truncate, Write,
+};
+use tokio::time::Instant;
 
 /// How long a capability that the server mints for itself lasts.
 const OWN_CAPABILITY_MS: u64 = 60_000;
@@ -238,6 +245,65 @@ async fn write_chunks(core: &Core, volume: VolumeId, inode: &Inode, bytes: &Byte
     try_join_all(calls).await.map(drop)
 }
 
+/// A client that had the file open is lost: what its storage servers have of the file counts, even
+/// if the client could not tell the length any more.
+pub(crate) async fn settle_length(ctx: &Ctx, ino: Ino) -> Result<()> {
+    let (core, volume) = (&ctx.core, ctx.volume.id);
+    let _held = core.locks.lock(volume, &[ino]).await;
+    let Some(inode) = Tx::reader(ctx).find_inode(ino).await? else { return Ok(()) };
+    if inode.inline || !inode.is_file() || inode.nlink == 0 {
+        return Ok(());
+    }
+    finish_cut_of(ctx, &inode).await?;
+    let length = stored_length(core, volume, &inode).await?;
+    match length > inode.length {
+        true => under_locks(ctx, &Extend { ino, length }).await,
+        false => Ok(()),
+    }
+}
+
+async fn stored_length(core: &Core, volume: VolumeId, inode: &Inode) -> Result<u64> {
+    let layout = layout_of(inode)?;
+    let map = core.map.current();
+    let op = StorageOp::Chunks(FileRef { volume: volume.0, ino: inode.ino });
+    let mut length = 0;
+    for group in layout.slots() {
+        let Some((members, epoch)) = cluster::members(&map, group) else { continue };
+        for &target in members.iter().take(1) {
+            let request = request(core, volume, inode.id(), target, epoch, op.clone());
+            let storage = core.map.storage_of(TargetId(target))?;
+            let (reply, _) = storage.call(request, Bytes::new()).await?;
+            let Some(StorageAnswer::Chunks(list)) = reply.answer else { continue };
+            for (index, len) in list.indices.iter().zip(&list.lens) {
+                let (start, _) = layout.chunk_bounds(ChunkIndex(*index));
+                length = length.max(start.saturating_add(*len));
+            }
+        }
+    }
+    Ok(length.min(FILE_BYTES_MAX))
+}
+
+/// A file turns out to be longer.
+struct Extend {
+    ino: Ino,
+    length: u64,
+}
+
+impl Mutation for Extend {
+    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
+        Ok(vec![self.ino])
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
+        let mut inode = (*tx.inode(self.ino).await?).clone();
+        inode.length = inode.length.max(self.length);
+        inode.mtime = tx.ctx.now.into();
+        inode.ctime = inode.mtime;
+        tx.put_inode(inode).await?;
+        Ok(MetaAnswer::Done(Nothing {}))
+    }
+}
+
 /// Deletes everything of a volume on all targets.
 pub(crate) async fn drop_volume(core: &Core, volume: VolumeId) -> Result<()> {
     let map = core.map.current();
@@ -259,13 +325,13 @@ async fn on_group(
     op: StorageOp,
     payload: Bytes,
 ) -> Result<()> {
-    let until = core.monotonic_ms() + core.options.storage_wait_ms;
+    let until = Instant::now() + Duration::from_millis(core.options.storage_wait_ms);
     let mut turn = 1;
     loop {
         let Err(error) = on_group_once(core, volume, ino, group, &op, &payload).await else {
             return Ok(());
         };
-        let over = core.monotonic_ms() >= until;
+        let over = Instant::now() >= until;
         if over || error.advice() == strake_types::error::Advice::GiveUp {
             return Err(error);
         }

@@ -36,6 +36,8 @@ mod reaper;
 mod records;
 mod server;
 mod session;
+#[cfg(test)]
+mod testing;
 mod txn;
 mod volume;
 

@@ -91,7 +91,15 @@ async fn tend(core: &Arc<Core>, volume: &Arc<Volume>, turn: u64) -> Result<()> {
             session.id,
             session.client
         );
-        end(core, volume, &session).await?;
+        let ctx = Ctx::own(core, volume);
+        for ino in end(core, volume, &session).await? {
+            if let Err(error) = contents::settle_length(&ctx, ino).await {
+                tracing::warn!(
+                    "volume {} inode {ino}: length after a lost client: {error}",
+                    volume.id
+                );
+            }
+        }
     }
     if turn.is_multiple_of(STORE_TURNS) && volume.counts.is_exact() && volume.counts.take_dirty() {
         store_counts(core, volume, false).await?;

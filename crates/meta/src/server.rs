@@ -98,6 +98,15 @@ impl MetaServer {
         self.core.kv.sync().await.map_err(store_error)
     }
 
+    /// Stops working as if killed: the background task ends, nothing is stored.
+    #[cfg(test)]
+    pub(crate) fn halt(&self) {
+        self.stopping.store(true, Ordering::Release);
+        if let Some(background) = self.background.lock().take() {
+            background.abort();
+        }
+    }
+
     fn enter(&self) -> Result<Busy<'_>> {
         self.busy.fetch_add(1, Ordering::Acquire);
         let busy = Busy(&self.busy);

@@ -40,9 +40,9 @@ impl Session {
         }
     }
 
-    /// It is alive: it lives until `deadline_ms` at least.
+    /// It is alive: it lives until `deadline_ms`.
     pub fn renew(&self, deadline_ms: u64) {
-        self.deadline_ms.fetch_max(deadline_ms, Ordering::Relaxed);
+        self.deadline_ms.store(deadline_ms, Ordering::Relaxed);
     }
 
     /// True if its time is over.

@@ -573,11 +573,10 @@ impl<'a> Tx<'a> {
 
     /// Commits; the locks are given back to be held on. `None`: begin again.
     pub async fn commit(mut self, answer: &MetaAnswer) -> Result<Option<Held>> {
-        let Some(mut kv) = self.kv.take() else { return Ok(Some(self.held)) };
-        if kv.is_read_only() {
+        let Some(mut kv) = self.kv.take().filter(|kv| !kv.is_read_only()) else {
             self.effects();
             return Ok(Some(self.held));
-        }
+        };
         let forgotten = self.remember(&mut kv, answer);
         self.forget();
         let committed = match kv.commit(&*self.ctx.core.kv).await {

@@ -230,3 +230,6 @@ async fn put_target(tx: &mut Tx<'_>, inode: &mut Inode, target: &Bytes) -> Resul
     let key = keys::contents(tx.ctx.volume.id, inode.id());
     tx.put(key, &Raw { bytes: target.clone() }).await
 }
+
+#[cfg(test)]
+mod tests;

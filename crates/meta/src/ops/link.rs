@@ -71,3 +71,6 @@ async fn add_name(tx: &mut Tx<'_>, inode: &mut Inode, dir: &Inode, op: &Link) ->
     }
     tx.put(keys::link(volume, inode.id(), dir.id(), &op.to.name), &Mark {}).await
 }
+
+#[cfg(test)]
+mod tests;

@@ -128,3 +128,6 @@ pub(crate) async fn get_lock(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
         }),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,3 +27,6 @@ async fn find(tx: &mut Tx<'_>, dir: &Arc<Inode>, name: &[u8]) -> Result<Arc<Inod
     // Between the two reads the name may have been removed.
     tx.find_inode(ino).await?.ok_or_else(missing)
 }
+
+#[cfg(test)]
+mod tests;

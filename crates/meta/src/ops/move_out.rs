@@ -29,3 +29,6 @@ impl Mutation for MoveOut {
         Ok(MetaAnswer::Entry(tx.attributes(&inode).await?))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,3 +24,6 @@ impl Mutation for Open {
         contents::finish_cut(ctx, Ino(self.ino)).await
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,3 +64,6 @@ pub(crate) fn drop_setid(mode: u32) -> u32 {
         _ => mode & !(SETUID | SETGID),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -111,3 +111,6 @@ async fn stored_attributes(tx: &mut Tx<'_>, inode: &Inode) -> Result<Attributes>
     }
     Ok(attributes(inode, total.as_ref(), &tx.ctx.settings))
 }
+
+#[cfg(test)]
+mod tests;

@@ -234,3 +234,6 @@ async fn lies_within(tx: &mut Tx<'_>, dir: &Arc<Inode>, ancestor: Ino) -> Result
     let detail = format!("directory {} does not lead to the root", dir.ino);
     Err(Error::with(ErrorKind::Corrupt, detail))
 }
+
+#[cfg(test)]
+mod tests;

@@ -60,9 +60,10 @@ pub(crate) async fn close(ctx: &Ctx) -> Result<MetaAnswer> {
     Ok(MetaAnswer::Done(Nothing {}))
 }
 
-/// Ends a session: it is refused from now on, and what it held is given back.
-pub(crate) async fn end(core: &Core, volume: &Volume, session: &Client) -> Result<()> {
-    volume.sessions.remove(session.id);
+/// Ends a session: it is refused from now on, and what it held is given back. Returns the files
+/// that it alone had open.
+pub(crate) async fn end(core: &Core, volume: &Volume, session: &Client) -> Result<Vec<Ino>> {
+    let freed = volume.sessions.remove(session.id);
     for (flock, ino) in volume.ranges.of_session(session.id) {
         let _held = core.locks.lock(volume.id, &[ino]).await;
         core.write(vec![(keys::lock(volume.id, flock, ino, session.id), None)]).await?;
@@ -71,7 +72,7 @@ pub(crate) async fn end(core: &Core, volume: &Volume, session: &Client) -> Resul
     delete_prefix(core, &keys::prefix_of(Kind::Result, volume.id, session.id)).await?;
     core.write(vec![(keys::session(volume.id, session.id), None)]).await?;
     core.work.notify_one();
-    Ok(())
+    Ok(freed)
 }
 
 /// Deletes all keys that begin with `prefix`, in transactions of bounded size.
@@ -89,3 +90,6 @@ pub(crate) async fn delete_prefix(core: &Core, prefix: &[u8]) -> Result<()> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -135,3 +135,6 @@ fn change_mode(ctx: &Ctx, inode: &mut Inode, op: &SetAttr) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -128,3 +128,6 @@ async fn store(tx: &mut Tx<'_>, inode: &Inode, op: &Xattr) -> Result<Inode> {
     tx.put(key, &Raw { bytes: op.value.clone() }).await?;
     Ok(changed)
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,3 +97,6 @@ pub(crate) fn template_to_change(inode: &Inode) -> Result<LayoutTemplate> {
         false => Ok(LayoutTemplate::default()),
     }
 }
+
+#[cfg(test)]
+mod tests;

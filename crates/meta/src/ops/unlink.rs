@@ -48,3 +48,6 @@ pub(crate) async fn remove_directory(tx: &mut Tx<'_>, dir: &Inode) -> Result<Ino
     let now = tx.ctx.now.into();
     Ok(Inode { nlink: 0, ctime: now, version: dir.version + 1, ..dir.clone() })
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,3 +64,6 @@ fn overlay(before: Bytes, offset: usize, data: &Bytes) -> Bytes {
     after[offset..end].copy_from_slice(data);
     after.freeze()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+use crate::testing::*;
+use strake_types::ErrorKind;
+use strake_wire::message::meta::{Lock, MetaAnswer, MetaOp};
+
+fn lock(ino: u64, owner: u64, kind: u32, start: u64, end: u64) -> Lock {
+    Lock { ino, owner, pid: owner as u32, start, end, kind, flock: false, wait_ms: 0 }
+}
+
+#[tokio::test]
+async fn locks_exclude_each_other_and_tell_who_holds_them() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let other = root.clone().at(world.open_session(0, &[]).await.session);
+    root.set_lock(lock(ino, 1, 2, 0, 9)).await.unwrap();
+    assert_eq!(kind(other.set_lock(lock(ino, 1, 1, 9, 20)).await), ErrorKind::WouldBlock);
+    other.set_lock(lock(ino, 1, 1, 10, 20)).await.unwrap();
+    let asked = other.call(MetaOp::GetLock(lock(ino, 5, 2, 0, 100))).await.unwrap();
+    assert_eq!(asked, MetaAnswer::Lock(lock(ino, 1, 2, 0, 9)));
+    root.set_lock(lock(ino, 1, 0, 0, u64::MAX)).await.unwrap();
+    let asked = other.call(MetaOp::GetLock(lock(ino, 1, 2, 0, 9))).await.unwrap();
+    assert!(matches!(asked, MetaAnswer::Done(_)));
+    let flock = Lock { flock: true, ..lock(ino, 1, 2, 0, 0) };
+    root.set_lock(flock).await.unwrap();
+    assert_eq!(kind(other.set_lock(flock).await), ErrorKind::WouldBlock);
+}
+
+#[tokio::test]
+async fn a_waiter_gets_the_lock_when_it_is_released() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.set_lock(lock(ino, 1, 2, 0, 9)).await.unwrap();
+    let waiting = Lock { wait_ms: 1_000, ..lock(ino, 2, 2, 5, 5) };
+    let (waited, released) = futures::join!(root.set_lock(waiting), async {
+        tokio::task::yield_now().await;
+        root.set_lock(lock(ino, 1, 0, 0, 9)).await
+    });
+    waited.unwrap();
+    released.unwrap();
+    let short = Lock { wait_ms: 10, ..lock(ino, 1, 2, 5, 5) };
+    assert_eq!(kind(root.set_lock(short).await), ErrorKind::WouldBlock);
+}
+
+#[tokio::test]
+async fn a_wait_without_end_is_refused() {
+    let world = World::new().await;
+    let root = world.root();
+    let (a, b) = (root.file(1, "a").await.unwrap(), root.file(1, "b").await.unwrap());
+    root.set_lock(lock(a, 1, 2, 0, 0)).await.unwrap();
+    root.set_lock(lock(b, 2, 2, 0, 0)).await.unwrap();
+    let first = root.set_lock(Lock { wait_ms: 1_000, ..lock(b, 1, 2, 0, 0) });
+    let second = async {
+        tokio::task::yield_now().await;
+        let refused = root.set_lock(Lock { wait_ms: 1_000, ..lock(a, 2, 2, 0, 0) }).await;
+        root.set_lock(lock(b, 2, 0, 0, 0)).await.unwrap();
+        refused
+    };
+    let (first, second) = futures::join!(first, second);
+    assert_eq!(kind(second), ErrorKind::Deadlock);
+    first.unwrap();
+}
+
+#[tokio::test]
+async fn locks_survive_a_restart_and_end_with_their_session() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.set_lock(lock(ino, 1, 2, 0, 9)).await.unwrap();
+    root.set_lock(Lock { flock: true, ..lock(ino, 1, 2, 0, 0) }).await.unwrap();
+    let world = world.killed().await;
+    assert!(world.open_session(world.session, &[]).await.resumed);
+    let other = world.root().at(world.open_session(0, &[]).await.session);
+    assert_eq!(kind(other.set_lock(lock(ino, 1, 1, 0, 0)).await), ErrorKind::WouldBlock);
+    world.clock.advance_ms(20_000);
+    other.getattr(1).await.unwrap();
+    world.clock.advance_ms(50_000 - 20_000);
+    world.until(async || other.set_lock(lock(ino, 1, 1, 0, 0)).await.is_ok()).await;
+    world.until(async || world.keys(b'F').await == 0).await;
+}
+
+#[tokio::test]
+async fn nonsense_is_refused() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    assert_eq!(kind(root.set_lock(lock(ino, 1, 2, 5, 4)).await), ErrorKind::Invalid);
+    assert_eq!(kind(root.set_lock(lock(ino, 1, 3, 0, 4)).await), ErrorKind::Malformed);
+    assert_eq!(kind(root.set_lock(lock(99, 1, 2, 0, 4)).await), ErrorKind::Stale);
+    let nobody = root.clone().at(0);
+    assert_eq!(kind(nobody.set_lock(lock(ino, 1, 2, 0, 4)).await), ErrorKind::NoSession);
+}

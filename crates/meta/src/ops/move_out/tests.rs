@@ -1,0 +1,48 @@
+use crate::testing::*;
+use std::sync::atomic::Ordering;
+use strake_types::ErrorKind;
+
+#[tokio::test]
+async fn contents_lie_in_chunks_afterwards_and_only_there() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let before = root.write(ino, 0, b"contents").await.unwrap();
+    let after = root.move_out(ino).await.unwrap();
+    assert!(!after.inline && after.length == 8 && after.mtime == before.mtime);
+    assert_eq!(world.storage.chunks.lock().len(), 1);
+    assert_eq!(world.keys(b'B').await + world.keys(b'G').await, 0);
+    assert_eq!(root.move_out(ino).await.unwrap(), after, "done already");
+}
+
+#[tokio::test]
+async fn an_empty_file_moves_without_a_message() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    world.storage.away.store(true, Ordering::SeqCst);
+    assert!(!root.move_out(ino).await.unwrap().inline);
+}
+
+#[tokio::test]
+async fn what_a_broken_move_left_behind_is_never_seen() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"a long one").await.unwrap();
+    world.storage.away.store(true, Ordering::SeqCst);
+    assert_eq!(kind(root.move_out(ino).await), ErrorKind::Unavailable);
+    // As if the bytes had got there before the answer was lost.
+    for target in 11..14 {
+        world.storage.chunks.lock().insert((target, ino, 0), b"a long one".to_vec());
+    }
+    let world = world.killed().await;
+    world.open_session(world.session, &[]).await;
+    let root = world.root();
+    assert_eq!(root.read(ino).await.unwrap().unwrap(), "a long one");
+    world.storage.away.store(false, Ordering::SeqCst);
+    root.truncate(ino, 1).await.unwrap();
+    root.move_out(ino).await.unwrap();
+    let chunks = world.storage.chunks.lock().clone();
+    assert_eq!(chunks.into_values().collect::<Vec<_>>(), [b"a".to_vec()]);
+}

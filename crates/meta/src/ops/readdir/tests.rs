@@ -1,0 +1,80 @@
+use crate::testing::*;
+use std::collections::HashSet;
+use strake_types::ErrorKind;
+
+#[tokio::test]
+async fn pages_follow_each_other_while_entries_come_and_go() {
+    let world = World::new().await;
+    let root = world.root();
+    for nth in 0..100 {
+        root.file(1, &format!("f{nth:03}")).await.unwrap();
+    }
+    let (mut after, mut seen) = (0, HashSet::new());
+    for turn in 0.. {
+        let page = root.page(1, after, 7, false).await.unwrap();
+        for entry in &page.entries {
+            assert!(entry.cookie > after && entry.cookie < 1 << 63);
+            after = entry.cookie;
+            assert!(seen.insert(entry.name.clone()), "{:?} twice", entry.name);
+        }
+        if page.end {
+            break;
+        }
+        // What was seen goes, the one after next goes, and new ones come.
+        let gone = format!("f{:03}", turn * 7);
+        let _ = root.unlink(1, &gone).await;
+        root.file(1, &format!("new{turn}")).await.unwrap();
+    }
+    let stayed = (0..100).filter(|nth| nth % 7 != 0).map(|nth| format!("f{nth:03}"));
+    assert!(stayed.into_iter().all(|name| seen.contains(name.as_bytes())));
+}
+
+#[tokio::test]
+async fn attributes_come_along_wherever_the_inodes_lie() {
+    let world = World::new().await;
+    let root = world.root();
+    let (a, b) = (root.mkdir(1, "a").await.unwrap(), root.mkdir(1, "b").await.unwrap());
+    for nth in 0..20 {
+        root.file(a, &format!("a{nth}")).await.unwrap();
+        root.file(b, &format!("b{nth}")).await.unwrap();
+    }
+    for nth in 0..10 {
+        root.rename((b, &format!("b{nth}")), (a, &format!("moved{nth}"))).await.unwrap();
+        root.unlink(a, &format!("a{}", nth * 2)).await.unwrap();
+    }
+    root.mkdir(a, "sub").await.unwrap();
+    let page = root.page(a, 0, 1000, true).await.unwrap();
+    assert_eq!((page.entries.len(), page.end, page.parent), (21, true, 1));
+    for entry in page.entries {
+        assert_eq!(entry.attr.unwrap(), root.getattr(entry.ino).await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn listing_needs_read_and_attributes_need_search() {
+    let world = World::new().await;
+    let root = world.root();
+    let dir = root.mkdir(1, "d").await.unwrap();
+    root.file(dir, "f").await.unwrap();
+    root.chmod(dir, 0o711).await.unwrap();
+    assert_eq!(kind(world.user(5, 5).page(dir, 0, 10, false).await), ErrorKind::AccessDenied);
+    root.chmod(dir, 0o744).await.unwrap();
+    let page = world.user(5, 5).page(dir, 0, 10, true).await.unwrap();
+    assert_eq!(page.entries[0].attr, None);
+    let file = root.file(1, "f").await.unwrap();
+    assert_eq!(kind(root.page(file, 0, 10, false).await), ErrorKind::NotDirectory);
+}
+
+#[tokio::test]
+async fn long_names_end_a_page_before_it_is_too_large() {
+    let world = World::new().await;
+    let root = world.root();
+    for nth in 0..3000 {
+        root.file(1, &format!("{nth:0>255}")).await.unwrap();
+    }
+    let page = root.page(1, 0, u32::MAX, true).await.unwrap();
+    assert!(!page.end && page.entries.len() > 1000);
+    let last = page.entries.last().unwrap().cookie;
+    let rest = root.page(1, last, u32::MAX, true).await.unwrap();
+    assert_eq!(page.entries.len() + rest.entries.len(), 3000);
+}

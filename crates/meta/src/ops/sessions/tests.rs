@@ -1,0 +1,100 @@
+use crate::testing::*;
+use strake_types::{ErrorKind, FileKind};
+use strake_wire::message::meta::{Create, MetaOp, Nothing, Publish};
+
+#[tokio::test]
+async fn a_session_ends_by_itself_or_by_the_clock() {
+    let world = World::new().await;
+    let root = world.root();
+    let second = root.clone().at(world.open_session(0, &[]).await.session);
+    assert_eq!(root.stat().await.sessions, 2);
+    second.call(MetaOp::CloseSession(Nothing {})).await.unwrap();
+    assert_eq!(kind(second.getattr(1).await), ErrorKind::NoSession);
+    assert_eq!(world.keys(b'S').await, 1);
+    let nobody = root.clone().at(0);
+    world.clock.advance_ms(31_000);
+    world.until(async || nobody.stat().await.sessions == 0).await;
+    assert_eq!(kind(root.getattr(1).await), ErrorKind::NoSession);
+    let again = world.open_session(world.session, &[]).await;
+    assert!(!again.resumed && again.session != world.session);
+}
+
+#[tokio::test]
+async fn orphans_outlive_a_restart_while_they_are_open() {
+    let world = World::new().await;
+    let root = world.root();
+    let open = Create { open: Some(BOTH), ..new(1, "kept", FileKind::File, 0o600) };
+    let kept = root.make(open.clone()).await.unwrap().attr.ino;
+    let lost = root.make(Create { at: at(1, "lost"), ..open }).await.unwrap().attr.ino;
+    root.unlink(1, "kept").await.unwrap();
+    root.unlink(1, "lost").await.unwrap();
+    let world = world.killed().await;
+    let nobody = world.root().at(0);
+    for ino in [kept, lost] {
+        nobody.getattr(ino).await.unwrap();
+    }
+    // The client comes back and has only one of them open still.
+    assert!(world.open_session(world.session, &[kept, kept]).await.resumed);
+    world.until(async || nobody.getattr(lost).await.is_err()).await;
+    let root = world.root();
+    root.write(kept, 0, b"x").await.unwrap();
+    root.close(kept).await.unwrap();
+    world.until(async || nobody.getattr(kept).await.is_err()).await;
+    assert_eq!(world.keys(b'G').await + world.keys(b'B').await, 0);
+}
+
+#[tokio::test]
+async fn orphans_of_a_client_that_does_not_come_back_are_deleted_after_the_grace_time() {
+    let world = World::new().await;
+    let root = world.root();
+    let open = Create { open: Some(BOTH), ..new(1, "f", FileKind::File, 0o600) };
+    let ino = root.make(open).await.unwrap().attr.ino;
+    root.unlink(1, "f").await.unwrap();
+    let world = world.killed().await;
+    let nobody = world.root().at(0);
+    world.clock.advance_ms(59_000);
+    nobody.getattr(ino).await.unwrap();
+    world.clock.advance_ms(2_000);
+    world.until(async || nobody.getattr(ino).await.is_err()).await;
+}
+
+#[tokio::test]
+async fn a_repeated_mutation_is_answered_and_not_repeated() {
+    let world = World::new().await;
+    let root = world.root();
+    let make = || MetaOp::Create(new(1, "f", FileKind::File, 0o600));
+    let first = root.call_seq(1, 0, make()).await.unwrap();
+    assert_eq!(root.call_seq(1, 0, make()).await.unwrap(), first);
+    assert_eq!(kind(root.call_seq(2, 0, make()).await), ErrorKind::Exists);
+    // Also by a server that was started since.
+    let world = world.killed().await;
+    world.open_session(world.session, &[]).await;
+    let root = world.root();
+    assert_eq!(root.call_seq(1, 0, make()).await.unwrap(), first);
+    let other = MetaOp::Create(new(1, "g", FileKind::File, 0o600));
+    root.call_seq(3, 2, other).await.unwrap();
+    assert_eq!(world.keys(b'R').await, 1, "what was answered is forgotten");
+    assert_eq!(kind(root.call_seq(1, 2, make()).await), ErrorKind::Malformed);
+    root.call(MetaOp::CloseSession(Nothing {})).await.unwrap();
+    assert_eq!(world.keys(b'R').await, 0);
+}
+
+#[tokio::test]
+async fn what_a_lost_client_had_written_is_not_cut_off() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let session = world.open_session(0, &[]).await.session;
+    let writer = root.clone().at(session);
+    writer.open(ino, BOTH).await.unwrap();
+    writer.move_out(ino).await.unwrap();
+    writer.publish(Publish { ino, length_min: 10, ..Publish::default() }).await.unwrap();
+    // It wrote on, to the second chunk, and died before it told the length.
+    let layout = root.getattr(ino).await.unwrap().layout.unwrap();
+    let layout: strake_types::Layout = layout.try_into().unwrap();
+    let group = strake_types::layout::Placement::new(layout).group_of(strake_types::ChunkIndex(1));
+    world.storage.chunks.lock().insert((11 + group.0, ino, 1), vec![1; 100]);
+    world.clock.advance_ms(31_000);
+    let nobody = root.clone().at(0);
+    world.until(async || nobody.getattr(ino).await.unwrap().length == 65_536 + 100).await;
+}

@@ -1,0 +1,184 @@
+use crate::testing::*;
+use strake_types::{ErrorKind, FileKind, SetTime, Timestamp};
+use strake_wire::message::common::AttrChange;
+use strake_wire::message::meta::{MetaOp, Publish, SetAttr};
+
+fn times(atime: Option<SetTime>, mtime: Option<SetTime>) -> AttrChange {
+    AttrChange {
+        atime: atime.map(Into::into),
+        mtime: mtime.map(Into::into),
+        ..AttrChange::default()
+    }
+}
+
+fn owner(uid: Option<u32>, gid: Option<u32>) -> AttrChange {
+    AttrChange { uid, gid, ..AttrChange::default() }
+}
+
+const THEN: SetTime = SetTime::At(Timestamp { seconds: -5, nanos: 999_999_999 });
+
+#[tokio::test]
+async fn only_the_owner_changes_the_mode() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.setattr(ino, owner(Some(5), Some(50))).await.unwrap();
+    assert_eq!(kind(world.user(6, 50).chmod(ino, 0o777).await), ErrorKind::NotPermitted);
+    let changed = world.user(5, 50).chmod(ino, 0o6755).await.unwrap();
+    assert_eq!(changed.mode, 0o6755);
+    let stranger = world.user(5, 51).chmod(ino, 0o6755).await.unwrap();
+    assert_eq!(stranger.mode, 0o4755, "setgid of a group that is not his");
+    let member = world.user(5, 51).in_groups(&[50]).chmod(ino, 0o2755).await.unwrap();
+    assert_eq!(member.mode, 0o2755);
+    let checked = world.user(5, 51).checked().chmod(ino, 0o2755).await.unwrap();
+    assert_eq!(checked.mode, 0o2755, "the kernel has looked at the groups");
+}
+
+#[tokio::test]
+async fn a_new_owner_takes_setid_away() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.make(new(1, "f", FileKind::File, 0o6755)).await.unwrap().attr.ino;
+    let changed = root.setattr(ino, owner(Some(5), Some(50))).await.unwrap();
+    assert_eq!((changed.mode, changed.uid, changed.gid), (0o755, 5, 50));
+    let user = world.user(5, 50).in_groups(&[51]);
+    user.chmod(ino, 0o6755).await.unwrap();
+    let changed = user.setattr(ino, owner(None, Some(51))).await.unwrap();
+    assert_eq!((changed.mode, changed.gid), (0o755, 51));
+    assert_eq!(kind(user.setattr(ino, owner(Some(6), None)).await), ErrorKind::NotPermitted);
+    assert_eq!(kind(user.setattr(ino, owner(None, Some(99))).await), ErrorKind::NotPermitted);
+    let dir = root.make(new(1, "d", FileKind::Directory, 0o6755)).await.unwrap().attr.ino;
+    assert_eq!(root.setattr(dir, owner(Some(5), None)).await.unwrap().mode, 0o6755);
+}
+
+#[tokio::test]
+async fn times_are_set_by_the_owner_and_touched_by_writers() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.make(new(1, "f", FileKind::File, 0o622)).await.unwrap().attr.ino;
+    let set = root.setattr(ino, times(Some(THEN), None)).await.unwrap();
+    assert_eq!((set.atime.seconds, set.atime.nanos), (-5, 999_999_999));
+    let user = world.user(5, 5);
+    let now = Some(SetTime::Now);
+    let touched = user.setattr(ino, times(now, now)).await.unwrap();
+    assert!(touched.atime.seconds > 0 && touched.atime == touched.mtime);
+    assert_eq!(kind(user.setattr(ino, times(now, None)).await), ErrorKind::NotPermitted);
+    assert_eq!(kind(user.setattr(ino, times(Some(THEN), now)).await), ErrorKind::NotPermitted);
+    root.chmod(ino, 0o644).await.unwrap();
+    assert_eq!(kind(user.setattr(ino, times(now, now)).await), ErrorKind::AccessDenied);
+}
+
+#[tokio::test]
+async fn the_times_of_a_directory_are_set_too() {
+    let world = World::new().await;
+    let root = world.root();
+    let dir = root.mkdir(1, "d").await.unwrap();
+    let before = root.getattr(dir).await.unwrap();
+    let set = root.setattr(dir, times(Some(THEN), Some(THEN))).await.unwrap();
+    assert_eq!((set.mtime.seconds, set.atime.seconds), (-5, -5));
+    assert!((set.ctime.seconds, set.ctime.nanos) > (before.ctime.seconds, before.ctime.nanos));
+    assert_eq!(root.getattr(dir).await.unwrap(), set);
+    root.file(dir, "f").await.unwrap();
+    assert!(root.getattr(dir).await.unwrap().mtime.seconds > 0);
+}
+
+#[tokio::test]
+async fn an_inline_file_is_cut_and_extended_with_zeros() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"0123456789").await.unwrap();
+    assert_eq!(root.truncate(ino, 4).await.unwrap().length, 4);
+    assert_eq!(root.truncate(ino, 6).await.unwrap().length, 6);
+    assert_eq!(root.read(ino).await.unwrap().unwrap(), &b"0123\0\0"[..]);
+    root.truncate(ino, 0).await.unwrap();
+    assert_eq!(world.keys(b'B').await, 0);
+    assert_eq!(root.stat().await.bytes, 0);
+    let big = root.truncate(ino, 1 << 44).await.unwrap();
+    assert!(!big.inline && big.length == 1 << 44);
+}
+
+#[tokio::test]
+async fn contents_that_do_not_fit_any_more_move_out() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"0123456789").await.unwrap();
+    let grown = root.truncate(ino, 100_000).await.unwrap();
+    assert!(!grown.inline);
+    let chunks = world.storage.chunks.lock().clone();
+    assert_eq!(chunks.into_values().collect::<Vec<_>>(), [b"0123456789".to_vec()]);
+    root.truncate(ino, 3).await.unwrap();
+    let chunks = world.storage.chunks.lock().clone();
+    assert_eq!(chunks.into_values().collect::<Vec<_>>(), [b"012".to_vec()]);
+    assert_eq!(world.keys(b'G').await, 0);
+}
+
+#[tokio::test]
+async fn a_cut_that_cannot_be_done_now_is_done_before_anybody_sees_the_file() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"secret").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    world.storage.away.store(true, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(kind(root.truncate(ino, 2).await), ErrorKind::Unavailable);
+    assert_eq!(root.getattr(ino).await.unwrap().length, 2, "it is committed");
+    assert_eq!(kind(root.open(ino, BOTH).await), ErrorKind::Unavailable);
+    let grow = Publish { ino, length_min: 6, ..Publish::default() };
+    assert_eq!(kind(root.publish(grow).await), ErrorKind::Unavailable);
+    // The server is killed and comes back; so does the storage server.
+    let world = world.killed().await;
+    world.storage.away.store(false, std::sync::atomic::Ordering::SeqCst);
+    world.open_session(world.session, &[]).await;
+    let root = world.root();
+    root.publish(grow).await.unwrap();
+    let chunks = world.storage.chunks.lock().clone();
+    assert_eq!(chunks.into_values().collect::<Vec<_>>(), [b"se".to_vec()]);
+    world.until(async || world.keys(b'G').await == 0).await;
+}
+
+#[tokio::test]
+async fn lengths_are_checked() {
+    let world = World::new().await;
+    let root = world.root();
+    let dir = root.mkdir(1, "d").await.unwrap();
+    let fifo = root.make(new(1, "p", FileKind::Fifo, 0o644)).await.unwrap().attr.ino;
+    let ino = root.file(1, "f").await.unwrap();
+    assert_eq!(kind(root.truncate(dir, 0).await), ErrorKind::IsDirectory);
+    assert_eq!(kind(root.truncate(fifo, 0).await), ErrorKind::Invalid);
+    assert_eq!(kind(root.truncate(ino, u64::MAX).await), ErrorKind::FileTooBig);
+    let user = world.user(5, 5);
+    assert_eq!(kind(user.truncate(ino, 0).await), ErrorKind::AccessDenied);
+    let change = AttrChange { length: Some(9), ..AttrChange::default() };
+    user.call(MetaOp::SetAttr(SetAttr { ino, change, writable_handle: true })).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_chmod_changes_the_mask_of_an_acl() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let acl = strake_types::acl::Acl {
+        users: vec![(10, 6)],
+        mask: Some(6),
+        ..strake_types::acl::Acl::from_mode(0o640)
+    };
+    root.setxattr(ino, "system.posix_acl_access", &acl.encode()).await.unwrap();
+    assert_eq!(root.getattr(ino).await.unwrap().mode, 0o660);
+    world.user(10, 10).open(ino, BOTH).await.unwrap();
+    root.chmod(ino, 0o640).await.unwrap();
+    assert_eq!(kind(world.user(10, 10).open(ino, BOTH).await), ErrorKind::AccessDenied);
+}
+
+#[tokio::test]
+async fn writing_back_a_kernels_times_keeps_its_change_time() {
+    let world = World::new().await;
+    let ino = world.root().file(1, "f").await.unwrap();
+    let ctime = Timestamp { seconds: 77, nanos: 7 };
+    let change = AttrChange { ctime: Some(ctime.into()), ..AttrChange::default() };
+    let kept = world.root().checked().setattr(ino, change.clone()).await.unwrap();
+    assert_eq!(kept.ctime.seconds, 77);
+    let refused = world.root().setattr(ino, change).await.unwrap();
+    assert_ne!(refused.ctime.seconds, 77);
+}

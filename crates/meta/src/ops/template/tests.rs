@@ -1,0 +1,79 @@
+use crate::testing::*;
+use strake_types::ErrorKind;
+use strake_wire::message::common::Template;
+use strake_wire::message::meta::{Inode, MetaAnswer, MetaOp, SetTemplate};
+
+async fn text(user: &User<'_>, ino: u64, field: &str) -> String {
+    let value = user.getxattr(ino, &format!("user.strake.layout.{field}")).await.unwrap();
+    String::from_utf8(value.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn a_directory_hands_down_what_is_set_on_it() {
+    let world = World::new().await;
+    let root = world.root();
+    let dir = root.mkdir(1, "d").await.unwrap();
+    let before = root.mkdir(dir, "before").await.unwrap();
+    root.setxattr(dir, "user.strake.layout.chunk_size", b"4M").await.unwrap();
+    root.setxattr(dir, "user.strake.layout.width", b"2").await.unwrap();
+    root.setxattr(dir, "user.strake.layout.distribution", b"twod_stripe=2:4\n").await.unwrap();
+    let after = root.mkdir(dir, "after").await.unwrap();
+    let deep = root.file(after, "f").await.unwrap();
+    assert_eq!(text(&root, deep, "chunk_size").await, "4194304");
+    assert_eq!(text(&root, deep, "width").await, "2");
+    assert_eq!(text(&root, deep, "distribution").await, "twod_stripe=2:4");
+    assert_eq!(text(&root, before, "chunk_size").await, "65536", "made before");
+    root.removexattr(dir, "user.strake.layout.width").await.unwrap();
+    assert_eq!(text(&root, dir, "width").await, "3", "all there are");
+    let list = root.bytes(MetaOp::ListXattr(Inode { ino: dir })).await.unwrap();
+    assert!(list.is_empty(), "virtual ones are not listed");
+}
+
+#[tokio::test]
+async fn explicit_targets_are_those_of_the_cluster() {
+    let world = World::new().await;
+    let root = world.root();
+    let file = root.file(1, "f").await.unwrap();
+    root.setxattr(file, "user.strake.layout.targets", b"13,11").await.unwrap();
+    assert_eq!(text(&root, file, "targets").await, "13,11");
+    assert_eq!(root.getattr(file).await.unwrap().layout.unwrap().list, [2, 0]);
+    let unknown = root.setxattr(file, "user.strake.layout.targets", b"99").await;
+    assert_eq!(kind(unknown), ErrorKind::Invalid);
+    let wrong = root.setxattr(file, "user.strake.layout.chunk_size", b"5").await;
+    assert_eq!(kind(wrong), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn a_file_with_contents_keeps_its_layout() {
+    let world = World::new().await;
+    let root = world.root();
+    let file = root.file(1, "f").await.unwrap();
+    root.write(file, 0, b"x").await.unwrap();
+    let late = root.setxattr(file, "user.strake.layout.width", b"1").await;
+    assert_eq!(kind(late), ErrorKind::Busy);
+    root.truncate(file, 0).await.unwrap();
+    root.setxattr(file, "user.strake.layout.width", b"1").await.unwrap();
+    assert_eq!(root.getattr(file).await.unwrap().layout.unwrap().width, 1);
+}
+
+#[tokio::test]
+async fn templates_are_set_and_got_as_a_whole() {
+    let world = World::new().await;
+    let root = world.root();
+    let dir = root.mkdir(1, "d").await.unwrap();
+    let get = async |ino| match root.call(MetaOp::GetTemplate(Inode { ino })).await.unwrap() {
+        MetaAnswer::Template(template) => template,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(get(dir).await, Template::default());
+    let template = Template { width: Some(2), list: vec![1, 2], ..Template::default() };
+    let set = |ino, template| MetaOp::SetTemplate(SetTemplate { ino, template });
+    root.call(set(dir, template.clone())).await.unwrap();
+    assert_eq!(get(dir).await, template);
+    root.call(set(dir, Template::default())).await.unwrap();
+    assert_eq!(get(dir).await, Template::default());
+    let beyond = Template { list: vec![9], ..Template::default() };
+    assert_eq!(kind(root.call(set(dir, beyond)).await), ErrorKind::Invalid);
+    let denied = world.user(5, 5).call(set(dir, template)).await;
+    assert_eq!(kind(denied), ErrorKind::NotPermitted);
+}

@@ -1,0 +1,102 @@
+use crate::testing::*;
+use strake_types::{ErrorKind, FileKind};
+use strake_wire::message::meta::Create;
+
+#[tokio::test]
+async fn a_file_that_nobody_has_open_leaves_nothing() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"contents").await.unwrap();
+    root.setxattr(ino, "user.a", b"1").await.unwrap();
+    let gone = root.unlink(1, "f").await.unwrap();
+    assert_eq!((gone.nlink, gone.ino), (0, ino));
+    for letter in *b"BXDEG" {
+        assert_eq!(world.keys(letter).await, 0, "{}", char::from(letter));
+    }
+    assert_eq!(world.keys(b'I').await, 1);
+    assert_eq!((root.stat().await.inodes, root.stat().await.bytes), (1, 0));
+}
+
+#[tokio::test]
+async fn an_open_file_lives_on_without_its_name() {
+    let world = World::new().await;
+    let root = world.root();
+    let op = Create { open: Some(BOTH), ..new(1, "f", FileKind::File, 0o600) };
+    let ino = root.make(op).await.unwrap().attr.ino;
+    root.open(ino, BOTH).await.unwrap();
+    assert_eq!(root.unlink(1, "f").await.unwrap().nlink, 0);
+    root.write(ino, 0, b"still").await.unwrap();
+    assert_eq!(root.read(ino).await.unwrap().unwrap(), "still");
+    assert_eq!(kind(root.link(ino, 1, "again").await), ErrorKind::NotFound);
+    root.close(ino).await.unwrap();
+    assert_eq!(root.getattr(ino).await.unwrap().nlink, 0);
+    root.close(ino).await.unwrap();
+    world.until(async || root.getattr(ino).await.is_err()).await;
+    assert_eq!(world.keys(b'B').await + world.keys(b'G').await, 0);
+}
+
+#[tokio::test]
+async fn chunks_are_deleted_later_and_survive_a_server_that_is_away() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"contents").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    assert_eq!(world.storage.chunks.lock().len(), 1);
+    world.storage.away.store(true, std::sync::atomic::Ordering::SeqCst);
+    root.unlink(1, "f").await.unwrap();
+    assert_eq!(world.keys(b'G').await, 1);
+    world.storage.away.store(false, std::sync::atomic::Ordering::SeqCst);
+    world.until(async || world.keys(b'G').await == 0).await;
+    assert!(world.storage.chunks.lock().is_empty());
+    assert_eq!(kind(root.getattr(ino).await), ErrorKind::Stale);
+}
+
+#[tokio::test]
+async fn only_empty_directories_are_removed_and_only_as_such() {
+    let world = World::new().await;
+    let root = world.root();
+    let dir = root.mkdir(1, "d").await.unwrap();
+    root.file(dir, "f").await.unwrap();
+    assert_eq!(kind(root.unlink(1, "d").await), ErrorKind::IsDirectory);
+    assert_eq!(kind(root.rmdir(dir, "f").await), ErrorKind::NotDirectory);
+    assert_eq!(kind(root.rmdir(1, "d").await), ErrorKind::NotEmpty);
+    assert_eq!(kind(root.rmdir(dir, ".").await), ErrorKind::Invalid);
+    assert_eq!(kind(root.rmdir(dir, "..").await), ErrorKind::NotEmpty);
+    assert_eq!(kind(root.unlink(dir, ".").await), ErrorKind::IsDirectory);
+    root.unlink(dir, "f").await.unwrap();
+    let gone = root.rmdir(1, "d").await.unwrap();
+    assert_eq!(gone.nlink, 0);
+    assert_eq!(root.getattr(1).await.unwrap().nlink, 2);
+    assert_eq!(kind(root.file(dir, "f").await), ErrorKind::NotFound);
+    assert_eq!(world.keys(b'U').await, 1);
+}
+
+#[tokio::test]
+async fn missing_rights_and_sticky_directories_refuse() {
+    let world = World::new().await;
+    let root = world.root();
+    let dir = root.mkdir(1, "d").await.unwrap();
+    root.chmod(dir, 0o777).await.unwrap();
+    world.user(5, 5).file(dir, "f").await.unwrap();
+    root.chmod(dir, 0o1777).await.unwrap();
+    assert_eq!(kind(world.user(6, 6).unlink(dir, "f").await), ErrorKind::NotPermitted);
+    root.chmod(dir, 0o755).await.unwrap();
+    assert_eq!(kind(world.user(5, 5).unlink(dir, "f").await), ErrorKind::AccessDenied);
+    assert_eq!(kind(world.user(5, 5).unlink(dir, "none").await), ErrorKind::NotFound);
+    root.chmod(dir, 0o1777).await.unwrap();
+    world.user(5, 5).unlink(dir, "f").await.unwrap();
+}
+
+#[tokio::test]
+async fn what_has_many_attributes_goes_with_all_of_them() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    for nth in 0..100 {
+        root.setxattr(ino, &format!("user.{nth}"), b"v").await.unwrap();
+    }
+    root.unlink(1, "f").await.unwrap();
+    assert_eq!(world.keys(b'X').await, 0);
+}

@@ -1,0 +1,500 @@
+//! A metadata server over a store in memory, with storage servers that are a map, for the tests of
+//! this crate.
+
+use crate::{MetaOptions, MetaServer};
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use strake_base::clock::Clock;
+use strake_engine::kv::Kv;
+use strake_engine::kv::memory::MemoryKv;
+use strake_types::{Credentials, Error, ErrorKind, FileKind, Result, ServerId};
+use strake_wire::caller::{CallerOptions, Callers};
+use strake_wire::capability::{CapabilityKey, Rights};
+use strake_wire::map::{ManagerSource, MapView};
+use strake_wire::message::common::{AttrChange, Attributes, Template};
+use strake_wire::message::manager::{
+    ClusterMap, Group, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest, MapAnswer, Server,
+    Target, TargetSpec, Volume, VolumeSpec,
+};
+use strake_wire::message::meta::*;
+use strake_wire::message::storage::{
+    ChunkList, Done, StorageAnswer, StorageOp, StorageReply, StorageRequest,
+};
+use strake_wire::service::{ManagerService, MetaService, Services, StorageService};
+
+/// Targets of the test cluster: 11, 12, 13, ..., one group each.
+const TARGETS: u32 = 3;
+
+/// A clock that tests move; each look at it moves it a little.
+#[derive(Default)]
+pub struct TestClock {
+    micros: AtomicU64,
+}
+
+impl TestClock {
+    /// Lets time go by.
+    pub fn advance_ms(&self, ms: u64) {
+        self.micros.fetch_add(ms * 1000, Ordering::SeqCst);
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_micros(self.micros.fetch_add(1, Ordering::SeqCst))
+    }
+}
+
+impl Clock for TestClock {
+    fn monotonic(&self) -> Duration {
+        self.now()
+    }
+
+    fn wall(&self) -> Duration {
+        self.now() + Duration::from_secs(1_000_000)
+    }
+}
+
+/// Chunks by target, inode and index.
+type Chunks = BTreeMap<(u32, u64, u64), Vec<u8>>;
+
+/// All storage servers of the cluster.
+pub struct FakeStorage {
+    key: CapabilityKey,
+    pub chunks: Mutex<Chunks>,
+    pub dropped: Mutex<Vec<u32>>,
+    pub away: AtomicBool,
+}
+
+#[async_trait]
+impl StorageService for FakeStorage {
+    async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
+        if self.away.load(Ordering::SeqCst) {
+            return Err(ErrorKind::Unavailable.into());
+        }
+        let right = self.key.verify(&request.capability, 0)?;
+        assert!(right.rights.allow(Rights::READ_WRITE));
+        let mut chunks = self.chunks.lock();
+        let target = request.target;
+        let mut answer = StorageAnswer::Done(Done {});
+        match request.op.ok_or(ErrorKind::Malformed)? {
+            StorageOp::Write(write) => {
+                let key = (target, write.chunk.ino, write.chunk.index);
+                let chunk = chunks.entry(key).or_default();
+                let end = write.offset as usize + payload.len();
+                chunk.resize(chunk.len().max(end), 0);
+                chunk[write.offset as usize..end].copy_from_slice(&payload);
+            }
+            StorageOp::Truncate(cut) => {
+                chunks
+                    .retain(|key, _| (key.0, key.1) != (target, cut.ino) || key.2 < cut.from_index);
+                if let Some(len) = cut.last_chunk_len
+                    && let Some(last) = chunks.get_mut(&(target, cut.ino, cut.from_index - 1))
+                {
+                    last.truncate(len as usize);
+                }
+            }
+            StorageOp::Chunks(file) => {
+                let own = chunks.iter().filter(|(k, _)| (k.0, k.1) == (target, file.ino));
+                let (indices, lens): (Vec<_>, Vec<_>) =
+                    own.map(|(k, bytes)| (k.2, bytes.len() as u64)).unzip();
+                let occupied = lens.clone();
+                answer = StorageAnswer::Chunks(ChunkList { indices, lens, occupied });
+            }
+            StorageOp::DropVolume(_) => {
+                self.dropped.lock().push(target);
+                chunks.retain(|key, _| key.0 != target);
+            }
+            other => panic!("unexpected: {other:?}"),
+        }
+        Ok((StorageReply { answer: Some(answer) }, Bytes::new()))
+    }
+}
+
+/// The manager: a map that tests change.
+pub struct FakeManager(pub Mutex<ClusterMap>);
+
+#[async_trait]
+impl ManagerService for FakeManager {
+    async fn call(&self, request: ManagerRequest) -> Result<ManagerReply> {
+        match request.op {
+            Some(ManagerOp::GetMap(_)) => {
+                let map = Some(self.0.lock().clone());
+                Ok(ManagerReply { answer: Some(ManagerAnswer::Map(MapAnswer { map })) })
+            }
+            _ => Err(ErrorKind::NotSupported.into()),
+        }
+    }
+}
+
+/// Volume 1 on three targets.
+pub fn cluster_map() -> ClusterMap {
+    let target = |id| Target {
+        id,
+        server: 1,
+        spec: TargetSpec { target: id, ..TargetSpec::default() },
+        up: true,
+    };
+    ClusterMap {
+        cluster: "test".into(),
+        epoch: 1,
+        servers: vec![Server { id: 1, meta: true, up: true, ..Server::default() }],
+        targets: (11..11 + TARGETS).map(target).collect(),
+        groups: (0..TARGETS).map(|id| Group { id, epoch: 1, members: vec![11 + id] }).collect(),
+        volumes: vec![volume(1, "main")],
+    }
+}
+
+/// A volume of the test cluster.
+pub fn volume(id: u32, name: &str) -> Volume {
+    let template = Template { chunk_size: Some(65_536), ..Template::default() };
+    let spec = VolumeSpec { name: name.into(), template: Some(template), ..VolumeSpec::default() };
+    Volume { id, spec, deleting: false, meta_server: 1 }
+}
+
+/// A server and what is around it.
+pub struct World {
+    pub kv: Arc<dyn Kv>,
+    pub map: Arc<MapView>,
+    pub manager: Arc<FakeManager>,
+    pub storage: Arc<FakeStorage>,
+    pub clock: Arc<TestClock>,
+    pub server: Arc<MetaServer>,
+    options: MetaOptions,
+    /// The session of [`World::root`] and [`World::user`].
+    pub session: u64,
+}
+
+/// Options under which nothing waits long.
+pub fn options() -> MetaOptions {
+    MetaOptions {
+        server: ServerId(1),
+        lease_ms: 30_000,
+        storage_wait_ms: 20,
+        tick_ms: 5,
+        ..MetaOptions::default()
+    }
+}
+
+impl World {
+    /// A new volume on a calm store.
+    pub async fn new() -> Self {
+        Self::on(Arc::new(MemoryKv::new())).await
+    }
+
+    /// A volume on this store.
+    pub async fn on(kv: Arc<dyn Kv>) -> Self {
+        Self::with(kv, options()).await
+    }
+
+    /// A volume on this store, with these options.
+    pub async fn with(kv: Arc<dyn Kv>, options: MetaOptions) -> Self {
+        let key = CapabilityKey::new([7; 32]);
+        let storage = Arc::new(FakeStorage {
+            key: key.clone(),
+            chunks: Mutex::default(),
+            dropped: Mutex::default(),
+            away: AtomicBool::new(false),
+        });
+        let callers = Callers::new(CallerOptions::default());
+        let services = Services { storage: Some(storage.clone()), ..Services::default() };
+        callers.register_local(ServerId(1), services);
+        let manager = Arc::new(FakeManager(Mutex::new(cluster_map())));
+        let source = ManagerSource::Local(manager.clone());
+        let map = MapView::connect(callers, source, 1000).await.unwrap();
+        let clock = Arc::new(TestClock::default());
+        let server =
+            MetaServer::start(kv.clone(), map.clone(), key, clock.clone(), options.clone());
+        let server = server.await.unwrap();
+        let mut world = World { kv, map, manager, storage, clock, server, options, session: 0 };
+        world.session = world.open_session(0, &[]).await.session;
+        world
+    }
+
+    /// Another server on the same store, as after a kill: nothing is said to the old one.
+    pub async fn killed(self) -> Self {
+        let key = CapabilityKey::new([7; 32]);
+        let World { kv, map, manager, storage, clock, options, session, server } = self;
+        server.halt();
+        let (k, m, c, o) = (kv.clone(), map.clone(), clock.clone(), options.clone());
+        let server = MetaServer::start(k, m, key, c, o).await.unwrap();
+        World { kv, map, manager, storage, clock, server, options, session }
+    }
+
+    /// Another server on the same store, after an orderly stop.
+    pub async fn restarted(self) -> Self {
+        self.server.stop().await.unwrap();
+        self.killed().await
+    }
+
+    /// Opens or resumes a session.
+    pub async fn open_session(&self, resume: u64, open: &[u64]) -> Session {
+        let op = OpenSession { client: "test".into(), resume, open: open.to_vec() };
+        let request =
+            MetaRequest { volume: 1, op: Some(MetaOp::OpenSession(op)), ..MetaRequest::default() };
+        match self.server.call(request).await.unwrap().answer {
+            Some(MetaAnswer::Session(session)) => session,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Root.
+    pub fn root(&self) -> User<'_> {
+        User { world: self, cred: Credentials::root(), session: self.session }
+    }
+
+    /// Somebody else.
+    pub fn user(&self, uid: u32, gid: u32) -> User<'_> {
+        let cred = Credentials { uid, gid, groups: Vec::new(), checked: false };
+        User { world: self, cred, session: self.session }
+    }
+
+    /// Waits until the background task has brought something about.
+    pub async fn until(&self, what: impl AsyncFn() -> bool) {
+        for _ in 0..2_000 {
+            if what().await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("it did not come about within 10 s");
+    }
+
+    /// Number of keys whose first byte is `kind`.
+    pub async fn keys(&self, kind: u8) -> usize {
+        use std::ops::Bound;
+        let snapshot = self.kv.snapshot().await.unwrap();
+        let (from, to) = ([kind], [kind + 1]);
+        let found = snapshot.scan(Bound::Included(&from), Bound::Excluded(&to), 100_000).await;
+        found.unwrap().len()
+    }
+}
+
+/// Somebody who asks.
+#[derive(Clone)]
+pub struct User<'a> {
+    pub world: &'a World,
+    pub cred: Credentials,
+    pub session: u64,
+}
+
+impl User<'_> {
+    /// As the kernel of a mount that has checked permissions.
+    pub fn checked(mut self) -> Self {
+        self.cred.checked = true;
+        self
+    }
+
+    /// With supplementary groups.
+    pub fn in_groups(mut self, groups: &[u32]) -> Self {
+        self.cred.groups = groups.to_vec();
+        self
+    }
+
+    /// In another session.
+    pub fn at(mut self, session: u64) -> Self {
+        self.session = session;
+        self
+    }
+
+    pub async fn call(&self, op: MetaOp) -> Result<MetaAnswer> {
+        self.call_seq(0, 0, op).await
+    }
+
+    pub async fn call_seq(&self, seq: u64, answered: u64, op: MetaOp) -> Result<MetaAnswer> {
+        let request = MetaRequest {
+            volume: 1,
+            session: self.session,
+            seq,
+            answered,
+            cred: (&self.cred).into(),
+            op: Some(op),
+        };
+        let reply = self.world.server.call(request).await?;
+        Ok(reply.answer.expect("an answer"))
+    }
+
+    async fn entry(&self, op: MetaOp) -> Result<Attributes> {
+        match self.call(op).await? {
+            MetaAnswer::Entry(attr) => Ok(attr),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn done(&self, op: MetaOp) -> Result<()> {
+        match self.call(op).await? {
+            MetaAnswer::Done(_) => Ok(()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn lookup(&self, parent: u64, name: &str) -> Result<Attributes> {
+        self.entry(MetaOp::Lookup(at(parent, name))).await
+    }
+
+    pub async fn getattr(&self, ino: u64) -> Result<Attributes> {
+        self.entry(MetaOp::GetAttr(Inode { ino })).await
+    }
+
+    pub async fn make(&self, op: Create) -> Result<Created> {
+        match self.call(MetaOp::Create(op)).await? {
+            MetaAnswer::Created(created) => Ok(created),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A regular file that is not opened.
+    pub async fn file(&self, parent: u64, name: &str) -> Result<u64> {
+        Ok(self.make(new(parent, name, FileKind::File, 0o644)).await?.attr.ino)
+    }
+
+    pub async fn mkdir(&self, parent: u64, name: &str) -> Result<u64> {
+        Ok(self.make(new(parent, name, FileKind::Directory, 0o755)).await?.attr.ino)
+    }
+
+    pub async fn unlink(&self, parent: u64, name: &str) -> Result<Attributes> {
+        self.entry(MetaOp::Unlink(Unlink { at: at(parent, name), directory: false })).await
+    }
+
+    pub async fn rmdir(&self, parent: u64, name: &str) -> Result<Attributes> {
+        self.entry(MetaOp::Unlink(Unlink { at: at(parent, name), directory: true })).await
+    }
+
+    pub async fn link(&self, ino: u64, parent: u64, name: &str) -> Result<Attributes> {
+        self.entry(MetaOp::Link(Link { ino, to: at(parent, name) })).await
+    }
+
+    pub async fn rename(&self, from: (u64, &str), to: (u64, &str)) -> Result<Renamed> {
+        self.rename_with(from, to, false, false).await
+    }
+
+    pub async fn rename_with(
+        &self,
+        from: (u64, &str),
+        to: (u64, &str),
+        no_replace: bool,
+        exchange: bool,
+    ) -> Result<Renamed> {
+        let (from, to) = (at(from.0, from.1), at(to.0, to.1));
+        match self.call(MetaOp::Rename(Rename { from, to, no_replace, exchange })).await? {
+            MetaAnswer::Renamed(renamed) => Ok(renamed),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn setattr(&self, ino: u64, change: AttrChange) -> Result<Attributes> {
+        self.entry(MetaOp::SetAttr(SetAttr { ino, change, writable_handle: false })).await
+    }
+
+    pub async fn chmod(&self, ino: u64, mode: u32) -> Result<Attributes> {
+        self.setattr(ino, AttrChange { mode: Some(mode), ..AttrChange::default() }).await
+    }
+
+    pub async fn truncate(&self, ino: u64, length: u64) -> Result<Attributes> {
+        self.setattr(ino, AttrChange { length: Some(length), ..AttrChange::default() }).await
+    }
+
+    pub async fn open(&self, ino: u64, mode: OpenMode) -> Result<Opened> {
+        match self.call(MetaOp::Open(Open { ino, mode })).await? {
+            MetaAnswer::Opened(opened) => Ok(opened),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn close(&self, ino: u64) -> Result<()> {
+        self.done(MetaOp::RenewSession(RenewSession { closed: vec![ino] })).await
+    }
+
+    pub async fn write(&self, ino: u64, offset: u64, data: &[u8]) -> Result<Attributes> {
+        let data = Bytes::copy_from_slice(data);
+        self.entry(MetaOp::WriteInline(WriteInline { ino, offset, data, ..WriteInline::default() }))
+            .await
+    }
+
+    pub async fn read(&self, ino: u64) -> Result<Option<Bytes>> {
+        match self.call(MetaOp::ReadInline(Inode { ino })).await? {
+            MetaAnswer::Opened(opened) => Ok(opened.inline),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn move_out(&self, ino: u64) -> Result<Attributes> {
+        self.entry(MetaOp::MoveOut(Inode { ino })).await
+    }
+
+    pub async fn publish(&self, publish: Publish) -> Result<Attributes> {
+        self.entry(MetaOp::Publish(publish)).await
+    }
+
+    pub async fn page(&self, ino: u64, after: u64, limit: u32, plus: bool) -> Result<Page> {
+        match self.call(MetaOp::ReadDir(ReadDir { ino, after, limit, plus })).await? {
+            MetaAnswer::Page(page) => Ok(page),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// All names of a directory, in cookie order.
+    pub async fn names(&self, ino: u64) -> Vec<String> {
+        let page = self.page(ino, 0, 4096, false).await.unwrap();
+        assert!(page.end);
+        page.entries.iter().map(|e| String::from_utf8_lossy(&e.name).into_owned()).collect()
+    }
+
+    pub async fn setxattr(&self, ino: u64, name: &str, value: &[u8]) -> Result<()> {
+        self.done(MetaOp::SetXattr(xattr(ino, name, value))).await
+    }
+
+    pub async fn getxattr(&self, ino: u64, name: &str) -> Result<Bytes> {
+        self.bytes(MetaOp::GetXattr(xattr(ino, name, b""))).await
+    }
+
+    pub async fn removexattr(&self, ino: u64, name: &str) -> Result<()> {
+        self.done(MetaOp::RemoveXattr(xattr(ino, name, b""))).await
+    }
+
+    pub async fn bytes(&self, op: MetaOp) -> Result<Bytes> {
+        match self.call(op).await? {
+            MetaAnswer::Bytes(bytes) => Ok(bytes),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn stat(&self) -> VolumeStat {
+        match self.call(MetaOp::VolumeStat(Nothing {})).await.unwrap() {
+            MetaAnswer::VolumeStat(stat) => stat,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn set_lock(&self, lock: Lock) -> Result<()> {
+        self.done(MetaOp::SetLock(lock)).await
+    }
+}
+
+pub fn at(parent: u64, name: &str) -> Name {
+    Name { parent, name: Bytes::copy_from_slice(name.as_bytes()) }
+}
+
+pub fn xattr(ino: u64, name: &str, value: &[u8]) -> Xattr {
+    let name = Bytes::copy_from_slice(name.as_bytes());
+    Xattr { ino, name, value: Bytes::copy_from_slice(value), ..Xattr::default() }
+}
+
+/// A new inode that must not exist yet.
+pub fn new(parent: u64, name: &str, kind: FileKind, mode: u32) -> Create {
+    let at = at(parent, name);
+    Create { at, kind: kind as u32, mode, exclusive: true, ..Create::default() }
+}
+
+/// Reading and writing.
+pub const BOTH: OpenMode = OpenMode { read: true, write: true, truncate: false };
+
+/// The kind of an error.
+pub fn kind<T>(result: Result<T>) -> ErrorKind {
+    match result {
+        Ok(_) => panic!("an error was expected"),
+        Err(Error { kind, .. }) => kind,
+    }
+}

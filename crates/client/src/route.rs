@@ -148,11 +148,23 @@ impl Volume {
         op: StorageOp,
         payload: Bytes,
     ) -> Result<(StorageAnswer, Bytes)> {
+        let capability = || file.capability(write);
+        self.on_group(group, capability, op, payload, Some((file, write))).await
+    }
+
+    /// One operation at a group's primary. `renew` says whose capability is renewed if it is refused.
+    pub(crate) async fn on_group(
+        &self,
+        group: GroupId,
+        capability: impl Fn() -> Bytes,
+        op: StorageOp,
+        payload: Bytes,
+        renew: Option<(&FileState, bool)>,
+    ) -> Result<(StorageAnswer, Bytes)> {
         let mut patience = Patience::new(self);
         let what = || format!("the target of group {group}");
         loop {
-            let capability = file.capability(write);
-            let sent = self.storage_once(group, capability, op.clone(), payload.clone()).await;
+            let sent = self.storage_once(group, capability(), op.clone(), payload.clone()).await;
             let error = match sent {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
@@ -162,6 +174,7 @@ impl Volume {
                 Advice::Retry => patience.pause(what, error).await?,
                 Advice::RefreshMap => patience.refresh(what, error).await?,
                 Advice::Renew => {
+                    let Some((file, write)) = renew else { return Err(error) };
                     patience.renewal(error)?;
                     self.renew_capability(file, write).await?;
                 }

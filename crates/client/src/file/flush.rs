@@ -1,5 +1,6 @@
 //! Sending, publishing and making durable what was written.
 
+use super::allocate::REQUESTS_MAX;
 use super::open::OpenFile;
 use super::state::{Body, FileState};
 use crate::metrics::Op;
@@ -7,6 +8,7 @@ use crate::ops::done;
 use crate::volume::Volume;
 use bytes::Bytes;
 use futures::future::try_join_all;
+use futures::stream::{self, StreamExt};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_types::{Attr, Error, ErrorKind, GroupId, Result};
@@ -26,19 +28,21 @@ impl Volume {
         written.and(failed)
     }
 
-    /// As [`Volume::flush`], and answers when everything is on disk; with `datasync` attributes that
-    /// are not needed to read the data back may be left out.
+    /// As [`Volume::flush`], and answers when everything is on disk. `datasync` would allow to leave
+    /// times out; they travel with the length, so nothing is gained by that.
     pub async fn fsync(self: &Arc<Self>, file: &Arc<OpenFile>, datasync: bool) -> Result<()> {
         let _timer = self.count(Op::Fsync);
-        let synced = self.sync_file(&file.state, datasync).await;
+        let _ = datasync;
+        let synced = self.sync_file(&file.state).await;
         let failed = file.take_failure();
         failed.and(synced)
     }
 
-    async fn sync_file(self: &Arc<Self>, file: &Arc<FileState>, _datasync: bool) -> Result<()> {
+    async fn sync_file(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
         self.drain(file).await;
-        self.sync_targets(file).await?;
+        // Who comes while another syncs must not answer before that one is done.
         let _order = file.order.lock().await;
+        self.sync_targets(file).await?;
         if self.write_inline(file, true, false).await? || self.publish(file, true).await? {
             return Ok(());
         }
@@ -257,22 +261,35 @@ impl Volume {
     pub async fn sync_all(self: &Arc<Self>) -> Result<()> {
         let _timer = self.count(Op::Fsync);
         let mut result = Ok(());
-        for file in self.busy_files() {
-            let synced = self.sync_file(&file, false).await;
-            if let Err(error) = &synced {
-                tracing::warn!("cannot sync inode {}: {error}", file.ino());
+        let files = self.busy_files();
+        let mut written = stream::iter(files)
+            .map(|file| async move { (self.write_back(&file, false).await, file) })
+            .buffer_unordered(REQUESTS_MAX);
+        while let Some((written, file)) = written.next().await {
+            if let Err(error) = &written {
+                tracing::warn!("cannot write back inode {}: {error}", file.ino());
             }
-            result = result.and(synced);
+            result = result.and(written);
         }
+        drop(written);
         self.drop_idle();
+        let groups = 0..self.map().group_count();
+        let targets = try_join_all(groups.map(|group| self.sync_group(GroupId(group)))).await;
         let op = MetaOp::Sync(meta::Inode { ino: 0 });
-        let all = self.ask(&self.root_cred(), op).await.and_then(|a| done(&a, "sync"));
-        result.and(all)
+        let names = self.ask(&self.root_cred(), op).await.and_then(|a| done(&a, "sync"));
+        result.and(targets.map(drop)).and(names)
+    }
+
+    /// Makes everything durable that a group has acknowledged to anyone.
+    async fn sync_group(&self, group: GroupId) -> Result<()> {
+        let op = StorageOp::Sync(FileRef { volume: self.id().0, ino: 0 });
+        self.on_group(group, || Bytes::new(), op, Bytes::new(), None).await.map(drop)
     }
 
     /// Sends what is old and publishes lengths, for every file that needs it.
     pub(crate) fn tick_files(self: &Arc<Self>) {
         self.metrics().dirty_bytes.set(self.memory().dirty_bytes() as f64);
+        self.drop_idle();
         let now = self.clock().monotonic();
         for file in self.busy_files() {
             {
@@ -291,7 +308,6 @@ impl Volume {
                 file.core().ticking = false;
             });
         }
-        self.drop_idle();
         self.inodes().files().iter().for_each(|file| file.core().ahead.drop_old(now));
     }
 

@@ -73,8 +73,11 @@ impl Volume {
         debug_assert_eq!(piece.len, len, "an extent lies in one chunk");
         let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
         let write = Write { chunk: chunk.into(), offset: piece.chunk_offset, crc: crc32c(&data) };
+        let sent = self.storage(file, piece.group, true, StorageOp::Write(write), data).await;
+        // Only now: a sync that ran meanwhile may have come too early for this write. And even if it
+        // failed: the target may have done it and only the answer was lost.
         file.core().unsynced.groups.insert(piece.group);
-        self.storage(file, piece.group, true, StorageOp::Write(write), data).await?;
+        sent?;
         self.metrics().bytes_written.increment(len);
         Ok(())
     }

@@ -38,6 +38,8 @@ mod server;
 mod session;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod txn;
 mod volume;
 

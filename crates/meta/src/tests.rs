@@ -1,0 +1,8 @@
+//! Tests of the server as a whole: random operations against a model, on a store that does
+//! everything its contract permits; damage; restarts.
+
+mod damage;
+mod model;
+mod random;
+mod storm;
+mod volumes;

@@ -1,0 +1,100 @@
+//! Many clients at once in the same few directories, on a store that does its worst.
+
+use crate::testing::check::check;
+use crate::testing::*;
+use std::sync::Arc;
+use strake_engine::kv::memory::{MemoryKv, Rates};
+use strake_types::FileKind;
+use strake_wire::message::meta::Create;
+
+/// The same numbers for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % sides
+    }
+}
+
+async fn client(root: User<'_>, dirs: &[u64], seed: u64, turns: usize) {
+    let names = ["a", "b", "c", "d", "e"];
+    let mut dice = Dice(seed);
+    let mut made = Vec::new();
+    for _ in 0..turns {
+        let (d, e) = (dirs[dice.roll(dirs.len())], dirs[dice.roll(dirs.len())]);
+        let (n, m) = (names[dice.roll(5)], names[dice.roll(5)]);
+        // Most of these fail in some way; only what is left behind counts.
+        let _ = match dice.roll(8) {
+            0 => root.file(d, n).await.map(|ino| made.push(ino)),
+            1 => root.mkdir(d, n).await.map(|ino| made.push(ino)),
+            2 => root.unlink(d, n).await.map(drop),
+            3 => root.rmdir(d, n).await.map(drop),
+            4 => root.rename((d, n), (e, m)).await.map(drop),
+            5 => root.rename_with((d, n), (e, m), false, true).await.map(drop),
+            6 => {
+                let op = Create {
+                    exclusive: false,
+                    open: Some(BOTH),
+                    ..new(d, n, FileKind::File, 0o600)
+                };
+                match root.make(op).await {
+                    Ok(opened) => root.close(opened.attr.ino).await,
+                    Err(error) => Err(error),
+                }
+            }
+            _ => match made.get(dice.roll(made.len() + 1)) {
+                Some(&ino) => root.link(ino, d, n).await.map(drop),
+                None => root.lookup(d, n).await.map(drop),
+            },
+        };
+    }
+}
+
+async fn storm(seed: u64, rates: Rates, turns: usize) {
+    let world = World::on(Arc::new(MemoryKv::adversarial(seed, rates))).await;
+    let root = world.root();
+    let mut dirs = vec![1];
+    for name in ["x", "y", "z"] {
+        dirs.push(root.mkdir(1, name).await.unwrap());
+        let last = dirs[dirs.len() - 1];
+        dirs.push(root.mkdir(last, "deep").await.unwrap());
+    }
+    let clients = (0..6).map(|nth| client(root.clone(), &dirs, seed * 100 + nth, turns));
+    futures::future::join_all(clients).await;
+    world.until(async || world.keys(b'G').await == 0).await;
+    let inodes = check(&*world.kv).await;
+    world.until(async || root.stat().await.inodes == inodes as u64).await;
+    let world = world.restarted().await;
+    assert_eq!(world.root().at(0).stat().await.inodes, inodes as u64);
+}
+
+#[tokio::test]
+async fn many_clients_leave_everything_in_order() {
+    storm(1, Rates { suspend: 0.3, ..Rates::CALM }, 200).await;
+}
+
+#[tokio::test]
+async fn many_clients_on_a_store_at_its_worst_leave_everything_in_order() {
+    for seed in 2..5 {
+        storm(seed, Rates { suspend: 0.2, ..Rates::ROUGH }, 60).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_threads_leave_everything_in_order() {
+    let world = Arc::new(World::new().await);
+    let dirs: Vec<u64> = vec![1, world.root().mkdir(1, "x").await.unwrap()];
+    let tasks: Vec<_> = (0..4)
+        .map(|nth| {
+            let (world, dirs) = (world.clone(), dirs.clone());
+            tokio::spawn(async move { client(world.root(), &dirs, nth, 500).await })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    world.until(async || world.keys(b'G').await == 0).await;
+    check(&*world.kv).await;
+}

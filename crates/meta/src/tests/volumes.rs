@@ -1,0 +1,88 @@
+//! Volumes come, change and go with the map.
+
+use crate::testing::*;
+use strake_types::{ErrorKind, FileKind};
+use strake_wire::message::meta::{MetaOp, MetaRequest, Name};
+use strake_wire::service::MetaService;
+
+async fn lookup(world: &World, volume: u32) -> strake_types::Result<()> {
+    let op = Some(MetaOp::Lookup(Name { parent: 1, name: ".".into() }));
+    let request = MetaRequest { volume, op, ..MetaRequest::default() };
+    world.server.call(request).await.map(drop)
+}
+
+fn change(world: &World, change: impl FnOnce(&mut strake_wire::message::manager::ClusterMap)) {
+    let mut map = world.manager.0.lock();
+    change(&mut map);
+    map.epoch += 1;
+}
+
+#[tokio::test]
+async fn a_volume_is_used_as_soon_as_the_manager_has_it() {
+    let world = World::new().await;
+    assert_eq!(kind(lookup(&world, 2).await), ErrorKind::NotFound);
+    change(&world, |map| map.volumes.push(volume(2, "second")));
+    lookup(&world, 2).await.unwrap();
+    change(&world, |map| {
+        map.volumes.push({
+            let mut other = volume(3, "elsewhere");
+            other.meta_server = 9;
+            other
+        })
+    });
+    assert_eq!(kind(lookup(&world, 3).await), ErrorKind::StaleMap);
+}
+
+#[tokio::test]
+async fn settings_hold_for_what_is_made_later() {
+    let world = World::new().await;
+    let root = world.root();
+    let before = root.file(1, "before").await.unwrap();
+    change(&world, |map| map.volumes[0].spec.inline_bytes_max = Some(0));
+    world.map.refresh().await.unwrap();
+    let after = root.make(new(1, "after", FileKind::File, 0o600)).await.unwrap().attr;
+    assert!(!after.inline);
+    assert_eq!(kind(root.write(before, 0, b"x").await), ErrorKind::FileTooBig);
+    assert!(!root.move_out(before).await.unwrap().inline);
+}
+
+#[tokio::test]
+async fn a_deleted_volume_is_emptied_on_disk() {
+    let world = World::new().await;
+    let root = world.root();
+    for nth in 0..600 {
+        root.file(1, &format!("f{nth}")).await.unwrap();
+    }
+    let moved = root.file(1, "moved").await.unwrap();
+    root.write(moved, 0, b"x").await.unwrap();
+    root.move_out(moved).await.unwrap();
+    change(&world, |map| map.volumes[0].deleting = true);
+    world.map.refresh().await.unwrap();
+    assert_eq!(kind(root.getattr(1).await), ErrorKind::NotFound);
+    world.until(async || world.keys(b'I').await + world.keys(b'S').await == 0).await;
+    assert!(world.storage.chunks.lock().is_empty());
+    for letter in *b"BDEFGILNPRSTUVX" {
+        world.until(async || world.keys(letter).await == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn counts_are_true_after_a_kill() {
+    let world = World::new().await;
+    let root = world.root();
+    for nth in 0..20 {
+        let ino = root.file(1, &format!("f{nth}")).await.unwrap();
+        root.write(ino, 0, b"12345").await.unwrap();
+    }
+    let world = world.killed().await;
+    let nobody = world.root().at(0);
+    let stat = nobody.stat().await;
+    assert_eq!((stat.inodes, stat.bytes), (21, 100));
+    nobody.unlink(1, "f0").await.unwrap();
+    let world = world.restarted().await;
+    let stat = world.root().at(0).stat().await;
+    assert_eq!((stat.inodes, stat.bytes), (21, 100), "it waits for the absent session");
+    let refused = world.server.stop().await;
+    refused.unwrap();
+    assert_eq!(kind(world.root().getattr(1).await), ErrorKind::Unavailable);
+}

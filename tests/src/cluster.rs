@@ -61,8 +61,19 @@ impl Process {
     /// Starts the program; what it says goes to a log that failures show.
     pub fn start(arguments: &[String], log: &Path) -> Self {
         let file = File::options().create(true).append(true).open(log).expect("a log can be made");
+        Self::begin(Command::new("setpriv"), arguments, log, file)
+    }
+
+    /// As [`Process::start`], in a network namespace, given by its file under `/run/netns`.
+    pub fn start_in(namespace: &Path, arguments: &[String], log: &Path) -> Self {
+        let file = File::options().create(true).append(true).open(log).expect("a log can be made");
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", namespace.display())).arg("setpriv");
+        Self::begin(command, arguments, log, file)
+    }
+
+    fn begin(mut command: Command, arguments: &[String], log: &Path, file: File) -> Self {
         // The signal comes when the *thread* that started it ends: one thread starts them all.
-        let mut command = Command::new("setpriv");
         command.arg("--pdeathsig").arg("TERM").arg(program()).args(arguments);
         command.stdin(Stdio::null()).stdout(file.try_clone().expect("a log can be shared"));
         command.stderr(file);
@@ -411,4 +422,15 @@ pub fn contents(path: &Path) -> Vec<u8> {
     let mut all = Vec::new();
     File::open(path).and_then(|mut file| file.read_to_end(&mut all)).expect("the file is readable");
     all
+}
+
+/// The answer of an HTTP server to a GET, head included.
+pub fn http_get(address: &str, path: &str) -> String {
+    use std::io::Write;
+    let mut stream = std::net::TcpStream::connect(address).expect("the server listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("a request is short");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the answer is text");
+    answer
 }

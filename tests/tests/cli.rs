@@ -1,0 +1,349 @@
+//! The command line: every kind of bad input gives one clear message and a non-zero exit code, and
+//! changes nothing.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use strake_tests::cluster::{Process, free_port, is_mounted, run, succeed};
+use tempfile::TempDir;
+
+/// Files that a refused command may touch: its log, and the lock of a directory.
+const MAY_CHANGE: &[&str] = &["strake.log"];
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Runs a command that must fail with exit code `code`; the one message it gives.
+fn refused(code: i32, arguments: &[&str]) -> String {
+    let output = run(arguments.iter().copied());
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "strake {}: {error}", arguments.join(" "));
+    let messages = error.lines().filter(|l| l.starts_with("strake: ") || l.starts_with("error: "));
+    assert_eq!(messages.count(), 1, "one message: {error}");
+    error
+}
+
+/// As [`refused`]; the message must contain all of `words`, and `watched` must stay as it is.
+fn refused_unchanged(watched: &Path, words: &[&str], arguments: &[&str]) {
+    let before = contents(watched);
+    let error = refused(1, arguments);
+    for word in words {
+        assert!(error.contains(word), "{word:?} is not in: {error}");
+    }
+    assert_eq!(contents(watched), before, "a refused command changes nothing: {error}");
+}
+
+/// Every file below a directory with its contents.
+fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![directory.to_owned()];
+    while let Some(path) = left.pop() {
+        let metadata = path.symlink_metadata().unwrap();
+        if metadata.is_dir() {
+            left.extend(std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
+            found.insert(path, Vec::new());
+        } else if metadata.is_file() && !MAY_CHANGE.iter().any(|name| path.ends_with(name)) {
+            let bytes = std::fs::read(&path).unwrap();
+            found.insert(path, bytes);
+        }
+    }
+    found
+}
+
+/// A server with all roles on a directory of its own.
+struct Server {
+    process: Process,
+    address: String,
+    data: PathBuf,
+    directory: TempDir,
+}
+
+impl Server {
+    fn start() -> Server {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().join("data");
+        let address = format!("127.0.0.1:{}", free_port());
+        let process = begin(&directory, &address, &data);
+        Server { process, address, data, directory }
+    }
+
+    fn source(&self, volume: &str) -> String {
+        format!("{}:/{volume}", self.address)
+    }
+
+    fn status(&self) -> i32 {
+        run(["status", "--cluster", &self.address]).status.code().unwrap()
+    }
+}
+
+fn begin(directory: &TempDir, address: &str, data: &Path) -> Process {
+    let data = text(data);
+    let roles = "manager,meta,storage";
+    let arguments = ["server", "--listen", address, "--roles", roles, "--data", &data];
+    let mut process =
+        Process::start(&arguments.map(String::from), &directory.path().join("server.log"));
+    process.wait_until("strake server", || {
+        run(["status", "--cluster", address]).status.code() == Some(0)
+    });
+    process
+}
+
+#[test]
+fn wrong_arguments_are_explained() {
+    let cases: &[(&[&str], &str)] = &[
+        (&["frobnicate"], "frobnicate"),
+        (&["up", "--targets", "0"], "--targets"),
+        (&["up", "--memory", "much"], "much"),
+        (&["up", "--engine", "rocks"], "rocks"),
+        (&["server", "--listen", "a"], "--data"),
+        (&["server", "--listen", "a", "--data", "/x", "--roles", "boss"], "boss"),
+        (&["server", "--listen", "a", "--data", "/x", "--roles", "storage"], "--join"),
+        (&["volume", "create", "v", "--chunk-size", "5000"], "5000"),
+        (&["volume", "create", "v", "--distribution", "random"], "random"),
+        (&["mount", "somewhere", "/mnt"], "somewhere"),
+        (&["layout", "set", "."], "nothing to set"),
+        (&["ls", "/etc"], "/etc"),
+        (&["status", "--log-level", "loud,=="], "--log-level"),
+    ];
+    for (arguments, word) in cases {
+        let error = refused(2, arguments);
+        assert!(error.contains(word), "{word:?} is not in: {error}");
+    }
+}
+
+#[test]
+fn help_explains_every_verb() {
+    let all = succeed(["--help"]);
+    let verbs =
+        "up down server mount umount volume layout status doctor scrub cp ls stat cat rm df du";
+    for verb in verbs.split(' ') {
+        assert!(all.contains(&format!("  {verb} ")), "{verb}");
+        assert!(succeed([verb, "--help"]).contains("Usage: "), "{verb}");
+    }
+}
+
+#[test]
+fn an_unreachable_server_is_named_with_what_to_do() {
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let error = refused(2, &["status", "--cluster", &nobody]);
+    assert!(error.contains(&nobody) && error.contains("next:"), "{error}");
+    let source = format!("{nobody}:/main");
+    let mount = directory.path().join("mnt");
+    std::fs::create_dir(&mount).unwrap();
+    let server =
+        ["server", "--listen", "127.0.0.1:0", "--roles", "storage", "--join", &nobody, "--data"];
+    let server: Vec<&str> = server.into_iter().chain([data.to_str().unwrap()]).collect();
+    let (local, path) = (text(&directory.path().join("x")), format!("{source}/x"));
+    for arguments in [
+        &["volume", "list", "--cluster", &nobody][..],
+        &["ls", &source],
+        &["cp", &path, &local],
+        &["mount", &source, &text(&mount), "-o", &format!("log={}/log", text(directory.path()))],
+        &server,
+    ] {
+        let error = refused(1, arguments);
+        assert!(error.contains(&nobody), "{error}");
+    }
+    assert!(!data.exists(), "a server that could not join leaves nothing behind");
+    let error = refused(1, &["ls", "no.such.host.invalid:/main"]);
+    assert!(error.contains("no.such.host.invalid"), "{error}");
+}
+
+#[test]
+fn what_does_not_exist_is_named() {
+    let server = Server::start();
+    let directory = tempfile::tempdir().unwrap();
+    let mount = text(directory.path());
+    let log = format!("log={}/log", text(server.directory.path()));
+    let cluster = ["--cluster", &server.address];
+    for (word, arguments) in [
+        ("nothere", &["mount", &server.source("nothere"), &mount, "-o", &log][..]),
+        ("nodir", &["mount", &server.source("main/nodir"), &mount, "-o", &log]),
+        ("nothere", &["volume", "info", "nothere"]),
+        ("nothere", &["volume", "delete", "nothere", "--yes"]),
+        ("nothere", &["volume", "set", "nothere", "--stripe-width", "2"]),
+        ("main", &["volume", "create", "main"]),
+        ("nofile", &["stat", &server.source("main/nofile")]),
+        ("nofile", &["cat", &server.source("main/nofile")]),
+        ("nothere", &["ls", &server.source("nothere")]),
+    ] {
+        let arguments: Vec<&str> = arguments.iter().copied().chain(cluster).collect();
+        let error = refused(1, &arguments);
+        assert!(error.contains(word), "{word:?} is not in: {error}");
+    }
+    assert!(!is_mounted(directory.path()));
+    assert_eq!(server.status(), 0);
+}
+
+#[test]
+fn a_mount_point_that_cannot_be_used_is_named() {
+    let server = Server::start();
+    let directory = tempfile::tempdir().unwrap();
+    let (full, file) = (directory.path().join("full"), directory.path().join("file"));
+    let (missing, used) = (directory.path().join("missing"), directory.path().join("used"));
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(full.join("precious"), "x").unwrap();
+    std::fs::write(&file, "x").unwrap();
+    std::fs::create_dir(&used).unwrap();
+    let source = server.source("main");
+    let log = format!("log={}/log", text(server.directory.path()));
+    succeed(["mount", &source, &text(&used), "-o", &log]);
+    for (path, word) in [
+        (&full, "not empty"),
+        (&file, "not a directory"),
+        (&missing, "mkdir -p"),
+        (&used, "mounted there already"),
+    ] {
+        let error = refused(1, &["mount", &source, &text(path), "-o", &log]);
+        assert!(error.contains(word) && error.contains(&text(path)), "{error}");
+    }
+    let error = refused(1, &["umount", &text(&full)]);
+    assert!(error.contains("no Strake volume"), "{error}");
+    succeed(["umount", &text(&used)]);
+    assert_eq!(std::fs::read(full.join("precious")).unwrap(), b"x");
+}
+
+#[test]
+fn a_port_or_a_directory_that_is_in_use_is_named() {
+    let server = Server::start();
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let roles = ["--roles", "manager,meta,storage"];
+    let path = text(&data);
+    let mut arguments = vec!["server", "--listen", &taken, "--data", &path];
+    arguments.extend(roles);
+    refused_unchanged(directory.path(), &[&taken, "next:"], &arguments);
+    arguments.extend(["--metrics", &taken]);
+    arguments[2] = "127.0.0.1:0";
+    refused_unchanged(directory.path(), &["--metrics", &taken], &arguments);
+    let path = text(&server.data);
+    let mut arguments = vec!["server", "--listen", "127.0.0.1:0", "--data", &path];
+    arguments.extend(roles);
+    let error = refused(1, &arguments);
+    assert!(error.contains(&path) && error.contains("in use"), "{error}");
+    assert_eq!(server.status(), 0);
+}
+
+#[test]
+fn data_of_another_cluster_or_a_newer_release_is_refused() {
+    let mut one = Server::start();
+    one.process.stop();
+    let other = Server::start();
+    let data = text(&one.data);
+    let join = [
+        "server",
+        "--listen",
+        "127.0.0.1:0",
+        "--roles",
+        "storage",
+        "--join",
+        &other.address,
+        "--data",
+    ];
+    let arguments: Vec<&str> = join.into_iter().chain([data.as_str()]).collect();
+    refused_unchanged(&one.data, &["cluster"], &arguments);
+    // The target alone, taken to a server of another cluster.
+    let moved = one.directory.path().join("moved");
+    std::fs::create_dir(&moved).unwrap();
+    std::fs::rename(one.data.join("target"), moved.join("target")).unwrap();
+    let path = text(&moved);
+    let arguments: Vec<&str> = join.into_iter().chain([path.as_str()]).collect();
+    refused_unchanged(&moved, &["cluster"], &arguments);
+    std::fs::rename(moved.join("target"), one.data.join("target")).unwrap();
+    assert_eq!(other.status(), 0);
+
+    let file = one.data.join("node.json");
+    let newer = std::fs::read_to_string(&file).unwrap().replace("\"format\": 1", "\"format\": 99");
+    std::fs::write(&file, newer).unwrap();
+    let start =
+        ["server", "--listen", "127.0.0.1:0", "--roles", "manager,meta,storage", "--data", &data];
+    refused_unchanged(&one.data, &["99", "newer release"], &start);
+}
+
+#[test]
+fn a_target_that_is_missing_or_not_ours_is_refused() {
+    let mut server = Server::start();
+    server.process.stop();
+    let (target, aside) = (server.data.join("target"), server.directory.path().join("aside"));
+    let data = text(&server.data);
+    let start =
+        ["server", "--listen", "127.0.0.1:0", "--roles", "manager,meta,storage", "--data", &data];
+    std::fs::rename(&target, &aside).unwrap();
+    refused_unchanged(&server.data, &["missing", "next:"], &start);
+    std::fs::create_dir(&target).unwrap();
+    refused_unchanged(&server.data, &["missing"], &start);
+    std::fs::write(target.join("holiday.jpg"), "x").unwrap();
+    refused_unchanged(&server.data, &[&text(&target)], &start);
+    std::fs::remove_dir_all(&target).unwrap();
+    std::fs::rename(&aside, &target).unwrap();
+    server.process = begin(&server.directory, &server.address, &server.data);
+    assert_eq!(server.status(), 0);
+}
+
+#[test]
+fn a_corrupt_store_is_refused() {
+    let mut server = Server::start();
+    server.process.stop();
+    let data = text(&server.data);
+    let start =
+        ["server", "--listen", "127.0.0.1:0", "--roles", "manager,meta,storage", "--data", &data];
+    let identity = server.data.join("node.json");
+    let whole = std::fs::read(&identity).unwrap();
+    std::fs::write(&identity, &whole[..whole.len() / 2]).unwrap();
+    refused_unchanged(&server.data, &["node.json", "corrupt"], &start);
+    std::fs::write(&identity, whole).unwrap();
+    // A metadata store that is gone is not taken for a new one.
+    let (meta, aside) = (server.data.join("meta"), server.directory.path().join("aside"));
+    std::fs::rename(&meta, &aside).unwrap();
+    refused_unchanged(&server.data, &["metadata store", "missing"], &start);
+    std::fs::rename(&aside, &meta).unwrap();
+}
+
+/// A small file system of its own under a directory, taken away with the value.
+struct Tmpfs(PathBuf);
+
+impl Tmpfs {
+    fn mount(path: &Path, options: &str) -> Tmpfs {
+        std::fs::create_dir_all(path).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path);
+        assert!(mount.status().unwrap().success());
+        Tmpfs(path.to_owned())
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        strake_tests::cluster::take_away(&self.0);
+    }
+}
+
+#[test]
+fn a_disk_that_is_read_only_or_full_is_named() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can mount a small disk");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for options in ["ro", "size=256k"] {
+        let disk = Tmpfs::mount(&directory.path().join(options), options);
+        let data = text(&disk.0.join("data"));
+        let start = [
+            "server",
+            "--listen",
+            "127.0.0.1:0",
+            "--roles",
+            "manager,meta,storage",
+            "--data",
+            &data,
+        ];
+        let error = refused(1, &start);
+        assert!(error.contains(&text(&disk.0)), "{error}");
+    }
+}

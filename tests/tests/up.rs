@@ -1,0 +1,288 @@
+//! `strake up` and `strake down`: files stay over a stop, a crash and a power cut of the process.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use strake_tests::cluster::{contents, is_mounted, run, signal, strake, succeed, take_away};
+use tempfile::TempDir;
+
+/// A place for `strake up --detach`, stopped and taken away with the value.
+struct Home {
+    directory: TempDir,
+}
+
+impl Home {
+    fn new() -> Home {
+        Home { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn data(&self) -> String {
+        self.directory.path().join("data").display().to_string()
+    }
+
+    fn mount(&self) -> PathBuf {
+        self.directory.path().join("mnt")
+    }
+
+    fn up(&self, further: &[&str]) -> String {
+        let (data, mount) = (self.data(), self.mount().display().to_string());
+        let arguments = ["up", "--detach", "--data", &data, "--mount", &mount];
+        succeed(arguments.into_iter().chain(further.iter().copied()))
+    }
+
+    fn down(&self) -> String {
+        succeed(["down", "--data", &self.data()])
+    }
+
+    fn run_file(&self) -> serde_json::Value {
+        let text = std::fs::read(self.directory.path().join("data/strake.json")).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    }
+
+    fn pid(&self) -> u32 {
+        self.run_file()["pid"].as_u64().unwrap() as u32
+    }
+
+    fn address(&self) -> String {
+        self.run_file()["addresses"][0].as_str().unwrap().to_owned()
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.mount().join(name)
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _stopped = run(["down", "--data", &self.data()]);
+        take_away(&self.mount());
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + i / 1000) as u8).collect()
+}
+
+fn ended(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
+}
+
+#[test]
+fn a_second_up_finds_the_files_of_the_first() {
+    let home = Home::new();
+    let said = home.up(&[]);
+    assert!(said.contains("strake down"), "it says how to stop it: {said}");
+    assert!(is_mounted(&home.mount()), "detached means usable");
+    std::fs::write(home.at("small"), "x").unwrap();
+    std::fs::write(home.at("large"), pattern(9_000_000)).unwrap();
+    let pid = home.pid();
+    home.down();
+    assert!(!is_mounted(&home.mount()) && ended(pid));
+    assert!(home.down().contains("nothing runs"), "down twice is no error");
+    home.up(&[]);
+    assert_eq!(contents(&home.at("small")), b"x");
+    assert_eq!(contents(&home.at("large")), pattern(9_000_000));
+}
+
+#[test]
+fn after_kill_9_the_next_up_cleans_up_and_finds_the_files() {
+    let home = Home::new();
+    home.up(&[]);
+    let file = std::fs::File::create(home.at("synced")).unwrap();
+    std::io::Write::write_all(&mut &file, &pattern(3_000_000)).unwrap();
+    file.sync_all().unwrap();
+    std::fs::write(home.at("small"), "x").unwrap();
+    drop(file);
+    signal(home.pid(), "KILL");
+    home.up(&[]);
+    assert_eq!(contents(&home.at("synced")), pattern(3_000_000));
+    assert_eq!(contents(&home.at("small")), b"x");
+    signal(home.pid(), "KILL");
+    assert!(home.down().contains("nothing runs"));
+    assert!(!is_mounted(&home.mount()));
+}
+
+#[test]
+fn down_takes_the_mount_away_from_a_program_that_uses_it() {
+    let home = Home::new();
+    home.up(&[]);
+    let mut user = Command::new("sleep").arg("60").current_dir(home.mount()).spawn().unwrap();
+    home.down();
+    assert!(!is_mounted(&home.mount()));
+    user.kill().unwrap();
+    user.wait().unwrap();
+}
+
+#[test]
+fn unmounting_from_outside_stops_it() {
+    let home = Home::new();
+    home.up(&[]);
+    let pid = home.pid();
+    std::fs::write(home.at("f"), "x").unwrap();
+    succeed(["umount", &home.mount().display().to_string()]);
+    home.down();
+    assert!(ended(pid));
+    home.up(&[]);
+    assert_eq!(contents(&home.at("f")), b"x");
+}
+
+#[test]
+fn a_second_up_on_the_same_data_is_refused() {
+    let home = Home::new();
+    home.up(&[]);
+    let other = home.directory.path().join("other").display().to_string();
+    let output = run(["up", "--detach", "--data", &home.data(), "--mount", &other]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error.contains("in use by process") && error.contains("strake down"), "{error}");
+    assert!(!Path::new(&other).exists(), "nothing was made");
+    assert!(is_mounted(&home.mount()), "the first goes on");
+}
+
+#[test]
+fn the_number_of_targets_grows_and_never_shrinks() {
+    let home = Home::new();
+    home.up(&["--targets", "2"]);
+    std::fs::write(home.at("f"), pattern(5_000_000)).unwrap();
+    home.down();
+    let (data, mount) = (home.data(), home.mount().display().to_string());
+    let output = run(["up", "--detach", "--data", &data, "--mount", &mount, "--targets", "1"]);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+    home.up(&["--targets", "3"]);
+    assert_eq!(contents(&home.at("f")), pattern(5_000_000));
+    std::fs::write(home.at("wide"), pattern(5_000_000)).unwrap();
+    let layout = |name: &str| -> serde_json::Value {
+        let path = home.at(name).display().to_string();
+        let text = succeed(["layout", "get", "--json", &path, "--cluster", &home.address()]);
+        serde_json::from_str(&text).unwrap()
+    };
+    assert_eq!(layout("f")["stripe_width"], 2);
+    assert_eq!(layout("wide")["stripe_width"], 3);
+}
+
+#[test]
+fn the_verbs_without_a_mount_see_what_the_mount_sees() {
+    let home = Home::new();
+    home.up(&[]);
+    let address = home.address();
+    let place = |path: &str| format!("{address}:/main/{path}");
+    let local = home.directory.path().join("local");
+    std::fs::create_dir_all(local.join("d")).unwrap();
+    std::fs::write(local.join("d/large"), pattern(6_000_000)).unwrap();
+    std::fs::write(local.join("d/small"), "hello").unwrap();
+    succeed(["cp", "-r", &local.join("d").display().to_string(), &place("")]);
+    assert_eq!(contents(&home.at("d/large")), pattern(6_000_000));
+    assert_eq!(succeed(["cat", &place("d/small")]), "hello");
+    assert_eq!(succeed(["ls", &place("d")]), "large\nsmall\n");
+    let stat: serde_json::Value =
+        serde_json::from_str(&succeed(["stat", "--json", &place("d/large")])).unwrap();
+    assert_eq!(stat[0]["size"], 6_000_000);
+    let du: serde_json::Value =
+        serde_json::from_str(&succeed(["du", "--json", &place("d")])).unwrap();
+    assert_eq!((du[0]["bytes"].as_u64(), du[0]["entries"].as_u64()), (Some(6_000_005), Some(3)));
+    succeed(["rm", "-r", &place("d")]);
+    // The mount may show for a second what it has seen before.
+    while home.at("d").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let df: serde_json::Value =
+        serde_json::from_str(&succeed(["df", "--json", "--cluster", &address])).unwrap();
+    let disk = rustix::fs::statvfs(home.directory.path()).unwrap();
+    let total = disk.f_blocks * disk.f_frsize;
+    assert!(df[0]["total_bytes"].as_u64().unwrap() <= total, "targets on one disk share its room");
+}
+
+#[test]
+fn volumes_and_layouts_are_set_and_shown() {
+    let home = Home::new();
+    home.up(&[]);
+    let address = home.address();
+    let cluster = |arguments: &[&str]| {
+        let all: Vec<&str> = arguments.iter().copied().chain(["--cluster", &address]).collect();
+        succeed(all)
+    };
+    cluster(&["volume", "create", "work", "--chunk-size", "64K", "--stripe-width", "2"]);
+    cluster(&["volume", "set", "work", "--distribution", "twod_stripe=2:3"]);
+    let list: serde_json::Value =
+        serde_json::from_str(&cluster(&["volume", "list", "--json"])).unwrap();
+    assert_eq!((&list[1]["name"], &list[1]["chunk_size"]), (&"work".into(), &65536.into()));
+    assert_eq!(list[1]["distribution"], "twod_stripe=2:3");
+
+    let directory = home.at("pinned");
+    std::fs::create_dir(&directory).unwrap();
+    let path = directory.display().to_string();
+    cluster(&["layout", "set", "--chunk-size", "128K", "--targets", "3,1", &path]);
+    let inherited: serde_json::Value =
+        serde_json::from_str(&cluster(&["layout", "get", "--json", &path])).unwrap();
+    assert_eq!(inherited["chunk_size"], 131_072);
+    std::fs::write(directory.join("f"), pattern(500_000)).unwrap();
+    let file = directory.join("f").display().to_string();
+    let layout: serde_json::Value =
+        serde_json::from_str(&cluster(&["layout", "get", "--json", &file])).unwrap();
+    assert_eq!(layout["distribution"], "simple_stripe");
+    let targets: Vec<&str> = layout["chunks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|chunk| chunk["targets"][0].as_str().unwrap())
+        .map(|name| name.rsplit('/').next().unwrap())
+        .collect();
+    assert_eq!(targets, ["target-2", "target-0", "target-2", "target-0"]);
+
+    cluster(&["volume", "delete", "work", "--yes"]);
+    let left: serde_json::Value =
+        serde_json::from_str(&cluster(&["volume", "list", "--json"])).unwrap();
+    assert_eq!(left.as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn status_doctor_and_scrub_find_a_healthy_file_system_healthy() {
+    let home = Home::new();
+    home.up(&["--metrics", "127.0.0.1:0"]);
+    std::fs::write(home.at("f"), pattern(3_000_000)).unwrap();
+    let address = home.address();
+    let status: serde_json::Value =
+        serde_json::from_str(&succeed(["status", "--json", "--cluster", &address])).unwrap();
+    assert_eq!(
+        (&status["health"], status["targets"].as_array().unwrap().len()),
+        (&"fine".into(), 4)
+    );
+    let doctor = run(["doctor", "--json", "--cluster", &address]);
+    let findings: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    for finding in findings.as_array().unwrap() {
+        // Mounts of other tests come and go while this one looks.
+        assert!(finding["health"] == "fine" || finding["phase"] == "mount", "{finding}");
+    }
+    let scrub: serde_json::Value =
+        serde_json::from_str(&succeed(["scrub", "--json", "--cluster", &address])).unwrap();
+    assert!(scrub.as_array().unwrap().iter().all(|t| t["damaged"].as_array().unwrap().is_empty()));
+    assert!(home.at("f").exists() && std::fs::read_dir(home.mount()).unwrap().count() == 1);
+
+    let metrics = home.run_file()["metrics"].as_str().unwrap().to_owned();
+    let page = strake_tests::cluster::http_get(&metrics, "/metrics");
+    for name in
+        ["strake_storage_bytes_total", "strake_storage_op_seconds_bucket", "strake_meta_ops_total"]
+    {
+        assert!(page.contains(name), "{name}:\n{page}");
+    }
+}
+
+#[test]
+fn a_signal_in_the_foreground_unmounts() {
+    let home = Home::new();
+    let (data, mount) = (home.data(), home.mount().display().to_string());
+    for name in ["INT", "TERM"] {
+        let mut process = strake(["up", "--data", &data, "--mount", &mount])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        while !is_mounted(&home.mount()) {
+            assert!(process.try_wait().unwrap().is_none(), "it runs");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        signal(process.id(), name);
+        assert!(process.wait().unwrap().success());
+        assert!(!is_mounted(&home.mount()));
+    }
+}

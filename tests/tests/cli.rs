@@ -2,6 +2,7 @@
 //! changes nothing.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,18 +36,20 @@ fn refused_unchanged(watched: &Path, words: &[&str], arguments: &[&str]) {
     assert_eq!(contents(watched), before, "a refused command changes nothing: {error}");
 }
 
-/// Every file below a directory with its contents.
-fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+/// Every file below a directory with length and hash of its contents.
+fn contents(directory: &Path) -> BTreeMap<PathBuf, (usize, u64)> {
     let mut found = BTreeMap::new();
     let mut left = vec![directory.to_owned()];
     while let Some(path) = left.pop() {
         let metadata = path.symlink_metadata().unwrap();
         if metadata.is_dir() {
             left.extend(std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
-            found.insert(path, Vec::new());
+            found.insert(path, (0, 0));
         } else if metadata.is_file() && !MAY_CHANGE.iter().any(|name| path.ends_with(name)) {
             let bytes = std::fs::read(&path).unwrap();
-            found.insert(path, bytes);
+            let mut hasher = DefaultHasher::new();
+            hasher.write(&bytes);
+            found.insert(path, (bytes.len(), hasher.finish()));
         }
     }
     found

@@ -19,6 +19,7 @@ use strake_wire::message::manager::{
     ManagerReply, ManagerRequest, MapAnswer, TargetSpec, VolumeSpec,
 };
 use strake_wire::service::ManagerService;
+use tokio::sync::watch;
 
 /// Silence after which a server counts as down.
 const LEASE_MS: u64 = 3_000;
@@ -62,6 +63,8 @@ pub struct Manager {
     /// Held over a whole change, the store's part included: changes come one after the other.
     changing: tokio::sync::Mutex<()>,
     inner: Mutex<Inner>,
+    /// Epoch of the map, for whoever in this process wants to know at once.
+    epochs: watch::Sender<u64>,
 }
 
 impl Manager {
@@ -75,8 +78,15 @@ impl Manager {
         let lease = Duration::from_millis(options.lease_ms);
         let servers = state.servers.keys().copied();
         let live = Liveness::new(lease, options.clock.monotonic(), servers);
+        let (epochs, _) = watch::channel(state.cluster.epoch);
         let inner = Mutex::new(Inner { state, live });
-        Ok(Arc::new(Self { kv, options, changing: tokio::sync::Mutex::default(), inner }))
+        let changing = tokio::sync::Mutex::default();
+        Ok(Arc::new(Self { kv, options, changing, inner, epochs }))
+    }
+
+    /// The epoch of the map, which changes with every change of the map.
+    pub fn epochs(&self) -> watch::Receiver<u64> {
+        self.epochs.subscribe()
     }
 
     /// The cluster's id (32 hex digits).
@@ -109,6 +119,7 @@ impl Manager {
             if self.store(&old, &new).await? {
                 let epoch = new.cluster.epoch;
                 self.inner.lock().state = new;
+                self.epochs.send_replace(epoch);
                 return Ok((answer, epoch));
             }
         }

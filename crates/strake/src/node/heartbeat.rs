@@ -7,8 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_types::{Error, Result, ServerId, VolumeId};
 use strake_wire::map::MapView;
-use strake_wire::message::manager::{Heartbeat, ManagerOp, ManagerReply, ManagerRequest};
+use strake_wire::message::manager::{
+    Heartbeat, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest,
+};
 use strake_wire::service::ManagerService;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// Time between two heartbeats.
@@ -32,16 +35,22 @@ pub struct Heart {
 }
 
 impl Heart {
-    /// Starts beating.
+    /// Starts beating. Where the manager is in this process, `epochs` says at once that the map has
+    /// changed; else the answer to each heartbeat does. So new targets are used from the first file
+    /// on that is made after they came.
     pub fn start(
         server: ServerId,
         manager: Arc<dyn ManagerService>,
         targets: Arc<Vec<Target>>,
-        map: Arc<MapView>,
+        map: &Arc<MapView>,
+        epochs: Option<watch::Receiver<u64>>,
     ) -> Heart {
-        let beating = tokio::spawn(beat(server, manager, targets.clone()));
-        let sweeping = tokio::spawn(sweep(targets, map));
-        Heart { tasks: vec![beating, sweeping] }
+        let mut tasks = vec![
+            tokio::spawn(beat(server, manager, targets.clone(), map.clone())),
+            tokio::spawn(sweep(targets, map.clone())),
+        ];
+        tasks.extend(epochs.map(|epochs| tokio::spawn(follow(epochs, map.clone()))));
+        Heart { tasks }
     }
 
     /// Stops beating.
@@ -50,7 +59,24 @@ impl Heart {
     }
 }
 
-async fn beat(server: ServerId, manager: Arc<dyn ManagerService>, targets: Arc<Vec<Target>>) {
+async fn follow(mut epochs: watch::Receiver<u64>, map: Arc<MapView>) {
+    while epochs.changed().await.is_ok() {
+        refresh(&map).await;
+    }
+}
+
+async fn refresh(map: &MapView) {
+    if let Err(error) = map.refresh().await {
+        tracing::debug!("the map stays as it is: {error}");
+    }
+}
+
+async fn beat(
+    server: ServerId,
+    manager: Arc<dyn ManagerService>,
+    targets: Arc<Vec<Target>>,
+    map: Arc<MapView>,
+) {
     let mut last: Option<Error> = None;
     let mut ticks = tokio::time::interval(Duration::from_millis(BEAT_MS));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -58,7 +84,12 @@ async fn beat(server: ServerId, manager: Arc<dyn ManagerService>, targets: Arc<V
         ticks.tick().await;
         let specs = targets.iter().map(Target::spec).collect();
         let op = Some(ManagerOp::Heartbeat(Heartbeat { server: server.0, targets: specs }));
-        let failed = manager.call(ManagerRequest { op }).await.err();
+        let answered = manager.call(ManagerRequest { op }).await.map(|reply| reply.answer);
+        if matches!(answered, Ok(Some(ManagerAnswer::Epoch(epoch))) if epoch > map.current().epoch)
+        {
+            refresh(&map).await;
+        }
+        let failed = answered.err();
         match (&failed, &last) {
             (Some(error), None) => tracing::warn!("the manager does not hear us: {error}"),
             (None, Some(_)) => tracing::info!("the manager hears us again"),

@@ -101,18 +101,29 @@ impl Node {
         let home = options.home.clone();
         let lock = lock_home(&home)?;
         let mut identity = identity::Node::read(&home)?;
-        let mut targets = find_targets(&options, &identity).await?;
+        let mut targets = look_at_targets(&options, &identity)?;
         check_orphans(&options, &identity, &targets)?;
-        let kv = match options.roles.manager || options.roles.meta {
+        let with_meta = options.roles.manager || options.roles.meta;
+        if with_meta {
+            stores::look_meta(&home, &identity, options.engine)?;
+        }
+        let callers =
+            Callers::new(CallerOptions { name: options.name.clone(), ..CallerOptions::default() });
+        let cluster = cluster_of(&identity, &targets);
+        let other_manager = match options.roles.manager {
+            true => None,
+            false => Some(first_manager(&callers, &options, &cluster).await?),
+        };
+        targets = open_targets(targets).await?;
+        let kv = match with_meta {
             true => Some(stores::open_meta(&home, &mut identity, options.engine).await?),
             false => None,
         };
-        let callers =
-            Callers::new(CallerOptions { name: options.name.clone(), ..CallerOptions::default() });
         let own_manager = start_manager(&options, kv.as_ref(), &identity).await?;
-        let manager: Arc<dyn ManagerService> = match &own_manager {
-            Some(manager) => manager.clone(),
-            None => first_manager(&callers, &options, &identity).await?,
+        let manager = match (&own_manager, other_manager) {
+            (Some(manager), _) => manager.clone() as Arc<dyn ManagerService>,
+            (None, Some(manager)) => manager,
+            (None, None) => return Err(Failure::usage("no manager: give --join ADDR")),
         };
         // From here on the server may be known to the manager: remember the uuids first.
         identity.targets = merge_records(&identity, &targets);
@@ -240,6 +251,7 @@ impl Parts {
         let storage = self.options.roles.storage.then(|| {
             Arc::new(StorageServer::new(stores, key, self.map.clone()).with_sharing(sharing))
         });
+        let follow = self.own_manager.as_ref().map(|own| own.epochs());
         let services = Services {
             manager: self.own_manager.map(|m| m as _),
             meta: meta.clone().map(|m| m as _),
@@ -254,7 +266,7 @@ impl Parts {
             .map(|l| tokio::spawn(server::serve(l, services.clone(), who.clone(), stopped.clone())))
             .collect();
         let targets = Arc::new(self.targets);
-        let heart = Heart::start(server, self.manager.clone(), targets.clone(), self.map.clone());
+        let heart = Heart::start(server, self.manager.clone(), targets.clone(), &self.map, follow);
         Ok(Node {
             map: self.map,
             server,
@@ -285,18 +297,29 @@ fn lock_home(home: &Path) -> Outcome<Box<dyn Send + Sync>> {
     })
 }
 
-async fn find_targets(options: &NodeOptions, identity: &identity::Node) -> Outcome<Vec<Target>> {
+fn look_at_targets(options: &NodeOptions, identity: &identity::Node) -> Outcome<Vec<Target>> {
     if !options.roles.storage {
         return Ok(Vec::new());
     }
-    let (paths, identity) = (options.targets.clone(), identity.clone());
-    let find = move || -> Outcome<Vec<Target>> {
-        let mut targets: Vec<Target> =
-            paths.iter().map(|path| Target::find(path, &identity)).collect::<Outcome<_>>()?;
-        stores::count_sharing(&mut targets);
+    let look = |path: &PathBuf| Target::look(path, identity);
+    let mut targets = options.targets.iter().map(look).collect::<Outcome<Vec<_>>>()?;
+    stores::count_sharing(&mut targets);
+    Ok(targets)
+}
+
+async fn open_targets(mut targets: Vec<Target>) -> Outcome<Vec<Target>> {
+    let open = move || {
+        targets.iter_mut().try_for_each(Target::open)?;
         Ok(targets)
     };
-    tokio::task::spawn_blocking(find).await.context(|| "opening the targets".into())?
+    tokio::task::spawn_blocking(open).await.context(|| "opening the targets".into())?
+}
+
+/// The cluster that a server belongs to: by its own word, else by that of its targets. Empty: none.
+fn cluster_of(identity: &identity::Node, targets: &[Target]) -> String {
+    let of_target = targets.iter().map(|target| &target.cluster).find(|c| !c.is_empty());
+    let cluster = if identity.has_joined() { Some(&identity.cluster) } else { of_target };
+    cluster.cloned().unwrap_or_default()
 }
 
 /// Targets that belong to a cluster, beside a manager that would begin a new one: its metadata is
@@ -340,10 +363,10 @@ async fn start_manager(
 async fn first_manager(
     callers: &Arc<Callers>,
     options: &NodeOptions,
-    identity: &identity::Node,
+    cluster: &str,
 ) -> Outcome<Arc<dyn ManagerService>> {
-    if identity.has_joined() {
-        callers.set_cluster(&identity.cluster);
+    if !cluster.is_empty() {
+        callers.set_cluster(cluster);
     }
     let source = ManagerSource::Addresses(options.join.clone());
     let view = MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await.map_err(|e| {
@@ -359,11 +382,9 @@ async fn join(
     identity: &identity::Node,
     targets: &[Target],
 ) -> Outcome<Joined> {
-    let of_target = targets.iter().map(|target| &target.cluster).find(|c| !c.is_empty());
-    let cluster = if identity.has_joined() { Some(&identity.cluster) } else { of_target };
     let request = Join {
         server: identity.server,
-        cluster: cluster.cloned().unwrap_or_default(),
+        cluster: cluster_of(identity, targets),
         address: options.advertise.clone(),
         manager: options.roles.manager,
         meta: options.roles.meta,

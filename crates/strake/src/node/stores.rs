@@ -31,27 +31,21 @@ pub struct Target {
 }
 
 impl Target {
-    /// Looks at the directory of a target and opens the store, if there is one. Writes nothing.
-    pub fn find(path: &Path, node: &Node) -> Outcome<Target> {
+    /// Looks at the directory of a target. Neither opens nor writes anything.
+    pub fn look(path: &Path, node: &Node) -> Outcome<Target> {
         let known = node.target_at(path);
         let identity = match RealDisk::new(path) {
             Ok(disk) => Identity::read(&disk).plain()?,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
             Err(e) => return Err(Failure::new(format!("target {}: {e}", path.display()))),
         };
+        let path = path.to_owned();
         match (identity, known) {
             (Some(identity), known) => {
-                check_known(path, &identity, known)?;
-                check_cluster(path, &identity, node)?;
-                let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(path).context(|| path.display().to_string())?);
-                let options = ChunkOptions {
-                    cluster: node.has_joined().then(|| node.cluster.clone()),
-                    ..ChunkOptions::default()
-                };
-                let store = ChunkStore::open(disk, options).plain()?;
-                let id = TargetId(identity.target);
-                let (path, uuid, cluster) = (path.to_owned(), identity.uuid, identity.cluster);
-                Ok(Target { path, uuid, id, cluster, store: Some(Arc::new(store)), sharing: 1 })
+                check_known(&path, &identity, known)?;
+                check_cluster(&path, &identity, node)?;
+                let Identity { cluster, uuid, target } = identity;
+                Ok(Target { path, uuid, id: TargetId(target), cluster, store: None, sharing: 1 })
             }
             (None, Some(record)) if record.target != 0 => Err(Failure::new(format!(
                 "target {} (number {}) is missing from {}",
@@ -61,12 +55,25 @@ impl Target {
             ))
             .next("mount its disk there and try again; or leave this directory out to go on without it")),
             (None, known) => {
-                check_empty(path)?;
+                check_empty(&path)?;
                 let uuid = known.map_or_else(new_uuid, |record| Ok(record.uuid.clone()))?;
-                let (path, id, cluster) = (path.to_owned(), TargetId(0), String::new());
+                let (id, cluster) = (TargetId(0), String::new());
                 Ok(Target { path, uuid, id, cluster, store: None, sharing: 1 })
             }
         }
+    }
+
+    /// Opens the store, where there is one.
+    pub fn open(&mut self) -> Outcome {
+        if self.id.0 == 0 {
+            return Ok(());
+        }
+        let disk: Arc<dyn Disk> =
+            Arc::new(RealDisk::new(&self.path).context(|| self.path.display().to_string())?);
+        let options =
+            ChunkOptions { cluster: Some(self.cluster.clone()), ..ChunkOptions::default() };
+        self.store = Some(Arc::new(ChunkStore::open(disk, options).plain()?));
+        Ok(())
     }
 
     /// Makes the store of a new target, now that the manager has given it a number.
@@ -186,6 +193,17 @@ fn new_uuid() -> Outcome<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
+/// Looks at the metadata store in `home`: is it where it was, and is it of the engine `wanted`?
+pub fn look_meta(home: &Path, node: &Node, wanted: Option<EngineKind>) -> Outcome {
+    let dir = home.join(META);
+    choose_engine(&dir, node, wanted)?;
+    if node.has_joined() && !dir.exists() && !node.engine.is_empty() {
+        return Err(Failure::new(format!("metadata store {} is missing", dir.display()))
+            .next("mount its disk, or restore it from a backup"));
+    }
+    if dir.exists() { Ok(()) } else { check_empty(&dir) }
+}
+
 /// Opens the metadata store in `home`, with the engine it was made with.
 pub async fn open_meta(
     home: &Path,
@@ -194,13 +212,6 @@ pub async fn open_meta(
 ) -> Outcome<Arc<dyn Kv>> {
     let dir = home.join(META);
     let engine = choose_engine(&dir, node, wanted)?;
-    if node.has_joined() && !dir.exists() && !node.engine.is_empty() {
-        return Err(Failure::new(format!("metadata store {} is missing", dir.display()))
-            .next("mount its disk, or restore it from a backup"));
-    }
-    if !dir.exists() {
-        check_empty(&dir)?;
-    }
     std::fs::create_dir_all(&dir).context(|| format!("metadata store {}", dir.display()))?;
     let opened = tokio::task::spawn_blocking(move || strake_engine::kv::open(engine, &dir)).await;
     let kv = opened.context(|| "opening the metadata store".into())?.plain()?;

@@ -125,6 +125,7 @@ install: build
 	install -D -m 755 $(STRAKE) $(DESTDIR)$(PREFIX)/bin/strake
 	install -d $(DESTDIR)$(SBIN)
 	ln -sf $(PREFIX)/bin/strake $(DESTDIR)$(SBIN)/mount.strake
+	ln -sf $(PREFIX)/bin/strake $(DESTDIR)$(SBIN)/mount.fuse.strake
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/strake $(DESTDIR)$(SBIN)/mount.strake
+	rm -f $(DESTDIR)$(PREFIX)/bin/strake $(DESTDIR)$(SBIN)/mount.strake $(DESTDIR)$(SBIN)/mount.fuse.strake

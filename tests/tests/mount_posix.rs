@@ -279,6 +279,22 @@ fn ranges_are_copied_between_files() {
     assert_eq!(fs::read(mount.path("to")).unwrap(), data);
 }
 
+/// Copying within one file took the file's lock twice, and the whole mount stood still.
+#[test]
+fn a_range_is_copied_within_one_file() {
+    let mount = Mounted::new();
+    let path = mount.path("file");
+    for len in [6_000, 2 << 20] {
+        let data = pattern(len, 8);
+        fs::write(&path, &data).unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let (mut from, mut to) = (0, len as u64);
+        let copied = rustix::fs::copy_file_range(&file, Some(&mut from), &file, Some(&mut to), len);
+        assert_eq!(copied, Ok(len));
+        assert_eq!(fs::read(&path).unwrap(), [&data[..], &data].concat());
+    }
+}
+
 #[test]
 fn a_sub_directory_and_another_owner_can_be_mounted() {
     let mut mount = Mounted::new();

@@ -12,11 +12,12 @@ use crate::interrupt::{Interrupt, Interrupts};
 use crate::metrics::{Metrics, Timer};
 use crate::reply::Reply;
 use crate::request::{Incoming, Op, Request, parse};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -28,6 +29,11 @@ const HEAVY_BYTES: usize = 32 << 10;
 const WAITING_REQUEST: Duration = Duration::from_micros(2);
 /// So many requests found waiting in a row mean that one thread is not enough.
 const BACKLOG_REQUESTS: u32 = 16;
+
+/// How long a thread waits for its turn before it looks whether the one that has it is held up.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// An operation that takes longer than this on a reading thread holds it up.
+const HELD_UP_MS: u64 = 20;
 
 /// What requests are answered by.
 pub trait Door: Send + Sync + 'static {
@@ -51,8 +57,17 @@ struct Shared<D> {
     runtime: Handle,
     /// Held by the one thread that reads. Passing it on wakes another thread, which costs more than
     /// most operations do; so it is kept from one small request to the next.
-    turn: Mutex<()>,
+    turn: Mutex<Turn>,
+    /// Held by the one thread that looks after the turn.
+    next: Mutex<()>,
+    /// When the operation began that the thread with the turn is at, in milliseconds since `started`;
+    /// 0 while it waits for a request.
+    began_ms: AtomicU64,
+    started: Instant,
 }
+
+/// The right to wait for requests.
+struct Turn;
 
 /// Starts one thread per device. They end when the file system is unmounted.
 pub fn start<D: Door>(
@@ -67,7 +82,10 @@ pub fn start<D: Door>(
         interrupts: Arc::default(),
         metrics: Metrics::register(),
         runtime,
-        turn: Mutex::new(()),
+        turn: Mutex::new(Turn),
+        next: Mutex::new(()),
+        began_ms: AtomicU64::new(0),
+        started: Instant::now(),
     });
     let start_one = |(number, device): (usize, Device)| {
         let shared = shared.clone();
@@ -85,7 +103,7 @@ impl<D: Door> Shared<D> {
         let mut found_waiting = 0;
         loop {
             if turn.is_none() {
-                turn = Some(self.turn.lock());
+                turn = self.take_turn();
                 found_waiting = 0;
             }
             let asked = Instant::now();
@@ -100,18 +118,49 @@ impl<D: Door> Shared<D> {
             };
             let at_once = asked.elapsed() < WAITING_REQUEST;
             found_waiting = if at_once { found_waiting + 1 } else { 0 };
-            match parse(&mut buffer, len) {
-                Incoming::Request(request) => {
-                    if found_waiting >= BACKLOG_REQUESTS || is_heavy(&request.op) {
-                        turn = None;
-                    }
-                    self.run(device, request);
-                }
-                Incoming::Interrupt(unique) => self.interrupts.raise(unique),
-                Incoming::Nothing => {}
-                Incoming::Malformed(unique) => device.answer(unique, &Err(Errno::EINVAL)),
-                Incoming::Destroy(unique) => device.answer(unique, &Ok(Reply::Empty)),
+            let incoming = parse(&mut buffer, len);
+            let pass_on = match &incoming {
+                Incoming::Request(request) => is_heavy(&request.op),
+                _ => false,
+            };
+            if pass_on || found_waiting >= BACKLOG_REQUESTS {
+                turn = None;
             }
+            self.treat(device, incoming, turn.is_some());
+        }
+    }
+
+    /// Waits for the turn. `None`: the thread that has it is held up by an operation that should not
+    /// take long, and requests must be read without it.
+    fn take_turn(&self) -> Option<MutexGuard<'_, Turn>> {
+        let _next = self.next.lock();
+        loop {
+            let began_ms = self.began_ms.load(Ordering::Relaxed);
+            if began_ms != 0 && self.now_ms().saturating_sub(began_ms) > HELD_UP_MS {
+                return None;
+            }
+            if let Some(turn) = self.turn.try_lock_for(PATIENCE) {
+                return Some(turn);
+            }
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64 + 1
+    }
+
+    fn treat(&self, device: &Arc<Device>, incoming: Incoming, has_turn: bool) {
+        match incoming {
+            Incoming::Request(request) if has_turn => {
+                self.began_ms.store(self.now_ms(), Ordering::Relaxed);
+                self.run(device, request);
+                self.began_ms.store(0, Ordering::Relaxed);
+            }
+            Incoming::Request(request) => self.run(device, request),
+            Incoming::Interrupt(unique) => self.interrupts.raise(unique),
+            Incoming::Nothing => {}
+            Incoming::Malformed(unique) => device.answer(unique, &Err(Errno::EINVAL)),
+            Incoming::Destroy(unique) => device.answer(unique, &Ok(Reply::Empty)),
         }
     }
 

@@ -33,5 +33,5 @@ pub mod reply;
 pub mod request;
 
 pub use door::FuseDoor;
-pub use mount::{MountHandle, Unmount, mount, unmount};
+pub use mount::{MountHandle, Unmount, mount, remount, unmount};
 pub use options::MountOptions;

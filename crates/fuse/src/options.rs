@@ -25,6 +25,8 @@ pub struct MountOptions {
     pub dev: bool,
     /// Programs may be run.
     pub exec: bool,
+    /// Change a mount that is there instead of making one; see [`crate::remount`].
+    pub remount: bool,
     /// The kernel keeps written data back (only for a mount that has its volume to itself).
     pub writeback: bool,
     /// Threads that read requests; 0: as many as there are processors, at most [`THREADS_MAX`].
@@ -47,6 +49,7 @@ impl Default for MountOptions {
             suid: true,
             dev: true,
             exec: true,
+            remount: false,
             writeback: false,
             threads: 0,
         }
@@ -77,6 +80,7 @@ impl MountOptions {
             ("nodev", None) => self.dev = false,
             ("exec", None) => self.exec = true,
             ("noexec", None) => self.exec = false,
+            ("remount", None) => self.remount = true,
             ("writeback", None) => self.writeback = true,
             ("uid", Some(value)) => self.uid = Some(number(option, value)?),
             ("gid", Some(value)) => self.gid = Some(number(option, value)?),
@@ -131,7 +135,8 @@ fn is_for_others(name: &str) -> bool {
 fn unknown(option: &str) -> Error {
     let detail = format!(
         "mount option \"{option}\" is not known; known are ro, rw, uid=N, gid=N, allow_other, \
-         noallow_other, nonempty, suid, nosuid, dev, nodev, exec, noexec, writeback, threads=N, fsname=TEXT"
+         noallow_other, nonempty, suid, nosuid, dev, nodev, exec, noexec, remount, \
+         writeback, threads=N, fsname=TEXT"
     );
     Error::with(ErrorKind::Invalid, detail)
 }

@@ -99,7 +99,9 @@ impl Volume {
         let _exclusive = Exclusive::new(target);
         self.move_out(target).await?;
         self.drain(target).await;
-        let (source_at, target_at) = (source.core().placement()?, target.core().placement()?);
+        // One after the other: both may be the same file.
+        let source_at = source.core().placement()?;
+        let target_at = target.core().placement()?;
         let runs = runs(&source_at, from, &target_at, to, len);
         if len / (runs.len() as u64).max(1) < RUN_BYTES_MIN {
             return Ok(None);

@@ -1,7 +1,8 @@
 //! Mount points: what is there before a mount, and taking a mount away.
 
+use crate::options::MountOptions;
 use rustix::io::Errno as OsError;
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -120,6 +121,27 @@ pub fn unmount(path: &Path, how: Unmount) -> Result<()> {
         Ok(()) => Ok(()),
         Err(OsError::PERM) => by_helper(&full, how),
         Err(OsError::BUSY) => Err(refused(ErrorKind::Busy, path, &busy(path))),
+        Err(error) => Err(refused(ErrorKind::Io, path, &error.to_string())),
+    }
+}
+
+/// Makes a mount read-only or writable again, and changes what it allows of programs and devices.
+/// Everything else stays as it was mounted.
+pub fn remount(path: &Path, options: &MountOptions) -> Result<()> {
+    let full = path.canonicalize().map_err(|error| unusable(path, &error))?;
+    if !is_ours(&full) {
+        let cause = "no Strake volume is mounted there; `strake mount` mounts one";
+        return Err(refused(ErrorKind::Invalid, path, cause));
+    }
+    let set = |on: bool, flag: MountFlags| if on { flag } else { MountFlags::empty() };
+    let flags = set(options.read_only, MountFlags::RDONLY)
+        | set(!options.suid, MountFlags::NOSUID)
+        | set(!options.dev, MountFlags::NODEV)
+        | set(!options.exec, MountFlags::NOEXEC);
+    match rustix::mount::mount_remount(&full, flags, "") {
+        Ok(()) => Ok(()),
+        Err(OsError::BUSY) => Err(refused(ErrorKind::Busy, path, "a file is open for writing")),
+        Err(OsError::PERM) => Err(refused(ErrorKind::NotPermitted, path, "only root may do that")),
         Err(error) => Err(refused(ErrorKind::Io, path, &error.to_string())),
     }
 }

@@ -36,7 +36,7 @@ pub struct MountFlags {
     pub mountpoint: PathBuf,
 
     /// Options, with commas: ro, rw, uid=N, gid=N, allow_other, noallow_other, nonempty, nosuid, nodev, noexec,
-    /// writeback, threads=N, memory=SIZE, wait=SECONDS, metrics=ADDR, log=FILE
+    /// remount, writeback, threads=N, memory=SIZE, wait=SECONDS, metrics=ADDR, log=FILE
     #[arg(short = 'o', long = "options", value_name = "OPTION,...")]
     pub options: Vec<String>,
 
@@ -56,6 +56,9 @@ struct Wanted {
 /// Runs the verb.
 pub async fn run(flags: &MountFlags, cluster: &ClusterFlags, log: &LogFlags) -> Outcome {
     let wanted = sort_options(flags)?;
+    if wanted.mount.remount {
+        return Ok(strake_fuse::remount(&flags.mountpoint, &wanted.mount)?);
+    }
     if !flags.foreground && !detach::is_child() {
         let file = match &wanted.log {
             Some(file) => file.clone(),

@@ -22,6 +22,7 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 const MIB: u64 = 1 << 20;
 const RANDOM_OPERATIONS: u64 = 100_000;
+const SMALL_CHUNKS: u64 = 100_000;
 const SYNC_OPERATIONS: u64 = 200;
 
 /// One thing measured on both sides: name, unit, plain values, ours.
@@ -60,7 +61,9 @@ fn main() -> Outcome {
             bench.plain()?;
         }
     }
+    let small = bench.small_chunks();
     std::fs::remove_dir_all(&bench.directory)?;
+    small?;
     for row in &mut bench.rows {
         let (plain, ours) = (median(&mut row.plain), median(&mut row.ours));
         let Row { name, unit, .. } = row;
@@ -211,12 +214,53 @@ impl Bench {
         })?;
         let occupied = occupied_bytes(&path)? as f64 / (mib * MIB) as f64;
         drop(store);
-        let start = Instant::now();
-        drop(ChunkStore::open(disk, options)?);
-        eprintln!("opening took {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
         std::fs::remove_dir_all(&path)?;
         Ok(occupied)
     }
+
+    /// Many chunks of 16 KiB: what each costs, in time, in the map, and when the target is opened.
+    fn small_chunks(&mut self) -> Outcome {
+        let path = self.directory.join("small");
+        std::fs::create_dir(&path)?;
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(&path)?);
+        let options = ChunkOptions::default();
+        let identity = Identity { cluster: String::new(), uuid: "ab".repeat(16), target: 1 };
+        ChunkStore::format(&disk, &identity, &options)?;
+        let store = ChunkStore::open(disk.clone(), options.clone())?;
+        let (piece, memory) = (self.data.slice(..16 << 10), resident_bytes()?);
+        let sum = crc_fast::crc32_iscsi(&piece);
+        let start = Instant::now();
+        for ino in 0..SMALL_CHUNKS {
+            store.write(ChunkId { ino: Ino(ino), ..chunk(0) }, 0, &piece, sum)?;
+        }
+        let written = start.elapsed();
+        store.sync()?;
+        println!(
+            "{SMALL_CHUNKS} chunks of 16 KiB: {:.0}/s written, synced after {:.2} s; map {:.0} bytes each, memory {:.0} bytes each",
+            SMALL_CHUNKS as f64 / written.as_secs_f64(),
+            start.elapsed().as_secs_f64(),
+            std::fs::metadata(path.join("map.redb"))?.len() as f64 / SMALL_CHUNKS as f64,
+            resident_bytes()?.saturating_sub(memory) as f64 / SMALL_CHUNKS as f64,
+        );
+        drop(store);
+        let start = Instant::now();
+        let store = ChunkStore::open(disk, options)?;
+        println!("opened in {:.0} ms", start.elapsed().as_secs_f64() * 1e3);
+        let start = Instant::now();
+        for ino in 0..SMALL_CHUNKS {
+            store.delete_from(VolumeId(1), Ino(ino), ChunkIndex(0))?;
+        }
+        let rate = SMALL_CHUNKS as f64 / start.elapsed().as_secs_f64();
+        println!("{rate:.0}/s deleted");
+        Ok(())
+    }
+}
+
+/// Memory of this process.
+fn resident_bytes() -> Outcome<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm")?;
+    let pages = statm.split_whitespace().nth(1).ok_or("no second field in statm")?;
+    Ok(pages.parse::<u64>()? * 4096)
 }
 
 fn occupied_bytes(directory: &Path) -> Outcome<u64> {

@@ -9,7 +9,8 @@
 //! Edits go on meanwhile, to the next log. A power loss before 3 leaves the old table, whose places
 //! are all untouched; after 3, the new one, whose data is on disk.
 
-use super::map::{Chunk, Leaf};
+use super::leaf::Leaf;
+use super::map::Chunk;
 use super::record::{encode_key, encode_leaf};
 use super::store::{Commit, Store};
 use super::table::Writes;

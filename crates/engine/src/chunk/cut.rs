@@ -1,7 +1,8 @@
 //! Taking away: truncate, punch, delete. None of them fails for lack of room: a block that is cut in
 //! part goes to one of the places kept back for that.
 
-use super::map::{Block, Chunk};
+use super::leaf::Block;
+use super::map::Chunk;
 use super::record::Edit;
 use super::space::Places;
 use super::store::Store;

@@ -33,6 +33,7 @@ mod cut;
 mod data;
 mod error;
 mod identity;
+mod leaf;
 mod log;
 mod map;
 mod open;

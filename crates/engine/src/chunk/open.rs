@@ -3,8 +3,8 @@
 use super::buffer::Buffers;
 use super::data::{self, Data};
 use super::identity::{self, Identity};
+use super::leaf::Block;
 use super::log::{self, Log};
-use super::map::Block;
 use super::record::{Edit, KEY_BYTES};
 use super::resident::Resident;
 use super::space::Space;

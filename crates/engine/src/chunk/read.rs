@@ -5,7 +5,8 @@
 //! the map still names is damage.
 
 use super::data::Data;
-use super::map::{Block, Chunk};
+use super::leaf::Block;
+use super::map::Chunk;
 use super::store::Store;
 use super::{BLOCK_BYTES, ChunkError, ChunkStat, Result, SEGMENT_BLOCKS, crc};
 use bytes::Bytes;

@@ -3,7 +3,7 @@
 //! An [`Edit`] says what some blocks of a chunk have become. The same runs of blocks make up the
 //! records of the log and the values of the table. Byte tables: docs/FORMATS.md.
 
-use super::map::{Block, Leaf};
+use super::leaf::{Block, Leaf};
 use super::{BLOCK_BYTES, LEAF_BLOCKS, crc};
 use strake_types::limits::CHUNK_BYTES_MAX;
 use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};

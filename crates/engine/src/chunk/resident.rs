@@ -9,15 +9,15 @@ use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
+use strake_types::ChunkId;
 
-const SHARDS: u64 = 64;
+const SHARDS: u64 = 16;
 /// Memory of the map of a full chunk of 1 MiB.
 const TYPICAL_BYTES: u64 = 3584;
 /// Chunks that may come in before a shard is looked through again.
 const INSERTS_MIN: usize = 32;
 
-/// The chunks whose maps are in memory. All chunks of a file are in one shard.
+/// The chunks whose maps are in memory.
 pub(super) struct Resident {
     shards: Vec<RwLock<Shard>>,
     shard_bytes_max: u64,
@@ -40,7 +40,7 @@ impl Resident {
 
     /// A chunk, if its map is here.
     pub(super) fn get(&self, id: ChunkId) -> Option<Arc<Chunk>> {
-        let shard = self.shard(id.volume, id.ino).read();
+        let shard = self.shard(id).read();
         let chunk = shard.chunks.get(&id)?;
         chunk.touched.store(true, Ordering::Relaxed);
         Some(chunk.clone())
@@ -57,7 +57,7 @@ impl Resident {
         if let Some(chunk) = self.get(id) {
             return Ok(Some(chunk));
         }
-        let mut shard = self.shard(id.volume, id.ino).write();
+        let mut shard = self.shard(id).write();
         if let Some(chunk) = shard.chunks.get(&id) {
             return Ok(Some(chunk.clone()));
         }
@@ -74,14 +74,6 @@ impl Resident {
         Ok(Some(chunk))
     }
 
-    /// The chunks of a file from an index on that are here.
-    pub(super) fn of_file(&self, volume: VolumeId, ino: Ino, from: ChunkIndex) -> Vec<ChunkId> {
-        let first = ChunkId { volume, ino, index: from };
-        let last = ChunkId { volume, ino, index: ChunkIndex(u64::MAX) };
-        let shard = self.shard(volume, ino).read();
-        shard.chunks.range(first..=last).map(|(id, _)| *id).collect()
-    }
-
     /// At most `limit` chunks of each shard between `first` and `last` that are here, unordered.
     pub(super) fn between(&self, first: ChunkId, last: ChunkId, limit: usize) -> Vec<ChunkId> {
         let mut ids = Vec::new();
@@ -92,9 +84,11 @@ impl Resident {
         ids
     }
 
-    fn shard(&self, volume: VolumeId, ino: Ino) -> &RwLock<Shard> {
-        let mixed = (ino.0 ^ u64::from(volume.0) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.shards[(mixed >> 32) as usize % SHARDS as usize]
+    /// Chunks of one file are spread: a file that is larger than a shard's share is nothing special.
+    fn shard(&self, id: ChunkId) -> &RwLock<Shard> {
+        let name = id.ino.0 ^ u64::from(id.volume.0) << 40 ^ id.index.0.rotate_left(20);
+        let mixed = name.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.shards[((mixed >> 32) % SHARDS) as usize]
     }
 }
 

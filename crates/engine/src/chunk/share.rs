@@ -1,6 +1,7 @@
 //! Clones: two chunks name the same places. A place is free when nobody names it any more.
 
-use super::map::{Block, Chunk};
+use super::leaf::Block;
+use super::map::Chunk;
 use super::read::Wait;
 use super::record::Edit;
 use super::store::Store;

@@ -182,10 +182,11 @@ impl Store {
         ino: Ino,
         from: ChunkIndex,
     ) -> Result<BTreeSet<ChunkId>> {
-        // First those in memory: one that leaves it meanwhile is in the table.
-        let mut ids: BTreeSet<_> = self.resident.of_file(volume, ino, from).into_iter().collect();
         let first = ChunkId { volume, ino, index: from };
         let last = ChunkId { volume, ino, index: ChunkIndex(u64::MAX) };
+        // First those in memory: one that leaves it meanwhile is in the table.
+        let resident = self.resident.between(first, last, usize::MAX);
+        let mut ids: BTreeSet<_> = resident.into_iter().collect();
         self.table.scan(encode_key(first, 0)..=encode_key(last, u8::MAX), |id, _| {
             ids.insert(id);
             true

@@ -3,7 +3,8 @@
 //! redb commits by writing new pages and then one root, with checksums; it is opened on our own
 //! backend so that the simulated disk reaches it.
 
-use super::map::{Leaf, Map};
+use super::leaf::Leaf;
+use super::map::Map;
 use super::record::{KEY_BYTES, RecordError, decode_key, decode_leaf, encode_key};
 use super::{ChunkError, Result};
 use parking_lot::{Mutex, RwLock};

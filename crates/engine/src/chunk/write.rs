@@ -3,7 +3,8 @@
 //! What is on disk is never overwritten. A block that is changed in part is read, checked, changed
 //! and written to a new place.
 
-use super::map::{Block, Chunk};
+use super::leaf::Block;
+use super::map::Chunk;
 use super::record::Edit;
 use super::space::{Places, push_places};
 use super::store::Store;

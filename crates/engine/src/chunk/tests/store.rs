@@ -214,3 +214,22 @@ fn readers_never_see_a_false_checksum_error_while_places_are_used_again() {
     });
     assert_eq!(store.stat().corrupt, 0);
 }
+
+/// The chunks of a file shared the cache of one shard, and a file of 1 GiB did not fit.
+#[test]
+fn the_maps_of_a_large_file_use_the_whole_cache() {
+    let disk = formatted(1, 256 << 20);
+    let store = open(&disk);
+    for index in 0..1000 {
+        put(&store, chunk(1, index), 0, vec![1; 100]).unwrap();
+    }
+    store.sync().unwrap();
+    drop(store);
+    let store = open(&disk);
+    for index in 0..1000 {
+        contents(&store, chunk(1, index));
+    }
+    let (first, last) = (chunk(1, 0), chunk(1, u64::MAX));
+    let loaded = store.store.resident.between(first, last, usize::MAX).len();
+    assert_eq!(loaded, 1000, "of 1000 maps that fit into 1 MiB");
+}

@@ -61,7 +61,7 @@ impl Disk for RealDisk {
         // A new open file: locks of one open file never exclude each other.
         let file = File::open(&self.path)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Box::new(file))
+        Ok(Box::new(Lock(file)))
     }
 
     fn space(&self) -> io::Result<(u64, u64)> {
@@ -75,6 +75,20 @@ impl Disk for RealDisk {
 
     fn path(&self) -> String {
         self.path.display().to_string()
+    }
+}
+
+/// A lock on a directory.
+///
+/// It is given back by hand: closing the file is not enough while a child that was forked, and has
+/// not yet begun its own program, has the file open too.
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if let Err(error) = rustix::fs::flock(&self.0, FlockOperation::Unlock) {
+            tracing::warn!(%error, "a lock is given back only when its file is closed");
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! The LSM tree of fjall.
 //!
 //! fjall is a journal and workers around the crate `lsm-tree`. The journal is ours
-//! ([`super::embedded`]), because fjall's own does not keep what the contract promises: a record
-//! damaged in its middle silently ends it, and one that a loss of power tore makes the database
-//! refuse to open. Here remain the tree, its flushes and its compactions.
+//! ([`super::embedded`]), because fjall's own takes a damaged record in its middle for its end and
+//! drops all that follows without a word, synced or not. Here remain the tree, its flushes and its
+//! compactions.
 //!
 //! A commit's version is the sequence number of its entries, so a snapshot costs nothing but a
 //! number. Keys are stored behind one byte, which leaves room for a mark of our own: the version up
@@ -17,6 +17,7 @@ use lsm_tree::{
     AbstractTree, AnyTree, Cache, Config, DescriptorTable, Guard, SeqNo, SequenceNumberCounter,
     UserKey,
 };
+use std::io;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
@@ -44,6 +45,17 @@ pub struct Lsm {
 impl From<lsm_tree::Error> for StoreError {
     fn from(error: lsm_tree::Error) -> Self {
         match error {
+            // A damaged length leads beyond the end of a file, or to a number that is no length.
+            lsm_tree::Error::Io(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::UnexpectedEof
+                        | io::ErrorKind::InvalidData
+                        | io::ErrorKind::InvalidInput
+                ) =>
+            {
+                Self::Corrupt(error.to_string())
+            }
             lsm_tree::Error::Io(error) => Self::Io(error),
             error => Self::Corrupt(error.to_string()),
         }

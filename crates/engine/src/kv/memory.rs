@@ -205,3 +205,6 @@ impl Future for Suspend {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests;

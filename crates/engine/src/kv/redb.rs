@@ -12,6 +12,7 @@ use ::redb::{
 };
 use bytes::Bytes;
 use std::fs::File;
+use std::io;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,6 +71,10 @@ impl Store for BTree {
         let database = builder.open(&path).map_err(|error| match error {
             DatabaseError::UpgradeRequired(format) => {
                 StoreError::Corrupt(format!("redb's file has the old format {format}"))
+            }
+            // Ours is the lock of the directory, so this is not another Strake.
+            DatabaseError::DatabaseAlreadyOpen => {
+                StoreError::Io(io::Error::other("another program has store.redb open"))
             }
             error => failed(error),
         })?;

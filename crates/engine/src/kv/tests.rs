@@ -4,5 +4,6 @@ mod conformance;
 mod crash;
 mod damage;
 mod faults;
+mod format;
 mod power;
 mod workload;

@@ -189,14 +189,22 @@ impl Keeper {
     pub fn start<S: Store>(core: &Arc<Core<S>>) -> io::Result<Self> {
         let stopped = core.clone();
         let mut keeper = Self { stop: Box::new(move || stopped.work.stop()), threads: Vec::new() };
-        let loops: [(&str, fn(&Core<S>)); 3] =
-            [("kv-sync", keep_synced), ("kv-checkpoint", keep_short), ("kv-compact", keep_tidy)];
-        for (name, body) in loops {
-            let core = core.clone();
-            let thread = std::thread::Builder::new().name(name.into());
-            keeper.threads.push(thread.spawn(move || body(&core))?);
-        }
+        keeper.spawn("kv-sync", core, keep_synced)?;
+        keeper.spawn("kv-checkpoint", core, keep_short)?;
+        keeper.spawn("kv-compact", core, keep_tidy)?;
         Ok(keeper)
+    }
+
+    fn spawn<S: Store>(
+        &mut self,
+        name: &str,
+        core: &Arc<Core<S>>,
+        body: fn(&Core<S>),
+    ) -> io::Result<()> {
+        let core = core.clone();
+        let thread = std::thread::Builder::new().name(name.into());
+        self.threads.push(thread.spawn(move || body(&core))?);
+        Ok(())
     }
 }
 

@@ -80,6 +80,12 @@ impl Versions {
             .collect()
     }
 
+    /// Keys and values kept.
+    #[cfg(test)]
+    pub fn len(&self) -> (usize, usize) {
+        (self.keys.len(), self.keys.values().map(Vec::len).sum())
+    }
+
     /// Drops what no holder can see.
     fn forget(&mut self) {
         let oldest = self.held.keys().next().copied().unwrap_or(self.newest);

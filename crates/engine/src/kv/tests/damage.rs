@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-const CHECKPOINT_BYTES: u64 = 24 << 10;
+const CHECKPOINT_BYTES: u64 = 96 << 10;
 
 /// A copy of a store in use, as a crash would leave it.
 struct Image {
@@ -22,30 +22,37 @@ struct Image {
     committed: u64,
 }
 
-/// Commits, syncs, commits a little more, and copies the directory of the open store.
+/// Makes `before` commits and some more, syncs, makes `after` commits, and copies the directory of
+/// the open store.
 fn image<S: Store>(before: u64, after: u64) -> Image {
     let original = tempfile::tempdir().unwrap();
     let kv = Embedded::<S>::open_with(original.path(), CHECKPOINT_BYTES).unwrap();
-    run(async {
-        for n in 1..=before {
-            workload::commit(&kv, 0, n).await.unwrap();
+    let mut synced = 0;
+    let mut commit = |count| {
+        for _ in 0..count {
+            synced += 1;
+            run(workload::commit(&kv, 0, synced)).unwrap();
         }
-        kv.sync().await.unwrap();
-    });
-    // Checkpoints of what was committed may still be on their way; nothing new begins.
+        synced
+    };
+    commit(before);
+    // No checkpoint is under way now, and none begins until the image is taken.
+    while settled(original.path()) > CHECKPOINT_BYTES / 3 {
+        commit(1);
+    }
+    let synced = commit(20);
+    run(async { kv.sync().await.unwrap() });
     let length = settled(original.path());
     let segment = segments(original.path()).pop().unwrap();
-    run(async {
-        for n in before + 1..=before + after {
-            workload::commit(&kv, 0, n).await.unwrap();
-        }
-    });
+    for n in synced + 1..=synced + after {
+        run(workload::commit(&kv, 0, n)).unwrap();
+    }
     let directory = copy(original.path());
     Image {
         segment: (segment.file_name().unwrap().into(), length),
         directory,
-        synced: before,
-        committed: before + after,
+        synced,
+        committed: synced + after,
     }
 }
 
@@ -103,7 +110,7 @@ fn flip(path: &Path, offset: u64, mask: u8) {
 
 /// Cuts, overwrites with zeros or with rubbish the end of the journal that was never synced.
 fn an_unsynced_end_may_be_torn<S: Store>() {
-    let image = image::<S>(60, 25);
+    let image = image::<S>(150, 25);
     let mut random = random(1);
     for round in 0..16 * factor() {
         let torn = copy(image.directory.path());
@@ -128,7 +135,7 @@ fn an_unsynced_end_may_be_torn<S: Store>() {
 /// The fault of fjall's own journal: there, all that follows a damaged record is dropped without
 /// a word, as if power had been lost, although it had been synced.
 fn a_flipped_bit_in_the_synced_journal_is_corruption<S: Store>() {
-    let image = image::<S>(60, 0);
+    let image = image::<S>(150, 0);
     let mut random = random(2);
     let mut refused = 0;
     for _ in 0..24 * factor() {
@@ -137,7 +144,7 @@ fn a_flipped_bit_in_the_synced_journal_is_corruption<S: Store>() {
         flip(&path, random.below(image.segment.1 as usize) as u64, 1 << random.below(8));
         match heads::<S>(rotten.path()) {
             // The bit was in the note that a sync leaves, or in what the store has anyway.
-            Ok(head) => assert_eq!(head, image.synced),
+            Ok(head) => assert_eq!(head, image.committed),
             Err(KvError::Corrupt { .. }) => refused += 1,
             Err(error) => panic!("{error}"),
         }

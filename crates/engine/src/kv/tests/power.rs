@@ -137,6 +137,7 @@ async fn live(kv: &dyn Kv, head: u64, random: &mut Random) -> Known {
         if workload::commit(kv, 0, known.tried).await.is_err() {
             return known;
         }
+        assert!(known.tried < head + 10_000, "the disk never stops");
         known.acked = known.tried;
         if random.chance(0.1) {
             if kv.sync().await.is_err() {

@@ -80,7 +80,7 @@ fn key(writer: u64, kind: &str, slot: u64) -> Vec<u8> {
 
 /// Of many lengths, seldom of several pages.
 fn value(writer: u64, n: u64) -> Bytes {
-    let length = if n % 41 == 0 { 9000 } else { n * 7 % 200 };
+    let length = if n.is_multiple_of(41) { 9000 } else { n * 7 % 200 };
     (0..length).map(|i| (writer + n * 31 + i) as u8).collect()
 }
 

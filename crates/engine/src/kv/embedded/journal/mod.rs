@@ -165,3 +165,6 @@ fn make_segment(disk: &dyn Disk, header: Header) -> io::Result<Arc<dyn DiskFile>
     file.write_all_at(&header.encode(), 0)?;
     Ok(file)
 }
+
+#[cfg(test)]
+mod tests;

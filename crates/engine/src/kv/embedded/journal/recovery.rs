@@ -44,6 +44,14 @@ pub struct Recovered {
 struct Segment {
     name: String,
     header: Option<Header>,
+    len: u64,
+}
+
+impl Segment {
+    /// True if whoever made it died before a record could be written.
+    fn is_unborn(&self) -> bool {
+        self.header.is_none() && self.len <= HEADER_BYTES as u64
+    }
 }
 
 /// Applies every commit after `durable`, the version up to which the store has everything.
@@ -90,8 +98,9 @@ fn start(segments: &[Segment], durable: u64) -> Result<Option<usize>, RecoveryEr
     let start = segments.iter().rposition(|s| s.header.is_some_and(|h| h.base <= durable));
     match (start, segments) {
         (Some(start), _) => Ok(Some(start)),
-        // Killed while the store was being made.
-        (None, [] | [Segment { header: None, .. }]) if durable == 0 => Ok(None),
+        // Killed while the store was being made: the first segment is synced before its first record.
+        (None, []) if durable == 0 => Ok(None),
+        (None, [first]) if durable == 0 && first.is_unborn() => Ok(None),
         (None, []) => Err(RecoveryError::Corrupt(format!(
             "no segment of the journal is there, but the store has data up to version {durable}"
         ))),
@@ -182,10 +191,11 @@ fn numbers(disk: &dyn Disk) -> io::Result<Vec<u64>> {
 fn open(disk: &dyn Disk, number: u64) -> Result<Segment, RecoveryError> {
     let name = segment_name(number);
     let file = disk.open(&name, false)?;
-    let mut bytes = vec![0; HEADER_BYTES.min(file.len()? as usize)];
+    let len = file.len()?;
+    let mut bytes = vec![0; HEADER_BYTES.min(len as usize)];
     file.read_exact_at(&mut bytes, 0)?;
     let header = Header::decode(&bytes).map_err(RecoveryError::Newer)?;
-    Ok(Segment { name, header: header.filter(|header| header.number == number) })
+    Ok(Segment { name, header: header.filter(|header| header.number == number), len })
 }
 
 fn read(disk: &dyn Disk, name: &str) -> io::Result<Vec<u8>> {

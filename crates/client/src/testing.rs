@@ -361,13 +361,14 @@ struct FakeStorage(Arc<Fake>);
 impl StorageService for FakeStorage {
     async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
         let op = request.op.unwrap();
-        if matches!(op, StorageOp::Write(_)) {
+        let writes = matches!(op, StorageOp::Write(_) | StorageOp::WriteMany(_));
+        if writes {
             self.0.state.lock().log.push(describe_data(&op, payload.len()));
             let _gate = self.0.gate.read().await;
         }
         let mut state = self.0.state.lock();
         let line = describe_data(&op, payload.len());
-        if !matches!(op, StorageOp::Write(_)) {
+        if !writes {
             state.log.push(line.clone());
         }
         state.injected(&line)?;
@@ -380,6 +381,7 @@ fn describe_data(op: &StorageOp, len: usize) -> String {
     let at = |c: storage::Chunk, offset: u64, len: u64| format!("{}:{offset}+{len}", c.index);
     match op {
         StorageOp::Write(w) => format!("write {}", at(w.chunk, w.offset, len as u64)),
+        StorageOp::WriteMany(many) => format!("write many {} parts", many.lens.len()),
         StorageOp::Read(r) => format!("read {}", at(r.chunk, r.offset, r.len)),
         StorageOp::Sync(_) => "sync target".into(),
         StorageOp::Punch(r) => format!("punch {}", at(r.chunk, r.offset, r.len)),
@@ -397,6 +399,17 @@ impl FakeState {
                     return Err(ErrorKind::Corrupt.into());
                 }
                 self.put(write.chunk, write.offset, &payload);
+                Ok(done)
+            }
+            StorageOp::WriteMany(many) => {
+                let mut rest = payload;
+                for nth in 0..many.lens.len() {
+                    let data = rest.split_to(many.lens[nth] as usize);
+                    assert_eq!(crc32c(&data), many.crcs[nth]);
+                    let index = many.indices[nth];
+                    let chunk = storage::Chunk { volume: many.volume, ino: many.ino, index };
+                    self.put(chunk, many.offsets[nth], &data);
+                }
                 Ok(done)
             }
             StorageOp::Read(read) => {

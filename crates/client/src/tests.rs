@@ -88,7 +88,8 @@ async fn a_growing_file_moves_out_and_keeps_its_bytes() {
     volume.flush(&file).await.unwrap();
     let log = fake.take_log();
     assert_eq!(starting(&log, "move out").len(), 1);
-    assert_eq!(starting(&log, "write").len(), 5, "one request per chunk: {log:?}");
+    let requests = starting(&log, "write").len();
+    assert!(requests <= 5, "at most one request per chunk: {log:?}");
     assert_eq!(fake.server_length(file.ino()), 300_000);
     assert_eq!(read(&volume, &file, 0, 400_000).await, whole, "sent data is read");
 }
@@ -168,6 +169,25 @@ async fn small_unsent_data_gives_way_when_memory_is_short() {
     }
     volume.flush(&file).await.unwrap();
     assert_eq!(read(&volume, &file, 500 * CHUNK, 16).await, pattern(500u64 as u8, 16));
+}
+
+/// Small writes all over a file travel together, and the targets take turns.
+#[tokio::test]
+async fn small_writes_travel_together() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "random").await;
+    set_length(&volume, &file, 200 * CHUNK).await;
+    let place = |i: u64| (i * 7_919 % 2_000) * 6_000;
+    for i in 0..2_000u64 {
+        write(&volume, &file, place(i), pattern(i as u8, 4_096)).await;
+    }
+    fake.take_log();
+    volume.flush(&file).await.unwrap();
+    let requests = starting(&fake.take_log(), "write").len();
+    assert!(requests < 40, "{requests} requests");
+    for i in (0..2_000u64).step_by(97) {
+        assert_eq!(read(&volume, &file, place(i), 4_096).await, pattern(i as u8, 4_096));
+    }
 }
 
 #[tokio::test]

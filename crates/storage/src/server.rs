@@ -91,6 +91,7 @@ impl StorageServer {
         let (volume, ino, rights) = match op {
             StorageOp::Read(r) => (r.chunk.volume, r.chunk.ino, Rights::READ),
             StorageOp::Write(w) => (w.chunk.volume, w.chunk.ino, Rights::WRITE),
+            StorageOp::WriteMany(w) => (w.volume, w.ino, Rights::WRITE),
             StorageOp::Truncate(t) => (t.volume, t.ino, Rights::WRITE),
             StorageOp::Punch(r) | StorageOp::Allocate(r) => {
                 (r.chunk.volume, r.chunk.ino, Rights::WRITE)
@@ -125,6 +126,7 @@ impl StorageServer {
         match op {
             StorageOp::Read(read) => self::read(target, read).await,
             StorageOp::Write(write) => self::write(target, write, payload).await,
+            StorageOp::WriteMany(writes) => write_many(target, writes, payload).await,
             StorageOp::Truncate(cut) => {
                 target.run(move |s| truncate(s, &cut)).await.map(|()| done())
             }
@@ -186,7 +188,7 @@ impl StorageService for StorageServer {
 fn kind_of(op: &StorageOp) -> OpKind {
     match op {
         StorageOp::Read(_) => OpKind::Read,
-        StorageOp::Write(_) => OpKind::Write,
+        StorageOp::Write(_) | StorageOp::WriteMany(_) => OpKind::Write,
         StorageOp::Truncate(_) => OpKind::Truncate,
         StorageOp::Punch(_) => OpKind::Punch,
         StorageOp::Allocate(_) => OpKind::Allocate,
@@ -231,6 +233,56 @@ async fn write(target: &Arc<Target>, write: msg::Write, payload: Bytes) -> Resul
     target.run(move |s| s.write(chunk, offset, &payload, write.crc)).await?;
     target.bytes_written.increment(bytes);
     Ok(done())
+}
+
+/// Several writes by one thread: small ones cost more to hand over than to do.
+async fn write_many(
+    target: &Arc<Target>,
+    writes: msg::WriteMany,
+    payload: Bytes,
+) -> Result<Answer> {
+    let bytes = payload.len() as u64;
+    let parts = parts(&writes, &payload)?;
+    target
+        .run(move |s| parts.iter().try_for_each(|p| s.write(p.chunk, p.offset, &p.data, p.crc)))
+        .await?;
+    target.bytes_written.increment(bytes);
+    Ok(done())
+}
+
+struct Part {
+    chunk: ChunkId,
+    offset: u64,
+    data: Bytes,
+    crc: u32,
+}
+
+/// The parts of a payload; the lists must fit each other and the payload.
+fn parts(writes: &msg::WriteMany, payload: &Bytes) -> Result<Vec<Part>> {
+    let (count, malformed) = (writes.lens.len(), |what: &str| {
+        Error::with(ErrorKind::Malformed, format!("writes to inode {}: {what}", writes.ino))
+    });
+    if [writes.indices.len(), writes.offsets.len(), writes.crcs.len()] != [count; 3] {
+        return Err(malformed("lists of different lengths"));
+    }
+    let mut parts = Vec::with_capacity(count);
+    let mut rest = payload.clone();
+    for nth in 0..count {
+        let len = writes.lens[nth];
+        if len > rest.len() as u64 {
+            return Err(malformed("the payload is shorter than its parts"));
+        }
+        let chunk =
+            msg::Chunk { volume: writes.volume, ino: writes.ino, index: writes.indices[nth] };
+        let range = msg::Range { chunk, offset: writes.offsets[nth], len };
+        let (chunk, offset, _) = in_chunk(range)?;
+        let data = rest.split_to(len as usize);
+        parts.push(Part { chunk, offset, data, crc: writes.crcs[nth] });
+    }
+    match rest.is_empty() {
+        true => Ok(parts),
+        false => Err(malformed("the payload is longer than its parts")),
+    }
 }
 
 fn truncate(store: &ChunkStore, cut: &msg::Truncate) -> chunk::Result<()> {

@@ -68,7 +68,11 @@ struct Extent {
     generation: u64,
     /// To be sent as soon as a sender is free.
     ready: bool,
+    lane: Lane,
 }
+
+/// What can be sent together: extents of one group.
+pub(crate) type Lane = u32;
 
 impl Extent {
     fn len(&self) -> u64 {
@@ -82,6 +86,8 @@ pub(crate) struct Fragment {
     pub(crate) start: u64,
     /// Bounds of its unit in the file.
     pub(crate) unit: (u64, u64),
+    /// Where its unit goes.
+    pub(crate) lane: Lane,
     /// Its bytes, at least one.
     pub(crate) data: Bytes,
     /// The room they take.
@@ -104,8 +110,12 @@ pub(crate) struct Job {
 #[derive(Default)]
 pub(crate) struct Dirty {
     extents: BTreeMap<u64, Extent>,
-    /// Starts of extents that became ready; may name extents that are gone.
-    ready: VecDeque<u64>,
+    /// Starts of extents that became ready, by lane; may name extents that are gone.
+    ready: BTreeMap<Lane, VecDeque<u64>>,
+    /// Entries in all lanes of `ready`.
+    ready_len: usize,
+    /// The lane served last.
+    served: Lane,
     /// Generation of extents born now.
     generation: u64,
     /// Unsettled extents (unsent or being sent) per generation.
@@ -120,7 +130,12 @@ impl Dirty {
 
     /// True if something may be sent.
     pub(crate) fn ready_len(&self) -> usize {
-        self.ready.len()
+        self.ready_len
+    }
+
+    fn push_ready(&mut self, lane: Lane, start: u64) {
+        self.ready.entry(lane).or_default().push_back(start);
+        self.ready_len += 1;
     }
 
     /// Ends a flush generation: everything written before has at most the number returned.
@@ -150,7 +165,7 @@ impl Dirty {
 
     /// Adds newly written bytes over what is there.
     pub(crate) fn insert(&mut self, fragment: Fragment, now: Duration) {
-        let Fragment { start, unit, data, room } = fragment;
+        let Fragment { start, unit, lane, data, room } = fragment;
         let end = start + data.len() as u64;
         debug_assert!(unit.0 <= start && end <= unit.1 && !data.is_empty());
         if self.overwrite(start, &data) {
@@ -167,7 +182,7 @@ impl Dirty {
             extent.room = join(extent.room.take(), room);
             if full && !extent.ready {
                 extent.ready = true;
-                self.ready.push_back(at);
+                self.push_ready(lane, at);
             }
             return;
         }
@@ -177,9 +192,10 @@ impl Dirty {
             false => Contents::Whole(data),
         };
         self.count(generation);
-        self.extents.insert(start, Extent { contents, room, born: now, generation, ready: full });
+        let extent = Extent { contents, room, born: now, generation, ready: full, lane };
+        self.extents.insert(start, extent);
         if full {
-            self.ready.push_back(start);
+            self.push_ready(lane, start);
         }
     }
 
@@ -211,7 +227,8 @@ impl Dirty {
     }
 
     fn cut_extent(&mut self, at: u64, extent: Extent, from: u64, to: u64) {
-        let Extent { contents, mut room, born, generation, ready } = extent;
+        let Extent { contents, mut room, born, generation, ready, lane } = extent;
+        let mark = (born, generation, ready, lane);
         let bytes = contents.into_bytes();
         let end = at + bytes.len() as u64;
         let head = from.saturating_sub(at) as usize;
@@ -219,11 +236,11 @@ impl Dirty {
         let mut kept = 0;
         if head > 0 {
             let part = (at, bytes.slice(..head));
-            kept += self.put_back(part, &mut room, (born, generation, ready));
+            kept += self.put_back(part, &mut room, mark);
         }
         if end > tail_at {
             let part = (tail_at, bytes.slice((tail_at - at) as usize..));
-            kept += self.put_back(part, &mut room, (born, generation, ready));
+            kept += self.put_back(part, &mut room, mark);
         }
         match kept {
             0 => self.settle(generation),
@@ -236,13 +253,13 @@ impl Dirty {
         &mut self,
         (start, data): (u64, Bytes),
         room: &mut Option<Room>,
-        (born, generation, ready): (Duration, u64, bool),
+        (born, generation, ready, lane): (Duration, u64, bool, Lane),
     ) -> usize {
         let room = room.as_mut().and_then(|room| room.split(data.len().min(room.num_permits())));
         let contents = Contents::Whole(data);
-        self.extents.insert(start, Extent { contents, room, born, generation, ready });
+        self.extents.insert(start, Extent { contents, room, born, generation, ready, lane });
         if ready {
-            self.ready.push_back(start);
+            self.push_ready(lane, start);
         }
         1
     }
@@ -252,34 +269,72 @@ impl Dirty {
         for (&at, extent) in &mut self.extents {
             if !extent.ready && extent.born < born_before {
                 extent.ready = true;
-                self.ready.push_back(at);
+                self.ready.entry(extent.lane).or_default().push_back(at);
+                self.ready_len += 1;
             }
         }
     }
 
-    /// Takes the next extent to send, with those of the same unit that follow it without a gap.
-    /// Extents that `blocked` names stay.
+    /// Takes what is to be sent next to one target: an extent with those of the same unit that follow
+    /// it without a gap, and further small ones of the same lane, `bytes_max` in all (but the
+    /// first). Extents that `blocked` names stay. The lanes take turns.
     pub(crate) fn take(
         &mut self,
         unit_of: impl Fn(u64) -> (u64, u64),
         blocked: impl Fn(u64, u64) -> bool,
-    ) -> Option<Job> {
-        for _ in 0..self.ready.len() {
-            let at = self.ready.pop_front()?;
-            let Some(extent) = self.extents.get(&at) else { continue };
-            if !extent.ready {
-                continue;
+        bytes_max: usize,
+    ) -> Vec<Job> {
+        let after = self.ready.range(self.served.saturating_add(1)..).map(|(&lane, _)| lane);
+        let before = self.ready.range(..=self.served).map(|(&lane, _)| lane);
+        let lanes: Vec<Lane> = after.chain(before).collect();
+        for lane in lanes {
+            let jobs = self.take_from(lane, &unit_of, &blocked, bytes_max);
+            if !jobs.is_empty() {
+                self.served = lane;
+                return jobs;
             }
-            let unit = unit_of(at);
-            let run = self.run_of(at, unit);
-            let end = run.last().map_or(at, |&(start, len)| start + len);
-            if blocked(at, end) {
-                self.ready.push_back(at);
-                continue;
-            }
-            return self.take_run(&run, (end - at) as usize);
         }
-        None
+        Vec::new()
+    }
+
+    fn take_from(
+        &mut self,
+        lane: Lane,
+        unit_of: impl Fn(u64) -> (u64, u64),
+        blocked: impl Fn(u64, u64) -> bool,
+        bytes_max: usize,
+    ) -> Vec<Job> {
+        let Some(mut queue) = self.ready.remove(&lane) else { return Vec::new() };
+        self.ready_len -= queue.len();
+        let (mut jobs, mut bytes) = (Vec::new(), 0);
+        let mut left = VecDeque::new();
+        while let Some(at) = queue.pop_front() {
+            if !self.extents.get(&at).is_some_and(|extent| extent.ready) {
+                continue;
+            }
+            let run = self.run_of(at, unit_of(at));
+            let end = run.last().map_or(at, |&(start, len)| start + len);
+            let len = (end - at) as usize;
+            if blocked(at, end) {
+                left.push_back(at);
+                continue;
+            }
+            if !jobs.is_empty() && bytes + len > bytes_max {
+                queue.push_front(at);
+                break;
+            }
+            bytes += len;
+            jobs.extend(self.take_run(&run, len));
+            if bytes >= bytes_max {
+                break;
+            }
+        }
+        left.append(&mut queue);
+        if !left.is_empty() {
+            self.ready_len += left.len();
+            self.ready.insert(lane, left);
+        }
+        jobs
     }
 
     /// The extents from `at` on that touch each other within a unit, with their lengths.

@@ -290,13 +290,12 @@ impl Core {
     fn plan_sent(&mut self, from: u64, to: u64, now: std::time::Duration, parts: &mut Vec<Part>) {
         let mut at = from;
         while at < to {
-            let flying = self.in_flight.iter().filter(|f| f.start + f.data.len() as u64 > at);
-            // Writes under way never overlap, so the first that begins is the next.
-            let next = flying.min_by_key(|f| f.start).filter(|f| f.start < to);
-            let Some(next) = next else { return self.plan_fetched(at, to, now, parts) };
-            let (start, end) = (next.start.max(at), (next.start + next.data.len() as u64).min(to));
-            let range = (start - next.start) as usize..(end - next.start) as usize;
-            let bytes = next.data.slice(range);
+            let before = self.in_flight.range(..=at).next_back();
+            let covering = before.filter(|(start, f)| *start + f.data.len() as u64 > at);
+            let next = covering.or_else(|| self.in_flight.range(at..to).next());
+            let Some((&first, next)) = next else { return self.plan_fetched(at, to, now, parts) };
+            let (start, end) = (first.max(at), (first + next.data.len() as u64).min(to));
+            let bytes = next.data.slice((start - first) as usize..(end - first) as usize);
             self.plan_fetched(at, start, now, parts);
             parts.push(Part::Here(bytes));
             at = end;

@@ -1,30 +1,33 @@
 //! Senders: tasks that carry unsent extents to their targets.
 //!
-//! A file has as many as its targets can keep busy. Each takes one extent after the other; one that
-//! overlaps with something still under way is left until that has been answered.
+//! A file has as many as its targets can keep busy. Each takes what can go to one target together,
+//! one large extent or many small ones, and then the next. What overlaps with something still under
+//! way is left until that has been answered.
 
 use super::dirty::Job;
-use super::state::{Core, FileState, InFlight};
+use super::state::{Core, FileState, InFlight, overlaps};
 use crate::volume::Volume;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use strake_types::layout::Placement;
-use strake_types::{ChunkId, Error, ErrorKind, Result};
+use strake_types::{ChunkId, Error, ErrorKind, Piece, Result};
 use strake_wire::frame::crc32c;
-use strake_wire::message::storage::{StorageOp, Write};
+use strake_wire::message::storage::{StorageOp, Write, WriteMany};
 
 /// Writes under way per target of a file.
 const SENDERS_PER_TARGET: usize = 4;
 /// Writes under way per file.
 const SENDERS_MAX: usize = 64;
+/// Small extents are sent together up to this many bytes.
+const TOGETHER_BYTES_MAX: usize = 512 << 10;
 
 /// What a sender has in hand. If it is dropped without an answer (a panic below), the file does not
 /// wait for it for ever.
 struct Sending<'a> {
     volume: &'a Volume,
     file: &'a FileState,
-    id: u64,
-    generation: u64,
+    /// Start and flush generation of each extent.
+    extents: Vec<(u64, u64)>,
     result: Option<Result<()>>,
     end: u64,
 }
@@ -35,8 +38,10 @@ impl Drop for Sending<'_> {
         let result = self.result.take().unwrap_or_else(lost);
         {
             let mut core = self.file.core();
-            core.in_flight.retain(|f| f.id != self.id);
-            core.dirty.settle(self.generation);
+            for (start, generation) in &self.extents {
+                core.in_flight.remove(start);
+                core.dirty.settle(*generation);
+            }
             if result.is_ok() {
                 let acknowledged = &mut core.unpublished.acknowledged;
                 *acknowledged = (*acknowledged).max(self.end);
@@ -61,61 +66,85 @@ impl Volume {
         }
     }
 
-    async fn send(
-        &self,
-        file: &FileState,
-        placement: &Placement,
-        start: u64,
-        data: Bytes,
-    ) -> Result<()> {
-        let len = data.len() as u64;
-        let Some(piece) = placement.pieces(start, len).next() else { return Ok(()) };
-        debug_assert_eq!(piece.len, len, "an extent lies in one chunk");
-        let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
-        let write = Write { chunk: chunk.into(), offset: piece.chunk_offset, crc: crc32c(&data) };
-        let sent = self.storage(file, piece.group, true, StorageOp::Write(write), data).await;
+    /// Sends extents of one group.
+    async fn send(&self, file: &FileState, placement: &Placement, jobs: &[Job]) -> Result<()> {
+        let piece = |job: &Job| {
+            let piece = placement.pieces(job.start, job.data.len() as u64).next();
+            piece.ok_or_else(|| Error::with(ErrorKind::Io, "an empty extent"))
+        };
+        let pieces: Vec<Piece> = jobs.iter().map(piece).collect::<Result<_>>()?;
+        let Some(group) = pieces.first().map(|piece| piece.group) else { return Ok(()) };
+        debug_assert!(pieces.iter().all(|p| p.group == group), "extents of one group");
+        let bytes = jobs.iter().map(|job| job.data.len() as u64).sum();
+        let (op, payload) = match (jobs, &pieces[..]) {
+            ([job], [piece]) => self.write_one(file, job, piece),
+            _ => self.write_many(file, jobs, &pieces),
+        };
+        let sent = self.storage(file, group, true, op, payload).await;
         // Only now: a sync that ran meanwhile may have come too early for this write. And even if it
         // failed: the target may have done it and only the answer was lost.
-        file.core().unsynced.groups.insert(piece.group);
+        file.core().unsynced.groups.insert(group);
         sent?;
-        self.metrics().bytes_written.increment(len);
+        self.metrics().bytes_written.increment(bytes);
         Ok(())
+    }
+
+    fn write_one(&self, file: &FileState, job: &Job, piece: &Piece) -> (StorageOp, Bytes) {
+        let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
+        let (offset, crc) = (piece.chunk_offset, crc32c(&job.data));
+        (StorageOp::Write(Write { chunk: chunk.into(), offset, crc }), job.data.clone())
+    }
+
+    fn write_many(&self, file: &FileState, jobs: &[Job], pieces: &[Piece]) -> (StorageOp, Bytes) {
+        let mut payload = BytesMut::with_capacity(jobs.iter().map(|job| job.data.len()).sum());
+        jobs.iter().for_each(|job| payload.extend_from_slice(&job.data));
+        let many = WriteMany {
+            volume: self.id().0,
+            ino: file.ino().0,
+            indices: pieces.iter().map(|piece| piece.index.0).collect(),
+            offsets: pieces.iter().map(|piece| piece.chunk_offset).collect(),
+            lens: pieces.iter().map(|piece| piece.len).collect(),
+            crcs: jobs.iter().map(|job| crc32c(&job.data)).collect(),
+        };
+        (StorageOp::WriteMany(many), payload.freeze())
     }
 }
 
 impl Core {
-    /// Moves the next extent to what is being sent.
-    fn take_job(&mut self, placement: &Placement) -> Option<(u64, Job)> {
+    /// Moves the next extents to what is being sent.
+    fn take_jobs(&mut self, placement: &Placement) -> Vec<Job> {
         let in_flight = &self.in_flight;
-        let blocked = |from: u64, to: u64| {
-            in_flight.iter().any(|f| f.start < to && f.start + f.data.len() as u64 > from)
-        };
-        let mut job = self.dirty.take(|at| Core::unit_of(placement, at), blocked)?;
-        let id = self.next_id;
-        self.next_id += 1;
-        let data = job.data.clone();
-        self.in_flight.push(InFlight { id, start: job.start, data, _room: job.room.take() });
-        Some((id, job))
+        let blocked = |from: u64, to: u64| overlaps(in_flight, from, to);
+        let unit_of = |at| Core::unit_of(placement, at);
+        let mut jobs = self.dirty.take(unit_of, blocked, TOGETHER_BYTES_MAX);
+        for job in &mut jobs {
+            let flying = InFlight { data: job.data.clone(), _room: job.room.take() };
+            self.in_flight.insert(job.start, flying);
+        }
+        jobs
     }
 }
 
 async fn send_all(volume: Arc<Volume>, file: Arc<FileState>, placement: Arc<Placement>) {
+    let (volume, file) = (&*volume, &*file);
     loop {
-        let (id, job) = {
+        let jobs = {
             let mut core = file.core();
-            match core.take_job(&placement) {
-                Some(job) => job,
-                None => {
-                    core.senders -= 1;
-                    return;
-                }
+            let jobs = core.take_jobs(&placement);
+            if jobs.is_empty() {
+                core.senders -= 1;
+                return;
             }
+            jobs
         };
-        let end = job.start + job.data.len() as u64;
-        let (volume, file) = (&*volume, &*file);
-        let mut sending =
-            Sending { volume, file, id, generation: job.generation, result: None, end };
-        sending.result = Some(volume.send(file, &placement, job.start, job.data).await);
+        let mut sending = Sending {
+            volume,
+            file,
+            extents: jobs.iter().map(|job| (job.start, job.generation)).collect(),
+            result: None,
+            end: jobs.iter().map(|job| job.start + job.data.len() as u64).max().unwrap_or(0),
+        };
+        sending.result = Some(volume.send(file, &placement, &jobs).await);
         drop(sending);
         // The target may answer at once, each time: let others run in between.
         tokio::task::consume_budget().await;

@@ -7,7 +7,7 @@ use crate::inodes::Contents;
 use crate::memory::Room;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_types::layout::Placement;
@@ -28,8 +28,6 @@ pub(crate) enum Body {
 
 /// Bytes on their way to a target.
 pub(crate) struct InFlight {
-    pub(crate) id: u64,
-    pub(crate) start: u64,
     pub(crate) data: Bytes,
     /// Given back when the entry is dropped.
     pub(crate) _room: Option<Room>,
@@ -82,8 +80,8 @@ pub(crate) struct Core {
     /// Opens that the server counts for us.
     pub(crate) registered: usize,
     pub(crate) dirty: Dirty,
-    pub(crate) in_flight: Vec<InFlight>,
-    pub(crate) next_id: u64,
+    /// What is being sent, by where it starts. Entries never overlap.
+    pub(crate) in_flight: BTreeMap<u64, InFlight>,
     /// Tasks that send extents.
     pub(crate) senders: usize,
     /// The length is being set: writes wait.
@@ -123,7 +121,7 @@ impl Core {
 
     /// True if a part of a range is being sent.
     pub(crate) fn is_in_flight(&self, from: u64, to: u64) -> bool {
-        self.in_flight.iter().any(|f| f.start < to && f.start + f.data.len() as u64 > from)
+        overlaps(&self.in_flight, from, to)
     }
 
     /// True if something of the contents or lengths is unknown to the servers.
@@ -222,8 +220,7 @@ impl FileState {
             handles: 0,
             registered: 0,
             dirty: Dirty::default(),
-            in_flight: Vec::new(),
-            next_id: 0,
+            in_flight: BTreeMap::new(),
             senders: 0,
             exclusive: false,
             unpublished: Unpublished::default(),
@@ -341,6 +338,12 @@ impl Core {
             }
         }
     }
+}
+
+/// True if a part of a range is being sent.
+pub(crate) fn overlaps(in_flight: &BTreeMap<u64, InFlight>, from: u64, to: u64) -> bool {
+    let before = in_flight.range(..to).next_back();
+    before.is_some_and(|(start, flying)| start + flying.data.len() as u64 > from)
 }
 
 /// What is left of a mode after an ordinary user has written: setgid without group execution means

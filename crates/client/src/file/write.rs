@@ -221,7 +221,9 @@ impl Core {
                 true => room.take(),
                 false => room.as_mut().and_then(|r| r.split(part.len().min(r.num_permits()))),
             };
-            self.dirty.insert(Fragment { start: at, unit, data: part, room: part_room }, now);
+            let lane = placement.group_of(placement.layout().chunk_at(at)).0;
+            let fragment = Fragment { start: at, unit, lane, data: part, room: part_room };
+            self.dirty.insert(fragment, now);
             at = stop;
         }
         Ok(())

@@ -147,6 +147,35 @@ async fn what_is_written_is_read_back_whatever_its_size() {
 }
 
 #[tokio::test]
+async fn parts_are_written_to_their_chunks_and_must_fit_their_payload() {
+    let cluster = Cluster::start().await;
+    let (a, b) = (bytes(1, 4_096), bytes(2, 500));
+    let many = msg::WriteMany {
+        volume: VOLUME,
+        ino: INO,
+        indices: vec![7, 3],
+        offsets: vec![10, 20_000],
+        lens: vec![4_096, 500],
+        crcs: vec![crc(&a), crc(&b)],
+    };
+    let payload = Bytes::from([&a[..], &b[..]].concat());
+    cluster.call(1, StorageOp::WriteMany(many.clone()), payload.clone()).await;
+    assert_eq!(cluster.read(1, 7, 10, 4_096).await, a);
+    assert_eq!(cluster.read(1, 3, 20_000, 500).await, b);
+    let short = msg::WriteMany { lens: vec![4_096, 499], ..many.clone() };
+    let long = msg::WriteMany { lens: vec![4_096, 501], ..many.clone() };
+    let uneven = msg::WriteMany { crcs: vec![crc(&a)], ..many.clone() };
+    let garbled = msg::WriteMany { crcs: vec![crc(&a), 0], ..many };
+    let expected =
+        [ErrorKind::Malformed, ErrorKind::Malformed, ErrorKind::Malformed, ErrorKind::Corrupt];
+    for (bad, kind) in [short, long, uneven, garbled].into_iter().zip(expected) {
+        let right = key().mint(&capability(Rights::READ_WRITE));
+        let answer = cluster.call_as(right, 1, StorageOp::WriteMany(bad), payload.clone()).await;
+        assert_eq!(answer.unwrap_err().kind, kind);
+    }
+}
+
+#[tokio::test]
 async fn a_file_is_cut_punched_listed_and_dropped() {
     let cluster = Cluster::start().await;
     let data = bytes(5, 1 << 20);

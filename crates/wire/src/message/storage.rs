@@ -30,7 +30,7 @@ pub struct StorageRequest {
     #[prost(bytes = "bytes", tag = "3")]
     pub capability: bytes::Bytes,
     /// What to do.
-    #[prost(oneof = "StorageOp", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21")]
+    #[prost(oneof = "StorageOp", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22")]
     pub op: Option<StorageOp>,
 }
 
@@ -73,6 +73,10 @@ pub enum StorageOp {
     /// Deletes everything of a volume on this target.
     #[prost(message, tag = "21")]
     DropVolume(FileRef),
+    /// Writes several parts, one after the other in the payload, to chunks of one file: each as
+    /// [`StorageOp::Write`] would, in order. After an error some of them may have been written.
+    #[prost(message, tag = "22")]
+    WriteMany(WriteMany),
 }
 
 /// See [`StorageOp::Read`].
@@ -101,6 +105,29 @@ pub struct Write {
     /// CRC32C of the payload, computed by the client.
     #[prost(uint32, tag = "3")]
     pub crc: u32,
+}
+
+/// See [`StorageOp::WriteMany`]. One index, offset, length and checksum per part.
+#[derive(Clone, PartialEq, Message)]
+pub struct WriteMany {
+    /// Volume.
+    #[prost(uint32, tag = "1")]
+    pub volume: u32,
+    /// Inode.
+    #[prost(uint64, tag = "2")]
+    pub ino: u64,
+    /// Chunks.
+    #[prost(uint64, repeated, tag = "3")]
+    pub indices: Vec<u64>,
+    /// First byte of each part within its chunk.
+    #[prost(uint64, repeated, tag = "4")]
+    pub offsets: Vec<u64>,
+    /// Bytes of each part.
+    #[prost(uint64, repeated, tag = "5")]
+    pub lens: Vec<u64>,
+    /// CRC32C of each part, computed by the client.
+    #[prost(fixed32, repeated, tag = "6")]
+    pub crcs: Vec<u32>,
 }
 
 /// See [`StorageOp::Truncate`].

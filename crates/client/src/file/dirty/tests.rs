@@ -7,6 +7,10 @@ fn unit_of(at: u64) -> (u64, u64) {
     (at / UNIT * UNIT, at / UNIT * UNIT + UNIT)
 }
 
+fn lane(at: u64) -> Lane {
+    (at / UNIT % 3) as Lane
+}
+
 /// What can be done to unsent data.
 #[derive(Clone, Debug)]
 enum Step {
@@ -36,7 +40,8 @@ fn write(dirty: &mut Dirty, model: &mut [Option<u8>], at: u64, len: u64, seed: u
         for (i, &b) in (from..to).zip(&data) {
             model[i as usize] = Some(b);
         }
-        dirty.insert(Fragment { start: from, unit, data, room: None }, Duration::ZERO);
+        let fragment = Fragment { start: from, unit, lane: lane(from), data, room: None };
+        dirty.insert(fragment, Duration::ZERO);
         from = to;
     }
 }
@@ -54,7 +59,8 @@ fn check(dirty: &Dirty, model: &[Option<u8>]) {
     assert!(held <= counted, "{held} extents, {counted} unsettled");
     for (&at, extent) in &dirty.extents {
         assert_eq!(unit_of(at), unit_of(at + extent.len() - 1), "an extent crosses a unit");
-        let queued = dirty.ready.contains(&at);
+        assert_eq!(extent.lane, lane(at));
+        let queued = dirty.ready.get(&extent.lane).is_some_and(|queue| queue.contains(&at));
         assert!(!extent.ready || queued, "a ready extent that nobody will take");
     }
 }
@@ -62,6 +68,20 @@ fn check(dirty: &Dirty, model: &[Option<u8>]) {
 fn sent(model: &mut [Option<u8>], job: &Job) {
     for (i, &b) in job.data.iter().enumerate() {
         assert_eq!(model[job.start as usize + i].take(), Some(b));
+    }
+}
+
+fn take_all(dirty: &mut Dirty, blocked: impl Fn(u64, u64) -> bool) -> Vec<Job> {
+    let mut all = Vec::new();
+    loop {
+        let jobs = dirty.take(unit_of, &blocked, 150);
+        if jobs.is_empty() {
+            return all;
+        }
+        assert!(jobs.iter().all(|job| lane(job.start) == lane(jobs[0].start)));
+        let bytes: usize = jobs.iter().map(|job| job.data.len()).sum();
+        assert!(jobs.len() == 1 || bytes <= 150);
+        all.extend(jobs);
     }
 }
 
@@ -79,13 +99,13 @@ proptest! {
                     model[from as usize..(from + len) as usize].fill(None);
                 }
                 Step::Take => {
-                    if let Some(job) = dirty.take(unit_of, |_, _| false) {
+                    for job in dirty.take(unit_of, |_, _| false, 50) {
                         sent(&mut model, &job);
                         dirty.settle(job.generation);
                     }
                 }
                 Step::TakeAllButFirst => {
-                    while let Some(job) = dirty.take(unit_of, |from, _| from < UNIT) {
+                    for job in take_all(&mut dirty, |from, _| from < UNIT) {
                         assert!(job.start >= UNIT);
                         sent(&mut model, &job);
                         generations.push(job.generation);
@@ -100,10 +120,11 @@ proptest! {
         }
         dirty.make_ready(Duration::MAX);
         let last = dirty.end_generation();
-        while let Some(job) = dirty.take(unit_of, |_, _| false) {
+        for job in take_all(&mut dirty, |_, _| false) {
             sent(&mut model, &job);
             dirty.settle(job.generation);
         }
+        assert_eq!(dirty.ready_len(), 0);
         assert!(dirty.is_empty() && model.iter().all(Option::is_none));
         assert_eq!(dirty.is_settled(last), generations.is_empty());
         generations.into_iter().for_each(|generation| dirty.settle(generation));
@@ -116,8 +137,11 @@ proptest! {
 fn a_large_write_is_not_copied() {
     let mut dirty = Dirty::default();
     let data = Bytes::from(vec![7; 1 << 20]);
-    let fragment = Fragment { start: 0, unit: (0, 1 << 20), data: data.clone(), room: None };
-    dirty.insert(fragment, Duration::ZERO);
-    let job = dirty.take(|_| (0, 1 << 20), |_, _| false).unwrap();
-    assert_eq!(job.data.as_ptr(), data.as_ptr());
+    let unit = (0, 1 << 20);
+    dirty.insert(
+        Fragment { start: 0, unit, lane: 0, data: data.clone(), room: None },
+        Duration::ZERO,
+    );
+    let jobs = dirty.take(|_| unit, |_, _| false, 1);
+    assert_eq!(jobs[0].data.as_ptr(), data.as_ptr());
 }

@@ -8,9 +8,11 @@
 
 use crate::cluster;
 use crate::core::{Core, backoff};
+use crate::ctx::Ctx;
 use crate::keys;
 use crate::records::{self, Inode, Raw};
-use crate::txn::{Ctx, Mutation, Tx, under_locks};
+use crate::txn::{Mutation, under_locks};
+use crate::view::Tx;
 use bytes::{Bytes, BytesMut};
 use futures::future::try_join_all;
 use std::time::Duration;

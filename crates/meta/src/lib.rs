@@ -7,7 +7,8 @@
 //! has been acknowledged survives the death of the process.
 //!
 //! * `keys`, `records` — how everything is laid down; docs/FORMATS.md has the tables.
-//! * `txn` — an operation's view of a volume, its transaction, retries, lost answers, the ledger.
+//! * `ctx`, `view`, `txn` — what a request brings along; its view of the volume; how a mutation is
+//!   carried out once: locks, retries, lost answers, the ledger.
 //! * `ops` — the operations of POSIX, one file each.
 //! * `contents` — small files inside the inode; cutting and deleting chunks on storage servers.
 //! * `locks` — locks of operations on inodes; locks of applications on files.
@@ -25,6 +26,7 @@ mod cache;
 mod cluster;
 mod contents;
 mod core;
+mod ctx;
 mod keys;
 mod layout;
 mod ledger;
@@ -41,6 +43,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod txn;
+mod view;
 mod volume;
 
 pub use options::MetaOptions;

@@ -7,12 +7,14 @@
 
 use crate::contents;
 use crate::core::{Core, store_error};
+use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
 use crate::locks::inodes::Held;
 use crate::ops::orphan::erase;
 use crate::ops::sessions::{delete_prefix, end};
 use crate::records::{self, Stat};
-use crate::txn::{Ctx, Mutation, Tx, under_locks};
+use crate::txn::{Mutation, under_locks};
+use crate::view::Tx;
 use crate::volume::Volume;
 use futures::stream::{self, StreamExt};
 use std::collections::HashMap;

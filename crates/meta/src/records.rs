@@ -364,7 +364,41 @@ mod tests {
     }
 
     #[test]
-    fn the_form_of_an_inode_is_the_one_in_formats_md() {
+    fn an_inode_of_this_version_is_read_for_ever() {
+        let time = |seconds| Time { seconds, nanos: 5 };
+        let everything = Inode {
+            uid: 1,
+            gid: 2,
+            nlink: 3,
+            rdev: 4,
+            occupied: 5,
+            atime: time(-1),
+            mtime: time(1),
+            ctime: time(2),
+            btime: time(3),
+            version: 6,
+            layout: Some(FileLayout { chunk_size: 1 << 20, width: 2, table: 4, ..FileLayout::default() }),
+            parent: 7,
+            name: "name".into(),
+            linked: true,
+            nameless: true,
+            template: Some(Template { width: Some(2), ..Template::default() }),
+            acl_access: "acl".into(),
+            acl_default: "default".into(),
+            xattrs: 8,
+            xattr_bytes: 9,
+            cut_from: Some(10),
+            queued_ms: 11,
+            more_shards: 12,
+            ..sample()
+        };
+        let fixture = Bytes::from_static(include_bytes!("records/fixture-inode-v1.bin"));
+        assert_eq!(decode::<Inode>(b"I", &fixture).unwrap(), everything);
+        assert_eq!(encode(&everything), fixture);
+    }
+
+    #[test]
+    fn the_form_of_an_entry_is_the_one_in_formats_md() {
         let entry = Entry { ino: 300, kind: 2, cookie: 5 };
         let value = encode(&entry);
         assert_eq!(value[..8], [1, 0x08, 0xac, 0x02, 0x10, 2, 0x18, 5]);

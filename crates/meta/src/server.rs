@@ -2,6 +2,7 @@
 
 use crate::MetaOptions;
 use crate::core::{Core, store_error};
+use crate::ctx::Ctx;
 use crate::metrics::Metrics;
 use crate::ops::move_out::MoveOut;
 use crate::ops::removexattr::RemoveXattr;
@@ -11,7 +12,7 @@ use crate::ops::{
     template, volume_stat,
 };
 use crate::reaper::{self, Stop};
-use crate::txn::{Ctx, mutate};
+use crate::txn::mutate;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -3,10 +3,12 @@
 use super::names::{check_add, peek};
 use super::open_file::{open_existing, opened};
 use crate::contents;
+use crate::ctx::{Ctx, with_subject};
 use crate::keys;
 use crate::layout;
 use crate::records::{Entry, Inode, Raw};
-use crate::txn::{Ctx, Mutation, Tx, with_subject};
+use crate::txn::Mutation;
+use crate::view::Tx;
 use bytes::Bytes;
 use strake_types::access::{self, EXECUTE};
 use strake_types::acl::Acl;

@@ -1,6 +1,7 @@
 //! Attributes of an inode.
 
-use crate::txn::{Ctx, Tx};
+use crate::ctx::Ctx;
+use crate::view::Tx;
 use strake_types::{Ino, Result};
 use strake_wire::message::meta::{Inode, MetaAnswer};
 

@@ -1,10 +1,11 @@
 //! An extended attribute.
 
 use super::xattr_space::Space;
+use crate::ctx::Ctx;
 use crate::keys;
 use crate::layout::text;
 use crate::records::{Inode, Raw};
-use crate::txn::{Ctx, Tx};
+use crate::view::Tx;
 use bytes::Bytes;
 use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{MetaAnswer, Xattr};

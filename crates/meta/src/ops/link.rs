@@ -1,9 +1,11 @@
 //! A further name for a file, or the first one for a file made without.
 
 use super::names::{check_add, peek};
+use crate::ctx::Ctx;
 use crate::keys;
 use crate::records::{Inode, Mark};
-use crate::txn::{Ctx, Mutation, Tx};
+use crate::txn::Mutation;
+use crate::view::Tx;
 use strake_types::access::EXECUTE;
 use strake_types::limits::LINKS_MAX;
 use strake_types::{Error, ErrorKind, Ino, Result, name};

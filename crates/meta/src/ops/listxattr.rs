@@ -2,8 +2,9 @@
 
 use super::setxattr::XATTRS_MAX;
 use crate::core::store_error;
+use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
-use crate::txn::{Ctx, Tx};
+use crate::view::Tx;
 use bytes::{BufMut, BytesMut};
 use std::ops::Bound;
 use strake_types::{Ino, Result};

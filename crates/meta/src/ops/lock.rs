@@ -1,10 +1,11 @@
 //! Locks of applications: POSIX record locks and flocks.
 
 use crate::core::Core;
+use crate::ctx::Ctx;
 use crate::keys;
 use crate::locks::ranges::{Change, Range};
 use crate::records::{self, HeldLock, Locks};
-use crate::txn::{Ctx, Tx};
+use crate::view::Tx;
 use std::time::Duration;
 use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{Lock, MetaAnswer, Nothing};

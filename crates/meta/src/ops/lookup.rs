@@ -1,7 +1,8 @@
 //! A name in a directory.
 
+use crate::ctx::Ctx;
 use crate::records::Inode;
-use crate::txn::{Ctx, Tx};
+use crate::view::Tx;
 use std::sync::Arc;
 use strake_types::access::EXECUTE;
 use strake_types::{Error, ErrorKind, Ino, Result, name};

@@ -2,7 +2,9 @@
 
 use super::open_file::check_writer;
 use crate::contents;
-use crate::txn::{Ctx, Mutation, Tx};
+use crate::ctx::Ctx;
+use crate::txn::Mutation;
+use crate::view::Tx;
 use strake_types::{Ino, Result};
 use strake_wire::message::meta::MetaAnswer;
 

@@ -1,11 +1,12 @@
 //! What operations on names have in common.
 
+use crate::ctx::Ctx;
 use crate::records::{Entry, Inode};
-use crate::txn::{Ctx, Tx};
+use crate::view::Tx;
 use strake_types::access::{EXECUTE, WRITE};
 use strake_types::{Error, ErrorKind, Ino, Result, name};
 
-use crate::txn::with_subject;
+use crate::ctx::with_subject;
 
 /// The inode that a name leads to now: what to lock besides the directory. The name is checked; the
 /// directory may still turn out not to be one.

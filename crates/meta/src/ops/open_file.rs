@@ -1,8 +1,9 @@
 //! Opening a regular file, as part of an open or a create.
 
 use crate::contents;
+use crate::ctx::Ctx;
 use crate::records::Inode;
-use crate::txn::{Ctx, Tx};
+use crate::view::Tx;
 use std::sync::Arc;
 use strake_types::access::{READ, WRITE, without_setid};
 use strake_types::{Error, ErrorKind, FileKind, Result, SessionId};

@@ -2,7 +2,7 @@
 
 use crate::keys::{self, Kind};
 use crate::records::Inode;
-use crate::txn::Tx;
+use crate::view::Tx;
 use std::ops::Bound;
 use strake_types::{Ino, Result};
 

@@ -3,7 +3,9 @@
 use super::open_file::check_writer;
 use crate::contents;
 use crate::core::store_error;
-use crate::txn::{Ctx, Mutation, Tx};
+use crate::ctx::Ctx;
+use crate::txn::Mutation;
+use crate::view::Tx;
 use strake_types::access::{SETGID, SETUID};
 use strake_types::limits::FILE_BYTES_MAX;
 use strake_types::{Error, ErrorKind, Ino, Result};

@@ -1,7 +1,8 @@
 //! The contents of an inline file, without opening it.
 
 use super::open_file::{check_reader, view};
-use crate::txn::{Ctx, Tx};
+use crate::ctx::Ctx;
+use crate::view::Tx;
 use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{Inode, MetaAnswer, OpenMode};
 

@@ -3,9 +3,10 @@
 
 use crate::attributes::attributes;
 use crate::core::store_error;
+use crate::ctx::Ctx;
 use crate::keys;
 use crate::records::{self, Inode, Order, Shard};
-use crate::txn::{Ctx, Tx};
+use crate::view::Tx;
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::ops::Bound;

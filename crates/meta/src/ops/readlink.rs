@@ -1,8 +1,9 @@
 //! Target of a symbolic link.
 
+use crate::ctx::Ctx;
 use crate::keys;
 use crate::records::Raw;
-use crate::txn::{Ctx, Tx};
+use crate::view::Tx;
 use strake_types::{Error, ErrorKind, FileKind, Ino, Result};
 use strake_wire::message::meta::{Inode, MetaAnswer};
 

@@ -2,9 +2,11 @@
 
 use super::setxattr::with_layout;
 use super::xattr_space::Space;
+use crate::ctx::Ctx;
 use crate::keys;
 use crate::records::{Inode, Raw};
-use crate::txn::{Ctx, Mutation, Tx};
+use crate::txn::Mutation;
+use crate::view::Tx;
 use bytes::Bytes;
 use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing, Xattr};

@@ -3,9 +3,11 @@
 use super::names::{check_add, check_remove, existing, peek};
 use super::orphan::drop_name;
 use super::unlink::remove_directory;
+use crate::ctx::Ctx;
 use crate::keys;
 use crate::records::{Entry, Inode, Mark, Topology};
-use crate::txn::{Ctx, Mutation, Tx};
+use crate::txn::Mutation;
+use crate::view::Tx;
 use bytes::Bytes;
 use std::sync::Arc;
 use strake_types::access::{EXECUTE, WRITE};

@@ -1,11 +1,11 @@
 //! A client begins, is alive, and ends.
 
 use crate::core::{Core, store_error};
+use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
 use crate::ledger::Ledger;
 use crate::records::{self, SessionRecord};
 use crate::session::Session as Client;
-use crate::txn::Ctx;
 use crate::volume::Volume;
 use std::ops::Bound;
 use std::sync::Arc;

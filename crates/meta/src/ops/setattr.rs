@@ -1,8 +1,10 @@
 //! Changes attributes: mode, owner, length, times.
 
 use crate::contents;
+use crate::ctx::{Ctx, with_subject};
 use crate::records::Inode;
-use crate::txn::{Ctx, Mutation, Tx, with_subject};
+use crate::txn::Mutation;
+use crate::view::Tx;
 use strake_types::access::{self, WRITE, without_setid};
 use strake_types::acl::Acl;
 use strake_types::limits::FILE_BYTES_MAX;

@@ -4,10 +4,12 @@ use super::template::{
     check_groups, template_to_change, with_directory_template, with_file_template,
 };
 use super::xattr_space::Space;
+use crate::ctx::Ctx;
 use crate::keys;
 use crate::layout::text::{self, LayoutField};
 use crate::records::{Inode, Raw};
-use crate::txn::{Ctx, Mutation, Tx};
+use crate::txn::Mutation;
+use crate::view::Tx;
 use bytes::Bytes;
 use strake_types::access::SETGID;
 use strake_types::acl::Acl;

@@ -1,7 +1,7 @@
 //! Makes what has been acknowledged durable.
 
 use crate::core::store_error;
-use crate::txn::Ctx;
+use crate::ctx::Ctx;
 use strake_types::Result;
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 

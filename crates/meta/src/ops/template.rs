@@ -1,8 +1,10 @@
 //! The layout template of a directory, and the layout of a file that has no contents yet.
 
+use crate::ctx::Ctx;
 use crate::layout::{self, text};
 use crate::records::Inode;
-use crate::txn::{Ctx, Mutation, Tx};
+use crate::txn::Mutation;
+use crate::view::Tx;
 use strake_types::layout::{Groups, LayoutTemplate};
 use strake_types::{Error, ErrorKind, Ino, Layout, Result};
 use strake_wire::message::common::Template;

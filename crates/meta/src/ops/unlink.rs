@@ -2,8 +2,10 @@
 
 use super::names::{check_remove, existing, peek};
 use super::orphan::{drop_name, erase};
+use crate::ctx::Ctx;
 use crate::records::Inode;
-use crate::txn::{Ctx, Mutation, Tx};
+use crate::txn::Mutation;
+use crate::view::Tx;
 use strake_types::{Error, ErrorKind, Ino, Result, name};
 use strake_wire::message::meta::{MetaAnswer, Unlink};
 

@@ -1,7 +1,7 @@
 //! Counts of the volume.
 
+use crate::ctx::Ctx;
 use crate::keys;
-use crate::txn::Ctx;
 use std::time::Duration;
 use strake_types::Result;
 use strake_wire::message::meta::{MetaAnswer, VolumeStat};

@@ -1,8 +1,8 @@
 //! The name spaces of extended attributes, and who may do what in each.
 
+use crate::ctx::Ctx;
 use crate::layout::text::LayoutField;
 use crate::records::Inode;
-use crate::txn::Ctx;
 use strake_types::access::{READ, STICKY, WRITE};
 use strake_types::limits::XATTR_NAME_BYTES_MAX;
 use strake_types::{Error, ErrorKind, FileKind, Result};

@@ -1,0 +1,97 @@
+//! What one request brings along: where it goes, who asks, and when.
+
+use crate::cluster::Settings;
+use crate::core::Core;
+use crate::records::Inode;
+use crate::session::Session;
+use crate::volume::Volume;
+use std::sync::Arc;
+use strake_types::access::Subject;
+use strake_types::acl::Acl;
+use strake_types::{Credentials, Error, ErrorKind, Result, Timestamp};
+
+/// What one request brings along.
+pub(crate) struct Ctx {
+    /// What all operations share.
+    pub core: Arc<Core>,
+    /// The volume.
+    pub volume: Arc<Volume>,
+    /// Its settings.
+    pub settings: Arc<Settings>,
+    /// The client's session, if it named one.
+    pub session: Option<Arc<Session>>,
+    /// Who asks.
+    pub cred: Credentials,
+    /// The time to stamp.
+    pub now: Timestamp,
+    /// Number of the mutation in its session; 0: not to be remembered.
+    pub seq: u64,
+    /// Mutations up to this number have been answered.
+    pub answered: u64,
+}
+
+impl Ctx {
+    /// The server's own business on a volume, for nobody.
+    pub fn own(core: &Arc<Core>, volume: &Arc<Volume>) -> Self {
+        Ctx {
+            core: core.clone(),
+            volume: volume.clone(),
+            settings: volume.settings(),
+            session: None,
+            cred: Credentials { checked: true, ..Credentials::root() },
+            now: core.now(),
+            seq: 0,
+            answered: 0,
+        }
+    }
+
+    /// The server's own business within this request.
+    pub fn system(&self) -> Self {
+        Ctx { now: self.now, ..Self::own(&self.core, &self.volume) }
+    }
+
+    /// The session, which the operation cannot do without.
+    pub fn need_session(&self) -> Result<&Arc<Session>> {
+        let none = || Error::with(ErrorKind::NoSession, "the operation needs a session");
+        self.session.as_ref().ok_or_else(none)
+    }
+
+    /// True if the server has to check permissions itself.
+    pub fn checks(&self) -> bool {
+        !self.cred.checked
+    }
+
+    /// Fails unless the caller has all of `want` on the inode.
+    pub fn check(&self, inode: &Inode, want: u8) -> Result<()> {
+        match self.checks() {
+            true => with_subject(inode, |subject| subject.check(&self.cred, want)),
+            false => Ok(()),
+        }
+    }
+
+    /// Fails unless the caller owns the inode or is root.
+    pub fn check_owner(&self, inode: &Inode) -> Result<()> {
+        match self.checks() {
+            true => with_subject(inode, |subject| subject.check_owner(&self.cred)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Hands what the permission rules look at to `rule`.
+pub(crate) fn with_subject<T>(
+    inode: &Inode,
+    rule: impl FnOnce(&Subject<'_>) -> Result<T>,
+) -> Result<T> {
+    let acl = match inode.acl_access.is_empty() {
+        true => None,
+        false => Acl::decode(&inode.acl_access)?,
+    };
+    rule(&Subject {
+        uid: inode.uid,
+        gid: inode.gid,
+        mode: inode.mode,
+        directory: inode.is_dir(),
+        acl: acl.as_ref(),
+    })
+}

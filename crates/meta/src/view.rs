@@ -1,0 +1,490 @@
+//! One operation's view of a volume: what it reads, what it writes, and the commit.
+//!
+//! Reads come from the operation's own writes, from the caches, or from one snapshot of the store.
+//! Embedded engines decide a commit within one poll, so a request whose caller goes away never
+//! leaves one half known.
+
+use crate::attributes::attributes;
+use crate::core::{Core, store_error};
+use crate::ctx::Ctx;
+use crate::keys;
+use crate::locks::inodes::Held;
+use crate::records::{self, Entry, Inode, Mark, Order, Raw, Shard};
+use bytes::Bytes;
+use prost::Message;
+use std::sync::Arc;
+use strake_engine::kv::{Outcome, Transaction};
+use strake_types::{Error, ErrorKind, Ino, Result, Timestamp};
+use strake_wire::message::common::Attributes;
+use strake_wire::message::meta::{MetaAnswer, MetaReply};
+
+/// Bits of a cookie that name the shard it was given by.
+const COOKIE_SHARD_BITS: u32 = 8;
+
+/// One operation's view of the volume: reads come from its own writes, the caches, or the store.
+pub(crate) struct Tx<'a> {
+    /// What the request brought.
+    pub ctx: &'a Ctx,
+    held: Held,
+    kv: Option<Transaction>,
+    inodes: Vec<(Ino, Option<Arc<Inode>>)>,
+    shards: Vec<((Ino, u16), Option<Shard>)>,
+    entries: Vec<(u128, Option<Entry>)>,
+    /// A key and the value that only this transaction gives it.
+    witness: Option<(Vec<u8>, Option<Bytes>)>,
+    opens: Vec<Ino>,
+    closes: Vec<Ino>,
+    inodes_delta: i64,
+    bytes_delta: i64,
+    queued: bool,
+}
+
+impl<'a> Tx<'a> {
+    /// A view for reading only.
+    pub fn reader(ctx: &'a Ctx) -> Self {
+        Tx {
+            ctx,
+            held: Held::default(),
+            kv: None,
+            inodes: Vec::new(),
+            shards: Vec::new(),
+            entries: Vec::new(),
+            witness: None,
+            opens: Vec::new(),
+            closes: Vec::new(),
+            inodes_delta: 0,
+            bytes_delta: 0,
+            queued: false,
+        }
+    }
+
+    /// A view for a mutation that holds these locks. Nobody else writes what they cover, so the
+    /// snapshot is taken only when the store is needed.
+    pub fn begin(ctx: &'a Ctx, held: Held) -> Self {
+        Tx { held, ..Self::reader(ctx) }
+    }
+
+    /// The store, as it was when this was first called.
+    pub async fn kv(&mut self) -> Result<&mut Transaction> {
+        if self.kv.is_none() {
+            let kv = Transaction::begin(&*self.ctx.core.kv).await.map_err(store_error)?;
+            self.kv = Some(kv);
+        }
+        let none = || Error::with(ErrorKind::Io, "a transaction without a snapshot");
+        self.kv.as_mut().ok_or_else(none)
+    }
+
+    /// A value straight from the store, decoded.
+    pub async fn get<T: Message + Default>(&mut self, key: &[u8]) -> Result<Option<T>> {
+        let value = self.kv().await?.get(key).await.map_err(store_error)?;
+        value.map(|value| records::decode(key, &value)).transpose()
+    }
+
+    /// Sets a key that has no cache.
+    pub async fn put(&mut self, key: Vec<u8>, body: &impl Message) -> Result<()> {
+        let value = records::encode(body);
+        self.kv().await?.put(key, value);
+        Ok(())
+    }
+
+    /// Removes a key that has no cache.
+    pub async fn delete(&mut self, key: Vec<u8>) -> Result<()> {
+        self.kv().await?.delete(key);
+        Ok(())
+    }
+
+    /// Begins again with a new scope unless the lock of this inode is held.
+    pub fn need_lock(&self, ino: Ino) -> Result<()> {
+        match self.held.has(ino) {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Conflict)),
+        }
+    }
+
+    /// An inode, if it exists.
+    pub async fn find_inode(&mut self, ino: Ino) -> Result<Option<Arc<Inode>>> {
+        if let Some((_, staged)) = self.inodes.iter().find(|(staged, _)| *staged == ino) {
+            return Ok(staged.clone());
+        }
+        let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
+        let place = Core::inode_key(volume, ino);
+        if let Some(inode) = core.inodes.get(place) {
+            return Ok(Some(inode));
+        }
+        let ticket = core.inodes.ticket(place);
+        let Some(inode) = self.get::<Inode>(&keys::inode(volume, ino)).await? else {
+            return Ok(None);
+        };
+        let inode = Arc::new(inode);
+        core.inodes.fill(place, inode.clone(), ticket);
+        Ok(Some(inode))
+    }
+
+    /// An inode that must exist; Stale if it does not.
+    pub async fn inode(&mut self, ino: Ino) -> Result<Arc<Inode>> {
+        let gone = || Error::new(ErrorKind::Stale);
+        self.find_inode(ino).await?.ok_or_else(gone)
+    }
+
+    /// A directory that an operation on names begins at: NotFound if it is gone.
+    pub async fn directory(&mut self, ino: Ino) -> Result<Arc<Inode>> {
+        let gone = || Error::new(ErrorKind::NotFound);
+        let dir = self.find_inode(ino).await?.ok_or_else(gone)?;
+        match dir.is_dir() {
+            true => Ok(dir),
+            false => Err(Error::new(ErrorKind::NotDirectory)),
+        }
+    }
+
+    /// Writes an inode.
+    pub async fn put_inode(&mut self, mut inode: Inode) -> Result<Arc<Inode>> {
+        inode.version += 1;
+        let (ino, key) = (inode.id(), keys::inode(self.ctx.volume.id, inode.id()));
+        let value = records::encode(&inode);
+        self.witness = Some((key.clone(), Some(value.clone())));
+        self.kv().await?.put(key, value);
+        let inode = Arc::new(inode);
+        stage(&mut self.inodes, ino, Some(inode.clone()));
+        Ok(inode)
+    }
+
+    /// Removes an inode's record.
+    pub async fn delete_inode(&mut self, ino: Ino) -> Result<()> {
+        let key = keys::inode(self.ctx.volume.id, ino);
+        self.witness = Some((key.clone(), None));
+        self.kv().await?.delete(key);
+        stage(&mut self.inodes, ino, None);
+        Ok(())
+    }
+
+    /// A directory entry.
+    pub async fn entry(&mut self, dir: Ino, name: &[u8]) -> Result<Option<Entry>> {
+        let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
+        let place = core.entry_key(volume, dir, name);
+        if let Some((_, staged)) = self.entries.iter().find(|(staged, _)| *staged == place) {
+            return Ok(*staged);
+        }
+        if let Some(entry) = core.entries.get(place) {
+            return Ok(entry);
+        }
+        let ticket = core.entries.ticket(place);
+        let entry = self.get::<Entry>(&keys::entry(volume, dir, name)).await?;
+        core.entries.fill(place, entry, ticket);
+        Ok(entry)
+    }
+
+    /// Adds an entry to a directory, with its counts and times.
+    pub async fn add_entry(
+        &mut self,
+        dir: &Inode,
+        name: &Bytes,
+        ino: Ino,
+        kind: u32,
+    ) -> Result<()> {
+        let index = shard_of(dir, name);
+        let mut shard = self.shard(dir.id(), index).await?;
+        shard.entries += 1;
+        shard.subdirs += u64::from(is_dir(kind));
+        shard.last_cookie += 1;
+        let cookie = shard.last_cookie << COOKIE_SHARD_BITS | u64::from(index);
+        self.put_shard(dir.id(), index, shard).await?;
+        self.write_entry(dir.id(), name, Entry { ino: ino.0, kind, cookie }).await
+    }
+
+    /// Removes an entry from a directory, with its counts and times.
+    pub async fn remove_entry(&mut self, dir: &Inode, name: &[u8], entry: Entry) -> Result<()> {
+        let index = shard_of(dir, name);
+        let mut shard = self.shard(dir.id(), index).await?;
+        shard.entries = shard.entries.saturating_sub(1);
+        shard.subdirs = shard.subdirs.saturating_sub(u64::from(is_dir(entry.kind)));
+        self.put_shard(dir.id(), index, shard).await?;
+        let volume = self.ctx.volume.id;
+        self.delete(keys::entry(volume, dir.id(), name)).await?;
+        self.delete(keys::order(volume, dir.id(), entry.cookie)).await?;
+        let place = self.ctx.core.entry_key(volume, dir.id(), name);
+        stage(&mut self.entries, place, None);
+        Ok(())
+    }
+
+    /// Lets an entry name another inode; it keeps its place in the directory.
+    pub async fn change_entry(
+        &mut self,
+        dir: &Inode,
+        name: &Bytes,
+        old: Entry,
+        ino: Ino,
+        kind: u32,
+    ) -> Result<()> {
+        let index = shard_of(dir, name);
+        let mut shard = self.shard(dir.id(), index).await?;
+        shard.subdirs += u64::from(is_dir(kind));
+        shard.subdirs = shard.subdirs.saturating_sub(u64::from(is_dir(old.kind)));
+        self.put_shard(dir.id(), index, shard).await?;
+        self.write_entry(dir.id(), name, Entry { ino: ino.0, kind, ..old }).await
+    }
+
+    /// Gives an entry another name in the same directory; it keeps its place there.
+    pub async fn rename_entry(
+        &mut self,
+        dir: &Inode,
+        from: &[u8],
+        to: &Bytes,
+        entry: Entry,
+    ) -> Result<()> {
+        let index = shard_of(dir, from);
+        if index != shard_of(dir, to) {
+            self.remove_entry(dir, from, entry).await?;
+            return self.add_entry(dir, to, Ino(entry.ino), entry.kind).await;
+        }
+        let shard = self.shard(dir.id(), index).await?;
+        self.put_shard(dir.id(), index, shard).await?;
+        let volume = self.ctx.volume.id;
+        self.delete(keys::entry(volume, dir.id(), from)).await?;
+        let place = self.ctx.core.entry_key(volume, dir.id(), from);
+        stage(&mut self.entries, place, None);
+        self.write_entry(dir.id(), to, entry).await
+    }
+
+    async fn write_entry(&mut self, dir: Ino, name: &Bytes, entry: Entry) -> Result<()> {
+        let volume = self.ctx.volume.id;
+        let order = Order { name: name.clone(), ino: entry.ino, kind: entry.kind };
+        self.put(keys::entry(volume, dir, name), &entry).await?;
+        self.put(keys::order(volume, dir, entry.cookie), &order).await?;
+        let place = self.ctx.core.entry_key(volume, dir, name);
+        stage(&mut self.entries, place, Some(entry));
+        Ok(())
+    }
+
+    /// A guard shard of a directory.
+    pub async fn shard(&mut self, dir: Ino, index: u16) -> Result<Shard> {
+        if let Some((_, staged)) = self.shards.iter().find(|(at, _)| *at == (dir, index)) {
+            return Ok(staged.unwrap_or_default());
+        }
+        let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
+        let place = Core::shard_key(volume, dir, index);
+        if let Some(shard) = core.shards.get(place) {
+            return Ok(shard);
+        }
+        let ticket = core.shards.ticket(place);
+        let shard = self.get::<Shard>(&keys::shard(volume, dir, index)).await?.unwrap_or_default();
+        core.shards.fill(place, shard, ticket);
+        Ok(shard)
+    }
+
+    /// All guard shards of a directory as one: counts added up, the latest times.
+    pub async fn shard_total(&mut self, dir: &Inode) -> Result<Shard> {
+        let mut total = self.shard(dir.id(), 0).await?;
+        for index in 1..dir.shards() {
+            total = total.with(&self.shard(dir.id(), index).await?);
+        }
+        Ok(total)
+    }
+
+    /// Writes a guard shard whose entries have changed.
+    async fn put_shard(&mut self, dir: Ino, index: u16, mut shard: Shard) -> Result<()> {
+        shard.mtime = self.ctx.now.into();
+        shard.ctime = shard.mtime;
+        self.store_shard(dir, index, shard).await
+    }
+
+    /// The guard shards of a new directory.
+    pub async fn make_shards(&mut self, dir: &Inode) -> Result<()> {
+        for index in 0..dir.shards() {
+            self.put_shard(dir.id(), index, Shard::default()).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives a directory another mtime.
+    pub async fn set_dir_mtime(&mut self, dir: &Inode, mtime: Timestamp) -> Result<()> {
+        for index in 0..dir.shards() {
+            let mut shard = self.shard(dir.id(), index).await?;
+            shard.mtime = mtime.into();
+            shard.ctime = self.ctx.now.into();
+            self.store_shard(dir.id(), index, shard).await?;
+        }
+        Ok(())
+    }
+
+    async fn store_shard(&mut self, dir: Ino, index: u16, mut shard: Shard) -> Result<()> {
+        shard.version += 1;
+        let key = keys::shard(self.ctx.volume.id, dir, index);
+        let value = records::encode(&shard);
+        self.witness = Some((key.clone(), Some(value.clone())));
+        self.kv().await?.put(key, value);
+        stage(&mut self.shards, (dir, index), Some(shard));
+        Ok(())
+    }
+
+    /// Removes the guard shards of an empty directory.
+    pub async fn delete_shards(&mut self, dir: &Inode) -> Result<()> {
+        for index in 0..dir.shards() {
+            self.delete(keys::shard(self.ctx.volume.id, dir.id(), index)).await?;
+            stage(&mut self.shards, (dir.id(), index), None);
+        }
+        Ok(())
+    }
+
+    /// What `stat` shows of an inode.
+    pub async fn attributes(&mut self, inode: &Inode) -> Result<Attributes> {
+        let shard = match inode.is_dir() && inode.nlink > 0 {
+            true => Some(self.shard_total(inode).await?),
+            false => None,
+        };
+        Ok(attributes(inode, shard.as_ref(), &self.ctx.settings))
+    }
+
+    /// Puts an inode into the queue of delayed work.
+    pub async fn enqueue(&mut self, inode: &mut Inode) -> Result<()> {
+        if inode.queued_ms == 0 {
+            inode.queued_ms = self.ctx.core.wall_ms().max(1);
+            let key = keys::queue(self.ctx.volume.id, inode.queued_ms, inode.id());
+            self.put(key, &Mark {}).await?;
+            self.queued = true;
+        }
+        Ok(())
+    }
+
+    /// Takes an inode out of the queue.
+    pub async fn dequeue(&mut self, inode: &mut Inode) -> Result<()> {
+        if inode.queued_ms != 0 {
+            self.delete(keys::queue(self.ctx.volume.id, inode.queued_ms, inode.id())).await?;
+            inode.queued_ms = 0;
+        }
+        Ok(())
+    }
+
+    /// The session opens a file, if the transaction commits.
+    pub fn opens(&mut self, ino: Ino) {
+        self.opens.push(ino);
+    }
+
+    /// The session closes a file once, if the transaction commits.
+    pub fn closes(&mut self, ino: Ino) {
+        self.closes.push(ino);
+    }
+
+    /// Inodes and bytes that the volume has more afterwards.
+    pub fn count(&mut self, inodes: i64, bytes: i64) {
+        self.inodes_delta += inodes;
+        self.bytes_delta += bytes;
+    }
+
+    /// Commits; the locks are given back to be held on. `None`: begin again.
+    pub async fn commit(mut self, answer: &MetaAnswer) -> Result<Option<Held>> {
+        let Some(mut kv) = self.kv.take().filter(|kv| !kv.is_read_only()) else {
+            self.effects();
+            return Ok(Some(self.held));
+        };
+        let forgotten = self.remember(&mut kv, answer);
+        self.forget();
+        let committed = match kv.commit(&*self.ctx.core.kv).await {
+            Ok(Outcome::Committed) => Ok(true),
+            Ok(Outcome::Conflict) => Ok(false),
+            Ok(Outcome::Unknown) => self.settle().await,
+            Err(error) => Err(store_error(error)),
+        };
+        if !matches!(committed, Ok(true))
+            && let Some(session) = &self.ctx.session
+        {
+            session.ledger.keep(&forgotten);
+        }
+        if !committed? {
+            return Ok(None);
+        }
+        self.fill();
+        self.effects();
+        Ok(Some(self.held))
+    }
+
+    /// Stores the reply with the mutation, and deletes replies that were received.
+    fn remember(&mut self, kv: &mut Transaction, answer: &MetaAnswer) -> Vec<u64> {
+        let Some(session) = self.ctx.session.as_ref().filter(|_| self.ctx.seq != 0) else {
+            return Vec::new();
+        };
+        let volume = self.ctx.volume.id;
+        let reply = MetaReply { answer: Some(answer.clone()) }.encode_to_vec();
+        let key = keys::result(volume, session.id, self.ctx.seq);
+        let value = records::encode(&Raw { bytes: reply.into() });
+        kv.put(key.clone(), value.clone());
+        self.witness = Some((key, Some(value)));
+        let old = session.ledger.forget(self.ctx.answered);
+        for seq in &old {
+            kv.delete(keys::result(volume, session.id, *seq));
+        }
+        old
+    }
+
+    /// After a commit whose answer was lost: looks whether the witness is there.
+    async fn settle(&self) -> Result<bool> {
+        let Some((key, value)) = &self.witness else {
+            return Err(Error::with(ErrorKind::Io, "the store lost the answer to a commit"));
+        };
+        let snapshot = self.ctx.core.kv.snapshot().await.map_err(store_error)?;
+        Ok(snapshot.get(key).await.map_err(store_error)? == *value)
+    }
+
+    /// Before the commit: the caches know nothing of what changes.
+    fn forget(&self) {
+        let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
+        self.inodes.iter().for_each(|(ino, _)| core.inodes.forget(Core::inode_key(volume, *ino)));
+        self.entries.iter().for_each(|(place, _)| core.entries.forget(*place));
+        for ((dir, index), _) in &self.shards {
+            core.shards.forget(Core::shard_key(volume, *dir, *index));
+        }
+    }
+
+    /// After the commit: the caches know what is so now.
+    fn fill(&mut self) {
+        let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
+        for (ino, inode) in self.inodes.drain(..) {
+            if let Some(inode) = inode {
+                core.inodes.put(Core::inode_key(volume, ino), inode);
+            }
+        }
+        self.entries.drain(..).for_each(|(place, entry)| core.entries.put(place, entry));
+        for ((dir, index), shard) in self.shards.drain(..) {
+            if let Some(shard) = shard {
+                core.shards.put(Core::shard_key(volume, dir, index), shard);
+            }
+        }
+    }
+
+    /// After the commit: what only memory knows.
+    fn effects(&self) {
+        let volume = &self.ctx.volume;
+        volume.counts.add(self.inodes_delta, self.bytes_delta);
+        let mut work = self.queued;
+        if let Some(session) = &self.ctx.session {
+            self.opens.iter().for_each(|ino| volume.sessions.open(session, *ino));
+            for ino in &self.closes {
+                work |= volume.sessions.close(session, *ino);
+            }
+            if self.ctx.seq != 0 && self.witness.is_some() {
+                session.ledger.stored(self.ctx.seq);
+            }
+        }
+        if work {
+            self.ctx.core.work.notify_one();
+        }
+    }
+}
+
+fn stage<K: PartialEq, V>(staged: &mut Vec<(K, V)>, key: K, value: V) {
+    match staged.iter_mut().find(|(at, _)| *at == key) {
+        Some((_, old)) => *old = value,
+        None => staged.push((key, value)),
+    }
+}
+
+fn is_dir(kind: u32) -> bool {
+    kind == strake_types::FileKind::Directory as u32
+}
+
+/// The guard shard that counts a name.
+fn shard_of(dir: &Inode, name: &[u8]) -> u16 {
+    match dir.shards() {
+        1 => 0,
+        shards => (records::checksum(name) % u32::from(shards)) as u16,
+    }
+}

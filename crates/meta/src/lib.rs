@@ -39,8 +39,6 @@ mod records;
 mod server;
 mod session;
 #[cfg(test)]
-mod testing;
-#[cfg(test)]
 mod tests;
 mod txn;
 mod view;

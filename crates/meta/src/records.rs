@@ -377,7 +377,12 @@ mod tests {
             ctime: time(2),
             btime: time(3),
             version: 6,
-            layout: Some(FileLayout { chunk_size: 1 << 20, width: 2, table: 4, ..FileLayout::default() }),
+            layout: Some(FileLayout {
+                chunk_size: 1 << 20,
+                width: 2,
+                table: 4,
+                ..FileLayout::default()
+            }),
             parent: 7,
             name: "name".into(),
             linked: true,

@@ -1,8 +1,10 @@
 //! Tests of the server as a whole: random operations against a model, on a store that does
 //! everything its contract permits; damage; restarts.
 
+pub mod check;
 mod damage;
 mod model;
 mod random;
 mod storm;
 mod volumes;
+pub mod world;

@@ -1,7 +1,7 @@
 //! Values that were damaged are named and refused, and nothing else suffers.
 
 use crate::keys;
-use crate::testing::*;
+use crate::tests::world::*;
 use strake_engine::kv::{Outcome, Transaction};
 use strake_types::{ErrorKind, Ino, VolumeId};
 

@@ -3,8 +3,8 @@
 //! message sent twice must count once.
 
 use super::model::{Model, Node};
-use crate::testing::check::check;
-use crate::testing::*;
+use crate::tests::check::check;
+use crate::tests::world::*;
 use proptest::prelude::*;
 use std::sync::Arc;
 use strake_engine::kv::memory::{MemoryKv, Rates};

@@ -1,7 +1,7 @@
 //! Many clients at once in the same few directories, on a store that does its worst.
 
-use crate::testing::check::check;
-use crate::testing::*;
+use crate::tests::check::check;
+use crate::tests::world::*;
 use std::sync::Arc;
 use strake_engine::kv::memory::{MemoryKv, Rates};
 use strake_types::FileKind;

@@ -1,6 +1,6 @@
 //! Volumes come, change and go with the map.
 
-use crate::testing::*;
+use crate::tests::world::*;
 use strake_types::{ErrorKind, FileKind};
 use strake_wire::message::meta::{MetaOp, MetaRequest, Name};
 use strake_wire::service::MetaService;

@@ -1,4 +1,4 @@
-use crate::testing::*;
+use crate::tests::world::*;
 use std::sync::atomic::Ordering;
 use strake_types::ErrorKind;
 

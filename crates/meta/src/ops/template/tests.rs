@@ -1,4 +1,4 @@
-use crate::testing::*;
+use crate::tests::world::*;
 use strake_types::ErrorKind;
 use strake_wire::message::common::Template;
 use strake_wire::message::meta::{Inode, MetaAnswer, MetaOp, SetTemplate};

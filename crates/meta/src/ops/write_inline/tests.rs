@@ -1,4 +1,4 @@
-use crate::testing::*;
+use crate::tests::world::*;
 use strake_types::{ErrorKind, FileKind};
 use strake_wire::message::meta::{MetaOp, WriteInline};
 

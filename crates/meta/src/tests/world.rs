@@ -1,8 +1,6 @@
 //! A metadata server over a store in memory, with storage servers that are a map, for the tests of
 //! this crate.
 
-pub mod check;
-
 use crate::{MetaOptions, MetaServer};
 use async_trait::async_trait;
 use bytes::Bytes;

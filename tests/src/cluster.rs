@@ -125,10 +125,19 @@ impl Process {
 
     /// Memory it has resident, in bytes.
     pub fn resident_bytes(&self) -> u64 {
+        self.status_bytes("VmRSS:")
+    }
+
+    /// The most memory it ever had resident, in bytes.
+    pub fn peak_resident_bytes(&self) -> u64 {
+        self.status_bytes("VmHWM:")
+    }
+
+    fn status_bytes(&self, field: &str) -> u64 {
         let path = format!("/proc/{}/status", self.pid());
         let status = File::open(path).expect("the process runs");
-        let lines = BufReader::new(status).lines().map_while(Result::ok);
-        let line = lines.into_iter().find(|l| l.starts_with("VmRSS:")).expect("Linux says it");
+        let mut lines = BufReader::new(status).lines().map_while(Result::ok);
+        let line = lines.find(|l| l.starts_with(field)).expect("Linux says it");
         let kibibytes = line.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok());
         kibibytes.expect("a number of kB") << 10
     }
@@ -198,6 +207,21 @@ impl Up {
     /// Starts with further arguments, and waits until the mount answers.
     pub fn start(further: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        Self::start_in(directory, further)
+    }
+
+    /// Starts with its data on a disk of its own of so many bytes, in memory.
+    pub fn start_on_a_small_disk(bytes: u64) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let data = directory.path().join("data");
+        std::fs::create_dir(&data).expect("a fresh directory");
+        let size = std::ffi::CString::new(format!("size={bytes}")).expect("digits hold no NUL");
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("tmpfs", &data, "tmpfs", flags, size.as_c_str()).expect("root mounts");
+        Self::start_in(directory, &[])
+    }
+
+    fn start_in(directory: TempDir, further: &[&str]) -> Self {
         let path = |name: &str| directory.path().join(name).display().to_string();
         // Other users of this machine must get through to the mount.
         open_to_all(directory.path());
@@ -271,6 +295,7 @@ impl Drop for Up {
             self.process.stop();
         }
         take_away(&self.mount());
+        take_away(&self.data());
     }
 }
 

@@ -14,4 +14,5 @@ pub mod cluster;
 pub mod local;
 pub mod mounted;
 pub mod property;
+pub mod suites;
 pub mod system;

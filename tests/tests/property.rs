@@ -1,13 +1,18 @@
 //! Random sequences against the reference model.
 
+use std::cell::RefCell;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
 use strake_engine::kv::memory::MemoryKv;
+use strake_model::{Op, Outcome};
+use strake_tests::cluster::{Servers, Up};
 use strake_tests::local::Names;
 use strake_tests::property::client::Client;
 use strake_tests::property::directory::Directory;
-use strake_tests::property::{Scope, check};
+use strake_tests::property::{Scope, Subject, check};
+use strake_types::Credentials;
 
 /// The model itself, held against a file system that everyone trusts: the one under the temporary
 /// directory. What the model gets wrong would be "mended" in Strake otherwise.
@@ -32,4 +37,72 @@ fn the_client_over_servers_in_one_process_agrees_with_the_model() {
     let runtime = Arc::new(runtime.enable_all().worker_threads(2).build().unwrap());
     let scope = Scope { users: true, remounts: true, restarts: true };
     check(scope, || Client::new(&runtime, Names::Memory(MemoryKv::new()), false));
+}
+
+/// The same with mutations that the server remembers, as over a network.
+#[test]
+fn the_client_with_remembered_mutations_agrees_with_the_model() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = Arc::new(runtime.enable_all().worker_threads(2).build().unwrap());
+    let scope = Scope { users: false, remounts: true, restarts: true };
+    check(scope, || Client::new(&runtime, Names::Memory(MemoryKv::new()), true));
+}
+
+/// A new directory of a mount for each sequence, as a subject.
+fn on_a_mount(mount: &Path) -> impl FnMut() -> Directory {
+    let mut nth = 0;
+    move || {
+        nth += 1;
+        let root = mount.join(nth.to_string());
+        std::fs::create_dir(&root).unwrap();
+        Directory::new(&root)
+    }
+}
+
+/// The real mount, through the kernel, by the system calls that applications make.
+#[test]
+fn the_mount_agrees_with_the_model() {
+    let up = Up::start(&[]);
+    check(Scope { users: true, remounts: true, restarts: false }, on_a_mount(&up.mount()));
+}
+
+/// The kernel holds back data, lengths and times for itself.
+#[test]
+fn the_mount_with_writeback_agrees_with_the_model() {
+    let up = Up::start(&["--writeback"]);
+    check(Scope { users: true, remounts: true, restarts: false }, on_a_mount(&up.mount()));
+}
+
+/// A mount over TCP, whose server is killed and started again in between.
+#[test]
+fn a_mount_whose_server_is_killed_agrees_with_the_model() {
+    let mut servers = Servers::start();
+    let mount = servers.mount("m", "");
+    let servers = RefCell::new(&mut servers);
+    let mut fresh = on_a_mount(mount.path());
+    check(Scope { users: true, remounts: true, restarts: true }, || Restarting {
+        directory: fresh(),
+        servers: &servers,
+    });
+}
+
+struct Restarting<'a> {
+    directory: Directory,
+    servers: &'a RefCell<&'a mut Servers>,
+}
+
+impl Subject for Restarting<'_> {
+    fn apply(&mut self, cred: &Credentials, op: &Op) -> Outcome {
+        self.directory.apply(cred, op)
+    }
+
+    fn restart(&mut self) {
+        let mut servers = self.servers.borrow_mut();
+        servers.kill();
+        servers.start_again();
+    }
+
+    fn remount(&mut self) {
+        self.directory.remount();
+    }
 }

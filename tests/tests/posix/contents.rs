@@ -283,3 +283,24 @@ fn times_have_nanoseconds_and_follow_changes() {
     let changed = fs::metadata(&place.path).unwrap();
     assert!((changed.mtime(), changed.mtime_nsec()) > (parent.mtime(), parent.mtime_nsec()));
 }
+
+#[test]
+fn reading_does_not_change_atime() {
+    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+    let place = Place::new("atime");
+    fs::write(place.at("file"), "x").unwrap();
+    let old = Timespec { tv_sec: 1_000_000, tv_nsec: 5 };
+    let times = Timestamps { last_access: old, last_modification: old };
+    utimensat(CWD, place.at("file"), &times, AtFlags::empty()).unwrap();
+    assert_eq!(contents(&place.at("file")), b"x");
+    let stat = fs::metadata(place.at("file")).unwrap();
+    assert_eq!((stat.atime(), stat.atime_nsec()), (1_000_000, 5));
+}
+
+#[test]
+fn ioctls_of_other_file_systems_are_refused() {
+    let place = Place::new("ioctl");
+    let file = read_write(&place, "file");
+    let refused = rustix::fs::ioctl_getflags(&file).unwrap_err();
+    assert!(matches!(refused, Errno::NOTTY | Errno::OPNOTSUPP | Errno::NOSYS), "{refused:?}");
+}

@@ -1,0 +1,274 @@
+//! What is left after a kill, a full disk, garbage on the wire; how long operations wait; how much
+//! memory a mount takes.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use strake_tests::cluster::{Servers, Up, contents};
+
+/// What a writer was told to be done: a path and what it holds.
+type Ledger = Mutex<Vec<(PathBuf, u8, usize)>>;
+
+/// Makes files of all sorts until the file system goes away under it; each is entered in the
+/// ledger when the last call for it has returned.
+fn keep_writing(directory: &Path, ledger: &Ledger, stop: &AtomicBool) -> std::io::Result<()> {
+    fs::create_dir(directory)?;
+    for nth in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let byte = nth as u8 | 1;
+        let (draft, path) =
+            (directory.join(format!("draft{nth}")), directory.join(nth.to_string()));
+        let len = [100, 7_000, 9_000, 300_000, 2_000_000][nth % 5];
+        let mut file = File::create(&draft)?;
+        file.write_all(&vec![byte; len])?;
+        if nth % 3 == 0 {
+            file.sync_all()?;
+        }
+        // Closing sends everything. If that fails because all is gone, so does the rename.
+        drop(file);
+        fs::rename(&draft, &path)?;
+        ledger.lock().unwrap().push((path, byte, len));
+    }
+    Ok(())
+}
+
+#[test]
+fn acknowledged_names_and_synced_data_survive_a_kill_of_up() {
+    let mut up = Up::start(&[]);
+    let ledger = Ledger::default();
+    for round in 0..3 {
+        let stop = AtomicBool::new(false);
+        let before = ledger.lock().unwrap().len();
+        std::thread::scope(|scope| {
+            for writer in 0..3 {
+                let directory = up.mount().join(format!("round{round}-{writer}"));
+                let (ledger, stop) = (&ledger, &stop);
+                // It ends with an error when the file system goes.
+                scope.spawn(move || keep_writing(&directory, ledger, stop).is_err());
+            }
+            while ledger.lock().unwrap().len() < before + 40 {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            up.kill();
+            stop.store(true, Ordering::Relaxed);
+        });
+        up.start_again();
+        let ledger = ledger.lock().unwrap();
+        for (path, byte, len) in ledger.iter() {
+            let back = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            let good = back.len() == *len && back.iter().all(|b| b == byte);
+            assert!(
+                good,
+                "{}: {} of {len} bytes, {:?}...",
+                path.display(),
+                back.len(),
+                back.first()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_mount_waits_for_its_servers_and_goes_on() {
+    let mut servers = Servers::start();
+    let mount = servers.mount("m", "");
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(true);
+    let file = options.open(mount.at("open")).unwrap();
+    file.write_all_at(&vec![1; 3_000_000], 0).unwrap();
+    fs::write(mount.at("small"), "before").unwrap();
+    let gone = options.open(mount.at("unlinked")).unwrap();
+    gone.write_all_at(&vec![2; 200_000], 0).unwrap();
+    fs::remove_file(mount.at("unlinked")).unwrap();
+    servers.kill();
+    std::thread::scope(|scope| {
+        let made = scope.spawn(|| fs::write(mount.at("new"), vec![5; 500_000]));
+        let read = scope.spawn(|| fs::read(mount.at("small")));
+        let written = scope.spawn(|| file.write_all_at(b"while it was away", 10));
+        std::thread::sleep(Duration::from_millis(300));
+        servers.start_again();
+        made.join().unwrap().expect("a create waits");
+        assert_eq!(read.join().unwrap().expect("a read waits"), b"before");
+        written.join().unwrap().expect("a write waits");
+    });
+    file.sync_all().unwrap();
+    assert!(contents(&mount.at("new")) == vec![5; 500_000]);
+    let back = contents(&mount.at("open"));
+    assert_eq!((back.len(), &back[10..27]), (3_000_000, b"while it was away".as_slice()));
+    let mut bytes = vec![0; 200_000];
+    gone.read_exact_at(&mut bytes, 0).expect("an unlinked file outlives its server's restart");
+    assert!(bytes.iter().all(|&b| b == 2));
+}
+
+#[test]
+fn an_operation_fails_when_the_wait_is_over() {
+    let mut servers = Servers::start();
+    let mount = servers.mount("m", "wait=1");
+    fs::write(mount.at("file"), "x").unwrap();
+    servers.kill();
+    let error = fs::write(mount.at("new"), "y").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    servers.start_again();
+    fs::write(mount.at("new"), "y").unwrap();
+    assert_eq!(contents(&mount.at("file")), b"x");
+}
+
+/// Beginnings that look like something, and ends that do not come.
+fn garbage() -> Vec<Vec<u8>> {
+    let mut all = vec![
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
+        vec![0; 4096],
+        vec![0xff; 4096],
+        b"STRAKE".to_vec(),
+        b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(),
+    ];
+    let mut state = 0x9e37_79b9_u32;
+    for len in [1, 7, 64, 100_000] {
+        all.push(
+            (0..len)
+                .map(|_| {
+                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    (state >> 24) as u8
+                })
+                .collect(),
+        );
+    }
+    all
+}
+
+/// Sends bytes and the end of input; true if the other side closes.
+fn is_closed_after(mut stream: impl Read + Write, end: impl FnOnce(), bytes: &[u8]) -> bool {
+    // The other side may close while we still send.
+    let _closed = stream.write_all(bytes);
+    end();
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        Ok(_) => true,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn garbage_closes_its_connection_and_nothing_else() {
+    let mut servers = Servers::start();
+    let mount = servers.mount("m", "");
+    let file = File::create(mount.at("file")).unwrap();
+    for (nth, bytes) in garbage().iter().enumerate() {
+        let stream = TcpStream::connect(servers.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let half = stream.try_clone().unwrap();
+        let end = || drop(half.shutdown(std::net::Shutdown::Write));
+        assert!(is_closed_after(stream, end, bytes), "garbage number {nth}");
+        file.write_all_at(bytes, nth as u64 * 200_000).unwrap();
+        file.sync_all().unwrap();
+    }
+    let pid = servers.server().pid();
+    assert!(Path::new(&format!("/proc/{pid}")).exists());
+}
+
+#[test]
+fn garbage_on_the_socket_of_up_closes_its_connection_and_nothing_else() {
+    let up = Up::start(&[]);
+    let socket = up.data().join("strake.sock");
+    for (nth, bytes) in garbage().iter().enumerate() {
+        let stream = UnixStream::connect(&socket).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let half = stream.try_clone().unwrap();
+        let end = || drop(half.shutdown(std::net::Shutdown::Write));
+        assert!(is_closed_after(stream, end, bytes), "garbage number {nth}");
+        fs::write(up.mount().join("file"), bytes).unwrap();
+    }
+}
+
+/// More than the bound, for what is not contents: code, threads, caches of names, the allocator.
+const BESIDE_BYTES: u64 = 160 << 20;
+
+#[test]
+fn memory_of_a_mount_is_bounded_under_load() {
+    let servers = Servers::start();
+    let mut mount = servers.mount("m", "memory=32M");
+    const FILE_BYTES: usize = 96 << 20;
+    std::thread::scope(|scope| {
+        for nth in 0..3 {
+            let path = mount.at(&nth.to_string());
+            scope.spawn(move || {
+                let block = vec![nth as u8 + 1; 1 << 20];
+                let mut file = File::create(&path).unwrap();
+                for _ in 0..FILE_BYTES >> 20 {
+                    file.write_all(&block).unwrap();
+                }
+                drop(file);
+                let mut file = File::open(&path).unwrap();
+                let mut buffer = vec![0; 1 << 20];
+                let mut total = 0;
+                loop {
+                    match file.read(&mut buffer).unwrap() {
+                        0 => break,
+                        n => total += n,
+                    }
+                }
+                assert_eq!(total, FILE_BYTES);
+            });
+        }
+    });
+    let resident = mount.process().peak_resident_bytes();
+    let bound = (32 << 20) + BESIDE_BYTES;
+    assert!(resident < bound, "{} MiB resident", resident >> 20);
+}
+
+#[test]
+fn a_full_target_refuses_writes_and_deletes_make_room() {
+    // A disk of its own, small enough to fill.
+    let up = Up::start_on_a_small_disk(400 << 20);
+    let fill = |name: &str| -> std::io::Result<()> {
+        let mut file = File::create(up.mount().join(name))?;
+        let block = vec![1; 1 << 20];
+        for _ in 0..500 {
+            file.write_all(&block)?;
+        }
+        file.sync_all()
+    };
+    let error = fill("too-big").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+    fs::remove_file(up.mount().join("too-big")).unwrap();
+    // Deleting goes on in the background.
+    let mut tries = 0;
+    while let Err(error) = write_synced(&up.mount().join("fits"), 50 << 20) {
+        assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+        tries += 1;
+        assert!(tries < 100, "the room does not come back");
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    assert!(contents(&up.mount().join("fits")) == vec![7; 50 << 20]);
+}
+
+fn write_synced(path: &Path, len: usize) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(&vec![7; len])?;
+    file.sync_all()
+}
+
+#[test]
+fn room_of_deleted_files_comes_back() {
+    let up = Up::start_on_a_small_disk(400 << 20);
+    // Four times what there is room for.
+    for nth in 0..20 {
+        let path = up.mount().join("file");
+        let mut tries = 0;
+        while let Err(error) = write_synced(&path, 80 << 20) {
+            assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+            tries += 1;
+            assert!(tries < 100, "round {nth}: the room does not come back");
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,170 @@
+//! Several mounts of one volume at once, each a process of its own, and their server another.
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use strake_tests::cluster::{Servers, contents};
+use strake_tests::system::{LockOwner, RangeLock, lock};
+
+/// Only something that never comes reaches it.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// Waits until something is so, however long that takes within reason.
+fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let end = Instant::now() + WAIT;
+    while !so() {
+        assert!(Instant::now() < end, "{what}: never");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn read_write(path: &Path) -> File {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false).open(path).unwrap()
+}
+
+#[test]
+fn a_second_mount_sees_what_a_closed_file_holds() {
+    let servers = Servers::start();
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    // Small, moved out, large; each is changed in place, cut, and replaced.
+    for len in [10, 8_000, 100_000, 3_000_000] {
+        let name = format!("file-{len}");
+        for round in 0..4_u8 {
+            let len = len + usize::from(round) * 1000;
+            fs::write(a.at(&name), vec![round + 1; len]).unwrap();
+            assert!(contents(&b.at(&name)) == vec![round + 1; len], "{name}, round {round}");
+            let file = read_write(&b.at(&name));
+            file.write_all_at(&[9], len as u64 / 2).unwrap();
+            drop(file);
+            let seen = contents(&a.at(&name));
+            assert_eq!((seen.len(), seen[len / 2], seen[0]), (len, 9, round + 1), "{name}");
+            assert_eq!(fs::metadata(a.at(&name)).unwrap().len(), len as u64);
+        }
+        rustix::fs::ftruncate(read_write(&a.at(&name)), 5).unwrap();
+        assert_eq!(contents(&b.at(&name)).len(), 5, "{name}");
+    }
+}
+
+#[test]
+fn an_fsync_shows_to_a_later_open_of_another_mount() {
+    let servers = Servers::start();
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    let file = read_write(&a.at("log"));
+    for len in [100_u64, 10_000, 2_000_000] {
+        file.write_all_at(&vec![3; len as usize], 0).unwrap();
+        file.sync_all().unwrap();
+        assert!(contents(&b.at("log")) == vec![3; len as usize], "{len}");
+    }
+}
+
+#[test]
+fn a_second_mount_sees_names_and_attributes_within_the_attribute_age() {
+    let servers = Servers::start();
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    fs::write(a.at("file"), "x").unwrap();
+    eventually("the name", || b.at("file").exists());
+    rustix::fs::chmod(a.at("file"), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    eventually("the mode", || fs::metadata(b.at("file")).unwrap().mode() & 0o777 == 0o600);
+    fs::write(a.at("file"), "longer").unwrap();
+    eventually("the length", || fs::metadata(b.at("file")).unwrap().len() == 6);
+    fs::rename(a.at("file"), a.at("new")).unwrap();
+    eventually("the rename", || b.at("new").exists() && !b.at("file").exists());
+    fs::create_dir(b.at("d")).unwrap();
+    fs::write(b.at("d/inside"), "").unwrap();
+    eventually("the listing", || fs::read_dir(a.at("d")).is_ok_and(|entries| entries.count() == 1));
+    fs::remove_file(a.at("new")).unwrap();
+    eventually("the removal", || !b.at("new").exists());
+}
+
+#[test]
+fn of_two_mounts_that_create_one_name_exclusively_one_succeeds() {
+    let servers = Servers::start();
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    for nth in 0..50 {
+        let name = format!("lock-{nth}");
+        let create = |path| match File::create_new(path) {
+            Ok(_) => 1,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+                0
+            }
+        };
+        let winners = std::thread::scope(|scope| {
+            let other = scope.spawn(|| create(b.at(&name)));
+            create(a.at(&name)) + other.join().unwrap()
+        });
+        assert_eq!(winners, 1, "{name}");
+    }
+}
+
+#[test]
+fn two_mounts_write_disjoint_ranges_of_one_file() {
+    let servers = Servers::start();
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    const BLOCK: usize = 64 << 10;
+    const BLOCKS: u64 = 64;
+    fs::write(a.at("shared"), vec![0; BLOCK * BLOCKS as usize]).unwrap();
+    std::thread::scope(|scope| {
+        for (mount, own) in [(&a, 0), (&b, 1)] {
+            scope.spawn(move || {
+                let file = read_write(&mount.at("shared"));
+                for block in (own..BLOCKS).step_by(2) {
+                    file.write_all_at(&[block as u8 + 1; BLOCK], block * BLOCK as u64).unwrap();
+                }
+                file.sync_all().unwrap();
+            });
+        }
+    });
+    for mount in [&a, &b] {
+        let back = contents(&mount.at("shared"));
+        for (block, bytes) in back.chunks(BLOCK).enumerate() {
+            assert!(bytes.iter().all(|&byte| byte == block as u8 + 1), "block {block}");
+        }
+    }
+}
+
+#[test]
+fn locks_exclude_between_two_mounts() {
+    let servers = Servers::start();
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    let (file_a, file_b) = (read_write(&a.at("file")), read_write(&b.at("file")));
+    flock(&file_a, FlockOperation::LockExclusive).unwrap();
+    let shared = FlockOperation::NonBlockingLockShared;
+    assert_eq!(flock(&file_b, shared), Err(Errno::WOULDBLOCK));
+    let owner = LockOwner::OpenFile;
+    lock(&file_b, owner, RangeLock::Exclusive, (0, 10), false).unwrap();
+    let refused = lock(&file_a, owner, RangeLock::Shared, (5, 1), false).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+    let waiter = std::thread::spawn(move || {
+        flock(&file_b, FlockOperation::LockExclusive).unwrap();
+    });
+    drop(file_a);
+    waiter.join().unwrap();
+    // A mount that is killed gives its locks back when its session is over; one that leaves, at once.
+    let file_a = read_write(&a.at("file"));
+    lock(&file_a, owner, RangeLock::Exclusive, (0, 0), true).unwrap();
+}
+
+#[test]
+fn locks_survive_a_restart_of_the_server() {
+    let mut servers = Servers::start();
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    let (file_a, file_b) = (read_write(&a.at("file")), read_write(&b.at("file")));
+    flock(&file_a, FlockOperation::LockExclusive).unwrap();
+    let owner = LockOwner::OpenFile;
+    lock(&file_a, owner, RangeLock::Exclusive, (100, 100), false).unwrap();
+    servers.kill();
+    servers.start_again();
+    let exclusive = FlockOperation::NonBlockingLockExclusive;
+    assert_eq!(flock(&file_b, exclusive), Err(Errno::WOULDBLOCK));
+    let refused = lock(&file_b, owner, RangeLock::Shared, (150, 1), false).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+    lock(&file_b, owner, RangeLock::Shared, (0, 100), false).unwrap();
+    drop(file_a);
+    eventually("the lock is free", || flock(&file_b, exclusive).is_ok());
+}

@@ -1,0 +1,75 @@
+//! Suites that nobody here wrote, on mounts of `strake up`.
+
+use std::process::Command;
+use strake_tests::cluster::Up;
+use strake_tests::suites::{finish, tool};
+
+/// Fewest tests of pjdfstest that must have run: the rest needs file flags of BSD or 65,000 links.
+const PJDFSTEST_PASSED_MIN: u64 = 395;
+/// Operations of each run of fsx, where the environment does not say (`make fsx`: a million).
+const FSX_OPERATIONS_DEFAULT: &str = "15000";
+
+#[test]
+fn pjdfstest_passes() {
+    let program = tool("pjdfstest", "0.2.2");
+    let up = Up::start(&[]);
+    let second = tempfile::tempdir().unwrap();
+    let config = second.path().join("pjdfstest.toml");
+    let text = "[features]\nposix_fallocate = {}\nutimensat = {}\nutime_now = {}\nrename_ctime = {}\n\
+        stat_st_birthtime = {}\n[settings]\nnaptime = 0.05\nallow_remount = true\n\
+        expected_failures = []\n[dummy_auth]\nentries = [ [\"nobody\", \"nogroup\"], \
+        [\"daemon\", \"daemon\"] ]\n";
+    std::fs::write(&config, text).unwrap();
+    let mut command = Command::new(program);
+    command.arg("-c").arg(&config).arg("-p").arg(up.mount()).arg("-s").arg(second.path());
+    let (output, text) = finish(&mut command);
+    let failed: Vec<_> = text.lines().filter(|line| line.contains("FAILED")).collect();
+    let summary = text.lines().rfind(|line| line.starts_with("Summary:")).unwrap_or(&text);
+    assert!(output.status.success() && failed.is_empty(), "{summary}\n{}", failed.join("\n"));
+    // "Summary: 0 failed, 16 skipped, 382 passed, ..."
+    let passed = summary.split(", ").find_map(|part| part.strip_suffix(" passed")).unwrap_or("0");
+    assert!(passed.parse::<u64>().unwrap() >= PJDFSTEST_PASSED_MIN, "{summary}");
+}
+
+/// Runs fsx with small, large and unmapped files, with every operation that it knows.
+fn fsx(up: &Up) {
+    let program = tool("fsx", "0.3.2");
+    let operations = std::env::var("STRAKE_FSX_OPERATIONS");
+    let operations = operations.as_deref().unwrap_or(FSX_OPERATIONS_DEFAULT);
+    let logs = tempfile::tempdir().unwrap();
+    for (name, length, operation, mapped) in [
+        ("small", 262_144, 65_536, 10),
+        ("large", 8_388_608, 1_048_576, 5),
+        ("plain", 1_048_576, 200_000, 0),
+    ] {
+        let config = logs.path().join(format!("{name}.toml"));
+        let text = format!(
+            "flen = {length}\n[opsize]\nmax = {operation}\nmin = 1\n[weights]\nclose_open = 1\n\
+             invalidate = 1\nmapread = {mapped}\nmapwrite = {mapped}\nread = 20\nwrite = 20\n\
+             truncate = 5\nfsync = 1\nfdatasync = 1\nsendfile = 1\nposix_fadvise = 1\n\
+             posix_fallocate = 1\npunch_hole = 2\ncopy_file_range = 2\n"
+        );
+        std::fs::write(&config, text).unwrap();
+        // A new seed each time; a failure prints it.
+        let mut command = Command::new(&program);
+        command.args(["-N", operations, "-q", "-P"]).arg(logs.path()).arg("-f").arg(&config);
+        command.arg(up.mount().join(name));
+        let (output, text) = finish(&mut command);
+        let tail: Vec<_> = text.lines().rev().take(60).collect();
+        assert!(
+            output.status.success(),
+            "{name}:\n{}",
+            tail.into_iter().rev().collect::<Vec<_>>().join("\n")
+        );
+    }
+}
+
+#[test]
+fn fsx_passes() {
+    fsx(&Up::start(&[]));
+}
+
+#[test]
+fn fsx_with_writeback() {
+    fsx(&Up::start(&["--writeback"]));
+}

@@ -2,13 +2,13 @@
 
 use super::record::{Draft, HEADER_BYTES, Header, Record};
 use super::recovery::{Recovered, RecoveryError, recover};
-use super::{Journal, segment_name};
+use super::{AppendError, Journal, segment_name};
 use crate::kv::Writes;
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::sync::Arc;
 use strake_base::disk::Disk;
-use strake_base::disk::sim::SimDisk;
+use strake_base::disk::sim::{SimDisk, SimFault};
 
 fn writes(n: u64) -> Writes {
     let value = (!n.is_multiple_of(5)).then(|| Bytes::from(vec![n as u8; n as usize]));
@@ -77,6 +77,19 @@ fn records_go_on_in_the_next_segment() {
     assert_eq!(read(&disk.process(), 3).unwrap().1, [7]);
     let error = read(&disk.process(), 2).unwrap_err();
     assert!(matches!(error, RecoveryError::Corrupt(_)), "{error:?}");
+}
+
+#[test]
+fn a_record_that_found_no_room_leaves_no_trace() {
+    let disk = SimDisk::new(1, 1 << 20);
+    let mut journal = journal(&disk, 2, &[]);
+    disk.fault_after(0, SimFault::Full);
+    let large = Writes::from([(b"large".to_vec(), Some(Bytes::from(vec![1; 30_000])))]);
+    assert!(matches!(journal.append(Draft::new(&large).unwrap(), 3, 2), Err(AppendError::Full)));
+    let file = disk.process().open(&segment_name(1), false).unwrap();
+    assert_eq!(file.len().unwrap(), journal.len());
+    assert!(journal.append(Draft::new(&writes(4)).unwrap(), 4, 2).is_ok());
+    assert_eq!(read(&disk.process(), 0).unwrap().1, [1, 2, 4]);
 }
 
 #[test]

@@ -128,7 +128,7 @@ impl Volume {
         let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
         let range = Range { chunk: chunk.into(), offset: piece.chunk_offset, len: piece.len };
         let op = if frees { StorageOp::Punch(range) } else { StorageOp::Allocate(range) };
-        file.core().unsynced.groups.insert(piece.group);
+        file.core().unsynced.add(piece.group);
         self.storage(file, piece.group, true, op, Bytes::new()).await?;
         Ok(if frees { -(held as i64) } else { (piece.len - held) as i64 })
     }

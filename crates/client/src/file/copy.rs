@@ -132,7 +132,7 @@ impl Volume {
             from_target: self.map().primary_of(run.from.group)?.0.0,
             from_capability: source.capability(false),
         };
-        target.core().unsynced.groups.insert(run.to.group);
+        target.core().unsynced.add(run.to.group);
         self.storage(target, run.to.group, true, StorageOp::Copy(copy), Bytes::new()).await?;
         Ok(())
     }

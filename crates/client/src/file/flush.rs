@@ -52,26 +52,23 @@ impl Volume {
 
     /// Makes durable what targets have acknowledged for a file.
     async fn sync_targets(&self, file: &FileState) -> Result<()> {
-        let groups: Vec<GroupId> = {
-            let mut core = file.core();
+        let unsynced = {
+            let core = file.core();
             if matches!(core.body, Body::Inline(_)) {
                 return Ok(());
             }
-            let unsynced = std::mem::take(&mut core.unsynced);
-            match unsynced.all {
-                true => core.placement()?.groups().to_vec(),
-                false => unsynced.groups.into_iter().collect(),
+            match core.unsynced.all {
+                true => core.unsynced.marks(core.placement()?.groups()),
+                false => core.unsynced.marks(&[]),
             }
         };
         let reference = FileRef { volume: self.id().0, ino: file.ino().0 };
-        let syncs = groups.iter().map(|&group| {
+        let syncs = unsynced.keys().map(|&group| {
             self.storage(file, group, true, StorageOp::Sync(reference), Bytes::new())
         });
-        let result = try_join_all(syncs).await.map(drop);
-        if result.is_err() {
-            file.core().unsynced.groups.extend(groups);
-        }
-        result
+        try_join_all(syncs).await?;
+        file.core().unsynced.forget(&unsynced);
+        Ok(())
     }
 
     /// Sends everything and tells the metadata server. `close`: the last handle is going.
@@ -120,12 +117,11 @@ impl Volume {
         sync: bool,
         close: bool,
     ) -> Result<bool> {
-        let (offset, data, mtime, drop_setid) = {
-            let mut core = file.core();
-            let core = &mut *core;
-            let Body::Inline(inline) = &mut core.body else { return Ok(false) };
-            let Some((offset, data)) = inline.take_dirty() else { return Ok(false) };
-            (offset, data, core.unpublished.mtime, core.unpublished.drop_setid)
+        let (unsent, mtime, drop_setid) = {
+            let core = file.core();
+            let Body::Inline(inline) = &core.body else { return Ok(false) };
+            let Some(unsent) = inline.unsent() else { return Ok(false) };
+            (unsent, core.unpublished.mtime, core.unpublished.drop_setid)
         };
         let close = close && {
             let mut core = file.core();
@@ -133,11 +129,10 @@ impl Volume {
             core.registered -= usize::from(close);
             close
         };
-        let len = data.len();
         let write = meta::WriteInline {
             ino: file.ino().0,
-            offset,
-            data: data.clone(),
+            offset: unsent.offset,
+            data: unsent.data.clone(),
             mtime: mtime.map(Into::into),
             sync,
             drop_setid,
@@ -145,22 +140,21 @@ impl Volume {
         };
         let error = match self.mutate(&self.root_cred(), MetaOp::WriteInline(write)).await {
             Ok(answer) => {
+                if let Body::Inline(inline) = &mut file.core().body {
+                    inline.accepted(&unsent);
+                }
                 let attr = self.own_entry(file, answer, "write inline")?;
                 self.published(file, mtime, drop_setid, (0, 0));
-                self.inodes().learn(&attr, self.clock().monotonic());
+                self.inodes().learn(&attr, self.now());
                 return Ok(true);
             }
             Err(error) => error,
         };
         file.core().registered += usize::from(close);
         if error.kind == ErrorKind::FileTooBig {
-            return self.move_and_resend(file, offset, data, sync).await;
+            return self.move_and_resend(file, sync).await;
         }
-        if error.kind == ErrorKind::TimedOut {
-            if let Body::Inline(inline) = &mut file.core().body {
-                inline.put_back(offset, len);
-            }
-        } else {
+        if error.kind != ErrorKind::TimedOut {
             // Trying again would change nothing: what was written is lost.
             file.core().forget_unpublished();
         }
@@ -168,16 +162,7 @@ impl Volume {
     }
 
     /// Another mount has moved the contents out to chunks: what was written follows them.
-    async fn move_and_resend(
-        self: &Arc<Self>,
-        file: &Arc<FileState>,
-        offset: u64,
-        data: Bytes,
-        sync: bool,
-    ) -> Result<bool> {
-        if let Body::Inline(inline) = &mut file.core().body {
-            inline.put_back(offset, data.len());
-        }
+    async fn move_and_resend(self: &Arc<Self>, file: &Arc<FileState>, sync: bool) -> Result<bool> {
         self.move_out(file).await?;
         self.drain(file).await;
         if sync {

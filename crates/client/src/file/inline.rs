@@ -6,14 +6,23 @@ use bytes::{Bytes, BytesMut};
 #[derive(Default)]
 pub(crate) struct Inline {
     data: BytesMut,
-    /// The range written and not yet sent.
+    /// The range written and not yet accepted by the server.
     dirty: Option<(usize, usize)>,
+    /// Number of writes so far.
+    writes: u64,
+}
+
+/// What is unsent, as of one moment.
+pub(crate) struct Unsent {
+    pub(crate) offset: u64,
+    pub(crate) data: Bytes,
+    writes: u64,
 }
 
 impl Inline {
     /// Contents as the server sent them.
     pub(crate) fn new(data: &[u8]) -> Self {
-        Self { data: BytesMut::from(data), dirty: None }
+        Self { data: BytesMut::from(data), dirty: None, writes: 0 }
     }
 
     /// The contents.
@@ -36,26 +45,31 @@ impl Inline {
             self.data.resize(end, 0);
         }
         self.data[offset..end].copy_from_slice(bytes);
+        self.writes += 1;
         self.dirty = Some(match self.dirty {
             None => (offset, end),
             Some((from, to)) => (from.min(offset), to.max(end)),
         });
     }
 
-    /// Takes the unsent range and its bytes.
-    pub(crate) fn take_dirty(&mut self) -> Option<(u64, Bytes)> {
-        let (from, to) = self.dirty.take()?;
+    /// The unsent range and its bytes.
+    pub(crate) fn unsent(&self) -> Option<Unsent> {
+        let (from, to) = self.dirty?;
         let to = to.min(self.data.len());
-        (from < to).then(|| (from as u64, Bytes::copy_from_slice(&self.data[from..to])))
+        let data = Bytes::copy_from_slice(&self.data[from..to]);
+        Some(Unsent { offset: from as u64, data, writes: self.writes })
     }
 
-    /// What was taken was not accepted: it is unsent again.
-    pub(crate) fn put_back(&mut self, from: u64, len: usize) {
-        let (from, to) = (from as usize, from as usize + len);
-        self.dirty = Some(match self.dirty {
-            None => (from, to),
-            Some((a, b)) => (a.min(from), b.max(to)),
-        });
+    /// The server has accepted it. What was written meanwhile stays unsent.
+    pub(crate) fn accepted(&mut self, sent: &Unsent) {
+        if self.writes == sent.writes {
+            self.dirty = None;
+        }
+    }
+
+    /// Gives up what is unsent.
+    pub(crate) fn forget_unsent(&mut self) {
+        self.dirty = None;
     }
 
     /// Cuts or extends with zeros; nothing of it is unsent, the server does the same.

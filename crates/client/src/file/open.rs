@@ -243,7 +243,7 @@ impl FileState {
         let mut core = self.core();
         core.dirty.cut(0, u64::MAX);
         if let Body::Inline(inline) = &mut core.body {
-            inline.take_dirty();
+            inline.forget_unsent();
         }
         if !core.is_unsent() {
             core.unpublished = Default::default();

@@ -83,7 +83,7 @@ impl Volume {
         let sent = self.storage(file, group, true, op, payload).await;
         // Only now: a sync that ran meanwhile may have come too early for this write. And even if it
         // failed: the target may have done it and only the answer was lost.
-        file.core().unsynced.groups.insert(group);
+        file.core().unsynced.add(group);
         sent?;
         self.metrics().bytes_written.increment(bytes);
         Ok(())

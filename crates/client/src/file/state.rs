@@ -7,7 +7,7 @@ use crate::inodes::Contents;
 use crate::memory::Room;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_types::layout::Placement;
@@ -51,8 +51,30 @@ pub(crate) struct Unpublished {
 pub(crate) struct Unsynced {
     /// Others may have written before: every group of the file.
     pub(crate) all: bool,
-    /// Groups written by this mount since the last sync.
-    pub(crate) groups: BTreeSet<GroupId>,
+    /// Groups written by this mount since the last sync, each with a mark of its last write.
+    groups: BTreeMap<GroupId, u64>,
+    marks: u64,
+}
+
+impl Unsynced {
+    /// A write to a group has been answered.
+    pub(crate) fn add(&mut self, group: GroupId) {
+        self.marks += 1;
+        self.groups.insert(group, self.marks);
+    }
+
+    /// What a sync that begins now will make durable; `others` in any case.
+    pub(crate) fn marks(&self, others: &[GroupId]) -> BTreeMap<GroupId, u64> {
+        let mut marks: BTreeMap<_, _> = others.iter().map(|&group| (group, 0)).collect();
+        marks.extend(&self.groups);
+        marks
+    }
+
+    /// The sync is done. A group that was written meanwhile stays.
+    pub(crate) fn forget(&mut self, synced: &BTreeMap<GroupId, u64>) {
+        self.all = false;
+        self.groups.retain(|group, mark| synced.get(group) != Some(mark));
+    }
 }
 
 /// The last failure of a write that had been accepted.
@@ -140,6 +162,9 @@ impl Core {
 
     /// The server refuses to be told: the file is as the server has it.
     pub(crate) fn forget_unpublished(&mut self) {
+        if let Body::Inline(inline) = &mut self.body {
+            inline.forget_unsent();
+        }
         if !self.is_unsent() {
             self.unpublished = Unpublished::default();
             self.length = self.attr.length;
@@ -224,7 +249,7 @@ impl FileState {
             senders: 0,
             exclusive: false,
             unpublished: Unpublished::default(),
-            unsynced: Unsynced { all: !created, groups: BTreeSet::new() },
+            unsynced: Unsynced { all: !created, ..Unsynced::default() },
             failure: Failure::default(),
             ahead: Ahead::default(),
             ours: (attr.length, attr.mtime),

@@ -190,11 +190,11 @@ impl Volume {
         let now = self.clock().monotonic();
         self.inodes().learn(&attr, now);
         let mut core = file.core();
-        if let Body::Inline(mut inline) = std::mem::replace(&mut core.body, Body::Chunks)
-            && let Some((offset, data)) = inline.take_dirty()
+        if let Body::Inline(inline) = std::mem::replace(&mut core.body, Body::Chunks)
+            && let Some(unsent) = inline.unsent()
         {
             core.unsynced.all = true;
-            core.write_chunks(offset, &data, None, now)?;
+            core.write_chunks(unsent.offset, &unsent.data, None, now)?;
         }
         Ok(())
     }

@@ -1,0 +1,242 @@
+//! The native library on a cluster in this process.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+use strake_client::{Volume, VolumeOptions};
+use strake_engine::kv::memory::MemoryKv;
+use strake_native::tree::{RemoveOptions, cat, list, make_directory, remove, space, usage, walk};
+use strake_native::{Clients, CopyOptions, Location, Summary, copy};
+use strake_tests::local::{LocalCluster, Names};
+use strake_types::ErrorKind;
+use tempfile::TempDir;
+
+const CHUNK_BYTES: u64 = 1 << 20;
+
+struct Setup {
+    clients: Clients,
+    directory: TempDir,
+    _cluster: LocalCluster,
+}
+
+impl Setup {
+    async fn new() -> Self {
+        let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES).await;
+        let options = VolumeOptions { remember: false, ..VolumeOptions::default() };
+        let volume: Arc<Volume> = cluster.volume(options.clone()).await;
+        let clients = Clients::new(options);
+        clients.adopt(vec!["here:1".into()], volume).await;
+        Self { clients, directory: tempfile::tempdir().unwrap(), _cluster: cluster }
+    }
+
+    fn local(&self, path: &str) -> Location {
+        Location::Local(self.directory.path().join(path))
+    }
+
+    async fn copy(&self, from: &Location, to: &Location, options: &CopyOptions) -> Summary {
+        let done = AtomicU64::new(0);
+        let progress = |p: &strake_native::Progress| {
+            assert!(p.bytes_done >= done.fetch_max(p.bytes_done, Ordering::Relaxed));
+        };
+        copy(&self.clients, std::slice::from_ref(from), to, options, progress).await.unwrap()
+    }
+
+    async fn read(&self, location: &Location) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let push = |part: &[u8]| {
+            bytes.extend_from_slice(part);
+            Ok(())
+        };
+        cat(&self.clients, location, push).await.unwrap();
+        bytes
+    }
+}
+
+fn remote(path: &str) -> Location {
+    Location::parse(&format!("here:1:/main{path}")).unwrap()
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect()
+}
+
+fn recursive() -> CopyOptions {
+    CopyOptions { recursive: true, preserve: true, ..CopyOptions::default() }
+}
+
+/// Path, mode, target or contents, and time of change of everything below.
+fn tree(root: &Path) -> BTreeMap<String, (u32, Vec<u8>, i64)> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![root.to_path_buf()];
+    while let Some(at) = left.pop() {
+        let meta = fs::symlink_metadata(&at).unwrap();
+        let contents = match () {
+            () if meta.is_dir() => Vec::new(),
+            () if meta.is_symlink() => {
+                fs::read_link(&at).unwrap().into_os_string().into_encoded_bytes()
+            }
+            () => fs::read(&at).unwrap(),
+        };
+        let name = at.strip_prefix(root).unwrap().display().to_string();
+        found.insert(name, (meta.mode(), contents, meta.mtime_nsec()));
+        if meta.is_dir() {
+            left.extend(fs::read_dir(&at).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+    found
+}
+
+fn make_tree(root: &Path) {
+    for sub in ["a/b", "empty", "many"] {
+        fs::create_dir_all(root.join(sub)).unwrap();
+    }
+    (0..200).for_each(|n| fs::write(root.join(format!("many/{n}")), pattern(n * 37)).unwrap());
+    fs::write(root.join("a/large"), pattern(20 << 20)).unwrap();
+    fs::write(root.join("a/b/middle"), pattern(3_000_001)).unwrap();
+    fs::set_permissions(root.join("a/b/middle"), fs::Permissions::from_mode(0o751)).unwrap();
+    fs::set_permissions(root.join("empty"), fs::Permissions::from_mode(0o500)).unwrap();
+    symlink("../a/large", root.join("many/link")).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_goes_there_and_back_unchanged() {
+    let setup = Setup::new().await;
+    let (from, back) = (setup.directory.path().join("from"), setup.directory.path().join("back"));
+    make_tree(&from);
+    let there = setup.copy(&Location::Local(from.clone()), &remote("/tree"), &recursive()).await;
+    assert_eq!(there.entries, tree(&from).len() as u64);
+    setup.copy(&remote("/tree"), &Location::Local(back.clone()), &recursive()).await;
+    assert_eq!(tree(&back), tree(&from));
+    // Once more: everything is there already.
+    let again = setup.copy(&Location::Local(from.join("a")), &remote("/tree"), &recursive()).await;
+    assert_eq!(again.bytes_kept, again.bytes);
+    let mut seen = 0;
+    walk(&setup.clients, &remote("/tree"), |_| seen += 1).await.unwrap();
+    assert_eq!(seen, there.entries);
+    let used = usage(&setup.clients, &remote("/tree")).await.unwrap();
+    assert_eq!((used.entries, used.bytes), (there.entries, there.bytes));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_copy_is_continued_and_not_taken_for_a_whole_one() {
+    let setup = Setup::new().await;
+    let (source, length) = (setup.directory.path().join("source"), 600 << 20);
+    // Mostly a hole, so that the test is quick; with `sparse` off every byte is copied.
+    let file = fs::File::create(&source).unwrap();
+    file.set_len(length).unwrap();
+    file.write_all_at(&pattern(1 << 20), 200 << 20).unwrap();
+    file.write_all_at(b"the end", length - 7).unwrap();
+    let part = setup.directory.path().join("part");
+    let stop_early = CopyOptions { sparse: false, ..CopyOptions::default() };
+    let from = Location::Local(source.clone());
+    let to = Location::Local(part.join("copy"));
+    fs::create_dir(&part).unwrap();
+    // Dropped on the way: what is left has another name.
+    let copying = copy(&setup.clients, std::slice::from_ref(&from), &to, &stop_early, |_| {});
+    let _cut_off = tokio::time::timeout(Duration::from_millis(120), copying).await;
+    let left: Vec<_> = fs::read_dir(&part).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(
+        left.iter().all(|name| name != "copy")
+            || part.join("copy").metadata().unwrap().len() == length
+    );
+    // As a copy that got far leaves it.
+    if let Some(name) = left.iter().find(|name| *name != "copy") {
+        let partial = fs::OpenOptions::new().write(true).open(part.join(name)).unwrap();
+        let good = fs::read(&source).unwrap();
+        partial.write_all_at(&good[..500 << 20], 0).unwrap();
+        partial.set_len(500 << 20).unwrap();
+    }
+    let rest = setup.copy(&from, &to, &stop_early).await;
+    assert!(rest.bytes_kept > 0 && rest.bytes == length, "{rest:?}");
+    assert!(fs::read(part.join("copy")).unwrap() == fs::read(&source).unwrap());
+    assert_eq!(fs::read_dir(&part).unwrap().count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_changed_is_copied_again() {
+    let setup = Setup::new().await;
+    let source = setup.directory.path().join("source");
+    for (round, contents) in [&b"first"[..], b"later"].into_iter().enumerate() {
+        fs::write(&source, contents).unwrap();
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + round as u64);
+        fs::File::options().write(true).open(&source).unwrap().set_modified(time).unwrap();
+        setup
+            .copy(&Location::Local(source.clone()), &remote("/file"), &CopyOptions::default())
+            .await;
+        assert_eq!(setup.read(&remote("/file")).await, contents);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn holes_stay_holes() {
+    let setup = Setup::new().await;
+    let source = setup.directory.path().join("sparse");
+    let file = fs::File::create(&source).unwrap();
+    file.set_len(1 << 30).unwrap();
+    file.write_all_at(b"data", 300 << 20).unwrap();
+    let from = Location::Local(source);
+    setup.copy(&from, &remote("/sparse"), &CopyOptions::default()).await;
+    let used = usage(&setup.clients, &remote("/sparse")).await.unwrap();
+    assert!(used.bytes == 1 << 30 && used.occupied < 16 << 20, "{used:?}");
+    setup.copy(&remote("/sparse"), &setup.local("back"), &CopyOptions::default()).await;
+    let back = setup.directory.path().join("back").metadata().unwrap();
+    assert!(back.len() == 1 << 30 && back.blocks() * 512 < 16 << 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_copied_within_its_volume() {
+    let setup = Setup::new().await;
+    fs::write(setup.directory.path().join("f"), pattern(5_000_000)).unwrap();
+    setup.copy(&setup.local("f"), &remote("/one"), &CopyOptions::default()).await;
+    setup.copy(&remote("/one"), &remote("/two"), &CopyOptions::default()).await;
+    assert!(setup.read(&remote("/two")).await == pattern(5_000_000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trees_are_made_listed_and_removed() {
+    let setup = Setup::new().await;
+    let clients = &setup.clients;
+    make_directory(clients, &remote("/x/y/z"), 0o755, true).await.unwrap();
+    make_directory(clients, &remote("/x/y/z"), 0o755, true).await.unwrap();
+    let twice = make_directory(clients, &remote("/x/y"), 0o755, false).await.unwrap_err();
+    assert_eq!(twice.kind, ErrorKind::Exists);
+    for name in ["b", "a", "c"] {
+        fs::write(setup.directory.path().join(name), name).unwrap();
+        setup.copy(&setup.local(name), &remote("/x/y"), &CopyOptions::default()).await;
+    }
+    let names = list(clients, &remote("/x/y")).await.unwrap();
+    let names: Vec<_> = names.iter().map(|found| String::from_utf8_lossy(&found.path)).collect();
+    assert_eq!(names, ["a", "b", "c", "z"]);
+    let refused = remove(clients, &remote("/x"), RemoveOptions::default()).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::IsDirectory);
+    let all = RemoveOptions { recursive: true, force: false };
+    assert_eq!(remove(clients, &remote("/x"), all).await.unwrap(), 6);
+    assert!(list(clients, &remote("/")).await.unwrap().is_empty());
+    let missing = remove(clients, &remote("/x"), all).await.unwrap_err();
+    assert_eq!(missing.kind, ErrorKind::NotFound);
+    let forced = RemoveOptions { recursive: true, force: true };
+    assert_eq!(remove(clients, &remote("/x"), forced).await.unwrap(), 0);
+    let Location::Remote(root) = remote("/") else { unreachable!("a remote path") };
+    assert!(space(clients, &root).await.unwrap().total_bytes > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mistakes_are_refused_before_anything_is_changed() {
+    let setup = Setup::new().await;
+    fs::create_dir(setup.directory.path().join("d")).unwrap();
+    fs::write(setup.directory.path().join("f"), "x").unwrap();
+    let options = CopyOptions::default();
+    let tried = async |from: Vec<Location>, to: Location| {
+        copy(&setup.clients, &from, &to, &options, |_| {}).await.unwrap_err().kind
+    };
+    assert_eq!(tried(vec![setup.local("d")], remote("/d")).await, ErrorKind::IsDirectory);
+    assert_eq!(tried(vec![setup.local("none")], remote("/f")).await, ErrorKind::NotFound);
+    assert_eq!(tried(vec![setup.local("f")], remote("/no/f")).await, ErrorKind::NotFound);
+    let two = vec![setup.local("f"), setup.local("f")];
+    assert_eq!(tried(two, remote("/f")).await, ErrorKind::NotDirectory);
+    assert!(list(&setup.clients, &remote("/")).await.unwrap().is_empty());
+}

@@ -1,5 +1,9 @@
 //! What one machine keeps: an ordered transactional map ([`kv`]) and the contents of chunks
 //! ([`chunk`]). Neither knows that there is a network, other machines, or file names.
+//!
+//! Both answer when what they were given survives the death of the process, and sync when it is to
+//! survive the loss of power. Both refuse every write after the first error that leaves them in
+//! doubt about their disk, and say so when what they find there is damaged.
 
 pub mod chunk;
 pub mod kv;

@@ -1,6 +1,7 @@
 //! The command line: one definition per flag, from which parsing and help come.
 
 use crate::cluster::ClusterFlags;
+use crate::failure::Outcome;
 use crate::log::LogFlags;
 use crate::verbs;
 use clap::{Parser, Subcommand};
@@ -62,6 +63,44 @@ pub enum Verb {
     Df(verbs::df::DfFlags),
     /// Sum up what directories of a volume occupy
     Du(verbs::du::DuFlags),
+}
+
+impl Cli {
+    /// True for verbs that stay and whose log matters.
+    pub fn is_long_running(&self) -> bool {
+        match &self.verb {
+            Verb::Server(_) => true,
+            Verb::Up(flags) => !flags.detach,
+            Verb::Mount(flags) => flags.foreground,
+            _ => false,
+        }
+    }
+
+    /// Runs the verb; the exit code.
+    pub async fn run(self) -> Outcome<u8> {
+        use verbs::*;
+        let (cluster, log) = (&self.cluster, &self.log);
+        let done = match self.verb {
+            Verb::Status(flags) => return status::run(&flags, cluster).await,
+            Verb::Doctor(flags) => return doctor::run(&flags, cluster).await,
+            Verb::Scrub(flags) => return scrub::run(&flags, cluster).await,
+            Verb::Up(flags) => up::run(&flags, log).await,
+            Verb::Down(flags) => down::run(&flags).await,
+            Verb::Server(flags) => server::run(flags).await,
+            Verb::Mount(flags) => mount::run(&flags, cluster, log).await,
+            Verb::Umount(flags) => umount::run(&flags),
+            Verb::Volume(flags) => volume::run(&flags, cluster).await,
+            Verb::Layout(flags) => layout::run(&flags, cluster).await,
+            Verb::Cp(flags) => cp::run(&flags, cluster).await,
+            Verb::Ls(flags) => ls::run(&flags, cluster).await,
+            Verb::Stat(flags) => stat::run(&flags, cluster).await,
+            Verb::Cat(flags) => cat::run(&flags, cluster).await,
+            Verb::Rm(flags) => rm::run(&flags, cluster).await,
+            Verb::Df(flags) => df::run(&flags, cluster).await,
+            Verb::Du(flags) => du::run(&flags, cluster).await,
+        };
+        done.map(|()| 0)
+    }
 }
 
 #[cfg(test)]

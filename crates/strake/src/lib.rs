@@ -9,7 +9,8 @@
 //! * [`runfile`] is how `strake down` and the others find what `strake up` started.
 //! * [`telemetry`] and [`log`] show what a long-running verb does; [`signals`] end it.
 //!
-//! Nothing here knows how files, names or chunks are kept; the crates below do.
+//! What this crate never does: know how files, names or chunks are kept (the crates below do), leave
+//! a mount behind, or fail without a word on what to do next.
 
 pub mod address;
 pub mod cli;
@@ -62,13 +63,12 @@ pub fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Outcome<u8> {
-    let long_running = verbs::is_long_running(&cli.verb);
-    cli.log.start(if long_running { "info" } else { "warn" })?;
+    cli.log.start(if cli.is_long_running() { "info" } else { "warn" })?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context(|| "starting the program's threads".into())?;
-    let code = runtime.block_on(verbs::run(cli));
+    let code = runtime.block_on(cli.run());
     // What is still in flight (a call to a server that does not answer) is not worth waiting for.
     runtime.shutdown_background();
     code

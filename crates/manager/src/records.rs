@@ -161,3 +161,6 @@ pub(crate) fn decode<M: Message + Default>(key: &[u8], value: &[u8]) -> Result<M
         None => Err(damaged("is empty")),
     }
 }
+
+#[cfg(test)]
+mod tests;

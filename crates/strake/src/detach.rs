@@ -9,6 +9,7 @@ use crate::output;
 use serde::{Deserialize, Serialize};
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -60,7 +61,12 @@ pub fn start(log: &Path, level: Option<&str>) -> Outcome<u32> {
     let file = OpenOptions::new().create(true).append(true).open(log).context(shown)?;
     let program = std::env::current_exe().context(|| "finding this program".into())?;
     let mut command = Command::new(program);
-    command.args(std::env::args_os().skip(1)).env(MARK, "1");
+    // The name it was called by counts: mount.strake is called with other arguments.
+    let mut arguments = std::env::args_os();
+    if let Some(name) = arguments.next() {
+        command.arg0(name);
+    }
+    command.args(arguments).env(MARK, "1");
     if let Some(level) = level {
         command.env("STRAKE_LOG", level);
     }

@@ -108,6 +108,17 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_version_1_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = r#"{"format": 1, "cluster": "ab", "server": 2, "engine": "redb",
+            "targets": [{"path": "/d/target", "uuid": "cd", "target": 3}]}"#;
+        std::fs::write(dir.path().join(NAME), text).unwrap();
+        let node = Node::read(dir.path()).unwrap();
+        assert_eq!((node.server, node.engine.as_str()), (2, "redb"));
+        assert_eq!(node.target_at(Path::new("/d/target")).unwrap().uuid, "cd");
+    }
+
+    #[test]
     fn a_newer_or_damaged_file_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(NAME), r#"{"format": 2, "what": []}"#).unwrap();

@@ -4,7 +4,6 @@ use crate::cluster::ClusterFlags;
 use crate::failure::{Context, Failure, Outcome};
 use crate::layout_flags::{LayoutFlags, show_distribution};
 use crate::place::{self, Place};
-use crate::runfile::RunFile;
 use crate::{address, mountpoint, output, size};
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -107,14 +106,10 @@ async fn find(path: &str, cluster: &ClusterFlags) -> Outcome<Found> {
         Failure::new(format!("{path} does not lie in a Strake mount"))
             .next("give a path below a mount (grep strake /proc/mounts), or ADDR:/VOLUME/PATH")
     })?;
-    let source = match address::parse_source(&mount.source) {
-        Some(source) => source,
-        None => address::Source {
-            managers: run_addresses(&mount.path, cluster)?,
-            volume: mount.source.clone(),
-            path: "/".into(),
-        },
-    };
+    let source = address::parse_source(&mount.source).ok_or_else(|| {
+        Failure::new(format!("which volume is {} (mounted at {})?", mount.source, mount.path.display()))
+            .next("name the place as ADDR:/VOLUME/PATH")
+    })?;
     let place = place::open(&source, cluster, "layout").await?;
     let ino = match full == mount.path && source.path == "/" {
         true => Ino::ROOT,
@@ -122,22 +117,6 @@ async fn find(path: &str, cluster: &ClusterFlags) -> Outcome<Found> {
     };
     let attr = place.volume.getattr(ino).await.context(|| path.into())?;
     Ok(Found { place, attr })
-}
-
-/// The addresses of the `strake up` that mounted here: `--cluster`, or its run file beside the usual
-/// data directory or the mount point.
-fn run_addresses(mount: &Path, cluster: &ClusterFlags) -> Outcome<Vec<String>> {
-    if cluster.cluster.is_some() {
-        return cluster.addresses();
-    }
-    let here = Path::new(crate::cluster::DATA_DEFAULT).to_owned();
-    let beside = mount.parent().map(|dir| dir.join("strake-data"));
-    let runs = [Some(here), beside].into_iter().flatten().filter_map(|dir| RunFile::read(&dir));
-    match runs.into_iter().find(|run| run.mount == mount && run.is_alive()) {
-        Some(run) => Ok(run.addresses),
-        None => Err(Failure::new(format!("which cluster is mounted at {}?", mount.display()))
-            .next("name it with --cluster ADDR (strake.json in its --data directory has it)")),
-    }
 }
 
 async fn get(path: &str, json: bool, all: bool, cluster: &ClusterFlags) -> Outcome {

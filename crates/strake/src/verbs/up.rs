@@ -130,7 +130,7 @@ impl Up {
     async fn start(flags: &UpFlags) -> Outcome<Up> {
         let data = absolute(&flags.data)?;
         refuse_second(&data)?;
-        let mut options = MountOptions { source: VOLUME.into(), ..MountOptions::default() };
+        let mut options = MountOptions::default();
         options.apply(&flags.options)?;
         options.writeback |= flags.writeback;
         clean_last_mount(&data)?;
@@ -140,6 +140,8 @@ impl Up {
             None => None,
         };
         let (listeners, addresses) = listen(&data).await?;
+        // By this others find the cluster from /proc/mounts.
+        options.source = format!("{}:/{VOLUME}", addresses[0]);
         let node = Node::start(node_options(flags, &data, listeners, &addresses)?).await?;
         let volume_options = VolumeOptions {
             memory_bytes: flags.memory,

@@ -107,8 +107,12 @@ async fn find(path: &str, cluster: &ClusterFlags) -> Outcome<Found> {
             .next("give a path below a mount (grep strake /proc/mounts), or ADDR:/VOLUME/PATH")
     })?;
     let source = address::parse_source(&mount.source).ok_or_else(|| {
-        Failure::new(format!("which volume is {} (mounted at {})?", mount.source, mount.path.display()))
-            .next("name the place as ADDR:/VOLUME/PATH")
+        Failure::new(format!(
+            "which volume is {} (mounted at {})?",
+            mount.source,
+            mount.path.display()
+        ))
+        .next("name the place as ADDR:/VOLUME/PATH")
     })?;
     let place = place::open(&source, cluster, "layout").await?;
     let ino = match full == mount.path && source.path == "/" {

@@ -112,6 +112,14 @@ pub(crate) async fn finish_cut(ctx: &Ctx, ino: Ino) -> Result<()> {
     }
 }
 
+/// Completes what a file that has a name is in the queue for.
+pub(crate) async fn settle_queued(ctx: &Ctx, inode: &Inode) -> Result<()> {
+    match inode.cut_from {
+        Some(_) => finish_cut_of(ctx, inode).await,
+        None => under_locks(ctx, &ClearCut { ino: inode.id() }).await,
+    }
+}
+
 async fn finish_cut_of(ctx: &Ctx, inode: &Inode) -> Result<()> {
     let Some(from) = inode.cut_from else { return Ok(()) };
     cut_chunks(&ctx.core, ctx.volume.id, inode, from).await?;

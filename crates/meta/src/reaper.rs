@@ -174,7 +174,7 @@ impl Work {
             return Ok(true);
         };
         if inode.nlink > 0 {
-            contents::finish_cut(&ctx, self.ino).await?;
+            contents::settle_queued(&ctx, &inode).await?;
             return Ok(true);
         }
         if volume.sessions.may_hold(self.ino) {

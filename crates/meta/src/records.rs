@@ -301,8 +301,21 @@ pub(crate) fn encode(body: &impl Message) -> Bytes {
     out.freeze()
 }
 
-/// Decodes a value; the error names its key.
+/// Decodes a value; the error names its key. Bytes inside it share the value's memory.
 pub(crate) fn decode<T: Message + Default>(key: &[u8], value: &Bytes) -> Result<T> {
+    let body = unframe(key, value)?;
+    T::decode(body).map_err(|e| corrupt(key, &e.to_string()))
+}
+
+/// Decodes a value that is to be kept: it shares nothing with what the store handed out, which may
+/// be part of a larger block.
+pub(crate) fn decode_to_keep<T: Message + Default>(key: &[u8], value: &Bytes) -> Result<T> {
+    let body = unframe(key, value)?;
+    T::decode(&body[..]).map_err(|e| corrupt(key, &e.to_string()))
+}
+
+/// The body of a value whose version and checksum are right.
+fn unframe(key: &[u8], value: &Bytes) -> Result<Bytes> {
     let Some((framed, crc)) = value.split_last_chunk::<4>() else {
         return Err(corrupt(key, "shorter than its frame"));
     };
@@ -311,10 +324,7 @@ pub(crate) fn decode<T: Message + Default>(key: &[u8], value: &Bytes) -> Result<
     }
     match framed.first() {
         None => Err(corrupt(key, "shorter than its frame")),
-        Some(&VERSION) => {
-            let body = value.slice(1..value.len() - 4);
-            T::decode(body).map_err(|e| corrupt(key, &e.to_string()))
-        }
+        Some(&VERSION) => Ok(value.slice(1..value.len() - 4)),
         Some(newer) => {
             let what =
                 format!("has version {newer}, this release reads {VERSION}; install the newer one");

@@ -26,7 +26,8 @@ pub(crate) trait Mutation: Sync {
     fn scope(&self, ctx: &Ctx) -> impl Future<Output = Result<Vec<Ino>>> + Send;
 
     /// Makes contents fit under the locks, with transactions of its own, before [`Mutation::run`].
-    fn prepare(&self, _ctx: &Ctx) -> impl Future<Output = Result<()>> + Send {
+    /// [`ErrorKind::Conflict`] lets it begin again here, too.
+    fn prepare(&self, _ctx: &Ctx, _held: &Held) -> impl Future<Output = Result<()>> + Send {
         async { Ok(()) }
     }
 
@@ -36,6 +37,11 @@ pub(crate) trait Mutation: Sync {
     /// What is still to be done under the locks after the commit.
     fn finish(&self, _ctx: &Ctx, _answer: &MetaAnswer) -> impl Future<Output = Result<()>> + Send {
         async { Ok(()) }
+    }
+
+    /// The answer must wait until all is on disk.
+    fn wants_sync(&self) -> bool {
+        false
     }
 }
 
@@ -54,13 +60,24 @@ pub(crate) async fn mutate(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
         },
     };
     for turn in 0..TRIES_MAX {
-        if let Some(answer) = attempt(ctx, op).await? {
-            return Ok(answer);
+        match attempt(ctx, op).await {
+            Ok(Some(answer)) => return durable(ctx, op, answer).await,
+            Ok(None) => {}
+            Err(error) if error.kind == ErrorKind::Conflict => {}
+            Err(error) => return Err(error),
         }
         ctx.core.metrics.conflicts.increment(1);
         backoff(turn).await;
     }
     Err(Error::with(ErrorKind::Conflict, "metadata store: too many conflicts"))
+}
+
+/// Waits, with no lock held, until an answer is on disk that has to be.
+async fn durable(ctx: &Ctx, op: &impl Mutation, answer: MetaAnswer) -> Result<MetaAnswer> {
+    if ctx.settings.sync_always || op.wants_sync() {
+        ctx.core.kv.sync().await.map_err(store_error)?;
+    }
+    Ok(answer)
 }
 
 /// Carries out a part of an operation that already holds the locks it needs.
@@ -77,21 +94,19 @@ pub(crate) async fn under_locks(ctx: &Ctx, op: &impl Mutation) -> Result<()> {
     Err(Error::with(ErrorKind::Conflict, "metadata store: too many conflicts"))
 }
 
-/// One try; `None`: it has to begin again.
+/// One try; `None` or a conflict: it has to begin again.
 async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     let scope = op.scope(ctx).await?;
     let held = ctx.core.locks.lock(ctx.volume.id, &scope).await;
-    op.prepare(ctx).await?;
+    op.prepare(ctx, &held).await?;
     let mut tx = Tx::begin(ctx, held);
-    let answer = match op.run(&mut tx).await {
-        Ok(answer) => answer,
-        Err(error) if error.kind == ErrorKind::Conflict => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let answer = op.run(&mut tx).await?;
     let Some(_held) = tx.commit(&answer).await? else { return Ok(None) };
-    op.finish(ctx, &answer).await?;
-    if ctx.settings.sync_always {
-        ctx.core.kv.sync().await.map_err(store_error)?;
+    if let Err(error) = op.finish(ctx, &answer).await {
+        if let (Some(session), Some(ino)) = (&ctx.session, opened_by(&answer)) {
+            ctx.volume.sessions.close(session, ino);
+        }
+        return Err(error);
     }
     Ok(Some(answer))
 }
@@ -111,10 +126,22 @@ async fn repeat(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
     {
         ctx.volume.sessions.open(session, ino);
     }
-    let scope = op.scope(ctx).await.unwrap_or_default();
-    let _held = ctx.core.locks.lock(ctx.volume.id, &scope).await;
-    op.finish(ctx, &answer).await?;
-    Ok(answer)
+    {
+        let scope: Vec<Ino> = about(&answer).into_iter().collect();
+        let _held = ctx.core.locks.lock(ctx.volume.id, &scope).await;
+        op.finish(ctx, &answer).await?;
+    }
+    durable(ctx, op, answer).await
+}
+
+/// The inode that an answer is about.
+fn about(answer: &MetaAnswer) -> Option<Ino> {
+    match answer {
+        MetaAnswer::Entry(attr) => Some(Ino(attr.ino)),
+        MetaAnswer::Opened(opened) => Some(Ino(opened.attr.ino)),
+        MetaAnswer::Created(created) => Some(Ino(created.attr.ino)),
+        _ => None,
+    }
 }
 
 /// The file that an answer says is open.

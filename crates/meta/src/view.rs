@@ -112,10 +112,10 @@ impl<'a> Tx<'a> {
             return Ok(Some(inode));
         }
         let ticket = core.inodes.ticket(place);
-        let Some(inode) = self.get::<Inode>(&keys::inode(volume, ino)).await? else {
-            return Ok(None);
-        };
-        let inode = Arc::new(inode);
+        let key = keys::inode(volume, ino);
+        let value = self.kv().await?.get(&key).await.map_err(store_error)?;
+        let Some(value) = value else { return Ok(None) };
+        let inode = Arc::new(records::decode_to_keep::<Inode>(&key, &value)?);
         core.inodes.fill(place, inode.clone(), ticket);
         Ok(Some(inode))
     }

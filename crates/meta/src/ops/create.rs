@@ -7,6 +7,7 @@ use crate::ctx::{Ctx, with_subject};
 use crate::keys;
 use crate::layout;
 use crate::records::{Entry, Inode, Raw};
+use crate::locks::inodes::Held;
 use crate::txn::Mutation;
 use crate::view::Tx;
 use bytes::Bytes;
@@ -26,12 +27,13 @@ impl Mutation for Create {
         Ok([dir].into_iter().chain(child).collect())
     }
 
-    async fn prepare(&self, ctx: &Ctx) -> Result<()> {
+    async fn prepare(&self, ctx: &Ctx, held: &Held) -> Result<()> {
         if self.at.name.is_empty() || self.exclusive {
             return Ok(());
         }
         match peek(ctx, Ino(self.at.parent), &self.at.name).await? {
-            Some(child) => contents::finish_cut(ctx, child).await,
+            Some(child) if held.has(child) => contents::finish_cut(ctx, child).await,
+            Some(_) => Err(Error::new(ErrorKind::Conflict)),
             None => Ok(()),
         }
     }
@@ -102,7 +104,8 @@ async fn make_named(
     check_add(tx.ctx, dir)?;
     let mut inode = new_inode(tx, op, dir, kind).await?;
     inode.nlink = if kind == FileKind::Directory { 2 } else { 1 };
-    inode.name = op.at.name.clone();
+    // A copy: what was received may be part of a large buffer.
+    inode.name = Bytes::copy_from_slice(&op.at.name);
     if kind == FileKind::Symlink {
         put_target(tx, &mut inode, &op.target).await?;
     }

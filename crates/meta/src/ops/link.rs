@@ -6,6 +6,7 @@ use crate::keys;
 use crate::records::{Inode, Mark};
 use crate::txn::Mutation;
 use crate::view::Tx;
+use bytes::Bytes;
 use strake_types::access::EXECUTE;
 use strake_types::limits::LINKS_MAX;
 use strake_types::{Error, ErrorKind, Ino, Result, name};
@@ -56,7 +57,7 @@ fn check(inode: &Inode) -> Result<()> {
 async fn name_it(tx: &mut Tx<'_>, inode: &mut Inode, dir: &Inode, op: &Link) -> Result<()> {
     inode.nameless = false;
     inode.parent = dir.ino;
-    inode.name = op.to.name.clone();
+    inode.name = Bytes::copy_from_slice(&op.to.name);
     match inode.cut_from {
         None => tx.dequeue(inode).await,
         Some(_) => Ok(()),

@@ -40,13 +40,16 @@ fn parse(ctx: &Ctx, op: &Lock) -> Result<(Wish, Range)> {
 pub(crate) async fn set_lock(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
     let (wish, range) = parse(ctx, op)?;
     let ino = Ino(op.ino);
-    Tx::reader(ctx).inode(ino).await?;
     match wish {
+        // Also of a file that is gone.
         Wish::Unlock => {
             let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
             apply(ctx, op.flock, ino, &range, Change::Unlock).await?;
         }
-        Wish::Lock => take(ctx, op, ino, &range).await?,
+        Wish::Lock => {
+            Tx::reader(ctx).inode(ino).await?;
+            take(ctx, op, ino, &range).await?;
+        }
     }
     Ok(MetaAnswer::Done(Nothing {}))
 }

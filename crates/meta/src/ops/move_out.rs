@@ -3,6 +3,7 @@
 use super::open_file::check_writer;
 use crate::contents;
 use crate::ctx::Ctx;
+use crate::locks::inodes::Held;
 use crate::txn::Mutation;
 use crate::view::Tx;
 use strake_types::{Ino, Result};
@@ -19,7 +20,7 @@ impl Mutation for MoveOut {
         Ok(vec![self.ino])
     }
 
-    async fn prepare(&self, ctx: &Ctx) -> Result<()> {
+    async fn prepare(&self, ctx: &Ctx, _held: &Held) -> Result<()> {
         let inode = Tx::reader(ctx).inode(self.ino).await?;
         check_writer(ctx, &inode)?;
         contents::finish_cut(ctx, self.ino).await?;

@@ -3,6 +3,7 @@
 use super::open_file::open_existing;
 use crate::contents;
 use crate::ctx::Ctx;
+use crate::locks::inodes::Held;
 use crate::txn::Mutation;
 use crate::view::Tx;
 use strake_types::{Ino, Result};
@@ -13,7 +14,7 @@ impl Mutation for Open {
         Ok(vec![Ino(self.ino)])
     }
 
-    async fn prepare(&self, ctx: &Ctx) -> Result<()> {
+    async fn prepare(&self, ctx: &Ctx, _held: &Held) -> Result<()> {
         contents::finish_cut(ctx, Ino(self.ino)).await
     }
 

@@ -2,8 +2,8 @@
 
 use super::open_file::check_writer;
 use crate::contents;
-use crate::core::store_error;
 use crate::ctx::Ctx;
+use crate::locks::inodes::Held;
 use crate::txn::Mutation;
 use crate::view::Tx;
 use strake_types::access::{SETGID, SETUID};
@@ -16,7 +16,7 @@ impl Mutation for Publish {
         Ok(vec![Ino(self.ino)])
     }
 
-    async fn prepare(&self, ctx: &Ctx) -> Result<()> {
+    async fn prepare(&self, ctx: &Ctx, _held: &Held) -> Result<()> {
         contents::finish_cut(ctx, Ino(self.ino)).await
     }
 
@@ -50,11 +50,8 @@ impl Mutation for Publish {
         Ok(MetaAnswer::Entry(tx.attributes(&changed).await?))
     }
 
-    async fn finish(&self, ctx: &Ctx, _answer: &MetaAnswer) -> Result<()> {
-        match self.sync {
-            true => ctx.core.kv.sync().await.map_err(store_error),
-            false => Ok(()),
-        }
+    fn wants_sync(&self) -> bool {
+        self.sync
     }
 }
 

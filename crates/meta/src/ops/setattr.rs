@@ -3,6 +3,7 @@
 use crate::contents;
 use crate::ctx::{Ctx, with_subject};
 use crate::records::Inode;
+use crate::locks::inodes::Held;
 use crate::txn::Mutation;
 use crate::view::Tx;
 use strake_types::access::{self, WRITE, without_setid};
@@ -17,7 +18,7 @@ impl Mutation for SetAttr {
         Ok(vec![Ino(self.ino)])
     }
 
-    async fn prepare(&self, ctx: &Ctx) -> Result<()> {
+    async fn prepare(&self, ctx: &Ctx, _held: &Held) -> Result<()> {
         let Some(length) = self.change.length else { return Ok(()) };
         let inode = Tx::reader(ctx).inode(Ino(self.ino)).await?;
         check(ctx, &inode, self)?;

@@ -3,7 +3,6 @@
 use super::open_file::check_writer;
 use super::publish::drop_setid;
 use crate::contents;
-use crate::core::store_error;
 use crate::ctx::Ctx;
 use crate::txn::Mutation;
 use crate::view::Tx;
@@ -47,11 +46,8 @@ impl Mutation for WriteInline {
         Ok(MetaAnswer::Entry(tx.attributes(&changed).await?))
     }
 
-    async fn finish(&self, ctx: &Ctx, _answer: &MetaAnswer) -> Result<()> {
-        match self.sync {
-            true => ctx.core.kv.sync().await.map_err(store_error),
-            false => Ok(()),
-        }
+    fn wants_sync(&self) -> bool {
+        self.sync
     }
 }
 

@@ -295,6 +295,27 @@ fn a_range_is_copied_within_one_file() {
     }
 }
 
+/// The time of change was that of the moment when the metadata server heard of a write: later than
+/// the time of modification, and later still after the file was closed.
+#[test]
+fn a_write_changes_both_times_alike_and_once() {
+    let mount = Mounted::new();
+    for len in [100, 200_000] {
+        let path = mount.path(&format!("file{len}"));
+        let mut file = File::create(&path).unwrap();
+        file.write_all(&pattern(len, 9)).unwrap();
+        let times = |meta: fs::Metadata| {
+            ((meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec()))
+        };
+        let (modified, changed) = times(file.metadata().unwrap());
+        assert_eq!(modified, changed);
+        file.sync_all().unwrap();
+        assert_eq!(times(file.metadata().unwrap()), (modified, changed));
+        drop(file);
+        assert_eq!(times(fs::metadata(&path).unwrap()), (modified, changed));
+    }
+}
+
 #[test]
 fn a_sub_directory_and_another_owner_can_be_mounted() {
     let mut mount = Mounted::new();

@@ -4,6 +4,7 @@ use super::open_file::check_writer;
 use crate::contents;
 use crate::ctx::Ctx;
 use crate::locks::inodes::Held;
+use crate::records::later;
 use crate::txn::Mutation;
 use crate::view::Tx;
 use strake_types::access::{SETGID, SETUID};
@@ -41,8 +42,11 @@ impl Mutation for Publish {
             let occupied = occupied.min(contents::occupied_max(changed.length));
             contents::occupy(tx, &mut changed, occupied);
         }
-        changed.mtime = self.mtime.unwrap_or(tx.ctx.now.into());
-        changed.ctime = tx.ctx.now.into();
+        let written = self.mtime.unwrap_or(tx.ctx.now.into());
+        changed.mtime = written;
+        // Not the present: a write that is told of later did not change the inode later, and a
+        // program that has looked in between must not see it change again.
+        changed.ctime = later(changed.ctime, written);
         if self.drop_setid {
             changed.mode = drop_setid(changed.mode);
         }

@@ -2,8 +2,8 @@
 
 use crate::contents;
 use crate::ctx::{Ctx, with_subject};
-use crate::records::Inode;
 use crate::locks::inodes::Held;
+use crate::records::Inode;
 use crate::txn::Mutation;
 use crate::view::Tx;
 use strake_types::access::{self, WRITE, without_setid};

@@ -4,6 +4,7 @@ use super::open_file::check_writer;
 use super::publish::drop_setid;
 use crate::contents;
 use crate::ctx::Ctx;
+use crate::records::later;
 use crate::txn::Mutation;
 use crate::view::Tx;
 use bytes::{Bytes, BytesMut};
@@ -37,8 +38,11 @@ impl Mutation for WriteInline {
             let after = overlay(before, self.offset as usize, &self.data);
             contents::set_inline(tx, &mut changed, after).await?;
         }
-        changed.mtime = self.mtime.unwrap_or(tx.ctx.now.into());
-        changed.ctime = tx.ctx.now.into();
+        let written = self.mtime.unwrap_or(tx.ctx.now.into());
+        changed.mtime = written;
+        // Not the present: a write that is told of later did not change the inode later, and a
+        // program that has looked in between must not see it change again.
+        changed.ctime = later(changed.ctime, written);
         if self.drop_setid {
             changed.mode = drop_setid(changed.mode);
         }

@@ -4,6 +4,8 @@
 //! Both answer when what they were given survives the death of the process, and sync when it is to
 //! survive the loss of power. Both refuse every write after the first error that leaves them in
 //! doubt about their disk, and say so when what they find there is damaged.
+//!
+//! What this crate never does: talk to another machine, or decide what a key or a chunk means.
 
 pub mod chunk;
 pub mod kv;

@@ -180,7 +180,7 @@ fn spawner(command: Command) -> Child {
 
 /// True if a FUSE file system answers there.
 pub fn is_mounted(path: &Path) -> bool {
-    rustix::fs::statfs(path).is_ok_and(|s| s.f_type as i64 == FUSE_MAGIC)
+    rustix::fs::statfs(path).is_ok_and(|s| s.f_type == FUSE_MAGIC)
 }
 
 /// Takes a mount away, also a dead one.

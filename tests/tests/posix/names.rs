@@ -199,7 +199,7 @@ fn a_listing_of_ten_thousand_names_is_complete_and_its_cookies_are_stable() {
         Dir::new(rustix::fs::open(&place.path, flags, Mode::empty()).unwrap()).unwrap();
     let mut seen = Vec::new();
     let mut cookies = Vec::new();
-    while let Some(entry) = listing.next() {
+    for entry in listing.by_ref() {
         let entry = entry.unwrap();
         seen.push(entry.file_name().to_string_lossy().into_owned());
         cookies.push(entry.offset());

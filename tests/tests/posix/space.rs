@@ -11,7 +11,7 @@ use strake_tests::cluster::{Place, Up};
 fn statfs_tells_the_truth_about_room() {
     let up = Up::start(&["--targets", "2"]);
     let path = up.mount().join("file");
-    let before = statvfs(&up.mount()).unwrap();
+    let before = statvfs(up.mount()).unwrap();
     assert_eq!(before.f_namemax, 255);
     assert!(before.f_blocks > 0 && before.f_bavail <= before.f_bfree);
     let file = File::create(&path).unwrap();
@@ -22,9 +22,9 @@ fn statfs_tells_the_truth_about_room() {
     // Other users of the same disk change what is free: only a lower bound of the files holds.
     assert!(file.metadata().unwrap().blocks() * 512 >= len);
     let files = |v: &rustix::fs::StatVfs| v.f_files - v.f_ffree;
-    let mut after = statvfs(&up.mount()).unwrap();
+    let mut after = statvfs(up.mount()).unwrap();
     for _ in 0..100 {
-        after = statvfs(&up.mount()).unwrap();
+        after = statvfs(up.mount()).unwrap();
         if files(&after) > files(&before) {
             break;
         }

@@ -225,7 +225,7 @@ fn a_process_that_waits_for_a_lock_can_be_killed() {
     waiting.wait().unwrap();
     // And what it waited for is not granted to the dead.
     rustix::fs::flock(&held, FlockOperation::Unlock).unwrap();
-    rustix::fs::flock(&File::open(&path).unwrap(), FlockOperation::LockExclusive).unwrap();
+    rustix::fs::flock(File::open(&path).unwrap(), FlockOperation::LockExclusive).unwrap();
 }
 
 #[test]

@@ -63,8 +63,8 @@ fn rust(path: &str, file: &File, findings: &mut Vec<Finding>) {
         let literal = file.text[after..].trim_start();
         if call != ".expect(" {
             complain(at, "unwrap", format!("{call}) outside tests"));
-        } else if literal.starts_with('"') {
-            let words = literal[1..].split('"').next().unwrap_or("").split_whitespace().count();
+        } else if let Some(message) = literal.strip_prefix('"') {
+            let words = message.split('"').next().unwrap_or("").split_whitespace().count();
             if words < PROOF_WORDS_MIN {
                 complain(at, "unwrap", "the message of expect is no proof".into());
             }
@@ -87,8 +87,9 @@ fn has_reason(file: &File, at: usize) -> bool {
 
 /// The innermost function around an offset; exceptions name it.
 fn enclosing(file: &File, at: usize) -> String {
-    let around = scan::functions(&file.code).into_iter().filter(|f| (f.start..f.end).contains(&at));
-    around.last().map_or_else(|| "file".into(), |f| f.name)
+    let mut around =
+        scan::functions(&file.code).into_iter().filter(|f| (f.start..f.end).contains(&at));
+    around.next_back().map_or_else(|| "file".into(), |f| f.name)
 }
 
 fn places(path: &str, file: &File, findings: &mut Vec<Finding>) {

@@ -4,7 +4,7 @@
 //! of the mount is taken away. A process also ends by itself when the test process dies.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -62,6 +62,24 @@ impl Process {
     pub fn start(arguments: &[String], log: &Path) -> Self {
         let file = File::options().create(true).append(true).open(log).expect("a log can be made");
         Self::begin(Command::new("setpriv"), arguments, log, file)
+    }
+
+    /// A process that becomes the program when [`Process::go`] is called. To start one while the
+    /// server of a mount is away would not do: a child of ours has our open files until it becomes
+    /// another program, and closing them waits for that server.
+    fn wait_to_start(arguments: &[String], log: &Path) -> Self {
+        let file = File::options().create(true).append(true).open(log).expect("a log can be made");
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "TERM", "sh", "-c", "read -r _; exec \"$0\" \"$@\""]);
+        command.arg(program()).args(arguments).stdin(Stdio::piped());
+        command.stdout(file.try_clone().expect("a log can be shared")).stderr(file);
+        Self { child: spawner(command), log: log.to_owned() }
+    }
+
+    /// Lets the program begin.
+    fn go(&mut self) {
+        let mut input = self.child.stdin.take().expect("it waits for a line");
+        input.write_all(b"\n").expect("it reads the line");
     }
 
     /// As [`Process::start`], in a network namespace, given by its file under `/run/netns`.
@@ -341,6 +359,8 @@ impl Drop for Place {
 /// A server and mounts of its volume, each a process of its own, over TCP on this machine.
 pub struct Servers {
     server: Process,
+    /// What takes the place of a server that was killed.
+    next: Option<Process>,
     arguments: Vec<String>,
     address: String,
     directory: TempDir,
@@ -362,7 +382,7 @@ impl Servers {
             arguments.push(target.display().to_string());
         }
         let server = Process::start(&arguments, &directory.path().join("server.log"));
-        let mut servers = Self { server, arguments, address, directory };
+        let mut servers = Self { server, next: None, arguments, address, directory };
         servers.wait();
         servers
     }
@@ -384,12 +404,15 @@ impl Servers {
 
     /// `kill -9` of the server.
     pub fn kill(&mut self) {
+        let log = self.directory.path().join("server.log");
+        self.next = Some(Process::wait_to_start(&self.arguments, &log));
         self.server.kill();
     }
 
     /// Starts the server again.
     pub fn start_again(&mut self) {
-        self.server = Process::start(&self.arguments, &self.directory.path().join("server.log"));
+        self.server = self.next.take().expect("start_again follows kill, which made it");
+        self.server.go();
         self.wait();
     }
 

@@ -132,12 +132,14 @@ async fn an_interrupted_copy_is_continued_and_not_taken_for_a_whole_one() {
     file.write_all_at(b"the end", length - 7).unwrap();
     let part = setup.directory.path().join("part");
     let stop_early = CopyOptions { sparse: false, ..CopyOptions::default() };
-    let from = Location::Local(source.clone());
     let to = Location::Local(part.join("copy"));
     fs::create_dir(&part).unwrap();
+    setup.copy(&Location::Local(source.clone()), &remote("/source"), &CopyOptions::default()).await;
+    let from = remote("/source");
     // Dropped on the way: what is left has another name.
     let copying = copy(&setup.clients, std::slice::from_ref(&from), &to, &stop_early, |_| {});
-    let _cut_off = tokio::time::timeout(Duration::from_millis(120), copying).await;
+    let _cut_off = tokio::time::timeout(Duration::from_millis(60), copying).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
     let left: Vec<_> = fs::read_dir(&part).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(
         left.iter().all(|name| name != "copy")

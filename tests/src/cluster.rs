@@ -13,6 +13,9 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+/// What a process says that waits to become the program.
+const WAITING: &str = "waiting to start";
+const WAIT_TO_START: &str = "echo waiting to start; read -r _; exec \"$0\" \"$@\"";
 /// What `statfs` says of a FUSE mount.
 const FUSE_MAGIC: i64 = 0x6573_5546;
 /// How long a program may take to be ready. Only a hang reaches it.
@@ -70,10 +73,17 @@ impl Process {
     fn wait_to_start(arguments: &[String], log: &Path) -> Self {
         let file = File::options().create(true).append(true).open(log).expect("a log can be made");
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "TERM", "sh", "-c", "read -r _; exec \"$0\" \"$@\""]);
+        command.args(["--pdeathsig", "TERM", "sh", "-c", WAIT_TO_START]);
         command.arg(program()).args(arguments).stdin(Stdio::piped());
         command.stdout(file.try_clone().expect("a log can be shared")).stderr(file);
-        Self { child: spawner(command), log: log.to_owned() }
+        let waiting = |log: &str| log.matches(WAITING).count();
+        let before = waiting(&std::fs::read_to_string(log).unwrap_or_default());
+        let mut process = Self { child: spawner(command), log: log.to_owned() };
+        while waiting(&process.log()) == before {
+            assert!(matches!(process.child.try_wait(), Ok(None)), "a shell can wait");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        process
     }
 
     /// Lets the program begin.

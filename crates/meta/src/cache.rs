@@ -1,13 +1,16 @@
 //! A bounded cache of decoded records, coherent with the store.
 //!
 //! Only this server writes its volumes, and each writer holds the locks of what it writes, so the
-//! cache stays true by three steps around a commit: forget, commit, fill. Readers fill as well, but
-//! only if nothing in their part of the cache was forgotten since before they looked into the store
-//! ([`Cache::ticket`]); so a slow reader never puts back what a writer has replaced.
+//! cache stays true by three steps around a commit: forget, commit, and then put what is so now or,
+//! where nothing is or nobody knows, forget once more. Readers fill as well, but only if nothing in
+//! their part of the cache was forgotten or put since before they took their snapshot of the store
+//! ([`Cache::ticket`]); so a slow reader never puts back what a writer has replaced or removed. What
+//! it fills in while a commit is under way, the third step takes out again.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Parts with a lock each.
 const PARTS: usize = 64;
@@ -44,12 +47,12 @@ type Map<V> = HashMap<u128, V, BuildHasherDefault<Mixed>>;
 struct Part<V> {
     young: Map<V>,
     old: Map<V>,
-    /// Counts what was forgotten.
+    /// The cache's turn when something here was last forgotten or put.
     turn: u64,
 }
 
-/// The moment before a look into the store.
-#[derive(Clone, Copy)]
+/// The moment before a snapshot of the store.
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Ticket(u64);
 
 /// The cache.
@@ -57,6 +60,8 @@ pub(crate) struct Cache<V> {
     parts: Vec<Mutex<Part<V>>>,
     /// Most values in one generation of one part.
     part_max: usize,
+    /// Counts what was forgotten or put in all parts.
+    turn: AtomicU64,
 }
 
 impl<V: Clone> Cache<V> {
@@ -64,7 +69,7 @@ impl<V: Clone> Cache<V> {
     pub fn new(max: usize) -> Self {
         let part = || Part { young: Map::default(), old: Map::default(), turn: 0 };
         let parts = (0..PARTS).map(|_| Mutex::new(part())).collect();
-        Cache { parts, part_max: (max / PARTS / 2).max(1) }
+        Cache { parts, part_max: (max / PARTS / 2).max(1), turn: AtomicU64::new(0) }
     }
 
     fn part(&self, key: u128) -> &Mutex<Part<V>> {
@@ -82,23 +87,27 @@ impl<V: Clone> Cache<V> {
         Some(value)
     }
 
-    /// To be taken before the store is read.
-    pub fn ticket(&self, key: u128) -> Ticket {
-        Ticket(self.part(key).lock().turn)
+    /// To be taken before the snapshot that is read; good for all keys.
+    pub fn ticket(&self) -> Ticket {
+        Ticket(self.turn.load(Ordering::SeqCst))
     }
 
-    /// Keeps what a reader found, unless something was forgotten since the ticket was taken.
+    fn next_turn(&self) -> u64 {
+        self.turn.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Keeps what a reader found, unless a writer came by since the ticket was taken.
     pub fn fill(&self, key: u128, value: V, ticket: Ticket) {
         let mut part = self.part(key).lock();
-        if part.turn == ticket.0 {
+        if part.turn <= ticket.0 {
             part.insert(key, value, self.part_max);
         }
     }
 
-    /// Forgets a value: before a commit that changes it.
+    /// Forgets a value: before a commit that changes it, and after one that leaves none to put.
     pub fn forget(&self, key: u128) {
         let mut part = self.part(key).lock();
-        part.turn += 1;
+        part.turn = self.next_turn();
         part.young.remove(&key);
         part.old.remove(&key);
     }
@@ -106,7 +115,7 @@ impl<V: Clone> Cache<V> {
     /// Keeps what a writer, who holds the lock of it, has committed.
     pub fn put(&self, key: u128, value: V) {
         let mut part = self.part(key).lock();
-        part.turn += 1;
+        part.turn = self.next_turn();
         part.old.remove(&key);
         part.insert(key, value, self.part_max);
     }
@@ -128,12 +137,28 @@ mod tests {
     #[test]
     fn a_reader_that_began_before_a_commit_does_not_fill() {
         let cache = Cache::new(1000);
-        let ticket = cache.ticket(1);
+        let ticket = cache.ticket();
         cache.forget(1);
         cache.fill(1, "before", ticket);
         assert_eq!(cache.get(1), None);
         cache.put(1, "after");
         cache.fill(1, "before", ticket);
+        assert_eq!(cache.get(1), Some("after"));
+    }
+
+    #[test]
+    fn a_ticket_is_as_old_as_the_snapshot_whatever_the_key() {
+        let cache = Cache::new(1000);
+        let ticket = cache.ticket();
+        for key in 1..1000 {
+            cache.forget(key);
+        }
+        for key in 1..1000 {
+            cache.fill(key, "before", ticket);
+            assert_eq!(cache.get(key), None);
+        }
+        let ticket = cache.ticket();
+        cache.fill(1, "after", ticket);
         assert_eq!(cache.get(1), Some("after"));
     }
 

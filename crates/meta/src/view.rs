@@ -5,6 +5,7 @@
 //! leaves one half known.
 
 use crate::attributes::attributes;
+use crate::cache::Ticket;
 use crate::core::{Core, store_error};
 use crate::ctx::Ctx;
 use crate::keys;
@@ -21,12 +22,21 @@ use strake_wire::message::meta::{MetaAnswer, MetaReply};
 /// Bits of a cookie that name the shard it was given by.
 const COOKIE_SHARD_BITS: u32 = 8;
 
+/// The moment before the snapshot was taken, by each cache.
+#[derive(Clone, Copy, Default)]
+struct Tickets {
+    inodes: Ticket,
+    shards: Ticket,
+    entries: Ticket,
+}
+
 /// One operation's view of the volume: reads come from its own writes, the caches, or the store.
 pub(crate) struct Tx<'a> {
     /// What the request brought.
     pub ctx: &'a Ctx,
     held: Held,
     kv: Option<Transaction>,
+    tickets: Tickets,
     inodes: Vec<(Ino, Option<Arc<Inode>>)>,
     shards: Vec<((Ino, u16), Option<Shard>)>,
     entries: Vec<(u128, Option<Entry>)>,
@@ -46,6 +56,7 @@ impl<'a> Tx<'a> {
             ctx,
             held: Held::default(),
             kv: None,
+            tickets: Tickets::default(),
             inodes: Vec::new(),
             shards: Vec::new(),
             entries: Vec::new(),
@@ -67,6 +78,12 @@ impl<'a> Tx<'a> {
     /// The store, as it was when this was first called.
     pub async fn kv(&mut self) -> Result<&mut Transaction> {
         if self.kv.is_none() {
+            let core = &self.ctx.core;
+            self.tickets = Tickets {
+                inodes: core.inodes.ticket(),
+                shards: core.shards.ticket(),
+                entries: core.entries.ticket(),
+            };
             let kv = Transaction::begin(&*self.ctx.core.kv).await.map_err(store_error)?;
             self.kv = Some(kv);
         }
@@ -111,12 +128,11 @@ impl<'a> Tx<'a> {
         if let Some(inode) = core.inodes.get(place) {
             return Ok(Some(inode));
         }
-        let ticket = core.inodes.ticket(place);
         let key = keys::inode(volume, ino);
         let value = self.kv().await?.get(&key).await.map_err(store_error)?;
         let Some(value) = value else { return Ok(None) };
         let inode = Arc::new(records::decode_to_keep::<Inode>(&key, &value)?);
-        core.inodes.fill(place, inode.clone(), ticket);
+        core.inodes.fill(place, inode.clone(), self.tickets.inodes);
         Ok(Some(inode))
     }
 
@@ -167,9 +183,8 @@ impl<'a> Tx<'a> {
         if let Some(entry) = core.entries.get(place) {
             return Ok(entry);
         }
-        let ticket = core.entries.ticket(place);
         let entry = self.get::<Entry>(&keys::entry(volume, dir, name)).await?;
-        core.entries.fill(place, entry, ticket);
+        core.entries.fill(place, entry, self.tickets.entries);
         Ok(entry)
     }
 
@@ -265,9 +280,8 @@ impl<'a> Tx<'a> {
         if let Some(shard) = core.shards.get(place) {
             return Ok(shard);
         }
-        let ticket = core.shards.ticket(place);
         let shard = self.get::<Shard>(&keys::shard(volume, dir, index)).await?.unwrap_or_default();
-        core.shards.fill(place, shard, ticket);
+        core.shards.fill(place, shard, self.tickets.shards);
         Ok(shard)
     }
 
@@ -377,12 +391,16 @@ impl<'a> Tx<'a> {
             return Ok(Some(self.held));
         };
         let forgotten = self.remember(&mut kv, answer);
-        self.forget();
-        let committed = match kv.commit(&*self.ctx.core.kv).await {
-            Ok(Outcome::Committed) => Ok(true),
-            Ok(Outcome::Conflict) => Ok(false),
-            Ok(Outcome::Unknown) => self.settle().await,
-            Err(error) => Err(store_error(error)),
+        let committed = {
+            let mut changing = Changing::begin(&self);
+            let committed = match kv.commit(&*self.ctx.core.kv).await {
+                Ok(Outcome::Committed) => Ok(true),
+                Ok(Outcome::Conflict) => Ok(false),
+                Ok(Outcome::Unknown) => self.settle().await,
+                Err(error) => Err(store_error(error)),
+            };
+            changing.committed = matches!(committed, Ok(true));
+            committed
         };
         if !matches!(committed, Ok(true))
             && let Some(session) = &self.ctx.session
@@ -424,7 +442,7 @@ impl<'a> Tx<'a> {
         Ok(snapshot.get(key).await.map_err(store_error)? == *value)
     }
 
-    /// Before the commit: the caches know nothing of what changes.
+    /// The caches know nothing of what changes.
     fn forget(&self) {
         let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
         self.inodes.iter().for_each(|(ino, _)| core.inodes.forget(Core::inode_key(volume, *ino)));
@@ -438,14 +456,18 @@ impl<'a> Tx<'a> {
     fn fill(&mut self) {
         let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
         for (ino, inode) in self.inodes.drain(..) {
-            if let Some(inode) = inode {
-                core.inodes.put(Core::inode_key(volume, ino), inode);
+            let place = Core::inode_key(volume, ino);
+            match inode {
+                Some(inode) => core.inodes.put(place, inode),
+                None => core.inodes.forget(place),
             }
         }
         self.entries.drain(..).for_each(|(place, entry)| core.entries.put(place, entry));
         for ((dir, index), shard) in self.shards.drain(..) {
-            if let Some(shard) = shard {
-                core.shards.put(Core::shard_key(volume, dir, index), shard);
+            let place = Core::shard_key(volume, dir, index);
+            match shard {
+                Some(shard) => core.shards.put(place, shard),
+                None => core.shards.forget(place),
             }
         }
     }
@@ -466,6 +488,28 @@ impl<'a> Tx<'a> {
         }
         if work {
             self.ctx.core.work.notify_one();
+        }
+    }
+}
+
+/// While a commit is under way: the caches know nothing of what changes, before it, and unless it
+/// is known to have got through, also not what a reader has filled in meanwhile.
+struct Changing<'t, 'a> {
+    tx: &'t Tx<'a>,
+    committed: bool,
+}
+
+impl<'t, 'a> Changing<'t, 'a> {
+    fn begin(tx: &'t Tx<'a>) -> Self {
+        tx.forget();
+        Changing { tx, committed: false }
+    }
+}
+
+impl Drop for Changing<'_, '_> {
+    fn drop(&mut self) {
+        if !self.committed {
+            self.tx.forget();
         }
     }
 }

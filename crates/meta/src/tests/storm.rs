@@ -82,6 +82,31 @@ async fn many_clients_on_a_store_at_its_worst_leave_everything_in_order() {
     }
 }
 
+#[tokio::test]
+async fn who_looks_while_the_last_name_goes_does_not_bring_the_inode_back() {
+    let rates = Rates { suspend: 0.5, ..Rates::CALM };
+    let world = World::on(Arc::new(MemoryKv::adversarial(7, rates))).await;
+    let root = world.root();
+    for round in 0..100 {
+        let file = root.file(1, "gone").await.unwrap();
+        let dir = root.mkdir(1, "dir").await.unwrap();
+        let look = async || {
+            for _ in 0..8 {
+                let _ = futures::join!(root.getattr(file), root.getattr(dir));
+                tokio::task::yield_now().await;
+            }
+        };
+        let (unlinked, removed, ()) =
+            futures::join!(root.unlink(1, "gone"), root.rmdir(1, "dir"), look());
+        unlinked.unwrap();
+        removed.unwrap();
+        assert!(root.link(file, 1, "again").await.is_err(), "round {round}: a file without record");
+        assert!(root.file(dir, "f").await.is_err(), "round {round}: a directory without record");
+    }
+    world.until(async || world.keys(b'G').await == 0).await;
+    check(&*world.kv).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_threads_leave_everything_in_order() {
     let world = Arc::new(World::new().await);

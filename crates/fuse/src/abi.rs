@@ -49,6 +49,7 @@ pub const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 
 pub const GETATTR_FH: u32 = 1;
 pub const OPEN_KILL_SUIDGID: u32 = 1;
+pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
 pub const FSYNC_FDATASYNC: u32 = 1;
 pub const LK_FLOCK: u32 = 1;

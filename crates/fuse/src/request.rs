@@ -94,11 +94,13 @@ pub enum Op {
         size: u32,
     },
     /// `sync`: the file was opened, or the write called, to return only when it is on disk.
+    /// `kill_suidgid`: the writer may not keep setuid and setgid on a file that he changes.
     Write {
         fh: u64,
         offset: u64,
         data: Bytes,
         sync: bool,
+        kill_suidgid: bool,
     },
     Flush {
         fh: u64,
@@ -305,6 +307,7 @@ fn write(buffer: &mut Option<Buffer>, len: usize) -> Option<Op> {
         offset: args.offset,
         data,
         sync: args.flags & libc::O_DSYNC as u32 != 0,
+        kill_suidgid: args.write_flags & abi::WRITE_KILL_SUIDGID != 0,
     })
 }
 

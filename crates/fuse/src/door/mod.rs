@@ -123,7 +123,13 @@ impl FuseDoor {
             Op::Getattr { fh } => self.getattr(ino, fh).await.map(Reply::Attr),
             Op::Statx { fh } => self.getattr(ino, fh).await.map(Reply::Statx),
             Op::Read { fh, offset, size } => self.read(fh, offset, size).await,
-            Op::Write { fh, offset, data, sync } => self.write(fh, offset, data, sync).await,
+            Op::Write { fh, offset, data, sync, kill_suidgid } => {
+                let written = self.write(fh, offset, data, sync).await?;
+                if kill_suidgid {
+                    self.drop_setid(ino).await?;
+                }
+                Ok(written)
+            }
             Op::Open { flags, kill_suidgid } => self.open(&cred, ino, flags, kill_suidgid).await,
             Op::Flush { fh, lock_owner } => self.flush(ino, fh, lock_owner).await,
             Op::Release { fh, flock_owner } => self.release(ino, fh, flock_owner).await,

@@ -30,7 +30,11 @@ impl Mutation for Rename {
         }
         let (from, to) = (Ino(self.from.parent), Ino(self.to.parent));
         let source = peek(ctx, from, &self.from.name).await?;
-        let target = peek(ctx, to, &self.to.name).await?;
+        // Without a source nothing else counts, not even whether the new name is too long.
+        let target = match source {
+            Some(_) => peek(ctx, to, &self.to.name).await?,
+            None => None,
+        };
         let mut scope = vec![from, to];
         scope.extend(source);
         scope.extend(target);

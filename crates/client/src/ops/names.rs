@@ -186,7 +186,8 @@ impl Volume {
         let _timer = self.count(Op::Rename);
         let rename = meta::Rename {
             from: at(parent, name)?,
-            to: at(new_parent, new_name)?,
+            // Checked by the server, which first looks whether there is anything to rename.
+            to: meta::Name { parent: new_parent.0, name: new_name },
             no_replace: flags.no_replace,
             exchange: flags.exchange,
         };

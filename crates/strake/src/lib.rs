@@ -12,6 +12,9 @@
 //! What this crate never does: know how files, names or chunks are kept (the crates below do), leave
 //! a mount behind, or fail without a word on what to do next.
 
+// The comments of flags are their help texts, in which brackets mean "optional" and not a link.
+#![allow(rustdoc::broken_intra_doc_links)]
+
 pub mod address;
 pub mod cli;
 pub mod cluster;

@@ -19,7 +19,7 @@ pub fn line(text: &str) {
     bytes(b"\n");
 }
 
-/// Writes bytes to standard output; see [`line`].
+/// Writes bytes to standard output; see [`line()`].
 pub fn bytes(bytes: &[u8]) {
     match std::io::stdout().lock().write_all(bytes) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => exit(0),

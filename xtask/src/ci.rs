@@ -27,7 +27,8 @@ const STEPS: &[Step] = &[
     Step {
         name: "docs",
         command: &["cargo", "doc", "--workspace", "--no-deps", "--document-private-items"],
-        environment: &[("RUSTDOCFLAGS", "-D warnings")],
+        // Private items are documented too, so links to them lead somewhere.
+        environment: &[("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")],
     },
     Step {
         name: "tests",

@@ -12,7 +12,7 @@
 //! * [`api`] — what the doors pass in and get back.
 //! * [`volume`] — opening and closing a volume, its background task.
 //! * [`ops`] — one file per family of operations.
-//! * [`file`] — the contents of open files: write-behind, read-ahead, flush, publish.
+//! * [`mod@file`] — the contents of open files: write-behind, read-ahead, flush, publish.
 //! * [`route`] — from a piece of a file to the server that holds it, with retries within a time limit.
 //! * [`session`] — what makes the metadata server remember our open files, locks and mutations.
 //! * [`memory`] — the bound on what all of this may hold.

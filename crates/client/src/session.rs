@@ -46,7 +46,7 @@ impl Session {
         self.state.lock().id = id;
     }
 
-    /// A number for a mutation; [`Session::answered`] must follow.
+    /// A number for a mutation; `answered` must follow.
     pub(crate) fn begin_mutation(&self) -> u64 {
         let mut state = self.state.lock();
         let seq = state.next_seq;

@@ -11,7 +11,7 @@
 //! in a buffer that can be kept (instead of a copy), the interrupt of a waiting request, and
 //! whether a lock is an flock. With them come O_TMPFILE, statx and copies of more than 4 GiB.
 //!
-//! * [`mount`] — mount points: checks, mounting, unmounting, and what happens if we are killed.
+//! * [`mod@mount`] — mount points: checks, mounting, unmounting, and what happens if we are killed.
 //! * [`options`] — the words after `-o`.
 //! * [`handles`], [`metrics`], [`abi`] — open files by number; counters; the kernel's structures.
 //!

@@ -75,7 +75,6 @@ fn the_mount_with_writeback_agrees_with_the_model() {
 
 /// A mount over TCP, whose server is killed and started again in between.
 #[test]
-#[ignore = "known failure: once in a few runs an operation times out (30 s) after a restart"]
 fn a_mount_whose_server_is_killed_agrees_with_the_model() {
     let mut servers = Servers::start();
     let mount = servers.mount("m", "");

@@ -17,6 +17,7 @@ use lsm_tree::{
     AbstractTree, AnyTree, Cache, Config, DescriptorTable, Guard, SeqNo, SequenceNumberCounter,
     UserKey,
 };
+use parking_lot::Mutex;
 use std::io;
 use std::ops::Bound;
 use std::path::Path;
@@ -26,6 +27,9 @@ use std::sync::Arc;
 const CACHE_BYTES: u64 = 64 << 20;
 /// Table files kept open.
 const OPEN_FILES_MAX: usize = 256;
+/// Runs of tables in the first level at which a checkpoint first compacts. The tree writes their
+/// number as one byte and, past 255, a list of tables that cannot be read back.
+const FIRST_LEVEL_RUNS_MAX: usize = 64;
 /// Where the mark lies.
 const MARK_KEY: &[u8] = &[0];
 /// What the keys of the map begin with.
@@ -40,6 +44,22 @@ pub struct Lsm {
     /// Shared with the tree, which takes numbers for its own changes from it.
     versions: SequenceNumberCounter,
     strategy: Arc<Leveled>,
+    /// Held during a compaction, so that who needs its result waits for it.
+    compacting: Mutex<()>,
+}
+
+impl Lsm {
+    /// Merges runs of the first level until there is room for another.
+    fn make_room(&self, oldest: u64) -> Result<(), StoreError> {
+        while self.tree.l0_run_count() >= FIRST_LEVEL_RUNS_MAX {
+            if !self.compact(oldest)? {
+                let runs = self.tree.l0_run_count();
+                let cause = format!("{runs} runs of tables in the first level do not merge");
+                return Err(StoreError::Io(io::Error::other(cause)));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl From<lsm_tree::Error> for StoreError {
@@ -74,7 +94,12 @@ impl Store for Lsm {
             .use_cache(Arc::new(Cache::with_capacity_bytes(CACHE_BYTES)))
             .use_descriptor_table(Some(Arc::new(DescriptorTable::new(OPEN_FILES_MAX))))
             .open()?;
-        Ok(Self { tree, versions, strategy: Arc::new(Leveled::default()) })
+        Ok(Self {
+            tree,
+            versions,
+            strategy: Arc::new(Leveled::default()),
+            compacting: Mutex::new(()),
+        })
     }
 
     fn durable(&self) -> Result<u64, StoreError> {
@@ -118,12 +143,14 @@ impl Store for Lsm {
     }
 
     fn checkpoint(&self, oldest: u64) -> Result<(), StoreError> {
+        self.make_room(oldest)?;
         let lock = self.tree.get_flush_lock();
         self.tree.flush(&lock, oldest)?;
         Ok(())
     }
 
     fn compact(&self, oldest: u64) -> Result<bool, StoreError> {
+        let _alone = self.compacting.lock();
         let before = self.tree.current_version().id();
         self.tree.compact(self.strategy.clone(), oldest)?;
         Ok(self.tree.current_version().id() != before)
@@ -172,4 +199,32 @@ fn stored(key: &[u8]) -> UserKey {
     stored.push(KEY_PREFIX);
     stored.extend_from_slice(key);
     stored.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(n: u32) -> Writes {
+        [(n.to_be_bytes().to_vec(), Some(Bytes::from_static(b"value")))].into()
+    }
+
+    /// The tree counts the runs of a level in one byte: with a flush at every start and no
+    /// compaction in between, the 256th start left a store that could not be opened.
+    #[test]
+    fn a_store_opens_after_more_checkpoints_than_its_first_level_can_count() {
+        let directory = tempfile::tempdir().unwrap();
+        let lsm = Lsm::open(directory.path()).unwrap();
+        for n in 0..270 {
+            let version = lsm.next_version();
+            lsm.apply(version, &one(n)).unwrap();
+            lsm.seal(version).unwrap();
+            lsm.checkpoint(version).unwrap();
+        }
+        drop(lsm);
+        let lsm = Lsm::open(directory.path()).unwrap();
+        let view = lsm.view(SeqNo::MAX - 1).unwrap();
+        let pairs = view.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).unwrap();
+        assert_eq!(pairs.len(), 270);
+    }
 }

@@ -49,7 +49,6 @@ struct Syncs {
     stop: bool,
 }
 
-#[derive(Default)]
 struct Checkpoints {
     sealed: Vec<Sealed>,
     compact: bool,
@@ -61,7 +60,8 @@ impl Work {
         Self {
             syncs: Mutex::new(Syncs { synced, waiting: Vec::new(), stop: false }),
             sync_wanted: Condvar::new(),
-            checkpoints: Mutex::default(),
+            // The last process may have ended before it compacted, and the one before it too.
+            checkpoints: Mutex::new(Checkpoints { sealed: vec![], compact: true, stop: false }),
             checkpoint_wanted: Condvar::new(),
             compaction_wanted: Condvar::new(),
             sealed: AtomicUsize::new(0),

@@ -4,6 +4,7 @@
 //! * [`local`] — all services in this process, restarted at will.
 //! * [`mounted`] — the same, with the volume mounted.
 //! * [`cluster`] — `strake up` on temporary directories, killed and restarted at will.
+//! * [`decoders`] — the rule that every decoder is held to, by tests and by fuzz targets.
 //! * [`system`] — what applications ask of the kernel and no safe library offers.
 //! * [`suites`] — suites that nobody here wrote, fetched once into `target/tools`.
 //!
@@ -11,6 +12,7 @@
 //! anything of a run that passed, depend on another test, or assert how long something took.
 
 pub mod cluster;
+pub mod decoders;
 pub mod local;
 pub mod mounted;
 pub mod property;

@@ -1,29 +1,36 @@
-//! Tools of the repository: `cargo xtask tidy` and `cargo xtask ci`.
+//! Tools of the repository: `cargo xtask tidy`, `cargo xtask ci` and `cargo xtask fuzz`.
 //!
 //! `tidy` holds the tree against the rules that rustc and clippy do not know (ARCHITECTURE.md and
 //! CONTRIBUTING.md say which); it only reads files and needs nothing built. `ci` is the one gate:
-//! it runs every check, step by step, and is what `make test` and CI call.
+//! it runs every check, step by step, and is what `make test` and CI call. `fuzz` runs the fuzz targets.
 //!
-//! A tool here never changes a tracked file, and never needs more than a toolchain and git.
+//! A tool here never changes a tracked file, and needs no more than a toolchain and git (`fuzz`: the
+//! fuzzer, too).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod ci;
+mod fuzz;
 mod tidy;
 
-const USAGE: &str = "usage: cargo xtask <tidy|ci>
+const USAGE: &str = "usage: cargo xtask <tidy|ci|fuzz SECONDS [TARGET]...>
 
   tidy   check the rules of the repository; prints one line per finding
   ci     fmt, tidy, clippy, tests, docs: everything that CI runs
+  fuzz   every fuzz target (or those named) for so many seconds each; needs nightly and cargo-fuzz
 ";
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    match (arguments.next().as_deref(), arguments.next()) {
-        (Some("tidy"), None) => tidy_here(&root),
-        (Some("ci"), None) => ci::run(&root),
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["tidy"] => tidy_here(&root),
+        ["ci"] => ci::run(&root),
+        ["fuzz", seconds, ..] if seconds.parse::<u32>().is_ok() => {
+            fuzz::run(&root, seconds, &arguments[2..])
+        }
         _ => {
             eprint!("{USAGE}");
             ExitCode::from(2)

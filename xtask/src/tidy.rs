@@ -7,6 +7,7 @@ use std::fmt;
 
 mod bans;
 mod clauses;
+mod corpora;
 mod cycles;
 mod edges;
 mod essays;
@@ -43,8 +44,15 @@ impl fmt::Display for Finding {
 
 /// Every finding in the tree, sorted by place.
 pub fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
-    let rules =
-        [edges::check, sizes::check, cycles::check, bans::check, clauses::check, essays::check];
+    let rules = [
+        edges::check,
+        sizes::check,
+        cycles::check,
+        bans::check,
+        clauses::check,
+        essays::check,
+        corpora::check,
+    ];
     let mut findings = Vec::new();
     for rule in rules {
         findings.extend(rule(tree)?);

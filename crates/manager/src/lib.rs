@@ -12,6 +12,7 @@
 //! The manager never talks to a server by itself, holds no file's name and no chunk's place, and is
 //! not needed for reading and writing: clients go on with the last map they have.
 
+mod forms;
 mod join;
 mod liveness;
 mod records;
@@ -19,4 +20,5 @@ mod service;
 mod state;
 mod volumes;
 
+pub use forms::FORMS;
 pub use service::{Manager, ManagerOptions};

@@ -7,6 +7,7 @@
 //! has been acknowledged survives the death of the process.
 //!
 //! * `keys`, `records` — how everything is laid down; docs/FORMATS.md has the tables.
+//! * `forms` — the same, for those who test decoders.
 //! * `ctx`, `view`, `txn` — what a request brings along; its view of the volume; how a mutation is
 //!   carried out once: locks, retries, lost answers, the ledger.
 //! * `ops` — the operations of POSIX, one file each.
@@ -27,6 +28,7 @@ mod cluster;
 mod contents;
 mod core;
 mod ctx;
+mod forms;
 mod keys;
 mod layout;
 mod ledger;
@@ -44,5 +46,6 @@ mod txn;
 mod view;
 mod volume;
 
+pub use forms::FORMS;
 pub use options::MetaOptions;
 pub use server::MetaServer;

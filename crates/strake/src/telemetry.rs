@@ -1,9 +1,12 @@
 //! Counters and histograms for Prometheus, over HTTP.
 
+mod patience;
+
 use crate::failure::{Context, Outcome};
 use axum::Router;
 use axum::routing::get;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use patience::Patience;
 use std::time::Duration;
 
 /// Upper bounds of the latency histograms, seconds: from a call within the process to a wait for a
@@ -35,11 +38,12 @@ pub async fn serve(address: &str) -> Outcome<String> {
     });
     let render = move || {
         let text = handle.render();
-        async move { ([("content-type", "text/plain; version=0.0.4")], text) }
+        let head = [("content-type", "text/plain; version=0.0.4"), ("connection", "close")];
+        async move { (head, text) }
     };
     let router = Router::new().route("/metrics", get(render));
     tokio::spawn(async move {
-        if let Err(error) = axum::serve(listener, router).await {
+        if let Err(error) = axum::serve(Patience::new(listener), router).await {
             tracing::warn!("metrics are no longer served: {error}");
         }
     });

@@ -7,6 +7,7 @@
 
 use crate::limits::{CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, STRIPE_WIDTH_MAX};
 use crate::{ChunkIndex, Error, ErrorKind, GroupId, Result};
+use std::collections::BTreeMap;
 
 /// Chunks that each slot takes in one stage of the progressive distribution.
 const PROGRESSIVE_CHUNKS_PER_SLOT: u64 = 8;
@@ -283,16 +284,18 @@ fn splitmix64(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// Keeps only what the shuffle has moved: a table may claim to have any size.
 fn permutation(seed: u64, size: u32, width: u32) -> Vec<GroupId> {
-    let mut order: Vec<u32> = (0..size).collect();
+    let mut moved = BTreeMap::new();
     let mut state = seed;
-    for at in 0..width.min(size) {
+    let step = |at| {
         let left = u64::from(size - at);
         let pick = at + (splitmix64(&mut state) % left) as u32;
-        order.swap(at as usize, pick as usize);
-    }
-    order.truncate(width as usize);
-    order.into_iter().map(GroupId).collect()
+        let here = moved.remove(&at).unwrap_or(at);
+        let picked = if pick == at { Some(here) } else { moved.insert(pick, here) };
+        GroupId(picked.unwrap_or(pick))
+    };
+    (0..width.min(size)).map(step).collect()
 }
 
 /// A layout with its slots resolved: what the data path keeps for an open file.
@@ -416,7 +419,26 @@ mod tests {
 
     #[test]
     fn the_permutation_is_the_one_in_formats_md() {
-        assert_eq!(permutation(42, 5, 5), permutation(42, 5, 5));
         assert_eq!(permutation(42, 5, 2), permutation(42, 5, 5)[..2]);
+        for (seed, size) in [(0, 1), (42, 5), (7, 64), (u64::MAX, 1000)] {
+            let mut order: Vec<u32> = (0..size).collect();
+            let mut state = seed;
+            for at in 0..size {
+                let pick = at + (splitmix64(&mut state) % u64::from(size - at)) as u32;
+                order.swap(at as usize, pick as usize);
+            }
+            let order: Vec<_> = order.into_iter().map(GroupId).collect();
+            assert_eq!(permutation(seed, size, size), order, "{seed} {size}");
+        }
+    }
+
+    #[test]
+    fn a_table_that_claims_to_be_huge_costs_no_more_than_the_width() {
+        let layout = layout(Distribution::SimpleStripe, 1000, u32::MAX);
+        layout.validate().unwrap();
+        let mut groups = layout.slots();
+        groups.sort();
+        groups.dedup();
+        assert_eq!(groups.len(), 1000);
     }
 }

@@ -3,6 +3,7 @@
 //! Everything above speaks in these words. Nothing here does I/O, reads a clock or keeps state: a
 //! value goes in, a value comes out, so every rule in this crate can be tested by itself.
 //!
+//! * [`form`] — what all decoders have in common, for those who test them.
 //! * [`ids`] — a newtype for every number that names something.
 //! * [`access`] — who may do what: the permission rules of POSIX as pure functions.
 //! * [`acl`] — access control lists and their binary form.
@@ -20,6 +21,7 @@ pub mod access;
 pub mod acl;
 pub mod attr;
 pub mod error;
+pub mod form;
 pub mod ids;
 pub mod layout;
 pub mod layout_text;

@@ -18,6 +18,11 @@ use tokio::time::Instant;
 const READ_AHEAD_BYTES: usize = 8 << 10;
 /// Longest time from the first byte of a frame to its last.
 pub(crate) const FRAME_MS_MAX: u64 = 60_000;
+/// Longest pause in a body or payload.
+pub(crate) const PAUSE_MS_MAX: u64 = 5_000;
+/// What must have come of a body or payload, on the average, when that is over. What is announced
+/// and does not come keeps room from others.
+const RATE_BYTES_PER_MS_MIN: u64 = 128;
 /// Longest time a peer may take nothing while something is to be sent.
 const STALL_MS_MAX: u64 = 60_000;
 /// Frames given to one write.
@@ -45,6 +50,8 @@ pub(crate) struct FrameReader {
     taken: usize,
     /// Longest time from the first byte of a frame to its last.
     frame_time_max: Duration,
+    /// Longest pause in a body or payload.
+    pause_max: Duration,
     /// By when the frame at hand must be complete.
     deadline: Instant,
 }
@@ -52,13 +59,21 @@ pub(crate) struct FrameReader {
 impl FrameReader {
     pub fn new(stream: Arc<dyn Stream>, pool: Arc<BufferPool>) -> Self {
         let buffer = Vec::with_capacity(READ_AHEAD_BYTES);
-        let frame_time_max = Duration::from_millis(FRAME_MS_MAX);
-        Self { stream, pool, buffer, taken: 0, frame_time_max, deadline: Instant::now() }
+        Self {
+            stream,
+            pool,
+            buffer,
+            taken: 0,
+            frame_time_max: Duration::from_millis(FRAME_MS_MAX),
+            pause_max: Duration::from_millis(PAUSE_MS_MAX),
+            deadline: Instant::now(),
+        }
     }
 
-    /// Sets the longest time from the first byte of a frame to its last.
-    pub fn with_frame_time_max(mut self, limit: Duration) -> Self {
-        self.frame_time_max = limit;
+    /// Sets the longest time from the first byte of a frame to its last, and the longest pause in a
+    /// body or payload.
+    pub fn with_patience(mut self, frame: Duration, pause: Duration) -> Self {
+        (self.frame_time_max, self.pause_max) = (frame, pause);
         self
     }
 
@@ -132,9 +147,12 @@ impl FrameReader {
         let have = len.min(self.buffer.len() - self.taken);
         into.extend_from_slice(&self.buffer[self.taken..self.taken + have]);
         self.taken += have;
+        let began = Instant::now();
         while into.len() < len {
+            let earned = Duration::from_millis(into.len() as u64 / RATE_BYTES_PER_MS_MIN);
+            let deadline = self.deadline.min(began + self.pause_max + earned);
             let max = len - into.len();
-            read_some(&*self.stream, into, max, Some(self.deadline)).await?;
+            read_some(&*self.stream, into, max, Some(deadline)).await?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@
 use crate::buffer::BufferPool;
 use crate::frame::{Draft, FrameKind, Header, ServiceClass};
 use crate::hello::{self, Hello};
-use crate::link::{FRAME_MS_MAX, FrameReader, Hold, Outbox, ReadError};
+use crate::link::{FRAME_MS_MAX, FrameReader, Hold, Outbox, PAUSE_MS_MAX, ReadError};
 use crate::message::storage::{StorageOp, StorageRequest};
 use crate::message::{manager, meta};
 use crate::transport::Stream;
@@ -68,12 +68,15 @@ pub(crate) struct Limits {
     pub hello: Duration,
     /// From the first byte of a frame to its last.
     pub frame: Duration,
+    /// Between two parts of a body or payload.
+    pub pause: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        let frame = Duration::from_millis(FRAME_MS_MAX);
-        Self { hello: Duration::from_millis(HELLO_MS_MAX), frame }
+        let [hello, frame, pause] =
+            [HELLO_MS_MAX, FRAME_MS_MAX, PAUSE_MS_MAX].map(Duration::from_millis);
+        Self { hello, frame, pause }
     }
 }
 
@@ -175,9 +178,9 @@ impl Shared {
 /// A connection from hello to end.
 async fn converse(stream: Arc<dyn Stream>, shared: Arc<Shared>) {
     let peer = stream.peer();
-    let Limits { hello: limit, frame } = shared.limits;
+    let Limits { hello: limit, frame, pause } = shared.limits;
     let mut reader =
-        FrameReader::new(stream.clone(), shared.pool.clone()).with_frame_time_max(frame);
+        FrameReader::new(stream.clone(), shared.pool.clone()).with_patience(frame, pause);
     let greeted = tokio::time::timeout(limit, greet(&*stream, &mut reader, &shared)).await;
     let refused = match greeted {
         Ok(Ok(())) => None,

@@ -48,6 +48,11 @@ fn a_crate_without_an_essay_is_found() {
 }
 
 #[test]
+fn a_fuzz_target_without_a_corpus_and_a_corpus_without_a_target_are_found() {
+    fixture("corpora");
+}
+
+#[test]
 fn exceptions_strike_findings_and_must_be_needed_and_reasoned() {
     fixture("exceptions");
 }

@@ -1,7 +1,7 @@
 //! The files that rules look at.
 
 use super::scan;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
@@ -15,6 +15,8 @@ const FIXTURES: &str = "xtask/fixtures/";
 pub struct Tree {
     /// Path relative to the root, with `/`, and what it holds.
     pub files: BTreeMap<String, File>,
+    /// Paths of the files that are not text.
+    binaries: BTreeSet<String>,
 }
 
 /// A text file; a Rust file also scanned.
@@ -73,7 +75,7 @@ impl Tree {
     }
 
     fn read(root: &Path, paths: Vec<String>) -> Result<Self, String> {
-        let mut files = BTreeMap::new();
+        let (mut files, mut binaries) = (BTreeMap::new(), BTreeSet::new());
         for path in paths {
             let bytes = match std::fs::read(root.join(&path)) {
                 Ok(bytes) => bytes,
@@ -81,11 +83,17 @@ impl Tree {
                 Err(_) => continue,
             };
             // Corpora and images are not text.
-            if let Ok(text) = String::from_utf8(bytes) {
-                files.insert(path.clone(), File::new(&path, text));
+            match String::from_utf8(bytes) {
+                Ok(text) => drop(files.insert(path.clone(), File::new(&path, text))),
+                Err(_) => drop(binaries.insert(path)),
             }
         }
-        Ok(Self { files })
+        Ok(Self { files, binaries })
+    }
+
+    /// Every path, text or not.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().chain(&self.binaries).map(String::as_str)
     }
 
     /// Rust files, in order.

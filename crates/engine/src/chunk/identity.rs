@@ -79,7 +79,7 @@ impl Identity {
     /// it enters a cluster.
     pub fn write(&self, disk: &dyn Disk) -> Result<()> {
         let target = disk.path();
-        let bytes = self.encode().ok_or_else(|| ChunkError::Io {
+        let bytes = encode_identity(self).ok_or_else(|| ChunkError::Io {
             target: target.clone(),
             cause: "ids of clusters and targets have 32 hex digits".to_owned(),
         })?;
@@ -93,18 +93,19 @@ impl Identity {
         };
         write().map_err(|error| ChunkError::io(&target, &error))
     }
+}
 
-    fn encode(&self) -> Option<[u8; BYTES]> {
-        let mut bytes = [0; BYTES];
-        bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.target.to_le_bytes());
-        bytes[16..32].copy_from_slice(&unhex(&self.uuid)?);
-        bytes[32..48].copy_from_slice(&unhex(&self.cluster)?);
-        let sum = crc::of(&bytes[..52]);
-        bytes[52..].copy_from_slice(&sum.to_le_bytes());
-        Some(bytes)
-    }
+/// The contents of an identity file; `None` if an id is none.
+pub(super) fn encode_identity(identity: &Identity) -> Option<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    bytes[12..16].copy_from_slice(&identity.target.to_le_bytes());
+    bytes[16..32].copy_from_slice(&unhex(&identity.uuid)?);
+    bytes[32..48].copy_from_slice(&unhex(&identity.cluster)?);
+    let sum = crc::of(&bytes[..52]);
+    bytes[52..].copy_from_slice(&sum.to_le_bytes());
+    Some(bytes)
 }
 
 /// All zeros stand for the empty id.
@@ -140,11 +141,11 @@ mod tests {
         assert_eq!(Identity::read(&*disk).unwrap(), Some(identity.clone()));
         assert_eq!(disk.list().unwrap(), ["identity"]);
 
-        let mut bytes = identity.encode().unwrap();
+        let mut bytes = encode_identity(&identity).unwrap();
         bytes[8] = 2;
         assert_eq!(decode_identity(&bytes), Err(IdentityError::Newer(2)));
         for at in 0..BYTES {
-            let mut bytes = identity.encode().unwrap();
+            let mut bytes = encode_identity(&identity).unwrap();
             bytes[at] ^= 0x80;
             assert!(decode_identity(&bytes).is_err(), "byte {at}");
         }

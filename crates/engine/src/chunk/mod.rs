@@ -32,6 +32,7 @@ mod crc;
 mod cut;
 mod data;
 mod error;
+mod forms;
 mod identity;
 mod leaf;
 mod log;
@@ -49,6 +50,7 @@ mod write;
 
 pub use api::{ChunkOptions, ChunkStat, ScrubReport, StoreStat};
 pub use error::{ChunkError, Result};
+pub use forms::FORMS;
 pub use identity::{Identity, IdentityError, decode_identity};
 pub use record::{
     Edit, Kind, LeafRecord, LogHead, RecordError, Run, decode_edit, decode_key, decode_leaf,

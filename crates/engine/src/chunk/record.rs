@@ -128,7 +128,7 @@ pub(super) fn encode_edit(edit: &Edit, log: u32, out: &mut Vec<u8>) {
 
 /// Ties a record to its log, so that what an earlier use of the file left behind is not taken for a
 /// record of the present one.
-fn record_sum(log: u32, body: &[u8]) -> u32 {
+pub(super) fn record_sum(log: u32, body: &[u8]) -> u32 {
     crc::append(crc::of(&log.to_le_bytes()), crc::of(body), body.len() as u64)
 }
 
@@ -204,7 +204,7 @@ pub(super) fn encode_leaf(key: &[u8], leaf: &Leaf, len: u64) -> Vec<u8> {
 }
 
 /// Ties a value to its key, so that a damaged key does not give a chunk the bytes of another.
-fn leaf_sum(key: &[u8], body: &[u8]) -> u32 {
+pub(super) fn leaf_sum(key: &[u8], body: &[u8]) -> u32 {
     crc::append(crc::of(key), crc::of(body), body.len() as u64)
 }
 

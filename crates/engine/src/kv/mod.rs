@@ -25,6 +25,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
+pub use embedded::FORMS;
 pub use engine_kind::{EngineKind, UnknownEngine, open};
 pub use error::{KvError, Result};
 

@@ -453,6 +453,14 @@ impl Gen {
             Stat(st::TargetStatRequest {}),
             Scrub(st::Scrub { after: self.opt(Self::chunk), budget_bytes: self.u64() }),
             DropVolume(self.file()),
+            WriteMany(st::WriteMany {
+                volume: self.u32(),
+                ino: self.u64(),
+                indices: self.list(Self::u64),
+                offsets: self.list(Self::u64),
+                lens: self.list(Self::u64),
+                crcs: self.list(Self::u32),
+            }),
         ];
         let request = st::StorageRequest {
             target: self.u32(),

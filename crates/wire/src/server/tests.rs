@@ -150,6 +150,33 @@ async fn who_does_not_finish_a_frame_in_time_is_hung_up_on() {
     }
 }
 
+/// Frames that announced payloads and did not send them had all the room for payloads, and the writes
+/// of everybody else waited a minute for it.
+#[tokio::test]
+async fn room_for_payloads_that_do_not_come_goes_to_others() {
+    let limits = Limits { pause: Duration::from_millis(50), ..Limits::default() };
+    let server = Running::start_with("127.0.0.1:0", "c", limits).await;
+    let payload = Bytes::from(vec![0; PAYLOAD_BYTES_MAX]);
+    let draft = Draft::empty().with_payload(payload).unwrap();
+    let head = draft.seal(FrameKind::Request, ServiceClass::Storage, 1).head;
+    let mut greedy = Vec::new();
+    for _ in 0..BYTES_MAX / PAYLOAD_BYTES_MAX + 8 {
+        let mut stream = TcpStream::connect(&server.address).await.unwrap();
+        stream.write_all(&[hello("c"), head.clone()].concat()).await.unwrap();
+        // The hello of the server; the header is read in the same breath.
+        stream.readable().await.unwrap();
+        greedy.push(stream);
+    }
+    let storage = callers(20_000).storage(&server.entry());
+    let data = Bytes::from(vec![1; 1 << 20]);
+    storage.call(StorageRequest::default(), data).await.unwrap();
+    for mut stream in greedy {
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        assert_eq!(answer_of(&answer).0.kind, FrameKind::Hello);
+    }
+}
+
 #[tokio::test]
 async fn answers_that_nobody_reads_hold_back_further_calls() {
     let server = Running::start("127.0.0.1:0", "c").await;

@@ -21,6 +21,7 @@ mod keeper;
 mod store;
 
 pub(super) use directory::Directory;
+pub use journal::FORMS;
 pub use store::{Store, StoreError, View};
 
 use super::{Kv, KvError, Outcome, Pair, Result, Snapshot, Writes, is_empty_range, step};

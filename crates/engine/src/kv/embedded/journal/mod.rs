@@ -10,9 +10,11 @@
 //! of power left incomplete is cut off, but a damaged record that some later record calls synced
 //! is corruption, and is never silently dropped.
 
+mod forms;
 mod record;
 mod recovery;
 
+pub use forms::FORMS;
 pub use record::{Draft, FORMAT, RECORD_BYTES_MAX};
 pub use recovery::{RecoveryError, recover};
 

@@ -189,7 +189,7 @@ fn find(bytes: &[u8], pattern: &[u8; 4]) -> Option<usize> {
 }
 
 /// CRC32C of two parts.
-fn checksum(head: &[u8], body: &[u8]) -> u32 {
+pub fn checksum(head: &[u8], body: &[u8]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     digest.update(head);
     digest.update(body);

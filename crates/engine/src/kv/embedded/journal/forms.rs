@@ -1,0 +1,58 @@
+//! The forms of bytes that a journal is read from, for those who test decoders.
+
+use super::record::{Draft, HEADER_BYTES, Header, RECORD_BYTES_MIN, Record, checksum};
+use crate::kv::Writes;
+use bytes::Bytes;
+use strake_types::form::{Form, Outcome, again};
+
+/// Everything that is read from a segment of the journal.
+pub const FORMS: &[Form] = &[
+    Form { name: "header of a segment", samples: headers, seal: seal_header, check: check_header },
+    Form { name: "record", samples: records, seal: seal_record, check: check_record },
+];
+
+fn headers() -> Vec<Vec<u8>> {
+    vec![Header { number: 3, base: 1 << 33, synced: 70 }.encode().to_vec()]
+}
+
+fn seal_header(bytes: &mut [u8]) {
+    if bytes.len() >= HEADER_BYTES {
+        let sum = checksum(&bytes[8..12], &bytes[16..HEADER_BYTES]);
+        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+fn check_header(bytes: &[u8]) -> Outcome {
+    again(bytes, |bytes| Header::decode(bytes).ok().flatten(), |header| header.encode().to_vec())
+}
+
+fn records() -> Vec<Vec<u8>> {
+    let value = |bytes: &'static [u8]| Some(Bytes::from_static(bytes));
+    let writes: Writes =
+        [(b"k".to_vec(), value(b"value")), (b"gone".to_vec(), None), (Vec::new(), value(b""))]
+            .into();
+    let commit = Draft::new(&writes).map(|draft| draft.finish(9, 8, 5));
+    commit.into_iter().chain([Draft::note().finish(9, 9, 9)]).collect()
+}
+
+fn seal_record(bytes: &mut [u8]) {
+    if bytes.len() >= RECORD_BYTES_MIN {
+        let after = (bytes.len() - 12) as u32;
+        bytes[4..8].copy_from_slice(&after.to_le_bytes());
+        let sum = checksum(&bytes[4..8], &bytes[12..]);
+        bytes[8..12].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+fn check_record(bytes: &[u8]) -> Outcome {
+    let highest = Record::highest_synced(bytes);
+    let first = Record::decode(bytes).map(|record| record.synced);
+    if highest < first {
+        return Outcome::Different;
+    }
+    let decode =
+        |bytes: &[u8]| Record::decode(bytes).map(|r| (r.version, r.previous, r.synced, r.writes));
+    again(bytes, decode, |(version, previous, synced, writes)| {
+        Draft::new(writes).map_or_else(Vec::new, |d| d.finish(*version, *previous, *synced))
+    })
+}

@@ -1,0 +1,81 @@
+//! The forms of bytes that the control plane is read from, for those who test decoders.
+
+use crate::records::{self, Cluster, Group, Kind, Server, Target, Volume};
+use prost::Message;
+use strake_types::form::{Form, Outcome, again, unsealed};
+use strake_wire::frame::crc32c;
+use strake_wire::message::manager::VolumeSpec;
+
+/// Everything that is read from the control plane.
+pub const FORMS: &[Form] = &[
+    Form { name: "cluster", samples: clusters, seal, check: check::<Cluster> },
+    Form { name: "server", samples: servers, seal, check: check::<Server> },
+    Form { name: "target", samples: targets, seal, check: check::<Target> },
+    Form { name: "group", samples: groups, seal, check: check::<Group> },
+    Form { name: "volume", samples: volumes, seal, check: check::<Volume> },
+    Form { name: "key", samples: keys, seal: unsealed, check: check_key },
+];
+
+fn seal(bytes: &mut [u8]) {
+    if let Some((framed, sum)) = bytes.split_last_chunk_mut() {
+        *sum = crc32c(framed).to_le_bytes();
+    }
+}
+
+fn encoded(record: &impl Message) -> Vec<u8> {
+    records::encode(record).into()
+}
+
+fn check<T: Message + Default + PartialEq>(bytes: &[u8]) -> Outcome {
+    again(bytes, |bytes| records::decode::<T>(b"key", bytes).ok(), encoded)
+}
+
+fn clusters() -> Vec<Vec<u8>> {
+    let cluster = Cluster {
+        uuid: "f1".repeat(16),
+        capability_key: vec![7; 32].into(),
+        epoch: 12,
+        next_server: 3,
+        next_target: 9,
+        next_volume: 2,
+    };
+    vec![encoded(&cluster)]
+}
+
+fn servers() -> Vec<Vec<u8>> {
+    let address = "host:7440".into();
+    vec![encoded(&Server { address, manager: true, meta: true, name: "host".into() })]
+}
+
+fn targets() -> Vec<Vec<u8>> {
+    let (uuid, path) = ("0a".repeat(16), "/srv/a/target".into());
+    vec![encoded(&Target { server: 1, uuid, path, total_bytes: 1 << 40 })]
+}
+
+fn groups() -> Vec<Vec<u8>> {
+    vec![encoded(&Group { epoch: 5, members: vec![3, 1 << 20] })]
+}
+
+fn volumes() -> Vec<Vec<u8>> {
+    let spec = VolumeSpec {
+        name: "main".into(),
+        inline_bytes_max: Some(8192),
+        sync_always: Some(false),
+        ..VolumeSpec::default()
+    };
+    vec![encoded(&Volume { spec, deleting: false, meta_server: 1 })]
+}
+
+fn keys() -> Vec<Vec<u8>> {
+    vec![records::key(Kind::Cluster, 0), records::key(Kind::Volume, 300)]
+}
+
+fn check_key(bytes: &[u8]) -> Outcome {
+    let kinds = [Kind::Cluster, Kind::Group, Kind::Server, Kind::Target, Kind::Volume];
+    let decode = |key: &[u8]| {
+        let (code, id) = records::parse_key(key)?;
+        let kind = kinds.into_iter().find(|kind| *kind as u8 == code)?;
+        Some((kind, id))
+    };
+    again(bytes, decode, |(kind, id)| records::key(*kind, *id))
+}

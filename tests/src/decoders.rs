@@ -9,6 +9,7 @@ mod messages;
 mod mutations;
 mod plain;
 
+pub use messages::{manager_requests, meta_requests, storage_requests};
 pub use mutations::Mutations;
 
 use std::fmt::Write;

@@ -101,6 +101,16 @@ impl LocalCluster {
         Volume::connect(map, "main", options).await.expect("the cluster serves main")
     }
 
+    /// The cluster map, by which its services are found.
+    pub fn view(&self) -> Arc<MapView> {
+        Arc::clone(self.map.as_ref().expect("it was started"))
+    }
+
+    /// The key with which its servers make capabilities.
+    pub fn capability_key(&self) -> CapabilityKey {
+        CapabilityKey::from_slice(&self.joined.capability_key).expect("32 bytes")
+    }
+
     fn register(&self, storage: Option<Arc<StorageServer>>, meta: Option<Arc<MetaServer>>) {
         let services = LocalServices {
             manager: Some(Arc::clone(&self.manager)),
@@ -115,7 +125,7 @@ impl LocalCluster {
         let (stores, specs) = self.targets();
         self.stores = stores.iter().map(Arc::downgrade).collect();
         self.joined = join(&*self.manager, &self.joined, specs).await;
-        let key = CapabilityKey::from_slice(&self.joined.capability_key).expect("32 bytes");
+        let key = self.capability_key();
         self.register(None, None);
         let map = self.map().await;
         let ids = self.joined.targets.iter().map(|&id| TargetId(id));

@@ -262,8 +262,11 @@ struct Scene {
 
 impl Scene {
     fn start() -> Self {
-        let up = Up::start(&["--metrics", "127.0.0.1:0"]);
-        let text = std::fs::read(up.data().join("strake.json")).unwrap();
+        let mut up = Up::start(&["--metrics", "127.0.0.1:0"]);
+        let run_file = up.data().join("strake.json");
+        // It is written once the mount is usable.
+        up.process().wait_until("strake.json", || run_file.exists());
+        let text = std::fs::read(run_file).unwrap();
         let run: serde_json::Value = serde_json::from_slice(&text).unwrap();
         let list = run["addresses"].as_array().unwrap();
         let addresses: Vec<_> = list.iter().map(|a| a.as_str().unwrap().to_owned()).collect();
@@ -347,6 +350,7 @@ fn who_claims_much_and_sends_nothing_costs_nothing_and_is_hung_up_on() {
     scene.all_go_on();
     assert!(http_get(&scene.metrics, "/metrics").starts_with("HTTP/1.1 200"));
     let grown = scene.up.process().peak_resident_bytes().saturating_sub(before);
+    println!("{} KiB more for {} connections", grown >> 10, silent.len());
     assert!(grown < MEMORY_BYTES_MAX, "{grown} bytes more");
     for socket in &mut silent {
         socket.until_closed("a connection that says nothing");

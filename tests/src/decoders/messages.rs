@@ -44,6 +44,21 @@ fn generator() -> Gen {
     Gen(1)
 }
 
+/// A request to a manager with each operation and random arguments.
+pub fn manager_requests(seed: u64) -> Vec<manager::ManagerRequest> {
+    Gen(seed).manager_requests()
+}
+
+/// A request to a metadata server with each operation and random arguments.
+pub fn meta_requests(seed: u64) -> Vec<meta::MetaRequest> {
+    Gen(seed).meta_requests()
+}
+
+/// A request to a storage server with each operation and random arguments.
+pub fn storage_requests(seed: u64) -> Vec<storage::StorageRequest> {
+    Gen(seed).storage_requests()
+}
+
 const fn body<M: Message + Default + PartialEq>(
     name: &'static str,
     samples: fn() -> Vec<Vec<u8>>,

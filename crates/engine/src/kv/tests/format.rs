@@ -14,6 +14,9 @@ const JOURNAL: &[u8] = include_bytes!("fixtures/journal-v1.bin");
 /// length in decimal, each with a line end, and its bytes.
 const FJALL: &[u8] = include_bytes!("fixtures/fjall-v1.pack");
 
+/// The same of a redb store.
+const REDB: &[u8] = include_bytes!("fixtures/redb-v1.pack");
+
 const CHECKPOINT_BYTES: u64 = 8 << 10;
 
 fn heads<S: Store>(directory: &Path) -> Vec<u64> {
@@ -37,8 +40,17 @@ fn journal_v1_is_read_by_both_engines() {
 
 #[test]
 fn fjall_v1_is_read() {
+    reads::<Lsm>(FJALL);
+}
+
+#[test]
+fn redb_v1_is_read() {
+    reads::<BTree>(REDB);
+}
+
+fn reads<S: Store>(packed: &[u8]) {
     let directory = tempfile::tempdir().unwrap();
-    let mut rest = FJALL;
+    let mut rest = packed;
     while !rest.is_empty() {
         let path = directory.path().join(line(&mut rest));
         let length: usize = line(&mut rest).parse().unwrap();
@@ -47,7 +59,7 @@ fn fjall_v1_is_read() {
         fs::write(path, content).unwrap();
         rest = after;
     }
-    assert_eq!(heads::<Lsm>(directory.path()), [60]);
+    assert_eq!(heads::<S>(directory.path()), [60]);
 }
 
 fn line<'a>(rest: &mut &'a [u8]) -> &'a str {
@@ -72,13 +84,12 @@ fn pack(directory: &Path, below: &Path, packed: &mut Vec<u8>) {
     }
 }
 
-#[test]
-#[ignore = "makes the fixtures anew: for a new version of the format, under a new name"]
-fn make_the_fixtures() {
+/// Makes the fixtures of an engine; those of the journal are the same for each.
+fn make<S: Store>(pack_name: &str) {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kv/tests/fixtures");
     let directory = tempfile::tempdir().unwrap();
     let commits = |checkpoint_bytes, numbers: std::ops::RangeInclusive<u64>| {
-        let kv = Embedded::<Lsm>::open_with(directory.path(), checkpoint_bytes).unwrap();
+        let kv = Embedded::<S>::open_with(directory.path(), checkpoint_bytes).unwrap();
         for n in numbers {
             run(workload::commit(&kv, 0, n)).unwrap();
         }
@@ -89,5 +100,12 @@ fn make_the_fixtures() {
     commits(CHECKPOINT_BYTES, 21..=60);
     let mut packed = Vec::new();
     pack(directory.path(), directory.path(), &mut packed);
-    fs::write(fixtures.join("fjall-v1.pack"), packed).unwrap();
+    fs::write(fixtures.join(pack_name), packed).unwrap();
+}
+
+#[test]
+#[ignore = "makes the fixtures anew: for a new version of the format, under a new name"]
+fn make_the_fixtures() {
+    make::<BTree>("redb-v1.pack");
+    make::<Lsm>("fjall-v1.pack");
 }

@@ -268,7 +268,11 @@ impl FakeState {
         self.files.entry(ino).or_insert_with(|| FakeFile::new(ino));
         let opened = Some(self.opened(ino, false)?);
         let attr = self.file(ino)?.attr.clone();
-        Ok(MetaAnswer::Created(meta::Created { attr, created, opened, parent: None }))
+        let directory = create.at.parent;
+        self.files.entry(directory).or_insert_with(|| FakeFile::new(directory));
+        self.changed(directory, None)?;
+        let parent = Some(self.file(directory)?.attr.clone());
+        Ok(MetaAnswer::Created(meta::Created { attr, created, opened, parent }))
     }
 
     fn set_attr(&mut self, set: meta::SetAttr) -> Result<MetaAnswer> {

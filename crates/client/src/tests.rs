@@ -255,6 +255,17 @@ async fn own_changes_are_seen_in_attributes_at_once() {
     assert!(starting(&fake.take_log(), "getattr").is_empty(), "no message for what we know");
 }
 
+#[tokio::test]
+async fn a_directory_is_not_asked_for_after_a_change_of_its_names() {
+    let (fake, volume) = cluster().await;
+    create(&volume, "first").await;
+    let before = volume.getattr(Ino::ROOT).await.unwrap();
+    create(&volume, "second").await;
+    let after = volume.getattr(Ino::ROOT).await.unwrap();
+    assert!(after.version > before.version);
+    assert!(starting(&fake.take_log(), "getattr").is_empty(), "the answers said it");
+}
+
 /// A write that was accepted and failed later is reported once to each handle.
 #[tokio::test]
 async fn a_failed_write_is_reported_once_per_handle() {

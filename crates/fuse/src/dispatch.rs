@@ -1,9 +1,10 @@
 //! The threads that read requests, and how a request runs.
 //!
-//! A request becomes a future that owns everything it needs. It is polled once where it was read: an
+//! A request becomes a task that owns everything it needs. It runs first where it was read: an
 //! operation that never waits (most of them, where the servers live in this process) is answered with
-//! no other thread woken. One that waits moves to the runtime and is answered from there, so nothing
-//! ever blocks a reading thread.
+//! no other thread woken. One that waits lies still until it is woken, and goes on in the runtime from
+//! there: mostly on the very thread that received what it waited for. So nothing ever blocks a reading
+//! thread, and no thread is woken only to find that there is nothing to do yet.
 
 use crate::buffer::{Buffer, BufferPool};
 use crate::device::Device;
@@ -12,13 +13,13 @@ use crate::interrupt::{Interrupt, Interrupts};
 use crate::metrics::{Metrics, Timer};
 use crate::reply::Reply;
 use crate::request::{Incoming, Op, Request, parse};
+use async_task::Runnable;
 use parking_lot::{Mutex, MutexGuard};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -168,36 +169,39 @@ impl<D: Door> Shared<D> {
         let timer = self.metrics.start(request.opcode);
         let answerer =
             Answerer { device: device.clone(), unique: request.unique, timer, sent: false };
-        let interrupt = self.interrupts.of(request.unique, request.pid);
-        let mut future = Box::pin(self.door.clone().handle(request, interrupt.clone()));
-        let mut context = Context::from_waker(Waker::noop());
-        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
-        match polled {
-            Ok(Poll::Ready(answer)) => answerer.send(&answer),
-            Ok(Poll::Pending) => {
-                let door = self.door.clone();
-                self.runtime.spawn(finish(door, future, interrupt, answerer));
-            }
-            // The panic has been printed; `answerer` says EIO as it is dropped.
-            Err(_) => tracing::error!("an operation of the mount panicked"),
+        let operation = carry_out(self.door.clone(), request, &self.interrupts, answerer);
+        let runtime = self.runtime.clone();
+        let go_on = move |task: Runnable| {
+            runtime.spawn(async move { task.run() });
+        };
+        let (task, handle) = async_task::spawn(operation, go_on);
+        handle.detach();
+        // The panic has been printed; the answerer said EIO as it was dropped.
+        if catch_unwind(AssertUnwindSafe(|| task.run())).is_err() {
+            tracing::error!("an operation of the mount panicked");
         }
     }
 }
 
 /// Waits for an operation to end, or for its process to be killed.
-async fn finish<D: Door>(
+fn carry_out<D: Door>(
     door: Arc<D>,
-    mut future: Pin<Box<impl Future<Output = Result<Reply, Errno>> + Send>>,
-    interrupt: Interrupt,
+    request: Request,
+    interrupts: &Arc<Interrupts>,
     answerer: Answerer,
-) {
-    tokio::select! {
-        biased;
-        answer = &mut future => return answerer.send(&answer),
-        () = interrupt.fatal() => answerer.send(&Err(Errno::EINTR)),
-    }
-    if let Ok(reply) = future.await {
-        door.abandon(reply);
+) -> impl Future<Output = ()> + Send + 'static {
+    let interrupt = interrupts.of(request.unique, request.pid);
+    let operation = door.clone().handle(request, interrupt.clone());
+    async move {
+        let mut operation = pin!(operation);
+        tokio::select! {
+            biased;
+            answer = &mut operation => return answerer.send(&answer),
+            () = interrupt.fatal() => answerer.send(&Err(Errno::EINTR)),
+        }
+        if let Ok(reply) = operation.await {
+            door.abandon(reply);
+        }
     }
 }
 

@@ -140,6 +140,7 @@ fn about(answer: &MetaAnswer) -> Option<Ino> {
         MetaAnswer::Entry(attr) => Some(Ino(attr.ino)),
         MetaAnswer::Opened(opened) => Some(Ino(opened.attr.ino)),
         MetaAnswer::Created(created) => Some(Ino(created.attr.ino)),
+        MetaAnswer::Named(named) => Some(Ino(named.attr.ino)),
         _ => None,
     }
 }

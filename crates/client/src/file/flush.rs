@@ -7,7 +7,7 @@ use crate::metrics::Op;
 use crate::ops::done;
 use crate::volume::Volume;
 use bytes::Bytes;
-use futures::future::try_join_all;
+use futures::future::{join, try_join_all};
 use futures::stream::{self, StreamExt};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,14 @@ impl Volume {
         self.drain(file).await;
         // Who comes while another syncs must not answer before that one is done.
         let _order = file.order.lock().await;
-        self.sync_targets(file).await?;
+        // Neither waits for the other: until both are done nothing is promised, and a length may be
+        // on disk before its bytes at any time, by the background task.
+        let (data, attributes) = join(self.sync_targets(file), self.sync_attributes(file)).await;
+        data.and(attributes)
+    }
+
+    /// Makes durable what the metadata server knows of a file, and tells it the rest before.
+    async fn sync_attributes(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
         if self.write_inline(file, true, false).await? || self.publish(file, true).await? {
             return Ok(());
         }

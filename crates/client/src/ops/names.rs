@@ -7,8 +7,10 @@ use crate::metrics::Op;
 use crate::volume::Volume;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 use strake_types::limits::NAME_BYTES_MAX;
 use strake_types::{Attr, Credentials, Error, ErrorKind, FileKind, Ino, Result, SetAttr};
+use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
 fn at(parent: Ino, name: Bytes) -> Result<meta::Name> {
@@ -57,7 +59,7 @@ impl Volume {
         let asked = self.now();
         match self.mutate(cred, MetaOp::Create(create)).await? {
             MetaAnswer::Created(created) => {
-                self.forget_attr(parent);
+                self.learn_directory(parent, created.parent, asked);
                 self.learn(created.attr, asked)
             }
             _ => Err(unexpected("create")),
@@ -115,10 +117,11 @@ impl Volume {
             exclusive: flags.exclusive,
             template: None,
         };
+        let asked = self.now();
         let MetaAnswer::Created(created) = self.mutate(cred, MetaOp::Create(create)).await? else {
             return Err(unexpected("create"));
         };
-        self.forget_attr(parent);
+        self.learn_directory(parent, created.parent, asked);
         let opened = created.opened.ok_or_else(|| unexpected("create with open"))?;
         let file = self.opened(cred, flags, opened, created.created)?;
         let shared = file.state.core().handles > 1 || !file.state.is_idle();
@@ -142,8 +145,7 @@ impl Volume {
         let link = meta::Link { ino: ino.0, to: at(parent, name)? };
         let asked = self.now();
         let answer = self.mutate(cred, MetaOp::Link(link)).await?;
-        self.forget_attr(parent);
-        self.entry(answer, asked, "link")
+        self.named(answer, parent, asked, "link")
     }
 
     /// Removes a name of anything but a directory. The inode as it is after it: with nlink 0 it is
@@ -169,8 +171,7 @@ impl Volume {
         let unlink = meta::Unlink { at: at(parent, name)?, directory };
         let asked = self.now();
         let answer = self.mutate(cred, MetaOp::Unlink(unlink)).await?;
-        self.forget_attr(parent);
-        self.entry(answer, asked, "unlink")
+        self.named(answer, parent, asked, "unlink")
     }
 
     /// Moves a name. What was moved, and what was replaced or exchanged if anything.
@@ -193,11 +194,29 @@ impl Volume {
         };
         let asked = self.now();
         let answer = self.mutate(cred, MetaOp::Rename(rename)).await?;
-        self.forget_attr(parent);
-        self.forget_attr(new_parent);
         let MetaAnswer::Renamed(renamed) = answer else { return Err(unexpected("rename")) };
+        self.learn_directory(parent, renamed.parent, asked);
+        if new_parent != parent {
+            self.learn_directory(new_parent, renamed.new_parent, asked);
+        }
         let other = renamed.other.map(|other| self.learn(other, asked)).transpose()?;
         Ok((self.learn(renamed.moved, asked)?, other))
+    }
+
+    /// The answer to a change of a name in `parent`: the inode.
+    fn named(&self, answer: MetaAnswer, parent: Ino, asked: Duration, what: &str) -> Result<Attr> {
+        let MetaAnswer::Named(named) = answer else { return Err(unexpected(what)) };
+        self.learn_directory(parent, named.parent, asked);
+        self.learn(named.attr, asked)
+    }
+
+    /// Remembers a directory as an answer shows it after a change of its names. What comes next in
+    /// it asks for its attributes, and mostly soon.
+    fn learn_directory(&self, directory: Ino, after: Option<Attributes>, asked: Duration) {
+        match after.and_then(|after| self.learn(after, asked).ok()) {
+            Some(_) => {}
+            None => self.forget_attr(directory),
+        }
     }
 
     /// Target of a symbolic link.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use strake_types::access::EXECUTE;
 use strake_types::limits::LINKS_MAX;
 use strake_types::{Error, ErrorKind, Ino, Result, name};
-use strake_wire::message::meta::{Link, MetaAnswer};
+use strake_wire::message::meta::{Link, MetaAnswer, Named};
 
 impl Mutation for Link {
     async fn scope(&self, ctx: &Ctx) -> Result<Vec<Ino>> {
@@ -39,7 +39,8 @@ impl Mutation for Link {
         inode.ctime = tx.ctx.now.into();
         tx.add_entry(&dir, &self.to.name, inode.id(), inode.kind).await?;
         let inode = tx.put_inode(inode).await?;
-        Ok(MetaAnswer::Entry(tx.attributes(&inode).await?))
+        let (attr, parent) = (tx.attributes(&inode).await?, tx.attributes(&dir).await?);
+        Ok(MetaAnswer::Named(Named { attr, parent: Some(parent) }))
     }
 }
 

@@ -55,27 +55,18 @@ impl Mutation for Rename {
         let Some(other) = &plan.other else {
             plan.check_permissions(tx.ctx)?;
             let moved = plan.move_name(tx).await?;
-            return reply(tx, &moved, None).await;
+            return plan.reply(tx, &moved, None).await;
         };
         if other.ino == plan.moved.ino {
-            return reply(tx, &plan.moved, Some(&plan.moved)).await;
+            return plan.reply(tx, &plan.moved, Some(&plan.moved)).await;
         }
         plan.check_permissions(tx.ctx)?;
         let (moved, other) = match self.exchange {
             true => plan.exchange(tx, other).await?,
             false => plan.replace(tx, other).await?,
         };
-        reply(tx, &moved, Some(&other)).await
+        plan.reply(tx, &moved, Some(&other)).await
     }
-}
-
-async fn reply(tx: &mut Tx<'_>, moved: &Inode, other: Option<&Inode>) -> Result<MetaAnswer> {
-    let moved = tx.attributes(moved).await?;
-    let other = match other {
-        Some(other) => Some(tx.attributes(other).await?),
-        None => None,
-    };
-    Ok(MetaAnswer::Renamed(Renamed { moved, other }))
 }
 
 /// What a rename is about.
@@ -222,6 +213,25 @@ impl<'a> Plan<'a> {
         inode.name = Bytes::copy_from_slice(new.1);
         inode.ctime = tx.ctx.now.into();
         tx.put_inode(inode).await
+    }
+
+    async fn reply(
+        &self,
+        tx: &mut Tx<'_>,
+        moved: &Inode,
+        other: Option<&Inode>,
+    ) -> Result<MetaAnswer> {
+        let moved = tx.attributes(moved).await?;
+        let other = match other {
+            Some(other) => Some(tx.attributes(other).await?),
+            None => None,
+        };
+        let parent = Some(tx.attributes(&self.from).await?);
+        let new_parent = match self.from.ino == self.to.ino {
+            true => None,
+            false => Some(tx.attributes(&self.to).await?),
+        };
+        Ok(MetaAnswer::Renamed(Renamed { moved, other, parent, new_parent }))
     }
 }
 

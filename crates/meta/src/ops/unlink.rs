@@ -7,7 +7,7 @@ use crate::records::Inode;
 use crate::txn::Mutation;
 use crate::view::Tx;
 use strake_types::{Error, ErrorKind, Ino, Result, name};
-use strake_wire::message::meta::{MetaAnswer, Unlink};
+use strake_wire::message::meta::{MetaAnswer, Named, Unlink};
 
 impl Mutation for Unlink {
     async fn scope(&self, ctx: &Ctx) -> Result<Vec<Ino>> {
@@ -36,7 +36,8 @@ impl Mutation for Unlink {
             (false, false) => drop_name(tx, &child, dir.id(), &self.at.name).await?,
         };
         tx.remove_entry(&dir, &self.at.name, entry).await?;
-        Ok(MetaAnswer::Entry(tx.attributes(&after).await?))
+        let (attr, parent) = (tx.attributes(&after).await?, tx.attributes(&dir).await?);
+        Ok(MetaAnswer::Named(Named { attr, parent: Some(parent) }))
     }
 }
 

@@ -319,6 +319,7 @@ impl User<'_> {
     async fn entry(&self, op: MetaOp) -> Result<Attributes> {
         match self.call(op).await? {
             MetaAnswer::Entry(attr) => Ok(attr),
+            MetaAnswer::Named(named) => Ok(named.attr),
             other => panic!("{other:?}"),
         }
     }

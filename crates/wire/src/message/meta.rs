@@ -53,10 +53,10 @@ pub enum MetaOp {
     /// A new file of any kind. Answer: Created.
     #[prost(message, tag = "16")]
     Create(Create),
-    /// A further name for a file. Answer: Entry.
+    /// A further name for a file. Answer: Named.
     #[prost(message, tag = "17")]
     Link(Link),
-    /// Removes a name. Answer: Entry, the inode after it (nlink 0: gone, or an open orphan).
+    /// Removes a name. Answer: Named, the inode after it (nlink 0: gone, or an open orphan).
     #[prost(message, tag = "18")]
     Unlink(Unlink),
     /// Moves a name. Answer: Renamed.
@@ -404,7 +404,7 @@ pub struct SetTemplate {
 #[derive(Clone, PartialEq, Message)]
 pub struct MetaReply {
     /// Which answer.
-    #[prost(oneof = "MetaAnswer", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20")]
+    #[prost(oneof = "MetaAnswer", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21")]
     pub answer: Option<MetaAnswer>,
 }
 
@@ -445,6 +445,20 @@ pub enum MetaAnswer {
     /// A layout template.
     #[prost(message, tag = "20")]
     Template(Template),
+    /// An inode that got or lost a name.
+    #[prost(message, tag = "21")]
+    Named(Named),
+}
+
+/// See [`MetaAnswer::Named`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Named {
+    /// The inode.
+    #[prost(message, required, tag = "1")]
+    pub attr: Attributes,
+    /// The directory after it.
+    #[prost(message, optional, tag = "2")]
+    pub parent: Option<Attributes>,
 }
 
 /// See [`MetaAnswer::Session`].
@@ -501,6 +515,12 @@ pub struct Renamed {
     /// What was replaced (nlink already lowered) or exchanged.
     #[prost(message, optional, tag = "2")]
     pub other: Option<Attributes>,
+    /// The directory of the old name, after it.
+    #[prost(message, optional, tag = "3")]
+    pub parent: Option<Attributes>,
+    /// The directory of the new name, after it, if it is another.
+    #[prost(message, optional, tag = "4")]
+    pub new_parent: Option<Attributes>,
 }
 
 /// See [`MetaAnswer::Page`].

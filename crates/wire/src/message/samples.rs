@@ -297,7 +297,13 @@ impl Gen {
                 opened: self.opt(Self::opened),
                 parent: self.opt(Self::attr),
             }),
-            Renamed(meta::Renamed { moved: self.attr(), other: self.opt(Self::attr) }),
+            Renamed(meta::Renamed {
+                moved: self.attr(),
+                other: self.opt(Self::attr),
+                parent: self.opt(Self::attr),
+                new_parent: self.opt(Self::attr),
+            }),
+            Named(meta::Named { attr: self.attr(), parent: self.opt(Self::attr) }),
             Bytes(self.bytes()),
             Opened(self.opened()),
             Page(meta::Page {

@@ -14,6 +14,8 @@ async fn a_file_moves_and_its_change_time_with_it() {
     assert_eq!(root.names(1).await, ["d"]);
     assert_eq!(root.names(dir).await, ["b"]);
     assert_eq!(root.getattr(dir).await.unwrap().length, 64);
+    assert_eq!(moved.parent, Some(root.getattr(1).await.unwrap()));
+    assert_eq!(moved.new_parent, Some(root.getattr(dir).await.unwrap()));
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 use crate::tests::world::*;
 use strake_types::{ErrorKind, FileKind};
-use strake_wire::message::meta::Create;
+use strake_wire::message::meta::{Create, Link, MetaAnswer, MetaOp, Unlink};
 
 #[tokio::test]
 async fn a_file_that_nobody_has_open_leaves_nothing() {
@@ -16,6 +16,21 @@ async fn a_file_that_nobody_has_open_leaves_nothing() {
     }
     assert_eq!(world.keys(b'I').await, 1);
     assert_eq!((root.stat().await.inodes, root.stat().await.bytes), (1, 0));
+}
+
+#[tokio::test]
+async fn answers_show_the_directory_after_the_change() {
+    let world = World::new().await;
+    let root = world.root();
+    let made = root.make(new(1, "f", FileKind::File, 0o644)).await.unwrap();
+    assert_eq!(made.parent, Some(root.getattr(1).await.unwrap()));
+    let link = MetaOp::Link(Link { ino: made.attr.ino, to: at(1, "g") });
+    let MetaAnswer::Named(linked) = root.call(link).await.unwrap() else { panic!("a name") };
+    assert_eq!(linked.parent, Some(root.getattr(1).await.unwrap()));
+    let unlink = MetaOp::Unlink(Unlink { at: at(1, "g"), directory: false });
+    let MetaAnswer::Named(left) = root.call(unlink).await.unwrap() else { panic!("a name") };
+    assert_eq!(left.parent, Some(root.getattr(1).await.unwrap()));
+    assert_ne!(left.parent, linked.parent);
 }
 
 #[tokio::test]

@@ -379,6 +379,11 @@ pub struct Servers {
 impl Servers {
     /// One server process with all roles and four targets.
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// As [`Servers::start`], with further arguments.
+    pub fn start_with(further: &[String]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         open_to_all(directory.path());
         let address = format!("127.0.0.1:{}", free_port());
@@ -391,6 +396,7 @@ impl Servers {
             std::fs::create_dir(&target).expect("a fresh directory");
             arguments.push(target.display().to_string());
         }
+        arguments.extend_from_slice(further);
         let server = Process::start(&arguments, &directory.path().join("server.log"));
         let mut servers = Self { server, next: None, arguments, address, directory };
         servers.wait();

@@ -61,6 +61,8 @@ pub enum Verb {
     Rm(verbs::rm::RmFlags),
     /// Show the room of volumes and targets
     Df(verbs::df::DfFlags),
+    /// Make a certificate authority for a cluster, and certificates for servers and clients
+    Tls(verbs::tls::TlsVerbFlags),
     /// Sum up what directories of a volume occupy
     Du(verbs::du::DuFlags),
 }
@@ -86,10 +88,11 @@ impl Cli {
             Verb::Scrub(flags) => return scrub::run(&flags, cluster).await,
             Verb::Up(flags) => up::run(&flags, log).await,
             Verb::Down(flags) => down::run(&flags).await,
-            Verb::Server(flags) => server::run(flags).await,
+            Verb::Server(flags) => server::run(flags, &cluster.tls).await,
             Verb::Mount(flags) => mount::run(&flags, cluster, log).await,
             Verb::Umount(flags) => umount::run(&flags),
             Verb::Volume(flags) => volume::run(&flags, cluster).await,
+            Verb::Tls(flags) => tls::run(&flags),
             Verb::Layout(flags) => layout::run(&flags, cluster).await,
             Verb::Cp(flags) => cp::run(&flags, cluster).await,
             Verb::Ls(flags) => ls::run(&flags, cluster).await,

@@ -3,22 +3,24 @@
 use crate::address;
 use crate::failure::{Failure, Outcome};
 use crate::runfile::RunFile;
+use crate::tls_flags::TlsFlags;
 use clap::Args;
 use std::path::Path;
 use std::sync::Arc;
 use strake_client::{Volume, VolumeOptions};
-use strake_types::Result;
+use strake_types::{Error, ErrorKind, Result};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::message::manager::{ClusterMap, GetMap, ManagerAnswer, ManagerOp, ManagerRequest};
 use strake_wire::service::ManagerService;
+use strake_wire::tls::Tls;
 
 /// Where `strake up` keeps its data unless told otherwise.
 pub const DATA_DEFAULT: &str = "./strake-data";
 /// How long a command waits for the manager.
-const CONNECT_MS_MAX: u64 = 5_000;
+pub const CONNECT_MS_MAX: u64 = 5_000;
 
-/// The flag that says which cluster is meant.
+/// The flags that say which cluster is meant.
 #[derive(Args, Clone, Debug)]
 pub struct ClusterFlags {
     /// Managers of the cluster, with commas: HOST[:PORT] or unix:/PATH [default: the `strake up` that runs on ./strake-data]
@@ -30,30 +32,80 @@ pub struct ClusterFlags {
         help_heading = "General"
     )]
     pub cluster: Option<String>,
+
+    /// Who we are to it.
+    #[command(flatten)]
+    pub tls: TlsFlags,
+}
+
+/// Managers to call, and how.
+pub struct Managers {
+    /// Where they are.
+    pub addresses: Vec<String>,
+    /// Who we are to them; `None`: nothing is encrypted.
+    pub tls: Option<Arc<Tls>>,
 }
 
 impl ClusterFlags {
-    /// The addresses of the managers.
-    pub fn addresses(&self) -> Outcome<Vec<String>> {
-        if let Some(list) = &self.cluster {
-            let addresses = address::complete_list(list);
-            return match addresses.is_empty() {
-                true => Err(Failure::usage(format!("--cluster {list:?} has no address in it"))),
-                false => Ok(addresses),
-            };
-        }
-        match RunFile::read(Path::new(DATA_DEFAULT)) {
-            Some(run) if run.is_alive() => Ok(run.addresses),
-            Some(_) => Err(Failure::new(format!("the `strake up` on {DATA_DEFAULT} has ended"))
-                .next("strake up --detach, or name a cluster with --cluster ADDR")),
-            None => Err(Failure::new("which cluster? No `strake up` runs on ./strake-data")
-                .next("give --cluster ADDR (or set STRAKE_CLUSTER), or run strake up --detach")),
+    /// The managers: those that are named, or else those of the flags.
+    pub fn managers(&self, named: &[String]) -> Outcome<Managers> {
+        let given = match (named, &self.cluster) {
+            ([_, ..], _) => Some(named.to_vec()),
+            ([], Some(list)) => Some(address::complete_list(list)),
+            ([], None) => None,
+        };
+        match given {
+            Some(addresses) if addresses.is_empty() => {
+                let list = self.cluster.as_deref().unwrap_or_default();
+                Err(Failure::usage(format!("--cluster {list:?} has no address in it")))
+            }
+            Some(addresses) => {
+                let tls = self.tls.load_for(&addresses)?;
+                Ok(Managers { addresses, tls })
+            }
+            // It serves this machine only, and never encrypts.
+            None => Ok(Managers { addresses: running()?, tls: None }),
         }
     }
 
     /// Connects to the cluster.
     pub async fn connect(&self) -> Outcome<Arc<MapView>> {
-        connect(&self.addresses()?, CONNECT_MS_MAX).await
+        self.managers(&[])?.connect(CONNECT_MS_MAX).await
+    }
+}
+
+/// The addresses of the `strake up` in this directory.
+fn running() -> Outcome<Vec<String>> {
+    match RunFile::read(Path::new(DATA_DEFAULT)) {
+        Some(run) if run.is_alive() => Ok(run.addresses),
+        Some(_) => Err(Failure::new(format!("the `strake up` on {DATA_DEFAULT} has ended"))
+            .next("strake up --detach, or name a cluster with --cluster ADDR")),
+        None => Err(Failure::new("which cluster? No `strake up` runs on ./strake-data")
+            .next("give --cluster ADDR (or set STRAKE_CLUSTER), or run strake up --detach")),
+    }
+}
+
+impl Managers {
+    /// Connects to their cluster.
+    pub async fn connect(&self, wait_ms: u64) -> Outcome<Arc<MapView>> {
+        let (name, tls) = (caller_name("strake"), self.tls.clone());
+        let callers = Callers::new(CallerOptions { name, tls, ..CallerOptions::default() });
+        let source = ManagerSource::Addresses(self.addresses.clone());
+        MapView::connect(callers, source, wait_ms).await.map_err(|e| {
+            let next = "check the address and that the server runs there; strake doctor --cluster ADDR looks closer";
+            no_manager(&self.addresses, &e, next)
+        })
+    }
+}
+
+/// Why no manager could be used; `next` is for those that did not answer at all.
+pub fn no_manager(addresses: &[String], error: &Error, next: &str) -> Failure {
+    match error.kind {
+        ErrorKind::WrongPeer => Failure::telling(error),
+        _ => {
+            let shown = addresses.join(", ");
+            Failure::new(format!("no manager answers at {shown}: {error}")).next(next)
+        }
     }
 }
 
@@ -67,30 +119,18 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Connects to the cluster of which these are managers.
-pub async fn connect(addresses: &[String], wait_ms: u64) -> Outcome<Arc<MapView>> {
-    let options = CallerOptions { name: caller_name("strake"), ..CallerOptions::default() };
-    let source = ManagerSource::Addresses(addresses.to_vec());
-    MapView::connect(Callers::new(options), source, wait_ms).await.map_err(|e| {
-        Failure::new(format!("no manager answers at {}: {e}", addresses.join(", ")))
-            .next("check the address and that the server runs there; strake doctor --cluster ADDR looks closer")
-    })
-}
-
 /// Calls the manager.
 pub async fn ask(map: &MapView, op: ManagerOp) -> Result<ManagerAnswer> {
     let reply = map.manager()?.call(ManagerRequest { op: Some(op) }).await?;
-    reply.answer.ok_or_else(|| strake_types::ErrorKind::Malformed.into())
+    reply.answer.ok_or_else(|| ErrorKind::Malformed.into())
 }
 
 /// The map with the newest word on who is heard from and how full targets are.
 pub async fn fresh_map(manager: &dyn ManagerService) -> Result<ClusterMap> {
     let op = Some(ManagerOp::GetMap(GetMap { known_epoch: 0 }));
     match manager.call(ManagerRequest { op }).await?.answer {
-        Some(ManagerAnswer::Map(answer)) => {
-            answer.map.ok_or_else(|| strake_types::ErrorKind::Malformed.into())
-        }
-        _ => Err(strake_types::ErrorKind::Malformed.into()),
+        Some(ManagerAnswer::Map(answer)) => answer.map.ok_or_else(|| ErrorKind::Malformed.into()),
+        _ => Err(ErrorKind::Malformed.into()),
     }
 }
 

@@ -4,11 +4,6 @@ use serde::Serialize;
 use strake_native::info::Info;
 use strake_types::{FileKind, Timestamp};
 
-/// Days from 0000-03-01 to 1970-01-01.
-const DAYS_TO_EPOCH: i64 = 719_468;
-/// Days of 400 years.
-const DAYS_PER_ERA: i64 = 146_097;
-
 /// A file as `--json` prints it.
 #[derive(Serialize)]
 pub struct View {
@@ -96,24 +91,9 @@ pub fn mode_text(kind: FileKind, mode: u32) -> String {
 
 /// `2026-11-21 08:00:00.123456789Z`.
 pub fn show_time(time: Timestamp) -> String {
-    let (days, second) = (time.seconds.div_euclid(86_400), time.seconds.rem_euclid(86_400));
-    let (year, month, day) = civil(days);
+    let (date, second) = (time.date(), time.seconds.rem_euclid(86_400));
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{:09}Z", time.nanos)
-}
-
-/// Year, month and day of a number of days since 1970-01-01: Howard Hinnant's `civil_from_days`.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let shifted = days + DAYS_TO_EPOCH;
-    let era = shifted.div_euclid(DAYS_PER_ERA);
-    let day_of_era = shifted.rem_euclid(DAYS_PER_ERA);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+    format!("{date} {hour:02}:{minute:02}:{second:02}.{:09}Z", time.nanos)
 }
 
 #[cfg(test)]

@@ -32,6 +32,14 @@ impl Failure {
         Self { cause: cause.into(), next: None, code: USAGE }
     }
 
+    /// An error that says itself what to do, after its last semicolon.
+    pub fn telling(error: &strake_types::Error) -> Self {
+        match error.detail.rsplit_once("; ") {
+            Some((cause, next)) => Self::new(cause).next(next),
+            None => Self::new(error.to_string()),
+        }
+    }
+
     /// Adds what to try next.
     #[must_use]
     pub fn next(mut self, next: impl Into<String>) -> Self {

@@ -31,6 +31,7 @@ pub mod runfile;
 pub mod signals;
 pub mod size;
 pub mod telemetry;
+pub mod tls_flags;
 pub mod verbs;
 
 use clap::Parser;

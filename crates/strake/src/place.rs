@@ -1,7 +1,7 @@
 //! What a verb without a mount is pointed at: a place in a volume.
 
 use crate::address::{self, Source};
-use crate::cluster::{self, ClusterFlags};
+use crate::cluster::{self, CONNECT_MS_MAX, ClusterFlags};
 use crate::failure::{Failure, Outcome};
 use std::sync::Arc;
 use strake_client::{Volume, VolumeOptions};
@@ -22,18 +22,9 @@ pub struct Place {
 
 /// Opens the volume that a place is in.
 pub async fn open(source: &Source, flags: &ClusterFlags, verb: &str) -> Outcome<Place> {
-    let addresses = managers(source, flags)?;
-    let flags = ClusterFlags { cluster: Some(addresses.join(",")) };
-    let map = flags.connect().await?;
+    let map = flags.managers(&source.managers)?.connect(CONNECT_MS_MAX).await?;
     let volume = cluster::open_volume(map, &source.volume, verb).await?;
     Ok(Place { volume, path: source.path.clone() })
-}
-
-fn managers(source: &Source, flags: &ClusterFlags) -> Outcome<Vec<String>> {
-    match source.managers.is_empty() {
-        true => flags.addresses(),
-        false => Ok(source.managers.clone()),
-    }
 }
 
 /// The paths of one command line, and the volumes they lie in: opened as they are needed, in the
@@ -56,24 +47,19 @@ impl<'a> Paths<'a> {
     /// What a path means: a place in a volume (which is opened now, so that a cluster that does not
     /// answer is told apart from a server that is away for a moment), or a file of this machine.
     pub async fn locate(&self, text: &str) -> Outcome<Location> {
-        let remote = match address::parse_source(text) {
-            Some(source) => {
-                let addresses = managers(&source, self.flags)?;
-                let Source { volume, path, .. } = source;
-                RemotePath { addresses, volume, path }
-            }
+        let (named, volume, path) = match address::parse_source(text) {
+            Some(Source { managers, volume, path }) => (managers, volume, path),
             None => match Location::parse(text)? {
                 Location::Local(path) => return Ok(Location::Local(path)),
-                Location::Remote(mut remote) => {
-                    let complete = remote.addresses.iter().map(|a| address::complete(a));
-                    remote.addresses = complete.collect();
-                    remote
+                Location::Remote(RemotePath { addresses, volume, path }) => {
+                    (addresses.iter().map(|a| address::complete(a)).collect(), volume, path)
                 }
             },
         };
+        let managers = self.flags.managers(&named)?;
+        let remote = RemotePath { addresses: managers.addresses.clone(), volume, path };
         if !self.clients.has(&remote).await {
-            let flags = ClusterFlags { cluster: Some(remote.addresses.join(",")) };
-            let map = flags.connect().await?;
+            let map = managers.connect(CONNECT_MS_MAX).await?;
             let volume = cluster::open_volume(map, &remote.volume, self.verb).await?;
             self.clients.adopt(remote.addresses.clone(), volume).await;
         }

@@ -11,6 +11,33 @@ pub struct Timestamp {
     pub nanos: u32,
 }
 
+/// Days from 0000-03-01 to 1970-01-01.
+const DAYS_TO_EPOCH: i64 = 719_468;
+/// Days of 400 years.
+const DAYS_PER_ERA: i64 = 146_097;
+
+impl Timestamp {
+    /// The day, UTC: `2026-11-21`.
+    pub fn date(self) -> String {
+        let (year, month, day) = civil(self.seconds.div_euclid(86_400));
+        format!("{year:04}-{month:02}-{day:02}")
+    }
+}
+
+/// Year, month and day of a number of days since 1970-01-01: Howard Hinnant's `civil_from_days`.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let shifted = days.saturating_add(DAYS_TO_EPOCH);
+    let era = shifted.div_euclid(DAYS_PER_ERA);
+    let day_of_era = shifted.rem_euclid(DAYS_PER_ERA);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
 /// The seven kinds of file POSIX knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -134,5 +161,19 @@ impl Credentials {
     /// True if the caller belongs to the group.
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Timestamp;
+
+    #[test]
+    fn days_are_counted_as_the_calendar_does() {
+        let date = |seconds| Timestamp { seconds, nanos: 5 }.date();
+        assert_eq!(date(0), "1970-01-01");
+        assert_eq!(date(951_782_400), "2000-02-29");
+        assert_eq!(date(-1), "1969-12-31");
+        assert_eq!(date(253_402_300_799), "9999-12-31");
     }
 }

@@ -2,12 +2,15 @@
 //!
 //! `cargo run --release -p strake-wire --example loopback [SECONDS]` prints medians of five rounds,
 //! the sides alternating: 1 MiB writes and reads against a storage service that keeps nothing, and
-//! the round trip of a small call.
+//! the round trip of a small call, without and with TLS.
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strake_types::Result;
@@ -15,10 +18,11 @@ use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::message::manager::Server;
 use strake_wire::message::meta::{MetaAnswer, MetaReply, MetaRequest, Nothing};
 use strake_wire::message::storage::{
-    Chunk, Data, Done, Read, StorageAnswer, StorageOp, StorageReply, StorageRequest, Write,
+    Data, Done, Read, StorageAnswer, StorageOp, StorageReply, StorageRequest, Write,
 };
 use strake_wire::server::{Identity, Listener, Services, serve};
 use strake_wire::service::{MetaService, StorageService};
+use strake_wire::tls::{Tls, TlsFiles};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
@@ -154,50 +158,99 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
+/// A certificate that may do everything, signed by a CA that is then forgotten.
+fn certificate(dir: &Path) -> Arc<Tls> {
+    let mut params = CertificateParams::new(Vec::new()).expect("no names");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().expect("a key");
+    let files = TlsFiles::in_directory(dir);
+    let write = |path: &Path, text: String| {
+        let open = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        open.and_then(|mut file| file.write_all(text.as_bytes())).expect("a temporary directory");
+    };
+    write(&files.ca, params.self_signed(&key).expect("a certificate").pem());
+    let issuer = Issuer::new(params, key);
+    let names = vec!["loopback".to_owned(), "127.0.0.1".to_owned()];
+    let mut params = CertificateParams::new(names).expect("good names");
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate().expect("a key");
+    write(&files.certificate, params.signed_by(&key, &issuer).expect("a certificate").pem());
+    write(&files.key, key.serialize_pem());
+    Tls::load(files).expect("files that belong together")
+}
+
+/// A server, called without or with TLS.
+struct Side {
+    name: &'static str,
+    storage: Arc<dyn StorageService>,
+    meta: Arc<dyn MetaService>,
+    rates: Vec<Vec<f64>>,
+    call_us: Vec<f64>,
+    _stop: watch::Sender<bool>,
+}
+
+impl Side {
+    fn new(name: &'static str, server: &Runtime, tls: Option<Arc<Tls>>) -> Self {
+        let listener = server.block_on(Listener::bind("127.0.0.1:0")).expect("a free port");
+        let address = listener.address();
+        let null = Arc::new(Null(vec![7; BLOCK].into()));
+        let services =
+            Services { meta: Some(null.clone()), storage: Some(null), ..Services::default() };
+        let (stop, stopped) = watch::channel(false);
+        let listener = listener.secured_by(tls.clone());
+        server.spawn(serve(listener, services, Identity::default(), stopped));
+        let callers = Callers::new(CallerOptions { tls, ..CallerOptions::default() });
+        let entry = Server { id: 1, address, ..Server::default() };
+        let (storage, meta) = (callers.storage(&entry), callers.meta(&entry));
+        let rates = vec![Vec::new(); LOADS.len()];
+        Self { name, storage, meta, rates, call_us: Vec::new(), _stop: stop }
+    }
+
+    fn round(&mut self, client: &Runtime, time: Duration) {
+        for ((writes, tasks), rates) in LOADS.iter().zip(&mut self.rates) {
+            let op = match writes {
+                true => StorageOp::Write(Write::default()),
+                false => StorageOp::Read(Read { len: BLOCK as u64, ..Read::default() }),
+            };
+            rates.push(calls(client, &self.storage, op, *tasks, time));
+        }
+        self.call_us.push(call_round_trip(client, self.meta.clone(), time));
+    }
+}
+
+/// Writes or not, and how many tasks.
+const LOADS: [(bool, usize); 6] =
+    [(true, 1), (true, 2), (true, 8), (false, 1), (false, 2), (false, 8)];
+
 fn main() {
     let seconds = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(1.0);
     let time = Duration::from_secs_f64(seconds);
     let runtime =
         || Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let (server, client) = (runtime(), runtime());
-    let listener = server.block_on(Listener::bind("127.0.0.1:0")).expect("a free port");
-    let address = listener.address();
-    let null = Arc::new(Null(vec![7; BLOCK].into()));
-    let services =
-        Services { meta: Some(null.clone()), storage: Some(null), ..Services::default() };
-    let (_stop, stopped) = watch::channel(false);
-    server.spawn(serve(listener, services, Identity::default(), stopped));
-    let callers = Callers::new(CallerOptions::default());
-    let entry = Server { id: 1, address, ..Server::default() };
-    let (storage, meta) = (callers.storage(&entry), callers.meta(&entry));
-
-    let read = StorageOp::Read(Read { chunk: Chunk::default(), offset: 0, len: BLOCK as u64 });
-    let write = StorageOp::Write(Write::default());
-    let names = [
-        "plain",
-        "write, 1 task",
-        "write, 2 tasks",
-        "write, 8 tasks",
-        "read, 1 task",
-        "read, 2 tasks",
-        "read, 8 tasks",
-    ];
-    let mut rates = vec![Vec::new(); names.len()];
-    let (mut plain_us, mut call_us) = (Vec::new(), Vec::new());
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let tls = certificate(dir.path());
+    let mut sides = [Side::new("wire", &server, None), Side::new("TLS", &server, Some(tls))];
+    let (mut plain, mut plain_us) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        rates[0].push(plain_stream(time));
-        for (nth, tasks) in [1, 2, 8].into_iter().enumerate() {
-            rates[1 + nth].push(calls(&client, &storage, write.clone(), tasks, time));
-            rates[4 + nth].push(calls(&client, &storage, read.clone(), tasks, time));
-        }
+        plain.push(plain_stream(time));
         plain_us.push(plain_round_trip(&server, &client, time));
-        call_us.push(call_round_trip(&client, meta.clone(), time));
+        sides.iter_mut().for_each(|side| side.round(&client, time));
     }
-    let plain = median(&mut rates[0]);
-    for (name, rates) in names.iter().zip(&mut rates) {
-        let rate = median(rates);
-        println!("{name:16} {:7.0} MB/s  {:4.0} %", rate / 1e6, rate / plain * 100.0);
+    let (plain, plain_us) = (median(&mut plain), median(&mut plain_us));
+    println!("{:24} {:7.0} MB/s  100 %", "plain stream", plain / 1e6);
+    for side in &mut sides {
+        for ((writes, tasks), rates) in LOADS.iter().zip(&mut side.rates) {
+            let what = if *writes { "write" } else { "read" };
+            let (name, rate) = (format!("{}: {what}, {tasks} tasks", side.name), median(rates));
+            println!("{name:24} {:7.0} MB/s  {:3.0} %", rate / 1e6, rate / plain * 100.0);
+        }
+        let call = median(&mut side.call_us);
+        let times = call / plain_us;
+        println!(
+            "{}: round trip {call:.1} us, plain {plain_us:.1} us, {times:.2} times",
+            side.name
+        );
     }
-    let (plain, call) = (median(&mut plain_us), median(&mut call_us));
-    println!("round trip: plain {plain:.1} us, call {call:.1} us, {:.2} times", call / plain);
 }

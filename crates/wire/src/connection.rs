@@ -241,13 +241,20 @@ impl Connection {
             let detail = format!("{address}: {}", e.detail);
             Error::with(e.kind, detail)
         };
-        let stream = transport::connect(address).await?;
+        let tls = options.options.tls.as_deref();
+        let stream = transport::connect(address, tls).await?.stream;
         let cluster = options.cluster.read().clone();
         let mine = Hello::new(&cluster, &options.options.name, bulk);
-        let broke = |e: std::io::Error| Error::with(ErrorKind::Unavailable, e.to_string());
-        hello::send(&*stream, Draft::message(&mine)?).await.map_err(broke).map_err(named)?;
+        let sent = hello::send(&*stream, Draft::message(&mine)?).await;
         let mut reader = FrameReader::new(stream.clone(), options.pool.clone());
-        let theirs = hello::receive(&mut reader).await.map_err(named)?;
+        // Also if the other side hung up: it may have said why before.
+        let theirs = match (hello::receive(&mut reader).await, sent) {
+            (Err(e), Err(broke)) if e.kind != ErrorKind::WrongPeer => {
+                Err(Error::with(ErrorKind::Unavailable, broke.to_string()))
+            }
+            (theirs, _) => theirs,
+        };
+        let theirs = theirs.map_err(named)?;
         mine.accept(&theirs).map_err(named)?;
         let (outbox, writer) = Outbox::new(stream);
         Ok((reader, outbox, writer))

@@ -16,6 +16,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// First bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"STRK";
+/// First byte of a connection on which TLS begins: the type of the record that carries its handshake.
+pub const TLS_HANDSHAKE: u8 = 0x16;
 /// Length of a header.
 pub const HEADER_BYTES: usize = 64;
 /// Version of this layout. A hello always has version 1, so that any two releases can at least tell
@@ -126,6 +128,12 @@ pub enum FrameError {
     /// Not Strake at all.
     #[error("does not speak Strake's protocol (first bytes {0:02x?})")]
     Magic([u8; 4]),
+    /// The beginning of TLS.
+    #[error(
+        "speaks TLS, and this side does not; give both sides certificates (--tls-ca, --tls-cert, \
+         --tls-key), or neither"
+    )]
+    Tls,
     /// Damaged on the way.
     #[error("header checksum does not match")]
     HeaderChecksum,
@@ -156,7 +164,7 @@ pub enum FrameError {
 impl From<FrameError> for Error {
     fn from(e: FrameError) -> Self {
         let kind = match e {
-            FrameError::Version(_) | FrameError::Magic(_) => ErrorKind::WrongPeer,
+            FrameError::Version(_) | FrameError::Magic(_) | FrameError::Tls => ErrorKind::WrongPeer,
             _ => ErrorKind::Malformed,
         };
         Error::with(kind, e.to_string())
@@ -169,6 +177,9 @@ impl Header {
     /// Wrong first bytes are refused before the rest has come.
     pub fn decode(bytes: &[u8]) -> Result<Option<Header>, FrameError> {
         let seen = bytes.len().min(MAGIC.len());
+        if bytes.first() == Some(&TLS_HANDSHAKE) {
+            return Err(FrameError::Tls);
+        }
         if bytes[..seen] != MAGIC[..seen] {
             let mut first = [0; 4];
             first[..seen].copy_from_slice(&bytes[..seen]);

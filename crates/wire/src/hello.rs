@@ -2,7 +2,7 @@
 
 use crate::frame::{Draft, FrameKind, Header, ServiceClass};
 use crate::link::{FrameReader, ReadError};
-use crate::transport::Stream;
+use crate::stream::Stream;
 use prost::Message;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -104,6 +104,10 @@ pub(crate) async fn send(stream: &dyn Stream, draft: Draft) -> io::Result<()> {
 pub(crate) async fn receive(reader: &mut FrameReader) -> Result<Hello> {
     let lost = |e: ReadError| match e {
         ReadError::Frame(e) => Error::from(e),
+        // The refusal of our certificate: in TLS the side that calls hears of it only when it reads.
+        ReadError::Io(e) if e.kind() == io::ErrorKind::InvalidData => {
+            Error::with(ErrorKind::WrongPeer, e.to_string())
+        }
         other => Error::with(ErrorKind::Unavailable, other.to_string()),
     };
     let malformed = |detail| Error::with(ErrorKind::Malformed, detail);

@@ -25,6 +25,7 @@
 //! * [`capability`] — the right to touch a file's chunks.
 //! * [`server`] — accepts connections and gives their calls to services.
 //! * [`frame`], [`hello`], [`transport`], [`buffer`] — what a connection is made of.
+//! * [`tls`] — encryption, and who may say what, where a cluster has certificates.
 
 pub mod buffer;
 pub mod caller;
@@ -38,6 +39,8 @@ pub mod message;
 mod options;
 pub mod server;
 pub mod service;
+mod stream;
+pub mod tls;
 pub mod transport;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::buffer::BufferPool;
 use crate::frame::{FrameError, HEADER_BYTES, Header, Outgoing};
-use crate::transport::Stream;
+use crate::stream::Stream;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;

@@ -298,8 +298,10 @@ async fn poll(view: Weak<MapView>) {
     loop {
         let Some(strong) = view.upgrade() else { return };
         let result = strong.refresh().await;
+        let first = strong.current().epoch == 0;
         drop(strong);
         match (&result, reachable) {
+            (Err(e), true) if first => tracing::info!("no manager answers yet: {e}"),
             (Err(e), true) => tracing::warn!("no manager answers, going on with the last map: {e}"),
             (Ok(_), false) => tracing::info!("a manager answers again"),
             _ => {}

@@ -1,5 +1,7 @@
 //! What a caller may choose.
 
+use crate::tls::Tls;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How to call.
@@ -15,6 +17,8 @@ pub struct CallerOptions {
     pub call_timeout_ms: u64,
     /// Longest time until a connection stands.
     pub connect_timeout_ms: u64,
+    /// Certificates: with them, every TCP connection is encrypted.
+    pub tls: Option<Arc<Tls>>,
 }
 
 impl Default for CallerOptions {
@@ -26,6 +30,7 @@ impl Default for CallerOptions {
             bulk_lanes: 2,
             call_timeout_ms: 20_000,
             connect_timeout_ms: 3_000,
+            tls: None,
         }
     }
 }

@@ -15,7 +15,8 @@ use crate::hello::{self, Hello};
 use crate::link::{FRAME_MS_MAX, FrameReader, Hold, Outbox, PAUSE_MS_MAX, ReadError};
 use crate::message::storage::{StorageOp, StorageRequest};
 use crate::message::{manager, meta};
-use crate::transport::Stream;
+use crate::stream::Stream;
+use crate::tls::{Certificate, Kind};
 use bytes::Bytes;
 use futures::FutureExt;
 use parking_lot::Mutex;
@@ -32,6 +33,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 pub use crate::service::Services;
 pub use crate::transport::Listener;
+use crate::transport::{Connected, Incoming};
 
 /// Connections served at once.
 const CONNECTIONS_MAX: usize = 8192;
@@ -96,6 +98,8 @@ struct Shared {
 /// One caller.
 struct Connection {
     shared: Arc<Shared>,
+    /// What the caller has proved to be; `None` where nobody has to prove anything.
+    certificate: Option<Certificate>,
     outbox: Arc<Outbox>,
     slots: Arc<Semaphore>,
     /// Room for payloads, in units.
@@ -137,8 +141,8 @@ pub(crate) async fn serve_within(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok(stream) => {
-                tokio::spawn(converse(stream, shared.clone()));
+            Ok(caller) => {
+                tokio::spawn(converse(caller, shared.clone()));
             }
             Err(e) => {
                 tracing::warn!("accepting at {}: {e}", listener.address());
@@ -176,25 +180,21 @@ impl Shared {
 }
 
 /// A connection from hello to end.
-async fn converse(stream: Arc<dyn Stream>, shared: Arc<Shared>) {
-    let peer = stream.peer();
-    let Limits { hello: limit, frame, pause } = shared.limits;
-    let mut reader =
-        FrameReader::new(stream.clone(), shared.pool.clone()).with_patience(frame, pause);
-    let greeted = tokio::time::timeout(limit, greet(&*stream, &mut reader, &shared)).await;
-    let refused = match greeted {
-        Ok(Ok(())) => None,
-        Ok(Err(e)) => Some(e.to_string()),
-        Err(_) => Some(format!("no hello within {} ms", limit.as_millis())),
+async fn converse(caller: Incoming, shared: Arc<Shared>) {
+    let peer = caller.peer();
+    let limit = shared.limits.hello;
+    let greeted = tokio::time::timeout(limit, greet(caller, &shared)).await.unwrap_or_else(|_| {
+        let detail = format!("no hello within {} ms", limit.as_millis());
+        Err(Error::with(ErrorKind::TimedOut, detail))
+    });
+    let Greeted { mut reader, stream, certificate } = match greeted {
+        Ok(greeted) => greeted,
+        Err(e) => return tracing::warn!(%peer, "connection refused: {e}"),
     };
-    if let Some(cause) = refused {
-        tracing::warn!(%peer, "connection refused: {cause}");
-        stream.close();
-        return;
-    }
     let (outbox, writer) = Outbox::new(stream);
     let connection = Arc::new(Connection {
         shared: shared.clone(),
+        certificate,
         outbox: outbox.clone(),
         slots: Arc::new(Semaphore::new(CALLS_PER_CONNECTION_MAX as usize)),
         room: Arc::new(Semaphore::new(BYTES_PER_CONNECTION_MAX / ROOM_UNIT_BYTES)),
@@ -222,14 +222,34 @@ async fn converse(stream: Arc<dyn Stream>, shared: Arc<Shared>) {
     let _ = writer.await;
 }
 
-/// The exchange of hellos.
-async fn greet(stream: &dyn Stream, reader: &mut FrameReader, shared: &Shared) -> Result<()> {
-    let theirs = hello::receive(reader).await?;
+/// What a caller is after the exchange of hellos.
+struct Greeted {
+    reader: FrameReader,
+    stream: Arc<dyn Stream>,
+    certificate: Option<Certificate>,
+}
+
+/// Encryption, if it is on, and the exchange of hellos. A stream that is dropped is closed.
+async fn greet(caller: Incoming, shared: &Shared) -> Result<Greeted> {
+    let Connected { stream, certificate } = caller.establish().await?;
+    let reader = FrameReader::new(stream.clone(), shared.pool.clone());
+    let mut reader = reader.with_patience(shared.limits.frame, shared.limits.pause);
+    let answered = match hello::receive(&mut reader).await {
+        Ok(theirs) => answer_hello(&*stream, &theirs, shared).await,
+        Err(e) => Err(refuse_hello(&*stream, e).await),
+    };
+    if answered.is_err() {
+        stream.close();
+    }
+    answered.map(|()| Greeted { reader, stream, certificate })
+}
+
+async fn answer_hello(stream: &dyn Stream, theirs: &Hello, shared: &Shared) -> Result<()> {
     let mut mine = Hello::new(&shared.identity.cluster, &shared.identity.name, theirs.bulk);
     let full = shared.connections.lock().len() >= CONNECTIONS_MAX;
     let verdict = match full || shared.stopping.load(Ordering::Acquire) {
         true => Err(Error::with(ErrorKind::Unavailable, "the server takes no more connections")),
-        false => mine.accept(&theirs),
+        false => mine.accept(theirs),
     };
     let draft = match &verdict {
         Ok(protocol) => {
@@ -241,6 +261,16 @@ async fn greet(stream: &dyn Stream, reader: &mut FrameReader, shared: &Shared) -
     let broke = |e: std::io::Error| Error::with(ErrorKind::Unavailable, e.to_string());
     hello::send(stream, draft).await.map_err(broke)?;
     verdict.map(|_| ())
+}
+
+/// Tells a caller that belongs here but cannot be understood (it speaks TLS, or another version) why
+/// it is refused.
+async fn refuse_hello(stream: &dyn Stream, error: Error) -> Error {
+    if error.kind == ErrorKind::WrongPeer {
+        // Whoever does not hear it has hung up.
+        let _ = hello::send(stream, Draft::error(&error)).await;
+    }
+    error
 }
 
 /// A decoded call.
@@ -270,6 +300,14 @@ impl Work {
                 read.len.min(PAYLOAD_BYTES_MAX as u64) as usize
             }
             _ => 0,
+        }
+    }
+
+    fn is_between_servers(&self) -> bool {
+        match self {
+            Work::Manager(request) => request.op.as_ref().is_some_and(|op| op.is_between_servers()),
+            Work::Storage(request) => request.op.as_ref().is_some_and(|op| op.is_between_servers()),
+            Work::Meta(_) => false,
         }
     }
 
@@ -307,7 +345,7 @@ impl Connection {
             reader.payload(&header).await?;
             return Ok(header.kind != FrameKind::Goodbye);
         }
-        let work = Work::decode(header.service, body);
+        let work = Work::decode(header.service, body).and_then(|work| self.permitted(work));
         let answer_bytes = work.as_ref().map_or(0, Work::answer_bytes);
         let hold = self.reserve(answer_bytes.max(header.payload_len as usize)).await;
         let payload = reader.payload(&header).await?;
@@ -319,6 +357,22 @@ impl Connection {
             Err(e) => self.refuse(&header, &e, hold),
         }
         Ok(true)
+    }
+
+    /// Holds a call against what the caller has proved to be.
+    fn permitted(&self, work: Work) -> Result<Work> {
+        let Some(caller) = self.certificate.as_ref().filter(|c| c.kind == Kind::Client) else {
+            return Ok(work);
+        };
+        if work.is_between_servers() {
+            let detail = format!(
+                "the certificate of {} is a client's, and this call is for servers only; a server \
+                 needs one made by strake tls issue --kind server",
+                caller.name
+            );
+            return Err(Error::with(ErrorKind::NotPermitted, detail));
+        }
+        Ok(work)
     }
 
     /// Waits for a slot and for room for `bytes` of payload.

@@ -1,19 +1,23 @@
 //! Transports: what carries the bytes of a connection.
 //!
 //! A [`Stream`] is asked without waiting first and waited for only then, by shared reference, so that
-//! one task can read while any other writes from where it is. TCP and Unix sockets implement it;
-//! an RDMA transport would be a third implementation and another form of address.
+//! one task can read while any other writes from where it is. TCP and Unix sockets implement it, and
+//! TCP under TLS ([`crate::tls`]); an RDMA transport would be a further implementation and another
+//! form of address.
+//!
+//! Where certificates are given, every TCP connection is encrypted and both sides prove who they are;
+//! a Unix socket never leaves the machine and stays as it is.
 
-use bytes::BufMut;
+use crate::tls::{Certificate, Tls};
 use socket2::{SockRef, TcpKeepalive};
-use std::io::{self, IoSlice};
-use std::net::Shutdown;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 use strake_types::{Error, ErrorKind, Result};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+pub use crate::stream::Stream;
 
 /// What an address of a Unix socket begins with.
 const UNIX_PREFIX: &str = "unix:";
@@ -28,77 +32,6 @@ const UNACKNOWLEDGED_MS_MAX: u64 = 20_000;
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// A connected byte stream that is used by shared reference.
-pub trait Stream: Send + Sync + 'static {
-    /// Waits until reading is worth a try. One task at a time.
-    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Waits until writing is worth a try. One task at a time.
-    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Appends at most `max` received bytes to the spare capacity of `into`. 0 bytes: the end.
-    fn try_read(&self, into: &mut Vec<u8>, max: usize) -> io::Result<usize>;
-    /// Sends what the connection takes at once.
-    fn try_write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
-    /// Ends both directions; whoever waits is woken.
-    fn close(&self);
-    /// The other side, for logs.
-    fn peer(&self) -> String;
-}
-
-impl Stream for TcpStream {
-    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_read_ready(cx)
-    }
-
-    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_write_ready(cx)
-    }
-
-    fn try_read(&self, into: &mut Vec<u8>, max: usize) -> io::Result<usize> {
-        self.try_read_buf(&mut into.limit(max))
-    }
-
-    fn try_write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.try_write_vectored(parts)
-    }
-
-    fn close(&self) {
-        // An error means that it is closed already.
-        let _ = SockRef::from(self).shutdown(Shutdown::Both);
-    }
-
-    fn peer(&self) -> String {
-        self.peer_addr().map_or_else(|_| "unknown".into(), |a| a.to_string())
-    }
-}
-
-impl Stream for UnixStream {
-    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_read_ready(cx)
-    }
-
-    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_write_ready(cx)
-    }
-
-    fn try_read(&self, into: &mut Vec<u8>, max: usize) -> io::Result<usize> {
-        self.try_read_buf(&mut into.limit(max))
-    }
-
-    fn try_write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.try_write_vectored(parts)
-    }
-
-    fn close(&self) {
-        // An error means that it is closed already.
-        let _ = SockRef::from(self).shutdown(Shutdown::Both);
-    }
-
-    fn peer(&self) -> String {
-        let pid = self.peer_cred().ok().and_then(|c| c.pid());
-        pid.map_or_else(|| "local process".into(), |pid| format!("local process {pid}"))
-    }
-}
-
 fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
@@ -112,25 +45,52 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     // and setting them would switch that off.
 }
 
-/// Connects to `host:port` or `unix:/path`. The caller bounds the time.
-pub async fn connect(address: &str) -> Result<Arc<dyn Stream>> {
-    let result: io::Result<Arc<dyn Stream>> = async {
-        if let Some(path) = address.strip_prefix(UNIX_PREFIX) {
-            return Ok(Arc::new(UnixStream::connect(path).await?) as Arc<dyn Stream>);
-        }
-        let stream = TcpStream::connect(address).await?;
-        tune(&stream)?;
-        Ok(Arc::new(stream) as Arc<dyn Stream>)
+/// A connection that stands.
+pub struct Connected {
+    /// What carries its bytes.
+    pub stream: Arc<dyn Stream>,
+    /// What the other side has proved to be; `None` where nobody has to prove anything.
+    pub certificate: Option<Certificate>,
+}
+
+impl Connected {
+    fn plain(stream: impl Stream) -> Self {
+        Self { stream: Arc::new(stream), certificate: None }
     }
-    .await;
-    result.map_err(|e| Error::with(ErrorKind::Unavailable, format!("connecting to {address}: {e}")))
+}
+
+/// Connects to `host:port` or `unix:/path`. The caller bounds the time.
+pub async fn connect(address: &str, tls: Option<&Tls>) -> Result<Connected> {
+    let failed =
+        |e: io::Error| Error::with(ErrorKind::Unavailable, format!("connecting to {address}: {e}"));
+    if let Some(path) = address.strip_prefix(UNIX_PREFIX) {
+        return UnixStream::connect(path).await.map(Connected::plain).map_err(failed);
+    }
+    let socket = TcpStream::connect(address).await.map_err(failed)?;
+    tune(&socket).map_err(failed)?;
+    let Some(tls) = tls else {
+        return Ok(Connected::plain(socket));
+    };
+    let named = |e: Error| Error::with(e.kind, format!("{address}: {}", e.detail));
+    let (stream, certificate) = tls.connect(socket, host_of(address)).await.map_err(named)?;
+    Ok(Connected { stream: Arc::new(stream), certificate: Some(certificate) })
+}
+
+/// The host of `host:port`, without the brackets of an IPv6 address.
+pub fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host)
 }
 
 /// A socket on which callers arrive.
-pub enum Listener {
-    /// TCP.
+pub struct Listener {
+    socket: Socket,
+    tls: Option<Arc<Tls>>,
+}
+
+enum Socket {
     Tcp(TcpListener),
-    /// A Unix socket, removed when the listener is dropped.
+    /// Removed when the listener is dropped.
     Unix(UnixListener, PathBuf),
 }
 
@@ -141,7 +101,7 @@ impl Listener {
             Some(path) => bind_unix(Path::new(path)),
             None => bind_tcp(address).await,
         };
-        result.map_err(|e| {
+        let socket = result.map_err(|e| {
             let (kind, hint) = match e.kind() {
                 io::ErrorKind::AddrInUse => {
                     (ErrorKind::Busy, "; stop what listens there, or choose another with --listen")
@@ -151,40 +111,80 @@ impl Listener {
                 _ => (ErrorKind::Io, ""),
             };
             Error::with(kind, format!("cannot listen at {address}: {e}{hint}"))
-        })
+        })?;
+        Ok(Self { socket, tls: None })
+    }
+
+    /// From now on callers by TCP must speak TLS and prove who they are.
+    #[must_use]
+    pub fn secured_by(mut self, tls: Option<Arc<Tls>>) -> Self {
+        self.tls = tls;
+        self
     }
 
     /// The address with the port that was given.
     pub fn address(&self) -> String {
-        match self {
-            Listener::Tcp(tcp) => tcp.local_addr().map(|a| a.to_string()).unwrap_or_default(),
-            Listener::Unix(_, path) => format!("{UNIX_PREFIX}{}", path.display()),
+        match &self.socket {
+            Socket::Tcp(tcp) => tcp.local_addr().map(|a| a.to_string()).unwrap_or_default(),
+            Socket::Unix(_, path) => format!("{UNIX_PREFIX}{}", path.display()),
         }
     }
 
-    /// The next caller.
-    pub async fn accept(&self) -> io::Result<Arc<dyn Stream>> {
-        match self {
-            Listener::Tcp(tcp) => {
+    /// The next caller. Nothing has been said yet.
+    pub async fn accept(&self) -> io::Result<Incoming> {
+        match &self.socket {
+            Socket::Tcp(tcp) => {
                 let (stream, _) = tcp.accept().await?;
                 tune(&stream)?;
-                Ok(Arc::new(stream))
+                Ok(match &self.tls {
+                    Some(tls) => Incoming::Tls(stream, tls.clone()),
+                    None => Incoming::Plain(Arc::new(stream)),
+                })
             }
-            Listener::Unix(unix, _) => Ok(Arc::new(unix.accept().await?.0)),
+            Socket::Unix(unix, _) => Ok(Incoming::Plain(Arc::new(unix.accept().await?.0))),
+        }
+    }
+}
+
+/// A caller that has just arrived.
+pub enum Incoming {
+    /// Nothing has to be agreed on.
+    Plain(Arc<dyn Stream>),
+    /// TLS is to begin.
+    Tls(TcpStream, Arc<Tls>),
+}
+
+impl Incoming {
+    /// The other side, for logs.
+    pub fn peer(&self) -> String {
+        match self {
+            Incoming::Plain(stream) => stream.peer(),
+            Incoming::Tls(socket, _) => socket.peer(),
+        }
+    }
+
+    /// Agrees on encryption, where it is on. The caller bounds the time.
+    pub async fn establish(self) -> Result<Connected> {
+        match self {
+            Incoming::Plain(stream) => Ok(Connected { stream, certificate: None }),
+            Incoming::Tls(socket, tls) => {
+                let (stream, certificate) = tls.accept(socket).await?;
+                Ok(Connected { stream: Arc::new(stream), certificate: Some(certificate) })
+            }
         }
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Listener::Unix(_, path) = self {
+        if let Socket::Unix(_, path) = &self.socket {
             // Somebody may have removed it before; nothing depends on it.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-async fn bind_tcp(address: &str) -> io::Result<Listener> {
+async fn bind_tcp(address: &str) -> io::Result<Socket> {
     let mut last = io::Error::new(io::ErrorKind::InvalidInput, "no such host");
     for candidate in tokio::net::lookup_host(address).await? {
         let socket = match candidate {
@@ -194,7 +194,7 @@ async fn bind_tcp(address: &str) -> io::Result<Listener> {
         // A restarted server takes its port back although old connections linger in TIME_WAIT.
         socket.set_reuseaddr(true)?;
         match socket.bind(candidate).and_then(|()| socket.listen(BACKLOG)) {
-            Ok(listener) => return Ok(Listener::Tcp(listener)),
+            Ok(listener) => return Ok(Socket::Tcp(listener)),
             Err(e) => last = e,
         }
     }
@@ -202,15 +202,15 @@ async fn bind_tcp(address: &str) -> io::Result<Listener> {
 }
 
 /// Binds a Unix socket; takes the place of a socket that nobody listens on any more.
-fn bind_unix(path: &Path) -> io::Result<Listener> {
+fn bind_unix(path: &Path) -> io::Result<Socket> {
     let bound = UnixListener::bind(path);
     if !matches!(&bound, Err(e) if e.kind() == io::ErrorKind::AddrInUse) {
-        return bound.map(|l| Listener::Unix(l, path.to_owned()));
+        return bound.map(|l| Socket::Unix(l, path.to_owned()));
     }
     let alive = std::os::unix::net::UnixStream::connect(path);
     if !matches!(alive, Err(e) if e.kind() == io::ErrorKind::ConnectionRefused) {
         return Err(io::ErrorKind::AddrInUse.into());
     }
     std::fs::remove_file(path)?;
-    UnixListener::bind(path).map(|l| Listener::Unix(l, path.to_owned()))
+    UnixListener::bind(path).map(|l| Socket::Unix(l, path.to_owned()))
 }

@@ -8,6 +8,7 @@ mod heartbeat;
 pub mod identity;
 mod stores;
 
+use crate::cluster::no_manager;
 use crate::failure::{Context, Failure, Outcome};
 use heartbeat::Heart;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ use strake_wire::message::manager::{
 };
 use strake_wire::server::{self, Listener};
 use strake_wire::service::{ManagerService, Services};
+use strake_wire::tls::Tls;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -63,6 +65,8 @@ pub struct NodeOptions {
     pub listeners: Vec<Listener>,
     /// Address at which others reach it.
     pub advertise: String,
+    /// Who it is to others; `None`: nothing is encrypted. The listeners have theirs already.
+    pub tls: Option<Arc<Tls>>,
     /// Managers of the cluster to join; empty: it is the manager itself.
     pub join: Vec<String>,
     /// Name shown to people.
@@ -107,8 +111,8 @@ impl Node {
         if with_meta {
             stores::look_meta(&home, &identity, options.engine)?;
         }
-        let callers =
-            Callers::new(CallerOptions { name: options.name.clone(), ..CallerOptions::default() });
+        let (name, tls) = (options.name.clone(), options.tls.clone());
+        let callers = Callers::new(CallerOptions { name, tls, ..CallerOptions::default() });
         let cluster = cluster_of(&identity, &targets);
         let other_manager = match options.roles.manager {
             true => None,
@@ -370,8 +374,8 @@ async fn first_manager(
     }
     let source = ManagerSource::Addresses(options.join.clone());
     let view = MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await.map_err(|e| {
-        Failure::new(format!("no manager answers at {}: {e}", options.join.join(", ")))
-            .next("start the server with the manager role first, or correct --join")
+        let next = "start the server with the manager role first, or correct --join";
+        no_manager(&options.join, &e, next)
     })?;
     Ok(Arc::new(heartbeat::ManagerOfMap(view)))
 }

@@ -4,10 +4,11 @@
 //! `bad`, and where it is not ok, what to do. The probes write a file without a name, so nothing is
 //! left behind and nobody sees it.
 
+mod encryption;
 mod probe;
 
 use crate::address;
-use crate::cluster::{self, ClusterFlags};
+use crate::cluster::{self, ClusterFlags, Managers};
 use crate::failure::Outcome;
 use crate::verbs::status::Health;
 use crate::{mountpoint, output, size};
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strake_wire::map::MapView;
 use strake_wire::message::manager::ClusterMap;
+use strake_wire::tls::Tls;
 
 /// How long a connection or a mount may take to answer.
 const ANSWER_SECONDS_MAX: u64 = 5;
@@ -64,6 +66,10 @@ impl Report {
         self.findings.push(Finding { phase, health, about, mend });
     }
 
+    fn is_broken(&self, phase: &str) -> bool {
+        self.findings.iter().any(|f| f.phase == phase && f.health == Health::Broken)
+    }
+
     fn ok(&mut self, phase: &'static str, about: impl Into<String>) {
         self.add(phase, Health::Fine, about.into(), None);
     }
@@ -79,9 +85,9 @@ impl Report {
 
 /// Runs the verb; the exit code is that of `strake status`.
 pub async fn run(flags: &DoctorFlags, cluster: &ClusterFlags) -> Outcome<u8> {
-    let addresses = cluster.addresses()?;
+    let managers = cluster.managers(&[])?;
     let mut report = Report { findings: Vec::new(), json: flags.json };
-    examine(&addresses, &mut report).await;
+    examine(&managers, &mut report).await;
     if flags.json {
         output::json(&report.findings)?;
     }
@@ -89,13 +95,19 @@ pub async fn run(flags: &DoctorFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     Ok(worst as u8)
 }
 
-async fn examine(addresses: &[String], report: &mut Report) {
-    for address in addresses {
-        reach(address, report).await;
+async fn examine(managers: &Managers, report: &mut Report) {
+    let tls = managers.tls.as_deref();
+    if let Some(tls) = tls {
+        encryption::own(tls, report);
+    }
+    for address in &managers.addresses {
+        reach(address, tls, report).await;
     }
     let began = Instant::now();
-    let view = match cluster::connect(addresses, ANSWER_SECONDS_MAX * 1000).await {
+    let view = match managers.connect(ANSWER_SECONDS_MAX * 1000).await {
         Ok(view) => view,
+        // Said already, where it came up.
+        Err(_) if report.is_broken(encryption::PHASE) => return,
         Err(failure) => {
             let mend = "start the server with the manager role (strake up, or strake server); same release on both sides?";
             return report.bad("hello", failure.cause, mend);
@@ -108,7 +120,7 @@ async fn examine(addresses: &[String], report: &mut Report) {
     };
     report.ok("cluster", format!("id {}", map.cluster));
     check_map(&map, report);
-    check_servers(&view, &map, report).await;
+    check_servers(&map, tls, report).await;
     probe::meta_and_clock(&view, &map, report).await;
     probe::targets(&view, &map, report).await;
     check_room(&map, report);
@@ -123,8 +135,8 @@ async fn fetch(view: &Arc<MapView>) -> strake_types::Result<ClusterMap> {
     cluster::fresh_map(&*view.manager()?).await
 }
 
-/// Name resolution and connection.
-async fn reach(address: &str, report: &mut Report) {
+/// Name resolution, connection, encryption.
+async fn reach(address: &str, tls: Option<&Tls>, report: &mut Report) {
     if let Some(path) = address.strip_prefix("unix:") {
         return match tokio::net::UnixStream::connect(path).await {
             Ok(_) => report.ok("connect", address),
@@ -146,7 +158,10 @@ async fn reach(address: &str, report: &mut Report) {
     let began = Instant::now();
     let connect = tokio::net::TcpStream::connect(resolved.as_slice());
     match tokio::time::timeout(Duration::from_secs(ANSWER_SECONDS_MAX), connect).await {
-        Ok(Ok(_)) => report.ok("connect", format!("{address} in {:.1} ms", millis(began))),
+        Ok(Ok(_)) => {
+            report.ok("connect", format!("{address} in {:.1} ms", millis(began)));
+            encryption::of(address, tls, report).await;
+        }
         Ok(Err(e)) => report.bad(
             "connect",
             format!("{address}: {e}"),
@@ -182,10 +197,9 @@ fn check_map(map: &ClusterMap, report: &mut Report) {
 }
 
 /// Every server that is up must also be reachable from here, not only from the manager.
-async fn check_servers(view: &MapView, map: &ClusterMap, report: &mut Report) {
-    let _ = view;
+async fn check_servers(map: &ClusterMap, tls: Option<&Tls>, report: &mut Report) {
     for server in map.servers.iter().filter(|s| s.up) {
-        reach(&server.address, report).await;
+        reach(&server.address, tls, report).await;
     }
 }
 

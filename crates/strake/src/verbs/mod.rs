@@ -14,6 +14,7 @@ pub mod scrub;
 pub mod server;
 pub mod stat;
 pub mod status;
+pub mod tls;
 pub mod umount;
 pub mod up;
 pub mod volume;

@@ -4,8 +4,9 @@ use crate::address::{self, Source};
 use crate::cluster::{ClusterFlags, host_name};
 use crate::failure::{Failure, Outcome};
 use crate::log::LogFlags;
+use crate::tls_flags::TlsFlags;
 use crate::verbs::up::take_mount_away;
-use crate::{cluster, detach, mountpoint, output, signals, size, telemetry};
+use crate::{detach, mountpoint, output, signals, size, telemetry};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,8 @@ pub struct MountFlags {
     pub mountpoint: PathBuf,
 
     /// Options, with commas: ro, rw, uid=N, gid=N, allow_other, noallow_other, nonempty, nosuid, nodev, noexec,
-    /// remount, writeback, threads=N, memory=SIZE, wait=SECONDS, metrics=ADDR, log=FILE
+    /// remount, writeback, threads=N, memory=SIZE, wait=SECONDS, metrics=ADDR, log=FILE, tls_ca=FILE, tls_cert=FILE,
+    /// tls_key=FILE, no_tls
     #[arg(short = 'o', long = "options", value_name = "OPTION,...")]
     pub options: Vec<String>,
 
@@ -51,6 +53,7 @@ struct Wanted {
     volume: VolumeOptions,
     metrics: Option<String>,
     log: Option<PathBuf>,
+    tls: TlsFlags,
 }
 
 /// Runs the verb.
@@ -94,8 +97,10 @@ impl Mounted {
                 Failure::usage(format!("{:?} names no volume", flags.source))
                     .next("write it as ADDR[,ADDR]:/VOLUME[/SUBDIR], for example host1:/main")
             })?;
-        let managers = if managers.is_empty() { cluster.addresses()? } else { managers };
+        let tls = wanted.tls.or(cluster.tls.clone());
+        let managers = ClusterFlags { tls, ..cluster.clone() }.managers(&managers)?;
         managers
+            .addresses
             .iter()
             .filter(|a| !a.starts_with("unix:"))
             .try_for_each(|a| address::resolve(a).map(drop))?;
@@ -103,7 +108,7 @@ impl Mounted {
         if let Some(address) = &wanted.metrics {
             telemetry::serve(address).await?;
         }
-        let map = cluster::connect(&managers, wanted.volume.operation_wait_ms.min(10_000)).await?;
+        let map = managers.connect(wanted.volume.operation_wait_ms.min(10_000)).await?;
         let volume = Volume::connect(map, &name, wanted.volume).await?;
         let mut options = wanted.mount;
         options.subdirectory = path;
@@ -138,7 +143,7 @@ fn sort_options(flags: &MountFlags) -> Outcome<Wanted> {
     let mut mount = MountOptions { source: flags.source.clone(), ..MountOptions::default() };
     let client_name = format!("{}:{}", host_name(), flags.mountpoint.display());
     let mut volume = VolumeOptions { client_name, ..VolumeOptions::default() };
-    let (mut metrics, mut log) = (None, None);
+    let (mut metrics, mut log, mut tls) = (None, None, TlsFlags::default());
     let wrong = |cause: String| Failure::usage(cause).next("strake mount --help lists the options");
     for option in flags.options.iter().flat_map(|list| list.split(',')) {
         match option.split_once('=') {
@@ -154,12 +159,16 @@ fn sort_options(flags: &MountFlags) -> Outcome<Wanted> {
             }
             Some(("metrics", value)) => metrics = Some(value.to_owned()),
             Some(("log", value)) => log = Some(PathBuf::from(value)),
+            Some(("tls_ca", file)) => tls.tls_ca = Some(file.into()),
+            Some(("tls_cert", file)) => tls.tls_cert = Some(file.into()),
+            Some(("tls_key", file)) => tls.tls_key = Some(file.into()),
+            None if option == "no_tls" => tls.no_tls = true,
             _ => mount.apply(option).map_err(|e| wrong(e.to_string()))?,
         }
     }
     volume.read_only = mount.read_only;
     volume.exclusive = mount.writeback;
-    Ok(Wanted { mount, volume, metrics, log })
+    Ok(Wanted { mount, volume, metrics, log, tls })
 }
 
 /// A file named after the mount point, in the first directory that can be written.
@@ -217,12 +226,14 @@ mod tests {
         let flags = MountFlags {
             source: "h:/main".into(),
             mountpoint: "/mnt".into(),
-            options: vec!["ro,memory=1G".into(), "wait=5".into()],
+            options: vec!["ro,memory=1G,tls_ca=/ca".into(), "wait=5,tls_key=k,no_tls".into()],
             foreground: false,
         };
         let wanted = sort_options(&flags).unwrap();
         assert!(wanted.mount.read_only && wanted.volume.read_only);
         assert_eq!((wanted.volume.memory_bytes, wanted.volume.operation_wait_ms), (1 << 30, 5000));
+        assert_eq!((wanted.tls.tls_ca, wanted.tls.tls_key), (Some("/ca".into()), Some("k".into())));
+        assert!(wanted.tls.no_tls);
         let flags = MountFlags { options: vec!["nonsense".into()], ..flags };
         assert!(sort_options(&flags).err().unwrap().cause.contains("nonsense"));
     }

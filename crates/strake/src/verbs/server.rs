@@ -4,12 +4,15 @@ use crate::address;
 use crate::cluster::host_name;
 use crate::failure::{Failure, Outcome};
 use crate::node::{Node, NodeOptions, Roles};
+use crate::tls_flags::TlsFlags;
 use crate::{output, signals, telemetry};
 use clap::Args;
 use serde::Deserialize;
 use std::path::PathBuf;
 use strake_engine::kv::EngineKind;
 use strake_wire::server::Listener;
+use strake_wire::tls::{Kind, Tls};
+use strake_wire::transport::host_of;
 
 /// Flags of `strake server`. Every one of them may stand in the file of `--config` instead.
 #[derive(Args, Debug, Default)]
@@ -21,7 +24,8 @@ The file of --config is TOML with the same names:
   listen = \"10.0.0.2:7440\"
   data = [\"/srv/a\", \"/srv/b\"]
   roles = [\"storage\"]
-  join = [\"10.0.0.1\"]")]
+  join = [\"10.0.0.1\"]
+  tls_ca = \"/etc/strake/tls/ca.pem\"")]
 pub struct ServerFlags {
     /// Address to listen on: HOST[:PORT], port 7440 unless given; 0.0.0.0 is every address of the machine
     #[arg(long, value_name = "ADDR")]
@@ -75,20 +79,27 @@ struct Config {
     name: Option<String>,
     metrics: Option<String>,
     engine: Option<String>,
+    tls_ca: Option<PathBuf>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
 }
 
 /// Runs the verb.
-pub async fn run(flags: ServerFlags) -> Outcome {
-    let flags = with_config(flags)?;
+pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
+    let (flags, tls) = with_config(flags, tls.clone())?;
     let roles = parse_roles(&flags.roles)?;
     check(&flags, roles)?;
     let listen = address::complete(flags.listen.as_deref().unwrap_or_default());
     let join: Vec<String> = flags.join.iter().map(|a| address::complete(a)).collect();
-    let listener = bind(&listen).await?;
+    let tls = tls.load_for(std::slice::from_ref(&listen))?;
+    let listener = bind(&listen).await?.secured_by(tls.clone());
     let advertise = match &flags.advertise {
         Some(given) => address::complete(given),
         None => address::advertised(&listener.address(), join.first().map(String::as_str))?,
     };
+    if let Some(tls) = &tls {
+        check_certificate(tls, &advertise)?;
+    }
     if let Some(metrics) = &flags.metrics {
         telemetry::serve(metrics).await?;
     }
@@ -99,6 +110,7 @@ pub async fn run(flags: ServerFlags) -> Outcome {
         roles,
         listeners: vec![listener],
         advertise: advertise.clone(),
+        tls,
         join,
         name: flags.name.unwrap_or_else(host_name),
         engine: flags.engine,
@@ -124,8 +136,23 @@ async fn bind(address: &str) -> Outcome<Listener> {
     })
 }
 
-fn with_config(mut flags: ServerFlags) -> Outcome<ServerFlags> {
-    let Some(path) = &flags.config else { return Ok(flags) };
+/// Refuses a certificate that nobody who calls this server would accept.
+fn check_certificate(tls: &Tls, advertise: &str) -> Outcome {
+    let own = tls.certificate();
+    if own.kind != Kind::Server {
+        let shown = tls.files().certificate.display();
+        return Err(Failure::new(format!("the certificate {shown} of {} is a client's", own.name))
+            .next("strake tls issue --kind server makes one for a server"));
+    }
+    if !advertise.starts_with("unix:") {
+        tls.check_host(host_of(advertise)).map_err(|e| Failure::telling(&e))?;
+    }
+    tracing::info!("TLS as {}, whose certificate expires on {}", own.name, own.expires.date());
+    Ok(())
+}
+
+fn with_config(mut flags: ServerFlags, tls: TlsFlags) -> Outcome<(ServerFlags, TlsFlags)> {
+    let Some(path) = &flags.config else { return Ok((flags, tls)) };
     let shown = path.display();
     let text = std::fs::read_to_string(path)
         .map_err(|e| Failure::usage(format!("--config {shown}: {e}")))?;
@@ -150,7 +177,9 @@ fn with_config(mut flags: ServerFlags) -> Outcome<ServerFlags> {
             engine.parse().map_err(|e| Failure::usage(format!("--config {shown}: engine: {e}")))?;
         flags.engine = Some(engine);
     }
-    Ok(flags)
+    let (tls_ca, tls_cert, tls_key) = (config.tls_ca, config.tls_cert, config.tls_key);
+    let filed = TlsFlags { tls_ca, tls_cert, tls_key, no_tls: false };
+    Ok((flags, tls.or(filed)))
 }
 
 fn parse_roles(names: &[String]) -> Outcome<Roles> {
@@ -201,10 +230,13 @@ mod tests {
     fn flags_win_over_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s.toml");
-        std::fs::write(&path, "listen = 'a'\nname = 'x'\nroles = ['storage']\n").unwrap();
+        let text = "listen = 'a'\nname = 'x'\nroles = ['storage']\ntls_ca = 'ca'\ntls_key = 'k'\n";
+        std::fs::write(&path, text).unwrap();
         let flags =
             ServerFlags { listen: Some("b".into()), config: Some(path), ..Default::default() };
-        let flags = with_config(flags).unwrap();
+        let tls = TlsFlags { tls_ca: Some("given".into()), ..TlsFlags::default() };
+        let (flags, tls) = with_config(flags, tls).unwrap();
+        assert_eq!((tls.tls_ca, tls.tls_key), (Some("given".into()), Some("k".into())));
         assert_eq!((flags.listen.as_deref(), flags.name.as_deref()), (Some("b"), Some("x")));
         assert_eq!(flags.roles, ["storage"]);
     }
@@ -214,8 +246,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s.toml");
         std::fs::write(&path, "listen = 'a'\nlisten_port = 3\n").unwrap();
-        let failure =
-            with_config(ServerFlags { config: Some(path), ..Default::default() }).unwrap_err();
+        let flags = ServerFlags { config: Some(path), ..Default::default() };
+        let failure = with_config(flags, TlsFlags::default()).unwrap_err();
         assert!(
             failure.cause.contains("listen_port") && failure.cause.contains("line 2"),
             "{failure}"

@@ -291,6 +291,7 @@ fn node_options(
         roles: Roles { manager: true, meta: true, storage: true },
         listeners,
         advertise: addresses[0].clone(),
+        tls: None,
         join: Vec::new(),
         name: host_name(),
         engine: flags.engine,

@@ -37,6 +37,14 @@ pub enum ManagerOp {
     Leave(Leave),
 }
 
+impl ManagerOp {
+    /// True for what only servers say: a client that could would learn the key of the capabilities,
+    /// or speak for a server.
+    pub fn is_between_servers(&self) -> bool {
+        matches!(self, ManagerOp::Join(_) | ManagerOp::Heartbeat(_) | ManagerOp::Leave(_))
+    }
+}
+
 /// See [`ManagerOp::Join`].
 #[derive(Clone, PartialEq, Message)]
 pub struct Join {

@@ -79,6 +79,14 @@ pub enum StorageOp {
     WriteMany(WriteMany),
 }
 
+impl StorageOp {
+    /// True for what only servers say, in the name of no client: shortening files and dropping
+    /// volumes.
+    pub fn is_between_servers(&self) -> bool {
+        matches!(self, StorageOp::Truncate(_) | StorageOp::DropVolume(_))
+    }
+}
+
 /// See [`StorageOp::Read`].
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Read {

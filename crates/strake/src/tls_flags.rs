@@ -1,0 +1,145 @@
+//! Who this process is to others: the flags that name its certificates, the same for every verb.
+
+use crate::failure::{Failure, Outcome};
+use clap::Args;
+use clap::builder::FalseyValueParser;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use strake_wire::tls::{Tls, TlsFiles};
+
+/// Where certificates are looked for if no flag names them.
+pub const DIRECTORY_DEFAULT: &str = "/etc/strake/tls";
+/// A certificate that expires within so many days is worth a word.
+pub const SOON_DAYS: i64 = 30;
+
+/// The flags. Files of PEM, as `strake tls issue` makes them.
+#[derive(Args, Clone, Debug, Default)]
+pub struct TlsFlags {
+    /// Certificate of the cluster's CA; with certificates, all traffic by TCP is encrypted [default: /etc/strake/tls/ca.pem, if it is there]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "STRAKE_TLS_CA",
+        help_heading = "Encryption"
+    )]
+    pub tls_ca: Option<PathBuf>,
+
+    /// Our own certificate [default: /etc/strake/tls/cert.pem]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "STRAKE_TLS_CERT",
+        help_heading = "Encryption"
+    )]
+    pub tls_cert: Option<PathBuf>,
+
+    /// Its private key, which only its owner may be able to read [default: /etc/strake/tls/key.pem]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "STRAKE_TLS_KEY",
+        help_heading = "Encryption"
+    )]
+    pub tls_key: Option<PathBuf>,
+
+    /// Speak without encryption, whatever certificates there are
+    #[arg(
+        long,
+        global = true,
+        env = "STRAKE_NO_TLS",
+        value_parser = FalseyValueParser::new(),
+        help_heading = "Encryption"
+    )]
+    pub no_tls: bool,
+}
+
+impl TlsFlags {
+    /// These; what they leave open as in `other`.
+    #[must_use]
+    pub fn or(self, other: TlsFlags) -> Self {
+        Self {
+            tls_ca: self.tls_ca.or(other.tls_ca),
+            tls_cert: self.tls_cert.or(other.tls_cert),
+            tls_key: self.tls_key.or(other.tls_key),
+            no_tls: self.no_tls || other.no_tls,
+        }
+    }
+
+    /// The certificates; `None`: nothing is to be encrypted.
+    pub fn load(&self) -> Outcome<Option<Arc<Tls>>> {
+        let Some(files) = self.files()? else { return Ok(None) };
+        let tls = Tls::load(files).map_err(|e| Failure::telling(&e))?;
+        let own = tls.certificate();
+        if own.days_left() < SOON_DAYS {
+            tracing::warn!(
+                "certificate {} expires on {}; issue a new one with strake tls issue",
+                tls.files().certificate.display(),
+                own.expires.date()
+            );
+        }
+        Ok(Some(tls))
+    }
+
+    /// The certificates for connections to these addresses: Unix sockets need none.
+    pub fn load_for(&self, addresses: &[String]) -> Outcome<Option<Arc<Tls>>> {
+        match addresses.iter().all(|address| address.starts_with("unix:")) {
+            true => Ok(None),
+            false => self.load(),
+        }
+    }
+
+    fn files(&self) -> Outcome<Option<TlsFiles>> {
+        if self.no_tls {
+            return Ok(None);
+        }
+        let given = [
+            ("--tls-ca", &self.tls_ca),
+            ("--tls-cert", &self.tls_cert),
+            ("--tls-key", &self.tls_key),
+        ];
+        if let [(_, Some(ca)), (_, Some(certificate)), (_, Some(key))] = given {
+            let (ca, certificate, key) = (ca.clone(), certificate.clone(), key.clone());
+            return Ok(Some(TlsFiles { ca, certificate, key }));
+        }
+        if let Some((present, _)) = given.iter().find(|(_, path)| path.is_some()) {
+            let missing: Vec<_> = given.iter().filter(|g| g.1.is_none()).map(|g| g.0).collect();
+            return Err(Failure::usage(format!(
+                "{present} is given without {}",
+                missing.join(" and ")
+            ))
+            .next("give all three (strake tls issue makes the files), or none"));
+        }
+        let files = TlsFiles::in_directory(Path::new(DIRECTORY_DEFAULT));
+        Ok(files.ca.exists().then_some(files))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_set_of_certificates_is_refused_by_what_is_missing() {
+        let flags = TlsFlags { tls_ca: Some("ca".into()), ..TlsFlags::default() };
+        let failure = flags.load().unwrap_err();
+        assert_eq!(failure.cause, "--tls-ca is given without --tls-cert and --tls-key");
+        let filed = TlsFlags {
+            tls_ca: Some("other".into()),
+            tls_cert: Some("c".into()),
+            ..TlsFlags::default()
+        };
+        let both = flags.or(filed);
+        assert_eq!((both.tls_ca, both.tls_cert), (Some("ca".into()), Some("c".into())));
+    }
+
+    #[test]
+    fn certificates_are_not_looked_at_where_none_are_wanted() {
+        let broken = TlsFlags { tls_ca: Some("/nowhere".into()), ..TlsFlags::default() };
+        assert!(broken.load_for(&["unix:/a".into()]).unwrap().is_none());
+        assert!(broken.load_for(&["unix:/a".into(), "b:1".into()]).is_err());
+        assert!(TlsFlags { no_tls: true, ..broken }.load().unwrap().is_none());
+    }
+}

@@ -40,11 +40,6 @@ use failure::{Context, Failure, Outcome, USAGE};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Requests come and go by the hundred thousand, with buffers of up to a megabyte among them; the C
-/// library's allocator took an eighth of the time of a small file's creation.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Names under which the program acts as the helper of `mount -t strake`.
 const MOUNT_HELPERS: &[&str] = &["mount.strake", "mount.fuse.strake"];
 

@@ -1,7 +1,9 @@
 //! A file system that does nothing, by the same dispatch as the real one: what the kernel and the
 //! door cost by themselves on this machine. The yardstick for the speed of the mount.
 //!
-//! `cargo run --release -p strake-fuse --example nothing` (as root)
+//! `cargo run --release -p strake-fuse --example nothing` (as root) measures by itself; with a
+//! directory as its argument it stays mounted there, until it is unmounted, for other tools: a file
+//! `big` of 1 GiB is there, and any other name can be made.
 
 use bytes::Bytes;
 use std::fs::{File, OpenOptions};
@@ -161,11 +163,15 @@ fn open_for_reading(path: &Path, flags: i32) -> File {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Runtime::new()?;
-    let dir = tempfile::tempdir()?;
     let door = Arc::new(Nothing { next: AtomicU64::new(1000) });
     let options = MountOptions::default();
-    let mounting = mount_door(door, dir.path(), &options, runtime.handle().clone());
-    let mount = runtime.block_on(mounting)?;
+    let mount =
+        |path: &Path| runtime.block_on(mount_door(door, path, &options, runtime.handle().clone()));
+    if let Some(path) = std::env::args_os().nth(1) {
+        return Ok(runtime.block_on(mount(Path::new(&path))?.wait())?);
+    }
+    let dir = tempfile::tempdir()?;
+    let mount = mount(dir.path())?;
     let measured = measure(dir.path());
     runtime.block_on(mount.unmount(Unmount::Lazy))?;
     Ok(measured?)

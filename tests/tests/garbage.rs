@@ -262,7 +262,7 @@ struct Scene {
 
 impl Scene {
     fn start() -> Self {
-        let mut up = Up::start(&["--metrics", "127.0.0.1:0"]);
+        let mut up = Up::start(&["--metrics", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
         let run_file = up.data().join("strake.json");
         // It is written once the mount is usable.
         up.process().wait_until("strake.json", || run_file.exists());

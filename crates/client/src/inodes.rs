@@ -11,6 +11,10 @@ const SHARDS: usize = 16;
 /// Most inodes remembered per shard beyond those that are open.
 const NODES_PER_SHARD_MAX: usize = 4_096;
 
+/// How long it is remembered at least that an inode's attributes were forgotten: as long as anything
+/// learned before may be believed, and more.
+const FORGOTTEN_AGE: Duration = Duration::from_secs(5);
+
 /// What identifies the contents of a file as far as an outsider can tell.
 pub(crate) type Contents = (u64, Timestamp);
 
@@ -46,7 +50,7 @@ impl Inodes {
     pub(crate) fn learn(&self, attr: &Arc<Attr>, asked: Duration) -> Option<Arc<FileState>> {
         let mut shard = self.shard(attr.ino).lock();
         if shard.len() >= NODES_PER_SHARD_MAX {
-            make_room(&mut shard);
+            make_room(&mut shard, asked);
         }
         let node = shard.entry(attr.ino).or_default();
         let newer = |(known, _): &(Arc<Attr>, Duration)| known.version > attr.version;
@@ -124,11 +128,13 @@ impl Inodes {
     }
 }
 
-/// Drops every other closed inode: cheap, and what is dropped is only asked for again.
-fn make_room(shard: &mut HashMap<Ino, Node>) {
+/// Drops every other closed inode: cheap, and what is dropped is only asked for again. What was
+/// forgotten lately stays: answers that are older may still come.
+fn make_room(shard: &mut HashMap<Ino, Node>, now: Duration) {
     let mut keep = false;
     shard.retain(|_, node| {
         keep = !keep;
-        keep || node.file.is_some()
+        let lately = node.attr.is_none() && node.forgotten + FORGOTTEN_AGE > now;
+        keep || node.file.is_some() || lately
     });
 }

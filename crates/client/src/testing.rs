@@ -352,6 +352,7 @@ impl FakeFile {
             nlink: 1,
             version: 1,
             inline: true,
+            no_xattrs: true,
             layout: Some(layout),
             ..Attributes::default()
         };

@@ -266,6 +266,18 @@ async fn a_directory_is_not_asked_for_after_a_change_of_its_names() {
     assert!(starting(&fake.take_log(), "getattr").is_empty(), "the answers said it");
 }
 
+#[tokio::test]
+async fn no_attributes_are_asked_for_where_there_are_none() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "plain").await;
+    let kernel = Credentials { checked: true, ..Credentials::root() };
+    for name in ["system.posix_acl_access", "security.capability"] {
+        let absent = volume.getxattr(&kernel, file.ino(), name.into()).await.unwrap_err();
+        assert_eq!(absent.kind, ErrorKind::NoAttribute);
+    }
+    assert!(starting(&fake.take_log(), "GetXattr").is_empty(), "we know");
+}
+
 /// A write that was accepted and failed later is reported once to each handle.
 #[tokio::test]
 async fn a_failed_write_is_reported_once_per_handle() {

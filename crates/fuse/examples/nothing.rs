@@ -50,6 +50,7 @@ fn shown(ino: u64, length: u64) -> Shown {
         btime: time,
         version: 1,
         inline: false,
+        no_xattrs: true,
         layout: None,
     };
     Shown { attr, valid: Duration::from_secs(60) }

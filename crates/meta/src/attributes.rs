@@ -8,6 +8,10 @@ use strake_wire::message::common::Attributes;
 /// What a directory's length grows by with each entry.
 const ENTRY_BYTES: u64 = 64;
 
+fn has_no_xattrs(inode: &Inode) -> bool {
+    inode.xattrs == 0 && inode.acl_access.is_empty() && inode.acl_default.is_empty()
+}
+
 /// What `stat` shows of an inode and, if it is a directory, its shards taken together.
 pub(crate) fn attributes(inode: &Inode, shard: Option<&Shard>, settings: &Settings) -> Attributes {
     let mut attr = Attributes {
@@ -26,6 +30,7 @@ pub(crate) fn attributes(inode: &Inode, shard: Option<&Shard>, settings: &Settin
         btime: inode.btime,
         version: inode.version,
         inline: inode.inline,
+        no_xattrs: has_no_xattrs(inode),
         layout: inode.layout.clone(),
     };
     if let Some(shard) = shard {

@@ -86,7 +86,7 @@ impl Cli {
             Verb::Status(flags) => return status::run(&flags, cluster).await,
             Verb::Doctor(flags) => return doctor::run(&flags, cluster).await,
             Verb::Scrub(flags) => return scrub::run(&flags, cluster).await,
-            Verb::Up(flags) => up::run(&flags, log).await,
+            Verb::Up(flags) => up::run(&flags, &cluster.tls, log).await,
             Verb::Down(flags) => down::run(&flags).await,
             Verb::Server(flags) => server::run(flags, &cluster.tls).await,
             Verb::Mount(flags) => mount::run(&flags, cluster, log).await,

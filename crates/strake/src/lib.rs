@@ -27,6 +27,7 @@ pub mod mountpoint;
 pub mod node;
 pub mod output;
 pub mod place;
+pub mod private;
 pub mod runfile;
 pub mod signals;
 pub mod size;

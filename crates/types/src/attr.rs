@@ -107,6 +107,8 @@ pub struct Attr {
     pub version: u64,
     /// True where the contents lie inside the inode and not in chunks.
     pub inline: bool,
+    /// True if it surely has neither extended attributes nor ACLs.
+    pub no_xattrs: bool,
     /// Where the contents lie (a regular file), or what children inherit (a directory).
     pub layout: Option<Layout>,
 }

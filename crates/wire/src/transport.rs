@@ -10,7 +10,10 @@
 
 use crate::tls::{Certificate, Tls};
 use socket2::{SockRef, TcpKeepalive};
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +24,8 @@ pub use crate::stream::Stream;
 
 /// What an address of a Unix socket begins with.
 const UNIX_PREFIX: &str = "unix:";
+/// Longest path of a Unix socket that every kernel takes.
+const SOCKET_PATH_BYTES_MAX: usize = 100;
 /// An idle TCP connection is probed after this time,
 const KEEPALIVE_IDLE_MS: u64 = 5_000;
 /// then at this interval,
@@ -64,7 +69,8 @@ pub async fn connect(address: &str, tls: Option<&Tls>) -> Result<Connected> {
     let failed =
         |e: io::Error| Error::with(ErrorKind::Unavailable, format!("connecting to {address}: {e}"));
     if let Some(path) = address.strip_prefix(UNIX_PREFIX) {
-        return UnixStream::connect(path).await.map(Connected::plain).map_err(failed);
+        let near = Near::new(Path::new(path)).map_err(failed)?;
+        return UnixStream::connect(&near.path).await.map(Connected::plain).map_err(failed);
     }
     let socket = TcpStream::connect(address).await.map_err(failed)?;
     tune(&socket).map_err(failed)?;
@@ -202,15 +208,40 @@ async fn bind_tcp(address: &str) -> io::Result<Socket> {
 }
 
 /// Binds a Unix socket; takes the place of a socket that nobody listens on any more.
+/// Only its owner may connect.
 fn bind_unix(path: &Path) -> io::Result<Socket> {
-    let bound = UnixListener::bind(path);
-    if !matches!(&bound, Err(e) if e.kind() == io::ErrorKind::AddrInUse) {
-        return bound.map(|l| Socket::Unix(l, path.to_owned()));
+    let near = Near::new(path)?;
+    let listener = match UnixListener::bind(&near.path) {
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+            let alive = std::os::unix::net::UnixStream::connect(&near.path);
+            if !matches!(alive, Err(e) if e.kind() == io::ErrorKind::ConnectionRefused) {
+                return Err(io::ErrorKind::AddrInUse.into());
+            }
+            std::fs::remove_file(path)?;
+            UnixListener::bind(&near.path)?
+        }
+        bound => bound?,
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(Socket::Unix(listener, path.to_owned()))
+}
+
+/// A path to a socket that fits a socket's address, which has room for about a hundred bytes: where
+/// the socket's own is longer, one by the open directory it lies in.
+struct Near {
+    path: PathBuf,
+    _directory: Option<File>,
+}
+
+impl Near {
+    fn new(path: &Path) -> io::Result<Self> {
+        let (Some(directory), Some(name), true) =
+            (path.parent(), path.file_name(), path.as_os_str().len() > SOCKET_PATH_BYTES_MAX)
+        else {
+            return Ok(Self { path: path.to_owned(), _directory: None });
+        };
+        let directory = File::open(directory)?;
+        let path = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
+        Ok(Self { path, _directory: Some(directory) })
     }
-    let alive = std::os::unix::net::UnixStream::connect(path);
-    if !matches!(alive, Err(e) if e.kind() == io::ErrorKind::ConnectionRefused) {
-        return Err(io::ErrorKind::AddrInUse.into());
-    }
-    std::fs::remove_file(path)?;
-    UnixListener::bind(path).map(|l| Socket::Unix(l, path.to_owned()))
 }

@@ -40,6 +40,12 @@ impl Volume {
         }
     }
 
+    /// True if an inode is known to have neither extended attributes nor ACLs.
+    pub(crate) fn has_no_xattrs(&self, ino: Ino) -> bool {
+        let known = self.inodes().get(ino).0;
+        known.is_some_and(|(attr, learned)| attr.no_xattrs && self.is_fresh(learned))
+    }
+
     fn is_fresh(&self, learned: Duration) -> bool {
         let age = self.clock().monotonic().saturating_sub(learned);
         self.options().exclusive || age < Duration::from_millis(self.options().attribute_age_ms)

@@ -56,8 +56,16 @@ impl Pages {
         kept.insert(ino, page);
     }
 
-    /// The entries that follow a cookie, if they are here and not older than `oldest`.
-    fn find(&self, ino: Ino, after: u64, limit: u32, plus: bool, oldest: Duration) -> Option<Page> {
+    /// The entries that follow a cookie, if they are here and not older than `oldest`, and when
+    /// they were asked for.
+    fn find(
+        &self,
+        ino: Ino,
+        after: u64,
+        limit: u32,
+        plus: bool,
+        oldest: Duration,
+    ) -> Option<(Page, Duration)> {
         let mut kept = self.kept.lock();
         let found = kept.get(&ino)?;
         if found.asked < oldest {
@@ -67,7 +75,7 @@ impl Pages {
         if after < found.after || plus && !found.plus {
             return None;
         }
-        found.page.part(after, limit)
+        Some((found.page.part(after, limit)?, found.asked))
     }
 }
 
@@ -102,8 +110,8 @@ impl Volume {
         if cred.checked && after != 0 {
             let age_max = Duration::from_millis(self.options().attribute_age_ms);
             let oldest = self.now().saturating_sub(age_max);
-            if let Some(mut page) = self.pages.find(ino, after, limit, plus, oldest) {
-                page.entries.iter_mut().for_each(|entry| self.refresh_entry(entry));
+            if let Some((mut page, asked)) = self.pages.find(ino, after, limit, plus, oldest) {
+                page.entries.iter_mut().for_each(|entry| self.refresh_entry(entry, asked));
                 return Ok(page);
             }
         }
@@ -152,16 +160,17 @@ impl Volume {
         })
     }
 
-    /// Replaces attributes of a kept entry by what is known by now.
-    fn refresh_entry(&self, entry: &mut Entry) {
-        if entry.attr.is_none() {
-            return;
-        }
+    /// Replaces attributes of a kept entry, `asked` for then, by what is known by now.
+    fn refresh_entry(&self, entry: &mut Entry, asked: Duration) {
+        let Some(old) = entry.attr.take() else { return };
         entry.attr = match self.inodes().get(entry.ino) {
             (Some((attr, _)), Some(file)) => Some(file.merge(&attr)),
             (Some((attr, _)), None) => Some(Arc::unwrap_or_clone(attr)),
-            // Changed since, or not remembered: rather none than old ones.
-            (None, _) => None,
+            // Changed by this mount since: rather none than old ones.
+            (None, Some(_)) => None,
+            (None, None) if self.inodes().is_forgotten_since(entry.ino, asked) => None,
+            // Only the table had no room for it.
+            (None, None) => Some(old),
         };
     }
 }

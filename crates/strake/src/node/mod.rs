@@ -10,6 +10,7 @@ mod stores;
 
 use crate::cluster::no_manager;
 use crate::failure::{Context, Failure, Outcome};
+use crate::private;
 use heartbeat::Heart;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -288,7 +289,7 @@ impl Parts {
 
 fn lock_home(home: &Path) -> Outcome<Box<dyn Send + Sync>> {
     let shown = || format!("data directory {}", home.display());
-    std::fs::create_dir_all(home)
+    private::make_directory(home)
         .context(shown)
         .map_err(|f| f.next("choose another --data, or make its parent writable"))?;
     let disk = RealDisk::new(home).context(shown)?;

@@ -2,6 +2,7 @@
 
 use super::identity::{Node, TargetRecord};
 use crate::failure::{Context, Failure, Outcome, Plain};
+use crate::private;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strake_base::disk::{Disk, RealDisk};
@@ -83,7 +84,7 @@ impl Target {
             return Ok(());
         }
         let shown = || format!("target {}", self.path.display());
-        std::fs::create_dir_all(&self.path).context(shown)?;
+        private::make_directory(&self.path).context(shown)?;
         let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(&self.path).context(shown)?);
         let identity =
             Identity { cluster: cluster.to_owned(), uuid: self.uuid.clone(), target: id.0 };
@@ -212,7 +213,7 @@ pub async fn open_meta(
 ) -> Outcome<Arc<dyn Kv>> {
     let dir = home.join(META);
     let engine = choose_engine(&dir, node, wanted)?;
-    std::fs::create_dir_all(&dir).context(|| format!("metadata store {}", dir.display()))?;
+    private::make_directory(&dir).context(|| format!("metadata store {}", dir.display()))?;
     let opened = tokio::task::spawn_blocking(move || strake_engine::kv::open(engine, &dir)).await;
     let kv = opened.context(|| "opening the metadata store".into())?.plain()?;
     node.engine = kv.name().to_owned();

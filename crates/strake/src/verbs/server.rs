@@ -9,6 +9,7 @@ use crate::{output, signals, telemetry};
 use clap::Args;
 use serde::Deserialize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use strake_engine::kv::EngineKind;
 use strake_wire::server::Listener;
 use strake_wire::tls::{Kind, Tls};
@@ -89,17 +90,10 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
     let (flags, tls) = with_config(flags, tls.clone())?;
     let roles = parse_roles(&flags.roles)?;
     check(&flags, roles)?;
-    let listen = address::complete(flags.listen.as_deref().unwrap_or_default());
     let join: Vec<String> = flags.join.iter().map(|a| address::complete(a)).collect();
-    let tls = tls.load_for(std::slice::from_ref(&listen))?;
-    let listener = bind(&listen).await?.secured_by(tls.clone());
-    let advertise = match &flags.advertise {
-        Some(given) => address::complete(given),
-        None => address::advertised(&listener.address(), join.first().map(String::as_str))?,
-    };
-    if let Some(tls) = &tls {
-        check_certificate(tls, &advertise)?;
-    }
+    let listen = flags.listen.as_deref().unwrap_or_default();
+    let (listener, advertise, tls) =
+        open_port(listen, flags.advertise.as_deref(), &join, &tls).await?;
     if let Some(metrics) = &flags.metrics {
         telemetry::serve(metrics).await?;
     }
@@ -123,6 +117,26 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
     output::line(&format!("server {} of cluster {cluster} serves at {advertise}", node.id()));
     let _asked = stop.wait_for(|stop| *stop).await;
     node.stop().await
+}
+
+/// Listens, with certificates where there are any; the address by which others call.
+pub async fn open_port(
+    listen: &str,
+    advertise: Option<&str>,
+    join: &[String],
+    tls: &TlsFlags,
+) -> Outcome<(Listener, String, Option<Arc<Tls>>)> {
+    let listen = address::complete(listen);
+    let tls = tls.load_for(std::slice::from_ref(&listen))?;
+    let listener = bind(&listen).await?.secured_by(tls.clone());
+    let advertise = match advertise {
+        Some(given) => address::complete(given),
+        None => address::advertised(&listener.address(), join.first().map(String::as_str))?,
+    };
+    if let Some(tls) = &tls {
+        check_certificate(tls, &advertise)?;
+    }
+    Ok((listener, advertise, tls))
 }
 
 async fn bind(address: &str) -> Outcome<Listener> {

@@ -5,7 +5,9 @@ use crate::failure::{Context, Failure, Outcome};
 use crate::log::LogFlags;
 use crate::node::{Node, NodeOptions, Roles};
 use crate::runfile::{RunFile, began_ticks};
-use crate::{detach, mountpoint, output, signals, size, telemetry};
+use crate::tls_flags::TlsFlags;
+use crate::verbs::server;
+use crate::{detach, mountpoint, output, private, signals, size, telemetry};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use strake_client::{Volume, VolumeOptions};
 use strake_engine::kv::EngineKind;
 use strake_fuse::{MountHandle, MountOptions, Unmount};
 use strake_wire::server::Listener;
+use strake_wire::tls::Tls;
 
 /// Where the volume is mounted unless told otherwise.
 pub const MOUNT_DEFAULT: &str = "./mnt";
@@ -23,8 +26,6 @@ const VOLUME: &str = "main";
 const TARGETS_DEFAULT: usize = 4;
 /// Most targets.
 const TARGETS_MAX: usize = 1024;
-/// Longest path of a Unix socket that every kernel takes.
-const SOCKET_BYTES_MAX: usize = 100;
 /// How long the flush at the end may take before the rest is left to the stores.
 const FLUSH_SECONDS_MAX: u64 = 60;
 
@@ -46,6 +47,11 @@ pub struct UpFlags {
     /// Storage targets to stripe over [default: those there are, or 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=TARGETS_MAX as i64))]
     pub targets: Option<u32>,
+
+    /// Let other machines use it too, by TCP at this address; without, nobody but the owner of DIR
+    /// reaches it, by a socket in DIR
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<String>,
 
     /// Return as soon as the mount is usable; the log goes to DIR/strake.log
     #[arg(long)]
@@ -73,11 +79,11 @@ pub struct UpFlags {
 }
 
 /// Runs the verb.
-pub async fn run(flags: &UpFlags, log: &LogFlags) -> Outcome {
+pub async fn run(flags: &UpFlags, tls: &TlsFlags, log: &LogFlags) -> Outcome {
     if flags.detach && !detach::is_child() {
         return start_detached(flags, log);
     }
-    let started = Up::start(flags).await;
+    let started = Up::start(flags, tls).await;
     match (&started, flags.detach) {
         (Ok(_), true) => detach::ready(),
         (Err(failure), true) => detach::failed(failure),
@@ -99,7 +105,7 @@ fn log_and_end(failure: Failure) -> Outcome {
 }
 
 fn start_detached(flags: &UpFlags, log: &LogFlags) -> Outcome {
-    std::fs::create_dir_all(&flags.data)
+    private::make_directory(&flags.data)
         .context(|| format!("data directory {}", flags.data.display()))?;
     let path = flags.data.join("strake.log");
     detach::start(&path, Some(log.log_level.as_deref().unwrap_or("info")))?;
@@ -127,7 +133,7 @@ struct Up {
 }
 
 impl Up {
-    async fn start(flags: &UpFlags) -> Outcome<Up> {
+    async fn start(flags: &UpFlags, tls: &TlsFlags) -> Outcome<Up> {
         let data = absolute(&flags.data)?;
         refuse_second(&data)?;
         let mut options = MountOptions::default();
@@ -139,10 +145,11 @@ impl Up {
             Some(address) => Some(telemetry::serve(address).await?),
             None => None,
         };
-        let (listeners, addresses) = listen(&data).await?;
+        let doors = Doors::open(&data, flags.listen.as_deref(), tls).await?;
+        let addresses = doors.addresses();
         // By this others find the cluster from /proc/mounts.
         options.source = format!("{}:/{VOLUME}", addresses[0]);
-        let node = Node::start(node_options(flags, &data, listeners, &addresses)?).await?;
+        let node = Node::start(node_options(flags, &data, doors)?).await?;
         let volume_options = VolumeOptions {
             memory_bytes: flags.memory,
             client_name: format!("{}:{}", host_name(), point.display()),
@@ -248,30 +255,41 @@ fn socket_path(data: &Path) -> PathBuf {
     data.join("strake.sock")
 }
 
-/// Listens on a Unix socket in the data directory and on a port of the loopback interface; the
-/// addresses, the one for the cluster map first.
-async fn listen(data: &Path) -> Outcome<(Vec<Listener>, Vec<String>)> {
-    std::fs::create_dir_all(data)
-        .context(|| format!("data directory {}", data.display()))
-        .map_err(|f| f.next("choose another --data"))?;
-    let mut listeners = vec![Listener::bind("127.0.0.1:0").await?];
-    let mut addresses = vec![listeners[0].address()];
-    let socket = socket_path(data);
-    if socket.as_os_str().len() <= SOCKET_BYTES_MAX {
-        let _stale = std::fs::remove_file(&socket);
-        let address = format!("unix:{}", socket.display());
-        listeners.insert(0, Listener::bind(&address).await?);
-        addresses.insert(0, address);
-    }
-    Ok((listeners, addresses))
+/// Where others reach this file system.
+struct Doors {
+    /// A Unix socket in the data directory.
+    socket: Listener,
+    /// A TCP port, if one was asked for, and the address by which other machines call it.
+    port: Option<(Listener, String)>,
+    tls: Option<Arc<Tls>>,
 }
 
-fn node_options(
-    flags: &UpFlags,
-    data: &Path,
-    listeners: Vec<Listener>,
-    addresses: &[String],
-) -> Outcome<NodeOptions> {
+impl Doors {
+    async fn open(data: &Path, listen: Option<&str>, tls: &TlsFlags) -> Outcome<Self> {
+        private::make_directory(data)
+            .context(|| format!("data directory {}", data.display()))
+            .map_err(|f| f.next("choose another --data"))?;
+        let path = socket_path(data);
+        let _stale = std::fs::remove_file(&path);
+        let socket = Listener::bind(&format!("unix:{}", path.display())).await?;
+        let Some(listen) = listen else { return Ok(Self { socket, port: None, tls: None }) };
+        let (listener, address, tls) = server::open_port(listen, None, &[], tls).await?;
+        Ok(Self { socket, port: Some((listener, address)), tls })
+    }
+
+    /// The addresses for callers on this machine, the one without a network first.
+    fn addresses(&self) -> Vec<String> {
+        let port = self.port.iter().map(|(_, address)| address.clone());
+        [self.socket.address()].into_iter().chain(port).collect()
+    }
+
+    /// The address in the cluster map: one that all callers reach.
+    fn advertised(&self) -> String {
+        self.port.as_ref().map_or_else(|| self.socket.address(), |(_, address)| address.clone())
+    }
+}
+
+fn node_options(flags: &UpFlags, data: &Path, doors: Doors) -> Outcome<NodeOptions> {
     let existing = existing_targets(data);
     let wanted = flags.targets.map_or(TARGETS_DEFAULT, |n| n as usize);
     if flags.targets.is_some() && wanted < existing {
@@ -289,9 +307,9 @@ fn node_options(
         home: data.to_owned(),
         targets: (0..count).map(|i| data.join(format!("target-{i}"))).collect(),
         roles: Roles { manager: true, meta: true, storage: true },
-        listeners,
-        advertise: addresses[0].clone(),
-        tls: None,
+        advertise: doors.advertised(),
+        listeners: [doors.socket].into_iter().chain(doors.port.map(|(port, _)| port)).collect(),
+        tls: doors.tls,
         join: Vec::new(),
         name: host_name(),
         engine: flags.engine,

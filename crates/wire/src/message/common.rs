@@ -83,6 +83,9 @@ pub struct Attributes {
     /// Where the contents of a regular file lie.
     #[prost(message, optional, tag = "16")]
     pub layout: Option<FileLayout>,
+    /// It surely has neither extended attributes nor ACLs.
+    #[prost(bool, tag = "17")]
+    pub no_xattrs: bool,
 }
 
 /// [`t::Distribution`].
@@ -337,6 +340,7 @@ impl From<&t::Attr> for Attributes {
             btime: v.btime.into(),
             version: v.version,
             inline: v.inline,
+            no_xattrs: v.no_xattrs,
             layout: v.layout.as_ref().map(Into::into),
         }
     }
@@ -364,6 +368,7 @@ impl TryFrom<Attributes> for t::Attr {
             btime: v.btime.into(),
             version: v.version,
             inline: v.inline,
+            no_xattrs: v.no_xattrs,
             layout: v.layout.map(TryInto::try_into).transpose()?,
         })
     }

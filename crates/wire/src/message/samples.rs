@@ -94,6 +94,7 @@ impl Gen {
             btime: self.time(),
             version: self.u64(),
             inline: self.bool(),
+            no_xattrs: self.bool(),
             layout: self.opt(Self::layout),
         }
     }

@@ -5,6 +5,7 @@
 //! * [`mounted`] — the same, with the volume mounted.
 //! * [`cluster`] — `strake up` on temporary directories, killed and restarted at will.
 //! * [`decoders`] — the rule that every decoder is held to, by tests and by fuzz targets.
+//! * [`helpers`] — `mount -t strake`, with nothing installed.
 //! * [`system`] — what applications ask of the kernel and no safe library offers.
 //! * [`suites`] — suites that nobody here wrote, fetched once into `target/tools`.
 //!
@@ -13,6 +14,7 @@
 
 pub mod cluster;
 pub mod decoders;
+pub mod helpers;
 pub mod local;
 pub mod mounted;
 pub mod property;

@@ -2,34 +2,54 @@
 
 use std::process::Command;
 use strake_tests::cluster::Up;
+use strake_tests::helpers::with_mount_helpers;
 use strake_tests::suites::{finish, tool};
 
-/// Fewest tests of pjdfstest that must have run. The others want a second file system (EXDEV), a
-/// remount (EROFS) or 65,000 links.
-const PJDFSTEST_PASSED_MIN: u64 = 382;
+/// Fewest tests of pjdfstest that must have passed: all but those of EROFS, which have a run of their
+/// own, and one that asks the C library how many links a file may have; that knows no answer for
+/// FUSE. Ours for it is `a_file_has_65000_links_and_not_one_more`.
+const PJDFSTEST_PASSED_MIN: u64 = 384;
+/// Tests of EROFS.
+const PJDFSTEST_EROFS_PASSED_MIN: u64 = 13;
 /// Operations of each run of fsx, where `STRAKE_FSX_OPERATIONS` does not say.
 const FSX_OPERATIONS_DEFAULT: &str = "15000";
 
-#[test]
-fn pjdfstest_passes() {
+/// Runs those tests of pjdfstest whose names have `filter` in them.
+fn pjdfstest(filter: &str, passed_min: u64) {
     let program = tool("pjdfstest", "0.2.2");
     let up = Up::start(&[]);
     let settings = tempfile::tempdir().unwrap();
     let config = settings.path().join("pjdfstest.toml");
-    let text = "[features]\nposix_fallocate = {}\nutimensat = {}\nutime_now = {}\nrename_ctime = {}\n\
-        stat_st_birthtime = {}\n[settings]\nnaptime = 0.05\nallow_remount = false\n\
-        expected_failures = []\n[dummy_auth]\nentries = [ [\"nobody\", \"nogroup\"], \
-        [\"daemon\", \"daemon\"] ]\n";
+    // A remount is refused while a file is open for writing, and some tests of `open` leave theirs.
+    let remount = filter == "erofs";
+    let text = format!(
+        "[features]\nposix_fallocate = {{}}\nutimensat = {{}}\nutime_now = {{}}\nrename_ctime = {{}}\n\
+         stat_st_birthtime = {{}}\n[settings]\nnaptime = 0.05\nallow_remount = {remount}\n\
+         expected_failures = []\n[dummy_auth]\nentries = [ [\"nobody\", \"nogroup\"], \
+         [\"daemon\", \"daemon\"] ]\n"
+    );
     std::fs::write(&config, text).unwrap();
-    let mut command = Command::new(program);
-    command.arg("-c").arg(&config).arg("-p").arg(up.mount());
+    let mut command = with_mount_helpers(&settings.path().join("sbin"), &up.mount(), &program);
+    // Tests of EXDEV look at a second file system: that of `settings`.
+    command.arg("-c").arg(&config).arg("-p").arg(up.mount()).arg("-s").arg(settings.path());
+    command.arg(filter);
     let (output, text) = finish(&mut command);
     let failed: Vec<_> = text.lines().filter(|line| line.contains("FAILED")).collect();
     let summary = text.lines().rfind(|line| line.starts_with("Summary:")).unwrap_or(&text);
     assert!(output.status.success() && failed.is_empty(), "{summary}\n{}", failed.join("\n"));
-    // "Summary: 0 failed, 16 skipped, 382 passed, ..."
+    // "Summary: 0 failed, 14 skipped, 384 passed, ..."
     let passed = summary.split(", ").find_map(|part| part.strip_suffix(" passed")).unwrap_or("0");
-    assert!(passed.parse::<u64>().unwrap() >= PJDFSTEST_PASSED_MIN, "{summary}");
+    assert!(passed.parse::<u64>().unwrap() >= passed_min, "{summary}");
+}
+
+#[test]
+fn pjdfstest_passes() {
+    pjdfstest("", PJDFSTEST_PASSED_MIN);
+}
+
+#[test]
+fn pjdfstest_of_a_read_only_mount_passes() {
+    pjdfstest("erofs", PJDFSTEST_EROFS_PASSED_MIN);
 }
 
 /// Runs fsx with small, large and unmapped files, with every operation that it knows.

@@ -17,8 +17,6 @@ pub struct VolumeOptions {
     pub attribute_age_ms: u64,
     /// Who we are, for people: host, process, mount point.
     pub client_name: String,
-    /// Refuse every change.
-    pub read_only: bool,
     /// This mount has the volume to itself: attributes that this mount knows never age.
     pub exclusive: bool,
     /// Number mutations, so that a repeated one is answered and not repeated. Needed over a network.
@@ -32,7 +30,6 @@ impl Default for VolumeOptions {
             operation_wait_ms: OPERATION_WAIT_MS_DEFAULT,
             attribute_age_ms: ATTRIBUTE_AGE_MS_MAX,
             client_name: String::new(),
-            read_only: false,
             exclusive: false,
             remember: true,
         }

@@ -100,9 +100,6 @@ impl Volume {
 
     /// Lets the metadata server change something, once.
     pub(crate) async fn mutate(&self, cred: &Credentials, op: MetaOp) -> Result<MetaAnswer> {
-        if self.options().read_only {
-            return Err(Error::new(ErrorKind::ReadOnly));
-        }
         let seq = if self.options().remember { self.session().begin_mutation() } else { 0 };
         let _guard = SeqGuard { volume: self, seq };
         self.meta(cred.into(), op, seq).await

@@ -30,6 +30,8 @@ pub(crate) struct Fake {
     state: Mutex<FakeState>,
     /// While something holds it, writes wait before they are applied.
     pub(crate) gate: tokio::sync::RwLock<()>,
+    /// The same for what is published.
+    pub(crate) publish_gate: tokio::sync::RwLock<()>,
 }
 
 #[derive(Default)]
@@ -134,8 +136,11 @@ struct FakeMeta(Arc<Fake>);
 #[async_trait]
 impl MetaService for FakeMeta {
     async fn call(&self, request: MetaRequest) -> Result<MetaReply> {
-        let mut state = self.0.state.lock();
         let op = request.op.clone().unwrap();
+        if matches!(op, MetaOp::Publish(_)) {
+            let _gate = self.0.publish_gate.read().await;
+        }
+        let mut state = self.0.state.lock();
         let line = describe(&op);
         state.log.push(line.clone());
         state.injected(&line)?;

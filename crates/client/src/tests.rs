@@ -131,6 +131,33 @@ async fn overlapping_writes_are_sent_one_after_the_other() {
     assert_eq!(read(&volume, &other, 0, CHUNK as u32).await, new);
 }
 
+/// The background task tells the length while a longer write is under way; its targets acknowledge
+/// that one before the metadata server answers. The time is told then, the new length is not.
+#[tokio::test]
+async fn a_length_that_grows_while_another_is_told_is_kept() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "grows").await;
+    write(&volume, &file, 0, pattern(1, CHUNK as usize)).await;
+    volume.flush(&file).await.unwrap();
+    let (gate, publish_gate) = (fake.gate.write().await, fake.publish_gate.write().await);
+    write(&volume, &file, CHUNK, pattern(2, CHUNK as usize)).await;
+    {
+        let told = volume.publish(&file.state, false);
+        futures::pin_mut!(told);
+        assert!(futures::poll!(told.as_mut()).is_pending());
+        drop(gate);
+        while file.state.core().is_unsent() {
+            tokio::task::yield_now().await;
+        }
+        drop(publish_gate);
+        assert!(told.await.unwrap());
+    }
+    let attr = volume.getattr(file.ino()).await.unwrap();
+    assert_eq!(attr.length, 2 * CHUNK);
+    volume.flush(&file).await.unwrap();
+    assert_eq!(fake.server_length(file.ino()), 2 * CHUNK);
+}
+
 /// Writers wait when too much is unsent, and go on as targets answer.
 #[tokio::test]
 async fn unsent_data_is_bounded() {

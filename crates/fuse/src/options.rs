@@ -60,6 +60,8 @@ impl MountOptions {
     /// Applies a list as it stands after `-o` or in fstab: `ro,uid=1000,nosuid`. Options that mean
     /// something to `mount` or systemd only are accepted and do nothing here.
     pub fn apply(&mut self, list: &str) -> Result<()> {
+        // Wherever it stands in the list: `mount` puts it last.
+        self.remount |= list.split(',').any(|option| option == "remount");
         list.split(',').filter(|option| !option.is_empty()).try_for_each(|o| self.apply_one(o))
     }
 
@@ -80,13 +82,14 @@ impl MountOptions {
             ("nodev", None) => self.dev = false,
             ("exec", None) => self.exec = true,
             ("noexec", None) => self.exec = false,
-            ("remount", None) => self.remount = true,
+            ("remount", None) => {}
             ("writeback", None) => self.writeback = true,
             ("uid", Some(value)) => self.uid = Some(number(option, value)?),
             ("gid", Some(value)) => self.gid = Some(number(option, value)?),
             ("threads", Some(value)) => self.threads = threads(option, value)?,
             ("fsname", Some(value)) => self.source = value.into(),
             _ if is_for_others(name) => {}
+            _ if self.remount && is_from_the_kernel(name) => {}
             _ => return Err(unknown(option)),
         }
         Ok(())
@@ -128,8 +131,17 @@ fn is_for_others(name: &str) -> bool {
         "default_permissions",
         "subtype",
         "comment",
+        "silent",
+        "loud",
     ];
-    IGNORED.contains(&name) || name.starts_with("x-")
+    IGNORED.contains(&name) || name.starts_with("x-") || name.starts_with("X-")
+}
+
+/// What the kernel shows of every FUSE mount in its table. At a remount `mount` takes the options
+/// from there and hands them to its helper.
+fn is_from_the_kernel(name: &str) -> bool {
+    const SHOWN: &[&str] = &["user_id", "group_id", "rootmode", "max_read", "blksize", "seclabel"];
+    SHOWN.contains(&name)
 }
 
 fn unknown(option: &str) -> Error {
@@ -165,7 +177,9 @@ mod tests {
     #[test]
     fn a_list_from_fstab_is_understood() {
         let mut options = MountOptions::default();
-        options.apply("defaults,_netdev,ro,uid=1000,nosuid,noatime,x-systemd.automount,").unwrap();
+        options
+            .apply("defaults,_netdev,ro,uid=1000,nosuid,noatime,x-systemd.automount,X-mount.mkdir,")
+            .unwrap();
         let expected = MountOptions {
             read_only: true,
             uid: Some(1000),
@@ -173,6 +187,15 @@ mod tests {
             ..MountOptions::default()
         };
         assert_eq!(options, expected);
+    }
+
+    #[test]
+    fn what_mount_hands_on_from_the_kernels_table_is_accepted_at_a_remount_only() {
+        let list = "ro,nosuid,relatime,user_id=0,group_id=0,default_permissions,allow_other";
+        let mut options = MountOptions::default();
+        options.apply(&format!("{list},remount")).unwrap();
+        assert!(options.remount && options.read_only && !options.suid);
+        assert!(MountOptions::default().apply(list).unwrap_err().detail.contains("user_id=0"));
     }
 
     #[test]

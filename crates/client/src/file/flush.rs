@@ -229,7 +229,9 @@ impl Volume {
             // Should another mount cut the file from now on, we must not make it longer again.
             unpublished.acknowledged = 0;
         }
-        if unpublished.mtime == mtime && !unsent {
+        // A write that was noted before and acknowledged meanwhile has the time that was told, but
+        // reaches further: its length is still ours alone.
+        if unpublished.mtime == mtime && !unsent && unpublished.acknowledged == 0 {
             unpublished.mtime = None;
             unpublished.drop_setid &= !drop_setid;
         }

@@ -91,9 +91,6 @@ impl Volume {
         flags: OpenFlags,
     ) -> Result<Arc<OpenFile>> {
         let _timer = self.count(Op::Open);
-        if flags.write && self.options().read_only {
-            return Err(Error::new(ErrorKind::ReadOnly));
-        }
         if flags.truncate && self.inodes().file(ino).is_some() {
             return self.open_and_cut(cred, ino, flags).await;
         }

@@ -144,6 +144,7 @@ fn sort_options(flags: &MountFlags) -> Outcome<Wanted> {
     let client_name = format!("{}:{}", host_name(), flags.mountpoint.display());
     let mut volume = VolumeOptions { client_name, ..VolumeOptions::default() };
     let (mut metrics, mut log, mut tls) = (None, None, TlsFlags::default());
+    let mut others = Vec::new();
     let wrong = |cause: String| Failure::usage(cause).next("strake mount --help lists the options");
     for option in flags.options.iter().flat_map(|list| list.split(',')) {
         match option.split_once('=') {
@@ -163,10 +164,10 @@ fn sort_options(flags: &MountFlags) -> Outcome<Wanted> {
             Some(("tls_cert", file)) => tls.tls_cert = Some(file.into()),
             Some(("tls_key", file)) => tls.tls_key = Some(file.into()),
             None if option == "no_tls" => tls.no_tls = true,
-            _ => mount.apply(option).map_err(|e| wrong(e.to_string()))?,
+            _ => others.push(option),
         }
     }
-    volume.read_only = mount.read_only;
+    mount.apply(&others.join(",")).map_err(|e| wrong(e.to_string()))?;
     volume.exclusive = mount.writeback;
     Ok(Wanted { mount, volume, metrics, log, tls })
 }
@@ -230,7 +231,7 @@ mod tests {
             foreground: false,
         };
         let wanted = sort_options(&flags).unwrap();
-        assert!(wanted.mount.read_only && wanted.volume.read_only);
+        assert!(wanted.mount.read_only);
         assert_eq!((wanted.volume.memory_bytes, wanted.volume.operation_wait_ms), (1 << 30, 5000));
         assert_eq!((wanted.tls.tls_ca, wanted.tls.tls_key), (Some("/ca".into()), Some("k".into())));
         assert!(wanted.tls.no_tls);

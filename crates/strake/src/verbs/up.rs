@@ -153,7 +153,6 @@ impl Up {
         let volume_options = VolumeOptions {
             memory_bytes: flags.memory,
             client_name: format!("{}:{}", host_name(), point.display()),
-            read_only: options.read_only,
             exclusive: options.writeback,
             remember: false,
             ..VolumeOptions::default()

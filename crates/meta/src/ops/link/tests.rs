@@ -1,4 +1,5 @@
 use crate::tests::world::*;
+use strake_types::limits::LINKS_MAX;
 use strake_types::{ErrorKind, FileKind};
 
 #[tokio::test]
@@ -41,4 +42,17 @@ async fn symbolic_links_and_devices_have_further_names_too() {
     let root = world.root();
     let fifo = root.make(new(1, "p", FileKind::Fifo, 0o644)).await.unwrap().attr.ino;
     assert_eq!(root.link(fifo, 1, "q").await.unwrap().nlink, 2);
+}
+
+#[tokio::test]
+async fn a_file_has_65000_links_and_not_one_more() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "1").await.unwrap();
+    for nth in 2..=LINKS_MAX {
+        root.link(ino, 1, &nth.to_string()).await.unwrap();
+    }
+    assert_eq!(kind(root.link(ino, 1, "more").await), ErrorKind::TooManyLinks);
+    assert_eq!(root.unlink(1, "1").await.unwrap().nlink, LINKS_MAX - 1);
+    assert_eq!(root.link(ino, 1, "more").await.unwrap().nlink, LINKS_MAX);
 }

@@ -1,0 +1,89 @@
+//! `mount -t strake`, lines of fstab, remounting and unmounting, by the system's own programs.
+
+use std::path::Path;
+use strake_tests::cluster::{Servers, free_port};
+use strake_tests::helpers::with_mount_helpers;
+use strake_tests::suites::finish;
+
+/// What every script has: `$source`, `$dir`, `$table` (an fstab), and that nothing stays mounted.
+const BEGIN: &str = "set -eu
+source=$1 dir=$2 table=$3 log=$4
+trap 'umount -l \"$dir\" 2>/dev/null || true' EXIT
+refused() { if \"$@\" 2>/dev/null; then echo \"not refused: $*\" >&2; exit 1; fi; }
+shown() { grep -q \" $dir fuse.strake $1,\" /proc/mounts || { cat /proc/mounts >&2; exit 1; }; }
+";
+
+/// Runs a script where `mount` finds our helpers, on a volume of a server. The first of the
+/// addresses in its source is dead.
+fn run(script: &str) {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: mount namespaces need root");
+        return;
+    }
+    let servers = Servers::start();
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    std::fs::create_dir(at("dir")).unwrap();
+    let source = format!("127.0.0.1:{},{}:/main", free_port(), servers.address());
+    let mut command = with_mount_helpers(&at("sbin"), Path::new(""), Path::new("sh"));
+    command.args(["-c", &format!("{BEGIN}{script}"), "sh", &source]);
+    command.args([at("dir"), at("fstab"), at("log")]);
+    let (output, text) = finish(&mut command);
+    let log = std::fs::read_to_string(at("log")).unwrap_or_default();
+    assert!(output.status.success(), "{text}\n{log}");
+}
+
+#[test]
+fn mount_finds_the_living_one_of_several_addresses_and_umount_ends_it() {
+    run("mount -t strake \"$source\" \"$dir\" -o \"nosuid,silent,log=$log\"
+        shown rw,nosuid
+        echo kept > \"$dir/file\"
+        umount \"$dir\"
+        refused test -e \"$dir/file\"
+        mount -r -t strake \"$source\" \"$dir\" -o \"log=$log\"
+        shown ro
+        test \"$(cat \"$dir/file\")\" = kept
+        umount \"$dir\"");
+}
+
+#[test]
+fn a_mount_becomes_read_only_and_writable_again() {
+    // `mount` hands on what the kernel shows of the mount: user_id=0 and the like.
+    run("mount -t strake \"$source\" \"$dir\" -o \"nosuid,log=$log\"
+        echo one > \"$dir/file\"
+        mount -o remount,ro \"$dir\"
+        shown ro,nosuid
+        refused touch \"$dir/new\"
+        refused rm \"$dir/file\"
+        test \"$(cat \"$dir/file\")\" = one
+        mount -o remount,rw \"$dir\"
+        shown rw,nosuid
+        echo two > \"$dir/file\"
+        test \"$(cat \"$dir/file\")\" = two
+        umount \"$dir\"");
+}
+
+#[test]
+fn a_mount_that_began_read_only_is_writable_after_a_remount() {
+    run("mount -t strake \"$source\" \"$dir\" -o \"ro,log=$log\"
+        refused touch \"$dir/new\"
+        mount -o remount,rw \"$dir\"
+        echo new > \"$dir/new\"
+        mkdir \"$dir/d\"
+        umount \"$dir\"");
+}
+
+#[test]
+fn a_line_of_fstab_mounts_by_directory_and_with_all_others() {
+    run("echo \"$source $dir strake _netdev,nofail,noatime,x-systemd.automount,log=$log 0 0\" > \"$table\"
+        mount -T \"$table\" \"$dir\"
+        echo kept > \"$dir/file\"
+        mount -T \"$table\" -o remount,ro \"$dir\"
+        refused touch \"$dir/new\"
+        umount \"$dir\"
+        mount -T \"$table\" -a
+        mount -T \"$table\" -a
+        test \"$(grep -c \" $dir fuse.strake \" /proc/mounts)\" = 1
+        test \"$(cat \"$dir/file\")\" = kept
+        umount \"$dir\"");
+}

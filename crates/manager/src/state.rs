@@ -27,7 +27,9 @@ pub(crate) fn stored(error: &KvError) -> Error {
         KvError::Corrupt { .. } => ErrorKind::Corrupt,
         KvError::Full { .. } => ErrorKind::NoSpace,
         KvError::InUse { .. } => ErrorKind::Busy,
-        KvError::Newer { .. } | KvError::OtherEngine { .. } => ErrorKind::WrongPeer,
+        KvError::Newer { .. } | KvError::Older { .. } | KvError::OtherEngine { .. } => {
+            ErrorKind::WrongPeer
+        }
         KvError::Poisoned { .. } => ErrorKind::Poisoned,
         _ => ErrorKind::Io,
     };

@@ -431,9 +431,10 @@ pub(crate) fn store_error(error: KvError) -> Error {
         KvError::Corrupt { .. } => ErrorKind::Corrupt,
         KvError::Full { .. } => ErrorKind::NoSpace,
         KvError::Poisoned { .. } | KvError::Io { .. } => ErrorKind::Io,
-        KvError::InUse { .. } | KvError::Newer { .. } | KvError::OtherEngine { .. } => {
-            ErrorKind::Unavailable
-        }
+        KvError::InUse { .. }
+        | KvError::Newer { .. }
+        | KvError::Older { .. }
+        | KvError::OtherEngine { .. } => ErrorKind::Unavailable,
     };
     Error::with(kind, error.to_string())
 }

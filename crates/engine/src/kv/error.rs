@@ -42,6 +42,18 @@ pub enum KvError {
         /// Newest version known.
         known: u32,
     },
+    /// It was written by an older release, in a format that is no longer read.
+    #[error(
+        "metadata store {store} has format {found}, this release reads only {known}; copy its files out with the older release"
+    )]
+    Older {
+        /// Where it lies.
+        store: String,
+        /// Version found.
+        found: u32,
+        /// Oldest version known.
+        known: u32,
+    },
     /// It was made by another engine.
     #[error("metadata store {store} was made by engine {found}, not {wanted}; use --meta {found}")]
     OtherEngine {

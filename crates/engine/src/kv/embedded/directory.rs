@@ -13,8 +13,8 @@ use std::path::Path;
 use std::sync::Arc;
 use strake_base::disk::{Disk, RealDisk};
 
-/// The newest format of the directory that this release reads, and the one it writes.
-pub const FORMAT: u32 = 1;
+/// The format of the directory that this release reads and writes.
+pub const FORMAT: u32 = 2;
 
 const FORMAT_FILE: &str = "format";
 const FORMAT_FILE_NEW: &str = "format.new";
@@ -76,6 +76,9 @@ fn check(store: &str, text: &str, engine: &'static str) -> Result<()> {
     };
     if found > FORMAT {
         return Err(KvError::Newer { store, found, known: FORMAT });
+    }
+    if found < FORMAT {
+        return Err(KvError::Older { store, found, known: FORMAT });
     }
     match lines.next().and_then(|line| line.strip_prefix("engine ")) {
         Some(found) if found == engine => Ok(()),

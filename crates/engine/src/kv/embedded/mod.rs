@@ -30,7 +30,7 @@ use bytes::Bytes;
 use conflicts::RecentWrites;
 use directory::io_error;
 use horizon::Horizon;
-use journal::{AppendError, Draft, Journal, RECORD_BYTES_MAX, RecoveryError};
+use journal::{AppendError, Draft, Journal, RECORD_BYTES_MAX, RecoveryError, Salt};
 use keeper::{Keeper, Sealed};
 use parking_lot::Mutex;
 use std::hash::RandomState;
@@ -39,6 +39,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use strake_base::disk::Disk;
+use strake_base::random::{Random, SystemRandom};
 
 /// The longest key: what the strictest store takes, less one byte.
 const KEY_BYTES_MAX: usize = 60_000;
@@ -155,7 +156,9 @@ fn restore<S: Store>(
         store.checkpoint(newest).map_err(RecoveryError::Store)?;
     }
     step::step("open checkpointed");
-    let journal = Journal::create(disk.clone(), recovered.number + 1, newest)?;
+    let mut salt = [0; 8];
+    SystemRandom.fill(&mut salt)?;
+    let journal = Journal::create(disk.clone(), recovered.number + 1, newest, Salt(salt))?;
     step::step("open journal");
     for segment in &recovered.segments {
         disk.remove(segment)?;

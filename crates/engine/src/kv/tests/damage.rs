@@ -1,10 +1,10 @@
 //! Stores of which bytes are missing or wrong.
 
 use super::workload::{self, factor, random, run};
-use crate::kv::embedded::{Embedded, Store};
+use crate::kv::embedded::{Embedded, FORMS, Store};
 use crate::kv::fjall::Lsm;
 use crate::kv::redb::BTree;
-use crate::kv::{Kv, KvError};
+use crate::kv::{Kv, KvError, Transaction};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -152,6 +152,53 @@ fn a_flipped_bit_in_the_synced_journal_is_corruption<S: Store>() {
     assert!(refused > 0);
 }
 
+/// A note as a user can forge it, who knows the format, and perhaps the salt: it claims that a
+/// version far ahead was synced.
+fn forged_record(salt: &[u8]) -> Vec<u8> {
+    let form = FORMS.iter().find(|form| form.name == "record").unwrap();
+    let mut record = (form.samples)().pop().unwrap();
+    record[..8].copy_from_slice(salt);
+    record[20..44].copy_from_slice(&[0x7F; 24]);
+    (form.seal)(&mut record);
+    record
+}
+
+/// The contents of a user's small file travel inside a commit, and lie in the journal as they are.
+/// The power goes before that commit is synced, and its beginning does not reach the disk, but the
+/// forged records in it do. Only if they had the journal's salt would they be believed.
+fn a_forged_record_in_a_users_file_does_not_stop_the_store_after_a_power_loss<S: Store>() {
+    let original = tempfile::tempdir().unwrap();
+    let kv = Embedded::<S>::open_with(original.path(), 1 << 20).unwrap();
+    for n in 1..=20 {
+        run(workload::commit(&kv, 0, n)).unwrap();
+    }
+    run(async { kv.sync().await.unwrap() });
+    let begin = settled(original.path()) as usize;
+    let segment = segments(original.path()).pop().unwrap();
+    let salt = fs::read(&segment).unwrap()[40..48].to_vec();
+    let secrets = [b"a secret".to_vec(), vec![0; 8], vec![0xFF; 8], b"STRKJRNL".to_vec()];
+    let contents: Vec<u8> = secrets.iter().flat_map(|salt| forged_record(salt)).collect();
+    run(async {
+        let mut transaction = Transaction::begin(&kv).await.unwrap();
+        transaction.put(b"file".to_vec(), contents.clone());
+        transaction.commit(&kv).await.unwrap();
+    });
+    let torn = copy(original.path());
+    let path = torn.path().join(segment.file_name().unwrap());
+    let mut bytes = fs::read(&path).unwrap();
+    let found = bytes.windows(contents.len()).position(|window| window == contents).unwrap();
+    assert!(found > begin);
+    // What was synced meanwhile, in the background, is taken away again.
+    bytes.truncate(found + contents.len());
+    bytes[begin..found].fill(0);
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(heads::<S>(copy(torn.path()).path()).unwrap(), 20);
+
+    bytes.splice(found.., forged_record(&salt));
+    fs::write(&path, &bytes).unwrap();
+    assert!(matches!(heads::<S>(torn.path()), Err(KvError::Corrupt { .. })));
+}
+
 fn a_missing_segment_is_corruption<S: Store>() {
     let image = image::<S>(300, 0);
     let path = image.directory.path().join(&image.segment.0);
@@ -247,6 +294,7 @@ macro_rules! on_each_engine {
 on_each_engine!(
     an_unsynced_end_may_be_torn,
     a_flipped_bit_in_the_synced_journal_is_corruption,
+    a_forged_record_in_a_users_file_does_not_stop_the_store_after_a_power_loss,
     a_missing_segment_is_corruption,
     a_store_older_than_its_journal_is_corruption,
     a_cut_file_is_refused_or_harmless

@@ -8,14 +8,14 @@ use std::fs;
 use std::path::Path;
 
 /// A segment of the journal with the commits 1 to 20 of writer 0.
-const JOURNAL: &[u8] = include_bytes!("fixtures/journal-v1.bin");
+const JOURNAL: &[u8] = include_bytes!("fixtures/journal-v2.bin");
 
 /// The directory of a fjall store with 60 commits, some in tables: for each file its path, its
 /// length in decimal, each with a line end, and its bytes.
-const FJALL: &[u8] = include_bytes!("fixtures/fjall-v1.pack");
+const FJALL: &[u8] = include_bytes!("fixtures/fjall-v2.pack");
 
 /// The same of a redb store.
-const REDB: &[u8] = include_bytes!("fixtures/redb-v1.pack");
+const REDB: &[u8] = include_bytes!("fixtures/redb-v2.pack");
 
 const CHECKPOINT_BYTES: u64 = 8 << 10;
 
@@ -24,27 +24,27 @@ fn heads<S: Store>(directory: &Path) -> Vec<u64> {
     run(workload::verify(&kv, 1)).unwrap()
 }
 
-fn reads_journal_v1<S: Store>() {
+fn reads_journal_v2<S: Store>() {
     let directory = tempfile::tempdir().unwrap();
-    let format = format!("strake metadata store\nformat 1\nengine {}\n", S::NAME);
+    let format = format!("strake metadata store\nformat 2\nengine {}\n", S::NAME);
     fs::write(directory.path().join("format"), format).unwrap();
     fs::write(directory.path().join("journal-0000000000000001"), JOURNAL).unwrap();
     assert_eq!(heads::<S>(directory.path()), [20]);
 }
 
 #[test]
-fn journal_v1_is_read_by_both_engines() {
-    reads_journal_v1::<Lsm>();
-    reads_journal_v1::<BTree>();
+fn journal_v2_is_read_by_both_engines() {
+    reads_journal_v2::<Lsm>();
+    reads_journal_v2::<BTree>();
 }
 
 #[test]
-fn fjall_v1_is_read() {
+fn fjall_v2_is_read() {
     reads::<Lsm>(FJALL);
 }
 
 #[test]
-fn redb_v1_is_read() {
+fn redb_v2_is_read() {
     reads::<BTree>(REDB);
 }
 
@@ -96,7 +96,7 @@ fn make<S: Store>(pack_name: &str) {
     };
     commits(1 << 20, 1..=20);
     let journal = fs::read(directory.path().join("journal-0000000000000001")).unwrap();
-    fs::write(fixtures.join("journal-v1.bin"), journal).unwrap();
+    fs::write(fixtures.join("journal-v2.bin"), journal).unwrap();
     commits(CHECKPOINT_BYTES, 21..=60);
     let mut packed = Vec::new();
     pack(directory.path(), directory.path(), &mut packed);
@@ -106,6 +106,6 @@ fn make<S: Store>(pack_name: &str) {
 #[test]
 #[ignore = "makes the fixtures anew: for a new version of the format, under a new name"]
 fn make_the_fixtures() {
-    make::<BTree>("redb-v1.pack");
-    make::<Lsm>("fjall-v1.pack");
+    make::<BTree>("redb-v2.pack");
+    make::<Lsm>("fjall-v2.pack");
 }

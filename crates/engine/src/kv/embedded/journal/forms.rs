@@ -1,6 +1,6 @@
 //! The forms of bytes that a journal is read from, for those who test decoders.
 
-use super::record::{Draft, HEADER_BYTES, Header, RECORD_BYTES_MIN, Record, checksum};
+use super::record::{Draft, HEAD_BYTES, HEADER_BYTES, Header, Record, Salt, checksum};
 use crate::kv::Writes;
 use bytes::Bytes;
 use strake_types::form::{Form, Outcome, again};
@@ -11,13 +11,15 @@ pub const FORMS: &[Form] = &[
     Form { name: "record", samples: records, seal: seal_record, check: check_record },
 ];
 
+const SALT: Salt = Salt(*b"a secret");
+
 fn headers() -> Vec<Vec<u8>> {
-    vec![Header { number: 3, base: 1 << 33, synced: 70 }.encode().to_vec()]
+    vec![Header { number: 3, base: 1 << 33, synced: 70, salt: SALT }.encode().to_vec()]
 }
 
 fn seal_header(bytes: &mut [u8]) {
     if bytes.len() >= HEADER_BYTES {
-        let sum = checksum(&bytes[8..12], &bytes[16..HEADER_BYTES]);
+        let sum = checksum(&[&bytes[8..12], &bytes[16..HEADER_BYTES]]);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
     }
 }
@@ -31,28 +33,31 @@ fn records() -> Vec<Vec<u8>> {
     let writes: Writes =
         [(b"k".to_vec(), value(b"value")), (b"gone".to_vec(), None), (Vec::new(), value(b""))]
             .into();
-    let commit = Draft::new(&writes).map(|draft| draft.finish(9, 8, 5));
-    commit.into_iter().chain([Draft::note().finish(9, 9, 9)]).collect()
+    let commit = Draft::new(&writes).map(|draft| draft.finish(SALT, 9, 8, 5));
+    commit.into_iter().chain([Draft::note().finish(SALT, 9, 9, 9)]).collect()
 }
 
 fn seal_record(bytes: &mut [u8]) {
-    if bytes.len() >= RECORD_BYTES_MIN {
-        let after = (bytes.len() - 12) as u32;
-        bytes[4..8].copy_from_slice(&after.to_le_bytes());
-        let sum = checksum(&bytes[4..8], &bytes[12..]);
+    if let Some(writes) = bytes.get(HEAD_BYTES..) {
+        let (length, sum) = (writes.len() as u32, checksum(&[writes]));
+        bytes[12..16].copy_from_slice(&length.to_le_bytes());
+        bytes[16..20].copy_from_slice(&sum.to_le_bytes());
+        let sum = checksum(&[&bytes[..8], &bytes[12..HEAD_BYTES]]);
         bytes[8..12].copy_from_slice(&sum.to_le_bytes());
     }
 }
 
 fn check_record(bytes: &[u8]) -> Outcome {
-    let highest = Record::highest_synced(bytes);
-    let first = Record::decode(bytes).map(|record| record.synced);
-    if highest < first {
+    let Some(salt) = Record::salt(bytes) else { return Outcome::Refused };
+    let first = Record::decode(bytes, salt).map(|record| record.synced);
+    if Record::highest_synced(bytes, salt) < first {
         return Outcome::Different;
     }
-    let decode =
-        |bytes: &[u8]| Record::decode(bytes).map(|r| (r.version, r.previous, r.synced, r.writes));
+    let decode = |bytes: &[u8]| {
+        Record::decode(bytes, salt).map(|r| (r.version, r.previous, r.synced, r.writes))
+    };
     again(bytes, decode, |(version, previous, synced, writes)| {
-        Draft::new(writes).map_or_else(Vec::new, |d| d.finish(*version, *previous, *synced))
+        let draft = Draft::new(writes);
+        draft.map_or_else(Vec::new, |d| d.finish(salt, *version, *previous, *synced))
     })
 }

@@ -8,14 +8,15 @@
 //! Each record carries the version up to which everything was known to be synced when it was
 //! written. That tells two kinds of damage apart when the journal is read back: an end that a loss
 //! of power left incomplete is cut off, but a damaged record that some later record calls synced
-//! is corruption, and is never silently dropped.
+//! is corruption, and is never silently dropped. What a commit writes was chosen by users, and may
+//! look like records; a random salt at the head of each true one tells them apart.
 
 mod forms;
 mod record;
 mod recovery;
 
 pub use forms::FORMS;
-pub use record::{Draft, FORMAT, RECORD_BYTES_MAX};
+pub use record::{Draft, FORMAT, RECORD_BYTES_MAX, Salt};
 pub use recovery::{RecoveryError, recover};
 
 use super::super::step;
@@ -35,6 +36,8 @@ fn segment_name(number: u64) -> String {
 pub struct Journal {
     disk: Arc<dyn Disk>,
     number: u64,
+    /// Of every segment that this process makes.
+    salt: Salt,
     file: Arc<dyn DiskFile>,
     len: u64,
     /// Numbers of the segments before the current one that have not been removed.
@@ -74,14 +77,16 @@ pub enum AppendError {
 }
 
 impl Journal {
-    /// Begins segment `number` on disk, all of it synced. `base` is the newest version, and synced.
-    pub fn create(disk: Arc<dyn Disk>, number: u64, base: u64) -> io::Result<Self> {
-        let file = make_segment(&*disk, Header { number, base, synced: base })?;
+    /// Begins segment `number` on disk, all of it synced. `base` is the newest version, and synced;
+    /// nobody can guess the `salt`.
+    pub fn create(disk: Arc<dyn Disk>, number: u64, base: u64, salt: Salt) -> io::Result<Self> {
+        let file = make_segment(&*disk, Header { number, base, synced: base, salt })?;
         file.sync()?;
         disk.sync_directory()?;
         Ok(Self {
             disk,
             number,
+            salt,
             file,
             len: HEADER_BYTES as u64,
             older: Vec::new(),
@@ -97,7 +102,7 @@ impl Journal {
 
     /// Appends a record and hands it to the kernel.
     pub fn append(&mut self, draft: Draft, version: u64, previous: u64) -> Result<(), AppendError> {
-        let record = draft.finish(version, previous, self.synced);
+        let record = draft.finish(self.salt, version, previous, self.synced);
         if step::is_last("append torn") {
             let _dying = self.file.write_all_at(&record[..record.len() / 2], self.len);
             step::die();
@@ -119,15 +124,16 @@ impl Journal {
 
     /// Begins the next segment; `base` is the newest version. Returns its number and its file.
     pub fn rotate(&mut self, base: u64) -> io::Result<(u64, Arc<dyn DiskFile>)> {
-        let header = Header { number: self.number + 1, base, synced: self.synced };
+        let (number, salt) = (self.number + 1, self.salt);
+        let header = Header { number, base, synced: self.synced, salt };
         let file = make_segment(&*self.disk, header)?;
         self.older.push(self.number);
-        self.number = header.number;
+        self.number = number;
         self.file = file.clone();
         self.len = HEADER_BYTES as u64;
         self.unsynced.files.push(file.clone());
         self.unsynced.names = true;
-        Ok((header.number, file))
+        Ok((number, file))
     }
 
     /// Takes what is to be flushed; whoever takes it flushes it or poisons the store.

@@ -2,7 +2,7 @@
 
 use super::super::super::Writes;
 use super::super::store::StoreError;
-use super::record::{HEADER_BYTES, Header, Record};
+use super::record::{HEADER_BYTES, Header, Record, Salt};
 use super::{PREFIX, segment_name};
 use std::io;
 use strake_base::disk::Disk;
@@ -52,6 +52,12 @@ impl Segment {
     fn is_unborn(&self) -> bool {
         self.header.is_none() && self.len <= HEADER_BYTES as u64
     }
+
+    /// What its records begin with: the header says it or, if that is damaged, the first record.
+    fn salt(&self, bytes: &[u8]) -> Option<Salt> {
+        let header = self.header.map(|header| header.salt);
+        header.or_else(|| Record::salt(bytes.get(HEADER_BYTES..)?))
+    }
 }
 
 /// Applies every commit after `durable`, the version up to which the store has everything.
@@ -79,13 +85,15 @@ pub fn recover(
         let bytes = read(disk, &segment.name)?;
         let read = match segment.header {
             Some(header) if header.base == reader.at => {
-                reader.records(&bytes, &mut recovered.commits, &mut apply)?
+                reader.records(&bytes, header.salt, &mut recovered.commits, &mut apply)?
             }
             _ => 0,
         };
         if read < bytes.len() || read == 0 {
-            let lost = Lost { segment, offset: read, bytes: &bytes, later: &segments[index + 1..] };
-            recovered.cut = lost.judge(disk, reader.at.max(durable))?;
+            let (before, segments) = segments.split_at(index);
+            let before = before.last().and_then(|segment| segment.header);
+            let lost = Lost { segments, offset: read, before: before.map(|header| header.salt) };
+            recovered.cut = lost.judge(disk, bytes, reader.at.max(durable))?;
             break;
         }
     }
@@ -125,11 +133,12 @@ impl Reader {
     fn records(
         &mut self,
         bytes: &[u8],
+        salt: Salt,
         commits: &mut u64,
         apply: &mut impl FnMut(u64, &Writes) -> Result<(), StoreError>,
     ) -> Result<usize, RecoveryError> {
         let mut offset = HEADER_BYTES;
-        while let Some(record) = Record::decode(&bytes[offset..]) {
+        while let Some(record) = Record::decode(&bytes[offset..], salt) {
             if record.previous != self.at || record.version < self.at {
                 break;
             }
@@ -146,32 +155,32 @@ impl Reader {
 
 /// The rest of the journal from the first byte that is no whole record.
 struct Lost<'a> {
-    segment: &'a Segment,
+    /// The segment with that byte, and those after it.
+    segments: &'a [Segment],
     offset: usize,
-    bytes: &'a [u8],
-    later: &'a [Segment],
+    /// The salt of the segment before. If the same process made these segments, it is theirs.
+    before: Option<Salt>,
 }
 
 impl Lost<'_> {
-    /// The bytes to cut off, if none of them can have been synced; `have` is the newest version
-    /// that is there.
-    fn judge(&self, disk: &dyn Disk, have: u64) -> Result<u64, RecoveryError> {
-        let mut synced = Record::highest_synced(&self.bytes[self.offset..]);
-        let mut cut = (self.bytes.len() - self.offset) as u64;
-        if self.offset == 0 {
-            synced = synced.max(self.segment.header.map(|header| header.synced));
-        }
-        for segment in self.later {
-            let bytes = read(disk, &segment.name)?;
+    /// The bytes to cut off, if none of them can have been synced; `bytes` are those of the first
+    /// segment, `have` is the newest version that is there.
+    fn judge(&self, disk: &dyn Disk, bytes: Vec<u8>, have: u64) -> Result<u64, RecoveryError> {
+        let (mut synced, mut cut, mut salt) = (None, 0, self.before);
+        let (mut offset, mut first) = (self.offset, Some(bytes));
+        for segment in self.segments {
+            let bytes = first.take().map_or_else(|| read(disk, &segment.name), Ok)?;
+            salt = segment.salt(&bytes).or(salt);
             synced = synced.max(segment.header.map(|header| header.synced));
-            synced = synced.max(Record::highest_synced(&bytes));
-            cut += bytes.len() as u64;
+            synced = synced.max(salt.and_then(|s| Record::highest_synced(&bytes[offset..], s)));
+            cut += (bytes.len() - offset) as u64;
+            offset = 0;
         }
-        match synced {
-            Some(synced) if synced > have => Err(RecoveryError::Corrupt(format!(
+        match (synced, self.segments) {
+            (Some(synced), [damaged, ..]) if synced > have => Err(RecoveryError::Corrupt(format!(
                 "segment {} of the journal is damaged at byte {}, after version {have}, although \
                  version {synced} had reached the disk",
-                self.segment.name, self.offset
+                damaged.name, self.offset
             ))),
             _ => Ok(cut),
         }

@@ -1,6 +1,6 @@
 //! The bytes, and reading them back.
 
-use super::record::{Draft, HEADER_BYTES, Header, Record};
+use super::record::{Draft, HEAD_BYTES, HEADER_BYTES, Header, Record, Salt, checksum};
 use super::recovery::{Recovered, RecoveryError, recover};
 use super::{AppendError, Journal, segment_name};
 use crate::kv::Writes;
@@ -10,6 +10,8 @@ use std::sync::Arc;
 use strake_base::disk::Disk;
 use strake_base::disk::sim::{SimDisk, SimFault};
 
+const SALT: Salt = Salt(*b"a secret");
+
 fn writes(n: u64) -> Writes {
     let value = (!n.is_multiple_of(5)).then(|| Bytes::from(vec![n as u8; n as usize]));
     Writes::from([(vec![b'k', n as u8], value), (vec![b'x'], Some(Bytes::new()))])
@@ -17,7 +19,7 @@ fn writes(n: u64) -> Writes {
 
 /// A journal with versions 1 to `newest` and a sync after each of `syncs`.
 fn journal(disk: &SimDisk, newest: u64, syncs: &[u64]) -> Journal {
-    let mut journal = Journal::create(disk.process(), 1, 0).unwrap();
+    let mut journal = Journal::create(disk.process(), 1, 0, SALT).unwrap();
     for version in 1..=newest {
         assert!(
             journal.append(Draft::new(&writes(version)).unwrap(), version, version - 1).is_ok()
@@ -111,15 +113,13 @@ fn what_follows_a_hole_is_not_applied() {
 #[test]
 fn a_segment_of_a_newer_format_is_refused() {
     let disk = SimDisk::new(1, 1 << 20);
-    let mut header = Header { number: 1, base: 0, synced: 0 }.encode();
-    header[8] = 2;
-    let mut covered = header[8..12].to_vec();
-    covered.extend_from_slice(&header[16..]);
-    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &covered) as u32;
+    let mut header = Header { number: 1, base: 0, synced: 0, salt: SALT }.encode();
+    header[8] = 3;
+    let crc = checksum(&[&header[8..12], &header[16..]]);
     header[12..16].copy_from_slice(&crc.to_le_bytes());
     let file = disk.process().open(&segment_name(1), true).unwrap();
     file.write_all_at(&header, 0).unwrap();
-    assert!(matches!(read(&disk.process(), 0), Err(RecoveryError::Newer(2))));
+    assert!(matches!(read(&disk.process(), 0), Err(RecoveryError::Newer(3))));
 }
 
 #[test]
@@ -130,21 +130,65 @@ fn a_segment_under_a_wrong_name_does_not_count() {
     assert!(matches!(read(&disk.process(), 2), Err(RecoveryError::Corrupt(_))));
 }
 
+/// What a sync covered lies in a segment whose header is gone: only the salt tells what its records
+/// say, and it is found in the first record or in the segment before.
+#[test]
+fn synced_records_behind_a_damaged_header_are_missed() {
+    for damaged in [1, HEADER_BYTES, HEADER_BYTES + HEAD_BYTES] {
+        for synced in [false, true] {
+            let disk = SimDisk::new(1, 1 << 20);
+            let mut journal = journal(&disk, 3, &[3]);
+            journal.rotate(3).unwrap();
+            assert!(journal.append(Draft::new(&writes(4)).unwrap(), 4, 3).is_ok());
+            if synced {
+                assert!(journal.note_synced(4, 4).is_ok());
+            }
+            let file = disk.process().open(&segment_name(2), false).unwrap();
+            file.write_all_at(&vec![0; damaged], 0).unwrap();
+            match read(&disk.process(), 0) {
+                Ok((_, versions)) => assert!(!synced && versions == [1, 2, 3]),
+                Err(RecoveryError::Corrupt(_)) => assert!(synced),
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+    }
+}
+
+/// Were the writes behind each of these heads looked at, this would take a day.
+#[test]
+fn a_hundred_thousand_heads_that_claim_everything_behind_them_are_looked_at_once() {
+    let bytes = 100_000 * HEAD_BYTES;
+    let mut heads = Vec::with_capacity(bytes);
+    for n in 0..100_000_u32 {
+        let mut head = Draft::note().finish(SALT, 1, 1, u64::from(n));
+        let claimed = (bytes - heads.len() - HEAD_BYTES) as u32;
+        head[12..16].copy_from_slice(&claimed.to_le_bytes());
+        let crc = checksum(&[&head[..8], &head[12..]]);
+        head[8..12].copy_from_slice(&crc.to_le_bytes());
+        heads.extend_from_slice(&head);
+    }
+    assert!(Record::decode(&heads, SALT).is_none());
+    assert_eq!(Record::highest_synced(&heads, SALT), Some(99_999));
+    assert_eq!(Record::highest_synced(&heads, Salt(*b"a guess.")), None);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_bytes_are_records_or_not(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let _any = (Record::decode(&bytes), Record::highest_synced(&bytes), Header::decode(&bytes));
+        let salt = Record::salt(&bytes).unwrap_or(SALT);
+        let _record = (Record::decode(&bytes, salt), Record::highest_synced(&bytes, salt));
+        let _header = Header::decode(&bytes);
     }
 
     #[test]
     fn a_changed_record_is_no_record(n in 1_u64..60, at in any::<usize>(), mask in 1_u8..) {
-        let mut bytes = Draft::new(&writes(n)).unwrap().finish(n, n - 1, 0);
-        prop_assert_eq!(Record::decode(&bytes).unwrap().writes, writes(n));
+        let mut bytes = Draft::new(&writes(n)).unwrap().finish(SALT, n, n - 1, 0);
+        prop_assert_eq!(Record::decode(&bytes, SALT).unwrap().writes, writes(n));
         let at = at % bytes.len();
         bytes[at] ^= mask;
-        prop_assert!(Record::decode(&bytes).is_none());
+        prop_assert!(Record::decode(&bytes, SALT).is_none());
     }
 
     #[test]

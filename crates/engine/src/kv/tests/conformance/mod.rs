@@ -137,13 +137,18 @@ fn a_store_cannot_be_opened_twice() {
 }
 
 #[test]
-fn a_newer_format_is_refused() {
+fn a_newer_or_older_format_is_refused() {
     for kind in EngineKind::ALL {
-        let directory = tempfile::tempdir().unwrap();
-        let text = format!("strake metadata store\nformat 2\nengine {kind}\n");
-        std::fs::write(directory.path().join("format"), text).unwrap();
-        let error = open(kind, directory.path()).err().unwrap();
-        assert!(matches!(error, KvError::Newer { found: 2, known: 1, .. }), "{error}");
+        for format in [1, 3] {
+            let directory = tempfile::tempdir().unwrap();
+            let text = format!("strake metadata store\nformat {format}\nengine {kind}\n");
+            std::fs::write(directory.path().join("format"), text).unwrap();
+            match open(kind, directory.path()).err().unwrap() {
+                KvError::Newer { found: 3, known: 2, .. } => assert_eq!(format, 3),
+                KvError::Older { found: 1, known: 2, .. } => assert_eq!(format, 1),
+                error => panic!("{error}"),
+            }
+        }
     }
 }
 

@@ -76,6 +76,52 @@ fn acknowledged_names_and_synced_data_survive_a_kill_of_up() {
     }
 }
 
+/// The data files of all targets below a directory.
+fn data_files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let found = entries.flat_map(|path| match path.is_dir() {
+        true => data_files(&path),
+        false => vec![path],
+    });
+    let is_data = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("data-");
+    found.filter(is_data).collect()
+}
+
+#[test]
+fn rotten_bytes_on_a_target_are_an_error_and_never_wrong_contents() {
+    const BLOCK: usize = 4096;
+    let mut up = Up::start(&[]);
+    let whole: Vec<u8> = (0..3_000_000_u32).map(|n| (n * 7 + n / 251) as u8 | 1).collect();
+    let path = up.mount().join("file");
+    fs::write(&path, &whole).unwrap();
+    up.stop();
+    let mut rotten = 0;
+    for data in data_files(&up.data()) {
+        let blocks = fs::read(&data).unwrap();
+        let mut blocks = blocks.chunks_exact(BLOCK);
+        let ours = blocks.position(|block| whole.chunks_exact(BLOCK).any(|own| own == block));
+        let Some(block) = ours else { continue };
+        let file = File::options().read(true).write(true).open(&data).unwrap();
+        let (mut byte, at) = ([0], (block * BLOCK + 1000) as u64);
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+        rotten += 1;
+    }
+    assert!(rotten > 1, "the file lies on several targets");
+    up.start_again();
+    let error = fs::read(&path).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "{error}");
+    let (file, mut failed) = (File::open(&path).unwrap(), 0);
+    for (nth, own) in whole.chunks_exact(BLOCK).enumerate() {
+        let mut block = vec![0; BLOCK];
+        match file.read_exact_at(&mut block, (nth * BLOCK) as u64) {
+            Ok(()) => assert!(block == own, "block {nth}"),
+            Err(_) => failed += 1,
+        }
+    }
+    assert_eq!(failed, rotten);
+}
+
 #[test]
 fn a_mount_waits_for_its_servers_and_goes_on() {
     let mut servers = Servers::start();

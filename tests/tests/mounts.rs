@@ -63,6 +63,21 @@ fn an_fsync_shows_to_a_later_open_of_another_mount() {
 }
 
 #[test]
+fn a_second_mount_sees_length_and_time_of_a_file_that_stays_open() {
+    let servers = Servers::start();
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    for (name, len) in [("small", 100_u64), ("large", 2_000_000)] {
+        let file = read_write(&a.at(name));
+        file.write_all_at(&vec![3; len as usize], 0).unwrap();
+        let own = file.metadata().unwrap();
+        let time = |stat: &fs::Metadata| (stat.len(), stat.mtime(), stat.mtime_nsec());
+        assert_eq!(own.len(), len);
+        eventually(name, || fs::metadata(b.at(name)).is_ok_and(|s| time(&s) == time(&own)));
+        assert_eq!(time(&file.metadata().unwrap()), time(&own));
+    }
+}
+
+#[test]
 fn a_second_mount_sees_names_and_attributes_within_the_attribute_age() {
     let servers = Servers::start();
     let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));

@@ -102,6 +102,39 @@ fn make_tree(root: &Path) {
     symlink("../a/large", root.join("many/link")).unwrap();
 }
 
+/// It copied what it had just made, until the names were too long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_is_not_copied_into_itself() {
+    let setup = Setup::new().await;
+    let options = CopyOptions { recursive: true, ..CopyOptions::default() };
+    fs::create_dir_all(setup.directory.path().join("a/b/c")).unwrap();
+    symlink("a/b", setup.directory.path().join("link")).unwrap();
+    fs::write(setup.directory.path().join("a/file"), "x").unwrap();
+    setup.copy(&setup.local("a"), &remote("/"), &options).await;
+    let before = list(&setup.clients, &remote("/a")).await.unwrap().len();
+    for (from, to) in
+        [("/a", "/a"), ("/a", "/a/new"), ("/a", "/a/b"), ("/a", "/a/b/c"), ("/a", "/"), ("/", "/a")]
+    {
+        for (from, to) in
+            [(remote(from), remote(to)), (setup.local(&from[1..]), setup.local(&to[1..]))]
+        {
+            let copied = copy(&setup.clients, &[from.clone()], &to, &options, |_| {}).await;
+            let error = copied.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Invalid, "{from} to {to}: {error}");
+            assert!(error.to_string().contains("into itself"), "{error}");
+        }
+    }
+    let (from, link) = ([setup.local("a")], setup.local("link"));
+    let copied = copy(&setup.clients, &from, &link, &options, |_| {}).await;
+    assert_eq!(copied.unwrap_err().kind, ErrorKind::Invalid);
+    assert_eq!(list(&setup.clients, &remote("/a")).await.unwrap().len(), before);
+    assert_eq!(fs::read_dir(setup.directory.path().join("a")).unwrap().count(), 2);
+    // Beside it, and one that only begins alike, is no matter.
+    setup.copy(&remote("/a"), &remote("/ab"), &options).await;
+    setup.copy(&remote("/a/b"), &remote("/a/d"), &options).await;
+    setup.copy(&setup.local("a"), &setup.local("ab"), &options).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tree_goes_there_and_back_unchanged() {
     let setup = Setup::new().await;

@@ -268,6 +268,23 @@ fn status_doctor_and_scrub_find_a_healthy_file_system_healthy() {
 }
 
 #[test]
+fn doctor_says_which_mounts_belong_to_the_cluster() {
+    let (home, other) = (Home::new(), Home::new());
+    home.up(&[]);
+    other.up(&[]);
+    let doctor = run(["doctor", "--json", "--cluster", &home.address()]);
+    let findings: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    for (mount, whose) in
+        [(home.mount(), "of this cluster)"), (other.mount(), "of another cluster)")]
+    {
+        let begin = format!("{} (", mount.display());
+        let about = findings.as_array().unwrap().iter().filter_map(|f| f["about"].as_str());
+        let about: Vec<_> = about.filter(|about| about.starts_with(&begin)).collect();
+        assert!(about.len() == 1 && about[0].ends_with(whose), "{about:?} is not {whose}");
+    }
+}
+
+#[test]
 fn a_signal_in_the_foreground_unmounts() {
     let home = Home::new();
     let (data, mount) = (home.data(), home.mount().display().to_string());

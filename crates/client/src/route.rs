@@ -39,13 +39,13 @@ impl<'a> Patience<'a> {
     }
 
     /// Counts a renewal of session or capability; an error when there were too many.
-    pub(crate) fn renewal(&mut self, error: Error) -> Result<()> {
+    fn renewal(&mut self, error: Error) -> Result<()> {
         self.renewals += 1;
         if self.renewals > RENEWALS_MAX { Err(error) } else { Ok(()) }
     }
 
     /// Pauses before the next attempt; an error when the time is over. `what` is being waited for.
-    pub(crate) async fn pause(&mut self, what: impl Fn() -> String, error: Error) -> Result<()> {
+    async fn pause(&mut self, what: impl Fn() -> String, error: Error) -> Result<()> {
         let now = self.volume.clock().monotonic();
         let started = *self.started.get_or_insert(now);
         let waited_ms = (now - started).as_millis() as u64;
@@ -68,8 +68,28 @@ impl<'a> Patience<'a> {
         Ok(())
     }
 
+    /// Does what an error advises before the next attempt; an error when that is over. True: the
+    /// caller has to renew session or capability first, if there is one (`renewable`).
+    pub(crate) async fn heed(
+        &mut self,
+        what: impl Fn() -> String,
+        error: Error,
+        renewable: bool,
+    ) -> Result<bool> {
+        match error.advice() {
+            Advice::Retry => self.pause(what, error).await?,
+            Advice::RefreshMap => self.refresh(what, error).await?,
+            Advice::Renew if renewable => {
+                self.renewal(error)?;
+                return Ok(true);
+            }
+            Advice::Renew | Advice::GiveUp => return Err(error),
+        }
+        Ok(false)
+    }
+
     /// Fetches the map after a pause, so that a map that stays old is not asked for in a loop.
-    pub(crate) async fn refresh(&mut self, what: impl Fn() -> String, error: Error) -> Result<()> {
+    async fn refresh(&mut self, what: impl Fn() -> String, error: Error) -> Result<()> {
         self.pause(what, error).await?;
         if let Err(error) = self.volume.map().refresh().await {
             tracing::debug!("cannot fetch the cluster map: {error}");
@@ -116,15 +136,9 @@ impl Volume {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            match error.advice() {
-                Advice::GiveUp => return Err(error),
-                Advice::Retry => patience.pause(what, error).await?,
-                Advice::RefreshMap => patience.refresh(what, error).await?,
-                Advice::Renew => {
-                    patience.renewal(error)?;
-                    self.renew_session(request.session).await?;
-                    request.session = self.session().id();
-                }
+            if patience.heed(what, error, true).await? {
+                self.renew_session(request.session).await?;
+                request.session = self.session().id();
             }
         }
     }
@@ -166,15 +180,9 @@ impl Volume {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            match error.advice() {
-                Advice::GiveUp => return Err(error),
-                Advice::Retry => patience.pause(what, error).await?,
-                Advice::RefreshMap => patience.refresh(what, error).await?,
-                Advice::Renew => {
-                    let Some((file, write)) = renew else { return Err(error) };
-                    patience.renewal(error)?;
-                    self.renew_capability(file, write).await?;
-                }
+            let renews = patience.heed(what, error, renew.is_some()).await?;
+            if let Some((file, write)) = renew.filter(|_| renews) {
+                self.renew_capability(file, write).await?;
             }
         }
     }

@@ -5,7 +5,6 @@ use crate::route::Patience;
 use crate::volume::Volume;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use strake_types::error::Advice;
 use strake_types::{Credentials, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaRequest};
 
@@ -113,11 +112,7 @@ impl Volume {
                 Ok(_) => return Err(unexpected("open session")),
                 Err(error) => error,
             };
-            match error.advice() {
-                Advice::Retry => patience.pause(what, error).await?,
-                Advice::RefreshMap => patience.refresh(what, error).await?,
-                Advice::GiveUp | Advice::Renew => return Err(error),
-            }
+            patience.heed(what, error, false).await?;
         };
         // The server counts each file once now, however many handles there are.
         files.iter().for_each(|file| file.core().registered = 1);

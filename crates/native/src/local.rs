@@ -80,6 +80,11 @@ pub(crate) async fn info(path: PathBuf, follow: bool) -> Result<Info> {
     .await
 }
 
+/// True if a directory is another one or lies below it.
+pub(crate) async fn is_within(inner: PathBuf, outer: PathBuf) -> Result<bool> {
+    blocking(move || Ok(inner.canonicalize()?.starts_with(outer.canonicalize()?))).await
+}
+
 pub(crate) async fn list(path: PathBuf) -> Result<Vec<(Bytes, Info)>> {
     blocking(move || {
         let mut entries = Vec::new();

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use strake_client::{NewFile, RenameFlags, Volume};
+use strake_types::limits::PATH_BYTES_MAX;
 use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result, SetAttr, SetTime};
 
 /// Entries asked for at once.
@@ -59,6 +60,20 @@ impl Directory {
         }
     }
 
+    /// True if it is `outer` or lies below it. A directory of a volume and the same one seen through
+    /// a mount are taken for different ones.
+    pub(crate) async fn is_within(&self, outer: &Directory) -> Result<bool> {
+        match (self, outer) {
+            (Directory::Local(inner), Directory::Local(outer)) => {
+                local::is_within(inner.clone(), outer.clone()).await
+            }
+            (Directory::Remote(inner), Directory::Remote(outer)) if inner.shares_volume(outer) => {
+                inner.is_within(outer.ino).await
+            }
+            _ => Ok(false),
+        }
+    }
+
     async fn list_remote(&self, remote: &RemoteDirectory) -> Result<Vec<(Name, Info)>> {
         let (mut entries, mut after) = (Vec::new(), 0);
         loop {
@@ -77,6 +92,26 @@ impl Directory {
                 return Ok(entries);
             }
         }
+    }
+}
+
+impl RemoteDirectory {
+    /// The same volume can be open twice, by different addresses.
+    fn shares_volume(&self, other: &RemoteDirectory) -> bool {
+        let cluster = |directory: &RemoteDirectory| directory.volume.map().current();
+        self.volume.id() == other.volume.id() && cluster(self).cluster == cluster(other).cluster
+    }
+
+    /// True if it is the directory `outer` of its volume or lies below it.
+    async fn is_within(&self, outer: Ino) -> Result<bool> {
+        let mut at = self.ino;
+        for _ in 0..PATH_BYTES_MAX {
+            if at == outer || at == Ino::ROOT {
+                return Ok(at == outer);
+            }
+            at = self.volume.lookup(&self.cred, at, Bytes::from_static(b"..")).await?.ino;
+        }
+        Err(ErrorKind::NameTooLong.into())
     }
 }
 

@@ -5,6 +5,7 @@ use rustix::io::{Errno, pread, pwrite};
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::sync::atomic::{AtomicU8, Ordering};
 use strake_tests::cluster::{Place, contents};
 use strake_tests::system::Mapping;
 
@@ -132,6 +133,35 @@ fn truncate_cuts_and_extends_with_zeros() {
 }
 
 #[test]
+fn a_read_beside_a_write_sees_old_or_new_bytes_and_after_it_the_new_ones() {
+    let place = Place::new("beside");
+    let file = read_write(&place, "file");
+    const LEN: usize = 1_500_000;
+    file.write_all_at(&vec![1; LEN], 0).unwrap();
+    let (begun, done) = (AtomicU8::new(1), AtomicU8::new(1));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let file = File::open(place.at("file")).unwrap();
+                let mut bytes = vec![0; LEN];
+                while done.load(Ordering::SeqCst) < 100 {
+                    let oldest = done.load(Ordering::SeqCst);
+                    file.read_exact_at(&mut bytes, 0).unwrap();
+                    let newest = begun.load(Ordering::SeqCst);
+                    let wrong = bytes.iter().find(|byte| !(oldest..=newest).contains(byte));
+                    assert_eq!(wrong, None, "the writes {oldest} to {newest} were under way");
+                }
+            });
+        }
+        for round in 2..=100 {
+            begun.store(round, Ordering::SeqCst);
+            file.write_all_at(&vec![round; LEN], 0).unwrap();
+            done.store(round, Ordering::SeqCst);
+        }
+    });
+}
+
+#[test]
 fn a_sparse_file_of_16_tib_reads_zeros_and_occupies_little() {
     let place = Place::new("sparse");
     let file = read_write(&place, "file");
@@ -181,6 +211,9 @@ fn fallocate_reserves_punches_and_zeroes() {
         assert!(back[70_001..].iter().all(|&b| b == 0), "{mode:?}");
     }
     assert_eq!(fallocate(&file, FallocateFlags::empty(), 0, 0), Err(Errno::INVAL));
+    for mode in [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
+        assert_eq!(fallocate(&file, mode, 0, 4096), Err(Errno::OPNOTSUPP), "{mode:?}");
+    }
 }
 
 #[test]

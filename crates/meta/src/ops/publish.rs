@@ -4,12 +4,13 @@ use super::open_file::check_writer;
 use crate::contents;
 use crate::ctx::Ctx;
 use crate::locks::inodes::Held;
-use crate::records::later;
+use crate::records::{Inode, later};
 use crate::txn::Mutation;
 use crate::view::Tx;
 use strake_types::access::{SETGID, SETUID};
 use strake_types::limits::FILE_BYTES_MAX;
 use strake_types::{Error, ErrorKind, Ino, Result};
+use strake_wire::message::common::Time;
 use strake_wire::message::meta::{MetaAnswer, Publish};
 
 impl Mutation for Publish {
@@ -42,14 +43,7 @@ impl Mutation for Publish {
             let occupied = occupied.min(contents::occupied_max(changed.length));
             contents::occupy(tx, &mut changed, occupied);
         }
-        let written = self.mtime.unwrap_or(tx.ctx.now.into());
-        changed.mtime = written;
-        // Not the present: a write that is told of later did not change the inode later, and a
-        // program that has looked in between must not see it change again.
-        changed.ctime = later(changed.ctime, written);
-        if self.drop_setid {
-            changed.mode = drop_setid(changed.mode);
-        }
+        mark_written(tx.ctx, &mut changed, self.mtime, self.drop_setid);
         let changed = tx.put_inode(changed).await?;
         Ok(MetaAnswer::Entry(tx.attributes(&changed).await?))
     }
@@ -59,9 +53,21 @@ impl Mutation for Publish {
     }
 }
 
+/// What a write does to an inode besides its contents: times, and mode if an ordinary user wrote.
+pub(crate) fn mark_written(ctx: &Ctx, inode: &mut Inode, mtime: Option<Time>, by_user: bool) {
+    let written = mtime.unwrap_or(ctx.now.into());
+    inode.mtime = written;
+    // Not the present: a write that is told of later did not change the inode later, and a program
+    // that has looked in between must not see it change again.
+    inode.ctime = later(inode.ctime, written);
+    if by_user {
+        inode.mode = drop_setid(inode.mode);
+    }
+}
+
 /// Mode after a write by an ordinary user: setgid without group execute marks mandatory locking
 /// and stays.
-pub(crate) fn drop_setid(mode: u32) -> u32 {
+fn drop_setid(mode: u32) -> u32 {
     match mode & 0o010 {
         0 => mode & !SETUID,
         _ => mode & !(SETUID | SETGID),

@@ -1,10 +1,9 @@
 //! Writes into the contents inside the inode.
 
 use super::open_file::check_writer;
-use super::publish::drop_setid;
+use super::publish::mark_written;
 use crate::contents;
 use crate::ctx::Ctx;
-use crate::records::later;
 use crate::txn::Mutation;
 use crate::view::Tx;
 use bytes::{Bytes, BytesMut};
@@ -38,14 +37,7 @@ impl Mutation for WriteInline {
             let after = overlay(before, self.offset as usize, &self.data);
             contents::set_inline(tx, &mut changed, after).await?;
         }
-        let written = self.mtime.unwrap_or(tx.ctx.now.into());
-        changed.mtime = written;
-        // Not the present: a write that is told of later did not change the inode later, and a
-        // program that has looked in between must not see it change again.
-        changed.ctime = later(changed.ctime, written);
-        if self.drop_setid {
-            changed.mode = drop_setid(changed.mode);
-        }
+        mark_written(tx.ctx, &mut changed, self.mtime, self.drop_setid);
         let changed = tx.put_inode(changed).await?;
         Ok(MetaAnswer::Entry(tx.attributes(&changed).await?))
     }

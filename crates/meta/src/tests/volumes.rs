@@ -1,6 +1,11 @@
 //! Volumes come, change and go with the map.
 
 use crate::tests::world::*;
+use async_trait::async_trait;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use strake_engine::kv::memory::MemoryKv;
+use strake_engine::kv::{Kv, Outcome, Result as KvResult, Snapshot, Writes};
 use strake_types::{ErrorKind, FileKind};
 use strake_wire::message::meta::{MetaOp, MetaRequest, Name};
 use strake_wire::service::MetaService;
@@ -44,6 +49,62 @@ async fn settings_hold_for_what_is_made_later() {
     assert!(!after.inline);
     assert_eq!(kind(root.write(before, 0, b"x").await), ErrorKind::FileTooBig);
     assert!(!root.move_out(before).await.unwrap().inline);
+}
+
+/// A store that counts commits, and how many of them a sync has covered.
+struct Watched {
+    kv: MemoryKv,
+    committed: AtomicU64,
+    synced: AtomicU64,
+}
+
+#[async_trait]
+impl Kv for Watched {
+    fn name(&self) -> &'static str {
+        "watched"
+    }
+
+    async fn snapshot(&self) -> KvResult<Arc<dyn Snapshot>> {
+        self.kv.snapshot().await
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> KvResult<Outcome> {
+        let outcome = self.kv.commit(snapshot, writes).await;
+        self.committed.fetch_add(1, Ordering::SeqCst);
+        outcome
+    }
+
+    async fn sync(&self) -> KvResult<()> {
+        let committed = self.committed.load(Ordering::SeqCst);
+        self.kv.sync().await?;
+        self.synced.fetch_max(committed, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn with_sync_always_a_change_is_on_disk_before_it_is_answered() {
+    let (kv, committed, synced) = (MemoryKv::new(), AtomicU64::default(), AtomicU64::default());
+    let kv = Arc::new(Watched { kv, committed, synced });
+    let world = World::on(kv.clone()).await;
+    let root = world.root();
+    let synced = || kv.synced.load(Ordering::SeqCst);
+    let before = synced();
+    let ino = root.file(1, "before").await.unwrap();
+    root.write(ino, 0, b"x").await.unwrap();
+    assert_eq!(synced(), before, "nobody asked for it");
+    change(&world, |map| map.volumes[0].spec.sync_always = Some(true));
+    world.map.refresh().await.unwrap();
+    for step in 0..4 {
+        let committed = kv.committed.load(Ordering::SeqCst);
+        match step {
+            0 => root.mkdir(1, "directory").await.map(drop).unwrap(),
+            1 => root.write(ino, 0, b"contents").await.map(drop).unwrap(),
+            2 => root.chmod(ino, 0o600).await.map(drop).unwrap(),
+            _ => root.rename((1, "before"), (1, "after")).await.map(drop).unwrap(),
+        }
+        assert!(synced() > committed, "step {step}");
+    }
 }
 
 #[tokio::test]

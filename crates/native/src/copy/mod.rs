@@ -133,7 +133,23 @@ async fn plan(
             Some(directory) => directory.name(base),
             None => to.name.clone(),
         };
+        if info.kind == FileKind::Directory && ends_in(&name, &to).await? {
+            let detail = format!(
+                "{source} would be copied into itself; choose a target that does not lie in it"
+            );
+            return Err(Error::with(ErrorKind::Invalid, detail));
+        }
         tasks.push(Task { from: name, info, to });
     }
     Ok(tasks)
+}
+
+/// True if a copy of the directory `from` to `to` would come to lie in `from`: it would find itself
+/// there, and never end.
+async fn ends_in(from: &Name, to: &Name) -> Result<bool> {
+    let directory = match to.info().await? {
+        Some(info) if info.kind == FileKind::Directory => to.enter().await?,
+        _ => to.directory.clone(),
+    };
+    directory.is_within(&from.enter().await?).await
 }

@@ -23,6 +23,8 @@ use strake_wire::tls::Tls;
 
 /// How long a connection or a mount may take to answer.
 const ANSWER_SECONDS_MAX: u64 = 5;
+/// How long the managers of a mount may take to say which cluster is theirs.
+const MANAGER_MS_MAX: u64 = 1_000;
 /// Room below this share of a target is worth a warning.
 const LOW_PERCENT: u64 = 5;
 
@@ -124,7 +126,7 @@ async fn examine(managers: &Managers, report: &mut Report) {
     probe::meta_and_clock(&view, &map, report).await;
     probe::targets(&view, &map, report).await;
     check_room(&map, report);
-    check_mounts(report).await;
+    check_mounts(managers, &map.cluster, report).await;
 }
 
 fn millis(began: Instant) -> f64 {
@@ -224,26 +226,62 @@ fn check_room(map: &ClusterMap, report: &mut Report) {
     }
 }
 
-/// A mount whose process hangs or has died makes every program that looks at it hang or fail.
-async fn check_mounts(report: &mut Report) {
+/// A mount whose process hangs or has died makes every program that looks at it hang or fail. One of
+/// another cluster is told of too, but this cluster is none the worse for it.
+async fn check_mounts(managers: &Managers, cluster: &str, report: &mut Report) {
     for mount in mountpoint::ours() {
+        let whose = whose(&mount.source, managers, cluster).await;
         let (path, shown) = (mount.path.clone(), mount.path.display().to_string());
+        let about = format!("{shown} ({}, {})", mount.source, whose.words());
         let look = tokio::task::spawn_blocking(move || probe_mount(&path));
-        match tokio::time::timeout(Duration::from_secs(ANSWER_SECONDS_MAX), look).await {
-            Ok(Ok(Ok(()))) => report.ok("mount", format!("{shown} ({})", mount.source)),
-            Ok(Ok(Err(e))) => {
-                report.bad(
-                    "mount",
-                    format!("{shown}: {e}"),
+        let (about, mend) =
+            match tokio::time::timeout(Duration::from_secs(ANSWER_SECONDS_MAX), look).await {
+                Ok(Ok(Ok(()))) => {
+                    report.ok("mount", about);
+                    continue;
+                }
+                Ok(Ok(Err(e))) => (
+                    format!("{about}: {e}"),
                     format!("strake umount --lazy {shown}, then mount again"),
-                );
-            }
-            _ => report.bad(
-                "mount",
-                format!("{shown} does not answer"),
-                "strake status; its servers may be away",
-            ),
+                ),
+                _ => (
+                    format!("{about} does not answer"),
+                    "strake status; its servers may be away".to_owned(),
+                ),
+            };
+        match whose {
+            Whose::Other => report.warn("mount", about, mend),
+            Whose::This | Whose::Unknown => report.bad("mount", about, mend),
         }
+    }
+}
+
+/// To which cluster a mount belongs.
+#[derive(Clone, Copy)]
+enum Whose {
+    This,
+    Other,
+    Unknown,
+}
+
+impl Whose {
+    fn words(self) -> &'static str {
+        match self {
+            Whose::This => "of this cluster",
+            Whose::Other => "of another cluster",
+            Whose::Unknown => "of a cluster that cannot be asked",
+        }
+    }
+}
+
+/// Asks the managers that a mount was given which cluster is theirs.
+async fn whose(source: &str, asking: &Managers, cluster: &str) -> Whose {
+    let Some(source) = address::parse_source(source) else { return Whose::Unknown };
+    let managers = Managers { addresses: source.managers, tls: asking.tls.clone() };
+    match managers.connect(MANAGER_MS_MAX).await {
+        Ok(view) if view.current().cluster == cluster => Whose::This,
+        Ok(_) => Whose::Other,
+        Err(_) => Whose::Unknown,
     }
 }
 

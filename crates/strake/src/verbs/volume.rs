@@ -67,7 +67,7 @@ struct Settings {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     inline_max: Option<u64>,
 
-    /// Have every change on disk before it is acknowledged
+    /// Have every change of names, attributes and small files on disk before it is acknowledged
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     sync_always: Option<bool>,
 }

@@ -101,6 +101,8 @@ fn byte_at(disk: &SimDisk, offset: u64) -> u8 {
 fn an_io_error_of_a_sync_poisons_the_target_and_reads_go_on() {
     let disk = formatted(1, 64 << 20);
     let store = open(&disk);
+    put(&store, chunk(1, 1), 0, vec![7; 5000]).unwrap();
+    store.sync().unwrap();
     put(&store, chunk(1, 0), 0, vec![1; 5000]).unwrap();
     disk.set_syncs_fail(true);
     assert!(matches!(store.sync(), Err(ChunkError::Poisoned { .. })));
@@ -111,6 +113,30 @@ fn an_io_error_of_a_sync_poisons_the_target_and_reads_go_on() {
     assert!(store.sync().is_err() && store.truncate(chunk(1, 0), 0).is_err());
     assert!(store.stat().poisoned.is_some());
     assert_eq!(contents(&store, chunk(1, 0)), vec![1; 5000]);
+    // Until it is restarted; what was synced before is there, also after a loss of power.
+    disk.power_loss();
+    drop(store);
+    let store = open(&disk);
+    assert_eq!(contents(&store, chunk(1, 1)), vec![7; 5000]);
+    put(&store, chunk(1, 0), 0, vec![3; 5000]).unwrap();
+    store.sync().unwrap();
+}
+
+#[test]
+fn data_that_nobody_syncs_survives_power_loss_moments_later() {
+    let disk = formatted(1, 64 << 20);
+    let options = ChunkOptions { background: true, checkpoint_ms_max: 20, ..options() };
+    let store = ChunkStore::open(disk.process(), options).unwrap();
+    put(&store, chunk(1, 0), 0, vec![1; 5000]).unwrap();
+    let mut waited = 0;
+    while store.stat().unsynced_bytes > 0 || store.store.flushes.lock().running {
+        assert!(waited < 3_000, "nothing is synced in the background");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        waited += 1;
+    }
+    disk.power_loss();
+    drop(store);
+    assert_eq!(contents(&open(&disk), chunk(1, 0)), vec![1; 5000]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::workload::{self, factor, random, run};
 use crate::kv::embedded::{Embedded, FORMS, Store};
 use crate::kv::fjall::Lsm;
 use crate::kv::redb::BTree;
-use crate::kv::{Kv, KvError, Transaction};
+use crate::kv::{Kv, KvError, Outcome, Transaction};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -181,7 +181,7 @@ fn a_forged_record_in_a_users_file_does_not_stop_the_store_after_a_power_loss<S:
     run(async {
         let mut transaction = Transaction::begin(&kv).await.unwrap();
         transaction.put(b"file".to_vec(), contents.clone());
-        transaction.commit(&kv).await.unwrap();
+        assert_eq!(transaction.commit(&kv).await.unwrap(), Outcome::Committed);
     });
     let torn = copy(original.path());
     let path = torn.path().join(segment.file_name().unwrap());

@@ -109,6 +109,25 @@ fn a_failed_flush_is_reported_and_stops_all_writes() {
 }
 
 #[test]
+fn a_commit_that_nobody_syncs_survives_power_loss_moments_later() {
+    let (disk, directory) = (SimDisk::new(6, DISK_BYTES), tempfile::tempdir().unwrap());
+    let kv = open(&disk, directory.path());
+    let before = disk.operations();
+    run(commits(&kv, 1..=1));
+    // Its record, then a flush of the journal and the note of that.
+    let mut waited = 0;
+    while disk.operations() < before + 3 {
+        assert!(waited < 3_000, "nothing is synced in the background");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        waited += 1;
+    }
+    disk.power_loss();
+    drop(kv);
+    let kv = open(&disk, directory.path());
+    assert_eq!(run(workload::verify(&kv, 1)).unwrap(), [1]);
+}
+
+#[test]
 fn a_transaction_that_cannot_be_stored_is_refused_and_harms_nothing() {
     let (disk, directory) = (SimDisk::new(5, DISK_BYTES), tempfile::tempdir().unwrap());
     let kv = open(&disk, directory.path());

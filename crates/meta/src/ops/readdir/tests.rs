@@ -30,6 +30,24 @@ async fn pages_follow_each_other_while_entries_come_and_go() {
 }
 
 #[tokio::test]
+async fn a_listing_goes_on_where_it_was_after_the_server_was_killed() {
+    let world = World::new().await;
+    for nth in 0..50 {
+        world.root().file(1, &format!("f{nth:02}")).await.unwrap();
+    }
+    let first = world.root().page(1, 0, 20, false).await.unwrap();
+    let mut seen: Vec<_> = first.entries.iter().map(|entry| entry.name.clone()).collect();
+    let after = first.entries[19].cookie;
+    let world = world.killed().await;
+    let rest = world.root().page(1, after, 100, false).await.unwrap();
+    assert!(rest.end);
+    seen.extend(rest.entries.iter().map(|entry| entry.name.clone()));
+    seen.sort();
+    let all: Vec<_> = (0..50).map(|nth| format!("f{nth:02}").into_bytes()).collect();
+    assert_eq!(seen, all);
+}
+
+#[tokio::test]
 async fn attributes_come_along_wherever_the_inodes_lie() {
     let world = World::new().await;
     let root = world.root();

@@ -2,6 +2,7 @@
 
 use crate::errno::Errno;
 use crate::reply::{Reply, encode};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno as OsError;
 use std::io;
@@ -9,6 +10,17 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// `FUSE_DEV_IOC_CLONE` of linux/fuse.h: `_IOR(229, 0, uint32_t)`.
 const CLONE_IOCTL: libc::c_ulong = 0x8004_e500;
+
+/// What a look at the device found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A request of so many bytes.
+    Request(usize),
+    /// Nothing at the moment.
+    Nothing,
+    /// The file system is unmounted or the connection was aborted.
+    End,
+}
 
 /// A connection's device. Each request must be answered on the device it was read from.
 pub struct Device {
@@ -24,7 +36,8 @@ impl Device {
     /// A device of its own on the same connection, with its own list of requests under way, so that
     /// several threads do not share a lock in the kernel.
     pub fn clone_connection(&self) -> io::Result<Self> {
-        let fd = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = rustix::fs::open("/dev/fuse", flags, Mode::empty())?;
         let mut from = self.fd.as_raw_fd();
         // SAFETY: the ioctl reads one u32 from the address given, which is alive during the call;
         // both descriptors are open.
@@ -36,16 +49,26 @@ impl Device {
         Ok(Self { fd })
     }
 
-    /// Waits for a request. `None`: the file system is unmounted or the connection was aborted.
-    pub fn read(&self, space: &mut [u8]) -> io::Result<Option<usize>> {
+    /// Looks for a request.
+    pub fn try_read(&self, space: &mut [u8]) -> io::Result<Found> {
         loop {
             match rustix::io::read(self.fd.as_fd(), &mut *space) {
-                Ok(len) => return Ok(Some(len)),
+                Ok(len) => return Ok(Found::Request(len)),
                 // ENOENT: the request was interrupted before anybody read it.
-                Err(OsError::NOENT | OsError::INTR | OsError::AGAIN) => {}
-                Err(OsError::NODEV | OsError::CONNABORTED) => return Ok(None),
+                Err(OsError::NOENT | OsError::INTR) => {}
+                Err(OsError::AGAIN) => return Ok(Found::Nothing),
+                Err(OsError::NODEV | OsError::CONNABORTED) => return Ok(Found::End),
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+
+    /// Waits until there is something to read.
+    pub fn wait(&self) -> io::Result<()> {
+        let mut device = [PollFd::new(&self.fd, PollFlags::IN)];
+        match rustix::event::poll(&mut device, None) {
+            Ok(_) | Err(OsError::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 

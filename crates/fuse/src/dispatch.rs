@@ -7,7 +7,7 @@
 //! thread, and no thread is woken only to find that there is nothing to do yet.
 
 use crate::buffer::{Buffer, BufferPool};
-use crate::device::Device;
+use crate::device::{Device, Found};
 use crate::errno::Errno;
 use crate::interrupt::{Interrupt, Interrupts};
 use crate::metrics::{Metrics, Timer};
@@ -30,6 +30,11 @@ const HEAVY_BYTES: usize = 32 << 10;
 const WAITING_REQUEST: Duration = Duration::from_micros(2);
 /// So many requests found waiting in a row mean that one thread is not enough.
 const BACKLOG_REQUESTS: u32 = 16;
+
+/// How long a thread looks for the next request before it sleeps.
+const EAGER: Duration = Duration::from_micros(50);
+/// Requests in a row that came later than that, after which a thread sleeps at once.
+const LATE_MAX: u32 = 4;
 
 /// How long a thread waits for its turn before it looks whether the one that has it is held up.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -70,6 +75,36 @@ struct Shared<D> {
 /// The right to wait for requests.
 struct Turn;
 
+/// How a thread waits for the next request. A program that makes one small request after the other is
+/// back within microseconds; to fall asleep and be woken on an idle core takes longer than that, on
+/// virtual machines several times as long as the request itself. So as long as requests come this fast
+/// the thread looks for the next one for a while before it sleeps, and lets others run meanwhile.
+#[derive(Default)]
+struct Eagerness {
+    /// Requests in a row that took longer to come.
+    late: u32,
+}
+
+impl Eagerness {
+    /// Waits for a request; its length. `None`: the file system is unmounted.
+    fn next(&mut self, device: &Device, space: &mut [u8]) -> std::io::Result<Option<usize>> {
+        let asked = Instant::now();
+        loop {
+            match device.try_read(space)? {
+                Found::Request(len) => {
+                    self.late = if asked.elapsed() < EAGER { 0 } else { self.late + 1 };
+                    return Ok(Some(len));
+                }
+                Found::End => return Ok(None),
+                Found::Nothing if self.late < LATE_MAX && asked.elapsed() < EAGER => {
+                    std::thread::yield_now();
+                }
+                Found::Nothing => device.wait()?,
+            }
+        }
+    }
+}
+
 /// Starts one thread per device. They end when the file system is unmounted.
 pub fn start<D: Door>(
     door: Arc<D>,
@@ -102,6 +137,7 @@ impl<D: Door> Shared<D> {
         let mut buffer: Option<Buffer> = None;
         let mut turn = None;
         let mut found_waiting = 0;
+        let mut eagerness = Eagerness::default();
         loop {
             if turn.is_none() {
                 turn = self.take_turn();
@@ -109,7 +145,7 @@ impl<D: Door> Shared<D> {
             }
             let asked = Instant::now();
             let space = buffer.get_or_insert_with(|| self.pool.take()).space();
-            let len = match device.read(space) {
+            let len = match eagerness.next(device, space) {
                 Ok(Some(len)) => len,
                 Ok(None) => return,
                 Err(error) => {

@@ -140,11 +140,7 @@ fn start<D: Door>(
     runtime: Handle,
 ) -> std::io::Result<Vec<JoinHandle<()>>> {
     let first = Device::from_session(session.as_fd())?;
-    let mut devices = Vec::with_capacity(threads);
-    for _ in 1..threads {
-        devices.push(first.clone_connection()?);
-    }
-    devices.push(first);
+    let devices = (0..threads).map(|_| first.clone_connection()).collect::<Result<_, _>>()?;
     dispatch::start(door, devices, REQUEST_BYTES_MAX as usize, runtime)
 }
 

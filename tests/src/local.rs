@@ -169,6 +169,15 @@ impl LocalCluster {
     }
 }
 
+impl Drop for LocalCluster {
+    /// Servers know the address book and the address book knows the servers: somebody has to let go,
+    /// or the targets stay open and their files keep their room on the disk.
+    fn drop(&mut self) {
+        self.register(None, None);
+        let _ = self.map.as_ref().map(|map| map.storage_of(TargetId(0)));
+    }
+}
+
 fn open_target(path: &Path, nth: u32) -> ChunkStore {
     let fresh = !path.exists();
     std::fs::create_dir_all(path).expect("a temporary directory takes directories");

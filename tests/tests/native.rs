@@ -118,7 +118,8 @@ async fn a_directory_is_not_copied_into_itself() {
         for (from, to) in
             [(remote(from), remote(to)), (setup.local(&from[1..]), setup.local(&to[1..]))]
         {
-            let copied = copy(&setup.clients, &[from.clone()], &to, &options, |_| {}).await;
+            let copied =
+                copy(&setup.clients, std::slice::from_ref(&from), &to, &options, |_| {}).await;
             let error = copied.unwrap_err();
             assert_eq!(error.kind, ErrorKind::Invalid, "{from} to {to}: {error}");
             assert!(error.to_string().contains("into itself"), "{error}");

@@ -21,6 +21,8 @@ impl Errno {
     pub const ENOTTY: Errno = Errno(libc::ENOTTY);
     /// The caller's buffer is too small.
     pub const ERANGE: Errno = Errno(libc::ERANGE);
+    /// The file system does not know such a thing.
+    pub const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
 }
 
 /// What an application sees. Kinds that speak to callers inside Strake arrive here only when every

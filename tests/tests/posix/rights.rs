@@ -122,6 +122,9 @@ fn extended_attributes_of_every_name_space_are_kept() {
     assert!(["user.small", "user.big", "trusted.overlay"].iter().all(|n| list.contains(n)));
     removexattr(&path, "user.big").unwrap();
     assert_eq!(xattr(&path, "user.big"), Err(Errno::NODATA));
+    assert_eq!(xattr(&path, "security.selinux"), Err(Errno::OPNOTSUPP), "as NFS without labels");
+    setxattr(&path, "security.selinux", b"label", XattrFlags::CREATE).unwrap();
+    assert_eq!(xattr(&path, "security.selinux").unwrap(), b"label");
     let mut short = [0; 2];
     assert_eq!(getxattr(&path, "user.small", &mut short[..]), Err(Errno::RANGE));
     as_user(&user(1000), || {

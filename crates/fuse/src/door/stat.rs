@@ -11,6 +11,7 @@ use strake_types::{Credentials, ErrorKind, Ino, SetAttr, SetTime};
 
 /// Unit in which `statfs` counts.
 const STATFS_BLOCK_BYTES: u64 = 4096;
+const SELINUX_LABEL: &[u8] = b"security.selinux";
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 
 impl FuseDoor {
@@ -118,7 +119,14 @@ impl FuseDoor {
         name: Bytes,
         size: u32,
     ) -> Result<Reply, Errno> {
-        sized(self.volume.getxattr(cred, ino, name).await?, size)
+        let is_label = &name[..] == SELINUX_LABEL;
+        match self.volume.getxattr(cred, ino, name).await {
+            // As NFS says it: who asks every file for its label (`ls -l`) then asks no more.
+            Err(error) if is_label && error.kind == ErrorKind::NoAttribute => {
+                Err(Errno::EOPNOTSUPP)
+            }
+            value => sized(value?, size),
+        }
     }
 
     pub(super) async fn listxattr(

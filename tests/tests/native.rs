@@ -172,7 +172,15 @@ async fn an_interrupted_copy_is_continued_and_not_taken_for_a_whole_one() {
     let from = remote("/source");
     // Dropped on the way: what is left has another name.
     let copying = copy(&setup.clients, std::slice::from_ref(&from), &to, &stop_early, |_| {});
-    let _cut_off = tokio::time::timeout(Duration::from_millis(60), copying).await;
+    let begun = async {
+        while fs::read_dir(&part).unwrap().next().is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        _ = copying => {}
+        () = begun => {}
+    }
     tokio::time::sleep(Duration::from_millis(500)).await;
     let left: Vec<_> = fs::read_dir(&part).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(

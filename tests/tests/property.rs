@@ -33,19 +33,19 @@ fn the_model_agrees_with_the_local_file_system() {
 /// restarts of the servers and of the client in between.
 #[test]
 fn the_client_over_servers_in_one_process_agrees_with_the_model() {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = Arc::new(runtime.enable_all().worker_threads(2).build().unwrap());
-    let scope = Scope { users: true, remounts: true, restarts: true };
-    check(scope, || Client::new(&runtime, Names::Memory(MemoryKv::new()), false));
+    check_client(Scope { users: true, remounts: true, restarts: true }, false);
 }
 
 /// The same with mutations that the server remembers, as over a network.
 #[test]
 fn the_client_with_remembered_mutations_agrees_with_the_model() {
+    check_client(Scope { users: false, remounts: true, restarts: true }, true);
+}
+
+fn check_client(scope: Scope, remembers: bool) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = Arc::new(runtime.enable_all().worker_threads(2).build().unwrap());
-    let scope = Scope { users: false, remounts: true, restarts: true };
-    check(scope, || Client::new(&runtime, Names::Memory(MemoryKv::new()), true));
+    check(scope, || Client::new(&runtime, Names::Memory(MemoryKv::new()), remembers));
 }
 
 /// A new directory of a mount for each sequence, as a subject.

@@ -86,14 +86,19 @@ struct Eagerness {
 }
 
 impl Eagerness {
-    /// Waits for a request; its length. `None`: the file system is unmounted.
-    fn next(&mut self, device: &Device, space: &mut [u8]) -> std::io::Result<Option<usize>> {
+    /// Waits for a request; its length, and how long it took to come. `None`: the file system is unmounted.
+    fn next(
+        &mut self,
+        device: &Device,
+        space: &mut [u8],
+    ) -> std::io::Result<Option<(usize, Duration)>> {
         let asked = Instant::now();
         loop {
             match device.try_read(space)? {
                 Found::Request(len) => {
-                    self.late = if asked.elapsed() < EAGER { 0 } else { self.late + 1 };
-                    return Ok(Some(len));
+                    let waited = asked.elapsed();
+                    self.late = if waited < EAGER { 0 } else { self.late + 1 };
+                    return Ok(Some((len, waited)));
                 }
                 Found::End => return Ok(None),
                 Found::Nothing if self.late < LATE_MAX && asked.elapsed() < EAGER => {
@@ -143,18 +148,16 @@ impl<D: Door> Shared<D> {
                 turn = self.take_turn();
                 found_waiting = 0;
             }
-            let asked = Instant::now();
             let space = buffer.get_or_insert_with(|| self.pool.take()).space();
-            let len = match eagerness.next(device, space) {
-                Ok(Some(len)) => len,
+            let (len, waited) = match eagerness.next(device, space) {
+                Ok(Some(found)) => found,
                 Ok(None) => return,
                 Err(error) => {
                     tracing::error!(%error, "reading requests of the kernel failed");
                     return;
                 }
             };
-            let at_once = asked.elapsed() < WAITING_REQUEST;
-            found_waiting = if at_once { found_waiting + 1 } else { 0 };
+            found_waiting = if waited < WAITING_REQUEST { found_waiting + 1 } else { 0 };
             let incoming = parse(&mut buffer, len);
             let pass_on = match &incoming {
                 Incoming::Request(request) => is_heavy(&request.op),

@@ -209,7 +209,7 @@ impl Volume {
         let attr = self.own_entry(file, answer, "publish")?;
         let told = (publish.length_min, publish.occupied_delta);
         self.published(file, mtime, publish.drop_setid, told);
-        self.inodes().learn(&attr, self.clock().monotonic());
+        self.inodes().learn(&attr, self.now());
         Ok(true)
     }
 
@@ -247,7 +247,7 @@ impl Volume {
             return Err(crate::ops::unexpected(what));
         };
         let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
-        file.core().learn_own(&attr, self.clock().monotonic());
+        file.core().learn_own(&attr, self.now());
         Ok(attr)
     }
 
@@ -284,7 +284,7 @@ impl Volume {
     pub(crate) fn tick_files(self: &Arc<Self>) {
         self.metrics().dirty_bytes.set(self.memory().dirty_bytes() as f64);
         self.drop_idle();
-        let now = self.clock().monotonic();
+        let now = self.now();
         for file in self.busy_files() {
             {
                 let mut core = file.core();

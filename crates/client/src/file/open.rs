@@ -138,7 +138,7 @@ impl Volume {
         created: bool,
     ) -> Result<Arc<OpenFile>> {
         let attr: Arc<Attr> = Arc::new(opened.attr.clone().try_into()?);
-        let now = self.clock().monotonic();
+        let now = self.now();
         let ino = attr.ino;
         self.inodes().learn(&attr, now);
         let mut keep_cache = created || self.options().exclusive;

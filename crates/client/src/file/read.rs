@@ -68,7 +68,7 @@ impl Volume {
             if let Body::Inline(inline) = &core.body {
                 return Ok(inline_part(inline.as_slice(), offset, end));
             }
-            let now = self.clock().monotonic();
+            let now = self.now();
             let parts = core.plan(offset, end, now);
             self.count_parts(&parts);
             let placement = core.placement()?;
@@ -92,7 +92,7 @@ impl Volume {
     async fn refresh_length(&self, file: &FileState) -> Result<()> {
         let age_max = std::time::Duration::from_millis(self.options().attribute_age_ms);
         let learned = file.core().learned;
-        if self.options().exclusive || self.clock().monotonic().saturating_sub(learned) < age_max {
+        if self.options().exclusive || self.now().saturating_sub(learned) < age_max {
             return Ok(());
         }
         self.fetch_attr(file.ino()).await.map(drop)
@@ -229,7 +229,7 @@ impl Volume {
                 return;
             };
             let block = Block::new(at, stop - at, room);
-            core.ahead.insert(&block, self.clock().monotonic());
+            core.ahead.insert(&block, self.now());
             tokio::spawn(fetch_block(
                 Arc::clone(self),
                 Arc::clone(&file.state),

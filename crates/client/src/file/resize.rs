@@ -51,7 +51,7 @@ impl Volume {
         let answer = self.mutate(cred, MetaOp::SetAttr(request)).await?;
         let MetaAnswer::Entry(attributes) = answer else { return Err(unexpected("setattr")) };
         let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
-        let now = self.clock().monotonic();
+        let now = self.now();
         self.inodes().learn(&attr, now);
         if let Some(length) = length {
             file.resized(&attr, length, now);

@@ -163,7 +163,7 @@ impl Volume {
             }
             Body::Inline(_) => return Ok(Taken::MoveOut),
             Body::Chunks => {
-                let now = self.clock().monotonic();
+                let now = self.now();
                 core.write_chunks(offset, data, room.take().flatten(), now)?;
             }
         }
@@ -187,7 +187,7 @@ impl Volume {
         let op = MetaOp::MoveOut(Inode { ino: file.ino().0 });
         let answer = self.mutate(&self.root_cred(), op).await?;
         let attr = self.own_entry(file, answer, "move out")?;
-        let now = self.clock().monotonic();
+        let now = self.now();
         self.inodes().learn(&attr, now);
         let mut core = file.core();
         if let Body::Inline(inline) = std::mem::replace(&mut core.body, Body::Chunks)

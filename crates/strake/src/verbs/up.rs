@@ -204,7 +204,6 @@ impl Up {
         };
         let stopped = self.node.stop().await;
         RunFile::remove(&self.data);
-        let _absent = std::fs::remove_file(socket_path(&self.data));
         tracing::info!("stopped");
         flushed.and(stopped)
     }
@@ -269,7 +268,6 @@ impl Doors {
             .context(|| format!("data directory {}", data.display()))
             .map_err(|f| f.next("choose another --data"))?;
         let path = socket_path(data);
-        let _stale = std::fs::remove_file(&path);
         let socket = Listener::bind(&format!("unix:{}", path.display())).await?;
         let Some(listen) = listen else { return Ok(Self { socket, port: None, tls: None }) };
         let (listener, address, tls) = server::open_port(listen, None, &[], tls).await?;

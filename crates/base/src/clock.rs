@@ -30,3 +30,21 @@ impl Clock for SystemClock {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
 }
+
+/// Processor time that the calling thread has used, in the kernel and outside.
+pub fn thread_processor_time() -> Duration {
+    read(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Time on a clock that all processes of this machine share, and that never goes back.
+pub fn machine_time() -> Duration {
+    read(libc::CLOCK_MONOTONIC)
+}
+
+fn read(clock: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes to `time` and nothing else.
+    #[allow(unsafe_code)]
+    let _always_there = unsafe { libc::clock_gettime(clock, &mut time) };
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}

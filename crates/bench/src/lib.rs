@@ -4,10 +4,31 @@
 //! limit, in one run, with a protocol that is written down. Nothing here is about Strake's insides: a
 //! measured directory is only a path.
 //!
+//! A generator turns what is asked for into a [`plan`]: cells of steps, each step some jobs that are
+//! done at the same time. The [`runner`] carries a plan out on every side, has a [`crew`] do the jobs,
+//! and makes a [`result::Report`] of the times.
+//!
+//! * Generators: [`iozone`].
+//! * [`work`] is what one worker does, as data that can travel: passes over files of known
+//!   [`content`].
+//! * [`place`] is where a run works: sides, room, a directory that goes away with the run.
+//! * [`cold`] empties caches; [`machine`] says where a run is made; [`watch`] is how a run and its
+//!   spectator talk; [`error`] is why it failed.
 //! * [`result`] is what a run leaves: figures with what they are of. Everything else makes these or
 //!   shows them.
 //!
 //! What this crate never does: show a figure that was not measured, unless it says who published it;
 //! leave files behind in a measured directory.
 
+pub mod cold;
+pub mod content;
+pub mod crew;
+pub mod error;
+pub mod iozone;
+pub mod machine;
+pub mod place;
+pub mod plan;
 pub mod result;
+pub mod runner;
+pub mod watch;
+pub mod work;

@@ -65,6 +65,8 @@ pub enum Verb {
     Tls(verbs::tls::TlsVerbFlags),
     /// Sum up what directories of a volume occupy
     Du(verbs::du::DuFlags),
+    /// Measure mounted directories, side by side
+    Bench(verbs::bench::BenchFlags),
 }
 
 impl Cli {
@@ -86,6 +88,7 @@ impl Cli {
             Verb::Status(flags) => return status::run(&flags, cluster).await,
             Verb::Doctor(flags) => return doctor::run(&flags, cluster).await,
             Verb::Scrub(flags) => return scrub::run(&flags, cluster).await,
+            Verb::Bench(flags) => return bench::run(flags).await,
             Verb::Up(flags) => up::run(&flags, &cluster.tls, log).await,
             Verb::Down(flags) => down::run(&flags).await,
             Verb::Server(flags) => server::run(flags, &cluster.tls).await,

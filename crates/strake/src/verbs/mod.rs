@@ -1,5 +1,6 @@
 //! One file per verb: its flags, and what it does.
 
+pub mod bench;
 pub mod cat;
 pub mod cp;
 pub mod df;

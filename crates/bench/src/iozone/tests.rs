@@ -1,0 +1,151 @@
+//! The plans of iozone's tests, and that they run.
+
+use super::*;
+use crate::crew::Crew;
+use crate::plan::Step;
+use crate::result::{Report, Side};
+use crate::runner::{self, Run};
+use crate::watch::Watch;
+use crate::work::Job;
+use crate::work::file::{Calls, Direction, Order, Pass};
+use std::path::Path;
+
+fn options() -> Options {
+    Options { sizes: vec![(64 << 10, vec![4 << 10])], verify: true, ..Options::default() }
+}
+
+/// The pass of the first worker of each step, with the step's name.
+fn passes(plan: &Plan) -> Vec<(String, &Pass)> {
+    let steps = plan.cells.iter().flat_map(|cell| &cell.steps);
+    let named = |step: &Step| step.measures.first().map(|measure| measure.test.clone());
+    let first = |step: &'_ Step| named(step).unwrap_or_else(|| "preparing".into());
+    steps
+        .map(|step| match &step.jobs[0] {
+            Job::File(pass) => (first(step), pass),
+        })
+        .collect()
+}
+
+fn measured(options: &Options, directory: &Path) -> Report {
+    let side = Side {
+        name: "here".into(),
+        directory: directory.display().to_string(),
+        file_system: String::new(),
+    };
+    let watch = Watch::default();
+    let run = Run {
+        sides: vec![side],
+        crew: Crew::Threads,
+        command: String::new(),
+        version: String::new(),
+        watch: &watch,
+    };
+    let ended = runner::run(&plan(options).unwrap(), run).unwrap();
+    assert_eq!(ended.failure, None);
+    ended.report
+}
+
+#[test]
+fn every_test_runs_verified_and_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let report = measured(&options(), directory.path());
+    let names: Vec<_> = report.figures.iter().map(|figure| figure.test.as_str()).collect();
+    assert_eq!(names.len(), Options::default().tests.len(), "{names:?}");
+    assert!(report.figures.iter().all(|f| f.samples.len() == 1 && f.samples[0] > 0.0));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn several_workers_on_own_files_on_one_file_by_mappings_and_by_rings() {
+    let directory = tempfile::tempdir().unwrap();
+    for shared_file in [false, true] {
+        for (mapped, in_flight) in [(false, None), (true, None), (false, Some(4))] {
+            let workers = 3;
+            let ending = Ending { flush: true, close: true };
+            let more = Options { workers, shared_file, mapped, in_flight, ending, ..options() };
+            let report = measured(&more, directory.path());
+            assert!(report.figures.iter().all(|f| f.parameters["threads"] == 3.0));
+        }
+    }
+}
+
+#[test]
+fn a_name_says_what_the_worker_does() {
+    let plan = plan(&options()).unwrap();
+    let passes = passes(&plan);
+    let of = |name: &str| passes.iter().find(|(test, _)| *test == name).unwrap().1;
+    assert_eq!(of("iozone/backward read").order, Order::Backward);
+    assert_eq!(of("iozone/stride read").order, Order::Stride { step: 17 });
+    assert!(matches!(of("iozone/random write").order, Order::Shuffled { .. }));
+    assert_eq!(of("iozone/record rewrite").order, Order::Same);
+    assert_eq!(of("iozone/fread").calls, Calls::Stdio);
+    assert_eq!(of("iozone/preadv").calls, Calls::Vectored);
+    assert_eq!(of("iozone/repwrite").calls, Calls::Positioned);
+    for (name, pass) in &passes {
+        assert_eq!(name.contains("write"), pass.direction == Direction::Write, "{name}");
+        assert_eq!(pass.bytes(), 64 << 10, "{name}");
+    }
+}
+
+#[test]
+fn reading_alone_prepares_its_file_and_measures_only_the_reading() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { tests: Test::select("1").unwrap(), cold: true, ..options() };
+    let plan = plan(&options).unwrap();
+    let names: Vec<_> = passes(&plan).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["preparing", "iozone/read", "iozone/reread"]);
+    assert!(plan.cells[0].steps[1].cold && !plan.cells[0].steps[0].cold);
+    // Dropping caches would disturb whatever else runs on this machine.
+    let warm = Options { cold: false, ..options };
+    assert_eq!(measured(&warm, directory.path()).figures.len(), 2);
+}
+
+#[test]
+fn flags_that_change_a_test_are_in_its_name() {
+    let open = Open { direct: true, synced: true, create: false };
+    let ending = Ending { close: true, flush: true };
+    let options = Options { open, ending, in_flight: Some(2), ..options() };
+    let plan = plan(&options).unwrap();
+    let names: Vec<_> = passes(&plan).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names[0], "iozone/write -ceIoH");
+    assert!(
+        names.iter().any(|n| n == "iozone/read -cIH")
+            && names.iter().any(|n| n == "iozone/fread -cI")
+    );
+}
+
+#[test]
+fn automatic_mode_has_iozones_sizes() {
+    let all = automatic(FILE_MIN, FILE_MAX);
+    let sizes: Vec<_> = all.iter().map(|(size, _)| size >> 10).collect();
+    assert_eq!(
+        sizes,
+        [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288]
+    );
+    assert_eq!(all[0].1, [4096, 8192, 16384, 32768, 65536]);
+    assert_eq!(all[9].1.first(), Some(&(64 << 10)));
+    assert_eq!(all[13].1.last(), Some(&(16 << 20)));
+}
+
+#[test]
+fn tests_are_selected_by_number_and_by_name() {
+    let names = |text| Test::select(text).unwrap().iter().map(|t| t.name).collect::<Vec<_>>();
+    assert_eq!(names("0"), ["write", "rewrite"]);
+    assert_eq!(names("stride-read"), ["stride read"]);
+    let error = Test::select("8").unwrap_err();
+    assert!(error.next.unwrap().contains("12 (preadv, repreadv)"));
+}
+
+#[test]
+fn wrong_sizes_are_refused() {
+    for wrong in [
+        Options { sizes: vec![(100_000, vec![4096])], ..options() },
+        Options { sizes: vec![(0, vec![4096])], ..options() },
+        Options { sizes: vec![(4096, vec![0])], ..options() },
+        Options { sizes: vec![(1 << 62, vec![4096])], workers: 4, ..options() },
+        Options { workers: 0, ..options() },
+        Options { mapped: true, in_flight: Some(2), ..options() },
+    ] {
+        assert!(plan(&wrong).is_err(), "{wrong:?}");
+    }
+}

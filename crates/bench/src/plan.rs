@@ -1,0 +1,168 @@
+//! What a run will do, as data: cells of steps of jobs.
+
+use crate::result::{Chart, Figure, Rule, Unit};
+use crate::work::{self, Done, Job};
+use std::collections::BTreeMap;
+
+/// Least time that a step can take, so that nothing is divided by zero.
+const SECONDS_MIN: f64 = 1e-9;
+/// What any operation weighs beside its bytes when the time left is estimated.
+const STEP_WEIGHT: u64 = 1 << 16;
+
+/// Everything a run will do on each side.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// What it is, as a title.
+    pub title: String,
+    /// The cells, in the order of their running.
+    pub cells: Vec<Cell>,
+    /// How often all cells run.
+    pub repetitions: usize,
+    /// How the samples of a figure become one number.
+    pub rule: Rule,
+    /// How to draw the figures.
+    pub charts: Vec<Chart>,
+    /// Figures that others have published, to be shown beside.
+    pub published: Vec<Figure>,
+    /// What a reader must know.
+    pub notes: Vec<String>,
+}
+
+/// Steps that follow each other in a directory of their own, at one set of parameters.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Cell {
+    /// The parameters of all its figures.
+    pub parameters: BTreeMap<String, f64>,
+    /// The steps.
+    pub steps: Vec<Step>,
+    /// Room it needs at once.
+    pub needs: Room,
+}
+
+/// Room on a file system.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes of files.
+    pub bytes: u64,
+    /// Files and directories.
+    pub files: u64,
+}
+
+/// Jobs that are done at the same time.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Step {
+    /// What is told of it; nothing where a step only prepares the next.
+    pub measures: Vec<Measure>,
+    /// Whether caches are emptied before.
+    pub cold: bool,
+    /// One for each worker.
+    pub jobs: Vec<Job>,
+}
+
+/// One figure that a step gives a sample of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Measure {
+    /// The figure's test: "iozone/write".
+    pub test: String,
+    /// What is counted.
+    pub unit: Unit,
+}
+
+impl Plan {
+    /// A plan of nothing, to be done once.
+    pub fn new(title: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            cells: Vec::new(),
+            repetitions: 1,
+            rule: Rule::Median,
+            charts: Vec::new(),
+            published: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// How much there is to do on so many sides, in units of about a byte.
+    pub fn weight(&self, sides: usize) -> u64 {
+        let once: u64 = self.cells.iter().flat_map(|cell| &cell.steps).map(Step::weight).sum();
+        once.saturating_mul((self.repetitions * sides) as u64)
+    }
+
+    /// Most room that a cell needs.
+    pub fn needs(&self) -> Room {
+        let of = |room: fn(&Room) -> u64| self.cells.iter().map(|c| room(&c.needs)).max();
+        Room { bytes: of(|r| r.bytes).unwrap_or(0), files: of(|r| r.files).unwrap_or(0) }
+    }
+
+    /// Draws a chart of every test that is measured, across a parameter that has several values.
+    pub fn chart_each_test(&mut self, across: &str, doubling: bool) {
+        let mut tests: Vec<&str> = Vec::new();
+        for measure in self.cells.iter().flat_map(|c| &c.steps).flat_map(|s| &s.measures) {
+            if !tests.contains(&measure.test.as_str()) {
+                tests.push(&measure.test);
+            }
+        }
+        let chart = |test: &str| Chart {
+            title: test.to_owned(),
+            test: test.to_owned(),
+            across: across.to_owned(),
+            doubling,
+        };
+        self.charts = tests.into_iter().map(chart).collect();
+    }
+}
+
+impl Step {
+    /// A step that is measured by what it moves or makes in a second.
+    pub fn measured(test: &str, unit: Unit, jobs: Vec<Job>) -> Self {
+        Self { measures: vec![Measure { test: test.to_owned(), unit }], cold: false, jobs }
+    }
+
+    /// A step that only prepares the next.
+    pub fn preparing(jobs: Vec<Job>) -> Self {
+        Self { measures: Vec::new(), cold: false, jobs }
+    }
+
+    /// How much work it is, in units of about a byte.
+    pub fn weight(&self) -> u64 {
+        STEP_WEIGHT + self.jobs.iter().map(Job::weight).sum::<u64>()
+    }
+}
+
+impl Measure {
+    /// The sample that a step has given: all that its workers did, over the time of the last.
+    pub fn sample(&self, done: &[Done]) -> f64 {
+        let seconds = work::seconds(done).max(SECONDS_MIN);
+        let sum = |of: fn(&Done) -> f64| done.iter().map(of).sum::<f64>();
+        match self.unit {
+            Unit::BytesPerSecond => sum(|d| d.amount.bytes as f64) / seconds,
+            Unit::PerSecond => sum(|d| d.amount.operations as f64) / seconds,
+            Unit::Seconds => seconds,
+            Unit::Percent => 100.0 * sum(|d| d.processor_seconds) / seconds,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::work::Amount;
+
+    #[test]
+    fn a_sample_is_what_all_did_from_the_first_beginning_to_the_last_end() {
+        let done = |clock: &str, began, ended, bytes| Done {
+            clock: clock.into(),
+            began,
+            ended,
+            processor_seconds: 0.5,
+            amount: Amount { bytes, operations: 10 },
+        };
+        // Two workers that one processor runs after each other, and one with another clock.
+        let done = [done("a", 5.0, 6.0, 100), done("a", 6.0, 7.0, 300), done("b", 90.0, 91.5, 0)];
+        let sample = |unit| Measure { test: "t".into(), unit }.sample(&done);
+        assert_eq!(sample(Unit::BytesPerSecond), 200.0);
+        assert_eq!(sample(Unit::PerSecond), 15.0);
+        assert_eq!(sample(Unit::Seconds), 2.0);
+        assert_eq!(sample(Unit::Percent), 75.0);
+    }
+}

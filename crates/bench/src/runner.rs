@@ -1,0 +1,209 @@
+//! Carrying out a plan, side by side.
+//!
+//! In each repetition each cell runs on every side in turn, before the next cell begins, and the side
+//! that begins changes from repetition to repetition: what disturbs the machine for a while disturbs
+//! all sides alike.
+
+use crate::crew::Crew;
+use crate::error::{Error, Kind, Result};
+use crate::place::{self, Workspace};
+use crate::plan::{Cell, Plan, Step};
+use crate::result::{Figure, Machine, Origin, Report, Side};
+use crate::watch::Watch;
+use crate::work::Done;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Most repetitions of a plan.
+const REPETITIONS_MAX: usize = 1000;
+/// Room that is left beside what a cell needs, for what the file system itself writes.
+const ROOM_KEPT: u64 = 16 << 20;
+
+/// What belongs to a run beside its plan.
+pub struct Run<'a> {
+    /// What is compared.
+    pub sides: Vec<Side>,
+    /// Who does the jobs.
+    pub crew: Crew,
+    /// The command line, for the report.
+    pub command: String,
+    /// The version of the program, for the report.
+    pub version: String,
+    /// How far it is, and whether it shall stop.
+    pub watch: &'a Watch,
+}
+
+/// How a run ended: what was measured is there in any case.
+pub struct Ended {
+    /// What was measured.
+    pub report: Report,
+    /// Why it ended early, unless somebody asked it to.
+    pub failure: Option<Error>,
+}
+
+/// Carries out a plan. An error means that nothing was measured.
+pub fn run(plan: &Plan, mut run: Run<'_>) -> Result<Ended> {
+    refuse_nonsense(plan)?;
+    let mut report = begin(plan, &run);
+    let mut workspaces = Vec::new();
+    for side in &run.sides {
+        let directory = Path::new(&side.directory);
+        report.notes.extend(place::sweep(directory)?);
+        has_room(plan, directory)?;
+        workspaces.push(Workspace::new(directory)?);
+    }
+    run.watch.begin(plan.weight(run.sides.len()));
+    let mut progress = Progress { plan, report: &mut report, done: 0 };
+    let ended = progress.repeat(&mut run, &workspaces);
+    report.figures.extend(plan.published.iter().cloned());
+    let removed = workspaces.into_iter().map(Workspace::remove).fold(Ok(()), Result::and);
+    let failure = match ended {
+        Err(error) if error.kind == Kind::Stopped => {
+            report.notes.push("interrupted: figures have fewer samples than were asked for".into());
+            removed.err()
+        }
+        Err(error) => Some(error),
+        Ok(()) => removed.err(),
+    };
+    if let Some(failure) = &failure {
+        report.notes.push(format!("ended early: {failure}"));
+    }
+    Ok(Ended { report, failure })
+}
+
+fn refuse_nonsense(plan: &Plan) -> Result<()> {
+    if plan.repetitions == 0 || plan.repetitions > REPETITIONS_MAX {
+        return Err(Error::usage(format!(
+            "{} repetitions: between 1 and {REPETITIONS_MAX} make sense",
+            plan.repetitions
+        )));
+    }
+    if plan.cells.iter().all(|cell| cell.steps.iter().all(|step| step.measures.is_empty())) {
+        return Err(Error::usage("nothing to measure: no test, no size or no record size is left"));
+    }
+    Ok(())
+}
+
+fn has_room(plan: &Plan, directory: &Path) -> Result<()> {
+    let (needs, (bytes, files)) = (plan.needs(), place::room(directory)?);
+    let wanted = needs.bytes.saturating_add(ROOM_KEPT);
+    let shown = directory.display();
+    if bytes < wanted {
+        let [wanted, bytes] = [wanted.div_ceil(1 << 20), bytes >> 20];
+        return Err(Error::failed(format!(
+            "{shown} has room for {bytes} MiB, and the run needs {wanted} MiB"
+        ))
+        .next("free some room, or use smaller files"));
+    }
+    match files {
+        Some(files) if files < needs.files => {
+            let needs = needs.files;
+            Err(Error::failed(format!(
+                "{shown} has room for {files} files, and the run needs {needs}"
+            ))
+            .next("measure with fewer files"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn begin(plan: &Plan, run: &Run<'_>) -> Report {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Report {
+        title: plan.title.clone(),
+        command: run.command.clone(),
+        started: now.as_secs(),
+        machine: Machine::here(&run.version),
+        sides: run.sides.clone(),
+        figures: Vec::new(),
+        charts: plan.charts.clone(),
+        notes: plan.notes.clone(),
+    }
+}
+
+/// A plan on its way.
+struct Progress<'a> {
+    plan: &'a Plan,
+    report: &'a mut Report,
+    /// Work that lies behind.
+    done: u64,
+}
+
+impl Progress<'_> {
+    fn repeat(&mut self, run: &mut Run<'_>, workspaces: &[Workspace]) -> Result<()> {
+        let sides = workspaces.len();
+        for repetition in 0..self.plan.repetitions {
+            for (number, cell) in self.plan.cells.iter().enumerate() {
+                for turn in 0..sides {
+                    let side = (repetition + turn) % sides;
+                    let workspace = &workspaces[side];
+                    let directory = workspace.cell(number)?;
+                    let ended = self.cell(cell, side, &directory, run);
+                    let cleared = workspace.clear(&directory);
+                    ended.and(cleared)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn cell(
+        &mut self,
+        cell: &Cell,
+        side: usize,
+        directory: &Path,
+        run: &mut Run<'_>,
+    ) -> Result<()> {
+        let name = run.sides[side].name.clone();
+        for step in &cell.steps {
+            run.watch.check()?;
+            run.watch.doing(doing(step, &name));
+            if step.cold
+                && let Some(lost) = run.crew.cool(&step.jobs, directory)?
+                && !self.report.notes.iter().any(|note| note == lost)
+            {
+                self.report.notes.push(lost.into());
+            }
+            let done = run.crew.work(&step.jobs, directory, run.watch)?;
+            self.done += step.weight();
+            run.watch.reach(self.done);
+            self.keep(cell, step, &name, &done);
+        }
+        Ok(())
+    }
+
+    /// Adds the samples of a step to their figures.
+    fn keep(&mut self, cell: &Cell, step: &Step, side: &str, done: &[Done]) {
+        for measure in &step.measures {
+            let sample = measure.sample(done);
+            let same = |figure: &&mut Figure| {
+                figure.side == side
+                    && figure.test == measure.test
+                    && figure.unit == measure.unit
+                    && figure.parameters == cell.parameters
+            };
+            match self.report.figures.iter_mut().find(same) {
+                Some(figure) => figure.samples.push(sample),
+                None => self.report.figures.push(Figure {
+                    side: side.to_owned(),
+                    origin: Origin::Measured,
+                    test: measure.test.clone(),
+                    parameters: cell.parameters.clone(),
+                    unit: measure.unit,
+                    samples: vec![sample],
+                    rule: self.plan.rule,
+                }),
+            }
+        }
+    }
+}
+
+fn doing(step: &Step, side: &str) -> String {
+    match step.measures.first() {
+        Some(measure) => format!("{side}: {}", measure.test),
+        None => format!("{side}: preparing"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

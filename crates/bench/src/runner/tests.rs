@@ -1,0 +1,166 @@
+//! What a run keeps, and what it leaves: everything and nothing.
+
+use super::*;
+use crate::content::Content;
+use crate::result::Unit;
+use crate::work::Job;
+use crate::work::file::{Calls, Direction, Ending, Open, Order, Pass};
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+const RECORD: u64 = 4096;
+
+fn write(records: u64) -> Job {
+    Job::File(Pass {
+        file: "f".into(),
+        direction: Direction::Write,
+        start: 0,
+        record: RECORD,
+        records,
+        order: Order::Forward,
+        calls: Calls::Plain,
+        open: Open { create: true, ..Open::default() },
+        ending: Ending::default(),
+        content: Content { seed: 1, generation: 1, checked: false },
+    })
+}
+
+fn plan(cells: usize, repetitions: usize, records: u64) -> Plan {
+    let step = Step::measured("t/write", Unit::BytesPerSecond, vec![write(records)]);
+    let cell = |number: usize| Cell {
+        parameters: [("size".to_owned(), number as f64)].into(),
+        steps: vec![step.clone()],
+        ..Cell::default()
+    };
+    Plan { cells: (0..cells).map(cell).collect(), repetitions, ..Plan::new("test") }
+}
+
+fn side(name: &str, directory: &Path) -> Side {
+    let directory = directory.display().to_string();
+    Side { name: name.into(), directory, file_system: String::new() }
+}
+
+fn started<'a>(sides: Vec<Side>, watch: &'a Watch) -> Run<'a> {
+    let (command, version) = (String::new(), String::new());
+    Run { sides, crew: Crew::Threads, command, version, watch }
+}
+
+fn left_in(directory: &TempDir) -> Vec<PathBuf> {
+    std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn every_cell_of_every_side_has_a_sample_of_every_repetition() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let watch = Watch::default();
+    let sides = vec![side("a", a.path()), side("b", b.path())];
+    let ended = run(&plan(2, 3, 5), started(sides, &watch)).unwrap();
+    assert_eq!(ended.failure, None);
+    let figures = &ended.report.figures;
+    assert_eq!(figures.len(), 4);
+    assert!(figures.iter().all(|f| f.samples.len() == 3 && f.origin == Origin::Measured));
+    let (done, total, _) = watch.progress();
+    assert_eq!(done, total, "the bar ends at its end");
+    assert!(left_in(&a).is_empty() && left_in(&b).is_empty());
+}
+
+#[test]
+fn an_interrupted_run_keeps_what_it_measured_and_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let watch = Watch::default();
+    let ended = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The first step is done when the bar has moved that far; the other never ends by itself.
+            while watch.progress().0 < 5 * RECORD {
+                std::thread::yield_now();
+            }
+            watch.stop();
+        });
+        let mut plan = plan(2, 1, 5);
+        plan.cells[1].steps[0].jobs = vec![endless()];
+        run(&plan, started(vec![side("a", directory.path())], &watch)).unwrap()
+    });
+    assert_eq!(ended.failure, None);
+    assert!(ended.report.notes.iter().any(|note| note.contains("interrupted")));
+    assert!(ended.report.figures.len() <= 1, "what did not end has no figure");
+    assert!(left_in(&directory).is_empty());
+}
+
+/// One record, again and again, for longer than any test waits.
+fn endless() -> Job {
+    let Job::File(pass) = write(u64::MAX / RECORD / 2);
+    Job::File(Pass { order: Order::Same, ..pass })
+}
+
+#[test]
+fn a_directory_that_vanishes_ends_the_run_and_keeps_what_was_measured() {
+    let parent = tempfile::tempdir().unwrap();
+    let measured = parent.path().join("measured");
+    std::fs::create_dir(&measured).unwrap();
+    let watch = Watch::default();
+    let ended = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while watch.progress().0 == 0 {
+                std::thread::yield_now();
+            }
+            // The run makes files while this removes them: until there are none.
+            while measured.exists() {
+                let _again = std::fs::remove_dir_all(&measured);
+            }
+        });
+        run(&plan(1, 1000, 50), started(vec![side("a", &measured)], &watch)).unwrap()
+    });
+    let failure = ended.failure.expect("it cannot go on");
+    assert!(failure.cause.contains("measured"), "{failure}");
+    assert!(ended.report.notes.iter().any(|note| note.contains("ended early")));
+}
+
+#[test]
+fn a_failing_worker_ends_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let Job::File(pass) = write(10);
+    let read = Job::File(Pass { direction: Direction::Read, ..pass });
+    let mut plan = plan(1, 1, 1);
+    // There are fewer bytes than the reader wants.
+    plan.cells[0].steps.push(Step::measured("t/read", Unit::PerSecond, vec![read, endless()]));
+    let watch = Watch::default();
+    let sides = vec![side("a", directory.path())];
+    plan.cells[0].steps[1].jobs[1] = match endless() {
+        Job::File(pass) => Job::File(Pass { file: "other".into(), ..pass }),
+    };
+    let ended = run(&plan, started(sides, &watch)).unwrap();
+    assert!(ended.failure.unwrap().cause.contains("reading"));
+    assert_eq!(ended.report.figures.len(), 1, "the failed step has no figure");
+    assert!(left_in(&directory).is_empty());
+}
+
+#[test]
+fn what_an_interrupted_run_left_is_removed_and_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let left = directory.path().join(".strake-bench-0badcafe");
+    std::fs::create_dir(&left).unwrap();
+    let owner = r#"{"host":"HOST","boot":"before","pid":1,"began":1}"#;
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    std::fs::write(left.join("owner.json"), owner.replace("HOST", host.trim())).unwrap();
+    let watch = Watch::default();
+    let ended = run(&plan(1, 1, 1), started(vec![side("a", directory.path())], &watch)).unwrap();
+    assert!(ended.report.notes.iter().any(|note| note.starts_with("removed ")));
+    assert!(left_in(&directory).is_empty());
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_before_anything_is_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let watch = Watch::default();
+    let mut too_large = plan(1, 1, 1);
+    too_large.cells[0].needs.bytes = u64::MAX / 2;
+    for (wrong, word) in [
+        (plan(1, 0, 1), "0 repetitions"),
+        (plan(0, 1, 1), "nothing to measure"),
+        (too_large, "has room for"),
+    ] {
+        let error = run(&wrong, started(vec![side("a", directory.path())], &watch)).err().unwrap();
+        assert!(error.cause.contains(word), "{error}");
+        assert!(left_in(&directory).is_empty());
+    }
+}

@@ -1,0 +1,146 @@
+//! `strake bench iozone`: flags as iozone has them.
+
+use super::running::{RunFlags, carry_out};
+use crate::failure::{Failure, Outcome};
+use crate::size;
+use clap::Args;
+use strake_bench::crew::Crew;
+use strake_bench::iozone::{self, Options, Test};
+use strake_bench::work::file::{Ending, Open};
+
+/// File size where neither `-a` nor `-s` says one.
+const FILE_SIZE: u64 = 64 << 20;
+/// iozone's record size where neither `-a` nor `-r` says one.
+const RECORD_SIZE: u64 = 4 << 10;
+/// Most records in flight (`-H`).
+const IN_FLIGHT_MAX: i64 = 4096;
+
+/// Flags of `strake bench iozone`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Tests of -i: 0 write, rewrite; 1 read, reread; 2 random read, random write; 3 backward read; \
+4 record rewrite; 5 stride read; 6 fwrite, frewrite; 7 fread, freread; 9 pwrite, repwrite; 10 pread, repread; \
+11 pwritev, repwritev; 12 preadv, repreadv. A name selects one test.
+
+Sizes are bytes, or have a unit: 64K, 1M, 2G (iozone takes a bare number for KiB).
+
+Examples:
+  strake bench iozone -a -i 0 -i 1 --on /mnt
+  strake bench iozone -s 1G -r 1M -t 4 -c -e --on strake=/mnt --on local=/var/tmp --repetitions 5"
+)]
+pub struct IozoneFlags {
+    #[command(flatten)]
+    run: RunFlags,
+
+    /// All file sizes from -n to -g with all record sizes from 4K to 16M (-r: only that one)
+    #[arg(short = 'a', conflicts_with = "sizes")]
+    automatic: bool,
+
+    /// Smallest file of -a [default: 64K]
+    #[arg(short = 'n', value_name = "SIZE", value_parser = size::parse, requires = "automatic")]
+    least: Option<u64>,
+
+    /// Largest file of -a [default: 512M]
+    #[arg(short = 'g', value_name = "SIZE", value_parser = size::parse, requires = "automatic")]
+    most: Option<u64>,
+
+    /// File size, of each thread [default: 64M]; can be repeated
+    #[arg(short = 's', value_name = "SIZE", value_parser = size::parse)]
+    sizes: Vec<u64>,
+
+    /// Record size [default: 4K]; can be repeated
+    #[arg(short = 'r', value_name = "SIZE", value_parser = size::parse)]
+    records: Vec<u64>,
+
+    /// Which test, by number or name; can be repeated [default: all]
+    #[arg(short = 'i', value_name = "TEST")]
+    tests: Vec<String>,
+
+    /// Throughput mode: so many threads at once, each with its own file
+    #[arg(short = 't', value_name = "THREADS", default_value_t = 1, hide_default_value = true)]
+    threads: usize,
+
+    /// All threads on disjoint parts of one file
+    #[arg(long)]
+    shared_file: bool,
+
+    /// Include close() in the timing
+    #[arg(short = 'c')]
+    close: bool,
+
+    /// Include fsync() in the timing of what writes
+    #[arg(short = 'e')]
+    flush: bool,
+
+    /// Go past the page cache: O_DIRECT
+    #[arg(short = 'I')]
+    direct: bool,
+
+    /// Write synchronously: O_SYNC
+    #[arg(short = 'o')]
+    synced: bool,
+
+    /// Copy from and to mappings: mmap()
+    #[arg(short = 'B')]
+    mapped: bool,
+
+    /// Keep so many records in flight: io_uring
+    #[arg(short = 'H', value_name = "RECORDS", value_parser = clap::value_parser!(u32).range(1..=IN_FLIGHT_MAX))]
+    in_flight: Option<u32>,
+}
+
+/// Runs the verb.
+pub async fn run(flags: &IozoneFlags) -> Outcome<u8> {
+    let plan = iozone::plan(&options(flags)?)?;
+    carry_out(plan, Crew::Threads, &flags.run).await
+}
+
+fn options(flags: &IozoneFlags) -> Outcome<Options> {
+    let mut options = Options {
+        sizes: sizes(flags)?,
+        workers: flags.threads,
+        shared_file: flags.shared_file,
+        mapped: flags.mapped,
+        in_flight: flags.in_flight,
+        open: Open { create: false, direct: flags.direct, synced: flags.synced },
+        ending: Ending { flush: flags.flush, close: flags.close },
+        cold: flags.run.cold,
+        verify: flags.run.verify,
+        seed: flags.run.seed,
+        repetitions: flags.run.repetitions,
+        ..Options::default()
+    };
+    if !flags.tests.is_empty() {
+        options.tests.clear();
+        for text in &flags.tests {
+            let new = Test::select(text)?.into_iter().filter(|t| !options.tests.contains(t));
+            let new: Vec<_> = new.collect();
+            options.tests.extend(new);
+        }
+    }
+    Ok(options)
+}
+
+fn sizes(flags: &IozoneFlags) -> Outcome<Vec<(u64, Vec<u64>)>> {
+    let or = |given: &[u64], default| if given.is_empty() { vec![default] } else { given.to_vec() };
+    if !flags.automatic {
+        let records = or(&flags.records, RECORD_SIZE);
+        return Ok(or(&flags.sizes, FILE_SIZE).into_iter().map(|s| (s, records.clone())).collect());
+    }
+    let (least, most) =
+        (flags.least.unwrap_or(iozone::FILE_MIN), flags.most.unwrap_or(iozone::FILE_MAX));
+    if least == 0 || least > most {
+        return Err(Failure::usage(format!(
+            "-n {} is not between 1 and -g {}",
+            size::show(least),
+            size::show(most)
+        )));
+    }
+    let mut sizes = iozone::automatic(least, most);
+    if !flags.records.is_empty() {
+        for (file, records) in &mut sizes {
+            *records = flags.records.iter().copied().filter(|record| record <= file).collect();
+        }
+    }
+    Ok(sizes)
+}

@@ -1,0 +1,81 @@
+//! What every generator's run has in common: where, how often, and how it ends.
+
+use super::{progress, show};
+use crate::failure::{Context, Failure, Outcome};
+use crate::signals::stop_requested;
+use clap::Args;
+use std::sync::Arc;
+use strake_bench::crew::Crew;
+use strake_bench::place;
+use strake_bench::plan::Plan;
+use strake_bench::runner::{self, Ended, Run};
+use strake_bench::watch::Watch;
+
+/// Exit code of a run that was interrupted; what it measured is shown.
+const INTERRUPTED: u8 = 130;
+
+/// Flags of every run.
+#[derive(Args, Debug)]
+pub struct RunFlags {
+    /// A directory on the file system to measure (default: the current one); repeat it to compare
+    /// several side by side
+    #[arg(long, value_name = "[NAME=]DIR")]
+    pub on: Vec<String>,
+
+    /// How often everything is measured; the directories take turns
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub repetitions: usize,
+
+    /// What decides the contents of files and random orders
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, hide_default_value = true)]
+    pub seed: u64,
+
+    /// Fill files with a pattern and compare every byte that is read
+    #[arg(long)]
+    pub verify: bool,
+
+    /// Empty all caches of this machine before what reads (needs root)
+    #[arg(long)]
+    pub cold: bool,
+}
+
+/// Carries out a plan and shows what it measured; the exit code.
+pub async fn carry_out(plan: Plan, crew: Crew, flags: &RunFlags) -> Outcome<u8> {
+    let sides = place::sides(&flags.on)?;
+    let watch = Arc::new(Watch::default());
+    let stopped =
+        stop_requested(|| eprintln!("strake: the next run removes what this one leaves"))?;
+    let (stopping, spectator) = (watch.clone(), tokio::spawn(progress::draw(watch.clone())));
+    tokio::spawn(async move {
+        let mut stopped = stopped;
+        if stopped.wait_for(|asked| *asked).await.is_ok() {
+            stopping.stop();
+        }
+    });
+    let working = watch.clone();
+    let ended = tokio::task::spawn_blocking(move || {
+        let (command, version) = (command_line(), env!("CARGO_PKG_VERSION").to_owned());
+        runner::run(&plan, Run { sides, crew, command, version, watch: &working })
+    });
+    let ended = ended.await.context(|| "measuring".into());
+    watch.end();
+    spectator.await.context(|| "showing the progress".into())?;
+    let Ended { report, failure } = ended??;
+    show::report(&report);
+    match failure {
+        Some(failure) => Err(Failure::from(failure)),
+        None if watch.is_stopped() => Ok(INTERRUPTED),
+        None => Ok(0),
+    }
+}
+
+/// The command line, so that it can be given again.
+fn command_line() -> String {
+    let quoted =
+        |word: String| match word.chars().all(|c| c.is_alphanumeric() || "-_=./:,+".contains(c)) {
+            true if !word.is_empty() => word,
+            _ => format!("'{}'", word.replace('\'', r"'\''")),
+        };
+    let words = std::env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
+    std::iter::once("strake".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}

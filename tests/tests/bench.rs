@@ -1,0 +1,129 @@
+//! `strake bench`: what it measures is shown, what it makes is removed, and nonsense is refused.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use strake_tests::cluster::{run, strake, succeed};
+
+/// How long a run may take to begin or to end. Only a hang reaches it.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn names_in(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn iozone_compares_two_directories_and_leaves_both_empty() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let on = [format!("one={}", a.path().display()), format!("two={}", b.path().display())];
+    let table = succeed([
+        "bench",
+        "iozone",
+        "-s",
+        "256K",
+        "-r",
+        "64K",
+        "-t",
+        "2",
+        "-c",
+        "-e",
+        "--verify",
+        "--on",
+        &on[0],
+        "--on",
+        &on[1],
+        "--repetitions",
+        "2",
+    ]);
+    for word in ["iozone/write -ce", "iozone/backward read -c", "iozone/preadv -c", "one", "two"] {
+        assert!(table.contains(word), "{word:?} is not in: {table}");
+    }
+    assert!(names_in(a.path()).is_empty() && names_in(b.path()).is_empty());
+}
+
+#[test]
+fn bad_input_is_refused_and_nothing_is_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path().display().to_string();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "precious").unwrap();
+    let (file, missing) = (file.display().to_string(), format!("{here}/missing"));
+    for (code, word, arguments) in [
+        (2, "0 repetitions", &["--repetitions", "0"][..]),
+        (2, "4000 bytes", &["-s", "4000"]),
+        (2, "12X", &["-s", "12X"]),
+        (2, "records of 0", &["-r", "0"]),
+        (2, "0 workers", &["-t", "0"]),
+        (2, "\"99\"", &["-i", "99"]),
+        (2, "-n", &["-a", "-n", "2M", "-g", "1M"]),
+        (2, "two directories are named", &["--on", &here]),
+        (1, "has room for", &["-s", "1P"]),
+        (1, "not a directory", &["--on", &file]),
+        (1, &missing, &["--on", &missing]),
+    ] {
+        let arguments =
+            ["bench", "iozone", "--on", &here].into_iter().chain(arguments.iter().copied());
+        let output = run(arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{word}: {error}");
+        assert!(error.contains(word), "{word:?} is not in: {error}");
+        assert!(output.stdout.is_empty(), "no figure without a measurement");
+        assert_eq!(names_in(directory.path()), ["file"]);
+    }
+}
+
+#[test]
+fn a_run_that_is_interrupted_shows_what_it_has_and_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path().display().to_string();
+    let arguments =
+        ["bench", "iozone", "-s", "64K", "-i", "0", "--repetitions", "1000", "-o", "--on", &here];
+    let mut command = strake(arguments);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let began = Instant::now();
+    // The run has begun when its directory is there.
+    while names_in(directory.path()).is_empty() && began.elapsed() < LIMIT {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let code = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status.code();
+        }
+        if began.elapsed() > LIMIT {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let mut shown = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut shown).unwrap();
+    assert_eq!(code, Some(130), "{shown}");
+    assert!(shown.contains("interrupted"), "{shown}");
+    assert!(names_in(directory.path()).is_empty());
+}
+
+#[test]
+fn the_next_run_removes_what_a_killed_one_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path().display().to_string();
+    let mut command = strake(["bench", "iozone", "-s", "1G", "-i", "0", "-o", "--on", &here]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    let has_files = || {
+        names_in(directory.path())
+            .first()
+            .is_some_and(|name| directory.path().join(name).join("owner.json").exists())
+    };
+    while !has_files() && began.elapsed() < LIMIT {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(names_in(directory.path()).len(), 1);
+    let shown = succeed(["bench", "iozone", "-s", "64K", "-i", "0", "--on", &here]);
+    assert!(shown.contains("removed "), "{shown}");
+    assert!(names_in(directory.path()).is_empty());
+}

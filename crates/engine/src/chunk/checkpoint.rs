@@ -8,20 +8,34 @@
 //!
 //! Edits go on meanwhile, to the next log. A power loss before 3 leaves the old table, whose places
 //! are all untouched; after 3, the new one, whose data is on disk.
+//!
+//! A sync of a few blocks is spared all this. It appends a *mark* to the log, with the contents of the
+//! blocks written since the last one, and syncs the log alone. After a power loss the edits before the
+//! last mark are carried out again, and its blocks written again.
 
+use super::Result;
 use super::leaf::Leaf;
+use super::log::Position;
 use super::map::Chunk;
-use super::record::{encode_key, encode_leaf};
-use super::store::{Commit, Store};
+use super::record::{KEY_BYTES, Mark, encode_key, encode_leaf};
+use super::store::{Commit, Flushes, Store, Unmarked};
 use super::table::Writes;
-use super::{Result, record::KEY_BYTES};
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
 use std::sync::Weak;
 use std::time::Duration;
 
 /// A leaf and the chunk's length (0 but in leaf 0); `None`: it is removed.
 type NewLeaf = Option<(Arc<Leaf>, u64)>;
+
+/// What a flush has made durable.
+enum Flushed {
+    /// Everything up to the end of the log with this number.
+    Checkpoint(u64),
+    /// Everything up to a mark.
+    Marked(Position),
+}
 
 /// What a checkpoint writes.
 pub(super) struct Snapshot {
@@ -36,14 +50,35 @@ pub(super) struct Snapshot {
 }
 
 impl Store {
-    /// Makes everything acknowledged before the call durable. Concurrent calls share a checkpoint.
+    /// Brings everything acknowledged before the call into the durable map. Concurrent calls share a
+    /// checkpoint.
     pub(super) fn checkpoint(&self) -> Result<()> {
         let wanted = {
             let commit = self.commit.lock();
             commit.log.generation - u64::from(commit.log.is_empty())
         };
+        self.flush_until(|flushes| flushes.durable >= wanted, || self.run_checkpoint())
+    }
+
+    /// Makes everything acknowledged before the call durable: by a mark in the log if it is little,
+    /// else by a checkpoint. Concurrent calls share it.
+    pub(super) fn sync(&self) -> Result<()> {
+        let wanted = self.commit.lock().log.position();
+        let run = || match self.mark()? {
+            Some(marked) => Ok(Flushed::Marked(marked)),
+            None => self.run_checkpoint(),
+        };
+        self.flush_until(|flushes| flushes.covers(wanted), run)
+    }
+
+    /// Runs `flush`, or waits for somebody else's, until `is_done`.
+    fn flush_until(
+        &self,
+        is_done: impl Fn(&Flushes) -> bool,
+        flush: impl Fn() -> Result<Flushed>,
+    ) -> Result<()> {
         let mut flushes = self.flushes.lock();
-        while flushes.durable < wanted {
+        while !is_done(&flushes) {
             self.check_poison()?;
             if flushes.running {
                 self.flushed.wait(&mut flushes);
@@ -51,11 +86,13 @@ impl Store {
             }
             flushes.running = true;
             drop(flushes);
-            let outcome = self.run_checkpoint();
+            let outcome = flush();
             flushes = self.flushes.lock();
             flushes.running = false;
-            if let Ok(durable) = outcome {
-                flushes.durable = durable;
+            match outcome {
+                Ok(Flushed::Checkpoint(durable)) => flushes.durable = durable,
+                Ok(Flushed::Marked(position)) => flushes.marked = position,
+                Err(_) => {}
             }
             self.flushed.notify_all();
             outcome?;
@@ -63,14 +100,37 @@ impl Store {
         Ok(())
     }
 
-    fn run_checkpoint(&self) -> Result<u64> {
+    /// Writes a mark and syncs the log: one flush, of a file whose blocks exist. `None`: too much has
+    /// been written since the last mark. No checkpoint is under way: its log would not be complete.
+    fn mark(&self) -> Result<Option<Position>> {
+        let (file, position) = {
+            let mut commit = self.commit.lock();
+            let Some(places) = commit.unmarked.places() else { return Ok(None) };
+            if commit.log.is_full() {
+                return Ok(None);
+            }
+            // Under the commit lock: a place that a later edit names is not read for an earlier one.
+            let Ok(blocks) = self.data.read_places(places) else { return Ok(None) };
+            let mark = Mark { places: places.to_vec(), blocks };
+            if commit.log.append_mark(&mark).is_err() {
+                return Ok(None);
+            }
+            commit.unmarked = Unmarked::default();
+            (commit.log.file().clone(), commit.log.position())
+        };
+        let failed = |error: io::Error| self.poisoned_by(format!("flushing the log: {error}"));
+        file.sync().map_err(failed)?;
+        Ok(Some(position))
+    }
+
+    fn run_checkpoint(&self) -> Result<Flushed> {
         let snapshot = {
             let mut commit = self.commit.lock();
             let snapshot = self.snapshot(&mut commit);
             commit.log.begin().map_err(|error| self.poisoned_by(error.to_string()))?;
             snapshot
         };
-        self.flush(snapshot)
+        self.flush(snapshot).map(Flushed::Checkpoint)
     }
 
     /// Sets aside what has changed. The caller begins the next log before it lets the lock go.
@@ -101,6 +161,7 @@ impl Store {
             (map.dirty, map.queued) = (0, false);
         }
         commit.unsynced_bytes = 0;
+        commit.unmarked = Unmarked::default();
         Snapshot {
             generation: commit.log.generation,
             segments: std::mem::take(&mut commit.segments),

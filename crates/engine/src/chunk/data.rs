@@ -1,6 +1,6 @@
 //! The data files: segments of 1 GiB, sparse, named `data-00000` and so on.
 
-use super::space::{GRANULE_BLOCKS, Ground};
+use super::space::{GRANULE_BLOCKS, Ground, Places};
 use super::{BLOCK_BYTES, SEGMENT_BLOCKS};
 use parking_lot::RwLock;
 use std::collections::BTreeSet;
@@ -51,6 +51,27 @@ impl Data {
     /// As [`Data::read`], but false if a disk would have to be waited for.
     pub(super) fn read_cached(&self, buf: &mut [u8], at: u64) -> io::Result<bool> {
         self.segment(at, false)?.read_cached_at(buf, offset_of(at))
+    }
+
+    /// What is at some places, block after block.
+    pub(super) fn read_places(&self, places: &[Places]) -> io::Result<Vec<u8>> {
+        let mut blocks = Vec::new();
+        for &(at, count) in places {
+            let start = blocks.len();
+            blocks.resize(start + count as usize * BLOCK_BYTES as usize, 0);
+            self.read(&mut blocks[start..], at)?;
+        }
+        Ok(blocks)
+    }
+
+    /// Writes blocks to the places that they were read from.
+    pub(super) fn write_places(&self, places: &[Places], mut blocks: &[u8]) -> io::Result<()> {
+        for &(at, count) in places {
+            let (now, rest) = blocks.split_at(count as usize * BLOCK_BYTES as usize);
+            self.write(now, at, 0)?;
+            blocks = rest;
+        }
+        Ok(())
     }
 
     /// Writes at `skip` bytes after a place; all of it lies in one segment.

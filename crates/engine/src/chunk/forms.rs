@@ -1,12 +1,13 @@
 //! The forms of bytes that a target is read from, for those who test decoders.
 
-use super::crc;
 use super::identity::{Identity, decode_identity, encode_identity};
 use super::leaf::{Block, Leaf};
 use super::record::{
-    Edit, FRAME_BYTES, LOG_HEAD_BYTES, decode_edit, decode_key, decode_leaf, decode_log_head,
-    encode_edit, encode_key, encode_leaf, encode_log_head, leaf_sum, record_sum,
+    Edit, FRAME_BYTES, LOG_HEAD_BYTES, Mark, Record, decode_key, decode_leaf, decode_log_head,
+    decode_record, encode_edit, encode_key, encode_leaf, encode_log_head, encode_mark, leaf_sum,
+    record_sum,
 };
+use super::{BLOCK_BYTES, crc};
 use strake_types::form::{Form, Outcome, again, unsealed};
 use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
 
@@ -16,7 +17,7 @@ pub const FORMS: &[Form] = &[
     Form { name: "key of a leaf", samples: keys, seal: unsealed, check: check_key },
     Form { name: "leaf", samples: leaves, seal: seal_leaf, check: check_leaf },
     Form { name: "head of a log", samples: heads, seal: seal_head, check: check_head },
-    Form { name: "record of a log", samples: edits, seal: seal_edit, check: check_edit },
+    Form { name: "record of a log", samples: records, seal: seal_record, check: check_record },
 ];
 
 /// Checksum of the log that the records of this module belong to.
@@ -89,7 +90,7 @@ fn check_leaf(bytes: &[u8]) -> Outcome {
 }
 
 fn heads() -> Vec<Vec<u8>> {
-    vec![encode_log_head(77, b"6f2d4d4e-0d0a-4a5b-9c43-1d2a3b4c5d6e").0.to_vec()]
+    vec![encode_log_head(77, b"6f2d4d4e-0d0a-4a5b-9c43-1d2a3b4c5d6e", b"0salt-7").0.to_vec()]
 }
 
 fn seal_head(bytes: &mut [u8]) {
@@ -100,34 +101,39 @@ fn seal_head(bytes: &mut [u8]) {
 }
 
 fn check_head(bytes: &[u8]) -> Outcome {
-    // The bytes set aside are not carried over, so the checksum may differ.
-    let decode =
-        |bytes: &[u8]| decode_log_head(bytes).ok().map(|head| (head.generation, head.boot));
-    again(bytes, decode, |(generation, boot)| encode_log_head(*generation, boot).0.to_vec())
+    // Of an earlier version, the checksum differs.
+    let decode = |bytes: &[u8]| {
+        decode_log_head(bytes).ok().map(|head| (head.generation, head.boot, head.salt))
+    };
+    again(bytes, decode, |(generation, boot, salt)| {
+        encode_log_head(*generation, boot, salt).0.to_vec()
+    })
 }
 
-fn edits() -> Vec<Vec<u8>> {
+fn records() -> Vec<Vec<u8>> {
     let mut change = Edit::new(chunk(), 20_000);
     blocks().for_each(|(nth, block)| change.push(nth, block));
-    let encoded = |edit| {
-        let mut out = Vec::new();
-        encode_edit(edit, LOG, &mut out);
-        out
-    };
-    vec![encoded(&change), encoded(&Edit::removal(chunk()))]
+    let mark = Mark { places: vec![(1 << 40, 1)], blocks: vec![7; BLOCK_BYTES as usize] };
+    let records = [Record::Edit(change), Record::Edit(Edit::removal(chunk())), Record::Mark(mark)];
+    records.iter().map(encode).collect()
 }
 
-fn seal_edit(bytes: &mut [u8]) {
+fn encode(record: &Record) -> Vec<u8> {
+    let mut out = Vec::new();
+    match record {
+        Record::Edit(edit) => encode_edit(edit, LOG, &mut out),
+        Record::Mark(mark) => encode_mark(mark, LOG, &mut out),
+    }
+    out
+}
+
+fn seal_record(bytes: &mut [u8]) {
     let Some((frame, body)) = bytes.split_at_mut_checked(FRAME_BYTES) else { return };
     frame[..4].copy_from_slice(&(body.len() as u32).to_le_bytes());
     frame[4..].copy_from_slice(&record_sum(LOG, body).to_le_bytes());
 }
 
-fn check_edit(bytes: &[u8]) -> Outcome {
-    let decode = |bytes: &[u8]| decode_edit(bytes, LOG).ok()?.map(|(edit, _)| edit);
-    again(bytes, decode, |edit| {
-        let mut out = Vec::new();
-        encode_edit(edit, LOG, &mut out);
-        out
-    })
+fn check_record(bytes: &[u8]) -> Outcome {
+    let decode = |bytes: &[u8]| decode_record(bytes, LOG).ok()?.map(|(record, _)| record);
+    again(bytes, decode, encode)
 }

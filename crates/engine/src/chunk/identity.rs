@@ -9,7 +9,7 @@ pub(super) const FILE: &str = "identity";
 pub(super) const NEW_FILE: &str = "identity.new";
 const MAGIC: &[u8; 8] = b"STRAKECH";
 /// The newest format of the whole target that this code reads and writes.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 /// Length of the encoded form.
 const BYTES: usize = 56;
 
@@ -56,14 +56,11 @@ impl Identity {
     /// The identity of the target on a disk, without opening it; `None` if there is no target.
     pub fn read(disk: &dyn Disk) -> Result<Option<Identity>> {
         let target = disk.path();
-        let file = match disk.open(FILE, false) {
-            Ok(file) => file,
+        let bytes = match contents(disk) {
+            Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(ChunkError::io(&target, &error)),
         };
-        let io = |error: io::Error| ChunkError::io(&target, &error);
-        let mut bytes = vec![0; file.len().map_err(io)?.min(4096) as usize];
-        file.read_exact_at(&mut bytes, 0).map_err(io)?;
         decode_identity(&bytes).map(Some).map_err(|error| match error {
             IdentityError::Newer(found) => {
                 ChunkError::Newer { target: target.clone(), found, known: FORMAT }
@@ -73,6 +70,13 @@ impl Identity {
                 cause: "its identity file cannot be read".to_owned(),
             },
         })
+    }
+
+    /// Writes the identity of a target of an earlier format anew, so that an earlier release refuses
+    /// what this one writes from now on.
+    pub(super) fn upgrade(&self, disk: &dyn Disk) -> Result<()> {
+        let current = encode_identity(self).map(Vec::from);
+        if contents(disk).ok() == current { Ok(()) } else { self.write(disk) }
     }
 
     /// Writes the identity of a closed target, all or nothing, durably: when it is formatted and when
@@ -93,6 +97,13 @@ impl Identity {
         };
         write().map_err(|error| ChunkError::io(&target, &error))
     }
+}
+
+fn contents(disk: &dyn Disk) -> io::Result<Vec<u8>> {
+    let file = disk.open(FILE, false)?;
+    let mut bytes = vec![0; file.len()?.min(4096) as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
 }
 
 /// The contents of an identity file; `None` if an id is none.
@@ -142,8 +153,8 @@ mod tests {
         assert_eq!(disk.list().unwrap(), ["identity"]);
 
         let mut bytes = encode_identity(&identity).unwrap();
-        bytes[8] = 2;
-        assert_eq!(decode_identity(&bytes), Err(IdentityError::Newer(2)));
+        bytes[8] = 3;
+        assert_eq!(decode_identity(&bytes), Err(IdentityError::Newer(3)));
         for at in 0..BYTES {
             let mut bytes = encode_identity(&identity).unwrap();
             bytes[at] ^= 0x80;

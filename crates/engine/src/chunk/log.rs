@@ -1,20 +1,36 @@
 //! The intent log: edits that are acknowledged and not yet in the durable map.
 //!
-//! Records go to the page cache and are not synced, so they survive the death of the process and
-//! nothing more. That is all they are for: after a power loss their data may be lost, so logs of
-//! another boot are ignored. Two files take turns: while a checkpoint brings the edits of one into
-//! the map, new ones go to the other.
+//! Records go to the page cache, so they survive the death of the process. After a power loss the data
+//! they name may be lost, so of a log of another boot only what comes before its last *mark* counts: a
+//! small sync writes a mark, which holds that data, and syncs the log. Two files take turns: while a
+//! checkpoint brings the edits of one into the map, new ones go to the other.
 
 use super::record::{
-    Edit, LOG_HEAD_BYTES, RECORD_BYTES_MAX, decode_edit, decode_log_head, encode_edit,
-    encode_log_head,
+    Edit, LOG_HEAD_BYTES, LogHead, Mark, RECORD_BYTES_MAX, Record, SALT_BYTES, decode_log_head,
+    decode_record, encode_edit, encode_log_head, encode_mark,
 };
 use std::io;
 use std::sync::Arc;
 use strake_base::disk::{Disk, DiskFile};
+use strake_base::random::{Random, SystemRandom};
 
 /// The files' names.
 pub(super) const FILES: [&str; 2] = ["log-0", "log-1"];
+
+/// Written at once when the files are made.
+static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
+
+/// How far into which log: its number, and a place in its file. Later ones are greater.
+pub(super) type Position = (u64, u64);
+
+/// What the logs add to the durable map.
+#[derive(Default)]
+pub(super) struct Found {
+    /// In order.
+    pub(super) edits: Vec<Edit>,
+    /// Contents of places that a power loss may have taken, in order: later ones count.
+    pub(super) marks: Vec<Mark>,
+}
 
 /// The two log files; one of them is being written.
 pub(super) struct Log {
@@ -22,6 +38,7 @@ pub(super) struct Log {
     boot: [u8; 36],
     /// Room in each file.
     bytes_max: u64,
+    salt: [u8; SALT_BYTES],
     /// Number of the log being written; it lies in file `generation % 2`.
     pub(super) generation: u64,
     /// Checksum of its head.
@@ -32,49 +49,52 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Makes the files, with room set aside, so that appending cannot fail for lack of it.
+    /// Makes the files, full of zeros: appending cannot fail for lack of room, and syncing what was
+    /// appended costs the disk's file system no record of its own.
     pub(super) fn format(disk: &dyn Disk, bytes_max: u64) -> io::Result<()> {
         for name in FILES {
             let file = disk.open(name, true)?;
             file.set_len(0)?;
-            file.allocate(0, room(bytes_max))?;
+            let room = room(bytes_max);
+            for at in (0..room).step_by(ZEROS.len()) {
+                file.write_all_at(&ZEROS[..ZEROS.len().min((room - at) as usize)], at)?;
+            }
             file.sync()?;
         }
         Ok(())
     }
 
-    /// Opens the files. The log cannot be appended to before [`Log::begin`]. Returns the edits of
-    /// this boot's logs later than `durable`, in order.
-    pub(super) fn open(
-        disk: &dyn Disk,
-        bytes_max: u64,
-        durable: u64,
-    ) -> io::Result<(Self, Vec<Edit>)> {
+    /// Opens the files. The log cannot be appended to before [`Log::begin`]. Returns what the logs later
+    /// than `durable` add: all of this boot's; of another boot's the next one, up to its last mark.
+    pub(super) fn open(disk: &dyn Disk, bytes_max: u64, durable: u64) -> io::Result<(Self, Found)> {
         let files = [disk.open(FILES[0], false)?, disk.open(FILES[1], false)?];
         let boot = boot_bytes(&disk.boot_id()?);
-        let mut found = Vec::new();
+        let mut logs = Vec::new();
         for file in &files {
             file.allocate(0, room(bytes_max))?;
             let mut bytes = vec![0; file.len()? as usize];
             file.read_exact_at(&mut bytes, 0)?;
-            match decode_log_head(&bytes) {
-                Ok(head) if head.boot == boot && head.generation > durable => {
-                    found.push((head.generation, replay(&bytes, head.sum)));
-                }
-                _ => {}
+            logs.extend(decode_log_head(&bytes).ok().map(|head| (head, bytes)));
+        }
+        logs.sort_by_key(|(head, _)| head.generation);
+        let (mut generation, mut found) = (durable, Found::default());
+        for (head, bytes) in logs.iter().filter(|(head, _)| head.generation > durable) {
+            if head.boot == boot {
+                found.edits.extend(edits(bytes, head));
+                generation = head.generation;
+            } else if head.generation == durable + 1 && found.read_marked(bytes, head) {
+                generation = head.generation;
             }
         }
-        found.sort_by_key(|(generation, _)| *generation);
-        let generation = found.last().map_or(durable, |(generation, _)| *generation);
-        let edits = found.into_iter().flat_map(|(_, edits)| edits).collect();
-        let (sum, end, buffer) = (0, u64::MAX, Vec::new());
-        Ok((Self { files, boot, bytes_max, generation, sum, end, buffer }, edits))
+        let (sum, end, buffer, salt) = (0, u64::MAX, Vec::new(), [0; SALT_BYTES]);
+        Ok((Self { files, boot, bytes_max, salt, generation, sum, end, buffer }, found))
     }
 
     /// Begins the next log in the other file, whose edits must be in the durable map.
     pub(super) fn begin(&mut self) -> io::Result<()> {
         let generation = self.generation + 1;
-        let (head, sum) = encode_log_head(generation, &self.boot);
+        SystemRandom.fill(&mut self.salt)?;
+        let (head, sum) = encode_log_head(generation, &self.boot, &self.salt);
         self.files[(generation % 2) as usize].write_all_at(&head, 0)?;
         (self.generation, self.sum, self.end) = (generation, sum, LOG_HEAD_BYTES as u64);
         Ok(())
@@ -99,10 +119,48 @@ impl Log {
     pub(super) fn append(&mut self, edit: &Edit) -> io::Result<()> {
         self.buffer.clear();
         encode_edit(edit, self.sum, &mut self.buffer);
-        let file = &self.files[(self.generation % 2) as usize];
-        file.write_all_at(&self.buffer, self.end)?;
+        self.append_buffer()
+    }
+
+    /// Appends a mark; see [`Log::append`]. It counts when the file is synced.
+    pub(super) fn append_mark(&mut self, mark: &Mark) -> io::Result<()> {
+        self.buffer.clear();
+        encode_mark(mark, self.sum, &mut self.buffer);
+        self.append_buffer()
+    }
+
+    fn append_buffer(&mut self) -> io::Result<()> {
+        self.file().write_all_at(&self.buffer, self.end)?;
         self.end += self.buffer.len() as u64;
         Ok(())
+    }
+
+    /// The file being written.
+    pub(super) fn file(&self) -> &Arc<dyn DiskFile> {
+        &self.files[(self.generation % 2) as usize]
+    }
+
+    /// Where the log ends: everything appended so far lies before it.
+    pub(super) fn position(&self) -> Position {
+        (self.generation, self.end)
+    }
+}
+
+impl Found {
+    /// Takes what a log of another boot holds up to its last mark; false if it has none.
+    fn read_marked(&mut self, bytes: &[u8], head: &LogHead) -> bool {
+        let (mut edits, mut found) = (Vec::new(), false);
+        for record in records(bytes, head) {
+            match record {
+                Record::Edit(edit) => edits.push(edit),
+                Record::Mark(mark) => {
+                    self.edits.append(&mut edits);
+                    self.marks.push(mark);
+                    found = true;
+                }
+            }
+        }
+        found
     }
 }
 
@@ -120,12 +178,20 @@ fn boot_bytes(boot_id: &str) -> [u8; 36] {
     bytes
 }
 
-/// The edits of a log, up to the first record that is not whole: the process died writing it.
-fn replay(bytes: &[u8], sum: u32) -> Vec<Edit> {
-    let (mut edits, mut at) = (Vec::new(), LOG_HEAD_BYTES);
-    while let Ok(Some((edit, len))) = decode_edit(&bytes[at..], sum) {
-        edits.push(edit);
+/// The edits of a log.
+fn edits<'a>(bytes: &'a [u8], head: &LogHead) -> impl Iterator<Item = Edit> + 'a {
+    records(bytes, head).filter_map(|record| match record {
+        Record::Edit(edit) => Some(edit),
+        Record::Mark(_) => None,
+    })
+}
+
+/// The records of a log, up to the first that is not whole: the process died writing it.
+fn records<'a>(bytes: &'a [u8], head: &LogHead) -> impl Iterator<Item = Record> + 'a {
+    let (mut at, sum) = (LOG_HEAD_BYTES, head.sum);
+    std::iter::from_fn(move || {
+        let (record, len) = decode_record(bytes.get(at..)?, sum).ok()??;
         at += len;
-    }
-    edits
+        Some(record)
+    })
 }

@@ -13,17 +13,18 @@
 //! **A write** goes to free places of the data files (never over anything that is in use), then an
 //! edit that names them goes to the log, then to the map in memory; then it is acknowledged. All of
 //! it is in the page cache by then, so the death of the process loses nothing: at the next open the
-//! log is carried out again. **A checkpoint** ([`ChunkStore::sync`], or every few seconds) syncs the
+//! log is carried out again. **A checkpoint** (every few seconds, or for [`ChunkStore::sync`]) syncs the
 //! data files, then commits what has changed to the map on disk, then sets free what the old map
-//! named. So a power loss leaves the state of the last checkpoint, all of whose bytes are on disk:
-//! old or new, and never a checksum that does not match. The log of another boot is ignored.
+//! named. **A sync** of a few blocks appends a mark to the log instead, with their contents, and syncs
+//! the log. So a power loss leaves the state of the last checkpoint, all of whose bytes are on disk,
+//! or that of the last mark after it, which brings its bytes along: old or new, and never a checksum
+//! that does not match. What the log of another boot says after its last mark is ignored.
 //!
 //! **A read** checks every block against its CRC32C. A mismatch is an error that names the chunk and
 //! the place, never wrong bytes.
 //!
-//! What this module never does: sync the log, change a block in place (but one that is reserved and
-//! holds nothing), use a place again that a durable map may still name, or panic on what it reads
-//! from disk.
+//! What this module never does: change a block in place (but one that is reserved and holds nothing),
+//! use a place again that a durable map may still name, or panic on what it reads from disk.
 
 mod api;
 mod buffer;
@@ -53,8 +54,8 @@ pub use error::{ChunkError, Result};
 pub use forms::FORMS;
 pub use identity::{Identity, IdentityError, decode_identity};
 pub use record::{
-    Edit, Kind, LeafRecord, LogHead, RecordError, Run, decode_edit, decode_key, decode_leaf,
-    decode_log_head,
+    Edit, Kind, LeafRecord, LogHead, Mark, Record, RecordError, Run, decode_key, decode_leaf,
+    decode_log_head, decode_record,
 };
 
 use bytes::Bytes;
@@ -185,7 +186,7 @@ impl ChunkStore {
     /// Makes everything acknowledged before the call durable. Concurrent calls share one flush.
     pub fn sync(&self) -> Result<()> {
         self.store.check_poison()?;
-        self.store.checkpoint()
+        self.store.sync()
     }
 
     /// State of the target.

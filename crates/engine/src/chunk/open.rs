@@ -4,11 +4,11 @@ use super::buffer::Buffers;
 use super::data::{self, Data};
 use super::identity::{self, Identity};
 use super::leaf::Block;
-use super::log::{self, Log};
-use super::record::{Edit, KEY_BYTES};
+use super::log::{self, Found, Log};
+use super::record::{Edit, KEY_BYTES, Mark};
 use super::resident::Resident;
-use super::space::Space;
-use super::store::{Commit, Flushes, Store};
+use super::space::{GRANULE_BLOCKS, Ground, Space};
+use super::store::{Commit, Flushes, Store, Unmarked};
 use super::table::{self, Table};
 use super::{ChunkError, ChunkOptions, Result, SEGMENT_BLOCKS};
 use parking_lot::{Condvar, Mutex};
@@ -57,20 +57,26 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Sto
     }
     let table = Table::open(&*disk, options.map_cache_bytes, options.reserve_bytes)?;
     let durable = table.generation()?;
-    let (log, edits) = Log::open(&*disk, options.log_bytes_max, durable).map_err(io)?;
+    let (log, found) = Log::open(&*disk, options.log_bytes_max, durable).map_err(io)?;
     let capacity_bytes = match options.capacity_bytes {
         Some(bytes) => bytes,
         None => disk.space().map_err(io)?.0,
     };
-    let (queue, segments) = (Vec::new(), BTreeSet::new());
+    let commit = Commit {
+        log,
+        queue: Vec::new(),
+        segments: BTreeSet::new(),
+        unsynced_bytes: 0,
+        unmarked: Unmarked::default(),
+    };
     let store = Store {
         target: target.clone(),
         identity,
         resident: Resident::new(options.map_cache_bytes),
         options,
-        flushes: Mutex::new(Flushes { durable, running: false }),
+        flushes: Mutex::new(Flushes { durable, ..Flushes::default() }),
         flushed: Condvar::new(),
-        commit: Mutex::new(Commit { log, queue, segments, unsynced_bytes: 0 }),
+        commit: Mutex::new(commit),
         space: Mutex::new(Space::new(capacity_bytes)),
         table,
         data: Data::new(disk.clone()),
@@ -83,7 +89,8 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Sto
         _lock: lock,
     };
     store.load_space()?;
-    store.carry_out_again(edits)?;
+    store.identity.upgrade(&*store.disk)?;
+    store.carry_out_again(found)?;
     store.punch_absent().map_err(io)?;
     Ok(Arc::new(store))
 }
@@ -111,18 +118,22 @@ impl Store {
 
     /// Carries out the edits of the logs again and brings them into the durable map; only then may
     /// the files that hold them be used for new logs.
-    fn carry_out_again(&self, edits: Vec<Edit>) -> Result<()> {
+    fn carry_out_again(&self, found: Found) -> Result<()> {
         let mut commit = self.commit.lock();
-        let replayed = !edits.is_empty();
-        for edit in edits {
+        if !found.edits.is_empty() {
+            tracing::info!(target_dir = %self.target, "recovering what was acknowledged");
+        }
+        for edit in found.edits {
             self.carry_out_one(&mut commit, &edit)?;
         }
-        if replayed {
-            tracing::info!(target_dir = %self.target, "recovering what a dead process acknowledged");
+        for mark in found.marks {
+            self.write_again(&mark).map_err(|error| ChunkError::io(&self.target, &error))?;
+        }
+        // Even if nothing was found: the next log is to be the one that continues the durable map.
+        if commit.log.generation > self.flushes.lock().durable {
             let snapshot = self.snapshot(&mut commit);
             self.flushes.lock().durable = self.flush(snapshot)?;
         }
-        self.flushes.lock().durable = commit.log.generation;
         commit.log.begin().map_err(|error| self.poisoned_by(error.to_string()))
     }
 
@@ -147,6 +158,16 @@ impl Store {
         taken.into_iter().for_each(|at| space.name_again(at));
         given_up.into_iter().for_each(|at| space.give_up(at));
         Ok(())
+    }
+
+    /// Brings back blocks that a power loss may have taken, with the disk space around them.
+    fn write_again(&self, mark: &Mark) -> io::Result<()> {
+        for (at, count) in &mark.places {
+            let (first, last) =
+                (at / GRANULE_BLOCKS, (at + u64::from(*count) - 1) / GRANULE_BLOCKS);
+            self.data.provision(first, last + 1 - first)?;
+        }
+        self.data.write_places(&mark.places, &mark.blocks)
     }
 
     /// Gives back what an earlier process had got from the disk and not used.

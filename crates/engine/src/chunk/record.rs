@@ -4,12 +4,14 @@
 //! records of the log and the values of the table. Byte tables: docs/FORMATS.md.
 
 use super::leaf::{Block, Leaf};
-use super::{BLOCK_BYTES, LEAF_BLOCKS, crc};
+use super::{BLOCK_BYTES, LEAF_BLOCKS, SEGMENT_BLOCKS, crc};
 use strake_types::limits::CHUNK_BYTES_MAX;
 use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
 
 /// Version of the records below.
 const VERSION: u8 = 1;
+/// Version of a log: with marks and a salt. In version 1 the salt is zeros, and there are no marks.
+const LOG_VERSION: u8 = 2;
 /// Blocks of the largest chunk.
 const CHUNK_BLOCKS_MAX: u64 = CHUNK_BYTES_MAX / BLOCK_BYTES;
 /// Places have 48 bits.
@@ -20,11 +22,20 @@ pub(super) const KEY_BYTES: usize = 21;
 /// Length of the head of a log.
 pub(super) const LOG_HEAD_BYTES: usize = 64;
 const LOG_MAGIC: &[u8; 8] = b"STRAKELG";
+/// Length of the salt in the head of a log.
+pub(super) const SALT_BYTES: usize = 7;
+/// Most blocks whose contents a mark holds.
+pub(super) const MARK_BLOCKS_MAX: u64 = 16;
+const MARK_RUN_BYTES: usize = 8;
 /// Length of what precedes a record in the log.
 pub(super) const FRAME_BYTES: usize = 8;
 /// Largest record of a log: every block of the largest chunk in a run of its own.
 pub(super) const RECORD_BYTES_MAX: usize =
     FRAME_BYTES + 32 + CHUNK_BLOCKS_MAX as usize * (RUN_BYTES + 4);
+const _: () = assert!(
+    FRAME_BYTES + 4 + MARK_BLOCKS_MAX as usize * (MARK_RUN_BYTES + BLOCK_BYTES as usize)
+        <= RECORD_BYTES_MAX
+);
 
 /// A record that cannot be understood, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -109,17 +120,62 @@ fn push_run(runs: &mut Vec<Run>, crcs: &mut Vec<u32>, block: u64, new: Block) {
     runs.push(Run { first: block as u16, count: 1, kind, at });
 }
 
+/// Says that everything before it in its log is to survive a power loss: it holds the blocks that
+/// the edits since the mark before it have written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Places, as (first, how many).
+    pub places: Vec<(u64, u32)>,
+    /// What is there, block after block.
+    pub blocks: Vec<u8>,
+}
+
+/// A record of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A chunk has changed.
+    Edit(Edit),
+    /// What came before is durable.
+    Mark(Mark),
+}
+
+/// Kinds of records, as they are stored.
+const CHANGE: u8 = 0;
+const REMOVAL: u8 = 1;
+const MARK: u8 = 2;
+
+/// Appends a mark to `out` as a record of the log whose head has the checksum `log`.
+pub(super) fn encode_mark(mark: &Mark, log: u32, out: &mut Vec<u8>) {
+    let start = begin_record(MARK, out);
+    out.extend_from_slice(&(mark.places.len() as u16).to_le_bytes());
+    for (at, count) in &mark.places {
+        out.extend_from_slice(&at.to_le_bytes()[..6]);
+        out.extend_from_slice(&(*count as u16).to_le_bytes());
+    }
+    out.extend_from_slice(&mark.blocks);
+    end_record(start, log, out);
+}
+
 /// Appends an edit to `out` as a record of the log whose head has the checksum `log`.
 pub(super) fn encode_edit(edit: &Edit, log: u32, out: &mut Vec<u8>) {
-    let start = out.len();
-    out.extend_from_slice(&[0; FRAME_BYTES]);
-    out.push(VERSION);
-    out.push(u8::from(edit.remove));
+    let start = begin_record(if edit.remove { REMOVAL } else { CHANGE }, out);
     out.extend_from_slice(&edit.chunk.volume.0.to_le_bytes());
     out.extend_from_slice(&edit.chunk.ino.0.to_le_bytes());
     out.extend_from_slice(&edit.chunk.index.0.to_le_bytes());
     out.extend_from_slice(&edit.len.to_le_bytes());
     encode_runs(&edit.runs, &edit.crcs, out);
+    end_record(start, log, out);
+}
+
+/// Leaves room for the frame; returns where the record begins.
+fn begin_record(kind: u8, out: &mut Vec<u8>) -> usize {
+    let start = out.len();
+    out.extend_from_slice(&[0; FRAME_BYTES]);
+    out.extend_from_slice(&[VERSION, kind]);
+    start
+}
+
+fn end_record(start: usize, log: u32, out: &mut [u8]) {
     let body_len = (out.len() - start - FRAME_BYTES) as u32;
     out[start..start + 4].copy_from_slice(&body_len.to_le_bytes());
     let sum = record_sum(log, &out[start + FRAME_BYTES..]);
@@ -134,7 +190,7 @@ pub(super) fn record_sum(log: u32, body: &[u8]) -> u32 {
 
 /// Decodes the record at the beginning of `bytes`, of the log whose head has the checksum `log`;
 /// says how long it is. `None`: the log ends here.
-pub fn decode_edit(bytes: &[u8], log: u32) -> Result<Option<(Edit, usize)>> {
+pub fn decode_record(bytes: &[u8], log: u32) -> Result<Option<(Record, usize)>> {
     let mut frame = Reader(bytes);
     let (Ok(body_len), Ok(sum)) = (frame.u32(), frame.u32()) else { return Ok(None) };
     let Ok(body) = frame.take(body_len as usize) else { return Ok(None) };
@@ -143,20 +199,14 @@ pub fn decode_edit(bytes: &[u8], log: u32) -> Result<Option<(Edit, usize)>> {
     }
     let mut reader = Reader(body);
     reader.version()?;
-    let remove = match reader.u8()? {
-        0 => false,
-        1 => true,
+    let record = match reader.u8()? {
+        CHANGE => Record::Edit(reader.edit(false)?),
+        REMOVAL => Record::Edit(reader.edit(true)?),
+        MARK => Record::Mark(reader.mark()?),
         _ => return Err(RecordError("unknown kind of record")),
     };
-    let chunk = ChunkId {
-        volume: VolumeId(reader.u32()?),
-        ino: Ino(reader.u64()?),
-        index: ChunkIndex(reader.u64()?),
-    };
-    let len = reader.chunk_len()?;
-    let (runs, crcs) = reader.runs(CHUNK_BLOCKS_MAX)?;
     reader.end()?;
-    Ok(Some((Edit { chunk, remove, len, runs, crcs }, FRAME_BYTES + body_len as usize)))
+    Ok(Some((record, FRAME_BYTES + body_len as usize)))
 }
 
 /// The key of a leaf in the table: chunks in order, a chunk's leaves together.
@@ -256,17 +306,24 @@ impl LeafRecord {
 pub struct LogHead {
     /// Logs are numbered; the table says up to which it contains their edits.
     pub generation: u64,
-    /// Checksum of the boot id under which it was begun: after another boot its data may be lost.
+    /// The boot under which it was begun: after another boot only what its marks vouch for is there.
     pub boot: [u8; 36],
+    /// Random: what a user writes cannot be made to look like a record.
+    pub salt: [u8; SALT_BYTES],
     /// Checksum of the head, which the checksums of its records are tied to.
     pub sum: u32,
 }
 
 /// The head of a log, and its checksum.
-pub(super) fn encode_log_head(generation: u64, boot: &[u8; 36]) -> ([u8; LOG_HEAD_BYTES], u32) {
+pub(super) fn encode_log_head(
+    generation: u64,
+    boot: &[u8; 36],
+    salt: &[u8; SALT_BYTES],
+) -> ([u8; LOG_HEAD_BYTES], u32) {
     let mut head = [0; LOG_HEAD_BYTES];
     head[..8].copy_from_slice(LOG_MAGIC);
-    head[8] = VERSION;
+    head[8] = LOG_VERSION;
+    head[9..16].copy_from_slice(salt);
     head[16..24].copy_from_slice(&generation.to_le_bytes());
     head[24..60].copy_from_slice(boot);
     let sum = crc::of(&head[..60]);
@@ -281,8 +338,10 @@ pub fn decode_log_head(bytes: &[u8]) -> Result<LogHead> {
     if reader.take(8)? != LOG_MAGIC {
         return Err(RecordError("not a log"));
     }
-    reader.version()?;
-    reader.take(7)?;
+    if !matches!(reader.u8()?, 1 | LOG_VERSION) {
+        return Err(RecordError("log of an unknown version"));
+    }
+    let salt = reader.array()?;
     let generation = reader.u64()?;
     let mut boot = [0; 36];
     boot.copy_from_slice(reader.take(36)?);
@@ -290,7 +349,7 @@ pub fn decode_log_head(bytes: &[u8]) -> Result<LogHead> {
     if sum != crc::of(&head[..60]) {
         return Err(RecordError("checksum mismatch in the head of a log"));
     }
-    Ok(LogHead { generation, boot, sum })
+    Ok(LogHead { generation, boot, salt, sum })
 }
 
 fn encode_runs(runs: &[Run], crcs: &[u32], out: &mut Vec<u8>) {
@@ -345,6 +404,40 @@ impl<'a> Reader<'a> {
         }
     }
 
+    fn edit(&mut self, remove: bool) -> Result<Edit> {
+        let chunk = ChunkId {
+            volume: VolumeId(self.u32()?),
+            ino: Ino(self.u64()?),
+            index: ChunkIndex(self.u64()?),
+        };
+        let len = self.chunk_len()?;
+        let (runs, crcs) = self.runs(CHUNK_BLOCKS_MAX)?;
+        Ok(Edit { chunk, remove, len, runs, crcs })
+    }
+
+    fn mark(&mut self) -> Result<Mark> {
+        let (mut places, mut blocks) = (Vec::new(), 0);
+        for _ in 0..self.u16()? {
+            let (at, count) = (self.place()?, self.u16()?);
+            let segment_end = (at / SEGMENT_BLOCKS + 1) * SEGMENT_BLOCKS;
+            if count == 0 || at + u64::from(count) > segment_end.min(PLACE_MAX) {
+                return Err(RecordError("blocks of a mark out of range"));
+            }
+            blocks += u64::from(count);
+            places.push((at, u32::from(count)));
+        }
+        if blocks > MARK_BLOCKS_MAX {
+            return Err(RecordError("too many blocks in a mark"));
+        }
+        let blocks = self.take((blocks * BLOCK_BYTES) as usize)?.to_vec();
+        Ok(Mark { places, blocks })
+    }
+
+    fn place(&mut self) -> Result<u64> {
+        let [a, b, c, d, e, f] = self.array()?;
+        Ok(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
+    }
+
     fn chunk_len(&mut self) -> Result<u64> {
         let len = self.u64()?;
         if len > CHUNK_BYTES_MAX {
@@ -364,8 +457,7 @@ impl<'a> Reader<'a> {
                 2 => Kind::Data,
                 _ => return Err(RecordError("unknown kind of blocks")),
             };
-            let [a, b, c, d, e, f] = self.array()?;
-            let at = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+            let at = self.place()?;
             if u64::from(first) < end || count == 0 || at + u64::from(count) > PLACE_MAX {
                 return Err(RecordError("blocks out of order or range"));
             }

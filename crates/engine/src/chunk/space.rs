@@ -6,7 +6,8 @@
 //!
 //! A place that is given up becomes free only when the checkpoint that forgets it is durable: until
 //! then the durable map may still name it, and a power loss would bring that map back. The exception
-//! is a place taken since the last checkpoint began, which no durable map can name.
+//! is a place taken since the last checkpoint began, which no durable map can name; and where a mark of
+//! the log vouches for it, the mark brings back what was there.
 
 use super::{BLOCK_BYTES, SEGMENT_BLOCKS};
 use std::collections::HashMap;

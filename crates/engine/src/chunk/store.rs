@@ -3,11 +3,11 @@
 use super::buffer::Buffers;
 use super::data::Data;
 use super::error::is_full;
-use super::log::Log;
+use super::log::{Log, Position};
 use super::map::{Chunk, Map};
-use super::record::{Edit, encode_key};
+use super::record::{Edit, LOG_HEAD_BYTES, MARK_BLOCKS_MAX, encode_key};
 use super::resident::Resident;
-use super::space::{Places, Space};
+use super::space::{Places, Space, push_places};
 use super::table::Table;
 use super::{ChunkError, ChunkOptions, Identity, Result, SEGMENT_BLOCKS, StoreStat};
 use parking_lot::{Condvar, Mutex};
@@ -56,14 +56,46 @@ pub(super) struct Commit {
     /// Segments written to since the last checkpoint began.
     pub(super) segments: BTreeSet<u64>,
     pub(super) unsynced_bytes: u64,
+    pub(super) unmarked: Unmarked,
+}
+
+/// Places that edits of the log name as data, since it began or since its last mark.
+#[derive(Default)]
+pub(super) struct Unmarked {
+    places: Vec<Places>,
+    blocks: u64,
+}
+
+impl Unmarked {
+    fn add(&mut self, at: u64, count: u32) {
+        self.blocks += u64::from(count);
+        if self.blocks <= MARK_BLOCKS_MAX {
+            push_places(&mut self.places, at, count);
+        }
+    }
+
+    /// `None`: there are too many for a mark.
+    pub(super) fn places(&self) -> Option<&[Places]> {
+        (self.blocks <= MARK_BLOCKS_MAX).then_some(&self.places)
+    }
 }
 
 /// See [`Store::flushes`].
 #[derive(Default)]
 pub(super) struct Flushes {
-    /// Number of the last log whose edits are durable.
+    /// Number of the last log whose edits are in the durable map.
     pub(super) durable: u64,
+    /// The last mark that is durable.
+    pub(super) marked: Position,
     pub(super) running: bool,
+}
+
+impl Flushes {
+    /// Whether what lies before this end of a log is durable.
+    pub(super) fn covers(&self, (generation, end): Position) -> bool {
+        let empty = end <= LOG_HEAD_BYTES as u64;
+        self.durable >= generation - u64::from(empty) || self.marked >= (generation, end)
+    }
 }
 
 /// Asks the background thread for something.
@@ -121,6 +153,7 @@ impl Store {
         for run in &edit.runs {
             if run.kind == super::record::Kind::Data {
                 commit.segments.insert(run.at / SEGMENT_BLOCKS);
+                commit.unmarked.add(run.at, u32::from(run.count));
             }
         }
         commit.unsynced_bytes += blocks_of(taken) * super::BLOCK_BYTES;

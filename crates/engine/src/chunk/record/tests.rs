@@ -44,9 +44,9 @@ proptest! {
         let len = bytes.len();
         prop_assert!(len <= RECORD_BYTES_MAX);
         bytes.extend_from_slice(b"what follows");
-        prop_assert_eq!(decode_edit(&bytes, log), Ok(Some((edit, len))));
-        prop_assert_eq!(decode_edit(&bytes, log ^ 1), Ok(None));
-        prop_assert_eq!(decode_edit(&bytes[..len - 1], log), Ok(None));
+        prop_assert_eq!(decode_record(&bytes, log), Ok(Some((Record::Edit(edit), len))));
+        prop_assert_eq!(decode_record(&bytes, log ^ 1), Ok(None));
+        prop_assert_eq!(decode_record(&bytes[..len - 1], log), Ok(None));
     }
 
     #[test]
@@ -54,7 +54,7 @@ proptest! {
         let _ = decode_leaf(b"key", &bytes);
         let _ = decode_key(&bytes);
         let _ = decode_log_head(&bytes);
-        prop_assert_eq!(decode_edit(&bytes, 1), Ok(None));
+        prop_assert_eq!(decode_record(&bytes, 1), Ok(None));
         // With a checksum that matches.
         let mut body = vec![VERSION];
         body.extend_from_slice(&bytes);
@@ -63,7 +63,7 @@ proptest! {
         let mut record = (body.len() as u32).to_le_bytes().to_vec();
         record.extend_from_slice(&record_sum(1, &body).to_le_bytes());
         record.extend_from_slice(&body);
-        let _ = decode_edit(&record, 1);
+        let _ = decode_record(&record, 1);
     }
 
     #[test]
@@ -102,9 +102,31 @@ fn keys_sort_as_chunks_do_and_are_read_back() {
 }
 
 #[test]
+fn a_mark_is_read_back_and_one_out_of_bounds_is_refused() {
+    let block = |nth: u8| vec![nth; BLOCK_BYTES as usize];
+    let decoded = |places: Vec<(u64, u32)>| {
+        let blocks: Vec<u8> =
+            places.iter().flat_map(|(at, n)| block(*at as u8).repeat(*n as usize)).collect();
+        let mark = Mark { places, blocks };
+        let mut bytes = Vec::new();
+        encode_mark(&mark, 7, &mut bytes);
+        assert!(bytes.len() <= RECORD_BYTES_MAX);
+        (decode_record(&bytes, 7).map(|found| found.map(|(record, _)| record)), mark)
+    };
+    for places in [vec![], vec![(9, 1)], vec![(SEGMENT_BLOCKS - 2, 2), (PLACE_MAX - 14, 14)]] {
+        let (found, mark) = decoded(places);
+        assert_eq!(found, Ok(Some(Record::Mark(mark))));
+    }
+    for places in [vec![(9, 0)], vec![(SEGMENT_BLOCKS - 1, 2)], vec![(0, 17)], vec![(0, 9), (9, 8)]]
+    {
+        assert!(decoded(places.clone()).0.is_err(), "{places:?}");
+    }
+}
+
+#[test]
 fn the_head_of_a_log_is_read_back() {
-    let (head, sum) = encode_log_head(77, &[b'x'; 36]);
-    let decoded = LogHead { generation: 77, boot: [b'x'; 36], sum };
+    let (head, sum) = encode_log_head(77, &[b'x'; 36], &[1; 7]);
+    let decoded = LogHead { generation: 77, boot: [b'x'; 36], salt: [1; 7], sum };
     assert_eq!(decode_log_head(&head), Ok(decoded));
     for at in 0..head.len() {
         let mut head = head;

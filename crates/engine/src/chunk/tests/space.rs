@@ -85,7 +85,7 @@ fn deleted_space_comes_back_to_the_target_and_to_the_disk() {
     store.sync().unwrap();
     assert!(disk.occupied("data-00000") >= 200 * MIB);
     store.delete_from(VolumeId(1), Ino(1), ChunkIndex(0)).unwrap();
-    store.sync().unwrap();
+    store.store.checkpoint().unwrap();
     store.store.give_space_back();
     assert!(disk.occupied("data-00000") <= 64 * MIB, "{}", disk.occupied("data-00000"));
     put(&store, chunk(1, 0), 0, vec![1; MIB as usize]).unwrap();

@@ -28,14 +28,21 @@ pub fn program() -> PathBuf {
     if let Some(path) = std::env::var_os("STRAKE_BIN") {
         return path.into();
     }
-    let test = std::env::current_exe().expect("a running test has a path");
-    let directory = test.parent().and_then(Path::parent).expect("it lies in target/debug/deps");
-    directory.join("strake-under-test")
+    beside_tests("strake-under-test")
 }
 
-/// The program with arguments; standard input is empty.
+/// A path in the directory of what is built.
+fn beside_tests(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a running test has a path");
+    let directory = test.parent().and_then(Path::parent).expect("it lies in target/debug/deps");
+    directory.join(name)
+}
+
+/// The program with arguments; standard input is empty, and what it remembers for its user is kept
+/// away from the user who runs the tests.
 pub fn strake<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(program());
+    command.env("XDG_DATA_HOME", beside_tests("data-of-tests"));
     command.args(arguments).stdin(Stdio::null());
     command
 }

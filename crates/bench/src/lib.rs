@@ -16,11 +16,17 @@
 //!   spectator talk; [`error`] is why it failed.
 //! * [`result`] is what a run leaves: figures with what they are of. Everything else makes these or
 //!   shows them.
+//! * [`statistics`] says what the samples of a figure allow to say: a number, a ratio with its
+//!   interval, a verdict.
+//! * [`report`] shows a run: as a table, for programs, as a page.
+//! * [`baseline`] keeps reports under names; [`compare`] puts two beside each other.
 //!
 //! What this crate never does: show a figure that was not measured, unless it says who published it;
 //! leave files behind in a measured directory.
 
+pub mod baseline;
 pub mod cold;
+pub mod compare;
 pub mod content;
 pub mod crew;
 pub mod error;
@@ -28,7 +34,9 @@ pub mod iozone;
 pub mod machine;
 pub mod place;
 pub mod plan;
+pub mod report;
 pub mod result;
 pub mod runner;
+pub mod statistics;
 pub mod watch;
 pub mod work;

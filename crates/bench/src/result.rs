@@ -51,6 +51,11 @@ pub struct Side {
 }
 
 /// One cell of a table: a test, at one set of parameters, on one side.
+///
+/// A limit, or a published figure, stands beside every measured figure of the same test and unit
+/// whose parameters include its own: a published figure by "size" alone beside every "record", and
+/// a limit without parameters beside all. The test of a limit may end in a slash ("iozone/"): then
+/// it stands beside all tests that begin so.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// Whose: the name of a [`Side`], of a limit, or of whoever published it.

@@ -1,9 +1,10 @@
-//! `strake bench`: measuring mounted directories, side by side.
+//! `strake bench`: measuring mounted directories, side by side, and what becomes of the reports.
 
+mod baselines;
 mod iozone;
+mod output;
 mod progress;
 mod running;
-mod show;
 
 use crate::failure::{Failure, Outcome};
 use clap::{Args, Subcommand};
@@ -22,12 +23,24 @@ pub struct BenchFlags {
 pub enum What {
     /// iozone's tests: write, read, random, backward, stride, stdio, mmap, io_uring, ...
     Iozone(iozone::IozoneFlags),
+    /// Show a report again
+    Show(baselines::ShowFlags),
+    /// Keep a report as a baseline, under a name
+    Save(baselines::SaveFlags),
+    /// List baselines
+    List(baselines::ListFlags),
+    /// Put two reports beside each other: ratios, their intervals, a verdict where noise allows one
+    Compare(baselines::CompareFlags),
 }
 
 /// Runs the verb; the exit code.
 pub async fn run(flags: BenchFlags) -> Outcome<u8> {
     match flags.what {
         What::Iozone(flags) => iozone::run(&flags).await,
+        What::Show(flags) => baselines::show(&flags).map(|()| 0),
+        What::Save(flags) => baselines::save(&flags).map(|()| 0),
+        What::List(flags) => baselines::list(&flags).map(|()| 0),
+        What::Compare(flags) => baselines::compare(&flags).map(|()| 0),
     }
 }
 

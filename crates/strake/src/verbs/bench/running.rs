@@ -1,6 +1,7 @@
 //! What every generator's run has in common: where, how often, and how it ends.
 
-use super::{progress, show};
+use super::output::{self, OutputFlags};
+use super::progress;
 use crate::failure::{Context, Failure, Outcome};
 use crate::signals::stop_requested;
 use clap::Args;
@@ -37,10 +38,15 @@ pub struct RunFlags {
     /// Empty all caches of this machine before what reads (needs root)
     #[arg(long)]
     pub cold: bool,
+
+    /// What to do with the report.
+    #[command(flatten)]
+    pub output: OutputFlags,
 }
 
 /// Carries out a plan and shows what it measured; the exit code.
 pub async fn carry_out(plan: Plan, crew: Crew, flags: &RunFlags) -> Outcome<u8> {
+    flags.output.check()?;
     let sides = place::sides(&flags.on)?;
     let watch = Arc::new(Watch::default());
     let stopped =
@@ -61,9 +67,10 @@ pub async fn carry_out(plan: Plan, crew: Crew, flags: &RunFlags) -> Outcome<u8> 
     watch.end();
     spectator.await.context(|| "showing the progress".into())?;
     let Ended { report, failure } = ended??;
-    show::report(&report);
+    let written = output::write(&report, &flags.output);
     match failure {
         Some(failure) => Err(Failure::from(failure)),
+        None if written.is_err() => written.map(|()| 0),
         None if watch.is_stopped() => Ok(INTERRUPTED),
         None => Ok(0),
     }

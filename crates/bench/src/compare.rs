@@ -1,0 +1,193 @@
+//! Two reports beside each other: what became better, what worse, and what the noise hides.
+
+use crate::report::numbers::Scale;
+use crate::result::{Figure, Machine, Origin, Report, Unit};
+use crate::statistics::{self, Ratio, Summary, Verdict};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What a comparison found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// What both have, in the first one's order.
+    pub rows: Vec<Row>,
+    /// What only the first has.
+    pub only_first: Vec<Lone>,
+    /// What only the second has.
+    pub only_second: Vec<Lone>,
+    /// Where the runs were made on something different, so that ratios are not of one change alone.
+    pub differences: Vec<String>,
+}
+
+/// A figure that both reports have.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// The test.
+    pub test: String,
+    /// Whose.
+    pub side: String,
+    /// Its parameters.
+    pub parameters: BTreeMap<String, f64>,
+    /// What both are in.
+    pub unit: Unit,
+    /// The figure of the first report.
+    pub first: Summary,
+    /// The figure of the second.
+    pub second: Summary,
+    /// The second divided by the first; `None` where the first is zero.
+    pub ratio: Option<Ratio>,
+    /// What may be said about that.
+    pub verdict: Verdict,
+}
+
+/// A figure that one report has alone.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Lone {
+    /// The test.
+    pub test: String,
+    /// Whose.
+    pub side: String,
+    /// Its parameters.
+    pub parameters: BTreeMap<String, f64>,
+}
+
+impl Row {
+    /// How both figures are printed.
+    pub fn scale(&self) -> Scale {
+        Scale::of(self.unit, self.first.value.max(self.second.value))
+    }
+}
+
+/// Compares two reports. Sides go together by name; where each has one side only, those do. What
+/// was published is the same everywhere and left out.
+pub fn compare(first: &Report, second: &Report) -> Comparison {
+    let mut differences = machines(&first.machine, &second.machine);
+    let renamed = match (first.sides.as_slice(), second.sides.as_slice()) {
+        ([a], [b]) if a.name != b.name => {
+            differences.push(format!("side: {:?} is compared with {:?}", a.name, b.name));
+            Some((a.name.as_str(), b.name.as_str()))
+        }
+        _ => None,
+    };
+    for a in &first.sides {
+        let same = second.sides.iter().find(|b| b.name == a.name);
+        if let Some(b) = same.filter(|b| b.file_system != a.file_system) {
+            let text =
+                format!("file system of {:?}: {} | {}", a.name, a.file_system, b.file_system);
+            differences.push(text);
+        }
+    }
+    let partner = |figure: &Figure, names: Option<(&str, &str)>, other: &Report| {
+        let side = match names {
+            Some((from, to)) if figure.side == from => to.to_owned(),
+            _ => figure.side.clone(),
+        };
+        let same = |f: &&Figure| {
+            (&f.test, &f.side, f.unit) == (&figure.test, &side, figure.unit)
+                && f.parameters == figure.parameters
+                && f.origin == figure.origin
+        };
+        other.figures.iter().find(same).cloned()
+    };
+    let mut rows = Vec::new();
+    let mut only_first = Vec::new();
+    for figure in own(first) {
+        let row = partner(figure, renamed, second).and_then(|other| row(figure, &other));
+        match row {
+            Some(row) => rows.push(row),
+            None => only_first.push(lone(figure)),
+        }
+    }
+    let back = renamed.map(|(a, b)| (b, a));
+    let without = own(second).filter(|figure| partner(figure, back, first).is_none());
+    Comparison { rows, only_first, only_second: without.map(lone).collect(), differences }
+}
+
+/// What a report's run measured itself.
+fn own(report: &Report) -> impl Iterator<Item = &Figure> {
+    report.figures.iter().filter(|figure| figure.origin != Origin::Published)
+}
+
+fn row(first: &Figure, second: &Figure) -> Option<Row> {
+    let ratio = statistics::ratio(second, first);
+    let verdict = ratio.as_ref().map(|ratio| statistics::verdict(ratio, first.unit));
+    Some(Row {
+        test: first.test.clone(),
+        side: first.side.clone(),
+        parameters: first.parameters.clone(),
+        unit: first.unit,
+        first: statistics::summary(first)?,
+        second: statistics::summary(second)?,
+        ratio,
+        verdict: verdict.unwrap_or(Verdict::TooNoisy),
+    })
+}
+
+fn lone(figure: &Figure) -> Lone {
+    let Figure { test, side, parameters, .. } = figure.clone();
+    Lone { test, side, parameters }
+}
+
+/// What differs between two machines, each as "what: this | that".
+fn machines(a: &Machine, b: &Machine) -> Vec<String> {
+    let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30));
+    let pairs = [
+        ("processor", a.processor.clone(), b.processor.clone()),
+        ("cores", a.cores.to_string(), b.cores.to_string()),
+        ("memory", gib(a.memory), gib(b.memory)),
+        ("kernel", a.kernel.clone(), b.kernel.clone()),
+        ("strake", a.version.clone(), b.version.clone()),
+    ];
+    let different = pairs.into_iter().filter(|(_, a, b)| a != b);
+    different.map(|(what, a, b)| format!("{what}: {a} | {b}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture::study;
+
+    #[test]
+    fn a_report_does_not_differ_from_itself() {
+        let same = compare(&study(), &study());
+        assert_eq!(same.rows.len(), 48 + 1, "every measured figure and the limit");
+        assert!(same.rows.iter().all(|row| row.ratio.unwrap().value == 1.0));
+        let may_be = [Verdict::NoDifference, Verdict::TooNoisy, Verdict::TooFew];
+        assert!(same.rows.iter().all(|row| may_be.contains(&row.verdict)));
+        assert!(same.only_first.is_empty() && same.only_second.is_empty());
+        assert_eq!(same.differences, Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_became_slower_is_worse_and_what_is_missing_is_named() {
+        let mut second = study();
+        second.figures.remove(8);
+        second.figures[0].samples.iter_mut().for_each(|sample| *sample *= 0.9);
+        second.figures[1].parameters.insert("threads".into(), 2.0);
+        second.machine.kernel = "Linux 7.0".into();
+        second.sides[0].file_system = "ext4".into();
+        let found = compare(&study(), &second);
+        assert_eq!(found.rows[0].verdict, Verdict::Worse);
+        assert!((found.rows[0].ratio.unwrap().value - 0.9).abs() < 1e-9);
+        assert_eq!(found.only_first.len(), 2);
+        assert_eq!(found.only_second.len(), 1);
+        assert_eq!(found.only_second[0].parameters["threads"], 2.0);
+        assert_eq!(found.differences.len(), 2);
+        assert!(found.differences[0].contains("kernel: Linux 6.1.0-28 | Linux 7.0"));
+    }
+
+    #[test]
+    fn single_sides_are_compared_whatever_their_names() {
+        let only = |name: &str, called: &str| {
+            let mut report = study();
+            report.sides.retain(|side| side.name == name);
+            report.sides[0].name = called.into();
+            report.figures.retain(|figure| figure.side == name);
+            report.figures.iter_mut().for_each(|figure| figure.side = called.into());
+            report
+        };
+        let found = compare(&only("strake", "before"), &only("strake", "after"));
+        assert_eq!((found.rows.len(), found.only_second.len()), (16, 0));
+        assert!(found.differences[0].contains("\"before\" is compared with \"after\""));
+    }
+}

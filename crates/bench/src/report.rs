@@ -1,0 +1,80 @@
+//! Showing a report: as tables, for programs, as a page with plots, as a workbook.
+//!
+//! [`table`] lays figures out in rows and columns; everything else prints those, and [`csv`] and
+//! [`saved`] give the figures themselves.
+
+pub mod csv;
+pub mod numbers;
+pub mod saved;
+pub mod table;
+
+use crate::result::{Figure, Report};
+use std::collections::HashSet;
+
+/// What is wrong with a report that cannot be shown.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Unsound {
+    /// Two sides cannot be told apart.
+    #[error("two sides are called {0:?}")]
+    TwoSides(String),
+    /// A figure without samples.
+    #[error("{test} of {side:?} has no samples")]
+    NoSamples {
+        /// The test.
+        test: String,
+        /// Whose.
+        side: String,
+    },
+    /// A sample or a parameter that is no number.
+    #[error("{test} of {side:?} holds something that is no number")]
+    NotFinite {
+        /// The test.
+        test: String,
+        /// Whose.
+        side: String,
+    },
+    /// Two figures of the same thing.
+    #[error("{test} of {side:?} is there twice with the same parameters")]
+    Twice {
+        /// The test.
+        test: String,
+        /// Whose.
+        side: String,
+    },
+}
+
+/// Says whether a report can be shown: names that tell things apart, samples that are numbers.
+pub fn check(report: &Report) -> Result<(), Unsound> {
+    let mut sides = HashSet::new();
+    for side in &report.sides {
+        if !sides.insert(&side.name) {
+            return Err(Unsound::TwoSides(side.name.clone()));
+        }
+    }
+    let mut figures = HashSet::new();
+    for figure in &report.figures {
+        let (test, side) = (figure.test.clone(), figure.side.clone());
+        if figure.samples.is_empty() {
+            return Err(Unsound::NoSamples { test, side });
+        }
+        if !figure.samples.iter().chain(figure.parameters.values()).all(|n| n.is_finite()) {
+            return Err(Unsound::NotFinite { test, side });
+        }
+        if !figures.insert(identity(figure)) {
+            return Err(Unsound::Twice { test, side });
+        }
+    }
+    Ok(())
+}
+
+/// What tells a figure from all others of its report.
+fn identity(figure: &Figure) -> (&str, u8, &str, u8, Vec<(&str, u64)>) {
+    let parameters = figure.parameters.iter().map(|(name, value)| (name.as_str(), value.to_bits()));
+    let (origin, unit) = (figure.origin as u8, figure.unit as u8);
+    (&figure.side, origin, &figure.test, unit, parameters.collect())
+}
+
+#[cfg(test)]
+pub(crate) mod fixture;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! A report as the first study would give one: its printed table beside figures that are made up.
+
+use crate::result::{Chart, Figure, Machine, Origin, Report, Rule, Side, Unit};
+use std::collections::BTreeMap;
+
+/// MB/s as the study prints them, for files of 2, 4, ... 256 MB.
+const PUBLISHED: &[(&str, &str, [f64; 8])] = &[
+    ("iozone/write", "PVFS2 2.8.2", [10.40, 10.49, 10.62, 10.68, 10.65, 10.68, 10.28, 10.70]),
+    ("iozone/write", "GlusterFS 3.2.7", [253.31, 12.0, 7.57, 6.39, 5.95, 5.77, 5.68, 5.63]),
+    ("iozone/read", "PVFS2 2.8.2", [10.85, 10.84, 10.76, 10.81, 10.83, 10.84, 10.84, 10.81]),
+    ("iozone/read", "GlusterFS 3.2.7", [1142.37, 20.75, 13.78, 11.8, 11.01, 10.64, 10.48, 10.4]),
+];
+
+/// Made up: test, side, MB/s of the smallest file, MB/s of the largest, noise.
+const MEASURED: &[(&str, &str, f64, f64, f64)] = &[
+    ("iozone/write", "strake", 11.80, 11.93, 0.004),
+    ("iozone/write", "glusterfs-10", 11.10, 11.72, 0.02),
+    ("iozone/write", "ext4", 900.0, 1450.0, 0.12),
+    ("iozone/read", "strake", 2100.0, 11.94, 0.006),
+    ("iozone/read", "glusterfs-10", 11.6, 11.9, 0.015),
+    ("iozone/read", "ext4", 2900.0, 3300.0, 0.08),
+];
+
+/// The report.
+pub fn study() -> Report {
+    Report {
+        title: "Study 1: two servers at 100 Mbit/s".into(),
+        command: "strake bench study 1 --on strake=/mnt/strake /mnt/<gluster> ext4=/srv".into(),
+        started: 1_795_271_400,
+        machine: machine(),
+        sides: vec![
+            side("strake", "/mnt/strake", "fuse.strake"),
+            side("glusterfs-10", "/mnt/<gluster>", "fuse.glusterfs"),
+            side("ext4", "/srv", "ext4"),
+        ],
+        figures: figures(),
+        charts: vec![chart("Write", "iozone/write"), chart("Read", "iozone/read")],
+        notes: vec!["Caches of the servers could not be dropped: not root on them.".into()],
+    }
+}
+
+fn machine() -> Machine {
+    Machine {
+        processor: "AMD EPYC 7B13".into(),
+        cores: 2,
+        memory: 4 << 30,
+        kernel: "Linux 6.1.0-28".into(),
+        version: "0.1.0".into(),
+    }
+}
+
+fn side(name: &str, directory: &str, file_system: &str) -> Side {
+    Side { name: name.into(), directory: directory.into(), file_system: file_system.into() }
+}
+
+fn chart(title: &str, test: &str) -> Chart {
+    Chart { title: title.into(), test: test.into(), across: "size".into(), doubling: true }
+}
+
+fn figures() -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for (at, &(test, side, first, last, noise)) in MEASURED.iter().enumerate() {
+        for step in 0..8_u32 {
+            let along = f64::from(step) / 7.0;
+            // What the cache answers falls off within the first sizes.
+            let bent = if first > 10.0 * last { along.powf(0.15) } else { along };
+            let middle = first * (last / first).powf(bent) * 1e6;
+            let wave = |n: u32| ((f64::from(n * 7 + step * 3) + at as f64) * 1.7).sin();
+            let samples = (0..25).map(|n| middle * (1.0 + noise * wave(n) / 2.0)).collect();
+            figures.push(figure(side, Origin::Measured, test, Some(step), samples));
+        }
+    }
+    let limit = vec![11.95e6, 11.951e6, 11.949e6];
+    figures.push(figure("TCP stream", Origin::Limit, "iozone/", None, limit));
+    for (test, side, values) in PUBLISHED {
+        for (step, value) in values.iter().enumerate() {
+            let samples = vec![value * 1e6];
+            figures.push(figure(side, Origin::Published, test, Some(step as u32), samples));
+        }
+    }
+    figures
+}
+
+fn figure(side: &str, origin: Origin, test: &str, step: Option<u32>, samples: Vec<f64>) -> Figure {
+    let size = step.map(|step| ("size".to_owned(), f64::from(2_u32 << (20 + step))));
+    let record = (origin == Origin::Measured).then(|| ("record".to_owned(), 1024.0 * 1024.0));
+    let parameters: BTreeMap<_, _> = size.into_iter().chain(record).collect();
+    let rule = if origin == Origin::Limit { Rule::Median } else { Rule::TrimmedMean };
+    let (side, test) = (side.into(), test.into());
+    Figure { side, origin, test, parameters, unit: Unit::BytesPerSecond, samples, rule }
+}

@@ -127,3 +127,42 @@ fn the_next_run_removes_what_a_killed_one_left() {
     assert!(shown.contains("removed "), "{shown}");
     assert!(names_in(directory.path()).is_empty());
 }
+
+#[test]
+fn names_and_bonnies_tests_run_verified_and_leave_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path().display().to_string();
+    let table = succeed([
+        "bench", "meta", "--files", "20", "--depth", "1", "--bytes", "100", "-t", "2", "--shift",
+        "--verify", "--on", &here,
+    ]);
+    for phase in "mkdir create stat read list rename remove rmdir".split(' ') {
+        assert!(table.contains(&format!("meta/{phase} ")), "{phase:?} is not in: {table}");
+    }
+    let table = succeed(["bench", "bonnie", "-s", "160K", "-n", "1", "--verify", "--on", &here]);
+    for test in ["output per chr", "rewrite", "seeks", "sequential create", "random delete"] {
+        assert!(table.contains(&format!("bonnie/{test} ")), "{test:?} is not in: {table}");
+    }
+    assert!(names_in(directory.path()).is_empty());
+}
+
+#[test]
+fn wrong_trees_and_wrong_blocks_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path().display().to_string();
+    for (word, arguments) in [
+        ("chown", &["meta", "--phase", "chown"][..]),
+        ("needs files", &["meta", "--files", "0"]),
+        ("directories", &["meta", "--depth", "40", "--branching", "9"]),
+        ("0 workers", &["meta", "-t", "0"]),
+        ("blocks of 8K", &["bonnie", "-s", "10000"]),
+        ("nothing to measure", &["bonnie", "-s", "0", "-n", "0"]),
+    ] {
+        let arguments = ["bench"].iter().chain(arguments).copied().chain(["--on", &here]);
+        let output = run(arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{word}: {error}");
+        assert!(error.contains(word), "{word:?} is not in: {error}");
+        assert!(names_in(directory.path()).is_empty());
+    }
+}

@@ -8,9 +8,9 @@
 //! done at the same time. The [`runner`] carries a plan out on every side, has a [`crew`] do the jobs,
 //! and makes a [`result::Report`] of the times.
 //!
-//! * Generators: [`iozone`].
+//! * Generators: [`iozone`]'s tests, [`bonnie`]++'s, and [`meta`]: mdtest's phases.
 //! * [`work`] is what one worker does, as data that can travel: passes over files of known
-//!   [`content`].
+//!   [`content`], and phases over names.
 //! * [`place`] is where a run works: sides, room, a directory that goes away with the run.
 //! * [`cold`] empties caches; [`machine`] says where a run is made; [`watch`] is how a run and its
 //!   spectator talk; [`error`] is why it failed.
@@ -20,27 +20,27 @@
 //!   interval, a verdict.
 //! * [`report`] shows a run: as a table, for programs, as a page.
 //! * [`baseline`] keeps reports under names; [`compare`] puts two beside each other.
-//! * [`testbed`] is a network of hosts on one machine, with links and disks as slow as wanted, to
-//!   measure in; [`limit`] is the most that is possible there.
 //!
 //! What this crate never does: show a figure that was not measured, unless it says who published it;
 //! leave files behind in a measured directory.
 
 pub mod baseline;
+pub mod bonnie;
 pub mod cold;
 pub mod compare;
 pub mod content;
 pub mod crew;
 pub mod error;
 pub mod iozone;
-pub mod limit;
 pub mod machine;
+pub mod meta;
 pub mod place;
 pub mod plan;
 pub mod report;
 pub mod result;
 pub mod runner;
 pub mod statistics;
-pub mod testbed;
+#[cfg(test)]
+mod testing;
 pub mod watch;
 pub mod work;

@@ -5,8 +5,8 @@ use super::test::{Test, Visiting};
 use crate::content::Content;
 use crate::plan::{Cell, Room, Step};
 use crate::result::Unit;
-use crate::work::Job;
-use crate::work::file::{Calls, Direction, Open, Order, Pass};
+use crate::work::file::{Calls, Direction, Open, Pass};
+use crate::work::{Job, Order};
 use std::collections::BTreeMap;
 
 /// The tests of one file size and one record size.

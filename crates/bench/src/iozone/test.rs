@@ -1,7 +1,8 @@
 //! The tests, their names, and the numbers of `-i`.
 
 use crate::error::{Error, Result};
-use crate::work::file::{Calls, Direction, Order};
+use crate::work::Order;
+use crate::work::file::{Calls, Direction};
 
 /// Records from one read of the stride test to the next: iozone's default.
 const STRIDE: u64 = 17;

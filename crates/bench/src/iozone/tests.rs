@@ -1,14 +1,10 @@
 //! The plans of iozone's tests, and that they run.
 
 use super::*;
-use crate::crew::Crew;
 use crate::plan::Step;
-use crate::result::{Report, Side};
-use crate::runner::{self, Run};
-use crate::watch::Watch;
-use crate::work::Job;
-use crate::work::file::{Calls, Direction, Order, Pass};
-use std::path::Path;
+use crate::testing::measure;
+use crate::work::file::{Calls, Direction, Pass};
+use crate::work::{Job, Order};
 
 fn options() -> Options {
     Options { sizes: vec![(64 << 10, vec![4 << 10])], verify: true, ..Options::default() }
@@ -17,53 +13,33 @@ fn options() -> Options {
 /// The pass of the first worker of each step, with the step's name.
 fn passes(plan: &Plan) -> Vec<(String, &Pass)> {
     let steps = plan.cells.iter().flat_map(|cell| &cell.steps);
-    let named = |step: &Step| step.measures.first().map(|measure| measure.test.clone());
-    let first = |step: &'_ Step| named(step).unwrap_or_else(|| "preparing".into());
-    steps
-        .map(|step| match &step.jobs[0] {
-            Job::File(pass) => (first(step), pass),
-        })
-        .collect()
-}
-
-fn measured(options: &Options, directory: &Path) -> Report {
-    let side = Side {
-        name: "here".into(),
-        directory: directory.display().to_string(),
-        file_system: String::new(),
+    let named = |step: &Step| {
+        step.measures.first().map_or("preparing".to_owned(), |measure| measure.test.clone())
     };
-    let watch = Watch::default();
-    let run = Run {
-        sides: vec![side],
-        crew: Crew::Threads,
-        command: String::new(),
-        version: String::new(),
-        watch: &watch,
-    };
-    let ended = runner::run(&plan(options).unwrap(), run).unwrap();
-    assert_eq!(ended.failure, None);
-    ended.report
+    let mut passes = Vec::new();
+    for step in steps {
+        let Job::File(pass) = &step.jobs[0] else { panic!("{step:?} is no pass over a file") };
+        passes.push((named(step), pass));
+    }
+    passes
 }
 
 #[test]
 fn every_test_runs_verified_and_leaves_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    let report = measured(&options(), directory.path());
+    let report = measure(&plan(&options()).unwrap());
     let names: Vec<_> = report.figures.iter().map(|figure| figure.test.as_str()).collect();
     assert_eq!(names.len(), Options::default().tests.len(), "{names:?}");
     assert!(report.figures.iter().all(|f| f.samples.len() == 1 && f.samples[0] > 0.0));
-    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 #[test]
 fn several_workers_on_own_files_on_one_file_by_mappings_and_by_rings() {
-    let directory = tempfile::tempdir().unwrap();
     for shared_file in [false, true] {
         for (mapped, in_flight) in [(false, None), (true, None), (false, Some(4))] {
             let workers = 3;
             let ending = Ending { flush: true, close: true };
             let more = Options { workers, shared_file, mapped, in_flight, ending, ..options() };
-            let report = measured(&more, directory.path());
+            let report = measure(&plan(&more).unwrap());
             assert!(report.figures.iter().all(|f| f.parameters["threads"] == 3.0));
         }
     }
@@ -89,7 +65,6 @@ fn a_name_says_what_the_worker_does() {
 
 #[test]
 fn reading_alone_prepares_its_file_and_measures_only_the_reading() {
-    let directory = tempfile::tempdir().unwrap();
     let options = Options { tests: Test::select("1").unwrap(), cold: true, ..options() };
     let plan = plan(&options).unwrap();
     let names: Vec<_> = passes(&plan).into_iter().map(|(name, _)| name).collect();
@@ -97,12 +72,12 @@ fn reading_alone_prepares_its_file_and_measures_only_the_reading() {
     assert!(plan.cells[0].steps[1].cold && !plan.cells[0].steps[0].cold);
     // Dropping caches would disturb whatever else runs on this machine.
     let warm = Options { cold: false, ..options };
-    assert_eq!(measured(&warm, directory.path()).figures.len(), 2);
+    assert_eq!(measure(&super::plan(&warm).unwrap()).figures.len(), 2);
 }
 
 #[test]
 fn flags_that_change_a_test_are_in_its_name() {
-    let open = Open { direct: true, synced: true, create: false };
+    let open = Open { direct: true, synced: true, ..Open::default() };
     let ending = Ending { close: true, flush: true };
     let options = Options { open, ending, in_flight: Some(2), ..options() };
     let plan = plan(&options).unwrap();

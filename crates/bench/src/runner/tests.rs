@@ -3,15 +3,15 @@
 use super::*;
 use crate::content::Content;
 use crate::result::Unit;
-use crate::work::Job;
-use crate::work::file::{Calls, Direction, Ending, Open, Order, Pass};
+use crate::work::file::{Calls, Direction, Ending, Open, Pass};
+use crate::work::{Job, Order};
 use std::path::PathBuf;
 use tempfile::TempDir;
 
 const RECORD: u64 = 4096;
 
-fn write(records: u64) -> Job {
-    Job::File(Pass {
+fn write(records: u64) -> Pass {
+    Pass {
         file: "f".into(),
         direction: Direction::Write,
         start: 0,
@@ -22,11 +22,11 @@ fn write(records: u64) -> Job {
         open: Open { create: true, ..Open::default() },
         ending: Ending::default(),
         content: Content { seed: 1, generation: 1, checked: false },
-    })
+    }
 }
 
 fn plan(cells: usize, repetitions: usize, records: u64) -> Plan {
-    let step = Step::measured("t/write", Unit::BytesPerSecond, vec![write(records)]);
+    let step = Step::measured("t/write", Unit::BytesPerSecond, vec![Job::File(write(records))]);
     let cell = |number: usize| Cell {
         parameters: [("size".to_owned(), number as f64)].into(),
         steps: vec![step.clone()],
@@ -77,7 +77,7 @@ fn an_interrupted_run_keeps_what_it_measured_and_leaves_nothing() {
             watch.stop();
         });
         let mut plan = plan(2, 1, 5);
-        plan.cells[1].steps[0].jobs = vec![endless()];
+        plan.cells[1].steps[0].jobs = vec![Job::File(endless())];
         run(&plan, started(vec![side("a", directory.path())], &watch)).unwrap()
     });
     assert_eq!(ended.failure, None);
@@ -87,9 +87,8 @@ fn an_interrupted_run_keeps_what_it_measured_and_leaves_nothing() {
 }
 
 /// One record, again and again, for longer than any test waits.
-fn endless() -> Job {
-    let Job::File(pass) = write(u64::MAX / RECORD / 2);
-    Job::File(Pass { order: Order::Same, ..pass })
+fn endless() -> Pass {
+    Pass { order: Order::Same, ..write(u64::MAX / RECORD / 2) }
 }
 
 #[test]
@@ -118,16 +117,14 @@ fn a_directory_that_vanishes_ends_the_run_and_keeps_what_was_measured() {
 #[test]
 fn a_failing_worker_ends_the_others() {
     let directory = tempfile::tempdir().unwrap();
-    let Job::File(pass) = write(10);
-    let read = Job::File(Pass { direction: Direction::Read, ..pass });
-    let mut plan = plan(1, 1, 1);
     // There are fewer bytes than the reader wants.
-    plan.cells[0].steps.push(Step::measured("t/read", Unit::PerSecond, vec![read, endless()]));
+    let read = Pass { direction: Direction::Read, ..write(10) };
+    let other = Pass { file: "other".into(), ..endless() };
+    let jobs = vec![Job::File(read), Job::File(other)];
+    let mut plan = plan(1, 1, 1);
+    plan.cells[0].steps.push(Step::measured("t/read", Unit::PerSecond, jobs));
     let watch = Watch::default();
     let sides = vec![side("a", directory.path())];
-    plan.cells[0].steps[1].jobs[1] = match endless() {
-        Job::File(pass) => Job::File(Pass { file: "other".into(), ..pass }),
-    };
     let ended = run(&plan, started(sides, &watch)).unwrap();
     assert!(ended.failure.unwrap().cause.contains("reading"));
     assert_eq!(ended.report.figures.len(), 1, "the failed step has no figure");

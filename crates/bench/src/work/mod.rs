@@ -2,6 +2,10 @@
 //! host.
 
 pub mod file;
+pub mod names;
+mod order;
+
+pub use order::Order;
 
 use crate::error::Result;
 use crate::watch::Watch;
@@ -15,6 +19,8 @@ use strake_base::clock::{machine_time, thread_processor_time};
 pub enum Job {
     /// One pass over a file, or over a part of it.
     File(file::Pass),
+    /// One phase over the names of a tree.
+    Names(names::Phase),
 }
 
 /// What one worker did.
@@ -55,6 +61,7 @@ impl Job {
     pub fn prepare(&self, directory: &Path) -> Result<Box<dyn Prepared>> {
         match self {
             Job::File(pass) => file::prepare(pass, directory),
+            Job::Names(phase) => names::prepare(phase, directory),
         }
     }
 
@@ -62,6 +69,7 @@ impl Job {
     pub fn weight(&self) -> u64 {
         match self {
             Job::File(pass) => pass.bytes(),
+            Job::Names(phase) => phase.weight(),
         }
     }
 
@@ -69,6 +77,7 @@ impl Job {
     pub fn reads(&self) -> Option<&str> {
         match self {
             Job::File(pass) => (pass.direction != file::Direction::Write).then_some(&pass.file),
+            Job::Names(_) => None,
         }
     }
 }

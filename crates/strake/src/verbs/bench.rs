@@ -1,7 +1,9 @@
 //! `strake bench`: measuring mounted directories, side by side, and what becomes of the reports.
 
 mod baselines;
+mod bonnie;
 mod iozone;
+mod meta;
 mod output;
 mod progress;
 mod running;
@@ -31,6 +33,10 @@ pub enum What {
     List(baselines::ListFlags),
     /// Put two reports beside each other: ratios, their intervals, a verdict where noise allows one
     Compare(baselines::CompareFlags),
+    /// bonnie++'s tests: per character, block, rewrite, seeks; create, stat and delete many files
+    Bonnie(bonnie::BonnieFlags),
+    /// Names and attributes, mdtest's phases: mkdir, create, stat, read, list, rename, remove, rmdir
+    Meta(meta::MetaFlags),
 }
 
 /// Runs the verb; the exit code.
@@ -41,6 +47,8 @@ pub async fn run(flags: BenchFlags) -> Outcome<u8> {
         What::Save(flags) => baselines::save(&flags).map(|()| 0),
         What::List(flags) => baselines::list(&flags).map(|()| 0),
         What::Compare(flags) => baselines::compare(&flags).map(|()| 0),
+        What::Bonnie(flags) => bonnie::run(&flags).await,
+        What::Meta(flags) => meta::run(&flags).await,
     }
 }
 

@@ -4,19 +4,16 @@
 //! is a test that somebody has a name for.
 
 mod mapped;
-mod order;
 mod plain;
 mod ring;
 mod stdio;
 mod transfer;
 mod vectored;
 
-pub use order::Order;
-
 use crate::content::Content;
 use crate::error::{Error, Result};
 use crate::watch::Watch;
-use crate::work::{Amount, Prepared};
+use crate::work::{Amount, Order, Prepared};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -92,6 +89,8 @@ pub enum Calls {
 pub struct Open {
     /// Made if it is missing.
     pub create: bool,
+    /// Another file of the name is removed before: what is written is written to a new one.
+    pub fresh: bool,
     /// Past the page cache: `O_DIRECT`.
     pub direct: bool,
     /// Each write returns when its bytes are on disk: `O_SYNC`.
@@ -159,6 +158,13 @@ impl Pass {
 pub fn prepare(pass: &Pass, directory: &Path) -> Result<Box<dyn Prepared>> {
     pass.refuse_nonsense()?;
     let path = directory.join(&pass.file);
+    if pass.open.fresh
+        && pass.direction == Direction::Write
+        && let Err(error) = std::fs::remove_file(&path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(Error::io("removing", &path, &error));
+    }
     let transfer = pass.open(&path).and_then(|file| transfer(pass, file));
     let transfer = transfer.map_err(|error| {
         let told = Error::io("opening", &path, &error);

@@ -131,7 +131,7 @@ fn workers_on_one_file_keep_to_their_regions() {
 fn direct_synced_flushed_and_closed_passes_move_the_same_bytes() {
     // A file system in memory may have no O_DIRECT: the build directory is on a disk.
     let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-    let open = Open { create: true, direct: true, synced: true };
+    let open = Open { create: true, fresh: true, direct: true, synced: true };
     let ending = Ending { flush: true, close: true };
     for calls in [Calls::Plain, Calls::Vectored, Calls::Ring { depth: 2 }] {
         let write = Pass { open, ending, ..pass(Direction::Write, Order::Forward, calls) };

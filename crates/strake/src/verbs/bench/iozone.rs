@@ -102,7 +102,7 @@ fn options(flags: &IozoneFlags) -> Outcome<Options> {
         shared_file: flags.shared_file,
         mapped: flags.mapped,
         in_flight: flags.in_flight,
-        open: Open { create: false, direct: flags.direct, synced: flags.synced },
+        open: Open { direct: flags.direct, synced: flags.synced, ..Open::default() },
         ending: Ending { flush: flags.flush, close: flags.close },
         cold: flags.run.cold,
         verify: flags.run.verify,

@@ -1,0 +1,280 @@
+//! bonnie++'s tests, under its names and with its meanings.
+//!
+//! One large file is written byte by byte, written anew block by block, rewritten (each block read,
+//! changed and written back), read byte by byte and block by block; then five workers seek in it,
+//! read, and write every tenth block back. `close` belongs to the timing of whatever writes. In the
+//! second half, many files are created, asked for ("read", as bonnie++ calls it) and deleted: with
+//! names whose order is that of their making, in the order that the directory lists; and with names
+//! that begin with random letters, in random order.
+
+use crate::content::Content;
+use crate::error::{Error, Result};
+use crate::machine;
+use crate::plan::{Cell, Measure, Plan, Room, Step};
+use crate::result::Unit;
+use crate::work::file::{Calls, Direction, Ending, Open, Pass};
+use crate::work::names::{Naming, Operation, Phase, Shape, Visiting};
+use crate::work::{Job, Order};
+
+/// bonnie++'s block.
+pub const BLOCK: u64 = 8 << 10;
+/// Files that bonnie++ counts as one.
+pub const FILES_UNIT: u64 = 1024;
+/// Workers that seek at the same time.
+const SEEKERS: u64 = 5;
+/// Seeks of all of them together.
+const SEEKS: u64 = 8192;
+/// The file is that many times as large as the memory, so that no cache holds it.
+const MEMORIES: u64 = 2;
+/// Most files of the second half.
+const FILES_MAX: u64 = 1 << 30;
+
+/// What to measure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Bytes of the file, a multiple of [`BLOCK`]; 0 leaves the first half out.
+    pub size: u64,
+    /// Number of files; 0 leaves the second half out.
+    pub files: u64,
+    /// Without the per-character tests (`-f`).
+    pub fast: bool,
+    /// Every write waits for the disk (`-b`).
+    pub unbuffered: bool,
+    /// Whether caches are emptied before what reads.
+    pub cold: bool,
+    /// Whether every byte that is read is compared.
+    pub verify: bool,
+    /// What decides contents and random orders.
+    pub seed: u64,
+    /// How often everything is repeated.
+    pub repetitions: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            size: default_size().unwrap_or(0),
+            files: 16 * FILES_UNIT,
+            fast: false,
+            unbuffered: false,
+            cold: false,
+            verify: false,
+            seed: 1,
+            repetitions: 1,
+        }
+    }
+}
+
+/// Twice the memory of this machine, if it says how much it has.
+pub fn default_size() -> Option<u64> {
+    machine::memory().map(|memory| (memory * MEMORIES).next_multiple_of(BLOCK))
+}
+
+/// What a run of these options does.
+pub fn plan(options: &Options) -> Result<Plan> {
+    if !options.size.is_multiple_of(BLOCK) {
+        return Err(Error::usage(format!(
+            "a file of {} bytes: bonnie++ has blocks of 8K",
+            options.size
+        ))
+        .next("choose a size that is a multiple of 8K"));
+    }
+    if options.files > FILES_MAX {
+        return Err(Error::usage(format!("more than {FILES_MAX} files")));
+    }
+    let mut plan = Plan::new("bonnie++'s tests");
+    plan.repetitions = options.repetitions;
+    if options.size > 0 {
+        plan.cells.push(large_file(options));
+        if default_size().is_some_and(|least| options.size < least) {
+            plan.notes.push(
+                "the file is smaller than twice the memory: caches may answer what reads".into(),
+            );
+        }
+    }
+    if options.files > 0 {
+        plan.cells.push(many_files(options));
+    }
+    if options.verify {
+        plan.notes.push("--verify: the figures include the time of filling and comparing".into());
+    }
+    Ok(plan)
+}
+
+/// The first half.
+fn large_file(options: &Options) -> Cell {
+    use Direction::{Change, Read, Write};
+    let pass = |direction, calls, generation| pass(options, direction, calls, generation);
+    let mut steps = Vec::new();
+    if !options.fast {
+        steps.push(data("output per chr", vec![pass(Write, Calls::Characters, 1)]));
+    }
+    steps.push(data("output block", vec![pass(Write, Calls::Plain, 1)]));
+    steps.push(data("rewrite", vec![pass(Change, Calls::Plain, 2)]));
+    if !options.fast {
+        steps.push(data("input per chr", vec![pass(Read, Calls::Characters, 2)]));
+    }
+    steps.push(data("input block", vec![pass(Read, Calls::Plain, 2)]));
+    let seeker = |number: u64| {
+        let seed = options.seed ^ number << 48;
+        let order = Order::Anywhere { seed, visits: SEEKS.div_ceil(SEEKERS) };
+        Pass { order, ..pass(Direction::Seek, Calls::Plain, 2) }
+    };
+    let seeks = (0..SEEKERS).map(|number| Job::File(seeker(number))).collect();
+    steps.push(Step::measured("bonnie/seeks", Unit::PerSecond, seeks));
+    for step in &mut steps {
+        let reads =
+            step.measures.iter().any(|m| m.test.contains("input") || m.test.contains("seeks"));
+        step.cold = options.cold && reads;
+    }
+    let parameters = [("size".to_owned(), options.size as f64)].into();
+    Cell { parameters, steps, needs: Room { bytes: options.size, files: 3 } }
+}
+
+/// A test of the first half: how fast, and how much of a processor it takes.
+fn data(name: &str, passes: Vec<Pass>) -> Step {
+    let test = format!("bonnie/{name}");
+    let mut step =
+        Step::measured(&test, Unit::BytesPerSecond, passes.into_iter().map(Job::File).collect());
+    step.measures.push(Measure { test: format!("{test} %CP"), unit: Unit::Percent });
+    step
+}
+
+fn pass(options: &Options, direction: Direction, calls: Calls, generation: u64) -> Pass {
+    let makes = direction == Direction::Write;
+    Pass {
+        file: "bonnie".into(),
+        direction,
+        start: 0,
+        record: BLOCK,
+        records: options.size / BLOCK,
+        order: Order::Forward,
+        calls,
+        open: Open { create: makes, fresh: makes, direct: false, synced: options.unbuffered },
+        ending: Ending { flush: false, close: direction != Direction::Read },
+        content: Content { seed: options.seed, generation, checked: options.verify },
+    }
+}
+
+/// The second half.
+fn many_files(options: &Options) -> Cell {
+    let numbered = Visiting::Numbered;
+    let seed = options.seed;
+    let anywhere = Order::Anywhere { seed, visits: options.files };
+    let (by_number, by_letters) = (Naming::NumberFirst, Naming::LettersFirst);
+    let mut steps = Vec::new();
+    for (kind, naming, asked, deleted) in [
+        ("sequential", by_number, Visiting::Listed, Visiting::Listed),
+        ("random", by_letters, numbered(anywhere), numbered(Order::Shuffled { seed })),
+    ] {
+        let job = |operation, visiting| vec![names(options, kind, operation, naming, visiting)];
+        steps.push(Step::preparing(job(Operation::Mkdir, numbered(Order::Forward))));
+        for (test, operation, visiting) in [
+            ("create", Operation::Create, numbered(Order::Forward)),
+            ("read", Operation::Stat, asked),
+            ("delete", Operation::Remove, deleted),
+        ] {
+            let test = format!("bonnie/{kind} {test}");
+            let mut step = Step::measured(&test, Unit::PerSecond, job(operation, visiting));
+            step.cold = options.cold && operation == Operation::Stat;
+            step.measures.push(Measure { test: format!("{test} %CP"), unit: Unit::Percent });
+            steps.push(step);
+        }
+    }
+    let parameters = [("files".to_owned(), options.files as f64)].into();
+    Cell { parameters, steps, needs: Room { bytes: 0, files: options.files + 4 } }
+}
+
+fn names(
+    options: &Options,
+    root: &str,
+    operation: Operation,
+    naming: Naming,
+    visiting: Visiting,
+) -> Job {
+    Job::Names(Phase {
+        operation,
+        root: root.into(),
+        shape: Shape { depth: 0, branching: 1, files: options.files },
+        worker: 0,
+        workers: 1,
+        naming,
+        visiting,
+        bytes: 0,
+        content: Content { seed: options.seed, generation: 1, checked: false },
+        flush: false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::measure;
+
+    fn options() -> Options {
+        Options { size: 20 * BLOCK, files: 30, verify: true, ..Options::default() }
+    }
+
+    #[test]
+    fn all_tests_run_verified_under_bonnies_names() {
+        let report = measure(&plan(&options()).unwrap());
+        let speeds = report.figures.iter().filter(|figure| figure.unit != Unit::Percent);
+        let names: Vec<_> = speeds.map(|figure| &figure.test["bonnie/".len()..]).collect();
+        let expected = [
+            "output per chr",
+            "output block",
+            "rewrite",
+            "input per chr",
+            "input block",
+            "seeks",
+            "sequential create",
+            "sequential read",
+            "sequential delete",
+            "random create",
+            "random read",
+            "random delete",
+        ];
+        assert_eq!(names, expected);
+        assert_eq!(
+            report.figures.len(),
+            expected.len() + 11,
+            "all but seeks say how much processor"
+        );
+        assert!(report.notes.iter().any(|note| note.contains("twice the memory")));
+    }
+
+    #[test]
+    fn what_is_left_out_is_not_measured() {
+        let fast = Options { fast: true, files: 0, ..options() };
+        let report = measure(&plan(&fast).unwrap());
+        assert!(
+            report.figures.iter().all(|f| !f.test.contains("chr") && !f.test.contains("create"))
+        );
+        let files = Options { size: 0, unbuffered: true, ..options() };
+        let report = measure(&plan(&files).unwrap());
+        assert!(report.figures.iter().all(|figure| figure.parameters["files"] == 30.0));
+    }
+
+    #[test]
+    fn every_seeker_goes_elsewhere_and_all_make_8192_seeks() {
+        let cell = large_file(&options());
+        let seeks = &cell.steps[cell.steps.len() - 1];
+        let orders: Vec<_> = seeks
+            .jobs
+            .iter()
+            .map(|job| match job {
+                Job::File(pass) => pass.order,
+                other => panic!("{other:?} is no pass over a file"),
+            })
+            .collect();
+        assert!(orders.windows(2).all(|pair| pair[0] != pair[1]));
+        let visits: u64 = orders.iter().map(|order| order.visits(0)).sum();
+        assert!((SEEKS..SEEKS + SEEKERS).contains(&visits));
+    }
+
+    #[test]
+    fn wrong_sizes_are_refused() {
+        assert!(plan(&Options { size: 10_000, ..options() }).is_err());
+        assert!(plan(&Options { files: 1 << 40, ..options() }).is_err());
+    }
+}

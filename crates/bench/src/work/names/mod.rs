@@ -1,0 +1,299 @@
+//! Phases over a tree of files: mdtest's, and bonnie++'s second half.
+
+mod tree;
+
+pub use tree::{DIRECTORIES_MAX, Naming, Shape};
+
+use crate::content::Content;
+use crate::error::{Error, Result};
+use crate::watch::Watch;
+use crate::work::{Amount, Order, Prepared};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// About how many bytes an operation on a name weighs.
+const NAME_WEIGHT: u64 = 16 << 10;
+/// Most bytes of a file in a tree.
+pub const BYTES_MAX: u64 = 64 << 20;
+
+/// What one worker does with its files, or with all directories, of a tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phase {
+    /// What is done.
+    pub operation: Operation,
+    /// The first directory, by its name in the directory of the cell.
+    pub root: String,
+    /// What is below it.
+    pub shape: Shape,
+    /// Whose files: their names carry the number of the worker that made them.
+    pub worker: usize,
+    /// How many workers have files in this tree.
+    pub workers: usize,
+    /// How files are named before the phase.
+    pub naming: Naming,
+    /// In which order they are visited.
+    pub visiting: Visiting,
+    /// Bytes in each file.
+    pub bytes: u64,
+    /// What the bytes are.
+    pub content: Content,
+    /// Whether `create` ends each file with `fsync`.
+    pub flush: bool,
+}
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// Every directory is made.
+    Mkdir,
+    /// Files are made, written and closed.
+    Create,
+    /// Attributes are asked for.
+    Stat,
+    /// Files are opened, read to their end and closed.
+    Read,
+    /// Every directory is read, and the attributes of what is in it are asked for: `ls -l`.
+    List,
+    /// Files get another name in their directory.
+    Rename,
+    /// Files are removed.
+    Remove,
+    /// Every directory is removed; they must be empty.
+    Rmdir,
+}
+
+/// In which order files are visited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Visiting {
+    /// By number, directory after directory.
+    Numbered(Order),
+    /// As `readdir` lists them.
+    Listed,
+}
+
+impl Phase {
+    /// Files of one worker.
+    pub fn files(&self) -> u64 {
+        self.shape.directories().unwrap_or(1).saturating_mul(self.shape.files)
+    }
+
+    /// How much work it is, in units of about a byte.
+    pub fn weight(&self) -> u64 {
+        let names = match self.operation {
+            Operation::Mkdir | Operation::Rmdir => self.shape.directories().unwrap_or(1),
+            Operation::List => self.entries(),
+            _ => self.files(),
+        };
+        names.saturating_mul(NAME_WEIGHT + self.bytes)
+    }
+
+    /// Entries of all directories together.
+    fn entries(&self) -> u64 {
+        self.files().saturating_mul(self.workers as u64) + self.shape.inner_entries()
+    }
+}
+
+/// Fills the buffers, and works out the directories.
+pub fn prepare(phase: &Phase, directory: &Path) -> Result<Box<dyn Prepared>> {
+    if phase.shape.directories().is_none() {
+        return Err(Error::usage(format!("a tree has at most {DIRECTORIES_MAX} directories")));
+    }
+    if phase.bytes > BYTES_MAX {
+        return Err(Error::usage(format!("a file of a tree has at most {BYTES_MAX} bytes")));
+    }
+    let directories = phase.shape.paths(&directory.join(&phase.root));
+    // At most BYTES_MAX.
+    let mut buffer = vec![0; phase.bytes as usize];
+    phase.content.prepare(&mut buffer);
+    Ok(Box::new(Ready { phase: phase.clone(), directories, buffer, path: String::new() }))
+}
+
+/// A phase that can begin.
+struct Ready {
+    phase: Phase,
+    directories: Vec<PathBuf>,
+    /// The contents of one file.
+    buffer: Vec<u8>,
+    /// The path of the file that is visited, kept to be reused.
+    path: String,
+}
+
+impl Prepared for Ready {
+    fn run(&mut self, watch: &Watch) -> Result<Amount> {
+        match self.phase.operation {
+            Operation::Mkdir => self.directories(watch, false, |path| fs::create_dir(path)),
+            Operation::Rmdir => self.directories(watch, true, |path| fs::remove_dir(path)),
+            Operation::List => self.list(watch),
+            _ => match self.phase.visiting {
+                Visiting::Numbered(order) => self.numbered(order, watch),
+                Visiting::Listed => self.listed(watch),
+            },
+        }
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Ready {
+    fn told(&self, path: &Path, error: &io::Error) -> Error {
+        Error::io(doing(self.phase.operation), path, error)
+    }
+
+    fn directories(
+        &self,
+        watch: &Watch,
+        backward: bool,
+        change: impl Fn(&Path) -> io::Result<()>,
+    ) -> Result<Amount> {
+        let mut change = |path: &PathBuf| {
+            watch.check()?;
+            watch.advance(NAME_WEIGHT);
+            change(path).map_err(|e| self.told(path, &e))
+        };
+        match backward {
+            true => self.directories.iter().rev().try_for_each(&mut change)?,
+            false => self.directories.iter().try_for_each(&mut change)?,
+        }
+        Ok(Amount { bytes: 0, operations: self.directories.len() as u64 })
+    }
+
+    fn list(&self, watch: &Watch) -> Result<Amount> {
+        let mut operations = 0;
+        for directory in &self.directories {
+            for entry in fs::read_dir(directory).map_err(|e| self.told(directory, &e))? {
+                watch.check()?;
+                let entry = entry.map_err(|e| self.told(directory, &e))?;
+                entry.metadata().map_err(|e| self.told(&entry.path(), &e))?;
+                operations += 1;
+                watch.advance(NAME_WEIGHT);
+            }
+        }
+        let expected = self.phase.entries();
+        if operations != expected {
+            return Err(Error::failed(format!(
+                "{}: {operations} entries were listed, and there are {expected}",
+                self.directories[0].display()
+            ))
+            .next("the file system shows too few entries or too many: do not trust it"));
+        }
+        Ok(Amount { bytes: 0, operations })
+    }
+
+    fn numbered(&mut self, order: Order, watch: &Watch) -> Result<Amount> {
+        let mut amount = Amount::default();
+        for index in order.indices(self.phase.files()) {
+            watch.check()?;
+            self.go_to(index);
+            self.visit(index, &mut amount)?;
+            watch.advance(NAME_WEIGHT + self.phase.bytes);
+        }
+        Ok(amount)
+    }
+
+    /// Visits the files in the order of the listing, which is made first, as bonnie++ does.
+    fn listed(&mut self, watch: &Watch) -> Result<Amount> {
+        let mut amount = Amount::default();
+        for directory in self.directories.clone() {
+            let told = |e: &io::Error| Error::io("listing", &directory, e);
+            let entries = fs::read_dir(&directory).map_err(|e| told(&e))?;
+            let names: io::Result<Vec<_>> = entries.map(|entry| Ok(entry?.path())).collect();
+            for path in names.map_err(|e| told(&e))? {
+                watch.check()?;
+                self.path = path.to_string_lossy().into_owned();
+                self.visit(0, &mut amount)?;
+                watch.advance(NAME_WEIGHT + self.phase.bytes);
+            }
+        }
+        Ok(amount)
+    }
+
+    /// Makes `path` that of a file.
+    fn go_to(&mut self, index: u64) {
+        let directory = index / self.phase.shape.files.max(1);
+        self.path.clear();
+        // Paths are ours: the measured directory was named by a text, and so were all below it.
+        self.path.push_str(&self.directories[directory as usize].to_string_lossy());
+        self.path.push('/');
+        let Phase { naming, worker, content, .. } = self.phase;
+        naming.put(&mut self.path, content.seed, worker, index);
+    }
+
+    fn visit(&mut self, index: u64, amount: &mut Amount) -> Result<()> {
+        let done = match self.phase.operation {
+            Operation::Create => self.create(index),
+            Operation::Read => self.read(),
+            Operation::Rename => self.rename(index),
+            Operation::Remove => fs::remove_file(&self.path),
+            _ => fs::symlink_metadata(&self.path).map(|_| ()),
+        };
+        let path = Path::new(&self.path);
+        done.map_err(|e| self.told(path, &e))?;
+        amount.operations += 1;
+        if self.phase.operation == Operation::Read {
+            amount.bytes += self.phase.bytes;
+            if let Some(at) = self.content(index).difference(&self.buffer, 0) {
+                return Err(Error::failed(format!(
+                    "{}: the byte at offset {at} is not what was written",
+                    self.path
+                )));
+            }
+        }
+        if self.phase.operation == Operation::Create {
+            amount.bytes += self.phase.bytes;
+        }
+        Ok(())
+    }
+
+    /// What a file holds: no two of them the same.
+    fn content(&self, index: u64) -> Content {
+        let Phase { worker, content, .. } = self.phase;
+        Content { seed: content.seed ^ (worker as u64) << 40 ^ index, ..content }
+    }
+
+    fn create(&mut self, index: u64) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).open(&self.path)?;
+        if self.phase.bytes > 0 {
+            self.content(index).fill(&mut self.buffer, 0);
+            file.write_all(&self.buffer)?;
+        }
+        if self.phase.flush {
+            file.sync_all()?;
+        }
+        strake_base::descriptor::close(file)
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        let mut file = File::open(&self.path)?;
+        file.read_exact(&mut self.buffer)?;
+        strake_base::descriptor::close(file)
+    }
+
+    fn rename(&mut self, index: u64) -> io::Result<()> {
+        let from = self.path.clone();
+        self.path.truncate(from.rfind('/').map_or(0, |at| at + 1));
+        let Phase { worker, content, .. } = self.phase;
+        Naming::Renamed.put(&mut self.path, content.seed, worker, index);
+        fs::rename(from, &self.path)
+    }
+}
+
+fn doing(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Mkdir => "making",
+        Operation::Create => "creating",
+        Operation::Stat => "asking for the attributes of",
+        Operation::Read => "reading",
+        Operation::List => "listing",
+        Operation::Rename => "renaming to",
+        Operation::Remove | Operation::Rmdir => "removing",
+    }
+}
+
+#[cfg(test)]
+mod tests;

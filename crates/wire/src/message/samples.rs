@@ -439,7 +439,12 @@ impl Gen {
         use st::StorageOp::*;
         let ops = vec![
             Read(st::Read { chunk: self.chunk(), offset: self.u64(), len: self.u64() }),
-            Write(st::Write { chunk: self.chunk(), offset: self.u64(), crc: self.u32() }),
+            Write(st::Write {
+                chunk: self.chunk(),
+                offset: self.u64(),
+                crc: self.u32(),
+                sync: self.bool(),
+            }),
             Truncate(st::Truncate {
                 volume: self.u32(),
                 ino: self.u64(),
@@ -467,6 +472,7 @@ impl Gen {
                 offsets: self.list(Self::u64),
                 lens: self.list(Self::u64),
                 crcs: self.list(Self::u32),
+                sync: self.bool(),
             }),
         ];
         let request = st::StorageRequest {

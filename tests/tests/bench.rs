@@ -166,3 +166,27 @@ fn wrong_trees_and_wrong_blocks_are_refused() {
         assert!(names_in(directory.path()).is_empty());
     }
 }
+
+#[test]
+fn a_study_stands_beside_its_published_figures() {
+    let directory = tempfile::tempdir().unwrap();
+    let on = format!("here={}", directory.path().display());
+    let table = succeed(["bench", "study", "1", "--quick", "--repetitions", "1", "--on", &on]);
+    for word in ["iozone/reread", "iozone/write -ce", "GlusterFS 3.2.7 (published)", "11.01"] {
+        assert!(table.contains(word), "{word:?} is not in: {table}");
+    }
+    let matrix = ["bench", "matrix", "-s", "64K", "-b", "4K", "-t", "1", "-t", "4", "--verify"];
+    let table = succeed(matrix.into_iter().chain(["--on", &on]));
+    assert!(table.contains("matrix/read ") && table.contains("matrix/write fsync"), "{table}");
+    assert!(names_in(directory.path()).is_empty());
+    for (word, arguments) in [
+        ("5", &["study", "5"][..]),
+        ("blocks of 1000", &["matrix", "-s", "1M", "-b", "1000"]),
+        ("number of threads", &["matrix", "-t", "0"]),
+    ] {
+        let output = run(["bench"].into_iter().chain(arguments.iter().copied()));
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(word), "{word:?} is not in: {error}");
+    }
+}

@@ -53,7 +53,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            size: default_size().unwrap_or(0),
+            size: 0,
             files: 16 * FILES_UNIT,
             fast: false,
             unbuffered: false,
@@ -65,9 +65,9 @@ impl Default for Options {
     }
 }
 
-/// Twice the memory of this machine, if it says how much it has.
-pub fn default_size() -> Option<u64> {
-    machine::memory().map(|memory| (memory * MEMORIES).next_multiple_of(BLOCK))
+/// Twice the memory of this machine.
+pub fn default_size() -> Result<u64> {
+    machine::memory_known().map(|memory| (memory * MEMORIES).next_multiple_of(BLOCK))
 }
 
 /// What a run of these options does.
@@ -86,7 +86,7 @@ pub fn plan(options: &Options) -> Result<Plan> {
     plan.repetitions = options.repetitions;
     if options.size > 0 {
         plan.cells.push(large_file(options));
-        if default_size().is_some_and(|least| options.size < least) {
+        if default_size().is_ok_and(|least| options.size < least) {
             plan.notes.push(
                 "the file is smaller than twice the memory: caches may answer what reads".into(),
             );
@@ -95,6 +95,7 @@ pub fn plan(options: &Options) -> Result<Plan> {
     if options.files > 0 {
         plan.cells.push(many_files(options));
     }
+    plan.chart_each_test(&["size", "files"], false);
     if options.verify {
         plan.notes.push("--verify: the figures include the time of filling and comparing".into());
     }
@@ -125,7 +126,7 @@ fn large_file(options: &Options) -> Cell {
     for step in &mut steps {
         let reads =
             step.measures.iter().any(|m| m.test.contains("input") || m.test.contains("seeks"));
-        step.cold = options.cold && reads;
+        *step = std::mem::take(step).cooled(options.cold && reads);
     }
     let parameters = [("size".to_owned(), options.size as f64)].into();
     Cell { parameters, steps, needs: Room { bytes: options.size, files: 3 } }
@@ -175,8 +176,9 @@ fn many_files(options: &Options) -> Cell {
             ("delete", Operation::Remove, deleted),
         ] {
             let test = format!("bonnie/{kind} {test}");
-            let mut step = Step::measured(&test, Unit::PerSecond, job(operation, visiting));
-            step.cold = options.cold && operation == Operation::Stat;
+            let cold = options.cold && operation == Operation::Stat;
+            let mut step =
+                Step::measured(&test, Unit::PerSecond, job(operation, visiting)).cooled(cold);
             step.measures.push(Measure { test: format!("{test} %CP"), unit: Unit::Percent });
             steps.push(step);
         }

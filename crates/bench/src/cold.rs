@@ -14,10 +14,15 @@ const EVERYTHING: &str = "3";
 pub const PARTLY: &str = "caches could be dropped only for the files read (posix_fadvise), not for names, attributes and what \
      servers on this machine hold: dropping everything needs root";
 
+/// Writes what the file system of a directory holds back.
+pub fn settle(directory: &Path) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(File::open(directory)?)?)
+}
+
 /// Makes the kernel of this machine forget everything that is on a disk already, after it has
 /// written what the file system of a directory holds back. Needs root.
 pub fn drop_all(directory: &Path) -> io::Result<()> {
-    rustix::fs::syncfs(File::open(directory)?)?;
+    settle(directory)?;
     std::fs::write(DROP_CACHES, EVERYTHING)
 }
 

@@ -8,7 +8,8 @@
 //! done at the same time. The [`runner`] carries a plan out on every side, has a [`crew`] do the jobs,
 //! and makes a [`result::Report`] of the times.
 //!
-//! * Generators: [`iozone`]'s tests, [`bonnie`]++'s, and [`meta`]: mdtest's phases.
+//! * Generators: [`iozone`]'s tests, [`bonnie`]++'s, the thread [`matrix`], and [`meta`]: mdtest's
+//!   phases. [`study`] has the protocols of the founding studies, which are made of these.
 //! * [`work`] is what one worker does, as data that can travel: passes over files of known
 //!   [`content`], and phases over names.
 //! * [`place`] is where a run works: sides, room, a directory that goes away with the run.
@@ -33,6 +34,7 @@ pub mod crew;
 pub mod error;
 pub mod iozone;
 pub mod machine;
+pub mod matrix;
 pub mod meta;
 pub mod place;
 pub mod plan;
@@ -40,6 +42,7 @@ pub mod report;
 pub mod result;
 pub mod runner;
 pub mod statistics;
+pub mod study;
 #[cfg(test)]
 mod testing;
 pub mod watch;

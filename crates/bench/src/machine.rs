@@ -1,5 +1,6 @@
 //! What the machine is that a run is made on.
 
+use crate::error::{Error, Result};
 use crate::result::Machine;
 use std::fs;
 
@@ -23,6 +24,14 @@ pub fn memory() -> Option<u64> {
     let text = field("/proc/meminfo", "MemTotal")?;
     let kib: u64 = text.split(' ').next()?.parse().ok()?;
     kib.checked_mul(1024)
+}
+
+/// Bytes of memory of this machine, for what cannot do without knowing.
+pub fn memory_known() -> Result<u64> {
+    memory().ok_or_else(|| {
+        Error::failed("this machine does not say how much memory it has")
+            .next("say how large the files shall be")
+    })
 }
 
 fn field(file: &str, name: &str) -> Option<String> {

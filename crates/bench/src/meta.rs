@@ -95,7 +95,7 @@ pub fn plan(options: &Options) -> Result<Plan> {
     let mut plan = Plan::new("names and attributes (mdtest's phases)");
     plan.repetitions = options.repetitions;
     plan.cells.push(cell(options));
-    plan.chart_each_test("files", false);
+    plan.chart_each_test(&["files"], false);
     Ok(plan)
 }
 
@@ -140,13 +140,12 @@ fn cell(options: &Options) -> Cell {
             continue;
         }
         let jobs = jobs(options, *operation, naming);
-        let mut step = match wanted {
+        let step = match wanted {
             true => Step::measured(&format!("meta/{name}"), Unit::PerSecond, jobs),
             false => Step::preparing(jobs),
         };
         let reads = matches!(operation, Operation::Stat | Operation::Read | Operation::List);
-        step.cold = options.cold && reads;
-        steps.push(step);
+        steps.push(step.cooled(options.cold && reads));
         if *operation == Operation::Rename {
             naming = Naming::Renamed;
         }

@@ -53,10 +53,24 @@ pub struct Room {
 pub struct Step {
     /// What is told of it; nothing where a step only prepares the next.
     pub measures: Vec<Measure>,
-    /// Whether caches are emptied before.
-    pub cold: bool,
+    /// Parameters of its figures beside those of the cell.
+    pub parameters: BTreeMap<String, f64>,
+    /// What is done before, outside the timing.
+    pub before: Before,
     /// One for each worker.
     pub jobs: Vec<Job>,
+}
+
+/// What is done before a step, outside its timing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Before {
+    /// Nothing: caches are as the step before has left them.
+    #[default]
+    Nothing,
+    /// What the file system holds back is written, so that the step does not wait for it.
+    Settle,
+    /// Caches are emptied.
+    Cool,
 }
 
 /// One figure that a step gives a sample of.
@@ -94,33 +108,44 @@ impl Plan {
         Room { bytes: of(|r| r.bytes).unwrap_or(0), files: of(|r| r.files).unwrap_or(0) }
     }
 
-    /// Draws a chart of every test that is measured, across a parameter that has several values.
-    pub fn chart_each_test(&mut self, across: &str, doubling: bool) {
-        let mut tests: Vec<&str> = Vec::new();
-        for measure in self.cells.iter().flat_map(|c| &c.steps).flat_map(|s| &s.measures) {
-            if !tests.contains(&measure.test.as_str()) {
-                tests.push(&measure.test);
+    /// Draws a chart of every test that is measured, across the first of some parameters that it has.
+    pub fn chart_each_test(&mut self, across: &[&str], doubling: bool) {
+        let mut charts: Vec<Chart> = Vec::new();
+        for cell in &self.cells {
+            for step in &cell.steps {
+                let has = |name: &&&str| {
+                    cell.parameters.contains_key(**name) || step.parameters.contains_key(**name)
+                };
+                let Some(across) = across.iter().find(has) else { continue };
+                for Measure { test, .. } in &step.measures {
+                    if !charts.iter().any(|chart| chart.test == *test) {
+                        let (title, test) = (test.clone(), test.clone());
+                        charts.push(Chart { title, test, across: (*across).to_owned(), doubling });
+                    }
+                }
             }
         }
-        let chart = |test: &str| Chart {
-            title: test.to_owned(),
-            test: test.to_owned(),
-            across: across.to_owned(),
-            doubling,
-        };
-        self.charts = tests.into_iter().map(chart).collect();
+        self.charts = charts;
     }
 }
 
 impl Step {
     /// A step that is measured by what it moves or makes in a second.
     pub fn measured(test: &str, unit: Unit, jobs: Vec<Job>) -> Self {
-        Self { measures: vec![Measure { test: test.to_owned(), unit }], cold: false, jobs }
+        let measures = vec![Measure { test: test.to_owned(), unit }];
+        Self { measures, jobs, ..Self::default() }
     }
 
     /// A step that only prepares the next.
     pub fn preparing(jobs: Vec<Job>) -> Self {
-        Self { measures: Vec::new(), cold: false, jobs }
+        Self { jobs, ..Self::default() }
+    }
+
+    /// The same with emptied caches before it, if `cold`.
+    #[must_use]
+    pub fn cooled(self, cold: bool) -> Self {
+        let before = if cold { Before::Cool } else { self.before };
+        Self { before, ..self }
     }
 
     /// How much work it is, in units of about a byte.

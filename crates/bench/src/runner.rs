@@ -4,10 +4,11 @@
 //! that begins changes from repetition to repetition: what disturbs the machine for a while disturbs
 //! all sides alike.
 
+use crate::cold;
 use crate::crew::Crew;
 use crate::error::{Error, Kind, Result};
 use crate::place::{self, Workspace};
-use crate::plan::{Cell, Plan, Step};
+use crate::plan::{Before, Cell, Plan, Step};
 use crate::result::{Figure, Machine, Origin, Report, Side};
 use crate::watch::Watch;
 use crate::work::Done;
@@ -158,12 +159,7 @@ impl Progress<'_> {
         for step in &cell.steps {
             run.watch.check()?;
             run.watch.doing(doing(step, &name));
-            if step.cold
-                && let Some(lost) = run.crew.cool(&step.jobs, directory)?
-                && !self.report.notes.iter().any(|note| note == lost)
-            {
-                self.report.notes.push(lost.into());
-            }
+            self.before(step, directory, run)?;
             let done = run.crew.work(&step.jobs, directory, run.watch)?;
             self.done += step.weight();
             run.watch.reach(self.done);
@@ -172,15 +168,33 @@ impl Progress<'_> {
         Ok(())
     }
 
+    fn before(&mut self, step: &Step, directory: &Path, run: &mut Run<'_>) -> Result<()> {
+        match step.before {
+            Before::Nothing => {}
+            Before::Settle => {
+                let settled = cold::settle(directory);
+                settled.map_err(|e| Error::io("writing what is held back in", directory, &e))?;
+            }
+            Before::Cool => {
+                let lost = run.crew.cool(&step.jobs, directory)?;
+                let is_new = |lost: &&str| !self.report.notes.iter().any(|note| note == lost);
+                self.report.notes.extend(lost.filter(is_new).map(str::to_owned));
+            }
+        }
+        Ok(())
+    }
+
     /// Adds the samples of a step to their figures.
     fn keep(&mut self, cell: &Cell, step: &Step, side: &str, done: &[Done]) {
+        let mut parameters = cell.parameters.clone();
+        parameters.extend(step.parameters.clone());
         for measure in &step.measures {
             let sample = measure.sample(done);
             let same = |figure: &&mut Figure| {
                 figure.side == side
                     && figure.test == measure.test
                     && figure.unit == measure.unit
-                    && figure.parameters == cell.parameters
+                    && figure.parameters == parameters
             };
             match self.report.figures.iter_mut().find(same) {
                 Some(figure) => figure.samples.push(sample),
@@ -188,7 +202,7 @@ impl Progress<'_> {
                     side: side.to_owned(),
                     origin: Origin::Measured,
                     test: measure.test.clone(),
-                    parameters: cell.parameters.clone(),
+                    parameters: parameters.clone(),
                     unit: measure.unit,
                     samples: vec![sample],
                     rule: self.plan.rule,

@@ -58,9 +58,12 @@ impl Files<'_> {
         }
         let order = test.order(self.options.seed);
         let jobs = self.jobs(test.file(), test.direction, order, self.calls(test));
-        let mut step = Step::measured(&self.name(test), Unit::BytesPerSecond, jobs);
-        step.cold = self.options.cold && test.direction == Direction::Read;
-        steps.push(step);
+        let step = Step::measured(&self.name(test), Unit::BytesPerSecond, jobs);
+        steps.push(step.cooled(self.is_cold(test)));
+    }
+
+    fn is_cold(&self, test: &Test) -> bool {
+        self.options.cold && test.direction == Direction::Read
     }
 
     fn calls(&self, test: &Test) -> Calls {
@@ -71,7 +74,7 @@ impl Files<'_> {
         }
     }
 
-    /// The test's name, with the flags that change what it is.
+    /// The test's name, with what changes it.
     fn name(&self, test: &Test) -> String {
         let Options { ending, open, mapped, in_flight, .. } = self.options;
         let plain = test.calls == Calls::Plain;
@@ -85,7 +88,8 @@ impl Files<'_> {
         ];
         let flags: String = flags.iter().filter(|(set, _)| *set).map(|(_, flag)| *flag).collect();
         let dash = if flags.is_empty() { "" } else { " -" };
-        format!("iozone/{}{dash}{flags}", test.name)
+        let cold = if self.is_cold(test) { " cold" } else { "" };
+        format!("iozone/{}{dash}{flags}{cold}", test.name)
     }
 
     fn jobs(&self, kind: &str, direction: Direction, order: Order, calls: Calls) -> Vec<Job> {

@@ -110,7 +110,7 @@ pub fn plan(options: &Options) -> Result<Plan> {
     }
     let (files, records) = (options.sizes.len(), options.sizes.iter().map(|(_, r)| r.len()).max());
     let across = if files > 1 || records < Some(2) { "size" } else { "record" };
-    plan.chart_each_test(across, true);
+    plan.chart_each_test(&[across], true);
     if options.verify {
         plan.notes.push("--verify: the figures include the time of filling and comparing".into());
     }

@@ -1,7 +1,7 @@
 //! The plans of iozone's tests, and that they run.
 
 use super::*;
-use crate::plan::Step;
+use crate::plan::{Before, Step};
 use crate::testing::measure;
 use crate::work::file::{Calls, Direction, Pass};
 use crate::work::{Job, Order};
@@ -68,8 +68,9 @@ fn reading_alone_prepares_its_file_and_measures_only_the_reading() {
     let options = Options { tests: Test::select("1").unwrap(), cold: true, ..options() };
     let plan = plan(&options).unwrap();
     let names: Vec<_> = passes(&plan).into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["preparing", "iozone/read", "iozone/reread"]);
-    assert!(plan.cells[0].steps[1].cold && !plan.cells[0].steps[0].cold);
+    assert_eq!(names, ["preparing", "iozone/read cold", "iozone/reread cold"]);
+    let before: Vec<_> = plan.cells[0].steps.iter().map(|step| step.before).collect();
+    assert_eq!(before, [Before::Nothing, Before::Cool, Before::Cool]);
     // Dropping caches would disturb whatever else runs on this machine.
     let warm = Options { cold: false, ..options };
     assert_eq!(measure(&super::plan(&warm).unwrap()).figures.len(), 2);

@@ -3,10 +3,12 @@
 mod baselines;
 mod bonnie;
 mod iozone;
+mod matrix;
 mod meta;
 mod output;
 mod progress;
 mod running;
+mod study;
 
 use crate::failure::{Failure, Outcome};
 use clap::{Args, Subcommand};
@@ -25,6 +27,8 @@ pub struct BenchFlags {
 pub enum What {
     /// iozone's tests: write, read, random, backward, stride, stdio, mmap, io_uring, ...
     Iozone(iozone::IozoneFlags),
+    /// One of the four founding studies, by its own protocol, beside its published figures
+    Study(study::StudyFlags),
     /// Show a report again
     Show(baselines::ShowFlags),
     /// Keep a report as a baseline, under a name
@@ -35,6 +39,8 @@ pub enum What {
     Compare(baselines::CompareFlags),
     /// bonnie++'s tests: per character, block, rewrite, seeks; create, stat and delete many files
     Bonnie(bonnie::BonnieFlags),
+    /// The thread matrix of study 2: file size, block size, threads, with and without fsync
+    Matrix(matrix::MatrixFlags),
     /// Names and attributes, mdtest's phases: mkdir, create, stat, read, list, rename, remove, rmdir
     Meta(meta::MetaFlags),
 }
@@ -48,6 +54,8 @@ pub async fn run(flags: BenchFlags) -> Outcome<u8> {
         What::List(flags) => baselines::list(&flags).map(|()| 0),
         What::Compare(flags) => baselines::compare(&flags).map(|()| 0),
         What::Bonnie(flags) => bonnie::run(&flags).await,
+        What::Matrix(flags) => matrix::run(&flags).await,
+        What::Study(flags) => study::run(&flags).await,
         What::Meta(flags) => meta::run(&flags).await,
     }
 }

@@ -1,7 +1,7 @@
 //! `strake bench bonnie`: flags as bonnie++ has them.
 
 use super::running::{RunFlags, carry_out};
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::size;
 use clap::Args;
 use strake_bench::bonnie::{self, FILES_UNIT, Options};
@@ -15,6 +15,10 @@ use strake_bench::crew::Crew;
 pub struct BonnieFlags {
     #[command(flatten)]
     run: RunFlags,
+
+    /// Empty all caches of this machine before what reads (needs root)
+    #[arg(long)]
+    cold: bool,
 
     /// Size of the file [default: twice the memory]; 0 leaves its tests out
     #[arg(short = 's', long, value_name = "SIZE", value_parser = size::parse)]
@@ -35,19 +39,15 @@ pub struct BonnieFlags {
 
 /// Runs the verb.
 pub async fn run(flags: &BonnieFlags) -> Outcome<u8> {
-    let unknown = || {
-        Failure::new("this machine does not say how much memory it has")
-            .next("say how large the file shall be: -s SIZE")
-    };
     let options = Options {
-        size: flags.size.or_else(bonnie::default_size).ok_or_else(unknown)?,
+        size: flags.size.map_or_else(bonnie::default_size, Ok)?,
         files: flags.files.saturating_mul(FILES_UNIT),
         fast: flags.fast,
         unbuffered: flags.unbuffered,
-        cold: flags.run.cold,
+        cold: flags.cold,
         verify: flags.run.verify,
         seed: flags.run.seed,
         repetitions: flags.run.repetitions,
     };
-    carry_out(bonnie::plan(&options)?, Crew::Threads, &flags.run).await
+    carry_out(bonnie::plan(&options)?, Crew::Threads, &flags.run.on, &flags.run.output).await
 }

@@ -32,6 +32,10 @@ pub struct IozoneFlags {
     #[command(flatten)]
     run: RunFlags,
 
+    /// Empty all caches of this machine before what reads (needs root)
+    #[arg(long)]
+    cold: bool,
+
     /// All file sizes from -n to -g with all record sizes from 4K to 16M (-r: only that one)
     #[arg(short = 'a', conflicts_with = "sizes")]
     automatic: bool,
@@ -92,7 +96,7 @@ pub struct IozoneFlags {
 /// Runs the verb.
 pub async fn run(flags: &IozoneFlags) -> Outcome<u8> {
     let plan = iozone::plan(&options(flags)?)?;
-    carry_out(plan, Crew::Threads, &flags.run).await
+    carry_out(plan, Crew::Threads, &flags.run.on, &flags.run.output).await
 }
 
 fn options(flags: &IozoneFlags) -> Outcome<Options> {
@@ -104,7 +108,7 @@ fn options(flags: &IozoneFlags) -> Outcome<Options> {
         in_flight: flags.in_flight,
         open: Open { direct: flags.direct, synced: flags.synced, ..Open::default() },
         ending: Ending { flush: flags.flush, close: flags.close },
-        cold: flags.run.cold,
+        cold: flags.cold,
         verify: flags.run.verify,
         seed: flags.run.seed,
         repetitions: flags.run.repetitions,

@@ -18,6 +18,10 @@ pub struct MetaFlags {
     #[command(flatten)]
     run: RunFlags,
 
+    /// Empty all caches of this machine before what reads (needs root)
+    #[arg(long)]
+    cold: bool,
+
     /// Files of each thread in each directory
     #[arg(long, value_name = "N", default_value_t = 1000)]
     files: u64,
@@ -69,7 +73,7 @@ pub async fn run(flags: &MetaFlags) -> Outcome<u8> {
         random: flags.random,
         bytes: flags.bytes,
         flush: flags.flush,
-        cold: flags.run.cold,
+        cold: flags.cold,
         verify: flags.run.verify,
         seed: flags.run.seed,
         repetitions: flags.run.repetitions,
@@ -79,5 +83,5 @@ pub async fn run(flags: &MetaFlags) -> Outcome<u8> {
         let phases = flags.phases.iter().map(|name| meta::phase(name));
         options.phases = phases.collect::<Result<_, _>>()?;
     }
-    carry_out(meta::plan(&options)?, Crew::Threads, &flags.run).await
+    carry_out(meta::plan(&options)?, Crew::Threads, &flags.run.on, &flags.run.output).await
 }

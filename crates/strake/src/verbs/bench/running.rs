@@ -35,19 +35,15 @@ pub struct RunFlags {
     #[arg(long)]
     pub verify: bool,
 
-    /// Empty all caches of this machine before what reads (needs root)
-    #[arg(long)]
-    pub cold: bool,
-
     /// What to do with the report.
     #[command(flatten)]
     pub output: OutputFlags,
 }
 
 /// Carries out a plan and shows what it measured; the exit code.
-pub async fn carry_out(plan: Plan, crew: Crew, flags: &RunFlags) -> Outcome<u8> {
-    flags.output.check()?;
-    let sides = place::sides(&flags.on)?;
+pub async fn carry_out(plan: Plan, crew: Crew, on: &[String], wanted: &OutputFlags) -> Outcome<u8> {
+    wanted.check()?;
+    let sides = place::sides(on)?;
     let watch = Arc::new(Watch::default());
     let stopped =
         stop_requested(|| eprintln!("strake: the next run removes what this one leaves"))?;
@@ -67,7 +63,7 @@ pub async fn carry_out(plan: Plan, crew: Crew, flags: &RunFlags) -> Outcome<u8> 
     watch.end();
     spectator.await.context(|| "showing the progress".into())?;
     let Ended { report, failure } = ended??;
-    let written = output::write(&report, &flags.output);
+    let written = output::write(&report, wanted);
     match failure {
         Some(failure) => Err(Failure::from(failure)),
         None if written.is_err() => written.map(|()| 0),

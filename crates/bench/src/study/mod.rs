@@ -1,0 +1,158 @@
+//! The four founding studies, each by its own protocol, with its published figures beside ours.
+//!
+//! A study asks for [`settings`]: how many servers, how fast their links and disks. In each of them
+//! its [`plan`] is carried out, and the reports are put together by [`join`]. On a directory that is
+//! there already nobody knows the setting: there is one plan, and its figures do not name servers.
+
+mod four;
+mod one;
+mod published;
+mod three;
+mod two;
+
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use crate::result::{Origin, Report};
+
+/// Bytes per second of a link of 100 Mbit/s.
+pub const FAST_ETHERNET: f64 = 12.5e6;
+
+/// Which study.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Study {
+    /// PVFS2 and GlusterFS on virtual servers: iozone, small to large files.
+    One,
+    /// PVFS2 and ext3: the thread matrix.
+    Two,
+    /// GlusterFS: scaling of a striped volume from one server to five.
+    Three,
+    /// Cluster file systems of 2006: iozone and bonnie++.
+    Four,
+}
+
+/// Servers as a testbed makes them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Setting {
+    /// Data servers.
+    pub servers: u32,
+    /// Bytes per second of each server's link; `None` where it shall not limit.
+    pub link: Option<f64>,
+    /// Bytes per second of each server's disk; `None` where it shall not limit.
+    pub disk: Option<f64>,
+}
+
+/// How a study is carried out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Options {
+    /// Fewer cells and repetitions, for a first impression in three minutes.
+    pub quick: bool,
+    /// How often everything is repeated, instead of what the study did.
+    pub repetitions: Option<usize>,
+    /// Whether every byte that is read is compared.
+    pub verify: bool,
+    /// What decides contents and random orders.
+    pub seed: u64,
+}
+
+impl Study {
+    /// The study of a number.
+    pub fn of_number(number: u32) -> Result<Study> {
+        match number {
+            1 => Ok(Study::One),
+            2 => Ok(Study::Two),
+            3 => Ok(Study::Three),
+            4 => Ok(Study::Four),
+            _ => Err(Error::usage(format!("there is no study {number}: they are 1, 2, 3 and 4"))),
+        }
+    }
+
+    /// What it was about, as a title.
+    pub fn title(self) -> &'static str {
+        match self {
+            Study::One => "Study 1: PVFS2 and GlusterFS on virtual servers (iozone)",
+            Study::Two => "Study 2: PVFS2 against ext3, a thread matrix",
+            Study::Three => "Study 3: GlusterFS, scaling of a striped volume",
+            Study::Four => "Study 4: cluster file systems of 2006 (iozone and bonnie++)",
+        }
+    }
+}
+
+/// The settings in which a study measured, in its order; none where it compared what was there.
+pub fn settings(study: Study, quick: bool) -> Vec<Setting> {
+    match study {
+        Study::One => one::settings(),
+        Study::Two => two::settings(quick),
+        Study::Three => three::settings(quick),
+        Study::Four => Vec::new(),
+    }
+}
+
+/// What a study does in a setting; `None` on directories that are there already.
+pub fn plan(study: Study, setting: Option<&Setting>, options: &Options) -> Result<Plan> {
+    let mut plan = match study {
+        Study::One => one::plan(options)?,
+        Study::Two => two::plan(options)?,
+        Study::Three => three::plan(options)?,
+        Study::Four => four::plan(options)?,
+    };
+    plan.title = study.title().to_owned();
+    if let Some(repetitions) = options.repetitions {
+        plan.repetitions = repetitions;
+    }
+    if options.quick {
+        plan.notes.push("--quick: fewer cells and repetitions than the study had".into());
+    }
+    // Study 1 had one setting: its number of servers tells no figures apart.
+    if let Some(setting) = setting.filter(|_| study != Study::One) {
+        for cell in &mut plan.cells {
+            cell.parameters.extend(setting.parameters());
+        }
+        let beside = |name: &String, value: &f64| {
+            setting.parameters().iter().all(|(known, here)| known != name || here == value)
+        };
+        plan.published.retain(|figure| figure.parameters.iter().all(|(n, v)| beside(n, v)));
+        if study == Study::Three {
+            plan.charts.iter_mut().for_each(|chart| chart.across = "servers".into());
+        }
+    }
+    Ok(plan)
+}
+
+impl Setting {
+    /// As parameters of figures.
+    fn parameters(&self) -> Vec<(String, f64)> {
+        let mut parameters = vec![("servers".to_owned(), f64::from(self.servers))];
+        parameters.extend(self.disk.map(|disk| ("disk".to_owned(), disk)));
+        parameters
+    }
+}
+
+/// Puts the reports of several settings together: figures of the same side, test and parameters that
+/// both have (published ones) are there once.
+pub fn join(into: &mut Report, other: Report) {
+    for figure in other.figures {
+        let is_known =
+            |known: &crate::result::Figure| known.origin == Origin::Published && *known == figure;
+        if !into.figures.iter().any(is_known) {
+            into.figures.push(figure);
+        }
+    }
+    for side in other.sides {
+        if !into.sides.iter().any(|known| known.name == side.name) {
+            into.sides.push(side);
+        }
+    }
+    for chart in other.charts {
+        if !into.charts.contains(&chart) {
+            into.charts.push(chart);
+        }
+    }
+    for note in other.notes {
+        if !into.notes.contains(&note) {
+            into.notes.push(note);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

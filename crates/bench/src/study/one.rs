@@ -1,0 +1,74 @@
+//! Study 1: iozone's write, rewrite, read and reread of files of 2 to 256 MB over two servers behind
+//! links of 100 Mbit/s. 25 repetitions, the largest and the smallest dropped, the mean of the rest.
+//!
+//! It runs both ways: as the study did, where caches may answer; and with `close` and `fsync` inside
+//! the timing and cold caches before reads, where everything must cross the link. The study does not
+//! say how large its records were; they are 1 MiB here.
+
+use super::published::{STUDY_1, STUDY_1_SIDES, STUDY_1_TESTS, figure};
+use super::{FAST_ETHERNET, Options, Setting};
+use crate::error::Result;
+use crate::iozone::{self, Test};
+use crate::plan::Plan;
+use crate::result::Rule;
+use crate::work::file::Ending;
+
+/// Repetitions of the study.
+const REPETITIONS: usize = 25;
+/// Repetitions of a quick run.
+const QUICK_REPETITIONS: usize = 3;
+/// Sizes are 2 to the n megabytes.
+const EXPONENTS: std::ops::RangeInclusive<u32> = 1..=8;
+/// Those of a quick run.
+const QUICK_EXPONENTS: [u32; 3] = [1, 3, 5];
+/// Bytes of a record.
+const RECORD: u64 = 1 << 20;
+
+/// Two servers behind 100 Mbit/s.
+pub fn settings() -> Vec<Setting> {
+    vec![Setting { servers: 2, link: Some(FAST_ETHERNET), disk: None }]
+}
+
+/// What it does.
+pub fn plan(options: &Options) -> Result<Plan> {
+    let exponents: Vec<u32> =
+        if options.quick { QUICK_EXPONENTS.to_vec() } else { EXPONENTS.collect() };
+    let mut plan = Plan::new("");
+    for exponent in &exponents {
+        for crossing in [false, true] {
+            plan.cells.extend(iozone::plan(&tests(options, size(*exponent), crossing)?)?.cells);
+        }
+    }
+    plan.repetitions = if options.quick { QUICK_REPETITIONS } else { REPETITIONS };
+    plan.rule = Rule::TrimmedMean;
+    plan.chart_each_test(&["size"], true);
+    plan.published = exponents.iter().flat_map(|n| published(*n)).collect();
+    Ok(plan)
+}
+
+fn size(exponent: u32) -> u64 {
+    1 << (20 + exponent)
+}
+
+fn tests(options: &Options, size: u64, crossing: bool) -> Result<iozone::Options> {
+    let mut tests = Test::select("0")?;
+    tests.extend(Test::select("1")?);
+    Ok(iozone::Options {
+        tests,
+        sizes: vec![(size, vec![RECORD])],
+        ending: Ending { flush: crossing, close: crossing },
+        cold: crossing,
+        verify: options.verify,
+        seed: options.seed,
+        ..iozone::Options::default()
+    })
+}
+
+fn published(exponent: u32) -> impl Iterator<Item = crate::result::Figure> {
+    let row = STUDY_1[exponent as usize - 1];
+    let parameters = [("size", size(exponent) as f64)];
+    row.into_iter().enumerate().map(move |(at, speed)| {
+        let (side, test) = (at / STUDY_1_TESTS.len(), at % STUDY_1_TESTS.len());
+        figure(STUDY_1_SIDES[side], STUDY_1_TESTS[test], &parameters, speed)
+    })
+}

@@ -1,0 +1,54 @@
+//! `strake bench matrix`: the thread matrix of study 2.
+
+use super::running::{RunFlags, carry_out};
+use crate::failure::Outcome;
+use crate::size;
+use clap::Args;
+use strake_bench::crew::Crew;
+use strake_bench::matrix::{self, Options};
+
+/// Flags of `strake bench matrix`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Every size is combined with every block and every number of threads. Reads always begin with empty caches.
+
+Example:
+  strake bench matrix -s 64M -b 4K -b 1M -t 1 -t 8 --on strake=/mnt --on local=/var/tmp"
+)]
+pub struct MatrixFlags {
+    #[command(flatten)]
+    run: RunFlags,
+
+    /// Size of files: of the one that is read, and of each thread's that is written; can be repeated
+    /// [default: 1M to 1G]
+    #[arg(short = 's', long = "size", value_name = "SIZE", value_parser = size::parse)]
+    sizes: Vec<u64>,
+
+    /// Size of blocks; can be repeated [default: 1K, 32K, 1M]
+    #[arg(short = 'b', long = "block", value_name = "SIZE", value_parser = size::parse)]
+    blocks: Vec<u64>,
+
+    /// Number of threads; can be repeated [default: 1 to 32]
+    #[arg(short = 't', long = "threads", value_name = "THREADS")]
+    threads: Vec<u64>,
+
+    /// Write with fsync only [default: with and without]
+    #[arg(short = 'e')]
+    flush: bool,
+}
+
+/// Runs the verb.
+pub async fn run(flags: &MatrixFlags) -> Outcome<u8> {
+    let or = |given: &Vec<u64>, default| if given.is_empty() { default } else { given.clone() };
+    let default = Options::default();
+    let options = Options {
+        sizes: or(&flags.sizes, default.sizes),
+        blocks: or(&flags.blocks, default.blocks),
+        threads: or(&flags.threads, default.threads),
+        flush: if flags.flush { vec![true] } else { default.flush },
+        verify: flags.run.verify,
+        seed: flags.run.seed,
+        repetitions: flags.run.repetitions,
+    };
+    carry_out(matrix::plan(&options)?, Crew::Threads, &flags.run.on, &flags.run.output).await
+}

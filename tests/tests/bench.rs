@@ -1,10 +1,11 @@
 //! `strake bench`: what it measures is shown, what it makes is removed, and nonsense is refused.
 
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use strake_tests::cluster::{run, strake, succeed};
+use strake_tests::cluster::{program, run, strake, succeed};
 
 /// How long a run may take to begin or to end. Only a hang reaches it.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -76,11 +77,16 @@ fn bad_input_is_refused_and_nothing_is_left() {
 
 #[test]
 fn a_run_that_is_interrupted_shows_what_it_has_and_leaves_nothing() {
+    interrupted(&[]);
+    interrupted(&["--processes", "-t", "2"]);
+}
+
+fn interrupted(crew: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let here = directory.path().display().to_string();
     let arguments =
         ["bench", "iozone", "-s", "64K", "-i", "0", "--repetitions", "1000", "-o", "--on", &here];
-    let mut command = strake(arguments);
+    let mut command = strake(arguments.into_iter().chain(crew.iter().copied()));
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let began = Instant::now();
     // The run has begun when its directory is there.
@@ -189,4 +195,89 @@ fn a_study_stands_beside_its_published_figures() {
         assert_eq!(output.status.code(), Some(2), "{error}");
         assert!(error.contains(word), "{word:?} is not in: {error}");
     }
+}
+
+/// A network namespace that goes with its value.
+struct Namespace(String);
+
+impl Namespace {
+    fn new(name: &str) -> Self {
+        let name = format!("{name}-{}", std::process::id());
+        let made = Command::new("ip").args(["netns", "add", &name]).status().unwrap();
+        assert!(made.success(), "ip netns add {name}");
+        Namespace(name)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _gone = Command::new("ip").args(["netns", "delete", &self.0]).status();
+    }
+}
+
+#[test]
+fn processes_and_clients_in_namespaces_work_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path().display().to_string();
+    let on = ["--on", &here, "--verify"];
+    let processes = ["bench", "iozone", "-s", "64K", "--processes", "-t", "3", "--shared-file"];
+    let table = succeed(processes.into_iter().chain(on));
+    assert!(table.contains("iozone/record rewrite"), "{table}");
+    let (one, two) = (Namespace::new("bench-a"), Namespace::new("bench-b"));
+    // The second has the directory under another path, which leads to the same place.
+    let link = tempfile::tempdir().unwrap();
+    let there = link.path().join("mnt");
+    std::os::unix::fs::symlink(directory.path(), &there).unwrap();
+    let clients = format!("netns:{},netns:{}={}", one.0, two.0, there.display());
+    let meta =
+        ["bench", "meta", "--files", "20", "--bytes", "10", "--shift", "--clients", &clients];
+    let table = succeed(meta.into_iter().chain(on));
+    assert!(table.contains("meta/rmdir") && table.contains("CLIENTS"), "{table}");
+    assert!(names_in(directory.path()).is_empty());
+}
+
+#[test]
+fn a_client_that_cannot_be_reached_is_named_and_nothing_is_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path().display().to_string();
+    for (code, word) in [(2, "-oProxyCommand=x"), (2, "a b"), (1, "netns:no-such-one")] {
+        let clients = format!("--clients={word}");
+        let output = run(["bench", "meta", "--files", "2", &clients, "--on", &here]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{error}");
+        assert!(error.contains(word.trim_start_matches("netns:")), "{word:?} is not in: {error}");
+        assert!(names_in(directory.path()).is_empty());
+    }
+}
+
+#[test]
+fn clients_on_other_hosts_are_reached_by_ssh_and_a_dead_one_is_named() {
+    let tools = tempfile::tempdir().unwrap();
+    let (ssh, hosts) = (tools.path().join("ssh"), tools.path().join("hosts"));
+    // In place of ssh: it runs here what was to run there, unless the host is dead.
+    let script = format!(
+        "#!/bin/sh\nhost=$5; echo $host >> {}; [ $host != dead ] || exit 255\nshift 6; exec {} \"$@\"\n",
+        hosts.display(),
+        program().display()
+    );
+    std::fs::write(&ssh, script).unwrap();
+    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path().display().to_string();
+    let measure = |clients: &str| {
+        let arguments =
+            ["bench", "meta", "--files", "5", "-t", "4", "--clients", clients, "--on", &here];
+        strake(arguments).env("PATH", &path).output().unwrap()
+    };
+    let output = measure("one,me@two");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut reached: Vec<_> =
+        std::fs::read_to_string(&hosts).unwrap().lines().map(str::to_owned).collect();
+    reached.sort();
+    assert_eq!(reached, ["me@two", "me@two", "one", "one"], "four threads on two hosts");
+    let output = measure("one,dead");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && error.contains("dead has ended"), "{error}");
+    assert!(names_in(directory.path()).is_empty());
 }

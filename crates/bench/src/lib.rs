@@ -5,8 +5,8 @@
 //! measured directory is only a path.
 //!
 //! A generator turns what is asked for into a [`plan`]: cells of steps, each step some jobs that are
-//! done at the same time. The [`runner`] carries a plan out on every side, has a [`crew`] do the jobs,
-//! and makes a [`result::Report`] of the times.
+//! done at the same time. The [`runner`] carries a plan out on every side, has a [`crew`] of threads,
+//! processes or hosts do the jobs, and makes a [`result::Report`] of the times.
 //!
 //! * Generators: [`iozone`]'s tests, [`bonnie`]++'s, the thread [`matrix`], and [`meta`]: mdtest's
 //!   phases. [`study`] has the protocols of the founding studies, which are made of these.

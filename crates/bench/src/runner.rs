@@ -176,9 +176,11 @@ impl Progress<'_> {
                 settled.map_err(|e| Error::io("writing what is held back in", directory, &e))?;
             }
             Before::Cool => {
-                let lost = run.crew.cool(&step.jobs, directory)?;
-                let is_new = |lost: &&str| !self.report.notes.iter().any(|note| note == lost);
-                self.report.notes.extend(lost.filter(is_new).map(str::to_owned));
+                if let Some(lost) = run.crew.cool(&step.jobs, directory)?
+                    && !self.report.notes.contains(&lost)
+                {
+                    self.report.notes.push(lost);
+                }
             }
         }
         Ok(())

@@ -1,17 +1,28 @@
-//! Who does the jobs of a step, all at once: threads of this process.
+//! Who does the jobs of a step, all at once: threads of this process, or processes here, in network
+//! namespaces and on other hosts.
 
+mod location;
+mod message;
+mod processes;
 mod threads;
+mod worker;
+
+pub use location::Location;
+pub use processes::Processes;
+pub use worker::serve;
 
 use crate::cold;
 use crate::error::{Error, Result};
 use crate::watch::Watch;
 use crate::work::{Done, Job};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Who does the jobs.
 pub enum Crew {
     /// Threads of this process.
     Threads,
+    /// Processes of their own.
+    Processes(Processes),
 }
 
 impl Crew {
@@ -19,18 +30,24 @@ impl Crew {
     pub fn work(&mut self, jobs: &[Job], directory: &Path, watch: &Watch) -> Result<Vec<Done>> {
         match self {
             Crew::Threads => threads::work(jobs, directory, watch),
+            Crew::Processes(processes) => processes.work(jobs, directory, watch),
         }
     }
 
     /// Empties the caches that the jobs would read from; a sentence on what could not be done.
-    pub fn cool(&mut self, jobs: &[Job], directory: &Path) -> Result<Option<&'static str>> {
+    pub fn cool(&mut self, jobs: &[Job], directory: &Path) -> Result<Option<String>> {
+        let files = jobs.iter().filter_map(Job::reads).map(|file| directory.join(file));
+        let files: Vec<PathBuf> = files.collect();
+        let lost_there = match self {
+            Crew::Threads => None,
+            Crew::Processes(processes) => processes.cool(&files, directory)?,
+        };
         if cold::drop_all(directory).is_ok() {
-            return Ok(None);
+            return Ok(lost_there);
         }
-        for file in jobs.iter().filter_map(Job::reads) {
-            let path = directory.join(file);
-            cold::drop_file(&path).map_err(|e| Error::io("dropping from the cache", &path, &e))?;
+        for path in &files {
+            cold::drop_file(path).map_err(|e| Error::io("dropping from the cache", path, &e))?;
         }
-        Ok(Some(cold::PARTLY))
+        Ok(Some(cold::PARTLY.to_owned()))
     }
 }

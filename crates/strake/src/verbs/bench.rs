@@ -2,6 +2,7 @@
 
 mod baselines;
 mod bonnie;
+mod crew;
 mod iozone;
 mod matrix;
 mod meta;
@@ -29,6 +30,9 @@ pub enum What {
     Iozone(iozone::IozoneFlags),
     /// One of the four founding studies, by its own protocol, beside its published figures
     Study(study::StudyFlags),
+    /// Do the jobs that a run on another host, or in another process, sends
+    #[command(hide = true)]
+    Worker,
     /// Show a report again
     Show(baselines::ShowFlags),
     /// Keep a report as a baseline, under a name
@@ -55,6 +59,7 @@ pub async fn run(flags: BenchFlags) -> Outcome<u8> {
         What::Compare(flags) => baselines::compare(&flags).map(|()| 0),
         What::Bonnie(flags) => bonnie::run(&flags).await,
         What::Matrix(flags) => matrix::run(&flags).await,
+        What::Worker => crew::worker().await,
         What::Study(flags) => study::run(&flags).await,
         What::Meta(flags) => meta::run(&flags).await,
     }

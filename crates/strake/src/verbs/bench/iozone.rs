@@ -1,10 +1,10 @@
 //! `strake bench iozone`: flags as iozone has them.
 
+use super::crew::CrewFlags;
 use super::running::{RunFlags, carry_out};
 use crate::failure::{Failure, Outcome};
 use crate::size;
 use clap::Args;
-use strake_bench::crew::Crew;
 use strake_bench::iozone::{self, Options, Test};
 use strake_bench::work::file::{Ending, Open};
 
@@ -26,11 +26,15 @@ Sizes are bytes, or have a unit: 64K, 1M, 2G (iozone takes a bare number for KiB
 
 Examples:
   strake bench iozone -a -i 0 -i 1 --on /mnt
+  strake bench iozone -s 1G -r 1M --clients host1,host2 --on /mnt
   strake bench iozone -s 1G -r 1M -t 4 -c -e --on strake=/mnt --on local=/var/tmp --repetitions 5"
 )]
 pub struct IozoneFlags {
     #[command(flatten)]
     run: RunFlags,
+
+    #[command(flatten)]
+    crew: CrewFlags,
 
     /// Empty all caches of this machine before what reads (needs root)
     #[arg(long)]
@@ -59,10 +63,6 @@ pub struct IozoneFlags {
     /// Which test, by number or name; can be repeated [default: all]
     #[arg(short = 'i', value_name = "TEST")]
     tests: Vec<String>,
-
-    /// Throughput mode: so many threads at once, each with its own file
-    #[arg(short = 't', value_name = "THREADS", default_value_t = 1, hide_default_value = true)]
-    threads: usize,
 
     /// All threads on disjoint parts of one file
     #[arg(long)]
@@ -95,14 +95,15 @@ pub struct IozoneFlags {
 
 /// Runs the verb.
 pub async fn run(flags: &IozoneFlags) -> Outcome<u8> {
-    let plan = iozone::plan(&options(flags)?)?;
-    carry_out(plan, Crew::Threads, &flags.run.on, &flags.run.output).await
+    let mut plan = iozone::plan(&options(flags)?)?;
+    let crew = flags.crew.crew(&flags.run.on, &mut plan)?;
+    carry_out(plan, crew, &flags.run.on, &flags.run.output).await
 }
 
 fn options(flags: &IozoneFlags) -> Outcome<Options> {
     let mut options = Options {
         sizes: sizes(flags)?,
-        workers: flags.threads,
+        workers: flags.crew.workers(),
         shared_file: flags.shared_file,
         mapped: flags.mapped,
         in_flight: flags.in_flight,

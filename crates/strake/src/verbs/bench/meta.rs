@@ -1,10 +1,10 @@
 //! `strake bench meta`: names and attributes.
 
+use super::crew::CrewFlags;
 use super::running::{RunFlags, carry_out};
 use crate::failure::Outcome;
 use crate::size;
 use clap::Args;
-use strake_bench::crew::Crew;
 use strake_bench::meta::{self, Options};
 use strake_bench::work::names::Shape;
 
@@ -17,6 +17,9 @@ use strake_bench::work::names::Shape;
 pub struct MetaFlags {
     #[command(flatten)]
     run: RunFlags,
+
+    #[command(flatten)]
+    crew: CrewFlags,
 
     /// Empty all caches of this machine before what reads (needs root)
     #[arg(long)]
@@ -37,10 +40,6 @@ pub struct MetaFlags {
     /// Bytes that are written to each file
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0")]
     bytes: u64,
-
-    /// Threads at once
-    #[arg(short = 't', value_name = "THREADS", default_value_t = 1)]
-    threads: usize,
 
     /// All threads in one tree, instead of one each
     #[arg(long)]
@@ -67,7 +66,7 @@ pub struct MetaFlags {
 pub async fn run(flags: &MetaFlags) -> Outcome<u8> {
     let mut options = Options {
         shape: Shape { depth: flags.depth, branching: flags.branching, files: flags.files },
-        workers: flags.threads,
+        workers: flags.crew.workers(),
         shared: flags.shared,
         shift: flags.shift,
         random: flags.random,
@@ -83,5 +82,7 @@ pub async fn run(flags: &MetaFlags) -> Outcome<u8> {
         let phases = flags.phases.iter().map(|name| meta::phase(name));
         options.phases = phases.collect::<Result<_, _>>()?;
     }
-    carry_out(meta::plan(&options)?, Crew::Threads, &flags.run.on, &flags.run.output).await
+    let mut plan = meta::plan(&options)?;
+    let crew = flags.crew.crew(&flags.run.on, &mut plan)?;
+    carry_out(plan, crew, &flags.run.on, &flags.run.output).await
 }

@@ -1,0 +1,227 @@
+//! Workers in processes of their own: here, in network namespaces, or on other hosts.
+
+use super::location::Location;
+use super::message::{Answer, Request, receive, send};
+use super::threads::first_cause;
+use crate::error::{Error, Result};
+use crate::watch::Watch;
+use crate::work::{Done, Job};
+use std::io::BufReader;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a worker may take to be there.
+const START_WAIT: Duration = Duration::from_secs(30);
+/// How long it may take to open files and empty caches.
+const READY_WAIT: Duration = Duration::from_secs(300);
+/// How long it may take to stop.
+const STOP_WAIT: Duration = Duration::from_secs(10);
+/// How long it may take to be gone when it is killed.
+const END_WAIT: Duration = Duration::from_secs(5);
+/// How often a run that waits looks whether it is to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Workers in processes of their own. They are started when they are first needed, stay for the
+/// whole run, and end with this value.
+pub struct Processes {
+    /// Where workers run, by turns.
+    locations: Vec<Location>,
+    /// This program.
+    program: PathBuf,
+    /// The version that every worker must have.
+    version: String,
+    /// The directory that is measured, as it is called here.
+    measured: PathBuf,
+    running: Vec<Worker>,
+}
+
+struct Worker {
+    location: Location,
+    child: Child,
+    requests: ChildStdin,
+    answers: Receiver<Result<Answer>>,
+}
+
+impl Processes {
+    /// Workers at these locations, by turns; at least one location.
+    pub fn new(locations: Vec<Location>, measured: &Path, version: &str) -> Result<Self> {
+        let program = std::env::current_exe()
+            .map_err(|e| Error::failed(format!("this program cannot be found: {e}")))?;
+        let (version, measured) = (version.to_owned(), measured.to_owned());
+        Ok(Self { locations, program, version, measured, running: Vec::new() })
+    }
+
+    /// Does jobs, one in each process, all at the same time.
+    pub fn work(&mut self, jobs: &[Job], directory: &Path, watch: &Watch) -> Result<Vec<Done>> {
+        let ended = self.together(jobs, directory, watch);
+        if ended.is_err() {
+            // Whatever a worker that was not heard out still says belongs to no later request.
+            self.running.clear();
+        }
+        ended
+    }
+
+    fn together(&mut self, jobs: &[Job], directory: &Path, watch: &Watch) -> Result<Vec<Done>> {
+        while self.running.len() < jobs.len() {
+            let location = &self.locations[self.running.len() % self.locations.len()];
+            let worker = Worker::start(location, &self.program, &self.version)?;
+            self.running.push(worker);
+        }
+        let measured = &self.measured;
+        let workers = &mut self.running[..jobs.len()];
+        for (worker, job) in workers.iter_mut().zip(jobs) {
+            let directory = worker.its(directory, measured);
+            worker.ask(&Request::Prepare { directory, job: job.clone() })?;
+        }
+        for worker in &mut *workers {
+            match worker.answer(READY_WAIT)? {
+                Answer::Ready => {}
+                other => return Err(worker.surprise(other)),
+            }
+        }
+        workers.iter_mut().try_for_each(|worker| worker.ask(&Request::Go))?;
+        first_cause(collect(workers, watch))
+    }
+
+    /// Empties the caches of the hosts where workers run; a sentence on what could not be done.
+    pub fn cool(&mut self, files: &[PathBuf], directory: &Path) -> Result<Option<String>> {
+        let mut all_lost = None;
+        let measured = self.measured.clone();
+        let count = self.running.len().min(self.locations.len());
+        for worker in self.running[..count].iter_mut().filter(|w| !w.location.is_here()) {
+            let files = files.iter().map(|file| worker.its(file, &measured)).collect();
+            let directory = worker.its(directory, &measured);
+            worker.ask(&Request::Cool { directory, files })?;
+            match worker.answer(READY_WAIT)? {
+                Answer::Cooled { lost } => all_lost = all_lost.or(lost),
+                other => return Err(worker.surprise(other)),
+            }
+        }
+        Ok(all_lost)
+    }
+}
+
+/// What every worker has done. When one fails, or the run is to stop, the others are told.
+fn collect(workers: &mut [Worker], watch: &Watch) -> Vec<Result<Done>> {
+    let mut ended: Vec<Option<Result<Done>>> = workers.iter().map(|_| None).collect();
+    let mut told: Option<Instant> = None;
+    while ended.iter().any(Option::is_none) {
+        for (worker, ended) in workers.iter_mut().zip(&mut ended).filter(|(_, e)| e.is_none()) {
+            *ended = match worker.look(LOOK_EVERY) {
+                Ok(None) => None,
+                Ok(Some(Answer::Done(done))) => Some(Ok(done)),
+                Ok(Some(other)) => Some(Err(worker.surprise(other))),
+                Err(error) => Some(Err(error)),
+            };
+        }
+        let has_failed = ended.iter().flatten().any(Result::is_err);
+        match told {
+            None if has_failed || watch.is_stopped() => {
+                told = Some(Instant::now());
+                // Who cannot be told has ended, and says so when it is listened to.
+                workers.iter_mut().for_each(|worker| drop(worker.ask(&Request::Stop)));
+            }
+            Some(at) if at.elapsed() > STOP_WAIT => break,
+            _ => {}
+        }
+    }
+    ended.into_iter().map(|done| done.unwrap_or_else(|| Err(Error::stopped()))).collect()
+}
+
+impl Worker {
+    fn start(location: &Location, program: &Path, version: &str) -> Result<Self> {
+        let mut command = location.command(program)?;
+        let broken = |e: std::io::Error| {
+            Error::failed(format!("starting a worker on {}: {e}", location.name))
+        };
+        // A group of its own: an interrupt from the terminal is for the run, which tells the workers.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().map_err(broken)?;
+        let pipes = (child.stdin.take(), child.stdout.take());
+        let (Some(requests), Some(output)) = pipes else {
+            return Err(Error::failed("a worker has no pipes"));
+        };
+        let (sender, answers) = channel();
+        thread::spawn(move || {
+            let mut output = BufReader::new(output);
+            while let Some(answer) = receive(&mut output).transpose() {
+                if sender.send(answer).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut worker = Self { location: location.clone(), child, requests, answers };
+        match worker.answer(START_WAIT)? {
+            Answer::Hello { version: other } if other == version => Ok(worker),
+            Answer::Hello { version: other } => Err(Error::failed(format!(
+                "{} has version {other} of strake, and this is {version}",
+                location.name
+            ))
+            .next("install the same version there")),
+            other => Err(worker.surprise(other)),
+        }
+    }
+
+    /// A path below the measured directory, as the worker's host calls it.
+    fn its(&self, path: &Path, measured: &Path) -> PathBuf {
+        match (&self.location.directory, path.strip_prefix(measured)) {
+            (Some(there), Ok(below)) => there.join(below),
+            _ => path.to_owned(),
+        }
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<()> {
+        send(&mut self.requests, request).map_err(|_| self.lost())
+    }
+
+    fn answer(&mut self, limit: Duration) -> Result<Answer> {
+        self.look(limit)?.ok_or_else(|| {
+            let seconds = limit.as_secs();
+            Error::failed(format!("{} has not answered for {seconds} s", self.location.name))
+        })
+    }
+
+    /// Its answer, if it comes in time.
+    fn look(&mut self, limit: Duration) -> Result<Option<Answer>> {
+        match self.answers.recv_timeout(limit) {
+            Ok(answer) => answer.map(Some),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(self.lost()),
+        }
+    }
+
+    fn surprise(&self, answer: Answer) -> Error {
+        match answer {
+            Answer::Failed(Error { kind, cause, next }) => {
+                let cause = if self.location.is_here() {
+                    cause
+                } else {
+                    format!("{}: {cause}", self.location.name)
+                };
+                Error { kind, cause, next }
+            }
+            other => Error::failed(format!("{} has answered {other:?}", self.location.name)),
+        }
+    }
+
+    fn lost(&self) -> Error {
+        Error::failed(format!("the worker on {} has ended", self.location.name))
+            .next("its last words are above; try its command by hand: strake bench worker")
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended already. A worker on another host ends when its line does.
+        let _gone = self.child.kill();
+        // One that a dead file system holds does not even end when it is killed.
+        let began = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && began.elapsed() < END_WAIT {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A worker in a process of its own, perhaps on another host: does the jobs that it is sent.
+
+use super::message::{Answer, Request, receive, send};
+use crate::cold;
+use crate::error::{Error, Result};
+use crate::watch::Watch;
+use crate::work::{self, Prepared};
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+/// What tells the clock of this machine from those of others.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Serves requests until there are no more: when the run has ended, or was killed, or the line to it
+/// is broken.
+pub fn serve(
+    input: impl BufRead + Send + 'static,
+    mut output: impl Write,
+    version: &str,
+) -> Result<()> {
+    let broken = |e: std::io::Error| Error::failed(format!("answering the run: {e}"));
+    send(&mut output, &Answer::Hello { version: version.to_owned() }).map_err(broken)?;
+    let watch = Arc::new(Watch::default());
+    let requests = listen(input, watch.clone());
+    let mut ready: Option<Box<dyn Prepared>> = None;
+    for request in requests {
+        let answer = match request? {
+            Request::Prepare { directory, job } => {
+                watch.set_failed(false);
+                ready = None;
+                job.prepare(&directory).map(|prepared| {
+                    ready = Some(prepared);
+                    Answer::Ready
+                })
+            }
+            Request::Go => match ready.take() {
+                Some(prepared) => work::timed(prepared, &watch).map(|done| {
+                    let clock = std::fs::read_to_string(BOOT_ID).unwrap_or_default();
+                    Answer::Done(work::Done { clock: clock.trim().to_owned(), ..done })
+                }),
+                None => Err(Error::failed("a worker was to begin, and was not ready")),
+            },
+            Request::Stop => match ready.take() {
+                Some(prepared) => prepared.finish().and(Err(Error::stopped())),
+                // What it was doing has been answered already.
+                None => continue,
+            },
+            Request::Cool { directory, files } => cool(&directory, &files),
+        };
+        let answer = answer.unwrap_or_else(Answer::Failed);
+        send(&mut output, &answer).map_err(broken)?;
+    }
+    Ok(())
+}
+
+/// Reads requests beside the work, so that a worker hears when it is to stop.
+fn listen(
+    mut input: impl BufRead + Send + 'static,
+    watch: Arc<Watch>,
+) -> Receiver<Result<Request>> {
+    let (sender, requests) = channel();
+    thread::spawn(move || {
+        while let Some(request) = receive::<Request>(&mut input).transpose() {
+            if matches!(request, Ok(Request::Stop) | Err(_)) {
+                watch.set_failed(true);
+            }
+            let is_last = request.is_err();
+            if sender.send(request).is_err() || is_last {
+                break;
+            }
+        }
+        // Nobody is there any more to say it.
+        watch.stop();
+    });
+    requests
+}
+
+fn cool(directory: &Path, files: &[PathBuf]) -> Result<Answer> {
+    if cold::drop_all(directory).is_ok() {
+        return Ok(Answer::Cooled { lost: None });
+    }
+    for path in files {
+        cold::drop_file(path).map_err(|e| Error::io("dropping from the cache", path, &e))?;
+    }
+    Ok(Answer::Cooled { lost: Some(cold::PARTLY.into()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::content::Content;
+    use crate::work::file::{Calls, Direction, Ending, Open, Pass};
+    use crate::work::{Job, Order};
+    use std::io::{BufReader, pipe};
+
+    fn endless() -> Job {
+        Job::File(Pass {
+            file: "f".into(),
+            direction: Direction::Write,
+            start: 0,
+            record: 4096,
+            records: 1 << 40,
+            order: Order::Same,
+            calls: Calls::Plain,
+            open: Open { create: true, ..Open::default() },
+            ending: Ending::default(),
+            content: Content { seed: 1, generation: 1, checked: false },
+        })
+    }
+
+    #[test]
+    fn a_worker_stops_when_it_is_told_and_ends_with_its_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let ((input, mut requests), (answers, output)) = (pipe().unwrap(), pipe().unwrap());
+        let worker = thread::spawn(move || serve(BufReader::new(input), output, "1"));
+        let mut answers = BufReader::new(answers);
+        let mut answer = || receive::<Answer>(&mut answers).unwrap();
+        assert_eq!(answer(), Some(Answer::Hello { version: "1".into() }));
+        let prepare = Request::Prepare { directory: directory.path().to_owned(), job: endless() };
+        for _ in 0..2 {
+            send(&mut requests, &prepare).unwrap();
+            assert_eq!(answer(), Some(Answer::Ready));
+            send(&mut requests, &Request::Go).unwrap();
+            send(&mut requests, &Request::Stop).unwrap();
+            assert_eq!(answer(), Some(Answer::Failed(Error::stopped())));
+        }
+        send(&mut requests, &prepare).unwrap();
+        assert_eq!(answer(), Some(Answer::Ready));
+        send(&mut requests, &Request::Go).unwrap();
+        drop(requests);
+        assert_eq!(answer(), Some(Answer::Failed(Error::stopped())));
+        assert_eq!(answer(), None);
+        worker.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn garbage_ends_a_worker_with_a_word() {
+        let error = serve(&b"{\"nonsense\":1}\n"[..], Vec::new(), "1").unwrap_err();
+        assert!(error.cause.contains("do not understand"), "{error}");
+    }
+}

@@ -1,0 +1,65 @@
+//! Who does the work: threads, processes, other hosts.
+
+use crate::failure::{Context, Failure, Outcome};
+use clap::Args;
+use std::io::{BufReader, stdin, stdout};
+use std::path::Path;
+use strake_bench::crew::{self, Crew, Location, Processes};
+use strake_bench::place;
+use strake_bench::plan::Plan;
+
+/// The version that all workers of a run must have.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Who does the work.
+#[derive(Args, Debug)]
+pub struct CrewFlags {
+    /// Throughput mode: so many threads at once [default: 1, or one on each client]
+    #[arg(short = 't', long, value_name = "THREADS")]
+    threads: Option<usize>,
+
+    /// As processes instead of threads
+    #[arg(long)]
+    processes: bool,
+
+    /// Work on these hosts, by ssh, or in network namespaces (netns:NAME), all started together; they
+    /// have the directory under the same path, or under DIR
+    #[arg(long, value_name = "HOST[=DIR],...", value_delimiter = ',')]
+    clients: Vec<String>,
+}
+
+impl CrewFlags {
+    /// How many work at once.
+    pub fn workers(&self) -> usize {
+        self.threads.unwrap_or(self.clients.len().max(1))
+    }
+
+    /// Who they are. Where hosts have the directory under another path, there is one directory only.
+    pub fn crew(&self, on: &[String], plan: &mut Plan) -> Outcome<Crew> {
+        let clients = self.clients.iter().map(|text| Location::parse(text));
+        let clients: Vec<_> = clients.collect::<Result<_, _>>()?;
+        if clients.is_empty() && !self.processes {
+            return Ok(Crew::Threads);
+        }
+        let sides = place::sides(on)?;
+        if sides.len() > 1 && clients.iter().any(|client| client.directory.is_some()) {
+            return Err(Failure::usage("clients with directories of their own, and several --on")
+                .next("measure one directory at a time"));
+        }
+        if clients.len() > 1 {
+            for cell in &mut plan.cells {
+                cell.parameters.insert("clients".to_owned(), clients.len() as f64);
+            }
+        }
+        let measured = sides.first().map_or("", |side| &side.directory);
+        let locations = if clients.is_empty() { vec![Location::here()] } else { clients };
+        Ok(Crew::Processes(Processes::new(locations, Path::new(measured), VERSION)?))
+    }
+}
+
+/// Does the jobs that a run sends.
+pub async fn worker() -> Outcome<u8> {
+    let serve = || crew::serve(BufReader::new(stdin()), stdout(), VERSION);
+    tokio::task::spawn_blocking(serve).await.context(|| "working".into())??;
+    Ok(0)
+}

@@ -41,6 +41,14 @@ need_cargo() {
   }
   need cc gcc
 }
+# Tests look at pages with it; without it they say so.
+need_chromium() {
+  local name
+  for name in chromium chromium-shell google-chrome chromium-headless-shell; do
+    command -v "$$name" >/dev/null && return 0
+  done
+  [ "$$(id -u)" != 0 ] || need chromium-headless-shell chromium-headless-shell
+}
 need_fuse() {
   [ -e /dev/fuse ] || modprobe fuse 2>/dev/null || { [ "$$(id -u)" != 0 ] || mknod /dev/fuse c 10 229; }
   [ -e /dev/fuse ] || { echo "make: /dev/fuse is missing: sudo modprobe fuse" >&2; exit 1; }
@@ -118,6 +126,7 @@ test:
 	need ip iproute2
 	need setfacl acl
 	need setfattr attr
+	need_chromium
 	cargo xtask ci
 
 check: test

@@ -190,6 +190,42 @@ fn rows_that_only_one_has_and_other_machines_are_said() {
 }
 
 #[test]
+fn a_page_and_a_workbook_are_written() {
+    let place = Place::new();
+    let file = place.report("a.json", &report(1.0));
+    let (page, book) = (place.text("a.html"), place.text("a.xlsx"));
+    place.succeed(&["show", &file, "--html", &page, "--xlsx", &book]);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<svg") && page.contains("<h1>A study</h1>"), "{page}");
+    assert!(std::fs::read(book).unwrap().starts_with(b"PK"));
+}
+
+#[test]
+fn the_last_run_is_remembered_for_save() {
+    let place = Place::new();
+    let here = format!("here={}", place.text(""));
+    place.succeed(&[
+        "iozone",
+        "-s",
+        "64K",
+        "-i",
+        "0",
+        "--on",
+        &here,
+        "--html",
+        &place.text("a.html"),
+    ]);
+    let said = place.succeed(&["save", "first"]);
+    assert!(said.contains("first.json"), "{said}");
+    let saved = read(&place.at(".local/share/strake/bench/first.json"));
+    assert!(saved.command.contains("bench iozone -s 64K"), "{}", saved.command);
+    place.succeed(&["iozone", "-s", "64K", "-i", "0", "--on", &here, "--save", "second"]);
+    let found = place.succeed(&["compare", "first", "second"]);
+    assert!(found.contains("too few samples"), "{found}");
+    assert!(std::fs::read_to_string(place.at("a.html")).unwrap().contains("iozone/write"));
+}
+
+#[test]
 fn bad_input_gives_one_clear_message() {
     let place = Place::new();
     let file = place.report("a.json", &report(1.0));
@@ -210,6 +246,10 @@ fn bad_input_gives_one_clear_message() {
         (&["save", "../x", &file], &["no name for a baseline"]),
         (&["save", "taken", &file], &["already", "--replace"]),
         (&["show", &file, "--save", "taken"], &["already", "--replace"]),
+        (&["show", &file, "--html", "/nowhere/x.html"], &["/nowhere/x.html", "No such file"]),
+        (&["show", &file, "--xlsx", &place.text("")], &["Is a directory"]),
+        (&["iozone", "--html", "/nowhere/x.html"], &["/nowhere/x.html", "No such file"]),
+        (&["iozone", "--save", "taken"], &["already", "--replace"]),
         (&["show", &file, "--json", "--csv"], &["cannot be used with"]),
         (&["compare", "taken"], &["AFTER"]),
         (&["compare", "taken", "other"], &["no file \"other\""]),

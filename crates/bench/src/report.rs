@@ -1,15 +1,21 @@
 //! Showing a report: as tables, for programs, as a page with plots, as a workbook.
 //!
 //! [`table`] lays figures out in rows and columns; everything else prints those, and [`csv`] and
-//! [`saved`] give the figures themselves.
+//! [`saved`] give the figures themselves. [`html`] is a page of plots and
+//! tables, [`xlsx`] a workbook.
 
 pub mod csv;
+pub mod html;
+mod markup;
 pub mod numbers;
+mod plot;
 pub mod saved;
 pub mod table;
+pub mod xlsx;
 
 use crate::result::{Figure, Report};
 use std::collections::HashSet;
+use strake_types::Timestamp;
 
 /// What is wrong with a report that cannot be shown.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -65,6 +71,12 @@ pub fn check(report: &Report) -> Result<(), Unsound> {
         }
     }
     Ok(())
+}
+
+/// A time in seconds since 1970 as people write it, in UTC.
+pub fn moment(seconds: u64) -> String {
+    let day = Timestamp { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }.date();
+    format!("{day} {:02}:{:02} UTC", seconds / 3600 % 24, seconds / 60 % 60)
 }
 
 /// What tells a figure from all others of its report.

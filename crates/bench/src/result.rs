@@ -119,6 +119,17 @@ pub enum Rule {
     TrimmedMean,
 }
 
+impl Rule {
+    /// The rule in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Rule::Median => "the median",
+            Rule::Mean => "the mean",
+            Rule::TrimmedMean => "the mean without the largest and the smallest",
+        }
+    }
+}
+
 /// How to draw some of the figures: one plot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Chart {

@@ -89,3 +89,42 @@ fn figure(side: &str, origin: Origin, test: &str, step: Option<u32>, samples: Ve
     let (side, test) = (side.into(), test.into());
     Figure { side, origin, test, parameters, unit: Unit::BytesPerSecond, samples, rule }
 }
+
+/// A report of a tool: several units, and nothing to draw lines along.
+pub fn without_charts() -> Report {
+    let tests = [
+        ("fio/sequential write", Unit::BytesPerSecond, 512e6),
+        ("fio/random read", Unit::PerSecond, 41_000.0),
+        ("fio/random read, 99 % within", Unit::Seconds, 0.000_73),
+        ("bonnie/stat", Unit::PerSecond, 88_000.0),
+        ("bonnie/stat, processor", Unit::Percent, 34.0),
+    ];
+    let mut report = Report { title: "fio and bonnie++".into(), charts: Vec::new(), ..study() };
+    report.figures.clear();
+    for (test, unit, value) in tests {
+        for (side, factor) in [("strake", 1.0), ("glusterfs-10", 0.41), ("ext4", 1.013)] {
+            let samples = [0.97, 1.0, 1.02, 0.99, 1.01].map(|n| n * factor * value).to_vec();
+            let mut figure = figure(side, Origin::Measured, test, None, samples);
+            figure.unit = unit;
+            figure.parameters = BTreeMap::from([("threads".to_owned(), 4.0)]);
+            report.figures.push(figure);
+        }
+    }
+    report
+}
+
+/// A report with more lines than one plot can hold, each side at every record size.
+pub fn many_records() -> Report {
+    let mut report = Report { title: "Record sizes".into(), ..study() };
+    report.figures.retain(|figure| figure.origin != Origin::Published);
+    let measured: Vec<Figure> = report.figures.clone();
+    for (at, record) in [4096.0, 65_536.0, 262_144.0].into_iter().enumerate() {
+        for figure in measured.iter().filter(|figure| figure.origin == Origin::Measured) {
+            let mut figure = figure.clone();
+            figure.parameters.insert("record".into(), record);
+            figure.samples.iter_mut().for_each(|sample| *sample *= 0.5 + 0.1 * at as f64);
+            report.figures.push(figure);
+        }
+    }
+    report
+}

@@ -5,6 +5,8 @@ use crate::result::Unit;
 
 /// Parameters that are counted in bytes.
 const IN_BYTES: &[&str] = &["size", "record", "block", "chunk", "chunk_size", "file_size"];
+/// Shares above this are not of the limit at all.
+const BEYOND_FROM: f64 = 1.1;
 /// Binary units of sizes.
 const SIZES: &[(f64, &str)] = &[
     ((1_u64 << 40) as f64, "TiB"),
@@ -92,6 +94,17 @@ pub fn percent(share: f64) -> String {
         size if size < 99.95 => format!("{:.1} %", share * 100.0),
         _ => format!("{:.0} %", share * 100.0),
     }
+}
+
+/// A share of a limit. What did not pass through it (an answer from a cache, a local disk) is no
+/// share of it.
+pub fn of_limit(share: f64) -> String {
+    if is_within(share) { percent(share) } else { "beyond".into() }
+}
+
+/// True for shares that can be explained by noise in the figure or the limit.
+pub fn is_within(share: f64) -> bool {
+    share <= BEYOND_FROM
 }
 
 /// A parameter's value: bytes as a size, others as numbers.

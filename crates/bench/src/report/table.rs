@@ -67,7 +67,7 @@ pub fn of(report: &Report, wanted: impl Fn(&Figure) -> bool) -> Table {
         add_row(&mut rows, figure);
     }
     for figure in figures.iter().filter(|figure| figure.origin != Origin::Measured) {
-        if !rows.iter().any(|row| stands_beside(figure, row)) {
+        if !rows.iter().any(|row| fits_beside(figure, row)) {
             add_row(&mut rows, figure);
         }
     }
@@ -148,13 +148,17 @@ fn is_of(figure: &Figure, row: &Row) -> bool {
     figure.test == row.test && figure.parameters == row.parameters && figure.unit == row.unit
 }
 
-/// True where a limit or a published figure belongs beside a row.
-fn stands_beside(figure: &Figure, row: &Row) -> bool {
+fn fits_beside(figure: &Figure, row: &Row) -> bool {
+    let parameter = |name: &str| row.parameters.get(name).copied();
+    figure.unit == row.unit && stands_beside(figure, &row.test, parameter)
+}
+
+/// True where a limit or a published figure belongs beside measured ones of a test with some
+/// parameters; see [`Figure`].
+pub fn stands_beside(figure: &Figure, test: &str, parameter: impl Fn(&str) -> Option<f64>) -> bool {
     let group = figure.origin == Origin::Limit && figure.test.ends_with('/');
-    let test = figure.test == row.test || group && row.test.starts_with(&figure.test);
-    let parameters =
-        figure.parameters.iter().all(|(name, value)| row.parameters.get(name) == Some(value));
-    test && parameters && figure.unit == row.unit
+    let is_test = figure.test == test || group && test.starts_with(&figure.test);
+    is_test && figure.parameters.iter().all(|(name, value)| parameter(name) == Some(*value))
 }
 
 fn fill(row: &mut Row, columns: &[Column], figures: &[&Figure]) {
@@ -184,7 +188,7 @@ fn beside<'a>(row: &Row, column: &Column, figures: &[&'a Figure]) -> Option<&'a 
     let of_column = |f: &&&Figure| f.side == column.name && f.origin == column.origin;
     let fits = |f: &&&Figure| match column.origin {
         Origin::Measured => is_of(f, row),
-        Origin::Limit | Origin::Published => stands_beside(f, row),
+        Origin::Limit | Origin::Published => fits_beside(f, row),
     };
     let found = figures.iter().filter(of_column).filter(fits);
     found.max_by_key(|f| (f.test == row.test, f.parameters.len())).copied()

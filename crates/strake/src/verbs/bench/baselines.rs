@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use strake_bench::baseline::{self, Store};
 use strake_bench::compare::{self, Comparison, Lone};
-use strake_bench::report::numbers;
+use strake_bench::report::{moment, numbers};
 use strake_bench::result::Report;
 use strake_bench::statistics::Verdict;
 
@@ -83,7 +83,7 @@ pub fn save(flags: &SaveFlags) -> Outcome {
     output::line(&format!(
         "{}, begun {}, is kept in {}",
         clean(&report.title),
-        to::moment(report.started),
+        moment(report.started),
         path.display()
     ));
     Ok(())
@@ -146,7 +146,7 @@ pub fn list(flags: &ListFlags) -> Outcome {
     let mut table = output::table(&["NAME", "BEGUN", ">FIGURES", "SIDES", "WHAT"]);
     for row in rows {
         let what = row.title.or(row.error).unwrap_or_default();
-        let begun = row.started.map(to::moment).unwrap_or_default();
+        let begun = row.started.map(moment).unwrap_or_default();
         let sides = clean(&row.sides.join(", "));
         table.add_row([row.name, begun, row.figures.to_string(), sides, clean(&what)]);
     }
@@ -187,7 +187,7 @@ pub fn compare(flags: &CompareFlags) -> Outcome {
     }
     for (name, report) in [(&flags.before, &before), (&flags.after, &after)] {
         let title = clean(&report.title);
-        output::line(&format!("{}: {title}, {}", clean(name), to::moment(report.started)));
+        output::line(&format!("{}: {title}, {}", clean(name), moment(report.started)));
     }
     for difference in &found.differences {
         output::line(&format!("different {}", clean(difference)));

@@ -5,13 +5,13 @@ use crate::failure::{Context, Failure, Outcome, Plain};
 use crate::{output, size};
 use clap::Args;
 use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
 use strake_bench::baseline::{self, Store};
 use strake_bench::report::table::{Cell, Column, Table};
-use strake_bench::report::{self, csv, numbers, saved, table};
+use strake_bench::report::{self, csv, html, numbers, saved, table, xlsx};
 use strake_bench::result::{Machine, Report};
 use strake_bench::statistics::Verdict;
-use strake_types::Timestamp;
 
 /// The flags of every verb that gives a report.
 #[derive(Args, Clone, Debug, Default)]
@@ -23,6 +23,14 @@ pub struct OutputFlags {
     /// Print every figure as comma-separated values
     #[arg(long)]
     pub csv: bool,
+
+    /// Write a page with plots: one file that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Write a workbook for spreadsheets, as iozone -b does
+    #[arg(long, value_name = "FILE")]
+    pub xlsx: Option<PathBuf>,
 
     /// Keep the report as a baseline of this name, for strake bench compare
     #[arg(long, value_name = "NAME")]
@@ -58,8 +66,17 @@ impl StoreFlags {
 }
 
 impl OutputFlags {
-    /// Finds out what would go wrong after a run, before it: a name that is taken or is none.
+    /// Finds out what would go wrong after a run, before it: a name that is taken or is none, a file
+    /// that cannot be made.
     pub fn check(&self) -> Outcome {
+        for file in [&self.html, &self.xlsx].into_iter().flatten() {
+            let is_new = !file.exists();
+            let opened = OpenOptions::new().append(true).create(true).open(file);
+            opened.context(|| format!("writing {}", file.display()))?;
+            if is_new {
+                fs::remove_file(file).context(|| file.display().to_string())?;
+            }
+        }
         let Some(name) = &self.save else { return Ok(()) };
         match self.store.open()?.load(name) {
             Ok(_) => Err(telling(baseline::Error::Exists(name.clone()))),
@@ -100,12 +117,19 @@ pub fn write(report: &Report, flags: &OutputFlags) -> Outcome {
     kept
 }
 
-/// Prints a report as the flags say, and writes the files they name.
+/// Prints a report as the flags say, then writes the files they name.
 pub fn show(report: &Report, flags: &OutputFlags) -> Outcome {
     match flags {
         OutputFlags { json: true, .. } => output::line(&saved::to_json(report).plain()?),
         OutputFlags { csv: true, .. } => output::bytes(csv::write(report).as_bytes()),
         _ => print(report),
+    }
+    if let Some(file) = &flags.html {
+        fs::write(file, html::page(report)).context(|| format!("writing {}", file.display()))?;
+    }
+    if let Some(file) = &flags.xlsx {
+        let book = xlsx::workbook(report).context(|| "making a workbook".into())?;
+        fs::write(file, book).context(|| format!("writing {}", file.display()))?;
     }
     Ok(())
 }
@@ -113,7 +137,7 @@ pub fn show(report: &Report, flags: &OutputFlags) -> Outcome {
 /// The report on a terminal.
 fn print(report: &Report) {
     output::line(&clean(&report.title));
-    output::line(&format!("{}; {}", moment(report.started), machine(&report.machine)));
+    output::line(&format!("{}; {}", report::moment(report.started), machine(&report.machine)));
     let width = report.sides.iter().map(|side| clean(&side.name).chars().count()).max();
     for side in &report.sides {
         let (name, directory, system) =
@@ -190,7 +214,7 @@ impl Extra {
     fn show(self, cell: &Cell) -> String {
         match self {
             Extra::Spread => cell.summary.spread.map(numbers::percent).unwrap_or_default(),
-            Extra::Limit => cell.of_limit.map(numbers::percent).unwrap_or_default(),
+            Extra::Limit => cell.of_limit.map(numbers::of_limit).unwrap_or_default(),
             Extra::Ratio => {
                 let unsure = !matches!(cell.verdict, Some(Verdict::Better | Verdict::Worse));
                 let mark = if unsure { "~" } else { "" };
@@ -226,13 +250,6 @@ fn is_limit(column: &Column) -> bool {
 /// The parameter of a row, or nothing where it has none of that name.
 pub fn parameter(name: &str, of: &BTreeMap<String, f64>) -> String {
     of.get(name).map(|value| numbers::parameter(name, *value)).unwrap_or_default()
-}
-
-/// When a run began, in UTC.
-pub fn moment(started: u64) -> String {
-    let seconds = i64::try_from(started).unwrap_or(i64::MAX);
-    let day = Timestamp { seconds, nanos: 0 }.date();
-    format!("{day} {:02}:{:02} UTC", started / 3600 % 24, started / 60 % 60)
 }
 
 fn machine(machine: &Machine) -> String {

@@ -1,4 +1,4 @@
-//! Files on one disk, real or simulated.
+//! Files on one disk, real, simulated, or slower than it is.
 //!
 //! A [`Disk`] is a directory. What is written is visible at once, survives the death of the process,
 //! and is lost or torn by a power loss until [`DiskFile::sync`] (for contents) or
@@ -6,8 +6,10 @@
 
 mod real;
 pub mod sim;
+mod slow;
 
 pub use real::RealDisk;
+pub use slow::{SlowDisk, TokenBucket};
 
 use std::io;
 use std::sync::Arc;

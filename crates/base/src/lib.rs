@@ -12,5 +12,6 @@ pub mod clock;
 pub mod descriptor;
 pub mod disk;
 pub mod mapped;
+pub mod process;
 pub mod random;
 pub mod uring;

@@ -21,6 +21,8 @@
 //!   interval, a verdict.
 //! * [`report`] shows a run: as a table, for programs, as a page.
 //! * [`baseline`] keeps reports under names; [`compare`] puts two beside each other.
+//! * [`testbed`] is a network of hosts on one machine, with links and disks as slow as wanted, to
+//!   measure in; [`limit`] is the most that is possible there.
 //!
 //! What this crate never does: show a figure that was not measured, unless it says who published it;
 //! leave files behind in a measured directory.
@@ -33,6 +35,7 @@ pub mod content;
 pub mod crew;
 pub mod error;
 pub mod iozone;
+pub mod limit;
 pub mod machine;
 pub mod matrix;
 pub mod meta;
@@ -42,6 +45,7 @@ pub mod report;
 pub mod result;
 pub mod runner;
 pub mod statistics;
+pub mod testbed;
 pub mod study;
 #[cfg(test)]
 mod testing;

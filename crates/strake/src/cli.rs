@@ -67,6 +67,8 @@ pub enum Verb {
     Du(verbs::du::DuFlags),
     /// Measure mounted directories, side by side
     Bench(verbs::bench::BenchFlags),
+    /// Make a network of hosts on this machine, with slow links and disks, to measure in
+    Testbed(verbs::testbed::TestbedFlags),
 }
 
 impl Cli {
@@ -89,6 +91,7 @@ impl Cli {
             Verb::Doctor(flags) => return doctor::run(&flags, cluster).await,
             Verb::Scrub(flags) => return scrub::run(&flags, cluster).await,
             Verb::Bench(flags) => return bench::run(flags).await,
+            Verb::Testbed(flags) => return testbed::run(flags).await,
             Verb::Up(flags) => up::run(&flags, &cluster.tls, log).await,
             Verb::Down(flags) => down::run(&flags).await,
             Verb::Server(flags) => server::run(flags, &cluster.tls).await,

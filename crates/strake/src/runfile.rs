@@ -7,6 +7,7 @@
 use crate::failure::{Context, Outcome};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use strake_base::process::began_ticks;
 
 /// Name of the file in the data directory.
 pub const NAME: &str = "strake.json";
@@ -54,18 +55,6 @@ impl RunFile {
     pub fn is_alive(&self) -> bool {
         began_ticks(self.pid) == Some(self.began_ticks)
     }
-}
-
-/// When a process began, in clock ticks since the machine started; `None` if it has ended.
-pub fn began_ticks(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in parentheses and may hold anything: count fields after the last one.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    if state == "Z" || state == "X" {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -11,6 +11,20 @@ const INTERRUPTED: i32 = 130;
 /// Becomes true at the first SIGTERM or SIGINT. At the second one `at_once` runs and the program
 /// ends: whoever waits is not made to wait.
 pub fn stop_requested(at_once: impl Fn() + Send + 'static) -> Outcome<watch::Receiver<bool>> {
+    watch_signals(move || {
+        tracing::warn!("second signal: ending at once");
+        at_once();
+        exit(INTERRUPTED);
+    })
+}
+
+/// As [`stop_requested`], for what ends soon after the first signal and leaves a mess if it cannot:
+/// further ones change nothing.
+pub fn tidy_end_requested() -> Outcome<watch::Receiver<bool>> {
+    watch_signals(|| eprintln!("tidying up; it takes a moment"))
+}
+
+fn watch_signals(again: impl Fn() + Send + 'static) -> Outcome<watch::Receiver<bool>> {
     let mut terminate = signal(SignalKind::terminate()).context(|| "SIGTERM".into())?;
     let mut interrupt = signal(SignalKind::interrupt()).context(|| "SIGINT".into())?;
     // Without this a log reader that goes away or a closing terminal would end the program half-way.
@@ -25,9 +39,8 @@ pub fn stop_requested(at_once: impl Fn() + Send + 'static) -> Outcome<watch::Rec
                 _ = hangup.recv() => continue,
             }
             if asked {
-                tracing::warn!("second signal: ending at once");
-                at_once();
-                exit(INTERRUPTED);
+                again();
+                continue;
             }
             tracing::info!("stopping");
             asked = true;

@@ -74,6 +74,8 @@ pub struct NodeOptions {
     pub name: String,
     /// Engine of a new metadata store.
     pub engine: Option<EngineKind>,
+    /// Makes the disk of each target as slow as so many bytes per second, to measure.
+    pub disk_rate: Option<u64>,
 }
 
 /// A running server.
@@ -119,7 +121,7 @@ impl Node {
             true => None,
             false => Some(first_manager(&callers, &options, &cluster).await?),
         };
-        targets = open_targets(targets).await?;
+        targets = open_targets(targets, options.disk_rate).await?;
         let kv = match with_meta {
             true => Some(stores::open_meta(&home, &mut identity, options.engine).await?),
             false => None,
@@ -135,7 +137,7 @@ impl Node {
         identity.write(&home)?;
         let joined = join(&*manager, &options, &identity, &targets).await?;
         for (target, &id) in targets.iter_mut().zip(&joined.targets) {
-            target.format(&joined.cluster, TargetId(id))?;
+            target.format(&joined.cluster, TargetId(id), options.disk_rate)?;
         }
         stores::count_sharing(&mut targets);
         identity.cluster = joined.cluster.clone();
@@ -312,9 +314,9 @@ fn look_at_targets(options: &NodeOptions, identity: &identity::Node) -> Outcome<
     Ok(targets)
 }
 
-async fn open_targets(mut targets: Vec<Target>) -> Outcome<Vec<Target>> {
+async fn open_targets(mut targets: Vec<Target>, disk_rate: Option<u64>) -> Outcome<Vec<Target>> {
     let open = move || {
-        targets.iter_mut().try_for_each(Target::open)?;
+        targets.iter_mut().try_for_each(|target| target.open(disk_rate))?;
         Ok(targets)
     };
     tokio::task::spawn_blocking(open).await.context(|| "opening the targets".into())?

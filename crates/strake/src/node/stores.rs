@@ -5,7 +5,7 @@ use crate::failure::{Context, Failure, Outcome, Plain};
 use crate::private;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use strake_base::disk::{Disk, RealDisk};
+use strake_base::disk::{Disk, RealDisk, SlowDisk};
 use strake_base::random::{Random, SystemRandom};
 use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity};
 use strake_engine::kv::{EngineKind, Kv};
@@ -64,13 +64,13 @@ impl Target {
         }
     }
 
-    /// Opens the store, where there is one.
-    pub fn open(&mut self) -> Outcome {
+    /// Opens the store, where there is one; see [`open_disk`] for `disk_rate`.
+    pub fn open(&mut self, disk_rate: Option<u64>) -> Outcome {
         if self.id.0 == 0 {
             return Ok(());
         }
-        let disk: Arc<dyn Disk> =
-            Arc::new(RealDisk::new(&self.path).context(|| self.path.display().to_string())?);
+        let shown = || self.path.display().to_string();
+        let disk = open_disk(&self.path, disk_rate).context(shown)?;
         let options =
             ChunkOptions { cluster: Some(self.cluster.clone()), ..ChunkOptions::default() };
         self.store = Some(Arc::new(ChunkStore::open(disk, options).plain()?));
@@ -78,14 +78,14 @@ impl Target {
     }
 
     /// Makes the store of a new target, now that the manager has given it a number.
-    pub fn format(&mut self, cluster: &str, id: TargetId) -> Outcome {
+    pub fn format(&mut self, cluster: &str, id: TargetId, disk_rate: Option<u64>) -> Outcome {
         self.id = id;
         if self.store.is_some() {
             return Ok(());
         }
         let shown = || format!("target {}", self.path.display());
         private::make_directory(&self.path).context(shown)?;
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(&self.path).context(shown)?);
+        let disk = open_disk(&self.path, disk_rate).context(shown)?;
         let identity =
             Identity { cluster: cluster.to_owned(), uuid: self.uuid.clone(), target: id.0 };
         let options = ChunkOptions { cluster: Some(cluster.to_owned()), ..ChunkOptions::default() };
@@ -123,6 +123,15 @@ impl Target {
     pub fn record(&self) -> TargetRecord {
         TargetRecord { path: self.path.clone(), uuid: self.uuid.clone(), target: self.id.0 }
     }
+}
+
+/// The disk of a target; one that lets no more than `disk_rate` bytes per second through, if given.
+fn open_disk(path: &Path, disk_rate: Option<u64>) -> std::io::Result<Arc<dyn Disk>> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(path)?);
+    Ok(match disk_rate {
+        Some(rate) => Arc::new(SlowDisk::new(disk, rate)),
+        None => disk,
+    })
 }
 
 /// Lets targets on the same disk know of each other.

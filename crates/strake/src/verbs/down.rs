@@ -2,12 +2,13 @@
 
 use crate::cluster::DATA_DEFAULT;
 use crate::failure::{Context, Failure, Outcome};
-use crate::runfile::{RunFile, began_ticks};
+use crate::runfile::RunFile;
 use crate::{mountpoint, output};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use strake_base::process::began_ticks;
 use strake_fuse::Unmount;
 
 /// How long the process may take to flush and end before it is killed. What was acknowledged is safe

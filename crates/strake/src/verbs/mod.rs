@@ -15,6 +15,7 @@ pub mod scrub;
 pub mod server;
 pub mod stat;
 pub mod status;
+pub mod testbed;
 pub mod tls;
 pub mod umount;
 pub mod up;

@@ -10,6 +10,7 @@ use clap::Args;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
+use strake_bench::testbed::Rate;
 use strake_engine::kv::EngineKind;
 use strake_wire::server::Listener;
 use strake_wire::tls::{Kind, Tls};
@@ -60,6 +61,10 @@ pub struct ServerFlags {
     #[arg(long, value_name = "ENGINE")]
     pub engine: Option<EngineKind>,
 
+    /// Let the disk of each target carry only so much, as 6.83MB/s: to measure, never in service
+    #[arg(long, value_name = "RATE")]
+    pub disk_rate: Option<Rate>,
+
     /// Read what is not given here from this TOML file
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -80,6 +85,7 @@ struct Config {
     name: Option<String>,
     metrics: Option<String>,
     engine: Option<String>,
+    disk_rate: Option<String>,
     tls_ca: Option<PathBuf>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
@@ -108,6 +114,7 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
         join,
         name: flags.name.unwrap_or_else(host_name),
         engine: flags.engine,
+        disk_rate: flags.disk_rate.map(Rate::bytes_per_second),
     };
     let node = tokio::select! {
         node = Node::start(options) => node?,
@@ -190,6 +197,12 @@ fn with_config(mut flags: ServerFlags, tls: TlsFlags) -> Outcome<(ServerFlags, T
         let engine =
             engine.parse().map_err(|e| Failure::usage(format!("--config {shown}: engine: {e}")))?;
         flags.engine = Some(engine);
+    }
+    if let (None, Some(rate)) = (flags.disk_rate, config.disk_rate) {
+        let rate = rate
+            .parse()
+            .map_err(|e| Failure::usage(format!("--config {shown}: disk_rate: {e}")))?;
+        flags.disk_rate = Some(rate);
     }
     let (tls_ca, tls_cert, tls_key) = (config.tls_ca, config.tls_cert, config.tls_key);
     let filed = TlsFlags { tls_ca, tls_cert, tls_key, no_tls: false };

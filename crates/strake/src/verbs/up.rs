@@ -4,7 +4,7 @@ use crate::cluster::{DATA_DEFAULT, host_name};
 use crate::failure::{Context, Failure, Outcome};
 use crate::log::LogFlags;
 use crate::node::{Node, NodeOptions, Roles};
-use crate::runfile::{RunFile, began_ticks};
+use crate::runfile::RunFile;
 use crate::tls_flags::TlsFlags;
 use crate::verbs::server;
 use crate::{detach, mountpoint, output, private, signals, size, telemetry};
@@ -12,6 +12,7 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use strake_base::process::began_ticks;
 use strake_client::{Volume, VolumeOptions};
 use strake_engine::kv::EngineKind;
 use strake_fuse::{MountHandle, MountOptions, Unmount};
@@ -310,6 +311,7 @@ fn node_options(flags: &UpFlags, data: &Path, doors: Doors) -> Outcome<NodeOptio
         join: Vec::new(),
         name: host_name(),
         engine: flags.engine,
+        disk_rate: None,
     })
 }
 

@@ -1,0 +1,271 @@
+//! The most that is possible in a testbed, measured in the same run as what is compared with it: plain
+//! TCP streams over its links, and plain sequential calls on a disk as slow as its disks.
+
+use crate::error::{Error, Result};
+use crate::result::{Figure, Origin, Rule, Unit};
+use crate::testbed::{Host, Rate, Role, Testbed, within};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+use strake_base::disk::{Disk, RealDisk, SlowDisk};
+
+/// Bytes of a write to a stream, and of a call on a disk.
+const CALL_BYTES: usize = 1 << 20;
+/// How long a stream may stand still.
+const STALL: Duration = Duration::from_secs(60);
+/// The file a disk is measured with; gone afterwards.
+const DISK_FILE: &str = "limit";
+
+/// Name of the limit of the links, in tables and legends.
+pub const TCP: &str = "TCP";
+/// Name of the limit of the disks.
+pub const DISKS: &str = "disks";
+
+/// What a testbed can carry, in bytes per second, one sample for each repetition.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Limits {
+    /// One connection from the client to the first server.
+    pub to_one: Vec<f64>,
+    /// One connection from the first server to the client.
+    pub from_one: Vec<f64>,
+    /// A connection from the client to each server at once; all together.
+    pub to_all: Vec<f64>,
+    /// A connection from each server to the client at once; all together.
+    pub from_all: Vec<f64>,
+    /// Writing one disk from its beginning, all disks together: what one does times their number.
+    pub disks_written: Vec<f64>,
+    /// Reading one disk from its beginning, all disks together.
+    pub disks_read: Vec<f64>,
+}
+
+impl Limits {
+    /// Measures each limit `repetitions` times, by turns: `bytes` over each connection, and as many
+    /// to and from a disk if the testbed has slow ones. Ends early, with what there is, if `stopped`.
+    pub fn measure(
+        testbed: &Testbed,
+        bytes: u64,
+        repetitions: u32,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Limits> {
+        let mut limits = Limits::default();
+        let servers = testbed.hosts(Role::Server);
+        let clients = testbed.hosts(Role::Client);
+        let client = clients.first().ok_or_else(|| Error::failed("a testbed without clients"))?;
+        let to: Vec<_> = servers.iter().map(|server| (client, server)).collect();
+        let from: Vec<_> = servers.iter().map(|server| (server, client)).collect();
+        let plan = &testbed.state.plan;
+        let disks = f64::from(plan.servers * plan.targets);
+        for _ in 0..repetitions {
+            if stopped() {
+                break;
+            }
+            limits.to_one.push(streams(&to[..1], bytes)?);
+            limits.from_one.push(streams(&from[..1], bytes)?);
+            limits.to_all.push(streams(&to, bytes)?);
+            limits.from_all.push(streams(&from, bytes)?);
+            if let Some(rate) = plan.disk {
+                let (written, read) = disk(&testbed.state.data, rate, bytes).map_err(|e| {
+                    Error::failed(format!(
+                        "measuring a disk in {}: {e}",
+                        testbed.state.data.display()
+                    ))
+                })?;
+                limits.disks_written.push(written * disks);
+                limits.disks_read.push(read * disks);
+            }
+        }
+        Ok(limits)
+    }
+
+    /// What stands beside figures of tests that write: one for the links, one for the disks. A `test`
+    /// that ends with `/` is for all tests that begin with it.
+    pub fn of_writing(&self, test: &str, parameters: &BTreeMap<String, f64>) -> Vec<Figure> {
+        figures(test, parameters, best(&self.to_one, &self.to_all), &self.disks_written)
+    }
+
+    /// What stands beside figures of tests that read.
+    pub fn of_reading(&self, test: &str, parameters: &BTreeMap<String, f64>) -> Vec<Figure> {
+        figures(test, parameters, best(&self.from_one, &self.from_all), &self.disks_read)
+    }
+}
+
+/// TCP carries what it carries over one connection or over one to each server, whichever is more.
+fn best<'a>(one: &'a [f64], all: &'a [f64]) -> &'a [f64] {
+    if sum(all) > sum(one) { all } else { one }
+}
+
+fn sum(samples: &[f64]) -> f64 {
+    samples.iter().sum()
+}
+
+fn figures(
+    test: &str,
+    parameters: &BTreeMap<String, f64>,
+    links: &[f64],
+    disks: &[f64],
+) -> Vec<Figure> {
+    let found = [(TCP, links), (DISKS, disks)].into_iter();
+    let found = found.filter(|(_, samples)| !samples.is_empty());
+    found.map(|(side, samples)| figure(side, test, parameters, samples)).collect()
+}
+
+/// A limit as a report has it.
+pub fn figure(
+    side: &str,
+    test: &str,
+    parameters: &BTreeMap<String, f64>,
+    samples: &[f64],
+) -> Figure {
+    Figure {
+        side: side.to_owned(),
+        origin: Origin::Limit,
+        test: test.to_owned(),
+        parameters: parameters.clone(),
+        unit: Unit::BytesPerSecond,
+        samples: samples.to_vec(),
+        rule: Rule::Median,
+    }
+}
+
+/// Sends `bytes` over a connection from the first to the second host of each pair, all at once: what
+/// arrived per second by the receivers' clock, from the first bytes at any to the last at any.
+pub fn streams(pairs: &[(&Host, &Host)], bytes: u64) -> Result<f64> {
+    let connections =
+        pairs.iter().map(|(from, to)| connect(from, to)).collect::<Result<Vec<_>, _>>()?;
+    let together = Arc::new(Barrier::new(pairs.len()));
+    let received = std::thread::scope(|scope| {
+        let mut receivers = Vec::new();
+        for (sender, receiver) in connections {
+            let together = together.clone();
+            scope.spawn(move || {
+                together.wait();
+                // A receiver that misses bytes tells.
+                let _failed = send(sender, bytes);
+            });
+            receivers.push(scope.spawn(move || receive(receiver, bytes)));
+        }
+        let received = receivers.into_iter().map(|thread| thread.join());
+        received.map(|done| done.unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
+    });
+    let received: io::Result<Vec<Received>> = received;
+    let received = received.map_err(|e| Error::failed(format!("a plain TCP stream: {e}")))?;
+    let first = received.iter().map(|r| r.first).min();
+    let last = received.iter().map(|r| r.last).max();
+    let (Some(first), Some(last)) = (first, last) else { return Ok(0.0) };
+    let bytes: u64 = received.iter().map(|r| r.bytes).sum();
+    Ok(bytes as f64 / last.duration_since(first).as_secs_f64())
+}
+
+/// A connection from one host to another: the sender's end and the receiver's.
+fn connect(from: &Host, to: &Host) -> Result<(TcpStream, TcpStream)> {
+    let failed = |e: io::Error| {
+        Error::failed(format!("a connection from {} to {}: {e}", from.name, to.name))
+            .next("see whether both are there: strake testbed status")
+    };
+    let address: Ipv4Addr = to.address.parse().unwrap_or(Ipv4Addr::UNSPECIFIED);
+    let any_port = SocketAddrV4::new(address, 0);
+    let listener = within(&to.namespace, || TcpListener::bind(any_port))?.map_err(failed)?;
+    let bound: SocketAddr = listener.local_addr().map_err(failed)?;
+    let sender =
+        within(&from.namespace, || TcpStream::connect_timeout(&bound, STALL))?.map_err(failed)?;
+    let (receiver, _) = listener.accept().map_err(failed)?;
+    sender.set_write_timeout(Some(STALL)).map_err(failed)?;
+    receiver.set_read_timeout(Some(STALL)).map_err(failed)?;
+    Ok((sender, receiver))
+}
+
+fn send(mut stream: TcpStream, bytes: u64) -> io::Result<()> {
+    let buffer = vec![0x5a; CALL_BYTES];
+    let mut left = bytes;
+    while left > 0 {
+        let now = left.min(CALL_BYTES as u64) as usize;
+        stream.write_all(&buffer[..now])?;
+        left -= now as u64;
+    }
+    Ok(())
+}
+
+/// What one receiver saw.
+struct Received {
+    first: Instant,
+    last: Instant,
+    /// Bytes after the first ones, whose way here nobody timed.
+    bytes: u64,
+}
+
+fn receive(mut stream: TcpStream, bytes: u64) -> io::Result<Received> {
+    let mut buffer = vec![0; CALL_BYTES];
+    let mut got = stream.read(&mut buffer)? as u64;
+    let (first, before) = (Instant::now(), got);
+    while got < bytes {
+        let now = stream.read(&mut buffer)? as u64;
+        if now == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        got += now;
+    }
+    Ok(Received { first, last: Instant::now(), bytes: got - before })
+}
+
+/// Writes `bytes` to a disk of this rate in `directory` and reads them back, 1 MiB a call: both in
+/// bytes per second.
+pub fn disk(directory: &Path, rate: Rate, bytes: u64) -> io::Result<(f64, f64)> {
+    let disk = SlowDisk::new(Arc::new(RealDisk::new(directory)?), rate.bytes_per_second());
+    let measured = measure_disk(&disk, bytes);
+    // It may have failed before the file was made.
+    let _absent = disk.remove(DISK_FILE);
+    measured
+}
+
+fn measure_disk(disk: &SlowDisk, bytes: u64) -> io::Result<(f64, f64)> {
+    let file = disk.open(DISK_FILE, true)?;
+    let mut buffer = vec![0x5a; CALL_BYTES];
+    let calls = bytes.div_ceil(CALL_BYTES as u64);
+    let bytes = (calls * CALL_BYTES as u64) as f64;
+    let begun = Instant::now();
+    for call in 0..calls {
+        file.write_all_at(&buffer, call * CALL_BYTES as u64)?;
+    }
+    file.sync()?;
+    let written = bytes / begun.elapsed().as_secs_f64();
+    let begun = Instant::now();
+    for call in 0..calls {
+        file.read_exact_at(&mut buffer, call * CALL_BYTES as u64)?;
+    }
+    Ok((written, bytes / begun.elapsed().as_secs_f64()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_measured_and_nothing_of_it_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let rate = "1GB/s".parse().unwrap();
+        let (written, read) = disk(dir.path(), rate, 3 << 20).unwrap();
+        assert!(written > 0.0 && read > 0.0);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_limit_of_the_links_is_what_more_connections_or_one_carry() {
+        let limits = Limits {
+            to_one: vec![12.0, 12.0],
+            to_all: vec![47.0, 48.0],
+            from_one: vec![12.0, 12.0],
+            from_all: vec![11.0, 11.0],
+            ..Limits::default()
+        };
+        let parameters = BTreeMap::from([("servers".to_owned(), 4.0)]);
+        let writing = limits.of_writing("iozone/write", &parameters);
+        assert_eq!(writing.len(), 1, "no disk was measured, so none is shown");
+        assert_eq!((writing[0].side.as_str(), &writing[0].samples), (TCP, &vec![47.0, 48.0]));
+        assert_eq!(writing[0].origin, Origin::Limit);
+        assert_eq!(limits.of_reading("iozone/", &parameters)[0].samples, [12.0, 12.0]);
+    }
+}

@@ -45,8 +45,8 @@ pub mod report;
 pub mod result;
 pub mod runner;
 pub mod statistics;
-pub mod testbed;
 pub mod study;
+pub mod testbed;
 #[cfg(test)]
 mod testing;
 pub mod watch;

@@ -8,8 +8,12 @@ use std::time::Duration;
 use strake_types::Result;
 use tokio::sync::Notify;
 
-/// First window of bytes read ahead; it doubles with every read that follows.
+/// Least that is read ahead at first; the window doubles with every read that follows.
 const WINDOW_BYTES_MIN: u64 = 2 << 20;
+/// Most that is read ahead at first, however many targets there are.
+const FIRST_WINDOW_BYTES_MAX: u64 = 8 << 20;
+/// A first read this long, of a file's beginning, is taken for the first of many.
+const EAGER_BYTES_MIN: u64 = 128 << 10;
 /// Reads of at least this length may come out of order (a kernel sends several at once).
 const REORDERED_BYTES_MIN: u64 = 64 << 10;
 /// How far out of order they may come, in lengths of a read.
@@ -18,6 +22,30 @@ const REORDERED_READS_MAX: u64 = 4;
 const FOLLOWING_MIN: u32 = 2;
 /// A block that nobody has used for so long is dropped.
 const BLOCK_AGE_MAX: Duration = Duration::from_secs(5);
+
+/// How far to read ahead in a file.
+#[derive(Clone, Copy)]
+pub(crate) struct Reach {
+    /// End of the first chunk.
+    pub(crate) chunk: u64,
+    /// Length of a stripe: a chunk on each target.
+    pub(crate) stripe: u64,
+    /// The most.
+    pub(crate) most: u64,
+}
+
+impl Reach {
+    /// What other targets can begin to fetch while the first one answers a first read.
+    fn at_first(&self, offset: u64, len: u64) -> Option<(u64, u64)> {
+        let (from, to) = (self.chunk.max(len), self.first_window());
+        (offset == 0 && len >= EAGER_BYTES_MIN && from < to).then_some((from, to))
+    }
+
+    /// All targets are to have work from the beginning.
+    fn first_window(&self) -> u64 {
+        self.stripe.clamp(WINDOW_BYTES_MIN, FIRST_WINDOW_BYTES_MAX).min(self.most)
+    }
+}
 
 /// The reads of one handle.
 #[derive(Default)]
@@ -33,19 +61,19 @@ pub(crate) struct Sequence {
 
 impl Sequence {
     /// Takes note of a read; the range to read ahead now, if any.
-    pub(crate) fn read(&mut self, offset: u64, len: u64, window_max: u64) -> Option<(u64, u64)> {
+    pub(crate) fn read(&mut self, offset: u64, len: u64, reach: Reach) -> Option<(u64, u64)> {
         let slack = if len >= REORDERED_BYTES_MIN { len * REORDERED_READS_MAX } else { 0 };
         let follows = offset <= self.next + slack && offset + slack >= self.next;
         if !follows {
             *self = Sequence { next: offset + len, ..Sequence::default() };
-            return None;
+            return reach.at_first(offset, len);
         }
         self.following = self.following.saturating_add(1);
         self.next = self.next.max(offset + len);
         if self.following < FOLLOWING_MIN {
-            return None;
+            return reach.at_first(offset, len);
         }
-        self.window = (self.window * 2).clamp(WINDOW_BYTES_MIN.min(window_max), window_max);
+        self.window = (self.window * 2).clamp(reach.first_window(), reach.most);
         let from = self.ahead_to.max(self.next);
         let to = self.next + self.window;
         // In large steps: a trickle of small fetches would waste messages.
@@ -181,5 +209,42 @@ impl Ahead {
         if wasted > 0 {
             metrics::counter!("strake_client_read_ahead_wasted_bytes_total").increment(wasted);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const FOUR_TARGETS: Reach = Reach { chunk: MIB, stripe: 4 * MIB, most: 8 * MIB };
+
+    #[test]
+    fn a_long_first_read_lets_the_other_targets_begin_at_once() {
+        let mut reads = Sequence::default();
+        assert_eq!(reads.read(0, MIB / 2, FOUR_TARGETS), Some((MIB, 4 * MIB)));
+        // The rest of the first chunk is asked for by whoever reads it; then all targets go on.
+        assert_eq!(reads.read(MIB / 2, MIB / 2, FOUR_TARGETS), Some((MIB, 5 * MIB)));
+        assert_eq!(reads.read(MIB, MIB / 2, FOUR_TARGETS), Some((5 * MIB, 3 * MIB / 2 + 8 * MIB)));
+        // From the beginning again, after a look elsewhere.
+        assert_eq!(reads.read(50 * MIB, MIB / 2, FOUR_TARGETS), None);
+        assert_eq!(reads.read(0, MIB / 2, FOUR_TARGETS), Some((MIB, 4 * MIB)));
+    }
+
+    #[test]
+    fn a_look_at_a_files_head_or_middle_fetches_nothing_more() {
+        assert_eq!(Sequence::default().read(0, 64 << 10, FOUR_TARGETS), None);
+        assert_eq!(Sequence::default().read(9 * MIB, MIB, FOUR_TARGETS), None);
+        let one_target = Reach { stripe: MIB, ..FOUR_TARGETS };
+        assert_eq!(Sequence::default().read(0, 2 * MIB, one_target), None);
+    }
+
+    #[test]
+    fn a_first_window_is_bounded_however_many_targets_there_are() {
+        let many = Reach { stripe: 64 * MIB, most: 128 * MIB, ..FOUR_TARGETS };
+        let mut reads = Sequence::default();
+        assert_eq!(reads.read(0, MIB, many), Some((MIB, 8 * MIB)));
+        assert_eq!(reads.read(MIB, MIB, many), Some((2 * MIB, 10 * MIB)));
+        assert_eq!(reads.read(2 * MIB, MIB, many), Some((10 * MIB, 19 * MIB)));
     }
 }

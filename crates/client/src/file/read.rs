@@ -1,6 +1,6 @@
 //! Reading: unsent data first, then what is being sent, then what was read ahead, then targets.
 
-use super::ahead::Block;
+use super::ahead::{Block, Reach};
 use super::open::OpenFile;
 use super::state::{Body, Core, FileState, UNIT_BYTES};
 use crate::api::ReadData;
@@ -202,12 +202,14 @@ impl Volume {
         placement: &Arc<Placement>,
         (offset, end): (u64, u64),
     ) {
-        let per_target = WINDOW_CHUNKS_PER_TARGET * placement.layout().chunk_size;
-        let window_max = (placement.groups().len() as u64 * per_target)
+        let chunk = placement.layout().chunk_size;
+        let stripe = placement.groups().len() as u64 * chunk;
+        let most = (WINDOW_CHUNKS_PER_TARGET * stripe)
             .max(WINDOW_BYTES_MAX)
             .min(self.options().memory_bytes / 8);
         let mut sequence = file.sequence.lock();
-        let Some((from, to)) = sequence.read(offset, end - offset, window_max) else { return };
+        let reach = Reach { chunk, stripe, most };
+        let Some((from, to)) = sequence.read(offset, end - offset, reach) else { return };
         let to = to.min(core.length);
         let mut at = from;
         while at < to {

@@ -106,6 +106,10 @@ pub struct UpFlags {
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
 
+    /// Run this strake in it: another release, say [default: the one that makes the testbed]
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
+
     /// Make only the hosts and the network, for another file system
     #[arg(long)]
     pub no_cluster: bool,
@@ -190,7 +194,10 @@ async fn up(flags: UpFlags) -> Outcome {
         disk: flags.disk.0,
         cluster: !flags.no_cluster,
     };
-    let program = std::env::current_exe().context(|| "finding this program".into())?;
+    let program = match flags.program {
+        Some(given) => std::path::absolute(&given).context(|| given.display().to_string())?,
+        None => std::env::current_exe().context(|| "finding this program".into())?,
+    };
     let stop = signals::tidy_end_requested()?;
     let testbed =
         blocking(stop, move |stopped| Ok(Testbed::up(&plan, &data, &program, stopped)?)).await?;

@@ -281,3 +281,65 @@ fn clients_on_other_hosts_are_reached_by_ssh_and_a_dead_one_is_named() {
     assert!(output.status.code() == Some(1) && error.contains("dead has ended"), "{error}");
     assert!(names_in(directory.path()).is_empty());
 }
+
+/// A file system in memory that goes with its value.
+struct Mounted(tempfile::TempDir);
+
+impl Mounted {
+    fn new(options: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(directory.path());
+        assert!(mount.status().unwrap().success(), "{mount:?}");
+        Mounted(directory)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let mut unmount = Command::new("umount");
+        // It may be gone already.
+        let _gone = unmount.arg("-l").arg(self.0.path()).stderr(Stdio::null()).status();
+    }
+}
+
+#[test]
+fn a_directory_that_is_read_only_and_one_that_is_full_are_told_apart() {
+    for (options, word) in [("ro,size=64m", "Read-only"), ("size=1m", "has room for 1 MiB")] {
+        let mounted = Mounted::new(options);
+        let here = mounted.0.path().display().to_string();
+        let output = run(["bench", "iozone", "-s", "64K", "--on", &here]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains(word) && error.contains("next:"), "{word:?} is not in: {error}");
+        assert!(names_in(mounted.0.path()).is_empty());
+    }
+}
+
+#[test]
+fn a_file_system_that_vanishes_ends_the_run_with_what_was_measured() {
+    let mounted = Mounted::new("size=64m");
+    let here = mounted.0.path().display().to_string();
+    let arguments =
+        ["bench", "iozone", "-s", "64K", "-i", "0", "--repetitions", "1000", "--on", &here];
+    let mut command = strake(arguments);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let began = Instant::now();
+    while names_in(mounted.0.path()).is_empty() && began.elapsed() < LIMIT {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    let unmounted = Command::new("umount").arg("-l").arg(mounted.0.path()).status().unwrap();
+    assert!(unmounted.success());
+    let (mut shown, mut error) = (String::new(), String::new());
+    child.stdout.take().unwrap().read_to_string(&mut shown).unwrap();
+    child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+    let code = child.wait().unwrap().code();
+    // On a fast machine the run may have ended before.
+    if code != Some(0) {
+        assert_eq!(code, Some(1), "{error}");
+        assert!(error.contains("strake-bench-") && error.contains("next:"), "{error}");
+        assert!(shown.contains("ended early"), "{shown}");
+    }
+    assert!(names_in(mounted.0.path()).is_empty(), "nothing is left below the mount point");
+}

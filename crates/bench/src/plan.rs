@@ -148,6 +148,11 @@ impl Step {
         Self { before, ..self }
     }
 
+    /// Bytes of memory that its workers need together.
+    pub fn memory(&self) -> u64 {
+        self.jobs.iter().map(Job::memory).fold(0, u64::saturating_add)
+    }
+
     /// How much work it is, in units of about a byte.
     pub fn weight(&self) -> u64 {
         STEP_WEIGHT + self.jobs.iter().map(Job::weight).sum::<u64>()

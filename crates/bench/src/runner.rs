@@ -7,6 +7,7 @@
 use crate::cold;
 use crate::crew::Crew;
 use crate::error::{Error, Kind, Result};
+use crate::machine;
 use crate::place::{self, Workspace};
 use crate::plan::{Before, Cell, Plan, Step};
 use crate::result::{Figure, Machine, Origin, Report, Side};
@@ -19,6 +20,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const REPETITIONS_MAX: usize = 1000;
 /// Room that is left beside what a cell needs, for what the file system itself writes.
 const ROOM_KEPT: u64 = 16 << 20;
+
+/// Buffers take at most the memory divided by this.
+const MEMORY_SHARE: u64 = 2;
 
 /// What belongs to a run beside its plan.
 pub struct Run<'a> {
@@ -46,13 +50,13 @@ pub struct Ended {
 pub fn run(plan: &Plan, mut run: Run<'_>) -> Result<Ended> {
     refuse_nonsense(plan)?;
     let mut report = begin(plan, &run);
-    let mut workspaces = Vec::new();
-    for side in &run.sides {
-        let directory = Path::new(&side.directory);
+    let directories: Vec<_> = run.sides.iter().map(|side| Path::new(&side.directory)).collect();
+    for directory in &directories {
         report.notes.extend(place::sweep(directory)?);
         has_room(plan, directory)?;
-        workspaces.push(Workspace::new(directory)?);
     }
+    // Not before all are swept: one directory may be measured twice, under two names.
+    let workspaces = directories.into_iter().map(Workspace::new).collect::<Result<Vec<_>>>()?;
     run.watch.begin(plan.weight(run.sides.len()));
     let mut progress = Progress { plan, report: &mut report, done: 0 };
     let ended = progress.repeat(&mut run, &workspaces);
@@ -82,7 +86,17 @@ fn refuse_nonsense(plan: &Plan) -> Result<()> {
     if plan.cells.iter().all(|cell| cell.steps.iter().all(|step| step.measures.is_empty())) {
         return Err(Error::usage("nothing to measure: no test, no size or no record size is left"));
     }
-    Ok(())
+    let steps = plan.cells.iter().flat_map(|cell| &cell.steps);
+    let buffers = steps.map(Step::memory).max().unwrap_or(0);
+    match machine::memory() {
+        Some(memory) if buffers > memory / MEMORY_SHARE => Err(Error::usage(format!(
+            "the buffers of all workers together need {} MiB, and this machine has {} MiB of memory",
+            buffers >> 20,
+            memory >> 20
+        ))
+        .next("use fewer workers, or smaller records")),
+        _ => Ok(()),
+    }
 }
 
 fn has_room(plan: &Plan, directory: &Path) -> Result<()> {

@@ -78,7 +78,7 @@ impl Processes {
             worker.ask(&Request::Prepare { directory, job: job.clone() })?;
         }
         for worker in &mut *workers {
-            match worker.answer(READY_WAIT)? {
+            match worker.answer_unless_stopped(READY_WAIT, watch)? {
                 Answer::Ready => {}
                 other => return Err(worker.surprise(other)),
             }
@@ -183,6 +183,18 @@ impl Worker {
             let seconds = limit.as_secs();
             Error::failed(format!("{} has not answered for {seconds} s", self.location.name))
         })
+    }
+
+    /// As [`Worker::answer`], but an error as soon as the run is to stop.
+    fn answer_unless_stopped(&mut self, limit: Duration, watch: &Watch) -> Result<Answer> {
+        let began = Instant::now();
+        while began.elapsed() < limit {
+            watch.check()?;
+            if let Some(answer) = self.look(LOOK_EVERY)? {
+                return Ok(answer);
+            }
+        }
+        self.answer(Duration::ZERO)
     }
 
     /// Its answer, if it comes in time.

@@ -4,7 +4,8 @@ use crate::error::{Error, Kind, Result};
 use crate::watch::Watch;
 use crate::work::{self, Done, Job, Prepared};
 use std::path::Path;
-use std::sync::Barrier;
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, ScopedJoinHandle};
 
 /// Does jobs in a thread each. All of them are ready before the first begins.
@@ -14,17 +15,42 @@ pub fn work(jobs: &[Job], directory: &Path, watch: &Watch) -> Result<Vec<Done>> 
     for job in jobs {
         ready.push(job.prepare(directory)?);
     }
-    let start = Barrier::new(ready.len());
+    let (start, (here, arrivals)) = (OnceLock::new(), channel());
     let ended: Vec<Result<Done>> = thread::scope(|scope| {
-        let begin = |prepared| scope.spawn(|| worker(prepared, &start, watch));
-        let workers: Vec<_> = ready.into_iter().map(begin).collect();
+        let mut workers = Vec::with_capacity(jobs.len());
+        for prepared in ready {
+            let (start, here) = (&start, here.clone());
+            let work = move || worker(prepared, &here, start, watch);
+            match thread::Builder::new().spawn_scoped(scope, work) {
+                Ok(worker) => workers.push(worker),
+                Err(error) => {
+                    // Those that are there already wait for a word.
+                    start.get_or_init(|| false);
+                    let told =
+                        format!("starting thread {} of {}: {error}", workers.len() + 1, jobs.len());
+                    return vec![Err(Error::failed(told).next("use fewer threads"))];
+                }
+            }
+        }
+        arrivals.iter().take(workers.len()).for_each(drop);
+        start.get_or_init(|| true);
         workers.into_iter().map(join).collect()
     });
     first_cause(ended)
 }
 
-fn worker(prepared: Box<dyn Prepared>, start: &Barrier, watch: &Watch) -> Result<Done> {
-    start.wait();
+/// Says that it is there, waits for the word that all are, and works.
+fn worker(
+    prepared: Box<dyn Prepared>,
+    here: &Sender<()>,
+    start: &OnceLock<bool>,
+    watch: &Watch,
+) -> Result<Done> {
+    // Nobody listens when another thread could not be started.
+    let _heard = here.send(());
+    if !start.wait() {
+        return prepared.finish().and(Err(Error::stopped()));
+    }
     let done = work::timed(prepared, watch);
     if done.is_err() {
         watch.set_failed(true);

@@ -151,13 +151,28 @@ fn what_cannot_be_measured_is_refused_before_anything_is_made() {
     let watch = Watch::default();
     let mut too_large = plan(1, 1, 1);
     too_large.cells[0].needs.bytes = u64::MAX / 2;
+    let mut too_many = plan(1, 1, 1);
+    let large = Pass { record: 1 << 30, calls: Calls::Ring { depth: 4096 }, ..write(1) };
+    too_many.cells[0].steps[0].jobs = vec![Job::File(large); 4096];
     for (wrong, word) in [
         (plan(1, 0, 1), "0 repetitions"),
         (plan(0, 1, 1), "nothing to measure"),
         (too_large, "has room for"),
+        (too_many, "the buffers of all workers"),
     ] {
         let error = run(&wrong, started(vec![side("a", directory.path())], &watch)).err().unwrap();
         assert!(error.cause.contains(word), "{error}");
         assert!(left_in(&directory).is_empty());
     }
+}
+
+#[test]
+fn one_directory_under_two_names_is_no_other_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let watch = Watch::default();
+    let sides = vec![side("a", directory.path()), side("b", directory.path())];
+    let ended = run(&plan(1, 1, 1), started(sides, &watch)).unwrap();
+    assert_eq!(ended.report.notes, Vec::<String>::new());
+    assert_eq!(ended.report.figures.len(), 2);
+    assert!(left_in(&directory).is_empty());
 }

@@ -73,6 +73,14 @@ impl Job {
         }
     }
 
+    /// Bytes of memory it needs for what it writes and reads.
+    pub fn memory(&self) -> u64 {
+        match self {
+            Job::File(pass) => pass.memory(),
+            Job::Names(phase) => phase.bytes,
+        }
+    }
+
     /// The file whose contents it reads, if it reads any: what cold caches must not hold.
     pub fn reads(&self) -> Option<&str> {
         match self {

@@ -112,6 +112,18 @@ impl Pass {
         self.order.visits(self.records).saturating_mul(self.record)
     }
 
+    /// Bytes of its buffers.
+    pub fn memory(&self) -> u64 {
+        let records = match self.calls {
+            Calls::Vectored => vectored::records_at_once(self.record),
+            Calls::Ring { depth } => u64::from(depth),
+            // One in the program, and one in its stdio.
+            Calls::Stdio => 2,
+            _ => 1,
+        };
+        self.record.saturating_mul(records)
+    }
+
     fn writes(&self) -> bool {
         self.direction != Direction::Read
     }

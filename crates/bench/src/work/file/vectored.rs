@@ -9,9 +9,14 @@ use std::io::{self, IoSlice, IoSliceMut};
 use strake_base::aligned::AlignedBuffer;
 
 /// Records in one call: iozone's `PVECMAX`.
-const VECTOR_RECORDS: usize = 16;
+const VECTOR_RECORDS: u64 = 16;
 /// Most bytes of one call, unless one record has more.
-const VECTOR_BYTES: usize = 64 << 20;
+const VECTOR_BYTES: u64 = 64 << 20;
+
+/// Records of a size in one call.
+pub fn records_at_once(record: u64) -> u64 {
+    (VECTOR_BYTES / record.max(1)).clamp(1, VECTOR_RECORDS)
+}
 
 /// Collects records that follow each other, and moves them with one call.
 pub struct Vectored {
@@ -26,7 +31,7 @@ pub struct Vectored {
 impl Vectored {
     pub fn new(pass: &Pass, file: File) -> io::Result<Self> {
         let length = length(pass)?;
-        let count = (VECTOR_BYTES / length).clamp(1, VECTOR_RECORDS);
+        let count = records_at_once(pass.record);
         let mut buffers: Vec<_> = (0..count).map(|_| AlignedBuffer::new(length)).collect();
         buffers.iter_mut().for_each(|buffer| pass.content.prepare(buffer));
         let writes = pass.direction == Direction::Write;

@@ -10,6 +10,8 @@
 //!
 //! * Generators: [`iozone`]'s tests, [`bonnie`]++'s, the thread [`matrix`], and [`meta`]: mdtest's
 //!   phases. [`study`] has the protocols of the founding studies, which are made of these.
+//! * [`tools`] drives what others measure with, where it is installed: fio, bonnie++, iozone, mdtest,
+//!   dbench. [`tune`] measures layouts of a Strake mount against each other.
 //! * [`work`] is what one worker does, as data that can travel: passes over files of known
 //!   [`content`], and phases over names.
 //! * [`place`] is where a run works: sides, room, a directory that goes away with the run.
@@ -49,5 +51,7 @@ pub mod study;
 pub mod testbed;
 #[cfg(test)]
 mod testing;
+pub mod tools;
+pub mod tune;
 pub mod watch;
 pub mod work;

@@ -27,9 +27,14 @@ impl Workspace {
         Ok(workspace)
     }
 
+    /// Where the directory of a cell is.
+    pub fn place(&self, number: usize) -> PathBuf {
+        self.path.join(format!("cell-{number}"))
+    }
+
     /// Makes an empty directory for the files of one cell.
     pub fn cell(&self, number: usize) -> Result<PathBuf> {
-        let path = self.path.join(format!("cell-{number}"));
+        let path = self.place(number);
         fs::create_dir(&path).map_err(|e| Error::io("making", &path, &e))?;
         Ok(path)
     }

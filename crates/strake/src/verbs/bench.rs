@@ -8,8 +8,10 @@ mod matrix;
 mod meta;
 mod output;
 mod progress;
+mod run;
 mod running;
 mod study;
+mod tune;
 
 use crate::failure::{Failure, Outcome};
 use clap::{Args, Subcommand};
@@ -33,6 +35,10 @@ pub enum What {
     /// Do the jobs that a run on another host, or in another process, sends
     #[command(hide = true)]
     Worker,
+    /// Drive another tool where it is installed: fio, bonnie++, iozone, mdtest, dbench
+    Run(run::ToolFlags),
+    /// Suggest chunk size and stripe width for a directory of a Strake mount, by a short measurement
+    Tune(tune::TuneFlags),
     /// Show a report again
     Show(baselines::ShowFlags),
     /// Keep a report as a baseline, under a name
@@ -53,6 +59,8 @@ pub enum What {
 pub async fn run(flags: BenchFlags) -> Outcome<u8> {
     match flags.what {
         What::Iozone(flags) => iozone::run(&flags).await,
+        What::Run(flags) => run::run(flags).await,
+        What::Tune(flags) => tune::run(flags).await,
         What::Show(flags) => baselines::show(&flags).map(|()| 0),
         What::Save(flags) => baselines::save(&flags).map(|()| 0),
         What::List(flags) => baselines::list(&flags).map(|()| 0),

@@ -96,7 +96,7 @@ pub fn show(flags: &ShowFlags) -> Outcome {
     if let Some(name) = &flags.output.save {
         flags.output.store.open()?.save(name, &report, false).map_err(telling)?;
     }
-    to::show(&report, &flags.output)
+    to::show(&report, &flags.output, to::print)
 }
 
 /// A report by the name of a baseline or of a file. A name goes before a file of the same name,

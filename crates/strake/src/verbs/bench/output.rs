@@ -105,7 +105,7 @@ pub fn telling(error: baseline::Error) -> Failure {
 
 /// Gives a new report to whoever wants it: keeps it for `strake bench save`, writes files, prints.
 /// What was measured is printed even where a file cannot be written.
-pub fn write(report: &Report, flags: &OutputFlags) -> Outcome {
+pub fn write(report: &Report, flags: &OutputFlags, print: impl FnOnce(&Report)) -> Outcome {
     report::check(report).context(|| "the report".into())?;
     // To be remembered is a convenience; `save` says what is missing.
     let _remembered = flags.store.given().map(|store| store.remember(report));
@@ -113,12 +113,12 @@ pub fn write(report: &Report, flags: &OutputFlags) -> Outcome {
         Some(name) => flags.store.open()?.save(name, report, false).map(|_| ()).map_err(telling),
         None => Ok(()),
     };
-    show(report, flags)?;
+    show(report, flags, print)?;
     kept
 }
 
 /// Prints a report as the flags say, then writes the files they name.
-pub fn show(report: &Report, flags: &OutputFlags) -> Outcome {
+pub fn show(report: &Report, flags: &OutputFlags, print: impl FnOnce(&Report)) -> Outcome {
     match flags {
         OutputFlags { json: true, .. } => output::line(&saved::to_json(report).plain()?),
         OutputFlags { csv: true, .. } => output::bytes(csv::write(report).as_bytes()),
@@ -134,8 +134,20 @@ pub fn show(report: &Report, flags: &OutputFlags) -> Outcome {
     Ok(())
 }
 
-/// The report on a terminal.
-fn print(report: &Report) {
+/// Prints a report as people read it.
+pub fn print(report: &Report) {
+    head(report);
+    let table = table::of(report, |_| true);
+    if table.rows.is_empty() {
+        output::line("nothing was measured");
+    } else {
+        print_table(&table);
+    }
+    notes(report);
+}
+
+/// What was run, when, and on what.
+pub fn head(report: &Report) {
     output::line(&clean(&report.title));
     output::line(&format!("{}; {}", report::moment(report.started), machine(&report.machine)));
     let width = report.sides.iter().map(|side| clean(&side.name).chars().count()).max();
@@ -148,12 +160,10 @@ fn print(report: &Report) {
         ));
     }
     output::line("");
-    let table = table::of(report, |_| true);
-    if table.rows.is_empty() {
-        output::line("nothing was measured");
-    } else {
-        print_table(&table);
-    }
+}
+
+/// What a reader must know.
+pub fn notes(report: &Report) {
     for note in &report.notes {
         output::line(&format!("note: {}", clean(note)));
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use strake_bench::crew::Crew;
 use strake_bench::place;
 use strake_bench::plan::Plan;
+use strake_bench::result::{Report, Side};
 use strake_bench::runner::{self, Ended, Run};
 use strake_bench::watch::Watch;
 
@@ -42,6 +43,33 @@ pub struct RunFlags {
 
 /// Carries out a plan and shows what it measured; the exit code.
 pub async fn carry_out(plan: Plan, crew: Crew, on: &[String], wanted: &OutputFlags) -> Outcome<u8> {
+    let measure = move |run: Supervised<'_>| {
+        let Supervised { sides, command, version, watch } = run;
+        runner::run(&plan, Run { sides, crew, command, version, watch })
+    };
+    supervise(on, wanted, measure, output::print).await
+}
+
+/// What every run is told.
+pub struct Supervised<'a> {
+    /// What is compared.
+    pub sides: Vec<Side>,
+    /// The command line, for the report.
+    pub command: String,
+    /// The version of the program, for the report.
+    pub version: String,
+    /// How far it is, and whether it shall stop.
+    pub watch: &'a Watch,
+}
+
+/// Runs something that measures, with its progress shown and stopped by signals; then prints what it
+/// measured, by `print` where neither JSON nor CSV is asked for. The exit code.
+pub async fn supervise(
+    on: &[String],
+    wanted: &OutputFlags,
+    measure: impl FnOnce(Supervised<'_>) -> strake_bench::error::Result<Ended> + Send + 'static,
+    print: impl FnOnce(&Report),
+) -> Outcome<u8> {
     wanted.check()?;
     let sides = place::sides(on)?;
     let watch = Arc::new(Watch::default());
@@ -57,13 +85,13 @@ pub async fn carry_out(plan: Plan, crew: Crew, on: &[String], wanted: &OutputFla
     let working = watch.clone();
     let ended = tokio::task::spawn_blocking(move || {
         let (command, version) = (command_line(), env!("CARGO_PKG_VERSION").to_owned());
-        runner::run(&plan, Run { sides, crew, command, version, watch: &working })
+        measure(Supervised { sides, command, version, watch: &working })
     });
     let ended = ended.await.context(|| "measuring".into());
     watch.end();
     spectator.await.context(|| "showing the progress".into())?;
     let Ended { report, failure } = ended??;
-    let written = output::write(&report, wanted);
+    let written = output::write(&report, wanted, print);
     match failure {
         Some(failure) => Err(Failure::from(failure)),
         None if written.is_err() => written.map(|()| 0),

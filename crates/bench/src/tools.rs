@@ -1,0 +1,322 @@
+//! Driving the tools that others measure with, where they are installed: side by side, in the same
+//! report, with sane settings. Each tool has a file with its arguments and the reader of its output;
+//! [`process`] keeps a running tool within bounds.
+
+mod bonnie;
+mod dbench;
+mod fio;
+mod iozone;
+mod mdtest;
+mod process;
+
+use crate::error::{Error, Kind, Result};
+use crate::place::{self, Workspace};
+use crate::result::{Figure, Machine, Origin, Report, Rule, Side, Unit};
+use crate::runner::Ended;
+use crate::watch::Watch;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Most repetitions of a tool.
+const REPETITIONS_MAX: usize = 1000;
+/// Room that is left beside the files of a tool.
+const ROOM_KEPT: u64 = 16 << 20;
+/// Lines of a failed tool's output that are shown.
+const LINES_SHOWN: usize = 8;
+/// Where root's tools lie, beside what PATH names.
+const FURTHER_PLACES: &[&str] = &["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+/// A tool that is driven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tool {
+    /// Jens Axboe's fio.
+    Fio,
+    /// Russell Coker's bonnie++.
+    Bonnie,
+    /// William Norcott's iozone.
+    Iozone,
+    /// mdtest, of the IOR project.
+    Mdtest,
+    /// Andrew Tridgell's dbench.
+    Dbench,
+}
+
+/// How much a tool does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Bytes of each file, or of all of bonnie++'s.
+    pub size: u64,
+    /// Files of tests with many.
+    pub files: u64,
+    /// How many do the work at the same time, where the tool can.
+    pub threads: u32,
+    /// How long tests without an end run.
+    pub seconds: u64,
+    /// How often the tool runs on each side.
+    pub repetitions: usize,
+    /// How long one run of the tool may take.
+    pub limit: Duration,
+    /// Further arguments for the tool.
+    pub further: Vec<String>,
+}
+
+/// What a tool says that it measured.
+#[derive(Debug, Clone, PartialEq)]
+struct Reading {
+    test: String,
+    parameters: BTreeMap<String, f64>,
+    unit: Unit,
+    value: f64,
+}
+
+/// What a tool's output tells.
+#[derive(Debug, Default, PartialEq)]
+struct Readings {
+    list: Vec<Reading>,
+    notes: Vec<String>,
+}
+
+impl Readings {
+    fn add(&mut self, test: String, parameters: &[(&str, f64)], unit: Unit, value: f64) {
+        let parameters = parameters.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect();
+        self.list.push(Reading { test, parameters, unit, value });
+    }
+}
+
+impl Tool {
+    /// All of them.
+    pub const ALL: [Tool; 5] = [Tool::Fio, Tool::Bonnie, Tool::Iozone, Tool::Mdtest, Tool::Dbench];
+
+    /// Its name, which is its program's.
+    pub fn name(self) -> &'static str {
+        match self {
+            Tool::Fio => "fio",
+            Tool::Bonnie => "bonnie++",
+            Tool::Iozone => "iozone",
+            Tool::Mdtest => "mdtest",
+            Tool::Dbench => "dbench",
+        }
+    }
+
+    /// How one gets it.
+    fn source(self) -> &'static str {
+        match self {
+            Tool::Fio => "install Debian's package fio",
+            Tool::Bonnie => "install Debian's package bonnie++",
+            Tool::Dbench => "install Debian's package dbench",
+            Tool::Iozone => {
+                "install Debian's package iozone3 (non-free), or build it from iozone.org; strake bench iozone needs \
+                 nothing"
+            }
+            Tool::Mdtest => {
+                "build it from the IOR project (github.com/hpc/ior); strake bench meta needs nothing"
+            }
+        }
+    }
+
+    /// Where its program is.
+    pub fn find(self) -> Result<PathBuf> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let further = FURTHER_PLACES.iter().map(PathBuf::from);
+        let mut places = std::env::split_paths(&path).chain(further);
+        let found = places.find_map(|place| Some(place.join(self.name())).filter(|p| p.is_file()));
+        let missing = || Error::failed(format!("{} is not installed", self.name()));
+        found.ok_or_else(|| missing().next(self.source()))
+    }
+
+    fn arguments(self, options: &Options, directory: &Path) -> Vec<OsString> {
+        let mut arguments = match self {
+            Tool::Fio => fio::arguments(options, directory),
+            Tool::Bonnie => bonnie::arguments(options, directory),
+            Tool::Iozone => iozone::arguments(options, directory),
+            Tool::Mdtest => mdtest::arguments(options, directory),
+            Tool::Dbench => dbench::arguments(options, directory),
+        };
+        arguments.extend(options.further.iter().map(OsString::from));
+        // dbench wants the number of its processes last.
+        if self == Tool::Dbench {
+            arguments.push(options.threads.to_string().into());
+        }
+        arguments
+    }
+
+    fn read(self, output: &str, options: &Options) -> Option<Readings> {
+        match self {
+            Tool::Fio => fio::read(output, options),
+            Tool::Bonnie => bonnie::read(output),
+            Tool::Iozone => iozone::read(output),
+            Tool::Mdtest => mdtest::read(output, options),
+            Tool::Dbench => dbench::read(output),
+        }
+    }
+
+    /// Bytes that its files take at once, about.
+    fn needs(self, options: &Options) -> u64 {
+        let threads = u64::from(options.threads);
+        match self {
+            Tool::Fio => options.size.saturating_mul(threads),
+            Tool::Bonnie | Tool::Iozone => options.size,
+            // Its load writes about so much for each client.
+            Tool::Dbench => threads.saturating_mul(64 << 20),
+            Tool::Mdtest => 0,
+        }
+    }
+}
+
+/// A run of a tool.
+pub struct Run<'a> {
+    /// The tool.
+    pub tool: Tool,
+    /// How much it does.
+    pub options: Options,
+    /// What is compared.
+    pub sides: Vec<Side>,
+    /// The command line, for the report.
+    pub command: String,
+    /// The version of the program, for the report.
+    pub version: String,
+    /// How far it is, and whether it shall stop.
+    pub watch: &'a Watch,
+}
+
+impl Run<'_> {
+    /// Runs the tool on every side in turn. An error means that nothing was measured.
+    pub fn carry_out(&self) -> Result<Ended> {
+        let Options { repetitions, threads, seconds, .. } = self.options;
+        if !(1..=REPETITIONS_MAX).contains(&repetitions) || threads == 0 || seconds == 0 {
+            let most = REPETITIONS_MAX;
+            return Err(Error::usage(format!(
+                "{repetitions} repetitions of {threads} threads for {seconds} seconds: all are at least 1, and there are at most {most} repetitions"
+            )));
+        }
+        let program = self.tool.find()?;
+        let mut report = self.begin();
+        let mut workspaces = Vec::new();
+        for side in &self.sides {
+            let directory = Path::new(&side.directory);
+            report.notes.extend(place::sweep(directory)?);
+            self.has_room(directory)?;
+            workspaces.push(Workspace::new(directory)?);
+        }
+        self.watch.begin((repetitions * self.sides.len()) as u64);
+        let ended = self.repeat(&program, &workspaces, &mut report);
+        let removed = workspaces.into_iter().map(Workspace::remove).fold(Ok(()), Result::and);
+        let failure = match ended {
+            Err(error) if error.kind == Kind::Stopped => {
+                let note = "interrupted: figures have fewer samples than were asked for";
+                report.notes.push(note.into());
+                removed.err()
+            }
+            Err(error) if report.figures.is_empty() => return Err(error),
+            Err(error) => Some(error),
+            Ok(()) => removed.err(),
+        };
+        report.notes.extend(failure.iter().map(|failure| format!("ended early: {failure}")));
+        Ok(Ended { report, failure })
+    }
+
+    fn begin(&self) -> Report {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Report {
+            title: format!("{}, driven", self.tool.name()),
+            command: self.command.clone(),
+            started: now.as_secs(),
+            machine: Machine::here(&self.version),
+            sides: self.sides.clone(),
+            figures: Vec::new(),
+            charts: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    fn has_room(&self, directory: &Path) -> Result<()> {
+        let (bytes, _) = place::room(directory)?;
+        let wanted = self.tool.needs(&self.options).saturating_add(ROOM_KEPT);
+        if bytes >= wanted {
+            return Ok(());
+        }
+        let (shown, wanted, bytes) = (directory.display(), wanted.div_ceil(1 << 20), bytes >> 20);
+        let cause = format!("{shown} has room for {bytes} MiB, and the run needs {wanted} MiB");
+        Err(Error::failed(cause).next("free some room, or give a smaller --size"))
+    }
+
+    fn repeat(&self, program: &Path, places: &[Workspace], report: &mut Report) -> Result<()> {
+        for repetition in 0..self.options.repetitions {
+            for turn in 0..places.len() {
+                let at = (repetition + turn) % places.len();
+                let (side, workspace) = (&self.sides[at], &places[at]);
+                self.watch.doing(format!("{} on {}", self.tool.name(), side.name));
+                let cell = workspace.cell(0)?;
+                let readings = self.once(program, &cell)?;
+                workspace.clear(&cell)?;
+                add(report, side, readings);
+                self.watch.advance(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the tool once in an empty directory.
+    fn once(&self, program: &Path, directory: &Path) -> Result<Readings> {
+        let name = self.tool.name();
+        let arguments = self.tool.arguments(&self.options, directory);
+        let ended = process::run(program, &arguments, directory, self.options.limit, self.watch)?;
+        let last = || {
+            let lines: Vec<&str> = ended.all.lines().filter(|l| !l.trim().is_empty()).collect();
+            let from = lines.len().saturating_sub(LINES_SHOWN);
+            lines[from..].iter().map(|line| format!("\n  {line}")).collect::<String>()
+        };
+        if !ended.succeeded {
+            let words: Vec<_> = arguments.iter().map(|a| a.to_string_lossy()).collect();
+            let how = &ended.how;
+            let cause = format!(
+                "{name} failed ({how}); it was run as {name} {}; its last lines:{}",
+                words.join(" "),
+                last()
+            );
+            return Err(Error::failed(cause));
+        }
+        let readings = self.tool.read(&ended.output, &self.options);
+        let readings = readings.filter(|r| !r.list.is_empty() || !r.notes.is_empty());
+        readings.ok_or_else(|| {
+            let cause = format!(
+                "{name} ended well, but its output has no figures; its last lines:{}",
+                last()
+            );
+            Error::failed(cause)
+                .next("give other arguments after --, or use another release of the tool")
+        })
+    }
+}
+
+/// Adds what a tool measured on a side.
+fn add(report: &mut Report, side: &Side, readings: Readings) {
+    for Reading { test, parameters, unit, value } in readings.list {
+        let same = |figure: &&mut Figure| {
+            (figure.side == side.name, &figure.test, &figure.parameters, figure.unit)
+                == (true, &test, &parameters, unit)
+        };
+        match report.figures.iter_mut().find(same) {
+            Some(figure) => figure.samples.push(value),
+            None => report.figures.push(Figure {
+                side: side.name.clone(),
+                origin: Origin::Measured,
+                test,
+                parameters,
+                unit,
+                samples: vec![value],
+                rule: Rule::Median,
+            }),
+        }
+    }
+    for note in readings.notes {
+        if !report.notes.contains(&note) {
+            report.notes.push(note);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! fio: one file for each thread, written and read in order, then read and written at random.
+
+use super::{Options, Readings};
+use crate::result::Unit;
+use serde_json::Value;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// Jobs: name, fio's `rw`, size of a block, and whether it ends by time.
+const JOBS: &[(&str, &str, &str, f64, bool)] = &[
+    ("sequential write", "write", "1M", 1_048_576.0, false),
+    ("sequential read", "read", "1M", 1_048_576.0, false),
+    ("random read", "randread", "4k", 4096.0, true),
+    ("random write", "randwrite", "4k", 4096.0, true),
+];
+/// The percentile of latencies that is told.
+const PERCENTILE: &str = "99.000000";
+
+pub fn arguments(options: &Options, directory: &Path) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> =
+        vec!["--output-format=json".into(), "--group_reporting".into()];
+    let mut on = OsString::from("--directory=");
+    on.push(directory);
+    arguments.push(on);
+    let size = format!("--size={}", options.size);
+    let (threads, seconds) = (options.threads, options.seconds);
+    for (name, order, block, _, by_time) in JOBS {
+        arguments.extend([
+            format!("--name={name}").into(),
+            "--stonewall".into(),
+            size.clone().into(),
+            format!("--numjobs={threads}").into(),
+            // All jobs work on the files that the first has made.
+            "--filename_format=data.$jobnum".into(),
+            "--ioengine=psync".into(),
+            "--end_fsync=1".into(),
+            format!("--rw={order}").into(),
+            format!("--bs={block}").into(),
+        ]);
+        if *by_time {
+            arguments.extend(["--time_based".into(), format!("--runtime={seconds}").into()]);
+        }
+    }
+    arguments
+}
+
+pub fn read(output: &str, options: &Options) -> Option<Readings> {
+    // Warnings may stand before the JSON.
+    let begin = output.find('{')?;
+    let value: Value =
+        serde_json::Deserializer::from_str(&output[begin..]).into_iter().next()?.ok()?;
+    let mut readings = Readings::default();
+    for job in value.get("jobs")?.as_array()? {
+        let name = job.get("jobname")?.as_str()?;
+        let known = JOBS.iter().find(|(known, ..)| *known == name);
+        let mut parameters =
+            vec![("size", options.size as f64), ("threads", f64::from(options.threads))];
+        parameters.extend(known.map(|(_, _, _, block, _)| ("block", *block)));
+        for direction in ["read", "write"] {
+            let done = job.get(direction)?;
+            let number = |name: &str| done.get(name).and_then(Value::as_f64);
+            if number("io_bytes")? == 0.0 {
+                continue;
+            }
+            let test = format!("fio/{name}");
+            readings.add(test.clone(), &parameters, Unit::BytesPerSecond, number("bw_bytes")?);
+            if known.is_some_and(|(.., by_time)| *by_time) {
+                readings.add(test.clone(), &parameters, Unit::PerSecond, number("iops")?);
+            }
+            let latency = done.get("clat_ns").and_then(|l| l.get("percentile")?.get(PERCENTILE));
+            if let Some(nanoseconds) = latency.and_then(Value::as_f64) {
+                let test = format!("{test}, 99 % within");
+                readings.add(test, &parameters, Unit::Seconds, nanoseconds / 1e9);
+            }
+        }
+    }
+    Some(readings)
+}

@@ -1,0 +1,166 @@
+use super::*;
+
+fn options() -> Options {
+    Options {
+        size: 4 << 20,
+        files: 1024,
+        threads: 2,
+        seconds: 1,
+        repetitions: 1,
+        limit: Duration::from_secs(120),
+        further: Vec::new(),
+    }
+}
+
+fn values(readings: &Readings) -> Vec<(&str, f64)> {
+    readings.list.iter().map(|reading| (reading.test.as_str(), reading.value)).collect()
+}
+
+/// As iozone 3.492 prints it; written after its documentation, as iozone is not free software.
+const IOZONE: &str = "
+	Include close in write timing
+	Include fsync in write timing
+	Output is in kBytes/sec
+                                                              random    random     bkwd    record    stride
+              kB  reclen    write  rewrite    read    reread    read     write     read   rewrite      read   fwrite
+            4096       4   100000   110000   900000   950000   300000    50000
+            4096    1024   200000   210000  1900000  1950000  1300000   250000
+
+iozone test complete.
+";
+
+#[test]
+fn iozones_table_is_read() {
+    let readings = iozone::read(IOZONE).unwrap();
+    assert_eq!(readings.list.len(), 12);
+    let first = &readings.list[0];
+    assert_eq!((first.test.as_str(), first.value), ("iozone-tool/write -ce", 102_400_000.0));
+    assert_eq!(first.parameters["size"], 4_194_304.0);
+    assert_eq!(first.parameters["record"], 4096.0);
+    assert_eq!(readings.list[11].test, "iozone-tool/random write -ce");
+    assert_eq!(readings.list[11].parameters["record"], 1_048_576.0);
+    assert!(iozone::read("iozone: not enough memory").is_none());
+}
+
+/// As mdtest 3.4 prints it, and below as 4.0 does; written after the project's examples.
+const MDTEST: &str = "
+mdtest-3.4.0+dev was launched with 1 total task(s) on 1 node(s)
+1 tasks, 1024 files/directories
+
+SUMMARY rate: (of 1 iterations)
+   Operation                      Max            Min           Mean        Std Dev
+   ---------                      ---            ---           ----        -------
+   Directory creation        :      15679.290      15679.290      15679.290          0.000
+   File read                 :          0.000          0.000          0.000          0.000
+   File removal              :      15187.032      15187.032      15187.032          0.000
+-- finished at 12/14/2020 17:39:42 --
+";
+const MDTEST_4: &str = "
+SUMMARY rate (in ops/sec): (of 1 iterations)
+   Operation                     Max            Min           Mean        Std Dev
+   ---------                     ---            ---           ----        -------
+   File creation                9028.799       9028.799       9028.799          0.000
+   Tree removal                   36.595         36.595         36.595          0.000
+
+SUMMARY time: (of 1 iterations)
+   File creation                   0.113          0.113          0.113          0.000
+";
+
+#[test]
+fn mdtests_table_is_read() {
+    let old = mdtest::read(MDTEST, &options()).unwrap();
+    let wanted = [("mdtest/directory creation", 15_679.29), ("mdtest/file removal", 15_187.032)];
+    assert_eq!(values(&old), wanted);
+    let new = mdtest::read(MDTEST_4, &options()).unwrap();
+    let wanted = [("mdtest/file creation", 9028.799), ("mdtest/tree removal", 36.595)];
+    assert_eq!(values(&new), wanted);
+    assert!(mdtest::read("MPI_Init failed", &options()).is_none());
+}
+
+/// As bonnie++ 2.00a printed it here.
+const BONNIE: &str = "
+1.98,2.00a,side,1,1795266252,16M,,8192,5,720,37,+++++,+++,+++++,+++,1277,40,+++++,+++,+++++,+++,1,,,,,524,32,+++++,\
++++,+++++,+++,530,35,+++++,+++,+++++,+++,44500us,8053us,4136us,22632us,81us,30447us,109ms,47us,8040us,24354us,7us,4076us
+";
+
+#[test]
+fn bonnies_line_is_read_and_what_was_too_soon_is_said() {
+    let readings = bonnie::read(BONNIE).unwrap();
+    let wanted = [
+        ("bonnie++/per-character write", 737_280.0),
+        ("bonnie++/per-character write %CP", 37.0),
+        ("bonnie++/per-character read", 1_307_648.0),
+        ("bonnie++/per-character read %CP", 40.0),
+        ("bonnie++/sequential create", 524.0),
+        ("bonnie++/sequential create %CP", 32.0),
+        ("bonnie++/random create", 530.0),
+        ("bonnie++/random create %CP", 35.0),
+    ];
+    assert_eq!(values(&readings), wanted);
+    assert_eq!(readings.list[0].parameters["size"], 16_777_216.0);
+    assert_eq!(readings.list[4].parameters["files"], 1024.0);
+    assert!(readings.notes[0].contains("block write, rewrite, block read"), "{:?}", readings.notes);
+    assert!(bonnie::read("1.98,2.00a,side").is_none());
+    assert!(bonnie::read("9.99,").is_none());
+}
+
+/// As dbench 4.00 printed it here.
+const DBENCH: &str = "
+   2     13668   181.47 MB/sec  execute   1 sec  latency 37.136 ms
+ Flush            893     2.459    37.126
+
+Throughput 181.47 MB/sec  2 clients  2 procs  max_latency=37.136 ms
+";
+
+#[test]
+fn dbenchs_last_line_is_read() {
+    let readings = dbench::read(DBENCH).unwrap();
+    let wanted = [("dbench/throughput", 181_470_000.0), ("dbench/longest wait", 0.037_136)];
+    assert_eq!(values(&readings), wanted);
+    assert_eq!(readings.list[0].parameters["clients"], 2.0);
+    assert!(dbench::read("Throughput of nothing").is_none());
+}
+
+#[test]
+fn fios_json_is_read_after_its_warnings() {
+    let job = r#"{"jobname": "random read", "read": {"io_bytes": 4096, "bw_bytes": 8192, "iops": 2.5,
+        "clat_ns": {"percentile": {"99.000000": 250000}}}, "write": {"io_bytes": 0}}"#;
+    let output = format!("fio: a warning\n{{\"fio version\": \"fio-3.33\", \"jobs\": [{job}]}}\n");
+    let readings = fio::read(&output, &options()).unwrap();
+    let wanted = [
+        ("fio/random read", 8192.0),
+        ("fio/random read", 2.5),
+        ("fio/random read, 99 % within", 0.000_25),
+    ];
+    assert_eq!(values(&readings), wanted);
+    assert!(fio::read("{\"jobs\": 3}", &options()).is_none());
+    assert!(fio::read("fio: error", &options()).is_none());
+}
+
+fn once(script: &str, limit: Duration, watch: &Watch) -> Result<process::Ended> {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["-c".into(), script.into()];
+    process::run(Path::new("/bin/sh"), &arguments, directory.path(), limit, watch)
+}
+
+#[test]
+fn a_tool_is_ended_with_its_children_when_its_time_is_over_or_the_run_is_stopped() {
+    let began = std::time::Instant::now();
+    let watch = Watch::default();
+    // The child holds the pipes open; it must go too.
+    let error = once("sleep 1000 & sleep 1000", Duration::from_millis(100), &watch).err().unwrap();
+    assert!(error.cause.contains("did not end within"), "{error}");
+    let left = once("sleep 1000 & exit 3", Duration::from_secs(60), &watch).unwrap();
+    assert!(!left.succeeded && left.how.contains('3'), "{}", left.how);
+    watch.stop();
+    let error = once("sleep 1000", Duration::from_secs(1000), &watch).err().unwrap();
+    assert_eq!(error.kind, Kind::Stopped);
+    assert!(began.elapsed() < Duration::from_secs(900), "nobody waited for the sleepers");
+}
+
+#[test]
+fn a_tool_that_prints_much_does_not_hang() {
+    let much = "i=0; while [ $i -lt 20000 ]; do echo 0123456789; i=$((i+1)); done; echo last >&2";
+    let ended = once(much, Duration::from_secs(60), &Watch::default()).unwrap();
+    assert!(ended.succeeded && ended.output.len() == 220_000 && ended.all.ends_with("last\n"));
+}

@@ -77,3 +77,56 @@ pub fn receive<T: DeserializeOwned>(from: &mut impl BufRead) -> Result<Option<T>
         _ => serde_json::from_slice(&line).map(Some).map_err(|e| broken(e.to_string())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::work::Amount;
+
+    #[test]
+    fn lines_are_as_the_formats_page_has_them() {
+        let done = Done {
+            clock: "boot".into(),
+            began: 1.5,
+            ended: 2.0,
+            processor_seconds: 0.25,
+            amount: Amount { bytes: 4096, operations: 1 },
+        };
+        let lines = [
+            (Answer::Hello { version: "0.1.0".into() }, r#"{"hello":{"version":"0.1.0"}}"#),
+            (Answer::Ready, r#""ready""#),
+            (
+                Answer::Done(done),
+                r#"{"done":{"clock":"boot","began":1.5,"ended":2.0,"processor_seconds":0.25,"bytes":4096,"operations":1}}"#,
+            ),
+            (Answer::Cooled { lost: None }, r#"{"cooled":{"lost":null}}"#),
+            (
+                Answer::Failed(Error::usage("why").next("what")),
+                r#"{"failed":{"kind":"usage","cause":"why","next":"what"}}"#,
+            ),
+        ];
+        for (answer, line) in lines {
+            assert_eq!(serde_json::to_string(&answer).unwrap(), line);
+            assert_eq!(receive(&mut line.as_bytes()).unwrap(), Some(answer));
+        }
+        let cool = Request::Cool { directory: "/d".into(), files: vec!["/d/f".into()] };
+        let lines = [
+            (Request::Go, r#""go""#),
+            (Request::Stop, r#""stop""#),
+            (cool, r#"{"cool":{"directory":"/d","files":["/d/f"]}}"#),
+        ];
+        for (request, line) in lines {
+            assert_eq!(serde_json::to_string(&request).unwrap(), line);
+            assert_eq!(receive(&mut line.as_bytes()).unwrap(), Some(request));
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_is_an_error_and_the_end_is_none() {
+        assert_eq!(receive::<Answer>(&mut &b""[..]).unwrap(), None);
+        let endless = vec![b'['; LINE_BYTES_MAX as usize + 10];
+        for wrong in [&b"\n"[..], b"{\"ready\":", b"\xff\xfe\n", b"{\"unknown\":{}}\n", &endless] {
+            assert!(receive::<Answer>(&mut &wrong[..]).is_err());
+        }
+    }
+}

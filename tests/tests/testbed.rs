@@ -272,6 +272,38 @@ fn what_is_wrong_with_a_testbed_is_said_with_the_next_command() {
 }
 
 #[test]
+fn a_study_that_is_interrupted_takes_its_testbed_with_it() {
+    if !is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut study = strake(["bench", "study", "3", "--quick"])
+        .current_dir(directory.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let prefix = format!("strake.study-{}-", study.id());
+    let namespaces = || {
+        let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+        let names = entries.map(|e| e.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.starts_with(&prefix)).count()
+    };
+    while namespaces() == 0 {
+        assert!(study.try_wait().unwrap().is_none(), "it has a testbed to make");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    let _ended = Command::new("kill").args(["-INT", &study.id().to_string()]).status();
+    assert!(!study.wait().unwrap().success());
+    assert_eq!(namespaces(), 0);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+
+    let four = run(["bench", "study", "4", "--quick"]);
+    let error = String::from_utf8_lossy(&four.stderr).into_owned();
+    assert!(!four.status.success() && error.contains("--on DIR"), "{error}");
+}
+
+#[test]
 fn a_testbed_without_root_is_refused() {
     if !is_possible() {
         return;

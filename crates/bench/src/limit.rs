@@ -43,8 +43,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Measures each limit `repetitions` times, by turns: `bytes` over each connection, and as many
-    /// to and from a disk if the testbed has slow ones. Ends early, with what there is, if `stopped`.
+    /// Measures each limit `repetitions` times, by turns: `bytes` over one connection or over all
+    /// together, and as many to and from a disk if the testbed has slow ones. Ends early, with what there is, if `stopped`.
     pub fn measure(
         testbed: &Testbed,
         bytes: u64,
@@ -65,8 +65,9 @@ impl Limits {
             }
             limits.to_one.push(streams(&to[..1], bytes)?);
             limits.from_one.push(streams(&from[..1], bytes)?);
-            limits.to_all.push(streams(&to, bytes)?);
-            limits.from_all.push(streams(&from, bytes)?);
+            let each = bytes.div_ceil(servers.len() as u64);
+            limits.to_all.push(streams(&to, each)?);
+            limits.from_all.push(streams(&from, each)?);
             if let Some(rate) = plan.disk {
                 let (written, read) = disk(&testbed.state.data, rate, bytes).map_err(|e| {
                     Error::failed(format!(
@@ -131,7 +132,7 @@ pub fn figure(
     }
 }
 
-/// Sends `bytes` over a connection from the first to the second host of each pair, all at once: what
+/// Sends `bytes` over each connection, from the first to the second host of each pair, all at once: what
 /// arrived per second by the receivers' clock, from the first bytes at any to the last at any.
 pub fn streams(pairs: &[(&Host, &Host)], bytes: u64) -> Result<f64> {
     let connections =

@@ -1,9 +1,11 @@
 //! The four founding studies, each by its own protocol, with its published figures beside ours.
 //!
 //! A study asks for [`settings`]: how many servers, how fast their links and disks. In each of them
-//! its [`plan`] is carried out, and the reports are put together by [`join`]. On a directory that is
+//! its [`plan`] is carried out (by [`beds`], which makes a testbed for each), and the reports are put
+//! together by [`join`]. On a directory that is
 //! there already nobody knows the setting: there is one plan, and its figures do not name servers.
 
+pub mod beds;
 mod four;
 mod one;
 mod published;

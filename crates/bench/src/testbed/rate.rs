@@ -28,6 +28,16 @@ const FASTEST: u64 = 100_000_000_000;
 pub struct Rate(u64);
 
 impl Rate {
+    /// So many bytes per second.
+    pub fn of(bytes_per_second: u64) -> Result<Rate, String> {
+        match (SLOWEST..=FASTEST).contains(&bytes_per_second) {
+            true => Ok(Rate(bytes_per_second)),
+            false => Err(format!(
+                "{bytes_per_second} bytes per second is out of range: at least 16kbit, at most 800gbit"
+            )),
+        }
+    }
+
     /// Bytes per second.
     pub fn bytes_per_second(self) -> u64 {
         self.0
@@ -61,11 +71,7 @@ impl FromStr for Rate {
                  (6.83MB/s, 100MiB/s)"
             ));
         };
-        let bytes = number * factor;
-        if !(SLOWEST as f64..=FASTEST as f64).contains(&bytes) {
-            return Err(format!("{text:?} is out of range: at least 16kbit, at most 800gbit"));
-        }
-        Ok(Rate(bytes.round() as u64))
+        Rate::of((number * factor).round() as u64).map_err(|error| format!("{text:?}: {error}"))
     }
 }
 

@@ -143,7 +143,7 @@ pub struct LimitFlags {
     #[command(flatten)]
     pub show: ShowFlags,
 
-    /// Bytes over each connection, and to and from a disk
+    /// Bytes over one connection or all together, and to and from a disk
     #[arg(long, value_name = "SIZE", default_value = LIMIT_BYTES_DEFAULT, value_parser = size::parse)]
     pub bytes: u64,
 

@@ -70,11 +70,22 @@ pub async fn supervise(
     measure: impl FnOnce(Supervised<'_>) -> strake_bench::error::Result<Ended> + Send + 'static,
     print: impl FnOnce(&Report),
 ) -> Outcome<u8> {
-    wanted.check()?;
     let sides = place::sides(on)?;
-    let watch = Arc::new(Watch::default());
     let stopped =
         stop_requested(|| eprintln!("strake: the next run removes what this one leaves"))?;
+    supervise_sides(sides, stopped, wanted, measure, print).await
+}
+
+/// As [`supervise`], of sides that are known, or of none; it ends soon after `stopped`.
+pub async fn supervise_sides(
+    sides: Vec<Side>,
+    stopped: tokio::sync::watch::Receiver<bool>,
+    wanted: &OutputFlags,
+    measure: impl FnOnce(Supervised<'_>) -> strake_bench::error::Result<Ended> + Send + 'static,
+    print: impl FnOnce(&Report),
+) -> Outcome<u8> {
+    wanted.check()?;
+    let watch = Arc::new(Watch::default());
     let (stopping, spectator) = (watch.clone(), tokio::spawn(progress::draw(watch.clone())));
     tokio::spawn(async move {
         let mut stopped = stopped;

@@ -1,0 +1,250 @@
+//! A study in testbeds of its own: one for each setting, with what is possible there measured beside,
+//! and gone afterwards.
+
+use super::{Options, Setting, Study, join, plan, settings};
+use crate::crew::Crew;
+use crate::error::{Error, Kind, Result};
+use crate::limit::Limits;
+use crate::place;
+use crate::plan::{Before, Plan, Step};
+use crate::result::{Figure, Report};
+use crate::runner::{self, Ended, Run};
+use crate::testbed::{self, Rate, Registry, Temporary, Testbed};
+use crate::watch::Watch;
+use crate::work::Job;
+use crate::work::file::Direction;
+use std::path::Path;
+use strake_base::process::began_ticks;
+
+/// What the names of these testbeds begin with; the number of the process and of its beginning follow.
+const NAME: &str = "study";
+/// Name of the side that is measured.
+const SIDE: &str = "strake";
+/// Bytes over the links, and to and from a disk, for each sample of the limits.
+const LIMIT_BYTES: u64 = 16 << 20;
+/// Samples of the limits.
+const LIMIT_REPETITIONS: u32 = 3;
+/// The same in a quick run.
+const QUICK_LIMIT: (u64, u32) = (8 << 20, 1);
+
+/// What belongs to a run beside its study.
+pub struct Beds<'a> {
+    /// Where the testbeds have their data, each in a directory of its own that goes with it.
+    pub data: &'a Path,
+    /// The program `strake`.
+    pub program: &'a Path,
+    /// The command line, for the report.
+    pub command: String,
+    /// The version of the program, for the report.
+    pub version: String,
+    /// How far it is, and whether it shall stop.
+    pub watch: &'a Watch,
+}
+
+/// Carries a study out in every setting it asks for. An error means that nothing was measured.
+pub fn run(study: Study, options: &Options, beds: &Beds<'_>) -> Result<Ended> {
+    let settings = settings(study, options.quick);
+    if settings.is_empty() {
+        return Err(Error::usage("this study compares what is there: it makes no testbed")
+            .next("name directories: --on DIR, several times to compare"));
+    }
+    remove_leftovers()?;
+    let mut whole: Option<Report> = None;
+    for setting in &settings {
+        let ended = in_setting(study, setting, options, beds);
+        let failure = match ended {
+            Ok(ended) => {
+                match &mut whole {
+                    Some(whole) => join(whole, ended.report),
+                    None => whole = Some(ended.report),
+                }
+                ended.failure
+            }
+            Err(error) => Some(error),
+        };
+        match (whole.take(), failure) {
+            (None, Some(error)) => return Err(error),
+            (Some(mut report), Some(error)) => {
+                let (note, failure) = match error.kind {
+                    Kind::Stopped => ("interrupted: not every setting was measured".into(), None),
+                    _ => (format!("ended early: {error}"), Some(error)),
+                };
+                report.notes.push(note);
+                return Ok(Ended { report, failure });
+            }
+            (report, None) => whole = report,
+        }
+    }
+    let report = whole.ok_or_else(Error::stopped)?;
+    Ok(Ended { report, failure: None })
+}
+
+fn in_setting(
+    study: Study,
+    setting: &Setting,
+    options: &Options,
+    beds: &Beds<'_>,
+) -> Result<Ended> {
+    beds.watch.check()?;
+    let plan = plan(study, Some(setting), options)?;
+    let stopped = || beds.watch.is_stopped();
+    beds.watch.doing(format!("making a testbed of {} servers", setting.servers));
+    let wanted = testbed_of(setting)?;
+    let data = beds.data.join(&wanted.name);
+    let testbed = Testbed::up(&wanted, &data, beds.program, &stopped)?;
+    let bed = Temporary { testbed };
+    beds.watch.doing("what links and disks carry at most".into());
+    let (bytes, times) = if options.quick { QUICK_LIMIT } else { (LIMIT_BYTES, LIMIT_REPETITIONS) };
+    let limits = Limits::measure(&bed.testbed, bytes, times, &stopped)?;
+    let sides = place::sides(&[format!("{SIDE}={}", bed.testbed.state.mount(1).display())])?;
+    let (command, version) = (beds.command.clone(), beds.version.clone());
+    let run = Run { sides, crew: Crew::Threads, command, version, watch: beds.watch };
+    let mut ended = runner::run(&plan, run)?;
+    ended.report.figures.extend(limit_figures(study, setting, &plan, &limits));
+    bed.down()?;
+    Ok(ended)
+}
+
+/// The testbed of a setting. The client's link is a server's: the studies had one kind of machine.
+fn testbed_of(setting: &Setting) -> Result<testbed::Plan> {
+    let rate = |bytes: f64| Rate::of(bytes.round() as u64).map_err(Error::usage);
+    let link = setting.link.map(rate).transpose()?;
+    let own = std::process::id();
+    Ok(testbed::Plan {
+        name: format!("{NAME}-{own}-{}", began_ticks(own).unwrap_or(0)),
+        servers: setting.servers,
+        clients: 1,
+        targets: 1,
+        link,
+        client_link: link,
+        disk: setting.disk.map(rate).transpose()?,
+        cluster: true,
+    })
+}
+
+/// Removes the testbeds of runs that were killed.
+fn remove_leftovers() -> Result<()> {
+    for name in Registry::of_machine().names() {
+        if is_left_over(&name) {
+            testbed::down(&name)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_left_over(name: &str) -> bool {
+    let of_run = name.strip_prefix(NAME).and_then(|rest| rest.strip_prefix('-'));
+    let numbers = of_run.and_then(|rest| rest.split_once('-'));
+    let numbers = numbers.and_then(|(pid, began)| Some((pid.parse().ok()?, began.parse().ok()?)));
+    numbers.is_some_and(|(pid, began): (u32, u64)| began_ticks(pid) != Some(began))
+}
+
+/// A limit beside each test that must cross the links: reads from cold caches, and writes up to and
+/// with an fsync. What caches may answer has no limit here.
+fn limit_figures(study: Study, setting: &Setting, plan: &Plan, limits: &Limits) -> Vec<Figure> {
+    let parameters = match study {
+        Study::One => Vec::new(),
+        _ => setting.parameters(),
+    };
+    let parameters = parameters.into_iter().collect();
+    let mut tests: Vec<(&str, Way)> = Vec::new();
+    for step in plan.cells.iter().flat_map(|cell| &cell.steps) {
+        let Some(way) = crosses(step) else { continue };
+        for measure in &step.measures {
+            if !tests.iter().any(|(test, _)| *test == measure.test) {
+                tests.push((&measure.test, way));
+            }
+        }
+    }
+    let of = |(test, way): (&str, Way)| match way {
+        Way::ToServers => limits.of_writing(test, &parameters),
+        Way::FromServers => limits.of_reading(test, &parameters),
+    };
+    tests.into_iter().flat_map(of).collect()
+}
+
+/// Which way the bytes of a test must go over the links.
+#[derive(Clone, Copy)]
+enum Way {
+    ToServers,
+    FromServers,
+}
+
+/// Which way all bytes of a step must go; `None` where a cache may answer, or both ways are gone.
+fn crosses(step: &Step) -> Option<Way> {
+    let Some(Job::File(pass)) = step.jobs.first() else { return None };
+    match pass.direction {
+        Direction::Write => pass.ending.flush.then_some(Way::ToServers),
+        Direction::Read => (step.before == Before::Cool).then_some(Way::FromServers),
+        Direction::Change | Direction::Seek => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{DISKS, TCP};
+    use std::collections::BTreeSet;
+
+    const OPTIONS: Options = Options { quick: true, repetitions: None, verify: false, seed: 1 };
+
+    fn limits() -> Limits {
+        let (to_one, from_one) = (vec![12e6], vec![11e6]);
+        let (disks_written, disks_read) = (vec![6e6], vec![7e6]);
+        Limits { to_one, from_one, disks_written, disks_read, ..Limits::default() }
+    }
+
+    fn figures(study: Study) -> Vec<Figure> {
+        let setting = settings(study, true)[0];
+        let plan = plan(study, Some(&setting), &OPTIONS).unwrap();
+        limit_figures(study, &setting, &plan, &limits())
+    }
+
+    #[test]
+    fn only_what_crosses_the_links_has_a_limit() {
+        let figures = figures(Study::One);
+        let tests: BTreeSet<_> = figures.iter().map(|f| f.test.as_str()).collect();
+        let crossing = [
+            "iozone/read -c cold",
+            "iozone/reread -c cold",
+            "iozone/rewrite -ce",
+            "iozone/write -ce",
+        ];
+        assert_eq!(tests, crossing.into());
+        let of = |test: &str, side: &str| {
+            figures.iter().find(|f| f.test == test && f.side == side).map(|f| f.samples[0])
+        };
+        assert_eq!(of("iozone/write -ce", TCP), Some(12e6));
+        assert_eq!(of("iozone/read -c cold", TCP), Some(11e6));
+        assert_eq!(of("iozone/read -c cold", DISKS), Some(7e6));
+    }
+
+    #[test]
+    fn limits_stand_beside_their_own_setting() {
+        for figure in figures(Study::Two) {
+            assert_eq!(figure.parameters.len(), 2, "{figure:?}");
+            assert!(figure.parameters.contains_key("servers"));
+        }
+    }
+
+    #[test]
+    fn every_setting_can_be_made() {
+        for study in [Study::One, Study::Two, Study::Three] {
+            for setting in settings(study, false) {
+                let plan = testbed_of(&setting).unwrap();
+                plan.check().unwrap();
+                assert_eq!(plan.disk.is_some(), setting.disk.is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn only_testbeds_of_runs_that_are_dead_are_left_over() {
+        let own = testbed_of(&settings(Study::One, true)[0]).unwrap().name;
+        assert!(!is_left_over(&own));
+        assert!(is_left_over(&format!("study-{}-1", std::process::id())));
+        for other in ["study", "study-hall", "study-1-x", "testbed"] {
+            assert!(!is_left_over(other), "{other}");
+        }
+    }
+}

@@ -201,6 +201,17 @@ fn a_page_and_a_workbook_are_written() {
 }
 
 #[test]
+fn a_reader_that_has_seen_enough_does_not_keep_files_from_being_written() {
+    let place = Place::new();
+    let (file, page) = (place.report("a.json", &report(1.0)), place.text("a.html"));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = strake(["bench", "show", &file, "--html", &page]);
+    assert!(command.stdout(writer).status().unwrap().success());
+    assert!(std::fs::read_to_string(page).unwrap().contains("</html>"));
+}
+
+#[test]
 fn the_last_run_is_remembered_for_save() {
     let place = Place::new();
     let here = format!("here={}", place.text(""));

@@ -165,7 +165,10 @@ fn layouts_of_a_mount_are_measured_and_a_word_is_said_on_each() {
     ] {
         assert!(shown.contains(word), "{word:?} is not in: {shown}");
     }
-    assert!(shown.contains("256 KiB over all: as one of the others, left out"), "{shown}");
+    assert!(
+        shown.contains("256 KiB over all is like one of the others here, and left out"),
+        "{shown}"
+    );
     assert!(std::fs::read_to_string(&page).unwrap().contains("256 KiB over 2"));
     let few = tune(&["--chunk-sizes", "256K", "--widths", "1", "--repetitions", "1"]);
     let shown = String::from_utf8_lossy(&few.stdout);

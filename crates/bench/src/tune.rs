@@ -146,7 +146,10 @@ fn prepare(
             set(&path, WIDTH, &width)?;
             let now = effective(&path)?;
             if seen.contains(&now) {
-                notes.push(format!("{}: as one of the others, left out", layout.name()));
+                notes.push(format!(
+                    "{} is like one of the others here, and left out",
+                    layout.name()
+                ));
                 workspace.clear(&path)?;
                 continue;
             }

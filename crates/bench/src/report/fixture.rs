@@ -106,7 +106,16 @@ pub fn without_charts() -> Report {
             let samples = [0.97, 1.0, 1.02, 0.99, 1.01].map(|n| n * factor * value).to_vec();
             let mut figure = figure(side, Origin::Measured, test, None, samples);
             figure.unit = unit;
-            figure.parameters = BTreeMap::from([("threads".to_owned(), 4.0)]);
+            let mut parameters = vec![("threads", 4.0)];
+            if unit == Unit::PerSecond {
+                parameters.extend([
+                    ("files", 16_384.0),
+                    ("size", 4_194_304.0),
+                    ("record", 65_536.0),
+                ]);
+            }
+            let named = parameters.into_iter().map(|(name, value)| (name.to_owned(), value));
+            figure.parameters = named.collect();
             report.figures.push(figure);
         }
     }

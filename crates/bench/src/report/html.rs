@@ -76,7 +76,8 @@ fn chart_section(page: &mut Markup, report: &Report, chart: &Chart, columns: &[C
         return;
     }
     page.raw("<section>\n").element("h2", &[], &chart.title).line();
-    subtitle(page, &chart.test, &table);
+    // Where the test is the title it need not be said twice.
+    subtitle(page, if chart.test == chart.title { "" } else { &chart.test }, &table);
     let mut plots = plot::of(report, chart, &table, columns);
     let left_out = plots.len().saturating_sub(PLOTS_MAX);
     plots.truncate(PLOTS_MAX);

@@ -14,6 +14,14 @@ const GROUPS_MAX: usize = 24;
 /// Height of a bar, and of one with the gap to the next.
 const BAR: (f64, f64) = (15.0, 20.0);
 
+/// What a drawing is made on.
+struct Paper {
+    wide: bool,
+    font: f64,
+    /// How long the longest bar is.
+    reach: f64,
+}
+
 /// The rows of one unit, to be drawn on one scale.
 pub struct Bars<'a> {
     /// The rows, not more than are drawn.
@@ -37,23 +45,22 @@ impl<'a> Bars<'a> {
     /// Draws them.
     pub fn draw(&self, width: Width) -> Markup {
         let wide = width == Width::Wide;
-        let paper = if wide { 900.0 } else { 350.0 };
-        let font = if wide { 13.0 } else { 12.0 };
-        let heights: f64 = self.rows.iter().map(|row| height(row, font)).sum();
+        let (all, font) = if wide { (900.0, 13.0) } else { (350.0, 12.0) };
+        // Room behind the longest bar for its figure, which is written in full.
+        let paper = Paper { wide, font, reach: all - 118.0 };
+        let heights: f64 = self.rows.iter().map(|row| self.height(row, &paper)).sum();
         let mut svg = Markup::default();
         let class = if wide { "plot wide" } else { "plot narrow" };
-        let view = format!("0 0 {paper} {}", Px(heights.max(1.0)));
+        let view = format!("0 0 {all} {}", Px(heights.max(1.0)));
         let about = "Bars of the figures in the table below";
         svg.open(
             "svg",
             &[("class", &class), ("viewBox", &view), ("role", &"img"), ("aria-label", &about)],
         );
-        // Room behind the longest bar for its figure, which is written in full.
-        let reach = paper - 118.0;
         let mut top = 0.0;
         for row in &self.rows {
-            self.group(&mut svg, row, top, reach, font);
-            top += height(row, font);
+            self.group(&mut svg, row, top, &paper);
+            top += self.height(row, &paper);
         }
         svg.close("svg").line();
         svg
@@ -66,17 +73,17 @@ impl<'a> Bars<'a> {
         if largest > 0.0 { largest } else { 1.0 }
     }
 
-    fn group(&self, svg: &mut Markup, row: &Row, top: f64, reach: f64, font: f64) {
-        let names: Vec<String> =
-            [row.test.clone()].into_iter().chain(self.differing(row)).collect();
+    fn group(&self, svg: &mut Markup, row: &Row, top: f64, paper: &Paper) {
         let less = if row.unit.less_is_better() { " (less is better)" } else { "" };
-        let place = Px(top + font + 2.0);
-        svg.element(
-            "text",
-            &[("class", &"group"), ("x", &0), ("y", &place)],
-            format!("{}{less}", names.join(", ")),
-        );
-        let mut y = top + font + 9.0;
+        let mut y = top;
+        for (at, line) in self.title(row, paper).into_iter().enumerate() {
+            y += paper.font + 2.0;
+            let class = if at == 0 { "group" } else { "mark" };
+            let less = if at == 0 { less } else { "" };
+            let text = format!("{line}{less}");
+            svg.element("text", &[("class", &class), ("x", &0), ("y", &Px(y))], text);
+        }
+        y += 7.0;
         for (cell, column) in row.cells.iter().zip(&self.table.columns) {
             let Some(cell) = cell else { continue };
             let class = class_of(&Series {
@@ -85,9 +92,27 @@ impl<'a> Bars<'a> {
                 origin: column.origin,
                 points: Vec::new(),
             });
-            self.bar(svg, row, (cell, column), &class, (y, reach, font));
+            self.bar(svg, row, (cell, column), &class, (y, paper.reach, paper.font));
             y += BAR.1;
         }
+    }
+
+    /// The test, and the parameters that tell its rows apart: in one line, or in as many as a phone
+    /// needs.
+    fn title(&self, row: &Row, paper: &Paper) -> Vec<String> {
+        let differing = self.differing(row);
+        if paper.wide {
+            let all = [row.test.clone()].into_iter().chain(differing);
+            return vec![all.collect::<Vec<_>>().join(", ")];
+        }
+        let two = differing.chunks(2).map(|pair| pair.join(", "));
+        [row.test.clone()].into_iter().chain(two).collect()
+    }
+
+    fn height(&self, row: &Row, paper: &Paper) -> f64 {
+        let lines = self.title(row, paper).len() as f64;
+        let bars = row.cells.iter().flatten().count() as f64;
+        lines * (paper.font + 2.0) + 7.0 + bars * BAR.1 + 14.0
     }
 
     fn look(&self, column: &Column) -> Look {
@@ -141,8 +166,4 @@ impl<'a> Bars<'a> {
             .map(|name| format!("{name} {}", numbers::parameter(name, row.parameters[name])))
             .collect()
     }
-}
-
-fn height(row: &Row, font: f64) -> f64 {
-    font + 9.0 + row.cells.iter().flatten().count() as f64 * BAR.1 + 14.0
 }

@@ -117,13 +117,19 @@ pub fn write(report: &Report, flags: &OutputFlags, print: impl FnOnce(&Report)) 
     kept
 }
 
-/// Prints a report as the flags say, then writes the files they name.
+/// Writes the files that the flags name, then prints a report as they say: whoever reads that may
+/// have seen enough (`| head`), which ends the program.
 pub fn show(report: &Report, flags: &OutputFlags, print: impl FnOnce(&Report)) -> Outcome {
+    let written = write_files(report, flags);
     match flags {
         OutputFlags { json: true, .. } => output::line(&saved::to_json(report).plain()?),
         OutputFlags { csv: true, .. } => output::bytes(csv::write(report).as_bytes()),
         _ => print(report),
     }
+    written
+}
+
+fn write_files(report: &Report, flags: &OutputFlags) -> Outcome {
     if let Some(file) = &flags.html {
         fs::write(file, html::page(report)).context(|| format!("writing {}", file.display()))?;
     }

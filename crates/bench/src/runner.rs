@@ -156,6 +156,10 @@ impl Progress<'_> {
                     let ended = self.cell(cell, side, &directory, run);
                     let cleared = workspace.clear(&directory);
                     ended.and(cleared)?;
+                    if sides > 1 {
+                        // What one side still has to write would be written while the next is timed.
+                        settle(Path::new(&run.sides[side].directory))?;
+                    }
                 }
             }
         }
@@ -185,10 +189,7 @@ impl Progress<'_> {
     fn before(&mut self, step: &Step, directory: &Path, run: &mut Run<'_>) -> Result<()> {
         match step.before {
             Before::Nothing => {}
-            Before::Settle => {
-                let settled = cold::settle(directory);
-                settled.map_err(|e| Error::io("writing what is held back in", directory, &e))?;
-            }
+            Before::Settle => settle(directory)?,
             Before::Cool => {
                 if let Some(lost) = run.crew.cool(&step.jobs, directory)?
                     && !self.report.notes.contains(&lost)
@@ -226,6 +227,11 @@ impl Progress<'_> {
             }
         }
     }
+}
+
+fn settle(directory: &Path) -> Result<()> {
+    let settled = cold::settle(directory);
+    settled.map_err(|e| Error::io("writing what is held back in", directory, &e))
 }
 
 fn doing(step: &Step, side: &str) -> String {

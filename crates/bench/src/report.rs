@@ -17,8 +17,11 @@ use crate::result::{Figure, Report};
 use std::collections::HashSet;
 use strake_types::Timestamp;
 
+/// Between less than a lifetime of one byte and more than all computers together.
+const POSSIBLE: std::ops::RangeInclusive<f64> = 1e-30..=1e30;
+
 /// What is wrong with a report that cannot be shown.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Debug, thiserror::Error, PartialEq)]
 pub enum Unsound {
     /// Two sides cannot be told apart.
     #[error("two sides are called {0:?}")]
@@ -31,13 +34,15 @@ pub enum Unsound {
         /// Whose.
         side: String,
     },
-    /// A sample or a parameter that is no number.
-    #[error("{test} of {side:?} holds something that is no number")]
-    NotFinite {
+    /// A sample or a parameter that nobody has measured.
+    #[error("{test} of {side:?} holds {value:e}, which cannot have been measured")]
+    Impossible {
         /// The test.
         test: String,
         /// Whose.
         side: String,
+        /// The number.
+        value: f64,
     },
     /// Two figures of the same thing.
     #[error("{test} of {side:?} is there twice with the same parameters")]
@@ -63,14 +68,20 @@ pub fn check(report: &Report) -> Result<(), Unsound> {
         if figure.samples.is_empty() {
             return Err(Unsound::NoSamples { test, side });
         }
-        if !figure.samples.iter().chain(figure.parameters.values()).all(|n| n.is_finite()) {
-            return Err(Unsound::NotFinite { test, side });
+        let mut numbers = figure.samples.iter().chain(figure.parameters.values());
+        if let Some(&value) = numbers.find(|number| !is_possible(**number)) {
+            return Err(Unsound::Impossible { test, side, value });
         }
         if !figures.insert(identity(figure)) {
             return Err(Unsound::Twice { test, side });
         }
     }
     Ok(())
+}
+
+/// True for numbers that something can be measured as; all arithmetic with them ends well.
+fn is_possible(number: f64) -> bool {
+    number == 0.0 || POSSIBLE.contains(&number)
 }
 
 /// A time in seconds since 1970 as people write it, in UTC.

@@ -87,6 +87,7 @@ impl Verdict {
 pub fn summary(figure: &Figure) -> Option<Summary> {
     let mut sorted = figure.samples.clone();
     let value = figure.rule.number(&mut sorted)?;
+    sorted.sort_unstable_by(f64::total_cmp);
     let kept = figure.rule.kept(&sorted);
     let (minimum, maximum) = (*kept.first()?, *kept.last()?);
     let mean = mean(kept);
@@ -128,20 +129,26 @@ pub fn verdict(ratio: &Ratio, unit: Unit) -> Verdict {
 }
 
 impl Rule {
-    /// Sorts samples and makes one number of them; `None` of none.
+    /// Makes one number of samples, whose order it may change; `None` of none. The bootstrap lives
+    /// here, so nothing is sorted.
     fn number(self, samples: &mut [f64]) -> Option<f64> {
-        if samples.is_empty() {
-            return None;
-        }
-        samples.sort_unstable_by(f64::total_cmp);
-        let middle = samples.len() / 2;
-        Some(match self {
-            Rule::Median if samples.len().is_multiple_of(2) => {
-                f64::midpoint(samples[middle - 1], samples[middle])
+        let (count, sum) = (samples.len(), samples.iter().sum::<f64>());
+        match self {
+            _ if count == 0 => None,
+            Rule::TrimmedMean if count > 2 => {
+                let least = samples.iter().copied().fold(f64::INFINITY, f64::min);
+                let most = samples.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                // What rounding leaves of an outlier must not carry the mean out of the rest.
+                Some(((sum - least - most) / (count - 2) as f64).clamp(least, most))
             }
-            Rule::Median => samples[middle],
-            Rule::Mean | Rule::TrimmedMean => mean(self.kept(samples)),
-        })
+            Rule::Mean | Rule::TrimmedMean => Some(sum / count as f64),
+            Rule::Median => {
+                let (below, middle, _) = samples.select_nth_unstable_by(count / 2, f64::total_cmp);
+                let before = below.iter().copied().max_by(f64::total_cmp);
+                let even = count.is_multiple_of(2);
+                Some(before.filter(|_| even).map_or(*middle, |other| f64::midpoint(other, *middle)))
+            }
+        }
     }
 
     /// The sorted samples that count: all, or all but the outermost two.

@@ -27,7 +27,7 @@ const UNITS: [Unit; 4] = [Unit::BytesPerSecond, Unit::PerSecond, Unit::Seconds, 
 
 /// The page of a report.
 pub fn page(report: &Report) -> String {
-    let columns = table::of(report, |_| true).columns;
+    let columns = table::columns(report);
     let mut page = Markup::default();
     page.raw("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     page.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");

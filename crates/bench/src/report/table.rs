@@ -61,7 +61,7 @@ pub struct Cell {
 /// Lays out the figures for which `wanted` is true.
 pub fn of(report: &Report, wanted: impl Fn(&Figure) -> bool) -> Table {
     let figures: Vec<&Figure> = report.figures.iter().filter(|figure| wanted(figure)).collect();
-    let columns = columns(report, &figures);
+    let columns = columns_of(report, &figures);
     let mut rows: Vec<Row> = Vec::new();
     for figure in figures.iter().filter(|figure| figure.origin == Origin::Measured) {
         add_row(&mut rows, figure);
@@ -73,6 +73,11 @@ pub fn of(report: &Report, wanted: impl Fn(&Figure) -> bool) -> Table {
     }
     rows.iter_mut().for_each(|row| fill(row, &columns, &figures));
     Table { parameters: parameters(&rows), columns, rows }
+}
+
+/// The columns of all figures of a report.
+pub fn columns(report: &Report) -> Vec<Column> {
+    columns_of(report, &report.figures.iter().collect::<Vec<_>>())
 }
 
 impl Table {
@@ -107,7 +112,7 @@ impl Column {
 }
 
 /// Measured sides in the report's order, then limits, then published figures.
-fn columns(report: &Report, figures: &[&Figure]) -> Vec<Column> {
+fn columns_of(report: &Report, figures: &[&Figure]) -> Vec<Column> {
     let mut columns: Vec<Column> = Vec::new();
     let named = report.sides.iter().map(|side| (side.name.as_str(), Origin::Measured));
     let found = |origin| {

@@ -93,7 +93,12 @@ fn what_cannot_be_shown_is_refused() {
         check(&report).unwrap_err().to_string()
     };
     assert!(broken(|r| r.figures[0].samples.clear()).contains("no samples"));
-    assert!(broken(|r| r.figures[0].samples[3] = f64::NAN).contains("no number"));
+    assert!(broken(|r| r.figures[0].samples[3] = f64::NAN).contains("NaN"));
+    assert!(broken(|r| r.figures[0].samples[3] = -1.0).contains("holds -1e0"));
+    assert!(broken(|r| r.figures[0].samples[3] = 1e300).contains("cannot have been measured"));
+    assert!(
+        broken(|r| *r.figures[0].parameters.get_mut("size").unwrap() = 1e-300).contains("1e-300")
+    );
     assert!(broken(|r| r.figures.push(r.figures[0].clone())).contains("twice"));
     let twice = broken(|r| {
         let Side { directory, file_system, .. } = r.sides[0].clone();
@@ -118,4 +123,26 @@ fn csv_has_a_line_for_each_figure_and_quotes_what_needs_it() {
     let published = lines.last().unwrap();
     let expected = "iozone/read,GlusterFS 3.2.7,published,268435456,,B/s,10400000,trimmed_mean,1,,10400000,10400000,,10400000";
     assert_eq!(*published, expected);
+}
+
+#[test]
+fn figures_at_the_ends_of_what_is_possible_are_shown() {
+    let extremes = [0.0, 1e-30, 1.0, 1e30];
+    for one in extremes {
+        for other in extremes {
+            let mut report = study();
+            for figure in report.figures.iter_mut().step_by(2) {
+                figure.samples.fill(one);
+                figure.samples[0] = other;
+                figure.parameters.values_mut().for_each(|value| *value *= one.min(1e20));
+            }
+            let mut seen = HashSet::new();
+            report.figures.retain(|figure| seen.insert(format!("{:?}", identity(figure))));
+            assert_eq!(check(&report), Ok(()), "{one} {other}");
+            let page = html::page(&report);
+            assert!(!page.contains("NaN") && !page.contains("inf"), "{one} {other}");
+            assert!(xlsx::workbook(&report).is_ok());
+            assert!(!crate::compare::compare(&report, &study()).rows.is_empty());
+        }
+    }
 }

@@ -4,7 +4,7 @@ use crate::report::table;
 
 fn plots(report: &Report, chart: usize) -> Vec<Plot> {
     let chart = &report.charts[chart];
-    let columns = table::of(report, |_| true).columns;
+    let columns = table::columns(report);
     let table = table::of(report, |f| f.test == chart.test || f.origin == Origin::Limit);
     of(report, chart, &table, &columns)
 }

@@ -390,22 +390,14 @@ impl StorageService for FakeStorage {
 fn describe_data(op: &StorageOp, len: usize) -> String {
     let at = |c: storage::Chunk, offset: u64, len: u64| format!("{}:{offset}+{len}", c.index);
     match op {
-        StorageOp::Write(w) => {
-            format!("write {}{}", at(w.chunk, w.offset, len as u64), durably(w.sync))
-        }
-        StorageOp::WriteMany(many) => {
-            format!("write many {} parts{}", many.lens.len(), durably(many.sync))
-        }
+        StorageOp::Write(w) => format!("write {}", at(w.chunk, w.offset, len as u64)),
+        StorageOp::WriteMany(many) => format!("write many {} parts", many.lens.len()),
         StorageOp::Read(r) => format!("read {}", at(r.chunk, r.offset, r.len)),
         StorageOp::Sync(_) => "sync target".into(),
         StorageOp::Punch(r) => format!("punch {}", at(r.chunk, r.offset, r.len)),
         StorageOp::Copy(c) => format!("copy {}", at(c.to.chunk, c.to.offset, c.to.len)),
         other => format!("{other:?}"),
     }
-}
-
-fn durably(sync: bool) -> &'static str {
-    if sync { " durably" } else { "" }
 }
 
 impl FakeState {

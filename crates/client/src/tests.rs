@@ -507,50 +507,6 @@ async fn fsync_makes_targets_and_length_durable() {
     assert_eq!(fake.take_log(), [format!("sync {}", file.ino())]);
 }
 
-/// Within the length that the server knows, the last write to a target makes it durable, and the time is
-/// told meanwhile.
-#[tokio::test]
-async fn fsync_of_an_overwrite_is_one_message_to_each_target() {
-    let (fake, volume) = cluster().await;
-    let file = create(&volume, "overwritten").await;
-    write(&volume, &file, 0, pattern(1, 2 * CHUNK as usize)).await;
-    volume.fsync(&file, false).await.unwrap();
-    fake.take_log();
-    write(&volume, &file, 8192, pattern(2, 4096)).await;
-    volume.fsync(&file, false).await.unwrap();
-    let mut log = fake.take_log();
-    log.sort();
-    assert_eq!(log, ["publish length=0 sync=true", "write 0:8192+4096 durably"]);
-    volume.fsync(&file, false).await.unwrap();
-    assert_eq!(fake.take_log(), [format!("sync {}", file.ino())], "nothing was left to tell");
-
-    // Two targets: one of them may have been written to before the other was.
-    write(&volume, &file, 0, pattern(3, 4096)).await;
-    write(&volume, &file, CHUNK, pattern(3, 4096)).await;
-    volume.fsync(&file, false).await.unwrap();
-    let log = fake.take_log();
-    let durable = log.iter().filter(|line| line.ends_with("durably")).count();
-    assert_eq!(durable + starting(&log, "sync target").len(), 2, "{log:?}");
-}
-
-/// What the targets have must be there for all when the sync is answered, however long the file is.
-#[tokio::test]
-async fn fsync_of_an_overwrite_tells_the_length_of_a_file_that_another_mount_has_cut() {
-    let fake = Arc::new(Fake::default());
-    let one = fake.volume(options()).await;
-    let file = create(&one, "cut").await;
-    write(&one, &file, 0, pattern(1, CHUNK as usize)).await;
-    one.fsync(&file, false).await.unwrap();
-    let two = fake.volume(options()).await;
-    let theirs = two.open(&Credentials::root(), file.ino(), OpenFlags::READ_WRITE).await.unwrap();
-    set_length(&two, &theirs, 100).await;
-    fake.take_log();
-    write(&one, &file, 8192, pattern(2, 4096)).await;
-    one.fsync(&file, false).await.unwrap();
-    let log = fake.take_log();
-    assert_eq!(log.last().unwrap(), "publish length=12288 sync=true", "{log:?}");
-}
-
 #[tokio::test]
 async fn pages_may_be_kept_while_nobody_else_writes() {
     let (_, volume) = cluster().await;

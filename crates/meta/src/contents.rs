@@ -249,7 +249,6 @@ async fn write_chunks(core: &Core, volume: VolumeId, inode: &Inode, bytes: &Byte
             chunk: chunk.into(),
             offset: piece.chunk_offset,
             crc: records::checksum(&payload),
-            sync: false,
         });
         on_group(core, volume, inode.id(), piece.group, op, payload)
     });

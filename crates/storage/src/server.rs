@@ -230,11 +230,7 @@ async fn write(target: &Arc<Target>, write: msg::Write, payload: Bytes) -> Resul
     let bytes = payload.len() as u64;
     let range = msg::Range { chunk: write.chunk, offset: write.offset, len: bytes };
     let (chunk, offset, _) = in_chunk(range)?;
-    let work = move |s: &ChunkStore| {
-        s.write(chunk, offset, &payload, write.crc)?;
-        sync_if(s, write.sync)
-    };
-    target.run(work).await?;
+    target.run(move |s| s.write(chunk, offset, &payload, write.crc)).await?;
     target.bytes_written.increment(bytes);
     Ok(done())
 }
@@ -247,17 +243,11 @@ async fn write_many(
 ) -> Result<Answer> {
     let bytes = payload.len() as u64;
     let parts = parts(&writes, &payload)?;
-    let work = move |s: &ChunkStore| {
-        parts.iter().try_for_each(|p| s.write(p.chunk, p.offset, &p.data, p.crc))?;
-        sync_if(s, writes.sync)
-    };
-    target.run(work).await?;
+    target
+        .run(move |s| parts.iter().try_for_each(|p| s.write(p.chunk, p.offset, &p.data, p.crc)))
+        .await?;
     target.bytes_written.increment(bytes);
     Ok(done())
-}
-
-fn sync_if(store: &ChunkStore, wanted: bool) -> chunk::Result<()> {
-    if wanted { store.sync() } else { Ok(()) }
 }
 
 struct Part {

@@ -39,44 +39,13 @@ impl Volume {
     }
 
     async fn sync_file(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
+        self.drain(file).await;
         // Who comes while another syncs must not answer before that one is done.
         let _order = file.order.lock().await;
-        // A length is told when its bytes have been acknowledged; only the time need not wait.
-        let (overwrites, mtime, drop_setid) = {
-            let core = file.core();
-            (core.is_within_length(), core.unpublished.mtime, core.unpublished.drop_setid)
-        };
-        if !overwrites {
-            self.drain(file).await;
-        }
-        let data = async {
-            if overwrites {
-                self.drain_durably(file).await;
-            }
-            self.sync_targets(file).await
-        };
         // Neither waits for the other: until both are done nothing is promised, and a length may be
         // on disk before its bytes at any time, by the background task.
-        let (data, attributes) = join(data, self.sync_attributes(file)).await;
-        data.and(attributes)?;
-        if !overwrites {
-            return Ok(());
-        }
-        // What was told while it was being sent counts now. But another mount may have cut the file.
-        let length = file.core().attr.length;
-        self.published(file, mtime, drop_setid, (length, 0));
-        let is_longer = file.core().unpublished.acknowledged > 0;
-        if is_longer { self.publish(file, true).await.map(drop) } else { Ok(()) }
-    }
-
-    /// As [`Volume::drain`]; where a target gets a last write, that write makes the target's others
-    /// durable as well.
-    async fn drain_durably(self: &Arc<Self>, file: &Arc<FileState>) {
-        {
-            let mut core = file.core();
-            core.sync_before = core.dirty.end_generation() + 1;
-        }
-        self.drain(file).await;
+        let (data, attributes) = join(self.sync_targets(file), self.sync_attributes(file)).await;
+        data.and(attributes)
     }
 
     /// Makes durable what the metadata server knows of a file, and tells it the rest before.

@@ -66,14 +66,8 @@ impl Volume {
         }
     }
 
-    /// Sends extents of one group; `sync`: the group makes them, and what it has, durable.
-    async fn send(
-        &self,
-        file: &FileState,
-        placement: &Placement,
-        jobs: &[Job],
-        sync: bool,
-    ) -> Result<()> {
+    /// Sends extents of one group.
+    async fn send(&self, file: &FileState, placement: &Placement, jobs: &[Job]) -> Result<()> {
         let piece = |job: &Job| {
             let piece = placement.pieces(job.start, job.data.len() as u64).next();
             piece.ok_or_else(|| Error::with(ErrorKind::Io, "an empty extent"))
@@ -83,42 +77,25 @@ impl Volume {
         debug_assert!(pieces.iter().all(|p| p.group == group), "extents of one group");
         let bytes = jobs.iter().map(|job| job.data.len() as u64).sum();
         let (op, payload) = match (jobs, &pieces[..]) {
-            ([job], [piece]) => self.write_one(file, job, piece, sync),
-            _ => self.write_many(file, jobs, &pieces, sync),
+            ([job], [piece]) => self.write_one(file, job, piece),
+            _ => self.write_many(file, jobs, &pieces),
         };
-        let mark = file.core().unsynced.mark(group);
         let sent = self.storage(file, group, true, op, payload).await;
-        if sync && sent.is_ok() {
-            file.core().unsynced.forget_up_to(group, mark);
-        } else {
-            // Only now: a sync that ran meanwhile may have come too early for this write. And even if
-            // it failed: the target may have done it and only the answer was lost.
-            file.core().unsynced.add(group);
-        }
+        // Only now: a sync that ran meanwhile may have come too early for this write. And even if it
+        // failed: the target may have done it and only the answer was lost.
+        file.core().unsynced.add(group);
         sent?;
         self.metrics().bytes_written.increment(bytes);
         Ok(())
     }
 
-    fn write_one(
-        &self,
-        file: &FileState,
-        job: &Job,
-        piece: &Piece,
-        sync: bool,
-    ) -> (StorageOp, Bytes) {
+    fn write_one(&self, file: &FileState, job: &Job, piece: &Piece) -> (StorageOp, Bytes) {
         let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
         let (offset, crc) = (piece.chunk_offset, crc32c(&job.data));
-        (StorageOp::Write(Write { chunk: chunk.into(), offset, crc, sync }), job.data.clone())
+        (StorageOp::Write(Write { chunk: chunk.into(), offset, crc }), job.data.clone())
     }
 
-    fn write_many(
-        &self,
-        file: &FileState,
-        jobs: &[Job],
-        pieces: &[Piece],
-        sync: bool,
-    ) -> (StorageOp, Bytes) {
+    fn write_many(&self, file: &FileState, jobs: &[Job], pieces: &[Piece]) -> (StorageOp, Bytes) {
         let mut payload = BytesMut::with_capacity(jobs.iter().map(|job| job.data.len()).sum());
         jobs.iter().for_each(|job| payload.extend_from_slice(&job.data));
         let many = WriteMany {
@@ -128,7 +105,6 @@ impl Volume {
             offsets: pieces.iter().map(|piece| piece.chunk_offset).collect(),
             lens: pieces.iter().map(|piece| piece.len).collect(),
             crcs: jobs.iter().map(|job| crc32c(&job.data)).collect(),
-            sync,
         };
         (StorageOp::WriteMany(many), payload.freeze())
     }
@@ -152,15 +128,14 @@ impl Core {
 async fn send_all(volume: Arc<Volume>, file: Arc<FileState>, placement: Arc<Placement>) {
     let (volume, file) = (&*volume, &*file);
     loop {
-        let (jobs, sync) = {
+        let jobs = {
             let mut core = file.core();
             let jobs = core.take_jobs(&placement);
             if jobs.is_empty() {
                 core.senders -= 1;
                 return;
             }
-            let awaited = jobs.iter().all(|job| job.generation < core.sync_before);
-            (jobs, awaited && core.dirty.is_empty())
+            jobs
         };
         let mut sending = Sending {
             volume,
@@ -169,7 +144,7 @@ async fn send_all(volume: Arc<Volume>, file: Arc<FileState>, placement: Arc<Plac
             result: None,
             end: jobs.iter().map(|job| job.start + job.data.len() as u64).max().unwrap_or(0),
         };
-        sending.result = Some(volume.send(file, &placement, &jobs, sync).await);
+        sending.result = Some(volume.send(file, &placement, &jobs).await);
         drop(sending);
         // The target may answer at once, each time: let others run in between.
         tokio::task::consume_budget().await;

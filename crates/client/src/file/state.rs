@@ -63,18 +63,6 @@ impl Unsynced {
         self.groups.insert(group, self.marks);
     }
 
-    /// The mark of the last write to a group that is not durable.
-    pub(crate) fn mark(&self, group: GroupId) -> Option<u64> {
-        self.groups.get(&group).copied()
-    }
-
-    /// The group has made durable what it had acknowledged when the last mark was this.
-    pub(crate) fn forget_up_to(&mut self, group: GroupId, mark: Option<u64>) {
-        if self.mark(group) == mark {
-            self.groups.remove(&group);
-        }
-    }
-
     /// What a sync that begins now will make durable; `others` in any case.
     pub(crate) fn marks(&self, others: &[GroupId]) -> BTreeMap<GroupId, u64> {
         let mut marks: BTreeMap<_, _> = others.iter().map(|&group| (group, 0)).collect();
@@ -114,8 +102,6 @@ pub(crate) struct Core {
     /// Opens that the server counts for us.
     pub(crate) registered: usize,
     pub(crate) dirty: Dirty,
-    /// Extents of earlier flush generations are to be durable when they are answered.
-    pub(crate) sync_before: u64,
     /// What is being sent, by where it starts. Entries never overlap.
     pub(crate) in_flight: BTreeMap<u64, InFlight>,
     /// Tasks that send extents.
@@ -172,13 +158,6 @@ impl Core {
         unpublished.mtime.is_some()
             || unpublished.occupied != 0
             || unpublished.acknowledged > self.attr.length
-    }
-
-    /// True if the metadata server knows a length that nothing written goes beyond.
-    pub(crate) fn is_within_length(&self) -> bool {
-        matches!(self.body, Body::Chunks)
-            && self.length <= self.attr.length
-            && self.unpublished.acknowledged <= self.attr.length
     }
 
     /// The server refuses to be told: the file is as the server has it.
@@ -270,7 +249,6 @@ impl FileState {
             senders: 0,
             exclusive: false,
             unpublished: Unpublished::default(),
-            sync_before: 0,
             unsynced: Unsynced { all: !created, ..Unsynced::default() },
             failure: Failure::default(),
             ahead: Ahead::default(),

@@ -115,7 +115,7 @@ impl Store {
             if commit.log.append_mark(&mark).is_err() {
                 return Ok(None);
             }
-            (commit.unmarked, commit.unsynced_bytes) = (Unmarked::default(), 0);
+            commit.unmarked = Unmarked::default();
             (commit.log.file().clone(), commit.log.position())
         };
         let failed = |error: io::Error| self.poisoned_by(format!("flushing the log: {error}"));

@@ -117,7 +117,7 @@ impl Cluster {
     }
 
     async fn write(&self, target: u32, index: u64, offset: u64, data: &Bytes) {
-        let write = msg::Write { chunk: chunk(index), offset, crc: crc(data), sync: false };
+        let write = msg::Write { chunk: chunk(index), offset, crc: crc(data) };
         self.call(target, StorageOp::Write(write), data.clone()).await;
     }
 
@@ -157,7 +157,6 @@ async fn parts_are_written_to_their_chunks_and_must_fit_their_payload() {
         offsets: vec![10, 20_000],
         lens: vec![4_096, 500],
         crcs: vec![crc(&a), crc(&b)],
-        sync: false,
     };
     let payload = Bytes::from([&a[..], &b[..]].concat());
     cluster.call(1, StorageOp::WriteMany(many.clone()), payload.clone()).await;
@@ -266,7 +265,7 @@ async fn forged_expired_and_foreign_capabilities_are_refused() {
         key().mint(&other_volume),
         key().mint(&expired),
     ];
-    let write = msg::Write { chunk: chunk(0), offset: 0, crc: crc(&data), sync: false };
+    let write = msg::Write { chunk: chunk(0), offset: 0, crc: crc(&data) };
     for encoded in refused {
         let op = StorageOp::Write(write);
         let error = cluster.call_as(encoded, 1, op, data.clone()).await.unwrap_err();
@@ -289,8 +288,8 @@ async fn damaged_payloads_impossible_ranges_and_unknown_targets_are_refused() {
     let cluster = Cluster::start().await;
     let encoded = key().mint(&capability(Rights::READ_WRITE));
     let data = bytes(2, 4096);
-    let damaged = msg::Write { chunk: chunk(0), offset: 0, crc: crc(&data) ^ 1, sync: false };
-    let beyond = msg::Write { chunk: chunk(0), offset: u64::MAX - 5, crc: crc(&data), sync: false };
+    let damaged = msg::Write { chunk: chunk(0), offset: 0, crc: crc(&data) ^ 1 };
+    let beyond = msg::Write { chunk: chunk(0), offset: u64::MAX - 5, crc: crc(&data) };
     let long = msg::Read { chunk: chunk(0), offset: 0, len: PAYLOAD_BYTES_MAX as u64 + 1 };
     let refused = [
         (StorageOp::Write(damaged), data.clone(), ErrorKind::Corrupt),

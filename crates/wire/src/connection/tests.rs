@@ -22,7 +22,7 @@ async fn read(service: &Arc<dyn StorageService>, offset: u64, len: u64) -> Resul
 }
 
 async fn write(service: &Arc<dyn StorageService>, data: Bytes) -> Result<()> {
-    let write = Write { chunk: Chunk::default(), offset: 0, crc: crc32c(&data), sync: false };
+    let write = Write { chunk: Chunk::default(), offset: 0, crc: crc32c(&data) };
     let op = Some(StorageOp::Write(write));
     let request = StorageRequest { op, ..StorageRequest::default() };
     let (reply, payload) = service.call(request, data).await?;

@@ -439,12 +439,7 @@ impl Gen {
         use st::StorageOp::*;
         let ops = vec![
             Read(st::Read { chunk: self.chunk(), offset: self.u64(), len: self.u64() }),
-            Write(st::Write {
-                chunk: self.chunk(),
-                offset: self.u64(),
-                crc: self.u32(),
-                sync: self.bool(),
-            }),
+            Write(st::Write { chunk: self.chunk(), offset: self.u64(), crc: self.u32() }),
             Truncate(st::Truncate {
                 volume: self.u32(),
                 ino: self.u64(),
@@ -472,7 +467,6 @@ impl Gen {
                 offsets: self.list(Self::u64),
                 lens: self.list(Self::u64),
                 crcs: self.list(Self::u32),
-                sync: self.bool(),
             }),
         ];
         let request = st::StorageRequest {

@@ -113,9 +113,6 @@ pub struct Write {
     /// CRC32C of the payload, computed by the client.
     #[prost(uint32, tag = "3")]
     pub crc: u32,
-    /// Answer when it is durable, with everything acknowledged before.
-    #[prost(bool, tag = "4")]
-    pub sync: bool,
 }
 
 /// See [`StorageOp::WriteMany`]. One index, offset, length and checksum per part.
@@ -139,9 +136,6 @@ pub struct WriteMany {
     /// CRC32C of each part, computed by the client.
     #[prost(fixed32, repeated, tag = "6")]
     pub crcs: Vec<u32>,
-    /// As in [`Write`].
-    #[prost(bool, tag = "7")]
-    pub sync: bool,
 }
 
 /// See [`StorageOp::Truncate`].

@@ -520,6 +520,29 @@ async fn pages_may_be_kept_while_nobody_else_writes() {
     volume.release(&again).await.unwrap();
 }
 
+/// The background task tells the time of a write that is still on its way.
+#[tokio::test]
+async fn who_opens_before_the_bytes_are_there_keeps_no_old_pages() {
+    let fake = Arc::new(Fake::default());
+    let one = fake.volume(options()).await;
+    let file = create(&one, "early").await;
+    write(&one, &file, 0, pattern(1, CHUNK as usize)).await;
+    one.fsync(&file, false).await.unwrap();
+    let two = fake.volume(options()).await;
+    let cred = Credentials::root();
+    let gate = fake.gate.write().await;
+    write(&one, &file, 0, pattern(2, 4096)).await;
+    assert!(one.publish(&file.state, false).await.unwrap());
+    let theirs = two.open(&cred, file.ino(), OpenFlags::READ).await.unwrap();
+    assert_eq!(read(&two, &theirs, 0, 4096).await, pattern(1, CHUNK as usize)[..4096]);
+    two.release(&theirs).await.unwrap();
+    drop(gate);
+    one.release(&file).await.unwrap();
+    let again = two.open(&cred, file.ino(), OpenFlags::READ).await.unwrap();
+    assert!(!again.keep_cache());
+    assert_eq!(read(&two, &again, 0, 4096).await, pattern(2, 4096));
+}
+
 #[tokio::test]
 async fn another_mount_s_write_is_seen_at_open() {
     let fake = Arc::new(Fake::default());

@@ -17,6 +17,15 @@ const DAYS_TO_EPOCH: i64 = 719_468;
 const DAYS_PER_ERA: i64 = 146_097;
 
 impl Timestamp {
+    /// The next nanosecond.
+    #[must_use]
+    pub fn next(self) -> Self {
+        match self.nanos {
+            0..999_999_999 => Self { nanos: self.nanos + 1, ..self },
+            _ => Self { seconds: self.seconds.saturating_add(1), nanos: 0 },
+        }
+    }
+
     /// The day, UTC: `2026-11-21`.
     pub fn date(self) -> String {
         let (year, month, day) = civil(self.seconds.div_euclid(86_400));

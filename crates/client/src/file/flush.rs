@@ -11,7 +11,7 @@ use futures::future::{join, try_join_all};
 use futures::stream::{self, StreamExt};
 use std::sync::Arc;
 use std::time::Duration;
-use strake_types::{Attr, Error, ErrorKind, GroupId, Result};
+use strake_types::{Attr, Error, ErrorKind, GroupId, Result, Timestamp};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 use strake_wire::message::storage::{FileRef, StorageOp};
 
@@ -217,7 +217,7 @@ impl Volume {
     fn published(
         &self,
         file: &FileState,
-        mtime: Option<strake_types::Timestamp>,
+        mtime: Option<Timestamp>,
         drop_setid: bool,
         (length, occupied): (u64, i64),
     ) {
@@ -229,9 +229,15 @@ impl Volume {
             // Should another mount cut the file from now on, we must not make it longer again.
             unpublished.acknowledged = 0;
         }
-        // A write that was noted before and acknowledged meanwhile has the time that was told, but
-        // reaches further: its length is still ours alone.
-        if unpublished.mtime == mtime && !unsent && unpublished.acknowledged == 0 {
+        if unpublished.mtime != mtime {
+            return;
+        }
+        if unsent {
+            // Who opens the file now may see old bytes at this time: it must not be the last one.
+            unpublished.mtime = mtime.map(Timestamp::next);
+        } else if unpublished.acknowledged == 0 {
+            // A write that was noted before and acknowledged meanwhile has the time that was told,
+            // but reaches further: its length is still ours alone.
             unpublished.mtime = None;
             unpublished.drop_setid &= !drop_setid;
         }

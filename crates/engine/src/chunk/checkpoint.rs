@@ -110,9 +110,10 @@ impl Store {
                 return Ok(None);
             }
             // Under the commit lock: a place that a later edit names is not read for an earlier one.
-            let Ok(blocks) = self.data.read_places(places) else { return Ok(None) };
-            let mark = Mark { places: places.to_vec(), blocks };
-            if commit.log.append_mark(&mark).is_err() {
+            let blocks = self.data.read_places(places);
+            let mark = blocks.map(|blocks| Mark { places: places.to_vec(), blocks });
+            if let Err(error) = mark.and_then(|mark| commit.log.append_mark(&mark)) {
+                tracing::warn!(target_dir = %self.target, %error, "a checkpoint instead of a mark");
                 return Ok(None);
             }
             commit.unmarked = Unmarked::default();

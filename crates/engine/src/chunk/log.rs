@@ -100,7 +100,7 @@ impl Log {
         Ok(())
     }
 
-    /// True if no edit has been appended since the log began.
+    /// True if nothing has been appended since the log began.
     pub(super) fn is_empty(&self) -> bool {
         self.end <= LOG_HEAD_BYTES as u64
     }

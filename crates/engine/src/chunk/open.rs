@@ -2,15 +2,16 @@
 
 use super::buffer::Buffers;
 use super::data::{self, Data};
+use super::error::is_full;
 use super::identity::{self, Identity};
 use super::leaf::Block;
 use super::log::{self, Found, Log};
-use super::record::{Edit, KEY_BYTES, Mark};
+use super::record::{Edit, KEY_BYTES, Run};
 use super::resident::Resident;
 use super::space::{GRANULE_BLOCKS, Ground, Space};
 use super::store::{Commit, Flushes, Store, Unmarked};
 use super::table::{self, Table};
-use super::{ChunkError, ChunkOptions, Result, SEGMENT_BLOCKS};
+use super::{ChunkError, ChunkOptions, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::io;
@@ -41,7 +42,7 @@ pub(super) fn format(disk: &dyn Disk, identity: &Identity, options: &ChunkOption
     identity.write(disk)
 }
 
-/// Opens a target: the durable map, and what this boot's logs add to it.
+/// Opens a target: the durable map, and what the logs add to it.
 pub(super) fn open(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Store>> {
     let target = disk.path();
     let io = |error: io::Error| ChunkError::io(&target, &error);
@@ -123,12 +124,10 @@ impl Store {
         if !found.edits.is_empty() {
             tracing::info!(target_dir = %self.target, "recovering what was acknowledged");
         }
-        for edit in found.edits {
-            self.carry_out_one(&mut commit, &edit)?;
+        for edit in &found.edits {
+            self.carry_out_one(&mut commit, edit)?;
         }
-        for mark in found.marks {
-            self.write_again(&mark).map_err(|error| ChunkError::io(&self.target, &error))?;
-        }
+        self.bring_back(&found).map_err(|error| self.not_brought_back(&error))?;
         // Even if nothing was found: the next log is to be the one that continues the durable map.
         if commit.log.generation > self.flushes.lock().durable {
             let snapshot = self.snapshot(&mut commit);
@@ -153,21 +152,39 @@ impl Store {
             commit.queue.push(chunk.clone());
         }
         let data = edit.runs.iter().filter(|run| run.kind == super::record::Kind::Data);
-        commit.segments.extend(data.map(|run| run.at / SEGMENT_BLOCKS));
+        commit.segments.extend(data.flat_map(Run::segments));
         let mut space = self.space.lock();
         taken.into_iter().for_each(|at| space.name_again(at));
         given_up.into_iter().for_each(|at| space.give_up(at));
         Ok(())
     }
 
-    /// Brings back blocks that a power loss may have taken, with the disk space around them.
-    fn write_again(&self, mark: &Mark) -> io::Result<()> {
-        for (at, count) in &mark.places {
-            let (first, last) =
-                (at / GRANULE_BLOCKS, (at + u64::from(*count) - 1) / GRANULE_BLOCKS);
-            self.data.provision(first, last + 1 - first)?;
+    /// Brings back what a power loss may have taken although marks vouch for it: disk space that had
+    /// been set aside, and the contents of blocks.
+    fn bring_back(&self, found: &Found) -> io::Result<()> {
+        if found.marks.is_empty() {
+            return Ok(());
         }
-        self.data.write_places(&mark.places, &mark.blocks)
+        // First what nothing names: there may be no other room.
+        self.punch_absent()?;
+        let places = found.edits.iter().flat_map(|edit| &edit.runs).flat_map(Run::places);
+        let granules: BTreeSet<u64> = places.map(|at| at / GRANULE_BLOCKS).collect();
+        for granule in granules {
+            if let Err(error) = self.data.provision(granule, 1) {
+                tracing::warn!(target_dir = %self.target, %error, "space set aside is lost");
+            }
+        }
+        let mut marks = found.marks.iter();
+        marks.try_for_each(|mark| self.data.write_places(&mark.places, &mark.blocks))
+    }
+
+    fn not_brought_back(&self, error: &io::Error) -> ChunkError {
+        if !is_full(error) {
+            return ChunkError::io(&self.target, error);
+        }
+        let cause = "its disk has no room for what was synced before the power failed; make room on \
+                     the disk and start again";
+        ChunkError::Io { target: self.target.clone(), cause: cause.to_owned() }
     }
 
     /// Gives back what an earlier process had got from the disk and not used.

@@ -84,6 +84,22 @@ pub struct Edit {
     pub crcs: Vec<u32>,
 }
 
+impl Run {
+    /// The places it takes on disk.
+    pub(super) fn places(&self) -> std::ops::Range<u64> {
+        match self.kind {
+            Kind::Hole => 0..0,
+            Kind::Reserved | Kind::Data => self.at..self.at + u64::from(self.count),
+        }
+    }
+
+    /// The segments whose bytes it names. An earlier release wrote runs that lie in two.
+    pub(super) fn segments(&self) -> std::ops::RangeInclusive<u64> {
+        let last = self.at + u64::from(self.count) - 1;
+        self.at / SEGMENT_BLOCKS..=last / SEGMENT_BLOCKS
+    }
+}
+
 impl Edit {
     /// Nothing changes but perhaps the length.
     pub(super) fn new(chunk: ChunkId, len: u64) -> Self {
@@ -111,7 +127,9 @@ fn push_run(runs: &mut Vec<Run>, crcs: &mut Vec<u32>, block: u64, new: Block) {
     };
     if let Some(last) = runs.last_mut() {
         let next = u64::from(last.first) + u64::from(last.count) == block;
-        let adjoins = kind == Kind::Hole || last.at + u64::from(last.count) == at;
+        // A run lies in one segment: whoever syncs it, syncs one file.
+        let same_segment = last.at / SEGMENT_BLOCKS == at / SEGMENT_BLOCKS;
+        let adjoins = kind == Kind::Hole || (same_segment && last.at + u64::from(last.count) == at);
         if next && adjoins && last.kind == kind {
             last.count += 1;
             return;

@@ -9,7 +9,7 @@ use super::record::{Edit, LOG_HEAD_BYTES, MARK_BLOCKS_MAX, encode_key};
 use super::resident::Resident;
 use super::space::{Places, Space, push_places};
 use super::table::Table;
-use super::{ChunkError, ChunkOptions, Identity, Result, SEGMENT_BLOCKS, StoreStat};
+use super::{ChunkError, ChunkOptions, Identity, Result, StoreStat};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -152,7 +152,7 @@ impl Store {
         };
         for run in &edit.runs {
             if run.kind == super::record::Kind::Data {
-                commit.segments.insert(run.at / SEGMENT_BLOCKS);
+                commit.segments.extend(run.segments());
                 commit.unmarked.add(run.at, u32::from(run.count));
             }
         }

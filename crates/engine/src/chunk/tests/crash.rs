@@ -262,3 +262,55 @@ fn names_that_a_dead_process_made_become_durable_with_the_next_checkpoint() {
         assert_eq!(contents(&open(&disk), chunk(1, 0)), vec![1; 5000]);
     }
 }
+
+/// What `allocate` promised is there after a power loss, if a mark vouched for it, and a target opens on a
+/// disk that others have filled meanwhile.
+#[test]
+fn room_that_a_mark_vouches_for_comes_back_with_it() {
+    for seed in 0..20 {
+        let disk = formatted(seed, 64 << 20);
+        let store = open(&disk);
+        put(&store, chunk(1, 0), 0, vec![1; 4096]).unwrap();
+        store.allocate(chunk(1, 1), 0, 1 << 20).unwrap();
+        store.sync().unwrap();
+        disk.power_loss();
+        drop(store);
+        let store = open(&disk);
+        let (total, left) = disk.process().space().unwrap();
+        disk.set_capacity(total - left);
+        put(&store, chunk(1, 1), 0, vec![2; 1 << 20]).unwrap();
+        assert_eq!(contents(&store, chunk(1, 0)), vec![1; 4096], "seed {seed}");
+    }
+}
+
+/// Two blocks in a row, the first at the end of a data file and the second at the beginning of the next:
+/// both files are synced.
+#[test]
+fn a_write_across_two_data_files_is_durable_in_both() {
+    for seed in 0..4 {
+        let disk = formatted(seed, 3 << 30);
+        let store = open(&disk);
+        store.allocate(chunk(8, 0), 0, 32 << 20).unwrap();
+        for index in 1..16 {
+            store.allocate(chunk(8, index), 0, 64 << 20).unwrap();
+        }
+        store.allocate(chunk(8, 16), 4096, (64 << 20) - 4096).unwrap();
+        store.sync().unwrap();
+        let across = |index: u64| {
+            let found = store.store.chunk(chunk(8, index), false).unwrap().unwrap();
+            let map = found.map.read();
+            let at = |block| map.get(block).place();
+            let last = |block: &u64| at(*block) == Some(SEGMENT_BLOCKS - 1);
+            let block =
+                (0..16_383).find(|block| last(block) && at(block + 1) == Some(SEGMENT_BLOCKS));
+            block.map(|block| (chunk(8, index), block * BLOCK_BYTES))
+        };
+        let (id, offset) = (0..17).find_map(across).expect("blocks across two files");
+        put(&store, id, offset, vec![7; 8192]).unwrap();
+        store.store.checkpoint().unwrap();
+        disk.power_loss();
+        drop(store);
+        let (bytes, _) = open(&disk).read(id, offset, 8192).unwrap();
+        assert!(bytes == vec![7; 8192], "seed {seed}");
+    }
+}

@@ -135,6 +135,10 @@ fsx: build
 	@$(NEED)
 	need_cargo
 	need_fuse
+	# fsx unmaps nothing that it maps: so many operations need more mappings than a process usually may have.
+	mappings=$$(sysctl -n vm.max_map_count)
+	trap 'sysctl -q -w vm.max_map_count='"$$mappings" EXIT
+	sysctl -q -w vm.max_map_count=4000000
 	STRAKE_BIN=$$PWD/target/release/strake STRAKE_FSX_OPERATIONS=1000000 cargo test -p strake-tests --test suites fsx
 
 install: build

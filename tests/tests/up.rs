@@ -97,7 +97,11 @@ fn after_kill_9_the_next_up_cleans_up_and_finds_the_files() {
     home.up(&[]);
     assert_eq!(contents(&home.at("synced")), pattern(3_000_000));
     assert_eq!(contents(&home.at("small")), b"x");
-    signal(home.pid(), "KILL");
+    let pid = home.pid();
+    signal(pid, "KILL");
+    while !ended(pid) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
     assert!(home.down().contains("nothing runs"));
     assert!(!is_mounted(&home.mount()));
 }

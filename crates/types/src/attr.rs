@@ -17,12 +17,12 @@ const DAYS_TO_EPOCH: i64 = 719_468;
 const DAYS_PER_ERA: i64 = 146_097;
 
 impl Timestamp {
-    /// The next nanosecond.
+    /// The nanosecond before.
     #[must_use]
-    pub fn next(self) -> Self {
+    pub fn before(self) -> Self {
         match self.nanos {
-            0..999_999_999 => Self { nanos: self.nanos + 1, ..self },
-            _ => Self { seconds: self.seconds.saturating_add(1), nanos: 0 },
+            0 => Self { seconds: self.seconds.saturating_sub(1), nanos: 999_999_999 },
+            nanos => Self { nanos: nanos - 1, ..self },
         }
     }
 

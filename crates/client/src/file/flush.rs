@@ -187,15 +187,19 @@ impl Volume {
                 return Ok(false);
             }
             let unpublished = &core.unpublished;
+            // While bytes are on their way, who opens the file sees old ones: the time of the new
+            // ones is not told before they are there.
+            let early = core.is_unsent();
+            let told = unpublished.mtime.map(|time| if early { time.before() } else { time });
             let publish = meta::Publish {
                 ino: file.ino().0,
                 length_min: unpublished.acknowledged,
-                mtime: unpublished.mtime.map(Into::into),
+                mtime: told.map(Into::into),
                 sync,
                 occupied_delta: unpublished.occupied,
                 drop_setid: unpublished.drop_setid,
             };
-            (publish, unpublished.mtime)
+            (publish, told)
         };
         let answer = match self.mutate(&self.root_cred(), MetaOp::Publish(publish)).await {
             Ok(answer) => answer,
@@ -229,15 +233,9 @@ impl Volume {
             // Should another mount cut the file from now on, we must not make it longer again.
             unpublished.acknowledged = 0;
         }
-        if unpublished.mtime != mtime {
-            return;
-        }
-        if unsent {
-            // Who opens the file now may see old bytes at this time: it must not be the last one.
-            unpublished.mtime = mtime.map(Timestamp::next);
-        } else if unpublished.acknowledged == 0 {
-            // A write that was noted before and acknowledged meanwhile has the time that was told,
-            // but reaches further: its length is still ours alone.
+        // A write that was noted before and acknowledged meanwhile has the time that was told, but
+        // reaches further: its length is still ours alone.
+        if unpublished.mtime == mtime && !unsent && unpublished.acknowledged == 0 {
             unpublished.mtime = None;
             unpublished.drop_setid &= !drop_setid;
         }

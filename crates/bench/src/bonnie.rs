@@ -10,7 +10,7 @@
 use crate::content::Content;
 use crate::error::{Error, Result};
 use crate::machine;
-use crate::plan::{Cell, Measure, Plan, Room, Step};
+use crate::plan::{Cell, Measure, Plan, Protocol, Room, Step};
 use crate::result::Unit;
 use crate::work::file::{Calls, Direction, Ending, Open, Pass};
 use crate::work::names::{Naming, Operation, Phase, Shape, Visiting};
@@ -42,12 +42,8 @@ pub struct Options {
     pub unbuffered: bool,
     /// Whether caches are emptied before what reads.
     pub cold: bool,
-    /// Whether every byte that is read is compared.
-    pub verify: bool,
-    /// What decides contents and random orders.
-    pub seed: u64,
-    /// How often everything is repeated.
-    pub repetitions: usize,
+    /// How often it is done, and with what contents.
+    pub protocol: Protocol,
 }
 
 impl Default for Options {
@@ -58,9 +54,7 @@ impl Default for Options {
             fast: false,
             unbuffered: false,
             cold: false,
-            verify: false,
-            seed: 1,
-            repetitions: 1,
+            protocol: Protocol::default(),
         }
     }
 }
@@ -83,7 +77,7 @@ pub fn plan(options: &Options) -> Result<Plan> {
         return Err(Error::usage(format!("more than {FILES_MAX} files")));
     }
     let mut plan = Plan::new("bonnie++'s tests");
-    plan.repetitions = options.repetitions;
+    plan.repetitions = options.protocol.repetitions;
     if options.size > 0 {
         plan.cells.push(large_file(options));
         if default_size().is_ok_and(|least| options.size < least) {
@@ -96,9 +90,7 @@ pub fn plan(options: &Options) -> Result<Plan> {
         plan.cells.push(many_files(options));
     }
     plan.chart_each_test(&["size", "files"], false);
-    if options.verify {
-        plan.notes.push("--verify: the figures include the time of filling and comparing".into());
-    }
+    plan.notes.extend(options.protocol.note());
     Ok(plan)
 }
 
@@ -117,7 +109,7 @@ fn large_file(options: &Options) -> Cell {
     }
     steps.push(data("input block", vec![pass(Read, Calls::Plain, 2)]));
     let seeker = |number: u64| {
-        let seed = options.seed ^ number << 48;
+        let seed = options.protocol.seed ^ number << 48;
         let order = Order::Anywhere { seed, visits: SEEKS.div_ceil(SEEKERS) };
         Pass { order, ..pass(Direction::Seek, Calls::Plain, 2) }
     };
@@ -153,14 +145,14 @@ fn pass(options: &Options, direction: Direction, calls: Calls, generation: u64) 
         calls,
         open: Open { create: makes, fresh: makes, direct: false, synced: options.unbuffered },
         ending: Ending { flush: false, close: direction != Direction::Read },
-        content: Content { seed: options.seed, generation, checked: options.verify },
+        content: options.protocol.content(generation),
     }
 }
 
 /// The second half.
 fn many_files(options: &Options) -> Cell {
     let numbered = Visiting::Numbered;
-    let seed = options.seed;
+    let seed = options.protocol.seed;
     let anywhere = Order::Anywhere { seed, visits: options.files };
     let (by_number, by_letters) = (Naming::NumberFirst, Naming::LettersFirst);
     let mut steps = Vec::new();
@@ -203,7 +195,7 @@ fn names(
         naming,
         visiting,
         bytes: 0,
-        content: Content { seed: options.seed, generation: 1, checked: false },
+        content: Content { seed: options.protocol.seed, generation: 1, checked: false },
         flush: false,
     })
 }
@@ -214,7 +206,7 @@ mod tests {
     use crate::testing::measure;
 
     fn options() -> Options {
-        Options { size: 20 * BLOCK, files: 30, verify: true, ..Options::default() }
+        Options { size: 20 * BLOCK, files: 30, protocol: Protocol::VERIFYING, ..Options::default() }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use crate::content::Content;
 use crate::error::{Error, Result};
-use crate::plan::{Before, Cell, Plan, Room, Step};
+use crate::plan::{Before, Cell, Plan, Protocol, Room, Step};
 use crate::result::Unit;
 use crate::work::file::{Calls, Direction, Ending, Open, Pass};
 use crate::work::{Job, Order};
@@ -28,12 +28,8 @@ pub struct Options {
     pub threads: Vec<u64>,
     /// Whether to write with `fsync`, without, or both ways.
     pub flush: Vec<bool>,
-    /// Whether every byte that is read is compared.
-    pub verify: bool,
-    /// What decides contents.
-    pub seed: u64,
-    /// How often everything is repeated.
-    pub repetitions: usize,
+    /// How often it is done, and with what contents.
+    pub protocol: Protocol,
 }
 
 impl Default for Options {
@@ -43,9 +39,7 @@ impl Default for Options {
             blocks: vec![1 << 10, 1 << 15, 1 << 20],
             threads: vec![1, 2, 4, 8, 16, 32],
             flush: vec![false, true],
-            verify: false,
-            seed: 1,
-            repetitions: 1,
+            protocol: Protocol::default(),
         }
     }
 }
@@ -54,7 +48,7 @@ impl Default for Options {
 pub fn plan(options: &Options) -> Result<Plan> {
     refuse_nonsense(options)?;
     let mut plan = Plan::new("the thread matrix of study 2");
-    plan.repetitions = options.repetitions;
+    plan.repetitions = options.protocol.repetitions;
     plan.cells = options.sizes.iter().map(|size| cell(options, *size)).collect();
     plan.chart_each_test(&["threads"], true);
     let all = options.blocks.len() * options.threads.len() * options.sizes.len();
@@ -64,9 +58,7 @@ pub fn plan(options: &Options) -> Result<Plan> {
             "{left_out} of {all} combinations are not read: their files cannot be cut into regions of whole blocks"
         ));
     }
-    if options.verify {
-        plan.notes.push("--verify: the figures include the time of filling and comparing".into());
-    }
+    plan.notes.extend(options.protocol.note());
     Ok(plan)
 }
 
@@ -132,7 +124,7 @@ fn writing(options: &Options, size: u64, block: u64, threads: u64, flush: bool) 
             record: block,
             records: size / block,
             ending: Ending { flush, close: false },
-            content: Content { seed: options.seed ^ (thread << 32), ..plain.content },
+            content: Content { seed: options.protocol.seed ^ (thread << 32), ..plain.content },
             ..plain
         })
     };
@@ -169,7 +161,7 @@ fn pass(options: &Options, direction: Direction) -> Pass {
         calls: Calls::Positioned,
         open: Open { create: makes, fresh: makes, ..Open::default() },
         ending: Ending::default(),
-        content: Content { seed: options.seed, generation: 1, checked: options.verify },
+        content: options.protocol.content(1),
     }
 }
 
@@ -180,7 +172,13 @@ mod tests {
 
     fn options() -> Options {
         let (sizes, blocks) = (vec![16 << 10, 64 << 10], vec![1 << 10, 16 << 10]);
-        Options { sizes, blocks, threads: vec![1, 4], verify: true, ..Options::default() }
+        Options {
+            sizes,
+            blocks,
+            threads: vec![1, 4],
+            protocol: Protocol::VERIFYING,
+            ..Options::default()
+        }
     }
 
     #[test]

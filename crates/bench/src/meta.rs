@@ -4,9 +4,8 @@
 //! phase begins when all workers have ended the one before. `shift` lets each worker visit the files
 //! of its neighbour, so that no client answers from what it has made itself.
 
-use crate::content::Content;
 use crate::error::{Error, Result};
-use crate::plan::{Cell, Plan, Room, Step};
+use crate::plan::{Cell, Plan, Protocol, Room, Step};
 use crate::result::Unit;
 use crate::work::names::{BYTES_MAX, DIRECTORIES_MAX, Naming, Operation, Phase, Shape, Visiting};
 use crate::work::{Job, Order};
@@ -52,12 +51,8 @@ pub struct Options {
     pub phases: Vec<Operation>,
     /// Whether caches are emptied before each phase that only reads.
     pub cold: bool,
-    /// Whether every byte that is read is compared.
-    pub verify: bool,
-    /// What decides contents and random orders.
-    pub seed: u64,
-    /// How often everything is repeated.
-    pub repetitions: usize,
+    /// How often it is done, and with what contents.
+    pub protocol: Protocol,
 }
 
 impl Default for Options {
@@ -72,9 +67,7 @@ impl Default for Options {
             random: false,
             phases: PHASES.iter().map(|(_, phase)| *phase).collect(),
             cold: false,
-            verify: false,
-            seed: 1,
-            repetitions: 1,
+            protocol: Protocol::default(),
         }
     }
 }
@@ -93,7 +86,7 @@ pub fn phase(name: &str) -> Result<Operation> {
 pub fn plan(options: &Options) -> Result<Plan> {
     refuse_nonsense(options)?;
     let mut plan = Plan::new("names and attributes (mdtest's phases)");
-    plan.repetitions = options.repetitions;
+    plan.repetitions = options.protocol.repetitions;
     plan.cells.push(cell(options));
     plan.chart_each_test(&["files"], false);
     Ok(plan)
@@ -170,15 +163,14 @@ fn parameters(options: &Options) -> BTreeMap<String, f64> {
 }
 
 fn jobs(options: &Options, operation: Operation, naming: Naming) -> Vec<Job> {
-    let Options { shape, workers, shared, shift, bytes, flush, random, verify, seed, .. } =
-        *options;
+    let Options { shape, workers, shared, shift, bytes, flush, random, protocol, .. } = *options;
     let of_tree = matches!(operation, Operation::Mkdir | Operation::Rmdir);
     let count = if shared && of_tree { 1 } else { workers };
     let moves = matches!(operation, Operation::Stat | Operation::Read | Operation::List);
     let job = |number: usize| {
         let worker = if shift && moves { (number + 1) % workers } else { number };
         let order = if random && operation != Operation::Create {
-            Order::Shuffled { seed }
+            Order::Shuffled { seed: protocol.seed }
         } else {
             Order::Forward
         };
@@ -191,7 +183,7 @@ fn jobs(options: &Options, operation: Operation, naming: Naming) -> Vec<Job> {
             naming,
             visiting: Visiting::Numbered(order),
             bytes,
-            content: Content { seed, generation: 1, checked: verify },
+            content: protocol.content(1),
             flush,
         })
     };
@@ -216,7 +208,7 @@ mod tests {
                 shift,
                 random,
                 bytes: 100,
-                verify: true,
+                protocol: Protocol::VERIFYING,
                 ..Options::default()
             };
             let report = measure(&plan(&options).unwrap());

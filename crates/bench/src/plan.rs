@@ -1,5 +1,6 @@
 //! What a run will do, as data: cells of steps of jobs.
 
+use crate::content::Content;
 use crate::result::{Chart, Figure, Rule, Unit};
 use crate::work::{self, Done, Job};
 use std::collections::BTreeMap;
@@ -26,6 +27,17 @@ pub struct Plan {
     pub published: Vec<Figure>,
     /// What a reader must know.
     pub notes: Vec<String>,
+}
+
+/// What all generators are told alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Protocol {
+    /// Whether every byte that is read is compared.
+    pub verify: bool,
+    /// What decides contents and random orders.
+    pub seed: u64,
+    /// How often everything is repeated.
+    pub repetitions: usize,
 }
 
 /// Steps that follow each other in a directory of their own, at one set of parameters.
@@ -80,6 +92,28 @@ pub struct Measure {
     pub test: String,
     /// What is counted.
     pub unit: Unit,
+}
+
+impl Default for Protocol {
+    fn default() -> Self {
+        Self { verify: false, seed: 1, repetitions: 1 }
+    }
+}
+
+impl Protocol {
+    #[cfg(test)]
+    pub(crate) const VERIFYING: Protocol = Protocol { verify: true, seed: 1, repetitions: 1 };
+
+    /// What a file holds after so many writings.
+    pub fn content(&self, generation: u64) -> Content {
+        Content { seed: self.seed, generation, checked: self.verify }
+    }
+
+    /// What a reader of the figures must know.
+    pub fn note(&self) -> Option<String> {
+        let note = "--verify: the figures include the time of filling and comparing";
+        self.verify.then(|| note.into())
+    }
 }
 
 impl Plan {

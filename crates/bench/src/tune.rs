@@ -7,6 +7,7 @@
 use crate::error::{Error, Result};
 use crate::iozone::{self, Test};
 use crate::place::{self, Workspace};
+use crate::plan::{Plan, Protocol};
 use crate::result::{Figure, Report, Side};
 use crate::runner::{self, Ended, Run};
 use crate::statistics::{self, Verdict};
@@ -183,7 +184,7 @@ fn effective(directory: &Path) -> Result<(String, String)> {
 }
 
 /// The load: one thread in order, then several at random, both ways.
-fn plan(options: &Options) -> Result<crate::plan::Plan> {
+fn plan(options: &Options) -> Result<Plan> {
     let tests = |names: &[&str]| -> Result<Vec<Test>> {
         let lists = names.iter().map(|name| Test::select(name)).collect::<Result<Vec<_>>>()?;
         Ok(lists.concat())
@@ -191,7 +192,7 @@ fn plan(options: &Options) -> Result<crate::plan::Plan> {
     let common = iozone::Options {
         ending: Ending { flush: true, close: true },
         cold: true,
-        repetitions: options.repetitions,
+        protocol: Protocol { repetitions: options.repetitions, ..Protocol::default() },
         ..iozone::Options::default()
     };
     let in_order = iozone::Options {

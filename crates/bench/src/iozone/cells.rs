@@ -56,7 +56,7 @@ impl Files<'_> {
         if test.direction == Direction::Write {
             *self.generations.entry(test.file()).or_default() += 1;
         }
-        let order = test.order(self.options.seed);
+        let order = test.order(self.options.protocol.seed);
         let jobs = self.jobs(test.file(), test.direction, order, self.calls(test));
         let step = Step::measured(&self.name(test), Unit::BytesPerSecond, jobs);
         steps.push(step.cooled(self.is_cold(test)));
@@ -93,7 +93,7 @@ impl Files<'_> {
     }
 
     fn jobs(&self, kind: &str, direction: Direction, order: Order, calls: Calls) -> Vec<Job> {
-        let Options { workers, shared_file, open, ending, verify, seed, .. } = *self.options;
+        let Options { workers, shared_file, open, ending, protocol, .. } = *self.options;
         let generation = self.generations.get(kind).copied().unwrap_or_default();
         let job = |worker: usize| {
             let (file, start) = match shared_file {
@@ -102,7 +102,7 @@ impl Files<'_> {
             };
             // Two files of one run hold different bytes: a file system that mixes them up is found.
             let owner = if shared_file { 0 } else { worker as u64 };
-            let seed = seed ^ (owner << 32);
+            let content = protocol.content(generation);
             Job::File(Pass {
                 file,
                 direction,
@@ -113,7 +113,7 @@ impl Files<'_> {
                 calls,
                 open: Open { create: direction == Direction::Write, ..open },
                 ending,
-                content: Content { seed, generation, checked: verify },
+                content: Content { seed: content.seed ^ (owner << 32), ..content },
             })
         };
         (0..workers).map(job).collect()

@@ -14,7 +14,7 @@ mod test;
 pub use test::Test;
 
 use crate::error::{Error, Result};
-use crate::plan::Plan;
+use crate::plan::{Plan, Protocol};
 use crate::work::file::{Ending, Open};
 
 /// Smallest file of automatic mode.
@@ -55,12 +55,8 @@ pub struct Options {
     pub ending: Ending,
     /// Whether caches are emptied before each test that reads.
     pub cold: bool,
-    /// Whether every byte that is read is compared.
-    pub verify: bool,
-    /// What decides contents and random orders.
-    pub seed: u64,
-    /// How often everything is repeated.
-    pub repetitions: usize,
+    /// How often it is done, and with what contents.
+    pub protocol: Protocol,
 }
 
 impl Default for Options {
@@ -75,9 +71,7 @@ impl Default for Options {
             open: Open::default(),
             ending: Ending::default(),
             cold: false,
-            verify: false,
-            seed: 1,
-            repetitions: 1,
+            protocol: Protocol::default(),
         }
     }
 }
@@ -102,7 +96,7 @@ pub fn doubling(min: u64, max: u64) -> impl Iterator<Item = u64> {
 pub fn plan(options: &Options) -> Result<Plan> {
     refuse_nonsense(options)?;
     let mut plan = Plan::new("iozone");
-    plan.repetitions = options.repetitions;
+    plan.repetitions = options.protocol.repetitions;
     for (file, records) in &options.sizes {
         for record in records {
             plan.cells.push(cells::cell(options, *file, *record));
@@ -111,9 +105,7 @@ pub fn plan(options: &Options) -> Result<Plan> {
     let (files, records) = (options.sizes.len(), options.sizes.iter().map(|(_, r)| r.len()).max());
     let across = if files > 1 || records < Some(2) { "size" } else { "record" };
     plan.chart_each_test(&[across], true);
-    if options.verify {
-        plan.notes.push("--verify: the figures include the time of filling and comparing".into());
-    }
+    plan.notes.extend(options.protocol.note());
     Ok(plan)
 }
 

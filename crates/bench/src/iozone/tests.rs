@@ -7,7 +7,11 @@ use crate::work::file::{Calls, Direction, Pass};
 use crate::work::{Job, Order};
 
 fn options() -> Options {
-    Options { sizes: vec![(64 << 10, vec![4 << 10])], verify: true, ..Options::default() }
+    Options {
+        sizes: vec![(64 << 10, vec![4 << 10])],
+        protocol: Protocol::VERIFYING,
+        ..Options::default()
+    }
 }
 
 /// The pass of the first worker of each step, with the step's name.

@@ -26,16 +26,19 @@ pub fn plan(options: &Options) -> Result<Plan> {
         tests,
         sizes: iozone::automatic(iozone::FILE_MIN, largest),
         ending: Ending { flush: false, close: true },
-        verify: options.verify,
-        seed: options.seed,
+        protocol: options.protocol(1),
         ..iozone::Options::default()
     };
     let (size, files) = match options.quick {
         true => (QUICK.1, QUICK.2),
         false => (bonnie::default_size()?, bonnie::Options::default().files),
     };
-    let (verify, seed) = (options.verify, options.seed);
-    let bonnie = bonnie::Options { size, files, verify, seed, ..bonnie::Options::default() };
+    let bonnie = bonnie::Options {
+        size,
+        files,
+        protocol: options.protocol(1),
+        ..bonnie::Options::default()
+    };
     let mut plan = iozone::plan(&iozone)?;
     let second = bonnie::plan(&bonnie)?;
     plan.cells.extend(second.cells);

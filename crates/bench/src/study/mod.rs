@@ -13,7 +13,7 @@ mod three;
 mod two;
 
 use crate::error::{Error, Result};
-use crate::plan::Plan;
+use crate::plan::{Plan, Protocol};
 use crate::result::{Origin, Report};
 
 /// Bytes per second of a link of 100 Mbit/s.
@@ -54,6 +54,13 @@ pub struct Options {
     pub verify: bool,
     /// What decides contents and random orders.
     pub seed: u64,
+}
+
+impl Options {
+    /// As the generators take it.
+    fn protocol(&self, repetitions: usize) -> Protocol {
+        Protocol { verify: self.verify, seed: self.seed, repetitions }
+    }
 }
 
 impl Study {

@@ -58,8 +58,7 @@ fn tests(options: &Options, size: u64, crossing: bool) -> Result<iozone::Options
         sizes: vec![(size, vec![RECORD])],
         ending: Ending { flush: crossing, close: crossing },
         cold: crossing,
-        verify: options.verify,
-        seed: options.seed,
+        protocol: options.protocol(1),
         ..iozone::Options::default()
     })
 }

@@ -6,7 +6,6 @@
 
 use super::published::{STUDY_3, figure};
 use super::{Options, Setting};
-use crate::content::Content;
 use crate::error::Result;
 use crate::machine;
 use crate::plan::{Cell, Plan, Room, Step};
@@ -89,7 +88,7 @@ fn pass(options: &Options, size: u64, direction: Direction) -> Job {
         calls: Calls::Plain,
         open: Open { create: makes, ..Open::default() },
         ending: Ending { flush: makes, close: true },
-        content: Content { seed: options.seed, generation: 1, checked: options.verify },
+        content: options.protocol(1).content(1),
     })
 }
 

@@ -25,17 +25,13 @@ pub fn settings(quick: bool) -> Vec<Setting> {
 
 /// What it does.
 pub fn plan(options: &Options) -> Result<Plan> {
-    let mut matrix = matrix::Options {
-        verify: options.verify,
-        seed: options.seed,
-        repetitions: REPETITIONS,
-        ..matrix::Options::default()
-    };
+    let mut matrix =
+        matrix::Options { protocol: options.protocol(REPETITIONS), ..matrix::Options::default() };
     if options.quick {
         matrix.sizes = vec![1 << 20, 1 << 24];
         matrix.blocks = vec![1 << 16];
         matrix.threads = vec![1, 8];
-        matrix.repetitions = QUICK_REPETITIONS;
+        matrix.protocol.repetitions = QUICK_REPETITIONS;
     }
     let mut plan = matrix::plan(&matrix)?;
     plan.published = published();

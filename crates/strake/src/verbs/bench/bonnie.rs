@@ -45,9 +45,7 @@ pub async fn run(flags: &BonnieFlags) -> Outcome<u8> {
         fast: flags.fast,
         unbuffered: flags.unbuffered,
         cold: flags.cold,
-        verify: flags.run.verify,
-        seed: flags.run.seed,
-        repetitions: flags.run.repetitions,
+        protocol: flags.run.protocol(),
     };
     carry_out(bonnie::plan(&options)?, Crew::Threads, &flags.run.on, &flags.run.output).await
 }

@@ -110,9 +110,7 @@ fn options(flags: &IozoneFlags) -> Outcome<Options> {
         open: Open { direct: flags.direct, synced: flags.synced, ..Open::default() },
         ending: Ending { flush: flags.flush, close: flags.close },
         cold: flags.cold,
-        verify: flags.run.verify,
-        seed: flags.run.seed,
-        repetitions: flags.run.repetitions,
+        protocol: flags.run.protocol(),
         ..Options::default()
     };
     if !flags.tests.is_empty() {

@@ -46,9 +46,7 @@ pub async fn run(flags: &MatrixFlags) -> Outcome<u8> {
         blocks: or(&flags.blocks, default.blocks),
         threads: or(&flags.threads, default.threads),
         flush: if flags.flush { vec![true] } else { default.flush },
-        verify: flags.run.verify,
-        seed: flags.run.seed,
-        repetitions: flags.run.repetitions,
+        protocol: flags.run.protocol(),
     };
     carry_out(matrix::plan(&options)?, Crew::Threads, &flags.run.on, &flags.run.output).await
 }

@@ -73,9 +73,7 @@ pub async fn run(flags: &MetaFlags) -> Outcome<u8> {
         bytes: flags.bytes,
         flush: flags.flush,
         cold: flags.cold,
-        verify: flags.run.verify,
-        seed: flags.run.seed,
-        repetitions: flags.run.repetitions,
+        protocol: flags.run.protocol(),
         ..Options::default()
     };
     if !flags.phases.is_empty() {

@@ -8,7 +8,7 @@ use clap::Args;
 use std::sync::Arc;
 use strake_bench::crew::Crew;
 use strake_bench::place;
-use strake_bench::plan::Plan;
+use strake_bench::plan::{Plan, Protocol};
 use strake_bench::result::{Report, Side};
 use strake_bench::runner::{self, Ended, Run};
 use strake_bench::watch::Watch;
@@ -39,6 +39,13 @@ pub struct RunFlags {
     /// What to do with the report.
     #[command(flatten)]
     pub output: OutputFlags,
+}
+
+impl RunFlags {
+    /// As the generators take it.
+    pub fn protocol(&self) -> Protocol {
+        Protocol { verify: self.verify, seed: self.seed, repetitions: self.repetitions }
+    }
 }
 
 /// Carries out a plan and shows what it measured; the exit code.

@@ -1,6 +1,7 @@
 //! What test files hold: bytes that nothing can compress, and that say where they belong.
 
 use serde::{Deserialize, Serialize};
+use strake_base::random::mixed;
 
 /// Bytes that are made at once.
 const WORD: usize = 8;
@@ -72,15 +73,6 @@ fn fill(buffer: &mut [u8], key: u64, offset: u64) {
 
 fn word_at(key: u64, word: u64) -> [u8; WORD] {
     mixed(key.wrapping_add(word)).to_le_bytes()
-}
-
-/// A number in which every bit depends on every bit of another (the finish of SplitMix64, Steele,
-/// Lea and Flood 2014).
-pub fn mixed(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

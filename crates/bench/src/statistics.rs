@@ -11,6 +11,7 @@
 
 use crate::result::{Figure, Rule, Unit};
 use serde::Serialize;
+use strake_base::random::SplitMix64;
 
 /// Drawings of the bootstrap: enough for the fifth smallest of them to be the 0.1 % point.
 const DRAWINGS: usize = 4000;
@@ -166,12 +167,12 @@ fn mean(samples: &[f64]) -> f64 {
 
 /// The interval of a ratio; `None` where drawings of zero leave it without an end.
 fn bootstrap(of: &Figure, to: &Figure, fewest: usize) -> Option<(f64, f64)> {
-    let mut random = Random(0x5EED_0F57_4A4B_E000);
+    let mut random = SplitMix64::new(0x5EED_0F57_4A4B_E000);
     let mut drawn = (vec![0.0; of.samples.len()], vec![0.0; to.samples.len()]);
     let mut ratios = Vec::with_capacity(DRAWINGS);
     for _ in 0..DRAWINGS {
-        random.draw(&of.samples, &mut drawn.0);
-        random.draw(&to.samples, &mut drawn.1);
+        draw(&mut random, &of.samples, &mut drawn.0);
+        draw(&mut random, &to.samples, &mut drawn.1);
         let (above, below) = (of.rule.number(&mut drawn.0)?, to.rule.number(&mut drawn.1)?);
         ratios.push(above / below);
     }
@@ -193,23 +194,10 @@ fn tail(samples: usize) -> f64 {
     density * terms.iter().rev().fold(0.0, |sum, term| (sum + term) * t)
 }
 
-/// Sebastiano Vigna's splitmix64: short, and good enough to draw samples.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn draw(&mut self, from: &[f64], into: &mut [f64]) {
-        for place in into {
-            let high = (u128::from(self.next()) * from.len() as u128) >> 64;
-            *place = from[high as usize];
-        }
+fn draw(random: &mut SplitMix64, from: &[f64], into: &mut [f64]) {
+    for place in into {
+        let high = (u128::from(random.next_number()) * from.len() as u128) >> 64;
+        *place = from[high as usize];
     }
 }
 

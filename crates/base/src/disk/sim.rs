@@ -7,6 +7,7 @@
 mod content;
 
 use super::{Disk, DiskFile};
+use crate::random::SplitMix64;
 use content::{Change, Content, PAGE};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -32,7 +33,7 @@ pub enum SimFault {
 }
 
 struct State {
-    random: Random,
+    random: SplitMix64,
     names: BTreeMap<String, u64>,
     durable_names: BTreeMap<String, u64>,
     /// Names as they were after each change since they were last durable.
@@ -63,7 +64,7 @@ impl SimDisk {
     /// An empty disk. Everything random about it comes from `seed`.
     pub fn new(seed: u64, capacity_bytes: u64) -> Self {
         let state = State {
-            random: Random(seed),
+            random: SplitMix64::new(seed),
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
             name_history: Vec::new(),
@@ -429,28 +430,6 @@ impl DiskFile for SimFile {
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         self.change(Change::Punch { offset, len })
-    }
-}
-
-/// Sebastiano Vigna's splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// 0..bound.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-
-    fn percent(&mut self, chance: u64) -> bool {
-        self.below(100) < chance
     }
 }
 

@@ -15,8 +15,8 @@ fn figure(rule: Rule, samples: &[f64]) -> Figure {
 }
 
 /// Samples of a normal distribution, the same each time.
-fn normal(random: &mut Random, count: usize, mean: f64, deviation: f64) -> Vec<f64> {
-    let mut uniform = || (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
+fn normal(random: &mut SplitMix64, count: usize, mean: f64, deviation: f64) -> Vec<f64> {
+    let mut uniform = || (random.next_number() >> 11) as f64 / (1_u64 << 53) as f64;
     let one = |_| {
         let sum: f64 = (0..12).map(|_| uniform()).sum();
         mean + deviation * (sum - 6.0)
@@ -58,7 +58,7 @@ fn the_tail_is_the_one_of_the_expanded_percentile_interval() {
 
 #[test]
 fn the_interval_holds_the_true_ratio_about_as_often_as_it_says() {
-    let mut random = Random(1);
+    let mut random = SplitMix64::new(1);
     let (mut held, rounds) = (0, 300);
     for _ in 0..rounds {
         let a = figure(Rule::Mean, &normal(&mut random, 6, 110.0, 5.0));

@@ -1,7 +1,7 @@
 //! In which order the records of a file are visited.
 
-use crate::content::mixed;
 use serde::{Deserialize, Serialize};
+use strake_base::random::mixed;
 
 /// Rounds of the Feistel network that shuffles; four are enough for it to look random.
 const ROUNDS: u64 = 4;

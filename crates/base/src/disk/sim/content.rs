@@ -1,6 +1,6 @@
 //! The contents of a simulated file, and changes to them that may be lost or torn.
 
-use super::Random;
+use crate::random::SplitMix64;
 use std::collections::BTreeMap;
 
 /// Unit of space.
@@ -79,7 +79,12 @@ impl Content {
 
     /// Applies what a power loss leaves of a change: all, nothing, or for a write some of its
     /// sectors or pages.
-    pub(super) fn apply_torn(&mut self, change: &Change, random: &mut Random, keep_percent: u64) {
+    pub(super) fn apply_torn(
+        &mut self,
+        change: &Change,
+        random: &mut SplitMix64,
+        keep_percent: u64,
+    ) {
         let keep = random.percent(keep_percent);
         let Change::Write { offset, data } = change else {
             if keep {

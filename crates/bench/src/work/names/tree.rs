@@ -1,9 +1,9 @@
 //! The shape of a tree, and the names in it.
 
-use crate::content::mixed;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use strake_base::random::mixed;
 
 /// Most directories of a tree.
 pub const DIRECTORIES_MAX: u64 = 1 << 20;

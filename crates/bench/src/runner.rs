@@ -9,7 +9,7 @@ use crate::crew::Crew;
 use crate::error::{Error, Kind, Result};
 use crate::machine;
 use crate::place::{self, Workspace};
-use crate::plan::{Before, Cell, Plan, Step};
+use crate::plan::{Before, Cell, Plan, Room, Step};
 use crate::result::{Figure, Machine, Origin, Report, Side};
 use crate::watch::Watch;
 use crate::work::Done;
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Most repetitions of a plan.
-const REPETITIONS_MAX: usize = 1000;
+pub(crate) const REPETITIONS_MAX: usize = 1000;
 /// Room that is left beside what a cell needs, for what the file system itself writes.
 const ROOM_KEPT: u64 = 16 << 20;
 
@@ -49,31 +49,16 @@ pub struct Ended {
 /// Carries out a plan. An error means that nothing was measured.
 pub fn run(plan: &Plan, mut run: Run<'_>) -> Result<Ended> {
     refuse_nonsense(plan)?;
-    let mut report = begin(plan, &run);
-    let directories: Vec<_> = run.sides.iter().map(|side| Path::new(&side.directory)).collect();
-    for directory in &directories {
-        report.notes.extend(place::sweep(directory)?);
-        has_room(plan, directory)?;
-    }
-    // Not before all are swept: one directory may be measured twice, under two names.
-    let workspaces = directories.into_iter().map(Workspace::new).collect::<Result<Vec<_>>>()?;
+    let mut report = begin(&plan.title, &run.command, &run.version, &run.sides);
+    report.charts.clone_from(&plan.charts);
+    report.notes.clone_from(&plan.notes);
+    let smaller = ["free some room, or use smaller files", "measure with fewer files"];
+    let workspaces = settle_in(&run.sides, plan.needs(), smaller, &mut report.notes)?;
     run.watch.begin(plan.weight(run.sides.len()));
     let mut progress = Progress { plan, report: &mut report, done: 0 };
     let ended = progress.repeat(&mut run, &workspaces);
     report.figures.extend(plan.published.iter().cloned());
-    let removed = workspaces.into_iter().map(Workspace::remove).fold(Ok(()), Result::and);
-    let failure = match ended {
-        Err(error) if error.kind == Kind::Stopped => {
-            report.notes.push("interrupted: figures have fewer samples than were asked for".into());
-            removed.err()
-        }
-        Err(error) => Some(error),
-        Ok(()) => removed.err(),
-    };
-    if let Some(failure) = &failure {
-        report.notes.push(format!("ended early: {failure}"));
-    }
-    Ok(Ended { report, failure })
+    Ok(end(report, ended, workspaces))
 }
 
 fn refuse_nonsense(plan: &Plan) -> Result<()> {
@@ -99,8 +84,25 @@ fn refuse_nonsense(plan: &Plan) -> Result<()> {
     }
 }
 
-fn has_room(plan: &Plan, directory: &Path) -> Result<()> {
-    let (needs, (bytes, files)) = (plan.needs(), place::room(directory)?);
+/// Makes a directory to work in on each side: where leftovers of earlier runs are gone and there is
+/// room for what `needs` says; `smaller` says how to need less.
+pub(crate) fn settle_in(
+    sides: &[Side],
+    needs: Room,
+    smaller: [&str; 2],
+    notes: &mut Vec<String>,
+) -> Result<Vec<Workspace>> {
+    let directories: Vec<_> = sides.iter().map(|side| Path::new(&side.directory)).collect();
+    for directory in &directories {
+        notes.extend(place::sweep(directory)?);
+        has_room(needs, directory, smaller)?;
+    }
+    // Not before all are swept: one directory may be measured twice, under two names.
+    directories.into_iter().map(Workspace::new).collect()
+}
+
+fn has_room(needs: Room, directory: &Path, [bytes_less, files_less]: [&str; 2]) -> Result<()> {
+    let (bytes, files) = place::room(directory)?;
     let wanted = needs.bytes.saturating_add(ROOM_KEPT);
     let shown = directory.display();
     if bytes < wanted {
@@ -108,7 +110,7 @@ fn has_room(plan: &Plan, directory: &Path) -> Result<()> {
         return Err(Error::failed(format!(
             "{shown} has room for {bytes} MiB, and the run needs {wanted} MiB"
         ))
-        .next("free some room, or use smaller files"));
+        .next(bytes_less));
     }
     match files {
         Some(files) if files < needs.files => {
@@ -116,24 +118,40 @@ fn has_room(plan: &Plan, directory: &Path) -> Result<()> {
             Err(Error::failed(format!(
                 "{shown} has room for {files} files, and the run needs {needs}"
             ))
-            .next("measure with fewer files"))
+            .next(files_less))
         }
         _ => Ok(()),
     }
 }
 
-fn begin(plan: &Plan, run: &Run<'_>) -> Report {
+/// A report of what is yet to be measured.
+pub(crate) fn begin(title: &str, command: &str, version: &str, sides: &[Side]) -> Report {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Report {
-        title: plan.title.clone(),
-        command: run.command.clone(),
+        title: title.to_owned(),
+        command: command.to_owned(),
         started: now.as_secs(),
-        machine: Machine::here(&run.version),
-        sides: run.sides.clone(),
+        machine: Machine::here(version),
+        sides: sides.to_vec(),
         figures: Vec::new(),
-        charts: plan.charts.clone(),
-        notes: plan.notes.clone(),
+        charts: Vec::new(),
+        notes: Vec::new(),
     }
+}
+
+/// Removes what the run has made, and says in the report how it ended.
+pub(crate) fn end(mut report: Report, ended: Result<()>, workspaces: Vec<Workspace>) -> Ended {
+    let removed = workspaces.into_iter().map(Workspace::remove).fold(Ok(()), Result::and);
+    let failure = match ended {
+        Err(error) if error.kind == Kind::Stopped => {
+            report.notes.push("interrupted: figures have fewer samples than were asked for".into());
+            removed.err()
+        }
+        Err(error) => Some(error),
+        Ok(()) => removed.err(),
+    };
+    report.notes.extend(failure.iter().map(|failure| format!("ended early: {failure}")));
+    Ended { report, failure }
 }
 
 /// A plan on its way.

@@ -10,19 +10,16 @@ mod mdtest;
 mod process;
 
 use crate::error::{Error, Kind, Result};
-use crate::place::{self, Workspace};
-use crate::result::{Figure, Machine, Origin, Report, Rule, Side, Unit};
-use crate::runner::Ended;
+use crate::place::Workspace;
+use crate::plan::Room;
+use crate::result::{Figure, Origin, Report, Rule, Side, Unit};
+use crate::runner::{self, Ended, REPETITIONS_MAX};
 use crate::watch::Watch;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-/// Most repetitions of a tool.
-const REPETITIONS_MAX: usize = 1000;
-/// Room that is left beside the files of a tool.
-const ROOM_KEPT: u64 = 16 << 20;
 /// Lines of a failed tool's output that are shown.
 const LINES_SHOWN: usize = 8;
 /// Where root's tools lie, beside what PATH names.
@@ -192,54 +189,20 @@ impl Run<'_> {
             )));
         }
         let program = self.tool.find()?;
-        let mut report = self.begin();
-        let mut workspaces = Vec::new();
-        for side in &self.sides {
-            let directory = Path::new(&side.directory);
-            report.notes.extend(place::sweep(directory)?);
-            self.has_room(directory)?;
-            workspaces.push(Workspace::new(directory)?);
-        }
+        let title = format!("{}, driven", self.tool.name());
+        let mut report = runner::begin(&title, &self.command, &self.version, &self.sides);
+        let needs = Room { bytes: self.tool.needs(&self.options), files: 0 };
+        let smaller = ["free some room, or give a smaller --size"; 2];
+        let workspaces = runner::settle_in(&self.sides, needs, smaller, &mut report.notes)?;
         self.watch.begin((repetitions * self.sides.len()) as u64);
         let ended = self.repeat(&program, &workspaces, &mut report);
-        let removed = workspaces.into_iter().map(Workspace::remove).fold(Ok(()), Result::and);
-        let failure = match ended {
-            Err(error) if error.kind == Kind::Stopped => {
-                let note = "interrupted: figures have fewer samples than were asked for";
-                report.notes.push(note.into());
-                removed.err()
-            }
-            Err(error) if report.figures.is_empty() => return Err(error),
-            Err(error) => Some(error),
-            Ok(()) => removed.err(),
-        };
-        report.notes.extend(failure.iter().map(|failure| format!("ended early: {failure}")));
-        Ok(Ended { report, failure })
-    }
-
-    fn begin(&self) -> Report {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Report {
-            title: format!("{}, driven", self.tool.name()),
-            command: self.command.clone(),
-            started: now.as_secs(),
-            machine: Machine::here(&self.version),
-            sides: self.sides.clone(),
-            figures: Vec::new(),
-            charts: Vec::new(),
-            notes: Vec::new(),
+        let failed = matches!(&ended, Err(error) if error.kind != Kind::Stopped);
+        let nothing = failed && report.figures.is_empty();
+        let Ended { report, failure } = runner::end(report, ended, workspaces);
+        match failure {
+            Some(failure) if nothing => Err(failure),
+            failure => Ok(Ended { report, failure }),
         }
-    }
-
-    fn has_room(&self, directory: &Path) -> Result<()> {
-        let (bytes, _) = place::room(directory)?;
-        let wanted = self.tool.needs(&self.options).saturating_add(ROOM_KEPT);
-        if bytes >= wanted {
-            return Ok(());
-        }
-        let (shown, wanted, bytes) = (directory.display(), wanted.div_ceil(1 << 20), bytes >> 20);
-        let cause = format!("{shown} has room for {bytes} MiB, and the run needs {wanted} MiB");
-        Err(Error::failed(cause).next("free some room, or give a smaller --size"))
     }
 
     fn repeat(&self, program: &Path, places: &[Workspace], report: &mut Report) -> Result<()> {

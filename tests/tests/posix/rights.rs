@@ -1,7 +1,8 @@
 //! Owners, modes, set-id bits, extended attributes, ACLs.
 
 use rustix::fs::{
-    Gid, Mode, OFlags, Uid, XattrFlags, chmod, chown, getxattr, listxattr, removexattr, setxattr,
+    Gid, Mode, OFlags, Uid, XattrFlags, chmod, chown, copy_file_range, getxattr, listxattr,
+    removexattr, setxattr,
 };
 use rustix::io::Errno;
 use std::fs;
@@ -96,6 +97,25 @@ fn writing_and_chown_take_back_set_id_bits() {
     set_mode(&path, 0o4755);
     fs::write(&path, "by root").unwrap();
     assert_eq!(mode(&path), 0o4755, "root's writes keep them");
+}
+
+/// What counts is who copies, not who has opened the file.
+#[test]
+fn copying_into_a_file_takes_back_set_id_bits() {
+    let place = Place::new("setuid-copy");
+    let path = place.at("file");
+    fs::write(&path, "program").unwrap();
+    set_mode(&path, 0o6775);
+    let file = fs::File::options().read(true).write(true).open(&path).unwrap();
+    let copy = |from: u64| {
+        let (mut from, mut to) = (from, 7);
+        copy_file_range(&file, Some(&mut from), &file, Some(&mut to), 4).unwrap()
+    };
+    assert_eq!((copy(0), mode(&path)), (4, 0o6775), "root's copies keep them");
+    assert_eq!(as_user(&user(1000), || copy(500)), 0);
+    assert_eq!(mode(&path), 0o6775, "nothing was copied");
+    assert_eq!(as_user(&user(1000), || copy(0)), 4);
+    assert_eq!(mode(&path), 0o775, "after a copy by an ordinary user");
 }
 
 #[test]

@@ -160,11 +160,19 @@ impl FuseDoor {
         Ok(Reply::Offset(self.volume.seek(&self.file(fh)?, offset, to).await?))
     }
 
-    pub(super) async fn copy_file_range(&self, range: CopyRange) -> Result<Reply, Errno> {
+    pub(super) async fn copy_file_range(
+        &self,
+        cred: &Credentials,
+        range: CopyRange,
+    ) -> Result<Reply, Errno> {
         let (from, to) = (self.file(range.from)?, self.file(range.to)?);
         let len = if range.wide { range.len } else { range.len.min(COPY_BYTES_MAX) };
         let copied =
             self.volume.copy_range(&from, range.from_offset, &to, range.to_offset, len).await?;
+        // The kernel does not ask for this, as it does at a write.
+        if cred.uid != 0 && copied > 0 {
+            self.drop_setid(to.ino()).await?;
+        }
         Ok(if range.wide { Reply::Copied(copied) } else { Reply::Written(copied as u32) })
     }
 }

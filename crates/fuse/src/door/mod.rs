@@ -138,7 +138,7 @@ impl FuseDoor {
                 self.fallocate(&cred, fh, offset, length, mode).await
             }
             Op::Lseek { fh, offset, whence } => self.lseek(fh, offset, whence).await,
-            Op::CopyFileRange(range) => self.copy_file_range(range).await,
+            Op::CopyFileRange(range) => self.copy_file_range(&cred, range).await,
             Op::Getlk(lock) => self.getlk(ino, lock).await,
             Op::Setlk { lock, wait } => self.setlk(ino, lock, wait, interrupt).await,
             Op::Readdir { offset, size, plus } => {

@@ -10,7 +10,7 @@ use crate::volume::Volume;
 use bytes::Bytes;
 use std::time::Duration;
 use strake_types::error::Advice;
-use strake_types::{Credentials, Epoch, Error, ErrorKind, GroupId, Result, TargetId};
+use strake_types::{Credentials, Error, ErrorKind, GroupId, Result, TargetId};
 use strake_wire::message::common::Cred;
 use strake_wire::message::meta::{MetaAnswer, MetaOp, MetaReply, MetaRequest};
 use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageRequest};
@@ -195,20 +195,24 @@ impl Volume {
         payload: Bytes,
     ) -> Result<(StorageAnswer, Bytes)> {
         let (target, epoch) = self.map().primary_of(group)?;
-        self.target_once(target, epoch, capability, op, payload).await
+        let request = StorageRequest {
+            target: target.0,
+            group: group.0,
+            epoch: epoch.0,
+            capability,
+            op: Some(op),
+            ..StorageRequest::default()
+        };
+        self.target_once(request, payload).await
     }
 
     /// One attempt at a target, without retries.
     pub(crate) async fn target_once(
         &self,
-        target: TargetId,
-        epoch: Epoch,
-        capability: Bytes,
-        op: StorageOp,
+        request: StorageRequest,
         payload: Bytes,
     ) -> Result<(StorageAnswer, Bytes)> {
-        let service = self.map().storage_of(target)?;
-        let request = StorageRequest { target: target.0, epoch: epoch.0, capability, op: Some(op) };
+        let service = self.map().storage_of(TargetId(request.target))?;
         let (reply, bytes) = service.call(request, payload).await?;
         let empty = || Error::with(ErrorKind::Malformed, "empty answer of a storage server");
         Ok((reply.answer.ok_or_else(empty)?, bytes))

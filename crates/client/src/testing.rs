@@ -121,7 +121,9 @@ fn map() -> ClusterMap {
         targets: (0..TARGETS)
             .map(|id| Target { id, server: 1, spec: spec(id), up: true })
             .collect(),
-        groups: (0..TARGETS).map(|id| Group { id, epoch: 1, members: vec![id] }).collect(),
+        groups: (0..TARGETS)
+            .map(|id| Group { id, epoch: 1, members: vec![id], ..Group::default() })
+            .collect(),
         volumes: vec![VolumeEntry {
             id: 1,
             spec: VolumeSpec { name: "main".into(), ..VolumeSpec::default() },
@@ -349,6 +351,7 @@ impl FakeFile {
             seed: 7,
             table: TARGETS,
             list: Vec::new(),
+            copies: 1,
         };
         let attr = Attributes {
             ino,

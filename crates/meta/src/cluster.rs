@@ -1,6 +1,6 @@
 //! What the metadata server needs to know of the cluster.
 
-use strake_types::layout::LayoutTemplate;
+use strake_types::layout::{GroupTables, LayoutTemplate};
 use strake_types::limits::{INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
 use strake_types::{Epoch, GroupId, Result};
 use strake_wire::message::manager::{ClusterMap, Volume};
@@ -16,8 +16,8 @@ pub(crate) struct Settings {
     pub inline_bytes_max: u64,
     /// Every change is on disk before it is acknowledged.
     pub sync_always: bool,
-    /// Groups in the table.
-    pub table_size: u32,
+    /// Groups there are.
+    pub tables: GroupTables,
     /// The volume is being deleted.
     pub deleting: bool,
 }
@@ -36,14 +36,14 @@ impl Settings {
                 .min(INLINE_BYTES_MAX)
                 .into(),
             sync_always: spec.sync_always.unwrap_or(false),
-            table_size: map.groups.len().max(1) as u32,
+            tables: GroupTables::of(map.groups.iter().map(|group| GroupId(group.id))),
             deleting: volume.deleting,
         })
     }
 }
 
-/// Targets that hold a group's chunks, the primary first, and the group's epoch.
-pub(crate) fn members(map: &ClusterMap, group: GroupId) -> Option<(&[u32], u64)> {
-    let group = map.groups.get(group.0 as usize)?;
-    Some((&group.members, group.epoch))
+/// The target that orders a group's writes, and the group's epoch.
+pub(crate) fn primary(map: &ClusterMap, group: GroupId) -> Option<(u32, u64)> {
+    let group = map.group(group)?;
+    Some((*group.in_sync().first()?, group.epoch))
 }

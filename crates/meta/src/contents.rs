@@ -278,16 +278,18 @@ async fn stored_length(core: &Core, volume: VolumeId, inode: &Inode) -> Result<u
     let op = StorageOp::Chunks(FileRef { volume: volume.0, ino: inode.ino });
     let mut length = 0;
     for group in layout.slots() {
-        let Some((members, epoch)) = cluster::members(&map, group) else { continue };
-        for &target in members.iter().take(1) {
-            let request = request(core, volume, inode.id(), target, epoch, op.clone());
-            let storage = core.map.storage_of(TargetId(target))?;
-            let (reply, _) = storage.call(request, Bytes::new()).await?;
-            let Some(StorageAnswer::Chunks(list)) = reply.answer else { continue };
-            for (index, len) in list.indices.iter().zip(&list.lens) {
-                let (start, _) = layout.chunk_bounds(ChunkIndex(*index));
-                length = length.max(start.saturating_add(*len));
-            }
+        let Some((target, epoch)) = cluster::primary(&map, group) else { continue };
+        let request = StorageRequest {
+            epoch,
+            group: group.0,
+            ..request(core, volume, inode.id(), target, op.clone())
+        };
+        let storage = core.map.storage_of(TargetId(target))?;
+        let (reply, _) = storage.call(request, Bytes::new()).await?;
+        let Some(StorageAnswer::Chunks(list)) = reply.answer else { continue };
+        for (index, len) in list.indices.iter().zip(&list.lens) {
+            let (start, _) = layout.chunk_bounds(ChunkIndex(*index));
+            length = length.max(start.saturating_add(*len));
         }
     }
     Ok(length.min(FILE_BYTES_MAX))
@@ -319,13 +321,13 @@ pub(crate) async fn drop_volume(core: &Core, volume: VolumeId) -> Result<()> {
     let map = core.map.current();
     let op = StorageOp::DropVolume(FileRef { volume: volume.0, ino: 0 });
     let calls = map.targets.iter().map(|target| {
-        let request = request(core, volume, Ino(0), target.id, 0, op.clone());
+        let request = request(core, volume, Ino(0), target.id, op.clone());
         async move { core.map.storage_of(TargetId(target.id))?.call(request, Bytes::new()).await }
     });
     try_join_all(calls).await.map(drop)
 }
 
-/// Sends one operation to every member of a group; tries again while a server is away, within the
+/// Sends one operation to a group; tries again while a server is away, within the
 /// limit of the options.
 async fn on_group(
     core: &Core,
@@ -363,22 +365,13 @@ async fn on_group_once(
 ) -> Result<()> {
     let map = core.map.current();
     let none = || Error::with(ErrorKind::StaleMap, format!("group {group} is not in the map"));
-    let (members, epoch) = cluster::members(&map, group).ok_or_else(none)?;
-    let calls = members.iter().map(|&target| {
-        let request = request(core, volume, ino, target, epoch, op.clone());
-        async move { core.map.storage_of(TargetId(target))?.call(request, payload.clone()).await }
-    });
-    try_join_all(calls).await.map(drop)
+    let (target, epoch) = cluster::primary(&map, group).ok_or_else(none)?;
+    let request =
+        StorageRequest { epoch, group: group.0, ..request(core, volume, ino, target, op.clone()) };
+    core.map.storage_of(TargetId(target))?.call(request, payload.clone()).await.map(drop)
 }
 
-fn request(
-    core: &Core,
-    volume: VolumeId,
-    ino: Ino,
-    target: u32,
-    epoch: u64,
-    op: StorageOp,
-) -> StorageRequest {
+fn request(core: &Core, volume: VolumeId, ino: Ino, target: u32, op: StorageOp) -> StorageRequest {
     let capability = core.key.mint(&Capability {
         volume,
         ino,
@@ -386,5 +379,5 @@ fn request(
         session: SessionId(0),
         expires_unix_ms: core.wall_ms() + OWN_CAPABILITY_MS,
     });
-    StorageRequest { target, epoch, capability, op: Some(op) }
+    StorageRequest { target, capability, op: Some(op), ..StorageRequest::default() }
 }

@@ -82,6 +82,7 @@ fn inodes() -> Vec<Vec<u8>> {
         seed: 42,
         table: 4,
         list: Vec::new(),
+        copies: 2,
     };
     let file = Inode {
         ino: 9,

@@ -23,7 +23,7 @@ pub(crate) fn template_of(dir: &Inode) -> Result<LayoutTemplate> {
 /// The layout that children of a directory get.
 pub(crate) fn for_children(dir: &Inode, settings: &Settings) -> Result<Layout> {
     let template = template_of(dir)?.or(&settings.template);
-    Ok(template.resolve(0, settings.table_size))
+    Ok(template.resolve(0, &settings.tables))
 }
 
 /// The layout of a new file, with what is asked for it alone.
@@ -38,7 +38,7 @@ pub(crate) fn for_new_file(
         None => inherited,
         Some(own) => LayoutTemplate::try_from(own.clone())?.or(&inherited),
     };
-    let layout = template.resolve(ino.0, settings.table_size);
+    let layout = template.resolve(ino.0, &settings.tables);
     layout.validate()?;
     Ok(layout)
 }

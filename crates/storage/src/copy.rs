@@ -54,7 +54,8 @@ impl Source {
         let target = request.from_target;
         let capability = request.from_capability.clone();
         let op = Some(StorageOp::Read(read));
-        let request = StorageRequest { target, epoch: 0, capability, op };
+        let group = request.from_group;
+        let request = StorageRequest { target, group, capability, op, ..StorageRequest::default() };
         let (reply, data) = service.call(request, Bytes::new()).await?;
         match reply.answer {
             Some(StorageAnswer::Data(Data { crc })) if data.len() as u64 <= read.len => {

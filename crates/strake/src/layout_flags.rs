@@ -4,6 +4,7 @@ use crate::size;
 use clap::Args;
 use strake_types::GroupId;
 use strake_types::layout::{Distribution, LayoutTemplate, Strip};
+use strake_types::limits::COPIES_MAX;
 
 /// Flags that make up a layout template.
 #[derive(Args, Clone, Debug, Default)]
@@ -26,6 +27,10 @@ pub struct LayoutFlags {
     /// progressive: widens as the file grows.
     #[arg(long, value_name = "NAME[=PARAMETERS]", value_parser = parse_distribution, verbatim_doc_comment)]
     pub distribution: Option<Distribution>,
+
+    /// On how many targets every chunk is kept, each on another server where there are enough: 1 to 3 [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(COPIES_MAX)))]
+    pub copies: Option<u32>,
 }
 
 impl LayoutFlags {
@@ -36,6 +41,7 @@ impl LayoutFlags {
             distribution: self.distribution.clone(),
             width: self.stripe_width,
             groups,
+            copies: self.copies,
         }
     }
 }

@@ -110,6 +110,9 @@ kinds! {
     WrongPeer = 47, "wrong peer";
     /// The message cannot be understood.
     Malformed = 48, "malformed message";
+    /// This copy may not answer now (it is not in sync, its lease is over, a write is under way):
+    /// ask another member of the group, or the same one later.
+    NotCurrent = 49, "this copy is not current";
 }
 
 /// What the caller inside Strake should do about an error.
@@ -130,7 +133,7 @@ impl ErrorKind {
     pub fn advice(self) -> Advice {
         match self {
             ErrorKind::Unavailable | ErrorKind::Conflict => Advice::Retry,
-            ErrorKind::StaleMap => Advice::RefreshMap,
+            ErrorKind::StaleMap | ErrorKind::NotCurrent => Advice::RefreshMap,
             ErrorKind::NoSession | ErrorKind::BadCapability => Advice::Renew,
             _ => Advice::GiveUp,
         }

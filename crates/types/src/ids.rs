@@ -68,6 +68,29 @@ id!(
     u64
 );
 
+/// Bits of a group's ordinal within its class.
+const ORDINAL_BITS: u32 = 20;
+
+impl GroupId {
+    /// Most groups of one class.
+    pub const ORDINALS_MAX: u32 = 1 << ORDINAL_BITS;
+
+    /// The group with this place in the table of groups that keep so many copies (at least 1).
+    pub const fn of_class(copies: u32, ordinal: u32) -> Self {
+        Self((copies - 1) << ORDINAL_BITS | ordinal)
+    }
+
+    /// How many copies groups of its class keep.
+    pub const fn copies(self) -> u32 {
+        (self.0 >> ORDINAL_BITS) + 1
+    }
+
+    /// Its place in the table of its class.
+    pub const fn ordinal(self) -> u32 {
+        self.0 & (Self::ORDINALS_MAX - 1)
+    }
+}
+
 impl Ino {
     /// The root directory of every volume.
     pub const ROOT: Ino = Ino(1);

@@ -5,7 +5,9 @@
 //! turns the slot into a group. `docs/FORMATS.md` specifies both, so that any implementation
 //! computes the same places. [`Placement`] is a layout with its slots resolved, for the data path.
 
-use crate::limits::{CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, STRIPE_WIDTH_MAX};
+use crate::limits::{
+    CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, COPIES_MAX, STRIPE_WIDTH_MAX,
+};
 use crate::{ChunkIndex, Error, ErrorKind, GroupId, Result};
 use std::collections::BTreeMap;
 
@@ -47,9 +49,11 @@ pub struct Strip {
 /// The groups a file's slots are taken from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Groups {
-    /// Groups `0..size` in the order that the layout's seed gives.
+    /// The first groups of those that keep so many copies, in the order that the layout's seed gives.
     Table {
-        /// Size of the group table when the file was made.
+        /// Copies of every chunk, at least 1.
+        copies: u32,
+        /// Size of the table of such groups when the file was made.
         size: u32,
     },
     /// Exactly these, in this order ("this file on these servers").
@@ -80,8 +84,16 @@ pub struct LayoutTemplate {
     pub distribution: Option<Distribution>,
     /// Stripe width; 0 means every group there is.
     pub width: Option<u32>,
-    /// An explicit list of groups.
+    /// An explicit list of groups. They say themselves how many copies they keep.
     pub groups: Option<Vec<GroupId>>,
+    /// Copies of every chunk.
+    pub copies: Option<u32>,
+}
+
+/// How many groups a cluster has of each number of copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupTables {
+    sizes: [u32; COPIES_MAX as usize],
 }
 
 /// A part of a byte range that lies in one chunk.
@@ -108,6 +120,7 @@ impl LayoutTemplate {
             distribution: self.distribution.clone().or_else(|| parent.distribution.clone()),
             width: self.width.or(parent.width),
             groups: self.groups.clone().or_else(|| parent.groups.clone()),
+            copies: self.copies.or(parent.copies),
         }
     }
 
@@ -116,11 +129,14 @@ impl LayoutTemplate {
         *self == LayoutTemplate::default()
     }
 
-    /// The layout of a new file. `table_size` is the number of groups in the cluster's table, at least 1.
-    pub fn resolve(&self, seed: u64, table_size: u32) -> Layout {
+    /// The layout of a new file in a cluster with such groups. It does not [`Layout::validate`] where
+    /// there are none of the kind.
+    pub fn resolve(&self, seed: u64, tables: &GroupTables) -> Layout {
+        let copies = self.copies.unwrap_or(1);
         let groups = match &self.groups {
             Some(list) if !list.is_empty() => Groups::List(list.clone()),
-            _ => Groups::Table { size: table_size.max(1) },
+            // A cluster without targets can keep small files, inside their inodes.
+            _ => Groups::Table { copies, size: tables.size(copies).max(u32::from(copies == 1)) },
         };
         let available = groups.len();
         let width = match self.width.unwrap_or(0) {
@@ -144,6 +160,9 @@ impl LayoutTemplate {
         }
         if self.width.is_some_and(|w| w as usize > STRIPE_WIDTH_MAX) {
             return Err(invalid(format!("stripe width must be 0 (all) to {STRIPE_WIDTH_MAX}")));
+        }
+        if self.copies.is_some_and(|copies| !(1..=COPIES_MAX).contains(&copies)) {
+            return Err(invalid(format!("copies must be 1 to {COPIES_MAX}")));
         }
         match &self.distribution {
             Some(Distribution::Varstrip(strips)) => {
@@ -182,7 +201,7 @@ fn check_strip_size(bytes: u64) -> Result<()> {
 impl Groups {
     fn len(&self) -> u32 {
         match self {
-            Groups::Table { size } => *size,
+            Groups::Table { size, .. } => *size,
             Groups::List(list) => list.len() as u32,
         }
     }
@@ -194,6 +213,19 @@ impl Layout {
     pub fn validate(&self) -> Result<()> {
         check_chunk_size("chunk size", self.chunk_size)?;
         let available = self.groups.len();
+        if !(1..=COPIES_MAX).contains(&self.copies()) {
+            return Err(invalid(format!(
+                "{} copies; 1 to {COPIES_MAX} are possible",
+                self.copies()
+            )));
+        }
+        if matches!(self.groups, Groups::Table { size, .. } if size > GroupId::ORDINALS_MAX) {
+            return Err(invalid(format!("a table of {available} groups")));
+        }
+        if available == 0 {
+            let detail = format!("the cluster has no groups of {} copies", self.copies());
+            return Err(invalid(format!("{detail}; strake volume set --copies makes them")));
+        }
         if self.width == 0 || self.width > available || self.width as usize > STRIPE_WIDTH_MAX {
             return Err(invalid(format!("stripe width {} of {available} groups", self.width)));
         }
@@ -253,8 +285,43 @@ impl Layout {
     pub fn slots(&self) -> Vec<GroupId> {
         match &self.groups {
             Groups::List(list) => list.iter().take(self.width as usize).copied().collect(),
-            Groups::Table { size } => permutation(self.seed, *size, self.width),
+            Groups::Table { copies, size } => permutation(self.seed, *size, self.width)
+                .into_iter()
+                .map(|ordinal| GroupId::of_class(*copies, ordinal))
+                .collect(),
         }
+    }
+
+    /// Copies of every chunk.
+    pub fn copies(&self) -> u32 {
+        match &self.groups {
+            Groups::Table { copies, .. } => *copies,
+            Groups::List(list) => list.first().map_or(1, |group| group.copies()),
+        }
+    }
+}
+
+impl GroupTables {
+    /// The tables that these groups make up; every table is without gaps.
+    pub fn of(groups: impl IntoIterator<Item = GroupId>) -> Self {
+        let mut tables = Self::default();
+        for group in groups {
+            if let Some(size) = tables.sizes.get_mut(group.copies() as usize - 1) {
+                *size = (*size).max(group.ordinal() + 1);
+            }
+        }
+        tables
+    }
+
+    /// Groups that keep so many copies.
+    pub fn size(&self, copies: u32) -> u32 {
+        let at = (copies as usize).checked_sub(1);
+        at.and_then(|at| self.sizes.get(at)).copied().unwrap_or(0)
+    }
+
+    /// True if a group is among them.
+    pub fn has(&self, group: GroupId) -> bool {
+        group.ordinal() < self.size(group.copies())
     }
 }
 
@@ -285,7 +352,7 @@ fn splitmix64(state: &mut u64) -> u64 {
 }
 
 /// Keeps only what the shuffle has moved: a table may claim to have any size.
-fn permutation(seed: u64, size: u32, width: u32) -> Vec<GroupId> {
+fn permutation(seed: u64, size: u32, width: u32) -> Vec<u32> {
     let mut moved = BTreeMap::new();
     let mut state = seed;
     let step = |at| {
@@ -293,7 +360,7 @@ fn permutation(seed: u64, size: u32, width: u32) -> Vec<GroupId> {
         let pick = at + (splitmix64(&mut state) % left) as u32;
         let here = moved.remove(&at).unwrap_or(at);
         let picked = if pick == at { Some(here) } else { moved.insert(pick, here) };
-        GroupId(picked.unwrap_or(pick))
+        picked.unwrap_or(pick)
     };
     (0..width.min(size)).map(step).collect()
 }
@@ -360,9 +427,9 @@ mod tests {
             chunk_size: Some(1 << 16),
             distribution: Some(distribution),
             width: Some(width),
-            groups: None,
+            ..LayoutTemplate::default()
         };
-        template.resolve(42, size)
+        template.resolve(42, &GroupTables::of([GroupId::of_class(1, size - 1)]))
     }
 
     fn slots_of(layout: &Layout, chunks: u64) -> Vec<u32> {
@@ -427,18 +494,38 @@ mod tests {
                 let pick = at + (splitmix64(&mut state) % u64::from(size - at)) as u32;
                 order.swap(at as usize, pick as usize);
             }
-            let order: Vec<_> = order.into_iter().map(GroupId).collect();
             assert_eq!(permutation(seed, size, size), order, "{seed} {size}");
         }
     }
 
     #[test]
     fn a_table_that_claims_to_be_huge_costs_no_more_than_the_width() {
-        let layout = layout(Distribution::SimpleStripe, 1000, u32::MAX);
+        let mut layout = layout(Distribution::SimpleStripe, 1000, GroupId::ORDINALS_MAX);
         layout.validate().unwrap();
         let mut groups = layout.slots();
         groups.sort();
         groups.dedup();
         assert_eq!(groups.len(), 1000);
+        layout.groups = Groups::Table { copies: 1, size: u32::MAX };
+        assert_eq!(layout.validate().unwrap_err().kind, ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn copies_choose_the_table() {
+        let groups = [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)];
+        let tables = GroupTables::of(groups.map(|(c, at)| GroupId::of_class(c, at)));
+        let two = LayoutTemplate { copies: Some(2), ..LayoutTemplate::default() };
+        let layout = two.resolve(7, &tables);
+        let mut slots = layout.slots();
+        slots.sort();
+        assert_eq!(slots, [GroupId::of_class(2, 0), GroupId::of_class(2, 1)]);
+        assert_eq!((layout.copies(), layout.width), (2, 2));
+        assert!(tables.has(slots[1]) && !tables.has(GroupId::of_class(2, 2)));
+        let three = LayoutTemplate { copies: Some(3), ..LayoutTemplate::default() };
+        assert_eq!(three.resolve(7, &tables).validate().unwrap_err().kind, ErrorKind::Invalid);
+        let four = LayoutTemplate { copies: Some(4), ..LayoutTemplate::default() };
+        assert_eq!(four.validate().unwrap_err().kind, ErrorKind::Invalid);
+        let group = GroupId::of_class(3, 5);
+        assert_eq!((group.copies(), group.ordinal()), (3, 5));
     }
 }

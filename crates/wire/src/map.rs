@@ -7,7 +7,7 @@
 
 use crate::caller::Callers;
 use crate::message::manager::{
-    ClusterMap, GetMap, ManagerAnswer, ManagerOp, ManagerRequest, Server, Volume,
+    ClusterMap, GetMap, Group, ManagerAnswer, ManagerOp, ManagerRequest, Server, Volume,
 };
 use crate::service::{ManagerService, MetaService, StorageService};
 use parking_lot::{Mutex, RwLock};
@@ -144,26 +144,31 @@ impl MapView {
         known.ok_or_else(|| not_in_map("target", target.0))
     }
 
-    /// The targets of a group, the primary first.
+    /// A group of the map.
+    pub fn group(&self, group: GroupId) -> Result<Group> {
+        group_of(&self.resolved.read().map, group).cloned()
+    }
+
+    /// The targets of a group, in order.
     pub fn group_members(&self, group: GroupId) -> Result<Vec<TargetId>> {
         let resolved = self.resolved.read();
         let group = group_of(&resolved.map, group)?;
         Ok(group.members.iter().copied().map(TargetId).collect())
     }
 
-    /// The first target of a group, and the epoch of its membership.
+    /// The target that orders a group's writes, and the epoch of its membership.
     pub fn primary_of(&self, group: GroupId) -> Result<(TargetId, Epoch)> {
         let resolved = self.resolved.read();
         let found = group_of(&resolved.map, group)?;
-        let first = found.members.first().ok_or_else(|| {
+        let first = found.in_sync().first().ok_or_else(|| {
             Error::with(ErrorKind::Unavailable, format!("group {group} has no member"))
         })?;
         Ok((TargetId(*first), Epoch(found.epoch)))
     }
 
-    /// Size of the group table.
-    pub fn group_count(&self) -> u32 {
-        self.resolved.read().map.groups.len() as u32
+    /// All groups.
+    pub fn groups(&self) -> Vec<GroupId> {
+        self.resolved.read().map.groups.iter().map(|group| GroupId(group.id)).collect()
     }
 
     /// A volume by its name.
@@ -285,8 +290,8 @@ impl Resolved {
     }
 }
 
-fn group_of(map: &ClusterMap, group: GroupId) -> Result<&crate::message::manager::Group> {
-    map.groups.get(group.0 as usize).ok_or_else(|| not_in_map("group", group.0))
+fn group_of(map: &ClusterMap, group: GroupId) -> Result<&Group> {
+    map.group(group).ok_or_else(|| not_in_map("group", group.0))
 }
 
 fn not_in_map(what: &str, id: u32) -> Error {

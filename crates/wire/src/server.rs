@@ -306,7 +306,7 @@ impl Work {
     fn is_between_servers(&self) -> bool {
         match self {
             Work::Manager(request) => request.op.as_ref().is_some_and(|op| op.is_between_servers()),
-            Work::Storage(request) => request.op.as_ref().is_some_and(|op| op.is_between_servers()),
+            Work::Storage(request) => request.is_between_servers(),
             Work::Meta(_) => false,
         }
     }

@@ -84,6 +84,7 @@ fn all_templates() -> Vec<LayoutTemplate> {
         distribution: Some(word.parse().expect("a distribution is read as it is shown")),
         width: Some(3),
         groups: None,
+        copies: Some(2),
     };
     words.into_iter().map(template).chain([LayoutTemplate::default()]).collect()
 }
@@ -102,7 +103,8 @@ fn check_template(bytes: &[u8]) -> Outcome {
 }
 
 fn all_layouts() -> Vec<Layout> {
-    all_templates().iter().map(|template| template.resolve(42, 8)).collect()
+    let tables = GroupTables::of([GroupId::of_class(1, 7), GroupId::of_class(2, 7)]);
+    all_templates().iter().map(|template| template.resolve(42, &tables)).collect()
 }
 
 fn layouts() -> Vec<Vec<u8>> {

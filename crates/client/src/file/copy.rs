@@ -130,6 +130,7 @@ impl Volume {
             to: range(target, run.to),
             from: range(source, run.from),
             from_target: self.map().primary_of(run.from.group)?.0.0,
+            from_group: run.from.group.0,
             from_capability: source.capability(false),
         };
         target.core().unsynced.add(run.to.group);

@@ -271,8 +271,8 @@ impl Volume {
         }
         drop(written);
         self.drop_idle();
-        let groups = 0..self.map().group_count();
-        let targets = try_join_all(groups.map(|group| self.sync_group(GroupId(group)))).await;
+        let groups = self.map().groups().into_iter();
+        let targets = try_join_all(groups.map(|group| self.sync_group(group))).await;
         let op = MetaOp::Sync(meta::Inode { ino: 0 });
         let names = self.ask(&self.root_cred(), op).await.and_then(|a| done(&a, "sync"));
         result.and(targets.map(drop)).and(names)

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use futures::future::join_all;
 use parking_lot::Mutex;
 use std::time::Duration;
-use strake_types::{Epoch, Result, TargetId};
+use strake_types::Result;
 use strake_wire::message::manager::Target;
 use strake_wire::message::meta::{MetaAnswer, MetaOp, Nothing};
-use strake_wire::message::storage::{StorageAnswer, StorageOp, TargetStatRequest};
+use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageRequest, TargetStatRequest};
 
 /// How old an answer may be.
 const AGE_MAX: Duration = Duration::from_secs(1);
@@ -58,8 +58,9 @@ impl Volume {
         if !target.up {
             return known;
         }
-        let op = StorageOp::Stat(TargetStatRequest {});
-        let asked = self.target_once(TargetId(target.id), Epoch(0), Bytes::new(), op, Bytes::new());
+        let op = Some(StorageOp::Stat(TargetStatRequest {}));
+        let request = StorageRequest { target: target.id, op, ..StorageRequest::default() };
+        let asked = self.target_once(request, Bytes::new());
         match tokio::time::timeout(ANSWER_WAIT, asked).await {
             Ok(Ok((StorageAnswer::Stat(stat), _))) => (stat.total_bytes, stat.free_bytes),
             _ => known,

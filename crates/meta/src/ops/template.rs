@@ -44,8 +44,8 @@ impl Mutation for SetTemplate {
 
 /// Fails unless every group named exists.
 pub(crate) fn check_groups(ctx: &Ctx, template: &LayoutTemplate) -> Result<()> {
-    let table = ctx.settings.table_size;
-    match template.groups.iter().flatten().find(|group| group.0 >= table) {
+    let tables = &ctx.settings.tables;
+    match template.groups.iter().flatten().find(|group| !tables.has(**group)) {
         None => Ok(()),
         Some(group) => {
             let detail = format!("group {group} is not in the cluster; see strake status");
@@ -74,7 +74,7 @@ pub(crate) fn with_file_template(
         return Err(Error::with(ErrorKind::Busy, detail));
     }
     let present = as_template(&text::effective(file, &ctx.settings)?);
-    let layout = template.or(&present).resolve(file.ino, ctx.settings.table_size);
+    let layout = template.or(&present).resolve(file.ino, &ctx.settings.tables);
     layout.validate()?;
     Ok(Inode { layout: Some((&layout).into()), ..file.clone() })
 }
@@ -89,6 +89,7 @@ pub(crate) fn as_template(layout: &Layout) -> LayoutTemplate {
             Groups::Table { .. } => None,
             Groups::List(list) => Some(list.clone()),
         },
+        copies: Some(layout.copies()),
     }
 }
 

@@ -106,7 +106,12 @@ impl Cluster {
         payload: Bytes,
     ) -> Result<(StorageAnswer, Bytes)> {
         let service = self.map.storage_of(TargetId(target)).unwrap();
-        let request = StorageRequest { target, epoch: 0, capability: encoded, op: Some(op) };
+        let request = StorageRequest {
+            target,
+            capability: encoded,
+            op: Some(op),
+            ..StorageRequest::default()
+        };
         let (reply, payload) = service.call(request, payload).await?;
         Ok((reply.answer.unwrap(), payload))
     }

@@ -17,7 +17,7 @@ fn map(epoch: u64, servers: Vec<Server>) -> ClusterMap {
         epoch,
         servers,
         targets: vec![Target { id: 5, server: 1, up: true, ..Target::default() }],
-        groups: vec![Group { id: 0, epoch: 3, members: vec![5] }],
+        groups: vec![Group { epoch: 3, members: vec![5], ..Group::default() }],
         volumes: vec![volume(1, "main", true), volume(2, "main", false)],
     }
 }
@@ -32,7 +32,7 @@ async fn a_map_is_looked_up_by_every_id() {
     assert_eq!(view.group_members(GroupId(0)).unwrap(), [TargetId(5)]);
     assert_eq!(view.primary_of(GroupId(0)).unwrap(), (TargetId(5), Epoch(3)));
     assert_eq!(view.group_members(GroupId(1)).unwrap_err().kind, ErrorKind::StaleMap);
-    assert_eq!(view.group_count(), 1);
+    assert_eq!(view.groups(), [GroupId(0)]);
     // A deleted volume's name may be in use again.
     assert_eq!(view.volume_named("main").unwrap().id, 2);
     assert_eq!(view.volume_named("other").unwrap_err().kind, ErrorKind::NotFound);

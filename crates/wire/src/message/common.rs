@@ -129,6 +129,9 @@ pub struct FileLayout {
     /// Explicit groups.
     #[prost(uint32, repeated, tag = "6")]
     pub list: Vec<u32>,
+    /// Copies that the groups of the table keep; 0 (from an earlier release) is 1.
+    #[prost(uint32, tag = "7")]
+    pub copies: u32,
 }
 
 /// [`LayoutTemplate`].
@@ -146,6 +149,9 @@ pub struct Template {
     /// Explicit groups; empty means unset.
     #[prost(uint32, repeated, tag = "4")]
     pub list: Vec<u32>,
+    /// Copies of every chunk.
+    #[prost(uint32, optional, tag = "5")]
+    pub copies: Option<u32>,
 }
 
 /// [`t::SetTime`].
@@ -260,9 +266,9 @@ impl TryFrom<Dist> for t::Distribution {
 
 impl From<&t::Layout> for FileLayout {
     fn from(v: &t::Layout) -> Self {
-        let (table, list) = match &v.groups {
-            Groups::Table { size } => (*size, Vec::new()),
-            Groups::List(list) => (0, list.iter().map(|g| g.0).collect()),
+        let (table, list, copies) = match &v.groups {
+            Groups::Table { size, copies } => (*size, Vec::new(), *copies),
+            Groups::List(list) => (0, list.iter().map(|g| g.0).collect(), 0),
         };
         FileLayout {
             chunk_size: v.chunk_size,
@@ -271,6 +277,7 @@ impl From<&t::Layout> for FileLayout {
             seed: v.seed,
             table,
             list,
+            copies,
         }
     }
 }
@@ -281,7 +288,7 @@ impl TryFrom<FileLayout> for t::Layout {
     fn try_from(v: FileLayout) -> t::Result<Self> {
         let groups = match v.table {
             0 => Groups::List(v.list.into_iter().map(t::GroupId).collect()),
-            size => Groups::Table { size },
+            size => Groups::Table { size, copies: v.copies.max(1) },
         };
         let layout = t::Layout {
             chunk_size: v.chunk_size,
@@ -302,6 +309,7 @@ impl From<&LayoutTemplate> for Template {
             distribution: v.distribution.as_ref().map(Into::into),
             width: v.width,
             list: v.groups.iter().flatten().map(|g| g.0).collect(),
+            copies: v.copies,
         }
     }
 }
@@ -316,6 +324,7 @@ impl TryFrom<Template> for LayoutTemplate {
             distribution: v.distribution.map(TryInto::try_into).transpose()?,
             width: v.width,
             groups: (!groups.is_empty()).then_some(groups),
+            copies: v.copies,
         };
         template.validate()?;
         Ok(template)

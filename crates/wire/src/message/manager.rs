@@ -7,7 +7,7 @@ use prost::{Message, Oneof};
 #[derive(Clone, PartialEq, Message)]
 pub struct ManagerRequest {
     /// What to do.
-    #[prost(oneof = "ManagerOp", tags = "10, 11, 12, 13, 14, 15, 16")]
+    #[prost(oneof = "ManagerOp", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18")]
     pub op: Option<ManagerOp>,
 }
 
@@ -35,13 +35,20 @@ pub enum ManagerOp {
     /// A server leaves in good order.
     #[prost(message, tag = "16")]
     Leave(Leave),
+    /// A primary has made a joining member equal to itself, or could not.
+    #[prost(message, tag = "17")]
+    Resynced(Resynced),
+    /// Sees to it that there are groups that keep so many copies.
+    #[prost(message, tag = "18")]
+    PrepareCopies(PrepareCopies),
 }
 
 impl ManagerOp {
     /// True for what only servers say: a client that could would learn the key of the capabilities,
     /// or speak for a server.
     pub fn is_between_servers(&self) -> bool {
-        matches!(self, ManagerOp::Join(_) | ManagerOp::Heartbeat(_) | ManagerOp::Leave(_))
+        use ManagerOp::{Heartbeat, Join, Leave, Resynced};
+        matches!(self, Join(_) | Heartbeat(_) | Leave(_) | Resynced(_))
     }
 }
 
@@ -69,6 +76,9 @@ pub struct Join {
     /// Name shown to people (the host's name).
     #[prost(string, tag = "7")]
     pub name: String,
+    /// The kernel's boot id: another one means that its host has stopped since.
+    #[prost(string, tag = "8")]
+    pub boot: String,
 }
 
 /// A target that a server brings.
@@ -103,6 +113,31 @@ pub struct Heartbeat {
     /// Its targets as they are now.
     #[prost(message, repeated, tag = "2")]
     pub targets: Vec<TargetSpec>,
+}
+
+/// See [`ManagerOp::Resynced`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Resynced {
+    /// The group.
+    #[prost(uint32, tag = "1")]
+    pub group: u32,
+    /// The epoch in which that was done.
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    /// The joining member.
+    #[prost(uint32, tag = "3")]
+    pub member: u32,
+    /// It could not be done: the member begins anew.
+    #[prost(bool, tag = "4")]
+    pub failed: bool,
+}
+
+/// See [`ManagerOp::PrepareCopies`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct PrepareCopies {
+    /// Copies.
+    #[prost(uint32, tag = "1")]
+    pub copies: u32,
 }
 
 /// See [`ManagerOp::GetMap`].
@@ -214,12 +249,20 @@ pub struct ClusterMap {
     /// Targets.
     #[prost(message, repeated, tag = "4")]
     pub targets: Vec<Target>,
-    /// Group `g` at index `g`.
+    /// Groups, by id.
     #[prost(message, repeated, tag = "5")]
     pub groups: Vec<Group>,
     /// Volumes, by id.
     #[prost(message, repeated, tag = "6")]
     pub volumes: Vec<Volume>,
+}
+
+impl ClusterMap {
+    /// A group by its id.
+    pub fn group(&self, id: strake_types::GroupId) -> Option<&Group> {
+        let at = self.groups.binary_search_by_key(&id.0, |group| group.id).ok()?;
+        self.groups.get(at)
+    }
 }
 
 /// A server of the map.
@@ -274,9 +317,26 @@ pub struct Group {
     /// Version of its membership.
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
-    /// Its targets, the primary first.
+    /// Its targets, in order.
     #[prost(uint32, repeated, tag = "3")]
     pub members: Vec<u32>,
+    /// Those that hold every acknowledged write, in the same order: the first is the primary. Empty
+    /// (from an earlier release): all.
+    #[prost(uint32, repeated, tag = "4")]
+    pub in_sync: Vec<u32>,
+    /// Those that receive every write and are being made equal.
+    #[prost(uint32, repeated, tag = "5")]
+    pub joining: Vec<u32>,
+    /// How often acknowledged writes that were not synced may have been lost with all members.
+    #[prost(uint64, tag = "6")]
+    pub losses: u64,
+}
+
+impl Group {
+    /// Those that hold every acknowledged write, the primary first.
+    pub fn in_sync(&self) -> &[u32] {
+        if self.in_sync.is_empty() { &self.members } else { &self.in_sync }
+    }
 }
 
 /// A volume of the map.

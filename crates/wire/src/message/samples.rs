@@ -63,6 +63,7 @@ impl Gen {
             distribution: self.opt(Self::dist),
             width: self.opt(Self::u32),
             list: self.list(Self::u32),
+            copies: self.opt(Self::u32),
         }
     }
 
@@ -74,6 +75,7 @@ impl Gen {
             seed: self.u64(),
             table: self.u32(),
             list: self.list(Self::u32),
+            copies: self.u32(),
         }
     }
 
@@ -356,6 +358,7 @@ impl Gen {
                 meta: self.bool(),
                 targets: self.list(Self::target_spec),
                 name: self.string(),
+                boot: self.string(),
             }),
             Heartbeat(mgr::Heartbeat { server: self.u32(), targets: self.list(Self::target_spec) }),
             GetMap(mgr::GetMap { known_epoch: self.u64() }),
@@ -363,6 +366,13 @@ impl Gen {
             SetVolume(self.volume_spec()),
             DeleteVolume(mgr::VolumeName { name: self.string() }),
             Leave(mgr::Leave { server: self.u32() }),
+            Resynced(mgr::Resynced {
+                group: self.u32(),
+                epoch: self.u64(),
+                member: self.u32(),
+                failed: self.bool(),
+            }),
+            PrepareCopies(mgr::PrepareCopies { copies: self.u32() }),
         ];
         ops.into_iter().map(|op| mgr::ManagerRequest { op: Some(op) }).collect()
     }
@@ -390,6 +400,9 @@ impl Gen {
                 id: g.u32(),
                 epoch: g.u64(),
                 members: g.list(Self::u32),
+                in_sync: g.list(Self::u32),
+                joining: g.list(Self::u32),
+                losses: g.u64(),
             }),
             volumes: self.list(Self::volume),
         }
@@ -455,6 +468,7 @@ impl Gen {
                 from: self.range(),
                 from_target: self.u32(),
                 from_capability: self.bytes(),
+                from_group: self.u32(),
             }),
             Chunks(self.file()),
             Stat(st::TargetStatRequest {}),
@@ -468,11 +482,20 @@ impl Gen {
                 lens: self.list(Self::u64),
                 crcs: self.list(Self::u32),
             }),
+            Adopt(st::Adopt {}),
+            Settle(st::Settle { settled: self.u64() }),
+            Digests(st::DigestsAfter { after: self.opt(Self::chunk) }),
+            Sums(self.chunk()),
+            Cut(st::Cut { chunk: self.chunk(), len: self.opt(Self::u64) }),
+            Promise(st::Promise { member: self.u32() }),
         ];
         let request = st::StorageRequest {
             target: self.u32(),
             epoch: self.u64(),
             capability: self.bytes(),
+            group: self.u32(),
+            attempt: self.opt(|g| st::Attempt { client: g.u64(), seq: g.u64(), settled: g.u64() }),
+            forward: self.opt(|g| st::Forward { number: g.u64(), settled: g.u64() }),
             op: None,
         };
         let with = |op| st::StorageRequest { op: Some(op), ..request.clone() };
@@ -503,6 +526,18 @@ impl Gen {
                 bytes: self.u64(),
                 chunks: self.u64(),
                 corrupt: self.list(Self::chunk),
+            }),
+            Unsettled(st::UnsettledList { chunks: self.list(Self::chunk) }),
+            Digests(st::DigestPage {
+                chunks: self.list(Self::chunk),
+                digests: self.list(Self::u64),
+                next: self.opt(Self::chunk),
+            }),
+            Sums(st::BlockSums {
+                len: self.u64(),
+                blocks: self.list(Self::u32),
+                crcs: self.list(Self::u32),
+                missing: self.bool(),
             }),
         ];
         answers.into_iter().map(|a| st::StorageReply { answer: Some(a) }).collect()

@@ -23,15 +23,52 @@ pub struct StorageRequest {
     /// The target meant.
     #[prost(uint32, tag = "1")]
     pub target: u32,
-    /// Epoch of the group the sender believes in.
+    /// Epoch of the group the sender believes in. 0: whatever it is.
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
     /// The sender's right to do this: an encoded [`crate::capability::Capability`].
     #[prost(bytes = "bytes", tag = "3")]
     pub capability: bytes::Bytes,
+    /// The group whose chunks are meant.
+    #[prost(uint32, tag = "4")]
+    pub group: u32,
+    /// Which attempt of which client this is; absent: it may be repeated without harm.
+    #[prost(message, optional, tag = "5")]
+    pub attempt: Option<Attempt>,
+    /// The primary forwards this to a member.
+    #[prost(message, optional, tag = "6")]
+    pub forward: Option<Forward>,
     /// What to do.
-    #[prost(oneof = "StorageOp", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22")]
+    #[prost(
+        oneof = "StorageOp",
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28"
+    )]
     pub op: Option<StorageOp>,
+}
+
+/// Names a change, so that it is made once however often it is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Attempt {
+    /// The client: a random number it chose when it started.
+    #[prost(fixed64, tag = "1")]
+    pub client: u64,
+    /// Number of the change, ascending from 1.
+    #[prost(uint64, tag = "2")]
+    pub seq: u64,
+    /// All changes with smaller numbers are over, well or not.
+    #[prost(uint64, tag = "3")]
+    pub settled: u64,
+}
+
+/// What a primary adds to a change that it forwards.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Forward {
+    /// Number of the change, ascending from 1 within the epoch.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// All changes with smaller numbers are applied by all in-sync members.
+    #[prost(uint64, tag = "2")]
+    pub settled: u64,
 }
 
 /// The operations of a target.
@@ -77,13 +114,59 @@ pub enum StorageOp {
     /// [`StorageOp::Write`] would, in order. After an error some of them may have been written.
     #[prost(message, tag = "22")]
     WriteMany(WriteMany),
+    /// A new primary tells a member the epoch (in the request) and asks what is unsettled there.
+    #[prost(message, tag = "23")]
+    Adopt(Adopt),
+    /// A primary tells a member up to where changes are settled.
+    #[prost(message, tag = "24")]
+    Settle(Settle),
+    /// A page of the chunks of a group, with digests.
+    #[prost(message, tag = "25")]
+    Digests(DigestsAfter),
+    /// The checksum of every block of a chunk.
+    #[prost(message, tag = "26")]
+    Sums(Chunk),
+    /// Sets the length of a chunk, or deletes it.
+    #[prost(message, tag = "27")]
+    Cut(Cut),
+    /// A member whose lease is over asks another to act in no later epoch without it, for the time
+    /// of a lease.
+    #[prost(message, tag = "28")]
+    Promise(Promise),
+}
+
+impl StorageRequest {
+    /// True for what only servers say.
+    pub fn is_between_servers(&self) -> bool {
+        self.forward.is_some() || self.op.as_ref().is_some_and(StorageOp::is_between_servers)
+    }
 }
 
 impl StorageOp {
-    /// True for what only servers say, in the name of no client: shortening files and dropping
-    /// volumes.
+    /// True for what only servers say, in the name of no client: shortening files, dropping volumes,
+    /// and what members of a group tell each other.
     pub fn is_between_servers(&self) -> bool {
-        matches!(self, StorageOp::Truncate(_) | StorageOp::DropVolume(_))
+        use StorageOp::{Adopt, Cut, Digests, DropVolume, Promise, Settle, Sums, Truncate};
+        matches!(
+            self,
+            Truncate(_)
+                | DropVolume(_)
+                | Adopt(_)
+                | Settle(_)
+                | Digests(_)
+                | Sums(_)
+                | Cut(_)
+                | Promise(_)
+        )
+    }
+
+    /// True for what changes contents.
+    pub fn is_change(&self) -> bool {
+        use StorageOp::{Allocate, Copy, Cut, Punch, Truncate, Write, WriteMany};
+        matches!(
+            self,
+            Write(_) | WriteMany(_) | Truncate(_) | Punch(_) | Allocate(_) | Copy(_) | Cut(_)
+        )
     }
 }
 
@@ -195,6 +278,48 @@ pub struct Copy {
     /// Right to read the source.
     #[prost(bytes = "bytes", tag = "4")]
     pub from_capability: bytes::Bytes,
+    /// The group whose chunk the source is.
+    #[prost(uint32, tag = "5")]
+    pub from_group: u32,
+}
+
+/// See [`StorageOp::Adopt`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Adopt {}
+
+/// See [`StorageOp::Settle`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Settle {
+    /// All changes with smaller numbers are applied by all in-sync members.
+    #[prost(uint64, tag = "1")]
+    pub settled: u64,
+}
+
+/// See [`StorageOp::Digests`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct DigestsAfter {
+    /// Begin after this chunk; absent: at the first.
+    #[prost(message, optional, tag = "1")]
+    pub after: Option<Chunk>,
+}
+
+/// See [`StorageOp::Cut`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Cut {
+    /// The chunk.
+    #[prost(message, required, tag = "1")]
+    pub chunk: Chunk,
+    /// Its length from now on; absent: it is deleted.
+    #[prost(uint64, optional, tag = "2")]
+    pub len: Option<u64>,
+}
+
+/// See [`StorageOp::Promise`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Promise {
+    /// The member that asks.
+    #[prost(uint32, tag = "1")]
+    pub member: u32,
 }
 
 /// See [`StorageOp::Stat`].
@@ -216,7 +341,7 @@ pub struct Scrub {
 #[derive(Clone, PartialEq, Message)]
 pub struct StorageReply {
     /// Which answer.
-    #[prost(oneof = "StorageAnswer", tags = "10, 11, 12, 13, 14, 15")]
+    #[prost(oneof = "StorageAnswer", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18")]
     pub answer: Option<StorageAnswer>,
 }
 
@@ -241,6 +366,54 @@ pub enum StorageAnswer {
     /// What a scrub found.
     #[prost(message, tag = "15")]
     Scrub(ScrubReport),
+    /// What is unsettled at a member.
+    #[prost(message, tag = "16")]
+    Unsettled(UnsettledList),
+    /// Chunks with digests.
+    #[prost(message, tag = "17")]
+    Digests(DigestPage),
+    /// Checksums of blocks.
+    #[prost(message, tag = "18")]
+    Sums(BlockSums),
+}
+
+/// See [`StorageAnswer::Unsettled`].
+#[derive(Clone, PartialEq, Message)]
+pub struct UnsettledList {
+    /// Chunks of which something is unsettled.
+    #[prost(message, repeated, tag = "1")]
+    pub chunks: Vec<Chunk>,
+}
+
+/// See [`StorageAnswer::Digests`]. One chunk and digest per place.
+#[derive(Clone, PartialEq, Message)]
+pub struct DigestPage {
+    /// Chunks, ascending.
+    #[prost(message, repeated, tag = "1")]
+    pub chunks: Vec<Chunk>,
+    /// Their digests.
+    #[prost(fixed64, repeated, tag = "2")]
+    pub digests: Vec<u64>,
+    /// Where to go on; absent: the end was reached.
+    #[prost(message, optional, tag = "3")]
+    pub next: Option<Chunk>,
+}
+
+/// See [`StorageAnswer::Sums`].
+#[derive(Clone, PartialEq, Message)]
+pub struct BlockSums {
+    /// Length of the chunk in bytes.
+    #[prost(uint64, tag = "1")]
+    pub len: u64,
+    /// Numbers of the blocks that hold data, ascending.
+    #[prost(uint32, repeated, tag = "2")]
+    pub blocks: Vec<u32>,
+    /// CRC32C of each.
+    #[prost(fixed32, repeated, tag = "3")]
+    pub crcs: Vec<u32>,
+    /// There is no such chunk.
+    #[prost(bool, tag = "4")]
+    pub missing: bool,
 }
 
 /// Nothing more to say.

@@ -1,89 +1,126 @@
 //! Copies between chunks, done by the server that holds the destination.
 
+use crate::apply::Shelf;
+use crate::server::StorageServer;
+use crate::tag::Tag;
 use crate::target::{Target, in_chunk};
 use bytes::Bytes;
 use std::sync::Arc;
-use strake_engine::chunk::ChunkStore;
-use strake_types::{ChunkId, Error, ErrorKind, Result};
+use strake_types::{ChunkId, Error, ErrorKind, GroupId, Result, TargetId};
+use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{Copy, Data, Read, StorageAnswer, StorageOp, StorageRequest};
 use strake_wire::service::StorageService;
 
 /// Bytes moved at once.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// Where the bytes come from, if not from the target they go to.
-pub(crate) enum Source {
-    /// Another target of this server.
+/// Where the bytes come from.
+enum Source {
+    /// A target of this server.
     Local(Arc<Target>),
     /// Another server, which checks the right to read for itself.
     Remote(Arc<dyn StorageService>),
 }
 
-/// Makes a range of a chunk on `to` the same as one of a chunk on another target, or (without a
-/// `source`) on the same.
-pub(crate) async fn copy(to: &Arc<Target>, request: Copy, source: Option<Source>) -> Result<()> {
-    let (chunk, offset, len) = in_chunk(request.to)?;
-    let (from, from_offset, from_len) = in_chunk(request.from)?;
-    if from_len != len {
-        return Err(Error::with(ErrorKind::Invalid, "both ranges of a copy must be of one length"));
+impl StorageServer {
+    /// Makes a range of a chunk the same as one of another chunk, wherever that is.
+    pub(crate) async fn copy(
+        &self,
+        to: &Arc<Target>,
+        group: GroupId,
+        epoch: u64,
+        request: Copy,
+    ) -> Result<()> {
+        let (chunk, offset, len) = in_chunk(request.to)?;
+        let (from, from_offset, from_len) = in_chunk(request.from)?;
+        if from_len != len {
+            let detail = "both ranges of a copy must be of one length";
+            return Err(Error::with(ErrorKind::Invalid, detail));
+        }
+        let (from_target, from_group) =
+            (TargetId(request.from_target), GroupId(request.from_group));
+        let single = group.copies() == 1 && from_group.copies() == 1;
+        let source = self.source_of(&request)?;
+        if single && from_target == to.id {
+            let from = Tag::of(to.id, from_group).mark(from)?;
+            let chunk = Tag::of(to.id, group).mark(chunk)?;
+            return to.run(move |s| s.clone_range(from, from_offset, chunk, offset, len)).await;
+        }
+        let mut done = 0;
+        while done < len {
+            let piece = PIECE_BYTES.min(len - done);
+            let read = Read { chunk: from.into(), offset: from_offset + done, len: piece };
+            let (data, crc) = self.read_from(&source, &request, read).await?;
+            self.put(to, group, epoch, (chunk, offset + done, piece), (data, crc)).await?;
+            done += piece;
+        }
+        Ok(())
     }
-    let Some(source) = source else {
-        return to.run(move |s| s.clone_range(from, from_offset, chunk, offset, len)).await;
-    };
-    let mut done = 0;
-    while done < len {
-        let piece = PIECE_BYTES.min(len - done);
-        let read = Read { chunk: from.into(), offset: from_offset + done, len: piece };
-        let (data, crc) = source.read(&request, read).await?;
-        let at = offset + done;
-        to.run(move |s| put(s, chunk, at, piece, &data, crc)).await?;
-        done += piece;
-    }
-    Ok(())
-}
 
-impl Source {
-    async fn read(&self, request: &Copy, read: Read) -> Result<(Bytes, u32)> {
-        let service = match self {
-            Source::Remote(service) => service,
+    /// Where a copy comes from. Checks the right to read it, unless another server will.
+    fn source_of(&self, request: &Copy) -> Result<Source> {
+        let id = TargetId(request.from_target);
+        let Some(target) = self.local(id) else {
+            return Ok(Source::Remote(self.map().storage_of(id)?));
+        };
+        self.check_read(&request.from_capability, request.from.chunk)?;
+        Ok(Source::Local(target.clone()))
+    }
+
+    async fn read_from(
+        &self,
+        source: &Source,
+        request: &Copy,
+        read: Read,
+    ) -> Result<(Bytes, u32)> {
+        let (target, group) = (request.from_target, GroupId(request.from_group));
+        let (answer, data) = match source {
+            Source::Local(target) if group.copies() == 1 => {
+                return Shelf::new(target, group).bytes(read).await;
+            }
             Source::Local(target) => {
-                let (chunk, offset, len) = (ChunkId::from(read.chunk), read.offset, read.len);
-                return target.run(move |s| s.read(chunk, offset, len)).await;
+                self.replica(target, group).look(0, StorageOp::Read(read)).await?
+            }
+            Source::Remote(service) => {
+                let request = StorageRequest {
+                    target,
+                    group: group.0,
+                    capability: request.from_capability.clone(),
+                    op: Some(StorageOp::Read(read)),
+                    ..StorageRequest::default()
+                };
+                let (reply, data) = service.call(request, Bytes::new()).await?;
+                let empty = || Error::with(ErrorKind::Malformed, "an empty answer to a read");
+                (reply.answer.ok_or_else(empty)?, data)
             }
         };
-        let target = request.from_target;
-        let capability = request.from_capability.clone();
-        let op = Some(StorageOp::Read(read));
-        let group = request.from_group;
-        let request = StorageRequest { target, group, capability, op, ..StorageRequest::default() };
-        let (reply, data) = service.call(request, Bytes::new()).await?;
-        match reply.answer {
-            Some(StorageAnswer::Data(Data { crc })) if data.len() as u64 <= read.len => {
-                Ok((data, crc))
-            }
+        match answer {
+            StorageAnswer::Data(Data { crc }) if data.len() as u64 <= read.len => Ok((data, crc)),
             _ => {
                 let detail = format!("target {target}'s answer to a read");
                 Err(Error::with(ErrorKind::Malformed, detail))
             }
         }
     }
-}
 
-/// Writes a piece of a copy; where the source ended before, the destination reads as zeros.
-fn put(
-    store: &ChunkStore,
-    chunk: ChunkId,
-    offset: u64,
-    len: u64,
-    data: &Bytes,
-    crc: u32,
-) -> strake_engine::chunk::Result<()> {
-    let have = data.len() as u64;
-    if have > 0 {
-        store.write(chunk, offset, data, crc)?;
+    /// Writes a piece of a copy; where the source ended before, the destination reads as zeros.
+    async fn put(
+        &self,
+        to: &Arc<Target>,
+        group: GroupId,
+        epoch: u64,
+        (chunk, offset, len): (ChunkId, u64, u64),
+        (data, crc): (Bytes, u32),
+    ) -> Result<()> {
+        let (have, chunk) = (data.len() as u64, msg::Chunk::from(chunk));
+        if have > 0 {
+            let write = StorageOp::Write(msg::Write { chunk, offset, crc });
+            self.change(to, group, epoch, None, write, data).await?;
+        }
+        if have < len {
+            let range = msg::Range { chunk, offset: offset + have, len: len - have };
+            self.change(to, group, epoch, None, StorageOp::Punch(range), Bytes::new()).await?;
+        }
+        Ok(())
     }
-    if have < len {
-        store.punch(chunk, offset + have, len - have)?;
-    }
-    Ok(())
 }

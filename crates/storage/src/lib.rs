@@ -20,8 +20,14 @@
 //! * [`server`] — the service: what each operation needs and does.
 //! * `target` — one target, its bounded threads and its metrics.
 
+mod apply;
+mod attempts;
 mod copy;
+mod lease;
+mod replica;
 pub mod server;
+mod tag;
 mod target;
 
+pub use lease::Lease;
 pub use server::StorageServer;

@@ -1,5 +1,6 @@
 //! One target: its store, how many threads may work on it at once, and what is counted.
 
+use crate::attempts::Attempts;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +15,7 @@ use tokio::sync::Semaphore;
 const DEPTH_MAX: usize = 32;
 
 /// Names of operations, as metrics label them, in the order of [`OpKind`].
-const OP_NAMES: [&str; 12] = [
+const OP_NAMES: [&str; 13] = [
     "read",
     "write",
     "truncate",
@@ -27,6 +28,7 @@ const OP_NAMES: [&str; 12] = [
     "stat",
     "scrub",
     "drop_volume",
+    "replicate",
 ];
 
 /// What is counted separately.
@@ -44,6 +46,8 @@ pub(crate) enum OpKind {
     Stat,
     Scrub,
     DropVolume,
+    /// What members of a group tell each other.
+    Replicate,
 }
 
 struct OpMetrics {
@@ -56,6 +60,8 @@ struct OpMetrics {
 pub(crate) struct Target {
     pub id: TargetId,
     pub store: Arc<ChunkStore>,
+    /// Which changes were made already.
+    pub attempts: Attempts,
     gate: Arc<Semaphore>,
     ops: Vec<OpMetrics>,
     pub bytes_read: Counter,
@@ -78,6 +84,7 @@ impl Target {
         Self {
             id,
             store,
+            attempts: Attempts::default(),
             gate: Arc::new(Semaphore::new(DEPTH_MAX)),
             ops: OP_NAMES.iter().map(of_op).collect(),
             bytes_read: bytes("read"),

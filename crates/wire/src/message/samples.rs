@@ -483,7 +483,7 @@ impl Gen {
                 crcs: self.list(Self::u32),
             }),
             Adopt(st::Adopt {}),
-            Settle(st::Settle { settled: self.u64() }),
+            Settle(st::Settle {}),
             Digests(st::DigestsAfter { after: self.opt(Self::chunk) }),
             Sums(self.chunk()),
             Cut(st::Cut { chunk: self.chunk(), len: self.opt(Self::u64) }),
@@ -495,7 +495,11 @@ impl Gen {
             capability: self.bytes(),
             group: self.u32(),
             attempt: self.opt(|g| st::Attempt { client: g.u64(), seq: g.u64(), settled: g.u64() }),
-            forward: self.opt(|g| st::Forward { number: g.u64(), settled: g.u64() }),
+            forward: self.opt(|g| st::Forward {
+                number: g.u64(),
+                settled: g.u64(),
+                reign: g.u64(),
+            }),
             op: None,
         };
         let with = |op| st::StorageRequest { op: Some(op), ..request.clone() };
@@ -527,7 +531,10 @@ impl Gen {
                 chunks: self.u64(),
                 corrupt: self.list(Self::chunk),
             }),
-            Unsettled(st::UnsettledList { chunks: self.list(Self::chunk) }),
+            Unsettled(st::UnsettledList {
+                chunks: self.list(Self::chunk),
+                files: self.list(Self::file),
+            }),
             Digests(st::DigestPage {
                 chunks: self.list(Self::chunk),
                 digests: self.list(Self::u64),
@@ -535,7 +542,8 @@ impl Gen {
             }),
             Sums(st::BlockSums {
                 len: self.u64(),
-                blocks: self.list(Self::u32),
+                firsts: self.list(Self::u32),
+                counts: self.list(Self::u32),
                 crcs: self.list(Self::u32),
                 missing: self.bool(),
             }),

@@ -60,15 +60,19 @@ pub struct Attempt {
     pub settled: u64,
 }
 
-/// What a primary adds to a change that it forwards.
+/// What a primary adds to what it forwards.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Forward {
-    /// Number of the change, ascending from 1 within the epoch.
+    /// Number of the change, ascending from 1 within the reign. 0: it is no change.
     #[prost(uint64, tag = "1")]
     pub number: u64,
-    /// All changes with smaller numbers are applied by all in-sync members.
+    /// All changes with smaller numbers are applied by all in-sync members, and all of earlier
+    /// reigns. 0: nothing is known yet.
     #[prost(uint64, tag = "2")]
     pub settled: u64,
+    /// The epoch in which the sender became the primary.
+    #[prost(uint64, tag = "3")]
+    pub reign: u64,
 }
 
 /// The operations of a target.
@@ -287,13 +291,9 @@ pub struct Copy {
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Adopt {}
 
-/// See [`StorageOp::Settle`].
+/// See [`StorageOp::Settle`]. What is settled stands in the request's [`Forward`].
 #[derive(Clone, Copy, PartialEq, Message)]
-pub struct Settle {
-    /// All changes with smaller numbers are applied by all in-sync members.
-    #[prost(uint64, tag = "1")]
-    pub settled: u64,
-}
+pub struct Settle {}
 
 /// See [`StorageOp::Digests`].
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -383,6 +383,9 @@ pub struct UnsettledList {
     /// Chunks of which something is unsettled.
     #[prost(message, repeated, tag = "1")]
     pub chunks: Vec<Chunk>,
+    /// Files of which anything may be.
+    #[prost(message, repeated, tag = "2")]
+    pub files: Vec<FileRef>,
 }
 
 /// See [`StorageAnswer::Digests`]. One chunk and digest per place.
@@ -405,14 +408,17 @@ pub struct BlockSums {
     /// Length of the chunk in bytes.
     #[prost(uint64, tag = "1")]
     pub len: u64,
-    /// Numbers of the blocks that hold data, ascending.
+    /// First block of each run of blocks that hold data, ascending.
     #[prost(uint32, repeated, tag = "2")]
-    pub blocks: Vec<u32>,
-    /// CRC32C of each.
-    #[prost(fixed32, repeated, tag = "3")]
+    pub firsts: Vec<u32>,
+    /// Blocks of each run.
+    #[prost(uint32, repeated, tag = "3")]
+    pub counts: Vec<u32>,
+    /// CRC32C of each block of the runs, in their order.
+    #[prost(fixed32, repeated, tag = "4")]
     pub crcs: Vec<u32>,
     /// There is no such chunk.
-    #[prost(bool, tag = "4")]
+    #[prost(bool, tag = "5")]
     pub missing: bool,
 }
 

@@ -1,0 +1,245 @@
+//! What an operation does to one target's store.
+
+use crate::tag::{Tag, plain};
+use crate::target::{Target, in_chunk};
+use bytes::Bytes;
+use std::sync::Arc;
+use strake_engine::chunk::{self, BlockSums, ChunkStore, SumRun};
+use strake_types::limits::PAYLOAD_BYTES_MAX;
+use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, GroupId, Ino, Result, VolumeId};
+use strake_wire::message::storage as msg;
+use strake_wire::message::storage::{StorageAnswer, StorageOp};
+
+/// Chunks of one page of digests.
+const PAGE_CHUNKS_MAX: usize = 4096;
+
+/// What an operation answers: the body's answer and the payload.
+pub(crate) type Answer = (StorageAnswer, Bytes);
+
+/// The chunks of one group on one target.
+#[derive(Clone)]
+pub(crate) struct Shelf {
+    pub target: Arc<Target>,
+    tag: Tag,
+}
+
+pub(crate) fn done() -> Answer {
+    (StorageAnswer::Done(msg::Done {}), Bytes::new())
+}
+
+pub(crate) fn plain_answer(answer: StorageAnswer) -> Result<Answer> {
+    Ok((answer, Bytes::new()))
+}
+
+impl Shelf {
+    /// The chunks of a group on a target.
+    pub fn new(target: &Arc<Target>, group: GroupId) -> Self {
+        Self { target: target.clone(), tag: Tag::of(target.id, group) }
+    }
+
+    fn in_chunk(&self, range: msg::Range) -> Result<(ChunkId, u64, u64)> {
+        let (chunk, offset, len) = in_chunk(range)?;
+        Ok((self.tag.mark(chunk)?, offset, len))
+    }
+
+    /// Makes a change. Copies are made of other changes and do not come here.
+    pub async fn change(&self, op: StorageOp, payload: Bytes) -> Result<()> {
+        match op {
+            StorageOp::Write(write) => self.write(write, payload).await,
+            StorageOp::WriteMany(writes) => self.write_many(writes, payload).await,
+            StorageOp::Truncate(cut) => self.truncate(cut).await,
+            StorageOp::Punch(range) => {
+                let (chunk, offset, len) = self.in_chunk(range)?;
+                self.target.run(move |s| s.punch(chunk, offset, len)).await
+            }
+            StorageOp::Allocate(range) => {
+                let (chunk, offset, len) = self.in_chunk(range)?;
+                self.target.run(move |s| s.allocate(chunk, offset, len)).await
+            }
+            StorageOp::Cut(cut) => {
+                let chunk = self.tag.mark(cut.chunk.into())?;
+                let only = chunk.index..=chunk.index;
+                let cut = move |s: &ChunkStore| match cut.len {
+                    Some(len) => s.set_len(chunk, len),
+                    None => s.delete_range(chunk.volume, chunk.ino, only),
+                };
+                self.target.run(cut).await
+            }
+            _ => Err(Error::with(ErrorKind::Malformed, "a change that is none")),
+        }
+    }
+
+    async fn write(&self, write: msg::Write, payload: Bytes) -> Result<()> {
+        let bytes = payload.len() as u64;
+        let range = msg::Range { chunk: write.chunk, offset: write.offset, len: bytes };
+        let (chunk, offset, _) = self.in_chunk(range)?;
+        self.target.run(move |s| s.write(chunk, offset, &payload, write.crc)).await?;
+        self.target.bytes_written.increment(bytes);
+        Ok(())
+    }
+
+    /// Several writes by one thread: small ones cost more to hand over than to do.
+    async fn write_many(&self, writes: msg::WriteMany, payload: Bytes) -> Result<()> {
+        let bytes = payload.len() as u64;
+        let parts = self.parts(&writes, &payload)?;
+        self.target
+            .run(move |s| parts.iter().try_for_each(|p| s.write(p.chunk, p.offset, &p.data, p.crc)))
+            .await?;
+        self.target.bytes_written.increment(bytes);
+        Ok(())
+    }
+
+    /// The parts of a payload; the lists must fit each other and the payload.
+    fn parts(&self, writes: &msg::WriteMany, payload: &Bytes) -> Result<Vec<Part>> {
+        let (count, malformed) = (writes.lens.len(), |what: &str| {
+            Error::with(ErrorKind::Malformed, format!("writes to inode {}: {what}", writes.ino))
+        });
+        if [writes.indices.len(), writes.offsets.len(), writes.crcs.len()] != [count; 3] {
+            return Err(malformed("lists of different lengths"));
+        }
+        let mut parts = Vec::with_capacity(count);
+        let mut rest = payload.clone();
+        for nth in 0..count {
+            let len = writes.lens[nth];
+            if len > rest.len() as u64 {
+                return Err(malformed("the payload is shorter than its parts"));
+            }
+            let chunk =
+                msg::Chunk { volume: writes.volume, ino: writes.ino, index: writes.indices[nth] };
+            let range = msg::Range { chunk, offset: writes.offsets[nth], len };
+            let (chunk, offset, _) = self.in_chunk(range)?;
+            let data = rest.split_to(len as usize);
+            parts.push(Part { chunk, offset, data, crc: writes.crcs[nth] });
+        }
+        match rest.is_empty() {
+            true => Ok(parts),
+            false => Err(malformed("the payload is longer than its parts")),
+        }
+    }
+
+    async fn truncate(&self, cut: msg::Truncate) -> Result<()> {
+        let (volume, ino) = (VolumeId(cut.volume), Ino(cut.ino));
+        let gone = self.tag.from(cut.from_index);
+        let last = match (cut.last_chunk_len, cut.from_index.checked_sub(1)) {
+            (Some(len), Some(index)) => {
+                let chunk = ChunkId { volume, ino, index: ChunkIndex(index) };
+                Some((self.tag.mark(chunk)?, len))
+            }
+            _ => None,
+        };
+        let cut = move |s: &ChunkStore| {
+            s.delete_range(volume, ino, gone)?;
+            last.map_or(Ok(()), |(chunk, len)| s.truncate(chunk, len))
+        };
+        self.target.run(cut).await
+    }
+
+    /// Bytes of a chunk: from memory at once where the kernel has them; else by a thread that may
+    /// wait.
+    pub async fn bytes(&self, read: msg::Read) -> Result<(Bytes, u32)> {
+        if read.len > PAYLOAD_BYTES_MAX as u64 {
+            let detail = format!("a read of {} bytes; at most {PAYLOAD_BYTES_MAX}", read.len);
+            return Err(Error::with(ErrorKind::Invalid, detail));
+        }
+        let range = msg::Range { chunk: read.chunk, offset: read.offset, len: read.len };
+        let (chunk, offset, len) = self.in_chunk(range)?;
+        let (data, crc) = match self.target.store.read_cached(chunk, offset, len)? {
+            Some(cached) => cached,
+            None => self.target.run(move |s| s.read(chunk, offset, len)).await?,
+        };
+        self.target.bytes_read.increment(data.len() as u64);
+        Ok((data, crc))
+    }
+
+    /// Answers what asks for contents.
+    pub async fn look(&self, op: StorageOp) -> Result<Answer> {
+        match op {
+            StorageOp::Read(read) => {
+                let (data, crc) = self.bytes(read).await?;
+                Ok((StorageAnswer::Data(msg::Data { crc }), data))
+            }
+            StorageOp::Extents(chunk) => {
+                let chunk = self.tag.mark(chunk.into())?;
+                let list = self.target.run(move |s| s.extents(chunk)).await?;
+                let (starts, lens) = list.into_iter().unzip();
+                plain_answer(StorageAnswer::Extents(msg::ExtentList { starts, lens }))
+            }
+            StorageOp::Chunks(file) => {
+                let (volume, ino, all) = (VolumeId(file.volume), Ino(file.ino), self.tag.from(0));
+                let found = self.target.run(move |s| s.chunks_of(volume, ino, all)).await?;
+                let index = |c: &chunk::ChunkStat| {
+                    plain(ChunkId { volume, ino, index: c.index }).index.0
+                };
+                plain_answer(StorageAnswer::Chunks(msg::ChunkList {
+                    indices: found.iter().map(index).collect(),
+                    lens: found.iter().map(|c| c.len).collect(),
+                    occupied: found.iter().map(|c| c.occupied).collect(),
+                }))
+            }
+            StorageOp::Digests(from) => self.digests(from).await,
+            StorageOp::Sums(chunk) => {
+                let sums = self.sums(chunk.into()).await?;
+                plain_answer(StorageAnswer::Sums(message_of(sums.as_ref())))
+            }
+            _ => Err(Error::with(ErrorKind::Malformed, "a question that is none")),
+        }
+    }
+
+    async fn digests(&self, from: msg::DigestsAfter) -> Result<Answer> {
+        let tag = self.tag;
+        // The cursor is one of the store: between its pages, other groups' chunks are passed over.
+        let after = from.after.map(ChunkId::from);
+        let page =
+            self.target.run(move |s| s.chunks_after(after, |i| tag.has(i), PAGE_CHUNKS_MAX)).await?;
+        plain_answer(StorageAnswer::Digests(msg::DigestPage {
+            chunks: page.chunks.iter().map(|c| plain(c.id).into()).collect(),
+            digests: page.chunks.iter().map(|c| c.digest).collect(),
+            next: page.next.map(Into::into),
+        }))
+    }
+
+    /// Checksums of a chunk's blocks.
+    pub async fn sums(&self, chunk: ChunkId) -> Result<Option<BlockSums>> {
+        let chunk = self.tag.mark(chunk)?;
+        self.target.run(move |s| s.blocks_of(chunk)).await
+    }
+}
+
+struct Part {
+    chunk: ChunkId,
+    offset: u64,
+    data: Bytes,
+    crc: u32,
+}
+
+fn message_of(sums: Option<&BlockSums>) -> msg::BlockSums {
+    let Some(sums) = sums else {
+        return msg::BlockSums { missing: true, ..msg::BlockSums::default() };
+    };
+    msg::BlockSums {
+        len: sums.chunk_len(),
+        firsts: sums.runs().iter().map(|run| run.first).collect(),
+        counts: sums.runs().iter().map(|run| run.sums.len() as u32).collect(),
+        crcs: sums.runs().iter().flat_map(|run| run.sums.iter().copied()).collect(),
+        missing: false,
+    }
+}
+
+/// Checksums of blocks as another target told them; `None`: it has no such chunk.
+pub(crate) fn sums_of(message: &msg::BlockSums) -> Result<Option<BlockSums>> {
+    if message.missing {
+        return Ok(None);
+    }
+    let malformed = |what: String| Error::with(ErrorKind::Malformed, what);
+    let mut rest = message.crcs.as_slice();
+    let mut runs = Vec::with_capacity(message.firsts.len());
+    for (&first, &count) in message.firsts.iter().zip(&message.counts) {
+        let (sums, after) = rest
+            .split_at_checked(count as usize)
+            .ok_or_else(|| malformed("fewer checksums than blocks".into()))?;
+        runs.push(SumRun { first, sums: sums.to_vec() });
+        rest = after;
+    }
+    let sums = BlockSums::new(message.len, runs).map_err(|e| malformed(e.to_string()))?;
+    Ok(Some(sums))
+}

@@ -1,0 +1,151 @@
+//! A change is made once, however often its client has to send it: a late duplicate must not overwrite
+//! what is newer.
+
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap};
+use strake_types::{Error, ErrorKind, Result};
+use strake_wire::message::storage::Attempt;
+
+/// Clients remembered; beyond, the one that was heard longest ago is forgotten.
+const CLIENTS_MAX: usize = 4096;
+/// Changes remembered of one client above those it calls settled.
+const CHANGES_MAX: usize = 64 << 10;
+
+#[derive(Default)]
+struct Client {
+    /// All changes with smaller numbers are over.
+    settled: u64,
+    done: BTreeSet<u64>,
+    running: BTreeSet<u64>,
+    /// When it was heard, in calls.
+    heard: u64,
+}
+
+#[derive(Default)]
+struct Inner {
+    calls: u64,
+    clients: HashMap<u64, Client>,
+}
+
+/// What the clients of one target have sent.
+#[derive(Default)]
+pub(crate) struct Attempts {
+    inner: Mutex<Inner>,
+}
+
+/// An attempt under way; another may begin when it is dropped.
+pub(crate) struct Running<'a> {
+    attempts: &'a Attempts,
+    attempt: Attempt,
+}
+
+impl Attempts {
+    /// Begins an attempt. `None`: the change was made before.
+    pub fn begin(&self, attempt: Attempt) -> Result<Option<Running<'_>>> {
+        let refused = |why: &str| {
+            let detail = format!("change {} of client {:x} {why}", attempt.seq, attempt.client);
+            Err(Error::with(ErrorKind::NotCurrent, detail))
+        };
+        let mut inner = self.inner.lock();
+        let client = inner.heard(attempt);
+        if attempt.seq < client.settled {
+            return refused("is over for its client");
+        }
+        if client.done.contains(&attempt.seq) {
+            return Ok(None);
+        }
+        if !client.running.insert(attempt.seq) {
+            return refused("is still under way");
+        }
+        Ok(Some(Running { attempts: self, attempt }))
+    }
+
+    /// A change has been made here, on behalf of the group's primary.
+    pub fn note(&self, attempt: Attempt) {
+        let mut inner = self.inner.lock();
+        let client = inner.heard(attempt);
+        if attempt.seq >= client.settled {
+            client.done.insert(attempt.seq);
+        }
+    }
+}
+
+impl Inner {
+    fn heard(&mut self, attempt: Attempt) -> &mut Client {
+        self.calls += 1;
+        let calls = self.calls;
+        if self.clients.len() >= CLIENTS_MAX && !self.clients.contains_key(&attempt.client) {
+            let idle = self.clients.iter().filter(|(_, c)| c.running.is_empty());
+            if let Some(oldest) = idle.min_by_key(|(_, c)| c.heard).map(|(id, _)| *id) {
+                self.clients.remove(&oldest);
+            }
+        }
+        let client = self.clients.entry(attempt.client).or_default();
+        client.heard = calls;
+        if attempt.settled > client.settled {
+            client.settled = attempt.settled;
+            client.done = client.done.split_off(&attempt.settled);
+        }
+        while client.done.len() > CHANGES_MAX {
+            client.done.pop_first();
+        }
+        client
+    }
+}
+
+impl Running<'_> {
+    /// The change is made.
+    pub fn succeed(self) {
+        self.attempts.note(self.attempt);
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.attempts.inner.lock();
+        if let Some(client) = inner.clients.get_mut(&self.attempt.client) {
+            client.running.remove(&self.attempt.seq);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(seq: u64, settled: u64) -> Attempt {
+        Attempt { client: 9, seq, settled }
+    }
+
+    fn kind(attempts: &Attempts, attempt: Attempt) -> Option<ErrorKind> {
+        attempts.begin(attempt).err().map(|e| e.kind)
+    }
+
+    #[test]
+    fn a_change_is_made_once() {
+        let attempts = Attempts::default();
+        let first = attempts.begin(attempt(1, 1)).unwrap().unwrap();
+        assert_eq!(kind(&attempts, attempt(1, 1)), Some(ErrorKind::NotCurrent), "under way");
+        first.succeed();
+        assert!(attempts.begin(attempt(1, 1)).unwrap().is_none(), "made");
+        drop(attempts.begin(attempt(2, 1)).unwrap().unwrap());
+        drop(attempts.begin(attempt(2, 1)).unwrap().expect("it failed, so it may begin again"));
+        assert!(attempts.begin(attempt(3, 3)).unwrap().is_some());
+        assert_eq!(kind(&attempts, attempt(1, 1)), Some(ErrorKind::NotCurrent), "over");
+        attempts.note(attempt(4, 3));
+        assert!(attempts.begin(attempt(4, 3)).unwrap().is_none(), "made for the primary");
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let attempts = Attempts::default();
+        for client in 0..3 * CLIENTS_MAX as u64 {
+            attempts.note(Attempt { client, seq: 1, settled: 1 });
+        }
+        assert!(attempts.inner.lock().clients.len() <= CLIENTS_MAX);
+        for seq in 1..2 * CHANGES_MAX as u64 {
+            attempts.note(attempt(seq, 1));
+        }
+        assert!(attempts.inner.lock().clients[&9].done.len() <= CHANGES_MAX + 1);
+    }
+}

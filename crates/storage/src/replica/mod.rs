@@ -1,0 +1,299 @@
+//! A member of a group of several copies. `docs/design/0040-replication.md` is what this does.
+//!
+//! * [`ranges`] — who may touch which bytes now.
+//! * `lead` — the primary: numbers changes, makes them, sees that all members have them.
+//! * `follow` — the other members: what comes from the primary, and what readers may see.
+//! * `recover` — what a new primary does first.
+//! * `resync` — making a joining member equal.
+//!
+//! A replica acts in the epoch it has *adopted*: that of the newest map it knows, or a newer one that
+//! a new primary told it. A *reign* is the time in which one replica is the primary without a break;
+//! its name is the epoch in which it began.
+
+mod follow;
+mod lead;
+pub(crate) mod ranges;
+mod recover;
+mod resync;
+
+use crate::apply::Shelf;
+use crate::lease::Lease;
+use crate::target::Target;
+use parking_lot::Mutex;
+use ranges::{Area, Ranges};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use strake_base::clock::Clock;
+use strake_types::{Error, ErrorKind, GroupId, Ino, Result, SessionId, TargetId, VolumeId};
+use strake_wire::capability::{Capability, CapabilityKey, Rights};
+use strake_wire::map::MapView;
+use strake_wire::message::storage::{Forward, StorageAnswer, StorageOp, StorageRequest};
+use tokio::sync::{Notify, RwLock};
+
+/// How long what a server says to another is allowed.
+const OWN_CAPABILITY_MS: u64 = 60_000;
+/// How long a member may take to answer before it is asked again.
+const MEMBER_WAIT: Duration = Duration::from_secs(10);
+
+/// Time between two looks at what is to be done.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What all replicas of a server share.
+pub(crate) struct Common {
+    pub map: Arc<MapView>,
+    pub key: CapabilityKey,
+    pub clock: Arc<dyn Clock>,
+    pub lease: Arc<Lease>,
+}
+
+/// A group as the map has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct View {
+    pub epoch: u64,
+    /// The primary first.
+    pub in_sync: Vec<TargetId>,
+    pub joining: Vec<TargetId>,
+}
+
+/// One member's part of a group.
+pub(crate) struct Replica {
+    group: GroupId,
+    shelf: Shelf,
+    common: Arc<Common>,
+    ranges: Ranges,
+    /// The epoch adopted. Held for reading while a change is applied: a new epoch is adopted between
+    /// changes.
+    adopted: RwLock<u64>,
+    state: Mutex<State>,
+    /// Something about the reign has changed.
+    progress: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// This replica is the primary.
+    reign: Option<Reign>,
+    /// What was applied here and not everywhere, as far as we know: by reign and number.
+    unsettled: BTreeMap<(u64, u64), Unsettled>,
+    /// All changes before this one, by reign and number, are applied everywhere.
+    settled: (u64, u64),
+    /// The epoch in which a change could not be applied here: nothing is answered in it any more.
+    resigned: Option<u64>,
+    /// To whom we have promised to act in no epoch without them, and until when.
+    promised: HashMap<TargetId, Duration>,
+    /// The epoch in which, and until when, all others have promised us the same.
+    promises: (u64, Duration),
+}
+
+struct Unsettled {
+    area: Area,
+    applied: bool,
+}
+
+/// What a primary knows.
+struct Reign {
+    /// The epoch in which it began: its name.
+    since: u64,
+    view: View,
+    /// What was unsettled when it began is equal everywhere.
+    ready: bool,
+    recovering: bool,
+    /// Number of the next change.
+    next: u64,
+    /// Changes that are not everywhere yet.
+    open: BTreeSet<u64>,
+    /// Up to where the members were told that changes are settled.
+    told: u64,
+    joiners: HashMap<TargetId, Joiner>,
+}
+
+/// A joining member, in the present epoch.
+#[derive(Clone, Copy, Default)]
+struct Joiner {
+    /// It is being made equal.
+    started: bool,
+    /// It missed a change.
+    failed: bool,
+    /// It was reported as equal: changes need its answer from now on.
+    counted: bool,
+}
+
+impl State {
+    /// True while a promise runs to somebody who is not in sync in a view: without him nothing is
+    /// done yet.
+    fn is_bound(&self, view: &View, now: Duration) -> bool {
+        self.promised.iter().any(|(member, until)| !view.in_sync.contains(member) && now < *until)
+    }
+}
+
+impl Reign {
+    fn new(view: View) -> Self {
+        Self {
+            since: view.epoch,
+            view,
+            ready: false,
+            recovering: false,
+            next: 1,
+            open: BTreeSet::new(),
+            told: 0,
+            joiners: HashMap::new(),
+        }
+    }
+
+    /// Up to where changes are settled; 0: nothing is known.
+    fn settled(&self) -> u64 {
+        if self.ready { self.open.first().copied().unwrap_or(self.next) } else { 0 }
+    }
+
+    fn is_counted(&self, target: TargetId) -> bool {
+        self.joiners.get(&target).is_some_and(|joiner| joiner.counted)
+    }
+
+    /// Who must have a change before it is acknowledged, beside the primary.
+    fn required(&self) -> impl Iterator<Item = TargetId> + '_ {
+        let counted = self.view.joining.iter().filter(|&&target| self.is_counted(target));
+        self.view.in_sync.iter().skip(1).chain(counted).copied()
+    }
+}
+
+impl Replica {
+    /// The part of `target` in a group.
+    pub fn new(target: &Arc<Target>, group: GroupId, common: Arc<Common>) -> Arc<Self> {
+        Arc::new(Self {
+            group,
+            shelf: Shelf::new(target, group),
+            common,
+            ranges: Ranges::default(),
+            adopted: RwLock::new(0),
+            state: Mutex::default(),
+            progress: Notify::new(),
+        })
+    }
+
+    fn me(&self) -> TargetId {
+        self.shelf.target.id
+    }
+
+    fn error(&self, kind: ErrorKind, what: &str) -> Error {
+        Error::with(kind, format!("group {} at target {}: {what}", self.group, self.me()))
+    }
+
+    /// The group as the map has it now.
+    fn view(&self) -> Result<View> {
+        let group = self.common.map.group(self.group)?;
+        let ids = |list: &[u32]| list.iter().copied().map(TargetId).collect();
+        Ok(View {
+            epoch: group.epoch,
+            in_sync: ids(group.in_sync()),
+            joining: ids(&group.joining),
+        })
+    }
+
+    /// The group in the epoch of a request (0: whichever it is now), which is adopted.
+    async fn current(&self, epoch: u64) -> Result<View> {
+        let mut view = self.view()?;
+        let behind = epoch.max(*self.adopted.read().await);
+        if view.epoch < behind {
+            // If nobody can tell, the next lines say so.
+            let _ = self.common.map.refresh().await;
+            view = self.view()?;
+        }
+        if epoch != 0 && epoch < view.epoch {
+            let what = format!("the request is of epoch {epoch}, and it is {}", view.epoch);
+            return Err(self.error(ErrorKind::StaleMap, &what));
+        }
+        self.adopt(&view).await;
+        if view.epoch < behind {
+            let what = format!("epoch {behind} is not in our map yet");
+            return Err(self.error(ErrorKind::NotCurrent, &what));
+        }
+        Ok(view)
+    }
+
+    /// Adopts the epoch of a view, if it is newer.
+    async fn adopt(&self, view: &View) {
+        if *self.adopted.read().await >= view.epoch {
+            return;
+        }
+        let mut adopted = self.adopted.write().await;
+        let before = *adopted;
+        if before >= view.epoch {
+            return;
+        }
+        *adopted = view.epoch;
+        let leads = view.in_sync.first() == Some(&self.me());
+        let mut state = self.state.lock();
+        let bound = state.is_bound(view, self.common.clock.monotonic());
+        match &mut state.reign {
+            // Between two epochs that follow each other nobody else can have led.
+            Some(reign) if leads && !bound && view.epoch == before + 1 => {
+                reign.view = view.clone();
+                reign.joiners.clear();
+                reign.told = 0;
+            }
+            reign => *reign = leads.then(|| Reign::new(view.clone())),
+        }
+        drop(state);
+        self.progress.notify_waiters();
+    }
+
+    /// Asks another member what it has, whatever its standing.
+    async fn ask(&self, member: TargetId, epoch: u64, op: StorageOp) -> Result<StorageAnswer> {
+        let forward = Some(Forward::default());
+        let file = Area::of_op(&op, 0).map(|area| area.file());
+        let capability = self.capability(file.unwrap_or_default());
+        let request = self.request(member, epoch);
+        let request = StorageRequest { op: Some(op), forward, capability, ..request };
+        self.tell(member, request, bytes::Bytes::new()).await
+    }
+
+    fn request(&self, member: TargetId, epoch: u64) -> StorageRequest {
+        StorageRequest {
+            target: member.0,
+            group: self.group.0,
+            epoch,
+            capability: self.capability((VolumeId(0), Ino(0))),
+            ..StorageRequest::default()
+        }
+    }
+
+    /// Our own right to speak of a file.
+    fn capability(&self, (volume, ino): (VolumeId, Ino)) -> bytes::Bytes {
+        let now_ms = u64::try_from(self.common.clock.wall().as_millis()).unwrap_or(u64::MAX);
+        self.common.key.mint(&Capability {
+            volume,
+            ino,
+            rights: Rights::READ_WRITE,
+            session: SessionId(0),
+            expires_unix_ms: now_ms.saturating_add(OWN_CAPABILITY_MS),
+        })
+    }
+
+    async fn tell(
+        &self,
+        member: TargetId,
+        request: StorageRequest,
+        payload: bytes::Bytes,
+    ) -> Result<StorageAnswer> {
+        let service = self.common.map.storage_of(member)?;
+        let called = tokio::time::timeout(MEMBER_WAIT, service.call(request, payload)).await;
+        let late = |_| self.error(ErrorKind::Unavailable, &format!("target {member} is silent"));
+        let (reply, _) = called.map_err(late)??;
+        let empty = || self.error(ErrorKind::Malformed, &format!("target {member} said nothing"));
+        reply.answer.ok_or_else(empty)
+    }
+
+    /// Does what is to be done from time to time, as long as somebody else holds the replica: adopts
+    /// new epochs, begins reigns, makes joining members equal.
+    pub async fn live(replica: Weak<Self>) {
+        while let Some(replica) = replica.upgrade() {
+            match replica.current(0).await {
+                Ok(_) => replica.lead_on().await,
+                Err(error) => tracing::debug!("{error}"),
+            }
+            drop(replica);
+            tokio::time::sleep(TICK).await;
+        }
+    }
+}

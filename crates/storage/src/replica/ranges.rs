@@ -1,0 +1,197 @@
+//! Who may touch which bytes now: changes wait for overlapping changes and reads before them, reads
+//! for overlapping changes. First come, first served.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use strake_types::{ChunkId, Ino, Result, VolumeId};
+use strake_wire::message::storage as msg;
+use strake_wire::message::storage::StorageOp;
+use tokio::sync::oneshot;
+
+/// Bits of an offset within a chunk: chunks have at most 64 MiB.
+const OFFSET_BITS: u32 = 26;
+
+type File = (VolumeId, Ino);
+
+/// Bytes of one file, each at its chunk's index << 26 | its offset in the chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Area {
+    file: File,
+    spans: Vec<Range<u128>>,
+}
+
+fn position(index: u64, offset: u64) -> u128 {
+    (u128::from(index) << OFFSET_BITS) + u128::from(offset)
+}
+
+impl Area {
+    /// A range of a chunk.
+    pub fn of_range(range: &msg::Range) -> Self {
+        let chunk = range.chunk;
+        let start = position(chunk.index, range.offset);
+        let spans = vec![start..start + u128::from(range.len)];
+        Self { file: (VolumeId(chunk.volume), Ino(chunk.ino)), spans }
+    }
+
+    /// A whole chunk.
+    pub fn of_chunk(chunk: ChunkId) -> Self {
+        let spans = vec![position(chunk.index.0, 0)..position(chunk.index.0 + 1, 0)];
+        Self { file: (chunk.volume, chunk.ino), spans }
+    }
+
+    /// Everything of a file from a chunk on.
+    pub fn of_file(volume: u32, ino: u64, from_index: u64) -> Self {
+        Self { file: (VolumeId(volume), Ino(ino)), spans: vec![position(from_index, 0)..u128::MAX] }
+    }
+
+    /// What an operation reads or changes; `None`: nothing of a single file.
+    pub fn of_op(op: &StorageOp, payload: u64) -> Option<Self> {
+        Some(match op {
+            StorageOp::Read(read) => {
+                Self::of_range(&msg::Range { chunk: read.chunk, offset: read.offset, len: read.len })
+            }
+            StorageOp::Write(write) => Self::of_range(&msg::Range {
+                chunk: write.chunk,
+                offset: write.offset,
+                len: payload,
+            }),
+            StorageOp::WriteMany(many) => {
+                let starts = many.indices.iter().zip(&many.offsets);
+                let starts = starts.map(|(&index, &offset)| position(index, offset));
+                let spans = starts.zip(&many.lens).map(|(s, &len)| s..s + u128::from(len));
+                Self { file: (VolumeId(many.volume), Ino(many.ino)), spans: spans.collect() }
+            }
+            StorageOp::Truncate(cut) => {
+                let first = cut.from_index - u64::from(cut.last_chunk_len.is_some()).min(cut.from_index);
+                Self::of_file(cut.volume, cut.ino, first)
+            }
+            StorageOp::Punch(range) | StorageOp::Allocate(range) => Self::of_range(range),
+            StorageOp::Cut(cut) => Self::of_chunk(cut.chunk.into()),
+            StorageOp::Extents(chunk) => Self::of_chunk((*chunk).into()),
+            StorageOp::Chunks(file) => Self::of_file(file.volume, file.ino, 0),
+            _ => return None,
+        })
+    }
+
+    /// True if both have a byte in common.
+    pub fn overlaps(&self, other: &Area) -> bool {
+        let meet = |a: &Range<u128>, b: &Range<u128>| a.start < b.end && b.start < a.end;
+        self.file == other.file
+            && self.spans.iter().any(|a| other.spans.iter().any(|b| meet(a, b)))
+    }
+
+    /// The chunks it touches, where they can be counted.
+    pub fn chunks(&self) -> Option<Vec<ChunkId>> {
+        let (volume, ino) = self.file;
+        let mut chunks = Vec::new();
+        for span in self.spans.iter().filter(|span| !span.is_empty()) {
+            if span.end == u128::MAX {
+                return None;
+            }
+            let indices = (span.start >> OFFSET_BITS)..=((span.end - 1) >> OFFSET_BITS);
+            chunks.extend(indices.map(|i| ChunkId { volume, ino, index: (i as u64).into() }));
+        }
+        chunks.sort_unstable();
+        chunks.dedup();
+        Some(chunks)
+    }
+
+    /// The file.
+    pub fn file(&self) -> (VolumeId, Ino) {
+        self.file
+    }
+}
+
+/// One who holds or waits for an area.
+struct Entry {
+    id: u64,
+    area: Area,
+    exclusive: bool,
+    /// Waits for this; `None`: holds.
+    go: Option<oneshot::Sender<()>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    next: u64,
+    files: HashMap<File, Vec<Entry>>,
+}
+
+/// The areas in use.
+#[derive(Clone, Default)]
+pub(crate) struct Ranges {
+    inner: Arc<Mutex<Inner>>,
+}
+
+/// An area in use, or waited for; free again when it is dropped.
+pub(crate) struct Held {
+    ranges: Ranges,
+    file: File,
+    id: u64,
+}
+
+impl Ranges {
+    /// Waits until nobody who came before holds or wants an overlapping area the other way.
+    pub async fn take(&self, area: Area, exclusive: bool) -> Held {
+        let (held, wait) = {
+            let mut inner = self.inner.lock();
+            inner.next += 1;
+            let (id, file) = (inner.next, area.file);
+            let entries = inner.files.entry(file).or_default();
+            let blocked = entries.iter().any(|e| e.blocks(&area, exclusive));
+            let (go, wait) = oneshot::channel();
+            entries.push(Entry { id, area, exclusive, go: blocked.then_some(go) });
+            (Held { ranges: self.clone(), file, id }, blocked.then_some(wait))
+        };
+        if let Some(wait) = wait {
+            // The sender is dropped only with the entry, which `held` keeps.
+            let _granted = wait.await;
+        }
+        held
+    }
+}
+
+impl Entry {
+    fn blocks(&self, area: &Area, exclusive: bool) -> bool {
+        (self.exclusive || exclusive) && self.area.overlaps(area)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut inner = self.ranges.inner.lock();
+        let Some(entries) = inner.files.get_mut(&self.file) else { return };
+        entries.retain(|entry| entry.id != self.id);
+        for at in 0..entries.len() {
+            let (before, rest) = entries.split_at_mut(at);
+            let entry = &mut rest[0];
+            let free = !before.iter().any(|e| e.blocks(&entry.area, entry.exclusive));
+            if let Some(go) = entry.go.take_if(|_| free) {
+                // Whoever no longer waits drops its own entry.
+                let _gone = go.send(());
+            }
+        }
+        if entries.is_empty() {
+            inner.files.remove(&self.file);
+        }
+    }
+}
+
+/// A list of chunks as messages.
+pub(crate) fn message_of(chunks: impl IntoIterator<Item = ChunkId>) -> Vec<msg::Chunk> {
+    chunks.into_iter().map(Into::into).collect()
+}
+
+/// The area of a range that was checked to lie in a chunk.
+pub(crate) fn checked(op: &StorageOp, payload: u64) -> Result<Option<Area>> {
+    let range = match op {
+        StorageOp::Read(r) => msg::Range { chunk: r.chunk, offset: r.offset, len: r.len },
+        StorageOp::Write(w) => msg::Range { chunk: w.chunk, offset: w.offset, len: payload },
+        StorageOp::Punch(r) | StorageOp::Allocate(r) => *r,
+        _ => return Ok(Area::of_op(op, payload)),
+    };
+    crate::target::in_chunk(range)?;
+    Ok(Area::of_op(op, payload))
+}

@@ -1,0 +1,187 @@
+//! What a new primary does before it answers anybody: whatever may be at some members only, it makes
+//! the same at all.
+
+use super::Replica;
+use super::ranges::Area;
+use crate::apply::sums_of;
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_engine::chunk::{BlockSums, difference};
+use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, Ino, Result, TargetId, VolumeId};
+use strake_wire::message::storage as msg;
+use strake_wire::message::storage::{StorageAnswer, StorageOp};
+
+/// Pause before the next attempt to reach all members.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Bytes sent at once to a member that lacks them.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// To whom something is sent, in which reign and epoch.
+#[derive(Clone, Copy)]
+pub(super) struct Errand {
+    pub reign: u64,
+    pub epoch: u64,
+    pub member: TargetId,
+}
+
+impl Replica {
+    /// Makes a reign ready.
+    pub(super) async fn recover(self: Arc<Self>, since: u64) {
+        let mut said = false;
+        loop {
+            let view = match &self.state.lock().reign {
+                Some(reign) if reign.since == since => reign.view.clone(),
+                _ => return,
+            };
+            let others = &view.in_sync[1..];
+            match self.make_equal(since, view.epoch, others).await {
+                Ok(chunks) if self.become_ready(since, view.epoch) => {
+                    tracing::info!(
+                        "group {}: target {} leads epoch {}, {chunks} chunks were in doubt",
+                        self.group,
+                        self.me(),
+                        view.epoch
+                    );
+                    self.progress.notify_waiters();
+                    return;
+                }
+                Ok(_) => {}
+                Err(error) if !said => {
+                    tracing::warn!("group {}: cannot lead yet: {error}", self.group);
+                    said = true;
+                }
+                Err(error) => tracing::debug!("group {}: cannot lead yet: {error}", self.group),
+            }
+            tokio::time::sleep(PAUSE).await;
+            if let Err(error) = self.current(0).await {
+                tracing::debug!("{error}");
+            }
+        }
+    }
+
+    fn become_ready(&self, since: u64, epoch: u64) -> bool {
+        let mut state = self.state.lock();
+        let Some(reign) = state.reign.as_mut() else { return true };
+        if reign.since != since || reign.view.epoch != epoch {
+            return reign.since != since;
+        }
+        let view = reign.view.clone();
+        if state.is_bound(&view, self.common.clock.monotonic()) {
+            return false;
+        }
+        let Some(reign) = state.reign.as_mut() else { return true };
+        reign.ready = true;
+        state.unsettled.retain(|(reign, _), _| *reign >= since);
+        true
+    }
+
+    async fn make_equal(&self, reign: u64, epoch: u64, others: &[TargetId]) -> Result<usize> {
+        let (own, own_files) = self.state.lock().doubtful();
+        let mut chunks: BTreeSet<ChunkId> = own.into_iter().collect();
+        let mut files: BTreeSet<(VolumeId, Ino)> = own_files.into_iter().collect();
+        for &member in others {
+            let answer = self.ask(member, epoch, StorageOp::Adopt(msg::Adopt {})).await?;
+            let StorageAnswer::Unsettled(list) = answer else { return Err(self.nonsense(member)) };
+            chunks.extend(list.chunks.into_iter().map(ChunkId::from));
+            files.extend(list.files.iter().map(|f| (VolumeId(f.volume), Ino(f.ino))));
+        }
+        for (volume, ino) in files {
+            for member in std::iter::once(self.me()).chain(others.iter().copied()) {
+                let found = self.chunks_of(member, epoch, (volume, ino)).await?;
+                chunks.extend(found);
+            }
+        }
+        for chunk in &chunks {
+            let _held = self.ranges.take(Area::of_chunk(*chunk), true).await;
+            for &member in others {
+                self.equalise(Errand { reign, epoch, member }, *chunk).await?;
+            }
+        }
+        Ok(chunks.len())
+    }
+
+    fn nonsense(&self, member: TargetId) -> Error {
+        self.error(ErrorKind::Malformed, &format!("target {member} answered something else"))
+    }
+
+    async fn chunks_of(
+        &self,
+        member: TargetId,
+        epoch: u64,
+        (volume, ino): (VolumeId, Ino),
+    ) -> Result<Vec<ChunkId>> {
+        let op = StorageOp::Chunks(msg::FileRef { volume: volume.0, ino: ino.0 });
+        let answer = match member == self.me() {
+            true => self.shelf.look(op).await?.0,
+            false => self.ask(member, epoch, op).await?,
+        };
+        let StorageAnswer::Chunks(list) = answer else { return Err(self.nonsense(member)) };
+        let chunk = |index: u64| ChunkId { volume, ino, index: ChunkIndex(index) };
+        Ok(list.indices.into_iter().map(chunk).collect())
+    }
+
+    /// Makes a member's copy of a chunk equal to ours. Nobody may change ours meanwhile. Returns the
+    /// bytes sent.
+    pub(super) async fn equalise(&self, errand: Errand, chunk: ChunkId) -> Result<u64> {
+        let ours = self.shelf.sums(chunk).await?;
+        let op = StorageOp::Sums(chunk.into());
+        let answer = self.ask(errand.member, errand.epoch, op).await?;
+        let StorageAnswer::Sums(sums) = answer else { return Err(self.nonsense(errand.member)) };
+        let theirs = sums_of(&sums)?;
+        let cut = |len| StorageOp::Cut(msg::Cut { chunk: chunk.into(), len });
+        let (ours, theirs) = match (ours, theirs) {
+            (None, None) => return Ok(0),
+            (None, Some(_)) => {
+                self.mend_with(errand, cut(None), Bytes::new()).await?;
+                return Ok(0);
+            }
+            (Some(ours), Some(theirs)) => (ours, theirs),
+            (Some(ours), None) => {
+                let nothing = BlockSums::new(0, Vec::new());
+                let nothing = nothing.map_err(|e| Error::with(ErrorKind::Io, e.to_string()))?;
+                self.mend_with(errand, cut(Some(ours.chunk_len())), Bytes::new()).await?;
+                (ours, nothing)
+            }
+        };
+        if ours.chunk_len() != theirs.chunk_len() {
+            self.mend_with(errand, cut(Some(ours.chunk_len())), Bytes::new()).await?;
+        }
+        let difference = difference(&ours, &theirs);
+        for hole in difference.punch {
+            let (offset, len) = (hole.start, hole.end - hole.start);
+            let range = msg::Range { chunk: chunk.into(), offset, len };
+            self.mend_with(errand, StorageOp::Punch(range), Bytes::new()).await?;
+        }
+        let mut sent = 0;
+        for part in difference.send {
+            sent += self.send_part(errand, chunk, part).await?;
+        }
+        Ok(sent)
+    }
+
+    async fn send_part(
+        &self,
+        errand: Errand,
+        chunk: ChunkId,
+        part: std::ops::Range<u64>,
+    ) -> Result<u64> {
+        let mut at = part.start;
+        while at < part.end {
+            let len = PIECE_BYTES.min(part.end - at);
+            let read = msg::Read { chunk: chunk.into(), offset: at, len };
+            let (data, crc) = self.shelf.bytes(read).await?;
+            if !data.is_empty() {
+                let write = msg::Write { chunk: chunk.into(), offset: at, crc };
+                self.mend_with(errand, StorageOp::Write(write), data).await?;
+            }
+            at += len;
+        }
+        Ok(part.end - part.start)
+    }
+
+    async fn mend_with(&self, errand: Errand, op: StorageOp, payload: Bytes) -> Result<()> {
+        self.mend(errand.reign, errand.epoch, errand.member, (op, payload)).await
+    }
+}

@@ -1,0 +1,78 @@
+//! How chunks of different groups are kept apart on one target: a chunk's index carries its group.
+//!
+//! ```text
+//! index in the store = tag << 40 | index in the file
+//! ```
+//!
+//! The tag of group `g` on target `t` is 0 where `g = t - 1`, the group of one copy that was made when
+//! `t` joined, and `g + 1` elsewhere. `docs/FORMATS.md` has the reason.
+
+use std::ops::RangeInclusive;
+use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, GroupId, Result, TargetId};
+
+/// Bits of an index that count within the file.
+const INDEX_BITS: u32 = 40;
+
+/// What marks the chunks of a group on a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag(u64);
+
+impl Tag {
+    /// The tag of a group on a target.
+    pub fn of(target: TargetId, group: GroupId) -> Self {
+        let native = target.0.checked_sub(1) == Some(group.0);
+        Self(if native { 0 } else { u64::from(group.0) + 1 })
+    }
+
+    /// A chunk as the store knows it.
+    pub fn mark(self, chunk: ChunkId) -> Result<ChunkId> {
+        if chunk.index.0 >> INDEX_BITS != 0 {
+            let detail = format!("{chunk}: a file has at most 2^{INDEX_BITS} chunks");
+            return Err(Error::with(ErrorKind::FileTooBig, detail));
+        }
+        Ok(ChunkId { index: self.mark_index(chunk.index.0), ..chunk })
+    }
+
+    fn mark_index(self, index: u64) -> ChunkIndex {
+        ChunkIndex(self.0 << INDEX_BITS | index)
+    }
+
+    /// The chunks of a file from an index on, as the store knows them.
+    pub fn from(self, index: u64) -> RangeInclusive<ChunkIndex> {
+        let first = index.min(1 << INDEX_BITS);
+        let last = (self.0 << INDEX_BITS) + ((1 << INDEX_BITS) - 1);
+        ChunkIndex((self.0 << INDEX_BITS) + first)..=ChunkIndex(last)
+    }
+
+    /// True for an index of this group in the store.
+    pub fn has(self, index: ChunkIndex) -> bool {
+        index.0 >> INDEX_BITS == self.0
+    }
+}
+
+/// A chunk of the store as its file knows it.
+pub(crate) fn plain(chunk: ChunkId) -> ChunkId {
+    ChunkId { index: ChunkIndex(chunk.index.0 & ((1 << INDEX_BITS) - 1)), ..chunk }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_types::{Ino, VolumeId};
+
+    #[test]
+    fn groups_are_kept_apart_and_the_first_group_of_a_target_has_no_mark() {
+        let chunk = ChunkId { volume: VolumeId(1), ino: Ino(2), index: ChunkIndex(7) };
+        let native = Tag::of(TargetId(4), GroupId(3));
+        assert_eq!(native.mark(chunk).unwrap(), chunk);
+        let other = Tag::of(TargetId(4), GroupId::of_class(2, 3));
+        let marked = other.mark(chunk).unwrap();
+        assert!(other.has(marked.index) && !native.has(marked.index));
+        assert_eq!(plain(marked), chunk);
+        assert!(other.from(7).contains(&marked.index) && !other.from(8).contains(&marked.index));
+        assert!(!native.from(0).contains(&marked.index));
+        let beyond = ChunkId { index: ChunkIndex(1 << 40), ..chunk };
+        assert_eq!(native.mark(beyond).unwrap_err().kind, ErrorKind::FileTooBig);
+        assert!(native.from(u64::MAX).is_empty());
+    }
+}

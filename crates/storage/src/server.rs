@@ -287,7 +287,7 @@ fn parts(writes: &msg::WriteMany, payload: &Bytes) -> Result<Vec<Part>> {
 
 fn truncate(store: &ChunkStore, cut: &msg::Truncate) -> chunk::Result<()> {
     let (volume, ino) = (VolumeId(cut.volume), Ino(cut.ino));
-    store.delete_from(volume, ino, ChunkIndex(cut.from_index))?;
+    store.delete_range(volume, ino, ChunkIndex(cut.from_index)..=ChunkIndex(u64::MAX))?;
     match (cut.last_chunk_len, cut.from_index.checked_sub(1)) {
         (Some(len), Some(last)) => {
             store.truncate(ChunkId { volume, ino, index: ChunkIndex(last) }, len)
@@ -298,7 +298,8 @@ fn truncate(store: &ChunkStore, cut: &msg::Truncate) -> chunk::Result<()> {
 
 async fn chunks(target: &Arc<Target>, file: msg::FileRef) -> Result<Answer> {
     let (volume, ino) = (VolumeId(file.volume), Ino(file.ino));
-    let found = target.run(move |s| s.chunks_of(volume, ino)).await?;
+    let all = ChunkIndex(0)..=ChunkIndex(u64::MAX);
+    let found = target.run(move |s| s.chunks_of(volume, ino, all)).await?;
     plain(StorageAnswer::Chunks(msg::ChunkList {
         indices: found.iter().map(|c| c.index.0).collect(),
         lens: found.iter().map(|c| c.len).collect(),

@@ -248,7 +248,7 @@ impl Bench {
         println!("opened in {:.0} ms", start.elapsed().as_secs_f64() * 1e3);
         let start = Instant::now();
         for ino in 0..SMALL_CHUNKS {
-            store.delete_from(VolumeId(1), Ino(ino), ChunkIndex(0))?;
+            store.delete_range(VolumeId(1), Ino(ino), ChunkIndex(0)..=ChunkIndex(u64::MAX))?;
         }
         let rate = SMALL_CHUNKS as f64 / start.elapsed().as_secs_f64();
         println!("{rate:.0}/s deleted");

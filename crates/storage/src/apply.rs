@@ -4,7 +4,7 @@ use crate::tag::{Tag, plain};
 use crate::target::{Target, in_chunk};
 use bytes::Bytes;
 use std::sync::Arc;
-use strake_engine::chunk::{self, BlockSums, ChunkStore, SumRun};
+use strake_engine::chunk::{self, BlockSums, ChunkStore};
 use strake_types::limits::PAYLOAD_BYTES_MAX;
 use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, GroupId, Ino, Result, VolumeId};
 use strake_wire::message::storage as msg;
@@ -218,9 +218,8 @@ fn message_of(sums: Option<&BlockSums>) -> msg::BlockSums {
     };
     msg::BlockSums {
         len: sums.chunk_len(),
-        firsts: sums.runs().iter().map(|run| run.first).collect(),
-        counts: sums.runs().iter().map(|run| run.sums.len() as u32).collect(),
-        crcs: sums.runs().iter().flat_map(|run| run.sums.iter().copied()).collect(),
+        blocks: sums.blocks().iter().map(|(block, _)| *block).collect(),
+        crcs: sums.blocks().iter().map(|(_, crc)| *crc).collect(),
         missing: false,
     }
 }
@@ -231,15 +230,10 @@ pub(crate) fn sums_of(message: &msg::BlockSums) -> Result<Option<BlockSums>> {
         return Ok(None);
     }
     let malformed = |what: String| Error::with(ErrorKind::Malformed, what);
-    let mut rest = message.crcs.as_slice();
-    let mut runs = Vec::with_capacity(message.firsts.len());
-    for (&first, &count) in message.firsts.iter().zip(&message.counts) {
-        let (sums, after) = rest
-            .split_at_checked(count as usize)
-            .ok_or_else(|| malformed("fewer checksums than blocks".into()))?;
-        runs.push(SumRun { first, sums: sums.to_vec() });
-        rest = after;
+    if message.blocks.len() != message.crcs.len() {
+        return Err(malformed("as many checksums as blocks are needed".into()));
     }
-    let sums = BlockSums::new(message.len, runs).map_err(|e| malformed(e.to_string()))?;
+    let blocks = message.blocks.iter().copied().zip(message.crcs.iter().copied()).collect();
+    let sums = BlockSums::new(message.len, blocks).map_err(|e| malformed(e.to_string()))?;
     Ok(Some(sums))
 }

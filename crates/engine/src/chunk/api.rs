@@ -50,6 +50,26 @@ pub struct ChunkStat {
     pub occupied: u64,
 }
 
+/// A chunk, as it is compared with its copies on other targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkDigest {
+    /// The chunk.
+    pub id: ChunkId,
+    /// End of the last stored byte.
+    pub len: u64,
+    /// See [`super::BlockSums::digest`].
+    pub digest: u64,
+}
+
+/// Some of a target's chunks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChunkPage {
+    /// In the order of their ids.
+    pub chunks: Vec<ChunkDigest>,
+    /// Where to go on; `None`: the end was reached.
+    pub next: Option<ChunkId>,
+}
+
 /// State of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreStat {

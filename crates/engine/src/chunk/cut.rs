@@ -6,13 +6,14 @@ use super::map::Chunk;
 use super::record::Edit;
 use super::space::Places;
 use super::store::Store;
+use super::write::check_range;
 use super::{BLOCK_BYTES, Result, crc};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
 
-/// Chunks deleted at a time when a volume is dropped.
-const DROP_CHUNKS: usize = 1024;
+/// Chunks looked up at a time to be deleted.
+const DELETED_CHUNKS: usize = 1024;
 
 impl Store {
     /// See [`super::ChunkStore::truncate`].
@@ -28,6 +29,23 @@ impl Store {
             return Ok(());
         }
         self.cut(&chunk, len..old_len.max(end), old_len.min(len))
+    }
+
+    /// See [`super::ChunkStore::set_len`].
+    pub(super) fn set_len(&self, id: ChunkId, len: u64) -> Result<()> {
+        check_range(id, 0, len)?;
+        self.check_poison()?;
+        let chunk = self.chunk_or_new(id)?;
+        let _writer = chunk.writer.lock();
+        let (exists, old_len, end) = {
+            let map = chunk.map.read();
+            (map.exists, map.len, map.end() * BLOCK_BYTES)
+        };
+        match exists {
+            true if len == old_len => Ok(()),
+            true if len < old_len => self.cut(&chunk, len..old_len.max(end), len),
+            _ => self.commit(&chunk, &Edit::new(id, len), &[]),
+        }
     }
 
     /// See [`super::ChunkStore::punch`].
@@ -84,22 +102,29 @@ impl Store {
         Ok(())
     }
 
-    /// See [`super::ChunkStore::delete_from`].
-    pub(super) fn delete_from(&self, volume: VolumeId, ino: Ino, from: ChunkIndex) -> Result<()> {
-        self.check_poison()?;
-        for id in self.ids_of(volume, ino, from)? {
-            self.delete(id)?;
-        }
-        Ok(())
+    /// See [`super::ChunkStore::delete_range`].
+    pub(super) fn delete_range(
+        &self,
+        volume: VolumeId,
+        ino: Ino,
+        indices: RangeInclusive<ChunkIndex>,
+    ) -> Result<()> {
+        let (first, last) = indices.into_inner();
+        let [first, last] = [first, last].map(|index| ChunkId { volume, ino, index });
+        self.delete_between(first, last)
     }
 
     /// See [`super::ChunkStore::drop_volume`].
     pub(super) fn drop_volume(&self, volume: VolumeId) -> Result<()> {
-        self.check_poison()?;
-        let mut first = ChunkId { volume, ino: Ino(0), index: ChunkIndex(0) };
+        let first = ChunkId { volume, ino: Ino(0), index: ChunkIndex(0) };
         let last = ChunkId { volume, ino: Ino(u64::MAX), index: ChunkIndex(u64::MAX) };
+        self.delete_between(first, last)
+    }
+
+    fn delete_between(&self, mut first: ChunkId, last: ChunkId) -> Result<()> {
+        self.check_poison()?;
         loop {
-            let ids = self.ids_between(first, last, DROP_CHUNKS)?;
+            let ids = self.ids_between(first, last, DELETED_CHUNKS)?;
             let Some(next) = ids.back().copied() else { return Ok(()) };
             for id in ids {
                 self.delete(id)?;

@@ -23,11 +23,16 @@
 //! **A read** checks every block against its CRC32C. A mismatch is an error that names the chunk and
 //! the place, never wrong bytes.
 //!
+//! **Copies** of a chunk on two targets are compared by their maps, without reading data: [`BlockSums`] are the
+//! checksums of a chunk's blocks, their digest goes ahead of them ([`ChunkStore::chunks_after`]), and
+//! [`difference`] says what makes one copy the other.
+//!
 //! What this module never does: change a block in place (but one that is reserved and holds nothing),
 //! use a place again that a durable map may still name, or panic on what it reads from disk.
 
 mod api;
 mod buffer;
+mod census;
 mod checkpoint;
 mod crc;
 mod cut;
@@ -46,10 +51,11 @@ mod scrub;
 mod share;
 mod space;
 mod store;
+mod sums;
 mod table;
 mod write;
 
-pub use api::{ChunkOptions, ChunkStat, ScrubReport, StoreStat};
+pub use api::{ChunkDigest, ChunkOptions, ChunkPage, ChunkStat, ScrubReport, StoreStat};
 pub use error::{ChunkError, Result};
 pub use forms::FORMS;
 pub use identity::{Identity, IdentityError, decode_identity};
@@ -57,9 +63,11 @@ pub use record::{
     Edit, Kind, LeafRecord, LogHead, Mark, Record, RecordError, Run, decode_key, decode_leaf,
     decode_log_head, decode_record,
 };
+pub use sums::{BlockSums, Difference, SumsError, difference};
 
 use bytes::Bytes;
 use read::Wait;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use store::Store;
@@ -136,6 +144,12 @@ impl ChunkStore {
         self.store.truncate(chunk, len)
     }
 
+    /// Makes a chunk exactly so long, also one that is not there: what comes after is cut, what is
+    /// new reads as zeros.
+    pub fn set_len(&self, chunk: ChunkId, len: u64) -> Result<()> {
+        self.store.set_len(chunk, len)
+    }
+
     /// Makes a range read as zeros and frees its space. Does not change the chunk's length.
     pub fn punch(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<()> {
         self.store.punch(chunk, offset, len)
@@ -147,13 +161,18 @@ impl ChunkStore {
         self.store.allocate(chunk, offset, len)
     }
 
-    /// Deletes a file's chunks from an index on. Each chunk goes all at once; after a crash some may
-    /// be left, so whoever must be sure calls again.
-    pub fn delete_from(&self, volume: VolumeId, ino: Ino, from: ChunkIndex) -> Result<()> {
-        self.store.delete_from(volume, ino, from)
+    /// Deletes a file's chunks with these indices. Each chunk goes all at once; after a crash some
+    /// may be left, so whoever must be sure calls again.
+    pub fn delete_range(
+        &self,
+        volume: VolumeId,
+        ino: Ino,
+        indices: RangeInclusive<ChunkIndex>,
+    ) -> Result<()> {
+        self.store.delete_range(volume, ino, indices)
     }
 
-    /// Deletes everything of a volume; as to crashes see [`ChunkStore::delete_from`].
+    /// Deletes everything of a volume; as to crashes see [`ChunkStore::delete_range`].
     pub fn drop_volume(&self, volume: VolumeId) -> Result<()> {
         self.store.drop_volume(volume)
     }
@@ -178,9 +197,33 @@ impl ChunkStore {
         self.store.extents(chunk)
     }
 
-    /// The chunks of a file, ascending.
-    pub fn chunks_of(&self, volume: VolumeId, ino: Ino) -> Result<Vec<ChunkStat>> {
-        self.store.chunks_of(volume, ino)
+    /// The chunks of a file with these indices, ascending.
+    pub fn chunks_of(
+        &self,
+        volume: VolumeId,
+        ino: Ino,
+        indices: RangeInclusive<ChunkIndex>,
+    ) -> Result<Vec<ChunkStat>> {
+        self.store.chunks_of(volume, ino, indices)
+    }
+
+    /// Digests of the chunks after a cursor whose index `wanted` accepts, in the order of their ids.
+    /// At most `limit`, and at least one. A page ends early, perhaps empty, where many chunks were
+    /// passed over. Each digest is of one moment after the call began: no write that was acknowledged
+    /// before is missing in it, and none is in it by half.
+    pub fn chunks_after(
+        &self,
+        after: Option<ChunkId>,
+        wanted: impl Fn(ChunkIndex) -> bool,
+        limit: usize,
+    ) -> Result<ChunkPage> {
+        self.store.chunks_after(after, wanted, limit)
+    }
+
+    /// Checksums of a chunk's blocks, of one moment as in [`ChunkStore::chunks_after`]; `None`: there is
+    /// no such chunk.
+    pub fn blocks_of(&self, chunk: ChunkId) -> Result<Option<BlockSums>> {
+        self.store.blocks_of(chunk)
     }
 
     /// Makes everything acknowledged before the call durable. Concurrent calls share one flush.

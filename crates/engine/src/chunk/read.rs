@@ -11,6 +11,7 @@ use super::store::Store;
 use super::{BLOCK_BYTES, ChunkError, ChunkStat, Result, SEGMENT_BLOCKS, crc};
 use bytes::Bytes;
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
@@ -174,9 +175,16 @@ impl Store {
     }
 
     /// See [`super::ChunkStore::chunks_of`].
-    pub(super) fn chunks_of(&self, volume: VolumeId, ino: Ino) -> Result<Vec<ChunkStat>> {
+    pub(super) fn chunks_of(
+        &self,
+        volume: VolumeId,
+        ino: Ino,
+        indices: RangeInclusive<ChunkIndex>,
+    ) -> Result<Vec<ChunkStat>> {
         let mut stats = Vec::new();
-        for id in self.ids_of(volume, ino, ChunkIndex(0))? {
+        let (first, last) = indices.into_inner();
+        let [first, last] = [first, last].map(|index| ChunkId { volume, ino, index });
+        for id in self.ids_between(first, last, usize::MAX)? {
             let Some(chunk) = self.chunk(id, false)? else { continue };
             let map = chunk.map.read();
             if map.exists {

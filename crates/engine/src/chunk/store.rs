@@ -5,7 +5,7 @@ use super::data::Data;
 use super::error::is_full;
 use super::log::{Log, Position};
 use super::map::{Chunk, Map};
-use super::record::{Edit, LOG_HEAD_BYTES, MARK_BLOCKS_MAX, encode_key};
+use super::record::{Edit, LOG_HEAD_BYTES, MARK_BLOCKS_MAX};
 use super::resident::Resident;
 use super::space::{Places, Space, push_places};
 use super::table::Table;
@@ -16,7 +16,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use strake_base::disk::Disk;
-use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
+use strake_types::ChunkId;
 
 /// Dirty chunk maps at which a checkpoint begins in the background: their memory is bounded by it.
 const QUEUED_CHUNKS_MAX: usize = 16 << 10;
@@ -208,36 +208,21 @@ impl Store {
         Ok(chunk.unwrap_or_else(|| Chunk::new(id, Map::default())))
     }
 
-    /// The chunks of a file from an index on, ascending; some may have been deleted.
-    pub(super) fn ids_of(
-        &self,
-        volume: VolumeId,
-        ino: Ino,
-        from: ChunkIndex,
-    ) -> Result<BTreeSet<ChunkId>> {
-        let first = ChunkId { volume, ino, index: from };
-        let last = ChunkId { volume, ino, index: ChunkIndex(u64::MAX) };
-        // First those in memory: one that leaves it meanwhile is in the table.
-        let resident = self.resident.between(first, last, usize::MAX);
-        let mut ids: BTreeSet<_> = resident.into_iter().collect();
-        self.table.scan(encode_key(first, 0)..=encode_key(last, u8::MAX), |id, _| {
-            ids.insert(id);
-            true
-        })?;
-        Ok(ids)
-    }
-
-    /// The first chunks between `first` and `last`, at least `limit` if there are so many,
-    /// ascending; some may have been deleted.
+    /// The first chunks from `first` to `last`, `limit` if there are so many, ascending; some may have
+    /// been deleted.
     pub(super) fn ids_between(
         &self,
         first: ChunkId,
         last: ChunkId,
         limit: usize,
     ) -> Result<VecDeque<ChunkId>> {
+        if first > last {
+            return Ok(VecDeque::new());
+        }
+        // First those in memory: one that leaves it meanwhile is in the table.
         let mut ids: BTreeSet<_> = self.resident.between(first, last, limit).into_iter().collect();
         let mut count = 0;
-        self.table.scan(encode_key(first, 0)..=encode_key(last, u8::MAX), |id, _| {
+        self.table.ids(first, last, |id| {
             ids.insert(id);
             count += 1;
             count < limit

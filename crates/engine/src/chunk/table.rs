@@ -26,6 +26,7 @@ const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const GENERATION: &str = "generation";
 
 type Leaves = ReadOnlyTable<&'static [u8], &'static [u8]>;
+type Pairs = redb::Range<'static, &'static [u8], &'static [u8]>;
 /// Keys to write: `None` deletes.
 pub(super) type Writes = Vec<([u8; KEY_BYTES], Option<Vec<u8>>)>;
 
@@ -99,20 +100,32 @@ impl Table {
         Ok(found)
     }
 
+    /// Shows which chunks there are from `first` to `last`, ascending, until `each` says false.
+    pub(super) fn ids(
+        &self,
+        first: ChunkId,
+        last: ChunkId,
+        mut each: impl FnMut(ChunkId) -> bool,
+    ) -> Result<()> {
+        let mut previous = None;
+        for pair in self.range(encode_key(first, 0)..=encode_key(last, u8::MAX))? {
+            let (key, _) = pair.map_err(|error| failure(&self.target, error))?;
+            let (chunk, _) = decode_key(key.value()).map_err(|e| self.damaged(&e))?;
+            if previous.replace(chunk) != Some(chunk) && !each(chunk) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     /// Shows the chunks of a range of keys, ascending, until `each` says false.
     pub(super) fn scan(
         &self,
         keys: impl RangeBounds<[u8; KEY_BYTES]>,
         mut each: impl FnMut(ChunkId, Map) -> bool,
     ) -> Result<()> {
-        let leaves = self.leaves.read().clone();
-        let bounds = (
-            keys.start_bound().map(|key| key.as_slice()),
-            keys.end_bound().map(|key| key.as_slice()),
-        );
-        let range = leaves.range::<&[u8]>(bounds).map_err(|error| failure(&self.target, error))?;
         let mut current: Option<(ChunkId, Map)> = None;
-        for pair in range {
+        for pair in self.range(keys)? {
             let (key, value) = pair.map_err(|error| failure(&self.target, error))?;
             let key = key.value();
             let (chunk, nth) = decode_key(key).map_err(|e| self.damaged(&e))?;
@@ -138,6 +151,16 @@ impl Table {
             each(id, map);
         }
         Ok(())
+    }
+
+    /// The leaves of a range of keys, as of the last commit.
+    fn range(&self, keys: impl RangeBounds<[u8; KEY_BYTES]>) -> Result<Pairs> {
+        let leaves = self.leaves.read().clone();
+        let bounds = (
+            keys.start_bound().map(|key| key.as_slice()),
+            keys.end_bound().map(|key| key.as_slice()),
+        );
+        leaves.range::<&[u8]>(bounds).map_err(|error| failure(&self.target, error))
     }
 
     fn damaged(&self, error: &RecordError) -> ChunkError {

@@ -1,5 +1,6 @@
 //! Each invariant of the store by name.
 
+mod census;
 mod crash;
 mod format;
 mod process;
@@ -26,6 +27,11 @@ pub(super) fn options() -> ChunkOptions {
 
 pub(super) fn chunk(ino: u64, index: u64) -> ChunkId {
     ChunkId { volume: VolumeId(1), ino: Ino(ino), index: ChunkIndex(index) }
+}
+
+/// All indices from one on.
+pub(super) fn from(first: u64) -> RangeInclusive<ChunkIndex> {
+    ChunkIndex(first)..=ChunkIndex(u64::MAX)
 }
 
 pub(super) fn formatted(seed: u64, capacity_bytes: u64) -> SimDisk {
@@ -74,7 +80,9 @@ pub(super) enum Op {
     Truncate(ChunkId, u64),
     Punch(ChunkId, u64, u64),
     Allocate(ChunkId, u64, u64),
-    DeleteFrom(u64, u64),
+    SetLen(ChunkId, u64),
+    /// The first and the last index.
+    Delete(u64, u64, u64),
     Clone(ChunkId, u64, ChunkId, u64, u64),
     Sync,
 }
@@ -83,11 +91,12 @@ pub(super) enum Op {
 pub(super) type Model = BTreeMap<ChunkId, Vec<u8>>;
 
 const INODES: u64 = 3;
-const INDICES: u64 = 2;
+/// Small, and with its upper bits in use.
+const INDICES: [u64; 2] = [0, 0xff_ffff << 40 | 1];
 
 impl Op {
     pub(super) fn random(random: &mut Random) -> Op {
-        let id = chunk(1 + random.below(INODES), random.below(INDICES));
+        let id = chunk(1 + random.below(INODES), INDICES[random.below(2) as usize]);
         let offset = match random.below(3) {
             0 => random.below(16) * BLOCK_BYTES,
             _ => random.below(16 * BLOCK_BYTES),
@@ -102,12 +111,16 @@ impl Op {
             7 => Op::Truncate(id, offset),
             8 => Op::Punch(id, offset, len),
             9 => Op::Allocate(id, offset, len),
-            10 => Op::DeleteFrom(id.ino.0, id.index.0),
+            10 => {
+                let last = [id.index.0, u64::MAX][random.below(2) as usize];
+                Op::Delete(id.ino.0, id.index.0, last)
+            }
             11 | 12 => {
-                let to = chunk(1 + random.below(INODES), random.below(INDICES));
+                let to = chunk(1 + random.below(INODES), INDICES[random.below(2) as usize]);
                 let to_offset = offset % BLOCK_BYTES + random.below(8) * BLOCK_BYTES;
                 Op::Clone(id, offset, to, to_offset + random.below(8) / 7, len)
             }
+            13 => Op::SetLen(id, offset),
             _ => Op::Sync,
         }
     }
@@ -118,8 +131,10 @@ impl Op {
             Op::Truncate(id, len) => store.truncate(*id, *len),
             Op::Punch(id, offset, len) => store.punch(*id, *offset, *len),
             Op::Allocate(id, offset, len) => store.allocate(*id, *offset, *len),
-            Op::DeleteFrom(ino, index) => {
-                store.delete_from(VolumeId(1), Ino(*ino), ChunkIndex(*index))
+            Op::SetLen(id, len) => store.set_len(*id, *len),
+            Op::Delete(ino, first, last) => {
+                let indices = ChunkIndex(*first)..=ChunkIndex(*last);
+                store.delete_range(VolumeId(1), Ino(*ino), indices)
             }
             Op::Clone(from, from_offset, to, to_offset, len) => {
                 store.clone_range(*from, *from_offset, *to, *to_offset, *len)
@@ -144,8 +159,9 @@ impl Op {
                 }
             }
             Op::Allocate(id, ..) => drop(model.entry(*id).or_default()),
-            Op::DeleteFrom(ino, index) => {
-                model.retain(|id, _| id.ino.0 != *ino || id.index.0 < *index);
+            Op::SetLen(id, len) => model.entry(*id).or_default().resize(*len as usize, 0),
+            Op::Delete(ino, first, last) => {
+                model.retain(|id, _| id.ino.0 != *ino || !(*first..=*last).contains(&id.index.0));
             }
             Op::Clone(from, from_offset, to, to_offset, len) => {
                 if from == to && from_offset == to_offset {
@@ -177,7 +193,7 @@ fn overwrite(model: &mut Model, id: ChunkId, offset: u64, data: &[u8]) {
 pub(super) fn state_of(store: &ChunkStore) -> Model {
     let mut state = Model::new();
     for ino in 1..=INODES {
-        for stat in store.chunks_of(VolumeId(1), Ino(ino)).unwrap() {
+        for stat in store.chunks_of(VolumeId(1), Ino(ino), from(0)).unwrap() {
             let id = chunk(ino, stat.index.0);
             let bytes = contents(store, id);
             assert_eq!(bytes.len() as u64, stat.len);

@@ -139,10 +139,8 @@ impl Replica {
             }
             (Some(ours), Some(theirs)) => (ours, theirs),
             (Some(ours), None) => {
-                let nothing = BlockSums::new(0, Vec::new());
-                let nothing = nothing.map_err(|e| Error::with(ErrorKind::Io, e.to_string()))?;
                 self.mend_with(errand, cut(Some(ours.chunk_len())), Bytes::new()).await?;
-                (ours, nothing)
+                (ours, BlockSums::default())
             }
         };
         if ours.chunk_len() != theirs.chunk_len() {

@@ -542,8 +542,7 @@ impl Gen {
             }),
             Sums(st::BlockSums {
                 len: self.u64(),
-                firsts: self.list(Self::u32),
-                counts: self.list(Self::u32),
+                blocks: self.list(Self::u32),
                 crcs: self.list(Self::u32),
                 missing: self.bool(),
             }),

@@ -408,17 +408,14 @@ pub struct BlockSums {
     /// Length of the chunk in bytes.
     #[prost(uint64, tag = "1")]
     pub len: u64,
-    /// First block of each run of blocks that hold data, ascending.
+    /// Blocks that hold data, ascending.
     #[prost(uint32, repeated, tag = "2")]
-    pub firsts: Vec<u32>,
-    /// Blocks of each run.
-    #[prost(uint32, repeated, tag = "3")]
-    pub counts: Vec<u32>,
-    /// CRC32C of each block of the runs, in their order.
-    #[prost(fixed32, repeated, tag = "4")]
+    pub blocks: Vec<u32>,
+    /// CRC32C of each.
+    #[prost(fixed32, repeated, tag = "3")]
     pub crcs: Vec<u32>,
     /// There is no such chunk.
-    #[prost(bool, tag = "5")]
+    #[prost(bool, tag = "4")]
     pub missing: bool,
 }
 

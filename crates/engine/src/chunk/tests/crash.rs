@@ -201,7 +201,7 @@ fn what_a_mark_holds_comes_back_although_its_place_was_used_again() {
         store.sync().unwrap();
         let (old, generation) =
             (place(&store, chunk(1, 0)), store.store.commit.lock().log.generation);
-        store.delete_from(VolumeId(1), Ino(1), ChunkIndex(0)).unwrap();
+        store.delete_range(VolumeId(1), Ino(1), from(0)).unwrap();
         let mut uses = (0..900).map(|_| {
             put(&store, chunk(2, 0), 0, vec![2; 16 << 10]).unwrap();
             place(&store, chunk(2, 0))

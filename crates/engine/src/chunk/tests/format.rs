@@ -68,7 +68,7 @@ fn fill(store: &ChunkStore) {
     // After the checkpoint: in the log only.
     store.clone_range(chunk(1, 0), 0, chunk(2, 0), 0, 10_000).unwrap();
     store.punch(chunk(1, 0), 0, 4096).unwrap();
-    store.delete_from(VolumeId(1), Ino(1), ChunkIndex(2)).unwrap();
+    store.delete_range(VolumeId(1), Ino(1), from(2)).unwrap();
     store.sync().unwrap();
     // After the mark: gone with the power.
     put(store, chunk(3, 0), 0, vec![3; 100]).unwrap();

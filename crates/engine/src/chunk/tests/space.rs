@@ -33,7 +33,7 @@ fn check_full(store: &ChunkStore, filled: u64, disk: &SimDisk) {
     // Cutting a block in part needs a place, and there is one.
     store.truncate(chunk(1, 0), 1000).unwrap();
     store.punch(chunk(1, 1), 100, 100).unwrap();
-    store.delete_from(VolumeId(1), Ino(1), ChunkIndex(2)).unwrap();
+    store.delete_range(VolumeId(1), Ino(1), from(2)).unwrap();
     store.sync().unwrap();
     assert_eq!(store.stat().chunks, 2);
     let again = fill(store);
@@ -68,11 +68,11 @@ fn reserved_space_takes_a_write_when_the_target_is_full() {
     store.allocate(chunk(9, 0), 0, MIB).unwrap();
     assert_eq!(contents(&store, chunk(9, 0)), []);
     assert_eq!(store.extents(chunk(9, 0)).unwrap(), []);
-    assert_eq!(store.chunks_of(VolumeId(1), Ino(9)).unwrap()[0].occupied, MIB);
+    assert_eq!(store.chunks_of(VolumeId(1), Ino(9), from(0)).unwrap()[0].occupied, MIB);
     fill(&store);
     put(&store, chunk(9, 0), 5, vec![7; MIB as usize - 10]).unwrap();
     assert_eq!(contents(&store, chunk(9, 0))[5..], vec![7; MIB as usize - 10]);
-    assert_eq!(store.chunks_of(VolumeId(1), Ino(9)).unwrap()[0].occupied, MIB);
+    assert_eq!(store.chunks_of(VolumeId(1), Ino(9), from(0)).unwrap()[0].occupied, MIB);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn deleted_space_comes_back_to_the_target_and_to_the_disk() {
     }
     store.sync().unwrap();
     assert!(disk.occupied("data-00000") >= 200 * MIB);
-    store.delete_from(VolumeId(1), Ino(1), ChunkIndex(0)).unwrap();
+    store.delete_range(VolumeId(1), Ino(1), from(0)).unwrap();
     store.store.checkpoint().unwrap();
     store.store.give_space_back();
     assert!(disk.occupied("data-00000") <= 64 * MIB, "{}", disk.occupied("data-00000"));
@@ -141,12 +141,12 @@ fn clones_share_space_until_the_last_is_gone() {
     drop(store);
     let store = open_with(&disk, 16 * MIB);
     for ino in (1..20).filter(|ino| *ino != 3) {
-        store.delete_from(VolumeId(1), Ino(ino), ChunkIndex(0)).unwrap();
+        store.delete_range(VolumeId(1), Ino(ino), from(0)).unwrap();
     }
     store.sync().unwrap();
     let free = store.stat().free_bytes;
     assert_eq!(contents(&store, chunk(3, 0)), vec![1; 8 * MIB as usize]);
-    store.delete_from(VolumeId(1), Ino(3), ChunkIndex(0)).unwrap();
+    store.delete_range(VolumeId(1), Ino(3), from(0)).unwrap();
     store.sync().unwrap();
     assert_eq!(store.stat().free_bytes, free + 8 * MIB);
     assert_eq!(store.stat().free_bytes, 16 * MIB);
@@ -161,8 +161,8 @@ fn cloning_again_counts_a_place_once() {
     for _ in 0..3 {
         store.clone_range(chunk(1, 0), 0, chunk(2, 0), 0, MIB).unwrap();
     }
-    store.delete_from(VolumeId(1), Ino(1), ChunkIndex(0)).unwrap();
-    store.delete_from(VolumeId(1), Ino(2), ChunkIndex(0)).unwrap();
+    store.delete_range(VolumeId(1), Ino(1), from(0)).unwrap();
+    store.delete_range(VolumeId(1), Ino(2), from(0)).unwrap();
     store.sync().unwrap();
     assert_eq!(store.stat().free_bytes, 16 * MIB);
 }

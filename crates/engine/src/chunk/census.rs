@@ -1,0 +1,70 @@
+//! What there is on a target, to be compared with another: from the map alone, without reading data.
+//!
+//! A chunk whose map is not in memory is looked up in the table and not kept: a walk over the whole target
+//! leaves in memory what is in use.
+
+use super::cut::after;
+use super::map::Map;
+use super::store::Store;
+use super::{BlockSums, ChunkDigest, ChunkPage, Result};
+use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
+
+/// Chunks looked up at a time.
+const CHUNKS: usize = 256;
+/// Chunks passed over or digested for one page.
+const PAGE_CHUNKS_MAX: usize = 16 * CHUNKS;
+
+impl Store {
+    /// See [`super::ChunkStore::chunks_after`].
+    pub(super) fn chunks_after(
+        &self,
+        cursor: Option<ChunkId>,
+        wanted: impl Fn(ChunkIndex) -> bool,
+        limit: usize,
+    ) -> Result<ChunkPage> {
+        let zero = ChunkId { volume: VolumeId(0), ino: Ino(0), index: ChunkIndex(0) };
+        let last =
+            ChunkId { volume: VolumeId(u32::MAX), ino: Ino(u64::MAX), index: ChunkIndex(u64::MAX) };
+        let mut page = ChunkPage { chunks: Vec::new(), next: cursor };
+        for _ in 0..PAGE_CHUNKS_MAX / CHUNKS {
+            if page.next == Some(last) {
+                break;
+            }
+            let ids = self.ids_between(page.next.map_or(zero, after), last, CHUNKS)?;
+            let is_end = ids.len() < CHUNKS;
+            for id in ids {
+                page.next = Some(id);
+                if !wanted(id.index) {
+                    continue;
+                }
+                if let Some(sums) = self.blocks_of(id)? {
+                    let (len, digest) = (sums.chunk_len(), sums.digest());
+                    page.chunks.push(ChunkDigest { id, len, digest });
+                }
+                if page.chunks.len() >= limit.max(1) {
+                    return Ok(page);
+                }
+            }
+            if is_end {
+                page.next = None;
+                return Ok(page);
+            }
+        }
+        page.next = page.next.filter(|id| *id != last);
+        Ok(page)
+    }
+
+    /// See [`super::ChunkStore::blocks_of`].
+    pub(super) fn blocks_of(&self, id: ChunkId) -> Result<Option<BlockSums>> {
+        // In this order: a map that is not in memory is in the table as it was then, or newer.
+        if let Some(chunk) = self.resident.get(id) {
+            let map = chunk.map.read();
+            return Ok(map.exists.then(|| sums_of(&map)));
+        }
+        Ok(self.table.load(id)?.map(|map| sums_of(&map)))
+    }
+}
+
+fn sums_of(map: &Map) -> BlockSums {
+    BlockSums::of_chunk(map.len, map.iter())
+}

@@ -1,0 +1,105 @@
+use super::*;
+use proptest::prelude::*;
+
+fn sums(len: u64, blocks: &[(u32, u32)]) -> BlockSums {
+    BlockSums::new(len, blocks.to_vec()).unwrap()
+}
+
+/// As docs/FORMATS.md has them. They are compared between releases: these numbers do not change.
+#[test]
+fn digests_are_as_the_formats_page_has_them() {
+    assert_eq!(*crc::ZERO_BLOCK, 0x98f9_4189);
+    let zero = 0x98f9_4189;
+    let data = sums(20_000, &[(0, 1), (1, 2), (4, 0xdead_beef)]);
+    let zeros = sums(20_000, &[(0, 1), (1, 2), (2, zero), (3, zero), (4, 0xdead_beef)]);
+    assert_eq!(sums(0, &[]).digest(), 0x3149_5673_91a9_e071);
+    assert_eq!(sums(20_000, &[]).digest(), 0xce71_66d5_6bf6_f0c8);
+    assert_eq!(data.digest(), 0x8747_bdd0_5629_2576);
+    assert_eq!(zeros.digest(), data.digest());
+}
+
+#[test]
+fn length_place_and_sum_of_each_block_count() {
+    let one = |len, first, sum| sums(len, &[(first, sum)]).digest();
+    let digest = one(20_000, 1, 7);
+    assert_eq!(digest, one(20_000, 1, 7));
+    for other in [one(20_001, 1, 7), one(20_000, 2, 7), one(20_000, 1, 8)] {
+        assert_ne!(digest, other);
+    }
+}
+
+#[test]
+fn sums_that_no_chunk_can_have_are_refused() {
+    let refused = |len, blocks: &[(u32, u32)]| BlockSums::new(len, blocks.to_vec()).is_err();
+    assert!(refused(CHUNK_BYTES_MAX + 1, &[]));
+    assert!(refused(8192, &[(0, 1), (1, 1), (2, 1)]));
+    assert!(refused(8192, &[(1, 1), (0, 1)]));
+    assert!(refused(8192, &[(1, 1), (1, 1)]));
+    assert!(refused(CHUNK_BYTES_MAX, &[(u32::MAX, 1)]));
+    assert!(!refused(8193, &[(0, 1), (2, 1)]));
+    assert!(!refused(CHUNK_BYTES_MAX, &[(16_383, 1)]));
+}
+
+/// Zeros that were written look like zeros, but their checksum could be that of other bytes: a copy
+/// that has nothing there gets them.
+#[test]
+fn a_block_with_the_checksum_of_zeros_is_sent_where_there_is_none() {
+    let zero = *crc::ZERO_BLOCK;
+    let (written, hole) = (sums(8192, &[(0, 5), (1, zero)]), sums(8192, &[(0, 5)]));
+    assert_eq!(written.digest(), hole.digest());
+    assert_eq!(difference(&written, &hole).send, [4096..8192]);
+    assert_eq!(difference(&hole, &written).punch, [4096..8192]);
+    assert_eq!(difference(&written, &written), Difference { len: 8192, ..Difference::default() });
+}
+
+#[test]
+fn the_last_block_is_sent_up_to_the_length() {
+    let ours = sums(10_000, &[(0, 1), (1, 2), (2, 3)]);
+    let theirs = sums(20_000, &[(1, 2), (2, 4), (3, 5), (4, 6)]);
+    let expected = Difference { len: 10_000, send: vec![0..4096, 8192..10_000], punch: vec![] };
+    assert_eq!(difference(&ours, &theirs), expected);
+}
+
+/// Few blocks and few sums, so that some are equal.
+fn copy() -> impl Strategy<Value = (u64, Vec<Option<u32>>)> {
+    (0u64..40_000).prop_flat_map(|len| {
+        let count = len.div_ceil(BLOCK_BYTES) as usize;
+        (Just(len), prop::collection::vec(prop::option::of(0u32..3), count))
+    })
+}
+
+fn of_copy((len, blocks): &(u64, Vec<Option<u32>>)) -> BlockSums {
+    let data = (0..).zip(blocks).filter_map(|(nth, sum)| sum.map(|sum| (nth, sum)));
+    sums(*len, &data.collect::<Vec<_>>())
+}
+
+/// The blocks of a range, which ends at a block's end or at the chunk's.
+fn blocks(range: &Range<u64>, len: u64) -> Range<usize> {
+    assert!(range.start < range.end && range.start % BLOCK_BYTES == 0);
+    assert!(range.end % BLOCK_BYTES == 0 || range.end == len);
+    (range.start / BLOCK_BYTES) as usize..range.end.div_ceil(BLOCK_BYTES) as usize
+}
+
+proptest! {
+    #[test]
+    fn a_difference_makes_a_copy_equal_and_moves_no_block_that_is(
+        ours in copy(), theirs in copy(),
+    ) {
+        let difference = difference(&of_copy(&ours), &of_copy(&theirs));
+        prop_assert_eq!(difference.len, ours.0);
+        let mut made = theirs.1.clone();
+        made.resize(ours.1.len(), None);
+        for nth in difference.punch.iter().flat_map(|range| blocks(range, ours.0)) {
+            prop_assert!(made[nth].is_some(), "block {} is a hole already", nth);
+            made[nth] = None;
+        }
+        for nth in difference.send.iter().flat_map(|range| blocks(range, ours.0)) {
+            prop_assert_ne!(made[nth], ours.1[nth], "block {} is equal", nth);
+            made[nth] = ours.1[nth];
+        }
+        prop_assert_eq!(&made, &ours.1);
+        for ranges in [&difference.send, &difference.punch] {
+            prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
+        }
+    }
+}

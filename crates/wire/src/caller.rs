@@ -4,7 +4,7 @@
 //! [`RemoteStorage`] or [`RemoteManager`], which send the call over the lanes of a pooled
 //! peer. A lane connects when it is first used, so nothing here waits.
 
-use crate::connection::{Call, Peer, PeerOptions};
+use crate::connection::{Call, LaneKind, Peer, PeerOptions};
 use crate::frame::{Draft, ServiceClass};
 use crate::message::{manager, meta, storage};
 use crate::service::{ManagerService, MetaService, Services, StorageService};
@@ -175,13 +175,17 @@ impl StorageService for RemoteStorage {
         use storage::StorageOp as Op;
         let (moved, long) = match &request.op {
             Some(Op::Read(read)) => (read.len, false),
-            Some(Op::Write(_)) => (payload.len() as u64, false),
+            Some(Op::Write(_) | Op::WriteMany(_)) => (payload.len() as u64, false),
             Some(Op::Sync(_) | Op::Copy(_) | Op::Scrub(_) | Op::DropVolume(_)) => (0, true),
             _ => (0, false),
         };
         let draft = Draft::message(&request)?.with_payload(payload)?;
         let mut call = Call::new(ServiceClass::Storage, draft);
-        call.bulk = moved >= BULK_BYTES_MIN;
+        call.lane = match request.forward {
+            Some(_) => LaneKind::Forward,
+            None if moved >= BULK_BYTES_MIN => LaneKind::Bulk,
+            None => LaneKind::Control,
+        };
         if long {
             call.timeout_factor = LONG_CALL_FACTOR;
         }

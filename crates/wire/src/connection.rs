@@ -1,7 +1,8 @@
 //! The caller's side: peers, their lanes, and connections that carry many calls at once.
 //!
-//! A [`Peer`] is a server at an address. It has a few lanes of two kinds, so that a small call never
-//! waits behind a megabyte: control lanes for small messages and bulk lanes for data. A lane holds at
+//! A [`Peer`] is a server at an address. It has a few lanes of three kinds, so that a small call never
+//! waits behind a megabyte: control lanes for small messages, bulk lanes for data, and lanes for what
+//! members of a group forward to each other. A lane holds at
 //! most one connection, made when the first call needs it and again after it broke, with backoff.
 //! A call whose connection breaks fails as [`ErrorKind::Unavailable`]: it may or may not have been
 //! carried out, and the caller decides whether to send it again.
@@ -22,6 +23,8 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+/// Lanes for what members of a group forward; made when first used.
+const FORWARD_LANES: usize = 1;
 /// Calls that may be under way on one connection; further ones wait.
 const CALLS_MAX: usize = 256;
 /// First and longest wait between two attempts to connect.
@@ -52,12 +55,23 @@ impl PeerOptions {
     }
 }
 
+/// What a lane is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LaneKind {
+    /// Small messages.
+    Control,
+    /// Data.
+    Bulk,
+    /// What members of a group tell each other: it must not wait behind what may wait for it.
+    Forward,
+}
+
 /// A call before it is given to a connection.
 pub(crate) struct Call {
     pub service: ServiceClass,
     pub draft: Draft,
-    /// By a bulk lane.
-    pub bulk: bool,
+    /// By which kind of lane.
+    pub lane: LaneKind,
     /// How many times the common limit the call may take.
     pub timeout_factor: u32,
 }
@@ -65,7 +79,7 @@ pub(crate) struct Call {
 impl Call {
     /// A call by a control lane.
     pub fn new(service: ServiceClass, draft: Draft) -> Self {
-        Self { service, draft, bulk: false, timeout_factor: 1 }
+        Self { service, draft, lane: LaneKind::Control, timeout_factor: 1 }
     }
 }
 
@@ -75,6 +89,7 @@ pub(crate) struct Peer {
     options: Arc<PeerOptions>,
     control: Vec<Lane>,
     bulk: Vec<Lane>,
+    forward: Vec<Lane>,
 }
 
 impl Peer {
@@ -83,7 +98,7 @@ impl Peer {
         let lanes = |count: usize| (0..count.max(1)).map(|_| Lane::default()).collect();
         let control = lanes(options.options.control_lanes);
         let bulk = lanes(options.options.bulk_lanes);
-        Self { address: address.to_owned(), options, control, bulk }
+        Self { address: address.to_owned(), options, control, bulk, forward: lanes(FORWARD_LANES) }
     }
 
     /// Where it is.
@@ -102,17 +117,21 @@ impl Peer {
     }
 
     async fn call_unbounded(&self, call: Call) -> Answer {
-        let lane = self.least_loaded(call.bulk);
+        let lane = self.least_loaded(call.lane);
         let connection = match lane.current() {
             Some(connection) => connection,
-            None => lane.connect(self, call.bulk).await?,
+            None => lane.connect(self, call.lane != LaneKind::Control).await?,
         };
         connection.call(call.service, call.draft).await
     }
 
     /// The first of the lanes with the fewest calls under way: a lone caller stays on one.
-    fn least_loaded(&self, bulk: bool) -> &Lane {
-        let lanes = if bulk { &self.bulk } else { &self.control };
+    fn least_loaded(&self, kind: LaneKind) -> &Lane {
+        let lanes = match kind {
+            LaneKind::Control => &self.control,
+            LaneKind::Bulk => &self.bulk,
+            LaneKind::Forward => &self.forward,
+        };
         let mut best = &lanes[0];
         if lanes.len() > 1 {
             let mut load = best.load();
@@ -131,7 +150,7 @@ impl Peer {
 
     /// Closes every connection.
     pub fn close(&self) {
-        for lane in self.control.iter().chain(&self.bulk) {
+        for lane in self.control.iter().chain(&self.bulk).chain(&self.forward) {
             // The receiving task then sees the end and fails the calls in flight.
             if let Some(connection) = lane.current.write().take() {
                 connection.outbox.close();

@@ -311,6 +311,11 @@ impl Work {
         }
     }
 
+    /// True for what the primary of a group forwards to its members.
+    fn is_forward(&self) -> bool {
+        matches!(self, Work::Storage(StorageRequest { forward: Some(_), .. }))
+    }
+
     async fn run(self, services: &Services, payload: Bytes) -> Result<Draft> {
         let missing = |role: &str| {
             Error::with(ErrorKind::StaleMap, format!("this server has no {role} role"))
@@ -347,7 +352,12 @@ impl Connection {
         }
         let work = Work::decode(header.service, body).and_then(|work| self.permitted(work));
         let answer_bytes = work.as_ref().map_or(0, Work::answer_bytes);
-        let hold = self.reserve(answer_bytes.max(header.payload_len as usize)).await;
+        let hold = match &work {
+            // Its sender holds room for it already, and may be waiting for room here itself: two
+            // servers that forward to each other must not wait for each other's clients.
+            Ok(work) if work.is_forward() => [None, None, None],
+            _ => self.reserve(answer_bytes.max(header.payload_len as usize)).await,
+        };
         let payload = reader.payload(&header).await?;
         match work {
             Ok(work) if !self.shared.stopping.load(Ordering::Acquire) => {

@@ -167,9 +167,8 @@ impl Shelf {
             StorageOp::Chunks(file) => {
                 let (volume, ino, all) = (VolumeId(file.volume), Ino(file.ino), self.tag.from(0));
                 let found = self.target.run(move |s| s.chunks_of(volume, ino, all)).await?;
-                let index = |c: &chunk::ChunkStat| {
-                    plain(ChunkId { volume, ino, index: c.index }).index.0
-                };
+                let index =
+                    |c: &chunk::ChunkStat| plain(ChunkId { volume, ino, index: c.index }).index.0;
                 plain_answer(StorageAnswer::Chunks(msg::ChunkList {
                     indices: found.iter().map(index).collect(),
                     lens: found.iter().map(|c| c.len).collect(),
@@ -189,8 +188,10 @@ impl Shelf {
         let tag = self.tag;
         // The cursor is one of the store: between its pages, other groups' chunks are passed over.
         let after = from.after.map(ChunkId::from);
-        let page =
-            self.target.run(move |s| s.chunks_after(after, |i| tag.has(i), PAGE_CHUNKS_MAX)).await?;
+        let page = self
+            .target
+            .run(move |s| s.chunks_after(after, |i| tag.has(i), PAGE_CHUNKS_MAX))
+            .await?;
         plain_answer(StorageAnswer::Digests(msg::DigestPage {
             chunks: page.chunks.iter().map(|c| plain(c.id).into()).collect(),
             digests: page.chunks.iter().map(|c| c.digest).collect(),

@@ -67,12 +67,7 @@ impl StorageServer {
         Ok(Source::Local(target.clone()))
     }
 
-    async fn read_from(
-        &self,
-        source: &Source,
-        request: &Copy,
-        read: Read,
-    ) -> Result<(Bytes, u32)> {
+    async fn read_from(&self, source: &Source, request: &Copy, read: Read) -> Result<(Bytes, u32)> {
         let (target, group) = (request.from_target, GroupId(request.from_group));
         let (answer, data) = match source {
             Source::Local(target) if group.copies() == 1 => {

@@ -29,6 +29,11 @@ impl Lease {
         *known = (*known).max(until);
     }
 
+    /// Ends it at once.
+    pub fn end(&self) {
+        *self.until.lock() = Duration::ZERO;
+    }
+
     /// True while the lease holds.
     pub fn holds(&self) -> bool {
         self.clock.monotonic() < *self.until.lock()

@@ -10,7 +10,7 @@ use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{Forward, StorageAnswer, StorageOp, StorageRequest};
 
 /// How long a promise holds; who relies on it counts a tenth less, for clocks that drift.
-const PROMISE: Duration = Duration::from_secs(3);
+pub(super) const PROMISE: Duration = Duration::from_secs(3);
 
 /// Who a replica is in its group.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -118,9 +118,8 @@ impl Replica {
     /// What may be here only.
     fn doubts(&self) -> Result<Answer> {
         let (chunks, files) = self.state.lock().doubtful();
-        let files = files
-            .into_iter()
-            .map(|(volume, ino)| msg::FileRef { volume: volume.0, ino: ino.0 });
+        let files =
+            files.into_iter().map(|(volume, ino)| msg::FileRef { volume: volume.0, ino: ino.0 });
         plain_answer(StorageAnswer::Unsettled(msg::UnsettledList {
             chunks: message_of(chunks),
             files: files.collect(),

@@ -1,7 +1,7 @@
 //! The primary: numbers changes, makes them, and sees that all members have them.
 
 use super::ranges::{Area, checked};
-use super::{Joiner, Replica, Reign, Unsettled, View};
+use super::{Joiner, Reign, Replica, Unsettled, View};
 use bytes::Bytes;
 use futures::future::join_all;
 use std::collections::HashSet;
@@ -226,7 +226,9 @@ impl Replica {
     async fn missed(&self, epoch: u64, member: TargetId, error: &Error) {
         let in_sync = {
             let mut state = self.state.lock();
-            let Some(reign) = state.reign.as_mut().filter(|r| r.view.epoch == epoch) else { return };
+            let Some(reign) = state.reign.as_mut().filter(|r| r.view.epoch == epoch) else {
+                return;
+            };
             let joining = reign.view.joining.contains(&member) && !reign.is_counted(member);
             if joining {
                 reign.joiners.entry(member).or_default().failed = true;
@@ -321,8 +323,11 @@ impl Replica {
         }
         if let Some((view, forward)) = told {
             let others = view.in_sync.iter().skip(1).chain(&view.joining);
-            let message =
-                Message { attempt: None, op: StorageOp::Settle(msg::Settle {}), payload: Bytes::new() };
+            let message = Message {
+                attempt: None,
+                op: StorageOp::Settle(msg::Settle {}),
+                payload: Bytes::new(),
+            };
             let told = others.map(|&m| self.forward(m, view.epoch, forward, &message));
             if join_all(told).await.iter().any(Result::is_err)
                 && let Some(reign) = &mut self.state.lock().reign
@@ -337,8 +342,7 @@ impl Reign {
     /// What members should be told of what is settled, if they were not told yet.
     fn tidings(&mut self) -> Option<(View, Forward)> {
         let settled = self.settled();
-        (std::mem::replace(&mut self.told, settled) < settled).then(|| {
-            (self.view.clone(), Forward { number: 0, settled, reign: self.since })
-        })
+        (std::mem::replace(&mut self.told, settled) < settled)
+            .then(|| (self.view.clone(), Forward { number: 0, settled, reign: self.since }))
     }
 }

@@ -183,11 +183,7 @@ impl Replica {
     fn view(&self) -> Result<View> {
         let group = self.common.map.group(self.group)?;
         let ids = |list: &[u32]| list.iter().copied().map(TargetId).collect();
-        Ok(View {
-            epoch: group.epoch,
-            in_sync: ids(group.in_sync()),
-            joining: ids(&group.joining),
-        })
+        Ok(View { epoch: group.epoch, in_sync: ids(group.in_sync()), joining: ids(&group.joining) })
     }
 
     /// The group in the epoch of a request (0: whichever it is now), which is adopted.
@@ -297,3 +293,6 @@ impl Replica {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -49,9 +49,11 @@ impl Area {
     /// What an operation reads or changes; `None`: nothing of a single file.
     pub fn of_op(op: &StorageOp, payload: u64) -> Option<Self> {
         Some(match op {
-            StorageOp::Read(read) => {
-                Self::of_range(&msg::Range { chunk: read.chunk, offset: read.offset, len: read.len })
-            }
+            StorageOp::Read(read) => Self::of_range(&msg::Range {
+                chunk: read.chunk,
+                offset: read.offset,
+                len: read.len,
+            }),
             StorageOp::Write(write) => Self::of_range(&msg::Range {
                 chunk: write.chunk,
                 offset: write.offset,
@@ -64,7 +66,8 @@ impl Area {
                 Self { file: (VolumeId(many.volume), Ino(many.ino)), spans: spans.collect() }
             }
             StorageOp::Truncate(cut) => {
-                let first = cut.from_index - u64::from(cut.last_chunk_len.is_some()).min(cut.from_index);
+                let first =
+                    cut.from_index - u64::from(cut.last_chunk_len.is_some()).min(cut.from_index);
                 Self::of_file(cut.volume, cut.ino, first)
             }
             StorageOp::Punch(range) | StorageOp::Allocate(range) => Self::of_range(range),
@@ -78,8 +81,7 @@ impl Area {
     /// True if both have a byte in common.
     pub fn overlaps(&self, other: &Area) -> bool {
         let meet = |a: &Range<u128>, b: &Range<u128>| a.start < b.end && b.start < a.end;
-        self.file == other.file
-            && self.spans.iter().any(|a| other.spans.iter().any(|b| meet(a, b)))
+        self.file == other.file && self.spans.iter().any(|a| other.spans.iter().any(|b| meet(a, b)))
     }
 
     /// The chunks it touches, where they can be counted.

@@ -42,7 +42,10 @@ impl Replica {
                 let mut state = self.state.lock();
                 let reign = state.reign.as_mut().filter(|r| r.view.epoch == epoch);
                 if let Some(joiner) = reign.and_then(|r| r.joiners.get_mut(&member)) {
-                    tracing::warn!("group {}: target {member} is not equal yet: {error}", self.group);
+                    tracing::warn!(
+                        "group {}: target {member} is not equal yet: {error}",
+                        self.group
+                    );
                     joiner.failed = true;
                 }
             }

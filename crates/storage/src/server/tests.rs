@@ -223,6 +223,7 @@ async fn a_range_is_copied_within_a_target_between_targets_and_between_servers()
             from: msg::Range { chunk: chunk(0), offset: 4096, len },
             from_target: 1,
             from_capability: key().mint(&capability(Rights::READ)),
+            from_group: 0,
         };
         cluster.call(to, StorageOp::Copy(request), Bytes::new()).await;
         let copied = cluster.read(to, index, 0, len).await;
@@ -242,6 +243,7 @@ async fn a_copy_needs_the_right_to_read_its_source() {
             from: msg::Range { chunk: chunk(0), offset: 0, len: 4096 },
             from_target: 1,
             from_capability: key().mint(&capability(Rights::WRITE)),
+            from_group: 0,
         };
         let encoded = key().mint(&capability(Rights::READ_WRITE));
         let op = StorageOp::Copy(request);
@@ -295,7 +297,11 @@ async fn damaged_payloads_impossible_ranges_and_unknown_targets_are_refused() {
     let data = bytes(2, 4096);
     let damaged = msg::Write { chunk: chunk(0), offset: 0, crc: crc(&data) ^ 1 };
     let beyond = msg::Write { chunk: chunk(0), offset: u64::MAX - 5, crc: crc(&data) };
-    let long = msg::Read { chunk: chunk(0), offset: 0, len: PAYLOAD_BYTES_MAX as u64 + 1 };
+    let long = msg::Read {
+        chunk: chunk(0),
+        offset: 0,
+        len: strake_types::limits::PAYLOAD_BYTES_MAX as u64 + 1,
+    };
     let refused = [
         (StorageOp::Write(damaged), data.clone(), ErrorKind::Corrupt),
         (StorageOp::Write(beyond), data.clone(), ErrorKind::Invalid),

@@ -1,0 +1,492 @@
+use super::ranges::{Area, Ranges};
+use crate::StorageServer;
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_base::clock::{Clock, SystemClock};
+use strake_base::disk::{Disk, RealDisk};
+use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity};
+use strake_types::{
+    Error, ErrorKind, GroupId, Ino, Result, ServerId, SessionId, TargetId, VolumeId,
+};
+use strake_wire::caller::{CallerOptions, Callers, LocalServices};
+use strake_wire::capability::{Capability, CapabilityKey, Rights};
+use strake_wire::frame::crc32c;
+use strake_wire::map::{ManagerSource, MapView};
+use strake_wire::message::manager::{
+    ClusterMap, Group, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest, MapAnswer, Server,
+    Target,
+};
+use strake_wire::message::storage as msg;
+use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageReply, StorageRequest};
+use strake_wire::service::{ManagerService, StorageService};
+
+const GROUP: GroupId = GroupId::of_class(3, 0);
+const MEMBERS: u32 = 3;
+const BLOCK: usize = 4096;
+
+/// What the manager would decide is decided by the test.
+struct Manager {
+    map: Mutex<ClusterMap>,
+    away: Mutex<bool>,
+}
+
+impl Manager {
+    /// Changes the group; a new epoch.
+    fn decide(&self, change: impl FnOnce(&mut Group)) {
+        let mut map = self.map.lock();
+        map.epoch += 1;
+        let group = &mut map.groups[0];
+        group.epoch += 1;
+        change(group);
+    }
+
+    fn take_out(&self, member: u32) {
+        self.decide(|group| {
+            group.in_sync.retain(|m| *m != member);
+            group.joining.retain(|m| *m != member);
+        });
+    }
+
+    fn let_join(&self, member: u32) {
+        self.decide(|group| group.joining.push(member));
+    }
+
+    fn in_sync(&self) -> Vec<u32> {
+        self.map.lock().groups[0].in_sync.clone()
+    }
+}
+
+#[async_trait]
+impl ManagerService for Manager {
+    async fn call(&self, request: ManagerRequest) -> Result<ManagerReply> {
+        if *self.away.lock() {
+            return Err(ErrorKind::Unavailable.into());
+        }
+        let answer = match request.op.unwrap() {
+            ManagerOp::GetMap(get) => {
+                let map = self.map.lock();
+                let map = (map.epoch > get.known_epoch).then(|| map.clone());
+                ManagerAnswer::Map(MapAnswer { map })
+            }
+            ManagerOp::Resynced(report) => {
+                if self.map.lock().groups[0].epoch == report.epoch {
+                    self.decide(|group| {
+                        group.joining.retain(|m| *m != report.member);
+                        if report.failed {
+                            group.in_sync.retain(|m| *m != report.member);
+                        } else {
+                            group.in_sync.push(report.member);
+                            group.in_sync.sort_unstable();
+                        }
+                    });
+                }
+                ManagerAnswer::Epoch(0)
+            }
+            other => panic!("{other:?}"),
+        };
+        Ok(ManagerReply { answer: Some(answer) })
+    }
+}
+
+/// Which members reach which; 0 is the client.
+#[derive(Default)]
+struct Net {
+    cut: Mutex<HashSet<(u32, u32)>>,
+}
+
+/// What a member or the client has of another member.
+struct Link {
+    from: u32,
+    to: u32,
+    net: Arc<Net>,
+    servers: Arc<Mutex<Vec<Option<Arc<StorageServer>>>>>,
+}
+
+impl Link {
+    fn check(&self) -> Result<()> {
+        match self.net.cut.lock().contains(&(self.from, self.to)) {
+            true => Err(ErrorKind::Unavailable.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl StorageService for Link {
+    async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
+        self.check()?;
+        let server = self.servers.lock()[self.to as usize].clone();
+        let server = server.ok_or_else(|| Error::new(ErrorKind::Unavailable))?;
+        let answer = server.call(request, payload).await;
+        // An answer may be lost, too.
+        self.check()?;
+        answer
+    }
+}
+
+struct Bench {
+    dir: tempfile::TempDir,
+    manager: Arc<Manager>,
+    net: Arc<Net>,
+    servers: Arc<Mutex<Vec<Option<Arc<StorageServer>>>>>,
+    client: Arc<MapView>,
+    seq: Mutex<u64>,
+}
+
+fn key() -> CapabilityKey {
+    CapabilityKey::new([7; 32])
+}
+
+impl Bench {
+    async fn start() -> Bench {
+        let all: Vec<u32> = (1..=MEMBERS).collect();
+        let server = |&id: &u32| Server { id, up: true, ..Server::default() };
+        let target = |&id: &u32| Target { id, server: id, up: true, ..Target::default() };
+        let map = ClusterMap {
+            cluster: "c".into(),
+            epoch: 1,
+            servers: all.iter().map(server).collect(),
+            targets: all.iter().map(target).collect(),
+            groups: vec![Group {
+                id: GROUP.0,
+                epoch: 1,
+                members: all.clone(),
+                in_sync: all.clone(),
+                ..Group::default()
+            }],
+            ..ClusterMap::default()
+        };
+        let manager = Arc::new(Manager { map: Mutex::new(map), away: Mutex::default() });
+        let (net, servers) = (Arc::<Net>::default(), Arc::new(Mutex::new(vec![None; 4])));
+        let client = view(0, &manager, &net, &servers).await;
+        let dir = tempfile::tempdir().unwrap();
+        let bench = Bench { dir, manager, net, servers, client, seq: Mutex::new(0) };
+        for id in all {
+            std::fs::create_dir(bench.dir.path().join(id.to_string())).unwrap();
+            bench.format(id);
+            bench.start_member(id).await;
+        }
+        bench
+    }
+
+    fn disk(&self, id: u32) -> Arc<dyn Disk> {
+        Arc::new(RealDisk::new(&self.dir.path().join(id.to_string())).unwrap())
+    }
+
+    fn format(&self, id: u32) {
+        let uuid = format!("{id:032x}");
+        let identity = Identity { cluster: "0c".repeat(16), uuid, target: 0 };
+        ChunkStore::format(&self.disk(id), &identity, &ChunkOptions::default()).unwrap();
+    }
+
+    async fn start_member(&self, id: u32) {
+        let store = loop {
+            // The life before may not have ended yet.
+            match ChunkStore::open(self.disk(id), ChunkOptions::default()) {
+                Ok(store) => break Arc::new(store),
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        };
+        let view = view(id, &self.manager, &self.net, &self.servers).await;
+        let server = Arc::new(StorageServer::new(vec![(TargetId(id), store)], key(), view));
+        server.lease().renew(SystemClock::default().monotonic(), 1_000_000_000);
+        self.servers.lock()[id as usize] = Some(server);
+    }
+
+    fn kill(&self, id: u32) {
+        self.servers.lock()[id as usize] = None;
+    }
+
+    fn cut(&self, a: u32, b: u32) {
+        self.net.cut.lock().extend([(a, b), (b, a)]);
+    }
+
+    fn request(&self, target: u32, op: StorageOp) -> StorageRequest {
+        let capability = key().mint(&Capability {
+            volume: VolumeId(1),
+            ino: Ino(2),
+            rights: Rights::READ_WRITE,
+            session: SessionId(1),
+            expires_unix_ms: u64::MAX,
+        });
+        let epoch = self.manager.map.lock().groups[0].epoch;
+        StorageRequest {
+            target,
+            group: GROUP.0,
+            epoch,
+            capability,
+            op: Some(op),
+            ..StorageRequest::default()
+        }
+    }
+
+    fn attempt(&self) -> msg::Attempt {
+        let mut seq = self.seq.lock();
+        *seq += 1;
+        msg::Attempt { client: 5, seq: *seq, settled: 1 }
+    }
+
+    async fn send(
+        &self,
+        request: StorageRequest,
+        payload: Bytes,
+    ) -> Result<(StorageAnswer, Bytes)> {
+        let service = self.client.storage_of(TargetId(request.target)).unwrap();
+        let (reply, payload) = service.call(request, payload).await?;
+        Ok((reply.answer.unwrap(), payload))
+    }
+
+    async fn write_to(
+        &self,
+        target: u32,
+        attempt: msg::Attempt,
+        block: u64,
+        fill: u8,
+    ) -> Result<()> {
+        let data = Bytes::from(vec![fill; BLOCK]);
+        let (chunk, offset) = (chunk(0), block * BLOCK as u64);
+        let op = StorageOp::Write(msg::Write { chunk, offset, crc: crc32c(&data) });
+        let request = StorageRequest { attempt: Some(attempt), ..self.request(target, op) };
+        self.send(request, data).await.map(drop)
+    }
+
+    /// Writes as a client does: to the primary, until it is done.
+    async fn write(&self, block: u64, fill: u8) {
+        let attempt = self.attempt();
+        loop {
+            let primary = self.manager.in_sync()[0];
+            match self.write_to(primary, attempt, block, fill).await {
+                Ok(()) => return,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+
+    async fn read_from(&self, target: u32, block: u64) -> Result<u8> {
+        let (offset, len) = (block * BLOCK as u64, BLOCK as u64);
+        let op = StorageOp::Read(msg::Read { chunk: chunk(0), offset, len });
+        let (_, data) = self.send(self.request(target, op), Bytes::new()).await?;
+        Ok(data.first().copied().unwrap_or(0))
+    }
+
+    /// Reads from one member, as soon as it may answer.
+    async fn read(&self, target: u32, block: u64) -> u8 {
+        self.until(async || self.read_from(target, block).await.ok()).await
+    }
+
+    async fn until<T>(&self, mut what: impl AsyncFnMut() -> Option<T>) -> T {
+        for _ in 0..2_000 {
+            match what().await {
+                Some(value) => return value,
+                None => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+        panic!("in vain");
+    }
+
+    async fn until_in_sync(&self, members: &[u32]) {
+        self.until(async || (self.manager.in_sync() == members).then_some(())).await;
+    }
+}
+
+async fn view(
+    from: u32,
+    manager: &Arc<Manager>,
+    net: &Arc<Net>,
+    servers: &Arc<Mutex<Vec<Option<Arc<StorageServer>>>>>,
+) -> Arc<MapView> {
+    let callers = Callers::new(CallerOptions::default());
+    for to in 1..=MEMBERS {
+        let link = Link { from, to, net: net.clone(), servers: servers.clone() };
+        let services = LocalServices { storage: Some(Arc::new(link)), ..LocalServices::default() };
+        callers.register_local(ServerId(to), services);
+    }
+    MapView::connect(callers, ManagerSource::Local(manager.clone()), 1_000).await.unwrap()
+}
+
+fn chunk(index: u64) -> msg::Chunk {
+    msg::Chunk { volume: 1, ino: 2, index }
+}
+
+#[tokio::test]
+async fn what_is_acknowledged_is_at_all_members_and_any_of_them_answers() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.write(0, 2).await;
+    bench.write(9, 3).await;
+    for member in 1..=MEMBERS {
+        assert_eq!((bench.read(member, 0).await, bench.read(member, 9).await), (2, 3));
+    }
+    let refused = bench.write_to(2, bench.attempt(), 0, 4).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::StaleMap, "not the primary");
+}
+
+#[tokio::test]
+async fn a_lost_member_is_waited_for_until_it_is_taken_out_and_is_made_equal_when_it_returns() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.kill(3);
+    let writer = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.write(0, 2).await }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!writer.is_finished(), "not everywhere");
+    bench.manager.take_out(3);
+    writer.await.unwrap();
+    for block in 1..40 {
+        bench.write(block, 7).await;
+    }
+    bench.start_member(3).await;
+    bench.manager.let_join(3);
+    bench.until_in_sync(&[1, 2, 3]).await;
+    for block in 1..40 {
+        assert_eq!(bench.read(3, block).await, 7);
+    }
+    assert_eq!(bench.read(3, 0).await, 2);
+}
+
+#[tokio::test]
+async fn a_member_that_is_not_in_sync_answers_nobody() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.manager.take_out(2);
+    bench.write(0, 2).await;
+    bench.until(async || bench.read_from(2, 0).await.err()).await;
+    for _ in 0..50 {
+        assert_eq!(bench.read_from(2, 0).await.unwrap_err().kind, ErrorKind::NotCurrent);
+    }
+}
+
+#[tokio::test]
+async fn a_half_made_change_is_seen_by_nobody_and_is_settled_by_the_next_primary() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    for member in 1..=MEMBERS {
+        assert_eq!(bench.read(member, 0).await, 1);
+    }
+    // The primary reaches 2 but not 3: 2 has the change, nobody is told that it is made.
+    bench.cut(1, 3);
+    let attempt = bench.attempt();
+    let half = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.write_to(1, attempt, 0, 2).await }
+    });
+    bench.until(async || bench.read_from(2, 0).await.err()).await;
+    assert_eq!(bench.read(3, 0).await, 1, "there the change never came");
+    bench.kill(1);
+    bench.manager.take_out(1);
+    half.abort();
+    let settled = bench.read(2, 0).await;
+    assert_eq!(bench.read(3, 0).await, settled, "whatever it is, it is the same everywhere");
+    assert_eq!(bench.read(2, 0).await, settled);
+    // The client sends it again to the new primary, which has it already.
+    bench.write(0, 3).await;
+    bench.write_to(2, attempt, 0, 2).await.unwrap();
+    assert_eq!(bench.read(2, 0).await, 3, "a change is made once");
+}
+
+#[tokio::test]
+async fn a_primary_that_was_cut_off_acknowledges_nothing() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.cut(1, 2);
+    bench.cut(1, 3);
+    let old = bench.request(1, StorageOp::Sync(msg::FileRef { volume: 1, ino: 2 }));
+    let attempt = bench.attempt();
+    let lone = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.write_to(1, attempt, 0, 2).await }
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    bench.manager.take_out(1);
+    bench.write(0, 3).await;
+    assert!(lone.await.unwrap().is_err());
+    assert!(bench.send(old, Bytes::new()).await.is_err());
+    assert_eq!((bench.read(2, 0).await, bench.read(3, 0).await), (3, 3));
+    // It comes back with bytes that nobody else has.
+    bench.net.cut.lock().clear();
+    bench.manager.let_join(1);
+    bench.until_in_sync(&[1, 2, 3]).await;
+    assert_eq!(bench.read(1, 0).await, 3);
+}
+
+#[tokio::test]
+async fn without_the_manager_members_grant_each_other_the_lease() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    assert_eq!(bench.read(2, 0).await, 1);
+    *bench.manager.away.lock() = true;
+    // New servers have no lease of the manager, and the epoch is still theirs.
+    for id in 1..=MEMBERS {
+        let server = bench.servers.lock()[id as usize].clone().unwrap();
+        server.lease().end();
+    }
+    assert_eq!((bench.read(1, 0).await, bench.read(2, 0).await), (1, 1));
+    bench.cut(2, 3);
+    tokio::time::sleep(super::follow::PROMISE).await;
+    bench.until(async || bench.read_from(2, 0).await.err()).await;
+    assert_eq!(bench.read_from(2, 0).await.unwrap_err().kind, ErrorKind::NotCurrent);
+    assert_eq!(bench.read(1, 0).await, 1, "it reaches all");
+}
+
+#[tokio::test]
+async fn a_cut_and_a_deleted_chunk_reach_the_member_that_was_away() {
+    let bench = Bench::start().await;
+    let wide = |index: u64, fill: u8| {
+        let data = Bytes::from(vec![fill; 3 * BLOCK]);
+        let op =
+            StorageOp::Write(msg::Write { chunk: chunk(index), offset: 0, crc: crc32c(&data) });
+        (StorageRequest { attempt: Some(bench.attempt()), ..bench.request(1, op) }, data)
+    };
+    for index in 0..4 {
+        let (request, data) = wide(index, 5);
+        bench.send(request, data).await.unwrap();
+    }
+    bench.kill(3);
+    bench.manager.take_out(3);
+    let cut = msg::Truncate { volume: 1, ino: 2, from_index: 2, last_chunk_len: Some(100) };
+    bench
+        .until(async || {
+            bench.send(bench.request(1, StorageOp::Truncate(cut)), Bytes::new()).await.ok()
+        })
+        .await;
+    bench.start_member(3).await;
+    bench.manager.let_join(3);
+    bench.until_in_sync(&[1, 2, 3]).await;
+    let chunks = bench
+        .until(async || {
+            let op = StorageOp::Chunks(msg::FileRef { volume: 1, ino: 2 });
+            bench.send(bench.request(3, op), Bytes::new()).await.ok()
+        })
+        .await;
+    let StorageAnswer::Chunks(list) = chunks.0 else { panic!("{chunks:?}") };
+    assert_eq!((list.indices, list.lens), (vec![0, 1], vec![3 * BLOCK as u64, 100]));
+}
+
+#[tokio::test]
+async fn overlapping_changes_wait_for_each_other_in_order() {
+    let ranges = Ranges::default();
+    let area = |offset, len| Area::of_range(&msg::Range { chunk: chunk(3), offset, len });
+    let first = ranges.take(area(0, 10), true).await;
+    let reader = tokio::spawn({
+        let ranges = ranges.clone();
+        async move { drop(ranges.take(area(5, 1), false).await) }
+    });
+    drop(ranges.take(area(10, 5), true).await);
+    tokio::task::yield_now().await;
+    assert!(!reader.is_finished());
+    drop(first);
+    reader.await.unwrap();
+    let readers = (ranges.take(area(0, 9), false).await, ranges.take(area(3, 9), false).await);
+    let writer = ranges.clone();
+    let writer = tokio::spawn(async move { drop(writer.take(area(4, 1), true).await) });
+    tokio::task::yield_now().await;
+    assert!(!writer.is_finished());
+    drop(readers);
+    writer.await.unwrap();
+}

@@ -441,19 +441,23 @@ impl Servers {
 
     /// A mount of the volume `main`, with options as for `-o`.
     pub fn mount(&self, name: &str, options: &str) -> Mount {
-        let path = self.directory.path().join(name);
-        std::fs::create_dir(&path).expect("each mount has its own name");
-        let mut arguments: Vec<String> = ["mount", "--foreground"].map(String::from).into();
-        if !options.is_empty() {
-            arguments.extend(["-o".into(), options.into()]);
-        }
-        arguments.push(format!("{}:/main", self.address));
-        arguments.push(path.display().to_string());
-        let log = self.directory.path().join(format!("{name}.log"));
-        let mut process = Process::start(&arguments, &log);
-        process.wait_until("strake mount", || is_mounted(&path));
-        Mount { process, path }
+        mount_of(&self.address, &self.directory.path().join(name), options)
     }
+}
+
+/// A mount of the volume `main` of the cluster at an address, with options as for `-o`, on a directory
+/// that is made. Its log is beside it.
+pub fn mount_of(address: &str, path: &Path, options: &str) -> Mount {
+    std::fs::create_dir(path).expect("each mount has its own name");
+    let mut arguments: Vec<String> = ["mount", "--foreground"].map(String::from).into();
+    if !options.is_empty() {
+        arguments.extend(["-o".into(), options.into()]);
+    }
+    arguments.push(format!("{address}:/main"));
+    arguments.push(path.display().to_string());
+    let mut process = Process::start(&arguments, &path.with_extension("log"));
+    process.wait_until("strake mount", || is_mounted(path));
+    Mount { process, path: path.to_owned() }
 }
 
 /// A mount that is a process of its own.

@@ -59,7 +59,7 @@ impl Shelf {
             StorageOp::Cut(cut) => {
                 let chunk = self.tag.mark(cut.chunk.into())?;
                 let only = chunk.index..=chunk.index;
-                let cut = move |s: &ChunkStore| match cut.len {
+                let cut = move |s: &ChunkStore| match cut.length {
                     Some(len) => s.set_len(chunk, len),
                     None => s.delete_range(chunk.volume, chunk.ino, only),
                 };

@@ -143,14 +143,13 @@ impl Replica {
         let mut epoch = 0;
         let mut pause = PAUSE_FIRST;
         loop {
-            let (view, forward) = self.plan(numbered)?;
-            if view.epoch != epoch {
+            let (now, members, forward) = self.plan(numbered)?;
+            if now != epoch {
                 // A member that went and came back may have lost it.
-                (epoch, have) = (view.epoch, HashSet::new());
+                (epoch, have) = (now, HashSet::new());
             }
-            let joining: &[TargetId] = if numbered.number == 0 { &[] } else { &view.joining };
-            let others = view.in_sync.iter().skip(1).chain(joining).copied();
-            let missing: Vec<TargetId> = others.filter(|m| !have.contains(m)).collect();
+            let missing: Vec<TargetId> =
+                members.into_iter().filter(|member| !have.contains(member)).collect();
             let answers = join_all(
                 missing.iter().map(|&member| self.forward(member, epoch, forward, message)),
             );
@@ -171,17 +170,22 @@ impl Replica {
         }
     }
 
-    /// The members now, and what goes with a change to them.
-    fn plan(&self, numbered: &Numbered) -> Result<(View, Forward)> {
+    /// The epoch now, who else is told, and what goes with it.
+    fn plan(&self, numbered: &Numbered) -> Result<(u64, Vec<TargetId>, Forward)> {
         let state = self.state.lock();
         let reign = state.reign.as_ref().filter(|reign| reign.since == numbered.reign);
         let Some(reign) = reign else {
             let what = "another reign has begun while the change was under way";
             return Err(self.error(ErrorKind::StaleMap, what));
         };
+        let members = match numbered.number {
+            // What is no change is for those who must have all changes.
+            0 => reign.required().collect(),
+            _ => reign.view.in_sync.iter().skip(1).chain(&reign.view.joining).copied().collect(),
+        };
         let settled = reign.settled();
         let forward = Forward { number: numbered.number, settled, reign: reign.since };
-        Ok((reign.view.clone(), forward))
+        Ok((reign.view.epoch, members, forward))
     }
 
     async fn forward(
@@ -280,7 +284,7 @@ impl Replica {
         };
         let numbered = self.number(reign, area)?;
         let sent = match self.plan(&numbered) {
-            Ok((_, forward)) => {
+            Ok((_, _, forward)) => {
                 let message = Message { attempt: None, op, payload };
                 self.forward(member, epoch, forward, &message).await
             }

@@ -130,7 +130,7 @@ impl Replica {
         let answer = self.ask(errand.member, errand.epoch, op).await?;
         let StorageAnswer::Sums(sums) = answer else { return Err(self.nonsense(errand.member)) };
         let theirs = sums_of(&sums)?;
-        let cut = |len| StorageOp::Cut(msg::Cut { chunk: chunk.into(), len });
+        let cut = |length| StorageOp::Cut(msg::Cut { chunk: chunk.into(), length });
         let (ours, theirs) = match (ours, theirs) {
             (None, None) => return Ok(0),
             (None, Some(_)) => {

@@ -486,7 +486,7 @@ impl Gen {
             Settle(st::Settle {}),
             Digests(st::DigestsAfter { after: self.opt(Self::chunk) }),
             Sums(self.chunk()),
-            Cut(st::Cut { chunk: self.chunk(), len: self.opt(Self::u64) }),
+            Cut(st::Cut { chunk: self.chunk(), length: self.opt(Self::u64) }),
             Promise(st::Promise { member: self.u32() }),
         ];
         let request = st::StorageRequest {

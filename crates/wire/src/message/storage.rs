@@ -311,7 +311,7 @@ pub struct Cut {
     pub chunk: Chunk,
     /// Its length from now on; absent: it is deleted.
     #[prost(uint64, optional, tag = "2")]
-    pub len: Option<u64>,
+    pub length: Option<u64>,
 }
 
 /// See [`StorageOp::Promise`].

@@ -3,7 +3,6 @@
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 use strake_types::{ChunkId, Ino, Result, VolumeId};
 use strake_wire::message::storage as msg;
@@ -19,7 +18,24 @@ type File = (VolumeId, Ino);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Area {
     file: File,
-    spans: Vec<Range<u128>>,
+    spans: Vec<Span>,
+}
+
+/// Bytes from `start` to before `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    start: u128,
+    end: u128,
+}
+
+impl Span {
+    fn of(start: u128, len: u64) -> Self {
+        Self { start, end: start + u128::from(len) }
+    }
+
+    fn meets(self, other: Span) -> bool {
+        self.start < other.end && other.start < self.end
+    }
 }
 
 fn position(index: u64, offset: u64) -> u128 {
@@ -30,20 +46,20 @@ impl Area {
     /// A range of a chunk.
     pub fn of_range(range: &msg::Range) -> Self {
         let chunk = range.chunk;
-        let start = position(chunk.index, range.offset);
-        let spans = vec![start..start + u128::from(range.len)];
+        let spans = vec![Span::of(position(chunk.index, range.offset), range.len)];
         Self { file: (VolumeId(chunk.volume), Ino(chunk.ino)), spans }
     }
 
     /// A whole chunk.
     pub fn of_chunk(chunk: ChunkId) -> Self {
-        let spans = vec![position(chunk.index.0, 0)..position(chunk.index.0 + 1, 0)];
+        let spans = vec![Span::of(position(chunk.index.0, 0), 1 << OFFSET_BITS)];
         Self { file: (chunk.volume, chunk.ino), spans }
     }
 
     /// Everything of a file from a chunk on.
     pub fn of_file(volume: u32, ino: u64, from_index: u64) -> Self {
-        Self { file: (VolumeId(volume), Ino(ino)), spans: vec![position(from_index, 0)..u128::MAX] }
+        let spans = vec![Span { start: position(from_index, 0), end: u128::MAX }];
+        Self { file: (VolumeId(volume), Ino(ino)), spans }
     }
 
     /// What an operation reads or changes; `None`: nothing of a single file.
@@ -62,7 +78,7 @@ impl Area {
             StorageOp::WriteMany(many) => {
                 let starts = many.indices.iter().zip(&many.offsets);
                 let starts = starts.map(|(&index, &offset)| position(index, offset));
-                let spans = starts.zip(&many.lens).map(|(s, &len)| s..s + u128::from(len));
+                let spans = starts.zip(&many.lens).map(|(start, &len)| Span::of(start, len));
                 Self { file: (VolumeId(many.volume), Ino(many.ino)), spans: spans.collect() }
             }
             StorageOp::Truncate(cut) => {
@@ -80,15 +96,15 @@ impl Area {
 
     /// True if both have a byte in common.
     pub fn overlaps(&self, other: &Area) -> bool {
-        let meet = |a: &Range<u128>, b: &Range<u128>| a.start < b.end && b.start < a.end;
-        self.file == other.file && self.spans.iter().any(|a| other.spans.iter().any(|b| meet(a, b)))
+        self.file == other.file
+            && self.spans.iter().any(|a| other.spans.iter().any(|b| a.meets(*b)))
     }
 
     /// The chunks it touches, where they can be counted.
     pub fn chunks(&self) -> Option<Vec<ChunkId>> {
         let (volume, ino) = self.file;
         let mut chunks = Vec::new();
-        for span in self.spans.iter().filter(|span| !span.is_empty()) {
+        for span in self.spans.iter().filter(|span| span.start < span.end) {
             if span.end == u128::MAX {
                 return None;
             }

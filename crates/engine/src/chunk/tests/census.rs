@@ -2,7 +2,7 @@
 
 use super::*;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// All of a target, in pages.
 fn census(store: &ChunkStore, limit: usize) -> Vec<ChunkDigest> {
@@ -311,10 +311,11 @@ fn ranges_of_indices_have_an_end() {
 /// misses nothing that was acknowledged before it was asked for.
 #[test]
 fn sums_are_of_one_moment_and_miss_nothing_acknowledged() {
-    const ROUNDS: u64 = 600;
+    const ROUNDS: u64 = 400;
     let small = ChunkOptions { map_cache_bytes: 4096, ..options() };
-    let store = ChunkStore::open(formatted(1, 256 << 20).process(), small).unwrap();
-    let (id, others) = (chunk(1, 0), 700);
+    let disk = formatted(1, 256 << 20);
+    let open = || ChunkStore::open(disk.process(), small.clone()).unwrap();
+    let (store, id, others) = (open(), chunk(1, 0), 1000);
     let block = |round: u64| round.to_le_bytes().repeat(512);
     let rounds: HashMap<u32, u64> =
         (1..=ROUNDS).map(|round| (crc_fast::crc32_iscsi(&block(round)), round)).collect();
@@ -324,24 +325,23 @@ fn sums_are_of_one_moment_and_miss_nothing_acknowledged() {
     for index in 0..others {
         put(&store, chunk(2, index), 0, vec![1; 10]).unwrap();
     }
-    let (acknowledged, done) = (AtomicU64::new(1), AtomicBool::new(false));
+    drop(store);
+    let store = open();
+    let (acknowledged, pushed_out) = (AtomicU64::new(1), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let writer = scope.spawn(|| {
             for round in 2..=ROUNDS {
                 put(&store, id, 0, block(round).repeat(8)).unwrap();
                 acknowledged.store(round, Ordering::SeqCst);
-                if round % 3 == 0 {
+                if round % 10 == 0 {
                     store.store.checkpoint().unwrap();
+                    (0..others).for_each(|index| drop(contents(&store, chunk(2, index))));
+                    let ids = store.store.resident.between(id, id, 1);
+                    pushed_out.fetch_add(u64::from(ids.is_empty()), Ordering::SeqCst);
                 }
             }
-            done.store(true, Ordering::SeqCst);
         });
-        scope.spawn(|| {
-            for index in (0..others).cycle().take_while(|_| !done.load(Ordering::SeqCst)) {
-                contents(&store, chunk(2, index));
-            }
-        });
-        while !done.load(Ordering::SeqCst) {
+        while !writer.is_finished() {
             let before = acknowledged.load(Ordering::SeqCst);
             let sums = store.blocks_of(id).unwrap().unwrap();
             let (_, sum) = sums.blocks()[0];
@@ -353,4 +353,5 @@ fn sums_are_of_one_moment_and_miss_nothing_acknowledged() {
             assert!(digests[&page.chunks[0].digest] >= before);
         }
     });
+    assert!(pushed_out.into_inner() > 0, "always in memory");
 }

@@ -4,7 +4,7 @@
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use strake_types::{Error, ErrorKind, Result};
-use strake_wire::message::storage::Attempt;
+use strake_wire::message::storage::{Attempt, AttemptTable};
 
 /// Clients remembered; beyond, the one that was heard longest ago is forgotten.
 const CLIENTS_MAX: usize = 4096;
@@ -67,6 +67,34 @@ impl Attempts {
         if attempt.seq >= client.settled {
             client.done.insert(attempt.seq);
         }
+    }
+}
+
+impl Attempts {
+    /// Everything that is remembered.
+    pub fn table(&self) -> AttemptTable {
+        let inner = self.inner.lock();
+        let mut table = AttemptTable::default();
+        for (id, client) in &inner.clients {
+            table.clients.push(*id);
+            table.settled.push(client.settled);
+            table.counts.push(client.done.len() as u32);
+            table.seqs.extend(&client.done);
+        }
+        table
+    }
+
+    /// Remembers what another member does, too.
+    pub fn take_over(&self, table: &AttemptTable) -> Result<()> {
+        let mut seqs = table.seqs.as_slice();
+        let malformed = || Error::with(ErrorKind::Malformed, "a table of changes does not fit");
+        let clients = table.clients.iter().zip(&table.settled).zip(&table.counts);
+        for ((&client, &settled), &count) in clients {
+            let (done, rest) = seqs.split_at_checked(count as usize).ok_or_else(malformed)?;
+            done.iter().for_each(|&seq| self.note(Attempt { client, seq, settled }));
+            seqs = rest;
+        }
+        Ok(())
     }
 }
 
@@ -134,6 +162,11 @@ mod tests {
         assert_eq!(kind(&attempts, attempt(1, 1)), Some(ErrorKind::NotCurrent), "over");
         attempts.note(attempt(4, 3));
         assert!(attempts.begin(attempt(4, 3)).unwrap().is_none(), "made for the primary");
+        let other = Attempts::default();
+        other.take_over(&attempts.table()).unwrap();
+        assert!(other.begin(attempt(4, 3)).unwrap().is_none(), "made where it learnt that");
+        let cut = AttemptTable { seqs: Vec::new(), ..attempts.table() };
+        assert_eq!(other.take_over(&cut).unwrap_err().kind, ErrorKind::Malformed);
     }
 
     #[test]

@@ -57,9 +57,10 @@ impl StorageServer {
         let target = |(id, store)| (id, Arc::new(Target::new(id, store)));
         let targets = targets.into_iter().map(target).collect();
         let lease = Arc::new(Lease::new(clock.clone()));
+        let started = clock.monotonic();
         Self {
             targets,
-            common: Arc::new(Common { map, key, clock, lease }),
+            common: Arc::new(Common { map, key, clock, lease, started }),
             replicas: Mutex::default(),
             copies: Semaphore::new(COPIES_MAX),
             sharing: HashMap::new(),
@@ -124,7 +125,8 @@ impl StorageServer {
             | StorageOp::Settle(_)
             | StorageOp::Digests(_)
             | StorageOp::Sums(_)
-            | StorageOp::Promise(_) => (0, 0, Rights::READ_WRITE),
+            | StorageOp::Promise(_)
+            | StorageOp::Remember(_) => (0, 0, Rights::READ_WRITE),
             StorageOp::Sync(_) | StorageOp::Stat(_) | StorageOp::Scrub(_) => return Ok(()),
         };
         self.authorise(capability, volume, ino, rights)
@@ -258,7 +260,8 @@ fn kind_of(op: &StorageOp) -> OpKind {
         | StorageOp::Digests(_)
         | StorageOp::Sums(_)
         | StorageOp::Cut(_)
-        | StorageOp::Promise(_) => OpKind::Replicate,
+        | StorageOp::Promise(_)
+        | StorageOp::Remember(_) => OpKind::Replicate,
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::time::Duration;
 use strake_types::{ErrorKind, Result, TargetId};
 use strake_wire::message::storage as msg;
-use strake_wire::message::storage::{Forward, StorageAnswer, StorageOp, StorageRequest};
+use strake_wire::message::storage::{Attempt, Forward, StorageAnswer, StorageOp, StorageRequest};
 
 /// How long a promise holds; who relies on it counts a tenth less, for clocks that drift.
 pub(super) const PROMISE: Duration = Duration::from_secs(3);
@@ -50,7 +50,7 @@ impl Replica {
             return Err(self.error(ErrorKind::StaleMap, &what));
         }
         if forward.number == 0 {
-            self.state.lock().learn(&forward);
+            self.learn(&mut self.state.lock(), &forward);
             if let StorageOp::Promise(promise) = op {
                 return self.promise(TargetId(promise.member));
             }
@@ -59,6 +59,9 @@ impl Replica {
                 StorageOp::Sync(_) => self.shelf.target.run(|s| s.sync()).await.map(|()| done()),
                 StorageOp::Settle(_) => Ok(done()),
                 StorageOp::Adopt(_) => self.doubts(),
+                StorageOp::Remember(table) => {
+                    self.shelf.target.attempts.take_over(&table).map(|()| done())
+                }
                 op => self.shelf.look(op).await,
             };
         }
@@ -66,7 +69,7 @@ impl Replica {
             return Err(self.error(ErrorKind::Malformed, "a change of nothing"));
         };
         let key = (forward.reign, forward.number);
-        if let Fate::Known = self.receive(&forward, area)? {
+        if let Fate::Known = self.receive(&forward, area, request.attempt)? {
             return Ok(done());
         }
         let made = self.shelf.change(op, payload).await;
@@ -81,16 +84,12 @@ impl Replica {
         if let Some(entry) = state.unsettled.get_mut(&key) {
             entry.applied = true;
         }
-        drop(state);
-        if let Some(attempt) = request.attempt {
-            self.shelf.target.attempts.note(attempt);
-        }
         Ok(done())
     }
 
-    fn receive(&self, forward: &Forward, area: Area) -> Result<Fate> {
+    fn receive(&self, forward: &Forward, area: Area, attempt: Option<Attempt>) -> Result<Fate> {
         let mut state = self.state.lock();
-        state.learn(forward);
+        self.learn(&mut state, forward);
         let key = (forward.reign, forward.number);
         if key < state.settled {
             return Ok(Fate::Known);
@@ -99,7 +98,7 @@ impl Replica {
             Some(known) if known.applied => Ok(Fate::Known),
             Some(_) => Err(self.error(ErrorKind::NotCurrent, "the change is still under way")),
             None => {
-                state.unsettled.insert(key, Unsettled { area, applied: false });
+                state.unsettled.insert(key, Unsettled { area, applied: false, attempt });
                 Ok(Fate::Apply)
             }
         }
@@ -197,6 +196,11 @@ impl Replica {
         }
     }
 
+    /// Fails unless a primary may answer a change.
+    pub(super) async fn check_answers(&self, reign: u64) -> Result<()> {
+        self.check_reads(Standing::Leads(reign)).await
+    }
+
     /// While the manager is away, the others may do what it does: promise that nothing happens
     /// without us.
     async fn lease_by_members(&self, view: &View) -> Result<()> {
@@ -226,17 +230,27 @@ impl Replica {
     }
 }
 
-impl State {
+impl Replica {
     /// Takes note of what is settled.
-    fn learn(&mut self, forward: &Forward) {
-        if forward.settled > 0 {
-            self.settled = self.settled.max((forward.reign, forward.settled));
-            // What is still being applied stays: it ends by itself.
-            let settled = self.settled;
-            self.unsettled.retain(|key, entry| *key >= settled || !entry.applied);
+    fn learn(&self, state: &mut State, forward: &Forward) {
+        if forward.settled == 0 {
+            return;
         }
+        state.settled = state.settled.max((forward.reign, forward.settled));
+        let settled = state.settled;
+        state.unsettled.retain(|key, entry| {
+            // What is still being applied stays: it ends by itself.
+            let over = *key < settled && entry.applied;
+            // What is left of earlier reigns was made so by the primary, which knows whether it is made.
+            if let Some(attempt) = entry.attempt.filter(|_| over && key.0 == forward.reign) {
+                self.shelf.target.attempts.note(attempt);
+            }
+            !over
+        });
     }
+}
 
+impl State {
     /// Chunks, and files as a whole, that may differ from other members'.
     pub(super) fn doubtful(
         &self,

@@ -59,7 +59,7 @@ impl Replica {
     async fn change_everywhere(&self, area: Area, message: Message) -> Result<()> {
         let attempts = &self.shelf.target.attempts;
         let running = match message.attempt.map(|attempt| attempts.begin(attempt)).transpose()? {
-            Some(None) => return Ok(()),
+            Some(None) => return self.check_answers(self.reigning().await?).await,
             running => running.flatten(),
         };
         let reign = self.reigning().await?;
@@ -68,7 +68,8 @@ impl Replica {
         self.spread(&numbered, &message).await?;
         self.settle(&numbered);
         running.into_iter().for_each(|running| running.succeed());
-        Ok(())
+        // Everywhere it is; but in an epoch that may be over others answer.
+        self.check_answers(reign).await
     }
 
     fn check_lead(&self, view: &View) -> Result<()> {
@@ -99,7 +100,7 @@ impl Replica {
     /// Numbers a change and makes it here. What fails here goes to no member.
     async fn make(&self, reign: u64, area: Area, message: &Message) -> Result<Numbered> {
         let _gate = self.adopted.read().await;
-        let numbered = self.number(reign, area)?;
+        let numbered = self.number(reign, area, message.attempt)?;
         match self.shelf.change(message.op.clone(), message.payload.clone()).await {
             Ok(()) => {
                 let mut state = self.state.lock();
@@ -115,7 +116,7 @@ impl Replica {
         }
     }
 
-    fn number(&self, since: u64, area: Area) -> Result<Numbered> {
+    fn number(&self, since: u64, area: Area, attempt: Option<Attempt>) -> Result<Numbered> {
         let mut state = self.state.lock();
         let reign = state.reign.as_mut().filter(|reign| reign.since == since);
         let Some(reign) = reign else {
@@ -124,7 +125,7 @@ impl Replica {
         let number = reign.next;
         reign.next += 1;
         reign.open.insert(number);
-        state.unsettled.insert((since, number), Unsettled { area, applied: false });
+        state.unsettled.insert((since, number), Unsettled { area, applied: false, attempt });
         Ok(Numbered { reign: since, number })
     }
 
@@ -268,7 +269,8 @@ impl Replica {
         let here = self.shelf.target.run(|s| s.sync());
         let both = futures::future::try_join(others, here);
         let late = |_| self.error(ErrorKind::NotCurrent, "not all members have synced yet");
-        tokio::time::timeout(CHANGE_WAIT, both).await.map_err(late)?.map(drop)
+        tokio::time::timeout(CHANGE_WAIT, both).await.map_err(late)??;
+        self.check_answers(numbered.reign).await
     }
 
     /// A change that goes to one member only: what it lacks.
@@ -282,7 +284,7 @@ impl Replica {
         let Some(area) = Area::of_op(&op, payload.len() as u64) else {
             return Err(Error::with(ErrorKind::Malformed, "a change of nothing"));
         };
-        let numbered = self.number(reign, area)?;
+        let numbered = self.number(reign, area, None)?;
         let sent = match self.plan(&numbered) {
             Ok((_, _, forward)) => {
                 let message = Message { attempt: None, op, payload };
@@ -314,7 +316,7 @@ impl Replica {
                 }
             }
             let failed = |(member, joiner): (&TargetId, &Joiner)| {
-                (joiner.failed && !joiner.counted).then_some((reign.view.epoch, *member))
+                joiner.failed.then_some((reign.view.epoch, *member))
             };
             let failed: Vec<_> = reign.joiners.iter().filter_map(failed).collect();
             (reign.tidings(), failed)

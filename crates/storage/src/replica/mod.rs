@@ -28,7 +28,7 @@ use strake_base::clock::Clock;
 use strake_types::{Error, ErrorKind, GroupId, Ino, Result, SessionId, TargetId, VolumeId};
 use strake_wire::capability::{Capability, CapabilityKey, Rights};
 use strake_wire::map::MapView;
-use strake_wire::message::storage::{Forward, StorageAnswer, StorageOp, StorageRequest};
+use strake_wire::message::storage::{Attempt, Forward, StorageAnswer, StorageOp, StorageRequest};
 use tokio::sync::{Notify, RwLock};
 
 /// How long what a server says to another is allowed.
@@ -45,6 +45,8 @@ pub(crate) struct Common {
     pub key: CapabilityKey,
     pub clock: Arc<dyn Clock>,
     pub lease: Arc<Lease>,
+    /// When this server started, on the monotonic clock: what it promised before, it has forgotten.
+    pub started: Duration,
 }
 
 /// A group as the map has it.
@@ -89,6 +91,8 @@ struct State {
 struct Unsettled {
     area: Area,
     applied: bool,
+    /// Remembered as made when it is settled; should the next primary not have it, never.
+    attempt: Option<Attempt>,
 }
 
 /// What a primary knows.

@@ -2,6 +2,7 @@
 //! the same at all.
 
 use super::Replica;
+use super::follow::PROMISE;
 use super::ranges::Area;
 use crate::apply::sums_of;
 use bytes::Bytes;
@@ -68,13 +69,35 @@ impl Replica {
             return reign.since != since;
         }
         let view = reign.view.clone();
-        if state.is_bound(&view, self.common.clock.monotonic()) {
+        if state.is_bound(&view, self.common.clock.monotonic()) || self.is_too_early() {
             return false;
         }
         let Some(reign) = state.reign.as_mut() else { return true };
         reign.ready = true;
         state.unsettled.retain(|(reign, _), _| *reign >= since);
         true
+    }
+
+    /// What we have applied in earlier reigns is what all have now: those changes are made.
+    fn remember_own(&self, since: u64) {
+        let state = self.state.lock();
+        let earlier = state.unsettled.range(..(since, 0)).filter(|(_, entry)| entry.applied);
+        for attempt in earlier.filter_map(|(_, entry)| entry.attempt) {
+            self.shelf.target.attempts.note(attempt);
+        }
+    }
+
+    /// True while a promise may run that we gave before this server started.
+    fn is_too_early(&self) -> bool {
+        let map = self.common.map.current();
+        let server_of = |target: u32| {
+            let found = map.targets.iter().find(|t| t.id == target);
+            found.map(|target| target.server)
+        };
+        let members = map.group(self.group).map(|group| group.members.as_slice());
+        let own = server_of(self.me().0);
+        let others = members.unwrap_or_default().iter().any(|&member| server_of(member) != own);
+        others && self.common.clock.monotonic() < self.common.started + PROMISE
     }
 
     async fn make_equal(&self, reign: u64, epoch: u64, others: &[TargetId]) -> Result<usize> {
@@ -98,6 +121,11 @@ impl Replica {
             for &member in others {
                 self.equalise(Errand { reign, epoch, member }, *chunk).await?;
             }
+        }
+        self.remember_own(reign);
+        let table = self.shelf.target.attempts.table();
+        for &member in others {
+            self.ask(member, epoch, StorageOp::Remember(table.clone())).await?;
         }
         Ok(chunks.len())
     }

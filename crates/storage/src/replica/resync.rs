@@ -11,7 +11,7 @@ use std::time::Duration;
 use strake_types::{ChunkId, ErrorKind, Result, TargetId};
 use strake_wire::message::manager::{ManagerOp, ManagerRequest, Resynced};
 use strake_wire::message::storage as msg;
-use strake_wire::message::storage::{Forward, StorageAnswer, StorageOp, StorageRequest};
+use strake_wire::message::storage::{StorageAnswer, StorageOp};
 
 /// Pause before the manager is told again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -52,7 +52,8 @@ impl Replica {
         }
     }
 
-    /// Chunks that differed and bytes sent.
+    /// Chunks that differed and bytes sent. After an error the member is reported as failed: it may
+    /// be counted by then.
     async fn bring_up(&self, errand: Errand) -> Result<(u64, u64)> {
         let mut ours = Walk::new(None);
         let mut theirs = Walk::new(Some(errand.member));
@@ -80,12 +81,13 @@ impl Replica {
                 sent.increment(some);
             }
         }
-        let sync = StorageOp::Sync(msg::FileRef { volume: 0, ino: 0 });
-        let forward = Some(Forward { number: 0, settled: 0, reign: errand.reign });
-        let request = self.request(errand.member, errand.epoch);
-        let request = StorageRequest { op: Some(sync), forward, ..request };
-        self.tell(errand.member, request, bytes::Bytes::new()).await?;
+        // From here on changes and syncs wait for it: what it has now it makes durable, and what
+        // comes from now on is for those who ask.
         self.count_in(errand)?;
+        let table = self.shelf.target.attempts.table();
+        self.ask(errand.member, errand.epoch, StorageOp::Remember(table)).await?;
+        let sync = StorageOp::Sync(msg::FileRef { volume: 0, ino: 0 });
+        self.ask(errand.member, errand.epoch, sync).await?;
         Ok((chunks, bytes))
     }
 
@@ -98,6 +100,8 @@ impl Replica {
         match joiner {
             Some(joiner) if !joiner.failed => {
                 joiner.counted = true;
+                // This one has promised nothing.
+                state.promises = (0, Duration::ZERO);
                 Ok(())
             }
             Some(_) => Err(self.error(ErrorKind::Unavailable, "it missed a change meanwhile")),

@@ -683,7 +683,7 @@ async fn nothing_acknowledged_is_lost_and_no_read_goes_back_whatever_happens_to_
     let given = std::env::var("STRAKE_STORM_SEED").ok().and_then(|seed| seed.parse().ok());
     let random = std::collections::hash_map::RandomState::new();
     let first = std::hash::BuildHasher::hash_one(&random, 0) >> 32;
-    for seed in given.map_or(first..first + 4, |seed: u64| seed..seed + 1) {
+    for seed in given.map_or(first..first + 2, |seed: u64| seed..seed + 1) {
         let over = tokio::time::timeout(Duration::from_secs(60), storm(seed)).await;
         over.unwrap_or_else(|_| panic!("seed {seed}: it does not end"));
     }

@@ -488,6 +488,12 @@ impl Gen {
             Sums(self.chunk()),
             Cut(st::Cut { chunk: self.chunk(), length: self.opt(Self::u64) }),
             Promise(st::Promise { member: self.u32() }),
+            Remember(st::AttemptTable {
+                clients: self.list(Self::u64),
+                settled: self.list(Self::u64),
+                counts: self.list(Self::u32),
+                seqs: self.list(Self::u64),
+            }),
         ];
         let request = st::StorageRequest {
             target: self.u32(),

@@ -41,7 +41,7 @@ pub struct StorageRequest {
     /// What to do.
     #[prost(
         oneof = "StorageOp",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29"
     )]
     pub op: Option<StorageOp>,
 }
@@ -137,6 +137,10 @@ pub enum StorageOp {
     /// of a lease.
     #[prost(message, tag = "28")]
     Promise(Promise),
+    /// A primary tells a member which clients' changes are made: those that are sent again are not
+    /// made again.
+    #[prost(message, tag = "29")]
+    Remember(AttemptTable),
 }
 
 impl StorageRequest {
@@ -150,7 +154,9 @@ impl StorageOp {
     /// True for what only servers say, in the name of no client: shortening files, dropping volumes,
     /// and what members of a group tell each other.
     pub fn is_between_servers(&self) -> bool {
-        use StorageOp::{Adopt, Cut, Digests, DropVolume, Promise, Settle, Sums, Truncate};
+        use StorageOp::{
+            Adopt, Cut, Digests, DropVolume, Promise, Remember, Settle, Sums, Truncate,
+        };
         matches!(
             self,
             Truncate(_)
@@ -161,6 +167,7 @@ impl StorageOp {
                 | Sums(_)
                 | Cut(_)
                 | Promise(_)
+                | Remember(_)
         )
     }
 
@@ -312,6 +319,23 @@ pub struct Cut {
     /// Its length from now on; absent: it is deleted.
     #[prost(uint64, optional, tag = "2")]
     pub length: Option<u64>,
+}
+
+/// See [`StorageOp::Remember`]. One client per place of the first three.
+#[derive(Clone, PartialEq, Message)]
+pub struct AttemptTable {
+    /// Clients, as in [`Attempt`].
+    #[prost(fixed64, repeated, tag = "1")]
+    pub clients: Vec<u64>,
+    /// All changes with smaller numbers are over.
+    #[prost(uint64, repeated, tag = "2")]
+    pub settled: Vec<u64>,
+    /// How many changes above that are made.
+    #[prost(uint32, repeated, tag = "3")]
+    pub counts: Vec<u32>,
+    /// Their numbers, client by client.
+    #[prost(uint64, repeated, tag = "4")]
+    pub seqs: Vec<u64>,
 }
 
 /// See [`StorageOp::Promise`].

@@ -165,6 +165,34 @@ fn the_number_of_targets_grows_and_never_shrinks() {
 }
 
 #[test]
+fn copies_are_chosen_per_volume_and_directory_and_shown() {
+    let home = Home::new();
+    home.up(&["--targets", "2"]);
+    let address = home.address();
+    let json = |args: &[&str]| -> serde_json::Value {
+        let text = succeed([args, &["--json", "--cluster", &address]].concat());
+        serde_json::from_str(&text).unwrap()
+    };
+    std::fs::create_dir(home.at("two")).unwrap();
+    let two = home.at("two").display().to_string();
+    succeed(["layout", "set", &two, "--copies", "2", "--targets", "2", "--cluster", &address]);
+    assert_eq!(json(&["layout", "get", &two])["copies"], 2);
+    std::fs::write(home.at("two/f"), pattern(3_000_000)).unwrap();
+    assert_eq!(contents(&home.at("two/f")), pattern(3_000_000));
+    let layout = json(&["layout", "get", &home.at("two/f").display().to_string()]);
+    assert_eq!((&layout["copies"], &layout["stripe_width"]), (&2.into(), &1.into()));
+    assert_eq!(layout["chunks"][0]["targets"].as_array().unwrap().len(), 2);
+    assert_eq!(json(&["volume", "info", "main"])["copies"], 1);
+    succeed(["volume", "set", "main", "--copies", "2", "--cluster", &address]);
+    assert_eq!(json(&["volume", "info", "main"])["copies"], 2);
+    assert!(json(&["status"])["groups"].as_array().unwrap().is_empty(), "all are whole");
+    let output = run(["volume", "create", "three", "--copies", "3", "--cluster", &address]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("need 3 targets") && error.contains("strake server"), "{error}");
+}
+
+#[test]
 fn the_verbs_without_a_mount_see_what_the_mount_sees() {
     let home = Home::new();
     home.up(&[]);

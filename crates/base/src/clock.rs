@@ -31,6 +31,20 @@ impl Clock for SystemClock {
     }
 }
 
+/// The machine's clocks, of which the monotonic one goes on while the machine sleeps, as it does
+/// elsewhere: for what others wait for.
+pub struct WakingClock;
+
+impl Clock for WakingClock {
+    fn monotonic(&self) -> Duration {
+        read(libc::CLOCK_BOOTTIME)
+    }
+
+    fn wall(&self) -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+}
+
 /// Processor time that the calling thread has used, in the kernel and outside.
 pub fn thread_processor_time() -> Duration {
     read(libc::CLOCK_THREAD_CPUTIME_ID)

@@ -13,9 +13,20 @@ pub fn began_ticks(pid: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
+/// The kernel's boot id: another one means that the machine has stopped since.
+pub fn boot_id() -> std::io::Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_boot_has_one_id() {
+        let boot = boot_id().unwrap();
+        assert!(!boot.is_empty() && boot == boot_id().unwrap());
+    }
 
     #[test]
     fn only_a_process_that_runs_has_begun() {

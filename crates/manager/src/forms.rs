@@ -49,11 +49,18 @@ fn servers() -> Vec<Vec<u8>> {
 
 fn targets() -> Vec<Vec<u8>> {
     let (uuid, path) = ("0a".repeat(16), "/srv/a/target".into());
-    vec![encoded(&Target { server: 1, uuid, path, total_bytes: 1 << 40 })]
+    vec![encoded(&Target { server: 1, uuid, path, total_bytes: 1 << 40, boot: "b0".into() })]
 }
 
 fn groups() -> Vec<Vec<u8>> {
-    vec![encoded(&Group { epoch: 5, members: vec![3, 1 << 20] })]
+    let group = Group {
+        epoch: 5,
+        members: vec![3, 1 << 20, 7],
+        in_sync: vec![3],
+        joining: vec![7],
+        losses: 2,
+    };
+    vec![encoded(&group)]
 }
 
 fn volumes() -> Vec<Vec<u8>> {

@@ -1,9 +1,10 @@
 //! A server enters or returns: who is it, and are these its targets?
 
+use crate::groups::{self, Return, Since};
 use crate::records::{Group, Server, Target};
 use crate::state::State;
-use std::collections::HashSet;
-use strake_types::{Error, ErrorKind, Result};
+use std::collections::{BTreeMap, HashSet};
+use strake_types::{Error, ErrorKind, GroupId, Result};
 use strake_wire::message::manager::{Join, TargetSpec};
 
 /// Most targets of one server.
@@ -22,11 +23,12 @@ fn refuse(kind: ErrorKind, detail: String) -> Error {
 }
 
 /// Decides on a join and changes the state accordingly. `is_alive` says which servers have spoken
-/// within their lease.
+/// within their lease, `since` what is known of a target and its server since this one asks to join.
 pub(crate) fn join(
     state: &mut State,
     request: &Join,
     is_alive: impl Fn(u32) -> bool,
+    since: impl Fn(u32, u32) -> Since,
 ) -> Result<Accepted> {
     check_request(state, request)?;
     let server = identify(state, request, &is_alive)?;
@@ -40,7 +42,21 @@ pub(crate) fn join(
     };
     state.servers.insert(server, record);
     state.cluster.next_server = state.cluster.next_server.max(server + 1);
-    let targets = request.targets.iter().map(|spec| enter(state, server, spec)).collect();
+    let before: BTreeMap<u32, String> =
+        state.targets.iter().map(|(&id, target)| (id, target.boot.clone())).collect();
+    let enter = |spec| enter(state, server, spec, &request.boot);
+    let targets: Vec<u32> = request.targets.iter().map(enter).collect();
+    let servers: BTreeMap<u32, u32> = state.targets.iter().map(|(&id, t)| (id, t.server)).collect();
+    // A boot that nobody can name may be another one.
+    let went_on = |id: &u32| !request.boot.is_empty() && before.get(id) == Some(&request.boot);
+    let back = Return {
+        targets: &targets,
+        own: servers.iter().filter(|(_, at)| **at == server).map(|(&id, _)| id).collect(),
+        rebooted: targets.iter().copied().filter(|id| !went_on(id)).collect(),
+    };
+    let since = |target| servers.get(&target).map_or(Since::Gone, |&at| since(target, at));
+    groups::returned(state, &back, since)?;
+    groups::extend(state);
     adopt_orphan_volumes(state);
     Ok(Accepted { server, targets })
 }
@@ -62,6 +78,12 @@ fn check_request(state: &State, request: &Join) -> Result<()> {
     }
     if request.targets.len() > TARGETS_MAX {
         return Err(refuse(ErrorKind::Invalid, format!("more than {TARGETS_MAX} targets")));
+    }
+    // Fewer than this remain new ones; the number of a group has no room for more.
+    let most = GroupId::ORDINALS_MAX as usize;
+    if state.targets.len() + request.targets.len() > most {
+        let detail = format!("a cluster has at most {most} targets; give fewer --data");
+        return Err(refuse(ErrorKind::Invalid, detail));
     }
     let mut seen = HashSet::new();
     match request.targets.iter().find(|spec| !seen.insert(&spec.uuid)) {
@@ -171,13 +193,16 @@ fn foreign(spec: &TargetSpec, why: &str) -> Error {
 }
 
 /// Enters a target that has passed the checks, and its group if it is new.
-fn enter(state: &mut State, server: u32, spec: &TargetSpec) -> u32 {
+fn enter(state: &mut State, server: u32, spec: &TargetSpec, boot: &str) -> u32 {
     let known = state.targets.iter().find(|(_, t)| t.uuid == spec.uuid).map(|(id, _)| *id);
     let id = known.unwrap_or_else(|| {
         let id = state.cluster.next_target.max(1);
         state.cluster.next_target = id + 1;
-        let group = state.groups.len() as u32;
-        state.groups.insert(group, Group { epoch: 1, members: vec![id] });
+        let group = groups::next_single(state).0;
+        let members = vec![id];
+        let in_sync = members.clone();
+        let group_of_one = Group { epoch: 1, members, in_sync, ..Group::default() };
+        state.groups.insert(group, group_of_one);
         id
     });
     let record = Target {
@@ -185,6 +210,7 @@ fn enter(state: &mut State, server: u32, spec: &TargetSpec) -> u32 {
         uuid: spec.uuid.clone(),
         path: spec.path.clone(),
         total_bytes: spec.total_bytes,
+        boot: boot.to_owned(),
     };
     state.targets.insert(id, record);
     id

@@ -9,10 +9,16 @@
 //! place. So what is shown was stored before, and an operation that fails changes nothing. What is
 //! only true now (who was heard from, how full a target is) is never stored ([`liveness`]).
 //!
+//! The manager also says which members of groups of several copies are in sync ([`groups`]). It takes
+//! out a member when its server's lease is over or the server says so, lets it join when it is back,
+//! and counts it in when the group's primary reports that it is equal. [`Manager::keep_watch`] does
+//! so although nobody asks.
+//!
 //! The manager never talks to a server by itself, holds no file's name and no chunk's place, and is
 //! not needed for reading and writing: clients go on with the last map they have.
 
 mod forms;
+mod groups;
 mod join;
 mod liveness;
 mod records;

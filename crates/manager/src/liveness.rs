@@ -1,8 +1,13 @@
 //! Who is heard from, and what targets said of themselves last. Never stored.
 
+use crate::groups::{Life, Since};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use strake_wire::message::manager::TargetSpec;
+
+/// Pause after a member could not be made equal; it doubles each time, up to [`PAUSE_MAX`].
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(32);
 
 /// What is known of a server since this manager started.
 #[derive(Clone)]
@@ -10,32 +15,103 @@ struct Heard {
     at: Duration,
     /// It joined or sent a heartbeat; otherwise `at` is when the manager started.
     spoke: bool,
+    /// It sent a heartbeat since it joined: now it serves.
+    serves: bool,
     /// It said that it leaves.
     left: bool,
+    /// Targets it has.
+    targets: HashSet<u32>,
+}
+
+/// How a server speaks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// It has joined, and is about to serve.
+    Join,
+    /// It serves.
+    Beat,
+}
+
+/// A server that asks to join.
+#[derive(Clone, Copy)]
+struct Knock {
+    first: Duration,
+    last: Duration,
+}
+
+/// A member that could not be made equal.
+#[derive(Clone, Copy)]
+struct Pause {
+    length: Duration,
+    end: Duration,
 }
 
 /// Who is heard from. Times are those of a monotonic clock.
 pub(crate) struct Liveness {
     lease: Duration,
+    /// When this manager started.
+    start: Duration,
     servers: HashMap<u32, Heard>,
     targets: HashMap<u32, TargetSpec>,
     /// Servers up when somebody looked last: a difference is a new epoch of the map.
     shown_up: HashSet<u32>,
+    /// Who waits to join, by number and address.
+    knocks: HashMap<(u32, String), Knock>,
+    /// By group and member.
+    pauses: HashMap<(u32, u32), Pause>,
 }
 
 impl Liveness {
     /// At the start nobody has spoken, and everybody known has one lease of time to do so.
     pub fn new(lease: Duration, now: Duration, servers: impl Iterator<Item = u32>) -> Self {
-        let heard = Heard { at: now, spoke: false, left: false };
+        let heard =
+            Heard { at: now, spoke: false, serves: false, left: false, targets: HashSet::new() };
         let servers: HashMap<_, _> = servers.map(|id| (id, heard.clone())).collect();
-        let shown_up = servers.keys().copied().collect();
-        Self { lease, servers, targets: HashMap::new(), shown_up }
+        Self {
+            lease,
+            start: now,
+            shown_up: servers.keys().copied().collect(),
+            servers,
+            targets: HashMap::new(),
+            knocks: HashMap::new(),
+            pauses: HashMap::new(),
+        }
     }
 
-    /// A server speaks, with its targets.
-    pub fn hear(&mut self, server: u32, now: Duration, targets: impl Iterator<Item = TargetSpec>) {
-        self.servers.insert(server, Heard { at: now, spoke: true, left: false });
-        self.targets.extend(targets.map(|spec| (spec.target, spec)));
+    /// A server speaks, with its targets. True if it says something new.
+    pub fn hear(&mut self, server: u32, now: Duration, word: Word, specs: Vec<TargetSpec>) -> bool {
+        let targets = specs.iter().map(|spec| spec.target).collect();
+        let serves = word == Word::Beat;
+        if !serves {
+            self.pauses.retain(|(_, member), _| !specs.iter().any(|spec| spec.target == *member));
+        }
+        let heard = Heard { at: now, spoke: true, serves, left: false, targets };
+        let known = self.servers.get(&server);
+        let mut news = known.is_none_or(|h| {
+            (h.spoke, h.serves, h.left) != (true, serves, false) || h.targets != heard.targets
+        });
+        self.servers.insert(server, heard);
+        for spec in specs {
+            let sound = spec.poisoned.is_empty();
+            let before = self.targets.insert(spec.target, spec);
+            news |= before.is_none_or(|before| before.poisoned.is_empty() != sound);
+        }
+        news
+    }
+
+    /// A server asks to join; answers since when it does. One that stops asking begins anew.
+    pub fn knock(&mut self, server: u32, address: &str, now: Duration) -> Duration {
+        let lease = self.lease;
+        self.knocks.retain(|_, knock| now.saturating_sub(knock.last) <= lease);
+        let knock = Knock { first: now, last: now };
+        let knock = self.knocks.entry((server, address.to_owned())).or_insert(knock);
+        knock.last = now;
+        knock.first
+    }
+
+    /// It need not ask any more.
+    pub fn let_in(&mut self, server: u32, address: &str) {
+        self.knocks.remove(&(server, address.to_owned()));
     }
 
     /// A server leaves in good order.
@@ -54,6 +130,55 @@ impl Liveness {
     /// True if a server has itself said, within the lease, that it lives.
     pub fn has_spoken(&self, server: u32, now: Duration) -> bool {
         self.is_up(server, now) && self.servers.get(&server).is_some_and(|h| h.spoke)
+    }
+
+    /// True if a server itself says that it has a target no more, or that nothing can be written there.
+    fn is_denied(&self, target: u32, heard: &Heard) -> bool {
+        let poisoned = self.targets.get(&target).is_some_and(|spec| !spec.poisoned.is_empty());
+        heard.left || heard.spoke && (poisoned || !heard.targets.contains(&target))
+    }
+
+    /// What is known of a target of a server.
+    pub fn life(&self, target: u32, server: u32, now: Duration) -> Life {
+        let silent = |since: Duration| now.saturating_sub(since);
+        let heard = self.servers.get(&server);
+        let here = heard.filter(|h| !self.is_denied(target, h) && silent(h.at) <= self.lease);
+        match here {
+            Some(h) if h.serves && silent(h.at) <= self.lease / 2 => Life::Serves,
+            Some(_) => Life::Quiet,
+            // Leases that an earlier life of this manager gave may last.
+            None if silent(self.start) <= self.lease => Life::Quiet,
+            None => Life::Gone,
+        }
+    }
+
+    /// What is known of a target of a server since then.
+    pub fn since(&self, target: u32, server: u32, then: Duration, now: Duration) -> Since {
+        let heard = self.servers.get(&server);
+        match heard {
+            Some(h) if self.is_denied(target, h) => Since::Gone,
+            Some(h) if h.spoke && h.at > then => Since::Lives,
+            // What the one that asks had promised another before it stopped is over, too.
+            _ if now.saturating_sub(then) > self.lease => Since::Gone,
+            _ => Since::Unknown,
+        }
+    }
+
+    /// A member could not be made equal: it is not tried again at once.
+    pub fn pause(&mut self, group: u32, member: u32, now: Duration) {
+        let before = self.pauses.get(&(group, member));
+        let length = before.map_or(PAUSE, |pause| (pause.length * 2).min(PAUSE_MAX));
+        self.pauses.insert((group, member), Pause { length, end: now + length });
+    }
+
+    /// A member was made equal.
+    pub fn forget_pause(&mut self, group: u32, member: u32) {
+        self.pauses.remove(&(group, member));
+    }
+
+    /// True while a member is not tried again.
+    pub fn is_paused(&self, group: u32, member: u32, now: Duration) -> bool {
+        self.pauses.get(&(group, member)).is_some_and(|pause| now < pause.end)
     }
 
     /// Milliseconds since a server was heard.

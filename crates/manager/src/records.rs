@@ -87,6 +87,9 @@ pub(crate) struct Target {
     /// Bytes it may hold, as said at its last join.
     #[prost(uint64, tag = "4")]
     pub total_bytes: u64,
+    /// Boot id of its server's kernel at its last join; empty: not known.
+    #[prost(string, tag = "5")]
+    pub boot: String,
 }
 
 /// `g`: a group.
@@ -95,9 +98,19 @@ pub(crate) struct Group {
     /// Version of its membership.
     #[prost(uint64, tag = "1")]
     pub epoch: u64,
-    /// Its targets, the primary first.
+    /// Its targets, in order.
     #[prost(uint32, repeated, tag = "2")]
     pub members: Vec<u32>,
+    /// Those that hold every acknowledged write, in the same order: the first is the primary. Never
+    /// empty in memory; empty where an earlier release wrote it, and then all of them.
+    #[prost(uint32, repeated, tag = "3")]
+    pub in_sync: Vec<u32>,
+    /// Those that receive every write and are being made equal.
+    #[prost(uint32, repeated, tag = "4")]
+    pub joining: Vec<u32>,
+    /// How often acknowledged writes that were not synced may have been lost with all members.
+    #[prost(uint64, tag = "5")]
+    pub losses: u64,
 }
 
 /// `v`: a volume. A deleted one stays without its name, so that its number is not used again and

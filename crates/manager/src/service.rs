@@ -1,13 +1,15 @@
 //! The manager itself: one operation at a time, each stored before it shows.
 
+use crate::groups::{self, Life};
 use crate::join;
-use crate::liveness::Liveness;
+use crate::liveness::{Liveness, Word};
 use crate::records::Cluster;
 use crate::state::{State, stored};
 use crate::volumes;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::clock::{Clock, SystemClock};
@@ -16,13 +18,15 @@ use strake_engine::kv::{Kv, Outcome, Transaction};
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::message::manager::{
     self as message, ClusterMap, GetMap, Heartbeat, Join, Joined, ManagerAnswer, ManagerOp,
-    ManagerReply, ManagerRequest, MapAnswer, TargetSpec, VolumeSpec,
+    ManagerReply, ManagerRequest, MapAnswer, Resynced, TargetSpec, VolumeSpec,
 };
 use strake_wire::service::ManagerService;
 use tokio::sync::watch;
 
 /// Silence after which a server counts as down.
 const LEASE_MS: u64 = 3_000;
+/// How often the manager looks by itself whose lease is over.
+const WATCH_MS: u64 = 200;
 /// How often a change is tried again when the store says that somebody else changed it too.
 const COMMIT_TRIES_MAX: usize = 10;
 
@@ -145,14 +149,17 @@ impl Manager {
 
     async fn join(&self, request: Join) -> Result<ManagerAnswer> {
         let now = self.now();
+        let asks_since = self.inner.lock().live.knock(request.server, &request.address, now);
         let decide = |state: &mut State, live: &Liveness| {
-            join::join(state, &request, |id| live.has_spoken(id, now))
+            let since = |target, server| live.since(target, server, asks_since, now);
+            join::join(state, &request, |id| live.has_spoken(id, now), since)
         };
         let (accepted, _) = self.change(decide).await?;
         let mut inner = self.inner.lock();
         let with_ids = request.targets.iter().zip(&accepted.targets);
         let specs = with_ids.map(|(spec, &target)| TargetSpec { target, ..spec.clone() });
-        inner.live.hear(accepted.server, now, specs);
+        inner.live.hear(accepted.server, now, Word::Join, specs.collect());
+        inner.live.let_in(request.server, &request.address);
         tracing::info!(server = accepted.server, address = %request.address, "joined");
         let cluster = &inner.state.cluster;
         Ok(ManagerAnswer::Joined(Joined {
@@ -164,7 +171,15 @@ impl Manager {
         }))
     }
 
-    fn heartbeat(&self, beat: Heartbeat) -> Result<ManagerAnswer> {
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<ManagerAnswer> {
+        if self.hear(beat)? {
+            self.tick().await?;
+        }
+        Ok(self.epoch())
+    }
+
+    /// True if the server says something new.
+    fn hear(&self, beat: Heartbeat) -> Result<bool> {
         let now = self.now();
         let mut inner = self.inner.lock();
         let Inner { state, live } = &mut *inner;
@@ -175,15 +190,42 @@ impl Manager {
         let own = |spec: &TargetSpec| {
             state.targets.get(&spec.target).is_some_and(|t| t.server == beat.server)
         };
-        live.hear(beat.server, now, beat.targets.into_iter().filter(own));
-        Ok(ManagerAnswer::Epoch(state.cluster.epoch))
+        let specs = beat.targets.into_iter().filter(own).collect();
+        Ok(live.hear(beat.server, now, Word::Beat, specs))
     }
 
-    /// A change of who is up is a change of the map, and has an epoch of its own.
-    async fn note_liveness(&self) -> Result<()> {
-        if self.inner.lock().live.changed(self.now()) {
-            self.change(|state, _| {
-                // Nothing else differs: the epoch is the change.
+    fn epoch(&self) -> ManagerAnswer {
+        ManagerAnswer::Epoch(self.inner.lock().state.cluster.epoch)
+    }
+
+    /// Looks whose lease is over and who is back, until it is dropped: a server that died is taken out of
+    /// its groups although nobody asks.
+    pub async fn keep_watch(self: Arc<Self>) {
+        loop {
+            if let Err(error) = self.tick().await {
+                tracing::warn!("the manager cannot note who lives: {error}");
+            }
+            tokio::time::sleep(Duration::from_millis(WATCH_MS)).await;
+        }
+    }
+
+    /// Notes who lives now. Who is up is part of the map: a change of it has an epoch of its own.
+    pub async fn tick(&self) -> Result<()> {
+        let now = self.now();
+        let due = {
+            let mut inner = self.inner.lock();
+            let changed = inner.live.changed(now);
+            let Inner { state, live } = &*inner;
+            let life = |target| life(state, live, target, now);
+            changed || !groups::is_settled(state, life, |g, m| live.is_paused(g, m, now))
+        };
+        if due {
+            self.change(|state, live| {
+                let lives: HashMap<u32, Life> =
+                    state.targets.keys().map(|&id| (id, life(state, live, id, now))).collect();
+                let life = |target| lives.get(&target).copied().unwrap_or(Life::Gone);
+                groups::settle(state, life, |g, m| live.is_paused(g, m, now));
+                // Where no group differs, the epoch is the change.
                 state.cluster.epoch += 1;
                 Ok(())
             })
@@ -192,8 +234,23 @@ impl Manager {
         Ok(())
     }
 
+    async fn resynced(&self, report: Resynced) -> Result<ManagerAnswer> {
+        {
+            let now = self.now();
+            let mut inner = self.inner.lock();
+            if groups::is_current(&inner.state, &report) {
+                match report.failed {
+                    true => inner.live.pause(report.group, report.member, now),
+                    false => inner.live.forget_pause(report.group, report.member),
+                }
+            }
+        }
+        self.change(|state, _| groups::resynced(state, &report)).await?;
+        Ok(self.epoch())
+    }
+
     async fn get_map(&self, request: GetMap) -> Result<ManagerAnswer> {
-        self.note_liveness().await?;
+        self.tick().await?;
         let now = self.now();
         let inner = self.inner.lock();
         let newest = request.known_epoch == inner.state.cluster.epoch;
@@ -210,7 +267,7 @@ impl Manager {
     async fn answer(&self, op: ManagerOp) -> Result<ManagerAnswer> {
         match op {
             ManagerOp::Join(request) => self.join(request).await,
-            ManagerOp::Heartbeat(beat) => self.heartbeat(beat),
+            ManagerOp::Heartbeat(beat) => self.heartbeat(beat).await,
             ManagerOp::GetMap(request) => self.get_map(request).await,
             ManagerOp::CreateVolume(spec) => {
                 let now = self.now();
@@ -227,8 +284,13 @@ impl Manager {
             }
             ManagerOp::Leave(leave) => {
                 self.inner.lock().live.leave(leave.server);
-                self.note_liveness().await?;
-                Ok(ManagerAnswer::Epoch(self.inner.lock().state.cluster.epoch))
+                self.tick().await?;
+                Ok(self.epoch())
+            }
+            ManagerOp::Resynced(report) => self.resynced(report).await,
+            ManagerOp::PrepareCopies(wanted) => {
+                self.change(|state, _| groups::prepare(state, wanted.copies)).await?;
+                Ok(self.epoch())
             }
         }
     }
@@ -273,6 +335,12 @@ async fn create_cluster(kv: &dyn Kv, options: &ManagerOptions) -> Result<State> 
     Ok(state)
 }
 
+/// What is known of a target.
+fn life(state: &State, live: &Liveness, target: u32, now: Duration) -> Life {
+    let server = state.targets.get(&target).map(|target| target.server);
+    server.map_or(Life::Gone, |server| live.life(target, server, now))
+}
+
 fn show_volume(id: u32, volume: &crate::records::Volume) -> message::Volume {
     message::Volume {
         id,
@@ -309,6 +377,9 @@ fn draw(state: &State, live: &Liveness, now: Duration) -> ClusterMap {
         id,
         epoch: group.epoch,
         members: group.members.clone(),
+        in_sync: group.in_sync.clone(),
+        joining: group.joining.clone(),
+        losses: group.losses,
     });
     ClusterMap {
         cluster: state.cluster.uuid.clone(),

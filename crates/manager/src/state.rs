@@ -16,7 +16,7 @@ pub(crate) struct State {
     pub cluster: Cluster,
     pub servers: BTreeMap<u32, Server>,
     pub targets: BTreeMap<u32, Target>,
-    /// Ids are 0, 1, 2, ... without gap.
+    /// Those of each number of copies are numbered without gaps, so their ids ascend in the map.
     pub groups: BTreeMap<u32, Group>,
     pub volumes: BTreeMap<u32, Volume>,
 }
@@ -54,7 +54,10 @@ impl State {
                 }
                 k if k == Kind::Server as u8 => insert(&mut state.servers, id, key, value)?,
                 k if k == Kind::Target as u8 => insert(&mut state.targets, id, key, value)?,
-                k if k == Kind::Group as u8 => insert(&mut state.groups, id, key, value)?,
+                k if k == Kind::Group as u8 => {
+                    insert(&mut state.groups, id, key, value)?;
+                    state.groups.entry(id).and_modify(complete);
+                }
                 k if k == Kind::Volume as u8 => insert(&mut state.volumes, id, key, value)?,
                 _ => {}
             }
@@ -86,6 +89,13 @@ impl State {
             |id: u32| self.volumes.values().filter(|v| !v.deleting && v.meta_server == id).count();
         let metas = self.servers.iter().filter(|(_, s)| s.meta).map(|(id, _)| *id);
         metas.min_by_key(|&id| (!is_up(id), load(id), id))
+    }
+}
+
+/// Releases that knew one copy only did not say who is in sync.
+fn complete(group: &mut Group) {
+    if group.in_sync.is_empty() {
+        group.in_sync = group.members.clone();
     }
 }
 

@@ -1,5 +1,6 @@
 //! Volumes: making, changing and deleting them.
 
+use crate::groups;
 use crate::records::Volume;
 use crate::state::State;
 use strake_types::layout::{Distribution, LayoutTemplate};
@@ -95,16 +96,29 @@ fn check_name(name: &str) -> Result<()> {
     )))
 }
 
-fn check_settings(state: &State, spec: &VolumeSpec) -> Result<LayoutTemplate> {
+/// Checks what is wanted, and makes the groups that it needs.
+fn check_settings(state: &mut State, spec: &VolumeSpec) -> Result<LayoutTemplate> {
     if let Some(bytes) = spec.inline_bytes_max.filter(|&bytes| bytes > INLINE_BYTES_MAX) {
         return Err(invalid(format!("inline size {bytes} must be at most {INLINE_BYTES_MAX}")));
     }
     let template = LayoutTemplate::try_from(spec.template.clone().unwrap_or_default())?;
+    if let Some(copies) = template.copies {
+        groups::prepare(state, copies)?;
+    }
     let known = |g: &u32| state.groups.contains_key(g);
-    if let Some(group) = template.groups.iter().flatten().find(|g| !known(&g.0)) {
+    let listed = || template.groups.iter().flatten();
+    if let Some(group) = listed().find(|g| !known(&g.0)) {
         return Err(invalid(format!(
             "group {group} does not exist (there are {}; strake status shows them)",
             state.groups.len()
+        )));
+    }
+    let copies = template.copies.or(listed().next().map(|group| group.copies()));
+    if let Some(group) = listed().find(|group| Some(group.copies()) != copies) {
+        return Err(invalid(format!(
+            "group {group} keeps {} copies, and {} are wanted; name groups of the same kind",
+            group.copies(),
+            copies.unwrap_or(1)
         )));
     }
     Ok(template)
@@ -117,5 +131,6 @@ fn defaults() -> LayoutTemplate {
         distribution: Some(Distribution::SimpleStripe),
         width: Some(0),
         groups: None,
+        copies: Some(1),
     }
 }

@@ -11,13 +11,24 @@ const DRIFT_PART: u32 = 10;
 /// A server's lease from the manager, renewed by each heartbeat that is answered.
 pub struct Lease {
     clock: Arc<dyn Clock>,
-    until: Mutex<Duration>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    until: Duration,
+    given_up: bool,
 }
 
 impl Lease {
     /// A lease that is over.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, until: Mutex::default() }
+        Self { clock, state: Mutex::default() }
+    }
+
+    /// The time by the lease's clock, for [`Lease::renew`].
+    pub fn now(&self) -> Duration {
+        self.clock.monotonic()
     }
 
     /// A heartbeat was answered: the lease holds from when it was `sent`, on the monotonic clock,
@@ -25,8 +36,18 @@ impl Lease {
     pub fn renew(&self, sent: Duration, lease_ms: u64) {
         let lease = Duration::from_millis(lease_ms);
         let until = sent + (lease - lease / DRIFT_PART);
-        let mut known = self.until.lock();
-        *known = (*known).max(until);
+        let mut state = self.state.lock();
+        state.until = state.until.max(until);
+    }
+
+    /// Ends it for good; after that the server may tell the manager that it leaves.
+    pub fn give_up(&self) {
+        self.state.lock().given_up = true;
+    }
+
+    /// True once it was given up: the server leaves, and no member may renew it either.
+    pub fn is_given_up(&self) -> bool {
+        self.state.lock().given_up
     }
 
     /// Ends it at once.
@@ -36,7 +57,8 @@ impl Lease {
 
     /// True while the lease holds.
     pub fn holds(&self) -> bool {
-        self.clock.monotonic() < *self.until.lock()
+        let state = self.state.lock();
+        !state.given_up && self.clock.monotonic() < state.until
     }
 }
 
@@ -67,5 +89,15 @@ mod tests {
         assert!(lease.holds(), "an older answer takes nothing away");
         *clock.0.lock() = Duration::from_millis(11_700);
         assert!(!lease.holds());
+    }
+
+    #[test]
+    fn a_lease_that_was_given_up_is_not_renewed() {
+        let lease = Lease::new(Arc::new(Hand(Mutex::default())));
+        lease.renew(lease.now(), 3_000);
+        assert!(lease.holds() && !lease.is_given_up());
+        lease.give_up();
+        lease.renew(lease.now(), 3_000);
+        assert!(!lease.holds() && lease.is_given_up());
     }
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
-use strake_base::clock::{Clock, SystemClock};
+use strake_base::clock::{Clock, WakingClock};
 use strake_engine::chunk::{ChunkStore, StoreStat};
 use strake_types::{ChunkId, Error, ErrorKind, GroupId, Ino, Result, TargetId, VolumeId};
 use strake_wire::capability::{CapabilityKey, Rights};
@@ -43,7 +43,7 @@ impl StorageServer {
         key: CapabilityKey,
         map: Arc<MapView>,
     ) -> Self {
-        Self::with_clock(targets, key, map, Arc::new(SystemClock::default()))
+        Self::with_clock(targets, key, map, Arc::new(WakingClock))
     }
 
     /// As [`StorageServer::new`], with a clock that says when capabilities end.

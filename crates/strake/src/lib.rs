@@ -21,6 +21,7 @@ pub mod cluster;
 pub mod detach;
 pub mod entry;
 pub mod failure;
+pub mod groups;
 pub mod layout_flags;
 pub mod log;
 pub mod mountpoint;

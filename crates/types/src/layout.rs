@@ -115,12 +115,19 @@ impl LayoutTemplate {
     /// This template with the gaps filled from the one it inherits from.
     #[must_use]
     pub fn or(&self, parent: &LayoutTemplate) -> LayoutTemplate {
+        // Other copies on the same targets: the groups that these lead among those of that many.
+        let of_wanted = |group: &GroupId| {
+            self.copies.map_or(*group, |copies| GroupId::of_class(copies.max(1), group.ordinal()))
+        };
+        let inherited = || parent.groups.as_ref().map(|list| list.iter().map(of_wanted).collect());
+        let groups = self.groups.clone().or_else(inherited);
+        let listed = groups.iter().flatten().next().map(|group| group.copies());
         LayoutTemplate {
             chunk_size: self.chunk_size.or(parent.chunk_size),
             distribution: self.distribution.clone().or_else(|| parent.distribution.clone()),
             width: self.width.or(parent.width),
-            groups: self.groups.clone().or_else(|| parent.groups.clone()),
-            copies: self.copies.or(parent.copies),
+            groups,
+            copies: listed.or(self.copies).or(parent.copies),
         }
     }
 
@@ -508,6 +515,18 @@ mod tests {
         assert_eq!(groups.len(), 1000);
         layout.groups = Groups::Table { copies: 1, size: u32::MAX };
         assert_eq!(layout.validate().unwrap_err().kind, ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn other_copies_of_listed_groups_lie_on_the_same_targets() {
+        let list = |copies| Some([3, 0].map(|at| GroupId::of_class(copies, at)).to_vec());
+        let parent = LayoutTemplate { groups: list(1), ..LayoutTemplate::default() };
+        let two = LayoutTemplate { copies: Some(2), ..LayoutTemplate::default() };
+        let both = two.or(&parent);
+        assert_eq!((both.groups, both.copies), (list(2), Some(2)));
+        // A list of one's own says how many copies there are, whatever is inherited.
+        let both = parent.or(&two);
+        assert_eq!((both.groups, both.copies), (list(1), Some(1)));
     }
 
     #[test]

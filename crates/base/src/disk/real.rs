@@ -8,9 +8,6 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where the kernel says which boot this is.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-
 /// A directory of the machine's own file system.
 pub struct RealDisk {
     path: PathBuf,
@@ -70,7 +67,7 @@ impl Disk for RealDisk {
     }
 
     fn boot_id(&self) -> io::Result<String> {
-        Ok(std::fs::read_to_string(BOOT_ID)?.trim().to_owned())
+        crate::process::boot_id()
     }
 
     fn path(&self) -> String {

@@ -1,3 +1,5 @@
+mod copies;
+
 use super::*;
 use parking_lot::Mutex as PlainMutex;
 use strake_engine::kv::memory::MemoryKv;

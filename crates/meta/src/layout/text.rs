@@ -15,6 +15,7 @@ pub(crate) enum LayoutField {
     Width,
     Distribution,
     Targets,
+    Copies,
 }
 
 /// The layout in force: of a file its own, of a directory what its children get.
@@ -32,6 +33,7 @@ pub(crate) fn show(layout: &Layout, field: LayoutField, map: &ClusterMap) -> Res
         LayoutField::ChunkSize => layout.chunk_size.to_string(),
         LayoutField::Width => layout.width.to_string(),
         LayoutField::Distribution => layout.distribution.to_string(),
+        LayoutField::Copies => layout.copies().to_string(),
         LayoutField::Targets => match &layout.groups {
             Groups::Table { .. } => return Err(Error::new(ErrorKind::NoAttribute)),
             Groups::List(list) => {
@@ -42,19 +44,20 @@ pub(crate) fn show(layout: &Layout, field: LayoutField, map: &ClusterMap) -> Res
 }
 
 fn target_of(map: &ClusterMap, group: GroupId) -> String {
-    let members = map.groups.get(group.0 as usize).map(|found| &found.members);
+    let members = map.group(group).map(|found| &found.members);
     match members.and_then(|members| members.first()) {
         Some(target) => target.to_string(),
         None => format!("group {group}"),
     }
 }
 
-/// Sets a field from its text; an empty text removes it.
+/// Sets a field from its text; an empty text removes it. `copies` are those in force.
 pub(crate) fn set(
     template: &mut LayoutTemplate,
     field: LayoutField,
     text: &[u8],
     map: &ClusterMap,
+    copies: u32,
 ) -> Result<()> {
     let text = std::str::from_utf8(text).map_err(|_| invalid("a layout is written in ASCII"))?;
     // Tools that write lines may leave their end.
@@ -72,8 +75,16 @@ pub(crate) fn set(
         }
         LayoutField::Distribution => template.distribution = Some(text.parse()?),
         LayoutField::Targets => {
-            let groups = text.split(',').map(|target| group_of(map, target.trim()));
+            let groups = text.split(',').map(|target| group_of(map, target.trim(), copies));
             template.groups = Some(groups.collect::<Result<_>>()?);
+            template.copies = Some(copies);
+        }
+        LayoutField::Copies => {
+            let copies = text.parse().map_err(|_| invalid("copies is a number"))?;
+            let wanted = LayoutTemplate { copies: Some(copies), ..LayoutTemplate::default() };
+            wanted.validate()?;
+            // What is listed stays on the same targets.
+            *template = wanted.or(template);
         }
     }
     template.validate()
@@ -85,14 +96,20 @@ fn clear(template: &mut LayoutTemplate, field: LayoutField) {
         LayoutField::Width => template.width = None,
         LayoutField::Distribution => template.distribution = None,
         LayoutField::Targets => template.groups = None,
+        // A list of groups says itself how many copies they keep.
+        LayoutField::Copies if template.groups.is_none() => template.copies = None,
+        LayoutField::Copies => {}
     }
 }
 
-fn group_of(map: &ClusterMap, target: &str) -> Result<GroupId> {
+/// The group with so many copies that a target leads.
+fn group_of(map: &ClusterMap, target: &str, copies: u32) -> Result<GroupId> {
     let unknown = || invalid(format!("target {target:?} is not in the cluster; see strake status"));
     let id: u32 = target.parse().map_err(|_| unknown())?;
-    let group = map.groups.iter().find(|group| group.members.first() == Some(&id));
-    group.map(|group| GroupId(group.id)).ok_or_else(unknown)
+    let mut groups = map.groups.iter().map(|group| (GroupId(group.id), group));
+    let led = groups
+        .find(|(known, group)| known.copies() == copies && group.members.first() == Some(&id));
+    led.map(|(known, _)| known).ok_or_else(unknown)
 }
 
 fn invalid(detail: impl Into<std::borrow::Cow<'static, str>>) -> Error {

@@ -95,7 +95,10 @@ pub(crate) fn with_layout(
     value: &[u8],
 ) -> Result<Inode> {
     let mut template = template_to_change(inode)?;
-    text::set(&mut template, field, value, &ctx.core.map.current())?;
+    let copies = template
+        .copies
+        .map_or_else(|| text::effective(inode, &ctx.settings).map(|layout| layout.copies()), Ok)?;
+    text::set(&mut template, field, value, &ctx.core.map.current(), copies)?;
     check_groups(ctx, &template)?;
     match inode.is_dir() {
         true => Ok(with_directory_template(inode, &template)),

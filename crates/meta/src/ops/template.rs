@@ -42,13 +42,23 @@ impl Mutation for SetTemplate {
     }
 }
 
-/// Fails unless every group named exists.
+/// Fails unless every group named exists, and groups that keep so many copies do.
 pub(crate) fn check_groups(ctx: &Ctx, template: &LayoutTemplate) -> Result<()> {
     let tables = &ctx.settings.tables;
     match template.groups.iter().flatten().find(|group| !tables.has(**group)) {
-        None => Ok(()),
+        None => {}
         Some(group) => {
             let detail = format!("group {group} is not in the cluster; see strake status");
+            return Err(Error::with(ErrorKind::Invalid, detail));
+        }
+    }
+    match template.copies.filter(|&copies| copies > 1 && tables.size(copies) == 0) {
+        None => Ok(()),
+        Some(copies) => {
+            let detail = format!(
+                "the cluster has no groups of {copies} copies yet; strake layout set DIR --copies \
+                 {copies} makes them"
+            );
             Err(Error::with(ErrorKind::Invalid, detail))
         }
     }

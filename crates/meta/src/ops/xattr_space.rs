@@ -42,9 +42,10 @@ impl Space {
                 b"width" => Ok(Space::Layout(LayoutField::Width)),
                 b"distribution" => Ok(Space::Layout(LayoutField::Distribution)),
                 b"targets" => Ok(Space::Layout(LayoutField::Targets)),
+                b"copies" => Ok(Space::Layout(LayoutField::Copies)),
                 _ => Err(Error::with(
                     ErrorKind::Invalid,
-                    "user.strake.layout has chunk_size, width, distribution and targets",
+                    "user.strake.layout has chunk_size, width, distribution, targets and copies",
                 )),
             };
         }

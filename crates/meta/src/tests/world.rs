@@ -12,7 +12,7 @@ use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_engine::kv::Kv;
 use strake_engine::kv::memory::MemoryKv;
-use strake_types::{Credentials, Error, ErrorKind, FileKind, Result, ServerId};
+use strake_types::{Credentials, Error, ErrorKind, FileKind, GroupId, Result, ServerId};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::{CapabilityKey, Rights};
 use strake_wire::map::{ManagerSource, MapView};
@@ -142,9 +142,20 @@ pub fn cluster_map() -> ClusterMap {
         epoch: 1,
         servers: vec![Server { id: 1, meta: true, up: true, ..Server::default() }],
         targets: (11..11 + TARGETS).map(target).collect(),
-        groups: (0..TARGETS).map(|id| Group { id, epoch: 1, members: vec![11 + id] }).collect(),
+        groups: groups(),
         volumes: vec![volume(1, "main")],
     }
+}
+
+/// One of one copy and one of two for each target to lead.
+fn groups() -> Vec<Group> {
+    let led = |copies: u32, ordinal: u32| Group {
+        id: GroupId::of_class(copies, ordinal).0,
+        epoch: 1,
+        members: (0..copies).map(|at| 11 + (ordinal + at) % TARGETS).collect(),
+        ..Group::default()
+    };
+    (1..=2).flat_map(|copies| (0..TARGETS).map(move |ordinal| led(copies, ordinal))).collect()
 }
 
 /// A volume of the test cluster.

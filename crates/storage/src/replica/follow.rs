@@ -204,6 +204,9 @@ impl Replica {
     /// While the manager is away, the others may do what it does: promise that nothing happens
     /// without us.
     async fn lease_by_members(&self, view: &View) -> Result<()> {
+        if self.common.lease.is_given_up() {
+            return Err(self.error(ErrorKind::NotCurrent, "this server is leaving"));
+        }
         let asked = self.common.clock.monotonic();
         let (epoch, until) = self.state.lock().promises;
         if epoch == view.epoch && asked < until {

@@ -2,16 +2,19 @@
 
 use super::stores::Target;
 use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_types::{Error, Result, ServerId, VolumeId};
+use strake_storage::Lease;
+use strake_types::{Error, ErrorKind, Result, ServerId, VolumeId};
 use strake_wire::map::MapView;
 use strake_wire::message::manager::{
     Heartbeat, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest,
 };
 use strake_wire::service::ManagerService;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 /// Time between two heartbeats.
@@ -34,22 +37,35 @@ pub struct Heart {
     tasks: Vec<JoinHandle<()>>,
 }
 
+/// What a heartbeat needs.
+pub struct Pulse {
+    /// This server.
+    pub server: ServerId,
+    /// Whom it tells.
+    pub manager: Arc<dyn ManagerService>,
+    /// Its targets.
+    pub targets: Arc<Vec<Target>>,
+    /// What the cluster looks like.
+    pub map: Arc<MapView>,
+    /// What an answer renews.
+    pub lease: Arc<Lease>,
+    /// How long an answer counts.
+    pub lease_ms: u64,
+}
+
 impl Heart {
     /// Starts beating. Where the manager is in this process, `epochs` says at once that the map has
     /// changed; else the answer to each heartbeat does. So new targets are used from the first file
     /// on that is made after they came.
-    pub fn start(
-        server: ServerId,
-        manager: Arc<dyn ManagerService>,
-        targets: Arc<Vec<Target>>,
-        map: &Arc<MapView>,
-        epochs: Option<watch::Receiver<u64>>,
-    ) -> Heart {
+    pub fn start(pulse: Pulse, epochs: Option<watch::Receiver<u64>>) -> Heart {
+        let news = Arc::new(Notify::new());
+        let (targets, map) = (pulse.targets.clone(), pulse.map.clone());
         let mut tasks = vec![
-            tokio::spawn(beat(server, manager, targets.clone(), map.clone())),
             tokio::spawn(sweep(targets, map.clone())),
+            tokio::spawn(look_again(news.clone(), map)),
+            tokio::spawn(beat(pulse, news.clone())),
         ];
-        tasks.extend(epochs.map(|epochs| tokio::spawn(follow(epochs, map.clone()))));
+        tasks.extend(epochs.map(|epochs| tokio::spawn(follow(epochs, news))));
         Heart { tasks }
     }
 
@@ -59,43 +75,64 @@ impl Heart {
     }
 }
 
-async fn follow(mut epochs: watch::Receiver<u64>, map: Arc<MapView>) {
+async fn follow(mut epochs: watch::Receiver<u64>, news: Arc<Notify>) {
     while epochs.changed().await.is_ok() {
-        refresh(&map).await;
+        news.notify_one();
     }
 }
 
-async fn refresh(map: &MapView) {
-    if let Err(error) = map.refresh().await {
-        tracing::debug!("the map stays as it is: {error}");
+/// Fetches the map whenever there is a newer one. No heartbeat waits for that.
+async fn look_again(news: Arc<Notify>, map: Arc<MapView>) {
+    loop {
+        news.notified().await;
+        if let Err(error) = map.refresh().await {
+            tracing::debug!("the map stays as it is: {error}");
+        }
     }
 }
 
-async fn beat(
-    server: ServerId,
-    manager: Arc<dyn ManagerService>,
-    targets: Arc<Vec<Target>>,
-    map: Arc<MapView>,
-) {
-    let mut last: Option<Error> = None;
+/// One heartbeat; the epoch of the manager's map.
+async fn beat_once(pulse: &Pulse) -> Result<u64> {
+    // The lease counts from before the question was sent.
+    let sent = pulse.lease.now();
+    let targets = pulse.targets.iter().map(Target::spec).collect();
+    let op = Some(ManagerOp::Heartbeat(Heartbeat { server: pulse.server.0, targets }));
+    let limit = Duration::from_millis(pulse.lease_ms / 2);
+    let answer = tokio::time::timeout(limit, pulse.manager.call(ManagerRequest { op })).await;
+    let late = |_| Error::with(ErrorKind::TimedOut, "it does not answer");
+    match answer.map_err(late)??.answer {
+        Some(ManagerAnswer::Epoch(epoch)) => {
+            pulse.lease.renew(sent, pulse.lease_ms);
+            Ok(epoch)
+        }
+        _ => Err(Error::with(ErrorKind::Malformed, "it answers a heartbeat with something else")),
+    }
+}
+
+/// Beats in time, whether the last beat has been answered or not: each is bounded, so few are under
+/// way at once.
+async fn beat(pulse: Pulse, news: Arc<Notify>) {
+    let mut heard = true;
+    let mut under_way = FuturesUnordered::new();
     let mut ticks = tokio::time::interval(Duration::from_millis(BEAT_MS));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
-        let specs = targets.iter().map(Target::spec).collect();
-        let op = Some(ManagerOp::Heartbeat(Heartbeat { server: server.0, targets: specs }));
-        let answered = manager.call(ManagerRequest { op }).await.map(|reply| reply.answer);
-        if matches!(answered, Ok(Some(ManagerAnswer::Epoch(epoch))) if epoch > map.current().epoch)
-        {
-            refresh(&map).await;
+        let answered = tokio::select! {
+            _ = ticks.tick() => {
+                under_way.push(beat_once(&pulse));
+                continue;
+            }
+            Some(answered) = under_way.next() => answered,
+        };
+        if answered.as_ref().is_ok_and(|epoch| *epoch > pulse.map.current().epoch) {
+            news.notify_one();
         }
-        let failed = answered.err();
-        match (&failed, &last) {
-            (Some(error), None) => tracing::warn!("the manager does not hear us: {error}"),
-            (None, Some(_)) => tracing::info!("the manager hears us again"),
+        match &answered {
+            Err(error) if heard => tracing::warn!("the manager does not hear us: {error}"),
+            Ok(_) if !heard => tracing::info!("the manager hears us again"),
             _ => {}
         }
-        last = failed;
+        heard = answered.is_ok();
     }
 }
 

@@ -4,6 +4,7 @@
 //! looked at (ports, locks, stores, who they belong to), then the manager is asked, and only
 //! then are new targets formatted.
 
+mod front;
 mod heartbeat;
 pub mod identity;
 mod stores;
@@ -11,17 +12,19 @@ mod stores;
 use crate::cluster::no_manager;
 use crate::failure::{Context, Failure, Outcome};
 use crate::private;
-use heartbeat::Heart;
+use front::Front;
+use heartbeat::{Heart, Pulse};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use stores::Target;
-use strake_base::clock::SystemClock;
+use strake_base::clock::{SystemClock, WakingClock};
 use strake_base::disk::{Disk, RealDisk};
+use strake_base::process::boot_id;
 use strake_engine::kv::{EngineKind, Kv};
 use strake_manager::{Manager, ManagerOptions};
 use strake_meta::{MetaOptions, MetaServer};
-use strake_storage::StorageServer;
+use strake_storage::{Lease, StorageServer};
 use strake_types::{ErrorKind, ServerId, TargetId};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::CapabilityKey;
@@ -29,11 +32,9 @@ use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::message::manager::{
     Join, Joined, Leave, ManagerAnswer, ManagerOp, ManagerRequest,
 };
-use strake_wire::server::{self, Listener};
+use strake_wire::server::{Identity, Listener};
 use strake_wire::service::{ManagerService, Services};
 use strake_wire::tls::Tls;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 /// Time between two attempts to join.
 const JOIN_RETRY_MS: u64 = 300;
@@ -87,8 +88,8 @@ pub struct Node {
     kv: Option<Arc<dyn Kv>>,
     targets: Arc<Vec<Target>>,
     heart: Heart,
-    shutdown: watch::Sender<bool>,
-    serving: Vec<JoinHandle<()>>,
+    lease: Arc<Lease>,
+    front: Front,
     /// The lock on the home directory.
     _lock: Box<dyn Send + Sync>,
 }
@@ -104,7 +105,7 @@ impl Node {
         started
     }
 
-    async fn start_on(options: NodeOptions) -> Outcome<Node> {
+    async fn start_on(mut options: NodeOptions) -> Outcome<Node> {
         let home = options.home.clone();
         let lock = lock_home(&home)?;
         let mut identity = identity::Node::read(&home)?;
@@ -132,6 +133,11 @@ impl Node {
             (None, Some(manager)) => manager,
             (None, None) => return Err(Failure::usage("no manager: give --join ADDR")),
         };
+        // A cluster that is new begins with this server: nobody else may come before it.
+        let front = own_manager.as_ref().filter(|_| identity.has_joined()).map(|manager| {
+            let who = Identity { cluster: manager.cluster(), name: options.name.clone() };
+            Front::open(std::mem::take(&mut options.listeners), who, manager.clone())
+        });
         // From here on the server may be known to the manager: remember the uuids first.
         identity.targets = merge_records(&identity, &targets);
         identity.write(&home)?;
@@ -149,7 +155,7 @@ impl Node {
             None => ManagerSource::Addresses(options.join.clone()),
         };
         let map = MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await?;
-        let parts = Parts { options, joined, map, manager, own_manager, kv, targets, lock };
+        let parts = Parts { options, joined, map, manager, own_manager, kv, targets, front, lock };
         parts.serve().await
     }
 
@@ -171,14 +177,13 @@ impl Node {
     /// Stops serving, makes everything durable, and closes the stores.
     pub async fn stop(self) -> Outcome {
         self.heart.stop();
+        // From when the manager hears it, others may go on without this server.
+        self.lease.give_up();
         let leave = ManagerOp::Leave(Leave { server: self.server.0 });
         let leaving = self.manager.call(ManagerRequest { op: Some(leave) });
         // Whoever does not hear it finds out by the lease.
         let _told = tokio::time::timeout(Duration::from_millis(LEAVE_MS_MAX), leaving).await;
-        self.shutdown.send_replace(true);
-        for serving in self.serving {
-            let _ended = serving.await;
-        }
+        self.front.stop().await;
         let mut result = Ok(());
         if let Some(meta) = &self.meta {
             result = meta.stop().await.context(|| "metadata server".into());
@@ -238,6 +243,8 @@ struct Parts {
     own_manager: Option<Arc<Manager>>,
     kv: Option<Arc<dyn Kv>>,
     targets: Vec<Target>,
+    /// Absent: nothing is served yet.
+    front: Option<Front>,
     lock: Box<dyn Send + Sync>,
 }
 
@@ -258,22 +265,38 @@ impl Parts {
         let storage = self.options.roles.storage.then(|| {
             Arc::new(StorageServer::new(stores, key, self.map.clone()).with_sharing(sharing))
         });
+        let no_reads = || Arc::new(Lease::new(Arc::new(WakingClock)));
+        let lease = storage.as_ref().map_or_else(no_reads, |storage| storage.lease());
         let follow = self.own_manager.as_ref().map(|own| own.epochs());
         let services = Services {
-            manager: self.own_manager.map(|m| m as _),
+            manager: self.own_manager.clone().map(|m| m as _),
             meta: meta.clone().map(|m| m as _),
             storage: storage.map(|s| s as _),
         };
         self.map.callers().register_local(server, services.clone());
-        let (shutdown, stopped) = watch::channel(false);
-        let who =
-            server::Identity { cluster: self.joined.cluster, name: self.options.name.clone() };
-        let listeners = self.options.listeners.into_iter();
-        let serving = listeners
-            .map(|l| tokio::spawn(server::serve(l, services.clone(), who.clone(), stopped.clone())))
-            .collect();
+        let front = match self.front {
+            Some(front) => {
+                front.complete(&services);
+                front
+            }
+            None => {
+                let cluster = self.joined.cluster;
+                let who = Identity { cluster, name: self.options.name.clone() };
+                let mut front = Front::open_whole(self.options.listeners, who, &services);
+                self.own_manager.into_iter().for_each(|manager| front.watch(manager));
+                front
+            }
+        };
         let targets = Arc::new(self.targets);
-        let heart = Heart::start(server, self.manager.clone(), targets.clone(), &self.map, follow);
+        let pulse = Pulse {
+            server,
+            manager: self.manager.clone(),
+            targets: targets.clone(),
+            map: self.map.clone(),
+            lease: lease.clone(),
+            lease_ms: self.joined.lease_ms,
+        };
+        let heart = Heart::start(pulse, follow);
         Ok(Node {
             map: self.map,
             server,
@@ -282,8 +305,8 @@ impl Parts {
             kv: self.kv,
             targets,
             heart,
-            shutdown,
-            serving,
+            lease,
+            front,
             _lock: self.lock,
         })
     }
@@ -397,6 +420,8 @@ async fn join(
         meta: options.roles.meta,
         targets: targets.iter().map(Target::spec).collect(),
         name: options.name.clone(),
+        // One that cannot be read is one that may have changed.
+        boot: boot_id().unwrap_or_default(),
     };
     let end = tokio::time::Instant::now() + Duration::from_millis(JOIN_WAIT_MS);
     loop {
@@ -408,9 +433,10 @@ async fn join(
             },
             Err(error) => error,
         };
-        // Busy: after a crash and a quick start the manager still counts our earlier life.
+        // Busy: after a crash and a quick start the manager still counts our earlier life, or does not
+        // know yet whether others go on with what our targets hold.
         let worth_waiting = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
-            || (error.kind == ErrorKind::Busy && identity.has_joined());
+            || (error.kind == ErrorKind::Busy && !request.cluster.is_empty());
         if !worth_waiting || tokio::time::Instant::now() >= end {
             return Err(error.into());
         }

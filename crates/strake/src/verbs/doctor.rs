@@ -10,6 +10,7 @@ mod probe;
 use crate::address;
 use crate::cluster::{self, ClusterFlags, Managers};
 use crate::failure::Outcome;
+use crate::groups;
 use crate::verbs::status::Health;
 use crate::{mountpoint, output, size};
 use clap::Args;
@@ -192,6 +193,12 @@ fn check_map(map: &ClusterMap, report: &mut Report) {
             about,
             format!("start `strake server` on {} again, with the flags it had", server.name),
         );
+    }
+    for trouble in groups::troubles(map) {
+        match trouble.stops {
+            true => report.bad("copies", trouble.about, trouble.mend),
+            false => report.warn("copies", trouble.about, trouble.mend),
+        }
     }
     if map.targets.is_empty() {
         report.bad("map", "no storage", "strake server --roles storage --join ADDR ...");

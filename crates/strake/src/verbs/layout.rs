@@ -1,7 +1,8 @@
 //! `strake layout`: where a file lies, and where new files will.
 
-use crate::cluster::ClusterFlags;
+use crate::cluster::{self, ClusterFlags};
 use crate::failure::{Context, Failure, Outcome};
+use crate::groups::MemberState;
 use crate::layout_flags::{LayoutFlags, show_distribution};
 use crate::place::{self, Place};
 use crate::{address, mountpoint, output, size};
@@ -9,13 +10,19 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 use strake_client::LayoutView;
 use strake_types::layout::LayoutTemplate;
-use strake_types::{Attr, Credentials, FileKind, GroupId, Ino};
-use strake_wire::message::manager::ClusterMap;
+use strake_types::{Attr, Credentials, ErrorKind, FileKind, GroupId, Ino, Result};
+use strake_wire::map::MapView;
+use strake_wire::message::manager::{ClusterMap, Group, ManagerOp, PrepareCopies};
 
 /// Chunks shown of a file without `--all`.
 const CHUNKS_SHOWN: usize = 24;
+
+/// How long it may take until a metadata server has heard of new groups, and how often it is asked.
+const NEWS_MS_MAX: u64 = 3_000;
+const NEWS_RETRY_MS: u64 = 200;
 
 /// Flags of `strake layout`.
 #[derive(Args, Debug)]
@@ -51,7 +58,7 @@ enum LayoutVerb {
         targets: Vec<u32>,
 
         /// Take away what was set, so that the directory above counts again
-        #[arg(long, conflicts_with_all = ["chunk_size", "stripe_width", "distribution", "targets"])]
+        #[arg(long, conflicts_with_all = ["chunk_size", "stripe_width", "distribution", "copies", "targets"])]
         clear: bool,
     },
 }
@@ -63,7 +70,16 @@ struct DirectoryView {
     chunk_size: Option<u64>,
     distribution: Option<String>,
     stripe_width: Option<u32>,
+    copies: Option<u32>,
     groups: Option<Vec<u32>>,
+}
+
+/// Where a file lies, as `--json` prints it.
+#[derive(Serialize)]
+struct FileView<'a> {
+    copies: u32,
+    #[serde(flatten)]
+    layout: &'a LayoutView,
 }
 
 /// Runs the verb.
@@ -132,7 +148,11 @@ async fn get(path: &str, json: bool, all: bool, cluster: &ClusterFlags) -> Outco
         }
         _ => {
             let view = place.volume.layout(attr.ino).await.context(|| path.into())?;
-            if json { output::json(&view) } else { show_file(path, &attr, &view, all) }
+            let copies = attr.layout.as_ref().map_or(1, |layout| layout.copies());
+            match json {
+                true => output::json(&FileView { copies, layout: &view }),
+                false => show_file(path, &attr, &view, &place.volume.map().current(), all),
+            }
         }
     };
     place.volume.close().await?;
@@ -144,6 +164,7 @@ fn show_directory(path: &str, template: &LayoutTemplate, json: bool) -> Outcome 
         chunk_size: template.chunk_size,
         distribution: template.distribution.as_ref().map(show_distribution),
         stripe_width: template.width,
+        copies: template.copies,
         groups: template.groups.as_ref().map(|list| list.iter().map(|g| g.0).collect()),
     };
     if json {
@@ -160,13 +181,19 @@ fn show_directory(path: &str, template: &LayoutTemplate, json: bool) -> Outcome 
     ));
     output::line(&format!("  distribution  {}", view.distribution.unwrap_or_else(inherited)));
     output::line(&format!("  stripe width  {}", view.stripe_width.map_or_else(inherited, width)));
+    let copies = view.copies.map(|copies| copies.to_string());
+    output::line(&format!("  copies        {}", copies.unwrap_or_else(inherited)));
     output::line(&format!("  groups        {}", groups.unwrap_or_else(inherited)));
     Ok(())
 }
 
-fn show_file(path: &str, attr: &Attr, view: &LayoutView, all: bool) -> Outcome {
+fn show_file(path: &str, attr: &Attr, view: &LayoutView, map: &ClusterMap, all: bool) -> Outcome {
+    let copies = match attr.layout.as_ref().map_or(1, |layout| layout.copies()) {
+        1 => String::new(),
+        copies => format!(", {copies} copies"),
+    };
     output::line(&format!(
-        "{path}: {}, chunks of {}, {} over {} groups",
+        "{path}: {}, chunks of {}, {} over {} groups{copies}",
         size::show(attr.length),
         size::show(view.chunk_size),
         view.distribution,
@@ -179,7 +206,13 @@ fn show_file(path: &str, attr: &Attr, view: &LayoutView, all: bool) -> Outcome {
     let mut table = output::table(&[">CHUNK", ">GROUP", "TARGETS"]);
     let limit = if all { usize::MAX } else { CHUNKS_SHOWN };
     for chunk in view.chunks.iter().take(limit) {
-        table.add_row([chunk.index.to_string(), chunk.group.to_string(), chunk.targets.join(", ")]);
+        let targets = match map.group(GroupId(chunk.group)) {
+            Some(group) if group.members.len() == chunk.targets.len() => {
+                with_states(group, &chunk.targets)
+            }
+            _ => chunk.targets.clone(),
+        };
+        table.add_row([chunk.index.to_string(), chunk.group.to_string(), targets.join(", ")]);
     }
     output::show(&table);
     let hidden = view.chunks.len().saturating_sub(limit);
@@ -189,6 +222,38 @@ fn show_file(path: &str, attr: &Attr, view: &LayoutView, all: bool) -> Outcome {
     Ok(())
 }
 
+/// The targets of a group, each with what it is there, where that is not plain.
+fn with_states(group: &Group, names: &[String]) -> Vec<String> {
+    let shown = |(member, name): (&u32, &String)| match MemberState::of(group, *member) {
+        MemberState::InSync => name.clone(),
+        state => format!("{name} ({})", state.word()),
+    };
+    group.members.iter().zip(names).map(shown).collect()
+}
+
+/// Sees to it that there are groups that keep so many copies; true if there were none.
+async fn prepare(map: &MapView, copies: u32) -> Outcome<bool> {
+    if copies == 1 || map.groups().iter().any(|group| group.copies() == copies) {
+        return Ok(false);
+    }
+    cluster::ask(map, ManagerOp::PrepareCopies(PrepareCopies { copies })).await?;
+    map.refresh().await?;
+    Ok(true)
+}
+
+/// Sets a template. The metadata server may not know of groups that were made a moment ago.
+async fn set_template(place: &Place, ino: Ino, template: &LayoutTemplate, new: bool) -> Result<()> {
+    let end = tokio::time::Instant::now() + Duration::from_millis(NEWS_MS_MAX);
+    loop {
+        let set = place.volume.set_template(&Credentials::root(), ino, template).await;
+        let early = set.as_ref().is_err_and(|error| error.kind == ErrorKind::Invalid);
+        if !early || !new || tokio::time::Instant::now() >= end {
+            return set;
+        }
+        tokio::time::sleep(Duration::from_millis(NEWS_RETRY_MS)).await;
+    }
+}
+
 async fn set(
     path: &str,
     template: LayoutTemplate,
@@ -196,27 +261,42 @@ async fn set(
     cluster: &ClusterFlags,
 ) -> Outcome {
     let Found { place, attr } = find(path, cluster).await?;
-    let map = place.volume.map().current();
-    let groups = targets.iter().map(|&id| group_of(&map, id)).collect::<Outcome<Vec<_>>>()?;
     let cred = Credentials::root();
+    let present = place.volume.template(&cred, attr.ino).await?;
+    let copies = template.copies.or(present.copies).or(of_volume(&place)?);
+    let map = place.volume.map();
+    let new = match template.copies {
+        Some(copies) => prepare(map, copies).await?,
+        None => false,
+    };
+    let led = |&id| group_of(&map.current(), id, copies.unwrap_or(1));
+    let groups = targets.iter().map(led).collect::<Outcome<Vec<_>>>()?;
     let wanted = LayoutTemplate { groups: (!groups.is_empty()).then_some(groups), ..template };
     // Flags not given keep what was set before; --clear gives none and takes everything away.
     let template = match wanted.is_empty() {
         true => wanted,
-        false if attr.kind == FileKind::Directory => {
-            wanted.or(&place.volume.template(&cred, attr.ino).await?)
-        }
+        false if attr.kind == FileKind::Directory => wanted.or(&present),
         false => wanted,
     };
-    place.volume.set_template(&cred, attr.ino, &template).await.context(|| path.into())?;
+    set_template(&place, attr.ino, &template, new).await.context(|| path.into())?;
     place.volume.close().await?;
     Ok(())
 }
 
-/// The group whose first member is a target.
-fn group_of(map: &ClusterMap, target: u32) -> Outcome<GroupId> {
-    let found = map.groups.iter().find(|group| group.members.first() == Some(&target));
-    found.map(|group| GroupId(group.id)).ok_or_else(|| {
+/// Copies that a volume keeps where nothing else is said.
+fn of_volume(place: &Place) -> Outcome<Option<u32>> {
+    let map = place.volume.map();
+    let volume = map.current().volumes.iter().find(|v| v.id == place.volume.id().0).cloned();
+    let template = volume.and_then(|volume| volume.spec.template).unwrap_or_default();
+    Ok(LayoutTemplate::try_from(template)?.copies)
+}
+
+/// The group of so many copies whose first member is a target.
+fn group_of(map: &ClusterMap, target: u32, copies: u32) -> Outcome<GroupId> {
+    let mut groups = map.groups.iter().map(|group| (GroupId(group.id), group));
+    let led =
+        groups.find(|(id, group)| id.copies() == copies && group.members.first() == Some(&target));
+    led.map(|(id, _)| id).ok_or_else(|| {
         Failure::usage(format!("target {target} does not exist"))
             .next("strake status lists the targets")
     })

@@ -2,6 +2,7 @@
 
 use crate::cluster::{self, ClusterFlags};
 use crate::failure::Outcome;
+use crate::groups::{self, GroupRow};
 use crate::{output, size};
 use clap::Args;
 use serde::Serialize;
@@ -43,6 +44,8 @@ struct Report {
     servers: Vec<ServerRow>,
     targets: Vec<TargetRow>,
     volumes: Vec<String>,
+    /// Groups of several copies that lack one, or cannot serve.
+    groups: Vec<GroupRow>,
 }
 
 #[derive(Serialize)]
@@ -88,10 +91,12 @@ pub async fn run(flags: &StatusFlags, cluster: &ClusterFlags) -> Outcome<u8> {
 
 fn judge(map: &ClusterMap) -> Report {
     let mut problems = Vec::new();
+    // What has one copy stops with its target; what has several is told of by itself.
+    let single = groups::single_in_use(map);
     for server in map.servers.iter().filter(|s| !s.up) {
         let has_target = map.targets.iter().any(|t| t.server == server.id);
         let serves = map.volumes.iter().any(|v| !v.deleting && v.meta_server == server.id);
-        let health = if has_target || serves { Health::Broken } else { Health::Degraded };
+        let health = if has_target && single || serves { Health::Broken } else { Health::Degraded };
         let silent = match server.silent_ms {
             u64::MAX => "since the manager started".to_owned(),
             ms => format!("for {} s", ms / 1000),
@@ -102,7 +107,11 @@ fn judge(map: &ClusterMap) -> Report {
         );
         problems.push((health, text));
     }
-    problems.extend(map.targets.iter().filter_map(target_problem));
+    problems.extend(map.targets.iter().filter_map(|target| target_problem(target, single)));
+    problems.extend(groups::troubles(map).into_iter().map(|trouble| {
+        let health = if trouble.stops { Health::Broken } else { Health::Degraded };
+        (health, format!("{}; {}", trouble.about, trouble.mend))
+    }));
     for volume in map.volumes.iter().filter(|v| !v.deleting && v.meta_server == 0) {
         let text = format!(
             "volume {} has no metadata server; start one with --roles meta",
@@ -125,18 +134,19 @@ fn judge(map: &ClusterMap) -> Report {
         problems: problems.into_iter().map(|p| p.1).collect(),
         servers: map.servers.iter().map(|s| server_row(map, s)).collect(),
         targets: map.targets.iter().map(|t| target_row(map, t)).collect(),
+        groups: groups::troubled(map),
         volumes: map.volumes.iter().filter(|v| !v.deleting).map(|v| v.spec.name.clone()).collect(),
     }
 }
 
-fn target_problem(target: &Target) -> Option<(Health, String)> {
+fn target_problem(target: &Target, single: bool) -> Option<(Health, String)> {
     let spec = &target.spec;
     if !spec.poisoned.is_empty() {
         let text = format!(
             "target {} ({}) takes no writes: {}; check its disk, then restart its server",
             target.id, spec.path, spec.poisoned
         );
-        return Some((Health::Broken, text));
+        return Some((if single { Health::Broken } else { Health::Degraded }, text));
     }
     let low = target.up
         && spec.free_bytes.saturating_mul(100) < spec.total_bytes.saturating_mul(LOW_PERCENT);
@@ -240,7 +250,8 @@ fn show(report: &Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use strake_wire::message::manager::{TargetSpec, Volume, VolumeSpec};
+    use strake_wire::message::common::Template;
+    use strake_wire::message::manager::{Group, TargetSpec, Volume, VolumeSpec};
 
     fn map() -> ClusterMap {
         let server = |id| Server { id, up: true, meta: id == 1, ..Server::default() };
@@ -269,5 +280,24 @@ mod tests {
         down.servers[1].up = false;
         assert_eq!(judge(&down).health, Health::Broken);
         assert_eq!(judge(&down).problems.len(), 2);
+    }
+
+    #[test]
+    fn a_missing_copy_is_not_the_end_where_everything_has_two() {
+        let mut map = map();
+        let template = Template { copies: Some(2), ..Template::default() };
+        map.volumes[0].spec.template = Some(template);
+        let group = |id, in_sync: &[u32]| Group {
+            id,
+            members: vec![1, 2],
+            in_sync: in_sync.to_vec(),
+            ..Group::default()
+        };
+        map.groups = vec![group(1 << 20, &[1, 2]), group((1 << 20) + 1, &[1])];
+        assert_eq!(judge(&map).health, Health::Degraded);
+        (map.servers[1].up, map.targets[1].up) = (false, false);
+        assert_eq!(judge(&map).health, Health::Degraded, "server 2 serves no names");
+        (map.targets[0].up, map.targets[1].up) = (false, true);
+        assert_eq!(judge(&map).health, Health::Broken, "only target 1 has all of the second group");
     }
 }

@@ -95,6 +95,7 @@ struct View {
     name: String,
     chunk_size: u64,
     stripe_width: u32,
+    copies: u32,
     distribution: String,
     groups: Vec<u32>,
     inline_max: u32,
@@ -112,6 +113,7 @@ impl View {
             name: spec.name.clone(),
             chunk_size: template.chunk_size.unwrap_or_default(),
             stripe_width: template.width.unwrap_or_default(),
+            copies: template.copies.unwrap_or(1),
             distribution: template.distribution.as_ref().map(show_distribution).unwrap_or_default(),
             groups: template.groups.iter().flatten().map(|g| g.0).collect(),
             inline_max: spec.inline_bytes_max.unwrap_or_default(),
@@ -162,13 +164,15 @@ fn list(map: &MapView, json: bool) -> Outcome {
     if json {
         return output::json(&views);
     }
-    let mut table = output::table(&["NAME", ">ID", ">CHUNK", ">WIDTH", "DISTRIBUTION", "METADATA"]);
+    let mut table =
+        output::table(&["NAME", ">ID", ">CHUNK", ">WIDTH", ">COPIES", "DISTRIBUTION", "METADATA"]);
     for view in &views {
         table.add_row([
             view.name.clone(),
             view.id.to_string(),
             size::short(view.chunk_size),
             view.width(),
+            view.copies.to_string(),
             view.distribution.clone(),
             view.metadata_server.clone(),
         ]);
@@ -198,6 +202,7 @@ fn show(view: &View) {
         ("volume", format!("{} (id {})", view.name, view.id)),
         ("chunk size", size::show(view.chunk_size)),
         ("stripe width", view.width()),
+        ("copies", view.copies.to_string()),
         ("distribution", view.distribution.clone()),
         ("groups", if groups.is_empty() { "all".into() } else { groups.join(",") }),
         ("inline up to", size::show(u64::from(view.inline_max))),

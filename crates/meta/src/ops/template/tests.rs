@@ -1,5 +1,5 @@
 use crate::tests::world::*;
-use strake_types::ErrorKind;
+use strake_types::{ErrorKind, GroupId};
 use strake_wire::message::common::Template;
 use strake_wire::message::meta::{Inode, MetaAnswer, MetaOp, SetTemplate};
 
@@ -41,6 +41,31 @@ async fn explicit_targets_are_those_of_the_cluster() {
     assert_eq!(kind(unknown), ErrorKind::Invalid);
     let wrong = root.setxattr(file, "user.strake.layout.chunk_size", b"5").await;
     assert_eq!(kind(wrong), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn copies_are_handed_down_and_targets_lead_groups_of_that_many() {
+    let world = World::new().await;
+    let root = world.root();
+    let dir = root.mkdir(1, "d").await.unwrap();
+    assert_eq!(text(&root, dir, "copies").await, "1");
+    root.setxattr(dir, "user.strake.layout.copies", b"2").await.unwrap();
+    let file = root.file(dir, "f").await.unwrap();
+    assert_eq!(text(&root, file, "copies").await, "2");
+    let layout = root.getattr(file).await.unwrap().layout.unwrap();
+    assert_eq!((layout.copies, layout.table), (2, 3));
+    root.setxattr(dir, "user.strake.layout.targets", b"13,11").await.unwrap();
+    let listed = root.file(dir, "listed").await.unwrap();
+    let two = |ordinal| GroupId::of_class(2, ordinal).0;
+    assert_eq!(root.getattr(listed).await.unwrap().layout.unwrap().list, [two(2), two(0)]);
+    assert_eq!(text(&root, listed, "targets").await, "13,11");
+    root.setxattr(dir, "user.strake.layout.copies", b"1").await.unwrap();
+    let single = root.file(dir, "single").await.unwrap();
+    assert_eq!(root.getattr(single).await.unwrap().layout.unwrap().list, [2, 0]);
+    for wrong in [&b"3"[..], b"0", b"4", b"two"] {
+        let refused = root.setxattr(dir, "user.strake.layout.copies", wrong).await;
+        assert_eq!(kind(refused), ErrorKind::Invalid, "3 are possible, but no group keeps them");
+    }
 }
 
 #[tokio::test]

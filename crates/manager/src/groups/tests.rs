@@ -1,0 +1,234 @@
+use super::*;
+use crate::records::Target;
+
+/// Servers with so many targets each, and their groups of one copy.
+fn cluster(targets: &[u32]) -> State {
+    let mut state = State::default();
+    for (server, count) in (1..).zip(targets) {
+        for _ in 0..*count {
+            let id = state.targets.len() as u32 + 1;
+            let group = next_single(&state).0;
+            let (members, in_sync) = (vec![id], vec![id]);
+            let single = Group { epoch: 1, members, in_sync, ..Group::default() };
+            state.groups.insert(group, single);
+            state.targets.insert(id, Target { server, ..Target::default() });
+        }
+    }
+    state
+}
+
+fn of_class(state: &State, copies: u32) -> Vec<Vec<u32>> {
+    let class = |id: &u32| GroupId(*id).copies() == copies;
+    state.groups.iter().filter(|(id, _)| class(id)).map(|(_, g)| g.members.clone()).collect()
+}
+
+const TWO: u32 = GroupId::of_class(2, 0).0;
+
+/// A cluster of three servers whose first group of two copies is this one.
+fn with_group(members: &[u32], in_sync: &[u32], joining: &[u32]) -> State {
+    let mut state = cluster(&[1, 1, 1]);
+    let [members, in_sync, joining] = [members, in_sync, joining].map(<[u32]>::to_vec);
+    state.groups.insert(TWO, Group { epoch: 7, members, in_sync, joining, losses: 0 });
+    state
+}
+
+/// Epoch, members in sync, members joining, losses.
+fn shown(state: &State) -> (u64, &[u32], &[u32], u64) {
+    let group = &state.groups[&TWO];
+    (group.epoch, &group.in_sync, &group.joining, group.losses)
+}
+
+/// What is known of targets 1, 2, 3.
+fn lives(known: [Life; 3]) -> impl Fn(u32) -> Life {
+    move |target| known[target as usize - 1]
+}
+
+fn back(targets: &[u32], rebooted: bool) -> Return<'_> {
+    let all: HashSet<u32> = targets.iter().copied().collect();
+    Return { targets, own: all.clone(), rebooted: if rebooted { all } else { HashSet::new() } }
+}
+
+#[test]
+fn the_group_of_one_copy_of_target_t_is_t_less_one_whatever_else_was_made() {
+    let mut state = cluster(&[1, 1]);
+    prepare(&mut state, 2).unwrap();
+    assert_eq!(next_single(&state), GroupId(2), "target 3 gets group 2");
+    let target = Target { server: 3, ..Target::default() };
+    state.targets.insert(3, target);
+    let single = Group { epoch: 1, members: vec![3], in_sync: vec![3], ..Group::default() };
+    state.groups.insert(next_single(&state).0, single);
+    extend(&mut state);
+    for target in 1..=3 {
+        assert_eq!(state.groups[&(target - 1)].members, [target]);
+    }
+    assert_eq!(next_single(&state), GroupId(3));
+}
+
+#[test]
+fn every_target_leads_one_group_and_is_partner_in_as_many_as_any_other() {
+    for (servers, copies) in [(&[1, 1, 1, 1][..], 2), (&[2, 2, 2], 3), (&[3, 3], 2), (&[1; 5], 3)] {
+        let mut state = cluster(servers);
+        prepare(&mut state, copies).unwrap();
+        let groups = of_class(&state, copies);
+        let leaders: Vec<u32> = groups.iter().map(|members| members[0]).collect();
+        assert_eq!(leaders, state.targets.keys().copied().collect::<Vec<_>>());
+        let places = |target: &u32| groups.iter().flatten().filter(|m| *m == target).count();
+        let places: Vec<usize> = state.targets.keys().map(places).collect();
+        let (least, most) = (places.iter().min().unwrap(), places.iter().max().unwrap());
+        assert!(most - least <= 1, "{servers:?} {groups:?}");
+        for members in &groups {
+            let on: HashSet<u32> = members.iter().map(|m| state.targets[m].server).collect();
+            assert_eq!(on.len(), copies as usize, "{servers:?} {groups:?}");
+        }
+        let before = state.groups.clone();
+        prepare(&mut state, copies).unwrap();
+        assert!(before == state.groups, "what there is stays");
+    }
+}
+
+#[test]
+fn copies_lie_on_the_same_server_only_where_there_are_too_few() {
+    let mut state = cluster(&[3]);
+    prepare(&mut state, 3).unwrap();
+    assert!(of_class(&state, 3).iter().all(|m| m.iter().collect::<HashSet<_>>().len() == 3));
+    let mut state = cluster(&[2, 1]);
+    prepare(&mut state, 3).unwrap();
+    assert!(of_class(&state, 3).iter().all(|members| members.contains(&3)));
+}
+
+#[test]
+fn too_few_targets_are_an_error_that_says_what_to_do() {
+    let mut state = cluster(&[1]);
+    let error = prepare(&mut state, 2).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Invalid);
+    assert!(error.detail.contains("strake server --join"), "{error}");
+    for copies in [0, COPIES_MAX + 1] {
+        assert_eq!(prepare(&mut state, copies).unwrap_err().kind, ErrorKind::Invalid);
+    }
+    assert_eq!(state.groups.len(), 1);
+}
+
+#[test]
+fn who_is_gone_is_taken_out_beside_one_that_serves() {
+    use Life::{Gone, Quiet, Serves};
+    let cases: [([Life; 3], &[u32]); 5] = [
+        ([Gone, Serves, Serves], &[2, 3]),
+        ([Gone, Serves, Gone], &[2]),
+        ([Gone, Gone, Gone], &[1, 2, 3]),
+        // The other two may have died in the same moment.
+        ([Gone, Quiet, Quiet], &[1, 2, 3]),
+        ([Quiet, Serves, Quiet], &[1, 2, 3]),
+    ];
+    for (known, left) in cases {
+        let mut state = with_group(&[1, 2, 3], &[1, 2, 3], &[]);
+        settle(&mut state, lives(known), |_, _| false);
+        let changed = left.len() < 3;
+        assert_eq!(shown(&state), (7 + u64::from(changed), left, &[][..], 0), "{known:?}");
+        assert!(is_settled(&state, lives(known), |_, _| false));
+    }
+}
+
+#[test]
+fn who_is_back_joins_where_the_primary_serves_and_not_while_it_pauses() {
+    use Life::{Gone, Quiet, Serves};
+    let cases: [([Life; 3], bool, &[u32]); 5] = [
+        ([Serves, Serves, Gone], false, &[2]),
+        ([Serves, Serves, Gone], true, &[]),
+        ([Serves, Quiet, Gone], false, &[]),
+        ([Quiet, Serves, Gone], false, &[]),
+        ([Serves, Gone, Gone], false, &[]),
+    ];
+    for (known, pauses, joining) in cases {
+        let mut state = with_group(&[1, 2], &[1], &[]);
+        settle(&mut state, lives(known), |group, member| pauses && (group, member) == (TWO, 2));
+        assert_eq!(shown(&state).2, joining, "{known:?} {pauses}");
+    }
+    let mut state = with_group(&[1, 2], &[1], &[2]);
+    settle(&mut state, lives([Serves, Gone, Gone]), |_, _| false);
+    assert_eq!(shown(&state), (8, &[1][..], &[][..], 0), "it is gone before it was equal");
+}
+
+#[test]
+fn a_member_that_returns_is_taken_out_while_another_lives() {
+    let mut state = with_group(&[1, 2], &[1, 2], &[]);
+    returned(&mut state, &back(&[1], true), |_| Since::Lives).unwrap();
+    assert_eq!(shown(&state), (8, &[2][..], &[][..], 0));
+}
+
+#[test]
+fn a_member_returns_later_while_it_is_not_known_whether_another_lives() {
+    let mut state = with_group(&[1, 2], &[1, 2], &[]);
+    let error = returned(&mut state, &back(&[1], true), |_| Since::Unknown).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Busy);
+    assert_eq!(shown(&state).0, 7);
+    let mut state = with_group(&[1, 2, 3], &[1, 2, 3], &[]);
+    let since = |target| if target == 2 { Since::Unknown } else { Since::Lives };
+    returned(&mut state, &back(&[1], true), since).unwrap();
+    assert_eq!(shown(&state).1, [2, 3], "one that lives is enough");
+}
+
+#[test]
+fn a_group_of_which_nobody_lives_is_founded_again_on_who_returns_first() {
+    for (rebooted, losses) in [(false, 0), (true, 1)] {
+        let mut state = with_group(&[1, 2, 3], &[1, 2, 3], &[]);
+        returned(&mut state, &back(&[2, 3], rebooted), |_| Since::Gone).unwrap();
+        assert_eq!(shown(&state), (8, &[2][..], &[][..], losses));
+        // Alone it needs nobody, and still forgets what was under way.
+        returned(&mut state, &back(&[2], rebooted), |_| Since::Gone).unwrap();
+        assert_eq!(shown(&state), (9, &[2][..], &[][..], losses * 2));
+        returned(&mut state, &back(&[1], rebooted), |_| Since::Gone).unwrap();
+        assert_eq!(shown(&state), (9, &[2][..], &[][..], losses * 2), "it was not in sync");
+    }
+}
+
+#[test]
+fn a_server_with_all_members_founds_its_groups_again_without_waiting() {
+    let mut state = with_group(&[1, 2], &[1, 2], &[]);
+    let own = HashSet::from([1, 2]);
+    let one = Return { targets: &[2], own, rebooted: HashSet::new() };
+    // Target 1 is on the same server, which came without it.
+    returned(&mut state, &one, |_| Since::Unknown).unwrap();
+    assert_eq!(shown(&state), (8, &[2][..], &[][..], 0));
+}
+
+#[test]
+fn one_that_returns_while_it_joins_begins_anew() {
+    let mut state = with_group(&[1, 2], &[1], &[2]);
+    returned(&mut state, &back(&[2], false), |_| Since::Unknown).unwrap();
+    assert_eq!(shown(&state), (8, &[1][..], &[][..], 0));
+}
+
+#[test]
+fn only_a_report_of_this_very_epoch_brings_in_sync() {
+    let report = Resynced { group: TWO, epoch: 7, member: 1, failed: false };
+    let mut state = with_group(&[1, 2], &[2], &[1]);
+    for odd in [
+        Resynced { epoch: 6, ..report },
+        Resynced { epoch: 8, ..report },
+        Resynced { member: 3, ..report },
+        Resynced { member: 2, ..report },
+    ] {
+        resynced(&mut state, &odd).unwrap();
+        assert_eq!(shown(&state), (7, &[2][..], &[1][..], 0), "{odd:?}");
+    }
+    resynced(&mut state, &report).unwrap();
+    assert_eq!(shown(&state), (8, &[1, 2][..], &[][..], 0), "in the order of the members");
+    resynced(&mut state, &report).unwrap();
+    assert_eq!(shown(&state).0, 8, "said twice, heard once");
+    let mut state = with_group(&[1, 2], &[2], &[1]);
+    resynced(&mut state, &Resynced { failed: true, ..report }).unwrap();
+    assert_eq!(shown(&state), (8, &[2][..], &[][..], 0));
+    let unknown = Resynced { group: 900, ..report };
+    assert_eq!(resynced(&mut state, &unknown).unwrap_err().kind, ErrorKind::NotFound);
+}
+
+#[test]
+fn groups_of_one_copy_never_change() {
+    let mut state = cluster(&[1, 1]);
+    let before = state.clone();
+    settle(&mut state, |target| if target == 1 { Life::Gone } else { Life::Serves }, |_, _| false);
+    returned(&mut state, &back(&[2], true), |_| Since::Gone).unwrap();
+    let report = Resynced { group: 0, epoch: 1, member: 1, failed: true };
+    resynced(&mut state, &report).unwrap();
+    assert!(state == before);
+}

@@ -1,0 +1,357 @@
+//! Groups of several copies over time, through the manager's own messages.
+
+use super::*;
+use std::collections::BTreeMap;
+use strake_base::random::SplitMix64;
+use strake_types::GroupId;
+
+const TWO: u32 = GroupId::of_class(2, 0).0;
+
+impl Bench {
+    /// Servers of one target each, and groups of two copies.
+    async fn with_two_copies(servers: u32) -> (Bench, Vec<(Join, Joined)>) {
+        let bench = Bench::new().await;
+        let mut joined = Vec::new();
+        for nth in 1..=servers {
+            let join = booted(server(&format!("h{nth}:1"), &[&format!("t{nth}")]), "boot");
+            joined.push((join.clone(), bench.join(join).await.unwrap()));
+        }
+        bench.ask(ManagerOp::PrepareCopies(message::PrepareCopies { copies: 2 })).await.unwrap();
+        // The first lease time of the manager goes by.
+        for _ in 0..7 {
+            bench.clock.pass(500);
+            for (join, joined) in &joined {
+                bench.beat_of(join, joined).await;
+            }
+        }
+        (bench, joined)
+    }
+
+    async fn beat_of(&self, join: &Join, joined: &Joined) {
+        let targets = again(join, joined).targets;
+        let beat = Heartbeat { server: joined.server, targets };
+        self.ask(ManagerOp::Heartbeat(beat)).await.unwrap();
+    }
+
+    async fn group(&self) -> message::Group {
+        self.map().await.group(GroupId(TWO)).unwrap().clone()
+    }
+
+    async fn resynced(&self, epoch: u64, member: u32, failed: bool) {
+        let report = Resynced { group: TWO, epoch, member, failed };
+        self.ask(ManagerOp::Resynced(report)).await.unwrap();
+    }
+}
+
+fn booted(join: Join, boot: &str) -> Join {
+    Join { boot: boot.into(), ..join }
+}
+
+/// Members in sync, members joining.
+fn sets(group: &message::Group) -> (&[u32], &[u32]) {
+    (&group.in_sync, &group.joining)
+}
+
+#[tokio::test]
+async fn copies_of_a_volume_make_the_groups_and_new_targets_lead_more() {
+    let bench = Bench::new().await;
+    bench.join(server("a:1", &["x"])).await.unwrap();
+    let copies = |copies| Some(Template { copies: Some(copies), ..Template::default() });
+    let wanted = VolumeSpec { template: copies(2), ..named("two") };
+    assert_eq!(bench.create(wanted.clone()).await.unwrap_err().kind, ErrorKind::Invalid);
+    assert_eq!(bench.map().await.volumes.len(), 1, "nothing was made");
+    bench.join(server("b:1", &["y"])).await.unwrap();
+    let made = bench.create(wanted).await.unwrap();
+    assert_eq!(made.spec.template.unwrap().copies, Some(2));
+    assert_eq!(bench.create(named("one")).await.unwrap().spec.template.unwrap().copies, Some(1));
+    bench.join(server("c:1", &["z"])).await.unwrap();
+    let map = bench.map().await;
+    let ids: Vec<u32> = map.groups.iter().map(|group| group.id).collect();
+    assert_eq!(ids, [0, 1, 2, TWO, TWO + 1, TWO + 2], "ascending, and target 3 has group 2");
+    let members: Vec<_> = map.groups.iter().map(|group| group.members.clone()).collect();
+    assert_eq!(members[3..], [vec![1, 2], vec![2, 1], vec![3, 1]]);
+    assert!(map.groups.iter().all(|group| group.in_sync == group.members && group.epoch == 1));
+    // Targets that a volume lies on can be taken with more copies, and lists must be of one kind.
+    let mixed = Template { list: vec![0, TWO], ..Template::default() };
+    let mixed = VolumeSpec { template: Some(mixed), ..named("mixed") };
+    assert_eq!(bench.create(mixed).await.unwrap_err().kind, ErrorKind::Invalid);
+    let listed = Template { list: vec![1], ..Template::default() };
+    bench.create(VolumeSpec { template: Some(listed), ..named("listed") }).await.unwrap();
+    let more = VolumeSpec { template: copies(2), ..named("listed") };
+    let ManagerAnswer::Volume(changed) = bench.ask(ManagerOp::SetVolume(more)).await.unwrap()
+    else {
+        panic!("not a volume");
+    };
+    assert_eq!(changed.spec.template.unwrap().list, [TWO + 1]);
+}
+
+#[tokio::test]
+async fn a_server_that_dies_is_taken_out_when_its_lease_is_over_and_not_before() {
+    let (bench, servers) = Bench::with_two_copies(2).await;
+    let before = bench.group().await;
+    assert_eq!(sets(&before), (&[1, 2][..], &[][..]));
+    for _ in 0..6 {
+        bench.clock.pass(500);
+        bench.beat_of(&servers[1].0, &servers[1].1).await;
+        bench.manager.tick().await.unwrap();
+    }
+    assert_eq!(bench.group().await, before, "its lease lasts");
+    bench.clock.pass(200);
+    bench.manager.tick().await.unwrap();
+    let after = bench.manager.inner.lock().state.groups[&TWO].clone();
+    assert_eq!((after.epoch, after.in_sync), (before.epoch + 1, vec![2]), "nobody asked");
+}
+
+#[tokio::test]
+async fn who_leaves_or_has_a_broken_disk_is_taken_out_at_once() {
+    let (bench, servers) = Bench::with_two_copies(2).await;
+    bench.ask(ManagerOp::Leave(Leave { server: 1 })).await.unwrap();
+    assert_eq!(sets(&bench.group().await), (&[2][..], &[][..]));
+    bench.ask(ManagerOp::Leave(Leave { server: 2 })).await.unwrap();
+    assert_eq!(sets(&bench.group().await), (&[2][..], &[][..]), "never the last one");
+
+    let (bench, servers) = (Bench::with_two_copies(2).await.0, servers);
+    let mut beat = Heartbeat { server: 1, targets: again(&servers[0].0, &servers[0].1).targets };
+    beat.targets[0].poisoned = "EIO".into();
+    bench.ask(ManagerOp::Heartbeat(beat)).await.unwrap();
+    assert_eq!(sets(&bench.group().await), (&[2][..], &[][..]));
+}
+
+#[tokio::test]
+async fn in_its_first_lease_time_the_manager_takes_nobody_out() {
+    let (mut bench, servers) = Bench::with_two_copies(2).await;
+    bench.restart().await;
+    bench.beat_of(&servers[1].0, &servers[1].1).await;
+    bench.ask(ManagerOp::Leave(Leave { server: 1 })).await.unwrap();
+    assert_eq!(sets(&bench.group().await), (&[1, 2][..], &[][..]));
+    bench.clock.pass(3_001);
+    bench.beat_of(&servers[1].0, &servers[1].1).await;
+    assert_eq!(sets(&bench.group().await), (&[2][..], &[][..]));
+}
+
+#[tokio::test]
+async fn a_server_that_returns_joins_when_it_serves_and_is_in_sync_when_it_is_equal() {
+    let (bench, servers) = Bench::with_two_copies(2).await;
+    let (join, joined) = &servers[0];
+    // The other one has said nothing since: it may have died in the same moment.
+    bench.clock.pass(300);
+    let error = bench.join(again(join, joined)).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Busy, "{error}");
+    bench.clock.pass(300);
+    bench.beat_of(&servers[1].0, &servers[1].1).await;
+    bench.clock.pass(1);
+    bench.join(again(join, joined)).await.unwrap();
+    let out = bench.group().await;
+    assert_eq!(sets(&out), (&[2][..], &[][..]));
+    bench.beat_of(join, joined).await;
+    let joining = bench.group().await;
+    assert_eq!((joining.epoch, sets(&joining)), (out.epoch + 1, (&[2][..], &[1][..])));
+    bench.resynced(out.epoch, 1, false).await;
+    assert_eq!(bench.group().await, joining, "that was about an epoch that is over");
+    bench.resynced(joining.epoch, 1, false).await;
+    let whole = bench.group().await;
+    assert_eq!((whole.epoch, sets(&whole)), (joining.epoch + 1, (&[1, 2][..], &[][..])));
+    assert_eq!(whole.losses, 0);
+}
+
+#[tokio::test]
+async fn a_member_that_cannot_be_made_equal_is_tried_again_after_a_pause_that_grows() {
+    let (bench, servers) = Bench::with_two_copies(2).await;
+    bench.ask(ManagerOp::Leave(Leave { server: 1 })).await.unwrap();
+    let epoch = bench.group().await.epoch;
+    for wait in [1_000, 2_000, 4_000] {
+        bench.beat_of(&servers[0].0, &servers[0].1).await;
+        bench.beat_of(&servers[1].0, &servers[1].1).await;
+        let joining = bench.group().await;
+        assert_eq!(sets(&joining), (&[2][..], &[1][..]));
+        bench.resynced(joining.epoch, 1, true).await;
+        let mut waited = 0;
+        while waited + 500 < wait {
+            waited += 500;
+            bench.clock.pass(500);
+            bench.beat_of(&servers[0].0, &servers[0].1).await;
+            bench.beat_of(&servers[1].0, &servers[1].1).await;
+            assert_eq!(sets(&bench.group().await), (&[2][..], &[][..]), "{waited} of {wait}");
+        }
+        bench.clock.pass(500);
+    }
+    assert_eq!(bench.group().await.epoch, epoch + 6, "no epoch per heartbeat");
+}
+
+#[tokio::test]
+async fn a_group_that_lost_all_members_is_founded_again_and_counts_what_may_be_lost() {
+    for (boot, losses) in [("boot", 0), ("another boot", 1)] {
+        let (bench, servers) = Bench::with_two_copies(2).await;
+        let join = booted(again(&servers[0].0, &servers[0].1), boot);
+        let mut refused = 0;
+        // It goes on asking; nobody else is heard for a lease.
+        while bench.join(join.clone()).await.is_err() {
+            refused += 1;
+            bench.clock.pass(300);
+        }
+        assert_eq!(refused, 11, "a lease, for what the one that returns has promised");
+        let group = bench.group().await;
+        assert_eq!((sets(&group), group.losses), ((&[1][..], &[][..]), losses));
+        let other = again(&servers[1].0, &servers[1].1);
+        bench.join(other).await.unwrap();
+        assert_eq!(sets(&bench.group().await), (&[1][..], &[][..]), "the other one is not in sync");
+    }
+}
+
+#[tokio::test]
+async fn a_group_of_an_earlier_release_has_all_its_members_in_sync() {
+    let mut bench = Bench::new().await;
+    bench.join(server("a:1", &["x"])).await.unwrap();
+    // Version 1, epoch 1, member 1, and the checksum: as release 0.1 wrote it.
+    let old = crate::records::Group { epoch: 1, members: vec![1], ..Default::default() };
+    let mut transaction = Transaction::begin(&*bench.kv).await.unwrap();
+    let key = crate::records::key(crate::records::Kind::Group, 0);
+    transaction.put(key, crate::records::encode(&old));
+    assert_eq!(transaction.commit(&*bench.kv).await.unwrap(), Outcome::Committed);
+    bench.restart().await;
+    let group = bench.map().await.groups[0].clone();
+    assert_eq!((sets(&group), group.losses), ((&[1][..], &[][..]), 0));
+}
+
+/// A server of the property test.
+struct Machine {
+    join: Join,
+    joined: Option<Joined>,
+    runs: bool,
+    boots: u64,
+}
+
+/// What happened in a step, as far as it may bring a member in sync or found a group again.
+enum Cause {
+    Report(Resynced),
+    Return,
+    Other,
+}
+
+type Groups = BTreeMap<u32, crate::records::Group>;
+
+/// What holds between two moments, whatever happened.
+fn check_step(before: &Groups, after: &Groups, cause: &Cause, seed: u64) {
+    for (id, new) in after {
+        assert!(!new.in_sync.is_empty(), "seed {seed}: group {id} has nobody");
+        assert!(new.in_sync.iter().all(|m| new.members.contains(m)), "seed {seed}: {new:?}");
+        assert!(new.joining.iter().all(|m| new.members.contains(m)), "seed {seed}: {new:?}");
+        assert!(!new.joining.iter().any(|m| new.in_sync.contains(m)), "seed {seed}: {new:?}");
+        let Some(old) = before.get(id) else { continue };
+        let context = || format!("seed {seed}: group {id}: {old:?} became {new:?}");
+        assert_eq!(old == new, old.epoch == new.epoch, "{}", context());
+        assert!(new.epoch <= old.epoch + 1 || !matches!(cause, Cause::Report(_)), "{}", context());
+        assert!(new.epoch >= old.epoch && new.losses >= old.losses, "{}", context());
+        assert_eq!(old.members, new.members, "{}", context());
+        if new.members.len() == 1 {
+            assert_eq!(old, new, "{}", context());
+        }
+        for member in new.in_sync.iter().filter(|member| !old.in_sync.contains(member)) {
+            let told = matches!(cause, Cause::Report(report) if !report.failed
+                && (report.group, report.epoch, report.member) == (*id, old.epoch, *member));
+            assert!(told, "{}", context());
+        }
+        if new.losses > old.losses {
+            assert!(matches!(cause, Cause::Return) && new.in_sync.len() == 1, "{}", context());
+        }
+    }
+    assert!(before.keys().all(|id| after.contains_key(id)), "seed {seed}: a group is gone");
+}
+
+async fn step(
+    bench: &mut Bench,
+    machines: &mut [Machine],
+    dice: &mut SplitMix64,
+    known: &Groups,
+) -> Cause {
+    let at = dice.below(machines.len() as u64) as usize;
+    let machine = &mut machines[at];
+    match dice.below(100) {
+        0..30 => {
+            for machine in machines.iter_mut().filter(|machine| machine.runs) {
+                bench.beat_of(&machine.join, machine.joined.as_ref().unwrap()).await;
+            }
+        }
+        30..45 => {
+            machine.runs = false;
+            machine.boots += dice.below(2);
+        }
+        45..70 => {
+            if !machine.runs {
+                let join = booted(machine.join.clone(), &machine.boots.to_string());
+                let join =
+                    machine.joined.as_ref().map_or(join.clone(), |known| again(&join, known));
+                if let Ok(joined) = bench.join(join).await {
+                    (machine.joined, machine.runs) = (Some(joined), true);
+                }
+                return Cause::Return;
+            }
+        }
+        70..75 => {
+            if let (true, Some(joined)) = (machine.runs, &machine.joined) {
+                let leave = ManagerOp::Leave(Leave { server: joined.server });
+                bench.ask(leave).await.unwrap();
+                machine.runs = false;
+            }
+        }
+        75..95 => {
+            let joining =
+                known.iter().flat_map(|(id, g)| g.joining.iter().map(move |m| (id, g, m)));
+            let joining: Vec<_> = joining.collect();
+            if let Some((id, group, member)) =
+                joining.get(dice.below(joining.len() as u64) as usize)
+            {
+                let epoch = group.epoch - dice.below(2);
+                let failed = dice.percent(30);
+                let report = Resynced { group: **id, epoch, member: **member, failed };
+                bench.ask(ManagerOp::Resynced(report)).await.unwrap();
+                return Cause::Report(report);
+            }
+        }
+        95..98 => bench.restart().await,
+        _ => {
+            let copies = 2 + dice.below(2) as u32;
+            let wanted = ManagerOp::PrepareCopies(message::PrepareCopies { copies });
+            // Too few targets are there at first.
+            let _ = bench.ask(wanted).await;
+        }
+    }
+    Cause::Other
+}
+
+#[tokio::test]
+async fn whatever_happens_the_in_sync_sets_stay_sound() {
+    let (mut refounded, mut whole_again) = (0, 0);
+    for seed in 0..40 {
+        let mut dice = SplitMix64::new(seed);
+        let mut bench = Bench::new().await;
+        let machine = |nth: u64| {
+            let uuids = [format!("x{nth}"), format!("y{nth}")];
+            let uuids: Vec<&str> = uuids.iter().map(String::as_str).collect();
+            let targets = 1 + nth as usize % 2;
+            let join = server(&format!("h{nth}:1"), &uuids[..targets]);
+            Machine { join, joined: None, runs: false, boots: 0 }
+        };
+        let mut machines: Vec<Machine> = (0..4).map(machine).collect();
+        for _ in 0..200 {
+            let before = bench.manager.inner.lock().state.groups.clone();
+            let cause = step(&mut bench, &mut machines, &mut dice, &before).await;
+            let between = bench.manager.inner.lock().state.groups.clone();
+            check_step(&before, &between, &cause, seed);
+            bench.clock.pass(dice.below(700));
+            bench.manager.tick().await.unwrap();
+            let after = bench.manager.inner.lock().state.groups.clone();
+            check_step(&between, &after, &Cause::Other, seed);
+            for (id, group) in &between {
+                let old = before.get(id).filter(|old| old.in_sync != group.in_sync);
+                let Some(old) = old else { continue };
+                match cause {
+                    Cause::Return => refounded += usize::from(group.in_sync.len() == 1),
+                    Cause::Report(_) => whole_again += usize::from(group.in_sync > old.in_sync),
+                    Cause::Other => {}
+                }
+            }
+        }
+    }
+    assert!(refounded > 20 && whole_again > 20, "{refounded} {whole_again}: nothing happened");
+}

@@ -1,0 +1,233 @@
+//! Groups of several copies as people see them: who is missing where, and what that means.
+
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use strake_types::GroupId;
+use strake_wire::message::manager::{ClusterMap, Group, Target};
+
+/// What a target is in one of its groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MemberState {
+    /// It has everything, and orders the writes.
+    Primary,
+    /// It has everything.
+    InSync,
+    /// It receives every write, and is being made equal.
+    Joining,
+    /// It is away, or cannot be made equal yet.
+    Missing,
+}
+
+impl MemberState {
+    /// The state of a group's member.
+    pub fn of(group: &Group, member: u32) -> Self {
+        match group.in_sync().iter().position(|&other| other == member) {
+            Some(0) => MemberState::Primary,
+            Some(_) => MemberState::InSync,
+            None if group.joining.contains(&member) => MemberState::Joining,
+            None => MemberState::Missing,
+        }
+    }
+
+    /// As it is shown.
+    pub fn word(self) -> &'static str {
+        match self {
+            MemberState::Primary => "primary",
+            MemberState::InSync => "in sync",
+            MemberState::Joining => "joining",
+            MemberState::Missing => "missing",
+        }
+    }
+}
+
+/// A group that is not as it should be, as `--json` prints it.
+#[derive(Serialize)]
+pub struct GroupRow {
+    id: u32,
+    copies: u32,
+    in_sync: Vec<u32>,
+    joining: Vec<u32>,
+    missing: Vec<u32>,
+    serves: bool,
+}
+
+/// Something that is wrong with groups of several copies.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// Some files cannot be read or written.
+    pub stops: bool,
+    /// What it is.
+    pub about: String,
+    /// What mends it.
+    pub mend: String,
+}
+
+/// True if something may lie on groups of one copy, as far as the volumes say.
+pub fn single_in_use(map: &ClusterMap) -> bool {
+    volumes_of(map, 1).next().is_some()
+}
+
+/// Groups of several copies of which a member is missing or joining, or that cannot serve.
+pub fn troubled(map: &ClusterMap) -> Vec<GroupRow> {
+    let several = map.groups.iter().filter(|group| group.members.len() > 1);
+    let row = |group: &Group| {
+        let of = |state| {
+            let members = group.members.iter().copied();
+            members.filter(|&m| MemberState::of(group, m) == state).collect::<Vec<_>>()
+        };
+        GroupRow {
+            id: group.id,
+            copies: GroupId(group.id).copies(),
+            in_sync: group.in_sync().to_vec(),
+            joining: of(MemberState::Joining),
+            missing: of(MemberState::Missing),
+            serves: serves(map, group),
+        }
+    };
+    let whole = |row: &GroupRow| row.serves && row.joining.is_empty() && row.missing.is_empty();
+    several.map(row).filter(|row| !whole(row)).collect()
+}
+
+/// What is wrong with groups of several copies, by the targets that make it so.
+pub fn troubles(map: &ClusterMap) -> Vec<Trouble> {
+    let mut lacks: BTreeMap<(u32, MemberState), BTreeSet<u32>> = BTreeMap::new();
+    let mut stopped: BTreeMap<Vec<u32>, BTreeSet<u32>> = BTreeMap::new();
+    for row in troubled(map) {
+        let joining = row.joining.iter().map(|&member| (member, MemberState::Joining));
+        let missing = row.missing.iter().map(|&member| (member, MemberState::Missing));
+        for key in joining.chain(missing) {
+            lacks.entry(key).or_default().insert(row.id);
+        }
+        if !row.serves {
+            stopped.entry(row.in_sync).or_default().insert(row.id);
+        }
+    }
+    let stops = stopped.iter().map(|(members, groups)| {
+        let names: Vec<String> = members.iter().map(|&id| target_name(map, id)).collect();
+        Trouble {
+            stops: true,
+            about: format!(
+                "{} cannot be read or written: only {} has everything, and does not serve",
+                concerned(map, groups),
+                names.join(" or ")
+            ),
+            mend: "start its server again with the flags it had, with its disks".into(),
+        }
+    });
+    let lacks = lacks.iter().map(|((member, state), groups)| {
+        let name = target_name(map, *member);
+        let groups = concerned(map, groups);
+        let (about, mend) = match state {
+            MemberState::Joining => (
+                format!("{name} is being made equal in {groups}"),
+                "wait; the log of the primary's server says how far it is".to_owned(),
+            ),
+            _ => (
+                format!("{name} is missing in {groups}"),
+                "start its server again with the flags it had; check its disk".to_owned(),
+            ),
+        };
+        Trouble { stops: false, about, mend }
+    });
+    stops.chain(lacks).collect()
+}
+
+/// A member that has everything answers.
+fn serves(map: &ClusterMap, group: &Group) -> bool {
+    let works = |target: &&Target| target.up && target.spec.poisoned.is_empty();
+    let of = |id: &u32| map.targets.iter().find(|target| target.id == *id);
+    group.in_sync().iter().filter_map(of).any(|target| works(&target))
+}
+
+fn target_name(map: &ClusterMap, id: u32) -> String {
+    let target = map.targets.iter().find(|target| target.id == id);
+    let server = target.and_then(|t| map.servers.iter().find(|server| server.id == t.server));
+    match (target, server) {
+        (Some(target), Some(server)) => {
+            format!("target {id} ({} on server {})", target.spec.path, server.name)
+        }
+        _ => format!("target {id}"),
+    }
+}
+
+/// Names of the volumes whose files get so many copies.
+fn volumes_of(map: &ClusterMap, copies: u32) -> impl Iterator<Item = &str> {
+    let living = map.volumes.iter().filter(|volume| !volume.deleting);
+    let gets = move |volume: &&strake_wire::message::manager::Volume| {
+        let template = volume.spec.template.as_ref();
+        let listed = template.and_then(|t| t.list.first()).map(|&id| GroupId(id).copies());
+        listed.or(template.and_then(|t| t.copies)).unwrap_or(1) == copies
+    };
+    living.filter(gets).map(|volume| volume.spec.name.as_str())
+}
+
+/// Groups, and the volumes that use such groups for their files. Directories may use them too, which
+/// nobody but their metadata server knows.
+fn concerned(map: &ClusterMap, groups: &BTreeSet<u32>) -> String {
+    let classes: BTreeSet<u32> = groups.iter().map(|&id| GroupId(id).copies()).collect();
+    let classes: Vec<String> = classes
+        .into_iter()
+        .map(|copies| {
+            let count = groups.iter().filter(|&&id| GroupId(id).copies() == copies).count();
+            let volumes: Vec<&str> = volumes_of(map, copies).collect();
+            let used = match volumes.is_empty() {
+                true => "directories that ask for it".to_owned(),
+                false => format!("volumes: {}", volumes.join(", ")),
+            };
+            let groups = if count == 1 { "group" } else { "groups" };
+            format!("{count} {groups} of {copies} copies ({used})")
+        })
+        .collect();
+    classes.join(" and ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_wire::message::common::Template;
+    use strake_wire::message::manager::{Server, TargetSpec, Volume, VolumeSpec};
+
+    fn map(in_sync: &[u32], joining: &[u32], up: [bool; 2]) -> ClusterMap {
+        let server = |id: u32| Server { id, name: format!("h{id}"), ..Server::default() };
+        let target = |id: u32| {
+            let spec = TargetSpec { path: format!("/t{id}"), ..TargetSpec::default() };
+            Target { id, server: id, spec, up: up[id as usize - 1] }
+        };
+        let group = Group {
+            id: GroupId::of_class(2, 0).0,
+            members: vec![1, 2],
+            in_sync: in_sync.to_vec(),
+            joining: joining.to_vec(),
+            ..Group::default()
+        };
+        let template = Some(Template { copies: Some(2), ..Template::default() });
+        let spec = VolumeSpec { name: "safe".into(), template, ..VolumeSpec::default() };
+        ClusterMap {
+            servers: (1..=2).map(server).collect(),
+            targets: (1..=2).map(target).collect(),
+            groups: vec![group],
+            volumes: vec![Volume { id: 1, spec, ..Volume::default() }],
+            ..ClusterMap::default()
+        }
+    }
+
+    #[test]
+    fn who_is_missing_or_joining_is_named_with_what_it_concerns() {
+        assert_eq!(troubles(&map(&[1, 2], &[], [true, true])), []);
+        let missing = troubles(&map(&[1], &[], [true, false]));
+        assert_eq!((missing.len(), missing[0].stops), (1, false));
+        let about = "target 2 (/t2 on server h2) is missing in 1 group of 2 copies (volumes: safe)";
+        assert_eq!(missing[0].about, about);
+        let joining = troubles(&map(&[2], &[1], [true, true]));
+        assert!(joining[0].about.contains("/t1 on server h1) is being made equal"), "{joining:?}");
+    }
+
+    #[test]
+    fn a_group_stops_when_nobody_in_sync_serves() {
+        let stopped = troubles(&map(&[1], &[], [false, true]));
+        assert_eq!(stopped.iter().map(|t| t.stops).collect::<Vec<_>>(), [true, false]);
+        assert!(stopped[0].about.contains("only target 1 (/t1 on server h1)"), "{stopped:?}");
+        assert!(!troubled(&map(&[1], &[], [false, true]))[0].serves);
+        assert!(!single_in_use(&map(&[1], &[], [true, true])));
+    }
+}

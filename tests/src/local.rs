@@ -210,7 +210,8 @@ async fn join(manager: &dyn ManagerService, last: &Joined, targets: Vec<TargetSp
     // Nobody listens there: all calls stay in this process, and fail between stop and start.
     let (name, address) = ("local".to_owned(), "127.0.0.1:9".to_owned());
     let (server, cluster) = (last.server, last.cluster.clone());
-    let join = Join { server, cluster, address, manager: true, meta: true, targets, name };
+    let boot = "this one".to_owned();
+    let join = Join { server, cluster, address, manager: true, meta: true, targets, name, boot };
     let request = ManagerRequest { op: Some(ManagerOp::Join(join)) };
     match manager.call(request).await.expect("the manager lets its own server in").answer {
         Some(ManagerAnswer::Joined(joined)) => joined,

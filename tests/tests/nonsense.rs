@@ -206,7 +206,9 @@ fn aim(op: &mut StorageOp, targets: &[u32]) -> Bytes {
         }
         Extents(chunk) => aim_chunk(chunk),
         Sync(v) | Chunks(v) => aim_file(&mut v.volume, &mut v.ino),
-        Stat(_) | Scrub(_) => {}
+        Sums(chunk) => aim_chunk(chunk),
+        Cut(v) => aim_chunk(&mut v.chunk),
+        Stat(_) | Scrub(_) | Adopt(_) | Settle(_) | Digests(_) | Promise(_) | Remember(_) => {}
         DropVolume(v) => v.volume = VOLUME,
     }
     Bytes::new()
@@ -231,6 +233,9 @@ async fn nonsense_about_contents_is_answered() {
         for mut request in storage_requests(seed) {
             request.target = of(&targets, seed);
             request.capability = capability.clone();
+            if seed % 4 != 0 {
+                (request.group, request.forward, request.epoch) = (request.group % 4, None, 0);
+            }
             let payload = match &mut request.op {
                 Some(StorageOp::Copy(copy)) => {
                     copy.from_capability = capability.clone();

@@ -229,10 +229,10 @@ fn after_return(
 
 /// True if a report is about a group as it is now.
 pub(crate) fn is_current(state: &State, report: &Resynced) -> bool {
-    state
-        .groups
-        .get(&report.group)
-        .is_some_and(|group| group.epoch == report.epoch && group.joining.contains(&report.member))
+    let Some(group) = state.groups.get(&report.group) else { return false };
+    // One in sync that could not take a change answers nobody any more in that epoch.
+    let resigned = report.failed && group.in_sync.iter().skip(1).any(|m| *m == report.member);
+    group.epoch == report.epoch && (resigned || group.joining.contains(&report.member))
 }
 
 /// A member has been made equal, or could not be. What is said of another epoch than the present
@@ -248,7 +248,9 @@ pub(crate) fn resynced(state: &mut State, report: &Resynced) -> Result<()> {
     if let Some(group) = state.groups.get_mut(&report.group) {
         let mut next = Group { epoch: group.epoch + 1, ..group.clone() };
         next.joining.retain(|&member| member != report.member);
-        if !report.failed {
+        if report.failed {
+            next.in_sync.retain(|&member| member != report.member);
+        } else {
             let joins = |member: &u32| group.in_sync.contains(member) || *member == report.member;
             next.in_sync = group.members.iter().copied().filter(joins).collect();
         }

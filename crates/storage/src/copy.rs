@@ -74,7 +74,7 @@ impl StorageServer {
                 return Shelf::new(target, group).bytes(read).await;
             }
             Source::Local(target) => {
-                self.replica(target, group).look(0, StorageOp::Read(read)).await?
+                self.replica(target, group)?.look(0, StorageOp::Read(read)).await?
             }
             Source::Remote(service) => {
                 let request = StorageRequest {

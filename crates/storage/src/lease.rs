@@ -52,7 +52,7 @@ impl Lease {
 
     /// Ends it at once.
     pub fn end(&self) {
-        *self.until.lock() = Duration::ZERO;
+        self.state.lock().until = Duration::ZERO;
     }
 
     /// True while the lease holds.

@@ -133,14 +133,21 @@ impl StorageServer {
     }
 
     /// A target's part of a group of several copies.
-    pub(crate) fn replica(&self, target: &Arc<Target>, group: GroupId) -> Arc<Replica> {
-        let mut replicas = self.replicas.lock();
+    pub(crate) fn replica(&self, target: &Arc<Target>, group: GroupId) -> Result<Arc<Replica>> {
+        if let Some(known) = self.replicas.lock().get(&(target.id, group)) {
+            return Ok(known.clone());
+        }
+        let found = self.common.map.group(group)?;
+        if group.copies() == 1 || !found.members.contains(&target.id.0) {
+            let detail = format!("target {} is no member of group {group}", target.id);
+            return Err(Error::with(ErrorKind::StaleMap, detail));
+        }
         let make = || {
             let replica = Replica::new(target, group, self.common.clone());
             tokio::spawn(Replica::live(Arc::downgrade(&replica)));
             replica
         };
-        replicas.entry((target.id, group)).or_insert_with(make).clone()
+        Ok(self.replicas.lock().entry((target.id, group)).or_insert_with(make).clone())
     }
 
     /// Wakes the replicas of every group that has one here, so that they do their part even while no
@@ -166,7 +173,7 @@ impl StorageServer {
         payload: Bytes,
     ) -> Result<()> {
         if group.copies() > 1 {
-            return self.replica(target, group).change(epoch, attempt, op, payload).await;
+            return self.replica(target, group)?.change(epoch, attempt, op, payload).await;
         }
         let Some(attempt) = attempt else {
             return Shelf::new(target, group).change(op, payload).await;
@@ -189,7 +196,7 @@ impl StorageServer {
         match op {
             op if request.forward.is_some() => {
                 let forward = request.forward.unwrap_or_default();
-                self.replica(target, group).forwarded(request, forward, op, payload).await
+                self.replica(target, group)?.forwarded(request, forward, op, payload).await
             }
             StorageOp::Copy(copy) => {
                 let _turn = self.copies.acquire().await;
@@ -200,7 +207,7 @@ impl StorageServer {
                 self.change(target, group, epoch, attempt, op, payload).await.map(|()| done())
             }
             StorageOp::Sync(_) if replicated => {
-                self.replica(target, group).sync(epoch, op).await.map(|()| done())
+                self.replica(target, group)?.sync(epoch, op).await.map(|()| done())
             }
             StorageOp::Sync(_) => target.run(|s| s.sync()).await.map(|()| done()),
             StorageOp::Stat(_) => {
@@ -213,7 +220,7 @@ impl StorageServer {
                 let volume = VolumeId(file.volume);
                 target.run(move |s| s.drop_volume(volume)).await.map(|()| done())
             }
-            op if replicated => self.replica(target, group).look(epoch, op).await,
+            op if replicated => self.replica(target, group)?.look(epoch, op).await,
             op => Shelf::new(target, group).look(op).await,
         }
     }

@@ -3,8 +3,8 @@
 use prost::Message;
 use samples::Gen;
 use strake_types::form::{Form, Outcome, again, unsealed};
-use strake_types::layout::{LayoutTemplate, Placement};
-use strake_types::{Attr, ChunkIndex, Layout, SetAttr};
+use strake_types::layout::{GroupTables, LayoutTemplate, Placement};
+use strake_types::{Attr, ChunkIndex, GroupId, Layout, SetAttr};
 use strake_wire::hello::Hello;
 use strake_wire::message::{common, manager, meta, storage};
 

@@ -221,7 +221,11 @@ impl Replica {
             let what = format!("neither manager nor all members answer ({error})");
             return Err(self.error(ErrorKind::NotCurrent, &what));
         }
-        self.state.lock().promises = (view.epoch, asked + PROMISE / 10 * 9);
+        let mut state = self.state.lock();
+        if state.reign.iter().flat_map(|reign| reign.required()).any(|m| !others.contains(&m)) {
+            return Err(self.error(ErrorKind::NotCurrent, "another member counts since"));
+        }
+        state.promises = (view.epoch, asked + PROMISE / 10 * 9);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use futures::stream::FuturesUnordered;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_storage::Lease;
+use strake_storage::{Lease, StorageServer};
 use strake_types::{Error, ErrorKind, Result, ServerId, VolumeId};
 use strake_wire::map::MapView;
 use strake_wire::message::manager::{
@@ -47,6 +47,8 @@ pub struct Pulse {
     pub targets: Arc<Vec<Target>>,
     /// What the cluster looks like.
     pub map: Arc<MapView>,
+    /// Whose replicas are to do their part.
+    pub storage: Option<Arc<StorageServer>>,
     /// What an answer renews.
     pub lease: Arc<Lease>,
     /// How long an answer counts.
@@ -102,7 +104,10 @@ async fn beat_once(pulse: &Pulse) -> Result<u64> {
     let late = |_| Error::with(ErrorKind::TimedOut, "it does not answer");
     match answer.map_err(late)??.answer {
         Some(ManagerAnswer::Epoch(epoch)) => {
-            pulse.lease.renew(sent, pulse.lease_ms);
+            // Whoever was taken out of a group must know it before it has a lease again.
+            if epoch <= pulse.map.current().epoch {
+                pulse.lease.renew(sent, pulse.lease_ms);
+            }
             Ok(epoch)
         }
         _ => Err(Error::with(ErrorKind::Malformed, "it answers a heartbeat with something else")),
@@ -119,6 +124,7 @@ async fn beat(pulse: Pulse, news: Arc<Notify>) {
     loop {
         let answered = tokio::select! {
             _ = ticks.tick() => {
+                pulse.storage.iter().for_each(|storage| storage.wake_replicas());
                 under_way.push(beat_once(&pulse));
                 continue;
             }

@@ -271,7 +271,7 @@ impl Parts {
         let services = Services {
             manager: self.own_manager.clone().map(|m| m as _),
             meta: meta.clone().map(|m| m as _),
-            storage: storage.map(|s| s as _),
+            storage: storage.clone().map(|s| s as _),
         };
         self.map.callers().register_local(server, services.clone());
         let front = match self.front {
@@ -293,6 +293,7 @@ impl Parts {
             manager: self.manager.clone(),
             targets: targets.clone(),
             map: self.map.clone(),
+            storage,
             lease: lease.clone(),
             lease_ms: self.joined.lease_ms,
         };

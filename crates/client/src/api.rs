@@ -260,6 +260,8 @@ pub struct ChunkView {
     pub index: u64,
     /// Its group.
     pub group: u32,
-    /// The targets of the group, by the names of their servers and paths.
+    /// The targets of the group in order, by the names of their servers and paths.
     pub targets: Vec<String>,
+    /// Those of them that hold every acknowledged write: the first orders the writes.
+    pub in_sync: Vec<String>,
 }

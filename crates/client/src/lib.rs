@@ -14,6 +14,8 @@
 //! * [`ops`] — one file per family of operations.
 //! * [`mod@file`] — the contents of open files: write-behind, read-ahead, flush, publish.
 //! * [`route`] — from a piece of a file to the server that holds it, with retries within a time limit.
+//! * `copies`, `members` — groups of several members: fail-over, and which member answers a read.
+//! * `numbers`, `losses` — what makes changes happen once, and tells whether they are still there.
 //! * [`session`] — what makes the metadata server remember our open files, locks and mutations.
 //! * [`memory`] — the bound on what all of this may hold.
 //!
@@ -22,10 +24,14 @@
 //! full buffer or a lock makes it wait; no lock is held across a wait.
 
 pub mod api;
+mod copies;
 pub mod file;
 mod inodes;
+mod losses;
+mod members;
 pub mod memory;
 mod metrics;
+mod numbers;
 pub mod ops;
 mod remote;
 mod route;

@@ -58,6 +58,14 @@ pub(crate) struct Metrics {
     pub(crate) bytes_read: Counter,
     pub(crate) bytes_written: Counter,
     pub(crate) dirty_bytes: Gauge,
+    /// Reads that two members were asked for, because the first was slow.
+    pub(crate) reads_hedged: Counter,
+    /// Reads that another member was asked for, because one could not answer.
+    pub(crate) reads_elsewhere: Counter,
+    /// Reads answered with a wrong checksum, or refused because of one.
+    pub(crate) reads_corrupt: Counter,
+    /// Calls sent again because their group had changed.
+    pub(crate) failovers: Counter,
 }
 
 impl Metrics {
@@ -78,6 +86,10 @@ impl Metrics {
             bytes_read: bytes("read"),
             bytes_written: bytes("write"),
             dirty_bytes: gauge!("strake_client_dirty_bytes"),
+            reads_hedged: counter!("strake_client_reads_hedged_total"),
+            reads_elsewhere: counter!("strake_client_reads_elsewhere_total"),
+            reads_corrupt: counter!("strake_client_reads_corrupt_total"),
+            failovers: counter!("strake_client_failovers_total"),
         }
     }
 

@@ -3,26 +3,34 @@
 //! The kind of an error says what to do about it ([`Advice`]): try again, fetch the map, open a new
 //! session or capability, or give up. All but the last are repeated with growing pauses until
 //! [`crate::VolumeOptions::operation_wait_ms`] is over; what is being waited for is logged once when
-//! a wait becomes long and once when it ends in vain.
+//! a wait becomes long and once when it ends in vain. Changes on targets carry a number, the same
+//! each time they are sent.
 
 use crate::file::FileState;
+use crate::numbers::OpenAttempt;
+use crate::ops::unexpected;
 use crate::volume::Volume;
 use bytes::Bytes;
 use std::time::Duration;
 use strake_types::error::Advice;
-use strake_types::{Credentials, Error, ErrorKind, GroupId, Result, TargetId};
+use strake_types::{ChunkId, Credentials, Epoch, Error, ErrorKind, GroupId, Result, TargetId};
+use strake_wire::frame::crc32c;
+use strake_wire::map::Route;
 use strake_wire::message::common::Cred;
 use strake_wire::message::meta::{MetaAnswer, MetaOp, MetaReply, MetaRequest};
-use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageRequest};
+use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageReply, StorageRequest};
 
 /// First pause between two attempts; each is twice the one before.
 const PAUSE_MS_FIRST: u64 = 10;
 /// Longest pause between two attempts.
 const PAUSE_MS_MAX: u64 = 500;
 /// A wait longer than this is logged.
-const SILENT_MS_MAX: u64 = 2_000;
+pub(crate) const SILENT_MS_MAX: u64 = 2_000;
 /// How often a refused capability is renewed before the refusal is believed.
 const RENEWALS_MAX: u32 = 3;
+
+/// A target's answer and its payload.
+pub(crate) type Answer = (StorageAnswer, Bytes);
 
 /// The patience of one operation.
 pub(crate) struct Patience<'a> {
@@ -44,8 +52,9 @@ impl<'a> Patience<'a> {
         if self.renewals > RENEWALS_MAX { Err(error) } else { Ok(()) }
     }
 
-    /// Pauses before the next attempt; an error when the time is over. `what` is being waited for.
-    async fn pause(&mut self, what: impl Fn() -> String, error: Error) -> Result<()> {
+    /// How long to pause before the next attempt; an error when the time is over. `what` is being
+    /// waited for.
+    fn next_pause(&mut self, what: impl Fn() -> String, error: Error) -> Result<Duration> {
         let now = self.volume.clock().monotonic();
         let started = *self.started.get_or_insert(now);
         let waited_ms = (now - started).as_millis() as u64;
@@ -63,8 +72,12 @@ impl<'a> Patience<'a> {
             tracing::warn!("waiting for {}, up to {limit_ms} ms: {error}", what());
         }
         let pause_ms = self.pause_ms.min(limit_ms - waited_ms).max(1);
-        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
         self.pause_ms = (self.pause_ms * 2).min(PAUSE_MS_MAX);
+        Ok(Duration::from_millis(pause_ms))
+    }
+
+    async fn pause(&mut self, what: impl Fn() -> String, error: Error) -> Result<()> {
+        tokio::time::sleep(self.next_pause(what, error)?).await;
         Ok(())
     }
 
@@ -84,6 +97,25 @@ impl<'a> Patience<'a> {
                 return Ok(true);
             }
             Advice::Renew | Advice::GiveUp => return Err(error),
+        }
+        Ok(false)
+    }
+
+    /// As [`Patience::heed`], of an attempt at a group of several members: the next one is made as soon
+    /// as the group has changed.
+    async fn heed_group(
+        &mut self,
+        what: impl Fn() -> String,
+        error: Error,
+        renewable: bool,
+        (group, route): (GroupId, &Route),
+    ) -> Result<bool> {
+        if matches!(error.advice(), Advice::Renew | Advice::GiveUp) {
+            return self.heed(what, error, renewable).await;
+        }
+        let pause = self.next_pause(what, error)?;
+        if tokio::time::timeout(pause, self.volume.moved(group, route)).await.is_ok() {
+            self.pause_ms = PAUSE_MS_FIRST;
         }
         Ok(false)
     }
@@ -150,7 +182,7 @@ impl Volume {
         answer.ok_or_else(|| Error::with(ErrorKind::Malformed, "empty answer of a metadata server"))
     }
 
-    /// One operation on a file's part in a group, at the group's primary.
+    /// One operation on a file's part in a group.
     pub(crate) async fn storage(
         &self,
         file: &FileState,
@@ -158,52 +190,46 @@ impl Volume {
         write: bool,
         op: StorageOp,
         payload: Bytes,
-    ) -> Result<(StorageAnswer, Bytes)> {
-        let capability = || file.capability(write);
-        self.on_group(group, capability, op, payload, Some((file, write))).await
+    ) -> Result<Answer> {
+        self.on_group(group, op, payload, Some((file, write))).await
     }
 
-    /// One operation at a group's primary. `renew` says whose capability is renewed if it is refused.
+    /// One operation on a group. `rights` says in whose name, and whether to write.
     pub(crate) async fn on_group(
         &self,
         group: GroupId,
-        capability: impl Fn() -> Bytes,
         op: StorageOp,
         payload: Bytes,
-        renew: Option<(&FileState, bool)>,
-    ) -> Result<(StorageAnswer, Bytes)> {
+        rights: Option<(&FileState, bool)>,
+    ) -> Result<Answer> {
+        let attempt = is_numbered(&op).then(|| self.attempts().begin());
+        let ask = Ask { volume: self, group, op, payload, rights, attempt };
+        let held = ask.held();
         let mut patience = Patience::new(self);
         let what = || format!("the target of group {group}");
         loop {
-            let sent = self.storage_once(group, capability(), op.clone(), payload.clone()).await;
-            let error = match sent {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
+            let route = self.map().route(group);
+            let sent = match &route {
+                Ok(route) => ask.send(route).await,
+                Err(error) => Err(error.clone()),
             };
-            let renews = patience.heed(what, error, renew.is_some()).await?;
-            if let Some((file, write)) = renew.filter(|_| renews) {
+            let error = match (sent, &route) {
+                (Ok(answer), Ok(route)) if route.members > 1 => {
+                    return ask.note(route, held).map(|()| answer);
+                }
+                (Ok(answer), _) => return Ok(answer),
+                (Err(error), _) => error,
+            };
+            let renews = match &route {
+                Ok(route) if route.members > 1 => {
+                    patience.heed_group(what, error, rights.is_some(), (group, route)).await?
+                }
+                _ => patience.heed(what, error, rights.is_some()).await?,
+            };
+            if let Some((file, write)) = rights.filter(|_| renews) {
                 self.renew_capability(file, write).await?;
             }
         }
-    }
-
-    async fn storage_once(
-        &self,
-        group: GroupId,
-        capability: Bytes,
-        op: StorageOp,
-        payload: Bytes,
-    ) -> Result<(StorageAnswer, Bytes)> {
-        let (target, epoch) = self.map().primary_of(group)?;
-        let request = StorageRequest {
-            target: target.0,
-            group: group.0,
-            epoch: epoch.0,
-            capability,
-            op: Some(op),
-            ..StorageRequest::default()
-        };
-        self.target_once(request, payload).await
     }
 
     /// One attempt at a target, without retries.
@@ -211,10 +237,77 @@ impl Volume {
         &self,
         request: StorageRequest,
         payload: Bytes,
-    ) -> Result<(StorageAnswer, Bytes)> {
+    ) -> Result<Answer> {
         let service = self.map().storage_of(TargetId(request.target))?;
-        let (reply, bytes) = service.call(request, payload).await?;
-        let empty = || Error::with(ErrorKind::Malformed, "empty answer of a storage server");
-        Ok((reply.answer.ok_or_else(empty)?, bytes))
+        answered(service.call(request, payload).await?)
+    }
+}
+
+/// True for what is done once however often it is sent.
+fn is_numbered(op: &StorageOp) -> bool {
+    op.is_change() || matches!(op, StorageOp::Sync(_))
+}
+
+/// The answer in a target's reply.
+pub(crate) fn answered((reply, bytes): (StorageReply, Bytes)) -> Result<Answer> {
+    let empty = || Error::with(ErrorKind::Malformed, "empty answer of a storage server");
+    Ok((reply.answer.ok_or_else(empty)?, bytes))
+}
+
+/// One operation on a group, however often it is sent.
+pub(crate) struct Ask<'a> {
+    pub(crate) volume: &'a Volume,
+    pub(crate) group: GroupId,
+    pub(crate) op: StorageOp,
+    pub(crate) payload: Bytes,
+    /// In whose name, and whether to write.
+    pub(crate) rights: Option<(&'a FileState, bool)>,
+    /// Its number, if it changes something.
+    pub(crate) attempt: Option<OpenAttempt<'a>>,
+}
+
+impl Ask<'_> {
+    /// One attempt.
+    async fn send(&self, route: &Route) -> Result<Answer> {
+        if route.members == 1 {
+            let request = self.request(route.primary, route.epoch)?;
+            self.check(self.volume.target_once(request, self.payload.clone()).await?)
+        } else if self.attempt.is_some() || route.in_sync == 1 {
+            // In boxes: what is needed for several members is not to make each call larger.
+            Box::pin(self.send_to_primary(route)).await
+        } else {
+            Box::pin(self.send_to_members(route)).await
+        }
+    }
+
+    /// What is sent to a target.
+    pub(crate) fn request(&self, target: TargetId, epoch: Epoch) -> Result<StorageRequest> {
+        let mut op = self.op.clone();
+        if let StorageOp::Copy(copy) = &mut op {
+            copy.from_target = self.volume.map().primary_of(GroupId(copy.from_group))?.0.0;
+        }
+        Ok(StorageRequest {
+            target: target.0,
+            group: self.group.0,
+            epoch: epoch.0,
+            capability: self.rights.map_or_else(Bytes::new, |(file, write)| file.capability(write)),
+            attempt: self.attempt.as_ref().map(OpenAttempt::stamp),
+            op: Some(op),
+            ..StorageRequest::default()
+        })
+    }
+
+    /// Fails unless an answer holds what was asked for, unharmed.
+    pub(crate) fn check(&self, (answer, bytes): Answer) -> Result<Answer> {
+        let StorageOp::Read(read) = &self.op else { return Ok((answer, bytes)) };
+        let StorageAnswer::Data(data) = &answer else { return Err(unexpected("read")) };
+        if bytes.len() as u64 > read.len {
+            return Err(Error::with(ErrorKind::Malformed, "more bytes than asked for"));
+        }
+        if crc32c(&bytes) != data.crc {
+            let detail = format!("{}, bytes from {} on", ChunkId::from(read.chunk), read.offset);
+            return Err(Error::with(ErrorKind::Corrupt, detail));
+        }
+        Ok((answer, bytes))
     }
 }

@@ -1,10 +1,10 @@
 //! The session: what makes the metadata server remember our open files, locks and mutations.
 
+use crate::numbers::Numbers;
 use crate::ops::{done, unexpected};
 use crate::route::Patience;
 use crate::volume::Volume;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
 use strake_types::{Credentials, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaRequest};
 
@@ -21,17 +21,15 @@ pub(crate) struct Session {
 struct State {
     /// Its id; 0 before the first.
     id: u64,
-    /// Number of the next mutation.
-    next_seq: u64,
-    /// Mutations without an answer so far.
-    unanswered: BTreeSet<u64>,
+    /// Of mutations.
+    numbers: Numbers,
     /// Files closed and not yet reported, with repeats.
     closed: Vec<u64>,
 }
 
 impl Session {
     pub(crate) fn new() -> Self {
-        let state = State { id: 0, next_seq: 1, unanswered: BTreeSet::new(), closed: Vec::new() };
+        let state = State { id: 0, numbers: Numbers::default(), closed: Vec::new() };
         Self { state: Mutex::new(state), reopening: tokio::sync::Mutex::new(()) }
     }
 
@@ -45,25 +43,20 @@ impl Session {
         self.state.lock().id = id;
     }
 
-    /// A number for a mutation; `answered` must follow.
+    /// A number for a mutation; [`Session::end_mutation`] must follow.
     pub(crate) fn begin_mutation(&self) -> u64 {
-        let mut state = self.state.lock();
-        let seq = state.next_seq;
-        state.next_seq += 1;
-        state.unanswered.insert(seq);
-        seq
+        self.state.lock().numbers.begin()
     }
 
     /// The mutation is over, with whatever result.
     pub(crate) fn end_mutation(&self, seq: u64) {
-        self.state.lock().unanswered.remove(&seq);
+        self.state.lock().numbers.end(seq);
     }
 
     /// The id, and up to which number every mutation is over.
     pub(crate) fn stamp(&self) -> (u64, u64) {
         let state = self.state.lock();
-        let oldest = state.unanswered.first().copied().unwrap_or(state.next_seq);
-        (state.id, oldest - 1)
+        (state.id, state.numbers.oldest() - 1)
     }
 
     /// Files to report as closed.

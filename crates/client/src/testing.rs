@@ -10,7 +10,7 @@ use std::sync::Arc;
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result, ServerId};
 use strake_wire::caller::{CallerOptions, Callers, LocalServices};
 use strake_wire::frame::crc32c;
-use strake_wire::map::MapView;
+use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::message::common::{AttrChange, Attributes, FileLayout, Time, TimeChoice};
 use strake_wire::message::manager::{
     ClusterMap, Group, Server, Target, TargetSpec, Volume as VolumeEntry, VolumeSpec,
@@ -20,6 +20,8 @@ use strake_wire::message::storage::{
     self, Data, Done, ExtentList, StorageAnswer, StorageOp, StorageReply, StorageRequest,
 };
 use strake_wire::service::{MetaService, StorageService};
+
+pub(crate) mod pairs;
 
 pub(crate) const TARGETS: u32 = 4;
 pub(crate) const CHUNK: u64 = 64 << 10;
@@ -32,10 +34,13 @@ pub(crate) struct Fake {
     pub(crate) gate: tokio::sync::RwLock<()>,
     /// The same for what is published.
     pub(crate) publish_gate: tokio::sync::RwLock<()>,
+    pub(crate) pairs: pairs::Pairs,
 }
 
 #[derive(Default)]
 struct FakeState {
+    /// New files lie in the pair.
+    in_pair: bool,
     files: BTreeMap<u64, FakeFile>,
     names: HashMap<Vec<u8>, u64>,
     chunks: BTreeMap<(u64, u64), Vec<u8>>,
@@ -57,6 +62,20 @@ struct FakeFile {
 impl Fake {
     /// A volume over it.
     pub(crate) async fn volume(self: &Arc<Self>, options: VolumeOptions) -> Arc<Volume> {
+        let view = MapView::fixed(self.callers(), map());
+        Volume::connect(view, "main", options).await.unwrap()
+    }
+
+    /// A volume over it whose files lie in [`pairs::PAIR`].
+    pub(crate) async fn volume_in_pair(self: &Arc<Self>, options: VolumeOptions) -> Arc<Volume> {
+        self.pairs.start(map());
+        self.state.lock().in_pair = true;
+        let source = ManagerSource::Local(Arc::new(pairs::FakeManager(Arc::clone(self))));
+        let view = MapView::connect(self.callers(), source, 1_000).await.unwrap();
+        Volume::connect(view, "main", options).await.unwrap()
+    }
+
+    fn callers(self: &Arc<Self>) -> Arc<Callers> {
         let callers = Callers::new(CallerOptions::default());
         let services = LocalServices {
             manager: None,
@@ -64,7 +83,7 @@ impl Fake {
             storage: Some(Arc::new(FakeStorage(Arc::clone(self)))),
         };
         callers.register_local(ServerId(1), services);
-        Volume::connect(MapView::fixed(callers, map()), "main", options).await.unwrap()
+        callers
     }
 
     /// What was asked so far, one line per request; the log is empty afterwards.
@@ -112,6 +131,7 @@ fn map() -> ClusterMap {
         target,
         total_bytes: 1 << 40,
         free_bytes: 1 << 39,
+        path: format!("path-{target}"),
         ..Default::default()
     };
     ClusterMap {
@@ -256,6 +276,7 @@ impl FakeState {
                 self.entry(publish.ino)
             }
             MetaOp::WriteInline(write) => self.write_inline(write),
+            MetaOp::VolumeStat(_) => Ok(MetaAnswer::VolumeStat(meta::VolumeStat::default())),
             MetaOp::MoveOut(inode) => {
                 self.move_out(inode.ino)?;
                 self.entry(inode.ino)
@@ -272,7 +293,11 @@ impl FakeState {
         let created = !self.names.contains_key(&name);
         let next = self.files.len() as u64 + 2;
         let ino = *self.names.entry(name).or_insert(next);
-        self.files.entry(ino).or_insert_with(|| FakeFile::new(ino));
+        let mut file = FakeFile::new(ino);
+        if let Some(layout) = file.attr.layout.as_mut().filter(|_| self.in_pair) {
+            (layout.copies, layout.table, layout.width) = (2, 1, 1);
+        }
+        self.files.entry(ino).or_insert(file);
         let opened = Some(self.opened(ino, false)?);
         let attr = self.file(ino)?.attr.clone();
         let directory = create.at.parent;
@@ -373,6 +398,7 @@ struct FakeStorage(Arc<Fake>);
 #[async_trait]
 impl StorageService for FakeStorage {
     async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
+        let mood = self.0.pairs.meet(&request, payload.len()).await?;
         let op = request.op.unwrap();
         let writes = matches!(op, StorageOp::Write(_) | StorageOp::WriteMany(_));
         if writes {
@@ -385,8 +411,11 @@ impl StorageService for FakeStorage {
             state.log.push(line.clone());
         }
         state.injected(&line)?;
-        let (answer, bytes) = state.storage(op, payload)?;
-        Ok((StorageReply { answer: Some(answer) }, bytes))
+        let (answer, bytes) = match self.0.pairs.is_repeated(request.attempt) {
+            true => (StorageAnswer::Done(Done {}), Bytes::new()),
+            false => state.storage(op, payload)?,
+        };
+        Ok((StorageReply { answer: Some(pairs::spoil(mood, answer)?) }, bytes))
     }
 }
 

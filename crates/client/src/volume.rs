@@ -1,10 +1,13 @@
 //! Opening and closing a volume, and what all its operations share.
 
 use crate::api::VolumeOptions;
+use crate::copies::Moves;
 use crate::file::FileState;
 use crate::inodes::Inodes;
+use crate::members::Members;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
+use crate::numbers::Attempts;
 use crate::ops::dirs::Pages;
 use crate::ops::space::SpaceCache;
 use crate::session::Session;
@@ -31,6 +34,9 @@ pub struct Volume {
     inline_bytes_max: u64,
     clock: Arc<dyn Clock>,
     session: Session,
+    attempts: Attempts,
+    members: Members,
+    pub(crate) moves: Moves,
     inodes: Inodes,
     memory: Memory,
     /// Files with something that the background task must look after.
@@ -59,6 +65,9 @@ impl Volume {
             ),
             clock,
             session: Session::new(),
+            attempts: Attempts::new()?,
+            members: Members::default(),
+            moves: Moves::default(),
             inodes: Inodes::new(),
             memory: Memory::new(options.memory_bytes),
             busy: parking_lot::Mutex::default(),
@@ -114,6 +123,16 @@ impl Volume {
 
     pub(crate) fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// Numbers of changes on targets.
+    pub(crate) fn attempts(&self) -> &Attempts {
+        &self.attempts
+    }
+
+    /// How members of groups answer reads.
+    pub(crate) fn members(&self) -> &Members {
+        &self.members
     }
 
     pub(crate) fn inodes(&self) -> &Inodes {

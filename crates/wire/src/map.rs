@@ -4,6 +4,9 @@
 //! was told that theirs is old; callers that want it at the same time share one fetch. While no
 //! manager answers, the last map stays: placement and addresses rarely change, and the data path
 //! does not need the manager.
+//!
+//! Who suspects that the map is about to change (a target does not answer) watches it and asks for an
+//! early fetch ([`MapView::hurry`]); however many do, it is fetched a few times a second at most.
 
 use crate::caller::Callers;
 use crate::message::manager::{
@@ -15,10 +18,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_types::{Epoch, Error, ErrorKind, GroupId, Result, ServerId, TargetId, VolumeId};
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 /// Time between two fetches.
 const POLL_MS: u64 = 1_000;
+/// Shortest time between two fetches of which the second was hurried.
+const HURRY_MS: u64 = 100;
 /// Time between two attempts to get the first map.
 const FIRST_RETRY_MS: u64 = 200;
 
@@ -42,6 +49,21 @@ struct Resolved {
     generation: u64,
 }
 
+/// What a call to a group needs to know of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The target that orders the group's writes.
+    pub primary: TargetId,
+    /// Version of the group.
+    pub epoch: Epoch,
+    /// Number of its members.
+    pub members: usize,
+    /// Number of those in sync.
+    pub in_sync: usize,
+    /// How often acknowledged writes that were not synced may have been lost.
+    pub losses: u64,
+}
+
 /// The cluster map, always at hand.
 pub struct MapView {
     callers: Arc<Callers>,
@@ -51,6 +73,10 @@ pub struct MapView {
     fetch: tokio::sync::Mutex<()>,
     /// Number of fetches finished, with the outcome of the last.
     outcome: Mutex<(u64, Result<()>)>,
+    /// Somebody wants the map sooner than the poller would fetch it.
+    hurried: Arc<Notify>,
+    /// Epoch of the newest map.
+    epochs: watch::Sender<u64>,
     poller: Mutex<Option<AbortHandle>>,
 }
 
@@ -63,6 +89,7 @@ impl MapView {
             _ => None,
         };
         let first = fixed.clone().unwrap_or_default();
+        let (epochs, hurried) = (watch::Sender::new(first.epoch), Arc::default());
         let resolved = RwLock::new(Arc::new(Resolved::new(&callers, first)));
         let view = Arc::new(Self {
             callers,
@@ -70,10 +97,12 @@ impl MapView {
             resolved,
             fetch: tokio::sync::Mutex::default(),
             outcome: Mutex::new((0, Ok(()))),
+            hurried: Arc::clone(&hurried),
+            epochs,
             poller: Mutex::default(),
         });
         if fixed.is_none() {
-            let task = tokio::spawn(poll(Arc::downgrade(&view)));
+            let task = tokio::spawn(poll(Arc::downgrade(&view), hurried));
             *view.poller.lock() = Some(task.abort_handle());
         }
         view
@@ -131,6 +160,16 @@ impl MapView {
         result.map(|()| Epoch(self.current().epoch))
     }
 
+    /// Lets the map be fetched soon. Many calls cost one fetch, and there are few fetches a second.
+    pub fn hurry(&self) {
+        self.hurried.notify_one();
+    }
+
+    /// Tells of every newer map from now on, by its epoch.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.epochs.subscribe()
+    }
+
     /// The manager: the first that is known to be up, else the first address given.
     pub fn manager(&self) -> Result<Arc<dyn ManagerService>> {
         let managers = self.managers();
@@ -158,12 +197,24 @@ impl MapView {
 
     /// The target that orders a group's writes, and the epoch of its membership.
     pub fn primary_of(&self, group: GroupId) -> Result<(TargetId, Epoch)> {
+        self.route(group).map(|route| (route.primary, route.epoch))
+    }
+
+    /// Where calls to a group go.
+    pub fn route(&self, group: GroupId) -> Result<Route> {
         let resolved = self.resolved.read();
         let found = group_of(&resolved.map, group)?;
-        let first = found.in_sync().first().ok_or_else(|| {
+        let in_sync = found.in_sync();
+        let first = in_sync.first().ok_or_else(|| {
             Error::with(ErrorKind::Unavailable, format!("group {group} has no member"))
         })?;
-        Ok((TargetId(*first), Epoch(found.epoch)))
+        Ok(Route {
+            primary: TargetId(*first),
+            epoch: Epoch(found.epoch),
+            members: found.members.len(),
+            in_sync: in_sync.len(),
+            losses: found.losses,
+        })
     }
 
     /// All groups.
@@ -260,7 +311,11 @@ impl MapView {
             return;
         }
         self.callers.set_cluster(&map.cluster);
+        let epoch = map.epoch;
         *resolved = Arc::new(Resolved::new(&self.callers, map));
+        drop(resolved);
+        // Nobody is woken by the map that is known already.
+        self.epochs.send_if_modified(|known| std::mem::replace(known, epoch) != epoch);
     }
 }
 
@@ -298,9 +353,10 @@ fn not_in_map(what: &str, id: u32) -> Error {
     Error::with(ErrorKind::StaleMap, format!("{what} {id} is not in the cluster map"))
 }
 
-async fn poll(view: Weak<MapView>) {
+async fn poll(view: Weak<MapView>, hurried: Arc<Notify>) {
     let mut reachable = true;
     loop {
+        let soon = Instant::now() + Duration::from_millis(HURRY_MS);
         let Some(strong) = view.upgrade() else { return };
         let result = strong.refresh().await;
         let first = strong.current().epoch == 0;
@@ -312,7 +368,10 @@ async fn poll(view: Weak<MapView>) {
             _ => {}
         }
         reachable = result.is_ok();
-        tokio::time::sleep(Duration::from_millis(POLL_MS)).await;
+        let early = tokio::time::timeout(Duration::from_millis(POLL_MS), hurried.notified()).await;
+        if early.is_ok() {
+            tokio::time::sleep_until(soon).await;
+        }
     }
 }
 

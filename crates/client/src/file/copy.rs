@@ -129,7 +129,8 @@ impl Volume {
         let copy = Copy {
             to: range(target, run.to),
             from: range(source, run.from),
-            from_target: self.map().primary_of(run.from.group)?.0.0,
+            // Looked up whenever it is sent.
+            from_target: 0,
             from_group: run.from.group.0,
             from_capability: source.capability(false),
         };

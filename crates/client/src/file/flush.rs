@@ -281,7 +281,7 @@ impl Volume {
     /// Makes everything durable that a group has acknowledged to anyone.
     async fn sync_group(&self, group: GroupId) -> Result<()> {
         let op = StorageOp::Sync(FileRef { volume: self.id().0, ino: 0 });
-        self.on_group(group, Bytes::new, op, Bytes::new(), None).await.map(drop)
+        self.on_group(group, op, Bytes::new(), None).await.map(drop)
     }
 
     /// Sends what is old and publishes lengths, for every file that needs it.

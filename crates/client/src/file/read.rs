@@ -12,9 +12,8 @@ use futures::future::try_join_all;
 use std::sync::Arc;
 use strake_types::layout::Placement;
 use strake_types::{ChunkId, Error, ErrorKind, Piece, Result};
-use strake_wire::frame::crc32c;
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
-use strake_wire::message::storage::{Read, StorageAnswer, StorageOp};
+use strake_wire::message::storage::{Read, StorageOp};
 
 /// Least that is read ahead of a sequential reader once its window has grown.
 const WINDOW_BYTES_MAX: u64 = 8 << 20;
@@ -182,16 +181,7 @@ impl Volume {
         let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
         let read = Read { chunk: chunk.into(), offset: piece.chunk_offset, len: piece.len };
         let op = StorageOp::Read(read);
-        let (answer, bytes) = self.storage(file, piece.group, false, op, Bytes::new()).await?;
-        let StorageAnswer::Data(data) = answer else { return Err(unexpected("read")) };
-        if bytes.len() as u64 > piece.len {
-            return Err(Error::with(ErrorKind::Malformed, "more bytes than asked for"));
-        }
-        if crc32c(&bytes) != data.crc {
-            let detail = format!("{chunk}, bytes from {} on", piece.chunk_offset);
-            return Err(Error::with(ErrorKind::Corrupt, detail));
-        }
-        Ok(bytes)
+        Ok(self.storage(file, piece.group, false, op, Bytes::new()).await?.1)
     }
 
     /// Starts fetching what a sequential reader will want next, on all targets at once.

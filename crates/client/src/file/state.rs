@@ -4,6 +4,7 @@ use super::ahead::Ahead;
 use super::dirty::Dirty;
 use super::inline::Inline;
 use crate::inodes::Contents;
+use crate::losses::Losses;
 use crate::memory::Room;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -110,6 +111,7 @@ pub(crate) struct Core {
     pub(crate) exclusive: bool,
     pub(crate) unpublished: Unpublished,
     pub(crate) unsynced: Unsynced,
+    pub(crate) losses: Losses,
     pub(crate) failure: Failure,
     pub(crate) ahead: Ahead,
     /// Length and mtime at the server after the last change known to be ours.
@@ -250,6 +252,7 @@ impl FileState {
             exclusive: false,
             unpublished: Unpublished::default(),
             unsynced: Unsynced { all: !created, ..Unsynced::default() },
+            losses: Losses::default(),
             failure: Failure::default(),
             ahead: Ahead::default(),
             ours: (attr.length, attr.mtime),

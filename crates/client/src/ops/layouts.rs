@@ -58,7 +58,7 @@ impl Volume {
         let map = self.map().current();
         let chunks = (0..count).map(|index| {
             let group = placement.group_of(ChunkIndex(index));
-            ChunkView { index, group: group.0, targets: target_names(&map, group) }
+            chunk_view(&map, index, group)
         });
         Ok(LayoutView {
             chunk_size: layout.chunk_size,
@@ -80,8 +80,7 @@ fn distribution_name(distribution: &Distribution) -> &'static str {
     }
 }
 
-fn target_names(map: &ClusterMap, group: GroupId) -> Vec<String> {
-    let members = map.groups.get(group.0 as usize).map(|g| g.members.as_slice());
+fn chunk_view(map: &ClusterMap, index: u64, group: GroupId) -> ChunkView {
     let name = |id: &u32| {
         let target = map.targets.iter().find(|t| t.id == *id);
         let server = target.and_then(|t| map.servers.iter().find(|s| s.id == t.server));
@@ -90,5 +89,12 @@ fn target_names(map: &ClusterMap, group: GroupId) -> Vec<String> {
             _ => format!("target {id}"),
         }
     };
-    members.unwrap_or_default().iter().map(name).collect()
+    let found = map.group(group);
+    let names = |ids: &[u32]| ids.iter().map(name).collect();
+    ChunkView {
+        index,
+        group: group.0,
+        targets: found.map_or_else(Vec::new, |found| names(&found.members)),
+        in_sync: found.map_or_else(Vec::new, |found| names(found.in_sync())),
+    }
 }

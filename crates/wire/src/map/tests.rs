@@ -93,6 +93,43 @@ async fn older_maps_and_maps_of_other_clusters_are_ignored() {
 }
 
 #[tokio::test]
+async fn who_watches_is_told_of_newer_maps_only() {
+    let view = MapView::fixed(callers(60_000), map(4, Vec::new()));
+    let mut epochs = view.watch();
+    view.install(map(4, Vec::new()));
+    view.install(map(3, Vec::new()));
+    assert!(!epochs.has_changed().unwrap());
+    view.install(map(5, Vec::new()));
+    assert_eq!(*epochs.borrow_and_update(), 5);
+    assert!(!epochs.has_changed().unwrap());
+}
+
+#[tokio::test]
+async fn a_route_names_the_first_member_in_sync() {
+    let group = Group {
+        id: 1 << 20,
+        epoch: 7,
+        members: vec![5, 6, 8],
+        in_sync: vec![6, 8],
+        losses: 2,
+        ..Group::default()
+    };
+    let mut map = map(4, Vec::new());
+    map.groups.push(group);
+    let view = MapView::fixed(callers(60_000), map);
+    let route = |primary, epoch, members, in_sync, losses| Route {
+        primary: TargetId(primary),
+        epoch: Epoch(epoch),
+        members,
+        in_sync,
+        losses,
+    };
+    assert_eq!(view.route(GroupId(1 << 20)).unwrap(), route(6, 7, 3, 2, 2));
+    assert_eq!(view.route(GroupId(0)).unwrap(), route(5, 3, 1, 1, 0), "of an earlier release");
+    assert_eq!(view.route(GroupId(1)).unwrap_err().kind, ErrorKind::StaleMap);
+}
+
+#[tokio::test]
 async fn refreshes_at_the_same_time_share_fetches() {
     let fake = Arc::new(Fake::default());
     *fake.map.lock() = map(1, Vec::new());

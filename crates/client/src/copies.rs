@@ -1,0 +1,278 @@
+//! Calls to groups of several members.
+//!
+//! Changes go to the primary. When it does not answer, the map is watched: as soon as it shows another
+//! primary or epoch the call is given up and sent again, under its number, so that a dead server costs
+//! its lease and not the patience of an operation.
+//!
+//! Reads go to the member with the least under way from here. One that cannot answer is replaced by
+//! another at once, one that is silent for a moment is given company: the first answer counts.
+
+use crate::losses::lost;
+use crate::members::UnderWay;
+use crate::route::{Answer, Ask, SILENT_MS_MAX, answered};
+use crate::volume::Volume;
+use futures::future::{self, BoxFuture, FutureExt};
+use futures::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::pin::pin;
+use std::time::Duration;
+use strake_base::random::mixed;
+use strake_types::error::Advice;
+use strake_types::{Epoch, Error, ErrorKind, GroupId, Result, TargetId};
+use strake_wire::map::Route;
+use strake_wire::message::manager::Group;
+use strake_wire::message::storage::StorageOp;
+use tokio::time::Instant;
+
+/// A call that has waited so long makes the client look at the map,
+const WATCH_MS: u64 = 300;
+/// and fetch it so often.
+const FETCH_MS: u64 = 500;
+
+/// In which epoch each group was when a call to it was last sent again, so that it is logged once.
+#[derive(Default)]
+pub(crate) struct Moves(Mutex<HashMap<GroupId, Epoch>>);
+
+impl Moves {
+    fn is_news(&self, group: GroupId, epoch: Epoch) -> bool {
+        self.0.lock().insert(group, epoch) != Some(epoch)
+    }
+}
+
+impl Volume {
+    /// Waits until the map shows a group in another state, and has it fetched meanwhile.
+    pub(crate) async fn moved(&self, group: GroupId, route: &Route) {
+        let mut maps = self.map().watch();
+        while self.map().route(group).ok().as_ref() == Some(route) {
+            self.map().hurry();
+            let again = tokio::time::timeout(Duration::from_millis(FETCH_MS), maps.changed()).await;
+            debug_assert!(!matches!(again, Ok(Err(_))), "the map is there as long as the volume");
+        }
+    }
+
+    /// Waits until a call that was sent just now is to be given up, and says why.
+    async fn given_up(&self, group: GroupId, route: &Route) -> Error {
+        tokio::time::sleep(Duration::from_millis(WATCH_MS)).await;
+        let silent = Duration::from_millis(SILENT_MS_MAX - WATCH_MS);
+        if tokio::time::timeout(silent, self.moved(group, route)).await.is_err() {
+            tracing::warn!(
+                "waiting for target {} of group {group}: no answer for {SILENT_MS_MAX} ms",
+                route.primary
+            );
+            self.moved(group, route).await;
+        }
+        self.metrics().failovers.increment(1);
+        let (before, now) = (route.epoch, self.map().route(group));
+        if let Ok(now) = now
+            && self.moves.is_news(group, now.epoch)
+        {
+            let Route { primary, epoch, .. } = now;
+            tracing::warn!(
+                "group {group} has changed (epoch {before} to {epoch}): going on with target \
+                 {primary}, after {}",
+                route.primary
+            );
+        }
+        Error::with(ErrorKind::StaleMap, format!("group {group} has left epoch {before}"))
+    }
+}
+
+impl Ask<'_> {
+    /// One attempt at the primary of a group of several members.
+    pub(crate) async fn send_to_primary(&self, route: &Route) -> Result<Answer> {
+        let request = self.request(route.primary, route.epoch)?;
+        let service = self.volume.map().storage_of(route.primary)?;
+        let payload = self.payload.clone();
+        let mut call = async move { service.call(request, payload).await }.boxed();
+        tokio::select! {
+            biased;
+            reply = &mut call => self.check(answered(reply?)?),
+            error = self.volume.given_up(self.group, route) => {
+                // A server in this process is to come to the end of what it has begun.
+                tokio::spawn(call);
+                Err(error)
+            }
+        }
+    }
+
+    /// One attempt at the members in sync, of which there are several.
+    pub(crate) async fn send_to_members(&self, route: &Route) -> Result<Answer> {
+        let map = self.volume.map().current();
+        let gone = || Error::with(ErrorKind::StaleMap, format!("group {} is gone", self.group));
+        let group = map.group(self.group).ok_or_else(gone)?;
+        let mut race = Race { ask: self, group, asked: Vec::new(), calls: FuturesUnordered::new() };
+        let mut given_up = pin!(self.volume.given_up(self.group, route));
+        let mut retry = None;
+        race.join_any();
+        loop {
+            let overdue = pin!(race.overdue());
+            let (target, error) = tokio::select! {
+                biased;
+                Some((target, result)) = race.calls.next() => match result {
+                    Err(error) if is_worth_another(error.kind) => (target, error),
+                    result => return result,
+                },
+                target = overdue => {
+                    self.volume.members().shun(target);
+                    self.volume.metrics().reads_hedged.increment(1);
+                    race.join_any();
+                    continue;
+                }
+                error = &mut given_up => return Err(error),
+            };
+            race.failed(target, &error);
+            // Waiting for one that cannot answer now is better than believing another's bad news.
+            let waits = matches!(error.advice(), Advice::Retry | Advice::RefreshMap);
+            if waits || retry.is_none() {
+                retry = Some(error);
+            }
+            if race.join_next() {
+                self.volume.metrics().reads_elsewhere.increment(1);
+            } else if race.calls.is_empty()
+                && let Some(error) = retry
+            {
+                return Err(error);
+            }
+        }
+    }
+
+    /// What of a file a sync that begins now will cover, see [`crate::losses`].
+    pub(crate) fn held(&self) -> u64 {
+        match (&self.op, self.rights) {
+            (StorageOp::Sync(_), Some((file, _))) => file.core().losses.mark(self.group),
+            _ => 0,
+        }
+    }
+
+    /// A group of several members has done what was asked, in this epoch.
+    pub(crate) fn note(&self, route: &Route, held: u64) -> Result<()> {
+        let (group, losses) = (self.group, route.losses);
+        match (&self.op, self.rights) {
+            (StorageOp::Sync(_), Some((file, _))) => {
+                let is_lost = file.core().losses.synced(group, held, losses);
+                if is_lost {
+                    self.volume.failed(file, &lost(group));
+                }
+            }
+            (StorageOp::Sync(_), None) => {
+                let mut files = self.volume.inodes().files();
+                files.retain(|file| file.core().losses.grown(group, losses));
+                files.iter().for_each(|file| self.volume.failed(file, &lost(group)));
+                if !files.is_empty() {
+                    return Err(lost(group));
+                }
+            }
+            (op, Some((file, _))) if op.is_change() => file.core().losses.wrote(group, losses),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Members that are asked for the same.
+struct Race<'a> {
+    ask: &'a Ask<'a>,
+    group: &'a Group,
+    /// Who was asked and when, in that order.
+    asked: Vec<(u32, Instant)>,
+    calls: FuturesUnordered<BoxFuture<'a, (u32, Result<Answer>)>>,
+}
+
+impl<'a> Race<'a> {
+    /// Asks the one of the others that has the least under way.
+    fn join_any(&mut self) {
+        let others: Vec<u32> = self.others().collect();
+        if let Some(target) = self.ask.volume.members().choose(&others, spread(&self.ask.op)) {
+            self.join(target);
+        }
+    }
+
+    /// Asks the first of the others; false if there is none.
+    fn join_next(&mut self) -> bool {
+        let next = self.others().next();
+        next.into_iter().for_each(|target| self.join(target));
+        next.is_some()
+    }
+
+    fn others(&self) -> impl Iterator<Item = u32> + '_ {
+        let in_sync = self.group.in_sync().iter().copied();
+        in_sync.filter(|target| self.asked.iter().all(|(asked, _)| asked != target))
+    }
+
+    fn join(&mut self, target: u32) {
+        let (ask, epoch) = (self.ask, Epoch(self.group.epoch));
+        let under_way = ask.volume.members().begin(target, length(&ask.op));
+        let call = async move { (target, ask.send_to_member(target, epoch, under_way).await) };
+        self.calls.push(call.boxed());
+        self.asked.push((target, Instant::now()));
+    }
+
+    /// Ready when the one asked last is silent for too long and another can be asked.
+    fn overdue(&self) -> impl Future<Output = u32> + use<'a> {
+        let last = self.asked.last().copied().filter(|_| self.others().next().is_some());
+        let members = self.ask.volume.members();
+        async move {
+            let Some((target, since)) = last else { return future::pending().await };
+            while let Some(left) = members.patience(target, since) {
+                tokio::time::sleep(left).await;
+            }
+            target
+        }
+    }
+
+    fn failed(&self, target: u32, error: &Error) {
+        let volume = self.ask.volume;
+        let group = self.ask.group;
+        match error.kind {
+            // A write is under way there: no reason to think less of it.
+            ErrorKind::NotCurrent => {}
+            ErrorKind::Corrupt => {
+                volume.metrics().reads_corrupt.increment(1);
+                volume.members().shun(target);
+                tracing::warn!("target {target} of group {group}: {error}; asking another member");
+            }
+            _ => {
+                volume.members().shun(target);
+                tracing::debug!("target {target} of group {group}: {error}; asking another member");
+            }
+        }
+    }
+}
+
+impl Ask<'_> {
+    async fn send_to_member(
+        &self,
+        target: u32,
+        epoch: Epoch,
+        under_way: UnderWay<'_>,
+    ) -> Result<Answer> {
+        let request = self.request(TargetId(target), epoch)?;
+        let answer = self.volume.target_once(request, self.payload.clone()).await?;
+        under_way.answered();
+        self.check(answer)
+    }
+}
+
+/// True for errors of one member that another need not have.
+fn is_worth_another(kind: ErrorKind) -> bool {
+    use ErrorKind::{Corrupt, Io, NotCurrent, Poisoned, StaleMap, TimedOut, Unavailable};
+    matches!(kind, Corrupt | Io | NotCurrent | Poisoned | StaleMap | TimedOut | Unavailable)
+}
+
+/// A number by which the chunks of a file spread over members.
+fn spread(op: &StorageOp) -> u64 {
+    match op {
+        StorageOp::Read(read) => mixed(read.chunk.ino ^ mixed(read.chunk.index)),
+        StorageOp::Extents(chunk) => mixed(chunk.ino ^ mixed(chunk.index)),
+        _ => 0,
+    }
+}
+
+/// Bytes that an answer may have.
+fn length(op: &StorageOp) -> u64 {
+    if let StorageOp::Read(read) = op { read.len } else { 0 }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,342 @@
+//! Groups of two members that die, lag and lose answers.
+
+use crate::testing::pairs::{Asked, Mood, PAIR};
+use crate::testing::{CHUNK, Fake, create, options, pattern, read, write};
+use crate::{FallocateMode, OpenFile, SeekTo, Volume};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_types::ErrorKind;
+use strake_wire::message::storage::Attempt;
+use tokio::time::sleep;
+
+async fn pair() -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>) {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume_in_pair(options()).await;
+    let file = create(&volume, "file").await;
+    // The poller has fetched its first map, and would fetch another at once.
+    sleep(Duration::from_millis(500)).await;
+    (fake, volume, file)
+}
+
+/// With contents that are sent and a log that is empty.
+async fn written(chunks: u64) -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>) {
+    let (fake, volume, file) = pair().await;
+    write(&volume, &file, 0, contents(chunks)).await;
+    volume.flush(&file).await.unwrap();
+    fake.pairs.take_asked();
+    (fake, volume, file)
+}
+
+fn contents(chunks: u64) -> bytes::Bytes {
+    pattern(1, (chunks * CHUNK) as usize)
+}
+
+fn targets(asked: &[Asked]) -> Vec<u32> {
+    asked.iter().map(|asked| asked.target).collect()
+}
+
+fn numbers(asked: &[Asked]) -> BTreeSet<u64> {
+    asked.iter().map(|asked| asked.attempt.unwrap().seq).collect()
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Who is asked first for the first chunk, and the other.
+async fn order(fake: &Fake, volume: &Arc<Volume>, file: &Arc<OpenFile>) -> (u32, u32) {
+    read(volume, file, 0, 10).await;
+    let asked = targets(&fake.pairs.take_asked());
+    assert_eq!(asked.len(), 1);
+    (asked[0], 1 - asked[0])
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_to_a_dead_primary_go_on_with_the_next_under_their_numbers() {
+    let (fake, volume, file) = pair().await;
+    let files = [file, create(&volume, "second").await, create(&volume, "third").await];
+    fake.pairs.set(0, Mood::Silent);
+    for file in &files {
+        write(&volume, file, 0, contents(1)).await;
+    }
+    fake.pairs.take_fetches();
+    sleep(seconds(3)).await;
+    let before = fake.pairs.take_asked();
+    assert_eq!(targets(&before), [0; 3]);
+    // Sooner than the poll of each second, and however many writes wait a few times a second.
+    let fetches = fake.pairs.take_fetches();
+    assert!((5..=30).contains(&fetches), "{fetches}");
+    fake.pairs.move_to(&[1], 0);
+    for file in &files {
+        volume.flush(file).await.unwrap();
+    }
+    let after = fake.pairs.take_asked();
+    assert_eq!(targets(&after), [1; 3]);
+    assert!(after.iter().all(|asked| asked.epoch == 2), "{after:?}");
+    assert_eq!(numbers(&after), numbers(&before));
+    for file in &files {
+        assert_eq!(read(&volume, file, 0, CHUNK as u32).await, contents(1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_refused_for_an_old_map_is_sent_again_with_the_new_one() {
+    let (fake, volume, file) = pair().await;
+    fake.pairs.move_to(&[1, 0], 0);
+    write(&volume, &file, 0, contents(1)).await;
+    volume.flush(&file).await.unwrap();
+    let asked = fake.pairs.take_asked();
+    assert_eq!(targets(&asked), [0, 1]);
+    assert_eq!([asked[0].epoch, asked[1].epoch], [1, 2]);
+    assert_eq!(numbers(&asked).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_connection_is_tried_until_another_leads() {
+    let (fake, volume, file) = pair().await;
+    fake.pairs.set(0, Mood::Says(ErrorKind::Unavailable));
+    write(&volume, &file, 0, contents(1)).await;
+    let (v, f) = (volume.clone(), file.clone());
+    let flush = tokio::spawn(async move { v.flush(&f).await });
+    sleep(seconds(3)).await;
+    fake.pairs.move_to(&[1], 0);
+    flush.await.unwrap().unwrap();
+    let asked = fake.pairs.take_asked();
+    assert_eq!(asked.last().unwrap().target, 1);
+    assert!(asked.len() > 2 && numbers(&asked).len() == 1, "{asked:?}");
+}
+
+/// The new primary knows the number, because members remember too: the write is not done twice, over
+/// what another client may have written since.
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_s_write_keeps_its_number() {
+    let (fake, volume, file) = pair().await;
+    fake.pairs.set(0, Mood::LosesAnswer);
+    write(&volume, &file, 0, contents(1)).await;
+    volume.flush(&file).await.unwrap();
+    let asked = fake.pairs.take_asked();
+    assert_eq!(targets(&asked), [0, 0]);
+    assert_eq!(asked[0].attempt, asked[1].attempt);
+    assert_eq!(read(&volume, &file, 0, CHUNK as u32).await, contents(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_settled_waits_for_the_oldest_change() {
+    let (fake, volume, file) = pair().await;
+    fake.pairs.set(0, Mood::Slow(seconds(10)));
+    let send = async |file: &Arc<OpenFile>| {
+        write(&volume, file, 0, contents(1)).await;
+        sleep(Duration::from_millis(10)).await;
+    };
+    send(&file).await;
+    fake.pairs.heal(0);
+    for name in ["second", "third"] {
+        send(&create(&volume, name).await).await;
+    }
+    volume.flush(&file).await.unwrap();
+    send(&file).await;
+    volume.fsync(&file, false).await.unwrap();
+    let asked = fake.pairs.take_asked();
+    let client = asked[0].attempt.unwrap().client;
+    let stamps: Vec<Attempt> = asked.iter().map(|asked| asked.attempt.unwrap()).collect();
+    let expected = [(1, 1), (2, 1), (3, 1), (4, 4), (5, 5)];
+    assert_eq!(stamps, expected.map(|(seq, settled)| Attempt { client, seq, settled }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_changes_are_numbered_and_nothing_else_is() {
+    let (fake, volume, file) = written(4).await;
+    volume.fallocate(&file, FallocateMode::Punch, 0, CHUNK).await.unwrap();
+    volume.fallocate(&file, FallocateMode::Allocate, CHUNK, CHUNK).await.unwrap();
+    let other = create(&volume, "other").await;
+    volume.copy_range(&file, 0, &other, 0, 4 * CHUNK).await.unwrap();
+    volume.fsync(&file, false).await.unwrap();
+    read(&volume, &file, 0, CHUNK as u32).await;
+    volume.sync_all().await.unwrap();
+    let asked = fake.pairs.take_asked();
+    let kinds = |numbered: bool| -> BTreeSet<&str> {
+        let of = asked.iter().filter(|asked| asked.attempt.is_some() == numbered);
+        of.map(|asked| asked.line.split([' ', '(']).next().unwrap()).collect()
+    };
+    assert_eq!(kinds(true), BTreeSet::from(["Allocate", "copy", "punch", "sync"]));
+    assert_eq!(kinds(false), BTreeSet::from(["Extents", "Stat", "read"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_s_source_is_looked_up_again_after_a_fail_over() {
+    let (fake, volume, file) = written(1).await;
+    let other = create(&volume, "other").await;
+    fake.pairs.set(0, Mood::Silent);
+    let v = volume.clone();
+    let copy = tokio::spawn(async move { v.copy_range(&file, 0, &other, 0, CHUNK).await });
+    sleep(seconds(1)).await;
+    fake.pairs.move_to(&[1], 0);
+    assert_eq!(copy.await.unwrap().unwrap(), CHUNK);
+    let asked = fake.pairs.take_asked();
+    let sources: Vec<_> = asked.iter().map(|a| (a.target, a.from_target.unwrap())).collect();
+    assert_eq!(sources, [(0, 0), (1, 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sync_goes_on_with_the_next_primary() {
+    let (fake, volume, file) = written(1).await;
+    fake.pairs.set(0, Mood::Silent);
+    let v = volume.clone();
+    let sync = tokio::spawn(async move { v.fsync(&file, false).await });
+    sleep(seconds(1)).await;
+    fake.pairs.move_to(&[1], 0);
+    sync.await.unwrap().unwrap();
+    let asked = fake.pairs.take_asked();
+    assert_eq!(targets(&asked), [0, 1]);
+    assert_eq!(numbers(&asked).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_cannot_answer_is_replaced_at_once() {
+    for kind in [ErrorKind::NotCurrent, ErrorKind::Unavailable, ErrorKind::Io] {
+        let (fake, volume, file) = written(1).await;
+        let (first, second) = order(&fake, &volume, &file).await;
+        fake.pairs.set(first, Mood::Says(kind));
+        assert_eq!(read(&volume, &file, 0, CHUNK as u32).await, contents(1));
+        assert_eq!(targets(&fake.pairs.take_asked()), [first, second]);
+        read(&volume, &file, 0, 10).await;
+        let again = targets(&fake.pairs.take_asked());
+        // One that only waits for a write to settle is as good as before.
+        let expected =
+            if kind == ErrorKind::NotCurrent { vec![first, second] } else { vec![second] };
+        assert_eq!(again, expected, "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_member_gets_company_and_is_shunned_for_a_while() {
+    let (fake, volume, file) = written(1).await;
+    let (first, second) = order(&fake, &volume, &file).await;
+    fake.pairs.set(first, Mood::Slow(seconds(60)));
+    assert_eq!(read(&volume, &file, 0, CHUNK as u32).await, contents(1));
+    assert_eq!(targets(&fake.pairs.take_asked()), [first, second]);
+    fake.pairs.heal(first);
+    read(&volume, &file, 0, 10).await;
+    assert_eq!(targets(&fake.pairs.take_asked()), [second]);
+    sleep(seconds(4)).await;
+    read(&volume, &file, 0, 10).await;
+    assert_eq!(targets(&fake.pairs.take_asked()), [first]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_checksum_is_answered_by_the_other_member() {
+    let (fake, volume, file) = written(1).await;
+    let (first, second) = order(&fake, &volume, &file).await;
+    fake.pairs.set(first, Mood::Garbles);
+    assert_eq!(read(&volume, &file, 0, CHUNK as u32).await, contents(1));
+    assert_eq!(targets(&fake.pairs.take_asked()), [first, second]);
+    fake.pairs.set(second, Mood::Garbles);
+    let error = volume.read(&file, 0, 10).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Corrupt);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_is_away_is_waited_for_where_the_other_is_corrupt() {
+    let (fake, volume, file) = written(1).await;
+    fake.pairs.set(0, Mood::Garbles);
+    fake.pairs.set(1, Mood::Says(ErrorKind::Unavailable));
+    let v = volume.clone();
+    let reading = tokio::spawn(async move { read(&v, &file, 0, CHUNK as u32).await });
+    sleep(seconds(1)).await;
+    fake.pairs.heal(1);
+    assert_eq!(reading.await.unwrap(), contents(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_read_uses_all_members() {
+    let (fake, volume, file) = written(32).await;
+    assert_eq!(read(&volume, &file, 0, 32 * CHUNK as u32).await, contents(32));
+    let asked = targets(&fake.pairs.take_asked());
+    let first = asked.iter().filter(|&&target| target == 0).count();
+    assert!((8..=asked.len() - 8).contains(&first), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_much_under_way_is_not_asked() {
+    let (fake, volume, file) = written(1).await;
+    let (first, second) = order(&fake, &volume, &file).await;
+    let busy = volume.members().begin(first, 1 << 20);
+    read(&volume, &file, 0, 10).await;
+    assert_eq!(targets(&fake.pairs.take_asked()), [second]);
+    drop(busy);
+    assert_eq!(order(&fake, &volume, &file).await, (first, second));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_nobody_answers_goes_on_in_the_next_epoch() {
+    let (fake, volume, file) = written(1).await;
+    fake.pairs.set(0, Mood::Silent);
+    fake.pairs.set(1, Mood::Silent);
+    let v = volume.clone();
+    let reading = tokio::spawn(async move { read(&v, &file, 0, CHUNK as u32).await });
+    sleep(seconds(2)).await;
+    assert_eq!(BTreeSet::from_iter(targets(&fake.pairs.take_asked())), BTreeSet::from([0, 1]));
+    fake.pairs.heal(1);
+    fake.pairs.move_to(&[1], 0);
+    assert_eq!(reading.await.unwrap(), contents(1));
+    assert_eq!(targets(&fake.pairs.take_asked()), [1]);
+}
+
+/// The other member has older bytes.
+#[tokio::test(start_paused = true)]
+async fn only_members_in_sync_are_read() {
+    let (fake, volume, file) = written(1).await;
+    fake.pairs.move_to(&[1], 0);
+    volume.map().refresh().await.unwrap();
+    fake.pairs.set(1, Mood::Slow(seconds(2)));
+    assert_eq!(read(&volume, &file, 0, CHUNK as u32).await, contents(1));
+    assert_eq!(targets(&fake.pairs.take_asked()), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_and_holes_are_asked_of_any_member() {
+    let (fake, volume, file) = written(2).await;
+    fake.pairs.set(0, Mood::Says(ErrorKind::Unavailable));
+    assert_eq!(volume.seek(&file, 5, SeekTo::Data).await.unwrap(), 5);
+    assert_eq!(volume.seek(&file, 5, SeekTo::Hole).await.unwrap(), 2 * CHUNK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_of_unsynced_writes_fails_fsync_once() {
+    let (fake, volume, file) = written(1).await;
+    fake.pairs.move_to(&[1], 0);
+    volume.fsync(&file, false).await.unwrap();
+    fake.pairs.move_to(&[1], 1);
+    volume.fsync(&file, false).await.unwrap();
+    write(&volume, &file, 0, contents(1)).await;
+    volume.flush(&file).await.unwrap();
+    fake.pairs.move_to(&[0], 2);
+    let error = volume.fsync(&file, false).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Io);
+    volume.fsync(&file, false).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_fails_syncfs_and_the_file() {
+    let (fake, volume, file) = written(1).await;
+    fake.pairs.move_to(&[0], 1);
+    assert_eq!(volume.sync_all().await.unwrap_err().kind, ErrorKind::Io);
+    assert_eq!(volume.fsync(&file, false).await.unwrap_err().kind, ErrorKind::Io);
+    volume.sync_all().await.unwrap();
+    volume.fsync(&file, false).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layout_shows_all_members_and_those_in_sync() {
+    let (fake, volume, file) = written(2).await;
+    fake.pairs.move_to(&[1], 0);
+    volume.map().refresh().await.unwrap();
+    let view = volume.layout(file.ino()).await.unwrap();
+    assert_eq!(view.chunks.len(), 2);
+    for chunk in view.chunks {
+        assert_eq!(chunk.group, PAIR);
+        assert_eq!(chunk.targets, [":path-0", ":path-1"]);
+        assert_eq!(chunk.in_sync, [":path-1"]);
+    }
+}

@@ -223,6 +223,17 @@ fn only_a_report_of_this_very_epoch_brings_in_sync() {
 }
 
 #[test]
+fn one_in_sync_that_could_not_take_a_change_is_taken_out_and_the_primary_never() {
+    let report = Resynced { group: TWO, epoch: 7, member: 2, failed: true };
+    let mut state = with_group(&[1, 2, 3], &[1, 2, 3], &[]);
+    resynced(&mut state, &Resynced { member: 1, ..report }).unwrap();
+    resynced(&mut state, &Resynced { epoch: 6, ..report }).unwrap();
+    assert_eq!(shown(&state), (7, &[1, 2, 3][..], &[][..], 0));
+    resynced(&mut state, &report).unwrap();
+    assert_eq!(shown(&state), (8, &[1, 3][..], &[][..], 0));
+}
+
+#[test]
 fn groups_of_one_copy_never_change() {
     let mut state = cluster(&[1, 1]);
     let before = state.clone();

@@ -295,15 +295,20 @@ async fn step(
             }
         }
         75..95 => {
-            let joining =
-                known.iter().flat_map(|(id, g)| g.joining.iter().map(move |m| (id, g, m)));
-            let joining: Vec<_> = joining.collect();
-            if let Some((id, group, member)) =
-                joining.get(dice.below(joining.len() as u64) as usize)
-            {
+            // Those that join, and those in sync that could not take a change.
+            let told = |group: &crate::records::Group| {
+                let in_sync = group.in_sync.iter().skip(1);
+                group.joining.iter().chain(in_sync).copied().collect::<Vec<_>>()
+            };
+            let members: Vec<_> = known
+                .iter()
+                .flat_map(|(id, g)| told(g).into_iter().map(move |m| (*id, g, m)))
+                .collect();
+            let pick = dice.below(members.len() as u64) as usize;
+            if let Some(&(group_id, group, member)) = members.get(pick) {
                 let epoch = group.epoch - dice.below(2);
                 let failed = dice.percent(30);
-                let report = Resynced { group: **id, epoch, member: **member, failed };
+                let report = Resynced { group: group_id, epoch, member, failed };
                 bench.ask(ManagerOp::Resynced(report)).await.unwrap();
                 return Cause::Report(report);
             }

@@ -60,6 +60,16 @@ fn bad_input_is_refused_and_nothing_is_left() {
         (2, "\"99\"", &["-i", "99"]),
         (2, "-n", &["-a", "-n", "2M", "-g", "1M"]),
         (2, "two directories are named", &["--on", &here]),
+        (2, "random mix", &["-i", "8"]),
+        (2, "--read-percent", &["-+", "-t", "2"]),
+        (2, "1..=100", &["-i", "8", "-t", "2", "-+p", "101"]),
+        (2, "2 files for 3 workers", &["-t", "3", "-F", "a", "b"]),
+        (2, "twice", &["-F", "a", "a"]),
+        (2, "not below", &["-F", "/elsewhere/a"]),
+        (1, "is there already", &["-F", "file"]),
+        (1, "missing", &["-F", "missing/a"]),
+        (2, "cannot be used with", &["-T", "--processes"]),
+        (1, "has room for", &["-s", "1P", "-F", "a"]),
         (1, "has room for", &["-s", "1P"]),
         (1, "not a directory", &["--on", &file]),
         (1, &missing, &["--on", &missing]),
@@ -76,9 +86,33 @@ fn bad_input_is_refused_and_nothing_is_left() {
 }
 
 #[test]
+fn iozones_own_spelling_is_understood() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path().display().to_string();
+    std::fs::create_dir(directory.path().join("d")).unwrap();
+    let iozone = ["bench", "iozone", "--on", &here, "--verify"];
+    let mix = ["-s", "64K", "-i", "8", "-+p", "75", "-t", "4", "-T", "-O"];
+    let table = succeed(iozone.into_iter().chain(mix));
+    let row = table.lines().find(|line| line.starts_with("iozone/random mix")).unwrap();
+    let words: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(words[2..10], ["64", "KiB", "4", "KiB", "4", "3", "1/s", words[9]], "{table}");
+    let absolute = format!("{here}/d/two");
+    let book = format!("{here}/book.xlsx");
+    let named = ["-Rac", "-g", "64K", "-i", "0", "-F", "one", &absolute, "-b", &book];
+    let shown = succeed(iozone.into_iter().chain(named));
+    assert!(shown.contains("\n\"iozone/write -c, "), "{shown}");
+    assert!(shown.contains("\n\t\"4\"\t\"8\"\t\"16\"\t\"32\"\t\"64\"\n\"64\"\t"), "{shown}");
+    assert!(std::fs::read(&book).unwrap().starts_with(b"PK"));
+    std::fs::remove_file(book).unwrap();
+    assert_eq!(names_in(directory.path()), ["d"]);
+    assert!(names_in(&directory.path().join("d")).is_empty());
+}
+
+#[test]
 fn a_run_that_is_interrupted_shows_what_it_has_and_leaves_nothing() {
     interrupted(&[]);
     interrupted(&["--processes", "-t", "2"]);
+    interrupted(&["-F", "a", "b"]);
 }
 
 fn interrupted(crew: &[&str]) {
@@ -233,6 +267,16 @@ fn processes_and_clients_in_namespaces_work_together() {
         ["bench", "meta", "--files", "20", "--bytes", "10", "--shift", "--clients", &clients];
     let table = succeed(meta.into_iter().chain(on));
     assert!(table.contains("meta/rmdir") && table.contains("CLIENTS"), "{table}");
+    for (test, arguments) in [
+        ("bonnie/seeks", &["bonnie", "-s", "160K", "-n", "1", "-f"][..]),
+        ("matrix/read", &["matrix", "-s", "64K", "-b", "4K", "-t", "1", "-t", "4"]),
+        ("iozone/random mix", &["iozone", "-s", "64K", "-F", "a", "b"]),
+    ] {
+        let clients = ["--clients", &clients].into_iter().chain(on);
+        let arguments = ["bench"].into_iter().chain(arguments.iter().copied()).chain(clients);
+        let table = succeed(arguments);
+        assert!(table.contains(test) && table.contains("CLIENTS"), "{table}");
+    }
     assert!(names_in(directory.path()).is_empty());
 }
 

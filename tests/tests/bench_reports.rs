@@ -158,6 +158,10 @@ fn a_baseline_is_saved_listed_and_compared() {
     assert!(worse[0].starts_with("iozone/write  strake  size 2 MiB  MB/s"), "{found}");
     assert!(worse[0].contains(" 0.800 "), "{found}");
     assert!(found.contains("4 rows: 0 better, 2 worse"), "{found}");
+    let page = place.text("compared.html");
+    place.succeed(&["compare", "before", &after, "--html", &page]);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<svg") && page.contains("× 0.800"), "{page}");
     let json = place.succeed(&["compare", "before", &after, "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["rows"][0]["verdict"], "worse");
@@ -263,6 +267,10 @@ fn bad_input_gives_one_clear_message() {
         (&["iozone", "--save", "taken"], &["already", "--replace"]),
         (&["show", &file, "--json", "--csv"], &["cannot be used with"]),
         (&["compare", "taken"], &["AFTER"]),
+        (
+            &["compare", "taken", &file, "--html", "/nowhere/x.html"],
+            &["/nowhere/x.html", "No such"],
+        ),
         (&["compare", "taken", "other"], &["no file \"other\""]),
         (&["save", "x", &file, "--store", "/dev/null/x"], &["/dev/null/x", "Not a directory"]),
     ];

@@ -6,6 +6,9 @@
 //! second half, many files are created, asked for ("read", as bonnie++ calls it) and deleted: with
 //! names whose order is that of their making, in the order that the directory lists; and with names
 //! that begin with random letters, in random order.
+//!
+//! Several workers have a file and directories each, and begin each test together: as bonnie++ does
+//! it with `-p` and `-y`.
 
 use crate::content::Content;
 use crate::error::{Error, Result};
@@ -15,6 +18,7 @@ use crate::result::Unit;
 use crate::work::file::{Calls, Direction, Ending, Open, Pass};
 use crate::work::names::{Naming, Operation, Phase, Shape, Visiting};
 use crate::work::{Job, Order};
+use std::collections::BTreeMap;
 
 /// bonnie++'s block.
 pub const BLOCK: u64 = 8 << 10;
@@ -26,16 +30,20 @@ const SEEKERS: u64 = 5;
 const SEEKS: u64 = 8192;
 /// The file is that many times as large as the memory, so that no cache holds it.
 const MEMORIES: u64 = 2;
+/// Most workers.
+const WORKERS_MAX: usize = 4096;
 /// Most files of the second half.
 const FILES_MAX: u64 = 1 << 30;
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Bytes of the file, a multiple of [`BLOCK`]; 0 leaves the first half out.
+    /// Bytes of each worker's file, a multiple of [`BLOCK`]; 0 leaves the first half out.
     pub size: u64,
-    /// Number of files; 0 leaves the second half out.
+    /// Number of files of each worker; 0 leaves the second half out.
     pub files: u64,
+    /// Workers at the same time.
+    pub workers: usize,
     /// Without the per-character tests (`-f`).
     pub fast: bool,
     /// Every write waits for the disk (`-b`).
@@ -51,6 +59,7 @@ impl Default for Options {
         Self {
             size: 0,
             files: 16 * FILES_UNIT,
+            workers: 1,
             fast: false,
             unbuffered: false,
             cold: false,
@@ -59,9 +68,11 @@ impl Default for Options {
     }
 }
 
-/// Twice the memory of this machine.
-pub fn default_size() -> Result<u64> {
-    machine::memory_known().map(|memory| (memory * MEMORIES).next_multiple_of(BLOCK))
+/// The size of each worker's file with which the files of so many workers are twice the memory of
+/// this machine.
+pub fn default_size(workers: usize) -> Result<u64> {
+    let share = |memory: u64| (memory * MEMORIES).div_ceil(workers.max(1) as u64);
+    machine::memory_known().map(|memory| share(memory).next_multiple_of(BLOCK))
 }
 
 /// What a run of these options does.
@@ -73,14 +84,22 @@ pub fn plan(options: &Options) -> Result<Plan> {
         ))
         .next("choose a size that is a multiple of 8K"));
     }
-    if options.files > FILES_MAX {
+    let workers = options.workers as u64;
+    if options.workers == 0 || options.workers > WORKERS_MAX {
+        return Err(Error::usage(format!("{workers} workers: 1 to {WORKERS_MAX} make sense")));
+    }
+    if options.files.saturating_mul(workers) > FILES_MAX {
         return Err(Error::usage(format!("more than {FILES_MAX} files")));
+    }
+    if options.size.checked_mul(workers).is_none_or(|all| all > i64::MAX as u64) {
+        let size = options.size;
+        return Err(Error::usage(format!("{workers} times {size} bytes is too much")));
     }
     let mut plan = Plan::new("bonnie++'s tests");
     plan.repetitions = options.protocol.repetitions;
     if options.size > 0 {
         plan.cells.push(large_file(options));
-        if default_size().is_ok_and(|least| options.size < least) {
+        if default_size(options.workers).is_ok_and(|least| options.size < least) {
             plan.notes.push(
                 "the file is smaller than twice the memory: caches may answer what reads".into(),
             );
@@ -97,46 +116,71 @@ pub fn plan(options: &Options) -> Result<Plan> {
 /// The first half.
 fn large_file(options: &Options) -> Cell {
     use Direction::{Change, Read, Write};
-    let pass = |direction, calls, generation| pass(options, direction, calls, generation);
+    let of_all = |direction, calls, generation| {
+        let one = |worker| Job::File(pass(options, worker, direction, calls, generation));
+        (0..options.workers).map(one).collect::<Vec<Job>>()
+    };
     let mut steps = Vec::new();
     if !options.fast {
-        steps.push(data("output per chr", vec![pass(Write, Calls::Characters, 1)]));
+        steps.push(data("output per chr", of_all(Write, Calls::Characters, 1)));
     }
-    steps.push(data("output block", vec![pass(Write, Calls::Plain, 1)]));
-    steps.push(data("rewrite", vec![pass(Change, Calls::Plain, 2)]));
+    steps.push(data("output block", of_all(Write, Calls::Plain, 1)));
+    steps.push(data("rewrite", of_all(Change, Calls::Plain, 2)));
     if !options.fast {
-        steps.push(data("input per chr", vec![pass(Read, Calls::Characters, 2)]));
+        steps.push(data("input per chr", of_all(Read, Calls::Characters, 2)));
     }
-    steps.push(data("input block", vec![pass(Read, Calls::Plain, 2)]));
-    let seeker = |number: u64| {
-        let seed = options.protocol.seed ^ number << 48;
-        let order = Order::Anywhere { seed, visits: SEEKS.div_ceil(SEEKERS) };
-        Pass { order, ..pass(Direction::Seek, Calls::Plain, 2) }
-    };
-    let seeks = (0..SEEKERS).map(|number| Job::File(seeker(number))).collect();
-    steps.push(Step::measured("bonnie/seeks", Unit::PerSecond, seeks));
+    steps.push(data("input block", of_all(Read, Calls::Plain, 2)));
+    steps.push(Step::measured("bonnie/seeks", Unit::PerSecond, seekers(options)));
     for step in &mut steps {
         let reads =
             step.measures.iter().any(|m| m.test.contains("input") || m.test.contains("seeks"));
         *step = std::mem::take(step).cooled(options.cold && reads);
     }
-    let parameters = [("size".to_owned(), options.size as f64)].into();
-    Cell { parameters, steps, needs: Room { bytes: options.size, files: 3 } }
+    let workers = options.workers as u64;
+    let needs = Room { bytes: options.size * workers, files: workers + 2 };
+    Cell { parameters: parameters("size", options.size, options), steps, needs, ..Cell::default() }
+}
+
+/// What the figures of a half are of.
+fn parameters(name: &str, value: u64, options: &Options) -> BTreeMap<String, f64> {
+    let mut parameters = BTreeMap::from([(name.to_owned(), value as f64)]);
+    if options.workers > 1 {
+        parameters.insert("threads".to_owned(), options.workers as f64);
+    }
+    parameters
+}
+
+/// Those who seek in each worker's file. The first of all workers come first: by turns they are then
+/// where their file was written.
+fn seekers(options: &Options) -> Vec<Job> {
+    let seeker = |number: u64, worker: usize| {
+        let seed = options.protocol.seed ^ number << 48;
+        let order = Order::Anywhere { seed, visits: SEEKS.div_ceil(SEEKERS) };
+        Job::File(Pass { order, ..pass(options, worker, Direction::Seek, Calls::Plain, 2) })
+    };
+    let of_all = |number| (0..options.workers).map(move |worker| seeker(number, worker));
+    (0..SEEKERS).flat_map(of_all).collect()
 }
 
 /// A test of the first half: how fast, and how much of a processor it takes.
-fn data(name: &str, passes: Vec<Pass>) -> Step {
+fn data(name: &str, jobs: Vec<Job>) -> Step {
     let test = format!("bonnie/{name}");
-    let mut step =
-        Step::measured(&test, Unit::BytesPerSecond, passes.into_iter().map(Job::File).collect());
+    let mut step = Step::measured(&test, Unit::BytesPerSecond, jobs);
     step.measures.push(Measure { test: format!("{test} %CP"), unit: Unit::Percent });
     step
 }
 
-fn pass(options: &Options, direction: Direction, calls: Calls, generation: u64) -> Pass {
+fn pass(
+    options: &Options,
+    worker: usize,
+    direction: Direction,
+    calls: Calls,
+    generation: u64,
+) -> Pass {
     let makes = direction == Direction::Write;
+    let content = options.protocol.content(generation);
     Pass {
-        file: "bonnie".into(),
+        file: format!("bonnie-{worker}"),
         direction,
         start: 0,
         record: BLOCK,
@@ -145,7 +189,8 @@ fn pass(options: &Options, direction: Direction, calls: Calls, generation: u64) 
         calls,
         open: Open { create: makes, fresh: makes, direct: false, synced: options.unbuffered },
         ending: Ending { flush: false, close: direction != Direction::Read },
-        content: options.protocol.content(generation),
+        // Two files of one run hold different bytes: a file system that mixes them up is found.
+        content: Content { seed: content.seed ^ ((worker as u64) << 32), ..content },
     }
 }
 
@@ -160,8 +205,12 @@ fn many_files(options: &Options) -> Cell {
         ("sequential", by_number, Visiting::Listed, Visiting::Listed),
         ("random", by_letters, numbered(anywhere), numbered(Order::Shuffled { seed })),
     ] {
-        let job = |operation, visiting| vec![names(options, kind, operation, naming, visiting)];
-        steps.push(Step::preparing(job(Operation::Mkdir, numbered(Order::Forward))));
+        let jobs = |operation, visiting| {
+            let job =
+                |worker| names(options, format!("{kind}-{worker}"), operation, naming, visiting);
+            (0..options.workers).map(job).collect()
+        };
+        steps.push(Step::preparing(jobs(Operation::Mkdir, numbered(Order::Forward))));
         for (test, operation, visiting) in [
             ("create", Operation::Create, numbered(Order::Forward)),
             ("read", Operation::Stat, asked),
@@ -170,25 +219,30 @@ fn many_files(options: &Options) -> Cell {
             let test = format!("bonnie/{kind} {test}");
             let cold = options.cold && operation == Operation::Stat;
             let mut step =
-                Step::measured(&test, Unit::PerSecond, job(operation, visiting)).cooled(cold);
+                Step::measured(&test, Unit::PerSecond, jobs(operation, visiting)).cooled(cold);
             step.measures.push(Measure { test: format!("{test} %CP"), unit: Unit::Percent });
             steps.push(step);
         }
     }
-    let parameters = [("files".to_owned(), options.files as f64)].into();
-    Cell { parameters, steps, needs: Room { bytes: 0, files: options.files + 4 } }
+    let needs = Room { bytes: 0, files: (options.files + 3) * options.workers as u64 + 1 };
+    Cell {
+        parameters: parameters("files", options.files, options),
+        steps,
+        needs,
+        ..Cell::default()
+    }
 }
 
 fn names(
     options: &Options,
-    root: &str,
+    root: String,
     operation: Operation,
     naming: Naming,
     visiting: Visiting,
 ) -> Job {
     Job::Names(Phase {
         operation,
-        root: root.into(),
+        root,
         shape: Shape { depth: 0, branching: 1, files: options.files },
         worker: 0,
         workers: 1,
@@ -204,6 +258,7 @@ fn names(
 mod tests {
     use super::*;
     use crate::testing::measure;
+    use std::collections::BTreeSet;
 
     fn options() -> Options {
         Options { size: 20 * BLOCK, files: 30, protocol: Protocol::VERIFYING, ..Options::default() }
@@ -267,7 +322,28 @@ mod tests {
     }
 
     #[test]
+    fn several_workers_have_files_and_directories_of_their_own() {
+        let plan = plan(&Options { workers: 3, ..options() }).unwrap();
+        for step in plan.cells.iter().flat_map(|cell| &cell.steps) {
+            let where_ = |job: &Job| match job {
+                Job::File(pass) => (pass.file.clone(), pass.content.seed),
+                Job::Names(phase) => (phase.root.clone(), 0),
+            };
+            let of_first_three: BTreeSet<_> = step.jobs[..3].iter().map(where_).collect();
+            assert_eq!(of_first_three.len(), 3, "{step:?}");
+            assert!(step.jobs.len() == 3 || step.jobs.len() == 15, "{step:?}");
+            // Workers are at their hosts by turns: a file's seekers are where it was written.
+            let file = |at: usize| where_(&step.jobs[at]);
+            assert!((0..step.jobs.len()).all(|at| file(at) == file(at % 3)), "{step:?}");
+        }
+        let report = measure(&plan);
+        assert!(report.figures.iter().all(|figure| figure.parameters["threads"] == 3.0));
+    }
+
+    #[test]
     fn wrong_sizes_are_refused() {
+        assert!(plan(&Options { workers: 0, ..options() }).is_err());
+        assert!(plan(&Options { workers: 4096, size: 1 << 60, ..options() }).is_err());
         assert!(plan(&Options { size: 10_000, ..options() }).is_err());
         assert!(plan(&Options { files: 1 << 40, ..options() }).is_err());
     }

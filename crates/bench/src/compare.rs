@@ -1,10 +1,17 @@
-//! Two reports beside each other: what became better, what worse, and what the noise hides.
+//! Two reports beside each other: what became better, what worse, and what the noise hides; and the
+//! [`page`] that shows it.
 
-use crate::report::numbers::Scale;
+mod forest;
+pub mod page;
+
+use crate::report::numbers::{self, Scale};
 use crate::result::{Figure, Machine, Origin, Report, Unit};
 use crate::statistics::{self, Ratio, Summary, Verdict};
 use serde::Serialize;
 use std::collections::BTreeMap;
+
+/// Of so many rows without any difference, one is outside its interval.
+const IN_WHICH_ONE_BY_CHANCE: usize = 20;
 
 /// What a comparison found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -51,7 +58,31 @@ pub struct Lone {
     pub parameters: BTreeMap<String, f64>,
 }
 
+impl Comparison {
+    /// How many rows chance alone would call better or worse, where that is worth a word.
+    pub fn by_chance(&self) -> Option<String> {
+        let count = |verdict| self.rows.iter().filter(|row| row.verdict == verdict).count();
+        let judged = self.rows.len() - count(Verdict::TooFew);
+        let called = count(Verdict::Better) + count(Verdict::Worse);
+        let chance = judged.div_ceil(IN_WHICH_ONE_BY_CHANCE);
+        let is_worth = called > 0 && judged >= IN_WHICH_ONE_BY_CHANCE;
+        is_worth.then(|| format!("with so many rows, about {chance} would be called so by chance"))
+    }
+}
+
 impl Row {
+    /// The ratio as it is printed.
+    pub fn ratio_shown(&self) -> String {
+        self.ratio.map(|ratio| numbers::ratio(ratio.value)).unwrap_or_default()
+    }
+
+    /// Its interval as it is printed.
+    pub fn interval_shown(&self) -> String {
+        let interval = self.ratio.and_then(|ratio| ratio.interval);
+        let shown = |(low, high)| format!("{} .. {}", numbers::ratio(low), numbers::ratio(high));
+        interval.map(shown).unwrap_or_default()
+    }
+
     /// How both figures are printed.
     pub fn scale(&self) -> Scale {
         Scale::of(self.unit, self.first.value.max(self.second.value))
@@ -145,7 +176,7 @@ fn machines(a: &Machine, b: &Machine) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::fixture::study;
+    use crate::report::fixture::{slower, study};
 
     #[test]
     fn a_report_does_not_differ_from_itself() {
@@ -160,15 +191,14 @@ mod tests {
 
     #[test]
     fn what_became_slower_is_worse_and_what_is_missing_is_named() {
-        let mut second = study();
-        second.figures.remove(8);
-        second.figures[0].samples.iter_mut().for_each(|sample| *sample *= 0.9);
-        second.figures[1].parameters.insert("threads".into(), 2.0);
-        second.machine.kernel = "Linux 7.0".into();
-        second.sides[0].file_system = "ext4".into();
-        let found = compare(&study(), &second);
+        let found = compare(&study(), &slower());
         assert_eq!(found.rows[0].verdict, Verdict::Worse);
+        assert_eq!(found.rows[1].verdict, Verdict::Better);
         assert!((found.rows[0].ratio.unwrap().value - 0.9).abs() < 1e-9);
+        assert_eq!(
+            found.by_chance(),
+            Some("with so many rows, about 3 would be called so by chance".into())
+        );
         assert_eq!(found.only_first.len(), 2);
         assert_eq!(found.only_second.len(), 1);
         assert_eq!(found.only_second[0].parameters["threads"], 2.0);

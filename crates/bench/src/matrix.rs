@@ -113,7 +113,8 @@ fn cell(options: &Options, size: u64) -> Cell {
         steps.push(reading(options, size, block, threads));
     }
     let needs = Room { bytes: size * (most + 1), files: most + 3 };
-    Cell { parameters: [("size".to_owned(), size as f64)].into(), steps, needs }
+    let parameters = [("size".to_owned(), size as f64)].into();
+    Cell { parameters, steps, needs, ..Cell::default() }
 }
 
 fn writing(options: &Options, size: u64, block: u64, threads: u64, flush: bool) -> Step {

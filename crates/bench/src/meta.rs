@@ -144,7 +144,7 @@ fn cell(options: &Options) -> Cell {
         }
     }
     let needs = Room { bytes: files * occupied, files: files + trees * directories + 2 };
-    Cell { parameters: parameters(options), steps, needs }
+    Cell { parameters: parameters(options), steps, needs, ..Cell::default() }
 }
 
 fn parameters(options: &Options) -> BTreeMap<String, f64> {

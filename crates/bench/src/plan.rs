@@ -49,6 +49,9 @@ pub struct Cell {
     pub steps: Vec<Step>,
     /// Room it needs at once.
     pub needs: Room,
+    /// Files that the user has named: they lie in the measured directory under these paths, instead
+    /// of in a directory of the run. All workers use these, or none does.
+    pub named: Vec<String>,
 }
 
 /// Room on a file system.
@@ -136,9 +139,10 @@ impl Plan {
         once.saturating_mul((self.repetitions * sides) as u64)
     }
 
-    /// Most room that a cell needs.
+    /// Most room that a cell needs in a directory of the run.
     pub fn needs(&self) -> Room {
-        let of = |room: fn(&Room) -> u64| self.cells.iter().map(|c| room(&c.needs)).max();
+        let cells = || self.cells.iter().filter(|cell| cell.named.is_empty());
+        let of = |room: fn(&Room) -> u64| cells().map(|c| room(&c.needs)).max();
         Room { bytes: of(|r| r.bytes).unwrap_or(0), files: of(|r| r.files).unwrap_or(0) }
     }
 

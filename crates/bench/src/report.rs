@@ -2,14 +2,16 @@
 //!
 //! [`table`] lays figures out in rows and columns; everything else prints those, and [`csv`] and
 //! [`saved`] give the figures themselves. [`html`] is a page of plots and
-//! tables, [`xlsx`] a workbook.
+//! tables, [`xlsx`] a workbook, [`spreadsheet`] what iozone prints for one.
 
 pub mod csv;
+mod grid;
 pub mod html;
-mod markup;
+pub(crate) mod markup;
 pub mod numbers;
-mod plot;
+pub(crate) mod plot;
 pub mod saved;
+pub mod spreadsheet;
 pub mod table;
 pub mod xlsx;
 

@@ -13,13 +13,11 @@ use crate::plan::{Before, Cell, Plan, Room, Step};
 use crate::result::{Figure, Machine, Origin, Report, Side};
 use crate::watch::Watch;
 use crate::work::Done;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Most repetitions of a plan.
 pub(crate) const REPETITIONS_MAX: usize = 1000;
-/// Room that is left beside what a cell needs, for what the file system itself writes.
-const ROOM_KEPT: u64 = 16 << 20;
 
 /// Buffers take at most the memory divided by this.
 const MEMORY_SHARE: u64 = 2;
@@ -54,6 +52,9 @@ pub fn run(plan: &Plan, mut run: Run<'_>) -> Result<Ended> {
     report.notes.clone_from(&plan.notes);
     let smaller = ["free some room, or use smaller files", "measure with fewer files"];
     let workspaces = settle_in(&run.sides, plan.needs(), smaller, &mut report.notes)?;
+    for side in &run.sides {
+        place::named::can_be_made(plan, Path::new(&side.directory), smaller)?;
+    }
     run.watch.begin(plan.weight(run.sides.len()));
     let mut progress = Progress { plan, report: &mut report, done: 0 };
     let ended = progress.repeat(&mut run, &workspaces);
@@ -95,33 +96,10 @@ pub(crate) fn settle_in(
     let directories: Vec<_> = sides.iter().map(|side| Path::new(&side.directory)).collect();
     for directory in &directories {
         notes.extend(place::sweep(directory)?);
-        has_room(needs, directory, smaller)?;
+        place::has_room(needs, directory, smaller)?;
     }
     // Not before all are swept: one directory may be measured twice, under two names.
     directories.into_iter().map(Workspace::new).collect()
-}
-
-fn has_room(needs: Room, directory: &Path, [bytes_less, files_less]: [&str; 2]) -> Result<()> {
-    let (bytes, files) = place::room(directory)?;
-    let wanted = needs.bytes.saturating_add(ROOM_KEPT);
-    let shown = directory.display();
-    if bytes < wanted {
-        let [wanted, bytes] = [wanted.div_ceil(1 << 20), bytes >> 20];
-        return Err(Error::failed(format!(
-            "{shown} has room for {bytes} MiB, and the run needs {wanted} MiB"
-        ))
-        .next(bytes_less));
-    }
-    match files {
-        Some(files) if files < needs.files => {
-            let needs = needs.files;
-            Err(Error::failed(format!(
-                "{shown} has room for {files} files, and the run needs {needs}"
-            ))
-            .next(files_less))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// A report of what is yet to be measured.
@@ -169,14 +147,18 @@ impl Progress<'_> {
             for (number, cell) in self.plan.cells.iter().enumerate() {
                 for turn in 0..sides {
                     let side = (repetition + turn) % sides;
-                    let workspace = &workspaces[side];
-                    let directory = workspace.cell(number)?;
-                    let ended = self.cell(cell, side, &directory, run);
-                    let cleared = workspace.clear(&directory);
-                    ended.and(cleared)?;
+                    let measured = PathBuf::from(&run.sides[side].directory);
+                    if cell.named.is_empty() {
+                        let directory = workspaces[side].cell(number)?;
+                        let ended = self.cell(cell, side, &directory, run);
+                        ended.and(workspaces[side].clear(&directory))?;
+                    } else {
+                        let ended = self.cell(cell, side, &measured, run);
+                        ended.and(place::named::remove(cell, &measured))?;
+                    }
                     if sides > 1 {
                         // What one side still has to write would be written while the next is timed.
-                        settle(Path::new(&run.sides[side].directory))?;
+                        settle(&measured)?;
                     }
                 }
             }

@@ -72,6 +72,25 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// All of them, the sure ones first.
+    pub const ALL: [Verdict; 5] = [
+        Verdict::Better,
+        Verdict::Worse,
+        Verdict::NoDifference,
+        Verdict::TooNoisy,
+        Verdict::TooFew,
+    ];
+
+    /// The verdict as one character.
+    pub fn sign(self) -> &'static str {
+        match self {
+            Verdict::Better => "▲",
+            Verdict::Worse => "▼",
+            Verdict::NoDifference => "≈",
+            Verdict::TooNoisy | Verdict::TooFew => "~",
+        }
+    }
+
     /// The verdict in words.
     pub fn words(self) -> &'static str {
         match self {

@@ -1,7 +1,7 @@
 //! From tests to the steps of a cell.
 
 use super::Options;
-use super::test::{Test, Visiting};
+use super::test::{Act, Test, Visiting};
 use crate::content::Content;
 use crate::plan::{Cell, Room, Step};
 use crate::result::Unit;
@@ -9,11 +9,15 @@ use crate::work::file::{Calls, Direction, Open, Pass};
 use crate::work::{Job, Order};
 use std::collections::BTreeMap;
 
+/// The kind of file where the user has named the files: one for all tests.
+const NAMED: &str = "named";
+
 /// The tests of one file size and one record size.
 pub fn cell(options: &Options, size: u64, record: u64) -> Cell {
     let mut tests = options.tests.clone();
-    // Afterwards the file holds one record of another generation than the rest.
-    tests.sort_by_key(|test| test.visiting == Visiting::Same);
+    // After a mix some files hold another generation than others, after the rewriting of one record
+    // that record does: nothing may read them any more.
+    tests.sort_by_key(|test| (test.visiting == Visiting::Same, test.act == Act::Mix));
     let mut cell = Cell { parameters: parameters(options, size, record), ..Cell::default() };
     let mut files = Files { options, size, record, generations: BTreeMap::new() };
     for test in &tests {
@@ -22,6 +26,7 @@ pub fn cell(options: &Options, size: u64, record: u64) -> Cell {
     let workers = options.workers as u64;
     let kinds = files.generations.len() as u64;
     let count = if options.shared_file { 1 } else { workers };
+    cell.named.clone_from(&options.names);
     cell.needs = Room { bytes: kinds * size * workers, files: kinds * count + 2 };
     cell
 }
@@ -46,24 +51,32 @@ struct Files<'a> {
 
 impl Files<'_> {
     fn add(&mut self, test: &Test, steps: &mut Vec<Step>) {
-        if !test.makes && !self.generations.contains_key(test.file()) {
+        let kind = self.kind(test);
+        if !test.makes && !self.generations.contains_key(kind) {
             // What is read or rewritten must be there, even if nobody measures its writing.
-            self.generations.insert(test.file(), 1);
-            let (direction, order) = (Direction::Write, Order::Forward);
-            let jobs = self.jobs(test.file(), direction, order, Calls::Plain);
+            self.generations.insert(kind, 1);
+            let jobs = self.jobs(kind, Act::Write, true, Order::Forward, Calls::Plain);
             steps.push(Step::preparing(jobs));
         }
-        if test.direction == Direction::Write {
-            *self.generations.entry(test.file()).or_default() += 1;
+        if test.act == Act::Write {
+            *self.generations.entry(kind).or_default() += 1;
         }
         let order = test.order(self.options.protocol.seed);
-        let jobs = self.jobs(test.file(), test.direction, order, self.calls(test));
-        let step = Step::measured(&self.name(test), Unit::BytesPerSecond, jobs);
-        steps.push(step.cooled(self.is_cold(test)));
+        let jobs = self.jobs(kind, test.act, test.makes, order, self.calls(test));
+        let unit = if self.options.per_second { Unit::PerSecond } else { Unit::BytesPerSecond };
+        let mut step = Step::measured(&self.name(test), unit, jobs).cooled(self.is_cold(test));
+        if test.act == Act::Mix {
+            step.parameters.insert("readers".to_owned(), self.options.readers() as f64);
+        }
+        steps.push(step);
     }
 
     fn is_cold(&self, test: &Test) -> bool {
-        self.options.cold && test.direction == Direction::Read
+        self.options.cold && test.act.reads()
+    }
+
+    fn kind(&self, test: &Test) -> &'static str {
+        if self.options.names.is_empty() { test.file() } else { NAMED }
     }
 
     fn calls(&self, test: &Test) -> Calls {
@@ -80,9 +93,9 @@ impl Files<'_> {
         let plain = test.calls == Calls::Plain;
         let flags = [
             (ending.close, "c"),
-            (ending.flush && test.direction == Direction::Write, "e"),
+            (ending.flush && test.act.writes(), "e"),
             (open.direct, "I"),
-            (open.synced && test.direction == Direction::Write, "o"),
+            (open.synced && test.act.writes(), "o"),
             (*mapped && plain, "B"),
             (in_flight.is_some() && plain, "H"),
         ];
@@ -92,30 +105,41 @@ impl Files<'_> {
         format!("iozone/{}{dash}{flags}{cold}", test.name)
     }
 
-    fn jobs(&self, kind: &str, direction: Direction, order: Order, calls: Calls) -> Vec<Job> {
+    fn jobs(&self, kind: &str, act: Act, makes: bool, order: Order, calls: Calls) -> Vec<Job> {
         let Options { workers, shared_file, open, ending, protocol, .. } = *self.options;
         let generation = self.generations.get(kind).copied().unwrap_or_default();
         let job = |worker: usize| {
-            let (file, start) = match shared_file {
-                true => (format!("{kind}-shared"), worker as u64 * self.size),
-                false => (format!("{kind}-{worker}"), 0),
+            let writes = match act {
+                Act::Write => true,
+                Act::Read => false,
+                Act::Mix => !self.options.is_reader(worker),
             };
             // Two files of one run hold different bytes: a file system that mixes them up is found.
             let owner = if shared_file { 0 } else { worker as u64 };
-            let content = protocol.content(generation);
+            let content = protocol.content(generation + u64::from(act == Act::Mix && writes));
+            // A named file serves several tests that make theirs.
+            let fresh = makes && writes && kind == NAMED;
             Job::File(Pass {
-                file,
-                direction,
-                start,
+                file: self.file(kind, worker),
+                direction: if writes { Direction::Write } else { Direction::Read },
+                start: if shared_file { worker as u64 * self.size } else { 0 },
                 record: self.record,
                 records: self.size / self.record,
                 order,
                 calls,
-                open: Open { create: direction == Direction::Write, ..open },
+                open: Open { create: writes, fresh, ..open },
                 ending,
                 content: Content { seed: content.seed ^ (owner << 32), ..content },
             })
         };
         (0..workers).map(job).collect()
+    }
+
+    fn file(&self, kind: &str, worker: usize) -> String {
+        match self.options.names.get(worker) {
+            Some(name) => name.clone(),
+            None if self.options.shared_file => format!("{kind}-shared"),
+            None => format!("{kind}-{worker}"),
+        }
     }
 }

@@ -5,13 +5,13 @@
 //! iozone: what reads finds what was written, in whatever cache it is.
 //!
 //! Where this differs from iozone: sizes without a unit are bytes; records must divide files; the
-//! record rewrite is the last test of a file, because it leaves one record of another generation;
-//! the time of several workers is from the first beginning to the last end.
+//! random mix and the record rewrite are the last tests of a file, because they leave records of
+//! another generation; the time of several workers is from the first beginning to the last end.
 
 mod cells;
 mod test;
 
-pub use test::Test;
+pub use test::{Act, Test};
 
 use crate::error::{Error, Result};
 use crate::plan::{Plan, Protocol};
@@ -45,6 +45,13 @@ pub struct Options {
     pub workers: usize,
     /// All workers on disjoint parts of one file, instead of a file each.
     pub shared_file: bool,
+    /// The files of the workers (`-F`), by their paths in the measured directory, one for each; empty
+    /// where the run names its own.
+    pub names: Vec<String>,
+    /// Of a hundred workers, so many read in the random mix (`-+p`); every second one where nobody says.
+    pub read_percent: Option<u32>,
+    /// Results in operations per second (`-O`).
+    pub per_second: bool,
     /// By mappings (`-B`).
     pub mapped: bool,
     /// By `io_uring`, with so many records in flight (`-H`).
@@ -62,16 +69,34 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            tests: Test::GROUPS.iter().flat_map(|(_, tests)| *tests).copied().collect(),
+            tests: Test::all(1),
             sizes: Vec::new(),
             workers: 1,
             shared_file: false,
+            names: Vec::new(),
+            read_percent: None,
+            per_second: false,
             mapped: false,
             in_flight: None,
             open: Open::default(),
             ending: Ending::default(),
             cold: false,
             protocol: Protocol::default(),
+        }
+    }
+}
+
+impl Options {
+    /// How many workers read in the random mix.
+    pub fn readers(&self) -> usize {
+        (0..self.workers).filter(|worker| self.is_reader(*worker)).count()
+    }
+
+    /// As iozone has it: of a percentage the first workers read; without one, every second does.
+    fn is_reader(&self, worker: usize) -> bool {
+        match self.read_percent {
+            Some(percent) => worker < self.workers * percent as usize / 100,
+            None => worker.is_multiple_of(2),
         }
     }
 }
@@ -110,10 +135,8 @@ pub fn plan(options: &Options) -> Result<Plan> {
 }
 
 fn refuse_nonsense(options: &Options) -> Result<()> {
+    refuse_crew(options)?;
     let Options { workers, mapped, in_flight, open, .. } = options;
-    if *workers == 0 || *workers > WORKERS_MAX {
-        return Err(Error::usage(format!("{workers} workers: 1 to {WORKERS_MAX} make sense")));
-    }
     if *mapped && (in_flight.is_some() || open.direct) {
         return Err(Error::usage("-B (mmap) goes with neither -H (io_uring) nor -I (O_DIRECT)"));
     }
@@ -133,6 +156,33 @@ fn refuse_nonsense(options: &Options) -> Result<()> {
         if file.checked_mul(*workers as u64).is_none_or(|all| all > i64::MAX as u64) {
             return Err(Error::usage(format!("{workers} times {file} bytes is too much")));
         }
+    }
+    Ok(())
+}
+
+/// Numbers of workers that cannot be, or not with the rest.
+fn refuse_crew(options: &Options) -> Result<()> {
+    let Options { workers, names, shared_file, .. } = options;
+    if *workers == 0 || *workers > WORKERS_MAX {
+        return Err(Error::usage(format!("{workers} workers: 1 to {WORKERS_MAX} make sense")));
+    }
+    if !names.is_empty() && names.len() != *workers {
+        let count = names.len();
+        return Err(Error::usage(format!("-F names {count} files for {workers} workers"))
+            .next(format!("name one file for each: -t {count}")));
+    }
+    if !names.is_empty() && *shared_file {
+        return Err(Error::usage("-F gives each worker a file, and --shared-file all of them one"));
+    }
+    let mixes = options.tests.iter().any(|test| test.act == Act::Mix);
+    if mixes && *workers < 2 {
+        return Err(Error::usage(
+            "test 8 (random mix) needs a worker that reads and one that writes",
+        )
+        .next("use two or more: -t 2"));
+    }
+    if options.read_percent.is_some_and(|percent| !(1..=100).contains(&percent)) {
+        return Err(Error::usage("-+p: 1 to 100 percent of the workers can read"));
     }
     Ok(())
 }

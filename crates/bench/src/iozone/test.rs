@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::work::Order;
-use crate::work::file::{Calls, Direction};
+use crate::work::file::Calls;
 
 /// Records from one read of the stride test to the next: iozone's default.
 const STRIDE: u64 = 17;
@@ -12,14 +12,37 @@ const STRIDE: u64 = 17;
 pub struct Test {
     /// iozone's name.
     pub name: &'static str,
-    /// What is done with each record.
-    pub direction: Direction,
+    /// What is done with records.
+    pub act: Act,
     /// In which order.
     pub visiting: Visiting,
     /// By which calls, unless mappings or `io_uring` are asked for.
     pub calls: Calls,
     /// Whether it makes its file: every other test needs the file to be there.
     pub makes: bool,
+}
+
+/// What workers do with records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// All write them.
+    Write,
+    /// All read them.
+    Read,
+    /// Some read and the others write, each in its own part.
+    Mix,
+}
+
+impl Act {
+    /// True where anybody reads.
+    pub fn reads(self) -> bool {
+        self != Act::Write
+    }
+
+    /// True where anybody writes.
+    pub fn writes(self) -> bool {
+        self != Act::Read
+    }
 }
 
 /// An order without its seed.
@@ -43,12 +66,14 @@ const fn makes(name: &'static str, calls: Calls) -> Test {
 }
 
 const fn writes(name: &'static str, visiting: Visiting, calls: Calls) -> Test {
-    Test { name, direction: Direction::Write, visiting, calls, makes: false }
+    Test { name, act: Act::Write, visiting, calls, makes: false }
 }
 
 const fn reads(name: &'static str, visiting: Visiting, calls: Calls) -> Test {
-    Test { name, direction: Direction::Read, visiting, calls, makes: false }
+    Test { name, act: Act::Read, visiting, calls, makes: false }
 }
+
+const MIX: Test = Test { act: Act::Mix, ..reads("random mix", Visiting::Random, Calls::Plain) };
 
 impl Test {
     /// The groups that `-i` selects by number.
@@ -64,12 +89,19 @@ impl Test {
             ("5", &[reads("stride read", Stride, Plain)]),
             ("6", &[makes("fwrite", Stdio), writes("frewrite", Forward, Stdio)]),
             ("7", &[reads("fread", Forward, Stdio), reads("freread", Forward, Stdio)]),
+            ("8", &[MIX]),
             ("9", &[makes("pwrite", Positioned), writes("repwrite", Forward, Positioned)]),
             ("10", &[reads("pread", Forward, Positioned), reads("repread", Forward, Positioned)]),
             ("11", &[makes("pwritev", Vectored), writes("repwritev", Forward, Vectored)]),
             ("12", &[reads("preadv", Forward, Vectored), reads("repreadv", Forward, Vectored)]),
         ]
     };
+
+    /// All tests that so many workers can do: one alone cannot read and write at the same time.
+    pub fn all(workers: usize) -> Vec<Test> {
+        let all = Self::GROUPS.iter().flat_map(|(_, tests)| *tests).copied();
+        all.filter(|test| test.act != Act::Mix || workers > 1).collect()
+    }
 
     /// The tests that a text selects: a number of `-i`, or the name of one test.
     pub fn select(text: &str) -> Result<Vec<Test>> {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::plan::{Before, Step};
+use crate::result::Unit;
 use crate::testing::measure;
 use crate::work::file::{Calls, Direction, Pass};
 use crate::work::{Job, Order};
@@ -67,6 +68,74 @@ fn a_name_says_what_the_worker_does() {
     }
 }
 
+/// Of the last step of a plan's first cell, which workers write.
+fn writers(options: &Options) -> Vec<bool> {
+    let plan = plan(options).unwrap();
+    let step = plan.cells[0].steps.last().unwrap();
+    assert_eq!(step.measures[0].test, "iozone/random mix -e");
+    let writes = |job: &Job| {
+        let Job::File(pass) = job else { panic!("{job:?} is no pass over a file") };
+        assert!(matches!(pass.order, Order::Shuffled { .. }));
+        pass.direction == Direction::Write
+    };
+    assert_eq!(step.parameters["readers"], options.readers() as f64);
+    step.jobs.iter().map(writes).collect()
+}
+
+#[test]
+fn a_mix_has_readers_and_writers_by_turns_or_the_first_of_a_percentage_read() {
+    let ending = Ending { flush: true, close: false };
+    let tests = Test::select("8").unwrap();
+    let mix = |workers, read_percent| Options {
+        tests: tests.clone(),
+        workers,
+        read_percent,
+        ending,
+        ..options()
+    };
+    assert_eq!(writers(&mix(3, None)), [false, true, false]);
+    assert_eq!(writers(&mix(4, Some(75))), [false, false, false, true]);
+    assert_eq!(writers(&mix(4, Some(30))), [false, true, true, true]);
+    assert_eq!(writers(&mix(2, Some(100))), [false, false]);
+    for wrong in [mix(1, None), mix(4, Some(0)), mix(4, Some(101))] {
+        assert!(plan(&wrong).is_err(), "{wrong:?}");
+    }
+    assert!(!Test::all(1).contains(&tests[0]) && Test::all(2).contains(&tests[0]));
+}
+
+#[test]
+fn a_mix_is_verified_and_nothing_reads_after_it_on_own_files_and_on_one() {
+    for shared_file in [false, true] {
+        let mixed = Options { tests: Test::all(4), workers: 4, shared_file, ..options() };
+        let plan = plan(&mixed).unwrap();
+        let names: Vec<_> = passes(&plan).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names[names.len() - 2..], ["iozone/random mix", "iozone/record rewrite"]);
+        assert_eq!(measure(&plan).figures.len(), Test::all(4).len());
+    }
+}
+
+#[test]
+fn results_in_operations_count_records() {
+    let per_second = Options { per_second: true, ..options() };
+    let report = measure(&plan(&per_second).unwrap());
+    assert!(report.figures.iter().all(|figure| figure.unit == Unit::PerSecond));
+}
+
+#[test]
+fn named_files_are_used_by_all_tests_and_gone_afterwards() {
+    let names = vec!["a".to_owned(), "b".to_owned()];
+    let named = Options { tests: Test::all(2), workers: 2, names, ..options() };
+    let plan = plan(&named).unwrap();
+    assert!(passes(&plan).iter().all(|(_, pass)| pass.file == "a"));
+    assert_eq!(plan.cells[0].named, ["a", "b"]);
+    assert_eq!(measure(&plan).figures.len(), Test::all(2).len());
+    for wrong in
+        [Options { workers: 3, ..named.clone() }, Options { shared_file: true, ..named.clone() }]
+    {
+        assert!(super::plan(&wrong).is_err(), "{wrong:?}");
+    }
+}
+
 #[test]
 fn reading_alone_prepares_its_file_and_measures_only_the_reading() {
     let options = Options { tests: Test::select("1").unwrap(), cold: true, ..options() };
@@ -112,7 +181,8 @@ fn tests_are_selected_by_number_and_by_name() {
     let names = |text| Test::select(text).unwrap().iter().map(|t| t.name).collect::<Vec<_>>();
     assert_eq!(names("0"), ["write", "rewrite"]);
     assert_eq!(names("stride-read"), ["stride read"]);
-    let error = Test::select("8").unwrap_err();
+    assert_eq!(names("8"), ["random mix"]);
+    let error = Test::select("13").unwrap_err();
     assert!(error.next.unwrap().contains("12 (preadv, repreadv)"));
 }
 

@@ -1,9 +1,12 @@
 //! Where a run works: the directories it compares, and its own directory in each of them.
 
 mod leftovers;
+pub mod named;
+mod room;
 mod workspace;
 
 pub use leftovers::sweep;
+pub use room::has_room;
 pub use workspace::Workspace;
 
 use crate::error::{Error, Result};
@@ -70,15 +73,6 @@ fn kind_of(mounts: &str, path: &Path) -> Option<String> {
         Some((depth, after.split(' ').next()?.to_owned()))
     });
     seen.max_by_key(|(depth, _)| *depth).map(|(_, kind)| kind)
-}
-
-/// Bytes and files that can still be made in a directory; no number of files where the file system
-/// has no limit.
-pub fn room(directory: &Path) -> Result<(u64, Option<u64>)> {
-    let stat = rustix::fs::statvfs(directory)
-        .map_err(|e| Error::io("asking for the room of", directory, &e.into()))?;
-    let files = (stat.f_files > 0).then_some(stat.f_favail);
-    Ok((stat.f_bavail.saturating_mul(stat.f_frsize), files))
 }
 
 #[cfg(test)]

@@ -137,3 +137,15 @@ pub fn many_records() -> Report {
     }
     report
 }
+
+/// The study on a newer kernel: one figure slower, one faster, one missing and one of more threads.
+pub fn slower() -> Report {
+    let mut report = study();
+    report.figures.remove(8);
+    report.figures[0].samples.iter_mut().for_each(|sample| *sample *= 0.9);
+    report.figures[1].samples.iter_mut().for_each(|sample| *sample *= 1.2);
+    report.figures[2].parameters.insert("threads".into(), 2.0);
+    report.machine.kernel = "Linux 7.0".into();
+    report.sides[0].file_system = "ext4".into();
+    report
+}

@@ -12,6 +12,7 @@ use super::plot::{self, Others, Plot, Series, Width, look};
 use super::table::{self, Column, Table};
 use super::{moment, numbers};
 use crate::result::{Chart, Figure, Origin, Report, Unit};
+use crate::statistics::Verdict;
 use std::collections::BTreeSet;
 
 /// The page's style sheet.
@@ -21,7 +22,7 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 /// Most plots of one chart; the table has all figures.
 const PLOTS_MAX: usize = 24;
 /// Both drawings of a plot.
-const WIDTHS: [Width; 2] = [Width::Wide, Width::Narrow];
+pub(crate) const WIDTHS: [Width; 2] = [Width::Wide, Width::Narrow];
 /// Units in the order in which bars of one section follow each other.
 const UNITS: [Unit; 4] = [Unit::BytesPerSecond, Unit::PerSecond, Unit::Seconds, Unit::Percent];
 
@@ -29,11 +30,7 @@ const UNITS: [Unit; 4] = [Unit::BytesPerSecond, Unit::PerSecond, Unit::Seconds, 
 pub fn page(report: &Report) -> String {
     let columns = table::columns(report);
     let mut page = Markup::default();
-    page.raw("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
-    page.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
-    page.open("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &POLICY)]).line();
-    page.element("title", &[], &report.title).line();
-    page.raw("<style>\n").raw(STYLE).raw("</style>\n</head>\n<body>\n");
+    begin(&mut page, &report.title);
     head(&mut page, report);
     notes(&mut page, report);
     page.raw("<main>\n");
@@ -48,6 +45,15 @@ pub fn page(report: &Report) -> String {
     method(&mut page, report);
     page.raw("</body>\n</html>\n");
     page.finish()
+}
+
+/// What every page begins with, to the beginning of its body.
+pub(crate) fn begin(page: &mut Markup, title: &str) {
+    page.raw("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+    page.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
+    page.open("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &POLICY)]).line();
+    page.element("title", &[], title).line();
+    page.raw("<style>\n").raw(STYLE).raw("</style>\n</head>\n<body>\n");
 }
 
 fn head(page: &mut Markup, report: &Report) {
@@ -126,7 +132,8 @@ fn uncharted(report: &Report) -> Vec<BTreeSet<&str>> {
     groups
 }
 
-fn group_of(test: &str) -> &str {
+/// What is before the slash of a test's name.
+pub(crate) fn group_of(test: &str) -> &str {
     test.split_once('/').map_or(test, |(group, _)| group)
 }
 
@@ -218,6 +225,16 @@ fn legend_of(page: &mut Markup, items: &[Series], bars: bool) {
 
 fn method(page: &mut Markup, report: &Report) {
     page.raw("<section>\n<h2>How it was measured</h2>\n");
+    run_of(page, report);
+    page.raw("<div class=\"soft small\">\n");
+    for text in explanations(report) {
+        page.element("p", &[], text).line();
+    }
+    page.raw("</div>\n</section>\n");
+}
+
+/// By which command, when and on what machine a report was made.
+pub(crate) fn run_of(page: &mut Markup, report: &Report) {
     page.element("pre", &[], &report.command).line();
     let machine = &report.machine;
     let memory = numbers::parameter("size", machine.memory as f64);
@@ -237,11 +254,17 @@ fn method(page: &mut Markup, report: &Report) {
     for (name, value) in facts {
         page.element("dt", &[], name).element("dd", &[], value).line();
     }
-    page.raw("</dl>\n<div class=\"soft small\">\n");
-    for text in explanations(report) {
-        page.element("p", &[], text).line();
+    page.raw("</dl>\n");
+}
+
+/// The class of what carries a verdict.
+pub(crate) fn class_of_verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Better => "better",
+        Verdict::Worse => "worse",
+        Verdict::NoDifference => "same",
+        Verdict::TooNoisy | Verdict::TooFew => "unsure",
     }
-    page.raw("</div>\n</section>\n");
 }
 
 /// How many samples figures have, and what became of them.

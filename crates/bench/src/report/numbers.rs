@@ -5,6 +5,8 @@ use crate::result::Unit;
 
 /// Parameters that are counted in bytes.
 const IN_BYTES: &[&str] = &["size", "record", "block", "chunk", "chunk_size", "file_size"];
+/// Parameters that are counted in bytes per second.
+const IN_RATES: &[&str] = &["disk", "link"];
 /// Shares above this are not of the limit at all.
 const BEYOND_FROM: f64 = 1.1;
 /// Binary units of sizes.
@@ -107,8 +109,12 @@ pub fn is_within(share: f64) -> bool {
     share <= BEYOND_FROM
 }
 
-/// A parameter's value: bytes as a size, others as numbers.
+/// A parameter's value: bytes as a size, speeds as rates, others as numbers.
 pub fn parameter(name: &str, value: f64) -> String {
+    if IN_RATES.contains(&name) {
+        let scale = Scale::of(Unit::BytesPerSecond, value);
+        return format!("{} {}", scale.show(value), scale.label);
+    }
     match IN_BYTES.contains(&name) {
         true => size(value),
         false if value.fract() == 0.0 && value.abs() < 1e15 => grouped(value),
@@ -161,6 +167,7 @@ mod tests {
         assert_eq!(parameter("size", 100.0), "100 B");
         assert_eq!(parameter("size", 13e9), "12.1 GiB");
         assert_eq!(parameter("threads", 32.0), "32");
+        assert_eq!(parameter("disk", 6.83e6), "6.83 MB/s");
         assert_eq!(parameter("load", 0.5), "0.5");
         let scale = Scale::of(Unit::BytesPerSecond, 11.95e6);
         assert_eq!((scale.label, scale.show(11.95e6).as_str()), ("MB/s", "11.95"));

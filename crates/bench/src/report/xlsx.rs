@@ -2,23 +2,17 @@
 //! and file sizes down, for each side beneath the other; then a sheet of all samples.
 
 use super::csv;
+use super::grid::{self, Grid};
 use super::moment;
-use super::numbers::Scale;
-use super::plot::describe;
-use super::table::{self, Row, Table};
-use crate::result::{Figure, Report};
+use super::table;
+use crate::result::Report;
 use crate::statistics;
 use rust_xlsxwriter::{Format, Workbook, Worksheet, XlsxError};
-use std::collections::BTreeMap;
 
 /// Characters of a sheet's name; more cannot be opened.
 const SHEET_NAME_MAX: usize = 31;
 /// Characters of a cell's text; more cannot be opened.
 const CELL_CHARACTERS_MAX: usize = 32_767;
-/// Bytes of the unit in which sizes are written, as iozone does.
-const KIB: f64 = 1024.0;
-/// Parameters that are written in KiB.
-const IN_KIB: &[&str] = &["size", "record", "block"];
 
 /// The workbook of a report.
 pub fn workbook(report: &Report) -> Result<Vec<u8>, XlsxError> {
@@ -26,14 +20,13 @@ pub fn workbook(report: &Report) -> Result<Vec<u8>, XlsxError> {
     let styles = Styles::new();
     about(book.add_worksheet(), report, &styles)?;
     let mut names = vec!["report".to_owned(), "samples".to_owned()];
-    for test in tests(report) {
+    for test in grid::tests(report) {
         let sheet = book.add_worksheet();
-        sheet.set_name(sheet_name(test, &mut names))?;
-        // A limit of many tests stands beside the rows of each.
-        let is_of = |figure: &Figure| figure.test == test || figure.test.ends_with('/');
-        let mut table = table::of(report, is_of);
-        table.rows.retain(|row| row.test == test);
-        test_sheet(sheet, &table, &styles)?;
+        sheet.set_name(sheet_name(test, &mut names))?.set_column_width(0, 24)?;
+        let mut line = 0;
+        for grid in grid::of(report, test) {
+            line = block(sheet, line, &grid, &styles)? + 2;
+        }
     }
     samples(book.add_worksheet(), report, &styles)?;
     book.save_to_buffer()
@@ -54,16 +47,6 @@ impl Styles {
             number: Format::new().set_num_format("0.00"),
         }
     }
-}
-
-fn tests(report: &Report) -> Vec<&str> {
-    let mut tests: Vec<&str> = Vec::new();
-    for figure in report.figures.iter().filter(|figure| !figure.test.ends_with('/')) {
-        if !tests.contains(&figure.test.as_str()) {
-            tests.push(&figure.test);
-        }
-    }
-    tests
 }
 
 /// A name for a test's sheet: without what programs refuse there, and not taken.
@@ -117,131 +100,29 @@ fn about(sheet: &mut Worksheet, report: &Report, styles: &Styles) -> Result<(), 
     Ok(())
 }
 
-/// The blocks of a test: one for each side and each set of parameters that are neither down nor
-/// across.
-fn test_sheet(sheet: &mut Worksheet, table: &Table, styles: &Styles) -> Result<(), XlsxError> {
-    sheet.set_column_width(0, 24)?;
-    let (down, across) = directions(table);
-    let others = |row: &Row| {
-        let mut others = row.parameters.clone();
-        others.retain(|name, _| Some(name) != down.as_ref() && Some(name) != across.as_ref());
-        others
-    };
-    let mut sets: Vec<BTreeMap<String, f64>> = Vec::new();
-    for row in &table.rows {
-        if !sets.contains(&others(row)) {
-            sets.push(others(row));
-        }
+/// Writes a grid from a line on; the line after it.
+fn block(sheet: &mut Worksheet, line: u32, grid: &Grid, styles: &Styles) -> Result<u32, XlsxError> {
+    let title = format!("{}, {}", grid.title, grid.scale.label);
+    sheet.write_string_with_format(line, 0, text(&title), &styles.bold)?;
+    sheet.write_string_with_format(line + 1, 0, text(&grid.corner()), &styles.head)?;
+    for (at, head) in (1..).zip(&grid.heads) {
+        match head {
+            Some(value) => sheet.write_number_with_format(line + 1, at, *value, &styles.head)?,
+            None => sheet.write_string_with_format(line + 1, at, grid.scale.label, &styles.head)?,
+        };
     }
-    let mut line = 0;
-    for (at, column) in table.columns.iter().enumerate() {
-        for set in &sets {
-            let rows: Vec<&Row> = table.rows.iter().filter(|row| others(row) == *set).collect();
-            let detail = describe(set, &sets);
-            let title = [column.title(), detail].join(" ");
-            let block = Block { title: title.trim_end(), rows, column: at };
-            line = block.write(sheet, line, (down.as_deref(), across.as_deref()), styles)? + 2;
+    for (at, (value, figures)) in (line + 2..).zip(&grid.lines) {
+        if let Some(value) = value {
+            sheet.write_number_with_format(at, 0, *value, &styles.head)?;
         }
-    }
-    Ok(())
-}
-
-/// Which parameter goes down and which across: iozone's, or those with the most values.
-fn directions(table: &Table) -> (Option<String>, Option<String>) {
-    let values = |name: &str| {
-        let values = table.rows.iter().filter_map(|row| row.parameters.get(name));
-        let mut values: Vec<u64> = values.map(|value| value.to_bits()).collect();
-        values.sort_unstable();
-        values.dedup();
-        values.len()
-    };
-    let mut names = table.parameters.clone();
-    let rank = |name: &String| match name.as_str() {
-        "size" => (0, 0),
-        "record" => (1, 0),
-        other => (2, usize::MAX - values(other)),
-    };
-    names.sort_by_key(rank);
-    let mut names = names.into_iter();
-    (names.next(), names.next())
-}
-
-/// The figures of one side.
-struct Block<'a> {
-    title: &'a str,
-    rows: Vec<&'a Row>,
-    column: usize,
-}
-
-impl Block<'_> {
-    /// Writes the block from a line on; the line after it.
-    fn write(
-        &self,
-        sheet: &mut Worksheet,
-        line: u32,
-        (down, across): (Option<&str>, Option<&str>),
-        styles: &Styles,
-    ) -> Result<u32, XlsxError> {
-        let figures = self.rows.iter().filter_map(|row| row.cells[self.column].as_ref());
-        let largest = figures.map(|cell| cell.summary.value).fold(0.0, f64::max);
-        let Some(first) = self.rows.first() else { return Ok(line) };
-        let scale = Scale::of(first.unit, largest);
-        let title = format!("{}, {}", self.title, scale.label);
-        sheet.write_string_with_format(line, 0, text(&title), &styles.bold)?;
-        let corner = [down.map(named), across.map(named)].into_iter().flatten();
-        let corner = corner.collect::<Vec<_>>().join(" down, ");
-        let corner = if across.is_some() { format!("{corner} across") } else { corner };
-        sheet.write_string_with_format(line + 1, 0, text(&corner), &styles.head)?;
-        let (lines, columns) = (self.values(down), self.values(across));
-        for (at, value) in (1..).zip(&columns) {
-            match (across, value) {
-                (Some(name), Some(value)) => sheet.write_number_with_format(
-                    line + 1,
-                    at,
-                    shown(name, *value),
-                    &styles.head,
-                )?,
-                _ => sheet.write_string_with_format(line + 1, at, scale.label, &styles.head)?,
-            };
-        }
-        for (at, value) in (line + 2..).zip(&lines) {
-            if let (Some(name), Some(value)) = (down, value) {
-                sheet.write_number_with_format(at, 0, shown(name, *value), &styles.head)?;
-            }
-            for (column, other) in (1..).zip(&columns) {
-                let wanted = |row: &&&Row| of(row, down) == *value && of(row, across) == *other;
-                let row = self.rows.iter().find(wanted);
-                let Some(cell) = row.and_then(|row| row.cells[self.column].as_ref()) else {
-                    continue;
-                };
-                let number = cell.summary.value / scale.factor;
+        for (column, figure) in (1..).zip(figures) {
+            if let Some(figure) = figure {
+                let number = figure / grid.scale.factor;
                 sheet.write_number_with_format(at, column, number, &styles.number)?;
             }
         }
-        Ok(line + 2 + lines.len() as u32)
     }
-
-    /// The values of a parameter, sorted; `None` stands for rows without it.
-    fn values(&self, name: Option<&str>) -> Vec<Option<f64>> {
-        let mut values: Vec<Option<f64>> = self.rows.iter().map(|row| of(row, name)).collect();
-        let number = |value: &Option<f64>| value.unwrap_or(f64::NEG_INFINITY);
-        values.sort_by(|a, b| number(a).total_cmp(&number(b)));
-        values.dedup();
-        values
-    }
-}
-
-fn of(row: &Row, name: Option<&str>) -> Option<f64> {
-    name.and_then(|name| row.parameters.get(name)).copied()
-}
-
-/// A parameter with its unit.
-fn named(name: &str) -> String {
-    if IN_KIB.contains(&name) { format!("{name} (KiB)") } else { name.to_owned() }
-}
-
-fn shown(name: &str, value: f64) -> f64 {
-    if IN_KIB.contains(&name) { value / KIB } else { value }
+    Ok(line + 2 + grid.lines.len() as u32)
 }
 
 fn samples(sheet: &mut Worksheet, report: &Report, styles: &Styles) -> Result<(), XlsxError> {

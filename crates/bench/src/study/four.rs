@@ -31,7 +31,7 @@ pub fn plan(options: &Options) -> Result<Plan> {
     };
     let (size, files) = match options.quick {
         true => (QUICK.1, QUICK.2),
-        false => (bonnie::default_size()?, bonnie::Options::default().files),
+        false => (bonnie::default_size(1)?, bonnie::Options::default().files),
     };
     let bonnie = bonnie::Options {
         size,

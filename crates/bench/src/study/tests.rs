@@ -31,7 +31,8 @@ fn study_1_has_eight_sizes_both_ways_and_drops_the_extremes_of_25() {
     ];
     assert_eq!(tests(&plan), expected.into());
     assert_eq!(plan.cells[15].parameters["size"], 256.0 * 1048576.0);
-    assert_eq!(plan.published.len(), 96);
+    assert_eq!(plan.published.len(), 2 * 96, "beside both ways of timing");
+    assert!(plan.notes.iter().any(|note| note.contains("records are 1 MiB")));
     let gluster = plan.published.iter().find(|figure| {
         figure.side.starts_with("Gluster")
             && figure.test == "iozone/read"

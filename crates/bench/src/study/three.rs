@@ -69,7 +69,7 @@ fn cell(options: &Options, size: u64, reads: Vec<Step>) -> Cell {
     let mut steps = vec![Step::preparing(vec![pass(options, size, Direction::Write)])];
     steps.extend(reads);
     let parameters = [("size".to_owned(), size as f64)].into();
-    Cell { parameters, steps, needs: Room { bytes: size, files: 3 } }
+    Cell { parameters, steps, needs: Room { bytes: size, files: 3 }, ..Cell::default() }
 }
 
 fn read(options: &Options, size: u64, test: &str) -> Step {

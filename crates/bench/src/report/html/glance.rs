@@ -35,7 +35,8 @@ pub fn section(page: &mut Markup, report: &Report) {
         page.raw("<tr>").element("th", &[("class", &"left"), ("scope", &"row")], test);
         for at in &measured {
             let rows = table.rows.iter().filter(|row| row.test == test);
-            cell(page, &rows.filter_map(|row| row.cells[*at].as_ref()).collect::<Vec<_>>());
+            let cells: Vec<&Cell> = rows.filter_map(|row| row.cells[*at].as_ref()).collect();
+            cell(page, &cells, measured.len() == 1);
         }
         page.raw("</tr>\n");
     }
@@ -68,10 +69,11 @@ fn head(page: &mut Markup, column: &Column, columns: &[Column]) {
     page.text(&column.name).raw("</th>");
 }
 
-fn cell(page: &mut Markup, cells: &[&Cell]) {
+/// A side's cell. Where it is alone there is nothing to have a ratio to: only the limit counts.
+fn cell(page: &mut Markup, cells: &[&Cell], alone: bool) {
     let ratios: Vec<f64> = cells.iter().filter_map(|cell| cell.to_first).map(|r| r.value).collect();
     let shares: Vec<f64> = cells.iter().filter_map(|cell| cell.of_limit).collect();
-    if cells.is_empty() {
+    if cells.is_empty() || (alone && shares.is_empty()) {
         page.raw("<td class=\"soft\">–</td>");
         return;
     }
@@ -84,11 +86,15 @@ fn cell(page: &mut Markup, cells: &[&Cell]) {
             page.element("small", &[], range);
         }
         page.element("small", &[], verdicts(cells));
-    } else {
+    } else if !alone {
         page.raw("× 1");
     }
     if let Some(shares) = range(&within, numbers::percent) {
-        page.element("small", &[], format!("{shares} of limit"));
+        let text = format!("{shares} of limit");
+        match alone {
+            true => page.text(text),
+            false => page.element("small", &[], text),
+        };
     }
     if !beyond.is_empty() {
         page.element("small", &[], format!("{} of {} beyond limit", beyond.len(), shares.len()));

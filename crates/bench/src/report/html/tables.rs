@@ -1,5 +1,6 @@
 //! Tables of the page: wide ones scroll within themselves.
 
+use super::class_of_verdict;
 use crate::report::markup::Markup;
 use crate::report::numbers;
 use crate::report::plot::look;
@@ -100,12 +101,7 @@ fn figure(page: &mut Markup, row: &Row, cell: Option<&Cell>, column: &Column, wi
 
 /// A ratio to the first side, with a sign for what may be said about it.
 fn ratio_before(page: &mut Markup, ratio: f64, verdict: Verdict) {
-    let (class, sign) = match verdict {
-        Verdict::Better => ("better", "▲"),
-        Verdict::Worse => ("worse", "▼"),
-        Verdict::NoDifference => ("same", "≈"),
-        Verdict::TooNoisy | Verdict::TooFew => ("unsure", "~"),
-    };
-    let text = format!("{sign} × {}", numbers::ratio(ratio));
+    let class = class_of_verdict(verdict);
+    let text = format!("{} × {}", verdict.sign(), numbers::ratio(ratio));
     page.element("span", &[("class", &class), ("title", &verdict.words())], text);
 }

@@ -1,5 +1,7 @@
 use super::page;
-use crate::report::fixture::{many_records, study, without_charts};
+use crate::compare::{compare, page as comparison};
+use crate::report::fixture::{many_records, slower, study, without_charts};
+use crate::result::Origin;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -65,6 +67,17 @@ fn the_page_has_what_a_reader_needs() {
             page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
         assert_eq!(opened, page.matches(&format!("</{tag}>")).count(), "{tag}");
     }
+}
+
+#[test]
+fn a_side_alone_is_shown_by_its_share_of_the_limit_and_has_no_ratio_to_itself() {
+    let mut report = study();
+    report.sides.truncate(1);
+    report.figures.retain(|figure| figure.side == "strake" || figure.origin == Origin::Limit);
+    let page = page(&report);
+    let (_, glance) = page.split_once("At a glance").unwrap();
+    let (glance, _) = glance.split_once("</section>").unwrap();
+    assert!(!glance.contains("× 1") && glance.contains("of limit"), "{glance}");
 }
 
 /// A browser on this machine. Where it must be there (in CI), a missing one is a failure.
@@ -136,16 +149,18 @@ fn pixels(browser: &Path, page: &str, width: u32, height: u32, dark: bool) -> Ve
 #[test]
 fn a_browser_draws_the_page_in_light_and_dark() {
     let Some(browser) = browser() else { return };
-    let light = pixels(&browser, &page(&study()), 1280, 1500, false);
-    let dark = pixels(&browser, &page(&study()), 1280, 1500, true);
+    let drawn = |page: &str, dark| pixels(&browser, page, 1280, 1500, dark);
+    let (study, comparison) = (page(&study()), compared("before", "after"));
     for (pixels, background, line) in [
-        (light, [0xff, 0xff, 0xff], [0x00, 0x67, 0xa6]),
-        (dark, [0x14, 0x17, 0x1b], [0x58, 0xb0, 0xf0]),
+        (drawn(&study, false), [0xff, 0xff, 0xff], [0x00, 0x67, 0xa6]),
+        (drawn(&study, true), [0x14, 0x17, 0x1b], [0x58, 0xb0, 0xf0]),
+        (drawn(&comparison, false), [0xff, 0xff, 0xff], [0x5a, 0x64, 0x70]),
+        (drawn(&comparison, true), [0x14, 0x17, 0x1b], [0xa0, 0xa9, 0xb4]),
     ] {
         let count = |wanted: [u8; 3]| pixels.iter().filter(|pixel| **pixel == wanted).count();
         let share = count(background) as f64 / pixels.len() as f64;
         assert!((0.5..0.99).contains(&share), "the background is {share} of the page");
-        assert!(count(line) > 500, "the first side's line has {} pixels", count(line));
+        assert!(count(line) > 500, "the line has {} pixels", count(line));
     }
 }
 
@@ -196,17 +211,32 @@ fn a_phone_does_not_scroll_sideways_and_no_text_lies_over_another() {
     long.sides[0].directory = "/directory".repeat(30);
     let name = long.sides[0].name.clone();
     long.figures.iter_mut().filter(|f| f.side == "strake").for_each(|f| f.side = name.clone());
-    let reports = [(study(), 4), (without_charts(), 5), (many_records(), 16), (long, 4)];
-    for (report, plots) in reports {
-        let seen = look(&browser, &page(&report));
+    let mut pages: Vec<(String, usize)> =
+        [(study(), 4), (without_charts(), 5), (many_records(), 16), (long, 4)]
+            .map(|(report, plots)| (page(&report), plots))
+            .into();
+    pages.push((compared("before", "after"), 1));
+    pages.push((compared(&"a-name-".repeat(30), "after"), 1));
+    for (page, plots) in pages {
+        let seen = look(&browser, &page);
         for (at, width) in [360, 1200].into_iter().enumerate() {
             let seen = &seen[at];
-            assert_eq!(seen["width"], width, "{}: {seen}", report.title);
-            assert_eq!(seen["needs"], width, "{}: the page scrolls sideways: {seen}", report.title);
-            assert_eq!(seen["plots"], plots, "{}: {seen}", report.title);
-            assert_eq!(seen["over"].as_array().unwrap().len(), 0, "{}: {seen}", report.title);
+            assert_eq!(seen["width"], width, "{seen}");
+            assert_eq!(seen["needs"], width, "the page scrolls sideways: {seen}");
+            assert_eq!(seen["plots"], plots, "{seen}");
+            assert_eq!(seen["over"].as_array().unwrap().len(), 0, "{seen}");
         }
     }
+}
+
+/// The page of a comparison.
+fn compared(before: &str, after: &str) -> String {
+    let (first, second) = (study(), slower());
+    let (a, b) = (
+        comparison::Party { name: before, report: &first },
+        comparison::Party { name: after, report: &second },
+    );
+    comparison::page(&a, &b, &compare(&first, &second))
 }
 
 /// For those who want to look themselves: `STRAKE_PAGES=DIR cargo test -p strake-bench pages`.
@@ -218,4 +248,6 @@ fn pages_can_be_kept() {
     {
         std::fs::write(directory.join(format!("{name}.html")), page(&report)).unwrap();
     }
+    let page = compared("before", "after");
+    std::fs::write(directory.join("comparison.html"), page).unwrap();
 }

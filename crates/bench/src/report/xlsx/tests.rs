@@ -1,5 +1,6 @@
 use super::*;
 use crate::report::fixture::{many_records, study, without_charts};
+use std::collections::BTreeMap;
 use std::io::{Cursor, Read};
 use zip::ZipArchive;
 

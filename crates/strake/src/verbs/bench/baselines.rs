@@ -1,12 +1,14 @@
 //! `strake bench save`, `compare`, `show` and `list`: what becomes of reports.
 
 use super::output::{self as to, OutputFlags, StoreFlags, clean, telling};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Context, Failure, Outcome};
 use crate::output;
 use clap::Args;
 use serde::Serialize;
+use std::fs;
 use std::path::{Path, PathBuf};
 use strake_bench::baseline::{self, Store};
+use strake_bench::compare::page::Party;
 use strake_bench::compare::{self, Comparison, Lone};
 use strake_bench::report::{moment, numbers};
 use strake_bench::result::Report;
@@ -42,6 +44,10 @@ pub struct CompareFlags {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+
+    /// Write a page with the ratios and their intervals as plots: one file that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 
     /// Where baselines are.
     #[command(flatten)]
@@ -182,6 +188,14 @@ pub fn compare(flags: &CompareFlags) -> Outcome {
     let before = find(&flags.before, &flags.store)?;
     let after = find(&flags.after, &flags.store)?;
     let found = compare::compare(&before, &after);
+    if let Some(file) = &flags.html {
+        let (first, second) = (
+            Party { name: &flags.before, report: &before },
+            Party { name: &flags.after, report: &after },
+        );
+        let page = compare::page::page(&first, &second, &found);
+        fs::write(file, page).context(|| format!("writing {}", file.display()))?;
+    }
     if flags.json {
         return output::json(&found);
     }
@@ -229,9 +243,6 @@ fn print_rows(found: &Comparison, flags: &CompareFlags) {
         if several {
             cells.push(clean(&row.side));
         }
-        let interval = row.ratio.and_then(|ratio| ratio.interval);
-        let interval = interval
-            .map(|(low, high)| format!("{} .. {}", numbers::ratio(low), numbers::ratio(high)));
         cells.extend([
             with(&row.parameters),
             scale.label.to_owned(),
@@ -239,8 +250,8 @@ fn print_rows(found: &Comparison, flags: &CompareFlags) {
             spread(row.first.spread),
             scale.show(row.second.value),
             spread(row.second.spread),
-            row.ratio.map(|ratio| numbers::ratio(ratio.value)).unwrap_or_default(),
-            interval.unwrap_or_default(),
+            row.ratio_shown(),
+            row.interval_shown(),
             row.verdict.words().to_owned(),
         ]);
         table.add_row(cells);
@@ -255,10 +266,8 @@ fn sum_up(found: &Comparison) {
     let total = found.rows.len();
     output::line("");
     output::line(&format!("{total} rows: {better} better, {worse} worse"));
-    let judged = total - count(Verdict::TooFew);
-    if better + worse > 0 && judged >= 20 {
-        let chance = judged.div_ceil(20);
-        output::line(&format!("with so many rows, about {chance} would be called so by chance"));
+    if let Some(chance) = found.by_chance() {
+        output::line(&chance);
     }
 }
 

@@ -1,30 +1,34 @@
 //! `strake bench bonnie`: flags as bonnie++ has them.
 
+use super::crew::CrewFlags;
 use super::running::{RunFlags, carry_out};
 use crate::failure::Outcome;
 use crate::size;
 use clap::Args;
 use strake_bench::bonnie::{self, FILES_UNIT, Options};
-use strake_bench::crew::Crew;
 
 /// Flags of `strake bench bonnie`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   strake bench bonnie --on /mnt
-  strake bench bonnie -s 1G -n 4 -f --on strake=/mnt --on local=/var/tmp")]
+  strake bench bonnie -s 1G -n 4 -f --on strake=/mnt --on local=/var/tmp
+  strake bench bonnie -s 64G --clients host1,host2 --on /mnt
+
+With several threads or clients each has a file and directories of its own; all begin each test together,
+and a figure is what all of them do.")]
 pub struct BonnieFlags {
     #[command(flatten)]
     run: RunFlags,
 
-    /// Empty all caches of this machine before what reads (needs root)
-    #[arg(long)]
-    cold: bool,
+    #[command(flatten)]
+    crew: CrewFlags,
 
-    /// Size of the file [default: twice the memory]; 0 leaves its tests out
+    /// Size of the file of each thread [default: all files of a host are twice its memory, which is taken
+    /// to be that of this one]; 0 leaves its tests out
     #[arg(short = 's', long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
 
-    /// Number of files to create, in units of 1024; 0 leaves their tests out
+    /// Number of files that each thread creates, in units of 1024; 0 leaves their tests out
     #[arg(short = 'n', value_name = "UNITS", default_value_t = 16)]
     files: u64,
 
@@ -39,13 +43,18 @@ pub struct BonnieFlags {
 
 /// Runs the verb.
 pub async fn run(flags: &BonnieFlags) -> Outcome<u8> {
+    let workers = flags.crew.workers();
+    let threads = workers.div_ceil(flags.crew.clients.hosts());
     let options = Options {
-        size: flags.size.map_or_else(bonnie::default_size, Ok)?,
+        size: flags.size.map_or_else(|| bonnie::default_size(threads), Ok)?,
+        workers,
         files: flags.files.saturating_mul(FILES_UNIT),
         fast: flags.fast,
         unbuffered: flags.unbuffered,
-        cold: flags.cold,
+        cold: flags.crew.cold,
         protocol: flags.run.protocol(),
     };
-    carry_out(bonnie::plan(&options)?, Crew::Threads, &flags.run.on, &flags.run.output).await
+    let mut plan = bonnie::plan(&options)?;
+    let crew = flags.crew.clients.crew(&flags.run.on, &mut plan)?;
+    carry_out(plan, crew, &flags.run.on, &flags.run.output).await
 }

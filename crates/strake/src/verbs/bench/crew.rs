@@ -11,13 +11,24 @@ use strake_bench::plan::Plan;
 /// The version that all workers of a run must have.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Who does the work.
+/// How many do the work, where, and from which caches.
 #[derive(Args, Debug)]
 pub struct CrewFlags {
     /// Throughput mode: so many threads at once [default: 1, or one on each client]
     #[arg(short = 't', long, value_name = "THREADS")]
-    threads: Option<usize>,
+    pub threads: Option<usize>,
 
+    #[command(flatten)]
+    pub clients: ClientFlags,
+
+    /// Empty all caches of this machine, and of all clients, before what reads (needs root)
+    #[arg(long)]
+    pub cold: bool,
+}
+
+/// Where the work is done.
+#[derive(Args, Debug)]
+pub struct ClientFlags {
     /// As processes instead of threads
     #[arg(long)]
     processes: bool,
@@ -31,7 +42,14 @@ pub struct CrewFlags {
 impl CrewFlags {
     /// How many work at once.
     pub fn workers(&self) -> usize {
-        self.threads.unwrap_or(self.clients.len().max(1))
+        self.threads.unwrap_or(self.clients.hosts())
+    }
+}
+
+impl ClientFlags {
+    /// On how many hosts they are.
+    pub fn hosts(&self) -> usize {
+        self.clients.len().max(1)
     }
 
     /// Who they are. Where hosts have the directory under another path, there is one directory only.

@@ -1,11 +1,16 @@
 //! `strake bench iozone`: flags as iozone has them.
 
 use super::crew::CrewFlags;
-use super::running::{RunFlags, carry_out};
+use super::output as to;
+use super::running::{RunFlags, carry_out_and};
 use crate::failure::{Failure, Outcome};
-use crate::size;
+use crate::{output, size};
 use clap::Args;
+use std::path::PathBuf;
 use strake_bench::iozone::{self, Options, Test};
+use strake_bench::place::{self, named};
+use strake_bench::report::spreadsheet;
+use strake_bench::result::Report;
 use strake_bench::work::file::{Ending, Open};
 
 /// File size where neither `-a` nor `-s` says one.
@@ -19,13 +24,16 @@ const IN_FLIGHT_MAX: i64 = 4096;
 #[derive(Args, Debug)]
 #[command(
     after_help = "Tests of -i: 0 write, rewrite; 1 read, reread; 2 random read, random write; 3 backward read; \
-4 record rewrite; 5 stride read; 6 fwrite, frewrite; 7 fread, freread; 9 pwrite, repwrite; 10 pread, repread; \
-11 pwritev, repwritev; 12 preadv, repreadv. A name selects one test.
+4 record rewrite; 5 stride read; 6 fwrite, frewrite; 7 fread, freread; 8 random mix (two threads and more); \
+9 pwrite, repwrite; 10 pread, repread; 11 pwritev, repwritev; 12 preadv, repreadv. A name selects one test.
 
 Sizes are bytes, or have a unit: 64K, 1M, 2G (iozone takes a bare number for KiB).
 
 Examples:
   strake bench iozone -a -i 0 -i 1 --on /mnt
+  strake bench iozone -Rac -g 2G -i 0 -i 1 --on /mnt
+  strake bench iozone -s 1G -r 4K -i 8 -+p 75 -t 8 -O --on /mnt
+  strake bench iozone -s 1G -r 1M -t 2 -F fast/a wide/b --on /mnt
   strake bench iozone -s 1G -r 1M --clients host1,host2 --on /mnt
   strake bench iozone -s 1G -r 1M -t 4 -c -e --on strake=/mnt --on local=/var/tmp --repetitions 5"
 )]
@@ -35,10 +43,6 @@ pub struct IozoneFlags {
 
     #[command(flatten)]
     crew: CrewFlags,
-
-    /// Empty all caches of this machine before what reads (needs root)
-    #[arg(long)]
-    cold: bool,
 
     /// All file sizes from -n to -g with all record sizes from 4K to 16M (-r: only that one)
     #[arg(short = 'a', conflicts_with = "sizes")]
@@ -64,9 +68,39 @@ pub struct IozoneFlags {
     #[arg(short = 'i', value_name = "TEST")]
     tests: Vec<String>,
 
+    /// As threads of one process, which is the default here
+    #[arg(short = 'T', conflicts_with_all = ["processes", "clients"])]
+    as_threads: bool,
+
     /// All threads on disjoint parts of one file
     #[arg(long)]
     shared_file: bool,
+
+    /// The file of each thread, by its path below the measured directory; it must not be there, and
+    /// is removed afterwards
+    #[arg(short = 'F', value_name = "FILE", num_args = 1.., conflicts_with = "shared_file")]
+    names: Vec<String>,
+
+    /// Of the threads of test 8, read with so many percent, the others write (iozone: -+p) [default:
+    /// every second one reads]
+    #[arg(short = 'p', long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    read_percent: Option<u32>,
+
+    /// So that iozone's `-+p 75` is read as `-p 75`.
+    #[arg(short = '+', hide = true, requires = "read_percent")]
+    plus: bool,
+
+    /// Results in operations per second
+    #[arg(short = 'O')]
+    per_second: bool,
+
+    /// Print tables for a spreadsheet after the report, as iozone does: KiB/s, sizes in KiB
+    #[arg(short = 'R', conflicts_with_all = ["json", "csv"])]
+    spreadsheet: bool,
+
+    /// The same as --xlsx, under iozone's name
+    #[arg(short = 'b', value_name = "FILE", conflicts_with = "xlsx")]
+    workbook: Option<PathBuf>,
 
     /// Include close() in the timing
     #[arg(short = 'c')]
@@ -96,22 +130,38 @@ pub struct IozoneFlags {
 /// Runs the verb.
 pub async fn run(flags: &IozoneFlags) -> Outcome<u8> {
     let mut plan = iozone::plan(&options(flags)?)?;
-    let crew = flags.crew.crew(&flags.run.on, &mut plan)?;
-    carry_out(plan, crew, &flags.run.on, &flags.run.output).await
+    let crew = flags.crew.clients.crew(&flags.run.on, &mut plan)?;
+    let mut output = flags.run.output.clone();
+    output.xlsx = output.xlsx.or_else(|| flags.workbook.clone());
+    let spreadsheet = flags.spreadsheet;
+    let print = move |report: &Report| {
+        to::print(report);
+        if spreadsheet {
+            output::line("");
+            output::bytes(spreadsheet::tables(report).trim_end().as_bytes());
+            output::line("");
+        }
+    };
+    carry_out_and(plan, crew, &flags.run.on, &output, print).await
 }
 
 fn options(flags: &IozoneFlags) -> Outcome<Options> {
+    let names = named::below(&place::sides(&flags.run.on)?, &flags.names)?;
+    let workers = flags.crew.threads.unwrap_or(names.len().max(flags.crew.workers()));
     let mut options = Options {
+        tests: Test::all(workers),
         sizes: sizes(flags)?,
-        workers: flags.crew.workers(),
+        workers,
+        names,
+        read_percent: flags.read_percent,
+        per_second: flags.per_second,
         shared_file: flags.shared_file,
         mapped: flags.mapped,
         in_flight: flags.in_flight,
         open: Open { direct: flags.direct, synced: flags.synced, ..Open::default() },
         ending: Ending { flush: flags.flush, close: flags.close },
-        cold: flags.cold,
+        cold: flags.crew.cold,
         protocol: flags.run.protocol(),
-        ..Options::default()
     };
     if !flags.tests.is_empty() {
         options.tests.clear();

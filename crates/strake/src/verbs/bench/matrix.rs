@@ -1,10 +1,10 @@
 //! `strake bench matrix`: the thread matrix of study 2.
 
+use super::crew::ClientFlags;
 use super::running::{RunFlags, carry_out};
 use crate::failure::Outcome;
 use crate::size;
 use clap::Args;
-use strake_bench::crew::Crew;
 use strake_bench::matrix::{self, Options};
 
 /// Flags of `strake bench matrix`.
@@ -12,12 +12,18 @@ use strake_bench::matrix::{self, Options};
 #[command(
     after_help = "Every size is combined with every block and every number of threads. Reads always begin with empty caches.
 
-Example:
-  strake bench matrix -s 64M -b 4K -b 1M -t 1 -t 8 --on strake=/mnt --on local=/var/tmp"
+With --clients, the threads are processes on them, by turns: of -t 8 on two clients four on each.
+
+Examples:
+  strake bench matrix -s 64M -b 4K -b 1M -t 1 -t 8 --on strake=/mnt --on local=/var/tmp
+  strake bench matrix -s 1G -b 1M -t 2 -t 8 --clients host1,host2 --on /mnt"
 )]
 pub struct MatrixFlags {
     #[command(flatten)]
     run: RunFlags,
+
+    #[command(flatten)]
+    clients: ClientFlags,
 
     /// Size of files: of the one that is read, and of each thread's that is written; can be repeated
     /// [default: 1M to 1G]
@@ -48,5 +54,7 @@ pub async fn run(flags: &MatrixFlags) -> Outcome<u8> {
         flush: if flags.flush { vec![true] } else { default.flush },
         protocol: flags.run.protocol(),
     };
-    carry_out(matrix::plan(&options)?, Crew::Threads, &flags.run.on, &flags.run.output).await
+    let mut plan = matrix::plan(&options)?;
+    let crew = flags.clients.crew(&flags.run.on, &mut plan)?;
+    carry_out(plan, crew, &flags.run.on, &flags.run.output).await
 }

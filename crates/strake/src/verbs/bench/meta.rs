@@ -21,10 +21,6 @@ pub struct MetaFlags {
     #[command(flatten)]
     crew: CrewFlags,
 
-    /// Empty all caches of this machine before what reads (needs root)
-    #[arg(long)]
-    cold: bool,
-
     /// Files of each thread in each directory
     #[arg(long, value_name = "N", default_value_t = 1000)]
     files: u64,
@@ -72,7 +68,7 @@ pub async fn run(flags: &MetaFlags) -> Outcome<u8> {
         random: flags.random,
         bytes: flags.bytes,
         flush: flags.flush,
-        cold: flags.cold,
+        cold: flags.crew.cold,
         protocol: flags.run.protocol(),
         ..Options::default()
     };
@@ -81,6 +77,6 @@ pub async fn run(flags: &MetaFlags) -> Outcome<u8> {
         options.phases = phases.collect::<Result<_, _>>()?;
     }
     let mut plan = meta::plan(&options)?;
-    let crew = flags.crew.crew(&flags.run.on, &mut plan)?;
+    let crew = flags.crew.clients.crew(&flags.run.on, &mut plan)?;
     carry_out(plan, crew, &flags.run.on, &flags.run.output).await
 }

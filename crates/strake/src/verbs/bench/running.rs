@@ -50,11 +50,22 @@ impl RunFlags {
 
 /// Carries out a plan and shows what it measured; the exit code.
 pub async fn carry_out(plan: Plan, crew: Crew, on: &[String], wanted: &OutputFlags) -> Outcome<u8> {
+    carry_out_and(plan, crew, on, wanted, output::print).await
+}
+
+/// As [`carry_out`]; printed by `print` where neither JSON nor CSV is asked for.
+pub async fn carry_out_and(
+    plan: Plan,
+    crew: Crew,
+    on: &[String],
+    wanted: &OutputFlags,
+    print: impl FnOnce(&Report),
+) -> Outcome<u8> {
     let measure = move |run: Supervised<'_>| {
         let Supervised { sides, command, version, watch } = run;
         runner::run(&plan, Run { sides, crew, command, version, watch })
     };
-    supervise(on, wanted, measure, output::print).await
+    supervise(on, wanted, measure, print).await
 }
 
 /// What every run is told.

@@ -1,0 +1,319 @@
+//! The replication protocol of docs/design/0040-replication.md as a model that is explored to its end.
+//!
+//! One group, one range of one chunk. A [`State`] is everything that the manager, the members, the
+//! clients and the network hold; an [`Action`] is one step of one of them. Messages, once sent, are
+//! under way for ever, so they are delayed, repeated, overtaken and lost in every possible way. The
+//! checker takes every step in every state within the bounds ([`Rules`]), and holds the promises
+//! ([`stateright::Property`]) in each.
+//!
+//! * [`rules`] — bounds, and rules to leave out; [`ids`], [`state`] — what everybody holds.
+//! * [`manager`], [`member`], [`primary`], [`client`] — the steps of each.
+//! * [`history`] — what clients have seen, and whether it can be explained.
+//!
+//! The words are those of the design; production code uses the same.
+
+pub mod client;
+pub mod history;
+pub mod ids;
+pub mod manager;
+pub mod member;
+pub mod primary;
+pub mod rules;
+pub mod state;
+
+use history::Violation;
+use ids::{CLIENTS, Epoch};
+use rules::Rules;
+use state::State;
+use stateright::{Model, Property};
+
+/// The protocol within bounds.
+#[derive(Clone, Copy, Debug)]
+pub struct Protocol(pub Rules);
+
+/// One step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// A client begins a write.
+    Invoke(usize),
+    /// A client receives the answer.
+    Answer(usize),
+    /// A primary receives a client's write.
+    Request {
+        /// Who orders writes in the epoch it acts in.
+        primary: usize,
+        /// Whose it is.
+        client: usize,
+    },
+    /// A primary receives a copy of a write that was answered.
+    LateRequest {
+        /// Who orders writes in the epoch it acts in.
+        primary: usize,
+        /// Whose it is.
+        client: usize,
+    },
+    /// A member receives a forward.
+    Apply {
+        /// Which member.
+        member: usize,
+        /// Where the forward stands in the network.
+        slot: usize,
+    },
+    /// A member hears what is settled.
+    Settle(usize),
+    /// A primary has all answers to what it has under way.
+    Complete(usize),
+    /// A primary waits no longer for a joining member.
+    GiveUp {
+        /// Who orders writes in the epoch it acts in.
+        primary: usize,
+        /// Which member.
+        member: usize,
+    },
+    /// A primary receives a client's sync.
+    Sync {
+        /// Who orders writes in the epoch it acts in.
+        primary: usize,
+        /// Whose it is.
+        client: usize,
+    },
+    /// A member syncs for the primary.
+    SyncAt {
+        /// Who orders writes in the epoch it acts in.
+        primary: usize,
+        /// Which member.
+        member: usize,
+    },
+    /// All have synced.
+    SyncComplete(usize),
+    /// Somebody reads from a member.
+    Read(usize),
+    /// A member learns of an epoch from the manager.
+    Learn {
+        /// Which member.
+        member: usize,
+        /// Which epoch.
+        epoch: Epoch,
+    },
+    /// A new primary tells a member the epoch, and asks it.
+    Tell {
+        /// Who orders writes in the epoch it acts in.
+        primary: usize,
+        /// Which member.
+        member: usize,
+    },
+    /// A heartbeat is answered.
+    Grant(usize),
+    /// A lease is given by promises.
+    Promise(usize),
+    /// A primary copies to a joining member.
+    Resync {
+        /// Who orders writes in the epoch it acts in.
+        primary: usize,
+        /// Which member.
+        member: usize,
+    },
+    /// A primary reports a joining member as equal.
+    Report {
+        /// Who orders writes in the epoch it acts in.
+        primary: usize,
+        /// Which member.
+        member: usize,
+    },
+    /// The manager takes the report.
+    Accept(usize),
+    /// The manager takes a member out.
+    TakeOut(usize),
+    /// The manager puts a member among those joining.
+    Admit(usize),
+    /// A server stops.
+    Crash {
+        /// Which member.
+        member: usize,
+        /// Whether by a loss of power.
+        power: bool,
+    },
+    /// A server that has started joins.
+    Join {
+        /// Which member.
+        member: usize,
+        /// What the manager believes of the other in-sync members.
+        others_live: bool,
+    },
+    /// A copy of a Join arrives.
+    JoinAgain(usize),
+}
+
+impl Protocol {
+    fn take(&self, state: &mut State, action: Action) -> Option<()> {
+        let rules = &self.0;
+        match action {
+            Action::Invoke(at) => client::invoke(rules, state, at),
+            Action::Answer(at) => client::answer(rules, state, at),
+            Action::Request { primary, client } => {
+                primary::request(rules, state, primary, client, false)
+            }
+            Action::LateRequest { primary, client } => {
+                primary::request(rules, state, primary, client, true)
+            }
+            Action::Apply { member, slot } => member::apply(rules, state, member, slot),
+            Action::Settle(at) => member::settle(state, at),
+            Action::Complete(at) => primary::complete(rules, state, at),
+            Action::GiveUp { primary, member } => primary::give_up(rules, state, primary, member),
+            Action::Sync { primary, client } => primary::sync(rules, state, primary, client),
+            Action::SyncAt { primary, member } => primary::sync_at(state, primary, member),
+            Action::SyncComplete(at) => primary::sync_complete(rules, state, at),
+            Action::Read(at) => member::read(rules, state, at),
+            Action::Learn { member, epoch } => manager::learn(rules, state, member, epoch),
+            Action::Tell { primary, member } => member::tell(rules, state, primary, member),
+            Action::Grant(at) => manager::grant(rules, state, at),
+            Action::Promise(at) => member::promise(rules, state, at),
+            Action::Resync { primary, member } => primary::resync(state, primary, member),
+            Action::Report { primary, member } => primary::report(rules, state, primary, member),
+            Action::Accept(at) => manager::accept(rules, state, at),
+            Action::TakeOut(at) => manager::take_out(rules, state, at),
+            Action::Admit(at) => manager::admit(rules, state, at),
+            Action::Crash { member, power } => member::crash(rules, state, member, power),
+            Action::Join { member, others_live } => {
+                manager::join(rules, state, member, others_live)
+            }
+            Action::JoinAgain(at) => manager::join_again(rules, state, at),
+        }
+    }
+
+    /// Every step that one member may take, with or without another.
+    fn of_member(&self, state: &State, at: usize, actions: &mut Vec<Action>) {
+        let members = 0..self.0.members;
+        let one = [
+            Action::Settle,
+            Action::Complete,
+            Action::SyncComplete,
+            Action::Read,
+            Action::Grant,
+            Action::Promise,
+            Action::Accept,
+            Action::TakeOut,
+            Action::Admit,
+            Action::JoinAgain,
+        ];
+        actions.extend(one.map(|action| action(at)));
+        for flag in [false, true] {
+            actions.push(Action::Crash { member: at, power: flag });
+            actions.push(Action::Join { member: at, others_live: flag });
+        }
+        for epoch in state.members[at].epoch + 1..=state.manager.epoch {
+            actions.push(Action::Learn { member: at, epoch });
+        }
+        for (slot, forward) in state.network.forwards.iter().enumerate() {
+            if forward.is_some() {
+                actions.push(Action::Apply { member: at, slot });
+            }
+        }
+        if !state.leads(at) {
+            return;
+        }
+        for client in 0..CLIENTS {
+            actions.push(Action::Request { primary: at, client });
+            actions.push(Action::LateRequest { primary: at, client });
+            actions.push(Action::Sync { primary: at, client });
+        }
+        for member in members.filter(|&member| member != at) {
+            actions.push(Action::GiveUp { primary: at, member });
+            actions.push(Action::SyncAt { primary: at, member });
+            actions.push(Action::Tell { primary: at, member });
+            actions.push(Action::Resync { primary: at, member });
+            actions.push(Action::Report { primary: at, member });
+        }
+    }
+}
+
+/// What an in-sync member has on its disk, or would have once it has started, may be read.
+fn all_in_sync_have_it(state: &State) -> bool {
+    let has = |at: usize| {
+        let member = &state.members[at];
+        member.rebooted || state.history.loses() || state.history.explains(member.contents.value)
+    };
+    state.newest().in_sync.iter().all(has)
+}
+
+/// What is older than something synced is on no in-sync member's disk.
+fn synced_survives(state: &State) -> bool {
+    let gone = |at: usize| state.history.gone & (1 << state.members[at].disk) != 0;
+    !state.newest().in_sync.iter().any(gone)
+}
+
+fn kept(state: &State, promise: Violation) -> bool {
+    !state.history.violated(promise)
+}
+
+impl Model for Protocol {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::new(&self.0)]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        for client in 0..CLIENTS {
+            actions.push(Action::Invoke(client));
+            actions.push(Action::Answer(client));
+        }
+        for member in 0..self.0.members {
+            self.of_member(state, member, actions);
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = *last;
+        if !last.history.is_sound() {
+            return None;
+        }
+        self.take(&mut state, action)?;
+        state.forget(&self.0);
+        (state != *last).then_some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("every in-sync member has every acknowledged write", |_, state| {
+                all_in_sync_have_it(state)
+            }),
+            Property::always("what was synced is on every in-sync member's disk", |_, state| {
+                synced_survives(state)
+            }),
+            Property::always("reads do not go back in time", |_, state| {
+                kept(state, Violation::ReadBack)
+            }),
+            Property::always("no two primaries acknowledge in one epoch", |_, state| {
+                kept(state, Violation::TwoPrimaries)
+            }),
+            Property::always("none acknowledges in an epoch after a later one did", |_, state| {
+                kept(state, Violation::LateAcknowledgement)
+            }),
+            Property::sometimes("a write is acknowledged after a fail-over", |_, state: &State| {
+                state.history.last.1 != 0
+            }),
+            Property::sometimes(
+                "a member that is not the primary answers a read",
+                |model: &Self, state: &State| {
+                    let other =
+                        |&at: &usize| !state.leads(at) && member::serves(&model.0, state, at);
+                    (0..model.0.members).any(|at| other(&at))
+                },
+            ),
+            Property::sometimes("a resync ends", |_, state: &State| {
+                !state.manager.reports.is_empty()
+            }),
+            Property::sometimes("a group is refounded", |_, state: &State| {
+                state.newest().founded > 0
+            }),
+            Property::sometimes("power takes writes away", |_, state: &State| {
+                state.newest().losses > 0
+            }),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;

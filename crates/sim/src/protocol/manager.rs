@@ -1,0 +1,141 @@
+//! What the manager does: grant leases, and make epochs.
+//!
+//! Left out: its own restart, in whose first lease time it takes nobody out and lets Joins wait that
+//! it cannot judge; members that leave in good order, which are stops as all others here.
+
+use super::ids::{Epoch, Members};
+use super::member;
+use super::rules::{Broken, Rules};
+use super::state::{Group, State};
+
+/// Makes the next epoch.
+fn advance(rules: &Rules, state: &mut State, group: Group) -> Option<()> {
+    if state.manager.epoch == rules.epochs {
+        return None;
+    }
+    state.manager.epoch += 1;
+    state.manager.groups[usize::from(state.manager.epoch)] = group;
+    state.manager.reports = Members::default();
+    Some(())
+}
+
+/// A member learns of an epoch. News may be late; with the newest it is granted a lease as well.
+pub fn learn(rules: &Rules, state: &mut State, member: usize, epoch: Epoch) -> Option<()> {
+    // One that has just started knows nothing older than its Join.
+    if state.members[member].epoch == 0 && epoch != state.manager.epoch {
+        return None;
+    }
+    member::adopt(rules, state, member, epoch)?;
+    grant(rules, state, member);
+    Some(())
+}
+
+/// A heartbeat is answered: with the epoch, and so with a lease for it.
+pub fn grant(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
+    let holder = state.members[member];
+    let knows = holder.epoch == state.manager.epoch || rules.without(Broken::LeaseTellsEpoch);
+    let serves = holder.alive && state.group(holder.epoch).in_sync.has(member);
+    if !knows || !serves || holder.lease {
+        return None;
+    }
+    state.members[member].lease = true;
+    Some(())
+}
+
+/// A member is taken out, for its lease is over. Never the last one.
+pub fn take_out(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
+    let group = *state.newest();
+    let others = group.in_sync.without(member);
+    if !group.in_sync.has(member) || others.is_empty() {
+        return None;
+    }
+    if !rules.without(Broken::TakeOutAfterLease) {
+        state.members[member].lease = false;
+    }
+    advance(rules, state, Group { in_sync: others, ..group })
+}
+
+/// A member that is alive and not in sync is to join.
+pub fn admit(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
+    let group = *state.newest();
+    let stands = group.in_sync.or(group.joining).has(member);
+    if stands || !state.members[member].alive || member >= rules.members {
+        return None;
+    }
+    advance(rules, state, Group { joining: group.joining.with(member), ..group })
+}
+
+/// The primary's report of an equal member arrives.
+pub fn accept(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
+    if !state.manager.reports.has(member) {
+        return None;
+    }
+    let group = *state.newest();
+    let in_sync = group.in_sync.with(member);
+    advance(rules, state, Group { in_sync, joining: group.joining.without(member), ..group })
+}
+
+/// A server that has started joins. `others_live` is what the manager believes of the other in-sync
+/// members: that they are dead only when their leases are over.
+pub fn join(rules: &Rules, state: &mut State, member: usize, others_live: bool) -> Option<()> {
+    if state.members[member].alive || member >= rules.members {
+        return None;
+    }
+    let in_sync = state.newest().in_sync.has(member);
+    if !in_sync && !others_live {
+        return None;
+    }
+    let lost = std::mem::take(&mut state.members[member].rebooted);
+    state.members[member].alive = true;
+    restarted(rules, state, member, others_live, lost)?;
+    // A promise of its earlier life may keep it from the epoch for a while.
+    member::adopt(rules, state, member, state.manager.epoch);
+    Some(())
+}
+
+/// A copy of a Join arrives once more, and is taken for another restart.
+pub fn join_again(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
+    if !rules.without(Broken::JoinOnce) || !state.members[member].alive {
+        return None;
+    }
+    restarted(rules, state, member, true, false)
+}
+
+fn restarted(
+    rules: &Rules,
+    state: &mut State,
+    member: usize,
+    others_live: bool,
+    lost: bool,
+) -> Option<()> {
+    let group = *state.newest();
+    if !group.in_sync.has(member) {
+        if !group.joining.has(member) || rules.without(Broken::JoinOfJoining) {
+            return Some(());
+        }
+        return advance(rules, state, group);
+    }
+    let others = group.in_sync.without(member);
+    if !others.is_empty() && others_live {
+        let joining = group.joining.with(member);
+        return advance(rules, state, Group { in_sync: others, joining, ..group });
+    }
+    if others_live {
+        return None;
+    }
+    for other in others.iter().filter(|_| !rules.without(Broken::RefoundOnlyAlone)) {
+        state.members[other].lease = false;
+    }
+    refound(rules, state, member, lost)
+}
+
+/// No in-sync member lives, and this one returns: it alone is in sync now.
+fn refound(rules: &Rules, state: &mut State, member: usize, lost: bool) -> Option<()> {
+    let group = *state.newest();
+    let founded = state.manager.epoch + 1;
+    let losses = group.losses + u8::from(lost);
+    let in_sync = Members::only(member);
+    advance(rules, state, Group { in_sync, founded, losses, ..group })?;
+    state.history.refounds(member, lost);
+    Some(())
+}

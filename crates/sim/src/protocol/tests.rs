@@ -1,0 +1,153 @@
+//! The checker finds nothing in the protocol as it is, and something in each broken variant.
+
+use super::rules::Broken;
+use super::*;
+use stateright::{Checker, Expectation, HasDiscoveries};
+
+/// Two members, two clients, one write each, one stop, two changes of the group.
+const PLAIN: Rules = Rules {
+    members: 2,
+    writes: [1, 1],
+    syncs: false,
+    epochs: 3,
+    crashes: 1,
+    power_losses: 0,
+    broken: None,
+};
+/// One client that syncs, two stops, one of them with a loss of power.
+const SYNCED: Rules = Rules { writes: [1, 0], syncs: true, crashes: 2, power_losses: 1, ..PLAIN };
+
+/// Explores until something is found that must not be. Gives the names of all that was found, and
+/// the steps to what must not be.
+fn explore(rules: Rules) -> (Vec<&'static str>, Option<(&'static str, Vec<Action>)>) {
+    let began = std::time::Instant::now();
+    let until = HasDiscoveries::AnyFailures;
+    let checker = Protocol(rules).checker().finish_when(until).spawn_bfs().join();
+    let (states, depth) = (checker.unique_state_count(), checker.max_depth());
+    println!("{states} states, {depth} steps deep, {:?}: {rules:?}", began.elapsed());
+    let found = checker.discoveries();
+    let fails =
+        |name: &'static str| Protocol(rules).property(name).expectation == Expectation::Always;
+    let failure = found.keys().copied().find(|name| fails(name));
+    let steps = failure.map(|name| (name, found[name].clone().into_actions()));
+    (found.into_keys().collect(), steps)
+}
+
+/// The protocol keeps every promise within these bounds, and everything in `seen` happens there.
+fn holds(rules: Rules, seen: &[&str]) {
+    let (found, failure) = explore(rules);
+    assert_eq!(failure, None);
+    for name in seen {
+        assert!(found.contains(name), "never happens: {name}");
+    }
+}
+
+const FAIL_OVER: &str = "a write is acknowledged after a fail-over";
+const OTHER_READS: &str = "a member that is not the primary answers a read";
+const RESYNC: &str = "a resync ends";
+const REFOUND: &str = "a group is refounded";
+const LOSS: &str = "power takes writes away";
+
+#[test]
+fn two_members_keep_all_promises() {
+    holds(PLAIN, &[FAIL_OVER, OTHER_READS, RESYNC, REFOUND]);
+}
+
+#[test]
+fn two_members_keep_what_was_synced() {
+    holds(SYNCED, &[FAIL_OVER, OTHER_READS, RESYNC, REFOUND, LOSS]);
+}
+
+/// Each rule that can be left out, with bounds in which that shows.
+const BROKEN: &[(Broken, Rules)] = &[
+    (Broken::EpochCheck, Rules { epochs: 2, crashes: 0, ..PLAIN }),
+    (Broken::WaitForAllInSync, Rules { epochs: 2, ..PLAIN }),
+    (Broken::UnsettledRefusesReads, Rules { epochs: 2, ..PLAIN }),
+    (Broken::TakeOutAfterLease, Rules { epochs: 2, crashes: 0, ..PLAIN }),
+    (Broken::JoiningServesNothing, Rules { writes: [1, 0], ..PLAIN }),
+    (Broken::Recovery, Rules { writes: [1, 0], ..PLAIN }),
+    (Broken::DoneRequests, Rules { epochs: 2, crashes: 0, ..PLAIN }),
+    (Broken::Promises, Rules { epochs: 2, crashes: 0, ..PLAIN }),
+    (Broken::ReportedCounts, Rules { writes: [1, 0], ..PLAIN }),
+    (Broken::RefoundOnlyAlone, Rules { epochs: 2, ..PLAIN }),
+    (Broken::LeaseTellsEpoch, Rules { epochs: 2, crashes: 0, ..PLAIN }),
+    (Broken::LeaseAfterReport, Rules { epochs: 4, writes: [1, 0], ..PLAIN }),
+    (Broken::LeaseForAnswers, Rules { epochs: 2, crashes: 0, ..PLAIN }),
+    (Broken::PromisesOutliveRestart, Rules { epochs: 2, ..PLAIN }),
+    (Broken::DoneTravels, PLAIN),
+    (Broken::CopiesNumbered, Rules { writes: [1, 0], ..PLAIN }),
+    (Broken::FailedIsNotReported, Rules { writes: [1, 0], ..PLAIN }),
+    (Broken::RefoundFence, Rules { epochs: 2, ..PLAIN }),
+    (Broken::SyncComparesLosses, SYNCED),
+    (Broken::SyncToJoining, SYNCED),
+    (Broken::ResyncSyncs, SYNCED),
+    (Broken::JoinOfJoining, SYNCED),
+    (Broken::JoinOnce, Rules { epochs: 2, crashes: 0, ..PLAIN }),
+];
+
+#[test]
+fn the_checker_finds_every_rule_that_is_left_out() {
+    for &(rule, bounds) in BROKEN {
+        let (_, failure) = explore(bounds.breaking(rule));
+        let (promise, steps) = failure.unwrap_or_else(|| panic!("nobody missed {rule:?}"));
+        println!("{rule:?}: not {promise}: {steps:?}");
+    }
+}
+
+/// The worlds of [`history::History`] against stateright's own tester, which keeps all that happened.
+#[test]
+fn worlds_judge_histories_as_the_linearizability_tester_does() {
+    use stateright::semantics::register::{Register, RegisterOp, RegisterRet};
+    use stateright::semantics::{ConsistencyTester, LinearizabilityTester};
+    let mut seed = 1_u32;
+    let mut draw = |below: u32| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 16) % below
+    };
+    let mut judged = [0; 2];
+    for _ in 0..3000 {
+        let mut tester = LinearizabilityTester::new(Register(0_u8));
+        let mut worlds = history::History::default();
+        let mut pending = [None; CLIENTS];
+        let mut value = 0;
+        for _ in 0..8 {
+            let client = draw(CLIENTS as u32) as usize;
+            match (draw(2), pending[client]) {
+                (0, None) => {
+                    value += 1;
+                    pending[client] = Some(value);
+                    tester.on_invoke(client, RegisterOp::Write(value)).unwrap();
+                    worlds.invoked(&pending);
+                }
+                (0, Some(_)) => {
+                    worlds.returned(client, &pending);
+                    pending[client] = None;
+                    tester.on_return(client, RegisterRet::WriteOk).unwrap();
+                }
+                _ => {
+                    let seen = draw(u32::from(value) + 1) as u8;
+                    tester.on_invret(9, RegisterOp::Read, RegisterRet::ReadOk(seen)).unwrap();
+                    worlds.read(seen, &pending);
+                }
+            }
+        }
+        assert_eq!(tester.is_consistent(), worlds.is_sound(), "{tester:?}");
+        judged[usize::from(worlds.is_sound())] += 1;
+    }
+    assert!(judged.iter().all(|&count| count > 100), "too much of one kind: {judged:?}");
+}
+
+/// Three members; minutes and gigabytes.
+#[test]
+#[ignore = "explores for minutes: cargo test -p strake-sim -- --ignored --nocapture"]
+fn three_members_keep_all_promises() {
+    let rules = Rules { members: 3, writes: [1, 0], crashes: 0, ..PLAIN };
+    holds(rules, &[FAIL_OVER, OTHER_READS]);
+}
+
+/// A group that changes once more than in the short tests.
+#[test]
+#[ignore = "explores for minutes: cargo test -p strake-sim -- --ignored --nocapture"]
+fn two_members_keep_all_promises_over_four_epochs() {
+    holds(Rules { epochs: 4, ..PLAIN }, &[FAIL_OVER, OTHER_READS, RESYNC, REFOUND]);
+}

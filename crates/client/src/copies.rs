@@ -7,7 +7,6 @@
 //! Reads go to the member with the least under way from here. One that cannot answer is replaced by
 //! another at once, one that is silent for a moment is given company: the first answer counts.
 
-use crate::losses::lost;
 use crate::members::UnderWay;
 use crate::route::{Answer, Ask, SILENT_MS_MAX, answered};
 use crate::volume::Volume;
@@ -135,38 +134,6 @@ impl Ask<'_> {
                 return Err(error);
             }
         }
-    }
-
-    /// What of a file a sync that begins now will cover, see [`crate::losses`].
-    pub(crate) fn held(&self) -> u64 {
-        match (&self.op, self.rights) {
-            (StorageOp::Sync(_), Some((file, _))) => file.core().losses.mark(self.group),
-            _ => 0,
-        }
-    }
-
-    /// A group of several members has done what was asked, in this epoch.
-    pub(crate) fn note(&self, route: &Route, held: u64) -> Result<()> {
-        let (group, losses) = (self.group, route.losses);
-        match (&self.op, self.rights) {
-            (StorageOp::Sync(_), Some((file, _))) => {
-                let is_lost = file.core().losses.synced(group, held, losses);
-                if is_lost {
-                    self.volume.failed(file, &lost(group));
-                }
-            }
-            (StorageOp::Sync(_), None) => {
-                let mut files = self.volume.inodes().files();
-                files.retain(|file| file.core().losses.grown(group, losses));
-                files.iter().for_each(|file| self.volume.failed(file, &lost(group)));
-                if !files.is_empty() {
-                    return Err(lost(group));
-                }
-            }
-            (op, Some((file, _))) if op.is_change() => file.core().losses.wrote(group, losses),
-            _ => {}
-        }
-        Ok(())
     }
 }
 

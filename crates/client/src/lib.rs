@@ -15,8 +15,9 @@
 //! * [`mod@file`] — the contents of open files: write-behind, read-ahead, flush, publish.
 //! * [`route`] — from a piece of a file to the server that holds it, with retries within a time limit.
 //! * `copies`, `members` — groups of several members: fail-over, and which member answers a read.
-//! * `numbers`, `losses` — what makes changes happen once, and tells whether they are still there.
+//! * `numbers` — what makes changes happen once.
 //! * [`session`] — what makes the metadata server remember our open files, locks and mutations.
+//! * `unsynced` — what targets have acknowledged and not made durable, and how a loss is noticed.
 //! * [`memory`] — the bound on what all of this may hold.
 //!
 //! What this crate never does: know an engine or a server's inside, name a numeric errno, or block
@@ -27,7 +28,6 @@ pub mod api;
 mod copies;
 pub mod file;
 mod inodes;
-mod losses;
 mod members;
 pub mod memory;
 mod metrics;
@@ -36,6 +36,7 @@ pub mod ops;
 mod remote;
 mod route;
 mod session;
+mod unsynced;
 pub mod volume;
 
 pub use api::{

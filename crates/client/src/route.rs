@@ -204,7 +204,6 @@ impl Volume {
     ) -> Result<Answer> {
         let attempt = is_numbered(&op).then(|| self.attempts().begin());
         let ask = Ask { volume: self, group, op, payload, rights, attempt };
-        let held = ask.held();
         let mut patience = Patience::new(self);
         let what = || format!("the target of group {group}");
         loop {
@@ -213,12 +212,9 @@ impl Volume {
                 Ok(route) => ask.send(route).await,
                 Err(error) => Err(error.clone()),
             };
-            let error = match (sent, &route) {
-                (Ok(answer), Ok(route)) if route.members > 1 => {
-                    return ask.note(route, held).map(|()| answer);
-                }
-                (Ok(answer), _) => return Ok(answer),
-                (Err(error), _) => error,
+            let error = match sent {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
             };
             let renews = match &route {
                 Ok(route) if route.members > 1 => {

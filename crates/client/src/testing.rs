@@ -49,6 +49,8 @@ struct FakeState {
     log: Vec<String>,
     /// Errors to answer to the next requests whose log line begins so.
     errors: Vec<(String, Error)>,
+    /// Which boot the targets speak from; 0: they do not say.
+    boot: u64,
     /// Errors to answer after having carried the request out.
     lost_answers: Vec<(String, Error)>,
 }
@@ -103,6 +105,11 @@ impl Fake {
     /// The server restarts without its sessions.
     pub(crate) fn forget_session(&self) {
         self.state.lock().session += 100;
+    }
+
+    /// The targets speak from this boot from now on.
+    pub(crate) fn set_boot(&self, boot: u64) {
+        self.state.lock().boot = boot;
     }
 
     pub(crate) fn opens(&self, ino: Ino) -> i64 {
@@ -412,9 +419,10 @@ impl StorageService for FakeStorage {
         }
         state.injected(&line)?;
         let (answer, bytes) = match self.0.pairs.is_repeated(request.attempt) {
-            true => (StorageAnswer::Done(Done {}), Bytes::new()),
+            true => (StorageAnswer::Done(Done { boot: state.boot }), Bytes::new()),
             false => state.storage(op, payload)?,
         };
+        let answer = self.0.pairs.vouch(request.group, answer);
         Ok((StorageReply { answer: Some(pairs::spoil(mood, answer)?) }, bytes))
     }
 }
@@ -434,7 +442,7 @@ fn describe_data(op: &StorageOp, len: usize) -> String {
 
 impl FakeState {
     fn storage(&mut self, op: StorageOp, payload: Bytes) -> Result<(StorageAnswer, Bytes)> {
-        let done = (StorageAnswer::Done(Done {}), Bytes::new());
+        let done = (StorageAnswer::Done(Done { boot: self.boot }), Bytes::new());
         match op {
             StorageOp::Write(write) => {
                 if crc32c(&payload) != write.crc {

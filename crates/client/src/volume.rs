@@ -11,6 +11,7 @@ use crate::numbers::Attempts;
 use crate::ops::dirs::Pages;
 use crate::ops::space::SpaceCache;
 use crate::session::Session;
+use crate::unsynced::Left;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -38,6 +39,7 @@ pub struct Volume {
     members: Members,
     pub(crate) moves: Moves,
     inodes: Inodes,
+    left: Left,
     memory: Memory,
     /// Files with something that the background task must look after.
     busy: parking_lot::Mutex<HashMap<Ino, Arc<FileState>>>,
@@ -69,6 +71,7 @@ impl Volume {
             members: Members::default(),
             moves: Moves::default(),
             inodes: Inodes::new(),
+            left: Left::default(),
             memory: Memory::new(options.memory_bytes),
             busy: parking_lot::Mutex::default(),
             space: SpaceCache::default(),
@@ -137,6 +140,11 @@ impl Volume {
 
     pub(crate) fn inodes(&self) -> &Inodes {
         &self.inodes
+    }
+
+    /// What files that are closed have not made durable.
+    pub(crate) fn left(&self) -> &Left {
+        &self.left
     }
 
     pub(crate) fn memory(&self) -> &Memory {

@@ -49,7 +49,9 @@ fn map() -> ClusterMap {
         cluster: "bench".into(),
         epoch: 1,
         targets: (1..5).map(target).collect(),
-        groups: (0..4).map(|id| Group { id, epoch: 1, members: vec![id + 1], ..Group::default() }).collect(),
+        groups: (0..4)
+            .map(|id| Group { id, epoch: 1, members: vec![id + 1], ..Group::default() })
+            .collect(),
         volumes: vec![Volume {
             id: 1,
             spec: VolumeSpec { name: "main".into(), ..VolumeSpec::default() },

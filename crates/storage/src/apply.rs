@@ -23,8 +23,14 @@ pub(crate) struct Shelf {
     tag: Tag,
 }
 
+/// What another server is told, who asks for no boot.
 pub(crate) fn done() -> Answer {
-    (StorageAnswer::Done(msg::Done {}), Bytes::new())
+    done_in(0)
+}
+
+/// With the boot that vouches for what was done until it is synced.
+pub(crate) fn done_in(boot: u64) -> Answer {
+    (StorageAnswer::Done(msg::Done { boot }), Bytes::new())
 }
 
 pub(crate) fn plain_answer(answer: StorageAnswer) -> Result<Answer> {

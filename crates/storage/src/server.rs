@@ -1,6 +1,6 @@
 //! The storage service: what each operation needs, and what it does.
 
-use crate::apply::{Answer, Shelf, done, plain_answer};
+use crate::apply::{Answer, Shelf, done_in, plain_answer};
 use crate::lease::Lease;
 use crate::replica::{Common, Replica};
 use crate::tag::plain;
@@ -184,6 +184,15 @@ impl StorageServer {
         Ok(())
     }
 
+    /// Done, and who vouches for it until it is synced: the boot of a lone target's host; of several
+    /// members, how often they have lost what was not synced, all together.
+    fn done_for(&self, target: &Arc<Target>, group: GroupId) -> Result<Answer> {
+        Ok(done_in(match group.copies() {
+            1 => target.store.boot(),
+            _ => self.common.map.group(group)?.losses + 1,
+        }))
+    }
+
     async fn carry_out(
         &self,
         target: &Arc<Target>,
@@ -200,16 +209,22 @@ impl StorageServer {
             }
             StorageOp::Copy(copy) => {
                 let _turn = self.copies.acquire().await;
-                self.copy(target, group, epoch, copy).await.map(|()| done())
+                self.copy(target, group, epoch, copy).await?;
+                self.done_for(target, group)
             }
             op if op.is_change() => {
                 let attempt = request.attempt;
-                self.change(target, group, epoch, attempt, op, payload).await.map(|()| done())
+                self.change(target, group, epoch, attempt, op, payload).await?;
+                self.done_for(target, group)
             }
             StorageOp::Sync(_) if replicated => {
-                self.replica(target, group)?.sync(epoch, op).await.map(|()| done())
+                self.replica(target, group)?.sync(epoch, op).await?;
+                self.done_for(target, group)
             }
-            StorageOp::Sync(_) => target.run(|s| s.sync()).await.map(|()| done()),
+            StorageOp::Sync(_) => {
+                target.run(|s| s.sync()).await?;
+                self.done_for(target, group)
+            }
             StorageOp::Stat(_) => {
                 let stat = target.run(|s| Ok(s.stat())).await?;
                 let parts = self.sharing.get(&target.id).copied().unwrap_or(1).max(1);
@@ -218,7 +233,8 @@ impl StorageServer {
             StorageOp::Scrub(request) => scrub(target, request).await,
             StorageOp::DropVolume(file) => {
                 let volume = VolumeId(file.volume);
-                target.run(move |s| s.drop_volume(volume)).await.map(|()| done())
+                target.run(move |s| s.drop_volume(volume)).await?;
+                self.done_for(target, group)
             }
             op if replicated => self.replica(target, group)?.look(epoch, op).await,
             op => Shelf::new(target, group).look(op).await,

@@ -60,8 +60,6 @@ pub struct Route {
     pub members: usize,
     /// Number of those in sync.
     pub in_sync: usize,
-    /// How often acknowledged writes that were not synced may have been lost.
-    pub losses: u64,
 }
 
 /// The cluster map, always at hand.
@@ -213,7 +211,6 @@ impl MapView {
             epoch: Epoch(found.epoch),
             members: found.members.len(),
             in_sync: in_sync.len(),
-            losses: found.losses,
         })
     }
 

@@ -11,7 +11,7 @@ use strake_types::{Error, ErrorKind, Result};
 use strake_wire::message::manager::{
     ClusterMap, Group, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest, MapAnswer,
 };
-use strake_wire::message::storage::{Attempt, StorageAnswer, StorageOp, StorageRequest};
+use strake_wire::message::storage::{Attempt, Done, StorageAnswer, StorageOp, StorageRequest};
 use strake_wire::service::ManagerService;
 
 /// The group: its members are the targets 0 and 1.
@@ -120,6 +120,17 @@ impl Pairs {
             _ => {}
         }
         Ok(mood)
+    }
+
+    /// An answer of the pair, which tells its losses instead of a boot.
+    pub(super) fn vouch(&self, group: u32, answer: StorageAnswer) -> StorageAnswer {
+        let state = self.0.lock();
+        match (answer, state.map.groups.last()) {
+            (StorageAnswer::Done(_), Some(pair)) if group == pair.id => {
+                StorageAnswer::Done(Done { boot: pair.losses + 1 })
+            }
+            (answer, _) => answer,
+        }
     }
 
     /// True if this change was carried out before.

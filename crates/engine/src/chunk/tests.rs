@@ -1,5 +1,6 @@
 //! Each invariant of the store by name.
 
+mod boot;
 mod census;
 mod crash;
 mod format;

@@ -15,6 +15,7 @@
 //! * [`mod@file`] — the contents of open files: write-behind, read-ahead, flush, publish.
 //! * [`route`] — from a piece of a file to the server that holds it, with retries within a time limit.
 //! * [`session`] — what makes the metadata server remember our open files, locks and mutations.
+//! * `kept` — what targets have acknowledged, for whoever reads it next through this mount.
 //! * [`memory`] — the bound on what all of this may hold.
 //!
 //! What this crate never does: know an engine or a server's inside, name a numeric errno, or block
@@ -24,6 +25,7 @@
 pub mod api;
 pub mod file;
 mod inodes;
+mod kept;
 pub mod memory;
 mod metrics;
 pub mod ops;

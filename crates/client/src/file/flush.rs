@@ -73,9 +73,14 @@ impl Volume {
         let syncs = unsynced.keys().map(|&group| {
             self.storage(file, group, true, StorageOp::Sync(reference), Bytes::new())
         });
-        try_join_all(syncs).await?;
-        file.core().unsynced.forget(&unsynced);
-        Ok(())
+        let synced = try_join_all(syncs).await;
+        let mut core = file.core();
+        match &synced {
+            Ok(_) => core.unsynced.forget(&unsynced),
+            // Nobody knows what will be left of it.
+            Err(_) => core.kept.clear(),
+        }
+        synced.map(drop)
     }
 
     /// Sends everything and tells the metadata server. `close`: the last handle is going.
@@ -289,6 +294,11 @@ impl Volume {
         self.metrics().dirty_bytes.set(self.memory().dirty_bytes() as f64);
         self.drop_idle();
         let now = self.now();
+        self.memory().kept().drop_old(now);
+        self.metrics().kept_bytes.set(self.memory().kept().bytes() as f64);
+        if self.memory().has_freed_much() {
+            tokio::task::spawn_blocking(strake_base::process::give_memory_back);
+        }
         for file in self.busy_files() {
             {
                 let mut core = file.core();

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use strake_tests::cluster::{Servers, contents};
+use strake_tests::cluster::{Servers, contents, free_port, http_get};
 use strake_tests::system::{LockOwner, RangeLock, lock};
 
 /// Only something that never comes reaches it.
@@ -182,4 +182,78 @@ fn locks_survive_a_restart_of_the_server() {
     lock(&file_b, owner, RangeLock::Shared, (0, 100), false).unwrap();
     drop(file_a);
     eventually("the lock is free", || flock(&file_b, exclusive).is_ok());
+}
+
+/// Reads of contents that the targets of a server have been asked for so far.
+fn reads_of_targets(metrics: &str) -> u64 {
+    let page = http_get(metrics, "/metrics");
+    let reads = page.lines().filter(|line| {
+        line.starts_with("strake_storage_ops_total{") && line.contains("op=\"read\"")
+    });
+    reads.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+/// What a file holds, and how many reads of targets that took.
+fn seen(metrics: &str, path: &Path) -> (Vec<u8>, u64) {
+    let before = reads_of_targets(metrics);
+    let bytes = contents(path);
+    (bytes, reads_of_targets(metrics) - before)
+}
+
+#[test]
+fn what_a_mount_has_written_it_reads_without_asking_the_servers() {
+    let metrics = format!("127.0.0.1:{}", free_port());
+    let servers = Servers::start_with(&["--metrics".into(), metrics.clone()]);
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    const LEN: usize = 10 << 20;
+    let bytes = |seed: usize| (0..LEN).map(|at| (at / 4096 + seed) as u8).collect::<Vec<u8>>();
+    // By large and by small writes; the name comes last, as programs do it.
+    for (name, block) in [("large", 1 << 20), ("small", 5000)] {
+        let mut file = File::create(a.at("temporary")).unwrap();
+        bytes(1).chunks(block).for_each(|part| std::io::Write::write_all(&mut file, part).unwrap());
+        drop(file);
+        fs::rename(a.at("temporary"), a.at(name)).unwrap();
+        assert!(seen(&metrics, &a.at(name)) == (bytes(1), 0), "{name}");
+    }
+    // Another mount reads from the servers.
+    let (theirs, reads) = seen(&metrics, &b.at("large"));
+    assert!(theirs == bytes(1) && reads > 0, "{reads}");
+    // It writes between our write and our read, and so that neither length nor time tell.
+    for disguised in [false, true] {
+        fs::write(a.at("both"), bytes(2)).unwrap();
+        let time = fs::metadata(a.at("both")).unwrap().modified().unwrap();
+        let file = File::options().write(true).open(b.at("both")).unwrap();
+        file.write_all_at(&[9; 4096], 1 << 20).unwrap();
+        if disguised {
+            file.set_modified(time).unwrap();
+        }
+        drop(file);
+        let mut expected = bytes(2);
+        expected[1 << 20..(1 << 20) + 4096].fill(9);
+        let (ours, reads) = seen(&metrics, &a.at("both"));
+        assert!(ours == expected, "{disguised}");
+        assert!(reads > 0, "{disguised}");
+    }
+}
+
+#[test]
+fn with_o_direct_a_mount_reads_what_another_has_just_written() {
+    let servers = Servers::start();
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    fs::write(a.at("shared"), vec![1; 1 << 20]).unwrap();
+    let direct = |path: &Path| {
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
+        File::options().read(true).write(true).custom_flags(flags).open(path).unwrap()
+    };
+    let (ours, theirs) = (direct(&a.at("shared")), direct(&b.at("shared")));
+    let mut seen = vec![0; 4096];
+    for round in 2..6_u8 {
+        ours.write_all_at(&[round; 4096], 0).unwrap();
+        ours.sync_all().unwrap();
+        theirs.write_all_at(&[round + 100; 4096], 0).unwrap();
+        theirs.sync_all().unwrap();
+        ours.read_exact_at(&mut seen, 0).unwrap();
+        assert_eq!(seen, [round + 100; 4096]);
+    }
 }

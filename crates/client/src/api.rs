@@ -1,6 +1,6 @@
 //! What doors pass to a [`crate::Volume`] and get back from it.
 
-use crate::memory::MEMORY_BYTES_DEFAULT;
+use crate::memory;
 use bytes::Bytes;
 use serde::Serialize;
 use strake_types::limits::{ATTRIBUTE_AGE_MS_MAX, OPERATION_WAIT_MS_DEFAULT};
@@ -9,7 +9,8 @@ use strake_types::{Attr, FileKind, Ino};
 /// How a volume is opened.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
-    /// Most bytes of contents held in memory; unsent writes take at most half of it.
+    /// Most bytes of contents held in memory; unsent writes take at most half of it, what was sent
+    /// is kept in what is left.
     pub memory_bytes: u64,
     /// Longest time an operation waits for servers to come back.
     pub operation_wait_ms: u64,
@@ -26,7 +27,7 @@ pub struct VolumeOptions {
 impl Default for VolumeOptions {
     fn default() -> Self {
         Self {
-            memory_bytes: MEMORY_BYTES_DEFAULT,
+            memory_bytes: memory::default_bytes(),
             operation_wait_ms: OPERATION_WAIT_MS_DEFAULT,
             attribute_age_ms: ATTRIBUTE_AGE_MS_MAX,
             client_name: String::new(),
@@ -49,12 +50,20 @@ pub struct OpenFlags {
     pub truncate: bool,
     /// `create` only: fail if the name exists.
     pub exclusive: bool,
+    /// Reads come from the servers: while the file is open so, nothing of it is kept (O_DIRECT).
+    pub direct: bool,
 }
 
 impl OpenFlags {
     /// For reading only.
-    pub const READ: OpenFlags =
-        OpenFlags { read: true, write: false, append: false, truncate: false, exclusive: false };
+    pub const READ: OpenFlags = OpenFlags {
+        read: true,
+        write: false,
+        append: false,
+        truncate: false,
+        exclusive: false,
+        direct: false,
+    };
     /// For writing only.
     pub const WRITE: OpenFlags = OpenFlags { read: false, write: true, ..OpenFlags::READ };
     /// For both.

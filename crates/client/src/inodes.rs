@@ -92,13 +92,15 @@ impl Inodes {
         &self,
         ino: Ino,
         unused: impl FnOnce(&FileState) -> bool,
-        seen: Contents,
+        seen: Option<Contents>,
     ) {
         let mut shard = self.shard(ino).lock();
         let Some(node) = shard.get_mut(&ino) else { return };
-        node.seen = Some(seen);
-        if node.file.as_ref().is_some_and(|file| unused(file)) {
-            node.file = None;
+        node.seen = seen;
+        if node.file.as_ref().is_some_and(|file| unused(file))
+            && let Some(file) = node.file.take()
+        {
+            file.lay_down();
         }
     }
 

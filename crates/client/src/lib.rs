@@ -17,6 +17,7 @@
 //! * `copies`, `members` — groups of several members: fail-over, and which member answers a read.
 //! * `numbers` — what makes changes happen once.
 //! * [`session`] — what makes the metadata server remember our open files, locks and mutations.
+//! * `kept` — what targets have acknowledged, for whoever reads it next through this mount.
 //! * `unsynced` — what targets have acknowledged and not made durable, and how a loss is noticed.
 //! * [`memory`] — the bound on what all of this may hold.
 //!
@@ -28,6 +29,7 @@ pub mod api;
 mod copies;
 pub mod file;
 mod inodes;
+mod kept;
 mod members;
 pub mod memory;
 mod metrics;

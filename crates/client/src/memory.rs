@@ -2,15 +2,29 @@
 //!
 //! Half is for data that is written and not yet acknowledged by a target, half for data read ahead.
 //! A writer that finds its half full waits in line (first come, first served) until a target has
-//! acknowledged enough; a reader that finds its half full reads no further ahead.
+//! acknowledged enough; a reader that finds its half full reads no further ahead. What neither needs
+//! holds [`Kept`] bytes, which give way at once.
 
+use crate::kept::Kept;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What a volume holds at most, where nothing else is said.
-pub const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
+const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
+/// On a small machine it is the machine's memory divided by this.
+const MACHINE_SHARE: u64 = 8;
 /// The least that makes progress possible: one large chunk in either direction.
 const HALF_BYTES_MIN: usize = 16 << 20;
+
+/// What a volume holds at most where nothing else is said: 256 MiB, or an eighth of the machine's
+/// memory if that is less.
+pub fn default_bytes() -> u64 {
+    MEMORY_BYTES_DEFAULT.min(strake_base::process::machine_memory_bytes() / MACHINE_SHARE)
+}
+
+/// When so much has been freed, it is worth while to give it back to the machine.
+const FREED_BYTES_MIN: usize = 32 << 20;
 
 /// Room that is taken; given back when dropped.
 pub(crate) type Room = OwnedSemaphorePermit;
@@ -19,7 +33,10 @@ pub(crate) type Room = OwnedSemaphorePermit;
 pub(crate) struct Memory {
     dirty: Arc<Semaphore>,
     ahead: Arc<Semaphore>,
+    kept: Arc<Kept>,
     half_bytes: usize,
+    /// The most that was held since memory was last given back to the machine.
+    most_held: AtomicUsize,
 }
 
 impl Memory {
@@ -30,23 +47,54 @@ impl Memory {
         Self {
             dirty: Arc::new(Semaphore::new(half_bytes)),
             ahead: Arc::new(Semaphore::new(half_bytes)),
+            kept: Arc::default(),
             half_bytes,
+            most_held: AtomicUsize::new(0),
         }
     }
 
     /// Room for a write, if there is some at once.
     pub(crate) fn try_dirty(&self, bytes: usize) -> Option<Room> {
-        Arc::clone(&self.dirty).try_acquire_many_owned(self.share(bytes)).ok()
+        self.made_way(Arc::clone(&self.dirty).try_acquire_many_owned(self.share(bytes)).ok())
     }
 
     /// Room for a write; waits in line.
     pub(crate) async fn dirty(&self, bytes: usize) -> Option<Room> {
-        Arc::clone(&self.dirty).acquire_many_owned(self.share(bytes)).await.ok()
+        self.made_way(Arc::clone(&self.dirty).acquire_many_owned(self.share(bytes)).await.ok())
     }
 
     /// Room for reading ahead, if there is some.
     pub(crate) fn try_ahead(&self, bytes: usize) -> Option<Room> {
-        Arc::clone(&self.ahead).try_acquire_many_owned(self.share(bytes)).ok()
+        self.made_way(Arc::clone(&self.ahead).try_acquire_many_owned(self.share(bytes)).ok())
+    }
+
+    /// Acknowledged bytes of all files.
+    pub(crate) fn kept(&self) -> &Arc<Kept> {
+        &self.kept
+    }
+
+    /// Kept bytes shrink to what is left of the bound.
+    pub(crate) fn make_way(&self) {
+        let free = self.dirty.available_permits() + self.ahead.available_permits();
+        self.kept.shrink_to(free);
+    }
+
+    /// True if much less is held than lately: what was freed is to be given back. To be asked now
+    /// and then.
+    pub(crate) fn has_freed_much(&self) -> bool {
+        let free = self.dirty.available_permits() + self.ahead.available_permits();
+        let held = (2 * self.half_bytes).saturating_sub(free) + self.kept.bytes();
+        let most = self.most_held.fetch_max(held, Ordering::Relaxed);
+        let much = most >= held + FREED_BYTES_MIN;
+        if much {
+            self.most_held.store(held, Ordering::Relaxed);
+        }
+        much
+    }
+
+    fn made_way(&self, room: Option<Room>) -> Option<Room> {
+        self.make_way();
+        room
     }
 
     /// Unsent and unacknowledged bytes now.

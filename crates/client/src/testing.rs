@@ -232,6 +232,7 @@ impl FakeState {
     fn opened(&mut self, ino: u64, truncate: bool) -> Result<Opened> {
         if truncate {
             self.set_length(ino, 0)?;
+            self.changed(ino, None)?;
         }
         let file = self.file(ino)?;
         file.opens += 1;
@@ -333,7 +334,6 @@ impl FakeState {
     fn set_length(&mut self, ino: u64, length: u64) -> Result<()> {
         let file = self.file(ino)?;
         let before = std::mem::replace(&mut file.attr.length, length);
-        file.attr.version += 1;
         if file.attr.inline && length > 8192 {
             self.move_out(ino)?;
         } else if file.attr.inline {

@@ -7,6 +7,8 @@ use futures::FutureExt;
 use std::sync::Arc;
 use strake_types::{Credentials, ErrorKind, Ino, SetAttr, SetTime, Timestamp};
 
+mod kept;
+
 async fn cluster() -> (Arc<Fake>, Arc<Volume>) {
     let fake = Arc::new(Fake::default());
     let volume = fake.volume(options()).await;
@@ -420,6 +422,7 @@ async fn a_wrong_checksum_is_read_again_once() {
     let file = create(&volume, "garbled").await;
     write(&volume, &file, 0, pattern(1, 20_000)).await;
     volume.flush(&file).await.unwrap();
+    volume.let_go(file.ino());
     fake.garble_next_read();
     assert_eq!(read(&volume, &file, 0, 20_000).await, pattern(1, 20_000));
     fake.garble_next_read();
@@ -435,6 +438,7 @@ async fn only_sequential_readers_are_read_ahead() {
     let whole = pattern(1, 100 * CHUNK as usize);
     write(&volume, &file, 0, whole.clone()).await;
     volume.flush(&file).await.unwrap();
+    volume.let_go(file.ino());
     fake.take_log();
     for at in [50u64, 3, 80, 20, 61] {
         read(&volume, &file, at * CHUNK, 4096).await;
@@ -467,6 +471,7 @@ async fn read_ahead_never_hides_a_write() {
     let file = create(&volume, "mixed").await;
     write(&volume, &file, 0, pattern(1, 50 * CHUNK as usize)).await;
     volume.flush(&file).await.unwrap();
+    volume.let_go(file.ino());
     for at in 0..3u64 {
         read(&volume, &file, at * CHUNK, CHUNK as u32).await;
     }
@@ -558,6 +563,30 @@ async fn another_mount_s_write_is_seen_at_open() {
     let again = one.open(&cred, file.ino(), OpenFlags::READ).await.unwrap();
     assert!(!again.keep_cache());
     assert_eq!(read(&one, &again, 0, 100).await, pattern(2, 100));
+}
+
+/// An open took the contents of a small file from the answer, and with them, for every file, the
+/// mark by which it tells that somebody else has written: blocks read ahead stayed.
+#[tokio::test]
+async fn what_was_read_ahead_before_another_mount_s_write_is_not_given_to_a_later_open() {
+    let fake = Arc::new(Fake::default());
+    let (one, two) = (fake.volume(options()).await, fake.volume(options()).await);
+    let theirs = create(&two, "ahead").await;
+    write(&two, &theirs, 0, pattern(1, 50 * CHUNK as usize)).await;
+    two.flush(&theirs).await.unwrap();
+    let cred = Credentials::root();
+    let early = one.open(&cred, theirs.ino(), OpenFlags::READ).await.unwrap();
+    for at in 0..3u64 {
+        read(&one, &early, at * CHUNK, CHUNK as u32).await;
+    }
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+    assert!(early.state.core().ahead.covered_to(5 * CHUNK).is_some());
+    write(&two, &theirs, 5 * CHUNK, pattern(2, CHUNK as usize)).await;
+    two.flush(&theirs).await.unwrap();
+    let late = one.open(&cred, theirs.ino(), OpenFlags::READ).await.unwrap();
+    assert!(read(&one, &late, 5 * CHUNK, CHUNK as u32).await == pattern(2, CHUNK as usize));
 }
 
 #[tokio::test]

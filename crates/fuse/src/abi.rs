@@ -95,6 +95,8 @@ incoming! {
     FlushIn { fh: u64, unused: u32, padding: u32, lock_owner: u64 }
     LkIn { fh: u64, owner: u64, start: u64, end: u64, kind: u32, pid: u32, lk_flags: u32, padding: u32 }
     InterruptIn { unique: u64 }
+    BatchForgetIn { count: u32, dummy: u32 }
+    ForgetOne { nodeid: u64, nlookup: u64 }
     FallocateIn { fh: u64, offset: u64, length: u64, mode: u32, padding: u32 }
     LseekIn { fh: u64, offset: u64, whence: u32, padding: u32 }
     CopyFileRangeIn { fh_in: u64, off_in: u64, nodeid_out: u64, fh_out: u64, off_out: u64, len: u64, flags: u64 }

@@ -50,6 +50,11 @@ pub trait Door: Send + Sync + 'static {
         interrupt: Interrupt,
     ) -> impl Future<Output = Result<Reply, Errno>> + Send + 'static;
 
+    /// The kernel has dropped what it knew of these nodes. Must not take long.
+    fn forget(&self, nodes: &[u64]) {
+        let _nothing_remembered = nodes;
+    }
+
     /// Takes back what an answer granted that reached nobody: the process was killed meanwhile.
     fn abandon(&self, reply: Reply);
 }
@@ -198,6 +203,7 @@ impl<D: Door> Shared<D> {
             }
             Incoming::Request(request) => self.run(device, request),
             Incoming::Interrupt(unique) => self.interrupts.raise(unique),
+            Incoming::Forget(nodes) => self.door.forget(&nodes),
             Incoming::Nothing => {}
             Incoming::Malformed(unique) => device.answer(unique, &Err(Errno::EINVAL)),
             Incoming::Destroy(unique) => device.answer(unique, &Ok(Reply::Empty)),

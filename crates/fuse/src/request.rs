@@ -224,6 +224,8 @@ pub enum Incoming {
     Request(Request),
     /// The request with this number is no longer waited for patiently.
     Interrupt(u64),
+    /// The kernel has no memory of these nodes any more. Nothing to answer.
+    Forget(Vec<u64>),
     /// Nothing to be done and nothing to answer.
     Nothing,
     /// The kernel ends the connection.
@@ -261,7 +263,8 @@ pub fn parse(buffer: &mut Option<Buffer>, len: usize) -> Incoming {
     };
     let mut arguments = Arguments { rest };
     match header.opcode {
-        abi::FORGET | abi::BATCH_FORGET => return Incoming::Nothing,
+        abi::FORGET => return Incoming::Forget(vec![header.nodeid]),
+        abi::BATCH_FORGET => return Incoming::Forget(forgotten(&mut arguments)),
         abi::DESTROY => return Incoming::Destroy(header.unique),
         abi::INTERRUPT => {
             let target = arguments.take::<abi::InterruptIn>();
@@ -283,6 +286,13 @@ pub fn parse(buffer: &mut Option<Buffer>, len: usize) -> Incoming {
         pid: header.pid,
         op,
     })
+}
+
+/// The nodes of a BATCH_FORGET, as many as it says and has.
+fn forgotten(arguments: &mut Arguments<'_>) -> Vec<u64> {
+    let Some(batch) = arguments.take::<abi::BatchForgetIn>() else { return Vec::new() };
+    let one = || arguments.take::<abi::ForgetOne>().map(|one| one.nodeid);
+    std::iter::from_fn(one).take(batch.count as usize).collect()
 }
 
 /// A write that fills at least half of the buffer takes it; a smaller one is copied, so that a few
@@ -493,6 +503,23 @@ mod tests {
         let mut slot = Some(buffer);
         let incoming = parse(&mut slot, bytes.len());
         (incoming, slot.is_some())
+    }
+
+    #[test]
+    fn what_the_kernel_forgets_is_named() {
+        let nodes = |opcode, body: &[u8]| match parsed(opcode, body).0 {
+            Incoming::Forget(nodes) => nodes,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(nodes(abi::FORGET, &[0; 8]), [1]);
+        let batch = |count: u32| {
+            let ones = [(5, 1), (6, 2)].map(|(nodeid, nlookup)| abi::ForgetOne { nodeid, nlookup });
+            [abi::BatchForgetIn { count, dummy: 0 }.as_bytes(), ones.as_bytes()].concat()
+        };
+        assert_eq!(nodes(abi::BATCH_FORGET, &batch(2)), [5, 6]);
+        assert_eq!(nodes(abi::BATCH_FORGET, &batch(1)), [5]);
+        assert_eq!(nodes(abi::BATCH_FORGET, &batch(u32::MAX)), [5, 6]);
+        assert!(nodes(abi::BATCH_FORGET, &[]).is_empty());
     }
 
     fn write_of(size: usize) -> Vec<u8> {

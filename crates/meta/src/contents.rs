@@ -145,7 +145,7 @@ impl Mutation for ClearCut {
         if inode.nlink > 0 {
             tx.dequeue(&mut inode).await?;
         }
-        tx.put_inode(inode).await?;
+        tx.put_unseen(inode).await?;
         Ok(MetaAnswer::Done(Nothing {}))
     }
 }
@@ -182,7 +182,7 @@ impl Mutation for MarkMoving {
         let mut inode = (*tx.inode(self.ino).await?).clone();
         inode.cut_from = Some(0);
         tx.enqueue(&mut inode).await?;
-        tx.put_inode(inode).await?;
+        tx.put_unseen(inode).await?;
         Ok(MetaAnswer::Done(Nothing {}))
     }
 }

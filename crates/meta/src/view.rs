@@ -152,9 +152,15 @@ impl<'a> Tx<'a> {
         }
     }
 
-    /// Writes an inode.
+    /// Writes an inode. What others see of it has changed: its version goes one step further, so
+    /// that a client can tell its own changes from those of others.
     pub async fn put_inode(&mut self, mut inode: Inode) -> Result<Arc<Inode>> {
         inode.version += 1;
+        self.put_unseen(inode).await
+    }
+
+    /// Writes an inode of which nobody sees a change.
+    pub async fn put_unseen(&mut self, inode: Inode) -> Result<Arc<Inode>> {
         let (ino, key) = (inode.id(), keys::inode(self.ctx.volume.id, inode.id()));
         let value = records::encode(&inode);
         self.witness = Some((key.clone(), Some(value.clone())));

@@ -124,6 +124,7 @@ impl Client {
             append: flags.append,
             truncate: flags.truncate,
             exclusive: flags.exclusive,
+            direct: false,
         };
         match (self.volume.lookup(cred, parent, bytes(name.as_slice())).await, flags.create) {
             (Ok(_), Some(_)) if flags.exclusive => Err(ErrorKind::Exists.into()),

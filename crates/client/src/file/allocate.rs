@@ -98,7 +98,12 @@ impl Volume {
         from: u64,
         to: u64,
     ) -> Result<()> {
-        let placement = file.core().placement()?;
+        let placement = {
+            let core = file.core();
+            // Already now: nobody may see it again, not even if this is given up half-way.
+            core.kept.cut(from, to);
+            core.placement()?
+        };
         let pieces = match mode.frees() {
             true => self.existing_pieces(file, &placement, from, to).await?,
             false => placement.pieces(from, to - from).collect(),

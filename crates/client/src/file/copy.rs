@@ -99,6 +99,8 @@ impl Volume {
         let _exclusive = Exclusive::new(target);
         self.move_out(target).await?;
         self.drain(target).await;
+        // Already now: nobody may see it again, not even if this is given up half-way.
+        target.core().kept.cut(to, to + len);
         // One after the other: both may be the same file.
         let source_at = source.core().placement()?;
         let target_at = target.core().placement()?;

@@ -207,6 +207,11 @@ impl Volume {
         self.drop_idle();
         self.settle_left();
         let now = self.now();
+        self.memory().kept().drop_old(now);
+        self.metrics().kept_bytes.set(self.memory().kept().bytes() as f64);
+        if self.memory().has_freed_much() {
+            tokio::task::spawn_blocking(strake_base::process::give_memory_back);
+        }
         for file in self.busy_files() {
             {
                 let mut core = file.core();
@@ -254,5 +259,6 @@ impl Volume {
 
     pub(crate) fn lost(&self, ino: Ino, error: &Error) {
         tracing::error!("data written to inode {ino} is lost: {error}");
+        self.memory().kept().forget(ino);
     }
 }

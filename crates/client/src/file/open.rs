@@ -148,14 +148,21 @@ impl Volume {
             keep_cache = self.is_unchanged(&attr);
         }
         let mode = open_mode(flags, self);
+        if flags.truncate {
+            self.memory().kept().forget(ino);
+        }
         let state = self.inodes().file_or_new(
             ino,
             || {
-                let state = FileState::new(&attr, &opened, created, now);
-                state.core().unsynced = Unsynced::new(!created, self.left().take(ino));
-                Arc::new(state)
+                let left = self.left().take(ino);
+                let file = FileState::new(&attr, &opened, created, self.memory().kept(), now);
+                file.core().unsynced = Unsynced::new(!created, left);
+                Arc::new(file)
             },
-            |file| file.add_handle(&attr, &opened, [mode.read, mode.write], now),
+            |file| {
+                file.add_handle(&attr, &opened, [mode.read, mode.write], now);
+                file.count_direct(flags.direct);
+            },
         );
         let failures = state.core().failure.count;
         Ok(Arc::new(OpenFile {
@@ -173,7 +180,7 @@ impl Volume {
     fn is_unchanged(&self, attr: &Attr) -> bool {
         let now = (attr.length, attr.mtime);
         match self.inodes().file(attr.ino) {
-            Some(file) => file.core().ours == now,
+            Some(file) => file.core().ours == Some(now),
             None => self.inodes().seen(attr.ino) == Some(now),
         }
     }
@@ -214,6 +221,7 @@ impl Volume {
                 _ => 1,
             });
             core.registered -= closes;
+            core.direct_handles -= usize::from(file.flags.direct);
             if core.handles == 0 {
                 core.ahead.clear();
             }
@@ -256,10 +264,20 @@ impl Volume {
 }
 
 impl FileState {
+    /// Counts a handle that was opened, if with O_DIRECT.
+    fn count_direct(&self, direct: bool) {
+        if direct {
+            let mut core = self.core();
+            core.direct_handles += 1;
+            core.kept.clear();
+        }
+    }
+
     /// Forgets everything unsent: nobody can ever read it.
     fn discard(&self) {
         let mut core = self.core();
         core.dirty.cut(0, u64::MAX);
+        core.kept.clear();
         if let Body::Inline(inline) = &mut core.body {
             inline.forget_unsent();
         }

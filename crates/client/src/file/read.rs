@@ -1,4 +1,5 @@
-//! Reading: unsent data first, then what is being sent, then what was read ahead, then targets.
+//! Reading: unsent data first, then what is being sent, what was sent and is kept, what was read
+//! ahead, then targets.
 
 use super::ahead::{Block, Reach};
 use super::open::OpenFile;
@@ -20,10 +21,15 @@ const WINDOW_BYTES_MAX: u64 = 8 << 20;
 /// Chunks per target that are read ahead, where that is more.
 const WINDOW_CHUNKS_PER_TARGET: u64 = 2;
 
+/// A shorter run of kept bytes is used only where it answers a read alone.
+const KEPT_RUN_BYTES_MIN: u64 = 64 << 10;
+
 /// A part of an answer.
 enum Part {
-    /// At hand.
+    /// Not yet with targets.
     Here(Bytes),
+    /// Sent to targets before, and kept.
+    Kept(Bytes),
     /// In a block that was read ahead: start and end in the file.
     Ahead(Arc<Block>, u64, u64),
     /// On targets.
@@ -83,6 +89,8 @@ impl Volume {
     fn count_parts(&self, parts: &[Part]) {
         let ahead = parts.iter().filter(|p| matches!(p, Part::Ahead(..))).count();
         let there = parts.iter().filter(|p| matches!(p, Part::There(..))).count();
+        let kept = parts.iter().filter(|p| matches!(p, Part::Kept(..))).count();
+        self.metrics().kept_hits.increment(kept as u64);
         self.metrics().ahead_hits.increment(ahead as u64);
         self.metrics().ahead_misses.increment(there as u64);
     }
@@ -134,7 +142,7 @@ impl Volume {
         part: Part,
     ) -> Result<ReadData> {
         let (from, to) = match part {
-            Part::Here(bytes) => return Ok(ReadData { parts: vec![bytes] }),
+            Part::Here(bytes) | Part::Kept(bytes) => return Ok(ReadData { parts: vec![bytes] }),
             Part::There(from, to) => (from, to),
             Part::Ahead(block, from, to) => {
                 if let Ok(bytes) = block.bytes().await {
@@ -212,7 +220,8 @@ impl Volume {
             if let Some(next) = core.ahead.first_in(at, stop) {
                 stop = next;
             }
-            if core.dirty.touches(at, stop) || core.is_in_flight(at, stop) {
+            let unsent = core.dirty.touches(at, stop) || core.is_in_flight(at, stop);
+            if unsent || core.kept.covers(at, stop) {
                 at = stop;
                 continue;
             }
@@ -285,16 +294,33 @@ impl Core {
             let before = self.in_flight.range(..=at).next_back();
             let covering = before.filter(|(start, f)| *start + f.data.len() as u64 > at);
             let next = covering.or_else(|| self.in_flight.range(at..to).next());
-            let Some((&first, next)) = next else { return self.plan_fetched(at, to, now, parts) };
+            let Some((&first, next)) = next else { return self.plan_kept(at, to, now, parts) };
             let (start, end) = (first.max(at), (first + next.data.len() as u64).min(to));
             let bytes = next.data.slice((start - first) as usize..(end - first) as usize);
-            self.plan_fetched(at, start, now, parts);
+            self.plan_kept(at, start, now, parts);
             parts.push(Part::Here(bytes));
             at = end;
         }
     }
 
-    /// As [`Core::plan`], of a range that targets have.
+    /// As [`Core::plan`], of a range that targets have. What is kept of it is taken in long runs
+    /// only: to ask for all the gaps between short ones would cost more than to ask for everything.
+    fn plan_kept(&mut self, from: u64, to: u64, now: std::time::Duration, parts: &mut Vec<Part>) {
+        let mut at = from;
+        let kept = if from < to { self.kept.overlay(from, to, now) } else { Vec::new() };
+        for run in kept.chunk_by(|(a, bytes), (b, _)| a + bytes.len() as u64 == *b) {
+            let len: u64 = run.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+            if len < KEPT_RUN_BYTES_MIN.min(to - from) {
+                continue;
+            }
+            self.plan_fetched(at, run[0].0, now, parts);
+            parts.extend(run.iter().map(|(_, bytes)| Part::Kept(bytes.clone())));
+            at = run[0].0 + len;
+        }
+        self.plan_fetched(at, to, now, parts);
+    }
+
+    /// As [`Core::plan`], of a range that has to be fetched or has been.
     fn plan_fetched(
         &mut self,
         from: u64,

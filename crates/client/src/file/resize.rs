@@ -38,7 +38,7 @@ impl Volume {
         if !touches_contents && !touches_setid {
             let asked = self.now();
             let answer = self.mutate(cred, MetaOp::SetAttr(request)).await?;
-            return self.entry(answer, asked, "setattr");
+            return self.changed_entry(answer, asked, "setattr");
         }
         // What was written before must have its effect on length and times before this has: a
         // later publish would take it back.
@@ -47,6 +47,10 @@ impl Volume {
         self.drain(file).await;
         if !self.write_inline(file, false, false).await? {
             self.publish(file, false).await?;
+        }
+        if let Some(length) = length {
+            // Already now: the server may do it and its answer be lost.
+            file.core().kept.cut(length, u64::MAX);
         }
         let answer = self.mutate(cred, MetaOp::SetAttr(request)).await?;
         let MetaAnswer::Entry(attributes) = answer else { return Err(unexpected("setattr")) };

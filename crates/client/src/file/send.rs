@@ -9,6 +9,7 @@ use super::state::{Core, FileState, InFlight, overlaps};
 use crate::volume::Volume;
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
+use std::time::Duration;
 use strake_types::layout::Placement;
 use strake_types::{ChunkId, Error, ErrorKind, Piece, Result};
 use strake_wire::frame::crc32c;
@@ -37,10 +38,14 @@ impl Drop for Sending<'_> {
         let lost = || Err(Error::with(ErrorKind::Io, "a write was given up inside the client"));
         let result = self.result.take().unwrap_or_else(lost);
         {
+            let now = self.volume.now();
             let mut core = self.file.core();
             for (start, generation) in &self.extents {
-                core.in_flight.remove(start);
+                let sent = core.in_flight.remove(start);
                 core.dirty.settle(*generation);
+                if let Some(sent) = sent.filter(|_| result.is_ok() && self.volume.keeps()) {
+                    core.keep(*start, sent, now);
+                }
             }
             if result.is_ok() {
                 let acknowledged = &mut core.unpublished.acknowledged;
@@ -50,11 +55,18 @@ impl Drop for Sending<'_> {
         if let Err(error) = result {
             self.volume.failed(self.file, &error);
         }
+        self.volume.memory().make_way();
         self.file.progress.notify_waiters();
     }
 }
 
 impl Volume {
+    /// True if what was sent is kept. A mount alone leaves that to the kernel, which holds back all
+    /// writes itself.
+    fn keeps(&self) -> bool {
+        !self.options().exclusive
+    }
+
     /// Sees to it that everything ready is being sent.
     pub(crate) fn start_senders(self: &Arc<Self>, file: &Arc<FileState>, core: &mut Core) {
         let Some(placement) = &core.placement else { return };
@@ -111,6 +123,13 @@ impl Volume {
 }
 
 impl Core {
+    /// A target has acknowledged this: a later reader need not ask for it.
+    fn keep(&mut self, start: u64, sent: InFlight, now: Duration) {
+        if self.direct_handles == 0 {
+            self.kept.put(start, sent.data, sent.kept_mark, now);
+        }
+    }
+
     /// Moves the next extents to what is being sent.
     fn take_jobs(&mut self, placement: &Placement) -> Vec<Job> {
         let in_flight = &self.in_flight;
@@ -118,7 +137,8 @@ impl Core {
         let unit_of = |at| Core::unit_of(placement, at);
         let mut jobs = self.dirty.take(unit_of, blocked, TOGETHER_BYTES_MAX);
         for job in &mut jobs {
-            let flying = InFlight { data: job.data.clone(), _room: job.room.take() };
+            let (data, kept_mark) = (job.data.clone(), self.kept.mark());
+            let flying = InFlight { data, kept_mark, _room: job.room.take() };
             self.in_flight.insert(job.start, flying);
         }
         jobs

@@ -4,6 +4,7 @@ use super::ahead::Ahead;
 use super::dirty::Dirty;
 use super::inline::Inline;
 use crate::inodes::Contents;
+use crate::kept::{Kept, KeptFile};
 use crate::memory::Room;
 use crate::unsynced::Unsynced;
 use bytes::Bytes;
@@ -30,6 +31,8 @@ pub(crate) enum Body {
 /// Bytes on their way to a target.
 pub(crate) struct InFlight {
     pub(crate) data: Bytes,
+    /// See [`KeptFile::mark`].
+    pub(crate) kept_mark: u64,
     /// Given back when the entry is dropped.
     pub(crate) _room: Option<Room>,
 }
@@ -84,8 +87,13 @@ pub(crate) struct Core {
     pub(crate) unsynced: Unsynced,
     pub(crate) failure: Failure,
     pub(crate) ahead: Ahead,
-    /// Length and mtime at the server after the last change known to be ours.
-    pub(crate) ours: Contents,
+    /// What targets have acknowledged.
+    pub(crate) kept: KeptFile,
+    /// Open handles with O_DIRECT: while there are any, nothing is kept.
+    pub(crate) direct_handles: usize,
+    /// Length and mtime at the server after the last change known to be ours; `None` if somebody
+    /// else has changed the file beside us, so that nothing cached can be told to be true.
+    pub(crate) ours: Option<Contents>,
     /// The background task is at work on it.
     pub(crate) ticking: bool,
     /// The background task knows of it.
@@ -146,6 +154,7 @@ impl Core {
             self.unpublished = Unpublished::default();
             self.length = self.attr.length;
         }
+        self.kept.clear();
     }
 
     pub(crate) fn placement(&self) -> Result<Arc<Placement>> {
@@ -171,13 +180,29 @@ impl Core {
 
     /// Takes newer attributes from the server. Older ones (answers overtake each other) are ignored.
     pub(crate) fn learn(&mut self, attr: &Arc<Attr>, now: Duration) {
+        self.learn_after(0, attr, now);
+    }
+
+    /// As [`Core::learn`], of an answer to a change of something else than contents that this mount
+    /// has made.
+    pub(crate) fn learn_changed(&mut self, attr: &Arc<Attr>, now: Duration) {
+        self.learn_after(1, attr, now);
+    }
+
+    /// As [`Core::learn`], after so many changes of our own.
+    fn learn_after(&mut self, own: u64, attr: &Arc<Attr>, now: Duration) {
         if attr.version < self.attr.version {
             return;
         }
-        let foreign = (attr.length, attr.mtime) != self.ours;
+        let foreign = Some((attr.length, attr.mtime)) != self.ours;
         if foreign && attr.version > self.attr.version {
             self.ahead.clear();
             self.inline_stale = true;
+        }
+        // Stricter than what the kernel's pages are held to: whoever writes may set the old mtime
+        // again afterwards. Each change is one step of the version.
+        if foreign || attr.version > self.attr.version + own {
+            self.kept.clear();
         }
         self.attr = Arc::clone(attr);
         self.learned = now;
@@ -203,14 +228,23 @@ impl Core {
 
     /// As [`Core::learn`], of an answer to a change of contents that this mount has made.
     pub(crate) fn learn_own(&mut self, attr: &Arc<Attr>, now: Duration) {
-        self.ours = (attr.length, attr.mtime);
-        self.learn(attr, now);
+        // Each change is one step of the version: with more than one, our length and time hide
+        // those of somebody else.
+        let alone = attr.version <= self.attr.version + 1;
+        self.ours = alone.then_some((attr.length, attr.mtime));
+        self.learn_after(1, attr, now);
     }
 }
 
 impl FileState {
     /// State of a file that was just opened; no handle is counted yet.
-    pub(crate) fn new(attr: &Arc<Attr>, opened: &Opened, created: bool, now: Duration) -> Self {
+    pub(crate) fn new(
+        attr: &Arc<Attr>,
+        opened: &Opened,
+        created: bool,
+        kept: &Arc<Kept>,
+        now: Duration,
+    ) -> Self {
         let placement = attr.layout.clone().map(|layout| Arc::new(Placement::new(layout)));
         let core = Core {
             attr: Arc::clone(attr),
@@ -229,7 +263,9 @@ impl FileState {
             unsynced: Unsynced::new(!created, None),
             failure: Failure::default(),
             ahead: Ahead::default(),
-            ours: (attr.length, attr.mtime),
+            kept: kept.take_up(attr),
+            direct_handles: 0,
+            ours: Some((attr.length, attr.mtime)),
             ticking: false,
             busy: false,
             inline_stale: false,
@@ -263,22 +299,24 @@ impl FileState {
         core.handles += 1;
         core.registered += 1;
         core.set_capability(rights, &opened.capability);
-        core.take_body(attr, opened);
+        // First of all, so that what was cached goes if somebody else has changed the file.
         core.learn(attr, now);
-        core.ours = (attr.length, attr.mtime);
+        core.take_body(attr, opened);
+        core.ours = Some((attr.length, attr.mtime));
     }
 
     /// Takes the inline contents that the server has just sent.
     pub(crate) fn refresh_body(&self, attr: &Arc<Attr>, opened: &Opened, now: Duration) {
         let mut core = self.core();
-        core.take_body(attr, opened);
         core.learn(attr, now);
+        core.take_body(attr, opened);
     }
 
     /// Another mount may have written since we last asked.
     pub(crate) fn distrust(&self) {
         let mut core = self.core();
         core.ahead.clear();
+        core.kept.clear();
         core.inline_stale = true;
         core.learned = Duration::ZERO;
     }
@@ -288,10 +326,14 @@ impl FileState {
         self.core().capability[usize::from(write)].clone()
     }
 
-    /// Takes attributes of the server; what a caller is to see.
-    pub(crate) fn learn(&self, attr: &Arc<Attr>, now: Duration) -> Attr {
+    /// Takes attributes of the server, `changed` by this mount or only looked at; what a caller is
+    /// to see.
+    pub(crate) fn learn(&self, attr: &Arc<Attr>, changed: bool, now: Duration) -> Attr {
         let mut core = self.core();
-        core.learn(attr, now);
+        match changed {
+            true => core.learn_changed(attr, now),
+            false => core.learn(attr, now),
+        }
         let newest = Arc::clone(&core.attr);
         core.merged(&newest)
     }
@@ -329,6 +371,13 @@ impl FileState {
         core.failure.count += 1;
         core.failure.error = Some(error.clone());
         core.failure.untold = true;
+        core.kept.clear();
+    }
+
+    /// Nobody has the file open any more: what is kept of it waits for the next open.
+    pub(crate) fn lay_down(&self) {
+        let core = self.core();
+        core.kept.lay_down(&core.attr);
     }
 }
 
@@ -337,8 +386,7 @@ impl Core {
         if attr.version >= self.attr.version && self.knows_no_better() {
             self.body = body_of(attr, opened);
             self.inline_stale = false;
-            // What learn() would do on its own account.
-            self.ours = (attr.length, attr.mtime);
+            self.ours = Some((attr.length, attr.mtime));
         }
     }
 

@@ -73,9 +73,14 @@ impl Volume {
             self.synced(file, group, held, boot_of(&answer));
             Ok::<_, Error>(())
         });
-        try_join_all(syncs).await?;
-        file.core().unsynced.all = false;
-        Ok(())
+        let synced = try_join_all(syncs).await;
+        let mut core = file.core();
+        match &synced {
+            Ok(_) => core.unsynced.all = false,
+            // Nobody knows what will be left of it.
+            Err(_) => core.kept.clear(),
+        }
+        synced.map(drop)
     }
 
     /// A sync of what a group held of a file has been answered.

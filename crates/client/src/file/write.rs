@@ -212,6 +212,7 @@ impl Core {
         let placement = self.placement()?;
         let end = offset + data.len() as u64;
         self.ahead.cut(offset, end);
+        self.kept.cut(offset, end);
         let mut at = offset;
         while at < end {
             let unit = Core::unit_of(&placement, at);

@@ -74,8 +74,11 @@ impl Volume {
         match self.inodes().file(ino) {
             None => {
                 let asked = self.now();
+                if length.is_some() {
+                    self.memory().kept().forget(ino);
+                }
                 let answer = self.mutate(cred, MetaOp::SetAttr(request)).await?;
-                self.entry(answer, asked, "setattr")
+                self.changed_entry(answer, asked, "setattr")
             }
             Some(file) => self.setattr_open(cred, &file, request, length).await,
         }

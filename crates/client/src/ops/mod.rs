@@ -39,9 +39,42 @@ impl Volume {
     pub(crate) fn learn(&self, attributes: Attributes, asked: Duration) -> Result<Attr> {
         let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
         match self.inodes().learn(&attr, asked) {
-            Some(file) => Ok(file.learn(&attr, asked)),
+            Some(file) => Ok(file.learn(&attr, false, asked)),
             None => Ok(Arc::unwrap_or_clone(attr)),
         }
+    }
+
+    /// As [`Volume::learn`], of attributes that this mount has just changed, and nothing of the
+    /// contents.
+    pub(crate) fn learn_changed(&self, attributes: Attributes, asked: Duration) -> Result<Attr> {
+        let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
+        if let Some(file) = self.inodes().learn(&attr, asked) {
+            return Ok(file.learn(&attr, true, asked));
+        }
+        match attr.nlink {
+            0 => self.memory().kept().forget(attr.ino),
+            _ => self.memory().kept().changed(&attr),
+        }
+        Ok(Arc::unwrap_or_clone(attr))
+    }
+
+    /// As [`Volume::entry`], of something that this mount has changed beside contents.
+    pub(crate) fn changed_entry(
+        &self,
+        answer: MetaAnswer,
+        asked: Duration,
+        what: &str,
+    ) -> Result<Attr> {
+        match answer {
+            MetaAnswer::Entry(attributes) => self.learn_changed(attributes, asked),
+            _ => Err(unexpected(what)),
+        }
+    }
+
+    /// The kernel has forgotten an inode, because it is short of memory or was told to: nobody is
+    /// likely to ask for its contents soon.
+    pub fn let_go(&self, ino: Ino) {
+        self.memory().kept().forget(ino);
     }
 
     /// The attributes of an answer to what was `asked`.

@@ -199,15 +199,15 @@ impl Volume {
         if new_parent != parent {
             self.learn_directory(new_parent, renamed.new_parent, asked);
         }
-        let other = renamed.other.map(|other| self.learn(other, asked)).transpose()?;
-        Ok((self.learn(renamed.moved, asked)?, other))
+        let other = renamed.other.map(|other| self.learn_changed(other, asked)).transpose()?;
+        Ok((self.learn_changed(renamed.moved, asked)?, other))
     }
 
     /// The answer to a change of a name in `parent`: the inode.
     fn named(&self, answer: MetaAnswer, parent: Ino, asked: Duration, what: &str) -> Result<Attr> {
         let MetaAnswer::Named(named) = answer else { return Err(unexpected(what)) };
         self.learn_directory(parent, named.parent, asked);
-        self.learn(named.attr, asked)
+        self.learn_changed(named.attr, asked)
     }
 
     /// Remembers a directory as an answer shows it after a change of its names. What comes next in

@@ -25,6 +25,7 @@ impl FuseDoor {
             append: has(libc::O_APPEND) && !self.view.writeback,
             truncate: has(libc::O_TRUNC),
             exclusive: has(libc::O_EXCL),
+            direct: has(libc::O_DIRECT),
         }
     }
 

@@ -199,6 +199,10 @@ impl Door for FuseDoor {
         self.carry_out(request, interrupt).await
     }
 
+    fn forget(&self, nodes: &[u64]) {
+        nodes.iter().for_each(|&node| self.volume.let_go(self.ino(node)));
+    }
+
     fn abandon(&self, reply: Reply) {
         let (Reply::Open(opened) | Reply::Created(_, opened)) = reply else { return };
         let Some(handle) = self.handles.remove(opened.fh) else { return };

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::process::began_ticks;
+use strake_client::memory::default_bytes;
 use strake_client::{Volume, VolumeOptions};
 use strake_engine::kv::EngineKind;
 use strake_fuse::{MountHandle, MountOptions, Unmount};
@@ -70,9 +71,9 @@ pub struct UpFlags {
     #[arg(long, value_name = "ENGINE")]
     pub engine: Option<EngineKind>,
 
-    /// Most memory for contents of open files
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size::parse)]
-    pub memory: u64,
+    /// Most memory for contents of files [default: 256M, or an eighth of the machine's if that is less]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub memory: Option<u64>,
 
     /// Options of the mount, with commas, as for `strake mount`: ro, uid=N, ...
     #[arg(short = 'o', long = "options", value_name = "OPTION,...", default_value = "")]
@@ -152,7 +153,7 @@ impl Up {
         options.source = format!("{}:/{VOLUME}", addresses[0]);
         let node = Node::start(node_options(flags, &data, doors)?).await?;
         let volume_options = VolumeOptions {
-            memory_bytes: flags.memory,
+            memory_bytes: flags.memory.unwrap_or_else(default_bytes),
             client_name: format!("{}:{}", host_name(), point.display()),
             exclusive: options.writeback,
             remember: false,

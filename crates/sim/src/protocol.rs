@@ -23,6 +23,7 @@ pub mod state;
 
 use history::Violation;
 use ids::{CLIENTS, Epoch};
+use member::Stop;
 use rules::Rules;
 use state::State;
 use stateright::{Model, Property};
@@ -124,14 +125,16 @@ pub enum Action {
     Accept(usize),
     /// The manager takes a member out.
     TakeOut(usize),
+    /// The manager hears that a joining member has failed.
+    DropFailed(usize),
     /// The manager puts a member among those joining.
     Admit(usize),
     /// A server stops.
     Crash {
         /// Which member.
         member: usize,
-        /// Whether by a loss of power.
-        power: bool,
+        /// How.
+        stop: Stop,
     },
     /// A server that has started joins.
     Join {
@@ -172,8 +175,9 @@ impl Protocol {
             Action::Report { primary, member } => primary::report(rules, state, primary, member),
             Action::Accept(at) => manager::accept(rules, state, at),
             Action::TakeOut(at) => manager::take_out(rules, state, at),
+            Action::DropFailed(at) => manager::drop_failed(rules, state, at),
             Action::Admit(at) => manager::admit(rules, state, at),
-            Action::Crash { member, power } => member::crash(rules, state, member, power),
+            Action::Crash { member, stop } => member::crash(rules, state, member, stop),
             Action::Join { member, others_live } => {
                 manager::join(rules, state, member, others_live)
             }
@@ -193,13 +197,16 @@ impl Protocol {
             Action::Promise,
             Action::Accept,
             Action::TakeOut,
+            Action::DropFailed,
             Action::Admit,
             Action::JoinAgain,
         ];
         actions.extend(one.map(|action| action(at)));
-        for flag in [false, true] {
-            actions.push(Action::Crash { member: at, power: flag });
-            actions.push(Action::Join { member: at, others_live: flag });
+        for others_live in [false, true] {
+            actions.push(Action::Join { member: at, others_live });
+        }
+        for stop in [Stop::Process, Stop::Power, Stop::PowerAfterFlush] {
+            actions.push(Action::Crash { member: at, stop });
         }
         for epoch in state.members[at].epoch + 1..=state.manager.epoch {
             actions.push(Action::Learn { member: at, epoch });

@@ -75,6 +75,17 @@ pub fn accept(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
     advance(rules, state, Group { in_sync, joining: group.joining.without(member), ..group })
 }
 
+/// The primary tells that a joining member has failed: it begins anew in another epoch.
+pub fn drop_failed(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
+    let group = *state.newest();
+    let acting = &state.members[group.primary()?];
+    let tells = acting.alive && acting.epoch == state.manager.epoch;
+    if !tells || !acting.primary.failed.has(member) {
+        return None;
+    }
+    advance(rules, state, Group { joining: group.joining.without(member), ..group })
+}
+
 /// A server that has started joins. `others_live` is what the manager believes of the other in-sync
 /// members: that they are dead only when their leases are over.
 pub fn join(rules: &Rules, state: &mut State, member: usize, others_live: bool) -> Option<()> {

@@ -113,8 +113,9 @@ pub fn promise(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
     let others = counted.or(asker.primary.reported).without(member);
     let same =
         |other: usize| state.members[other].alive && state.members[other].epoch == asker.epoch;
-    let asks = asker.alive && !asker.promised && asker.epoch > 0 && counted.has(member);
-    if !asks || rules.members < 2 || others.is_empty() || !others.iter().all(same) {
+    let asks =
+        rules.promises && asker.alive && !asker.promised && asker.epoch > 0 && counted.has(member);
+    if !asks || others.is_empty() || !others.iter().all(same) {
         return None;
     }
     for other in others.iter() {
@@ -125,9 +126,21 @@ pub fn promise(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
     Some(())
 }
 
+/// How a server stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stop {
+    /// The process dies; the machine keeps what it was given.
+    Process,
+    /// Power is lost, and with it all that was not synced.
+    Power,
+    /// Power is lost just after the machine has written everything by itself.
+    PowerAfterFlush,
+}
+
 /// A server stops, and forgets what was in its memory; with a loss of power also what was not
-/// synced.
-pub fn crash(rules: &Rules, state: &mut State, member: usize, power: bool) -> Option<()> {
+/// on its disk.
+pub fn crash(rules: &Rules, state: &mut State, member: usize, stop: Stop) -> Option<()> {
+    let power = stop != Stop::Process;
     if !state.members[member].alive || state.crashes == 0 || power && state.power_losses == 0 {
         return None;
     }
@@ -136,7 +149,14 @@ pub fn crash(rules: &Rules, state: &mut State, member: usize, power: bool) -> Op
     state.end_promised(member);
     let before = state.members[member];
     let mut after = Member { disk: before.disk, ..Default::default() };
-    after.contents.value = if power { before.disk } else { before.contents.value };
+    match stop {
+        Stop::Process => after.contents.value = before.contents.value,
+        Stop::Power => after.contents.value = before.disk,
+        Stop::PowerAfterFlush => {
+            after.contents.value = before.contents.value;
+            after.disk = before.contents.value;
+        }
+    }
     after.rebooted = before.rebooted || power;
     if !rules.without(Broken::PromisesOutliveRestart) {
         // A server that has started waits for a lease time before it acts: what it may have promised

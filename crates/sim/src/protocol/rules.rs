@@ -5,12 +5,16 @@ use super::ids::{CLIENTS, Epoch};
 /// Bounds of one exploration. Every bound that is reached only ends that branch.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Members of the group, 2 or 3. All are in sync at first.
+    /// Members of the group, 2 or 3.
     pub members: usize,
+    /// The member that is joining at first; all others are in sync.
+    pub joining: Option<usize>,
     /// How many writes each client makes, one after another.
     pub writes: [u8; CLIENTS],
     /// Whether clients sync what they wrote.
     pub syncs: bool,
+    /// Whether leases are given by promises, too.
+    pub promises: bool,
     /// The last epoch that the manager may make. The first is 1.
     pub epochs: Epoch,
     /// How many times a server may stop without notice. Page caches and disks keep what they had.

@@ -238,16 +238,20 @@ pub struct State {
 }
 
 impl State {
-    /// All members are alive, equal, in sync and hold leases.
+    /// All members are alive and equal; those in sync hold leases.
     pub fn new(rules: &Rules) -> Self {
-        let all = Members::first_of(rules.members);
-        let mut groups = [Group::default(); EPOCHS];
-        groups[1] = Group { in_sync: all, ..Group::default() };
-        let mut members = [Member::default(); MEMBERS];
-        for member in all.iter() {
-            members[member] = Member { alive: true, epoch: 1, lease: true, ..Member::default() };
+        let mut group = Group { in_sync: Members::first_of(rules.members), ..Group::default() };
+        if let Some(joining) = rules.joining {
+            group.in_sync = group.in_sync.without(joining);
+            group.joining = Members::only(joining);
         }
-        members[0].primary.ready = true;
+        let mut groups = [Group::default(); EPOCHS];
+        groups[1] = group;
+        let mut members = [Member::default(); MEMBERS];
+        for (at, member) in members.iter_mut().enumerate().take(rules.members) {
+            (member.alive, member.epoch, member.lease) = (true, 1, group.in_sync.has(at));
+            member.primary.ready = group.primary() == Some(at);
+        }
         Self {
             manager: Manager { epoch: 1, groups, reports: Members::default() },
             members,

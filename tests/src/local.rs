@@ -1,11 +1,12 @@
 //! A whole cluster in this process: manager, metadata server, storage server and client, joined by
-//! function calls, on stores in a temporary directory.
+//! function calls, on stores in a temporary directory or on simulated disks.
 
 use bytes::Bytes;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_base::clock::SystemClock;
+use strake_base::disk::sim::SimDisk;
 use strake_base::disk::{Disk, RealDisk};
 use strake_client::{Volume, VolumeOptions};
 use strake_engine::chunk::{ChunkError, ChunkOptions, ChunkStore, Identity};
@@ -46,6 +47,8 @@ impl Names {
 /// The running cluster. Everything stops when it is dropped.
 pub struct LocalCluster {
     directory: TempDir,
+    /// The disks of the targets, where they are simulated.
+    disks: Vec<SimDisk>,
     names: Names,
     callers: Arc<Callers>,
     /// Lives through restarts, as it would on another host.
@@ -61,12 +64,24 @@ pub struct LocalCluster {
 impl LocalCluster {
     /// A new cluster whose volume `main` has chunks of this size. Must be called in a runtime.
     pub async fn start(names: Names, chunk_bytes: u64) -> Self {
+        Self::start_on(names, chunk_bytes, Vec::new()).await
+    }
+
+    /// As [`LocalCluster::start`], with targets on disks of a host that can lose power. Nothing is
+    /// synced there unless somebody asks.
+    pub async fn start_simulated(names: Names, chunk_bytes: u64, seed: u64) -> Self {
+        let disk = |nth| SimDisk::new(seed * u64::from(TARGETS) + u64::from(nth), 1 << 30);
+        Self::start_on(names, chunk_bytes, (0..TARGETS).map(disk).collect()).await
+    }
+
+    async fn start_on(names: Names, chunk_bytes: u64, disks: Vec<SimDisk>) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let callers = Callers::new(CallerOptions::default());
         let manager = manager(chunk_bytes).await;
         let (map, meta, joined) = (None, None, Joined::default());
         let stores = Vec::new();
-        let mut cluster = Self { directory, names, callers, manager, map, joined, meta, stores };
+        let mut cluster =
+            Self { directory, disks, names, callers, manager, map, joined, meta, stores };
         cluster.run().await;
         cluster
     }
@@ -80,6 +95,33 @@ impl LocalCluster {
         self.register(None, None);
         self.stores_closed().await;
         self.run().await;
+    }
+
+    /// The host of the simulated disks loses power: the storage server starts again on what is left.
+    /// Clients and the metadata server go on.
+    pub async fn lose_power(&mut self) {
+        self.end_storage(SimDisk::power_loss).await;
+    }
+
+    /// The storage server's process is killed and started again on the same host.
+    pub async fn kill_storage(&mut self) {
+        self.end_storage(SimDisk::kill).await;
+    }
+
+    /// The storage server is stopped in good order, then its host is.
+    pub async fn restart_host(&mut self) {
+        self.register(None, self.meta.clone());
+        self.stores_closed().await;
+        self.end_storage(SimDisk::power_loss).await;
+    }
+
+    async fn end_storage(&mut self, end: fn(&SimDisk)) {
+        self.disks.iter().for_each(end);
+        self.register(None, self.meta.clone());
+        self.stores_closed().await;
+        let (stores, _) = self.targets();
+        let storage = self.storage(stores);
+        self.register(Some(storage), self.meta.clone());
     }
 
     /// Waits for the last references to the stores: the map's, and those of operations under way.
@@ -123,20 +165,24 @@ impl LocalCluster {
     async fn run(&mut self) {
         let kv = self.names.open(&self.directory.path().join("meta")).await;
         let (stores, specs) = self.targets();
-        self.stores = stores.iter().map(Arc::downgrade).collect();
         self.joined = join(&*self.manager, &self.joined, specs).await;
         let key = self.capability_key();
         self.register(None, None);
         let map = self.map().await;
-        let ids = self.joined.targets.iter().map(|&id| TargetId(id));
-        let stores = ids.zip(stores).collect();
-        let storage = Arc::new(StorageServer::new(stores, key.clone(), Arc::clone(&map)));
+        let storage = self.storage(stores);
         self.register(Some(Arc::clone(&storage)), None);
         let clock = Arc::new(SystemClock::default());
         let meta = MetaServer::start(kv, map, key, clock, MetaOptions::default());
         let meta = meta.await.expect("the metadata server starts");
         self.register(Some(storage), Some(Arc::clone(&meta)));
         self.meta = Some(meta);
+    }
+
+    fn storage(&mut self, stores: Vec<Arc<ChunkStore>>) -> Arc<StorageServer> {
+        self.stores = stores.iter().map(Arc::downgrade).collect();
+        let ids = self.joined.targets.iter().map(|&id| TargetId(id));
+        let stores = ids.zip(stores).collect();
+        Arc::new(StorageServer::new(stores, self.capability_key(), self.view()))
     }
 
     async fn map(&mut self) -> Arc<MapView> {
@@ -154,7 +200,10 @@ impl LocalCluster {
         let mut stores = Vec::new();
         for nth in 0..TARGETS {
             let path = self.directory.path().join(format!("target{nth}"));
-            let store = Arc::new(open_target(&path, nth));
+            let store = Arc::new(match self.disks.get(nth as usize) {
+                Some(disk) => open_simulated(disk, nth),
+                None => open_target(&path, nth),
+            });
             specs.push(TargetSpec {
                 target: self.joined.targets.get(nth as usize).copied().unwrap_or(0),
                 uuid: store.identity().uuid.clone(),
@@ -184,9 +233,8 @@ fn open_target(path: &Path, nth: u32) -> ChunkStore {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(path).expect("the directory was just made"));
     let options = ChunkOptions { capacity_bytes: Some(1 << 30), ..ChunkOptions::default() };
     if fresh {
-        let uuid = format!("{:032x}", nth + 1);
-        let identity = Identity { cluster: String::new(), uuid, target: 0 };
-        ChunkStore::format(&disk, &identity, &options).expect("an empty directory is formatted");
+        ChunkStore::format(&disk, &identity(nth), &options)
+            .expect("an empty directory is formatted");
     }
     for _ in 0..1_000 {
         match ChunkStore::open(Arc::clone(&disk), options.clone()) {
@@ -196,6 +244,25 @@ fn open_target(path: &Path, nth: u32) -> ChunkStore {
         }
     }
     panic!("target {nth} stays in use");
+}
+
+fn open_simulated(disk: &SimDisk, nth: u32) -> ChunkStore {
+    let disk = disk.process();
+    let options = ChunkOptions {
+        background: false,
+        reserve_bytes: 1 << 20,
+        log_bytes_max: 1 << 20,
+        ..ChunkOptions::default()
+    };
+    let found = Identity::read(&*disk).expect("a simulated disk is read");
+    if found.is_none() {
+        ChunkStore::format(&disk, &identity(nth), &options).expect("an empty disk is formatted");
+    }
+    ChunkStore::open(disk, options).expect("the target opens")
+}
+
+fn identity(nth: u32) -> Identity {
+    Identity { cluster: String::new(), uuid: format!("{:032x}", nth + 1), target: 0 }
 }
 
 async fn manager(chunk_bytes: u64) -> Arc<dyn ManagerService> {

@@ -33,6 +33,8 @@ pub trait Disk: Send + Sync + 'static {
     fn space(&self) -> io::Result<(u64, u64)>;
     /// Differs after each power loss (the kernel's boot id), and only then.
     fn boot_id(&self) -> io::Result<String>;
+    /// Differs between a file and any copy of it, and stays while the file lives.
+    fn birth(&self, name: &str) -> io::Result<u64>;
     /// The directory, for messages.
     fn path(&self) -> String;
 }

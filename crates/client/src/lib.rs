@@ -16,6 +16,7 @@
 //! * [`route`] — from a piece of a file to the server that holds it, with retries within a time limit.
 //! * [`session`] — what makes the metadata server remember our open files, locks and mutations.
 //! * `kept` — what targets have acknowledged, for whoever reads it next through this mount.
+//! * `unsynced` — what targets have acknowledged and not made durable, and how a loss is noticed.
 //! * [`memory`] — the bound on what all of this may hold.
 //!
 //! What this crate never does: know an engine or a server's inside, name a numeric errno, or block
@@ -32,6 +33,7 @@ pub mod ops;
 mod remote;
 mod route;
 mod session;
+mod unsynced;
 pub mod volume;
 
 pub use api::{

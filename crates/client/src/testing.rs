@@ -44,6 +44,8 @@ struct FakeState {
     log: Vec<String>,
     /// Errors to answer to the next requests whose log line begins so.
     errors: Vec<(String, Error)>,
+    /// Which boot the targets speak from; 0: they do not say.
+    boot: u64,
     /// Errors to answer after having carried the request out.
     lost_answers: Vec<(String, Error)>,
 }
@@ -84,6 +86,11 @@ impl Fake {
     /// The server restarts without its sessions.
     pub(crate) fn forget_session(&self) {
         self.state.lock().session += 100;
+    }
+
+    /// The targets speak from this boot from now on.
+    pub(crate) fn set_boot(&self, boot: u64) {
+        self.state.lock().boot = boot;
     }
 
     pub(crate) fn opens(&self, ino: Ino) -> i64 {
@@ -402,7 +409,7 @@ fn describe_data(op: &StorageOp, len: usize) -> String {
 
 impl FakeState {
     fn storage(&mut self, op: StorageOp, payload: Bytes) -> Result<(StorageAnswer, Bytes)> {
-        let done = (StorageAnswer::Done(Done {}), Bytes::new());
+        let done = (StorageAnswer::Done(Done { boot: self.boot }), Bytes::new());
         match op {
             StorageOp::Write(write) => {
                 if crc32c(&payload) != write.crc {

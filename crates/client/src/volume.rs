@@ -8,6 +8,7 @@ use crate::metrics::Metrics;
 use crate::ops::dirs::Pages;
 use crate::ops::space::SpaceCache;
 use crate::session::Session;
+use crate::unsynced::Left;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub struct Volume {
     clock: Arc<dyn Clock>,
     session: Session,
     inodes: Inodes,
+    left: Left,
     memory: Memory,
     /// Files with something that the background task must look after.
     busy: parking_lot::Mutex<HashMap<Ino, Arc<FileState>>>,
@@ -60,6 +62,7 @@ impl Volume {
             clock,
             session: Session::new(),
             inodes: Inodes::new(),
+            left: Left::default(),
             memory: Memory::new(options.memory_bytes),
             busy: parking_lot::Mutex::default(),
             space: SpaceCache::default(),
@@ -118,6 +121,11 @@ impl Volume {
 
     pub(crate) fn inodes(&self) -> &Inodes {
         &self.inodes
+    }
+
+    /// What files that are closed have not made durable.
+    pub(crate) fn left(&self) -> &Left {
+        &self.left
     }
 
     pub(crate) fn memory(&self) -> &Memory {

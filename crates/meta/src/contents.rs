@@ -24,12 +24,15 @@ use strake_types::{
 use strake_wire::capability::{Capability, Rights};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::storage::{
-    FileRef, StorageAnswer, StorageOp, StorageRequest, Truncate, Write,
+    Done, FileRef, StorageAnswer, StorageOp, StorageReply, StorageRequest, Truncate, Write,
 };
 use tokio::time::Instant;
 
 /// How long a capability that the server mints for itself lasts.
 const OWN_CAPABILITY_MS: u64 = 60_000;
+
+/// How often bytes are written that a target then loses with its power.
+const WRITES_MAX: u32 = 4;
 
 /// Contents of an inline file, as long as its length says.
 pub(crate) async fn inline_bytes(tx: &mut Tx<'_>, inode: &Inode) -> Result<Bytes> {
@@ -238,7 +241,8 @@ async fn cut_chunks(core: &Core, volume: VolumeId, inode: &Inode, length: u64) -
     try_join_all(calls).await.map(drop)
 }
 
-/// Writes the first bytes of a file to its chunks.
+/// Writes the first bytes of a file to its chunks and makes them durable: they were, if somebody had
+/// synced the file while they lay inside the inode.
 async fn write_chunks(core: &Core, volume: VolumeId, inode: &Inode, bytes: &Bytes) -> Result<()> {
     let placement = Placement::new(layout_of(inode)?);
     let calls = placement.pieces(0, bytes.len() as u64).map(|piece| {
@@ -250,9 +254,32 @@ async fn write_chunks(core: &Core, volume: VolumeId, inode: &Inode, bytes: &Byte
             offset: piece.chunk_offset,
             crc: records::checksum(&payload),
         });
-        on_group(core, volume, inode.id(), piece.group, op, payload)
+        write_durably(core, volume, inode.id(), piece.group, op, payload)
     });
     try_join_all(calls).await.map(drop)
+}
+
+/// Writes to a group until a sync is answered from the boots that have the write.
+async fn write_durably(
+    core: &Core,
+    volume: VolumeId,
+    ino: Ino,
+    group: GroupId,
+    write: StorageOp,
+    payload: Bytes,
+) -> Result<()> {
+    let sync = StorageOp::Sync(FileRef { volume: volume.0, ino: ino.0 });
+    for _ in 0..WRITES_MAX {
+        let written = on_group(core, volume, ino, group, write.clone(), payload.clone()).await?;
+        let synced = on_group(core, volume, ino, group, sync.clone(), Bytes::new()).await?;
+        let covered = |(a, b): (&u64, &u64)| a == b || *a == 0 || *b == 0;
+        if written.len() == synced.len() && written.iter().zip(&synced).all(covered) {
+            return Ok(());
+        }
+        tracing::warn!("volume {volume} inode {ino}: group {group} lost power: writing again");
+    }
+    let detail = format!("volume {volume} inode {ino}: group {group} loses power again and again");
+    Err(Error::with(ErrorKind::Io, detail))
 }
 
 /// A client that had the file open is lost: what its storage servers have of the file counts, even
@@ -326,7 +353,7 @@ pub(crate) async fn drop_volume(core: &Core, volume: VolumeId) -> Result<()> {
 }
 
 /// Sends one operation to every member of a group; tries again while a server is away, within the
-/// limit of the options.
+/// limit of the options. From which boots they have answered, as [`Done::boot`] has it.
 async fn on_group(
     core: &Core,
     volume: VolumeId,
@@ -334,12 +361,13 @@ async fn on_group(
     group: GroupId,
     op: StorageOp,
     payload: Bytes,
-) -> Result<()> {
+) -> Result<Vec<u64>> {
     let until = Instant::now() + Duration::from_millis(core.options.storage_wait_ms);
     let mut turn = 1;
     loop {
-        let Err(error) = on_group_once(core, volume, ino, group, &op, &payload).await else {
-            return Ok(());
+        let error = match on_group_once(core, volume, ino, group, &op, &payload).await {
+            Ok(boots) => return Ok(boots),
+            Err(error) => error,
         };
         let over = Instant::now() >= until;
         if over || error.advice() == strake_types::error::Advice::GiveUp {
@@ -360,7 +388,7 @@ async fn on_group_once(
     group: GroupId,
     op: &StorageOp,
     payload: &Bytes,
-) -> Result<()> {
+) -> Result<Vec<u64>> {
     let map = core.map.current();
     let none = || Error::with(ErrorKind::StaleMap, format!("group {group} is not in the map"));
     let (members, epoch) = cluster::members(&map, group).ok_or_else(none)?;
@@ -368,7 +396,11 @@ async fn on_group_once(
         let request = request(core, volume, ino, target, epoch, op.clone());
         async move { core.map.storage_of(TargetId(target))?.call(request, payload.clone()).await }
     });
-    try_join_all(calls).await.map(drop)
+    let boot = |(reply, _): (StorageReply, Bytes)| match reply.answer {
+        Some(StorageAnswer::Done(Done { boot })) => boot,
+        _ => 0,
+    };
+    Ok(try_join_all(calls).await?.into_iter().map(boot).collect())
 }
 
 fn request(

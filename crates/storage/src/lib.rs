@@ -14,6 +14,9 @@
 //! Checksums pass through: a write's is checked by the engine against the bytes that came, a read's
 //! comes from the engine and is checked by the client. Nothing in between computes it again.
 //!
+//! A write is answered before it is on disk, so the answer names the boot that vouches for it: a sync
+//! answered from another one does not cover it.
+//!
 //! What this crate never does: look at names, owners or modes (the capability says what may be
 //! done), or order writes (with one member a group, the engine's order is the order).
 //!

@@ -128,17 +128,17 @@ impl StorageServer {
             StorageOp::Write(write) => self::write(target, write, payload).await,
             StorageOp::WriteMany(writes) => write_many(target, writes, payload).await,
             StorageOp::Truncate(cut) => {
-                target.run(move |s| truncate(s, &cut)).await.map(|()| done())
+                target.run(move |s| truncate(s, &cut)).await.map(|()| done(target))
             }
             StorageOp::Punch(range) => {
                 let (chunk, offset, len) = in_chunk(range)?;
-                target.run(move |s| s.punch(chunk, offset, len)).await.map(|()| done())
+                target.run(move |s| s.punch(chunk, offset, len)).await.map(|()| done(target))
             }
             StorageOp::Allocate(range) => {
                 let (chunk, offset, len) = in_chunk(range)?;
-                target.run(move |s| s.allocate(chunk, offset, len)).await.map(|()| done())
+                target.run(move |s| s.allocate(chunk, offset, len)).await.map(|()| done(target))
             }
-            StorageOp::Sync(_) => target.run(|s| s.sync()).await.map(|()| done()),
+            StorageOp::Sync(_) => target.run(|s| s.sync()).await.map(|()| done(target)),
             StorageOp::Extents(chunk) => {
                 let list = target.run(move |s| s.extents(chunk.into())).await?;
                 let (starts, lens) = list.into_iter().unzip();
@@ -147,7 +147,7 @@ impl StorageServer {
             StorageOp::Copy(request) => {
                 let _turn = self.copies.acquire().await;
                 let source = self.source_of(target, &request)?;
-                copy(target, request, source).await.map(|()| done())
+                copy(target, request, source).await.map(|()| done(target))
             }
             StorageOp::Chunks(file) => chunks(target, file).await,
             StorageOp::Stat(_) => {
@@ -158,7 +158,7 @@ impl StorageServer {
             StorageOp::Scrub(request) => scrub(target, request).await,
             StorageOp::DropVolume(file) => {
                 let volume = VolumeId(file.volume);
-                target.run(move |s| s.drop_volume(volume)).await.map(|()| done())
+                target.run(move |s| s.drop_volume(volume)).await.map(|()| done(target))
             }
         }
     }
@@ -202,8 +202,9 @@ fn kind_of(op: &StorageOp) -> OpKind {
     }
 }
 
-fn done() -> Answer {
-    (StorageAnswer::Done(msg::Done {}), Bytes::new())
+/// With the boot that vouches for what was done until it is synced.
+fn done(target: &Target) -> Answer {
+    (StorageAnswer::Done(msg::Done { boot: target.store.boot() }), Bytes::new())
 }
 
 fn plain(answer: StorageAnswer) -> Result<Answer> {
@@ -232,7 +233,7 @@ async fn write(target: &Arc<Target>, write: msg::Write, payload: Bytes) -> Resul
     let (chunk, offset, _) = in_chunk(range)?;
     target.run(move |s| s.write(chunk, offset, &payload, write.crc)).await?;
     target.bytes_written.increment(bytes);
-    Ok(done())
+    Ok(done(target))
 }
 
 /// Several writes by one thread: small ones cost more to hand over than to do.
@@ -247,7 +248,7 @@ async fn write_many(
         .run(move |s| parts.iter().try_for_each(|p| s.write(p.chunk, p.offset, &p.data, p.crc)))
         .await?;
     target.bytes_written.increment(bytes);
-    Ok(done())
+    Ok(done(target))
 }
 
 struct Part {

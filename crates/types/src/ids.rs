@@ -63,6 +63,12 @@ id!(
     u64
 );
 id!(
+    /// What a target speaks from: another one than before says that something it acknowledged, and had
+    /// not made durable, may be lost.
+    Boot,
+    u64
+);
+id!(
     /// Number of a chunk within its file, from 0.
     ChunkIndex,
     u64

@@ -31,6 +31,6 @@ pub mod name;
 pub use attr::{Attr, Credentials, FileKind, SetAttr, SetTime, Timestamp};
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{
-    ChunkId, ChunkIndex, Epoch, GroupId, Ino, Seq, ServerId, SessionId, TargetId, VolumeId,
+    Boot, ChunkId, ChunkIndex, Epoch, GroupId, Ino, Seq, ServerId, SessionId, TargetId, VolumeId,
 };
 pub use layout::{Distribution, Layout, Piece};

@@ -44,7 +44,7 @@ impl StorageService for Null {
             Some(StorageOp::Read(read)) => {
                 (StorageAnswer::Data(Data { crc: 0 }), self.0.slice(..read.len as usize))
             }
-            _ => (StorageAnswer::Done(Done {}), Bytes::new()),
+            _ => (StorageAnswer::Done(Done::default()), Bytes::new()),
         };
         Ok((StorageReply { answer: Some(answer) }, payload))
     }

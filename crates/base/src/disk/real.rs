@@ -1,7 +1,8 @@
 //! A directory of the machine's own file system.
 
 use super::{Disk, DiskFile};
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use crate::random::mixed;
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, StatxFlags};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -46,7 +47,7 @@ impl Disk for RealDisk {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(&self.directory, name, rustix::fs::AtFlags::empty())?)
+        Ok(rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())?)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -71,6 +72,17 @@ impl Disk for RealDisk {
 
     fn boot_id(&self) -> io::Result<String> {
         Ok(std::fs::read_to_string(BOOT_ID)?.trim().to_owned())
+    }
+
+    fn birth(&self, name: &str) -> io::Result<u64> {
+        // Not the device: its number may be another one after the host has started anew. A file system
+        // that knows no time of birth answers zeros.
+        let wanted = StatxFlags::INO | StatxFlags::BTIME;
+        let stat = rustix::fs::statx(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
+        let born = stat.stx_btime;
+        Ok([born.tv_sec.cast_unsigned(), u64::from(born.tv_nsec)]
+            .iter()
+            .fold(mixed(stat.stx_ino), |all, part| mixed(all ^ part)))
     }
 
     fn path(&self) -> String {

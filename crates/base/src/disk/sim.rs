@@ -114,6 +114,29 @@ impl SimDisk {
         state.drop_nameless();
     }
 
+    /// Puts the files of `other` in the place of this disk's, as who restores a copy does: with the
+    /// same names and contents, all of it durable. The process that uses this disk is killed.
+    pub fn restore(&self, other: &SimDisk) {
+        let copied: Vec<(String, Content)> = {
+            let state = other.state.lock();
+            let file = |(name, id): (&String, &u64)| {
+                Some((name.clone(), state.files.get(id)?.now.clone()))
+            };
+            state.names.iter().filter_map(file).collect()
+        };
+        let state = &mut *self.state.lock();
+        state.end_process();
+        (state.names, state.files) = Default::default();
+        for (name, content) in copied {
+            let file = File { now: content.clone(), durable: content, pending: Vec::new() };
+            state.names.insert(name, state.next_file);
+            state.files.insert(state.next_file, file);
+            state.next_file += 1;
+        }
+        state.durable_names = state.names.clone();
+        state.name_history.clear();
+    }
+
     /// Lets the operation after `count` more changes or syncs meet `fault`.
     pub fn fault_after(&self, count: u64, fault: SimFault) {
         let state = &mut *self.state.lock();
@@ -325,6 +348,11 @@ impl Disk for SimProcess {
 
     fn boot_id(&self) -> io::Result<String> {
         Ok(format!("boot-{}", alive(&self.state, self.process)?.boot))
+    }
+
+    fn birth(&self, name: &str) -> io::Result<u64> {
+        let state = alive(&self.state, self.process)?;
+        state.names.get(name).copied().ok_or(io::ErrorKind::NotFound.into())
     }
 
     fn path(&self) -> String {

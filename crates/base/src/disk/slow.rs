@@ -105,6 +105,10 @@ impl Disk for SlowDisk {
         self.inner.boot_id()
     }
 
+    fn birth(&self, name: &str) -> io::Result<u64> {
+        self.inner.birth(name)
+    }
+
     fn path(&self) -> String {
         self.inner.path()
     }

@@ -133,8 +133,10 @@ impl Volume {
         let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
         let range = Range { chunk: chunk.into(), offset: piece.chunk_offset, len: piece.len };
         let op = if frees { StorageOp::Punch(range) } else { StorageOp::Allocate(range) };
-        file.core().unsynced.add(piece.group);
-        self.storage(file, piece.group, true, op, Bytes::new()).await?;
+        // Before as well: it may be done although nobody waits for the answer any more.
+        self.acknowledged(file, piece.group, None);
+        let (answer, _) = self.storage(file, piece.group, true, op, Bytes::new()).await?;
+        self.acknowledged(file, piece.group, Some(&answer));
         Ok(if frees { -(held as i64) } else { (piece.len - held) as i64 })
     }
 

@@ -134,8 +134,12 @@ impl Volume {
             from_target: self.map().primary_of(run.from.group)?.0.0,
             from_capability: source.capability(false),
         };
-        target.core().unsynced.add(run.to.group);
-        self.storage(target, run.to.group, true, StorageOp::Copy(copy), Bytes::new()).await?;
+        let group = run.to.group;
+        // Before as well: it may be done although nobody waits for the answer any more.
+        self.acknowledged(target, group, None);
+        let (answer, _) =
+            self.storage(target, group, true, StorageOp::Copy(copy), Bytes::new()).await?;
+        self.acknowledged(target, group, Some(&answer));
         Ok(())
     }
 }

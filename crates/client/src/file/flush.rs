@@ -1,19 +1,13 @@
-//! Sending, publishing and making durable what was written.
+//! Sending and publishing what was written.
 
-use super::allocate::REQUESTS_MAX;
 use super::open::OpenFile;
 use super::state::{Body, FileState};
 use crate::metrics::Op;
-use crate::ops::done;
 use crate::volume::Volume;
-use bytes::Bytes;
-use futures::future::{join, try_join_all};
-use futures::stream::{self, StreamExt};
 use std::sync::Arc;
 use std::time::Duration;
-use strake_types::{Attr, Error, ErrorKind, GroupId, Result, Timestamp};
+use strake_types::{Attr, Error, ErrorKind, Ino, Result, Timestamp};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
-use strake_wire::message::storage::{FileRef, StorageOp};
 
 /// Writes older than this are sent by the background task.
 const DIRTY_AGE_MAX: Duration = Duration::from_secs(1);
@@ -26,61 +20,6 @@ impl Volume {
         let written = self.write_back(&file.state, false).await;
         let failed = file.take_failure();
         written.and(failed)
-    }
-
-    /// As [`Volume::flush`], and answers when everything is on disk. `datasync` would allow to leave
-    /// times out; they travel with the length, so nothing is gained by that.
-    pub async fn fsync(self: &Arc<Self>, file: &Arc<OpenFile>, datasync: bool) -> Result<()> {
-        let _timer = self.count(Op::Fsync);
-        let _ = datasync;
-        let synced = self.sync_file(&file.state).await;
-        let failed = file.take_failure();
-        failed.and(synced)
-    }
-
-    async fn sync_file(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
-        self.drain(file).await;
-        // Who comes while another syncs must not answer before that one is done.
-        let _order = file.order.lock().await;
-        // Neither waits for the other: until both are done nothing is promised, and a length may be
-        // on disk before its bytes at any time, by the background task.
-        let (data, attributes) = join(self.sync_targets(file), self.sync_attributes(file)).await;
-        data.and(attributes)
-    }
-
-    /// Makes durable what the metadata server knows of a file, and tells it the rest before.
-    async fn sync_attributes(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
-        if self.write_inline(file, true, false).await? || self.publish(file, true).await? {
-            return Ok(());
-        }
-        let op = MetaOp::Sync(meta::Inode { ino: file.ino().0 });
-        done(&self.ask(&self.root_cred(), op).await?, "sync")
-    }
-
-    /// Makes durable what targets have acknowledged for a file.
-    async fn sync_targets(&self, file: &FileState) -> Result<()> {
-        let unsynced = {
-            let core = file.core();
-            if matches!(core.body, Body::Inline(_)) {
-                return Ok(());
-            }
-            match core.unsynced.all {
-                true => core.unsynced.marks(core.placement()?.groups()),
-                false => core.unsynced.marks(&[]),
-            }
-        };
-        let reference = FileRef { volume: self.id().0, ino: file.ino().0 };
-        let syncs = unsynced.keys().map(|&group| {
-            self.storage(file, group, true, StorageOp::Sync(reference), Bytes::new())
-        });
-        let synced = try_join_all(syncs).await;
-        let mut core = file.core();
-        match &synced {
-            Ok(_) => core.unsynced.forget(&unsynced),
-            // Nobody knows what will be left of it.
-            Err(_) => core.kept.clear(),
-        }
-        synced.map(drop)
     }
 
     /// Sends everything and tells the metadata server. `close`: the last handle is going.
@@ -167,8 +106,9 @@ impl Volume {
             return self.move_and_resend(file, sync).await;
         }
         if error.kind != ErrorKind::TimedOut {
-            // Trying again would change nothing: what was written is lost.
+            // Trying again would change nothing: what was written is lost, through whatever handle.
             file.core().forget_unpublished();
+            self.failed(file, &error);
         }
         Err(error)
     }
@@ -211,6 +151,7 @@ impl Volume {
             Err(error) => {
                 if error.kind != ErrorKind::TimedOut {
                     file.core().forget_unpublished();
+                    self.failed(file, &error);
                 }
                 return Err(error);
             }
@@ -260,39 +201,11 @@ impl Volume {
         Ok(attr)
     }
 
-    /// Sends and publishes everything of every file and makes it durable, as `syncfs` asks.
-    pub async fn sync_all(self: &Arc<Self>) -> Result<()> {
-        let _timer = self.count(Op::Fsync);
-        let mut result = Ok(());
-        let files = self.busy_files();
-        let mut written = stream::iter(files)
-            .map(|file| async move { (self.write_back(&file, false).await, file) })
-            .buffer_unordered(REQUESTS_MAX);
-        while let Some((written, file)) = written.next().await {
-            if let Err(error) = &written {
-                tracing::warn!("cannot write back inode {}: {error}", file.ino());
-            }
-            result = result.and(written);
-        }
-        drop(written);
-        self.drop_idle();
-        let groups = 0..self.map().group_count();
-        let targets = try_join_all(groups.map(|group| self.sync_group(GroupId(group)))).await;
-        let op = MetaOp::Sync(meta::Inode { ino: 0 });
-        let names = self.ask(&self.root_cred(), op).await.and_then(|a| done(&a, "sync"));
-        result.and(targets.map(drop)).and(names)
-    }
-
-    /// Makes everything durable that a group has acknowledged to anyone.
-    async fn sync_group(&self, group: GroupId) -> Result<()> {
-        let op = StorageOp::Sync(FileRef { volume: self.id().0, ino: 0 });
-        self.on_group(group, Bytes::new, op, Bytes::new(), None).await.map(drop)
-    }
-
     /// Sends what is old and publishes lengths, for every file that needs it.
     pub(crate) fn tick_files(self: &Arc<Self>) {
         self.metrics().dirty_bytes.set(self.memory().dirty_bytes() as f64);
         self.drop_idle();
+        self.settle_left();
         let now = self.now();
         self.memory().kept().drop_old(now);
         self.metrics().kept_bytes.set(self.memory().kept().bytes() as f64);
@@ -326,26 +239,25 @@ impl Volume {
             Ok(false) => self.publish(file, false).await.map(drop),
             Err(error) => Err(error),
         };
-        if let Err(error) = &written
-            && error.kind != ErrorKind::TimedOut
-        {
-            file.fail(error);
-        }
         self.forget_if_closed(file);
         written
     }
 
     /// The last handle may have gone while something was unsent.
     fn forget_if_closed(&self, file: &FileState) {
-        let ours = file.core().ours;
-        let unused = |file: &FileState| file.core().handles == 0 && file.is_idle();
-        if unused(file) {
-            self.inodes().drop_file(file.ino(), unused, ours);
+        let unused = file.core().handles == 0 && file.is_idle();
+        if unused {
+            self.drop_unused(file);
         }
     }
 
+    /// What was written to a file has not become true, or is not any more: its handles report it.
     pub(crate) fn failed(&self, file: &FileState, error: &Error) {
-        tracing::error!("data written to inode {} is lost: {error}", file.ino());
+        self.lost(file.ino(), error);
         file.fail(error);
+    }
+
+    pub(crate) fn lost(&self, ino: Ino, error: &Error) {
+        tracing::error!("data written to inode {ino} is lost: {error}");
     }
 }

@@ -17,6 +17,7 @@ mod read;
 mod resize;
 mod send;
 mod state;
+mod sync;
 mod write;
 
 pub use open::OpenFile;

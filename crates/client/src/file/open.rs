@@ -5,6 +5,7 @@ use super::state::{Body, FileState};
 use crate::api::OpenFlags;
 use crate::metrics::Op;
 use crate::ops::{open_mode, unexpected};
+use crate::unsynced::Unsynced;
 use crate::volume::Volume;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -53,11 +54,12 @@ impl OpenFile {
 
     /// A failure of earlier writes that this handle has not reported yet.
     pub(crate) fn take_failure(&self) -> Result<()> {
-        let core = self.state.core();
+        let mut core = self.state.core();
         let count = core.failure.count;
         if self.failures_seen.swap(count, Ordering::Relaxed) == count {
             return Ok(());
         }
+        core.failure.untold = false;
         Err(core.failure.error.clone().unwrap_or(Error::new(ErrorKind::Io)))
     }
 
@@ -151,7 +153,12 @@ impl Volume {
         }
         let state = self.inodes().file_or_new(
             ino,
-            || Arc::new(FileState::new(&attr, &opened, created, self.memory().kept(), now)),
+            || {
+                let kept = self.memory().kept();
+                let state = FileState::new(&attr, &opened, created, kept, now);
+                state.core().unsynced = Unsynced::new(!created, self.left().take(ino));
+                Arc::new(state)
+            },
             |file| {
                 file.add_handle(&attr, &opened, [mode.read, mode.write], now);
                 file.count_direct(flags.direct);
@@ -204,7 +211,7 @@ impl Volume {
             return;
         }
         let state = &file.state;
-        let (closes, last, ours) = {
+        let (closes, last) = {
             let mut core = state.core();
             core.handles -= 1;
             // The server is to count at least one open as long as there is a handle.
@@ -218,13 +225,28 @@ impl Volume {
             if core.handles == 0 {
                 core.ahead.clear();
             }
-            (closes, core.handles == 0, core.ours)
+            (closes, core.handles == 0)
         };
         self.session().add_closed(state.ino().0, closes);
         if last && (idle || state.is_idle()) {
-            let unused = |file: &FileState| file.core().handles == 0 && file.is_idle();
-            self.inodes().drop_file(state.ino(), unused, ours);
+            self.drop_unused(state);
         }
+    }
+
+    /// Drops the state of a file if nothing needs it, but for what is not durable yet: who opens the
+    /// file again and syncs it is to learn of a loss.
+    pub(crate) fn drop_unused(&self, file: &FileState) {
+        let unused = |file: &FileState| {
+            let mut core = file.core();
+            let unused = core.handles == 0 && core.is_idle();
+            // Nobody can open what has no name.
+            if unused && core.attr.nlink > 0 {
+                self.left().put(file.ino(), std::mem::take(&mut core.unsynced), self.now());
+            }
+            unused
+        };
+        let ours = file.core().ours;
+        self.inodes().drop_file(file.ino(), unused, ours);
     }
 
     /// Asks for a new capability in place of one that was refused.

@@ -78,6 +78,8 @@ impl FileState {
             }
         } else {
             core.body = Body::Chunks;
+            // The metadata server has had chunks cut, and does not wait until that is on disk.
+            core.unsynced.all |= length < core.length;
         }
         core.unpublished.acknowledged = 0;
         core.learn_own(attr, now);

@@ -95,7 +95,7 @@ impl Volume {
         let sent = self.storage(file, group, true, op, payload).await;
         // Only now: a sync that ran meanwhile may have come too early for this write. And even if it
         // failed: the target may have done it and only the answer was lost.
-        file.core().unsynced.add(group);
+        self.acknowledged(file, group, sent.as_ref().ok().map(|(answer, _)| answer));
         sent?;
         self.metrics().bytes_written.increment(bytes);
         Ok(())

@@ -6,13 +6,14 @@ use super::inline::Inline;
 use crate::inodes::Contents;
 use crate::kept::{Kept, KeptFile};
 use crate::memory::Room;
+use crate::unsynced::Unsynced;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_types::layout::Placement;
-use strake_types::{Attr, Error, ErrorKind, GroupId, Ino, Result, Timestamp};
+use strake_types::{Attr, Error, ErrorKind, Ino, Result, Timestamp};
 use strake_wire::message::meta::Opened;
 use tokio::sync::Notify;
 
@@ -49,43 +50,14 @@ pub(crate) struct Unpublished {
     pub(crate) acknowledged: u64,
 }
 
-/// Which groups hold data that nobody has made durable yet.
-#[derive(Default)]
-pub(crate) struct Unsynced {
-    /// Others may have written before: every group of the file.
-    pub(crate) all: bool,
-    /// Groups written by this mount since the last sync, each with a mark of its last write.
-    groups: BTreeMap<GroupId, u64>,
-    marks: u64,
-}
-
-impl Unsynced {
-    /// A write to a group has been answered.
-    pub(crate) fn add(&mut self, group: GroupId) {
-        self.marks += 1;
-        self.groups.insert(group, self.marks);
-    }
-
-    /// What a sync that begins now will make durable; `others` in any case.
-    pub(crate) fn marks(&self, others: &[GroupId]) -> BTreeMap<GroupId, u64> {
-        let mut marks: BTreeMap<_, _> = others.iter().map(|&group| (group, 0)).collect();
-        marks.extend(&self.groups);
-        marks
-    }
-
-    /// The sync is done. A group that was written meanwhile stays.
-    pub(crate) fn forget(&mut self, synced: &BTreeMap<GroupId, u64>) {
-        self.all = false;
-        self.groups.retain(|group, mark| synced.get(group) != Some(mark));
-    }
-}
-
 /// The last failure of a write that had been accepted.
 #[derive(Default)]
 pub(crate) struct Failure {
     /// Number of failures so far.
     pub(crate) count: u64,
     pub(crate) error: Option<Error>,
+    /// Nobody has been told yet.
+    pub(crate) untold: bool,
 }
 
 /// The part of [`FileState`] under its lock.
@@ -166,6 +138,11 @@ impl Core {
         unpublished.mtime.is_some()
             || unpublished.occupied != 0
             || unpublished.acknowledged > self.attr.length
+    }
+
+    /// True if the servers know everything.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.is_unsent() && !self.is_unpublished()
     }
 
     /// The server refuses to be told: the file is as the server has it.
@@ -283,7 +260,7 @@ impl FileState {
             senders: 0,
             exclusive: false,
             unpublished: Unpublished::default(),
-            unsynced: Unsynced { all: !created, ..Unsynced::default() },
+            unsynced: Unsynced::new(!created, None),
             failure: Failure::default(),
             ahead: Ahead::default(),
             kept: kept.take_up(attr),
@@ -368,16 +345,24 @@ impl FileState {
 
     /// True if the background task has nothing to do for it.
     pub(crate) fn is_idle(&self) -> bool {
-        let core = self.core();
-        !core.is_unsent() && !core.is_unpublished()
+        self.core().is_idle()
     }
 
     /// As [`FileState::is_idle`]; if so, the background task is about to forget it.
     pub(crate) fn rest_if_idle(&self) -> bool {
         let mut core = self.core();
-        let idle = !core.is_unsent() && !core.is_unpublished();
+        let idle = core.is_idle();
         core.busy &= !idle;
         idle
+    }
+
+    /// The last failure, if nobody has been told of any yet. The handles report it nevertheless.
+    pub(crate) fn tell_failure(&self) -> Result<()> {
+        let failure = &mut self.core().failure;
+        match (std::mem::take(&mut failure.untold), &failure.error) {
+            (true, Some(error)) => Err(error.clone()),
+            _ => Ok(()),
+        }
     }
 
     /// Remembers a failure for every handle to report.
@@ -385,6 +370,7 @@ impl FileState {
         let mut core = self.core();
         core.failure.count += 1;
         core.failure.error = Some(error.clone());
+        core.failure.untold = true;
         core.kept.clear();
     }
 

@@ -1,5 +1,6 @@
 //! The forms of bytes that a target is read from, for those who test decoders.
 
+use super::boot::{BootRecord, State, decode_boot, encode_boot};
 use super::identity::{Identity, decode_identity, encode_identity};
 use super::leaf::{Block, Leaf};
 use super::record::{
@@ -18,6 +19,7 @@ pub const FORMS: &[Form] = &[
     Form { name: "leaf", samples: leaves, seal: seal_leaf, check: check_leaf },
     Form { name: "head of a log", samples: heads, seal: seal_head, check: check_head },
     Form { name: "record of a log", samples: records, seal: seal_record, check: check_record },
+    Form { name: "boot", samples: boots, seal: seal_identity, check: check_boot },
 ];
 
 /// Checksum of the log that the records of this module belong to.
@@ -51,6 +53,17 @@ fn seal_identity(bytes: &mut [u8]) {
 fn check_identity(bytes: &[u8]) -> Outcome {
     let encode = |identity: &Identity| encode_identity(identity).map_or_else(Vec::new, Vec::from);
     again(bytes, |bytes| decode_identity(bytes).ok(), encode)
+}
+
+fn boots() -> Vec<Vec<u8>> {
+    let kernel = *b"6f2d4d4e-0d0a-4a5b-9c43-1d2a3b4c5d6e";
+    let record = |state| BootRecord { state, number: 1 << 63 | 9, birth: 77, kernel };
+    let states = [State::Open, State::Closed, State::Ended];
+    states.map(|state| encode_boot(&record(state)).to_vec()).to_vec()
+}
+
+fn check_boot(bytes: &[u8]) -> Outcome {
+    again(bytes, decode_boot, |record| encode_boot(record).to_vec())
 }
 
 fn keys() -> Vec<Vec<u8>> {

@@ -170,7 +170,7 @@ fn room(bytes_max: u64) -> u64 {
 }
 
 /// The boot id, cut or filled to its usual length.
-fn boot_bytes(boot_id: &str) -> [u8; 36] {
+pub(super) fn boot_bytes(boot_id: &str) -> [u8; 36] {
     let mut bytes = [0; 36];
     for (byte, from) in bytes.iter_mut().zip(boot_id.bytes()) {
         *byte = from;

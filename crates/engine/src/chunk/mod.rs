@@ -9,6 +9,7 @@
 //! | `map.redb` | the extent map: which block of which chunk lies where, and its CRC32C |
 //! | `log-0`, `log-1` | the intent log: edits that are acknowledged and not yet in the map |
 //! | `reserve` | room kept back for the map |
+//! | `boot` | a number that changes when what was acknowledged may be lost |
 //!
 //! **A write** goes to free places of the data files (never over anything that is in use), then an
 //! edit that names them goes to the log, then to the map in memory; then it is acknowledged. All of
@@ -27,6 +28,7 @@
 //! use a place again that a durable map may still name, or panic on what it reads from disk.
 
 mod api;
+mod boot;
 mod buffer;
 mod checkpoint;
 mod crc;
@@ -107,6 +109,13 @@ impl ChunkStore {
     /// Whom the target belongs to.
     pub fn identity(&self) -> &Identity {
         &self.store.identity
+    }
+
+    /// Which boot the target speaks from: another number than before exactly if something that was
+    /// acknowledged and not synced may be lost, because the host lost power, the disk failed or a
+    /// copy was put in the target's place. Never 0.
+    pub fn boot(&self) -> u64 {
+        self.store.boot.number()
     }
 
     /// Stores bytes. `crc` is the CRC32C of `data`; a mismatch is refused.
@@ -213,8 +222,9 @@ impl Drop for ChunkStore {
         {
             tracing::error!(target_dir = %self.store.target, "the checkpoint thread has panicked");
         }
-        if let Err(error) = self.store.checkpoint() {
-            tracing::error!(%error, "closing a target");
+        match self.store.checkpoint().and_then(|()| self.store.check_poison()) {
+            Ok(()) => self.store.boot.close(&self.store.target),
+            Err(error) => tracing::error!(%error, "closing a target"),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Making a target, and opening it after whatever has happened to it.
 
+use super::boot::Boot;
 use super::buffer::Buffers;
 use super::data::{self, Data};
 use super::error::is_full;
@@ -59,6 +60,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Sto
     let table = Table::open(&*disk, options.map_cache_bytes, options.reserve_bytes)?;
     let durable = table.generation()?;
     let (log, found) = Log::open(&*disk, options.log_bytes_max, durable).map_err(io)?;
+    let boot = Boot::open(&*disk)?;
     let capacity_bytes = match options.capacity_bytes {
         Some(bytes) => bytes,
         None => disk.space().map_err(io)?.0,
@@ -82,6 +84,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Sto
         table,
         data: Data::new(disk.clone()),
         disk,
+        boot,
         buffers: Buffers::default(),
         poison: OnceLock::new(),
         chunks: AtomicU64::new(0),

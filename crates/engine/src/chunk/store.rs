@@ -1,5 +1,6 @@
 //! The parts of a target, and how an edit becomes true.
 
+use super::boot::Boot;
 use super::buffer::Buffers;
 use super::data::Data;
 use super::error::is_full;
@@ -27,6 +28,7 @@ pub(super) struct Store {
     pub(super) identity: Identity,
     pub(super) options: ChunkOptions,
     pub(super) disk: Arc<dyn Disk>,
+    pub(super) boot: Boot,
     pub(super) resident: Resident,
     /// Which checkpoint is durable, and whether one is under way.
     pub(super) flushes: Mutex<Flushes>,
@@ -267,6 +269,7 @@ impl Store {
     pub(super) fn poisoned_by(&self, cause: String) -> ChunkError {
         let first = self.poison.get_or_init(|| {
             tracing::error!(target_dir = %self.target, %cause, "target takes no writes any more");
+            self.boot.end(&self.target);
             cause
         });
         ChunkError::Poisoned { target: self.target.clone(), cause: first.clone() }

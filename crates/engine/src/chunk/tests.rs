@@ -1,5 +1,6 @@
 //! Each invariant of the store by name.
 
+mod boot;
 mod crash;
 mod format;
 mod process;

@@ -66,6 +66,31 @@ pub struct FakeStorage {
     pub chunks: Mutex<Chunks>,
     pub dropped: Mutex<Vec<u32>>,
     pub away: AtomicBool,
+    /// What syncs have made durable.
+    durable: Mutex<Chunks>,
+    boot: AtomicU64,
+    /// The power fails when the next sync comes, before it is done.
+    pub fails_at_sync: AtomicBool,
+}
+
+impl FakeStorage {
+    fn new(key: CapabilityKey) -> Self {
+        Self {
+            key,
+            chunks: Mutex::default(),
+            dropped: Mutex::default(),
+            away: AtomicBool::new(false),
+            durable: Mutex::default(),
+            boot: AtomicU64::new(1),
+            fails_at_sync: AtomicBool::new(false),
+        }
+    }
+
+    /// What nobody has synced is gone.
+    pub fn lose_power(&self) {
+        *self.chunks.lock() = self.durable.lock().clone();
+        self.boot.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 #[async_trait]
@@ -76,9 +101,14 @@ impl StorageService for FakeStorage {
         }
         let right = self.key.verify(&request.capability, 0)?;
         assert!(right.rights.allow(Rights::READ_WRITE));
+        if matches!(request.op, Some(StorageOp::Sync(_)))
+            && self.fails_at_sync.swap(false, Ordering::SeqCst)
+        {
+            self.lose_power();
+        }
         let mut chunks = self.chunks.lock();
         let target = request.target;
-        let mut answer = StorageAnswer::Done(Done {});
+        let mut answer = StorageAnswer::Done(Done { boot: self.boot.load(Ordering::SeqCst) });
         match request.op.ok_or(ErrorKind::Malformed)? {
             StorageOp::Write(write) => {
                 let key = (target, write.chunk.ino, write.chunk.index);
@@ -96,6 +126,7 @@ impl StorageService for FakeStorage {
                     last.truncate(len as usize);
                 }
             }
+            StorageOp::Sync(_) => *self.durable.lock() = chunks.clone(),
             StorageOp::Chunks(file) => {
                 let own = chunks.iter().filter(|(k, _)| (k.0, k.1) == (target, file.ino));
                 let (indices, lens): (Vec<_>, Vec<_>) =
@@ -192,12 +223,7 @@ impl World {
     /// A volume on this store, with these options.
     pub async fn with(kv: Arc<dyn Kv>, options: MetaOptions) -> Self {
         let key = CapabilityKey::new([7; 32]);
-        let storage = Arc::new(FakeStorage {
-            key: key.clone(),
-            chunks: Mutex::default(),
-            dropped: Mutex::default(),
-            away: AtomicBool::new(false),
-        });
+        let storage = Arc::new(FakeStorage::new(key.clone()));
         let callers = Callers::new(CallerOptions::default());
         let services = Services { storage: Some(storage.clone()), ..Services::default() };
         callers.register_local(ServerId(1), services);

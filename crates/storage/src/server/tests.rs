@@ -176,6 +176,47 @@ async fn parts_are_written_to_their_chunks_and_must_fit_their_payload() {
 }
 
 #[tokio::test]
+async fn what_changes_contents_and_what_syncs_them_names_the_boot() {
+    let cluster = Cluster::start().await;
+    let data = bytes(1, 4_096);
+    let range = msg::Range { chunk: chunk(0), offset: 0, len: 4_096 };
+    let many = msg::WriteMany {
+        volume: VOLUME,
+        ino: INO,
+        indices: vec![0],
+        offsets: vec![0],
+        lens: vec![4_096],
+        crcs: vec![crc(&data)],
+    };
+    let copy = msg::Copy {
+        to: msg::Range { chunk: chunk(1), ..range },
+        from: range,
+        from_target: 1,
+        from_capability: key().mint(&capability(Rights::READ)),
+    };
+    let cut = msg::Truncate { volume: VOLUME, ino: INO, from_index: 1, last_chunk_len: None };
+    let ops = [
+        (
+            StorageOp::Write(msg::Write { chunk: chunk(0), offset: 0, crc: crc(&data) }),
+            data.clone(),
+        ),
+        (StorageOp::WriteMany(many), data),
+        (StorageOp::Copy(copy), Bytes::new()),
+        (StorageOp::Punch(range), Bytes::new()),
+        (StorageOp::Allocate(range), Bytes::new()),
+        (StorageOp::Truncate(cut), Bytes::new()),
+        (StorageOp::Sync(msg::FileRef { volume: VOLUME, ino: INO }), Bytes::new()),
+    ];
+    let mut boots = Vec::new();
+    for (op, payload) in ops {
+        let (answer, _) = cluster.call(1, op, payload).await;
+        let StorageAnswer::Done(msg::Done { boot }) = answer else { panic!("{answer:?}") };
+        boots.push(boot);
+    }
+    assert!(boots[0] != 0 && boots.iter().all(|boot| *boot == boots[0]), "{boots:?}");
+}
+
+#[tokio::test]
 async fn a_file_is_cut_punched_listed_and_dropped() {
     let cluster = Cluster::start().await;
     let data = bytes(5, 1 << 20);

@@ -223,7 +223,7 @@ pub struct StorageReply {
 /// The answers of a target.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum StorageAnswer {
-    /// Done.
+    /// Done: what changes contents, on disk when a [`StorageOp::Sync`] with the same boot is done.
     #[prost(message, tag = "10")]
     Done(Done),
     /// The bytes are the payload. Shorter than asked: zeros up to the length asked.
@@ -243,9 +243,14 @@ pub enum StorageAnswer {
     Scrub(ScrubReport),
 }
 
-/// Nothing more to say.
+/// See [`StorageAnswer::Done`].
 #[derive(Clone, Copy, PartialEq, Message)]
-pub struct Done {}
+pub struct Done {
+    /// Which boot the target speaks from: another number than before says that something that was
+    /// acknowledged and not synced may be lost. 0, or absent: unknown.
+    #[prost(fixed64, tag = "1")]
+    pub boot: u64,
+}
 
 /// See [`StorageAnswer::Data`].
 #[derive(Clone, Copy, PartialEq, Message)]

@@ -46,3 +46,21 @@ async fn what_a_broken_move_left_behind_is_never_seen() {
     let chunks = world.storage.chunks.lock().clone();
     assert_eq!(chunks.into_values().collect::<Vec<_>>(), [b"a".to_vec()]);
 }
+
+/// A small file was synced inside its inode, grew, and lost its first bytes with the power of the
+/// target that they had just been moved to.
+#[tokio::test]
+async fn what_moves_out_is_durable_before_the_inode_lets_it_go() {
+    for fails_at_sync in [false, true] {
+        let world = World::new().await;
+        let root = world.root();
+        let ino = root.file(1, "f").await.unwrap();
+        root.write(ino, 0, b"synced").await.unwrap();
+        world.storage.fails_at_sync.store(fails_at_sync, Ordering::SeqCst);
+        root.move_out(ino).await.unwrap();
+        assert!(!world.storage.fails_at_sync.load(Ordering::SeqCst));
+        world.storage.lose_power();
+        let chunks = world.storage.chunks.lock().clone();
+        assert_eq!(chunks.into_values().collect::<Vec<_>>(), [b"synced".to_vec()]);
+    }
+}

@@ -1,0 +1,219 @@
+//! Making durable what was written.
+//!
+//! Targets say from which boot they acknowledge; what a sync answered from another one was to cover
+//! is lost (see [`crate::unsynced`]). It fails the file as a failed write-behind does: every handle
+//! reports it once, and the file goes on.
+
+use super::allocate::REQUESTS_MAX;
+use super::open::OpenFile;
+use super::state::{Body, FileState};
+use crate::metrics::Op;
+use crate::ops::done;
+use crate::unsynced::{Acknowledged, Marks, boot_of, lost};
+use crate::volume::Volume;
+use bytes::Bytes;
+use futures::future::{join, join_all, try_join_all};
+use futures::stream::{self, StreamExt};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use strake_types::{Boot, Error, GroupId, Ino, Result};
+use strake_wire::message::meta::{self, MetaOp};
+use strake_wire::message::storage::{FileRef, StorageAnswer, StorageOp};
+
+/// From which boot each group has answered a sync, if it said.
+type Boots = BTreeMap<GroupId, Option<Boot>>;
+
+impl Volume {
+    /// As [`Volume::flush`], and answers when everything is on disk. `datasync` would allow to leave
+    /// times out; they travel with the length, so nothing is gained by that.
+    pub async fn fsync(self: &Arc<Self>, file: &Arc<OpenFile>, datasync: bool) -> Result<()> {
+        let _timer = self.count(Op::Fsync);
+        let _ = datasync;
+        let synced = self.sync_file(&file.state).await;
+        let failed = file.take_failure();
+        failed.and(synced)
+    }
+
+    async fn sync_file(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
+        self.drain(file).await;
+        // Who comes while another syncs must not answer before that one is done.
+        let _order = file.order.lock().await;
+        // Neither waits for the other: until both are done nothing is promised, and a length may be
+        // on disk before its bytes at any time, by the background task.
+        let (data, attributes) = join(self.sync_targets(file), self.sync_attributes(file)).await;
+        data.and(attributes)
+    }
+
+    /// Makes durable what the metadata server knows of a file, and tells it the rest before.
+    async fn sync_attributes(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
+        if self.write_inline(file, true, false).await? || self.publish(file, true).await? {
+            return Ok(());
+        }
+        let op = MetaOp::Sync(meta::Inode { ino: file.ino().0 });
+        done(&self.ask(&self.root_cred(), op).await?, "sync")
+    }
+
+    /// Makes durable what targets have acknowledged for a file. What turns out to be lost is kept for
+    /// the handles to report.
+    pub(crate) async fn sync_targets(&self, file: &FileState) -> Result<()> {
+        let unsynced = {
+            let core = file.core();
+            if matches!(core.body, Body::Inline(_)) {
+                return Ok(());
+            }
+            match core.unsynced.all {
+                true => core.unsynced.marks(core.placement()?.groups()),
+                false => core.unsynced.marks(&[]),
+            }
+        };
+        let reference = FileRef { volume: self.id().0, ino: file.ino().0 };
+        let syncs = unsynced.iter().map(|(&group, held)| async move {
+            let sync = StorageOp::Sync(reference);
+            let (answer, _) = self.storage(file, group, true, sync, Bytes::new()).await?;
+            self.synced(file, group, held, boot_of(&answer));
+            Ok::<_, Error>(())
+        });
+        let synced = try_join_all(syncs).await;
+        let mut core = file.core();
+        match &synced {
+            Ok(_) => core.unsynced.all = false,
+            // Nobody knows what will be left of it.
+            Err(_) => core.kept.clear(),
+        }
+        synced.map(drop)
+    }
+
+    /// A sync of what a group held of a file has been answered.
+    fn synced(&self, file: &FileState, group: GroupId, held: &Acknowledged, boot: Option<Boot>) {
+        file.core().unsynced.forget(group, held);
+        if held.is_lost(boot) {
+            self.failed(file, &lost(group));
+        }
+    }
+
+    /// A group has answered a change of a file's contents; `None`: nobody knows whether it was done.
+    pub(crate) fn acknowledged(
+        &self,
+        file: &FileState,
+        group: GroupId,
+        answer: Option<&StorageAnswer>,
+    ) {
+        let is_lost = file.core().unsynced.add(group, answer.and_then(boot_of));
+        if is_lost {
+            self.failed(file, &lost(group));
+        }
+    }
+
+    /// Sends and publishes everything of every file and makes it durable, as `syncfs` asks. Fails if
+    /// anything written through this mount is lost that was not told before.
+    pub async fn sync_all(self: &Arc<Self>) -> Result<()> {
+        let _timer = self.count(Op::Fsync);
+        let mut result = Ok(());
+        let files = self.busy_files();
+        let mut written = stream::iter(files)
+            .map(|file| async move { (self.write_back(&file, false).await, file) })
+            .buffer_unordered(REQUESTS_MAX);
+        while let Some((written, file)) = written.next().await {
+            if let Err(error) = &written {
+                tracing::warn!("cannot write back inode {}: {error}", file.ino());
+            }
+            result = result.and(written);
+        }
+        drop(written);
+        self.drop_idle();
+        let open = self.inodes().files();
+        let open: Vec<(Arc<FileState>, Marks)> = open
+            .into_iter()
+            .map(|file| {
+                let marks = file.core().unsynced.marks(&[]);
+                (file, marks)
+            })
+            .collect();
+        let left = self.left().marks();
+        let groups = (0..self.map().group_count()).map(GroupId);
+        let (boots, targets) = self.sync_groups(groups).await;
+        result = result.and(targets);
+        for (file, marks) in &open {
+            of_groups(marks, &boots, |group, held, boot| self.synced(file, group, held, boot));
+            result = result.and(file.tell_failure());
+        }
+        result = result.and(self.all_left_synced(&left, &boots));
+        let op = MetaOp::Sync(meta::Inode { ino: 0 });
+        let names = self.ask(&self.root_cred(), op).await.and_then(|a| done(&a, "sync"));
+        result.and(names)
+    }
+
+    /// Makes everything durable that groups have acknowledged to anyone: from which boot each says
+    /// so, and an error if one does not.
+    async fn sync_groups(&self, groups: impl Iterator<Item = GroupId>) -> (Boots, Result<()>) {
+        let op = StorageOp::Sync(FileRef { volume: self.id().0, ino: 0 });
+        let syncs = groups.map(|group| {
+            let sync = self.on_group(group, Bytes::new, op.clone(), Bytes::new(), None);
+            async move { (group, sync.await) }
+        });
+        let (mut boots, mut result) = (BTreeMap::new(), Ok(()));
+        for (group, answer) in join_all(syncs).await {
+            match answer {
+                Ok((answer, _)) => drop(boots.insert(group, boot_of(&answer))),
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        (boots, result)
+    }
+
+    /// Syncs of what groups held of closed files have been answered. A loss is an error once, and
+    /// remembered: who opens the file and syncs it is to learn of it too.
+    fn all_left_synced(&self, left: &[(Ino, Marks)], boots: &Boots) -> Result<()> {
+        let mut result = Ok(());
+        for (ino, marks) in left {
+            of_groups(marks, boots, |group, held, boot| {
+                if !held.is_lost(boot) {
+                    self.left().forget(*ino, group, held);
+                } else if self.left().tell(*ino) {
+                    let error = lost(group);
+                    self.lost(*ino, &error);
+                    self.memory().kept().forget(*ino);
+                    result = result.clone().and(Err(error));
+                }
+            });
+        }
+        result
+    }
+
+    /// Asks targets to make durable what files that are closed have left with them, if there are old
+    /// ones or many.
+    pub(crate) fn settle_left(self: &Arc<Self>) {
+        if !self.left().begin_settling(self.now()) {
+            return;
+        }
+        let volume = Arc::clone(self);
+        tokio::spawn(async move {
+            let left = volume.left().marks();
+            let groups: BTreeSet<GroupId> =
+                left.iter().flat_map(|(_, m)| m.keys().copied()).collect();
+            let (boots, synced) = volume.sync_groups(groups.into_iter()).await;
+            if let Err(error) = synced {
+                tracing::debug!("cannot sync what closed files have written: {error}");
+            }
+            // Logged: there is nobody to be told.
+            let _ = volume.all_left_synced(&left, &boots);
+            volume.left().settled();
+        });
+    }
+}
+
+/// Goes through what was held by those groups that have answered.
+fn of_groups(
+    marks: &Marks,
+    boots: &Boots,
+    mut each: impl FnMut(GroupId, &Acknowledged, Option<Boot>),
+) {
+    for (&group, held) in marks {
+        if let Some(boot) = boots.get(&group) {
+            each(group, held, *boot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,276 @@
+//! What targets have acknowledged and nobody has made durable yet, and from which boots.
+//!
+//! A target answers a write as soon as its host's page cache has it. Should the host lose power before
+//! a sync, the write is gone, and the target that comes back cannot know who had been told. So it says
+//! with each answer which boot it speaks from, and who wrote remembers that: a sync that is answered
+//! from another boot does not cover the write. It is NFS's write verifier (RFC 8881, 18.32).
+
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+use strake_types::{Boot, Error, ErrorKind, GroupId, Ino};
+use strake_wire::message::storage::{Done, StorageAnswer};
+
+/// Boots remembered per group of a file; more are only there if a host keeps losing power, and the
+/// oldest has been told then.
+const BOOTS_MAX: usize = 8;
+/// Closed files remembered before the targets are asked to sync them.
+const LEFT_MAX: usize = 16 << 10;
+/// How long a closed file is remembered before that. Targets sync by themselves much earlier.
+const LEFT_AGE_MAX: Duration = Duration::from_secs(10);
+
+/// Which groups hold data that nobody has made durable yet.
+#[derive(Clone, Default)]
+pub(crate) struct Unsynced {
+    /// Others may have written before: every group of the file.
+    pub(crate) all: bool,
+    /// Groups written by this mount since the last sync.
+    groups: BTreeMap<GroupId, Acknowledged>,
+    marks: u64,
+}
+
+/// What a group has acknowledged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Acknowledged {
+    /// Of the last write; 0: there was none.
+    mark: u64,
+    /// From which boots. Of several, all but one are lost, and that has been told.
+    boots: Vec<Boot>,
+}
+
+/// What a sync is to make durable, as of the moment it began.
+pub(crate) type Marks = BTreeMap<GroupId, Acknowledged>;
+
+impl Unsynced {
+    /// `left`: what is known of the file from when it was open before.
+    pub(crate) fn new(all: bool, left: Option<Unsynced>) -> Self {
+        Self { all, ..left.unwrap_or_default() }
+    }
+
+    /// A write to a group has been answered, from `boot` if the target says. True: an earlier one,
+    /// acknowledged from another boot, is lost.
+    #[must_use]
+    pub(crate) fn add(&mut self, group: GroupId, boot: Option<Boot>) -> bool {
+        self.marks += 1;
+        let acknowledged = self.groups.entry(group).or_default();
+        acknowledged.mark = self.marks;
+        let Some(boot) = boot.filter(|boot| !acknowledged.boots.contains(boot)) else {
+            return false;
+        };
+        if acknowledged.boots.len() >= BOOTS_MAX {
+            acknowledged.boots.remove(0);
+        }
+        acknowledged.boots.push(boot);
+        acknowledged.boots.len() > 1
+    }
+
+    /// What a sync that begins now will make durable; `others` in any case.
+    pub(crate) fn marks(&self, others: &[GroupId]) -> Marks {
+        let mut marks: Marks =
+            others.iter().map(|&group| (group, Acknowledged::default())).collect();
+        marks.extend(self.groups.iter().map(|(&group, held)| (group, held.clone())));
+        marks
+    }
+
+    /// A sync of a group is done, or has shown that what it was for is lost. What was written
+    /// meanwhile stays.
+    pub(crate) fn forget(&mut self, group: GroupId, synced: &Acknowledged) {
+        if self.groups.get(&group).is_some_and(|held| held.mark == synced.mark) {
+            self.groups.remove(&group);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+}
+
+impl Acknowledged {
+    /// True if a sync answered from `boot` does not cover it. Where either side says no boot (a server
+    /// of an earlier release) nothing can be told.
+    pub(crate) fn is_lost(&self, boot: Option<Boot>) -> bool {
+        boot.is_some_and(|boot| !self.boots.is_empty() && !self.boots.contains(&boot))
+    }
+}
+
+/// The boot that an answer comes from, if it says.
+pub(crate) fn boot_of(answer: &StorageAnswer) -> Option<Boot> {
+    match answer {
+        StorageAnswer::Done(Done { boot }) if *boot != 0 => Some(Boot(*boot)),
+        _ => None,
+    }
+}
+
+/// Why data is lost that a group had acknowledged.
+pub(crate) fn lost(group: GroupId) -> Error {
+    let detail = format!(
+        "the target of group {group} has lost power, or its disk, since it acknowledged writes that \
+         had not been synced; write them again"
+    );
+    Error::with(ErrorKind::Io, detail)
+}
+
+/// Files closed before what they wrote was synced: who opens one again and calls `fsync` is to learn
+/// of a loss as well.
+#[derive(Default)]
+pub(crate) struct Left {
+    files: Mutex<HashMap<Ino, LeftFile>>,
+    settling: Mutex<bool>,
+}
+
+struct LeftFile {
+    unsynced: Unsynced,
+    since: Duration,
+    /// A loss has been logged.
+    told: bool,
+}
+
+impl Left {
+    /// A file is closed.
+    pub(crate) fn put(&self, ino: Ino, unsynced: Unsynced, now: Duration) {
+        if !unsynced.is_empty() {
+            let file = LeftFile { unsynced, since: now, told: false };
+            self.files.lock().insert(ino, file);
+        }
+    }
+
+    /// A file is opened again, or gone.
+    pub(crate) fn take(&self, ino: Ino) -> Option<Unsynced> {
+        self.files.lock().remove(&ino).map(|file| file.unsynced)
+    }
+
+    /// What each closed file has unsynced.
+    pub(crate) fn marks(&self) -> Vec<(Ino, Marks)> {
+        let files = self.files.lock();
+        files.iter().map(|(&ino, file)| (ino, file.unsynced.marks(&[]))).collect()
+    }
+
+    /// See [`Unsynced::forget`].
+    pub(crate) fn forget(&self, ino: Ino, group: GroupId, synced: &Acknowledged) {
+        let mut files = self.files.lock();
+        if let Some(file) = files.get_mut(&ino) {
+            file.unsynced.forget(group, synced);
+            if file.unsynced.is_empty() {
+                files.remove(&ino);
+            }
+        }
+    }
+
+    /// Data of a file is lost; true the first time. It is remembered for who opens the file again.
+    pub(crate) fn tell(&self, ino: Ino) -> bool {
+        let mut files = self.files.lock();
+        files.get_mut(&ino).is_some_and(|file| !std::mem::replace(&mut file.told, true))
+    }
+
+    /// True if the targets are to be asked now whether what was left is durable; the caller does,
+    /// and then calls [`Left::settled`].
+    pub(crate) fn begin_settling(&self, now: Duration) -> bool {
+        let mut settling = self.settling.lock();
+        if *settling {
+            return false;
+        }
+        let mut files = self.files.lock();
+        if files.len() >= LEFT_MAX {
+            // Where even the lost ones are too many, the log has to do.
+            files.retain(|_, file| !file.told);
+        }
+        let old = |file: &LeftFile| !file.told && now.saturating_sub(file.since) >= LEFT_AGE_MAX;
+        *settling = files.len() >= LEFT_MAX || files.values().any(old);
+        *settling
+    }
+
+    /// The targets have been asked.
+    pub(crate) fn settled(&self) {
+        *self.settling.lock() = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: GroupId = GroupId(3);
+    const A: Option<Boot> = Some(Boot(1));
+    const B: Option<Boot> = Some(Boot(2));
+
+    fn sync(unsynced: &mut Unsynced, boot: Option<Boot>) -> bool {
+        let marks = unsynced.marks(&[GROUP]);
+        unsynced.forget(GROUP, &marks[&GROUP]);
+        marks[&GROUP].is_lost(boot)
+    }
+
+    #[test]
+    fn a_sync_from_another_boot_covers_nothing_and_is_told_once() {
+        let mut unsynced = Unsynced::default();
+        assert!(!unsynced.add(GROUP, A));
+        assert!(sync(&mut unsynced, B));
+        assert!(!sync(&mut unsynced, B));
+        assert!(!unsynced.add(GROUP, B));
+        assert!(!sync(&mut unsynced, B));
+    }
+
+    /// Answers may overtake each other, so the boot that came last need not be the last boot.
+    #[test]
+    fn of_several_boots_all_but_the_one_that_syncs_are_told_with_the_writes() {
+        for boots in [[A, B], [B, A]] {
+            let mut unsynced = Unsynced::default();
+            assert!(!unsynced.add(GROUP, boots[0]));
+            assert!(unsynced.add(GROUP, boots[1]));
+            assert!(!unsynced.add(GROUP, boots[0]));
+            assert!(!sync(&mut unsynced, B));
+        }
+        let mut unsynced = Unsynced::default();
+        assert!(!unsynced.add(GROUP, A));
+        assert!(unsynced.add(GROUP, B));
+        assert!(sync(&mut unsynced, Some(Boot(3))));
+    }
+
+    #[test]
+    fn a_target_that_says_no_boot_is_believed() {
+        let mut unsynced = Unsynced::default();
+        assert!(!unsynced.add(GROUP, None));
+        assert!(!sync(&mut unsynced, A));
+        assert!(!unsynced.add(GROUP, A));
+        assert!(!sync(&mut unsynced, None));
+    }
+
+    #[test]
+    fn what_is_written_during_a_sync_stays_with_its_boot() {
+        let mut unsynced = Unsynced::default();
+        assert!(!unsynced.add(GROUP, A));
+        let marks = unsynced.marks(&[]);
+        assert!(!unsynced.add(GROUP, A));
+        unsynced.forget(GROUP, &marks[&GROUP]);
+        assert!(sync(&mut unsynced, B));
+    }
+
+    #[test]
+    fn boots_are_bounded() {
+        let mut unsynced = Unsynced::default();
+        for boot in 1..100 {
+            assert_eq!(unsynced.add(GROUP, Some(Boot(boot))), boot > 1);
+        }
+        assert_eq!(unsynced.marks(&[])[&GROUP].boots.len(), BOOTS_MAX);
+        assert!(!sync(&mut unsynced, Some(Boot(99))));
+    }
+
+    #[test]
+    fn closed_files_are_settled_when_they_are_old() {
+        let left = Left::default();
+        let later = |seconds| Duration::from_secs(seconds);
+        let mut unsynced = Unsynced::default();
+        assert!(!unsynced.add(GROUP, A));
+        left.put(Ino(7), unsynced, later(1));
+        left.put(Ino(8), Unsynced::default(), later(1));
+        assert_eq!(left.marks().len(), 1, "what holds nothing is not kept");
+        assert!(!left.begin_settling(later(5)));
+        assert!(left.begin_settling(later(11)));
+        assert!(!left.begin_settling(later(12)), "it is under way");
+        left.settled();
+        assert!(left.begin_settling(later(12)), "it came to nothing");
+        left.settled();
+        assert!(left.tell(Ino(7)) && !left.tell(Ino(7)));
+        assert!(!left.begin_settling(later(99)), "what is lost is lost");
+        assert!(left.take(Ino(7)).is_some() && left.take(Ino(7)).is_none());
+    }
+}

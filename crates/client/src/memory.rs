@@ -26,6 +26,9 @@ pub fn default_bytes() -> u64 {
 /// When so much has been freed, it is worth while to give it back to the machine.
 const FREED_BYTES_MIN: usize = 32 << 20;
 
+/// It must have stayed free for so many looks: what is freed between two files is soon needed again.
+const FREED_LOOKS_MIN: usize = 5;
+
 /// Room that is taken; given back when dropped.
 pub(crate) type Room = OwnedSemaphorePermit;
 
@@ -37,6 +40,8 @@ pub(crate) struct Memory {
     half_bytes: usize,
     /// The most that was held since memory was last given back to the machine.
     most_held: AtomicUsize,
+    /// Looks in a row that found much less held.
+    low_looks: AtomicUsize,
 }
 
 impl Memory {
@@ -50,6 +55,7 @@ impl Memory {
             kept: Arc::default(),
             half_bytes,
             most_held: AtomicUsize::new(0),
+            low_looks: AtomicUsize::new(0),
         }
     }
 
@@ -79,14 +85,19 @@ impl Memory {
         self.kept.shrink_to(free);
     }
 
-    /// True if much less is held than lately: what was freed is to be given back. To be asked now
-    /// and then.
+    /// True if much less has been held for a while than before: what was freed is to be given back.
+    /// To be asked at regular times.
     pub(crate) fn has_freed_much(&self) -> bool {
         let free = self.dirty.available_permits() + self.ahead.available_permits();
         let held = (2 * self.half_bytes).saturating_sub(free) + self.kept.bytes();
         let most = self.most_held.fetch_max(held, Ordering::Relaxed);
-        let much = most >= held + FREED_BYTES_MIN;
+        if most < held + FREED_BYTES_MIN {
+            self.low_looks.store(0, Ordering::Relaxed);
+            return false;
+        }
+        let much = self.low_looks.fetch_add(1, Ordering::Relaxed) + 1 >= FREED_LOOKS_MIN;
         if much {
+            self.low_looks.store(0, Ordering::Relaxed);
             self.most_held.store(held, Ordering::Relaxed);
         }
         much
@@ -105,5 +116,27 @@ impl Memory {
     /// No request may ask for more than there is, or it would wait for ever.
     fn share(&self, bytes: usize) -> u32 {
         u32::try_from(bytes.min(self.half_bytes / 2)).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_given_back_once_when_much_of_it_has_been_free_for_a_while() {
+        let memory = Memory::new(256 << 20);
+        let looks = |count: usize| (0..count).filter(|_| memory.has_freed_much()).count();
+        let room = memory.try_dirty(40 << 20);
+        assert_eq!(looks(10), 0, "nothing is free");
+        drop(room);
+        assert_eq!(looks(FREED_LOOKS_MIN - 1), 0, "not long enough");
+        let room = memory.try_dirty(40 << 20);
+        assert_eq!(looks(1), 0);
+        drop(room);
+        assert_eq!(looks(FREED_LOOKS_MIN), 1);
+        assert_eq!(looks(10), 0, "given back already");
+        drop(memory.try_dirty(1 << 20));
+        assert_eq!(looks(10), 0, "too little");
     }
 }

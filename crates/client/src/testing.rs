@@ -73,8 +73,10 @@ impl Fake {
         self.pairs.start(map());
         self.state.lock().in_pair = true;
         let source = ManagerSource::Local(Arc::new(pairs::FakeManager(Arc::clone(self))));
-        let view = MapView::connect(self.callers(), source, 1_000).await.unwrap();
-        Volume::connect(view, "main", options).await.unwrap()
+        let view = MapView::connect(self.callers(), source, 1_000)
+            .await
+            .expect("the fake manager answers at once");
+        Volume::connect(view, "main", options).await.expect("the fake map has a volume main")
     }
 
     fn callers(self: &Arc<Self>) -> Arc<Callers> {

@@ -39,13 +39,15 @@ pub(crate) struct Running<'a> {
     attempt: Attempt,
 }
 
+fn over(attempt: Attempt, why: &str) -> Error {
+    let detail = format!("change {} of client {:x} {why}", attempt.seq, attempt.client);
+    Error::with(ErrorKind::NotCurrent, detail)
+}
+
 impl Attempts {
     /// Begins an attempt. `None`: the change was made before.
     pub fn begin(&self, attempt: Attempt) -> Result<Option<Running<'_>>> {
-        let refused = |why: &str| {
-            let detail = format!("change {} of client {:x} {why}", attempt.seq, attempt.client);
-            Err(Error::with(ErrorKind::NotCurrent, detail))
-        };
+        let refused = |why: &str| Err(over(attempt, why));
         let mut inner = self.inner.lock();
         let client = inner.heard(attempt);
         if attempt.seq < client.settled {
@@ -122,6 +124,16 @@ impl Inner {
 }
 
 impl Running<'_> {
+    /// Fails if its client has given it up.
+    pub fn check(&self) -> Result<()> {
+        let inner = self.attempts.inner.lock();
+        let settled = inner.clients.get(&self.attempt.client).map_or(0, |client| client.settled);
+        match self.attempt.seq < settled {
+            true => Err(over(self.attempt, "is over for its client")),
+            false => Ok(()),
+        }
+    }
+
     /// The change is made.
     pub fn succeed(self) {
         self.attempts.note(self.attempt);

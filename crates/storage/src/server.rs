@@ -205,11 +205,23 @@ impl StorageServer {
         match op {
             op if request.forward.is_some() => {
                 let forward = request.forward.unwrap_or_default();
-                self.replica(target, group)?.forwarded(request, forward, op, payload).await
+                let replica = self.replica(target, group)?;
+                // In a task of its own: a caller in this process may stop waiting half-way.
+                let taken =
+                    tokio::spawn(
+                        async move { replica.forwarded(request, forward, op, payload).await },
+                    );
+                let gone = |e| Error::with(ErrorKind::Io, format!("a forward was abandoned: {e}"));
+                taken.await.map_err(gone)?
             }
             StorageOp::Copy(copy) => {
                 let _turn = self.copies.acquire().await;
+                let running = match request.attempt.map(|a| target.attempts.begin(a)).transpose()? {
+                    Some(None) => return self.done_for(target, group),
+                    running => running.flatten(),
+                };
                 self.copy(target, group, epoch, copy).await?;
+                running.into_iter().for_each(|running| running.succeed());
                 self.done_for(target, group)
             }
             op if op.is_change() => {

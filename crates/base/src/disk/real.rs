@@ -82,17 +82,6 @@ impl Disk for RealDisk {
             .fold(mixed(stat.stx_ino), |all, part| mixed(all ^ part)))
     }
 
-    fn birth(&self, name: &str) -> io::Result<u64> {
-        // Not the device: its number may be another one after the host has started anew. A file system
-        // that knows no time of birth answers zeros.
-        let wanted = StatxFlags::INO | StatxFlags::BTIME;
-        let stat = rustix::fs::statx(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
-        let born = stat.stx_btime;
-        Ok([born.tv_sec.cast_unsigned(), u64::from(born.tv_nsec)]
-            .iter()
-            .fold(mixed(stat.stx_ino), |all, part| mixed(all ^ part)))
-    }
-
     fn path(&self) -> String {
         self.path.display().to_string()
     }

@@ -67,7 +67,7 @@ impl Pairs {
     pub(crate) fn move_to(&self, in_sync: &[u32], losses: u64) {
         let mut state = self.0.lock();
         state.map.epoch += 1;
-        let group = state.map.groups.last_mut().unwrap();
+        let group = state.map.groups.last_mut().expect("the pair was made");
         group.epoch += 1;
         group.in_sync = in_sync.to_vec();
         group.losses = losses;
@@ -96,7 +96,7 @@ impl Pairs {
         let mood = {
             let mut state = self.0.lock();
             let Some(group) = state.map.groups.last().cloned() else { return Ok(None) };
-            let op = request.op.as_ref().unwrap();
+            let op = request.op.as_ref().expect("clients ask for something");
             state.asked.push(Asked {
                 target: request.target,
                 epoch: request.epoch,

@@ -241,6 +241,11 @@ impl ChunkStore {
         self.store.sync()
     }
 
+    /// True if it takes no more writes, after an I/O error.
+    pub fn is_poisoned(&self) -> bool {
+        self.store.check_poison().is_err()
+    }
+
     /// State of the target.
     pub fn stat(&self) -> StoreStat {
         self.store.stat()

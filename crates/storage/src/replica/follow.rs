@@ -9,6 +9,8 @@ use strake_types::{ErrorKind, Result, TargetId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{Attempt, Forward, StorageAnswer, StorageOp, StorageRequest};
 
+/// How long a reader waits for changes under way.
+const READ_WAIT: Duration = Duration::from_secs(10);
 /// How long a promise holds; who relies on it counts a tenth less, for clocks that drift.
 pub(super) const PROMISE: Duration = Duration::from_secs(3);
 
@@ -133,9 +135,13 @@ impl Replica {
         };
         match self.standing(&view).await? {
             Standing::Leads(reign) => {
-                let _held = self.ranges.take(area, false).await;
+                let held = tokio::time::timeout(READ_WAIT, self.ranges.take(area, false)).await;
+                let late = |_| self.error(ErrorKind::NotCurrent, "a change there does not end");
+                let _held = held.map_err(late)?;
+                let answer = self.shelf.look(op).await?;
+                // Only now: what was true when the disk was asked may be over.
                 self.check_reads(Standing::Leads(reign)).await?;
-                self.shelf.look(op).await
+                Ok(answer)
             }
             Standing::InSync => {
                 self.check_settled(&area)?;
@@ -189,6 +195,9 @@ impl Replica {
         };
         if !view.in_sync.contains(&self.me()) {
             return Err(self.error(ErrorKind::NotCurrent, "this copy is not in sync"));
+        }
+        if !alone && self.shelf.target.store.is_poisoned() {
+            return Err(self.error(ErrorKind::NotCurrent, "its disk has failed"));
         }
         match alone || self.common.lease.holds() {
             true => Ok(()),

@@ -1,19 +1,20 @@
 //! The primary: numbers changes, makes them, and sees that all members have them.
 
 use super::ranges::{Area, checked};
-use super::{Joiner, Reign, Replica, Unsettled, View};
+use super::{Joiner, MEMBER_WAIT, Reign, Replica, Unsettled, View};
 use bytes::Bytes;
 use futures::future::join_all;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_types::error::Advice;
 use strake_types::{Error, ErrorKind, Result, TargetId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{Attempt, Forward, StorageOp, StorageRequest};
 
 /// How long a client waits for a change before it is told to ask again. The change itself goes on.
 const CHANGE_WAIT: Duration = Duration::from_secs(20);
+/// How long all members may take to sync.
+const SYNC_WAIT: Duration = Duration::from_secs(100);
 /// First pause before members that did not answer are asked again; each is twice the one before.
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 /// Longest such pause.
@@ -57,13 +58,18 @@ impl Replica {
     }
 
     async fn change_everywhere(&self, area: Area, message: Message) -> Result<()> {
+        // First: what is remembered as made is known when the reign is ready.
+        let reign = self.reigning().await?;
         let attempts = &self.shelf.target.attempts;
         let running = match message.attempt.map(|attempt| attempts.begin(attempt)).transpose()? {
-            Some(None) => return self.check_answers(self.reigning().await?).await,
+            Some(None) => return self.check_answers(reign).await,
             running => running.flatten(),
         };
-        let reign = self.reigning().await?;
         let _held = self.ranges.take(area.clone(), true).await;
+        if let Some(running) = &running {
+            // Its client may have given it up while others had the range.
+            running.check()?;
+        }
         let numbered = self.make(reign, area, &message).await?;
         self.spread(&numbered, &message).await?;
         self.settle(&numbered);
@@ -97,9 +103,11 @@ impl Replica {
         }
     }
 
-    /// Numbers a change and makes it here. What fails here goes to no member.
+    /// Numbers a change and makes it here. What fails here goes to no member; what was made of it
+    /// before it failed goes to all.
     async fn make(&self, reign: u64, area: Area, message: &Message) -> Result<Numbered> {
-        let _gate = self.adopted.read().await;
+        let gate = self.adopted.read().await;
+        let touched = area.clone();
         let numbered = self.number(reign, area, message.attempt)?;
         match self.shelf.change(message.op.clone(), message.payload.clone()).await {
             Ok(()) => {
@@ -110,8 +118,40 @@ impl Replica {
                 Ok(numbered)
             }
             Err(error) => {
+                drop(gate);
+                self.level(&numbered, &touched).await?;
                 self.settle(&numbered);
-                Err(error)
+                // Without us the others may do it.
+                let others = !self.required().is_empty();
+                match error.kind {
+                    ErrorKind::Poisoned if others => {
+                        Err(self.error(ErrorKind::NotCurrent, &error.to_string()))
+                    }
+                    _ => Err(error),
+                }
+            }
+        }
+    }
+
+    fn required(&self) -> Vec<TargetId> {
+        self.state.lock().reign.iter().flat_map(Reign::required).collect()
+    }
+
+    /// A change has failed, perhaps half-way: whatever our copy is now, all copies become. Waits for
+    /// as long as the reign lasts; the caller holds the area.
+    async fn level(&self, numbered: &Numbered, area: &Area) -> Result<()> {
+        let mut pause = PAUSE_FIRST;
+        loop {
+            let (epoch, _, _) = self.plan(numbered)?;
+            let members = self.required();
+            match self.make_area_equal(numbered.reign, epoch, &members, area).await {
+                Ok(()) => return Ok(()),
+                Err(error) => tracing::debug!("group {}: {error}", self.group),
+            }
+            let _woken = tokio::time::timeout(pause, self.progress.notified()).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+            if let Err(error) = self.current(0).await {
+                tracing::debug!("{error}");
             }
         }
     }
@@ -182,7 +222,10 @@ impl Replica {
         let members = match numbered.number {
             // What is no change is for those who must have all changes.
             0 => reign.required().collect(),
-            _ => reign.view.in_sync.iter().skip(1).chain(&reign.view.joining).copied().collect(),
+            _ => {
+                let joining = reign.view.joining.iter().filter(|&&m| !reign.has_failed(m));
+                reign.view.in_sync.iter().skip(1).chain(joining).copied().collect()
+            }
         };
         let settled = reign.settled();
         let forward = Forward { number: numbered.number, settled, reign: reign.since };
@@ -204,7 +247,11 @@ impl Replica {
             op: Some(message.op.clone()),
             ..self.request(member, epoch)
         };
-        let told = self.tell(member, request, message.payload.clone());
+        let limit = match message.op {
+            StorageOp::Sync(_) => SYNC_WAIT,
+            _ => MEMBER_WAIT,
+        };
+        let told = self.tell(member, request, message.payload.clone(), limit);
         tokio::select! {
             answer = told => answer.map(drop),
             () = self.epoch_after(epoch) => {
@@ -241,7 +288,11 @@ impl Replica {
             !joining
         };
         tracing::debug!("group {}: target {member} has missed a change: {error}", self.group);
-        if in_sync && error.advice() == Advice::GiveUp {
+        let resigned = matches!(
+            error.kind,
+            ErrorKind::NoSpace | ErrorKind::Io | ErrorKind::Poisoned | ErrorKind::Corrupt
+        );
+        if in_sync && resigned {
             // It answers nobody any more in this epoch; the manager takes it out by its own word.
             tracing::warn!("group {}: target {member} cannot take changes: {error}", self.group);
             self.report(epoch, member, true).await;
@@ -269,7 +320,7 @@ impl Replica {
         let here = self.shelf.target.run(|s| s.sync());
         let both = futures::future::try_join(others, here);
         let late = |_| self.error(ErrorKind::NotCurrent, "not all members have synced yet");
-        tokio::time::timeout(CHANGE_WAIT, both).await.map_err(late)??;
+        tokio::time::timeout(SYNC_WAIT, both).await.map_err(late)??;
         self.check_answers(numbered.reign).await
     }
 

@@ -150,6 +150,11 @@ impl Reign {
         if self.ready { self.open.first().copied().unwrap_or(self.next) } else { 0 }
     }
 
+    /// A joining member that is not waited for: it begins anew in another epoch.
+    fn has_failed(&self, target: TargetId) -> bool {
+        self.joiners.get(&target).is_some_and(|joiner| joiner.failed && !joiner.counted)
+    }
+
     fn is_counted(&self, target: TargetId) -> bool {
         self.joiners.get(&target).is_some_and(|joiner| joiner.counted)
     }
@@ -245,7 +250,11 @@ impl Replica {
         let capability = self.capability(file.unwrap_or_default());
         let request = self.request(member, epoch);
         let request = StorageRequest { op: Some(op), forward, capability, ..request };
-        self.tell(member, request, bytes::Bytes::new()).await
+        let limit = match request.op {
+            Some(StorageOp::Sync(_)) => MEMBER_WAIT * 10,
+            _ => MEMBER_WAIT,
+        };
+        self.tell(member, request, bytes::Bytes::new(), limit).await
     }
 
     fn request(&self, member: TargetId, epoch: u64) -> StorageRequest {
@@ -275,9 +284,10 @@ impl Replica {
         member: TargetId,
         request: StorageRequest,
         payload: bytes::Bytes,
+        limit: Duration,
     ) -> Result<StorageAnswer> {
         let service = self.common.map.storage_of(member)?;
-        let called = tokio::time::timeout(MEMBER_WAIT, service.call(request, payload)).await;
+        let called = tokio::time::timeout(limit, service.call(request, payload)).await;
         let late = |_| self.error(ErrorKind::Unavailable, &format!("target {member} is silent"));
         let (reply, _) = called.map_err(late)??;
         let empty = || self.error(ErrorKind::Malformed, &format!("target {member} said nothing"));

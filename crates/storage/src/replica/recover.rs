@@ -110,11 +110,8 @@ impl Replica {
             chunks.extend(list.chunks.into_iter().map(ChunkId::from));
             files.extend(list.files.iter().map(|f| (VolumeId(f.volume), Ino(f.ino))));
         }
-        for (volume, ino) in files {
-            for member in std::iter::once(self.me()).chain(others.iter().copied()) {
-                let found = self.chunks_of(member, epoch, (volume, ino)).await?;
-                chunks.extend(found);
-            }
+        for file in files {
+            chunks.extend(self.chunks_anywhere(epoch, others, file).await?);
         }
         for chunk in &chunks {
             let _held = self.ranges.take(Area::of_chunk(*chunk), true).await;
@@ -128,6 +125,40 @@ impl Replica {
             self.ask(member, epoch, StorageOp::Remember(table.clone())).await?;
         }
         Ok(chunks.len())
+    }
+
+    /// Makes what may differ of an area equal to ours; the caller holds it.
+    pub(super) async fn make_area_equal(
+        &self,
+        reign: u64,
+        epoch: u64,
+        members: &[TargetId],
+        area: &Area,
+    ) -> Result<()> {
+        let chunks = match area.chunks() {
+            Some(chunks) => chunks,
+            None => self.chunks_anywhere(epoch, members, area.file()).await?,
+        };
+        for chunk in chunks {
+            for &member in members {
+                self.equalise(Errand { reign, epoch, member }, chunk).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The chunks of a file that we or others have.
+    async fn chunks_anywhere(
+        &self,
+        epoch: u64,
+        others: &[TargetId],
+        file: (VolumeId, Ino),
+    ) -> Result<Vec<ChunkId>> {
+        let mut chunks = Vec::new();
+        for member in std::iter::once(self.me()).chain(others.iter().copied()) {
+            chunks.extend(self.chunks_of(member, epoch, file).await?);
+        }
+        Ok(chunks)
     }
 
     fn nonsense(&self, member: TargetId) -> Error {

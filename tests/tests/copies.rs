@@ -117,7 +117,8 @@ struct Ledger {
 
 impl Ledger {
     fn new(path: &Path, records: usize) -> Self {
-        let file = File::options().create(true).read(true).write(true).open(path).unwrap();
+        let file =
+            File::options().create(true).truncate(true).read(true).write(true).open(path).unwrap();
         Self { file, numbers: vec![0; records] }
     }
 

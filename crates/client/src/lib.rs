@@ -15,7 +15,6 @@
 //! * [`mod@file`] — the contents of open files: write-behind, read-ahead, flush, publish.
 //! * [`route`] — from a piece of a file to the server that holds it, with retries within a time limit.
 //! * `copies`, `members` — groups of several members: fail-over, and which member answers a read.
-//! * `numbers` — what makes changes happen once.
 //! * [`session`] — what makes the metadata server remember our open files, locks and mutations.
 //! * `kept` — what targets have acknowledged, for whoever reads it next through this mount.
 //! * `unsynced` — what targets have acknowledged and not made durable, and how a loss is noticed.
@@ -33,7 +32,6 @@ mod kept;
 mod members;
 pub mod memory;
 mod metrics;
-mod numbers;
 pub mod ops;
 mod remote;
 mod route;

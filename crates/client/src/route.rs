@@ -7,13 +7,13 @@
 //! each time they are sent.
 
 use crate::file::FileState;
-use crate::numbers::OpenAttempt;
 use crate::ops::unexpected;
 use crate::volume::Volume;
 use bytes::Bytes;
 use std::time::Duration;
 use strake_types::error::Advice;
 use strake_types::{ChunkId, Credentials, Epoch, Error, ErrorKind, GroupId, Result, TargetId};
+use strake_wire::attempts::OpenAttempt;
 use strake_wire::frame::crc32c;
 use strake_wire::map::Route;
 use strake_wire::message::common::Cred;

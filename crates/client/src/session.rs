@@ -1,11 +1,11 @@
 //! The session: what makes the metadata server remember our open files, locks and mutations.
 
-use crate::numbers::Numbers;
 use crate::ops::{done, unexpected};
 use crate::route::Patience;
 use crate::volume::Volume;
 use parking_lot::Mutex;
 use strake_types::{Credentials, Result};
+use strake_wire::attempts::Numbers;
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaRequest};
 
 /// Seconds (ticks of the background task) between two renewals.

@@ -7,7 +7,6 @@ use crate::inodes::Inodes;
 use crate::members::Members;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
-use crate::numbers::Attempts;
 use crate::ops::dirs::Pages;
 use crate::ops::space::SpaceCache;
 use crate::session::Session;
@@ -17,6 +16,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_base::clock::{Clock, SystemClock};
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result, VolumeId};
+use strake_wire::attempts::Attempts;
 use strake_wire::map::MapView;
 use strake_wire::message::manager;
 

@@ -365,8 +365,15 @@ async fn on_group(
 ) -> Result<u64> {
     let until = Instant::now() + Duration::from_millis(core.options.storage_wait_ms);
     let mut turn = 1;
+    // Under one number: what was sent before must not cut what is written after.
+    let attempt = core.attempts.begin();
     loop {
-        let error = match on_group_once(core, volume, ino, group, &op, &payload).await {
+        let request = StorageRequest {
+            group: group.0,
+            attempt: op.is_change().then(|| attempt.stamp()),
+            ..request(core, volume, ino, 0, op.clone())
+        };
+        let error = match on_group_once(core, request, &payload).await {
             Ok(boot) => return Ok(boot),
             Err(error) => error,
         };
@@ -382,19 +389,12 @@ async fn on_group(
     }
 }
 
-async fn on_group_once(
-    core: &Core,
-    volume: VolumeId,
-    ino: Ino,
-    group: GroupId,
-    op: &StorageOp,
-    payload: &Bytes,
-) -> Result<u64> {
-    let map = core.map.current();
+/// One attempt, at the target that is the group's primary now.
+async fn on_group_once(core: &Core, request: StorageRequest, payload: &Bytes) -> Result<u64> {
+    let (map, group) = (core.map.current(), GroupId(request.group));
     let none = || Error::with(ErrorKind::StaleMap, format!("group {group} is not in the map"));
     let (target, epoch) = cluster::primary(&map, group).ok_or_else(none)?;
-    let request =
-        StorageRequest { epoch, group: group.0, ..request(core, volume, ino, target, op.clone()) };
+    let request = StorageRequest { target, epoch, ..request };
     let storage = core.map.storage_of(TargetId(target))?;
     let (reply, _) = storage.call(request, payload.clone()).await?;
     Ok(match reply.answer {

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use strake_base::clock::Clock;
 use strake_engine::kv::{Kv, KvError, Outcome, Snapshot, Transaction};
 use strake_types::{Error, ErrorKind, FileKind, Ino, Result, Timestamp, VolumeId};
+use strake_wire::attempts::Attempts;
 use strake_wire::capability::CapabilityKey;
 use strake_wire::map::MapView;
 use strake_wire::message::manager;
@@ -41,6 +42,8 @@ pub(crate) struct Core {
     pub kv: Arc<dyn Kv>,
     /// The cluster map.
     pub map: Arc<MapView>,
+    /// Numbers of what we change on targets.
+    pub attempts: Attempts,
     /// Signs capabilities.
     pub key: CapabilityKey,
     /// Time.
@@ -75,10 +78,11 @@ impl Core {
         key: CapabilityKey,
         clock: Arc<dyn Clock>,
         options: MetaOptions,
-    ) -> Self {
-        Core {
+    ) -> Result<Self> {
+        Ok(Core {
             kv,
             map,
+            attempts: Attempts::new()?,
             key,
             clock,
             inodes: Cache::new(options.cached_inodes_max),
@@ -91,7 +95,7 @@ impl Core {
             volumes: RwLock::default(),
             opening: tokio::sync::Mutex::default(),
             hashes: (RandomState::new(), RandomState::new()),
-        }
+        })
     }
 
     /// Where an inode is in its cache.

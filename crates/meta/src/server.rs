@@ -62,7 +62,7 @@ impl MetaServer {
         clock: Arc<dyn Clock>,
         options: MetaOptions,
     ) -> Result<Arc<Self>> {
-        let core = Arc::new(Core::new(kv, map, key, clock, options));
+        let core = Arc::new(Core::new(kv, map, key, clock, options)?);
         let known = core.map.current();
         for volume in known.volumes.iter().filter(|v| !v.deleting && core.serves(v)) {
             core.volume(VolumeId(volume.id)).await?;

@@ -22,11 +22,13 @@
 //! * [`caller`] — the address book: a service by its server, local or remote.
 //! * [`map`] — the cluster map, always at hand.
 //! * [`service`], [`message`] — what can be called, and what is said.
+//! * [`attempts`] — what makes a change happen once, however often it is sent.
 //! * [`capability`] — the right to touch a file's chunks.
 //! * [`server`] — accepts connections and gives their calls to services.
 //! * [`frame`], [`hello`], [`transport`], [`buffer`] — what a connection is made of.
 //! * [`tls`] — encryption, and who may say what, where a cluster has certificates.
 
+pub mod attempts;
 pub mod buffer;
 pub mod caller;
 pub mod capability;

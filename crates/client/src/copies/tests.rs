@@ -24,6 +24,8 @@ async fn written(chunks: u64) -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>) {
     let (fake, volume, file) = pair().await;
     write(&volume, &file, 0, contents(chunks)).await;
     volume.flush(&file).await.unwrap();
+    // What is read is to come from a member.
+    volume.memory().kept().forget(file.state.ino());
     fake.pairs.take_asked();
     (fake, volume, file)
 }

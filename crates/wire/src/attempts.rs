@@ -5,14 +5,14 @@
 //! the smallest that is still open nothing will be sent again: servers may forget what they remember
 //! of those, and refuse a late duplicate of one.
 
+use crate::message::storage::Attempt;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use strake_base::random::{Random, SystemRandom};
 use strake_types::{Error, ErrorKind, Result};
-use strake_wire::message::storage::Attempt;
 
 /// Ascending numbers from 1.
-pub(crate) struct Numbers {
+pub struct Numbers {
     next: u64,
     /// Taken and not given back.
     open: BTreeSet<u64>,
@@ -26,7 +26,7 @@ impl Default for Numbers {
 
 impl Numbers {
     /// Takes a number; [`Numbers::end`] must follow.
-    pub(crate) fn begin(&mut self) -> u64 {
+    pub fn begin(&mut self) -> u64 {
         let number = self.next;
         self.next += 1;
         self.open.insert(number);
@@ -34,25 +34,25 @@ impl Numbers {
     }
 
     /// Gives one back.
-    pub(crate) fn end(&mut self, number: u64) {
+    pub fn end(&mut self, number: u64) {
         self.open.remove(&number);
     }
 
     /// The smallest that is open, or will be taken next.
-    pub(crate) fn oldest(&self) -> u64 {
+    pub fn oldest(&self) -> u64 {
         self.open.first().copied().unwrap_or(self.next)
     }
 }
 
-/// The numbers of this client's changes on targets.
-pub(crate) struct Attempts {
+/// The numbers of one client's changes on targets. A metadata server is one, too.
+pub struct Attempts {
     client: u64,
     numbers: Mutex<Numbers>,
 }
 
 impl Attempts {
     /// Of a client that nobody has heard of.
-    pub(crate) fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         let mut client = [0; 8];
         SystemRandom
             .fill(&mut client)
@@ -61,20 +61,20 @@ impl Attempts {
     }
 
     /// A number for a change, given back when it is dropped.
-    pub(crate) fn begin(&self) -> OpenAttempt<'_> {
+    pub fn begin(&self) -> OpenAttempt<'_> {
         OpenAttempt { attempts: self, seq: self.numbers.lock().begin() }
     }
 }
 
 /// The number of a change that is under way.
-pub(crate) struct OpenAttempt<'a> {
+pub struct OpenAttempt<'a> {
     attempts: &'a Attempts,
     seq: u64,
 }
 
 impl OpenAttempt<'_> {
     /// What goes with the change when it is sent now.
-    pub(crate) fn stamp(&self) -> Attempt {
+    pub fn stamp(&self) -> Attempt {
         let settled = self.attempts.numbers.lock().oldest();
         Attempt { client: self.attempts.client, seq: self.seq, settled }
     }

@@ -47,6 +47,15 @@ impl Cluster {
             let process = cluster.begin(nth, &format!("127.0.0.1:{}", free_port()));
             cluster.storage.push(process);
         }
+        // A server listens before it has joined.
+        let witness = &mut cluster.witness;
+        let address = cluster.address.clone();
+        witness.wait_until("all targets", || {
+            let output = run(["status", "--json", "--cluster", &address]);
+            let status: serde_json::Value =
+                serde_json::from_slice(&output.stdout).unwrap_or_default();
+            status["targets"].as_array().is_some_and(|targets| targets.len() == servers)
+        });
         let copies = copies.to_string();
         let cluster_flag = ["--cluster", &cluster.address];
         succeed(["volume", "set", "main", "--copies", &copies].into_iter().chain(cluster_flag));

@@ -2,6 +2,7 @@
 # make down     stop it; the files stay
 # make test     everything that CI runs (needs root for mounts and network namespaces)
 # make check    the same
+# make soak     half an hour of killed servers, cut networks and full disks under load, with a ledger
 # make fsx      1,000,000 operations of fsx on each of three files, without and with --writeback
 # make install  the program to PREFIX/bin, and the helper of `mount -t strake`
 
@@ -57,7 +58,7 @@ need_fuse() {
 }
 endef
 
-.PHONY: help up down build test check fsx install uninstall
+.PHONY: help up down build test check soak fsx install uninstall
 
 help:
 	@sed -n 's/^# \(make .*\)/  \1/p' Makefile
@@ -130,6 +131,14 @@ test:
 	cargo xtask ci
 
 check: test
+
+soak: build
+	@$(NEED)
+	need_cargo
+	need_fuse
+	need ip iproute2
+	STRAKE_BIN=$$PWD/target/release/strake STRAKE_SOAK_SECONDS=$${SECONDS_TO_SOAK:-1800} \
+	  cargo test -p strake-tests --test soak nothing_acknowledged -- --nocapture
 
 fsx: build
 	@$(NEED)

@@ -77,7 +77,7 @@ impl Process {
     /// A process that becomes the program when [`Process::go`] is called. To start one while the
     /// server of a mount is away would not do: a child of ours has our open files until it becomes
     /// another program, and closing them waits for that server.
-    fn wait_to_start(arguments: &[String], log: &Path) -> Self {
+    pub fn wait_to_start(arguments: &[String], log: &Path) -> Self {
         let file = File::options().create(true).append(true).open(log).expect("a log can be made");
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "TERM", "sh", "-c", WAIT_TO_START]);
@@ -94,7 +94,7 @@ impl Process {
     }
 
     /// Lets the program begin.
-    fn go(&mut self) {
+    pub fn go(&mut self) {
         let mut input = self.child.stdin.take().expect("it waits for a line");
         input.write_all(b"\n").expect("it reads the line");
     }
@@ -224,6 +224,14 @@ pub fn take_away(path: &Path) {
     while rustix::mount::unmount(path, flags).is_ok() {}
 }
 
+/// Makes a directory that is a disk of its own of so many bytes, in memory; [`take_away`] unmounts it.
+pub fn mount_memory(path: &Path, bytes: u64) {
+    std::fs::create_dir(path).expect("a fresh directory");
+    let size = std::ffi::CString::new(format!("size={bytes}")).expect("digits hold no NUL");
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("tmpfs", path, "tmpfs", flags, size.as_c_str()).expect("root mounts");
+}
+
 /// A free TCP port of this machine. Another process may take it before it is used; nothing here
 /// starts many at once.
 pub fn free_port() -> u16 {
@@ -249,10 +257,7 @@ impl Up {
     pub fn start_on_a_small_disk(bytes: u64) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let data = directory.path().join("data");
-        std::fs::create_dir(&data).expect("a fresh directory");
-        let size = std::ffi::CString::new(format!("size={bytes}")).expect("digits hold no NUL");
-        let flags = rustix::mount::MountFlags::empty();
-        rustix::mount::mount("tmpfs", &data, "tmpfs", flags, size.as_c_str()).expect("root mounts");
+        mount_memory(&data, bytes);
         Self::start_in(directory, &[])
     }
 

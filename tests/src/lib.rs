@@ -4,7 +4,10 @@
 //! * [`local`] — all services in this process, restarted at will.
 //! * [`mounted`] — the same, with the volume mounted.
 //! * [`cluster`] — `strake up` on temporary directories, killed and restarted at will.
+//! * [`servers`] — a witness and storage servers that come and go.
+//! * [`records`] — a file that shows whether something that was acknowledged is old or torn.
 //! * [`decoders`] — the rule that every decoder is held to, by tests and by fuzz targets.
+//! * [`network`] — hosts as network namespaces, which can be cut off.
 //! * [`helpers`] — `mount -t strake`, with nothing installed.
 //! * [`system`] — what applications ask of the kernel and no safe library offers.
 //! * [`suites`] — suites that nobody here wrote, fetched once into `target/tools`.
@@ -17,6 +20,9 @@ pub mod decoders;
 pub mod helpers;
 pub mod local;
 pub mod mounted;
+pub mod network;
 pub mod property;
+pub mod records;
+pub mod servers;
 pub mod suites;
 pub mod system;

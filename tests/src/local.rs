@@ -205,6 +205,7 @@ impl LocalCluster {
                 None => open_target(&path, nth),
             });
             specs.push(TargetSpec {
+                scrub: None,
                 target: self.joined.targets.get(nth as usize).copied().unwrap_or(0),
                 uuid: store.identity().uuid.clone(),
                 path: path.display().to_string(),

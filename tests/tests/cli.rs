@@ -119,7 +119,7 @@ fn wrong_arguments_are_explained() {
 #[test]
 fn help_explains_every_verb() {
     let all = succeed(["--help"]);
-    let verbs = "up down server mount umount volume layout status doctor scrub cp ls stat cat rm df du bench";
+    let verbs = "up down server mount umount volume layout status doctor scrub fsck cp ls stat cat rm df du bench";
     for verb in verbs.split(' ') {
         assert!(all.contains(&format!("  {verb} ")), "{verb}");
         assert!(succeed([verb, "--help"]).contains("Usage: "), "{verb}");

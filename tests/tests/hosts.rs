@@ -2,69 +2,15 @@
 //! a fourth mounts it, and a striped file lies on all three.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use strake_tests::cluster::{Process, is_mounted, program, take_away};
+use strake_tests::network::Network;
 use tempfile::TempDir;
 
 /// How long a change of the cluster may take to show. Only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Network namespaces joined by a switch (a bridge in a namespace of its own). Named after this
-/// process; removed with the value, whatever happened in between.
-struct Network {
-    names: Vec<String>,
-}
-
-impl Network {
-    /// Hosts 1 to `count` with the addresses 10.77.0.1 and so on.
-    fn new(count: usize) -> Network {
-        let prefix = format!("strake{}", std::process::id());
-        let mut network = Network { names: Vec::new() };
-        let switch = network.add(&format!("{prefix}sw"));
-        ip(&["-n", &switch, "link", "add", "br0", "type", "bridge"]);
-        ip(&["-n", &switch, "link", "set", "br0", "up"]);
-        for nth in 1..=count {
-            let host = network.add(&format!("{prefix}h{nth}"));
-            let (port, address) = (format!("p{nth}"), format!("10.77.0.{nth}/24"));
-            ip(&[
-                "-n", &switch, "link", "add", &port, "type", "veth", "peer", "name", "eth0",
-                "netns", &host,
-            ]);
-            ip(&["-n", &switch, "link", "set", &port, "master", "br0", "up"]);
-            ip(&["-n", &host, "addr", "add", &address, "dev", "eth0"]);
-            ip(&["-n", &host, "link", "set", "eth0", "up"]);
-            ip(&["-n", &host, "link", "set", "lo", "up"]);
-        }
-        network
-    }
-
-    fn add(&mut self, name: &str) -> String {
-        ip(&["netns", "add", name]);
-        self.names.push(name.to_owned());
-        name.to_owned()
-    }
-
-    /// The file that stands for the network of a host.
-    fn host(&self, nth: usize) -> PathBuf {
-        Path::new("/run/netns").join(&self.names[nth])
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        for name in &self.names {
-            let _gone = Command::new("ip").args(["netns", "del", name]).status();
-        }
-    }
-}
-
-fn ip(arguments: &[&str]) {
-    let output = Command::new("ip").args(arguments).output().expect("ip is there (iproute2)");
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {}: {error}", arguments.join(" "));
-}
 
 /// The cluster of the guide: the commands of docs/guide/first-cluster.md, word by word.
 struct Cluster {

@@ -72,7 +72,7 @@ impl Known {
             OpenSession(_) | RenewSession(_) | CloseSession(_) | VolumeStat(_) => {}
             Lookup(name) => self.name(name),
             GetAttr(v) | ReadLink(v) | MoveOut(v) | ListXattr(v) | Sync(v) | GetTemplate(v)
-            | ReadInline(v) => self.ino(&mut v.ino),
+            | ReadInline(v) | Describe(v) => self.ino(&mut v.ino),
             SetAttr(v) => self.ino(&mut v.ino),
             Create(v) => {
                 self.name(&mut v.at);
@@ -98,6 +98,11 @@ impl Known {
                 v.wait_ms = 0;
             }
             SetTemplate(v) => self.ino(&mut v.ino),
+            Check(v) => v.lost_found = 0,
+            Recopy(v) => {
+                self.ino(&mut v.ino);
+                v.copies = 1 + v.copies % 3;
+            }
         }
     }
 
@@ -198,7 +203,13 @@ fn aim(op: &mut StorageOp, targets: &[u32]) -> Bytes {
             return payload;
         }
         Truncate(v) => aim_file(&mut v.volume, &mut v.ino),
-        Punch(v) | Allocate(v) => aim_chunk(&mut v.chunk),
+        Punch(v) | Allocate(v) | Damage(v) => aim_chunk(&mut v.chunk),
+        Lose(v) => {
+            aim_chunk(&mut v.chunk);
+            // What is lost on purpose would be found, and counted as damage below.
+            v.blocks.clear();
+        }
+        Repair(v) => aim_chunk(&mut v.chunk),
         Copy(v) => {
             aim_chunk(&mut v.to.chunk);
             aim_chunk(&mut v.from.chunk);
@@ -208,7 +219,8 @@ fn aim(op: &mut StorageOp, targets: &[u32]) -> Bytes {
         Sync(v) | Chunks(v) => aim_file(&mut v.volume, &mut v.ino),
         Sums(chunk) => aim_chunk(chunk),
         Cut(v) => aim_chunk(&mut v.chunk),
-        Stat(_) | Scrub(_) | Adopt(_) | Settle(_) | Digests(_) | Promise(_) | Remember(_) => {}
+        Stat(_) | Scrub(_) | Adopt(_) | Settle(_) | Digests(_) | Promise(_) | Remember(_)
+        | Compare(_) | Census(_) => {}
         DropVolume(v) => v.volume = VOLUME,
     }
     Bytes::new()

@@ -35,6 +35,12 @@ const STEPS: &[Step] = &[
         command: &["cargo", "test", "--workspace", "--no-fail-fast"],
         environment: &[],
     },
+    // Seeds that nobody has run before.
+    Step {
+        name: "simulate",
+        command: &["cargo", "xtask", "sim", "--seconds", "60"],
+        environment: &[],
+    },
 ];
 
 /// Tests counted over every `test result:` line.

@@ -1,4 +1,4 @@
-//! Tools of the repository: `cargo xtask tidy`, `cargo xtask ci` and `cargo xtask fuzz`.
+//! Tools of the repository: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask sim` and `cargo xtask fuzz`.
 //!
 //! `tidy` holds the tree against the rules that rustc and clippy do not know (ARCHITECTURE.md and
 //! CONTRIBUTING.md say which); it only reads files and needs nothing built. `ci` is the one gate:
@@ -12,12 +12,14 @@ use std::process::ExitCode;
 
 mod ci;
 mod fuzz;
+mod sim;
 mod tidy;
 
-const USAGE: &str = "usage: cargo xtask <tidy|ci|fuzz SECONDS [TARGET]...>
+const USAGE: &str = "usage: cargo xtask <tidy|ci|sim ARGUMENTS|fuzz SECONDS [TARGET]...>
 
   tidy   check the rules of the repository; prints one line per finding
   ci     fmt, tidy, clippy, tests, docs: everything that CI runs
+  sim    the whole cluster, simulated, from seeds: --seeds N or --seconds S; `sim --help` says more
   fuzz   every fuzz target (or those named) for so many seconds each; needs nightly and cargo-fuzz
 ";
 
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["tidy"] => tidy_here(&root),
         ["ci"] => ci::run(&root),
+        ["sim", ..] => sim::run(&root, &arguments[1..]),
         ["fuzz", seconds, ..] if seconds.parse::<u32>().is_ok() => {
             fuzz::run(&root, seconds, &arguments[2..])
         }

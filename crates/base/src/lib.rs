@@ -14,4 +14,20 @@ pub mod disk;
 pub mod mapped;
 pub mod process;
 pub mod random;
+#[cfg(feature = "simulation")]
+pub mod simulation;
+pub mod task;
 pub mod uring;
+
+/// Whether a simulation has broken this rule on purpose. Outside of simulations no rule is, and
+/// nothing of this is compiled.
+#[inline(always)]
+pub fn is_broken(rule: &'static str) -> bool {
+    #[cfg(feature = "simulation")]
+    return simulation::sabotage::is_broken(rule);
+    #[cfg(not(feature = "simulation"))]
+    {
+        let _never = rule;
+        false
+    }
+}

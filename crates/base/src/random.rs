@@ -1,12 +1,18 @@
 //! Randomness.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 
 /// Where random numbers come from.
 pub trait Random: Send + Sync + 'static {
     /// Fills a buffer with bytes that nobody can guess.
     fn fill(&self, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// A number that nobody can guess.
+    fn number(&self) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        self.fill(&mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
 }
 
 /// The machine's random numbers.
@@ -14,7 +20,20 @@ pub struct SystemRandom;
 
 impl Random for SystemRandom {
     fn fill(&self, buffer: &mut [u8]) -> io::Result<()> {
-        File::open("/dev/urandom")?.read_exact(buffer)
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            // SAFETY: the pointer and the length are those of a slice that may be written.
+            #[allow(unsafe_code)]
+            let got = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
+            match usize::try_from(got) {
+                Ok(got) => rest = &mut rest[got..],
+                Err(_) => match io::Error::last_os_error() {
+                    error if error.kind() == io::ErrorKind::Interrupted => {}
+                    error => return Err(error),
+                },
+            }
+        }
+        Ok(())
     }
 }
 

@@ -3,11 +3,13 @@
 use crate::memory;
 use bytes::Bytes;
 use serde::Serialize;
+use std::sync::Arc;
+use strake_base::clock::{Clock, SystemClock};
 use strake_types::limits::{ATTRIBUTE_AGE_MS_MAX, OPERATION_WAIT_MS_DEFAULT};
 use strake_types::{Attr, FileKind, Ino};
 
 /// How a volume is opened.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct VolumeOptions {
     /// Most bytes of contents held in memory; unsent writes take at most half of it, what was sent
     /// is kept in what is left.
@@ -22,6 +24,16 @@ pub struct VolumeOptions {
     pub exclusive: bool,
     /// Number mutations, so that a repeated one is answered and not repeated. Needed over a network.
     pub remember: bool,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for VolumeOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VolumeOptions")
+            .field("client_name", &self.client_name)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for VolumeOptions {
@@ -33,6 +45,7 @@ impl Default for VolumeOptions {
             client_name: String::new(),
             exclusive: false,
             remember: true,
+            clock: Arc::new(SystemClock::default()),
         }
     }
 }

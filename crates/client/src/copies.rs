@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::time::Duration;
 use strake_base::random::mixed;
+use strake_base::task;
 use strake_types::error::Advice;
 use strake_types::{Epoch, Error, ErrorKind, GroupId, Result, TargetId};
 use strake_wire::map::Route;
@@ -89,7 +90,7 @@ impl Ask<'_> {
             reply = &mut call => self.check(answered(reply?)?),
             error = self.volume.given_up(self.group, route) => {
                 // A server in this process is to come to the end of what it has begun.
-                tokio::spawn(call);
+                task::spawn(call);
                 Err(error)
             }
         }

@@ -12,7 +12,9 @@ use crate::volume::Volume;
 use bytes::Bytes;
 use std::time::Duration;
 use strake_types::error::Advice;
-use strake_types::{ChunkId, Credentials, Epoch, Error, ErrorKind, GroupId, Result, TargetId};
+use strake_types::{
+    Ack, ChunkId, Credentials, Epoch, Error, ErrorKind, GroupId, Result, Safety, TargetId,
+};
 use strake_wire::attempts::OpenAttempt;
 use strake_wire::frame::crc32c;
 use strake_wire::map::Route;
@@ -268,12 +270,19 @@ impl Ask<'_> {
         if route.members == 1 {
             let request = self.request(route.primary, route.epoch)?;
             self.check(self.volume.target_once(request, self.payload.clone()).await?)
-        } else if self.attempt.is_some() || route.in_sync == 1 {
+        } else if self.attempt.is_some() || route.in_sync == 1 || self.safety().ack == Ack::Primary
+        {
             // In boxes: what is needed for several members is not to make each call larger.
             Box::pin(self.send_to_primary(route)).await
         } else {
             Box::pin(self.send_to_members(route)).await
         }
+    }
+
+    /// What the file's layout asks of the copies.
+    fn safety(&self) -> Safety {
+        let placement = self.rights.and_then(|(file, _)| file.core().placement().ok());
+        placement.map(|placement| placement.layout().safety).unwrap_or_default()
     }
 
     /// What is sent to a target.
@@ -282,12 +291,16 @@ impl Ask<'_> {
         if let StorageOp::Copy(copy) = &mut op {
             copy.from_target = self.volume.map().primary_of(GroupId(copy.from_group))?.0.0;
         }
+        let safety = self.safety();
+        let changes = self.attempt.is_some();
         Ok(StorageRequest {
             target: target.0,
             group: self.group.0,
             epoch: epoch.0,
             capability: self.rights.map_or_else(Bytes::new, |(file, write)| file.capability(write)),
             attempt: self.attempt.as_ref().map(OpenAttempt::stamp),
+            ack_primary: changes && safety.ack == Ack::Primary,
+            min_copies: if changes { safety.min_copies } else { 0 },
             op: Some(op),
             ..StorageRequest::default()
         })

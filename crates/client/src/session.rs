@@ -25,11 +25,16 @@ struct State {
     numbers: Numbers,
     /// Files closed and not yet reported, with repeats.
     closed: Vec<u64>,
+    /// The last report, with its number, until it is known to have arrived.
+    report: Option<meta::RenewSession>,
+    /// Reports so far.
+    reports: u64,
 }
 
 impl Session {
     pub(crate) fn new() -> Self {
-        let state = State { id: 0, numbers: Numbers::default(), closed: Vec::new() };
+        let numbers = Numbers::default();
+        let state = State { id: 0, numbers, closed: Vec::new(), report: None, reports: 0 };
         Self { state: Mutex::new(state), reopening: tokio::sync::Mutex::new(()) }
     }
 
@@ -65,16 +70,27 @@ impl Session {
         state.closed.extend(std::iter::repeat_n(ino, times));
     }
 
-    /// Takes what is to be reported as closed.
-    pub(crate) fn take_closed(&self) -> Vec<u64> {
-        std::mem::take(&mut self.state.lock().closed)
+    /// What is to be reported as closed: first what may not have arrived, under the number it had.
+    fn report(&self) -> meta::RenewSession {
+        let state = &mut *self.state.lock();
+        if state.report.is_none() && !state.closed.is_empty() {
+            state.reports += 1;
+            let closed = std::mem::take(&mut state.closed);
+            state.report = Some(meta::RenewSession { closed, number: state.reports });
+        }
+        state.report.clone().unwrap_or_default()
     }
 
-    /// A report did not arrive: keep it for the next.
-    pub(crate) fn put_back_closed(&self, mut closed: Vec<u64>) {
+    /// A report has arrived.
+    fn reported(&self, number: u64) {
+        self.state.lock().report.take_if(|report| report.number == number);
+    }
+
+    /// The server is about to be told everything that is open: what was closed before is not told.
+    fn forget_closed(&self) {
         let mut state = self.state.lock();
-        std::mem::swap(&mut state.closed, &mut closed);
-        state.closed.append(&mut closed);
+        state.closed.clear();
+        state.report = None;
     }
 }
 
@@ -91,8 +107,10 @@ impl Volume {
         if self.session().id() != old {
             return Ok(());
         }
+        self.session().forget_closed();
         let mut files = self.inodes().files();
-        files.retain(|file| file.core().handles > 0);
+        // What is unsent will be sent: until then the file counts as open.
+        files.retain(|file| file.core().is_used());
         let open: Vec<u64> = files.iter().map(|file| file.ino().0).collect();
         let request =
             meta::OpenSession { client: self.options().client_name.clone(), resume: old, open };
@@ -108,7 +126,10 @@ impl Volume {
             patience.heed(what, error, false).await?;
         };
         // The server counts each file once now, however many handles there are.
-        files.iter().for_each(|file| file.core().registered = 1);
+        for file in &files {
+            file.core().registered = 1;
+            self.forget_if_closed(file);
+        }
         if old != 0 {
             let how =
                 if session.resumed { "goes on" } else { "was lost with its locks; a new one" };
@@ -125,23 +146,16 @@ impl Volume {
 
     /// Each second: reports closed files, or shows that we are alive when it is time.
     pub(crate) async fn tick_session(&self, ticks: u64) {
-        let closed = self.session().take_closed();
-        if closed.is_empty() && !ticks.is_multiple_of(RENEW_TICKS) {
+        let report = self.session().report();
+        if report.closed.is_empty() && !ticks.is_multiple_of(RENEW_TICKS) {
             return;
         }
-        if let Err(error) = self.report_closed(closed).await {
-            tracing::debug!("cannot renew the session of volume {}: {error}", self.name());
-        }
-    }
-
-    async fn report_closed(&self, closed: Vec<u64>) -> Result<()> {
-        let op = MetaOp::RenewSession(meta::RenewSession { closed: closed.clone() });
-        let result = self.ask(&Credentials::root(), op).await;
-        match result {
-            Ok(answer) => done(&answer, "renew session"),
+        let number = report.number;
+        let answer = self.ask(&Credentials::root(), MetaOp::RenewSession(report)).await;
+        match answer.and_then(|answer| done(&answer, "renew session")) {
+            Ok(()) => self.session().reported(number),
             Err(error) => {
-                self.session().put_back_closed(closed);
-                Err(error)
+                tracing::debug!("cannot renew the session of volume {}: {error}", self.name());
             }
         }
     }

@@ -46,6 +46,8 @@ struct FakeState {
     chunks: BTreeMap<(u64, u64), Vec<u8>>,
     session: u64,
     seen_seqs: HashSet<(u64, u64)>,
+    /// Numbers of the reports of closed files.
+    reports: HashSet<u64>,
     log: Vec<String>,
     /// Errors to answer to the next requests whose log line begins so.
     errors: Vec<(String, Error)>,
@@ -118,6 +120,15 @@ impl Fake {
         self.state.lock().files[&ino.0].opens
     }
 
+    /// The file lies on one target only from now on.
+    pub(crate) fn lay_elsewhere(&self, ino: Ino) {
+        let mut state = self.state.lock();
+        let attr =
+            &mut state.files.get_mut(&ino.0).expect("a test names a file that is there").attr;
+        attr.version += 1;
+        attr.layout.iter_mut().for_each(|layout| layout.width = 1);
+    }
+
     pub(crate) fn server_length(&self, ino: Ino) -> u64 {
         self.state.lock().files[&ino.0].attr.length
     }
@@ -148,7 +159,7 @@ fn map() -> ClusterMap {
         epoch: 1,
         servers: vec![Server { id: 1, meta: true, up: true, ..Server::default() }],
         targets: (0..TARGETS)
-            .map(|id| Target { id, server: 1, spec: spec(id), up: true })
+            .map(|id| Target { id, server: 1, spec: spec(id), up: true, drains: false })
             .collect(),
         groups: (0..TARGETS)
             .map(|id| Group { id, epoch: 1, members: vec![id], ..Group::default() })
@@ -268,8 +279,10 @@ impl FakeState {
                 }))
             }
             MetaOp::RenewSession(renew) => {
-                for ino in renew.closed {
-                    self.file(ino)?.opens -= 1;
+                if self.reports.insert(renew.number) {
+                    for ino in renew.closed {
+                        self.file(ino)?.opens -= 1;
+                    }
                 }
                 Ok(nothing)
             }
@@ -306,6 +319,10 @@ impl FakeState {
         let mut file = FakeFile::new(ino);
         if let Some(layout) = file.attr.layout.as_mut().filter(|_| self.in_pair) {
             (layout.copies, layout.table, layout.width) = (2, 1, 1);
+            // Named for what they ask of the copies.
+            if create.at.name.starts_with(b"early") {
+                (layout.ack, layout.min_copies) = (1, 2);
+            }
         }
         self.files.entry(ino).or_insert(file);
         let opened = Some(self.opened(ino, false)?);
@@ -386,6 +403,7 @@ impl FakeFile {
             table: TARGETS,
             list: Vec::new(),
             copies: 1,
+            ..FileLayout::default()
         };
         let attr = Attributes {
             ino,

@@ -7,6 +7,7 @@ use futures::FutureExt;
 use std::sync::Arc;
 use strake_types::{Credentials, ErrorKind, Ino, SetAttr, SetTime, Timestamp};
 
+mod closing;
 mod kept;
 
 async fn cluster() -> (Arc<Fake>, Arc<Volume>) {

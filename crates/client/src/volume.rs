@@ -14,7 +14,8 @@ use crate::unsynced::Left;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use strake_base::clock::{Clock, SystemClock};
+use strake_base::clock::Clock;
+use strake_base::task;
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result, VolumeId};
 use strake_wire::attempts::Attempts;
 use strake_wire::map::MapView;
@@ -58,14 +59,13 @@ impl Volume {
         options: VolumeOptions,
     ) -> Result<Arc<Volume>> {
         let spec = find(&map, name).await?;
-        let clock = Arc::new(SystemClock::default());
         let volume = Arc::new(Volume {
             id: VolumeId(spec.id),
             name: name.to_string(),
             inline_bytes_max: u64::from(
                 spec.spec.inline_bytes_max.unwrap_or(strake_types::limits::INLINE_BYTES_DEFAULT),
             ),
-            clock,
+            clock: options.clock.clone(),
             session: Session::new(),
             attempts: Attempts::new()?,
             members: Members::default(),
@@ -83,7 +83,7 @@ impl Volume {
         });
         volume.open_session().await?;
         let weak = || Arc::downgrade(&volume);
-        let tasks = [tokio::spawn(look_after_files(weak())), tokio::spawn(stay_alive(weak()))];
+        let tasks = [task::spawn(look_after_files(weak())), task::spawn(stay_alive(weak()))];
         volume.background.lock().extend(tasks);
         Ok(volume)
     }
@@ -170,7 +170,13 @@ impl Volume {
 
     /// Forgets files that have nothing left to look after.
     pub(crate) fn drop_idle(&self) {
-        self.busy.lock().retain(|_, file| !file.rest_if_idle());
+        let mut idle = Vec::new();
+        self.busy.lock().retain(|_, file| {
+            let rests = file.rest_if_idle();
+            idle.extend(rests.then(|| Arc::clone(file)));
+            !rests
+        });
+        idle.iter().for_each(|file| self.forget_if_closed(file));
     }
 
     pub(crate) fn root_cred(&self) -> Credentials {

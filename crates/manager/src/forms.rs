@@ -1,10 +1,10 @@
 //! The forms of bytes that the control plane is read from, for those who test decoders.
 
-use crate::records::{self, Cluster, Group, Kind, Server, Target, Volume};
+use crate::records::{self, Cluster, Group, Item, Job, Kind, Server, Target, Volume};
 use prost::Message;
 use strake_types::form::{Form, Outcome, again, unsealed};
 use strake_wire::frame::crc32c;
-use strake_wire::message::manager::VolumeSpec;
+use strake_wire::message::manager::{VolumeSpec, Voucher};
 
 /// Everything that is read from the control plane.
 pub const FORMS: &[Form] = &[
@@ -12,6 +12,7 @@ pub const FORMS: &[Form] = &[
     Form { name: "server", samples: servers, seal, check: check::<Server> },
     Form { name: "target", samples: targets, seal, check: check::<Target> },
     Form { name: "group", samples: groups, seal, check: check::<Group> },
+    Form { name: "job", samples: jobs, seal, check: check::<Job> },
     Form { name: "volume", samples: volumes, seal, check: check::<Volume> },
     Form { name: "key", samples: keys, seal: unsealed, check: check_key },
 ];
@@ -38,6 +39,8 @@ fn clusters() -> Vec<Vec<u8>> {
         next_server: 3,
         next_target: 9,
         next_volume: 2,
+        next_job: 4,
+        job_rate: 1 << 20,
     };
     vec![encoded(&cluster)]
 }
@@ -49,7 +52,14 @@ fn servers() -> Vec<Vec<u8>> {
 
 fn targets() -> Vec<Vec<u8>> {
     let (uuid, path) = ("0a".repeat(16), "/srv/a/target".into());
-    vec![encoded(&Target { server: 1, uuid, path, total_bytes: 1 << 40, boot: "b0".into() })]
+    vec![encoded(&Target {
+        server: 1,
+        uuid,
+        path,
+        total_bytes: 1 << 40,
+        boot: "b0".into(),
+        drains: true,
+    })]
 }
 
 fn groups() -> Vec<Vec<u8>> {
@@ -59,8 +69,43 @@ fn groups() -> Vec<Vec<u8>> {
         in_sync: vec![3],
         joining: vec![7],
         losses: 2,
+        leaving: vec![3],
+        word: 77,
+        vouchers: vec![Voucher { target: 3, boot: 78 }],
+        never_used: true,
     };
     vec![encoded(&group)]
+}
+
+fn jobs() -> Vec<Vec<u8>> {
+    let item = Item {
+        group: 1 << 20,
+        from: 3,
+        to: 4,
+        state: 1,
+        reason: "target 4 is away".into(),
+        bytes: 1 << 30,
+        sent: 4096,
+        fixed: true,
+        tries: 2,
+        lost: true,
+    };
+    let job = Job {
+        kind: 2,
+        state: 1,
+        about: "target 3".into(),
+        begun_ms: 1,
+        ended_ms: 2,
+        rate: Some(0),
+        items: vec![item],
+        targets: vec![3],
+        servers: vec![2],
+        remove: true,
+        force: true,
+        reason: "no room".into(),
+        lose_data: true,
+    };
+    vec![encoded(&job)]
 }
 
 fn volumes() -> Vec<Vec<u8>> {
@@ -78,7 +123,7 @@ fn keys() -> Vec<Vec<u8>> {
 }
 
 fn check_key(bytes: &[u8]) -> Outcome {
-    let kinds = [Kind::Cluster, Kind::Group, Kind::Server, Kind::Target, Kind::Volume];
+    let kinds = [Kind::Cluster, Kind::Group, Kind::Job, Kind::Server, Kind::Target, Kind::Volume];
     let decode = |key: &[u8]| {
         let (code, id) = records::parse_key(key)?;
         let kind = kinds.into_iter().find(|kind| *kind as u8 == code)?;

@@ -4,7 +4,9 @@
 //! a group is the next epoch of that group: whoever acts in an older one is refused by its members.
 //! Nobody comes to be in sync but by [`resynced`], in the very epoch in which it was made equal;
 //! nobody is taken out who could be the last, and [`returned`] leaves one member at most where none
-//! is known to live. `docs/design/0040-replication.md` says why. Groups of one copy never change.
+//! is known to live. A member that is to leave goes when it is not in sync, or has said itself that it
+//! answers nobody any more, and others have all copies. `docs/design/0040-replication.md` says why.
+//! Groups of one copy have one member, but while they move.
 
 use crate::records::Group;
 use crate::state::State;
@@ -12,17 +14,26 @@ use std::collections::{BTreeMap, HashSet};
 use strake_types::layout::GroupTables;
 use strake_types::limits::COPIES_MAX;
 use strake_types::{Error, ErrorKind, GroupId, Result};
-use strake_wire::message::manager::Resynced;
+use strake_wire::message::manager::{Resynced, Voucher};
 
 /// What is known of a target at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
+    /// It serves, and has for so long that it may lead at once: no promise of an earlier life binds it.
+    Steady,
     /// It serves, and said so a moment ago.
     Serves,
     /// Its lease may last; no more is known.
     Quiet,
     /// Its lease is over, or its server says that it is gone.
     Gone,
+}
+
+impl Life {
+    /// True if it serves, for however long.
+    pub fn serves(self) -> bool {
+        matches!(self, Self::Steady | Self::Serves)
+    }
 }
 
 /// What is known of a target since a server of its groups came back.
@@ -52,7 +63,7 @@ pub(crate) fn prepare(state: &mut State, copies: u32) -> Result<()> {
     if !(1..=COPIES_MAX).contains(&copies) {
         return invalid(format!("{copies} copies; 1 to {COPIES_MAX} are possible"));
     }
-    let targets = state.targets.len();
+    let targets = state.targets.values().filter(|target| !target.drains).count();
     if targets < copies as usize {
         return invalid(format!(
             "{copies} copies need {copies} targets, and the cluster has {targets}; add a server \
@@ -80,17 +91,22 @@ fn tables(state: &State) -> GroupTables {
     GroupTables::of(state.groups.keys().map(|&id| GroupId(id)))
 }
 
-/// Targets ascend and are never removed, so the one at a place leads the group with that ordinal.
+/// Every target that stays and leads no group of the class gets one to lead.
 fn extend_class(state: &mut State, copies: u32) {
     if copies < 2 {
         return;
     }
     let size = tables(state).size(copies);
-    let mut loads: BTreeMap<u32, usize> = state.targets.keys().map(|&id| (id, 0)).collect();
+    let staying = state.targets.iter().filter(|(_, target)| !target.drains);
+    let mut loads: BTreeMap<u32, usize> = staying.map(|(&id, _)| (id, 0)).collect();
     for member in state.groups.values().flat_map(|group| &group.members) {
-        *loads.entry(*member).or_default() += 1;
+        if let Some(load) = loads.get_mut(member) {
+            *load += 1;
+        }
     }
-    let leaders: Vec<u32> = state.targets.keys().copied().skip(size as usize).collect();
+    let class = state.groups.iter().filter(|(id, _)| GroupId(**id).copies() == copies);
+    let led: HashSet<u32> = class.filter_map(|(_, group)| group.members.first().copied()).collect();
+    let leaders: Vec<u32> = loads.keys().copied().filter(|id| !led.contains(id)).collect();
     for (ordinal, leader) in (size..).zip(leaders) {
         let members = choose(state, &loads, leader, copies);
         for member in &members {
@@ -98,7 +114,7 @@ fn extend_class(state: &mut State, copies: u32) {
         }
         let id = GroupId::of_class(copies, ordinal).0;
         let in_sync = members.clone();
-        let group = Group { epoch: 1, members, in_sync, joining: Vec::new(), losses: 0 };
+        let group = Group { epoch: 1, members, in_sync, ..Group::default() };
         state.groups.insert(id, group);
     }
 }
@@ -129,7 +145,7 @@ pub(crate) fn settle(
     pauses: impl Fn(u32, u32) -> bool,
 ) {
     for (&id, group) in &mut state.groups {
-        if let Some(next) = settled(group, &life, |member| pauses(id, member)) {
+        if let Some(next) = settled(id, group, &life, |member| pauses(id, member)) {
             log_change(id, group, &next);
             *group = next;
         }
@@ -143,11 +159,12 @@ pub(crate) fn is_settled(
     pauses: impl Fn(u32, u32) -> bool,
 ) -> bool {
     let mut groups = state.groups.iter();
-    groups.all(|(&id, group)| settled(group, &life, |member| pauses(id, member)).is_none())
+    groups.all(|(&id, group)| settled(id, group, &life, |member| pauses(id, member)).is_none())
 }
 
 /// What a group becomes, if another.
 fn settled(
+    id: u32,
     group: &Group,
     life: &impl Fn(u32) -> Life,
     pauses: impl Fn(u32) -> bool,
@@ -155,13 +172,13 @@ fn settled(
     if group.members.len() < 2 {
         return None;
     }
-    let serves = |member: &u32| life(*member) == Life::Serves;
+    let serves = |member: &u32| life(*member).serves();
     let here = |member: &u32| life(*member) != Life::Gone;
     // Only beside one that was heard a moment ago: of several that lose their power together, the one
     // whose lease ends last must not be left as the only one to know everything.
     let safe = group.in_sync.iter().any(serves);
-    let stays = |member: &u32| group.in_sync.contains(member) && (!safe || here(member));
-    let in_sync: Vec<u32> = group.members.iter().copied().filter(stays).collect();
+    let stays = |member: &u32| !safe || here(member);
+    let in_sync: Vec<u32> = group.in_sync.iter().copied().filter(stays).collect();
     let led = in_sync.first().is_some_and(serves);
     let joins = |member: &u32| {
         let known = group.joining.contains(member);
@@ -169,8 +186,42 @@ fn settled(
             && (known && here(member) || led && serves(member) && !pauses(*member))
     };
     let joining: Vec<u32> = group.members.iter().copied().filter(joins).collect();
-    let next = Group { in_sync, joining, ..group.clone() };
+    let mut next = Group { in_sync, joining, ..group.clone() };
+    depart(id, &mut next);
+    if next == *group {
+        next.in_sync = handed_over(group, life)?;
+    }
     (next != *group).then(|| Group { epoch: group.epoch + 1, ..next })
+}
+
+/// Who takes the lead keeps it when the one before is back: that one may answer nobody until all that
+/// it promised in its earlier life is over. When it is, it leads again, so that each target leads as
+/// many groups as before. `None`: everything stays.
+fn handed_over(group: &Group, life: &impl Fn(u32) -> Life) -> Option<Vec<u32>> {
+    let lead = *group.members.iter().find(|member| group.in_sync.contains(member))?;
+    let rests =
+        group.joining.is_empty() && group.in_sync.iter().all(|member| life(*member).serves());
+    let next = rests && life(lead) == Life::Steady && group.in_sync.first() != Some(&lead);
+    next.then(|| in_order(&group.members, lead, |member| group.in_sync.contains(member)))
+}
+
+/// The members in sync: who leads, then the others as they stand among the members.
+fn in_order(members: &[u32], lead: u32, in_sync: impl Fn(&u32) -> bool) -> Vec<u32> {
+    let others = members.iter().copied().filter(|member| *member != lead && in_sync(member));
+    std::iter::once(lead).chain(others).collect()
+}
+
+/// Members that are to leave and are not in sync go, if there are enough others.
+fn depart(id: u32, group: &mut Group) {
+    let stays = group.in_sync.iter().filter(|m| !group.leaving.contains(m)).count();
+    if stays < GroupId(id).copies() as usize {
+        return;
+    }
+    let Group { members, in_sync, joining, leaving, .. } = group;
+    let goes = |m: &u32| leaving.contains(m) && !in_sync.contains(m);
+    joining.retain(|m| !goes(m));
+    members.retain(|m| !goes(m));
+    leaving.retain(|m| members.contains(m));
 }
 
 /// A server has come back and knows nothing of what was under way. Fails with `Busy` while it is not
@@ -211,6 +262,7 @@ fn after_return(
     let others: Vec<_> = others.map(|&member| (member, since(member))).collect();
     let unknown = others.iter().find(|(_, since)| *since == Since::Unknown);
     match (others.iter().any(|(_, since)| *since == Since::Lives), unknown) {
+        (true, _) if strake_base::is_broken("who-starts-is-not-in-sync") => {}
         (true, _) => next.in_sync.retain(|member| !brought(member)),
         (false, Some((member, _))) => {
             let detail = format!(
@@ -221,7 +273,8 @@ fn after_return(
         }
         (false, None) => {
             next.in_sync = vec![first];
-            next.losses += u64::from(back.rebooted.contains(&first));
+            let silent = strake_base::is_broken("losses-are-counted");
+            next.losses += u64::from(back.rebooted.contains(&first) && !silent);
         }
     }
     Ok(Some(next))
@@ -232,7 +285,34 @@ pub(crate) fn is_current(state: &State, report: &Resynced) -> bool {
     let Some(group) = state.groups.get(&report.group) else { return false };
     // One in sync that could not take a change answers nobody any more in that epoch.
     let resigned = report.failed && group.in_sync.iter().skip(1).any(|m| *m == report.member);
+    // So does one that leaves; others have all copies.
+    let stays = group.in_sync.iter().filter(|m| !group.leaving.contains(m)).count();
+    let resigned = resigned
+        || report.failed
+            && group.leaving.contains(&report.member)
+            && group.in_sync.contains(&report.member)
+            && stays >= GroupId(report.group).copies() as usize;
     group.epoch == report.epoch && (resigned || group.joining.contains(&report.member))
+}
+
+/// A member that leaves has said that it answers nobody any more; but so few of the others live by now
+/// that it is needed. It goes on in a new epoch, until [`settle`] has taken out who is gone. True if so.
+pub(crate) fn keep_needed(
+    state: &mut State,
+    report: &Resynced,
+    life: impl Fn(u32) -> Life,
+) -> bool {
+    if !is_current(state, report) {
+        return false;
+    }
+    let Some(group) = state.groups.get_mut(&report.group) else { return false };
+    let stays = || group.in_sync.iter().filter(|m| !group.leaving.contains(m));
+    let living = stays().filter(|m| life(**m).serves()).count();
+    let copies = GroupId(report.group).copies() as usize;
+    let leaves = report.failed && group.leaving.contains(&report.member);
+    let needed = leaves && stays().count() >= copies && living < copies;
+    group.epoch += u64::from(needed);
+    needed
 }
 
 /// A member has been made equal, or could not be. What is said of another epoch than the present
@@ -252,23 +332,46 @@ pub(crate) fn resynced(state: &mut State, report: &Resynced) -> Result<()> {
             next.in_sync.retain(|&member| member != report.member);
         } else {
             let joins = |member: &u32| group.in_sync.contains(member) || *member == report.member;
-            next.in_sync = group.members.iter().copied().filter(joins).collect();
+            let lead = group.in_sync.first().copied().unwrap_or(report.member);
+            next.in_sync = in_order(&group.members, lead, joins);
+            vouch(&mut next, report);
         }
+        depart(report.group, &mut next);
         log_change(report.group, group, &next);
         *group = next;
     }
     Ok(())
 }
 
+/// A group of one copy goes on with the primary's word, for which the member vouches from now on, too.
+fn vouch(group: &mut Group, report: &Resynced) {
+    if report.word == 0 {
+        return;
+    }
+    if group.word != report.word {
+        group.vouchers.clear();
+    }
+    group.word = report.word;
+    let primary = group.in_sync.iter().copied().find(|m| *m != report.member);
+    let boots = [(primary, report.primary_boot), (Some(report.member), report.member_boot)];
+    for (target, boot) in boots {
+        let Some(target) = target else { continue };
+        group.vouchers.retain(|voucher| voucher.target != target);
+        group.vouchers.push(Voucher { target, boot });
+    }
+}
+
 fn log_change(id: u32, old: &Group, new: &Group) {
-    let Group { epoch, in_sync, joining, .. } = new;
+    let Group { epoch, members, in_sync, joining, .. } = new;
     if new.losses != old.losses {
         tracing::warn!(
             "group {id}: all its members were away, and the host of target {in_sync:?} has stopped \
              meanwhile: what was written and not synced may be lost"
         );
     }
-    tracing::info!("group {id} epoch {epoch}: in sync {in_sync:?}, joining {joining:?}");
+    tracing::info!(
+        "group {id} epoch {epoch}: members {members:?}, in sync {in_sync:?}, joining {joining:?}"
+    );
 }
 
 #[cfg(test)]

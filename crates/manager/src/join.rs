@@ -99,8 +99,8 @@ fn identify(state: &State, request: &Join, is_alive: &impl Fn(u32) -> bool) -> R
             return Err(refuse(
                 ErrorKind::WrongPeer,
                 format!(
-                    "server {} is unknown to this manager; was the manager's data lost? \
-                     Restore it, or give the server an empty --data",
+                    "server {} is unknown to this manager: it was removed from the cluster, or the \
+                     manager's data was lost; give the server an empty --data, or restore the manager's",
                     request.server
                 ),
             ));
@@ -117,10 +117,22 @@ fn identify(state: &State, request: &Join, is_alive: &impl Fn(u32) -> bool) -> R
         }
         return Ok(request.server);
     }
-    let known = request.targets.iter().find_map(|spec| state.targets.get(&spec.target));
-    match known {
-        Some(target) if state.servers.contains_key(&target.server) => Ok(target.server),
-        _ => Ok(state.cluster.next_server.max(1)),
+    // By the number of a target, or by its uuid alone: a server that died, or whose disk was full, after
+    // its first Join had been answered has not written down any number.
+    let known = request.targets.iter().find_map(|spec| {
+        let same = |target: &&Target| target.uuid == spec.uuid;
+        state.targets.get(&spec.target).or_else(|| state.targets.values().find(same))
+    });
+    let Some(id) = known.map(|target| target.server).filter(|id| state.servers.contains_key(id))
+    else {
+        return Ok(state.cluster.next_server.max(1));
+    };
+    let elsewhere = state.servers.get(&id).filter(|server| server.address != request.address);
+    match (elsewhere.filter(|_| is_alive(id)), request.targets.first()) {
+        (Some(other), Some(spec)) => {
+            Err(cloned(spec, &format!("in use by server {id} at {}", other.address)))
+        }
+        _ => Ok(id),
     }
 }
 
@@ -176,7 +188,7 @@ fn check_targets(
                 return Err(cloned(spec, &format!("in use by server {}", t.server)));
             }
             None if spec.target != 0 => {
-                return Err(foreign(spec, "is not known to this cluster"));
+                return Err(foreign(spec, "is not known to this cluster, or was removed from it"));
             }
             _ => {}
         }
@@ -201,7 +213,8 @@ fn enter(state: &mut State, server: u32, spec: &TargetSpec, boot: &str) -> u32 {
         let group = groups::next_single(state).0;
         let members = vec![id];
         let in_sync = members.clone();
-        let group_of_one = Group { epoch: 1, members, in_sync, ..Group::default() };
+        let group_of_one =
+            Group { epoch: 1, members, in_sync, never_used: true, ..Group::default() };
         state.groups.insert(group, group_of_one);
         id
     });
@@ -211,6 +224,7 @@ fn enter(state: &mut State, server: u32, spec: &TargetSpec, boot: &str) -> u32 {
         path: spec.path.clone(),
         total_bytes: spec.total_bytes,
         boot: boot.to_owned(),
+        drains: state.targets.get(&id).is_some_and(|target| target.drains),
     };
     state.targets.insert(id, record);
     id

@@ -14,16 +14,29 @@
 //! and counts it in when the group's primary reports that it is equal. [`Manager::keep_watch`] does
 //! so although nobody asks.
 //!
+//! Members move from target to target by [`jobs`], of which each is a list of items, one group's part
+//! each; [`plan`] says which, [`turns`] when, and [`loss`] what becomes of a group of which nobody has
+//! everything any more. A job is a record like others, so it goes on when the manager returns. A
+//! heal is one, too. How far primaries are comes with heartbeats, and their answers say how fast they may
+//! go ([`show::orders`]).
+//!
 //! The manager never talks to a server by itself, holds no file's name and no chunk's place, and is
 //! not needed for reading and writing: clients go on with the last map they have.
 
 mod forms;
 mod groups;
+mod jobs;
 mod join;
 mod liveness;
+mod loss;
+mod plan;
 mod records;
 mod service;
+mod show;
 mod state;
+#[cfg(test)]
+mod testing;
+mod turns;
 mod volumes;
 
 pub use forms::FORMS;

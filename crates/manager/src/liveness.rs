@@ -3,6 +3,7 @@
 use crate::groups::{Life, Since};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
+use strake_wire::message::jobs::{Held, Progress};
 use strake_wire::message::manager::TargetSpec;
 
 /// Pause after a member could not be made equal; it doubles each time, up to [`PAUSE_MAX`].
@@ -17,6 +18,8 @@ struct Heard {
     spoke: bool,
     /// It sent a heartbeat since it joined: now it serves.
     serves: bool,
+    /// Since when it was never silent for a lease.
+    since: Duration,
     /// It said that it leaves.
     left: bool,
     /// Targets it has.
@@ -46,35 +49,118 @@ struct Pause {
     end: Duration,
 }
 
+/// Who has served for so many leases is bound by nothing that it promised in an earlier life.
+const STEADY_LEASES: u32 = 2;
+
+/// A manager that has not looked for this part of a lease stood still: it looks much more often.
+const ABSENT_PART: u32 = 3;
+
 /// Who is heard from. Times are those of a monotonic clock.
 pub(crate) struct Liveness {
     lease: Duration,
     /// When this manager started.
     start: Duration,
+    /// When it looked last, if it does so by itself.
+    watched: Option<Duration>,
     servers: HashMap<u32, Heard>,
     targets: HashMap<u32, TargetSpec>,
+    /// When somebody last said that he, or a target of his, is no more. Nobody is taken for the one to go on
+    /// who was not heard since: he may be dead, too.
+    denied: Duration,
     /// Servers up when somebody looked last: a difference is a new epoch of the map.
     shown_up: HashSet<u32>,
     /// Who waits to join, by number and address.
     knocks: HashMap<(u32, String), Knock>,
     /// By group and member.
     pauses: HashMap<(u32, u32), Pause>,
+    /// What targets hold, by target and group.
+    held: HashMap<(u32, u32), Held>,
+    /// How far primaries are, by group and member.
+    progress: HashMap<(u32, u32), Seen>,
+}
+
+/// How far a primary is with a member.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// What it said last,
+    pub progress: Progress,
+    /// and when.
+    at: Duration,
+    /// Bytes gone through per second lately.
+    pub rate: f64,
+}
+
+impl Seen {
+    /// Half of the rate since then, and half of what it was before.
+    fn rate_with(&self, said: &Progress, now: Duration) -> f64 {
+        let passed = now.saturating_sub(self.at).as_secs_f64();
+        if passed <= 0.0 {
+            return self.rate;
+        }
+        let lately = said.compared.saturating_sub(self.progress.compared) as f64 / passed;
+        if self.rate == 0.0 { lately } else { (self.rate + lately) / 2.0 }
+    }
 }
 
 impl Liveness {
     /// At the start nobody has spoken, and everybody known has one lease of time to do so.
     pub fn new(lease: Duration, now: Duration, servers: impl Iterator<Item = u32>) -> Self {
-        let heard =
-            Heard { at: now, spoke: false, serves: false, left: false, targets: HashSet::new() };
+        let heard = Heard {
+            at: now,
+            spoke: false,
+            serves: false,
+            since: now,
+            left: false,
+            targets: HashSet::new(),
+        };
         let servers: HashMap<_, _> = servers.map(|id| (id, heard.clone())).collect();
         Self {
             lease,
             start: now,
+            watched: None,
             shown_up: servers.keys().copied().collect(),
             servers,
             targets: HashMap::new(),
+            denied: Duration::ZERO,
             knocks: HashMap::new(),
             pauses: HashMap::new(),
+            held: HashMap::new(),
+            progress: HashMap::new(),
+        }
+    }
+
+    /// The manager looks by itself now, and will again soon.
+    pub fn watch(&mut self, now: Duration) {
+        self.notice(now);
+        self.watched = Some(now);
+    }
+
+    /// Notices that the manager stood still (its process was stopped, its host slept): what was said to it
+    /// meanwhile it has not heard yet, so that time counts against nobody. Else the first heartbeat
+    /// that it reads would make all others gone.
+    pub fn notice(&mut self, now: Duration) {
+        let Some(last) = self.watched else { return };
+        let gap = now.saturating_sub(last);
+        if gap <= self.lease / ABSENT_PART {
+            return;
+        }
+        tracing::warn!("the manager stood still for {} ms", gap.as_millis());
+        self.watched = Some(now);
+        let lease = self.lease;
+        let lasted = |at: Duration| last.saturating_sub(at) <= lease;
+        for heard in self.servers.values_mut().filter(|heard| lasted(heard.at)) {
+            heard.at += gap;
+            heard.since += gap;
+        }
+        for knock in self.knocks.values_mut().filter(|knock| lasted(knock.last)) {
+            knock.first += gap;
+            knock.last += gap;
+        }
+        if lasted(self.start) {
+            self.start += gap;
+        }
+        if lasted(self.denied) {
+            self.denied += gap;
         }
     }
 
@@ -85,18 +171,57 @@ impl Liveness {
         if !serves {
             self.pauses.retain(|(_, member), _| !specs.iter().any(|spec| spec.target == *member));
         }
-        let heard = Heard { at: now, spoke: true, serves, left: false, targets };
         let known = self.servers.get(&server);
+        let on =
+            |h: &&Heard| serves && h.serves && !h.left && now.saturating_sub(h.at) <= self.lease;
+        let since = known.filter(on).map_or(now, |h| h.since);
+        let heard = Heard { at: now, spoke: true, serves, since, left: false, targets };
         let mut news = known.is_none_or(|h| {
             (h.spoke, h.serves, h.left) != (true, serves, false) || h.targets != heard.targets
         });
+        if known.is_some_and(|h| h.spoke && !h.targets.is_subset(&heard.targets)) {
+            self.denied = now;
+        }
         self.servers.insert(server, heard);
         for spec in specs {
             let sound = spec.poisoned.is_empty();
             let before = self.targets.insert(spec.target, spec);
-            news |= before.is_none_or(|before| before.poisoned.is_empty() != sound);
+            let other = before.is_none_or(|before| before.poisoned.is_empty() != sound);
+            if other && !sound {
+                self.denied = now;
+            }
+            news |= other;
         }
         news
+    }
+
+    /// A server says what its targets hold, all of it.
+    pub fn hear_held(&mut self, targets: &HashSet<u32>, held: &[Held]) {
+        self.held.retain(|(target, _), _| !targets.contains(target));
+        let own = held.iter().filter(|held| targets.contains(&held.target));
+        self.held.extend(own.map(|held| ((held.target, held.group), *held)));
+    }
+
+    /// A primary's server says how far it is. What nobody tells of for a lease is forgotten.
+    pub fn hear_progress(&mut self, progress: &[Progress], now: Duration) {
+        let lease = self.lease;
+        self.progress.retain(|_, seen| now.saturating_sub(seen.at) <= lease);
+        for &said in progress {
+            let key = (said.group, said.member);
+            let before = self.progress.get(&key).copied();
+            let rate = before.map_or(0.0, |before| before.rate_with(&said, now));
+            self.progress.insert(key, Seen { progress: said, at: now, rate });
+        }
+    }
+
+    /// What targets hold.
+    pub fn held(&self) -> impl Iterator<Item = &Held> {
+        self.held.values()
+    }
+
+    /// How far the primary of a group is with a member.
+    pub fn progress(&self, group: u32, member: u32) -> Option<&Seen> {
+        self.progress.get(&(group, member))
     }
 
     /// A server asks to join; answers since when it does. One that stops asking begins anew.
@@ -115,15 +240,22 @@ impl Liveness {
     }
 
     /// A server leaves in good order.
-    pub fn leave(&mut self, server: u32) {
+    pub fn leave(&mut self, server: u32, now: Duration) {
         if let Some(heard) = self.servers.get_mut(&server) {
             heard.left = true;
+            self.denied = now;
         }
+    }
+
+    /// How long a server may be silent.
+    fn patience(&self) -> Duration {
+        let hasty = strake_base::is_broken("manager-waits-a-lease");
+        if hasty { self.lease / 3 } else { self.lease }
     }
 
     /// True while a server's lease lasts.
     pub fn is_up(&self, server: u32, now: Duration) -> bool {
-        let within = |h: &Heard| !h.left && now.saturating_sub(h.at) <= self.lease;
+        let within = |h: &Heard| !h.left && now.saturating_sub(h.at) <= self.patience();
         self.servers.get(&server).is_some_and(within)
     }
 
@@ -142,9 +274,14 @@ impl Liveness {
     pub fn life(&self, target: u32, server: u32, now: Duration) -> Life {
         let silent = |since: Duration| now.saturating_sub(since);
         let heard = self.servers.get(&server);
-        let here = heard.filter(|h| !self.is_denied(target, h) && silent(h.at) <= self.lease);
+        let here = heard.filter(|h| !self.is_denied(target, h) && silent(h.at) <= self.patience());
         match here {
-            Some(h) if h.serves && silent(h.at) <= self.lease / 2 => Life::Serves,
+            Some(h) if h.serves && h.at >= self.denied && silent(h.at) <= self.lease / 2 => {
+                match now.saturating_sub(h.since) > self.lease * STEADY_LEASES {
+                    true => Life::Steady,
+                    false => Life::Serves,
+                }
+            }
             Some(_) => Life::Quiet,
             // Leases that an earlier life of this manager gave may last.
             None if silent(self.start) <= self.lease => Life::Quiet,

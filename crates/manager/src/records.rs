@@ -7,7 +7,7 @@ use bytes::Bytes;
 use prost::Message;
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::frame::crc32c;
-use strake_wire::message::manager::VolumeSpec;
+use strake_wire::message::manager::{VolumeSpec, Voucher};
 
 /// Version of the values written by this release.
 const VERSION: u8 = 1;
@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Cluster = b'c',
     /// A group.
     Group = b'g',
+    /// A job.
+    Job = b'j',
     /// A server.
     Server = b's',
     /// A target.
@@ -53,6 +55,12 @@ pub(crate) struct Cluster {
     /// Id of the next volume.
     #[prost(uint32, tag = "6")]
     pub next_volume: u32,
+    /// Id of the next job.
+    #[prost(uint32, tag = "7")]
+    pub next_job: u32,
+    /// Bytes per second at most of a job that has no limit of its own; 0: none.
+    #[prost(uint64, tag = "8")]
+    pub job_rate: u64,
 }
 
 /// `s`: a server.
@@ -90,6 +98,9 @@ pub(crate) struct Target {
     /// Boot id of its server's kernel at its last join; empty: not known.
     #[prost(string, tag = "5")]
     pub boot: String,
+    /// It is to lose its groups, and gets no new ones.
+    #[prost(bool, tag = "6")]
+    pub drains: bool,
 }
 
 /// `g`: a group.
@@ -111,6 +122,98 @@ pub(crate) struct Group {
     /// How often acknowledged writes that were not synced may have been lost with all members.
     #[prost(uint64, tag = "5")]
     pub losses: u64,
+    /// Members that are to leave, when enough others are in sync.
+    #[prost(uint32, repeated, tag = "6")]
+    pub leaving: Vec<u32>,
+    /// Of a group of one copy that has moved: what its targets' answers name as their boot.
+    #[prost(fixed64, tag = "7")]
+    pub word: u64,
+    /// From which boots they do.
+    #[prost(message, repeated, tag = "8")]
+    pub vouchers: Vec<Voucher>,
+    /// Of a group of one copy: nobody has ever said that something was written. Not known (false) of
+    /// groups of earlier releases.
+    #[prost(bool, tag = "9")]
+    pub never_used: bool,
+}
+
+/// `j`: a job, under way or ended.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Job {
+    /// A `JobKind`.
+    #[prost(uint32, tag = "1")]
+    pub kind: u32,
+    /// A `JobState`.
+    #[prost(uint32, tag = "2")]
+    pub state: u32,
+    /// What it is about, for people.
+    #[prost(string, tag = "3")]
+    pub about: String,
+    /// When it began, in milliseconds since 1970.
+    #[prost(uint64, tag = "4")]
+    pub begun_ms: u64,
+    /// When it ended; 0: not yet.
+    #[prost(uint64, tag = "5")]
+    pub ended_ms: u64,
+    /// Bytes per second at most; 0: no limit; absent: the cluster's default.
+    #[prost(uint64, optional, tag = "6")]
+    pub rate: Option<u64>,
+    /// Its parts.
+    #[prost(message, repeated, tag = "7")]
+    pub items: Vec<Item>,
+    /// Targets that it drains, or the one that it heals.
+    #[prost(uint32, repeated, tag = "8")]
+    pub targets: Vec<u32>,
+    /// Servers that are taken out of the cluster at its end.
+    #[prost(uint32, repeated, tag = "9")]
+    pub servers: Vec<u32>,
+    /// Its targets are taken out of the cluster at its end.
+    #[prost(bool, tag = "10")]
+    pub remove: bool,
+    /// Copies may come to lie on one server.
+    #[prost(bool, tag = "11")]
+    pub force: bool,
+    /// Why it failed, if as a whole.
+    #[prost(string, tag = "12")]
+    pub reason: String,
+    /// What nobody has any more but its targets, of which none answers, is given up.
+    #[prost(bool, tag = "13")]
+    pub lose_data: bool,
+}
+
+/// One group's part in a job.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Item {
+    /// The group.
+    #[prost(uint32, tag = "1")]
+    pub group: u32,
+    /// The target that leaves it; 0: none.
+    #[prost(uint32, tag = "2")]
+    pub from: u32,
+    /// The target that enters it, or is made equal.
+    #[prost(uint32, tag = "3")]
+    pub to: u32,
+    /// A `JobState`.
+    #[prost(uint32, tag = "4")]
+    pub state: u32,
+    /// Why it failed, or waits.
+    #[prost(string, tag = "5")]
+    pub reason: String,
+    /// Bytes that the group had when the job was made.
+    #[prost(uint64, tag = "6")]
+    pub bytes: u64,
+    /// Bytes sent in attempts that have ended.
+    #[prost(uint64, tag = "7")]
+    pub sent: u64,
+    /// Nobody but `to` will do.
+    #[prost(bool, tag = "8")]
+    pub fixed: bool,
+    /// How often it has failed.
+    #[prost(uint32, tag = "9")]
+    pub tries: u32,
+    /// What the group has is given up.
+    #[prost(bool, tag = "10")]
+    pub lost: bool,
 }
 
 /// `v`: a volume. A deleted one stays without its name, so that its number is not used again and

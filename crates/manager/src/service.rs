@@ -1,24 +1,27 @@
 //! The manager itself: one operation at a time, each stored before it shows.
 
 use crate::groups::{self, Life};
+use crate::jobs;
 use crate::join;
 use crate::liveness::{Liveness, Word};
+use crate::plan::Facts;
 use crate::records::Cluster;
+use crate::show;
 use crate::state::{State, stored};
 use crate::volumes;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::clock::{Clock, SystemClock};
 use strake_base::random::Random;
 use strake_engine::kv::{Kv, Outcome, Transaction};
 use strake_types::{Error, ErrorKind, Result};
+use strake_wire::message::jobs::{JobList, Plan, SteerJob};
 use strake_wire::message::manager::{
-    self as message, ClusterMap, GetMap, Heartbeat, Join, Joined, ManagerAnswer, ManagerOp,
-    ManagerReply, ManagerRequest, MapAnswer, Resynced, TargetSpec, VolumeSpec,
+    GetMap, Heartbeat, Join, Joined, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest,
+    MapAnswer, Resynced, TargetSpec, VolumeSpec,
 };
 use strake_wire::service::ManagerService;
 use tokio::sync::watch;
@@ -99,7 +102,9 @@ impl Manager {
     }
 
     fn now(&self) -> Duration {
-        self.options.clock.monotonic()
+        let now = self.options.clock.monotonic();
+        self.inner.lock().live.notice(now);
+        now
     }
 
     /// Decides on a copy of the state; if it differs, stores it under a new epoch and only then
@@ -114,6 +119,8 @@ impl Manager {
                 let inner = self.inner.lock();
                 let mut new = inner.state.clone();
                 let answer = decide(&mut new, &inner.live)?;
+                let facts = self.facts(&new, &inner.live);
+                jobs::keep(&mut new, &facts);
                 (inner.state.clone(), new, answer)
             };
             if new == old {
@@ -128,6 +135,23 @@ impl Manager {
             }
         }
         Err(Error::with(ErrorKind::Conflict, "another manager changes the same cluster"))
+    }
+
+    /// What is known now, beside what is stored.
+    fn facts(&self, state: &State, live: &Liveness) -> Facts {
+        // The caller holds what [`Manager::now`] would wait for.
+        let now = self.options.clock.monotonic();
+        let wall = self.options.clock.wall();
+        let free = |id: &u32| {
+            let spec = live.target(*id).filter(|spec| spec.total_bytes > 0);
+            spec.map(|spec| (*id, spec.free_bytes))
+        };
+        Facts {
+            lives: jobs::lives(state, |id| life(state, live, id, now)),
+            held: live.held().map(|held| ((held.target, held.group), held.bytes)).collect(),
+            free: state.targets.keys().filter_map(free).collect(),
+            now_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
+        }
     }
 
     async fn store(&self, old: &State, new: &State) -> Result<bool> {
@@ -171,11 +195,31 @@ impl Manager {
         }))
     }
 
-    async fn heartbeat(&self, beat: Heartbeat) -> Result<ManagerAnswer> {
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<ManagerReply> {
+        let server = beat.server;
+        let used: Vec<u32> = self.newly_used(&beat);
+        if !used.is_empty() {
+            let note = |state: &mut State, _: &Liveness| {
+                for id in &used {
+                    state.groups.entry(*id).and_modify(|group| group.never_used = false);
+                }
+                Ok(())
+            };
+            self.change(note).await?;
+        }
         if self.hear(beat)? {
             self.tick().await?;
         }
-        Ok(self.epoch())
+        let orders = show::orders(&self.inner.lock().state, server);
+        Ok(ManagerReply { orders, ..self.epoch().into() })
+    }
+
+    /// Groups of one copy in which something was written for the first time.
+    fn newly_used(&self, beat: &Heartbeat) -> Vec<u32> {
+        let inner = self.inner.lock();
+        let used = beat.held.iter().filter(|held| held.chunks > 0 || held.written);
+        let fresh = |id: &u32| inner.state.groups.get(id).is_some_and(|group| group.never_used);
+        used.map(|held| held.group).filter(fresh).collect()
     }
 
     /// True if the server says something new.
@@ -190,7 +234,9 @@ impl Manager {
         let own = |spec: &TargetSpec| {
             state.targets.get(&spec.target).is_some_and(|t| t.server == beat.server)
         };
-        let specs = beat.targets.into_iter().filter(own).collect();
+        let specs: Vec<TargetSpec> = beat.targets.into_iter().filter(own).collect();
+        live.hear_held(&specs.iter().map(|spec| spec.target).collect(), &beat.held);
+        live.hear_progress(&beat.progress, now);
         Ok(live.hear(beat.server, now, Word::Beat, specs))
     }
 
@@ -202,31 +248,38 @@ impl Manager {
     /// its groups although nobody asks.
     pub async fn keep_watch(self: Arc<Self>) {
         loop {
-            if let Err(error) = self.tick().await {
+            if let Err(error) = self.watch().await {
                 tracing::warn!("the manager cannot note who lives: {error}");
             }
             tokio::time::sleep(Duration::from_millis(WATCH_MS)).await;
         }
     }
 
+    /// Looks by itself, as it will again soon.
+    async fn watch(&self) -> Result<()> {
+        let now = self.options.clock.monotonic();
+        self.inner.lock().live.watch(now);
+        self.tick().await
+    }
+
     /// Notes who lives now. Who is up is part of the map: a change of it has an epoch of its own.
     pub async fn tick(&self) -> Result<()> {
         let now = self.now();
-        let due = {
+        let (changed, due) = {
             let mut inner = self.inner.lock();
             let changed = inner.live.changed(now);
             let Inner { state, live } = &*inner;
             let life = |target| life(state, live, target, now);
-            changed || !groups::is_settled(state, life, |g, m| live.is_paused(g, m, now))
+            let paused = |group, member| live.is_paused(group, member, now);
+            (changed, !groups::is_settled(state, life, paused) || jobs::are_due(state))
         };
-        if due {
+        if changed || due {
             self.change(|state, live| {
-                let lives: HashMap<u32, Life> =
-                    state.targets.keys().map(|&id| (id, life(state, live, id, now))).collect();
+                let lives = jobs::lives(state, |id| life(state, live, id, now));
                 let life = |target| lives.get(&target).copied().unwrap_or(Life::Gone);
                 groups::settle(state, life, |g, m| live.is_paused(g, m, now));
                 // Where no group differs, the epoch is the change.
-                state.cluster.epoch += 1;
+                state.cluster.epoch += u64::from(changed);
                 Ok(())
             })
             .await?;
@@ -245,8 +298,64 @@ impl Manager {
                 }
             }
         }
-        self.change(|state, _| groups::resynced(state, &report)).await?;
+        let take = |state: &mut State, live: &Liveness| {
+            let now = self.options.clock.monotonic();
+            let lives = jobs::lives(state, |id| life(state, live, id, now));
+            let life = |target| lives.get(&target).copied().unwrap_or(Life::Gone);
+            if groups::keep_needed(state, &report, life) {
+                return Ok(());
+            }
+            if groups::is_current(state, &report) {
+                jobs::reported(state, &report);
+            }
+            groups::resynced(state, &report)
+        };
+        self.change(take).await?;
         Ok(self.epoch())
+    }
+
+    async fn plan(&self, request: Plan) -> Result<ManagerAnswer> {
+        let facts = |state: &State, live: &Liveness| self.facts(state, live);
+        let (id, job) = match request.dry_run {
+            true => {
+                let inner = self.inner.lock();
+                let mut state = inner.state.clone();
+                jobs::plan(&mut state, &facts(&inner.state, &inner.live), &request)?
+            }
+            false => {
+                let decide = |state: &mut State, live: &Liveness| {
+                    let facts = facts(state, live);
+                    jobs::plan(state, &facts, &request)
+                };
+                self.change(decide).await?.0
+            }
+        };
+        let inner = self.inner.lock();
+        let job = show::job(&inner.state, &inner.live, id, &job);
+        let default_rate = inner.state.cluster.job_rate;
+        Ok(ManagerAnswer::Jobs(JobList { jobs: vec![job], default_rate }))
+    }
+
+    async fn steer(&self, request: SteerJob) -> Result<ManagerAnswer> {
+        let decide = |state: &mut State, live: &Liveness| {
+            let facts = self.facts(state, live);
+            jobs::steer(state, &facts, &request)
+        };
+        self.change(decide).await?;
+        self.jobs(request.id)
+    }
+
+    /// The jobs, or the one of a number.
+    fn jobs(&self, only: u64) -> Result<ManagerAnswer> {
+        let inner = self.inner.lock();
+        let Inner { state, live } = &*inner;
+        let wanted = state.jobs.iter().filter(|(id, _)| only == 0 || u64::from(**id) == only);
+        let jobs: Vec<_> = wanted.map(|(&id, job)| show::job(state, live, id, job)).collect();
+        if only != 0 && jobs.is_empty() {
+            let detail = format!("job {only} does not exist (strake job list shows all)");
+            return Err(Error::with(ErrorKind::NotFound, detail));
+        }
+        Ok(ManagerAnswer::Jobs(JobList { jobs, default_rate: state.cluster.job_rate }))
     }
 
     async fn get_map(&self, request: GetMap) -> Result<ManagerAnswer> {
@@ -254,20 +363,27 @@ impl Manager {
         let now = self.now();
         let inner = self.inner.lock();
         let newest = request.known_epoch == inner.state.cluster.epoch;
-        let map = (!newest).then(|| draw(&inner.state, &inner.live, now));
+        let map = (!newest).then(|| show::map(&inner.state, &inner.live, now));
         Ok(ManagerAnswer::Map(MapAnswer { map }))
     }
 
     fn volume(&self, id: u32) -> Result<ManagerAnswer> {
         let inner = self.inner.lock();
-        let found = inner.state.volumes.get(&id).map(|v| show_volume(id, v));
+        let found = inner.state.volumes.get(&id).map(|v| show::volume(id, v));
         found.map(ManagerAnswer::Volume).ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    async fn answer(&self, op: ManagerOp) -> Result<ManagerAnswer> {
+    async fn answer(&self, op: ManagerOp) -> Result<ManagerReply> {
+        Ok(match op {
+            ManagerOp::Heartbeat(beat) => self.heartbeat(beat).await?,
+            op => self.answer_plainly(op).await?.into(),
+        })
+    }
+
+    async fn answer_plainly(&self, op: ManagerOp) -> Result<ManagerAnswer> {
         match op {
+            ManagerOp::Heartbeat(_) => Ok(self.epoch()),
             ManagerOp::Join(request) => self.join(request).await,
-            ManagerOp::Heartbeat(beat) => self.heartbeat(beat).await,
             ManagerOp::GetMap(request) => self.get_map(request).await,
             ManagerOp::CreateVolume(spec) => {
                 let now = self.now();
@@ -283,7 +399,8 @@ impl Manager {
                 self.volume(self.change(|state, _| volumes::delete(state, &name.name)).await?.0)
             }
             ManagerOp::Leave(leave) => {
-                self.inner.lock().live.leave(leave.server);
+                let now = self.now();
+                self.inner.lock().live.leave(leave.server, now);
                 self.tick().await?;
                 Ok(self.epoch())
             }
@@ -292,6 +409,9 @@ impl Manager {
                 self.change(|state, _| groups::prepare(state, wanted.copies)).await?;
                 Ok(self.epoch())
             }
+            ManagerOp::Plan(request) => self.plan(request).await,
+            ManagerOp::ListJobs(wanted) => self.jobs(wanted.id),
+            ManagerOp::SteerJob(request) => self.steer(request).await,
         }
     }
 }
@@ -303,8 +423,7 @@ impl ManagerService for Manager {
             let detail = "an operation this manager does not know (from a newer release?)";
             return Err(Error::with(ErrorKind::NotSupported, detail));
         };
-        let answer = Some(self.answer(op).await?);
-        Ok(ManagerReply { answer })
+        self.answer(op).await
     }
 }
 
@@ -321,6 +440,7 @@ async fn create_cluster(kv: &dyn Kv, options: &ManagerOptions) -> Result<State> 
         next_server: 1,
         next_target: 1,
         next_volume: 1,
+        ..Cluster::default()
     };
     let mut state = State { cluster, ..State::default() };
     volumes::create(&mut state, &options.first_volume, |_| true)?;
@@ -339,56 +459,6 @@ async fn create_cluster(kv: &dyn Kv, options: &ManagerOptions) -> Result<State> 
 fn life(state: &State, live: &Liveness, target: u32, now: Duration) -> Life {
     let server = state.targets.get(&target).map(|target| target.server);
     server.map_or(Life::Gone, |server| live.life(target, server, now))
-}
-
-fn show_volume(id: u32, volume: &crate::records::Volume) -> message::Volume {
-    message::Volume {
-        id,
-        spec: volume.spec.clone(),
-        deleting: volume.deleting,
-        meta_server: volume.meta_server,
-    }
-}
-
-/// The map that everybody sees.
-fn draw(state: &State, live: &Liveness, now: Duration) -> ClusterMap {
-    let servers = state.servers.iter().map(|(&id, server)| message::Server {
-        id,
-        address: server.address.clone(),
-        manager: server.manager,
-        meta: server.meta,
-        up: live.is_up(id, now),
-        name: server.name.clone(),
-        silent_ms: live.silent_ms(id, now),
-    });
-    let targets = state.targets.iter().map(|(&id, target)| {
-        let stored = TargetSpec {
-            target: id,
-            uuid: target.uuid.clone(),
-            path: target.path.clone(),
-            total_bytes: target.total_bytes,
-            ..TargetSpec::default()
-        };
-        let said = live.target(id).cloned();
-        let up = live.is_up(target.server, now);
-        message::Target { id, server: target.server, spec: said.unwrap_or(stored), up }
-    });
-    let groups = state.groups.iter().map(|(&id, group)| message::Group {
-        id,
-        epoch: group.epoch,
-        members: group.members.clone(),
-        in_sync: group.in_sync.clone(),
-        joining: group.joining.clone(),
-        losses: group.losses,
-    });
-    ClusterMap {
-        cluster: state.cluster.uuid.clone(),
-        epoch: state.cluster.epoch,
-        servers: servers.collect(),
-        targets: targets.collect(),
-        groups: groups.collect(),
-        volumes: state.volumes.iter().map(|(&id, v)| show_volume(id, v)).collect(),
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Everything that the manager stores, as it is in memory.
 
-use crate::records::{self, Cluster, Group, Kind, Server, Target, Volume};
+use crate::records::{self, Cluster, Group, Job, Kind, Server, Target, Volume};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,6 +19,7 @@ pub(crate) struct State {
     /// Those of each number of copies are numbered without gaps, so their ids ascend in the map.
     pub groups: BTreeMap<u32, Group>,
     pub volumes: BTreeMap<u32, Volume>,
+    pub jobs: BTreeMap<u32, Job>,
 }
 
 /// An error of the store in POSIX vocabulary.
@@ -58,6 +59,7 @@ impl State {
                     insert(&mut state.groups, id, key, value)?;
                     state.groups.entry(id).and_modify(complete);
                 }
+                k if k == Kind::Job as u8 => insert(&mut state.jobs, id, key, value)?,
                 k if k == Kind::Volume as u8 => insert(&mut state.volumes, id, key, value)?,
                 _ => {}
             }
@@ -74,6 +76,7 @@ impl State {
         write_changed(Kind::Server, &self.servers, &old.servers, transaction);
         write_changed(Kind::Target, &self.targets, &old.targets, transaction);
         write_changed(Kind::Group, &self.groups, &old.groups, transaction);
+        write_changed(Kind::Job, &self.jobs, &old.jobs, transaction);
         write_changed(Kind::Volume, &self.volumes, &old.volumes, transaction);
     }
 
@@ -83,12 +86,14 @@ impl State {
         living.find(|(_, v)| v.spec.name == name).map(|(id, v)| (*id, v))
     }
 
-    /// The metadata server with the fewest volumes, preferring those that `is_up`.
+    /// The metadata server with the fewest volumes, preferring those that stay and those that `is_up`.
     pub fn choose_meta_server(&self, is_up: impl Fn(u32) -> bool) -> Option<u32> {
         let load =
             |id: u32| self.volumes.values().filter(|v| !v.deleting && v.meta_server == id).count();
         let metas = self.servers.iter().filter(|(_, s)| s.meta).map(|(id, _)| *id);
-        metas.min_by_key(|&id| (!is_up(id), load(id), id))
+        let goes =
+            |id: u32| self.jobs.values().any(|j| j.lasts() && j.remove && j.servers.contains(&id));
+        metas.min_by_key(|&id| (goes(id), !is_up(id), load(id), id))
     }
 }
 

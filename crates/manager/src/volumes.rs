@@ -5,7 +5,7 @@ use crate::records::Volume;
 use crate::state::State;
 use strake_types::layout::{Distribution, LayoutTemplate};
 use strake_types::limits::{CHUNK_BYTES_DEFAULT, INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
-use strake_types::{Error, ErrorKind, Result};
+use strake_types::{Ack, Error, ErrorKind, Result};
 use strake_wire::message::manager::VolumeSpec;
 
 /// Longest name of a volume.
@@ -132,5 +132,7 @@ fn defaults() -> LayoutTemplate {
         width: Some(0),
         groups: None,
         copies: Some(1),
+        ack: Some(Ack::All),
+        min_copies: Some(1),
     }
 }

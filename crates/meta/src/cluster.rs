@@ -41,9 +41,3 @@ impl Settings {
         })
     }
 }
-
-/// The target that orders a group's writes, and the group's epoch.
-pub(crate) fn primary(map: &ClusterMap, group: GroupId) -> Option<(u32, u64)> {
-    let group = map.group(group)?;
-    Some((*group.in_sync().first()?, group.epoch))
-}

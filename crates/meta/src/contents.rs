@@ -6,7 +6,6 @@
 //! file without completing the cut first, so bytes that were cut off are never seen again, not
 //! even after a crash between the two.
 
-use crate::cluster;
 use crate::core::{Core, backoff};
 use crate::ctx::Ctx;
 use crate::keys;
@@ -19,17 +18,13 @@ use std::time::Duration;
 use strake_types::layout::Placement;
 use strake_types::limits::FILE_BYTES_MAX;
 use strake_types::{
-    ChunkIndex, Error, ErrorKind, GroupId, Ino, Layout, Result, SessionId, TargetId, VolumeId,
+    ChunkId, ChunkIndex, Epoch, Error, ErrorKind, GroupId, Ino, Layout, Result, TargetId, VolumeId,
 };
-use strake_wire::capability::{Capability, Rights};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::storage::{
-    Done, FileRef, StorageAnswer, StorageOp, StorageRequest, Truncate, Write,
+    Cut, Done, FileRef, StorageAnswer, StorageOp, StorageRequest, Truncate, Write,
 };
 use tokio::time::Instant;
-
-/// How long a capability that the server mints for itself lasts.
-const OWN_CAPABILITY_MS: u64 = 60_000;
 
 /// How often bytes are written that a target then loses with its power.
 const WRITES_MAX: u32 = 4;
@@ -210,7 +205,7 @@ impl Mutation for MovedOut {
     }
 }
 
-fn layout_of(inode: &Inode) -> Result<Layout> {
+pub(crate) fn layout_of(inode: &Inode) -> Result<Layout> {
     let none = || Error::with(ErrorKind::Corrupt, format!("file {} has no layout", inode.ino));
     inode.layout.clone().ok_or_else(none)?.try_into()
 }
@@ -222,22 +217,40 @@ pub(crate) async fn delete_chunks(core: &Core, volume: VolumeId, inode: &Inode) 
 
 /// Cuts the chunks of a file at a length, on every target that may have some.
 async fn cut_chunks(core: &Core, volume: VolumeId, inode: &Inode, length: u64) -> Result<()> {
-    let layout = layout_of(inode)?;
+    cut_layout(core, volume, inode.id(), &layout_of(inode)?, length).await
+}
+
+/// Deletes everything that a file has in the groups of a layout.
+pub(crate) async fn clear_layout(
+    core: &Core,
+    volume: VolumeId,
+    ino: Ino,
+    layout: &Layout,
+) -> Result<()> {
+    cut_layout(core, volume, ino, layout, 0).await
+}
+
+async fn cut_layout(
+    core: &Core,
+    volume: VolumeId,
+    ino: Ino,
+    layout: &Layout,
+    length: u64,
+) -> Result<()> {
     let index = layout.chunk_at(length);
     let (start, _) = layout.chunk_bounds(index);
     let within = length > start;
     let op = StorageOp::Truncate(Truncate {
         volume: volume.0,
-        ino: inode.ino,
+        ino: ino.0,
         from_index: index.0 + u64::from(within),
         last_chunk_len: within.then_some(length - start),
     });
     let mut groups = layout.slots();
     groups.sort_unstable();
     groups.dedup();
-    let calls = groups
-        .into_iter()
-        .map(|group| on_group(core, volume, inode.id(), group, op.clone(), Bytes::new()));
+    let parts = groups.into_iter().map(|group| Part { volume, ino, group, min_copies: 0 });
+    let calls = parts.map(|part| on_group(core, part, op.clone(), Bytes::new()));
     try_join_all(calls).await.map(drop)
 }
 
@@ -254,24 +267,20 @@ async fn write_chunks(core: &Core, volume: VolumeId, inode: &Inode, bytes: &Byte
             offset: piece.chunk_offset,
             crc: records::checksum(&payload),
         });
-        write_durably(core, volume, inode.id(), piece.group, op, payload)
+        let min_copies = placement.layout().safety.min_copies;
+        let part = Part { volume, ino: inode.id(), group: piece.group, min_copies };
+        write_durably(core, part, op, payload)
     });
     try_join_all(calls).await.map(drop)
 }
 
 /// Writes to a group until a sync is answered from the boots that have the write.
-async fn write_durably(
-    core: &Core,
-    volume: VolumeId,
-    ino: Ino,
-    group: GroupId,
-    write: StorageOp,
-    payload: Bytes,
-) -> Result<()> {
+async fn write_durably(core: &Core, part: Part, write: StorageOp, payload: Bytes) -> Result<()> {
+    let Part { volume, ino, group, .. } = part;
     let sync = StorageOp::Sync(FileRef { volume: volume.0, ino: ino.0 });
     for _ in 0..WRITES_MAX {
-        let written = on_group(core, volume, ino, group, write.clone(), payload.clone()).await?;
-        let synced = on_group(core, volume, ino, group, sync.clone(), Bytes::new()).await?;
+        let written = on_group(core, part, write.clone(), payload.clone()).await?;
+        let synced = on_group(core, part, sync.clone(), Bytes::new()).await?;
         if written == synced || written == 0 || synced == 0 {
             return Ok(());
         }
@@ -300,19 +309,14 @@ pub(crate) async fn settle_length(ctx: &Ctx, ino: Ino) -> Result<()> {
 
 async fn stored_length(core: &Core, volume: VolumeId, inode: &Inode) -> Result<u64> {
     let layout = layout_of(inode)?;
-    let map = core.map.current();
     let op = StorageOp::Chunks(FileRef { volume: volume.0, ino: inode.ino });
     let mut length = 0;
     for group in layout.slots() {
-        let Some((target, epoch)) = cluster::primary(&map, group) else { continue };
-        let request = StorageRequest {
-            epoch,
-            group: group.0,
-            ..request(core, volume, inode.id(), target, op.clone())
-        };
-        let storage = core.map.storage_of(TargetId(target))?;
-        let (reply, _) = storage.call(request, Bytes::new()).await?;
-        let Some(StorageAnswer::Chunks(list)) = reply.answer else { continue };
+        let Ok(primary) = core.map.primary_of(group) else { continue };
+        let request =
+            StorageRequest { group: group.0, ..request(core, volume, inode.id(), op.clone()) };
+        let answer = ask_primary(core, primary, request, Bytes::new()).await?;
+        let Some(StorageAnswer::Chunks(list)) = answer else { continue };
         for (index, len) in list.indices.iter().zip(&list.lens) {
             let (start, _) = layout.chunk_bounds(ChunkIndex(*index));
             length = length.max(start.saturating_add(*len));
@@ -347,41 +351,88 @@ pub(crate) async fn drop_volume(core: &Core, volume: VolumeId) -> Result<()> {
     let map = core.map.current();
     let op = StorageOp::DropVolume(FileRef { volume: volume.0, ino: 0 });
     let calls = map.targets.iter().map(|target| {
-        let request = request(core, volume, Ino(0), target.id, op.clone());
+        let request =
+            StorageRequest { target: target.id, ..request(core, volume, Ino(0), op.clone()) };
         async move { core.map.storage_of(TargetId(target.id))?.call(request, Bytes::new()).await }
     });
     try_join_all(calls).await.map(drop)
 }
 
-/// Sends one operation to a group; tries again while a server is away, within the
-/// limit of the options. From which boot it has answered, as [`Done::boot`] has it.
-async fn on_group(
+/// A file's part in a group.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The file.
+    pub ino: Ino,
+    /// The group.
+    pub group: GroupId,
+    /// Copies that must be in sync; 0: as many as there are.
+    pub min_copies: u32,
+}
+
+/// Deletes one chunk of a group, whether its file has others or not.
+pub(crate) async fn delete_chunk(core: &Core, chunk: ChunkId, group: GroupId) -> Result<()> {
+    let op = StorageOp::Cut(Cut { chunk: chunk.into(), length: None });
+    let part = Part { volume: chunk.volume, ino: chunk.ino, group, min_copies: 0 };
+    on_group(core, part, op, Bytes::new()).await.map(drop)
+}
+
+/// As [`ask_group`]. From which boot it has answered, as [`Done::boot`] has it.
+pub(crate) async fn on_group(
     core: &Core,
-    volume: VolumeId,
-    ino: Ino,
-    group: GroupId,
+    part: Part,
     op: StorageOp,
     payload: Bytes,
 ) -> Result<u64> {
+    match ask_group(core, part, op, payload).await? {
+        Some(StorageAnswer::Done(Done { boot })) => Ok(boot),
+        _ => Ok(0),
+    }
+}
+
+/// Sends one operation to a group; tries again while a server is away, within the limit of the
+/// options.
+pub(crate) async fn ask_group(
+    core: &Core,
+    part: Part,
+    mut op: StorageOp,
+    payload: Bytes,
+) -> Result<Option<StorageAnswer>> {
+    let Part { volume, ino, group, min_copies } = part;
     let until = Instant::now() + Duration::from_millis(core.options.storage_wait_ms);
-    let mut turn = 1;
+    let mut turn: u32 = 1;
     // Under one number: what was sent before must not cut what is written after.
     let attempt = core.attempts.begin();
     loop {
+        // Where the source of a copy is may change as well.
+        if let StorageOp::Copy(copy) = &mut op
+            && let Ok((target, _)) = core.map.primary_of(GroupId(copy.from_group))
+        {
+            copy.from_target = target.0;
+        }
         let request = StorageRequest {
             group: group.0,
             attempt: op.is_change().then(|| attempt.stamp()),
-            ..request(core, volume, ino, 0, op.clone())
+            min_copies,
+            ..request(core, volume, ino, op.clone())
         };
-        let error = match on_group_once(core, request, &payload).await {
-            Ok(boot) => return Ok(boot),
+        let sent = match core.map.primary_of(group) {
+            Ok(primary) => ask_primary(core, primary, request, payload.clone()).await,
+            Err(error) => Err(error),
+        };
+        let error = match sent {
+            Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
         let over = Instant::now() >= until;
         if over || error.advice() == strake_types::error::Advice::GiveUp {
             return Err(error);
         }
-        tracing::info!("volume {volume} inode {ino}: waiting for group {group}: {error}");
+        // Ever more seldom.
+        if turn.is_power_of_two() {
+            tracing::info!("volume {volume} inode {ino}: waiting for group {group}: {error}");
+        }
         // The map may have changed; if nobody can tell, the next try says so.
         let _ = core.map.refresh().await;
         backoff(turn).await;
@@ -389,27 +440,19 @@ async fn on_group(
     }
 }
 
-/// One attempt, at the target that is the group's primary now.
-async fn on_group_once(core: &Core, request: StorageRequest, payload: &Bytes) -> Result<u64> {
-    let (map, group) = (core.map.current(), GroupId(request.group));
-    let none = || Error::with(ErrorKind::StaleMap, format!("group {group} is not in the map"));
-    let (target, epoch) = cluster::primary(&map, group).ok_or_else(none)?;
-    let request = StorageRequest { target, epoch, ..request };
-    let storage = core.map.storage_of(TargetId(target))?;
-    let (reply, _) = storage.call(request, payload.clone()).await?;
-    Ok(match reply.answer {
-        Some(StorageAnswer::Done(Done { boot })) => boot,
-        _ => 0,
-    })
+/// One attempt at a group's primary.
+async fn ask_primary(
+    core: &Core,
+    (target, epoch): (TargetId, Epoch),
+    request: StorageRequest,
+    payload: Bytes,
+) -> Result<Option<StorageAnswer>> {
+    let request = StorageRequest { target: target.0, epoch: epoch.0, ..request };
+    let (reply, _) = core.map.storage_of(target)?.call(request, payload).await?;
+    Ok(reply.answer)
 }
 
-fn request(core: &Core, volume: VolumeId, ino: Ino, target: u32, op: StorageOp) -> StorageRequest {
-    let capability = core.key.mint(&Capability {
-        volume,
-        ino,
-        rights: Rights::READ_WRITE,
-        session: SessionId(0),
-        expires_unix_ms: core.wall_ms() + OWN_CAPABILITY_MS,
-    });
-    StorageRequest { target, capability, op: Some(op), ..StorageRequest::default() }
+fn request(core: &Core, volume: VolumeId, ino: Ino, op: StorageOp) -> StorageRequest {
+    let capability = core.key.mint_own(volume, ino, core.wall_ms());
+    StorageRequest { capability, op: Some(op), ..StorageRequest::default() }
 }

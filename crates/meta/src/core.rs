@@ -17,6 +17,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 use std::sync::Arc;
 use strake_base::clock::Clock;
+use strake_base::task;
 use strake_engine::kv::{Kv, KvError, Outcome, Snapshot, Transaction};
 use strake_types::{Error, ErrorKind, FileKind, Ino, Result, Timestamp, VolumeId};
 use strake_wire::attempts::Attempts;
@@ -160,7 +161,9 @@ impl Core {
 
     /// Takes a volume out of use.
     pub fn forget_volume(&self, id: VolumeId) {
-        self.volumes.write().remove(&id);
+        if let Some(volume) = self.volumes.write().remove(&id) {
+            volume.recopies.stop();
+        }
     }
 
     /// A volume, with settings as new as the map.
@@ -241,7 +244,7 @@ impl Core {
             return Ok(());
         }
         let (core, volume) = (self.clone(), volume.clone());
-        tokio::spawn(async move {
+        task::spawn(async move {
             match core.recount(&volume, snapshot, stat).await {
                 Ok(()) => volume.counts.set_exact(),
                 Err(error) => tracing::error!("counting volume {}: {error}", volume.id),
@@ -258,16 +261,21 @@ impl Core {
         snapshot: Arc<dyn Snapshot>,
         stored: Stat,
     ) -> Result<()> {
+        let (inodes, bytes) = self.count(volume.id, &*snapshot).await?;
+        volume.counts.add(inodes - stored.inodes as i64, bytes - stored.bytes as i64);
+        Ok(())
+    }
+
+    /// Inodes and bytes of contents. A record that cannot be read counts as an inode without contents.
+    pub async fn count(&self, volume: VolumeId, snapshot: &dyn Snapshot) -> Result<(i64, i64)> {
         let (mut inodes, mut bytes) = (0, 0);
-        scan(&*snapshot, &keys::prefix(Kind::Inode, volume.id), |key, value| {
-            let inode: Inode = records::decode(key, value)?;
+        scan(snapshot, &keys::prefix(Kind::Inode, volume), |key, value| {
             inodes += 1;
-            bytes += inode.occupied as i64;
+            bytes += records::decode(key, value).map_or(0, |inode: Inode| inode.occupied as i64);
             Ok(())
         })
         .await?;
-        volume.counts.add(inodes - stored.inodes as i64, bytes - stored.bytes as i64);
-        Ok(())
+        Ok((inodes, bytes))
     }
 
     async fn load_sessions(&self, volume: &Volume) -> Result<()> {

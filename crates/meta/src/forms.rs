@@ -1,8 +1,8 @@
 //! The forms of bytes that are read from a metadata store, for those who test decoders.
 
 use crate::records::{
-    self, Entry, HeldLock, Inode, Locks, Mark, Number, Order, Raw, SessionRecord, Shard, Stat,
-    Topology,
+    self, Entry, HeldLock, Inode, Locks, LostUse, Mark, Number, Order, Raw, SessionRecord, Shard,
+    Spare, Stat, Topology,
 };
 use crate::{keys, layout};
 use bytes::Bytes;
@@ -28,6 +28,8 @@ pub const FORMS: &[Form] = &[
     value("locks", locks, check::<Locks>),
     value("raw", || vec![encoded(&Raw { bytes: "bytes as they are".into() })], check::<Raw>),
     value("mark", || vec![encoded(&Mark {})], check::<Mark>),
+    value("spare", spares, check::<Spare>),
+    value("lost use", || vec![encoded(&LostUse { until_ms: 1 << 41 })], check::<LostUse>),
     Form { name: "key with a name", samples: named_keys, seal: unsealed, check: check_named_key },
     Form { name: "key with two ids", samples: id_keys, seal: unsealed, check: check_id_key },
 ];
@@ -72,18 +74,27 @@ fn check_inode(bytes: &[u8]) -> Outcome {
     again(bytes, decode, |(inode, _, _)| encoded(inode))
 }
 
-fn inodes() -> Vec<Vec<u8>> {
-    let time = |seconds| Time { seconds, nanos: 5 };
-    let striped = Dist { kind: 1, ..Dist::default() };
-    let layout = FileLayout {
+fn layout() -> FileLayout {
+    FileLayout {
         chunk_size: 1 << 20,
-        distribution: striped.clone(),
+        distribution: Dist { kind: 1, ..Dist::default() },
         width: 2,
         seed: 42,
         table: 4,
         list: Vec::new(),
         copies: 2,
-    };
+        ack: 1,
+        min_copies: 2,
+    }
+}
+
+fn spares() -> Vec<Vec<u8>> {
+    vec![encoded(&Spare { layout: layout(), settled: true, again_ms: 1 << 40 })]
+}
+
+fn inodes() -> Vec<Vec<u8>> {
+    let time = |seconds| Time { seconds, nanos: 5 };
+    let striped = Dist { kind: 1, ..Dist::default() };
     let file = Inode {
         ino: 9,
         kind: 1,
@@ -94,7 +105,7 @@ fn inodes() -> Vec<Vec<u8>> {
         mtime: time(1),
         ctime: time(2),
         btime: time(3),
-        layout: Some(layout),
+        layout: Some(layout()),
         parent: 1,
         name: "name".into(),
         linked: true,

@@ -18,6 +18,8 @@ const PREFIX_MASK: u64 = (1 << 23) - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum Kind {
+    /// Chunks of a file that are not where its layout says, and go.
+    Spare = b'A',
     /// Contents of a small file, or the target of a symbolic link.
     Contents = b'B',
     /// A directory entry, by name.
@@ -28,6 +30,8 @@ pub(crate) enum Kind {
     Flock = b'F',
     /// The delayed work queue.
     Queue = b'G',
+    /// A file that a lost client may be using.
+    Lost = b'H',
     /// An inode.
     Inode = b'I',
     /// A further name of a hard-linked file.
@@ -52,12 +56,14 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Every kind: what an empty volume has no key of.
-    pub(crate) const ALL: [Kind; 15] = [
+    pub(crate) const ALL: [Kind; 17] = [
+        Kind::Spare,
         Kind::Contents,
         Kind::Entry,
         Kind::Order,
         Kind::Flock,
         Kind::Queue,
+        Kind::Lost,
         Kind::Inode,
         Kind::Link,
         Kind::Number,
@@ -100,6 +106,16 @@ impl Key {
 /// Contents inside the inode.
 pub(crate) fn contents(volume: VolumeId, ino: Ino) -> Vec<u8> {
     Key::new(Kind::Contents, volume).id(ino.0).end()
+}
+
+/// Chunks of a file that go.
+pub(crate) fn spare(volume: VolumeId, ino: Ino) -> Vec<u8> {
+    Key::new(Kind::Spare, volume).id(ino.0).end()
+}
+
+/// What a lost client may be using; inode 0: any file.
+pub(crate) fn lost(volume: VolumeId, ino: Ino) -> Vec<u8> {
+    Key::new(Kind::Lost, volume).id(ino.0).end()
 }
 
 /// A directory entry by name.
@@ -195,6 +211,16 @@ pub(crate) fn last_id(key: &[u8]) -> Option<u64> {
     key.last_chunk::<8>().map(|id| u64::from_be_bytes(*id))
 }
 
+/// The `u64` that follows kind and volume.
+pub(crate) fn first_id(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(*key.get(5..)?.first_chunk::<8>()?))
+}
+
+/// Which guard shard of its directory a key is about.
+pub(crate) fn shard_index(key: &[u8]) -> u16 {
+    key.last_chunk::<2>().map_or(u16::MAX, |index| u16::from_be_bytes(*index))
+}
+
 /// The two `u64`s that follow kind and volume.
 pub(crate) fn two_ids(key: &[u8]) -> Option<(u64, u64)> {
     let first = key.get(5..)?.first_chunk::<8>()?;
@@ -205,6 +231,11 @@ pub(crate) fn two_ids(key: &[u8]) -> Option<(u64, u64)> {
 /// What follows kind, volume and one id: a name.
 pub(crate) fn name_after_id(key: &[u8]) -> &[u8] {
     key.get(13..).unwrap_or_default()
+}
+
+/// What follows kind, volume and two ids: a name.
+pub(crate) fn name_after_two_ids(key: &[u8]) -> &[u8] {
+    key.get(21..).unwrap_or_default()
 }
 
 /// A number that says where the children of a directory lie.

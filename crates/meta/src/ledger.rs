@@ -2,19 +2,29 @@
 //!
 //! The reply to a numbered mutation is stored under `R` in the mutation's own transaction. This is
 //! the part in memory: which numbers have a reply there, and which are being worked on, so that a
-//! repeat waits for the first instead of racing it.
+//! repeat waits for the first instead of racing it. What changed nothing (it was refused for good, or there
+//! was nothing to do) is not stored, but remembered here: a copy of the message that comes late, when it
+//! would change something, must not. Copies come by connections, which end with this process.
 
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use strake_types::Result;
+use strake_types::error::Advice;
+use strake_wire::message::meta::MetaAnswer;
 use tokio::sync::Notify;
 
 /// Most replies forgotten by one transaction.
 const FORGET_MAX: usize = 64;
+/// Most answers remembered of one session that changed nothing; beyond, the oldest is forgotten.
+const IDLE_MAX: usize = 1024;
 
 #[derive(Default)]
 struct State {
     /// Numbers whose reply is stored.
     stored: BTreeSet<u64>,
+    /// How those were answered that changed nothing.
+    idle: BTreeMap<u64, Arc<Result<MetaAnswer>>>,
     /// Numbers being worked on.
     running: HashSet<u64>,
     /// Everything up to this number has been answered.
@@ -34,6 +44,8 @@ pub(crate) enum Begin<'a> {
     New(Running<'a>),
     /// Its reply is stored.
     Repeat,
+    /// It has changed nothing, and was answered so.
+    Idle(Arc<Result<MetaAnswer>>),
     /// Its reply has reached the client already: a late copy of the message.
     Late,
 }
@@ -57,11 +69,15 @@ impl Ledger {
             let ended = self.ended.notified();
             {
                 let mut state = self.state.lock();
-                if state.stored.contains(&seq) {
+                let forgetful = strake_base::is_broken("mutations-are-remembered");
+                if state.stored.contains(&seq) && !forgetful {
                     return Begin::Repeat;
                 }
-                if seq <= state.answered {
+                if seq <= state.answered && !forgetful {
                     return Begin::Late;
+                }
+                if let Some(answer) = state.idle.get(&seq).filter(|_| !forgetful) {
+                    return Begin::Idle(answer.clone());
                 }
                 if state.running.insert(seq) {
                     return Begin::New(Running { ledger: self, seq });
@@ -74,6 +90,23 @@ impl Ledger {
     /// The reply to this number is stored now.
     pub fn stored(&self, seq: u64) {
         self.state.lock().stored.insert(seq);
+    }
+
+    /// This number has ended. Of what has changed nothing the answer is remembered until the client has
+    /// answered for it, which it has up to `answered`; but not an error that it may try again after.
+    pub fn ended(&self, seq: u64, answered: u64, answer: &Result<MetaAnswer>) {
+        let mut state = self.state.lock();
+        let after = answered.max(state.answered);
+        state.answered = after;
+        state.idle = state.idle.split_off(&(after + 1));
+        let again = answer.as_ref().is_err_and(|error| error.advice() != Advice::GiveUp);
+        // What is stored is answered from there.
+        if !again && !state.stored.contains(&seq) && seq > after {
+            state.idle.insert(seq, Arc::new(answer.clone()));
+        }
+        while state.idle.len() > IDLE_MAX {
+            state.idle.pop_first();
+        }
     }
 
     /// Numbers up to `answered` whose replies may be deleted, a bounded number of them. They count
@@ -104,6 +137,7 @@ impl Drop for Running<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use strake_types::{Error, ErrorKind};
 
     #[tokio::test]
     async fn a_repeat_waits_for_the_first() {
@@ -124,9 +158,33 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_was_refused_is_refused_again_however_late_a_copy_comes() {
+        let ledger = Ledger::default();
+        let refused = Err(Error::new(ErrorKind::NotFound));
+        for seq in [1, 2] {
+            let Begin::New(running) = ledger.begin(seq).await else { panic!("new") };
+            ledger.ended(seq, 0, &refused);
+            drop(running);
+        }
+        assert!(matches!(ledger.begin(1).await, Begin::Idle(answer) if *answer == refused));
+        ledger.forget(1);
+        assert!(matches!(ledger.begin(1).await, Begin::Late));
+        assert!(matches!(ledger.begin(2).await, Begin::Idle(answer) if answer.is_err()));
+        for seq in 3..3 + 2 * IDLE_MAX as u64 {
+            ledger.ended(seq, 1, &refused);
+        }
+        assert_eq!(ledger.state.lock().idle.len(), IDLE_MAX);
+        ledger.ended(5000, 4999, &refused);
+        assert_eq!(ledger.state.lock().idle.len(), 1, "all others were answered");
+        assert!(matches!(ledger.begin(9).await, Begin::Late));
+    }
+
+    #[tokio::test]
     async fn a_failed_mutation_may_be_tried_again() {
         let ledger = Ledger::with([5]);
-        drop(ledger.begin(6).await);
+        let Begin::New(running) = ledger.begin(6).await else { panic!("new") };
+        ledger.ended(6, 0, &Err(Error::new(ErrorKind::Unavailable)));
+        drop(running);
         assert!(matches!(ledger.begin(6).await, Begin::New(_)));
         assert!(matches!(ledger.begin(5).await, Begin::Repeat));
     }

@@ -12,9 +12,11 @@
 //!   carried out once: locks, retries, lost answers, the ledger.
 //! * `ops` — the operations of POSIX, one file each.
 //! * `contents` — small files inside the inode; cutting and deleting chunks on storage servers.
+//! * `check` — whether all of it fits together, while it is in use.
 //! * `locks` — locks of operations on inodes; locks of applications on files.
 //! * `session`, `ledger` — who is connected, what he holds open, which replies he may ask for again.
 //! * `reaper` — what is done later: deleting files without a name, expired sessions, deleted volumes.
+//! * `recopy`, `recopies` — files there are get another number of copies.
 //! * `cache`, `core`, `volume`, `cluster`, `metrics`, `layout`, `attributes` — what those share.
 //!
 //! What this crate never does: touch the contents of a large file (clients and storage servers do),
@@ -24,6 +26,7 @@
 
 mod attributes;
 mod cache;
+mod check;
 mod cluster;
 mod contents;
 mod core;
@@ -37,6 +40,8 @@ mod metrics;
 mod ops;
 mod options;
 mod reaper;
+mod recopies;
+mod recopy;
 mod records;
 mod server;
 mod session;

@@ -4,7 +4,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::time::Duration;
 use strake_wire::message::meta::MetaOp;
 
-const NAMES: [&str; 27] = [
+const NAMES: [&str; 30] = [
     "open_session",
     "renew_session",
     "close_session",
@@ -32,6 +32,9 @@ const NAMES: [&str; 27] = [
     "get_template",
     "set_template",
     "read_inline",
+    "describe",
+    "check",
+    "recopy",
 ];
 
 fn index(op: &MetaOp) -> usize {
@@ -63,6 +66,9 @@ fn index(op: &MetaOp) -> usize {
         MetaOp::GetTemplate(_) => 24,
         MetaOp::SetTemplate(_) => 25,
         MetaOp::ReadInline(_) => 26,
+        MetaOp::Describe(_) => 27,
+        MetaOp::Check(_) => 28,
+        MetaOp::Recopy(_) => 29,
     }
 }
 

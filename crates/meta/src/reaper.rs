@@ -1,6 +1,7 @@
 //! What is done later, by one background task: inodes without a name are deleted when nobody has
 //! them open any more, cuts that were interrupted are completed, sessions that are over are ended,
-//! volumes that are being deleted are emptied, and the counts are stored now and then.
+//! volumes that are being deleted are emptied, chunks that a
+//! file has left are deleted, and the counts are stored now and then.
 //!
 //! Nothing is lost: the work lies in the store (`G` keys, sessions, the map) and is found again
 //! after a restart. What fails (a storage server is away) is tried again at the next turn.
@@ -12,6 +13,7 @@ use crate::keys::{self, Kind};
 use crate::locks::inodes::Held;
 use crate::ops::orphan::erase;
 use crate::ops::sessions::{delete_prefix, end};
+use crate::recopy;
 use crate::records::{self, Stat};
 use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
@@ -60,6 +62,7 @@ pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
     let mut emptied: HashMap<VolumeId, u32> = HashMap::new();
     for turn in 1u64.. {
         tokio::select! {
+            biased;
             () = core.work.notified() => {}
             () = tokio::time::sleep(tick) => {}
             () = stop.told.notified() => {}
@@ -73,6 +76,10 @@ pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
                 tracing::warn!("volume {}: {error}; trying again", volume.id);
             }
             match reap(&core, &volume, &stop).await {
+                Ok(left) => backlog += left,
+                Err(error) => tracing::warn!("volume {}: {error}; trying again", volume.id),
+            }
+            match recopy::clear(&core, &volume).await {
                 Ok(left) => backlog += left,
                 Err(error) => tracing::warn!("volume {}: {error}; trying again", volume.id),
             }
@@ -94,6 +101,7 @@ async fn tend(core: &Arc<Core>, volume: &Arc<Volume>, turn: u64) -> Result<()> {
             session.client
         );
         let ctx = Ctx::own(core, volume);
+        recopy::note_lost(core, volume, &session).await?;
         for ino in end(core, volume, &session).await? {
             if let Err(error) = contents::settle_length(&ctx, ino).await {
                 tracing::warn!(
@@ -180,7 +188,7 @@ impl Work {
         if volume.sessions.may_hold(self.ino) {
             return Ok(false);
         }
-        if inode.has_chunks() {
+        if inode.has_chunks() && !strake_base::is_broken("chunks-are-deleted") {
             contents::delete_chunks(core, volume.id, &inode).await?;
         }
         under_locks(&ctx, self).await?;

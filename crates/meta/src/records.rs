@@ -278,6 +278,28 @@ pub(crate) struct Locks {
     pub held: Vec<HeldLock>,
 }
 
+/// `A`: chunks of a file that are not where its layout says, and are to be deleted.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Spare {
+    /// The layout that has them.
+    #[prost(message, required, tag = "1")]
+    pub layout: FileLayout,
+    /// Nothing writes to them any more: they need be deleted but once.
+    #[prost(bool, tag = "2")]
+    pub settled: bool,
+    /// They were deleted, and will be again from this time on (milliseconds since 1970).
+    #[prost(uint64, tag = "3")]
+    pub again_ms: u64,
+}
+
+/// `H`: until when a client that was lost may use a file.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct LostUse {
+    /// Milliseconds since 1970.
+    #[prost(uint64, tag = "1")]
+    pub until_ms: u64,
+}
+
 /// A key that only has to be there (`G`, `L`).
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(crate) struct Mark {}

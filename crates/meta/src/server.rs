@@ -1,6 +1,7 @@
 //! The server itself: start, dispatch, stop.
 
 use crate::MetaOptions;
+use crate::check;
 use crate::core::{Core, store_error};
 use crate::ctx::Ctx;
 use crate::metrics::Metrics;
@@ -8,10 +9,11 @@ use crate::ops::move_out::MoveOut;
 use crate::ops::removexattr::RemoveXattr;
 use crate::ops::setxattr::SetXattr;
 use crate::ops::{
-    getattr, getxattr, listxattr, lock, lookup, read_inline, readdir, readlink, sessions, sync,
-    template, volume_stat,
+    describe, getattr, getxattr, listxattr, lock, lookup, read_inline, readdir, readlink, sessions,
+    sync, template, volume_stat,
 };
 use crate::reaper::{self, Stop};
+use crate::recopy;
 use crate::txn::mutate;
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -19,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use strake_base::clock::Clock;
+use strake_base::task;
 use strake_engine::kv::Kv;
 use strake_types::{Error, ErrorKind, Ino, Result, VolumeId};
 use strake_wire::capability::CapabilityKey;
@@ -68,7 +71,7 @@ impl MetaServer {
             core.volume(VolumeId(volume.id)).await?;
         }
         let stop = Arc::new(Stop::default());
-        let background = tokio::spawn(reaper::run(core.clone(), stop.clone()));
+        let background = task::spawn(reaper::run(core.clone(), stop.clone()));
         Ok(Arc::new(MetaServer {
             core,
             busy: AtomicUsize::new(0),
@@ -88,10 +91,15 @@ impl MetaServer {
         // The task ends by itself; that it panicked is in the log already.
         let _ = background.await;
         let until = self.core.monotonic_ms() + STOP_WAIT_MS;
-        while self.busy.load(Ordering::Acquire) > 0 && self.core.monotonic_ms() < until {
+        let volumes = self.core.volumes();
+        volumes.iter().for_each(|volume| volume.recopies.stop());
+        let copying = || volumes.iter().any(|volume| volume.recopies.any());
+        while (self.busy.load(Ordering::Acquire) > 0 || copying())
+            && self.core.monotonic_ms() < until
+        {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let all_done = self.busy.load(Ordering::Acquire) == 0;
+        let all_done = self.busy.load(Ordering::Acquire) == 0 && !copying();
         for volume in self.core.volumes() {
             let clean = all_done && volume.counts.is_exact();
             reaper::store_counts(&self.core, &volume, clean).await?;
@@ -103,6 +111,7 @@ impl MetaServer {
     #[cfg(test)]
     pub(crate) fn halt(&self) {
         self.stopping.store(true, Ordering::Release);
+        self.core.volumes().iter().for_each(|volume| volume.recopies.stop());
         if let Some(background) = self.background.lock().take() {
             background.abort();
         }
@@ -174,6 +183,9 @@ async fn perform(ctx: &Ctx, op: &MetaOp) -> Result<MetaAnswer> {
         MetaOp::GetTemplate(op) => template::get_template(ctx, op).await,
         MetaOp::SetTemplate(op) => mutate(ctx, op).await,
         MetaOp::ReadInline(op) => read_inline::read_inline(ctx, op).await,
+        MetaOp::Describe(op) => describe::describe(ctx, op).await,
+        MetaOp::Check(op) => check::check(ctx, op).await,
+        MetaOp::Recopy(op) => recopy::recopy(ctx, op).await,
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Session {
     deadline_ms: AtomicU64,
     /// It was read back after a restart and has not come back yet.
     absent: AtomicBool,
+    /// Number of its last report of closed files.
+    reported: AtomicU64,
     /// Files it holds open, and how often.
     opens: Mutex<HashMap<Ino, u32>>,
 }
@@ -36,6 +38,7 @@ impl Session {
             ledger,
             deadline_ms: AtomicU64::new(deadline_ms),
             absent: AtomicBool::new(absent),
+            reported: AtomicU64::new(0),
             opens: Mutex::default(),
         }
     }
@@ -43,6 +46,16 @@ impl Session {
     /// It is alive: it lives until `deadline_ms`.
     pub fn renew(&self, deadline_ms: u64) {
         self.deadline_ms.store(deadline_ms, Ordering::Relaxed);
+    }
+
+    /// True if it was there before a restart and has not come back.
+    pub fn is_absent(&self) -> bool {
+        self.absent.load(Ordering::Acquire)
+    }
+
+    /// False if a report of closed files was there before; 0: one without a number.
+    pub fn is_news(&self, number: u64) -> bool {
+        number == 0 || self.reported.fetch_max(number, Ordering::AcqRel) < number
     }
 
     /// True if its time is over.
@@ -128,9 +141,21 @@ impl Sessions {
         take(&mut opens, ino, 1)
     }
 
+    /// The files that a session holds open.
+    pub fn held(&self, session: &Session) -> Vec<Ino> {
+        session.opens.lock().keys().copied().collect()
+    }
+
     /// True if the session holds the file open.
     pub fn holds(&self, session: &Session, ino: Ino) -> bool {
         session.opens.lock().contains_key(&ino)
+    }
+
+    /// Every session, and how often it has the file open.
+    pub fn users_of(&self, ino: Ino) -> Vec<(Arc<Session>, u32)> {
+        let all = self.all.read();
+        let opens = |s: &Arc<Session>| s.opens.lock().get(&ino).copied().unwrap_or(0);
+        all.values().map(|session| (session.clone(), opens(session))).collect()
     }
 
     /// True if somebody has the file open, or may have it open and has not come back yet.
@@ -140,7 +165,7 @@ impl Sessions {
 
     /// True while a session from before a restart has neither come back nor expired.
     pub fn somebody_absent(&self) -> bool {
-        self.all.read().values().any(|s| s.absent.load(Ordering::Acquire))
+        self.all.read().values().any(|s| s.is_absent())
     }
 }
 

@@ -15,6 +15,7 @@ use crate::records::{self, Raw};
 use crate::view::Tx;
 use prost::Message;
 use strake_types::{Error, ErrorKind, Ino, Result};
+use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{MetaAnswer, MetaReply};
 
 /// How often a mutation begins again before it gives up.
@@ -39,6 +40,12 @@ pub(crate) trait Mutation: Sync {
         async { Ok(()) }
     }
 
+    /// It takes more room in the store than it frees: refused while the store is nearly full, so that
+    /// files can still be deleted.
+    fn takes_room(&self) -> bool {
+        false
+    }
+
     /// The answer must wait until all is on disk.
     fn wants_sync(&self) -> bool {
         false
@@ -53,15 +60,26 @@ pub(crate) async fn mutate(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
         Some(ledger) => match ledger.begin(ctx.seq).await {
             Begin::New(running) => Some(running),
             Begin::Repeat => return repeat(ctx, op).await,
+            Begin::Idle(answer) => {
+                let answer = (*answer).clone()?;
+                hold_open(ctx, &answer);
+                return durable(ctx, op, as_it_lies(ctx, answer).await?).await;
+            }
             Begin::Late => {
                 let detail = "the reply to this request has been received already";
                 return Err(Error::with(ErrorKind::Malformed, detail));
             }
         },
     };
+    let answer = until_carried_out(ctx, op).await;
+    ledger.iter().for_each(|ledger| ledger.ended(ctx.seq, ctx.answered, &answer));
+    durable(ctx, op, answer?).await
+}
+
+async fn until_carried_out(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
     for turn in 0..TRIES_MAX {
         match attempt(ctx, op).await {
-            Ok(Some(answer)) => return durable(ctx, op, answer).await,
+            Ok(Some(answer)) => return Ok(answer),
             Ok(None) => {}
             Err(error) if error.kind == ErrorKind::Conflict => {}
             Err(error) => return Err(error),
@@ -101,6 +119,10 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     op.prepare(ctx, &held).await?;
     let mut tx = Tx::begin(ctx, held);
     let answer = op.run(&mut tx).await?;
+    if op.takes_room() && tx.writes() && ctx.core.kv.is_full() {
+        let detail = "the metadata server's disk is full; delete files or give it room";
+        return Err(Error::with(ErrorKind::NoSpace, detail));
+    }
     let Some(_held) = tx.commit(&answer).await? else { return Ok(None) };
     if let Err(error) = op.finish(ctx, &answer).await {
         if let (Some(session), Some(ino)) = (&ctx.session, opened_by(&answer)) {
@@ -121,17 +143,47 @@ async fn repeat(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
     let reply = MetaReply::decode(stored.ok_or_else(gone)?.bytes);
     let reply = reply.map_err(|e| records::corrupt(&key, &e.to_string()))?;
     let answer = reply.answer.ok_or_else(|| records::corrupt(&key, "has no answer"))?;
-    if let Some(ino) = opened_by(&answer)
-        && !ctx.volume.sessions.holds(session, ino)
-    {
-        ctx.volume.sessions.open(session, ino);
-    }
+    hold_open(ctx, &answer);
+    let answer = as_it_lies(ctx, answer).await?;
     {
         let scope: Vec<Ino> = about(&answer).into_iter().collect();
         let _held = ctx.core.locks.lock(ctx.volume.id, &scope).await;
         op.finish(ctx, &answer).await?;
     }
     durable(ctx, op, answer).await
+}
+
+/// The file that an answer says is open is so.
+fn hold_open(ctx: &Ctx, answer: &MetaAnswer) {
+    if let (Some(session), Some(ino)) = (&ctx.session, opened_by(answer))
+        && !ctx.volume.sessions.holds(session, ino)
+    {
+        ctx.volume.recopies.touch(ino);
+        ctx.volume.sessions.open(session, ino);
+    }
+}
+
+/// An answer that opens a file and is given again, now that the file counts as open: while it did
+/// not, it may have got another layout.
+async fn as_it_lies(ctx: &Ctx, mut answer: MetaAnswer) -> Result<MetaAnswer> {
+    let Some(ino) = opened_by(&answer) else { return Ok(answer) };
+    let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
+    let Some(inode) = Tx::reader(ctx).find_inode(ino).await? else { return Ok(answer) };
+    let newer = |attr: &mut Attributes| {
+        if attr.layout != inode.layout {
+            attr.layout = inode.layout.clone();
+            attr.version = attr.version.max(inode.version);
+        }
+    };
+    match &mut answer {
+        MetaAnswer::Opened(opened) => newer(&mut opened.attr),
+        MetaAnswer::Created(created) => {
+            newer(&mut created.attr);
+            created.opened.iter_mut().for_each(|opened| newer(&mut opened.attr));
+        }
+        _ => {}
+    }
+    Ok(answer)
 }
 
 /// The inode that an answer is about.

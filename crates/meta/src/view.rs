@@ -194,6 +194,32 @@ impl<'a> Tx<'a> {
         Ok(entry)
     }
 
+    /// True if a name in a directory leads to an inode.
+    pub async fn leads(&mut self, dir: Ino, name: &[u8], ino: Ino) -> Result<bool> {
+        if name.is_empty() {
+            return Ok(false);
+        }
+        Ok(self.entry(dir, name).await?.is_some_and(|entry| entry.ino == ino.0))
+    }
+
+    /// An entry was removed by its key, because it stands in no directory.
+    pub fn forget_entry(&mut self, dir: Ino, name: &[u8]) {
+        let place = self.ctx.core.entry_key(self.ctx.volume.id, dir, name);
+        stage(&mut self.entries, place, None);
+    }
+
+    /// Corrects the counts of a guard shard; nobody sees a change of the directory.
+    pub async fn set_counts(
+        &mut self,
+        dir: Ino,
+        index: u16,
+        entries: u64,
+        subdirs: u64,
+    ) -> Result<()> {
+        let shard = self.shard(dir, index).await?;
+        self.store_shard(dir, index, Shard { entries, subdirs, ..shard }).await
+    }
+
     /// Adds an entry to a directory, with its counts and times.
     pub async fn add_entry(
         &mut self,
@@ -390,6 +416,11 @@ impl<'a> Tx<'a> {
         self.bytes_delta += bytes;
     }
 
+    /// True if it has something to write.
+    pub fn writes(&self) -> bool {
+        self.kv.as_ref().is_some_and(|kv| !kv.is_read_only())
+    }
+
     /// Commits; the locks are given back to be held on. `None`: begin again.
     pub async fn commit(mut self, answer: &MetaAnswer) -> Result<Option<Held>> {
         let Some(mut kv) = self.kv.take().filter(|kv| !kv.is_read_only()) else {
@@ -397,6 +428,11 @@ impl<'a> Tx<'a> {
             return Ok(Some(self.held));
         };
         let forgotten = self.remember(&mut kv, answer);
+        let (ctx, counts) = (self.ctx, self.inodes_delta != 0 || self.bytes_delta != 0);
+        let _counting = match counts {
+            true => Some(ctx.volume.counts.gate.read().await),
+            false => None,
+        };
         let committed = {
             let mut changing = Changing::begin(&self);
             let committed = match kv.commit(&*self.ctx.core.kv).await {
@@ -532,7 +568,7 @@ fn is_dir(kind: u32) -> bool {
 }
 
 /// The guard shard that counts a name.
-fn shard_of(dir: &Inode, name: &[u8]) -> u16 {
+pub(crate) fn shard_of(dir: &Inode, name: &[u8]) -> u16 {
     match dir.shards() {
         1 => 0,
         shards => (records::checksum(name) % u32::from(shards)) as u16,

@@ -2,11 +2,13 @@
 
 use crate::cluster::Settings;
 use crate::locks::ranges::RangeLocks;
+use crate::recopies::Recopies;
 use crate::session::Sessions;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use strake_types::VolumeId;
+use strake_types::{Result, VolumeId};
+use tokio::sync::{RwLock as RwGate, watch};
 
 /// Numbers handed out from a block that is reserved in the store.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,6 +39,17 @@ pub(crate) struct Counts {
     exact: AtomicBool,
     /// Something has changed since the counts were stored.
     dirty: AtomicBool,
+    /// Held shared from the commit of a change until it is counted: whoever has it alone sees counts and
+    /// store agree.
+    pub gate: RwGate<()>,
+}
+
+/// A count of all inodes as they were at one moment.
+pub(crate) struct Audit {
+    /// Inodes and bytes by the counts of the volume then.
+    pub told: (i64, i64),
+    /// Inodes and bytes that there were; `None` until all are counted.
+    pub counted: watch::Receiver<Option<Result<(i64, i64)>>>,
 }
 
 impl Counts {
@@ -66,8 +79,13 @@ impl Counts {
 
     /// Inodes and bytes.
     pub fn get(&self) -> (u64, u64) {
-        let read = |v: &AtomicI64| u64::try_from(v.load(Ordering::Relaxed)).unwrap_or(0);
-        (read(&self.inodes), read(&self.bytes))
+        let (inodes, bytes) = self.raw();
+        (u64::try_from(inodes).unwrap_or(0), u64::try_from(bytes).unwrap_or(0))
+    }
+
+    /// Inodes and bytes, below zero where they are so wrong.
+    pub fn raw(&self) -> (i64, i64) {
+        (self.inodes.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 }
 
@@ -85,6 +103,10 @@ pub(crate) struct Volume {
     pub ranges: RangeLocks,
     /// Inodes and bytes.
     pub counts: Counts,
+    /// The check of them that is under way.
+    pub audit: tokio::sync::Mutex<Option<Audit>>,
+    /// Files that are getting another number of copies.
+    pub recopies: Recopies,
 }
 
 impl Volume {
@@ -97,6 +119,8 @@ impl Volume {
             sessions: Sessions::default(),
             ranges: RangeLocks::default(),
             counts: Counts::default(),
+            audit: tokio::sync::Mutex::default(),
+            recopies: Recopies::default(),
         }
     }
 

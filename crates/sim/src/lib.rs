@@ -12,4 +12,7 @@
 //! What this crate never does: run production code, measure time, or draw a random number. Nothing
 //! depends on it.
 
+pub mod broken;
+pub mod cluster;
+pub mod panics;
 pub mod protocol;

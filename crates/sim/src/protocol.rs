@@ -125,6 +125,8 @@ pub enum Action {
     Accept(usize),
     /// The manager takes a member out.
     TakeOut(usize),
+    /// The manager gives the lead to another member.
+    HandOver(usize),
     /// The manager hears that a joining member has failed.
     DropFailed(usize),
     /// The manager puts a member among those joining.
@@ -175,6 +177,7 @@ impl Protocol {
             Action::Report { primary, member } => primary::report(rules, state, primary, member),
             Action::Accept(at) => manager::accept(rules, state, at),
             Action::TakeOut(at) => manager::take_out(rules, state, at),
+            Action::HandOver(at) => manager::hand_over(rules, state, at),
             Action::DropFailed(at) => manager::drop_failed(rules, state, at),
             Action::Admit(at) => manager::admit(rules, state, at),
             Action::Crash { member, stop } => member::crash(rules, state, member, stop),
@@ -197,6 +200,7 @@ impl Protocol {
             Action::Promise,
             Action::Accept,
             Action::TakeOut,
+            Action::HandOver,
             Action::DropFailed,
             Action::Admit,
             Action::JoinAgain,

@@ -1,10 +1,12 @@
 //! What an operation does to one target's store.
 
-use crate::tag::{Tag, plain};
+use crate::gate::Pass;
+use crate::tag::{Tag, plain, plain_error};
 use crate::target::{Target, in_chunk};
 use bytes::Bytes;
+use std::ops::Range;
 use std::sync::Arc;
-use strake_engine::chunk::{self, BlockSums, ChunkStore};
+use strake_engine::chunk::{self, BLOCK_BYTES, BlockSums, ChunkStore};
 use strake_types::limits::PAYLOAD_BYTES_MAX;
 use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, GroupId, Ino, Result, VolumeId};
 use strake_wire::message::storage as msg;
@@ -21,6 +23,8 @@ pub(crate) type Answer = (StorageAnswer, Bytes);
 pub(crate) struct Shelf {
     pub target: Arc<Target>,
     tag: Tag,
+    /// Goes with every operation to its end, whoever waits for it.
+    pass: Option<Pass>,
 }
 
 /// What another server is told, who asks for no boot.
@@ -40,7 +44,35 @@ pub(crate) fn plain_answer(answer: StorageAnswer) -> Result<Answer> {
 impl Shelf {
     /// The chunks of a group on a target.
     pub fn new(target: &Arc<Target>, group: GroupId) -> Self {
-        Self { target: target.clone(), tag: Tag::of(target.id, group) }
+        Self { target: target.clone(), tag: Tag::of(target.id, group), pass: None }
+    }
+
+    /// The same, for who has no replica.
+    pub fn with(self, pass: Pass) -> Self {
+        Self { pass: Some(pass), ..self }
+    }
+
+    /// Notes that something is about to be written.
+    pub fn note_change(&self) {
+        self.pass.iter().for_each(Pass::note_change);
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&ChunkStore) -> chunk::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let pass = self.pass.clone();
+        let work = move |store: &ChunkStore| {
+            let done = work(store);
+            drop(pass);
+            done
+        };
+        self.target.run(work).await
+    }
+
+    /// Makes everything on the target durable.
+    pub async fn sync(&self) -> Result<()> {
+        self.run(|s| s.sync()).await
     }
 
     fn in_chunk(&self, range: msg::Range) -> Result<(ChunkId, u64, u64)> {
@@ -50,17 +82,18 @@ impl Shelf {
 
     /// Makes a change. Copies are made of other changes and do not come here.
     pub async fn change(&self, op: StorageOp, payload: Bytes) -> Result<()> {
+        self.note_change();
         match op {
             StorageOp::Write(write) => self.write(write, payload).await,
             StorageOp::WriteMany(writes) => self.write_many(writes, payload).await,
             StorageOp::Truncate(cut) => self.truncate(cut).await,
             StorageOp::Punch(range) => {
                 let (chunk, offset, len) = self.in_chunk(range)?;
-                self.target.run(move |s| s.punch(chunk, offset, len)).await
+                self.run(move |s| s.punch(chunk, offset, len)).await
             }
             StorageOp::Allocate(range) => {
                 let (chunk, offset, len) = self.in_chunk(range)?;
-                self.target.run(move |s| s.allocate(chunk, offset, len)).await
+                self.run(move |s| s.allocate(chunk, offset, len)).await
             }
             StorageOp::Cut(cut) => {
                 let chunk = self.tag.mark(cut.chunk.into())?;
@@ -69,7 +102,16 @@ impl Shelf {
                     Some(len) => s.set_len(chunk, len),
                     None => s.delete_range(chunk.volume, chunk.ino, only),
                 };
-                self.target.run(cut).await
+                self.run(cut).await
+            }
+            StorageOp::Lose(lost) => {
+                let chunk = self.tag.mark(lost.chunk.into())?;
+                if lost.blocks.len() != lost.crcs.len() {
+                    let detail = "as many checksums as lost blocks are needed";
+                    return Err(Error::with(ErrorKind::Malformed, detail));
+                }
+                let blocks: Vec<_> = lost.blocks.into_iter().zip(lost.crcs).collect();
+                self.target.run(move |s| s.lose(chunk, &blocks)).await
             }
             _ => Err(Error::with(ErrorKind::Malformed, "a change that is none")),
         }
@@ -79,7 +121,7 @@ impl Shelf {
         let bytes = payload.len() as u64;
         let range = msg::Range { chunk: write.chunk, offset: write.offset, len: bytes };
         let (chunk, offset, _) = self.in_chunk(range)?;
-        self.target.run(move |s| s.write(chunk, offset, &payload, write.crc)).await?;
+        self.run(move |s| s.write(chunk, offset, &payload, write.crc)).await?;
         self.target.bytes_written.increment(bytes);
         Ok(())
     }
@@ -88,9 +130,10 @@ impl Shelf {
     async fn write_many(&self, writes: msg::WriteMany, payload: Bytes) -> Result<()> {
         let bytes = payload.len() as u64;
         let parts = self.parts(&writes, &payload)?;
-        self.target
-            .run(move |s| parts.iter().try_for_each(|p| s.write(p.chunk, p.offset, &p.data, p.crc)))
-            .await?;
+        self.run(move |s| {
+            parts.iter().try_for_each(|p| s.write(p.chunk, p.offset, &p.data, p.crc))
+        })
+        .await?;
         self.target.bytes_written.increment(bytes);
         Ok(())
     }
@@ -137,7 +180,7 @@ impl Shelf {
             s.delete_range(volume, ino, gone)?;
             last.map_or(Ok(()), |(chunk, len)| s.truncate(chunk, len))
         };
-        self.target.run(cut).await
+        self.run(cut).await
     }
 
     /// Bytes of a chunk: from memory at once where the kernel has them; else by a thread that may
@@ -149,9 +192,10 @@ impl Shelf {
         }
         let range = msg::Range { chunk: read.chunk, offset: read.offset, len: read.len };
         let (chunk, offset, len) = self.in_chunk(range)?;
-        let (data, crc) = match self.target.store.read_cached(chunk, offset, len)? {
+        let cached = self.target.store.read_cached(chunk, offset, len).map_err(plain_error)?;
+        let (data, crc) = match cached {
             Some(cached) => cached,
-            None => self.target.run(move |s| s.read(chunk, offset, len)).await?,
+            None => self.run(move |s| s.read(chunk, offset, len)).await?,
         };
         self.target.bytes_read.increment(data.len() as u64);
         Ok((data, crc))
@@ -166,13 +210,13 @@ impl Shelf {
             }
             StorageOp::Extents(chunk) => {
                 let chunk = self.tag.mark(chunk.into())?;
-                let list = self.target.run(move |s| s.extents(chunk)).await?;
+                let list = self.run(move |s| s.extents(chunk)).await?;
                 let (starts, lens) = list.into_iter().unzip();
                 plain_answer(StorageAnswer::Extents(msg::ExtentList { starts, lens }))
             }
             StorageOp::Chunks(file) => {
                 let (volume, ino, all) = (VolumeId(file.volume), Ino(file.ino), self.tag.from(0));
-                let found = self.target.run(move |s| s.chunks_of(volume, ino, all)).await?;
+                let found = self.run(move |s| s.chunks_of(volume, ino, all)).await?;
                 let index =
                     |c: &chunk::ChunkStat| plain(ChunkId { volume, ino, index: c.index }).index.0;
                 plain_answer(StorageAnswer::Chunks(msg::ChunkList {
@@ -186,6 +230,12 @@ impl Shelf {
                 let sums = self.sums(chunk.into()).await?;
                 plain_answer(StorageAnswer::Sums(message_of(sums.as_ref())))
             }
+            StorageOp::Damage(range) => {
+                let (chunk, offset, len) = in_chunk(range)?;
+                let blocks = offset / BLOCK_BYTES..(offset + len).div_ceil(BLOCK_BYTES);
+                let blocks = self.damaged(chunk, blocks).await?;
+                plain_answer(StorageAnswer::Damage(msg::BlockList { blocks }))
+            }
             _ => Err(Error::with(ErrorKind::Malformed, "a question that is none")),
         }
     }
@@ -194,21 +244,32 @@ impl Shelf {
         let tag = self.tag;
         // The cursor is one of the store: between its pages, other groups' chunks are passed over.
         let after = from.after.map(ChunkId::from);
-        let page = self
-            .target
-            .run(move |s| s.chunks_after(after, |i| tag.has(i), PAGE_CHUNKS_MAX))
-            .await?;
+        let page =
+            self.run(move |s| s.chunks_after(after, |i| tag.has(i), PAGE_CHUNKS_MAX)).await?;
         plain_answer(StorageAnswer::Digests(msg::DigestPage {
             chunks: page.chunks.iter().map(|c| plain(c.id).into()).collect(),
             digests: page.chunks.iter().map(|c| c.digest).collect(),
+            lens: page.chunks.iter().map(|c| c.len).collect(),
             next: page.next.map(Into::into),
         }))
+    }
+
+    /// True if a chunk does not come after a cursor of the store; `None`: after which nothing comes.
+    pub fn is_up_to(&self, chunk: ChunkId, end: Option<msg::Chunk>) -> bool {
+        let Some(end) = end else { return true };
+        self.tag.mark(chunk).is_ok_and(|chunk| chunk <= end.into())
+    }
+
+    /// Which of these blocks of a chunk do not match their checksums.
+    pub async fn damaged(&self, chunk: ChunkId, blocks: Range<u64>) -> Result<Vec<u32>> {
+        let chunk = self.tag.mark(chunk)?;
+        self.target.run(move |s| s.damaged(chunk, blocks)).await
     }
 
     /// Checksums of a chunk's blocks.
     pub async fn sums(&self, chunk: ChunkId) -> Result<Option<BlockSums>> {
         let chunk = self.tag.mark(chunk)?;
-        self.target.run(move |s| s.blocks_of(chunk)).await
+        self.run(move |s| s.blocks_of(chunk)).await
     }
 }
 

@@ -3,6 +3,7 @@
 
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
+use strake_base::is_broken;
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::message::storage::{Attempt, AttemptTable};
 
@@ -33,10 +34,11 @@ pub(crate) struct Attempts {
     inner: Mutex<Inner>,
 }
 
-/// An attempt under way; another may begin when it is dropped.
+/// A change under way; another attempt at it may begin when it is dropped.
 pub(crate) struct Running<'a> {
     attempts: &'a Attempts,
-    attempt: Attempt,
+    /// `None`: it may be made more than once.
+    attempt: Option<Attempt>,
 }
 
 fn over(attempt: Attempt, why: &str) -> Error {
@@ -45,8 +47,11 @@ fn over(attempt: Attempt, why: &str) -> Error {
 }
 
 impl Attempts {
-    /// Begins an attempt. `None`: the change was made before.
-    pub fn begin(&self, attempt: Attempt) -> Result<Option<Running<'_>>> {
+    /// Begins a change, which may have a number. `None`: it was made before.
+    pub fn begin(&self, attempt: Option<Attempt>) -> Result<Option<Running<'_>>> {
+        let begun = |attempt| Ok(Some(Running { attempts: self, attempt }));
+        let forgetful = is_broken("requests-are-remembered");
+        let Some(attempt) = attempt.filter(|_| !forgetful) else { return begun(None) };
         let refused = |why: &str| Err(over(attempt, why));
         let mut inner = self.inner.lock();
         let client = inner.heard(attempt);
@@ -59,7 +64,7 @@ impl Attempts {
         if !client.running.insert(attempt.seq) {
             return refused("is still under way");
         }
-        Ok(Some(Running { attempts: self, attempt }))
+        begun(Some(attempt))
     }
 
     /// A change has been made here, on behalf of the group's primary.
@@ -70,9 +75,7 @@ impl Attempts {
             client.done.insert(attempt.seq);
         }
     }
-}
 
-impl Attempts {
     /// Everything that is remembered.
     pub fn table(&self) -> AttemptTable {
         let inner = self.inner.lock();
@@ -126,25 +129,27 @@ impl Inner {
 impl Running<'_> {
     /// Fails if its client has given it up.
     pub fn check(&self) -> Result<()> {
+        let Some(attempt) = self.attempt else { return Ok(()) };
         let inner = self.attempts.inner.lock();
-        let settled = inner.clients.get(&self.attempt.client).map_or(0, |client| client.settled);
-        match self.attempt.seq < settled {
-            true => Err(over(self.attempt, "is over for its client")),
+        let settled = inner.clients.get(&attempt.client).map_or(0, |client| client.settled);
+        match attempt.seq < settled {
+            true => Err(over(attempt, "is over for its client")),
             false => Ok(()),
         }
     }
 
     /// The change is made.
     pub fn succeed(self) {
-        self.attempts.note(self.attempt);
+        self.attempt.into_iter().for_each(|attempt| self.attempts.note(attempt));
     }
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
+        let Some(attempt) = self.attempt else { return };
         let mut inner = self.attempts.inner.lock();
-        if let Some(client) = inner.clients.get_mut(&self.attempt.client) {
-            client.running.remove(&self.attempt.seq);
+        if let Some(client) = inner.clients.get_mut(&attempt.client) {
+            client.running.remove(&attempt.seq);
         }
     }
 }
@@ -153,11 +158,11 @@ impl Drop for Running<'_> {
 mod tests {
     use super::*;
 
-    fn attempt(seq: u64, settled: u64) -> Attempt {
-        Attempt { client: 9, seq, settled }
+    fn attempt(seq: u64, settled: u64) -> Option<Attempt> {
+        Some(Attempt { client: 9, seq, settled })
     }
 
-    fn kind(attempts: &Attempts, attempt: Attempt) -> Option<ErrorKind> {
+    fn kind(attempts: &Attempts, attempt: Option<Attempt>) -> Option<ErrorKind> {
         attempts.begin(attempt).err().map(|e| e.kind)
     }
 
@@ -172,7 +177,7 @@ mod tests {
         drop(attempts.begin(attempt(2, 1)).unwrap().expect("it failed, so it may begin again"));
         assert!(attempts.begin(attempt(3, 3)).unwrap().is_some());
         assert_eq!(kind(&attempts, attempt(1, 1)), Some(ErrorKind::NotCurrent), "over");
-        attempts.note(attempt(4, 3));
+        attempts.note(attempt(4, 3).unwrap());
         assert!(attempts.begin(attempt(4, 3)).unwrap().is_none(), "made for the primary");
         let other = Attempts::default();
         other.take_over(&attempts.table()).unwrap();
@@ -189,7 +194,7 @@ mod tests {
         }
         assert!(attempts.inner.lock().clients.len() <= CLIENTS_MAX);
         for seq in 1..2 * CHANGES_MAX as u64 {
-            attempts.note(attempt(seq, 1));
+            attempts.note(attempt(seq, 1).unwrap());
         }
         assert!(attempts.inner.lock().clients[&9].done.len() <= CHANGES_MAX + 1);
     }

@@ -1,11 +1,13 @@
 //! Copies between chunks, done by the server that holds the destination.
 
 use crate::apply::Shelf;
-use crate::server::StorageServer;
+use crate::order::Order;
+use crate::server::{StorageServer, Way};
 use crate::tag::Tag;
 use crate::target::{Target, in_chunk};
 use bytes::Bytes;
 use std::sync::Arc;
+use strake_engine::chunk::ChunkStore;
 use strake_types::{ChunkId, Error, ErrorKind, GroupId, Result, TargetId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{Copy, Data, Read, StorageAnswer, StorageOp, StorageRequest};
@@ -24,13 +26,8 @@ enum Source {
 
 impl StorageServer {
     /// Makes a range of a chunk the same as one of another chunk, wherever that is.
-    pub(crate) async fn copy(
-        &self,
-        to: &Arc<Target>,
-        group: GroupId,
-        epoch: u64,
-        request: Copy,
-    ) -> Result<()> {
+    pub(crate) async fn copy(&self, to: &Arc<Target>, order: &Order, request: Copy) -> Result<()> {
+        let group = order.group;
         let (chunk, offset, len) = in_chunk(request.to)?;
         let (from, from_offset, from_len) = in_chunk(request.from)?;
         if from_len != len {
@@ -41,20 +38,46 @@ impl StorageServer {
             (TargetId(request.from_target), GroupId(request.from_group));
         let single = group.copies() == 1 && from_group.copies() == 1;
         let source = self.source_of(&request)?;
-        if single && from_target == to.id {
+        if single
+            && from_target == to.id
+            && let Some(passes) = self.passes(to, from_group, group).await
+        {
             let from = Tag::of(to.id, from_group).mark(from)?;
             let chunk = Tag::of(to.id, group).mark(chunk)?;
-            return to.run(move |s| s.clone_range(from, from_offset, chunk, offset, len)).await;
+            passes.iter().for_each(Shelf::note_change);
+            let clone = move |s: &ChunkStore| {
+                let cloned = s.clone_range(from, from_offset, chunk, offset, len);
+                drop(passes);
+                cloned
+            };
+            return to.run(clone).await;
         }
+        // The whole has the number; its pieces have none.
+        let piecewise = Order { attempt: None, ..*order };
         let mut done = 0;
         while done < len {
             let piece = PIECE_BYTES.min(len - done);
             let read = Read { chunk: from.into(), offset: from_offset + done, len: piece };
-            let (data, crc) = self.read_from(&source, &request, read).await?;
-            self.put(to, group, epoch, (chunk, offset + done, piece), (data, crc)).await?;
+            let (data, crc) = self.read_sound(&source, &request, read).await?;
+            self.put(to, &piecewise, (chunk, offset + done, piece), (data, crc)).await?;
             done += piece;
         }
         Ok(())
+    }
+
+    /// Leave to use the chunks of two groups, if both are a target's alone.
+    async fn passes(&self, target: &Arc<Target>, from: GroupId, to: GroupId) -> Option<Vec<Shelf>> {
+        // Always in this order, and each once: two who wait for each other's gate would for ever.
+        let mut groups = vec![from.min(to), from.max(to)];
+        groups.dedup();
+        let mut passes = Vec::with_capacity(groups.len());
+        for group in groups {
+            match self.way(target, group, 0).await.ok()? {
+                Way::Alone(shelf) => passes.push(shelf),
+                Way::Several(_) => return None,
+            }
+        }
+        Some(passes)
     }
 
     /// Where a copy comes from. Checks the right to read it, unless another server will.
@@ -67,15 +90,43 @@ impl StorageServer {
         Ok(Source::Local(target.clone()))
     }
 
+    /// As [`StorageServer::read_from`]; where other copies can help, damage is repaired first.
+    async fn read_sound(
+        &self,
+        source: &Source,
+        request: &Copy,
+        read: Read,
+    ) -> Result<(Bytes, u32)> {
+        let group = GroupId(request.from_group);
+        match self.read_from(source, request, read).await {
+            Err(error) if error.kind == ErrorKind::Corrupt && group.copies() > 1 => {
+                self.have_repaired(group, read.chunk).await?;
+                self.read_from(source, request, read).await
+            }
+            other => other,
+        }
+    }
+
+    /// Has the primary of a group, wherever it is, repair a chunk that was read.
+    async fn have_repaired(&self, group: GroupId, chunk: msg::Chunk) -> Result<()> {
+        let primary = self.map().route(group)?.primary;
+        let request = StorageRequest {
+            target: primary.0,
+            group: group.0,
+            op: Some(StorageOp::Repair(msg::Repair { chunk, met_by: 0 })),
+            ..StorageRequest::default()
+        };
+        let service = self.map().storage_of(primary)?;
+        service.call(request, Bytes::new()).await.map(drop)
+    }
+
     async fn read_from(&self, source: &Source, request: &Copy, read: Read) -> Result<(Bytes, u32)> {
         let (target, group) = (request.from_target, GroupId(request.from_group));
         let (answer, data) = match source {
-            Source::Local(target) if group.copies() == 1 => {
-                return Shelf::new(target, group).bytes(read).await;
-            }
-            Source::Local(target) => {
-                self.replica(target, group)?.look(0, StorageOp::Read(read)).await?
-            }
+            Source::Local(target) => match self.way(target, group, 0).await? {
+                Way::Alone(shelf) => return shelf.bytes(read).await,
+                Way::Several(replica) => replica.look(0, StorageOp::Read(read)).await?,
+            },
             Source::Remote(service) => {
                 let request = StorageRequest {
                     target,
@@ -102,19 +153,18 @@ impl StorageServer {
     async fn put(
         &self,
         to: &Arc<Target>,
-        group: GroupId,
-        epoch: u64,
+        order: &Order,
         (chunk, offset, len): (ChunkId, u64, u64),
         (data, crc): (Bytes, u32),
     ) -> Result<()> {
         let (have, chunk) = (data.len() as u64, msg::Chunk::from(chunk));
         if have > 0 {
             let write = StorageOp::Write(msg::Write { chunk, offset, crc });
-            self.change(to, group, epoch, None, write, data).await?;
+            self.change(to, order, write, data).await?;
         }
         if have < len {
             let range = msg::Range { chunk, offset: offset + have, len: len - have };
-            self.change(to, group, epoch, None, StorageOp::Punch(range), Bytes::new()).await?;
+            self.change(to, order, StorageOp::Punch(range), Bytes::new()).await?;
         }
         Ok(())
     }

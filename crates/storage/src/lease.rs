@@ -51,7 +51,8 @@ impl Lease {
     }
 
     /// Ends it at once.
-    pub fn end(&self) {
+    #[cfg(test)]
+    pub(crate) fn end(&self) {
         self.state.lock().until = Duration::ZERO;
     }
 

@@ -7,7 +7,8 @@
 //! the thread that asked.
 //!
 //! ```text
-//! StorageServer::call -> capability -> Target::run -> ChunkStore
+//! StorageServer::call -> capability -> Shelf -> Target::run -> ChunkStore
+//!                                   |-> Replica (a group of several copies) -> Shelf, other members
 //!                                   `-> copy (from another target, perhaps another server's)
 //! ```
 //!
@@ -18,19 +19,31 @@
 //! answered from another one does not cover it.
 //!
 //! What this crate never does: look at names, owners or modes (the capability says what may be
-//! done), or order writes (with one member a group, the engine's order is the order).
+//! done), or order the writes of a group of one copy (the engine's order is the order). Of several
+//! copies the primary's replica orders them.
 //!
-//! * [`server`] — the service: what each operation needs and does.
-//! * `target` — one target, its bounded threads and its metrics.
+//! * [`server`] — the service: what each operation needs, and who carries it out.
+//! * `replica` — groups of several copies: `docs/design/0040-replication.md`.
+//! * `gate` — groups of one member, and how they come to have several and back. What targets hold of
+//!   each group, and the clearing of what is not theirs any more, is in `server`.
+//! * `apply`, `copy` — what an operation does to a store, and copies between chunks.
+//! * `tag` — how chunks of different groups are kept apart on one target.
+//! * `attempts` — what makes a change happen once; `lease` — how long a member may answer readers.
+//! * `target` — one target, its bounded threads and its metrics; `member` — what the cluster hears of
+//!   a server with targets, and has it do.
 
 mod apply;
 mod attempts;
 mod copy;
+mod gate;
 mod lease;
+mod member;
+mod order;
 mod replica;
 pub mod server;
 mod tag;
 mod target;
 
 pub use lease::Lease;
+pub use member::{Disks, Here};
 pub use server::StorageServer;

@@ -1,28 +1,40 @@
 //! The storage service: what each operation needs, and what it does.
 
+mod census;
+mod way;
+
 use crate::apply::{Answer, Shelf, done_in, plain_answer};
+use crate::gate::{Gates, no_member, word_of};
 use crate::lease::Lease;
-use crate::replica::{Common, Replica};
-use crate::tag::plain;
+use crate::order::Order;
+use crate::replica::{Common, Healing, MetBy, Outcome, Replica};
+use crate::tag::{Tag, plain};
 use crate::target::{OpKind, Target, describe_metrics};
 use async_trait::async_trait;
 use bytes::Bytes;
+use census::Census;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 use strake_base::clock::{Clock, WakingClock};
+use strake_base::random::mixed;
+use strake_base::task;
 use strake_engine::chunk::{ChunkStore, StoreStat};
-use strake_types::{ChunkId, Error, ErrorKind, GroupId, Ino, Result, TargetId, VolumeId};
+use strake_types::{Ack, ChunkId, Error, ErrorKind, GroupId, Ino, Result, TargetId, VolumeId};
 use strake_wire::capability::{CapabilityKey, Rights};
 use strake_wire::map::MapView;
+use strake_wire::message::jobs;
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageReply, StorageRequest};
 use strake_wire::service::StorageService;
 use tokio::sync::Semaphore;
+pub(crate) use way::Way;
 
 /// Most bytes that one call verifies.
 const SCRUB_BYTES_MAX: u64 = 256 << 20;
+/// Chunks of one page of a census.
+const CENSUS_CHUNKS_MAX: usize = 4096;
 /// Copies under way at once; each holds a piece in memory.
 const COPIES_MAX: usize = 16;
 
@@ -31,6 +43,9 @@ pub struct StorageServer {
     targets: HashMap<TargetId, Arc<Target>>,
     common: Arc<Common>,
     replicas: Mutex<HashMap<(TargetId, GroupId), Arc<Replica>>>,
+    /// Those that go without a replica.
+    pub(crate) gates: Gates,
+    pub(crate) census: Census,
     copies: Semaphore,
     /// How many targets share the disk of one, where it is not alone on it.
     sharing: HashMap<TargetId, u64>,
@@ -58,10 +73,13 @@ impl StorageServer {
         let targets = targets.into_iter().map(target).collect();
         let lease = Arc::new(Lease::new(clock.clone()));
         let started = clock.monotonic();
+        let healing = Healing::default();
         Self {
             targets,
-            common: Arc::new(Common { map, key, clock, lease, started }),
+            common: Arc::new(Common { map, key, clock, lease, started, healing }),
             replicas: Mutex::default(),
+            gates: Gates::default(),
+            census: Census::default(),
             copies: Semaphore::new(COPIES_MAX),
             sharing: HashMap::new(),
         }
@@ -70,6 +88,16 @@ impl StorageServer {
     /// What the server's heartbeats must renew.
     pub fn lease(&self) -> Arc<Lease> {
         self.common.lease.clone()
+    }
+
+    /// How far the primaries here are with members that they make equal.
+    pub fn progress(&self) -> Vec<jobs::Progress> {
+        self.common.healing.progress()
+    }
+
+    /// How they are to do it from now on.
+    pub fn obey(&self, orders: &[jobs::Order]) {
+        self.common.healing.obey(orders);
     }
 
     pub(crate) fn map(&self) -> &Arc<MapView> {
@@ -84,6 +112,13 @@ impl StorageServer {
         self
     }
 
+    /// The targets of this server.
+    pub(crate) fn targets(&self) -> Vec<Arc<Target>> {
+        let mut targets: Vec<_> = self.targets.values().cloned().collect();
+        targets.sort_by_key(|target| target.id);
+        targets
+    }
+
     /// A target of this server.
     pub(crate) fn local(&self, id: TargetId) -> Option<&Arc<Target>> {
         self.targets.get(&id)
@@ -91,8 +126,7 @@ impl StorageServer {
 
     /// Checks that a capability allows `rights` on a file.
     fn authorise(&self, capability: &[u8], volume: u32, ino: u64, rights: Rights) -> Result<()> {
-        let now_ms = u64::try_from(self.common.clock.wall().as_millis()).unwrap_or(u64::MAX);
-        let held = self.common.key.verify(capability, now_ms)?;
+        let held = self.common.key.verify(capability, self.common.wall_ms())?;
         if held.covers(VolumeId(volume), Ino(ino), rights) {
             return Ok(());
         }
@@ -105,8 +139,8 @@ impl StorageServer {
         self.authorise(capability, chunk.volume, chunk.ino, Rights::READ)
     }
 
-    /// Every operation that shows or changes contents needs a right to the file. Sync, Stat and
-    /// Scrub do neither.
+    /// Every operation that shows or changes contents needs a right to the file. Sync, Stat, Scrub,
+    /// Repair and Compare do neither.
     fn check_right(&self, capability: &[u8], op: &StorageOp) -> Result<()> {
         let (volume, ino, rights) = match op {
             StorageOp::Read(r) => (r.chunk.volume, r.chunk.ino, Rights::READ),
@@ -126,71 +160,129 @@ impl StorageServer {
             | StorageOp::Digests(_)
             | StorageOp::Sums(_)
             | StorageOp::Promise(_)
+            | StorageOp::Census(_)
             | StorageOp::Remember(_) => (0, 0, Rights::READ_WRITE),
-            StorageOp::Sync(_) | StorageOp::Stat(_) | StorageOp::Scrub(_) => return Ok(()),
+            StorageOp::Damage(r) => (r.chunk.volume, r.chunk.ino, Rights::WRITE),
+            StorageOp::Lose(l) => (l.chunk.volume, l.chunk.ino, Rights::WRITE),
+            StorageOp::Sync(_)
+            | StorageOp::Stat(_)
+            | StorageOp::Scrub(_)
+            | StorageOp::Repair(_)
+            | StorageOp::Compare(_) => return Ok(()),
         };
         self.authorise(capability, volume, ino, rights)
     }
 
-    /// A target's part of a group of several copies.
-    pub(crate) fn replica(&self, target: &Arc<Target>, group: GroupId) -> Result<Arc<Replica>> {
-        if let Some(known) = self.replicas.lock().get(&(target.id, group)) {
-            return Ok(known.clone());
-        }
-        let found = self.common.map.group(group)?;
-        if group.copies() == 1 || !found.members.contains(&target.id.0) {
-            let detail = format!("target {} is no member of group {group}", target.id);
-            return Err(Error::with(ErrorKind::StaleMap, detail));
-        }
+    /// A target's part of a group of several members, when it may begin. A request of a newer epoch than
+    /// that of our map makes us fetch the map first.
+    pub(crate) async fn replica(
+        &self,
+        target: &Arc<Target>,
+        group: GroupId,
+        epoch: u64,
+    ) -> Result<Arc<Replica>> {
+        let known = self.replicas.lock().get(&(target.id, group)).cloned();
+        let replica = match known {
+            Some(replica) => replica,
+            None => {
+                let standing = self.standing(target, group, epoch).await;
+                if !standing.member || standing.alone && group.copies() == 1 {
+                    return Err(no_member(target.id, group));
+                }
+                self.open_replica(target, group)
+            }
+        };
+        replica.open().await;
+        Ok(replica)
+    }
+
+    fn known_replica(&self, target: &Arc<Target>, group: GroupId) -> Result<Arc<Replica>> {
+        let known = self.replicas.lock().get(&(target.id, group)).cloned();
+        known.ok_or_else(|| no_member(target.id, group))
+    }
+
+    /// True while a group on a target has a replica.
+    pub(crate) fn has_replica(&self, target: TargetId, group: GroupId) -> bool {
+        self.replicas.lock().contains_key(&(target, group))
+    }
+
+    fn open_replica(&self, target: &Arc<Target>, group: GroupId) -> Arc<Replica> {
         let make = || {
-            let replica = Replica::new(target, group, self.common.clone());
-            tokio::spawn(Replica::live(Arc::downgrade(&replica)));
+            let gate = self.gates.of(target.id, group);
+            let replica = Replica::new(target, group, self.common.clone(), gate);
+            task::spawn(Replica::live(Arc::downgrade(&replica)));
             replica
         };
-        Ok(self.replicas.lock().entry((target.id, group)).or_insert_with(make).clone())
+        self.replicas.lock().entry((target.id, group)).or_insert_with(make).clone()
     }
 
     /// Wakes the replicas of every group that has one here, so that they do their part even while no
-    /// client asks. Call it whenever the map may have changed.
+    /// client asks, and ends those that have none any more. Call it whenever the map may have changed.
     pub fn wake_replicas(&self) {
         for group in &self.common.map.current().groups {
             let id = GroupId(group.id);
             let own = group.members.iter().filter_map(|&member| self.local(TargetId(member)));
-            if id.copies() > 1 {
-                own.for_each(|target| drop(self.replica(target, id)));
+            if id.copies() > 1 || group.members.len() > 1 {
+                own.for_each(|target| drop(self.open_replica(target, id)));
             }
         }
+        // Whom somebody else holds has something under way, and would number on beside a new one.
+        let ends = |place: &(TargetId, GroupId), replica: &Arc<Replica>| {
+            let standing = self.common.map.standing(place.1, place.0);
+            let needed = standing.member && (place.1.copies() > 1 || !standing.alone);
+            !needed && Arc::strong_count(replica) == 1 && replica.is_over(standing)
+        };
+        self.replicas.lock().retain(|place, replica| !ends(place, replica));
     }
 
     /// Makes a change in a group.
     pub(crate) async fn change(
         &self,
         target: &Arc<Target>,
-        group: GroupId,
-        epoch: u64,
-        attempt: Option<msg::Attempt>,
+        order: &Order,
         op: StorageOp,
         payload: Bytes,
     ) -> Result<()> {
-        if group.copies() > 1 {
-            return self.replica(target, group)?.change(epoch, attempt, op, payload).await;
-        }
-        let Some(attempt) = attempt else {
-            return Shelf::new(target, group).change(op, payload).await;
+        let shelf = match self.way(target, order.group, order.epoch).await? {
+            // That such a group has several members for a while is nothing its clients know of.
+            Way::Several(replica) if order.group.copies() == 1 => {
+                self.gates.of(target.id, order.group).note_change();
+                return replica.change(&order.safely(), op, payload).await;
+            }
+            Way::Several(replica) => return replica.change(order, op, payload).await,
+            Way::Alone(shelf) => shelf,
         };
-        let Some(running) = target.attempts.begin(attempt)? else { return Ok(()) };
-        Shelf::new(target, group).change(op, payload).await?;
+        let Some(running) = target.attempts.begin(order.attempt)? else { return Ok(()) };
+        shelf.change(op, payload).await?;
         running.succeed();
         Ok(())
     }
 
-    /// Done, and who vouches for it until it is synced: the boot of a lone target's host; of several
-    /// members, how often they have lost what was not synced, all together.
-    fn done_for(&self, target: &Arc<Target>, group: GroupId) -> Result<Answer> {
-        Ok(done_in(match group.copies() {
-            1 => target.store.boot(),
-            _ => self.common.map.group(group)?.losses + 1,
+    /// Done, and who vouches for it until it is synced: of a group of one copy the boot of its target's
+    /// host; the primary that acknowledges alone; of several members, how often they have lost what was
+    /// not synced, all together.
+    fn done_for(&self, target: &Arc<Target>, order: &Order) -> Result<Answer> {
+        let group = order.group;
+        if group.copies() == 1 {
+            return Ok(done_in(word_of(self.common.map.group(group).ok().as_ref(), target)));
+        }
+        let losses = self.common.map.group(group)?.losses + 1;
+        Ok(done_in(match order.safety.ack {
+            Ack::All => losses,
+            Ack::Primary => {
+                let vouching = self.known_replica(target, group)?.vouching();
+                mixed(mixed(losses) ^ vouching).max(1)
+            }
         }))
+    }
+
+    /// Makes durable what a group has acknowledged.
+    async fn sync(&self, target: &Arc<Target>, order: &Order, op: StorageOp) -> Result<()> {
+        match self.way(target, order.group, order.epoch).await? {
+            Way::Several(replica) => replica.sync(order.epoch, op, order.safety.min_copies).await,
+            Way::Alone(_) if strake_base::is_broken("syncs-reach-disks") => Ok(()),
+            Way::Alone(shelf) => shelf.sync().await,
+        }
     }
 
     async fn carry_out(
@@ -200,42 +292,31 @@ impl StorageServer {
         op: StorageOp,
         payload: Bytes,
     ) -> Result<Answer> {
-        let (group, epoch) = (GroupId(request.group), request.epoch);
-        let replicated = group.copies() > 1;
+        let order = Order::of(&request);
+        let (group, epoch) = (order.group, order.epoch);
         match op {
-            op if request.forward.is_some() => {
-                let forward = request.forward.unwrap_or_default();
-                let replica = self.replica(target, group)?;
+            op if let Some(forward) = request.forward => {
+                let replica = self.replica(target, group, epoch).await?;
                 // In a task of its own: a caller in this process may stop waiting half-way.
-                let taken =
-                    tokio::spawn(
-                        async move { replica.forwarded(request, forward, op, payload).await },
-                    );
+                let taken = async move { replica.forwarded(request, forward, op, payload).await };
                 let gone = |e| Error::with(ErrorKind::Io, format!("a forward was abandoned: {e}"));
-                taken.await.map_err(gone)?
+                task::spawn(taken).await.map_err(gone)?
             }
             StorageOp::Copy(copy) => {
                 let _turn = self.copies.acquire().await;
-                let running = match request.attempt.map(|a| target.attempts.begin(a)).transpose()? {
-                    Some(None) => return self.done_for(target, group),
-                    running => running.flatten(),
-                };
-                self.copy(target, group, epoch, copy).await?;
-                running.into_iter().for_each(|running| running.succeed());
-                self.done_for(target, group)
+                if let Some(running) = target.attempts.begin(order.attempt)? {
+                    self.copy(target, &order, copy).await?;
+                    running.succeed();
+                }
+                self.done_for(target, &order)
             }
             op if op.is_change() => {
-                let attempt = request.attempt;
-                self.change(target, group, epoch, attempt, op, payload).await?;
-                self.done_for(target, group)
-            }
-            StorageOp::Sync(_) if replicated => {
-                self.replica(target, group)?.sync(epoch, op).await?;
-                self.done_for(target, group)
+                self.change(target, &order, op, payload).await?;
+                self.done_for(target, &order)
             }
             StorageOp::Sync(_) => {
-                target.run(|s| s.sync()).await?;
-                self.done_for(target, group)
+                self.sync(target, &order, op).await?;
+                self.done_for(target, &order)
             }
             StorageOp::Stat(_) => {
                 let stat = target.run(|s| Ok(s.stat())).await?;
@@ -243,13 +324,31 @@ impl StorageServer {
                 plain_answer(StorageAnswer::Stat(stat_answer(stat, parts)))
             }
             StorageOp::Scrub(request) => scrub(target, request).await,
+            StorageOp::Repair(request) => {
+                let (chunk, met_by) = (request.chunk.into(), MetBy::of(request.met_by));
+                let outcome = match self.way(target, group, epoch).await? {
+                    Way::Several(replica) => replica.repair(epoch, chunk, met_by).await?,
+                    Way::Alone(shelf) => lone_damage(&shelf, chunk).await?,
+                };
+                plain_answer(StorageAnswer::Repaired(outcome.into()))
+            }
+            StorageOp::Census(from) => census(target, from).await,
+            StorageOp::Compare(compare) => {
+                let compared = match self.way(target, group, epoch).await? {
+                    Way::Several(replica) => replica.compare(epoch, compare).await?,
+                    Way::Alone(_) => msg::Compared::default(),
+                };
+                plain_answer(StorageAnswer::Compared(compared))
+            }
             StorageOp::DropVolume(file) => {
                 let volume = VolumeId(file.volume);
                 target.run(move |s| s.drop_volume(volume)).await?;
-                self.done_for(target, group)
+                self.done_for(target, &order)
             }
-            op if replicated => self.replica(target, group)?.look(epoch, op).await,
-            op => Shelf::new(target, group).look(op).await,
+            op => match self.way(target, group, epoch).await? {
+                Way::Several(replica) => replica.look(epoch, op).await,
+                Way::Alone(shelf) => shelf.look(op).await,
+            },
         }
     }
 }
@@ -266,6 +365,7 @@ impl StorageService for StorageServer {
         let unknown = || Error::with(ErrorKind::NotSupported, "an operation of a newer release");
         let op = request.op.take().ok_or_else(unknown)?;
         let kind = if request.forward.is_some() { OpKind::Replicate } else { kind_of(&op) };
+        let _foreground = target.foreground(kind);
         let result = match self.check_right(&request.capability, &op) {
             Ok(()) => self.carry_out(target, request, op, payload).await,
             Err(e) => Err(e),
@@ -296,8 +396,30 @@ fn kind_of(op: &StorageOp) -> OpKind {
         | StorageOp::Sums(_)
         | StorageOp::Cut(_)
         | StorageOp::Promise(_)
+        | StorageOp::Damage(_)
+        | StorageOp::Lose(_)
+        | StorageOp::Census(_)
         | StorageOp::Remember(_) => OpKind::Replicate,
+        StorageOp::Repair(_) | StorageOp::Compare(_) => OpKind::Repair,
     }
+}
+
+/// Chunks of all groups; the cursor is one of the store.
+async fn census(target: &Arc<Target>, from: msg::DigestsAfter) -> Result<Answer> {
+    let after = from.after.map(ChunkId::from);
+    let page = target.run(move |s| s.chunks_after(after, |_| true, CENSUS_CHUNKS_MAX)).await?;
+    plain_answer(StorageAnswer::Census(msg::CensusPage {
+        chunks: page.chunks.iter().map(|c| plain(c.id).into()).collect(),
+        groups: page.chunks.iter().map(|c| Tag::group_at(target.id, c.id.index).0).collect(),
+        lens: page.chunks.iter().map(|c| c.len).collect(),
+        next: page.next.map(Into::into),
+    }))
+}
+
+/// Of one copy nothing can be repaired.
+async fn lone_damage(shelf: &Shelf, chunk: ChunkId) -> Result<Outcome> {
+    let lost = shelf.damaged(chunk, 0..u64::MAX).await?;
+    Ok(Outcome { repaired: 0, lost })
 }
 
 /// The cursor is one of the store.
@@ -309,6 +431,7 @@ async fn scrub(target: &Arc<Target>, request: msg::Scrub) -> Result<Answer> {
         next: report.next.map(Into::into),
         bytes: report.bytes,
         chunks: report.chunks,
+        groups: report.corrupt.iter().map(|c| Tag::group_at(target.id, c.index).0).collect(),
         corrupt: report.corrupt.into_iter().map(|chunk| plain(chunk).into()).collect(),
     }))
 }

@@ -8,6 +8,7 @@
 //! `t` joined, and `g + 1` elsewhere. `docs/FORMATS.md` has the reason.
 
 use std::ops::RangeInclusive;
+use strake_engine::chunk::ChunkError;
 use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, GroupId, Result, TargetId};
 
 /// Bits of an index that count within the file.
@@ -22,6 +23,14 @@ impl Tag {
     pub fn of(target: TargetId, group: GroupId) -> Self {
         let native = target.0.checked_sub(1) == Some(group.0);
         Self(if native { 0 } else { u64::from(group.0) + 1 })
+    }
+
+    /// The group whose chunks on a target carry the tag of this index.
+    pub fn group_at(target: TargetId, index: ChunkIndex) -> GroupId {
+        match index.0 >> INDEX_BITS {
+            0 => GroupId(target.0.saturating_sub(1)),
+            tag => GroupId(tag as u32 - 1),
+        }
     }
 
     /// A chunk as the store knows it.
@@ -55,6 +64,16 @@ pub(crate) fn plain(chunk: ChunkId) -> ChunkId {
     ChunkId { index: ChunkIndex(chunk.index.0 & ((1 << INDEX_BITS) - 1)), ..chunk }
 }
 
+/// An error of the store, about the chunk as its file knows it.
+pub(crate) fn plain_error(error: ChunkError) -> Error {
+    match error {
+        ChunkError::Corrupt { target, chunk, offset } => {
+            ChunkError::Corrupt { target, chunk: plain(chunk), offset }.into()
+        }
+        other => other.into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +85,10 @@ mod tests {
         let native = Tag::of(TargetId(4), GroupId(3));
         assert_eq!(native.mark(chunk).unwrap(), chunk);
         let other = Tag::of(TargetId(4), GroupId::of_class(2, 3));
+        for group in [GroupId(3), GroupId(0), GroupId::of_class(2, 3)] {
+            let marked = Tag::of(TargetId(4), group).mark(chunk).unwrap();
+            assert_eq!(Tag::group_at(TargetId(4), marked.index), group);
+        }
         let marked = other.mark(chunk).unwrap();
         assert!(other.has(marked.index) && !native.has(marked.index));
         assert_eq!(plain(marked), chunk);

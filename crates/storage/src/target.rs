@@ -1,9 +1,12 @@
 //! One target: its store, how many threads may work on it at once, and what is counted.
 
 use crate::attempts::Attempts;
+use crate::tag::plain_error;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
+use strake_base::task;
 use strake_engine::chunk::{self, ChunkStore};
 use strake_types::limits::CHUNK_BYTES_MAX;
 use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
@@ -15,7 +18,7 @@ use tokio::sync::Semaphore;
 const DEPTH_MAX: usize = 32;
 
 /// Names of operations, as metrics label them, in the order of [`OpKind`].
-const OP_NAMES: [&str; 13] = [
+const OP_NAMES: [&str; 14] = [
     "read",
     "write",
     "truncate",
@@ -29,6 +32,7 @@ const OP_NAMES: [&str; 13] = [
     "scrub",
     "drop_volume",
     "replicate",
+    "repair",
 ];
 
 /// What is counted separately.
@@ -48,6 +52,7 @@ pub(crate) enum OpKind {
     DropVolume,
     /// What members of a group tell each other.
     Replicate,
+    Repair,
 }
 
 struct OpMetrics {
@@ -63,6 +68,10 @@ pub(crate) struct Target {
     /// Which changes were made already.
     pub attempts: Attempts,
     gate: Arc<Semaphore>,
+    /// Held while a chunk is sent to a member that is made equal: one at a time.
+    pub healing: Semaphore,
+    /// What clients have under way.
+    foreground: AtomicU32,
     ops: Vec<OpMetrics>,
     pub bytes_read: Counter,
     pub bytes_written: Counter,
@@ -86,11 +95,26 @@ impl Target {
             store,
             attempts: Attempts::default(),
             gate: Arc::new(Semaphore::new(DEPTH_MAX)),
+            healing: Semaphore::new(1),
+            foreground: AtomicU32::new(0),
             ops: OP_NAMES.iter().map(of_op).collect(),
             bytes_read: bytes("read"),
             bytes_written: bytes("write"),
             queue_depth: gauge!("strake_storage_queue_depth", "target" => target.clone()),
         }
+    }
+
+    /// Counts an operation that somebody waits for, until the answer is dropped.
+    pub fn foreground(&self, op: OpKind) -> Option<Foreground<'_>> {
+        (op != OpKind::Replicate).then(|| {
+            self.foreground.fetch_add(1, Ordering::Relaxed);
+            Foreground(&self.foreground)
+        })
+    }
+
+    /// How many operations somebody waits for.
+    pub fn waited_for(&self) -> u32 {
+        self.foreground.load(Ordering::Relaxed)
     }
 
     /// Counts a finished operation.
@@ -113,7 +137,7 @@ impl Target {
         let stopped = |_| Error::with(ErrorKind::Unavailable, "the storage server is stopping");
         let turn = self.gate.clone().acquire_owned().await.map_err(stopped)?;
         let store = self.store.clone();
-        let done = tokio::task::spawn_blocking(move || {
+        let done = task::blocking(move || {
             let result = work(&store);
             drop(turn);
             result
@@ -122,7 +146,16 @@ impl Target {
             let detail = format!("target {}: the operation was abandoned: {e}", self.id);
             Error::with(ErrorKind::Io, detail)
         };
-        Ok(done.await.map_err(failed)??)
+        done.await.map_err(failed)?.map_err(plain_error)
+    }
+}
+
+/// Counts as waited for while it lives.
+pub(crate) struct Foreground<'a>(&'a AtomicU32);
+
+impl Drop for Foreground<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -164,5 +197,27 @@ pub(crate) fn describe_metrics() {
         "Time of an operation on a target, with its wait."
     );
     describe_counter!("strake_storage_bytes_total", Unit::Bytes, "Bytes of chunks moved.");
+    describe_counter!(
+        "strake_storage_repaired_blocks_total",
+        "Damaged blocks of 4 KiB that were repaired from another copy, by what had met them."
+    );
+    describe_counter!(
+        "strake_storage_different_chunks_total",
+        "Chunks of which a member's copy was not what the primary has."
+    );
+    describe_counter!(
+        "strake_storage_lost_blocks_total",
+        "Damaged blocks met of which no copy is sound."
+    );
+    describe_counter!(
+        "strake_storage_resync_bytes_total",
+        Unit::Bytes,
+        "Bytes sent to members of groups to make them equal."
+    );
+    describe_counter!(
+        "strake_storage_cleared_bytes_total",
+        Unit::Bytes,
+        "Bytes deleted of groups that have moved to other targets."
+    );
     describe_gauge!("strake_storage_queue_depth", "Operations that wait for a target's disk.");
 }

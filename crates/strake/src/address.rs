@@ -17,8 +17,12 @@ pub struct Source {
     pub path: String,
 }
 
-/// Adds the usual port where there is none: `host`, `host:port`, `[v6]:port`, `unix:/path`.
+/// Adds the usual port where there is none: `host`, `host:port`, `[v6]:port`, `unix:/path` or a path
+/// with a `/`.
 pub fn complete(address: &str) -> String {
+    if address.contains('/') && !address.starts_with("unix:") {
+        return format!("unix:{address}");
+    }
     if address.starts_with("unix:") {
         return address.to_owned();
     }
@@ -104,6 +108,12 @@ fn leads_to(peer: &str) -> std::io::Result<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_is_a_unix_socket() {
+        assert_eq!(complete("/run/strake.sock"), "unix:/run/strake.sock");
+        assert_eq!(complete("./strake.sock"), "unix:./strake.sock");
+    }
 
     #[test]
     fn the_usual_port_is_added_where_there_is_none() {

@@ -32,7 +32,7 @@ pub enum Verb {
     Up(verbs::up::UpFlags),
     /// Unmount and stop what `strake up` started
     Down(verbs::down::DownFlags),
-    /// Run a server of a cluster: manager, metadata, storage, or several of them
+    /// Run a server of a cluster: manager, metadata, storage, or several of them; list, drain and remove servers
     Server(verbs::server::ServerFlags),
     /// Mount a volume
     Mount(verbs::mount::MountFlags),
@@ -43,12 +43,22 @@ pub enum Verb {
     Volume(verbs::volume::VolumeFlags),
     /// Show and set where files lie
     Layout(verbs::layout::LayoutVerbFlags),
+    /// List, add, replace and remove the disks of the cluster
+    Target(verbs::target::TargetFlags),
+    /// Move data so that all targets hold about as much
+    Rebalance(verbs::rebalance::RebalanceFlags),
+    /// Show, follow, slow and end what moves or heals in the background
+    Job(verbs::job::JobFlags),
     /// Show on one screen how the cluster is; exit code 0 fine, 1 degraded, 2 broken
     Status(verbs::status::StatusFlags),
     /// Look for what is wrong, phase by phase, and name the command that mends it
     Doctor(verbs::doctor::DoctorFlags),
+    /// Say where a file's copies are, in what state, who uses it, and why it is degraded or slow
+    Why(verbs::why::WhyFlags),
     /// Verify the checksums of everything that targets hold
     Scrub(verbs::scrub::ScrubFlags),
+    /// Check that volumes fit together while they are in use, names and chunks, and mend them
+    Fsck(verbs::fsck::FsckFlags),
     /// Copy files between this machine and volumes, with many streams and no mount
     Cp(verbs::cp::CpFlags),
     /// List a directory of a volume, without a mount
@@ -75,7 +85,7 @@ impl Cli {
     /// True for verbs that stay and whose log matters.
     pub fn is_long_running(&self) -> bool {
         match &self.verb {
-            Verb::Server(_) => true,
+            Verb::Server(flags) => flags.verb.is_none(),
             Verb::Up(flags) => !flags.detach,
             Verb::Mount(flags) => flags.foreground,
             _ => false,
@@ -89,12 +99,23 @@ impl Cli {
         let done = match self.verb {
             Verb::Status(flags) => return status::run(&flags, cluster).await,
             Verb::Doctor(flags) => return doctor::run(&flags, cluster).await,
+            Verb::Why(flags) => return why::run(&flags, cluster).await,
+            Verb::Fsck(flags) => return fsck::run(&flags, cluster).await,
+            Verb::Target(flags) => return target::run(&flags, cluster).await,
+            Verb::Rebalance(flags) => return rebalance::run(&flags, cluster).await,
+            Verb::Job(flags) => return job::run(&flags, cluster).await,
             Verb::Scrub(flags) => return scrub::run(&flags, cluster).await,
             Verb::Bench(flags) => return bench::run(flags).await,
             Verb::Testbed(flags) => return testbed::run(flags).await,
             Verb::Up(flags) => up::run(&flags, &cluster.tls, log).await,
             Verb::Down(flags) => down::run(&flags).await,
-            Verb::Server(flags) => server::run(flags, &cluster.tls).await,
+            Verb::Server(flags) => match &flags.verb {
+                Some(verb) => {
+                    server::check_alone(&flags)?;
+                    return servers::run(verb, cluster).await;
+                }
+                None => server::run(flags, &cluster.tls).await,
+            },
             Verb::Mount(flags) => mount::run(&flags, cluster, log).await,
             Verb::Umount(flags) => umount::run(&flags),
             Verb::Volume(flags) => volume::run(&flags, cluster).await,

@@ -12,7 +12,6 @@ use strake_types::{Error, ErrorKind, Result};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::message::manager::{ClusterMap, GetMap, ManagerAnswer, ManagerOp, ManagerRequest};
-use strake_wire::service::ManagerService;
 use strake_wire::tls::Tls;
 
 /// Where `strake up` keeps its data unless told otherwise.
@@ -72,6 +71,11 @@ impl ClusterFlags {
     pub async fn connect(&self) -> Outcome<Arc<MapView>> {
         self.managers(&[])?.connect(CONNECT_MS_MAX).await
     }
+
+    /// Connects to the cluster for its [`fresh_map`] only.
+    pub async fn map(&self) -> Outcome<ClusterMap> {
+        Ok(fresh_map(&*self.connect().await?).await?)
+    }
 }
 
 /// The addresses of the `strake up` in this directory.
@@ -126,10 +130,9 @@ pub async fn ask(map: &MapView, op: ManagerOp) -> Result<ManagerAnswer> {
 }
 
 /// The map with the newest word on who is heard from and how full targets are.
-pub async fn fresh_map(manager: &dyn ManagerService) -> Result<ClusterMap> {
-    let op = Some(ManagerOp::GetMap(GetMap { known_epoch: 0 }));
-    match manager.call(ManagerRequest { op }).await?.answer {
-        Some(ManagerAnswer::Map(answer)) => answer.map.ok_or_else(|| ErrorKind::Malformed.into()),
+pub async fn fresh_map(map: &MapView) -> Result<ClusterMap> {
+    match ask(map, ManagerOp::GetMap(GetMap { known_epoch: 0 })).await? {
+        ManagerAnswer::Map(answer) => answer.map.ok_or_else(|| ErrorKind::Malformed.into()),
         _ => Err(ErrorKind::Malformed.into()),
     }
 }

@@ -84,7 +84,8 @@ pub fn troubled(map: &ClusterMap) -> Vec<GroupRow> {
             serves: serves(map, group),
         }
     };
-    let whole = |row: &GroupRow| row.serves && row.joining.is_empty() && row.missing.is_empty();
+    // One that moves has all its copies meanwhile.
+    let whole = |row: &GroupRow| row.serves && row.in_sync.len() >= row.copies as usize;
     several.map(row).filter(|row| !whole(row)).collect()
 }
 
@@ -120,11 +121,14 @@ pub fn troubles(map: &ClusterMap) -> Vec<Trouble> {
         let (about, mend) = match state {
             MemberState::Joining => (
                 format!("{name} is being made equal in {groups}"),
-                "wait; the log of the primary's server says how far it is".to_owned(),
+                "wait; strake job watch shows how far it is".to_owned(),
             ),
             _ => (
                 format!("{name} is missing in {groups}"),
-                "start its server again with the flags it had; check its disk".to_owned(),
+                format!(
+                    "start its server again with the flags it had; check its disk. Is it lost: \
+                     strake target replace {member} NEW, or strake target remove {member}"
+                ),
             ),
         };
         Trouble { stops: false, about, mend }
@@ -191,7 +195,7 @@ mod tests {
         let server = |id: u32| Server { id, name: format!("h{id}"), ..Server::default() };
         let target = |id: u32| {
             let spec = TargetSpec { path: format!("/t{id}"), ..TargetSpec::default() };
-            Target { id, server: id, spec, up: up[id as usize - 1] }
+            Target { id, server: id, spec, up: up[id as usize - 1], drains: false }
         };
         let group = Group {
             id: GroupId::of_class(2, 0).0,

@@ -2,9 +2,9 @@
 
 use crate::size;
 use clap::Args;
-use strake_types::GroupId;
 use strake_types::layout::{Distribution, LayoutTemplate, Strip};
 use strake_types::limits::COPIES_MAX;
+use strake_types::{Ack, GroupId};
 
 /// Flags that make up a layout template.
 #[derive(Args, Clone, Debug, Default)]
@@ -31,6 +31,19 @@ pub struct LayoutFlags {
     /// On how many targets every chunk is kept, each on another server where there are enough: 1 to 3 [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(COPIES_MAX)))]
     pub copies: Option<u32>,
+
+    /// Who must have a write before it is acknowledged: all (in-sync copies) or primary [default: all]
+    ///
+    /// all: whichever server dies, what was acknowledged is there.
+    /// primary: a write is done when the first copy has it, the others follow at once: faster where links between
+    /// servers are slow. If the primary's server dies in between, writes that were acknowledged and not followed by
+    /// fsync are lost, and the next fsync of the file fails. What fsync has acknowledged is on every copy in any case.
+    #[arg(long, value_name = "all|primary", verbatim_doc_comment)]
+    pub ack: Option<Ack>,
+
+    /// Writes wait, and then fail, while fewer copies than these are in sync: 1 to the copies [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(COPIES_MAX)))]
+    pub min_copies: Option<u32>,
 }
 
 impl LayoutFlags {
@@ -42,6 +55,8 @@ impl LayoutFlags {
             width: self.stripe_width,
             groups,
             copies: self.copies,
+            ack: self.ack,
+            min_copies: self.min_copies,
         }
     }
 }

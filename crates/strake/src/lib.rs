@@ -6,6 +6,8 @@
 //!
 //! * [`node`] assembles a server from stores and roles, and keeps it in the cluster.
 //! * [`cluster`] finds and connects to a cluster; [`place`] opens a path in a volume.
+//! * [`servers`] and [`groups`]: what a cluster is made of, in words.
+//! * [`jobs`] and [`plan_flags`]: what moves in the background, and what the verbs for it share.
 //! * [`runfile`] is how `strake down` and the others find what `strake up` started.
 //! * [`telemetry`] and [`log`] show what a long-running verb does; [`signals`] end it.
 //!
@@ -20,18 +22,23 @@ pub mod cli;
 pub mod cluster;
 pub mod detach;
 pub mod entry;
+pub mod existing;
 pub mod failure;
 pub mod groups;
+pub mod jobs;
 pub mod layout_flags;
 pub mod log;
 pub mod mountpoint;
 pub mod node;
 pub mod output;
 pub mod place;
+pub mod plan_flags;
 pub mod private;
 pub mod runfile;
+pub mod servers;
 pub mod signals;
 pub mod size;
+pub mod soundness;
 pub mod telemetry;
 pub mod tls_flags;
 pub mod verbs;

@@ -2,10 +2,14 @@
 
 use crate::address::{self, Source};
 use crate::cluster::{self, CONNECT_MS_MAX, ClusterFlags};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Context, Failure, Outcome};
+use crate::mountpoint;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use strake_client::{Volume, VolumeOptions};
 use strake_native::{Clients, Location, RemotePath};
+use strake_types::{Attr, Credentials, Ino};
 
 /// How a place is written, for help texts.
 pub const FORM: &str = "[ADDR[,ADDR]]:/VOLUME[/PATH]";
@@ -25,6 +29,50 @@ pub async fn open(source: &Source, flags: &ClusterFlags, verb: &str) -> Outcome<
     let map = flags.managers(&source.managers)?.connect(CONNECT_MS_MAX).await?;
     let volume = cluster::open_volume(map, &source.volume, verb).await?;
     Ok(Place { volume, path: source.path.clone() })
+}
+
+/// A file or directory, wherever the path was given.
+pub struct Found {
+    /// Where it lies.
+    pub place: Place,
+    /// What it is.
+    pub attr: Attr,
+}
+
+/// Finds what a path means: `ADDR:/VOLUME/PATH`, or a path below a mount, whose inode number and
+/// cluster the mount tells.
+pub async fn find(path: &str, cluster: &ClusterFlags, verb: &str) -> Outcome<Found> {
+    let cred = Credentials::root();
+    if let Some(source) = address::parse_source(path) {
+        let place = open(&source, cluster, verb).await?;
+        let attr =
+            place.volume.resolve(&cred, place.path.as_bytes()).await.context(|| path.into())?;
+        return Ok(Found { place, attr });
+    }
+    let metadata = std::fs::metadata(path).context(|| path.into())?;
+    let full = Path::new(path).canonicalize().context(|| path.into())?;
+    let mounts = mountpoint::ours().into_iter();
+    let mount =
+        mounts.filter(|m| full.starts_with(&m.path)).max_by_key(|m| m.path.as_os_str().len());
+    let mount = mount.ok_or_else(|| {
+        Failure::new(format!("{path} does not lie in a Strake mount"))
+            .next("give a path below a mount (grep strake /proc/mounts), or ADDR:/VOLUME/PATH")
+    })?;
+    let source = address::parse_source(&mount.source).ok_or_else(|| {
+        Failure::new(format!(
+            "which volume is {} (mounted at {})?",
+            mount.source,
+            mount.path.display()
+        ))
+        .next("name the place as ADDR:/VOLUME/PATH")
+    })?;
+    let place = open(&source, cluster, verb).await?;
+    let ino = match full == mount.path && source.path == "/" {
+        true => Ino::ROOT,
+        false => Ino(metadata.ino()),
+    };
+    let attr = place.volume.getattr(ino).await.context(|| path.into())?;
+    Ok(Found { place, attr })
 }
 
 /// The paths of one command line, and the volumes they lie in: opened as they are needed, in the

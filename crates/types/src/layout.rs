@@ -8,6 +8,7 @@
 use crate::limits::{
     CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, COPIES_MAX, STRIPE_WIDTH_MAX,
 };
+use crate::safety::{Ack, Safety};
 use crate::{ChunkIndex, Error, ErrorKind, GroupId, Result};
 use std::collections::BTreeMap;
 
@@ -73,6 +74,8 @@ pub struct Layout {
     pub seed: u64,
     /// What the slots are taken from.
     pub groups: Groups,
+    /// What writes ask of the copies.
+    pub safety: Safety,
 }
 
 /// What a volume or directory hands down to files made below it; `None` leaves it to the parent.
@@ -88,6 +91,10 @@ pub struct LayoutTemplate {
     pub groups: Option<Vec<GroupId>>,
     /// Copies of every chunk.
     pub copies: Option<u32>,
+    /// Which copies must have a change before it is acknowledged.
+    pub ack: Option<Ack>,
+    /// Copies that must be in sync for a change to be acknowledged; more than there are count as all.
+    pub min_copies: Option<u32>,
 }
 
 /// How many groups a cluster has of each number of copies.
@@ -128,6 +135,8 @@ impl LayoutTemplate {
             width: self.width.or(parent.width),
             groups,
             copies: listed.or(self.copies).or(parent.copies),
+            ack: self.ack.or(parent.ack),
+            min_copies: self.min_copies.or(parent.min_copies),
         }
     }
 
@@ -151,12 +160,14 @@ impl LayoutTemplate {
             wanted => wanted.min(available),
         };
         let distribution = self.distribution.clone().unwrap_or(Distribution::SimpleStripe);
+        let min_copies = self.min_copies.unwrap_or(1).clamp(1, copies.max(1));
         Layout {
             chunk_size: self.chunk_size.unwrap_or(CHUNK_BYTES_DEFAULT),
             width: width.min(STRIPE_WIDTH_MAX as u32),
             distribution,
             seed,
             groups,
+            safety: Safety { ack: self.ack.unwrap_or_default(), min_copies },
         }
     }
 
@@ -170,6 +181,14 @@ impl LayoutTemplate {
         }
         if self.copies.is_some_and(|copies| !(1..=COPIES_MAX).contains(&copies)) {
             return Err(invalid(format!("copies must be 1 to {COPIES_MAX}")));
+        }
+        if let Some(min) = self.min_copies
+            && !(1..=self.copies.unwrap_or(COPIES_MAX)).contains(&min)
+        {
+            let most = self.copies.unwrap_or(COPIES_MAX);
+            return Err(invalid(format!(
+                "at least {min} copies in sync; 1 to {most} are possible"
+            )));
         }
         match &self.distribution {
             Some(Distribution::Varstrip(strips)) => {

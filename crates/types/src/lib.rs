@@ -27,6 +27,7 @@ pub mod layout;
 pub mod layout_text;
 pub mod limits;
 pub mod name;
+pub mod safety;
 
 pub use attr::{Attr, Credentials, FileKind, SetAttr, SetTime, Timestamp};
 pub use error::{Error, ErrorKind, Result};
@@ -34,3 +35,4 @@ pub use ids::{
     Boot, ChunkId, ChunkIndex, Epoch, GroupId, Ino, Seq, ServerId, SessionId, TargetId, VolumeId,
 };
 pub use layout::{Distribution, Layout, Piece};
+pub use safety::{Ack, Safety};

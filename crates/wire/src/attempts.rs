@@ -53,11 +53,10 @@ pub struct Attempts {
 impl Attempts {
     /// Of a client that nobody has heard of.
     pub fn new() -> Result<Self> {
-        let mut client = [0; 8];
-        SystemRandom
-            .fill(&mut client)
+        let client = SystemRandom
+            .number()
             .map_err(|e| Error::with(ErrorKind::Io, format!("the system's random numbers: {e}")))?;
-        Ok(Self { client: u64::from_ne_bytes(client), numbers: Mutex::default() })
+        Ok(Self { client, numbers: Mutex::default() })
     }
 
     /// A number for a change, given back when it is dropped.

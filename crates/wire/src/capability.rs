@@ -18,6 +18,10 @@ const MAC_BYTES: usize = blake3::OUT_LEN;
 /// Length of an encoded capability.
 pub const CAPABILITY_BYTES: usize = size_of::<Record>() + MAC_BYTES;
 
+/// How long a server's own capability holds: as long as those of clients, because it is another
+/// server whose clock says when that is over.
+const OWN_MS: u64 = 24 * 3_600_000;
+
 /// The record as it is sent, before its MAC.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -123,11 +127,23 @@ impl CapabilityKey {
         out.into()
     }
 
+    /// What a server shows to another in its own name, at this moment: every right to a file, or (0) to
+    /// every file of a volume, for as long as a call takes.
+    pub fn mint_own(&self, volume: VolumeId, ino: Ino, now_unix_ms: u64) -> Bytes {
+        self.mint(&Capability {
+            volume,
+            ino,
+            rights: Rights::READ_WRITE,
+            session: SessionId(0),
+            expires_unix_ms: now_unix_ms.saturating_add(OWN_MS),
+        })
+    }
+
     /// Checks the MAC (in constant time) and the expiry of an encoded capability.
     ///
     /// Every refusal is [`ErrorKind::BadCapability`]: the client then opens the file again.
     pub fn verify(&self, encoded: &[u8], now_unix_ms: u64) -> Result<Capability> {
-        let refuse = |why| Error::with(ErrorKind::BadCapability, why);
+        let refuse = |why: &str| Error::with(ErrorKind::BadCapability, why.to_owned());
         let Ok((record, mac)) = Record::ref_from_prefix(encoded) else {
             return Err(refuse("no capability in the request"));
         };
@@ -141,7 +157,9 @@ impl CapabilityKey {
             return Err(refuse("made by another release"));
         }
         if record.expires_unix_ms.get() <= now_unix_ms {
-            return Err(refuse("expired"));
+            let since_s = (now_unix_ms - record.expires_unix_ms.get()) / 1_000;
+            let why = format!("expired {since_s} s ago; do the clocks of all servers agree?");
+            return Err(refuse(&why));
         }
         Ok(Capability {
             volume: VolumeId(record.volume.get()),
@@ -181,6 +199,19 @@ mod tests {
         assert_eq!(key.verify(&encoded, 999).unwrap(), sample());
         let late = key.verify(&encoded, 1_000).unwrap_err();
         assert_eq!(late.kind, ErrorKind::BadCapability);
+        let words = key.verify(&encoded, 61_000).unwrap_err().to_string();
+        assert!(words.contains("expired 60 s ago") && words.contains("clocks"), "{words}");
+    }
+
+    #[test]
+    fn servers_whose_clocks_differ_by_hours_believe_each_other() {
+        let key = CapabilityKey::new([7; 32]);
+        let now = 1_800_000_000_000;
+        let own = key.mint_own(VolumeId(3), Ino(4), now);
+        for other in [now - 20 * 3_600_000, now, now + 20 * 3_600_000] {
+            let held = key.verify(&own, other).unwrap();
+            assert!(held.covers(VolumeId(3), Ino(4), Rights::READ_WRITE));
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use strake_base::task;
 use strake_types::{Error, ErrorKind, Result};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::AbortHandle;
@@ -245,8 +246,8 @@ impl Connection {
         let (reader, outbox, writer) = tokio::time::timeout(limit, greet).await.map_err(late)??;
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         let name = address.to_owned();
-        let receiver = tokio::spawn(receive(reader, waiting.clone(), outbox.clone(), name));
-        let tasks = [tokio::spawn(writer).abort_handle(), receiver.abort_handle()];
+        let receiver = task::spawn(receive(reader, waiting.clone(), outbox.clone(), name));
+        let tasks = [task::spawn(writer).abort_handle(), receiver.abort_handle()];
         Ok(Arc::new(Self { outbox, waiting, slots: Semaphore::new(CALLS_MAX), tasks }))
     }
 

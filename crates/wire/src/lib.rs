@@ -21,6 +21,7 @@
 //!
 //! * [`caller`] — the address book: a service by its server, local or remote.
 //! * [`map`] — the cluster map, always at hand.
+//! * [`member`] — how a server enters the cluster, and tells the manager that it lives.
 //! * [`service`], [`message`] — what can be called, and what is said.
 //! * [`attempts`] — what makes a change happen once, however often it is sent.
 //! * [`capability`] — the right to touch a file's chunks.
@@ -37,6 +38,7 @@ pub mod frame;
 pub mod hello;
 mod link;
 pub mod map;
+pub mod member;
 pub mod message;
 mod options;
 pub mod server;

@@ -17,6 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use strake_base::task;
 use strake_types::{Epoch, Error, ErrorKind, GroupId, Result, ServerId, TargetId, VolumeId};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
@@ -62,6 +63,17 @@ pub struct Route {
     pub in_sync: usize,
 }
 
+/// What a target is to a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Version of the group; 0: it is not in the map.
+    pub epoch: Epoch,
+    /// The target is a member,
+    pub member: bool,
+    /// and the only one.
+    pub alone: bool,
+}
+
 /// The cluster map, always at hand.
 pub struct MapView {
     callers: Arc<Callers>,
@@ -100,7 +112,7 @@ impl MapView {
             poller: Mutex::default(),
         });
         if fixed.is_none() {
-            let task = tokio::spawn(poll(Arc::downgrade(&view), hurried));
+            let task = task::spawn(poll(Arc::downgrade(&view), hurried));
             *view.poller.lock() = Some(task.abort_handle());
         }
         view
@@ -184,6 +196,15 @@ impl MapView {
     /// A group of the map.
     pub fn group(&self, group: GroupId) -> Result<Group> {
         group_of(&self.resolved.read().map, group).cloned()
+    }
+
+    /// What a target is to a group.
+    pub fn standing(&self, group: GroupId, target: TargetId) -> Standing {
+        let resolved = self.resolved.read();
+        let Some(found) = resolved.map.group(group) else { return Standing::default() };
+        let member = found.members.contains(&target.0);
+        let (epoch, alone) = (Epoch(found.epoch), member && found.members.len() == 1);
+        Standing { epoch, member, alone }
     }
 
     /// The targets of a group, in order.

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
+use strake_base::task;
 use strake_types::limits::PAYLOAD_BYTES_MAX;
 use strake_types::{Error, ErrorKind, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -142,7 +143,7 @@ pub(crate) async fn serve_within(
         };
         match accepted {
             Ok(caller) => {
-                tokio::spawn(converse(caller, shared.clone()));
+                task::spawn(converse(caller, shared.clone()));
             }
             Err(e) => {
                 tracing::warn!("accepting at {}: {e}", listener.address());
@@ -201,7 +202,7 @@ async fn converse(caller: Incoming, shared: Arc<Shared>) {
     });
     let id = shared.next_connection.fetch_add(1, Ordering::Relaxed);
     shared.connections.lock().insert(id, connection.clone());
-    let writer = tokio::spawn(writer);
+    let writer = task::spawn(writer);
     loop {
         match connection.receive_one(&mut reader).await {
             Ok(true) => {}
@@ -408,7 +409,7 @@ impl Connection {
         // With a waker that does nothing: the task polls again at once and leaves its own.
         let mut context = Context::from_waker(Waker::noop());
         if call.as_mut().poll(&mut context).is_pending() {
-            tokio::spawn(call);
+            task::spawn(call);
         }
     }
 

@@ -37,14 +37,20 @@ impl ManagerService for Fake {
             Some(ManagerOp::Join(_)) => {
                 let capability_key = Bytes::from_static(&[7; 32]);
                 let joined = Joined { capability_key, ..Joined::default() };
-                return Ok(ManagerReply { answer: Some(ManagerAnswer::Joined(joined)) });
+                return Ok(ManagerReply {
+                    answer: Some(ManagerAnswer::Joined(joined)),
+                    ..ManagerReply::default()
+                });
             }
             _ => return Err(ErrorKind::NotSupported.into()),
         };
         self.map_calls.fetch_add(1, Ordering::SeqCst);
         let map = self.map.lock().clone();
         let map = (map.epoch > get.known_epoch).then_some(map);
-        Ok(ManagerReply { answer: Some(ManagerAnswer::Map(MapAnswer { map })) })
+        Ok(ManagerReply {
+            answer: Some(ManagerAnswer::Map(MapAnswer { map })),
+            ..ManagerReply::default()
+        })
     }
 }
 

@@ -4,9 +4,9 @@ use prost::Message;
 use samples::Gen;
 use strake_types::form::{Form, Outcome, again, unsealed};
 use strake_types::layout::{GroupTables, LayoutTemplate, Placement};
-use strake_types::{Attr, ChunkIndex, GroupId, Layout, SetAttr};
+use strake_types::{Ack, Attr, ChunkIndex, GroupId, Layout, SetAttr};
 use strake_wire::hello::Hello;
-use strake_wire::message::{common, manager, meta, storage};
+use strake_wire::message::{common, jobs, manager, meta, storage};
 
 /// The random messages that `wire` tests its frames with.
 #[path = "../../../crates/wire/src/message/samples.rs"]
@@ -85,6 +85,8 @@ fn all_templates() -> Vec<LayoutTemplate> {
         width: Some(3),
         groups: None,
         copies: Some(2),
+        ack: Some(Ack::Primary),
+        min_copies: Some(2),
     };
     words.into_iter().map(template).chain([LayoutTemplate::default()]).collect()
 }

@@ -9,6 +9,17 @@ const UNSAFE_CRATES: &[&str] = &["crates/base/", "crates/fuse/", "crates/native/
 const PROOF_WORDS_MIN: usize = 4;
 /// Macros that mark unfinished code.
 const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!"];
+/// Crates that the simulator runs: their tasks come from `base::task`, so that they belong to a
+/// simulated process.
+const SIMULATED_CRATES: &[&str] = &[
+    "crates/wire/src/",
+    "crates/manager/src/",
+    "crates/meta/src/",
+    "crates/storage/src/",
+    "crates/client/src/",
+];
+/// What makes tasks that belong to nobody.
+const FOREIGN_TASKS: &[&str] = &["tokio::spawn", "spawn_blocking"];
 /// Beginnings of paths that exist on one machine only.
 const MACHINE_PATHS: &[&str] = &["/work/", "/root/", "/home/"];
 /// Parts of the names of hosts that packages come from: the toolchain's own configuration chooses
@@ -57,6 +68,13 @@ fn rust(path: &str, file: &File, findings: &mut Vec<Finding>) {
     }
     if is_test_file(path) {
         return;
+    }
+    if SIMULATED_CRATES.iter().any(|top| path.starts_with(top)) {
+        for word in FOREIGN_TASKS {
+            for at in scan::words(&file.code, word).filter(|at| !file.in_tests(*at)) {
+                complain(at, "foreign-task", format!("{word} in place of base::task"));
+            }
+        }
     }
     for (at, call) in calls(&file.code).filter(|(at, _)| !file.in_tests(*at)) {
         let after = at + call.len();

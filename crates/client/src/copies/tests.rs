@@ -342,3 +342,19 @@ async fn a_layout_shows_all_members_and_those_in_sync() {
         assert_eq!(chunk.in_sync, [":path-1"]);
     }
 }
+
+/// Another member may not have heard yet of what the primary has acknowledged alone.
+#[tokio::test(start_paused = true)]
+async fn what_the_primary_acknowledges_alone_is_read_from_the_primary() {
+    let (fake, volume, _) = pair().await;
+    let file = create(&volume, "early").await;
+    write(&volume, &file, 0, contents(8)).await;
+    volume.fsync(&file, false).await.unwrap();
+    let changes = fake.pairs.take_asked();
+    assert!(changes.iter().all(|asked| asked.ack_primary && asked.min_copies == 2), "{changes:?}");
+    volume.memory().kept().forget(file.state.ino());
+    read(&volume, &file, 0, 8 * CHUNK as u32).await;
+    let reads = fake.pairs.take_asked();
+    assert!(!reads.is_empty() && reads.iter().all(|asked| asked.target == 0), "{reads:?}");
+    assert!(reads.iter().all(|asked| asked.min_copies == 0), "what is there may be read");
+}

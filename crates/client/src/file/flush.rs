@@ -6,6 +6,7 @@ use crate::metrics::Op;
 use crate::volume::Volume;
 use std::sync::Arc;
 use std::time::Duration;
+use strake_base::task;
 use strake_types::{Attr, Error, ErrorKind, Ino, Result, Timestamp};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
@@ -210,7 +211,7 @@ impl Volume {
         self.memory().kept().drop_old(now);
         self.metrics().kept_bytes.set(self.memory().kept().bytes() as f64);
         if self.memory().has_freed_much() {
-            tokio::task::spawn_blocking(strake_base::process::give_memory_back);
+            task::blocking(strake_base::process::give_memory_back);
         }
         for file in self.busy_files() {
             {
@@ -222,7 +223,7 @@ impl Volume {
                 self.start_senders(&file, &mut core);
             }
             let volume = Arc::clone(self);
-            tokio::spawn(async move {
+            task::spawn(async move {
                 if let Err(error) = volume.tick_file(&file).await {
                     tracing::debug!("cannot publish inode {}: {error}", file.ino());
                 }
@@ -244,8 +245,8 @@ impl Volume {
     }
 
     /// The last handle may have gone while something was unsent.
-    fn forget_if_closed(&self, file: &FileState) {
-        let unused = file.core().handles == 0 && file.is_idle();
+    pub(crate) fn forget_if_closed(&self, file: &FileState) {
+        let unused = !file.core().is_used();
         if unused {
             self.drop_unused(file);
         }

@@ -214,8 +214,9 @@ impl Volume {
         let (closes, last) = {
             let mut core = state.core();
             core.handles -= 1;
-            // The server is to count at least one open as long as there is a handle.
-            let keep = usize::from(core.handles > 0);
+            // The server is to count at least one open as long as there is a handle, or
+            // something is on its way.
+            let keep = usize::from(core.is_used());
             let closes = core.registered.saturating_sub(keep).min(match core.handles {
                 0 => usize::MAX,
                 _ => 1,
@@ -236,9 +237,13 @@ impl Volume {
     /// Drops the state of a file if nothing needs it, but for what is not durable yet: who opens the
     /// file again and syncs it is to learn of a loss.
     pub(crate) fn drop_unused(&self, file: &FileState) {
+        let mut closes = 0;
         let unused = |file: &FileState| {
             let mut core = file.core();
-            let unused = core.handles == 0 && core.is_idle();
+            let unused = !core.is_used();
+            if unused {
+                closes = std::mem::take(&mut core.registered);
+            }
             // Nobody can open what has no name.
             if unused && core.attr.nlink > 0 {
                 self.left().put(file.ino(), std::mem::take(&mut core.unsynced), self.now());
@@ -247,6 +252,7 @@ impl Volume {
         };
         let ours = file.core().ours;
         self.inodes().drop_file(file.ino(), unused, ours);
+        self.session().add_closed(file.ino().0, closes);
     }
 
     /// Asks for a new capability in place of one that was refused.

@@ -11,6 +11,7 @@ use crate::volume::Volume;
 use bytes::Bytes;
 use futures::future::try_join_all;
 use std::sync::Arc;
+use strake_base::task;
 use strake_types::layout::Placement;
 use strake_types::{ChunkId, Error, ErrorKind, Piece, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
@@ -231,7 +232,7 @@ impl Volume {
             };
             let block = Block::new(at, stop - at, room);
             core.ahead.insert(&block, self.now());
-            tokio::spawn(fetch_block(
+            task::spawn(fetch_block(
                 Arc::clone(self),
                 Arc::clone(&file.state),
                 Arc::clone(placement),

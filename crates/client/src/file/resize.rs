@@ -78,8 +78,9 @@ impl FileState {
             }
         } else {
             core.body = Body::Chunks;
-            // The metadata server has had chunks cut, and does not wait until that is on disk.
-            core.unsynced.all |= length < core.length;
+            if length < core.length {
+                core.changed_elsewhere();
+            }
         }
         core.unpublished.acknowledged = 0;
         core.learn_own(attr, now);

@@ -10,6 +10,7 @@ use crate::volume::Volume;
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use std::time::Duration;
+use strake_base::task;
 use strake_types::layout::Placement;
 use strake_types::{ChunkId, Error, ErrorKind, Piece, Result};
 use strake_wire::frame::crc32c;
@@ -74,7 +75,7 @@ impl Volume {
         let wanted = core.dirty.ready_len().min(most);
         while core.senders < wanted {
             core.senders += 1;
-            tokio::spawn(send_all(Arc::clone(self), Arc::clone(file), Arc::clone(placement)));
+            task::spawn(send_all(Arc::clone(self), Arc::clone(file), Arc::clone(placement)));
         }
     }
 

@@ -157,9 +157,23 @@ impl Core {
         self.kept.clear();
     }
 
+    /// True if the server is to count the file as open: it has handles, or something is unsent, which
+    /// would go where the file was before.
+    pub(crate) fn is_used(&self) -> bool {
+        self.handles > 0 || !self.is_idle()
+    }
+
     pub(crate) fn placement(&self) -> Result<Arc<Placement>> {
         let missing = || Error::with(ErrorKind::Io, "a regular file without a layout");
         self.placement.clone().ok_or_else(missing)
+    }
+
+    /// The metadata server has had chunks changed, and does not wait until that is on disk.
+    pub(crate) fn changed_elsewhere(&mut self) {
+        for &group in self.placement.iter().flat_map(|placement| placement.groups()) {
+            // It comes from no boot that could show a loss.
+            let _never = self.unsynced.add(group, None);
+        }
     }
 
     /// Attributes from the server with what this mount knows better.
@@ -203,6 +217,9 @@ impl Core {
         // again afterwards. Each change is one step of the version.
         if foreign || attr.version > self.attr.version + own {
             self.kept.clear();
+        }
+        if attr.layout.is_some() && attr.layout != self.attr.layout {
+            self.placement = attr.layout.clone().map(|layout| Arc::new(Placement::new(layout)));
         }
         self.attr = Arc::clone(attr);
         self.learned = now;

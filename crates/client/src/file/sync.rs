@@ -16,6 +16,7 @@ use futures::future::{join, join_all, try_join_all};
 use futures::stream::{self, StreamExt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use strake_base::task;
 use strake_types::{Boot, Error, GroupId, Ino, Result};
 use strake_wire::message::meta::{self, MetaOp};
 use strake_wire::message::storage::{FileRef, StorageAnswer, StorageOp};
@@ -130,7 +131,9 @@ impl Volume {
             })
             .collect();
         let left = self.left().marks();
-        let groups = self.map().groups();
+        // No other group is asked: a dead target that holds nothing of ours is not waited for.
+        let held = open.iter().map(|(_, marks)| marks).chain(left.iter().map(|(_, marks)| marks));
+        let groups: BTreeSet<GroupId> = held.flat_map(|marks| marks.keys().copied()).collect();
         let (boots, targets) = self.sync_groups(groups.into_iter()).await;
         result = result.and(targets);
         for (file, marks) in &open {
@@ -186,7 +189,7 @@ impl Volume {
             return;
         }
         let volume = Arc::clone(self);
-        tokio::spawn(async move {
+        task::spawn(async move {
             let left = volume.left().marks();
             let groups: BTreeSet<GroupId> =
                 left.iter().flat_map(|(_, m)| m.keys().copied()).collect();

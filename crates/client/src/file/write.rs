@@ -193,7 +193,7 @@ impl Volume {
         if let Body::Inline(inline) = std::mem::replace(&mut core.body, Body::Chunks)
             && let Some(unsent) = inline.unsent()
         {
-            core.unsynced.all = true;
+            core.changed_elsewhere();
             core.write_chunks(unsent.offset, &unsent.data, None, now)?;
         }
         Ok(())

@@ -5,6 +5,7 @@ use crate::api::{LockKind, LockRequest};
 use crate::metrics::Op;
 use crate::volume::Volume;
 use std::sync::Arc;
+use strake_base::task;
 use strake_types::{ErrorKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
@@ -91,7 +92,7 @@ impl Volume {
             // lock, somebody must be left to give it back.
             let (reply, answer) = tokio::sync::oneshot::channel();
             let volume = Arc::clone(self);
-            tokio::spawn(async move {
+            task::spawn(async move {
                 let result = volume.lock_once(ino, &lock, SERVER_WAIT_MS).await;
                 if let Err(Ok(())) = reply.send(result) {
                     let unlock = LockRequest { kind: LockKind::Unlock, ..lock };

@@ -2,6 +2,7 @@
 
 mod attrs;
 pub(crate) mod dirs;
+mod inspect;
 mod layouts;
 mod locks;
 mod names;

@@ -39,6 +39,9 @@ pub(crate) struct Asked {
     pub(crate) epoch: u64,
     pub(crate) attempt: Option<Attempt>,
     pub(crate) line: String,
+    /// What it asks of the copies.
+    pub(crate) ack_primary: bool,
+    pub(crate) min_copies: u32,
     /// Of a copy.
     pub(crate) from_target: Option<u32>,
 }
@@ -102,6 +105,8 @@ impl Pairs {
                 epoch: request.epoch,
                 attempt: request.attempt,
                 line: describe_data(op, len),
+                ack_primary: request.ack_primary,
+                min_copies: request.min_copies,
                 from_target: if let StorageOp::Copy(c) = op { Some(c.from_target) } else { None },
             });
             let mood = state.moods.get(&request.target).copied();
@@ -175,6 +180,9 @@ impl ManagerService for FakeManager {
         let mut state = self.0.pairs.0.lock();
         state.fetches += 1;
         let map = (state.map.epoch > get.known_epoch).then(|| state.map.clone());
-        Ok(ManagerReply { answer: Some(ManagerAnswer::Map(MapAnswer { map })) })
+        Ok(ManagerReply {
+            answer: Some(ManagerAnswer::Map(MapAnswer { map })),
+            ..ManagerReply::default()
+        })
     }
 }

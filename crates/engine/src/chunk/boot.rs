@@ -125,9 +125,7 @@ fn store(disk: &dyn Disk, file: &dyn DiskFile, record: &BootRecord) -> io::Resul
 
 /// Any but 0, which stands for a target that says nothing.
 fn new_number() -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    SystemRandom.fill(&mut bytes)?;
-    Ok(u64::from_le_bytes(bytes).max(1))
+    Ok(SystemRandom.number()?.max(1))
 }
 
 /// Decodes the contents of the file; `None` if they are not whole, or of a later version.

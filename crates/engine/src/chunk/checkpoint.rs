@@ -195,7 +195,8 @@ impl Store {
 
     /// Gives disk space that is free in great pieces back to the disk.
     pub(super) fn give_space_back(&self) {
-        let leaving = self.space.lock().leaving();
+        let on_disk = self.disk.space().map_or(0, |(_, free)| free);
+        let leaving = self.space.lock().leaving(on_disk);
         for (first, count) in leaving {
             if let Err(error) = self.data.punch(first, count) {
                 tracing::warn!(target_dir = %self.target, %error, "cannot give disk space back");

@@ -24,6 +24,9 @@
 //! **A read** checks every block against its CRC32C. A mismatch is an error that names the chunk and
 //! the place, never wrong bytes.
 //!
+//! A damaged block can be overwritten as a whole, from another copy. What no copy has any more is marked as lost ([`ChunkStore::lose`]):
+//! it has the checksum of what was there, and other bytes.
+//!
 //! **Copies** of a chunk on two targets are compared by their maps, without reading data: [`BlockSums`] are the
 //! checksums of a chunk's blocks, their digest goes ahead of them ([`ChunkStore::chunks_after`]), and
 //! [`difference`] says what makes one copy the other.
@@ -38,6 +41,7 @@ mod census;
 mod checkpoint;
 mod crc;
 mod cut;
+mod damage;
 mod data;
 mod error;
 mod forms;
@@ -69,7 +73,7 @@ pub use sums::{BlockSums, Difference, SumsError, difference};
 
 use bytes::Bytes;
 use read::Wait;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use store::Store;
@@ -249,6 +253,18 @@ impl ChunkStore {
     /// State of the target.
     pub fn stat(&self) -> StoreStat {
         self.store.stat()
+    }
+
+    /// Which of these blocks of a chunk do not match their checksums, ascending. Reads them all.
+    pub fn damaged(&self, chunk: ChunkId, blocks: Range<u64>) -> Result<Vec<u32>> {
+        self.store.damaged_blocks(chunk, blocks)
+    }
+
+    /// Says that the contents of some blocks, each with its CRC32C, are not to be had: whatever was
+    /// there before is not, and reading them is an error until they are written. A block that has
+    /// that checksum already stays as it is.
+    pub fn lose(&self, chunk: ChunkId, blocks: &[(u32, u32)]) -> Result<()> {
+        self.store.lose(chunk, blocks)
     }
 
     /// Verifies the checksums of the chunks after a cursor, until about `budget_bytes` are read.

@@ -23,6 +23,9 @@ pub(super) enum Wait {
     No,
 }
 
+/// Bytes and their CRC32C; `None`: the disk would have to be waited for.
+type Read = Option<(Bytes, u32)>;
+
 /// What became of an attempt to read.
 enum Attempt {
     /// The bytes are there; the CRC32C of those asked for.
@@ -61,13 +64,25 @@ impl Store {
         offset: u64,
         len: u64,
         wait: Wait,
-    ) -> Result<Option<(Bytes, u32)>> {
+    ) -> Result<Read> {
+        let read = self.read_or_find(chunk, offset, len, wait)?;
+        read.map_err(|block| self.damaged(chunk.id, block))
+    }
+
+    /// As [`Store::read_chunk`], but the first damaged block is no error.
+    pub(super) fn read_or_find(
+        &self,
+        chunk: &Arc<Chunk>,
+        offset: u64,
+        len: u64,
+        wait: Wait,
+    ) -> Result<Result<Read, u64>> {
         loop {
             let (end, blocks) = {
                 let map = chunk.map.read();
                 let end = offset.saturating_add(len).min(map.len);
                 if end <= offset {
-                    return Ok(Some((Bytes::new(), 0)));
+                    return Ok(Ok(Some((Bytes::new(), 0))));
                 }
                 (end, map.range(offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES)))
             };
@@ -76,12 +91,14 @@ impl Store {
             let wanted = skip..skip + (end - offset) as usize;
             let attempt = self.read_blocks(buffer.as_mut(), &blocks, &wanted, wait);
             match attempt.map_err(|error| self.read_failed(&error))? {
-                Attempt::Done(sum) => return Ok(Some((buffer.freeze().slice(wanted), sum))),
-                Attempt::WouldWait => return Ok(None),
+                Attempt::Done(sum) => {
+                    return Ok(Ok(Some((buffer.freeze().slice(wanted), sum))));
+                }
+                Attempt::WouldWait => return Ok(Ok(None)),
                 Attempt::Mismatch(nth) => {
                     let block = offset / BLOCK_BYTES + nth as u64;
                     if chunk.map.read().get(block) == blocks[nth] {
-                        return Err(self.damaged(chunk.id, block));
+                        return Ok(Err(block));
                     }
                 }
             }

@@ -17,8 +17,11 @@ use std::io;
 pub(super) const GRANULE_BLOCKS: u64 = 256;
 /// Granules got at once, if the disk has them.
 const GROW_GRANULES: u64 = 32;
-/// Free granules kept for the next writes when others are given back to the disk.
-const KEEP_GRANULES: u64 = 64;
+/// Most free granules kept for the next writes when others are given back to the disk.
+const KEEP_GRANULES_MAX: u64 = 64;
+/// Of a disk with little room, they are kept as far as they are this part of it: who shares the disk
+/// (another target, the metadata) needs them more.
+const KEEP_PART: u64 = 16;
 /// Blocks that only cutting a chunk may take: it needs one or two to make room.
 const CUT_BLOCKS: u64 = 64;
 /// Granules looked through for a contiguous run before new ones are got.
@@ -176,12 +179,14 @@ impl Space {
         }
     }
 
-    /// Free granules that should go back to the disk, as (first, count) within one segment each.
-    /// They cannot be taken until [`Space::left`] is told that they have gone.
-    pub(super) fn leaving(&mut self) -> Vec<(u64, u64)> {
+    /// Free granules that should go back to the disk, which has so many bytes of room, as (first,
+    /// count) within one segment each. They cannot be taken until [`Space::left`] is told that they
+    /// have gone.
+    pub(super) fn leaving(&mut self, disk_bytes: u64) -> Vec<(u64, u64)> {
+        let keep = (disk_bytes / KEEP_PART / GRANULE_BLOCKS / BLOCK_BYTES).min(KEEP_GRANULES_MAX);
         let whole = |free: &u16| u64::from(*free) == GRANULE_BLOCKS;
         let idle = self.free_in.iter().filter(|free| whole(free)).count() as u64;
-        let (mut surplus, mut runs) = (idle.saturating_sub(KEEP_GRANULES), Vec::new());
+        let (mut surplus, mut runs) = (idle.saturating_sub(keep), Vec::new());
         for granule in (0..self.free_in.len() as u64).rev() {
             if surplus == 0 {
                 break;

@@ -60,6 +60,12 @@ pub trait Kv: Send + Sync + 'static {
     /// Applies `writes` all at once if no key among them was committed by another since `snapshot`.
     async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> Result<Outcome>;
 
+    /// True while there is so little room that only what frees some should be written: a commit may
+    /// be refused soon.
+    fn is_full(&self) -> bool {
+        false
+    }
+
     /// Returns when everything committed before the call survives the loss of power. Concurrent
     /// calls share one disk flush (group commit).
     async fn sync(&self) -> Result<()>;

@@ -1,21 +1,6 @@
 use super::*;
 use crate::records::Target;
-
-/// Servers with so many targets each, and their groups of one copy.
-fn cluster(targets: &[u32]) -> State {
-    let mut state = State::default();
-    for (server, count) in (1..).zip(targets) {
-        for _ in 0..*count {
-            let id = state.targets.len() as u32 + 1;
-            let group = next_single(&state).0;
-            let (members, in_sync) = (vec![id], vec![id]);
-            let single = Group { epoch: 1, members, in_sync, ..Group::default() };
-            state.groups.insert(group, single);
-            state.targets.insert(id, Target { server, ..Target::default() });
-        }
-    }
-    state
-}
+use crate::testing::cluster;
 
 fn of_class(state: &State, copies: u32) -> Vec<Vec<u32>> {
     let class = |id: &u32| GroupId(*id).copies() == copies;
@@ -28,7 +13,7 @@ const TWO: u32 = GroupId::of_class(2, 0).0;
 fn with_group(members: &[u32], in_sync: &[u32], joining: &[u32]) -> State {
     let mut state = cluster(&[1, 1, 1]);
     let [members, in_sync, joining] = [members, in_sync, joining].map(<[u32]>::to_vec);
-    state.groups.insert(TWO, Group { epoch: 7, members, in_sync, joining, losses: 0 });
+    state.groups.insert(TWO, Group { epoch: 7, members, in_sync, joining, ..Group::default() });
     state
 }
 
@@ -199,35 +184,54 @@ fn one_that_returns_while_it_joins_begins_anew() {
 }
 
 #[test]
+fn who_led_by_the_list_leads_again_when_no_earlier_promise_binds_it() {
+    use Life::{Gone, Quiet, Serves, Steady};
+    let cases: [([Life; 3], &[u32], &[u32]); 5] = [
+        ([Steady, Serves, Serves], &[], &[1, 2, 3]),
+        ([Serves, Steady, Steady], &[], &[3, 1, 2]),
+        ([Steady, Quiet, Steady], &[], &[3, 1, 2]),
+        ([Steady, Gone, Steady], &[], &[3, 1]),
+        ([Steady, Steady, Steady], &[2], &[3, 1]),
+    ];
+    for (known, joining, led) in cases {
+        let in_sync = if joining.is_empty() { &[3, 1, 2][..] } else { &[3, 1] };
+        let mut state = with_group(&[1, 2, 3], in_sync, joining);
+        settle(&mut state, lives(known), |_, _| false);
+        assert_eq!(shown(&state).1, led, "{known:?}");
+        assert_eq!(shown(&state).0, 7 + u64::from(led != in_sync), "{known:?}");
+    }
+}
+
+#[test]
 fn only_a_report_of_this_very_epoch_brings_in_sync() {
-    let report = Resynced { group: TWO, epoch: 7, member: 1, failed: false };
+    let report = Resynced { group: TWO, epoch: 7, member: 1, failed: false, ..Resynced::default() };
     let mut state = with_group(&[1, 2], &[2], &[1]);
     for odd in [
-        Resynced { epoch: 6, ..report },
-        Resynced { epoch: 8, ..report },
-        Resynced { member: 3, ..report },
-        Resynced { member: 2, ..report },
+        Resynced { epoch: 6, ..report.clone() },
+        Resynced { epoch: 8, ..report.clone() },
+        Resynced { member: 3, ..report.clone() },
+        Resynced { member: 2, ..report.clone() },
     ] {
         resynced(&mut state, &odd).unwrap();
         assert_eq!(shown(&state), (7, &[2][..], &[1][..], 0), "{odd:?}");
     }
     resynced(&mut state, &report).unwrap();
-    assert_eq!(shown(&state), (8, &[1, 2][..], &[][..], 0), "in the order of the members");
+    assert_eq!(shown(&state), (8, &[2, 1][..], &[][..], 0), "who led meanwhile leads on");
     resynced(&mut state, &report).unwrap();
     assert_eq!(shown(&state).0, 8, "said twice, heard once");
     let mut state = with_group(&[1, 2], &[2], &[1]);
-    resynced(&mut state, &Resynced { failed: true, ..report }).unwrap();
+    resynced(&mut state, &Resynced { failed: true, ..report.clone() }).unwrap();
     assert_eq!(shown(&state), (8, &[2][..], &[][..], 0));
-    let unknown = Resynced { group: 900, ..report };
+    let unknown = Resynced { group: 900, ..report.clone() };
     assert_eq!(resynced(&mut state, &unknown).unwrap_err().kind, ErrorKind::NotFound);
 }
 
 #[test]
 fn one_in_sync_that_could_not_take_a_change_is_taken_out_and_the_primary_never() {
-    let report = Resynced { group: TWO, epoch: 7, member: 2, failed: true };
+    let report = Resynced { group: TWO, epoch: 7, member: 2, failed: true, ..Resynced::default() };
     let mut state = with_group(&[1, 2, 3], &[1, 2, 3], &[]);
-    resynced(&mut state, &Resynced { member: 1, ..report }).unwrap();
-    resynced(&mut state, &Resynced { epoch: 6, ..report }).unwrap();
+    resynced(&mut state, &Resynced { member: 1, ..report.clone() }).unwrap();
+    resynced(&mut state, &Resynced { epoch: 6, ..report.clone() }).unwrap();
     assert_eq!(shown(&state), (7, &[1, 2, 3][..], &[][..], 0));
     resynced(&mut state, &report).unwrap();
     assert_eq!(shown(&state), (8, &[1, 3][..], &[][..], 0));
@@ -239,7 +243,105 @@ fn groups_of_one_copy_never_change() {
     let before = state.clone();
     settle(&mut state, |target| if target == 1 { Life::Gone } else { Life::Serves }, |_, _| false);
     returned(&mut state, &back(&[2], true), |_| Since::Gone).unwrap();
-    let report = Resynced { group: 0, epoch: 1, member: 1, failed: true };
+    let report = Resynced { group: 0, epoch: 1, member: 1, failed: true, ..Resynced::default() };
     resynced(&mut state, &report).unwrap();
     assert!(state == before);
+}
+
+#[test]
+fn a_member_that_leaves_goes_when_as_many_others_are_in_sync_as_there_are_to_be_copies() {
+    use Life::{Gone, Serves};
+    let with_leaving = |members: &[u32], in_sync: &[u32]| {
+        let mut state = with_group(members, in_sync, &[]);
+        state.groups.get_mut(&TWO).unwrap().leaving = vec![1];
+        state
+    };
+    let leaves = Resynced { group: TWO, epoch: 7, member: 1, failed: true, ..Resynced::default() };
+    // It says itself that it answers nobody any more.
+    let mut state = with_leaving(&[1, 3, 2], &[1, 3, 2]);
+    settle(&mut state, lives([Serves; 3]), |_, _| false);
+    assert_eq!(shown(&state).0, 7, "its lease may last");
+    resynced(&mut state, &leaves).unwrap();
+    assert_eq!(shown(&state), (8, &[3, 2][..], &[][..], 0));
+    assert_eq!(state.groups[&TWO].members, [3, 2]);
+    assert!(state.groups[&TWO].leaving.is_empty());
+    // There would be one copy only.
+    let mut state = with_leaving(&[1, 3, 2], &[1, 3]);
+    resynced(&mut state, &leaves).unwrap();
+    assert_eq!(shown(&state).1, [1, 3]);
+    // It is gone, and was taken out by its lease.
+    let mut state = with_leaving(&[1, 3, 2], &[1, 3, 2]);
+    settle(&mut state, lives([Gone, Serves, Serves]), |_, _| false);
+    assert_eq!(state.groups[&TWO].members, [3, 2]);
+    let mut state = with_leaving(&[1, 3, 2], &[1, 2]);
+    settle(&mut state, lives([Gone, Serves, Serves]), |_, _| false);
+    assert_eq!((&state.groups[&TWO].members, shown(&state).2), (&vec![1, 3, 2], &[3][..]));
+}
+
+#[test]
+fn a_group_of_one_copy_that_moves_keeps_its_word_for_who_vouches_for_it() {
+    let mut state = cluster(&[1, 1]);
+    let group = state.groups.get_mut(&0).unwrap();
+    (group.members, group.joining, group.leaving) = (vec![1, 2], vec![2], vec![1]);
+    let report = Resynced {
+        group: 0,
+        epoch: 1,
+        member: 2,
+        word: 11,
+        primary_boot: 11,
+        member_boot: 22,
+        ..Resynced::default()
+    };
+    resynced(&mut state, &report).unwrap();
+    let voucher = |(target, boot)| Voucher { target, boot };
+    let group = &state.groups[&0];
+    assert_eq!((group.in_sync.as_slice(), group.word), (&[1, 2][..], 11));
+    assert_eq!(group.vouchers, [(1, 11), (2, 22)].map(voucher));
+    let leaves = Resynced { epoch: 2, member: 1, failed: true, word: 0, ..report.clone() };
+    resynced(&mut state, &leaves).unwrap();
+    assert_eq!((&state.groups[&0].members, state.groups[&0].word), (&vec![2], 11));
+}
+
+#[test]
+fn new_groups_lie_on_targets_that_stay_whatever_was_removed() {
+    let mut state = cluster(&[1, 1, 1]);
+    prepare(&mut state, 2).unwrap();
+    state.targets.get_mut(&1).unwrap().drains = true;
+    for group in state.groups.values_mut() {
+        group.members.retain(|member| *member != 1);
+    }
+    state.targets.remove(&1);
+    assert_eq!(crate::testing::add_target(&mut state, 1), 4, "no number is used again");
+    assert_eq!(state.groups[&3].members, [4], "the group of one copy of target t is t less one");
+    extend(&mut state);
+    let fourth = &state.groups[&GroupId::of_class(2, 3).0];
+    assert_eq!(fourth.members[0], 4);
+    assert!(!fourth.members.contains(&1));
+    prepare(&mut state, 3).unwrap();
+    assert_eq!(of_class(&state, 3).len(), 3);
+    for target in state.targets.values_mut().take(1) {
+        target.drains = true;
+    }
+    assert_eq!(prepare(&mut state, 3).unwrap_err().kind, ErrorKind::Invalid);
+}
+
+#[test]
+fn who_leaves_goes_on_while_too_few_of_the_others_live() {
+    use Life::{Gone, Quiet, Serves};
+    let mut state = with_group(&[1, 2, 3], &[1, 2, 3], &[]);
+    state.groups.get_mut(&TWO).unwrap().leaving = vec![1];
+    let report =
+        |epoch| Resynced { group: TWO, epoch, member: 1, failed: true, ..Resynced::default() };
+    assert!(keep_needed(&mut state, &report(7), lives([Serves, Serves, Quiet])));
+    assert_eq!(shown(&state), (8, &[1, 2, 3][..], &[][..], 0), "3 may be dead: 1 answers again");
+    assert!(!keep_needed(&mut state, &report(7), lives([Serves, Serves, Quiet])), "long over");
+    settle(&mut state, lives([Serves, Serves, Gone]), |_, _| false);
+    assert_eq!(shown(&state), (9, &[1, 2][..], &[][..], 0));
+    let mut state = with_group(&[1, 2, 3], &[1, 2, 3], &[]);
+    state.groups.get_mut(&TWO).unwrap().leaving = vec![1];
+    assert!(!keep_needed(&mut state, &report(7), lives([Serves; 3])));
+    // Its disk is broken: that is no question of who else lives.
+    let group = state.groups.get_mut(&TWO).unwrap();
+    (group.in_sync, group.leaving) = (vec![2, 1], vec![1]);
+    assert!(!keep_needed(&mut state, &report(7), lives([Serves, Serves, Gone])));
 }

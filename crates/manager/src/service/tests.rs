@@ -4,7 +4,7 @@ use super::*;
 use parking_lot::Mutex as PlainMutex;
 use strake_engine::kv::memory::MemoryKv;
 use strake_wire::message::common::Template;
-use strake_wire::message::manager::{Leave, VolumeName};
+use strake_wire::message::manager::{self as message, ClusterMap, Leave, VolumeName};
 
 /// A clock that only moves when told to.
 #[derive(Default)]
@@ -72,7 +72,12 @@ impl Bench {
     }
 
     async fn beat(&self, server: u32) -> Result<ManagerAnswer> {
-        self.ask(ManagerOp::Heartbeat(Heartbeat { server, targets: Vec::new() })).await
+        self.ask(ManagerOp::Heartbeat(Heartbeat {
+            server,
+            targets: Vec::new(),
+            ..Heartbeat::default()
+        }))
+        .await
     }
 }
 
@@ -154,8 +159,9 @@ async fn a_join_that_the_manager_did_not_finish_is_repeated_without_harm() {
     // The server died before it wrote down its number: same uuid, no number.
     bench.clock.pass(10_000);
     let second = bench.join(server("a:1", &["x"])).await.unwrap();
-    assert_eq!(first.targets, second.targets);
-    assert_eq!(bench.map().await.targets.len(), 1);
+    assert_eq!(first, second, "it is the same server, too");
+    let map = bench.map().await;
+    assert_eq!((map.targets.len(), map.servers.len()), (1, 1), "nobody is left who never comes");
 }
 
 #[tokio::test]
@@ -182,6 +188,15 @@ async fn a_copied_disk_and_a_taken_address_are_refused_while_the_first_is_alive(
         let error = bench.join(join).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Busy, "{error}");
     }
+    // A copy of the target alone, whose server does not say who it is.
+    let mut copy = Join { address: "b:1".into(), ..again(&first, &joined) };
+    copy.server = 0;
+    let error = bench.join(copy).await.unwrap_err();
+    assert!(
+        error.kind == ErrorKind::Busy && error.to_string().contains("a copied disk?"),
+        "{error}"
+    );
+    assert_eq!(bench.map().await.servers[0].address, "a:1");
     let moved = Join { address: "b:1".into(), ..again(&first, &joined) };
     assert_eq!(bench.join(moved.clone()).await.unwrap_err().kind, ErrorKind::Busy);
     bench.clock.pass(3_001);

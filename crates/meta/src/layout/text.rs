@@ -16,6 +16,8 @@ pub(crate) enum LayoutField {
     Distribution,
     Targets,
     Copies,
+    Ack,
+    MinCopies,
 }
 
 /// The layout in force: of a file its own, of a directory what its children get.
@@ -34,6 +36,8 @@ pub(crate) fn show(layout: &Layout, field: LayoutField, map: &ClusterMap) -> Res
         LayoutField::Width => layout.width.to_string(),
         LayoutField::Distribution => layout.distribution.to_string(),
         LayoutField::Copies => layout.copies().to_string(),
+        LayoutField::Ack => layout.safety.ack.to_string(),
+        LayoutField::MinCopies => layout.safety.min_copies.to_string(),
         LayoutField::Targets => match &layout.groups {
             Groups::Table { .. } => return Err(Error::new(ErrorKind::NoAttribute)),
             Groups::List(list) => {
@@ -86,6 +90,11 @@ pub(crate) fn set(
             // What is listed stays on the same targets.
             *template = wanted.or(template);
         }
+        LayoutField::Ack => template.ack = Some(text.parse()?),
+        LayoutField::MinCopies => {
+            let least = text.parse().map_err(|_| invalid("min_copies is a number"))?;
+            template.min_copies = Some(least);
+        }
     }
     template.validate()
 }
@@ -99,6 +108,8 @@ fn clear(template: &mut LayoutTemplate, field: LayoutField) {
         // A list of groups says itself how many copies they keep.
         LayoutField::Copies if template.groups.is_none() => template.copies = None,
         LayoutField::Copies => {}
+        LayoutField::Ack => template.ack = None,
+        LayoutField::MinCopies => template.min_copies = None,
     }
 }
 

@@ -143,6 +143,7 @@ impl Drop for Guard {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use strake_base::task;
 
     const V: VolumeId = VolumeId(1);
 
@@ -152,7 +153,7 @@ mod tests {
         let inside = Arc::new(AtomicU64::new(0));
         let tasks = (0..8u64).map(|task| {
             let (locks, inside) = (locks.clone(), inside.clone());
-            tokio::spawn(async move {
+            task::spawn(async move {
                 for round in 0..500 {
                     let other = Ino(2 + (task + round) % 3);
                     let both = if round % 2 == 0 { [Ino(1), other] } else { [other, Ino(1)] };

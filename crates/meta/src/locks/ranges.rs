@@ -118,6 +118,13 @@ impl RangeLocks {
         table.files.iter().filter(|(_, file)| holds(file)).map(|(key, _)| *key).collect()
     }
 
+    /// How many locks of both kinds a session holds on a file.
+    pub fn count(&self, ino: Ino, session: u64) -> usize {
+        let table = self.table.lock();
+        let files = [true, false].into_iter().filter_map(|flock| table.files.get(&(flock, ino)));
+        files.flat_map(|file| &file.held).filter(|range| range.session == session).count()
+    }
+
     /// Begins to wait for `wanted`. The caller looks again at each change.
     pub fn wait(&self, flock: bool, ino: Ino, wanted: &Range) -> Result<Waiting<'_>, Deadlock> {
         let mut table = self.table.lock();

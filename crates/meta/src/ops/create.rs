@@ -62,6 +62,10 @@ impl Mutation for Create {
             _ => Ok(()),
         }
     }
+
+    fn takes_room(&self) -> bool {
+        true
+    }
 }
 
 fn kind_of(code: u32) -> Result<FileKind> {

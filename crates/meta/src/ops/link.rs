@@ -42,6 +42,10 @@ impl Mutation for Link {
         let (attr, parent) = (tx.attributes(&inode).await?, tx.attributes(&dir).await?);
         Ok(MetaAnswer::Named(Named { attr, parent: Some(parent) }))
     }
+
+    fn takes_room(&self) -> bool {
+        true
+    }
 }
 
 fn check(inode: &Inode) -> Result<()> {

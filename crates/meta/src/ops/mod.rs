@@ -1,6 +1,7 @@
 //! The operations, one file each. A mutation reads: check, read, decide, write, reply.
 
 pub(crate) mod create;
+pub(crate) mod describe;
 pub(crate) mod getattr;
 pub(crate) mod getxattr;
 pub(crate) mod link;

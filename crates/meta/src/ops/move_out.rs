@@ -31,6 +31,10 @@ impl Mutation for MoveOut {
         let inode = tx.inode(self.ino).await?;
         Ok(MetaAnswer::Entry(tx.attributes(&inode).await?))
     }
+
+    fn takes_room(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

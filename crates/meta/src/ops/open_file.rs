@@ -44,6 +44,9 @@ pub(crate) async fn open_existing(
 /// What a client needs of a file that it opens; the open is registered with the commit.
 pub(crate) async fn opened(tx: &mut Tx<'_>, inode: &Inode, mode: &OpenMode) -> Result<Opened> {
     tx.ctx.need_session()?;
+    if mode.write || mode.truncate {
+        tx.ctx.volume.recopies.touch(inode.id());
+    }
     tx.opens(inode.id());
     view(tx, inode, mode).await
 }

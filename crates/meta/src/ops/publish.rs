@@ -51,6 +51,10 @@ impl Mutation for Publish {
     fn wants_sync(&self) -> bool {
         self.sync
     }
+
+    fn takes_room(&self) -> bool {
+        self.occupied_delta > 0
+    }
 }
 
 /// What a write does to an inode besides its contents: times, and mode if an ordinary user wrote.

@@ -22,6 +22,7 @@ const CLIENT_BYTES_MAX: usize = 256;
 pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     let (core, volume) = (&ctx.core, &ctx.volume);
     let lease_ms = core.options.lease_ms;
+    op.open.iter().for_each(|ino| volume.recopies.touch(Ino(*ino)));
     if op.resume != 0
         && let Some(session) = volume.sessions.get(op.resume)
     {
@@ -46,6 +47,9 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
 /// A client is alive, and has closed these files.
 pub(crate) async fn renew(ctx: &Ctx, op: &RenewSession) -> Result<MetaAnswer> {
     let session = ctx.need_session()?;
+    if !session.is_news(op.number) {
+        return Ok(MetaAnswer::Done(Nothing {}));
+    }
     let closed = op.closed.iter().map(|ino| ctx.volume.sessions.close(session, Ino(*ino)));
     if closed.fold(false, |any, free| any | free) {
         ctx.core.work.notify_one();

@@ -48,6 +48,10 @@ impl Mutation for SetXattr<'_> {
         tx.put_inode(Inode { ctime, ..changed }).await?;
         Ok(MetaAnswer::Done(Nothing {}))
     }
+
+    fn takes_room(&self) -> bool {
+        true
+    }
 }
 
 fn check_presence(there: bool, op: &Xattr) -> Result<()> {

@@ -40,6 +40,10 @@ impl Mutation for SetTemplate {
         tx.put_inode(Inode { ctime, ..changed }).await?;
         Ok(MetaAnswer::Done(Nothing {}))
     }
+
+    fn takes_room(&self) -> bool {
+        true
+    }
 }
 
 /// Fails unless every group named exists, and groups that keep so many copies do.
@@ -100,6 +104,8 @@ pub(crate) fn as_template(layout: &Layout) -> LayoutTemplate {
             Groups::List(list) => Some(list.clone()),
         },
         copies: Some(layout.copies()),
+        ack: Some(layout.safety.ack),
+        min_copies: Some(layout.safety.min_copies),
     }
 }
 

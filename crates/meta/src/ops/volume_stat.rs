@@ -2,6 +2,7 @@
 
 use crate::ctx::Ctx;
 use crate::keys;
+use crate::volume::Counts;
 use std::time::Duration;
 use strake_types::Result;
 use strake_wire::message::meta::{MetaAnswer, VolumeStat};
@@ -15,12 +16,7 @@ const COUNT_POLL_MS: u64 = 20;
 /// a request waits a little for that, and then answers by the counts last stored.
 pub(crate) async fn volume_stat(ctx: &Ctx) -> Result<MetaAnswer> {
     let counts = &ctx.volume.counts;
-    for _ in 0..COUNT_WAIT_MS / COUNT_POLL_MS {
-        if counts.is_exact() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(COUNT_POLL_MS)).await;
-    }
+    are_exact(counts).await;
     let (inodes, bytes) = counts.get();
     Ok(MetaAnswer::VolumeStat(VolumeStat {
         inodes,
@@ -28,4 +24,15 @@ pub(crate) async fn volume_stat(ctx: &Ctx) -> Result<MetaAnswer> {
         inodes_free: keys::COUNTER_MAX.saturating_sub(inodes),
         sessions: ctx.volume.sessions.len() as u64,
     }))
+}
+
+/// True if all is counted, or comes to be soon.
+pub(crate) async fn are_exact(counts: &Counts) -> bool {
+    for _ in 0..COUNT_WAIT_MS / COUNT_POLL_MS {
+        if counts.is_exact() {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(COUNT_POLL_MS)).await;
+    }
+    counts.is_exact()
 }

@@ -45,6 +45,10 @@ impl Mutation for WriteInline {
     fn wants_sync(&self) -> bool {
         self.sync
     }
+
+    fn takes_room(&self) -> bool {
+        true
+    }
 }
 
 /// `before` with `data` at `offset`; a gap between them is zeros.

@@ -43,9 +43,11 @@ impl Space {
                 b"distribution" => Ok(Space::Layout(LayoutField::Distribution)),
                 b"targets" => Ok(Space::Layout(LayoutField::Targets)),
                 b"copies" => Ok(Space::Layout(LayoutField::Copies)),
+                b"ack" => Ok(Space::Layout(LayoutField::Ack)),
+                b"min_copies" => Ok(Space::Layout(LayoutField::MinCopies)),
                 _ => Err(Error::with(
                     ErrorKind::Invalid,
-                    "user.strake.layout has chunk_size, width, distribution, targets and copies",
+                    "user.strake.layout has chunk_size, width, distribution, targets, copies, ack and min_copies",
                 )),
             };
         }

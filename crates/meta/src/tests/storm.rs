@@ -1,5 +1,6 @@
 //! Many clients at once in the same few directories, on a store that does its worst.
 
+use crate::check::tests::fsck;
 use crate::tests::check::check;
 use crate::tests::world::*;
 use std::sync::Arc;
@@ -62,9 +63,22 @@ async fn storm(seed: u64, rates: Rates, turns: usize) {
         dirs.push(root.mkdir(last, "deep").await.unwrap());
     }
     let clients = (0..6).map(|nth| client(root.clone(), &dirs, seed * 100 + nth, turns));
-    futures::future::join_all(clients).await;
+    let over = std::cell::Cell::new(false);
+    let clients = async {
+        futures::future::join_all(clients).await;
+        over.set(true);
+    };
+    // What is only under way is no error, however often it is looked at.
+    let checks = async {
+        while !over.get() {
+            assert_eq!(fsck(&root.clone().at(0), true).await, []);
+            tokio::task::yield_now().await;
+        }
+    };
+    futures::join!(clients, checks);
     world.until(async || world.keys(b'G').await == 0).await;
     let inodes = check(&*world.kv).await;
+    assert_eq!(fsck(&world.root().at(0), false).await, []);
     world.until(async || root.stat().await.inodes == inodes as u64).await;
     let world = world.restarted().await;
     assert_eq!(world.root().at(0).stat().await.inodes, inodes as u64);

@@ -3,11 +3,11 @@
 use crate::tests::world::*;
 use async_trait::async_trait;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strake_engine::kv::memory::MemoryKv;
 use strake_engine::kv::{Kv, Outcome, Result as KvResult, Snapshot, Writes};
 use strake_types::{ErrorKind, FileKind};
-use strake_wire::message::meta::{MetaOp, MetaRequest, Name};
+use strake_wire::message::meta::{Create, MetaOp, MetaRequest, Name};
 use strake_wire::service::MetaService;
 
 async fn lookup(world: &World, volume: u32) -> strake_types::Result<()> {
@@ -51,11 +51,19 @@ async fn settings_hold_for_what_is_made_later() {
     assert!(!root.move_out(before).await.unwrap().inline);
 }
 
-/// A store that counts commits, and how many of them a sync has covered.
+/// A store that counts commits, and how many of them a sync has covered; full if it is told so.
 struct Watched {
     kv: MemoryKv,
     committed: AtomicU64,
     synced: AtomicU64,
+    full: AtomicBool,
+}
+
+impl Watched {
+    fn new() -> Arc<Self> {
+        let (committed, synced) = (AtomicU64::default(), AtomicU64::default());
+        Arc::new(Self { kv: MemoryKv::new(), committed, synced, full: AtomicBool::default() })
+    }
 }
 
 #[async_trait]
@@ -74,6 +82,10 @@ impl Kv for Watched {
         outcome
     }
 
+    fn is_full(&self) -> bool {
+        self.full.load(Ordering::SeqCst)
+    }
+
     async fn sync(&self) -> KvResult<()> {
         let committed = self.committed.load(Ordering::SeqCst);
         self.kv.sync().await?;
@@ -84,8 +96,7 @@ impl Kv for Watched {
 
 #[tokio::test]
 async fn with_sync_always_a_change_is_on_disk_before_it_is_answered() {
-    let (kv, committed, synced) = (MemoryKv::new(), AtomicU64::default(), AtomicU64::default());
-    let kv = Arc::new(Watched { kv, committed, synced });
+    let kv = Watched::new();
     let world = World::on(kv.clone()).await;
     let root = world.root();
     let synced = || kv.synced.load(Ordering::SeqCst);
@@ -146,4 +157,33 @@ async fn counts_are_true_after_a_kill() {
     let refused = world.server.stop().await;
     refused.unwrap();
     assert_eq!(kind(world.root().getattr(1).await), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_store_without_room_takes_what_frees_some_and_nothing_else() {
+    let kv = Watched::new();
+    let world = World::on(kv.clone()).await;
+    let root = world.root();
+    let ino = root.file(1, "file").await.unwrap();
+    root.write(ino, 0, b"contents").await.unwrap();
+    root.setxattr(ino, "user.a", b"value").await.unwrap();
+    root.mkdir(1, "directory").await.unwrap();
+    kv.full.store(true, Ordering::SeqCst);
+    assert_eq!(kind(root.file(1, "new").await), ErrorKind::NoSpace);
+    assert_eq!(kind(root.mkdir(1, "new").await), ErrorKind::NoSpace);
+    assert_eq!(kind(root.link(ino, 1, "new").await), ErrorKind::NoSpace);
+    assert_eq!(kind(root.write(ino, 0, b"more contents").await), ErrorKind::NoSpace);
+    assert_eq!(kind(root.setxattr(ino, "user.b", b"value").await), ErrorKind::NoSpace);
+    assert_eq!(root.names(1).await.len(), 2);
+    assert_eq!(root.read(ino).await.unwrap().unwrap(), "contents");
+    let opened =
+        Create { exclusive: false, open: Some(BOTH), ..new(1, "file", FileKind::File, 0o600) };
+    assert!(!root.make(opened).await.unwrap().created, "the opening of a file takes no room");
+    root.removexattr(ino, "user.a").await.unwrap();
+    root.truncate(ino, 1).await.unwrap();
+    root.rename((1, "file"), (1, "renamed")).await.unwrap();
+    root.unlink(1, "renamed").await.unwrap();
+    root.rmdir(1, "directory").await.unwrap();
+    kv.full.store(false, Ordering::SeqCst);
+    root.file(1, "new").await.unwrap();
 }

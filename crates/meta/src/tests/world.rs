@@ -23,7 +23,8 @@ use strake_wire::message::manager::{
 };
 use strake_wire::message::meta::*;
 use strake_wire::message::storage::{
-    ChunkList, Done, StorageAnswer, StorageOp, StorageReply, StorageRequest,
+    CensusPage, Chunk, ChunkList, Done, StorageAnswer, StorageOp, StorageReply, StorageRequest,
+    Truncate,
 };
 use strake_wire::service::{ManagerService, MetaService, Services, StorageService};
 
@@ -60,6 +61,15 @@ impl Clock for TestClock {
 /// Chunks by target, inode and index.
 type Chunks = BTreeMap<(u32, u64, u64), Vec<u8>>;
 
+/// What the chunks of a group on a target are kept under: 11, 12, 13 for groups of one copy, 111, 112,
+/// 113 for those of two, of which only the primary is played.
+fn place(target: u32, group: u32) -> u32 {
+    target + 100 * (GroupId(group).copies() - 1)
+}
+
+/// Which operations are refused.
+type Refuses = fn(&StorageOp) -> bool;
+
 /// All storage servers of the cluster.
 pub struct FakeStorage {
     key: CapabilityKey,
@@ -69,6 +79,12 @@ pub struct FakeStorage {
     /// What syncs have made durable.
     durable: Mutex<Chunks>,
     boot: AtomicU64,
+    /// What is not done.
+    pub refuses: Mutex<Option<Refuses>>,
+    /// Copies wait for it.
+    pub gate: tokio::sync::Mutex<()>,
+    /// Copies that have come to it.
+    pub at_gate: AtomicU64,
     /// The power fails when the next sync comes, before it is done.
     pub fails_at_sync: AtomicBool,
 }
@@ -82,8 +98,16 @@ impl FakeStorage {
             away: AtomicBool::new(false),
             durable: Mutex::default(),
             boot: AtomicU64::new(1),
+            refuses: Mutex::new(None),
+            gate: tokio::sync::Mutex::new(()),
+            at_gate: AtomicU64::new(0),
             fails_at_sync: AtomicBool::new(false),
         }
+    }
+
+    /// As if everything had been synced.
+    pub fn make_durable(&self) {
+        *self.durable.lock() = self.chunks.lock().clone();
     }
 
     /// What nobody has synced is gone.
@@ -93,11 +117,37 @@ impl FakeStorage {
     }
 }
 
+/// Writes into a chunk at a place.
+fn put(chunks: &mut Chunks, (place, chunk): (u32, &Chunk), offset: u64, bytes: &[u8]) {
+    let chunk = chunks.entry((place, chunk.ino, chunk.index)).or_default();
+    let (start, end) = (offset as usize, offset as usize + bytes.len());
+    chunk.resize(chunk.len().max(end), 0);
+    chunk[start..end].copy_from_slice(bytes);
+}
+
+/// Cuts a file at a place.
+fn truncate(chunks: &mut Chunks, place: u32, cut: &Truncate) {
+    chunks.retain(|key, _| (key.0, key.1) != (place, cut.ino) || key.2 < cut.from_index);
+    if let Some(len) = cut.last_chunk_len
+        && let Some(last) = chunks.get_mut(&(place, cut.ino, cut.from_index - 1))
+    {
+        last.truncate(len as usize);
+    }
+}
+
 #[async_trait]
 impl StorageService for FakeStorage {
     async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
         if self.away.load(Ordering::SeqCst) {
             return Err(ErrorKind::Unavailable.into());
+        }
+        let refuses = *self.refuses.lock();
+        if request.op.as_ref().is_some_and(|op| refuses.is_some_and(|refuses| refuses(op))) {
+            return Err(ErrorKind::Unavailable.into());
+        }
+        if matches!(request.op, Some(StorageOp::Copy(_))) {
+            self.at_gate.fetch_add(1, Ordering::SeqCst);
+            drop(self.gate.lock().await);
         }
         let right = self.key.verify(&request.capability, 0)?;
         assert!(right.rights.allow(Rights::READ_WRITE));
@@ -107,24 +157,22 @@ impl StorageService for FakeStorage {
             self.lose_power();
         }
         let mut chunks = self.chunks.lock();
-        let target = request.target;
+        let target = place(request.target, request.group);
         let mut answer = StorageAnswer::Done(Done { boot: self.boot.load(Ordering::SeqCst) });
         match request.op.ok_or(ErrorKind::Malformed)? {
             StorageOp::Write(write) => {
-                let key = (target, write.chunk.ino, write.chunk.index);
-                let chunk = chunks.entry(key).or_default();
-                let end = write.offset as usize + payload.len();
-                chunk.resize(chunk.len().max(end), 0);
-                chunk[write.offset as usize..end].copy_from_slice(&payload);
+                put(&mut chunks, (target, &write.chunk), write.offset, &payload);
+            }
+            StorageOp::Copy(copy) => {
+                let from = place(copy.from_target, copy.from_group);
+                let key = (from, copy.from.chunk.ino, copy.from.chunk.index);
+                let source = chunks.get(&key).cloned().unwrap_or_default();
+                let end = (copy.from.offset + copy.from.len).min(source.len() as u64);
+                let bytes = source.get(copy.from.offset as usize..end as usize).unwrap_or_default();
+                put(&mut chunks, (target, &copy.to.chunk), copy.to.offset, bytes);
             }
             StorageOp::Truncate(cut) => {
-                chunks
-                    .retain(|key, _| (key.0, key.1) != (target, cut.ino) || key.2 < cut.from_index);
-                if let Some(len) = cut.last_chunk_len
-                    && let Some(last) = chunks.get_mut(&(target, cut.ino, cut.from_index - 1))
-                {
-                    last.truncate(len as usize);
-                }
+                truncate(&mut chunks, target, &cut);
             }
             StorageOp::Sync(_) => *self.durable.lock() = chunks.clone(),
             StorageOp::Chunks(file) => {
@@ -133,6 +181,21 @@ impl StorageService for FakeStorage {
                     own.map(|(k, bytes)| (k.2, bytes.len() as u64)).unzip();
                 let occupied = lens.clone();
                 answer = StorageAnswer::Chunks(ChunkList { indices, lens, occupied });
+            }
+            StorageOp::Cut(cut) => {
+                assert_eq!(cut.length, None);
+                chunks.remove(&(target, cut.chunk.ino, cut.chunk.index));
+            }
+            StorageOp::Census(_) => {
+                let own = chunks.iter().filter(|(key, _)| key.0 % 100 == request.target);
+                let group = |place: u32| GroupId::of_class(1 + place / 100, place % 100 - 11).0;
+                let chunk = |key: &(u32, u64, u64)| Chunk { volume: 1, ino: key.1, index: key.2 };
+                answer = StorageAnswer::Census(CensusPage {
+                    chunks: own.clone().map(|(key, _)| chunk(key)).collect(),
+                    groups: own.clone().map(|(key, _)| group(key.0)).collect(),
+                    lens: own.map(|(_, bytes)| bytes.len() as u64).collect(),
+                    next: None,
+                });
             }
             StorageOp::DropVolume(_) => {
                 self.dropped.lock().push(target);
@@ -153,7 +216,10 @@ impl ManagerService for FakeManager {
         match request.op {
             Some(ManagerOp::GetMap(_)) => {
                 let map = Some(self.0.lock().clone());
-                Ok(ManagerReply { answer: Some(ManagerAnswer::Map(MapAnswer { map })) })
+                Ok(ManagerReply {
+                    answer: Some(ManagerAnswer::Map(MapAnswer { map })),
+                    ..ManagerReply::default()
+                })
             }
             _ => Err(ErrorKind::NotSupported.into()),
         }
@@ -167,6 +233,7 @@ pub fn cluster_map() -> ClusterMap {
         server: 1,
         spec: TargetSpec { target: id, ..TargetSpec::default() },
         up: true,
+        drains: false,
     };
     ClusterMap {
         cluster: "test".into(),
@@ -442,7 +509,7 @@ impl User<'_> {
     }
 
     pub async fn close(&self, ino: u64) -> Result<()> {
-        self.done(MetaOp::RenewSession(RenewSession { closed: vec![ino] })).await
+        self.done(MetaOp::RenewSession(RenewSession { closed: vec![ino], number: 0 })).await
     }
 
     pub async fn write(&self, ino: u64, offset: u64, data: &[u8]) -> Result<Attributes> {

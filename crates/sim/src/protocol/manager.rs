@@ -14,7 +14,9 @@ fn advance(rules: &Rules, state: &mut State, group: Group) -> Option<()> {
         return None;
     }
     state.manager.epoch += 1;
-    state.manager.groups[usize::from(state.manager.epoch)] = group;
+    // Who takes over keeps the lead when the one before it is back.
+    let lead = group.primary().unwrap_or_default();
+    state.manager.groups[usize::from(state.manager.epoch)] = Group { lead, ..group };
     state.manager.reports = Members::default();
     Some(())
 }
@@ -73,6 +75,15 @@ pub fn accept(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
     let group = *state.newest();
     let in_sync = group.in_sync.with(member);
     advance(rules, state, Group { in_sync, joining: group.joining.without(member), ..group })
+}
+
+/// Another member in sync becomes the primary, while all go on.
+pub fn hand_over(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
+    let group = *state.newest();
+    if !group.in_sync.has(member) || group.primary() == Some(member) {
+        return None;
+    }
+    advance(rules, state, Group { lead: member, ..group })
 }
 
 /// The primary tells that a joining member has failed: it begins anew in another epoch.

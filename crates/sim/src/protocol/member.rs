@@ -8,7 +8,7 @@
 use super::ids::{Epoch, Members};
 use super::primary;
 use super::rules::{Broken, Rules};
-use super::state::{Kind, Mark, Member, State};
+use super::state::{Group, Kind, Mark, Member, State};
 
 /// A member begins to act in a later epoch.
 pub fn adopt(rules: &Rules, state: &mut State, member: usize, epoch: Epoch) -> Option<()> {
@@ -91,9 +91,19 @@ pub fn serves(rules: &Rules, state: &State, member: usize) -> bool {
         let writes = other.primary.op.is_some_and(|op| op.kind != Kind::Resync);
         other.primary.ready && (!writes || rules.without(Broken::UnsettledRefusesReads))
     } else {
-        other.unsettled.is_none() || rules.without(Broken::UnsettledRefusesReads)
+        other.unsettled.is_none_or(|mark| is_everywhere(rules, other.epoch, group, mark))
+            || rules.without(Broken::UnsettledRefusesReads)
     };
     other.alive && (leased || joins) && still
+}
+
+/// Whether a change that a member got from the primary of its epoch is at all that count: the primary
+/// makes it first, so where the two are the only ones and nobody joins, it is.
+fn is_everywhere(rules: &Rules, epoch: Epoch, group: &Group, mark: Mark) -> bool {
+    let pair = group.in_sync.iter().count() == 2;
+    let alone = group.joining.is_empty() || rules.without(Broken::PairAlone);
+    let ours = mark.epoch == epoch || rules.without(Broken::PairOfOneEpoch);
+    pair && alone && ours
 }
 
 /// Somebody reads from a member.

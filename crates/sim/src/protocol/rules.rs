@@ -88,4 +88,8 @@ pub enum Broken {
     JoinOfJoining,
     /// A Join that arrives twice counts twice.
     JoinOnce,
+    /// One of two members in sync answers reads of unsettled changes although a third joins.
+    PairAlone,
+    /// One of two members in sync answers reads of changes that came in an earlier epoch.
+    PairOfOneEpoch,
 }

@@ -10,8 +10,10 @@ const FORWARDS: usize = 8;
 /// The group in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Group {
-    /// Members that have every acknowledged write. The first of them is the primary.
+    /// Members that have every acknowledged write.
     pub in_sync: Members,
+    /// Which of them is the primary; if it is none of them, the first is.
+    pub lead: usize,
     /// Members that receive every write and serve nothing.
     pub joining: Members,
     /// The epoch of the last refounding, 0 without one. Writes begun before it are refused.
@@ -23,7 +25,8 @@ pub struct Group {
 impl Group {
     /// Who orders writes.
     pub fn primary(&self) -> Option<usize> {
-        self.in_sync.iter().next()
+        let lead = Some(self.lead).filter(|&lead| self.in_sync.has(lead));
+        lead.or_else(|| self.in_sync.iter().next())
     }
 }
 

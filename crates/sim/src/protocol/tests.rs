@@ -89,6 +89,8 @@ const BROKEN: &[(Broken, Rules)] = &[
         Rules { members: 3, joining: Some(1), writes: [1, 0], epochs: 4, crashes: 0, ..PLAIN },
     ),
     (Broken::JoinOnce, Rules { epochs: 2, crashes: 0, ..PLAIN }),
+    (Broken::PairAlone, Rules { members: 3, joining: Some(1), writes: [1, 0], ..PLAIN }),
+    (Broken::PairOfOneEpoch, Rules { members: 3, writes: [1, 0], ..PLAIN }),
 ];
 
 #[test]

@@ -1,16 +1,23 @@
 //! A member: what comes from the primary, and what readers may see.
 
-use super::ranges::{Area, checked, message_of};
-use super::{Replica, State, Unsettled, View};
-use crate::apply::{Answer, done, plain_answer};
+use super::errand::MetBy;
+use super::ranges::Area;
+use super::{Replica, Stage, State, Unsettled, View};
+use crate::apply::{Answer, done, done_in, plain_answer};
 use bytes::Bytes;
+use std::sync::Arc;
 use std::time::Duration;
-use strake_types::{ErrorKind, Result, TargetId};
+use strake_base::is_broken;
+use strake_types::{ChunkId, ErrorKind, Ino, Result, TargetId, VolumeId};
 use strake_wire::message::storage as msg;
-use strake_wire::message::storage::{Attempt, Forward, StorageAnswer, StorageOp, StorageRequest};
+use strake_wire::message::storage::{Forward, StorageAnswer, StorageOp, StorageRequest};
+use tokio::time::timeout;
 
 /// How long a reader waits for changes under way.
 const READ_WAIT: Duration = Duration::from_secs(10);
+/// How long at the primary of a pair, whose other member answers in any case: what it has not applied
+/// nobody has read.
+const PAIR_READ_WAIT: Duration = Duration::from_millis(20);
 /// How long a promise holds; who relies on it counts a tenth less, for clocks that drift.
 pub(super) const PROMISE: Duration = Duration::from_secs(3);
 
@@ -27,6 +34,14 @@ enum Standing {
 enum Fate {
     Apply,
     Known,
+}
+
+impl Unsettled {
+    /// True if a member that is not the primary knows that all that count have the change: the primary
+    /// of this epoch made it before it sent it, and there is nobody else.
+    fn is_everywhere(&self, view: &View) -> bool {
+        view.is_pair() && self.epoch == view.epoch && matches!(self.stage, Stage::Applied)
+    }
 }
 
 impl Replica {
@@ -47,7 +62,7 @@ impl Replica {
             _ => {}
         }
         let gate = self.adopted.read().await;
-        if *gate != request.epoch {
+        if *gate != request.epoch && !is_broken("members-check-epochs") {
             let what = format!("epoch {} is over, it is {}", request.epoch, *gate);
             return Err(self.error(ErrorKind::StaleMap, &what));
         }
@@ -58,7 +73,10 @@ impl Replica {
             }
             drop(gate);
             return match op {
-                StorageOp::Sync(_) => self.shelf.target.run(|s| s.sync()).await.map(|()| done()),
+                StorageOp::Sync(_) => {
+                    self.shelf.sync().await?;
+                    Ok(done_in(self.shelf.target.store.boot()))
+                }
                 StorageOp::Settle(_) => Ok(done()),
                 StorageOp::Adopt(_) => self.doubts(),
                 StorageOp::Remember(table) => {
@@ -67,16 +85,23 @@ impl Replica {
                 op => self.shelf.look(op).await,
             };
         }
-        let Some(area) = checked(&op, payload.len() as u64)? else {
-            return Err(self.error(ErrorKind::Malformed, "a change of nothing"));
-        };
+        let area = Area::checked(&op, payload.len() as u64)?;
         let key = (forward.reign, forward.number);
-        if let Fate::Known = self.receive(&forward, area, request.attempt)? {
+        let entry =
+            Unsettled { area, stage: Stage::Begun, attempt: request.attempt, epoch: request.epoch };
+        if let Fate::Known = self.receive(&forward, entry)? {
             return Ok(done());
         }
         let made = self.shelf.change(op, payload).await;
         let mut state = self.state.lock();
         if let Err(error) = made {
+            if error.kind == ErrorKind::Corrupt
+                && let Some(entry) = state.unsettled.get_mut(&key)
+            {
+                // The primary mends what is damaged and sends it again; nobody reads it before.
+                entry.stage = Stage::Failed;
+                return Err(error);
+            }
             state.unsettled.remove(&key);
             state.resigned = Some(*gate);
             drop(state);
@@ -84,23 +109,28 @@ impl Replica {
             return Err(error);
         }
         if let Some(entry) = state.unsettled.get_mut(&key) {
-            entry.applied = true;
+            entry.stage = Stage::Applied;
         }
         Ok(done())
     }
 
-    fn receive(&self, forward: &Forward, area: Area, attempt: Option<Attempt>) -> Result<Fate> {
+    fn receive(&self, forward: &Forward, entry: Unsettled) -> Result<Fate> {
         let mut state = self.state.lock();
         self.learn(&mut state, forward);
         let key = (forward.reign, forward.number);
-        if key < state.settled {
+        if is_broken("forwards-apply-once") {
+            state.unsettled.remove(&key);
+        } else if key < state.settled {
             return Ok(Fate::Known);
         }
-        match state.unsettled.get(&key) {
-            Some(known) if known.applied => Ok(Fate::Known),
-            Some(_) => Err(self.error(ErrorKind::NotCurrent, "the change is still under way")),
-            None => {
-                state.unsettled.insert(key, Unsettled { area, applied: false, attempt });
+        match state.unsettled.get(&key).map(|known| known.stage) {
+            Some(Stage::Applied) => Ok(Fate::Known),
+            Some(Stage::Begun) => {
+                Err(self.error(ErrorKind::NotCurrent, "the change is still under way"))
+            }
+            Some(Stage::Failed) | None => {
+                state.forget_overwritten(&key, &entry.area);
+                state.unsettled.insert(key, entry);
                 Ok(Fate::Apply)
             }
         }
@@ -119,36 +149,45 @@ impl Replica {
     /// What may be here only.
     fn doubts(&self) -> Result<Answer> {
         let (chunks, files) = self.state.lock().doubtful();
-        let files =
-            files.into_iter().map(|(volume, ino)| msg::FileRef { volume: volume.0, ino: ino.0 });
+        let file = |(volume, ino): (VolumeId, Ino)| msg::FileRef { volume: volume.0, ino: ino.0 };
         plain_answer(StorageAnswer::Unsettled(msg::UnsettledList {
-            chunks: message_of(chunks),
-            files: files.collect(),
+            chunks: chunks.into_iter().map(Into::into).collect(),
+            files: files.into_iter().map(file).collect(),
         }))
     }
 
     /// Answers what asks for contents.
-    pub async fn look(&self, epoch: u64, op: StorageOp) -> Result<Answer> {
+    pub async fn look(self: &Arc<Self>, epoch: u64, op: StorageOp) -> Result<Answer> {
+        let chunk = if let StorageOp::Read(read) = &op { Some(read.chunk) } else { None };
+        let answer = self.look_now(epoch, op).await;
+        if let (Some(chunk), Err(error)) = (chunk, &answer)
+            && error.kind == ErrorKind::Corrupt
+        {
+            // The reader asks another member; whoever comes next need not.
+            self.met_damage(chunk.into(), MetBy::Read);
+        }
+        answer
+    }
+
+    async fn look_now(&self, epoch: u64, op: StorageOp) -> Result<Answer> {
         let view = self.current(epoch).await?;
-        let Some(area) = checked(&op, 0)? else {
-            return Err(self.error(ErrorKind::Malformed, "a question about nothing"));
-        };
-        match self.standing(&view).await? {
+        let area = Area::checked(&op, 0)?;
+        let wait = if view.is_pair() { PAIR_READ_WAIT } else { READ_WAIT };
+        let late = |_| self.error(ErrorKind::NotCurrent, "a change there does not end");
+        match timeout(wait, self.standing(&view)).await.map_err(late)?? {
             Standing::Leads(reign) => {
-                let held = tokio::time::timeout(READ_WAIT, self.ranges.take(area, false)).await;
-                let late = |_| self.error(ErrorKind::NotCurrent, "a change there does not end");
-                let _held = held.map_err(late)?;
+                let _held = timeout(wait, self.ranges.take(area, false)).await.map_err(late)?;
                 let answer = self.shelf.look(op).await?;
                 // Only now: what was true when the disk was asked may be over.
                 self.check_reads(Standing::Leads(reign)).await?;
                 Ok(answer)
             }
             Standing::InSync => {
-                self.check_settled(&area)?;
+                self.check_settled(&view, &area)?;
                 let answer = self.shelf.look(op).await?;
                 // A change that came meanwhile is in the answer, or is not; it may be read only
                 // when it is everywhere.
-                self.check_settled(&area)?;
+                self.check_settled(&view, &area)?;
                 self.check_reads(Standing::InSync).await?;
                 Ok(answer)
             }
@@ -162,14 +201,17 @@ impl Replica {
         }
         match view.in_sync.contains(&self.me()) {
             true => Ok(Standing::InSync),
+            false if is_broken("only-in-sync-serve") => Ok(Standing::InSync),
             false => Ok(Standing::Out),
         }
     }
 
     /// What a reader may not see yet.
-    fn check_settled(&self, area: &Area) -> Result<()> {
+    fn check_settled(&self, view: &View, area: &Area) -> Result<()> {
         let state = self.state.lock();
-        match state.unsettled.values().any(|entry| entry.area.overlaps(area)) {
+        let mut hidden = state.unsettled.values().filter(|entry| !entry.is_everywhere(view));
+        match hidden.any(|entry| entry.area.overlaps(area)) {
+            true if is_broken("unsettled-is-not-read") => Ok(()),
             true => Err(self.error(ErrorKind::NotCurrent, "a change is under way there")),
             false => Ok(()),
         }
@@ -193,13 +235,13 @@ impl Replica {
                 _ => false,
             }
         };
-        if !view.in_sync.contains(&self.me()) {
+        if !view.in_sync.contains(&self.me()) && !is_broken("only-in-sync-serve") {
             return Err(self.error(ErrorKind::NotCurrent, "this copy is not in sync"));
         }
         if !alone && self.shelf.target.store.is_poisoned() {
             return Err(self.error(ErrorKind::NotCurrent, "its disk has failed"));
         }
-        match alone || self.common.lease.holds() {
+        match alone || self.common.lease.holds() || is_broken("answers-need-lease") {
             true => Ok(()),
             false => self.lease_by_members(&view).await,
         }
@@ -244,9 +286,7 @@ impl Replica {
         self.state.lock().promised.insert(member, until);
         Ok(done())
     }
-}
 
-impl Replica {
     /// Takes note of what is settled.
     fn learn(&self, state: &mut State, forward: &Forward) {
         if forward.settled == 0 {
@@ -256,9 +296,10 @@ impl Replica {
         let settled = state.settled;
         state.unsettled.retain(|key, entry| {
             // What is still being applied stays: it ends by itself.
-            let over = *key < settled && entry.applied;
+            let over = *key < settled && entry.stage != Stage::Begun;
+            let applied = over && entry.stage == Stage::Applied;
             // What is left of earlier reigns was made so by the primary, which knows whether it is made.
-            if let Some(attempt) = entry.attempt.filter(|_| over && key.0 == forward.reign) {
+            if let Some(attempt) = entry.attempt.filter(|_| applied && key.0 == forward.reign) {
                 self.shelf.target.attempts.note(attempt);
             }
             !over
@@ -267,10 +308,15 @@ impl Replica {
 }
 
 impl State {
+    /// What an earlier primary's changes left in an area is being written over by the one that recovers:
+    /// should that one not come to its end, nobody may say that those changes are made.
+    fn forget_overwritten(&mut self, (reign, _): &(u64, u64), area: &Area) {
+        let earlier = self.unsettled.range_mut(..(*reign, 0)).map(|(_, entry)| entry);
+        earlier.filter(|entry| entry.area.overlaps(area)).for_each(|entry| entry.attempt = None);
+    }
+
     /// Chunks, and files as a whole, that may differ from other members'.
-    pub(super) fn doubtful(
-        &self,
-    ) -> (Vec<strake_types::ChunkId>, Vec<(strake_types::VolumeId, strake_types::Ino)>) {
+    pub(super) fn doubtful(&self) -> (Vec<ChunkId>, Vec<(VolumeId, Ino)>) {
         let (mut chunks, mut files) = (Vec::new(), Vec::new());
         for entry in self.unsettled.values() {
             match entry.area.chunks() {

@@ -1,84 +1,166 @@
 //! The primary: numbers changes, makes them, and sees that all members have them.
 
-use super::ranges::{Area, checked};
-use super::{Joiner, MEMBER_WAIT, Reign, Replica, Unsettled, View};
+use super::errand::Errand;
+use super::ranges::Area;
+use super::resync::Report;
+use super::{Joiner, Message, Reign, Replica, SYNC_WAIT, Stage, Unsettled, View};
+use crate::order::Order;
 use bytes::Bytes;
 use futures::future::join_all;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_types::{Error, ErrorKind, Result, TargetId};
+use strake_base::{is_broken, task};
+use strake_types::error::Advice;
+use strake_types::{Ack, Error, ErrorKind, Result, Safety, TargetId};
 use strake_wire::message::storage as msg;
-use strake_wire::message::storage::{Attempt, Forward, StorageOp, StorageRequest};
+use strake_wire::message::storage::{Attempt, Forward, StorageOp};
+use tokio::sync::oneshot;
 
 /// How long a client waits for a change before it is told to ask again. The change itself goes on.
 const CHANGE_WAIT: Duration = Duration::from_secs(20);
-/// How long all members may take to sync.
-const SYNC_WAIT: Duration = Duration::from_secs(100);
+
+/// Changes acknowledged before all members have them, at most.
+const EARLY_MAX: usize = 64;
+
 /// First pause before members that did not answer are asked again; each is twice the one before.
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 /// Longest such pause.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// A change that is numbered.
-struct Numbered {
-    reign: u64,
-    number: u64,
-}
+/// How often damage at members is mended that is in the way of one change.
+const MENDS_MAX: u32 = 16;
 
-/// What is sent to members.
-#[derive(Clone)]
-struct Message {
-    attempt: Option<Attempt>,
-    op: StorageOp,
-    payload: Bytes,
+/// A change that is numbered.
+pub(super) struct Numbered {
+    pub reign: u64,
+    pub number: u64,
 }
 
 impl Replica {
-    /// Makes a change here and at all members; answers when every in-sync member has it.
+    /// Makes a change here and at all members; answers when every in-sync member has it, or, if the
+    /// primary may acknowledge alone, when it is made here.
     pub async fn change(
         self: &Arc<Self>,
-        epoch: u64,
-        attempt: Option<Attempt>,
+        order: &Order,
         op: StorageOp,
         payload: Bytes,
     ) -> Result<()> {
-        let view = self.current(epoch).await?;
+        let view = self.current(order.epoch).await?;
         self.check_lead(&view)?;
-        let Some(area) = checked(&op, payload.len() as u64)? else {
-            return Err(Error::with(ErrorKind::Malformed, "a change of nothing"));
-        };
-        let message = Message { attempt, op, payload };
+        let area = Area::checked(&op, payload.len() as u64)?;
+        let message = Message { attempt: order.attempt, op, payload };
+        let (early, made_here) = oneshot::channel();
+        let Safety { ack, min_copies: least } = order.safety;
+        let early = Some(early).filter(|_| ack == Ack::Primary);
         // In a task of its own: once it has begun it must end everywhere, whoever waits for it.
         let replica = self.clone();
-        let made = tokio::spawn(async move { replica.change_everywhere(area, message).await });
+        let work = async move { replica.change_everywhere(area, message, least, early).await };
+        let mut made = task::spawn(work);
+        let answered = async {
+            tokio::select! {
+                biased;
+                // Nobody says it where everybody is to have it first, or where it fails.
+                Ok(()) = made_here => Ok(Ok(())),
+                made = &mut made => made,
+            }
+        };
         let late = |_| self.error(ErrorKind::NotCurrent, "the change is still under way");
-        let made = tokio::time::timeout(CHANGE_WAIT, made).await.map_err(late)?;
+        let made = tokio::time::timeout(CHANGE_WAIT, answered).await.map_err(late)?;
         made.map_err(|e| self.error(ErrorKind::Io, &format!("the change was abandoned: {e}")))?
     }
 
-    async fn change_everywhere(&self, area: Area, message: Message) -> Result<()> {
+    async fn change_everywhere(
+        &self,
+        area: Area,
+        message: Message,
+        least: u32,
+        early: Option<oneshot::Sender<()>>,
+    ) -> Result<()> {
         // First: what is remembered as made is known when the reign is ready.
         let reign = self.reigning().await?;
-        let attempts = &self.shelf.target.attempts;
-        let running = match message.attempt.map(|attempt| attempts.begin(attempt)).transpose()? {
-            Some(None) => return self.check_answers(reign).await,
-            running => running.flatten(),
+        self.check_copies(reign, least)?;
+        let Some(running) = self.shelf.target.attempts.begin(message.attempt)? else {
+            return self.check_answers(reign).await;
         };
-        let _held = self.ranges.take(area.clone(), true).await;
-        if let Some(running) = &running {
-            // Its client may have given it up while others had the range.
-            running.check()?;
+        // In whole blocks: one that is damaged and changed in part is mended first.
+        let _held = self.ranges.take(area.in_blocks(), true).await;
+        // Its client may have given it up while others had the range.
+        running.check()?;
+        let numbered = match self.make(reign, area.clone(), &message).await {
+            Err(error) if error.kind == ErrorKind::Corrupt => {
+                if self.mend_before(reign, &message).await? == 0 {
+                    return Err(error);
+                }
+                self.make(reign, area, &message).await?
+            }
+            made => made?,
+        };
+        if let Some(early) = early
+            && self.acknowledge_early(&numbered)
+            && self.check_answers(reign).await.is_ok()
+        {
+            // Who does not wait any more asks again.
+            let _heard = early.send(());
         }
-        let numbered = self.make(reign, area, &message).await?;
         self.spread(&numbered, &message).await?;
         self.settle(&numbered);
-        running.into_iter().for_each(|running| running.succeed());
+        running.succeed();
+        self.check_copies(reign, least)?;
         // Everywhere it is; but in an epoch that may be over others answer.
         self.check_answers(reign).await
     }
 
-    fn check_lead(&self, view: &View) -> Result<()> {
+    /// Fails while fewer members are in sync than somebody asks for.
+    fn check_copies(&self, reign: u64, least: u32) -> Result<()> {
+        let mut state = self.state.lock();
+        let reign = state.reign(reign).ok_or_else(|| self.over())?;
+        let copies = 1 + reign.required().count();
+        if copies >= least as usize {
+            return Ok(());
+        }
+        let what = format!("{copies} of its copies are in sync, and the file asks for {least}");
+        Err(self.error(ErrorKind::Unavailable, &what))
+    }
+
+    /// Notes that a change is acknowledged before the others have it; false if so many are already
+    /// that this one has to wait for them.
+    fn acknowledge_early(&self, numbered: &Numbered) -> bool {
+        let mut state = self.state.lock();
+        let Some(reign) = state.reign(numbered.reign) else { return false };
+        reign.early.len() < EARLY_MAX && reign.early.insert(numbered.number)
+    }
+
+    /// Waits until the others have what was acknowledged before they had it.
+    pub(super) async fn until_nothing_is_early(&self, reign: u64) -> Result<()> {
+        let before = self.state.lock().reign(reign).ok_or_else(|| self.over())?.next;
+        loop {
+            let progress = self.settled_early.notified();
+            tokio::pin!(progress);
+            progress.as_mut().enable();
+            let first = {
+                let mut state = self.state.lock();
+                let reign = state.reign(reign).ok_or_else(|| self.over())?;
+                reign.early.first().copied()
+            };
+            if first.is_none_or(|first| first >= before) {
+                return Ok(());
+            }
+            // A reign that ends wakes nobody here.
+            let _woken = tokio::time::timeout(PAUSE_MAX, progress).await;
+        }
+    }
+
+    /// Which primary vouches for what it acknowledged early, until that is synced: 0 if nobody leads.
+    pub fn vouching(&self) -> u64 {
+        self.state.lock().reign.as_ref().map_or(0, |reign| reign.since)
+    }
+
+    fn over(&self) -> Error {
+        self.error(ErrorKind::StaleMap, "another reign has begun")
+    }
+
+    pub(super) fn check_lead(&self, view: &View) -> Result<()> {
         match view.in_sync.first() {
             Some(first) if *first == self.me() => Ok(()),
             _ => Err(self.error(ErrorKind::StaleMap, "another member is the primary")),
@@ -113,7 +195,7 @@ impl Replica {
             Ok(()) => {
                 let mut state = self.state.lock();
                 if let Some(entry) = state.unsettled.get_mut(&(reign, numbered.number)) {
-                    entry.applied = true;
+                    entry.stage = Stage::Applied;
                 }
                 Ok(numbered)
             }
@@ -148,40 +230,44 @@ impl Replica {
                 Ok(()) => return Ok(()),
                 Err(error) => tracing::debug!("group {}: {error}", self.group),
             }
-            let _woken = tokio::time::timeout(pause, self.progress.notified()).await;
+            self.look_again(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
-            if let Err(error) = self.current(0).await {
-                tracing::debug!("{error}");
-            }
         }
     }
 
-    fn number(&self, since: u64, area: Area, attempt: Option<Attempt>) -> Result<Numbered> {
+    pub(super) fn number(
+        &self,
+        since: u64,
+        area: Area,
+        attempt: Option<Attempt>,
+    ) -> Result<Numbered> {
         let mut state = self.state.lock();
-        let reign = state.reign.as_mut().filter(|reign| reign.since == since);
-        let Some(reign) = reign else {
-            return Err(self.error(ErrorKind::StaleMap, "another reign has begun"));
-        };
+        let reign = state.reign(since).ok_or_else(|| self.over())?;
         let number = reign.next;
         reign.next += 1;
         reign.open.insert(number);
-        state.unsettled.insert((since, number), Unsettled { area, applied: false, attempt });
+        let epoch = reign.view.epoch;
+        let entry = Unsettled { area, stage: Stage::Begun, attempt, epoch };
+        state.unsettled.insert((since, number), entry);
         Ok(Numbered { reign: since, number })
     }
 
     /// A change is everywhere, or nowhere.
-    fn settle(&self, numbered: &Numbered) {
+    pub(super) fn settle(&self, numbered: &Numbered) {
         let mut state = self.state.lock();
         state.unsettled.remove(&(numbered.reign, numbered.number));
-        if let Some(reign) = state.reign.as_mut().filter(|r| r.since == numbered.reign) {
+        if let Some(reign) = state.reign(numbered.reign) {
             reign.open.remove(&numbered.number);
+            if reign.early.remove(&numbered.number) {
+                self.settled_early.notify_waiters();
+            }
         }
     }
 
     /// Sends a change to all members until all that must have it do.
     async fn spread(&self, numbered: &Numbered, message: &Message) -> Result<()> {
         let mut have = HashSet::new();
-        let mut epoch = 0;
+        let (mut epoch, mut mends) = (0, 0);
         let mut pause = PAUSE_FIRST;
         loop {
             let (now, members, forward) = self.plan(numbered)?;
@@ -197,28 +283,28 @@ impl Replica {
             for (member, answer) in missing.iter().zip(answers.await) {
                 match answer {
                     Ok(()) => drop(have.insert(*member)),
+                    Err(error) if error.kind == ErrorKind::Corrupt && mends < MENDS_MAX => {
+                        mends += 1;
+                        let errand = Errand { reign: numbered.reign, epoch, member: *member };
+                        if let Err(error) = self.mend_member(errand, message).await {
+                            self.missed(epoch, *member, &error).await;
+                        }
+                    }
                     Err(error) => self.missed(epoch, *member, &error).await,
                 }
             }
             if self.is_spread(numbered, epoch, &have)? {
                 return Ok(());
             }
-            let _woken = tokio::time::timeout(pause, self.progress.notified()).await;
+            self.look_again(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
-            if let Err(error) = self.current(0).await {
-                tracing::debug!("{error}");
-            }
         }
     }
 
     /// The epoch now, who else is told, and what goes with it.
     fn plan(&self, numbered: &Numbered) -> Result<(u64, Vec<TargetId>, Forward)> {
-        let state = self.state.lock();
-        let reign = state.reign.as_ref().filter(|reign| reign.since == numbered.reign);
-        let Some(reign) = reign else {
-            let what = "another reign has begun while the change was under way";
-            return Err(self.error(ErrorKind::StaleMap, what));
-        };
+        let mut state = self.state.lock();
+        let reign = state.reign(numbered.reign).ok_or_else(|| self.over())?;
         let members = match numbered.number {
             // What is no change is for those who must have all changes.
             0 => reign.required().collect(),
@@ -239,21 +325,9 @@ impl Replica {
         forward: Forward,
         message: &Message,
     ) -> Result<()> {
-        let file = Area::of_op(&message.op, 0).map(|area| area.file());
-        let request = StorageRequest {
-            capability: self.capability(file.unwrap_or_default()),
-            attempt: message.attempt,
-            forward: Some(forward),
-            op: Some(message.op.clone()),
-            ..self.request(member, epoch)
-        };
-        let limit = match message.op {
-            StorageOp::Sync(_) => SYNC_WAIT,
-            _ => MEMBER_WAIT,
-        };
-        let told = self.tell(member, request, message.payload.clone(), limit);
         tokio::select! {
-            answer = told => answer.map(drop),
+            biased;
+            answer = self.tell(member, epoch, forward, message) => answer.map(drop),
             () = self.epoch_after(epoch) => {
                 Err(self.error(ErrorKind::StaleMap, "a new epoch has begun"))
             }
@@ -283,7 +357,9 @@ impl Replica {
             };
             let joining = reign.view.joining.contains(&member) && !reign.is_counted(member);
             if joining {
-                reign.joiners.entry(member).or_default().failed = true;
+                let joiner = reign.joiners.entry(member).or_default();
+                joiner.failed = true;
+                joiner.reason = error.to_string();
             }
             !joining
         };
@@ -295,57 +371,78 @@ impl Replica {
         if in_sync && resigned {
             // It answers nobody any more in this epoch; the manager takes it out by its own word.
             tracing::warn!("group {}: target {member} cannot take changes: {error}", self.group);
-            self.report(epoch, member, true).await;
+            self.report(epoch, member, Report::failed(error.to_string())).await;
         }
     }
 
     /// True if everybody who must have a change does.
     fn is_spread(&self, numbered: &Numbered, epoch: u64, have: &HashSet<TargetId>) -> Result<bool> {
         let mut state = self.state.lock();
-        let reign = state.reign.as_mut().filter(|reign| reign.since == numbered.reign);
-        let Some(reign) = reign else {
-            let what = "another reign has begun while the change was under way";
-            return Err(self.error(ErrorKind::StaleMap, what));
-        };
-        Ok(reign.view.epoch == epoch && reign.required().all(|member| have.contains(&member)))
+        let reign = state.reign(numbered.reign).ok_or_else(|| self.over())?;
+        let missing = reign.required().any(|member| !have.contains(&member));
+        Ok(reign.view.epoch == epoch && (!missing || is_broken("all-members-acknowledge")))
     }
 
     /// Makes durable what all in-sync members have.
-    pub async fn sync(&self, epoch: u64, op: StorageOp) -> Result<()> {
+    pub async fn sync(&self, epoch: u64, op: StorageOp, least: u32) -> Result<()> {
         let view = self.current(epoch).await?;
         self.check_lead(&view)?;
         let numbered = Numbered { reign: self.reigning().await?, number: 0 };
-        let message = Message { attempt: None, op, payload: Bytes::new() };
-        let others = self.spread(&numbered, &message);
+        self.check_copies(numbered.reign, least)?;
+        let message = Message::of(op);
+        let others = async {
+            self.until_nothing_is_early(numbered.reign).await?;
+            match is_broken("syncs-go-to-all") {
+                true => Ok(()),
+                false => self.spread(&numbered, &message).await,
+            }
+        };
         let here = self.shelf.target.run(|s| s.sync());
         let both = futures::future::try_join(others, here);
         let late = |_| self.error(ErrorKind::NotCurrent, "not all members have synced yet");
         tokio::time::timeout(SYNC_WAIT, both).await.map_err(late)??;
+        self.check_copies(numbered.reign, least)?;
         self.check_answers(numbered.reign).await
     }
 
     /// A change that goes to one member only: what it lacks.
-    pub(super) async fn mend(
-        &self,
-        reign: u64,
-        epoch: u64,
-        member: TargetId,
-        (op, payload): (StorageOp, Bytes),
-    ) -> Result<()> {
-        let Some(area) = Area::of_op(&op, payload.len() as u64) else {
-            return Err(Error::with(ErrorKind::Malformed, "a change of nothing"));
-        };
+    pub(super) async fn mend(&self, errand: Errand, op: StorageOp, payload: Bytes) -> Result<()> {
+        let Errand { reign, epoch, member } = errand;
+        let area = Area::checked(&op, payload.len() as u64)?;
         let numbered = self.number(reign, area, None)?;
-        let sent = match self.plan(&numbered) {
-            Ok((_, _, forward)) => {
-                let message = Message { attempt: None, op, payload };
-                self.forward(member, epoch, forward, &message).await
-            }
-            Err(error) => Err(error),
-        };
+        let message = Message { attempt: None, op, payload };
+        let sent = self.send_until_heard(&numbered, epoch, member, &message).await;
         // Should it have failed, the whole chunk is compared again before anybody may rely on it.
         self.settle(&numbered);
         sent
+    }
+
+    /// A member in sync is told until it answers or the epoch is over: what is under way to it must
+    /// not arrive later than what comes after it.
+    async fn send_until_heard(
+        &self,
+        numbered: &Numbered,
+        epoch: u64,
+        member: TargetId,
+        message: &Message,
+    ) -> Result<()> {
+        let mut pause = PAUSE_FIRST;
+        loop {
+            let (now, _, forward) = self.plan(numbered)?;
+            if now != epoch {
+                return Err(self.error(ErrorKind::StaleMap, "a new epoch has begun"));
+            }
+            let error = match self.forward(member, epoch, forward, message).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            let silent = matches!(error.advice(), Advice::Retry | Advice::RefreshMap);
+            if !silent || !self.required().contains(&member) {
+                return Err(error);
+            }
+            self.look_again(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
     }
 
     /// What a primary does now and then.
@@ -356,7 +453,7 @@ impl Replica {
             let Some(reign) = state.reign.as_mut() else { return };
             if !reign.ready {
                 if !std::mem::replace(&mut reign.recovering, true) {
-                    tokio::spawn(self.clone().recover(reign.since));
+                    task::spawn(self.clone().recover(reign.since));
                 }
                 return;
             }
@@ -367,24 +464,20 @@ impl Replica {
                 }
             }
             let failed = |(member, joiner): (&TargetId, &Joiner)| {
-                joiner.failed.then_some((reign.view.epoch, *member))
+                joiner.failed.then(|| (reign.view.epoch, *member, joiner.reason.clone()))
             };
             let failed: Vec<_> = reign.joiners.iter().filter_map(failed).collect();
             (reign.tidings(), failed)
         };
         for (reign, epoch, member) in begin {
-            tokio::spawn(self.clone().resync(reign, epoch, member));
+            task::spawn(self.clone().resync(reign, epoch, member));
         }
-        for (epoch, member) in failed {
-            self.report(epoch, member, true).await;
+        for (epoch, member, reason) in failed {
+            self.report(epoch, member, Report::failed(reason)).await;
         }
         if let Some((view, forward)) = told {
             let others = view.in_sync.iter().skip(1).chain(&view.joining);
-            let message = Message {
-                attempt: None,
-                op: StorageOp::Settle(msg::Settle {}),
-                payload: Bytes::new(),
-            };
+            let message = Message::of(StorageOp::Settle(msg::Settle {}));
             let told = others.map(|&m| self.forward(m, view.epoch, forward, &message));
             if join_all(told).await.iter().any(Result::is_err)
                 && let Some(reign) = &mut self.state.lock().reign

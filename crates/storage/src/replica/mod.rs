@@ -3,39 +3,54 @@
 //! * [`ranges`] — who may touch which bytes now.
 //! * `lead` — the primary: numbers changes, makes them, sees that all members have them.
 //! * `follow` — the other members: what comes from the primary, and what readers may see.
+//! * `errand` — what goes to members beside changes.
 //! * `recover` — what a new primary does first.
-//! * `resync` — making a joining member equal.
+//! * `resync` — making a joining member equal; `healing` — when and how fast, and how far it is.
+//! * `leave` — a member that is to leave.
+//! * `compare` — whether the copies of chunks are the same.
+//! * `repair` — damaged blocks, and where sound ones come from.
 //!
 //! A replica acts in the epoch it has *adopted*: that of the newest map it knows, or a newer one that
 //! a new primary told it. A *reign* is the time in which one replica is the primary without a break;
 //! its name is the epoch in which it began.
 
+mod compare;
+mod errand;
 mod follow;
+mod healing;
 mod lead;
+mod leave;
 pub(crate) mod ranges;
 mod recover;
+mod repair;
 mod resync;
 
-use crate::apply::Shelf;
+use crate::apply::{Answer, Shelf};
+use crate::gate::Gate;
 use crate::lease::Lease;
 use crate::target::Target;
+use bytes::Bytes;
+pub(crate) use errand::{MetBy, Outcome};
+pub(crate) use healing::Healing;
 use parking_lot::Mutex;
 use ranges::{Area, Ranges};
+use repair::Met;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_base::clock::Clock;
-use strake_types::{Error, ErrorKind, GroupId, Ino, Result, SessionId, TargetId, VolumeId};
-use strake_wire::capability::{Capability, CapabilityKey, Rights};
+use strake_types::{Error, ErrorKind, GroupId, Result, TargetId};
+use strake_wire::capability::CapabilityKey;
 use strake_wire::map::MapView;
+use strake_wire::map::Standing;
 use strake_wire::message::storage::{Attempt, Forward, StorageAnswer, StorageOp, StorageRequest};
-use tokio::sync::{Notify, RwLock};
+use tokio::sync::{Notify, OnceCell, RwLock};
 
-/// How long what a server says to another is allowed.
-const OWN_CAPABILITY_MS: u64 = 60_000;
 /// How long a member may take to answer before it is asked again.
 const MEMBER_WAIT: Duration = Duration::from_secs(10);
-
+/// How long it may take to sync.
+const SYNC_WAIT: Duration = Duration::from_secs(100);
 /// Time between two looks at what is to be done.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -47,6 +62,28 @@ pub(crate) struct Common {
     pub lease: Arc<Lease>,
     /// When this server started, on the monotonic clock: what it promised before, it has forgotten.
     pub started: Duration,
+    pub healing: Healing,
+}
+
+impl Common {
+    /// Milliseconds since 1970-01-01 UTC.
+    pub fn wall_ms(&self) -> u64 {
+        u64::try_from(self.clock.wall().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// What is sent to members.
+struct Message {
+    attempt: Option<Attempt>,
+    op: StorageOp,
+    payload: Bytes,
+}
+
+impl Message {
+    /// One without payload, which is no client's change.
+    fn of(op: StorageOp) -> Self {
+        Self { attempt: None, op, payload: Bytes::new() }
+    }
 }
 
 /// A group as the map has it.
@@ -58,18 +95,33 @@ pub(crate) struct View {
     pub joining: Vec<TargetId>,
 }
 
+impl View {
+    /// Two members count, and nobody is to.
+    fn is_pair(&self) -> bool {
+        self.in_sync.len() == 2 && self.joining.is_empty()
+    }
+}
+
 /// One member's part of a group.
 pub(crate) struct Replica {
     group: GroupId,
     shelf: Shelf,
     common: Arc<Common>,
+    /// Of those who use the group's chunks without a replica.
+    gate: Arc<Gate>,
+    /// All of them have gone.
+    opened: OnceCell<()>,
     ranges: Ranges,
     /// The epoch adopted. Held for reading while a change is applied: a new epoch is adopted between
     /// changes.
     adopted: RwLock<u64>,
     state: Mutex<State>,
+    /// Damage that is being seen to.
+    met: Met,
     /// Something about the reign has changed.
     progress: Notify,
+    /// A change that was acknowledged early is everywhere.
+    settled_early: Notify,
 }
 
 #[derive(Default)]
@@ -82,6 +134,8 @@ struct State {
     settled: (u64, u64),
     /// The epoch in which a change could not be applied here: nothing is answered in it any more.
     resigned: Option<u64>,
+    /// When it said last that it leaves.
+    let_go_at: Option<Duration>,
     /// To whom we have promised to act in no epoch without them, and until when.
     promised: HashMap<TargetId, Duration>,
     /// The epoch in which, and until when, all others have promised us the same.
@@ -90,9 +144,20 @@ struct State {
 
 struct Unsettled {
     area: Area,
-    applied: bool,
+    stage: Stage,
     /// Remembered as made when it is settled; should the next primary not have it, never.
     attempt: Option<Attempt>,
+    /// The epoch in which it came.
+    epoch: u64,
+}
+
+/// How far a change has come at a member.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Begun,
+    Applied,
+    /// Damage is in its way: it is to come again when that is mended.
+    Failed,
 }
 
 /// What a primary knows.
@@ -107,23 +172,32 @@ struct Reign {
     next: u64,
     /// Changes that are not everywhere yet.
     open: BTreeSet<u64>,
+    /// Those of them that are acknowledged.
+    early: BTreeSet<u64>,
     /// Up to where the members were told that changes are settled.
     told: u64,
     joiners: HashMap<TargetId, Joiner>,
 }
 
 /// A joining member, in the present epoch.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Joiner {
     /// It is being made equal.
     started: bool,
-    /// It missed a change.
+    /// It missed a change,
     failed: bool,
+    /// or something else: this.
+    reason: String,
     /// It was reported as equal: changes need its answer from now on.
     counted: bool,
 }
 
 impl State {
+    /// The reign of this name, if it lasts.
+    fn reign(&mut self, since: u64) -> Option<&mut Reign> {
+        self.reign.as_mut().filter(|reign| reign.since == since)
+    }
+
     /// True while a promise runs to somebody who is not in sync in a view: without him nothing is
     /// done yet.
     fn is_bound(&self, view: &View, now: Duration) -> bool {
@@ -140,6 +214,7 @@ impl Reign {
             recovering: false,
             next: 1,
             open: BTreeSet::new(),
+            early: BTreeSet::new(),
             told: 0,
             joiners: HashMap::new(),
         }
@@ -147,7 +222,8 @@ impl Reign {
 
     /// Up to where changes are settled; 0: nothing is known.
     fn settled(&self) -> u64 {
-        if self.ready { self.open.first().copied().unwrap_or(self.next) } else { 0 }
+        let open = self.open.first().filter(|_| !strake_base::is_broken("settled-is-everywhere"));
+        if self.ready { open.copied().unwrap_or(self.next) } else { 0 }
     }
 
     /// A joining member that is not waited for: it begins anew in another epoch.
@@ -168,16 +244,40 @@ impl Reign {
 
 impl Replica {
     /// The part of `target` in a group.
-    pub fn new(target: &Arc<Target>, group: GroupId, common: Arc<Common>) -> Arc<Self> {
+    pub fn new(
+        target: &Arc<Target>,
+        group: GroupId,
+        common: Arc<Common>,
+        gate: Arc<Gate>,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            gate,
+            opened: OnceCell::new(),
             group,
             shelf: Shelf::new(target, group),
             common,
             ranges: Ranges::default(),
             adopted: RwLock::new(0),
             state: Mutex::default(),
+            met: Met::default(),
             progress: Notify::new(),
+            settled_early: Notify::new(),
         })
+    }
+
+    /// Waits for those who have come before it was there. Nothing is asked of it earlier.
+    pub async fn open(&self) {
+        self.opened.get_or_init(|| async { drop(self.gate.close().await) }).await;
+    }
+
+    /// True if a group needs it no more: its target is no member, or alone and everything before is
+    /// settled.
+    pub fn is_over(&self, standing: Standing) -> bool {
+        let state = self.state.lock();
+        let done = |reign: &Reign| {
+            reign.ready && reign.view.epoch == standing.epoch.0 && reign.open.is_empty()
+        };
+        !standing.member || state.reign.as_ref().is_some_and(done)
     }
 
     fn me(&self) -> TargetId {
@@ -204,7 +304,7 @@ impl Replica {
             let _ = self.common.map.refresh().await;
             view = self.view()?;
         }
-        if epoch != 0 && epoch < view.epoch {
+        if epoch != 0 && epoch < view.epoch && !strake_base::is_broken("only-in-sync-serve") {
             let what = format!("the request is of epoch {epoch}, and it is {}", view.epoch);
             return Err(self.error(ErrorKind::StaleMap, &what));
         }
@@ -245,61 +345,69 @@ impl Replica {
 
     /// Asks another member what it has, whatever its standing.
     async fn ask(&self, member: TargetId, epoch: u64, op: StorageOp) -> Result<StorageAnswer> {
-        let forward = Some(Forward::default());
-        let file = Area::of_op(&op, 0).map(|area| area.file());
-        let capability = self.capability(file.unwrap_or_default());
-        let request = self.request(member, epoch);
-        let request = StorageRequest { op: Some(op), forward, capability, ..request };
-        let limit = match request.op {
-            Some(StorageOp::Sync(_)) => MEMBER_WAIT * 10,
-            _ => MEMBER_WAIT,
-        };
-        self.tell(member, request, bytes::Bytes::new(), limit).await
-    }
-
-    fn request(&self, member: TargetId, epoch: u64) -> StorageRequest {
-        StorageRequest {
-            target: member.0,
-            group: self.group.0,
-            epoch,
-            capability: self.capability((VolumeId(0), Ino(0))),
-            ..StorageRequest::default()
-        }
-    }
-
-    /// Our own right to speak of a file.
-    fn capability(&self, (volume, ino): (VolumeId, Ino)) -> bytes::Bytes {
-        let now_ms = u64::try_from(self.common.clock.wall().as_millis()).unwrap_or(u64::MAX);
-        self.common.key.mint(&Capability {
-            volume,
-            ino,
-            rights: Rights::READ_WRITE,
-            session: SessionId(0),
-            expires_unix_ms: now_ms.saturating_add(OWN_CAPABILITY_MS),
-        })
+        self.tell(member, epoch, Forward::default(), &Message::of(op)).await
     }
 
     async fn tell(
         &self,
         member: TargetId,
-        request: StorageRequest,
-        payload: bytes::Bytes,
-        limit: Duration,
+        epoch: u64,
+        forward: Forward,
+        message: &Message,
     ) -> Result<StorageAnswer> {
+        Ok(self.fetch(member, epoch, forward, message).await?.0)
+    }
+
+    /// As [`Replica::tell`], with the payload of the answer.
+    async fn fetch(
+        &self,
+        member: TargetId,
+        epoch: u64,
+        forward: Forward,
+        message: &Message,
+    ) -> Result<Answer> {
+        let (volume, ino) = Area::of_op(&message.op, 0).map(|area| area.file()).unwrap_or_default();
+        let request = StorageRequest {
+            target: member.0,
+            group: self.group.0,
+            epoch,
+            capability: self.common.key.mint_own(volume, ino, self.common.wall_ms()),
+            attempt: message.attempt,
+            forward: Some(forward),
+            op: Some(message.op.clone()),
+            ..StorageRequest::default()
+        };
+        let limit = match message.op {
+            StorageOp::Sync(_) => SYNC_WAIT,
+            _ => MEMBER_WAIT,
+        };
+        let payload = message.payload.clone();
         let service = self.common.map.storage_of(member)?;
         let called = tokio::time::timeout(limit, service.call(request, payload)).await;
         let late = |_| self.error(ErrorKind::Unavailable, &format!("target {member} is silent"));
-        let (reply, _) = called.map_err(late)??;
+        let (reply, payload) = called.map_err(late)??;
         let empty = || self.error(ErrorKind::Malformed, &format!("target {member} said nothing"));
-        reply.answer.ok_or_else(empty)
+        Ok((reply.answer.ok_or_else(empty)?, payload))
+    }
+
+    /// Waits until something has changed, or for a pause, and looks at the map.
+    async fn look_again(&self, pause: Duration) {
+        let _woken = tokio::time::timeout(pause, self.progress.notified()).await;
+        if let Err(error) = self.current(0).await {
+            tracing::debug!("{error}");
+        }
     }
 
     /// Does what is to be done from time to time, as long as somebody else holds the replica: adopts
     /// new epochs, begins reigns, makes joining members equal.
     pub async fn live(replica: Weak<Self>) {
         while let Some(replica) = replica.upgrade() {
+            replica.open().await;
             match replica.current(0).await {
-                Ok(_) => replica.lead_on().await,
+                Ok(_) => {
+                    replica.lead_on().await;
+                    replica.let_go().await;
+                }
                 Err(error) => tracing::debug!("{error}"),
             }
             drop(replica);

@@ -1,10 +1,12 @@
 //! Who may touch which bytes now: changes wait for overlapping changes and reads before them, reads
 //! for overlapping changes. First come, first served.
 
+use crate::target::in_chunk;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use strake_types::{ChunkId, Ino, Result, VolumeId};
+use strake_engine::chunk::BLOCK_BYTES;
+use strake_types::{ChunkId, Error, ErrorKind, Ino, Result, VolumeId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::StorageOp;
 use tokio::sync::oneshot;
@@ -64,17 +66,10 @@ impl Area {
 
     /// What an operation reads or changes; `None`: nothing of a single file.
     pub fn of_op(op: &StorageOp, payload: u64) -> Option<Self> {
+        if let Some(range) = range_of(op, payload) {
+            return Some(Self::of_range(&range));
+        }
         Some(match op {
-            StorageOp::Read(read) => Self::of_range(&msg::Range {
-                chunk: read.chunk,
-                offset: read.offset,
-                len: read.len,
-            }),
-            StorageOp::Write(write) => Self::of_range(&msg::Range {
-                chunk: write.chunk,
-                offset: write.offset,
-                len: payload,
-            }),
             StorageOp::WriteMany(many) => {
                 let starts = many.indices.iter().zip(&many.offsets);
                 let starts = starts.map(|(&index, &offset)| position(index, offset));
@@ -86,12 +81,33 @@ impl Area {
                     cut.from_index - u64::from(cut.last_chunk_len.is_some()).min(cut.from_index);
                 Self::of_file(cut.volume, cut.ino, first)
             }
-            StorageOp::Punch(range) | StorageOp::Allocate(range) => Self::of_range(range),
             StorageOp::Cut(cut) => Self::of_chunk(cut.chunk.into()),
+            StorageOp::Lose(lost) => Self::of_chunk(lost.chunk.into()),
+            StorageOp::Damage(range) => Self::of_range(range),
             StorageOp::Extents(chunk) => Self::of_chunk((*chunk).into()),
             StorageOp::Chunks(file) => Self::of_file(file.volume, file.ino, 0),
             _ => return None,
         })
+    }
+
+    /// As [`Area::of_op`], of an operation that must be about a file, within where chunks may have
+    /// bytes.
+    pub fn checked(op: &StorageOp, payload: u64) -> Result<Self> {
+        if let Some(range) = range_of(op, payload) {
+            in_chunk(range)?;
+        }
+        let nothing = || Error::with(ErrorKind::Malformed, "an operation on no file");
+        Self::of_op(op, payload).ok_or_else(nothing)
+    }
+
+    /// The whole blocks that it touches.
+    pub fn in_blocks(&self) -> Self {
+        let mask = u128::from(BLOCK_BYTES) - 1;
+        let whole = |span: &Span| match span.end {
+            u128::MAX => Span { start: span.start & !mask, ..*span },
+            end => Span { start: span.start & !mask, end: (end + mask) & !mask },
+        };
+        Self { file: self.file, spans: self.spans.iter().map(whole).collect() }
     }
 
     /// True if both have a byte in common.
@@ -197,19 +213,12 @@ impl Drop for Held {
     }
 }
 
-/// A list of chunks as messages.
-pub(crate) fn message_of(chunks: impl IntoIterator<Item = ChunkId>) -> Vec<msg::Chunk> {
-    chunks.into_iter().map(Into::into).collect()
-}
-
-/// The area of a range that was checked to lie in a chunk.
-pub(crate) fn checked(op: &StorageOp, payload: u64) -> Result<Option<Area>> {
-    let range = match op {
+/// The range of an operation that is about one.
+fn range_of(op: &StorageOp, payload: u64) -> Option<msg::Range> {
+    Some(match op {
         StorageOp::Read(r) => msg::Range { chunk: r.chunk, offset: r.offset, len: r.len },
         StorageOp::Write(w) => msg::Range { chunk: w.chunk, offset: w.offset, len: payload },
-        StorageOp::Punch(r) | StorageOp::Allocate(r) => *r,
-        _ => return Ok(Area::of_op(op, payload)),
-    };
-    crate::target::in_chunk(range)?;
-    Ok(Area::of_op(op, payload))
+        StorageOp::Punch(range) | StorageOp::Allocate(range) => *range,
+        _ => return None,
+    })
 }

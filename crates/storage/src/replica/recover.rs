@@ -1,16 +1,19 @@
 //! What a new primary does before it answers anybody: whatever may be at some members only, it makes
 //! the same at all.
 
-use super::Replica;
+use super::errand::{Errand, MetBy, Pad};
 use super::follow::PROMISE;
 use super::ranges::Area;
+use super::{Replica, Stage, View};
 use crate::apply::sums_of;
 use bytes::Bytes;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_engine::chunk::{BlockSums, difference};
-use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, Ino, Result, TargetId, VolumeId};
+use strake_base::is_broken;
+use strake_engine::chunk::{BLOCK_BYTES, BlockSums, difference};
+use strake_types::{ChunkId, ChunkIndex, ErrorKind, Ino, Result, TargetId, VolumeId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{StorageAnswer, StorageOp};
 
@@ -19,26 +22,18 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Bytes sent at once to a member that lacks them.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// To whom something is sent, in which reign and epoch.
-#[derive(Clone, Copy)]
-pub(super) struct Errand {
-    pub reign: u64,
-    pub epoch: u64,
-    pub member: TargetId,
-}
-
 impl Replica {
     /// Makes a reign ready.
     pub(super) async fn recover(self: Arc<Self>, since: u64) {
         let mut said = false;
         loop {
-            let view = match &self.state.lock().reign {
-                Some(reign) if reign.since == since => reign.view.clone(),
-                _ => return,
+            let Some(view) = self.state.lock().reign(since).map(|reign| reign.view.clone()) else {
+                return;
             };
             let others = &view.in_sync[1..];
+            let others = if is_broken("new-primary-recovers") { &[] } else { others };
             match self.make_equal(since, view.epoch, others).await {
-                Ok(chunks) if self.become_ready(since, view.epoch) => {
+                Ok(chunks) if self.become_ready(since, &view) => {
                     tracing::info!(
                         "group {}: target {} leads epoch {}, {chunks} chunks were in doubt",
                         self.group,
@@ -55,24 +50,19 @@ impl Replica {
                 }
                 Err(error) => tracing::debug!("group {}: cannot lead yet: {error}", self.group),
             }
-            tokio::time::sleep(PAUSE).await;
-            if let Err(error) = self.current(0).await {
-                tracing::debug!("{error}");
-            }
+            self.look_again(PAUSE).await;
         }
     }
 
-    fn become_ready(&self, since: u64, epoch: u64) -> bool {
+    /// True unless the view is another by now, or a promise has to be waited for.
+    fn become_ready(&self, since: u64, view: &View) -> bool {
         let mut state = self.state.lock();
-        let Some(reign) = state.reign.as_mut() else { return true };
-        if reign.since != since || reign.view.epoch != epoch {
-            return reign.since != since;
-        }
-        let view = reign.view.clone();
-        if state.is_bound(&view, self.common.clock.monotonic()) || self.is_too_early() {
+        if state.is_bound(view, self.common.clock.monotonic()) || self.is_too_early() {
             return false;
         }
-        let Some(reign) = state.reign.as_mut() else { return true };
+        let Some(reign) = state.reign(since).filter(|reign| reign.view == *view) else {
+            return false;
+        };
         reign.ready = true;
         state.unsettled.retain(|(reign, _), _| *reign >= since);
         true
@@ -81,7 +71,8 @@ impl Replica {
     /// What we have applied in earlier reigns is what all have now: those changes are made.
     fn remember_own(&self, since: u64) {
         let state = self.state.lock();
-        let earlier = state.unsettled.range(..(since, 0)).filter(|(_, entry)| entry.applied);
+        let earlier =
+            state.unsettled.range(..(since, 0)).filter(|(_, entry)| entry.stage == Stage::Applied);
         for attempt in earlier.filter_map(|(_, entry)| entry.attempt) {
             self.shelf.target.attempts.note(attempt);
         }
@@ -89,6 +80,9 @@ impl Replica {
 
     /// True while a promise may run that we gave before this server started.
     fn is_too_early(&self) -> bool {
+        if self.common.clock.monotonic() >= self.common.started + PROMISE {
+            return false;
+        }
         let map = self.common.map.current();
         let server_of = |target: u32| {
             let found = map.targets.iter().find(|t| t.id == target);
@@ -96,8 +90,7 @@ impl Replica {
         };
         let members = map.group(self.group).map(|group| group.members.as_slice());
         let own = server_of(self.me().0);
-        let others = members.unwrap_or_default().iter().any(|&member| server_of(member) != own);
-        others && self.common.clock.monotonic() < self.common.started + PROMISE
+        members.unwrap_or_default().iter().any(|&member| server_of(member) != own)
     }
 
     async fn make_equal(&self, reign: u64, epoch: u64, others: &[TargetId]) -> Result<usize> {
@@ -161,10 +154,6 @@ impl Replica {
         Ok(chunks)
     }
 
-    fn nonsense(&self, member: TargetId) -> Error {
-        self.error(ErrorKind::Malformed, &format!("target {member} answered something else"))
-    }
-
     async fn chunks_of(
         &self,
         member: TargetId,
@@ -193,23 +182,31 @@ impl Replica {
         let (ours, theirs) = match (ours, theirs) {
             (None, None) => return Ok(0),
             (None, Some(_)) => {
-                self.mend_with(errand, cut(None), Bytes::new()).await?;
+                self.mend(errand, cut(None), Bytes::new()).await?;
                 return Ok(0);
             }
             (Some(ours), Some(theirs)) => (ours, theirs),
             (Some(ours), None) => {
-                self.mend_with(errand, cut(Some(ours.chunk_len())), Bytes::new()).await?;
+                self.mend(errand, cut(Some(ours.chunk_len())), Bytes::new()).await?;
                 (ours, BlockSums::default())
             }
         };
         if ours.chunk_len() != theirs.chunk_len() {
-            self.mend_with(errand, cut(Some(ours.chunk_len())), Bytes::new()).await?;
+            let len = ours.chunk_len();
+            match self.mend(errand, cut(Some(len)), Bytes::new()).await {
+                Err(error) if error.kind == ErrorKind::Corrupt => {
+                    // The block that is cut in part is damaged there.
+                    self.send_block(errand, chunk, (len / BLOCK_BYTES) as u32, Pad::Block).await?;
+                    self.mend(errand, cut(Some(len)), Bytes::new()).await?;
+                }
+                cut => cut?,
+            }
         }
         let difference = difference(&ours, &theirs);
         for hole in difference.punch {
             let (offset, len) = (hole.start, hole.end - hole.start);
             let range = msg::Range { chunk: chunk.into(), offset, len };
-            self.mend_with(errand, StorageOp::Punch(range), Bytes::new()).await?;
+            self.mend(errand, StorageOp::Punch(range), Bytes::new()).await?;
         }
         let mut sent = 0;
         for part in difference.send {
@@ -218,27 +215,44 @@ impl Replica {
         Ok(sent)
     }
 
-    async fn send_part(
-        &self,
-        errand: Errand,
-        chunk: ChunkId,
-        part: std::ops::Range<u64>,
-    ) -> Result<u64> {
+    async fn send_part(&self, errand: Errand, chunk: ChunkId, part: Range<u64>) -> Result<u64> {
         let mut at = part.start;
         while at < part.end {
             let len = PIECE_BYTES.min(part.end - at);
             let read = msg::Read { chunk: chunk.into(), offset: at, len };
-            let (data, crc) = self.shelf.bytes(read).await?;
-            if !data.is_empty() {
-                let write = msg::Write { chunk: chunk.into(), offset: at, crc };
-                self.mend_with(errand, StorageOp::Write(write), data).await?;
+            match self.shelf.bytes(read).await {
+                Ok((data, _)) if data.is_empty() => {}
+                Ok((data, crc)) => {
+                    let write = msg::Write { chunk: chunk.into(), offset: at, crc };
+                    self.mend(errand, StorageOp::Write(write), data).await?;
+                }
+                Err(error) if error.kind == ErrorKind::Corrupt => {
+                    self.send_damaged(errand, chunk, at..at + len).await?;
+                }
+                Err(error) => return Err(error),
             }
             at += len;
         }
         Ok(part.end - part.start)
     }
 
-    async fn mend_with(&self, errand: Errand, op: StorageOp, payload: Bytes) -> Result<()> {
-        self.mend(errand.reign, errand.epoch, errand.member, (op, payload)).await
+    /// As [`Replica::send_part`], where some of ours is damaged: that is repaired first. What no member
+    /// has is lost there too, instead of being something else.
+    async fn send_damaged(&self, errand: Errand, chunk: ChunkId, part: Range<u64>) -> Result<()> {
+        let blocks = part.start / BLOCK_BYTES..part.end.div_ceil(BLOCK_BYTES);
+        let outcome = self.repair_held(errand.reign, chunk, blocks.clone(), MetBy::Resync).await?;
+        let sums = self.shelf.sums(chunk).await?.unwrap_or_default();
+        for block in blocks.map(|block| block as u32) {
+            if !outcome.lost.contains(&block) {
+                self.send_block(errand, chunk, block, Pad::No).await?;
+                continue;
+            }
+            let known = sums.blocks().iter().find(|(nth, _)| *nth == block);
+            let crcs = known.map(|(_, sum)| vec![*sum]).unwrap_or_default();
+            let blocks = crcs.iter().map(|_| block).collect();
+            let lost = msg::LostBlocks { chunk: chunk.into(), blocks, crcs };
+            self.mend(errand, StorageOp::Lose(lost), Bytes::new()).await?;
+        }
+        Ok(())
     }
 }

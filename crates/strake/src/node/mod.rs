@@ -5,15 +5,17 @@
 //! then are new targets formatted.
 
 mod front;
-mod heartbeat;
 pub mod identity;
+mod member;
+mod patrol;
 mod stores;
 
 use crate::cluster::no_manager;
 use crate::failure::{Context, Failure, Outcome};
 use crate::private;
 use front::Front;
-use heartbeat::{Heart, Pulse};
+use member::Targets;
+use patrol::Patrol;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,20 +26,17 @@ use strake_base::process::boot_id;
 use strake_engine::kv::{EngineKind, Kv};
 use strake_manager::{Manager, ManagerOptions};
 use strake_meta::{MetaOptions, MetaServer};
-use strake_storage::{Lease, StorageServer};
-use strake_types::{ErrorKind, ServerId, TargetId};
+use strake_storage::{Here, Lease, StorageServer};
+use strake_types::{ServerId, TargetId};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::CapabilityKey;
 use strake_wire::map::{ManagerSource, MapView};
-use strake_wire::message::manager::{
-    Join, Joined, Leave, ManagerAnswer, ManagerOp, ManagerRequest,
-};
+use strake_wire::member::{Heart, ManagerOfMap, Pulse};
+use strake_wire::message::manager::{Join, Joined, Leave, ManagerOp, ManagerRequest};
 use strake_wire::server::{Identity, Listener};
 use strake_wire::service::{ManagerService, Services};
 use strake_wire::tls::Tls;
 
-/// Time between two attempts to join.
-const JOIN_RETRY_MS: u64 = 300;
 /// How long a server that is to join waits for the manager, and for an earlier life of its own to be
 /// forgotten.
 const JOIN_WAIT_MS: u64 = 15_000;
@@ -75,8 +74,12 @@ pub struct NodeOptions {
     pub name: String,
     /// Engine of a new metadata store.
     pub engine: Option<EngineKind>,
+    /// Directories that should hold a target and do not are new disks.
+    pub new_disks: bool,
     /// Makes the disk of each target as slow as so many bytes per second, to measure.
     pub disk_rate: Option<u64>,
+    /// How long a round takes in which its targets are verified; `None`: nobody does.
+    pub scrub_every: Option<Duration>,
 }
 
 /// A running server.
@@ -88,6 +91,7 @@ pub struct Node {
     kv: Option<Arc<dyn Kv>>,
     targets: Arc<Vec<Target>>,
     heart: Heart,
+    patrol: Patrol,
     lease: Arc<Lease>,
     front: Front,
     /// The lock on the home directory.
@@ -138,16 +142,27 @@ impl Node {
             let who = Identity { cluster: manager.cluster(), name: options.name.clone() };
             Front::open(std::mem::take(&mut options.listeners), who, manager.clone())
         });
+        let lost = lost_targets(&identity, &targets);
         // From here on the server may be known to the manager: remember the uuids first.
         identity.targets = merge_records(&identity, &targets);
         identity.write(&home)?;
         let joined = join(&*manager, &options, &identity, &targets).await?;
+        // Whatever happens next, the cluster knows this server from now on.
+        identity.cluster = joined.cluster.clone();
+        identity.server = joined.server;
+        identity.write(&home)?;
         for (target, &id) in targets.iter_mut().zip(&joined.targets) {
             target.format(&joined.cluster, TargetId(id), options.disk_rate)?;
         }
+        for (old, path) in lost {
+            let new = targets.iter().find(|target| target.path == path).map_or(0, |t| t.id.0);
+            tracing::warn!(
+                "{} is a new disk, target {new}, where target {old} was; to give it what that had: \
+                 strake target replace {old} {new}",
+                path.display()
+            );
+        }
         stores::count_sharing(&mut targets);
-        identity.cluster = joined.cluster.clone();
-        identity.server = joined.server;
         identity.targets = merge_records(&identity, &targets);
         identity.write(&home)?;
         let source = match &own_manager {
@@ -177,6 +192,7 @@ impl Node {
     /// Stops serving, makes everything durable, and closes the stores.
     pub async fn stop(self) -> Outcome {
         self.heart.stop();
+        self.patrol.stop();
         // From when the manager hears it, others may go on without this server.
         self.lease.give_up();
         let leave = ManagerOp::Leave(Leave { server: self.server.0 });
@@ -291,12 +307,16 @@ impl Parts {
         let pulse = Pulse {
             server,
             manager: self.manager.clone(),
-            targets: targets.clone(),
             map: self.map.clone(),
-            storage,
-            lease: lease.clone(),
+            member: Arc::new(Here {
+                disks: Targets(targets.clone()),
+                storage,
+                lease: lease.clone(),
+            }),
             lease_ms: self.joined.lease_ms,
         };
+        let (home, every) = (&self.options.home, self.options.scrub_every);
+        let patrol = Patrol::start(home, &targets, &self.map, every);
         let heart = Heart::start(pulse, follow);
         Ok(Node {
             map: self.map,
@@ -306,6 +326,7 @@ impl Parts {
             kv: self.kv,
             targets,
             heart,
+            patrol,
             lease,
             front,
             _lock: self.lock,
@@ -332,7 +353,7 @@ fn look_at_targets(options: &NodeOptions, identity: &identity::Node) -> Outcome<
     if !options.roles.storage {
         return Ok(Vec::new());
     }
-    let look = |path: &PathBuf| Target::look(path, identity);
+    let look = |path: &PathBuf| Target::look(path, identity, options.new_disks);
     let mut targets = options.targets.iter().map(look).collect::<Outcome<Vec<_>>>()?;
     stores::count_sharing(&mut targets);
     Ok(targets)
@@ -404,7 +425,7 @@ async fn first_manager(
         let next = "start the server with the manager role first, or correct --join";
         no_manager(&options.join, &e, next)
     })?;
-    Ok(Arc::new(heartbeat::ManagerOfMap(view)))
+    Ok(Arc::new(ManagerOfMap(view)))
 }
 
 async fn join(
@@ -424,31 +445,25 @@ async fn join(
         // One that cannot be read is one that may have changed.
         boot: boot_id().unwrap_or_default(),
     };
-    let end = tokio::time::Instant::now() + Duration::from_millis(JOIN_WAIT_MS);
-    loop {
-        let op = Some(ManagerOp::Join(request.clone()));
-        let error = match manager.call(ManagerRequest { op }).await {
-            Ok(reply) => match reply.answer {
-                Some(ManagerAnswer::Joined(joined)) => return Ok(joined),
-                _ => return Err(Failure::new("the manager answered Join with something else")),
-            },
-            Err(error) => error,
-        };
-        // Busy: after a crash and a quick start the manager still counts our earlier life, or does not
-        // know yet whether others go on with what our targets hold.
-        let worth_waiting = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
-            || (error.kind == ErrorKind::Busy && !request.cluster.is_empty());
-        if !worth_waiting || tokio::time::Instant::now() >= end {
-            return Err(error.into());
-        }
-        tracing::info!("cannot join yet: {error}");
-        tokio::time::sleep(Duration::from_millis(JOIN_RETRY_MS)).await;
-    }
+    Ok(strake_wire::member::join(manager, &request, JOIN_WAIT_MS).await?)
+}
+
+/// Targets of which another one has taken the place, and where.
+fn lost_targets(identity: &identity::Node, targets: &[Target]) -> Vec<(u32, PathBuf)> {
+    let replaced = |record: &&identity::TargetRecord| {
+        let here = targets.iter().find(|target| target.path == record.path);
+        record.target != 0 && here.is_some_and(|target| target.uuid != record.uuid)
+    };
+    let lost = identity.targets.iter().filter(replaced);
+    lost.map(|record| (record.target, record.path.clone())).collect()
 }
 
 /// The records of `node.json`: those of the targets here, and of any that were left out today.
 fn merge_records(identity: &identity::Node, targets: &[Target]) -> Vec<identity::TargetRecord> {
     let here = targets.iter().map(Target::record);
-    let absent = |record: &&identity::TargetRecord| !targets.iter().any(|t| t.uuid == record.uuid);
+    // What a new disk has taken the place of is not missed any more.
+    let absent = |record: &&identity::TargetRecord| {
+        !targets.iter().any(|t| t.uuid == record.uuid || t.path == record.path)
+    };
     here.chain(identity.targets.iter().filter(absent).cloned()).collect()
 }

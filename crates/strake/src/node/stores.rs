@@ -3,6 +3,7 @@
 use super::identity::{Node, TargetRecord};
 use crate::failure::{Context, Failure, Outcome, Plain};
 use crate::private;
+use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strake_base::disk::{Disk, RealDisk, SlowDisk};
@@ -10,7 +11,7 @@ use strake_base::random::{Random, SystemRandom};
 use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity};
 use strake_engine::kv::{EngineKind, Kv};
 use strake_types::TargetId;
-use strake_wire::message::manager::TargetSpec;
+use strake_wire::message::manager::{ScrubWord, TargetSpec};
 
 /// Directory of the metadata store within the home directory.
 pub const META: &str = "meta";
@@ -29,11 +30,14 @@ pub struct Target {
     pub store: Option<Arc<ChunkStore>>,
     /// Targets of this server on the same disk, itself included: they share its room.
     pub sharing: u64,
+    /// The last round in which all of it was verified.
+    pub scrub: Mutex<Option<ScrubWord>>,
 }
 
 impl Target {
-    /// Looks at the directory of a target. Neither opens nor writes anything.
-    pub fn look(path: &Path, node: &Node) -> Outcome<Target> {
+    /// Looks at the directory of a target. Neither opens nor writes anything. With `new_disks`, one that
+    /// should hold a target and does not is a new one.
+    pub fn look(path: &Path, node: &Node, new_disks: bool) -> Outcome<Target> {
         let known = node.target_at(path);
         let identity = match RealDisk::new(path) {
             Ok(disk) => Identity::read(&disk).plain()?,
@@ -46,20 +50,25 @@ impl Target {
                 check_known(&path, &identity, known)?;
                 check_cluster(&path, &identity, node)?;
                 let Identity { cluster, uuid, target } = identity;
-                Ok(Target { path, uuid, id: TargetId(target), cluster, store: None, sharing: 1 })
+                Ok(Target { path, uuid, id: TargetId(target), cluster, store: None, sharing: 1, scrub: Mutex::default() })
             }
-            (None, Some(record)) if record.target != 0 => Err(Failure::new(format!(
+            (None, Some(record)) if record.target != 0 && !new_disks => Err(Failure::new(format!(
                 "target {} (number {}) is missing from {}",
                 record.uuid,
                 record.target,
                 path.display()
             ))
-            .next("mount its disk there and try again; or leave this directory out to go on without it")),
+            .next(format!(
+                "mount its disk there and try again; or leave this directory out to go on without it. Is the \
+                 disk lost? Start with --new-disks, then: strake target replace {} NEW",
+                record.target
+            ))),
             (None, known) => {
                 check_empty(&path)?;
-                let uuid = known.map_or_else(new_uuid, |record| Ok(record.uuid.clone()))?;
+                let begun = known.filter(|record| record.target == 0);
+                let uuid = begun.map_or_else(new_uuid, |record| Ok(record.uuid.clone()))?;
                 let (id, cluster) = (TargetId(0), String::new());
-                Ok(Target { path, uuid, id, cluster, store: None, sharing: 1 })
+                Ok(Target { path, uuid, id, cluster, store: None, sharing: 1, scrub: Mutex::default() })
             }
         }
     }
@@ -116,7 +125,13 @@ impl Target {
             total_bytes: total_bytes / self.sharing,
             free_bytes: free_bytes / self.sharing,
             poisoned,
+            scrub: *self.scrub.lock(),
         }
+    }
+
+    /// What is told of its last scrub from now on.
+    pub fn note_scrub(&self, word: Option<ScrubWord>) {
+        *self.scrub.lock() = word;
     }
 
     /// As `node.json` keeps it.

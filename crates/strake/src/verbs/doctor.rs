@@ -11,7 +11,9 @@ use crate::address;
 use crate::cluster::{self, ClusterFlags, Managers};
 use crate::failure::Outcome;
 use crate::groups;
+use crate::jobs::{self, Files, JobView};
 use crate::verbs::status::Health;
+use crate::verbs::target::state_of;
 use crate::{mountpoint, output, size};
 use clap::Args;
 use serde::Serialize;
@@ -19,6 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strake_wire::map::MapView;
+use strake_wire::message::jobs::JobState;
 use strake_wire::message::manager::ClusterMap;
 use strake_wire::tls::Tls;
 
@@ -117,12 +120,13 @@ async fn examine(managers: &Managers, report: &mut Report) {
         }
     };
     report.ok("hello", format!("protocol and release agree ({:.1} ms)", millis(began)));
-    let map = match fetch(&view).await {
+    let map = match cluster::fresh_map(&view).await {
         Ok(map) => map,
         Err(error) => return report.bad("map", error.to_string(), "strake status"),
     };
     report.ok("cluster", format!("id {}", map.cluster));
     check_map(&map, report);
+    check_jobs(&view, &map, report).await;
     check_servers(&map, tls, report).await;
     probe::meta_and_clock(&view, &map, report).await;
     probe::targets(&view, &map, report).await;
@@ -132,10 +136,6 @@ async fn examine(managers: &Managers, report: &mut Report) {
 
 fn millis(began: Instant) -> f64 {
     began.elapsed().as_secs_f64() * 1e3
-}
-
-async fn fetch(view: &Arc<MapView>) -> strake_types::Result<ClusterMap> {
-    cluster::fresh_map(&*view.manager()?).await
 }
 
 /// Name resolution, connection, encryption.
@@ -202,6 +202,38 @@ fn check_map(map: &ClusterMap, report: &mut Report) {
     }
     if map.targets.is_empty() {
         report.bad("map", "no storage", "strake server --roles storage --join ADDR ...");
+    }
+}
+
+/// What is under way, and the last job of each kind if it has failed.
+async fn check_jobs(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report) {
+    // A manager of an earlier release knows no jobs.
+    let Ok(list) = jobs::fetch(view, 0).await else { return };
+    for target in map.targets.iter().filter(|target| target.drains) {
+        let (id, path) = (target.id, &target.spec.path);
+        let state = state_of(map, target);
+        report.ok("jobs", format!("target {id} ({path}) is {state}: it gets no new groups"));
+    }
+    for job in &list.jobs {
+        let view = JobView::new(job, &Files::default());
+        let later = list.jobs.iter().any(|other| other.id > job.id && other.kind == job.kind);
+        let failed = job.state == JobState::Failed as u32 && !later;
+        match (jobs::lasts(job), view.reasons().first()) {
+            (true, None) => {
+                report.ok("jobs", format!("{}; {}", view.headline(), view.progress()));
+            }
+            (true, Some(reason)) => report.warn(
+                "jobs",
+                format!("{}; {reason}", view.headline()),
+                format!("strake job show {}", job.id),
+            ),
+            (false, reason) if failed => report.warn(
+                "jobs",
+                format!("{}; {}", view.headline(), reason.cloned().unwrap_or_default()),
+                format!("strake job show {}; mend that, then begin it again", job.id),
+            ),
+            _ => {}
+        }
     }
 }
 

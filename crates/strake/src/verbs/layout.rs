@@ -1,19 +1,20 @@
 //! `strake layout`: where a file lies, and where new files will.
 
 use crate::cluster::{self, ClusterFlags};
+use crate::existing;
 use crate::failure::{Context, Failure, Outcome};
 use crate::groups::MemberState;
 use crate::layout_flags::{LayoutFlags, show_distribution};
-use crate::place::{self, Place};
-use crate::{address, mountpoint, output, size};
+use crate::place::{self, Found, Place};
+use crate::{output, size};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::time::Duration;
 use strake_client::LayoutView;
 use strake_types::layout::LayoutTemplate;
-use strake_types::{Attr, Credentials, ErrorKind, FileKind, GroupId, Ino, Result};
+use strake_types::{
+    Ack, Attr, Credentials, ErrorKind, FileKind, GroupId, Ino, Layout, Result, Safety,
+};
 use strake_wire::map::MapView;
 use strake_wire::message::manager::{ClusterMap, Group, ManagerOp, PrepareCopies};
 
@@ -58,9 +59,35 @@ enum LayoutVerb {
         targets: Vec<u32>,
 
         /// Take away what was set, so that the directory above counts again
-        #[arg(long, conflicts_with_all = ["chunk_size", "stripe_width", "distribution", "copies", "targets"])]
+        #[arg(long, conflicts_with_all = ["chunk_size", "stripe_width", "distribution", "copies", "ack", "min_copies", "targets"])]
         clear: bool,
+
+        #[command(flatten)]
+        existing: ExistingFlags,
     },
+}
+
+/// Flags about files that are there already.
+#[derive(Args, Debug)]
+struct ExistingFlags {
+    /// Give the files that are there, below the directory too, so many copies as well, while they are in use
+    ///
+    /// They are copied one by one by the servers. A file that is open, or was changed meanwhile, is tried again a few
+    /// times and then named; the command can be given again whenever you like, and goes on where it was.
+    #[arg(long, requires = "copies", conflicts_with_all = ["chunk_size", "stripe_width", "distribution", "ack", "min_copies", "targets", "clear"])]
+    existing: bool,
+
+    /// Only say how many files and bytes would be copied
+    #[arg(long, requires = "existing")]
+    dry_run: bool,
+
+    /// Copy at most so much in a second, as 50M
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "existing")]
+    throttle: Option<u64>,
+
+    /// Print JSON
+    #[arg(long, requires = "existing")]
+    json: bool,
 }
 
 /// What a directory hands down, as `--json` prints it.
@@ -71,6 +98,8 @@ struct DirectoryView {
     distribution: Option<String>,
     stripe_width: Option<u32>,
     copies: Option<u32>,
+    ack: Option<String>,
+    min_copies: Option<u32>,
     groups: Option<Vec<u32>>,
 }
 
@@ -78,6 +107,8 @@ struct DirectoryView {
 #[derive(Serialize)]
 struct FileView<'a> {
     copies: u32,
+    ack: String,
+    min_copies: u32,
     #[serde(flatten)]
     layout: &'a LayoutView,
 }
@@ -86,7 +117,11 @@ struct FileView<'a> {
 pub async fn run(flags: &LayoutVerbFlags, cluster: &ClusterFlags) -> Outcome {
     match &flags.verb {
         LayoutVerb::Get { path, json, all } => get(path, *json, *all, cluster).await,
-        LayoutVerb::Set { path, layout, targets, clear } => {
+        LayoutVerb::Set { path, layout, existing, .. } if existing.existing => {
+            let copies = layout.copies.unwrap_or(1);
+            set_existing(path, copies, existing, cluster).await
+        }
+        LayoutVerb::Set { path, layout, targets, clear, .. } => {
             let template = layout.template(None);
             template.validate().map_err(|e| Failure::usage(e.to_string()))?;
             if template.is_empty() && targets.is_empty() && !clear {
@@ -97,50 +132,8 @@ pub async fn run(flags: &LayoutVerbFlags, cluster: &ClusterFlags) -> Outcome {
     }
 }
 
-/// A file or directory, wherever the path was given.
-struct Found {
-    place: Place,
-    attr: Attr,
-}
-
-/// Finds what a path means: `ADDR:/VOLUME/PATH`, or a path below a mount, whose inode number and
-/// cluster the mount tells.
-async fn find(path: &str, cluster: &ClusterFlags) -> Outcome<Found> {
-    let cred = Credentials::root();
-    if let Some(source) = address::parse_source(path) {
-        let place = place::open(&source, cluster, "layout").await?;
-        let attr =
-            place.volume.resolve(&cred, place.path.as_bytes()).await.context(|| path.into())?;
-        return Ok(Found { place, attr });
-    }
-    let metadata = std::fs::metadata(path).context(|| path.into())?;
-    let full = Path::new(path).canonicalize().context(|| path.into())?;
-    let mounts = mountpoint::ours().into_iter();
-    let mount =
-        mounts.filter(|m| full.starts_with(&m.path)).max_by_key(|m| m.path.as_os_str().len());
-    let mount = mount.ok_or_else(|| {
-        Failure::new(format!("{path} does not lie in a Strake mount"))
-            .next("give a path below a mount (grep strake /proc/mounts), or ADDR:/VOLUME/PATH")
-    })?;
-    let source = address::parse_source(&mount.source).ok_or_else(|| {
-        Failure::new(format!(
-            "which volume is {} (mounted at {})?",
-            mount.source,
-            mount.path.display()
-        ))
-        .next("name the place as ADDR:/VOLUME/PATH")
-    })?;
-    let place = place::open(&source, cluster, "layout").await?;
-    let ino = match full == mount.path && source.path == "/" {
-        true => Ino::ROOT,
-        false => Ino(metadata.ino()),
-    };
-    let attr = place.volume.getattr(ino).await.context(|| path.into())?;
-    Ok(Found { place, attr })
-}
-
 async fn get(path: &str, json: bool, all: bool, cluster: &ClusterFlags) -> Outcome {
-    let Found { place, attr } = find(path, cluster).await?;
+    let Found { place, attr } = place::find(path, cluster, "layout").await?;
     let shown = match attr.kind {
         FileKind::Directory => {
             let template = place.volume.template(&Credentials::root(), attr.ino).await?;
@@ -149,8 +142,10 @@ async fn get(path: &str, json: bool, all: bool, cluster: &ClusterFlags) -> Outco
         _ => {
             let view = place.volume.layout(attr.ino).await.context(|| path.into())?;
             let copies = attr.layout.as_ref().map_or(1, |layout| layout.copies());
+            let safety = attr.layout.as_ref().map(|layout| layout.safety).unwrap_or_default();
+            let (ack, min_copies) = (safety.ack.to_string(), safety.min_copies);
             match json {
-                true => output::json(&FileView { copies, layout: &view }),
+                true => output::json(&FileView { copies, ack, min_copies, layout: &view }),
                 false => show_file(path, &attr, &view, &place.volume.map().current(), all),
             }
         }
@@ -165,6 +160,8 @@ fn show_directory(path: &str, template: &LayoutTemplate, json: bool) -> Outcome 
         distribution: template.distribution.as_ref().map(show_distribution),
         stripe_width: template.width,
         copies: template.copies,
+        ack: template.ack.map(|ack| ack.to_string()),
+        min_copies: template.min_copies,
         groups: template.groups.as_ref().map(|list| list.iter().map(|g| g.0).collect()),
     };
     if json {
@@ -183,15 +180,15 @@ fn show_directory(path: &str, template: &LayoutTemplate, json: bool) -> Outcome 
     output::line(&format!("  stripe width  {}", view.stripe_width.map_or_else(inherited, width)));
     let copies = view.copies.map(|copies| copies.to_string());
     output::line(&format!("  copies        {}", copies.unwrap_or_else(inherited)));
+    let least = view.min_copies.map(|least| least.to_string());
+    output::line(&format!("  min copies    {}", least.unwrap_or_else(inherited)));
+    output::line(&format!("  ack           {}", view.ack.unwrap_or_else(inherited)));
     output::line(&format!("  groups        {}", groups.unwrap_or_else(inherited)));
     Ok(())
 }
 
 fn show_file(path: &str, attr: &Attr, view: &LayoutView, map: &ClusterMap, all: bool) -> Outcome {
-    let copies = match attr.layout.as_ref().map_or(1, |layout| layout.copies()) {
-        1 => String::new(),
-        copies => format!(", {copies} copies"),
-    };
+    let copies = attr.layout.as_ref().map_or_else(String::new, show_copies);
     output::line(&format!(
         "{path}: {}, chunks of {}, {} over {} groups{copies}",
         size::show(attr.length),
@@ -222,9 +219,21 @@ fn show_file(path: &str, attr: &Attr, view: &LayoutView, map: &ClusterMap, all: 
     Ok(())
 }
 
+/// The copies of a file, if it has several, and what is asked of them.
+fn show_copies(layout: &Layout) -> String {
+    let Safety { ack, min_copies } = layout.safety;
+    let least = if min_copies > 1 { format!(" ({min_copies} at least)") } else { String::new() };
+    let ack = if ack == Ack::Primary { ", acknowledged by the primary" } else { "" };
+    match layout.copies() {
+        1 => String::new(),
+        copies => format!(", {copies} copies{least}{ack}"),
+    }
+}
+
 /// The targets of a group, each with what it is there, where that is not plain.
 fn with_states(group: &Group, names: &[String]) -> Vec<String> {
     let shown = |(member, name): (&u32, &String)| match MemberState::of(group, *member) {
+        _ if group.members.len() == 1 => name.clone(),
         MemberState::InSync => name.clone(),
         state => format!("{name} ({})", state.word()),
     };
@@ -260,7 +269,7 @@ async fn set(
     targets: &[u32],
     cluster: &ClusterFlags,
 ) -> Outcome {
-    let Found { place, attr } = find(path, cluster).await?;
+    let Found { place, attr } = place::find(path, cluster, "layout").await?;
     let cred = Credentials::root();
     let present = place.volume.template(&cred, attr.ino).await?;
     let copies = template.copies.or(present.copies).or(of_volume(&place)?);
@@ -281,6 +290,36 @@ async fn set(
     set_template(&place, attr.ino, &template, new).await.context(|| path.into())?;
     place.volume.close().await?;
     Ok(())
+}
+
+/// Gives what is there another number of copies.
+async fn set_existing(
+    path: &str,
+    copies: u32,
+    flags: &ExistingFlags,
+    cluster: &ClusterFlags,
+) -> Outcome {
+    if flags.throttle == Some(0) {
+        return Err(Failure::usage("--throttle 0 would never end").next("give a size, as 50M"));
+    }
+    let Found { place, attr } = place::find(path, cluster, "layout").await?;
+    if !flags.dry_run && prepare(place.volume.map(), copies).await? {
+        // Until the metadata server has heard of the new groups.
+        let wanted = LayoutTemplate { copies: Some(copies), ..LayoutTemplate::default() };
+        if attr.kind == FileKind::Directory {
+            let present = place.volume.template(&Credentials::root(), attr.ino).await?;
+            let template = wanted.or(&present);
+            set_template(&place, attr.ino, &template, true).await.context(|| path.into())?;
+        }
+    }
+    let order = existing::Order { copies, dry_run: flags.dry_run, rate: flags.throttle };
+    let report = existing::run(&place.volume, path, &attr, &order).await?;
+    place.volume.close().await?;
+    match flags.json {
+        true => output::json(&report)?,
+        false => report.show(&order),
+    }
+    report.verdict()
 }
 
 /// Copies that a volume keeps where nothing else is said.

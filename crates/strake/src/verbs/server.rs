@@ -1,5 +1,6 @@
 //! `strake server`: one server of a cluster.
 
+use super::servers::ServersVerb;
 use crate::address;
 use crate::cluster::host_name;
 use crate::failure::{Failure, Outcome};
@@ -10,6 +11,7 @@ use clap::Args;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use strake_bench::testbed::Rate;
 use strake_engine::kv::EngineKind;
 use strake_wire::server::Listener;
@@ -29,6 +31,10 @@ The file of --config is TOML with the same names:
   join = [\"10.0.0.1\"]
   tls_ca = \"/etc/strake/tls/ca.pem\"")]
 pub struct ServerFlags {
+    /// What to do with servers there are, instead of running one.
+    #[command(subcommand)]
+    pub verb: Option<ServersVerb>,
+
     /// Address to listen on: HOST[:PORT], port 7440 unless given; 0.0.0.0 is every address of the machine
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
@@ -61,14 +67,25 @@ pub struct ServerFlags {
     #[arg(long, value_name = "ENGINE")]
     pub engine: Option<EngineKind>,
 
+    /// A directory whose target is missing is on a new disk: begin a new target there (then: strake target replace)
+    #[arg(long)]
+    pub new_disks: bool,
+
     /// Let the disk of each target carry only so much, as 6.83MB/s: to measure, never in service
     #[arg(long, value_name = "RATE")]
     pub disk_rate: Option<Rate>,
+
+    /// Days in which all of its targets are verified once, again and again, and repaired from other copies; 0: never [default: 7]
+    #[arg(long, value_name = "DAYS")]
+    pub scrub_every: Option<f64>,
 
     /// Read what is not given here from this TOML file
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
+
+/// Days in which targets are verified once, unless told otherwise.
+pub const SCRUB_DAYS_DEFAULT: f64 = 7.0;
 
 /// The file of `--config`.
 #[derive(Deserialize, Debug, Default)]
@@ -86,6 +103,7 @@ struct Config {
     metrics: Option<String>,
     engine: Option<String>,
     disk_rate: Option<String>,
+    scrub_every: Option<f64>,
     tls_ca: Option<PathBuf>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
@@ -114,7 +132,9 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
         join,
         name: flags.name.unwrap_or_else(host_name),
         engine: flags.engine,
+        new_disks: flags.new_disks,
         disk_rate: flags.disk_rate.map(Rate::bytes_per_second),
+        scrub_every: scrub_every(flags.scrub_every.unwrap_or(SCRUB_DAYS_DEFAULT)),
     };
     let node = tokio::select! {
         node = Node::start(options) => node?,
@@ -124,6 +144,11 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
     output::line(&format!("server {} of cluster {cluster} serves at {advertise}", node.id()));
     let _asked = stop.wait_for(|stop| *stop).await;
     node.stop().await
+}
+
+/// How long a round takes over targets that are verified once in so many days.
+pub fn scrub_every(days: f64) -> Option<Duration> {
+    (days > 0.0).then(|| Duration::from_secs_f64(days * 86_400.0))
 }
 
 /// Listens, with certificates where there are any; the address by which others call.
@@ -185,6 +210,7 @@ fn with_config(mut flags: ServerFlags, tls: TlsFlags) -> Outcome<(ServerFlags, T
     flags.advertise = flags.advertise.or(config.advertise);
     flags.name = flags.name.or(config.name);
     flags.metrics = flags.metrics.or(config.metrics);
+    flags.scrub_every = flags.scrub_every.or(config.scrub_every);
     for (given, filed) in [(&mut flags.roles, config.roles), (&mut flags.join, config.join)] {
         if given.is_empty() {
             *given = filed;
@@ -207,6 +233,18 @@ fn with_config(mut flags: ServerFlags, tls: TlsFlags) -> Outcome<(ServerFlags, T
     let (tls_ca, tls_cert, tls_key) = (config.tls_ca, config.tls_cert, config.tls_key);
     let filed = TlsFlags { tls_ca, tls_cert, tls_key, no_tls: false };
     Ok((flags, tls.or(filed)))
+}
+
+/// Refuses the flags of a server that runs, beside a verb about servers there are.
+pub fn check_alone(flags: &ServerFlags) -> Outcome {
+    let (listen, join) = (flags.listen.is_some(), !flags.join.is_empty());
+    match listen || join || !flags.data.is_empty() || !flags.roles.is_empty() {
+        true => {
+            Err(Failure::usage("--listen, --data, --roles and --join are for running a server")
+                .next("leave them out, or leave out list, drain and remove"))
+        }
+        false => Ok(()),
+    }
 }
 
 fn parse_roles(names: &[String]) -> Outcome<Roles> {
@@ -236,6 +274,9 @@ fn check(flags: &ServerFlags, roles: Roles) -> Outcome {
     }
     if roles == Roles::default() {
         return missing("--roles", "say what the server does: --roles manager,meta,storage");
+    }
+    if flags.scrub_every.is_some_and(|days| !(0.0..=3650.0).contains(&days)) {
+        return Err(Failure::usage("--scrub-every takes days, from 0 (never) to 3650"));
     }
     match (roles.manager, flags.join.is_empty()) {
         (false, true) => {
@@ -279,6 +320,13 @@ mod tests {
             failure.cause.contains("listen_port") && failure.cause.contains("line 2"),
             "{failure}"
         );
+    }
+
+    #[test]
+    fn a_server_is_run_or_others_are_looked_at() {
+        let running = ServerFlags { data: vec!["/d".into()], ..Default::default() };
+        assert!(check_alone(&running).unwrap_err().cause.contains("--data"));
+        assert!(check_alone(&ServerFlags::default()).is_ok());
     }
 
     #[test]

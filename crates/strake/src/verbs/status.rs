@@ -3,9 +3,12 @@
 use crate::cluster::{self, ClusterFlags};
 use crate::failure::Outcome;
 use crate::groups::{self, GroupRow};
-use crate::{output, size};
+use crate::jobs::{self, Files, JobView};
+use crate::verbs::target::state_of;
+use crate::{output, servers, size};
 use clap::Args;
 use serde::Serialize;
+use std::time::{SystemTime, UNIX_EPOCH};
 use strake_wire::message::manager::{ClusterMap, Server, Target};
 
 /// Room below this share of a target is worth a warning.
@@ -46,6 +49,8 @@ struct Report {
     volumes: Vec<String>,
     /// Groups of several copies that lack one, or cannot serve.
     groups: Vec<GroupRow>,
+    /// Jobs that have not ended.
+    jobs: Vec<JobView>,
 }
 
 #[derive(Serialize)]
@@ -67,6 +72,12 @@ struct TargetRow {
     state: String,
     total_bytes: u64,
     free_bytes: u64,
+    /// When a round ended in which all of it was verified; absent: never yet.
+    scrubbed_unix_s: Option<u64>,
+    /// Chunks that were found damaged then, and repaired.
+    repaired_chunks: u64,
+    /// Chunks that were found damaged then, and could not be.
+    damaged_chunks: u64,
 }
 
 /// Runs the verb; the exit code says how the cluster is. A cluster whose manager does not answer is
@@ -74,14 +85,18 @@ struct TargetRow {
 pub async fn run(flags: &StatusFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     let asked = async {
         let view = cluster.connect().await?;
-        let map = cluster::fresh_map(&*view.manager()?).await?;
-        Outcome::Ok(map)
+        let map = cluster::fresh_map(&view).await?;
+        // A manager of an earlier release knows no jobs.
+        let jobs = jobs::fetch(&view, 0).await.map(|list| list.jobs).unwrap_or_default();
+        Outcome::Ok((map, jobs))
     };
-    let map = asked.await.map_err(|mut failure| {
+    let (map, jobs) = asked.await.map_err(|mut failure| {
         failure.code = Health::Broken as u8;
         failure
     })?;
-    let report = judge(&map);
+    let mut report = judge(&map);
+    let under_way = jobs.iter().filter(|job| jobs::lasts(job));
+    report.jobs = under_way.map(|job| JobView::new(job, &Files::default())).collect();
     match flags.json {
         true => output::json(&report)?,
         false => show(&report),
@@ -135,6 +150,7 @@ fn judge(map: &ClusterMap) -> Report {
         servers: map.servers.iter().map(|s| server_row(map, s)).collect(),
         targets: map.targets.iter().map(|t| target_row(map, t)).collect(),
         groups: groups::troubled(map),
+        jobs: Vec::new(),
         volumes: map.volumes.iter().filter(|v| !v.deleting).map(|v| v.spec.name.clone()).collect(),
     }
 }
@@ -147,6 +163,13 @@ fn target_problem(target: &Target, single: bool) -> Option<(Health, String)> {
             target.id, spec.path, spec.poisoned
         );
         return Some((if single { Health::Broken } else { Health::Degraded }, text));
+    }
+    if let Some(scrub) = spec.scrub.filter(|scrub| scrub.left > 0) {
+        let text = format!(
+            "target {} ({}): {} chunks are damaged and could not be repaired; strake scrub {} names their files",
+            target.id, spec.path, scrub.left, target.id
+        );
+        return Some((Health::Degraded, text));
     }
     let low = target.up
         && spec.free_bytes.saturating_mul(100) < spec.total_bytes.saturating_mul(LOW_PERCENT);
@@ -162,26 +185,17 @@ fn target_problem(target: &Target, single: bool) -> Option<(Health, String)> {
 }
 
 fn server_row(map: &ClusterMap, server: &Server) -> ServerRow {
-    let storage = map.targets.iter().any(|t| t.server == server.id);
-    let roles = [(server.manager, "manager"), (server.meta, "meta"), (storage, "storage")];
-    let roles: Vec<_> = roles.iter().filter(|r| r.0).map(|r| r.1).collect();
     ServerRow {
         id: server.id,
         name: server.name.clone(),
         address: server.address.clone(),
-        roles: roles.join(","),
+        roles: servers::roles(map, server),
         up: server.up,
         silent_ms: server.silent_ms,
     }
 }
 
 fn target_row(map: &ClusterMap, target: &Target) -> TargetRow {
-    let server = map.servers.iter().find(|s| s.id == target.server);
-    let state = match (target.up, target.spec.poisoned.is_empty()) {
-        (false, _) => "down",
-        (true, false) => "stopped",
-        (true, true) => "up",
-    };
     TargetRow {
         id: target.id,
         groups: map
@@ -190,11 +204,14 @@ fn target_row(map: &ClusterMap, target: &Target) -> TargetRow {
             .filter(|g| g.members.contains(&target.id))
             .map(|g| g.id)
             .collect(),
-        server: server.map_or_else(String::new, |s| s.name.clone()),
+        server: servers::name(map, target.server),
         path: target.spec.path.clone(),
-        state: state.into(),
+        state: state_of(map, target),
         total_bytes: target.spec.total_bytes,
         free_bytes: target.spec.free_bytes,
+        scrubbed_unix_s: target.spec.scrub.map(|scrub| scrub.ended_unix_s),
+        repaired_chunks: target.spec.scrub.map_or(0, |scrub| scrub.repaired),
+        damaged_chunks: target.spec.scrub.map_or(0, |scrub| scrub.left),
     }
 }
 
@@ -215,6 +232,9 @@ fn show(report: &Report) {
     for problem in &report.problems {
         output::line(&format!("  ! {problem}"));
     }
+    for job in &report.jobs {
+        output::line(&format!("  - {}; {}", job.headline(), job.progress()));
+    }
     let mut table = output::table(&[">SERVER", "NAME", "ADDRESS", "ROLES", "STATE"]);
     for row in &report.servers {
         let state = if row.up { "up" } else { "down" };
@@ -229,8 +249,9 @@ fn show(report: &Report) {
     }
     output::line("");
     output::show(&table);
-    let mut table =
-        output::table(&[">TARGET", ">GROUP", "SERVER", ">SIZE", ">FREE", "STATE", "PATH"]);
+    let mut table = output::table(&[
+        ">TARGET", ">GROUP", "SERVER", ">SIZE", ">FREE", "STATE", "SCRUBBED", "PATH",
+    ]);
     for row in &report.targets {
         let groups: Vec<_> = row.groups.iter().map(u32::to_string).collect();
         table.add_row([
@@ -240,11 +261,23 @@ fn show(report: &Report) {
             size::short(row.total_bytes),
             size::short(row.free_bytes),
             row.state.clone(),
+            ago(row.scrubbed_unix_s),
             row.path.clone(),
         ]);
     }
     output::line("");
     output::show(&table);
+}
+
+/// How long ago something was, in days or hours.
+fn ago(unix_s: Option<u64>) -> String {
+    let Some(then) = unix_s else { return "never".into() };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    match now.saturating_sub(then) / 3600 {
+        0 => "just now".into(),
+        hours @ 1..48 => format!("{hours} h ago"),
+        hours => format!("{} d ago", hours / 24),
+    }
 }
 
 #[cfg(test)]
@@ -260,6 +293,7 @@ mod tests {
             server,
             up: true,
             spec: TargetSpec { total_bytes: 1000, free_bytes: 900, ..TargetSpec::default() },
+            drains: false,
         };
         let spec = VolumeSpec { name: "main".into(), ..VolumeSpec::default() };
         ClusterMap {

@@ -312,7 +312,9 @@ fn node_options(flags: &UpFlags, data: &Path, doors: Doors) -> Outcome<NodeOptio
         join: Vec::new(),
         name: host_name(),
         engine: flags.engine,
+        new_disks: false,
         disk_rate: None,
+        scrub_every: server::scrub_every(server::SCRUB_DAYS_DEFAULT),
     })
 }
 

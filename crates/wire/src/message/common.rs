@@ -132,6 +132,12 @@ pub struct FileLayout {
     /// Copies that the groups of the table keep; 0 (from an earlier release) is 1.
     #[prost(uint32, tag = "7")]
     pub copies: u32,
+    /// Who acknowledges: 0 all in-sync copies, 1 the primary.
+    #[prost(uint32, tag = "8")]
+    pub ack: u32,
+    /// Copies that must be in sync for a change; 0 (from an earlier release) is 1.
+    #[prost(uint32, tag = "9")]
+    pub min_copies: u32,
 }
 
 /// [`LayoutTemplate`].
@@ -152,6 +158,12 @@ pub struct Template {
     /// Copies of every chunk.
     #[prost(uint32, optional, tag = "5")]
     pub copies: Option<u32>,
+    /// Who acknowledges: 0 all in-sync copies, 1 the primary.
+    #[prost(uint32, optional, tag = "6")]
+    pub ack: Option<u32>,
+    /// Copies that must be in sync for a change.
+    #[prost(uint32, optional, tag = "7")]
+    pub min_copies: Option<u32>,
 }
 
 /// [`t::SetTime`].
@@ -278,6 +290,9 @@ impl From<&t::Layout> for FileLayout {
             table,
             list,
             copies,
+            ack: v.safety.ack as u32,
+            // What most files have is not written.
+            min_copies: Some(v.safety.min_copies).filter(|&min| min > 1).unwrap_or(0),
         }
     }
 }
@@ -296,6 +311,7 @@ impl TryFrom<FileLayout> for t::Layout {
             width: v.width,
             seed: v.seed,
             groups,
+            safety: t::Safety { ack: ack_of(v.ack)?, min_copies: v.min_copies.max(1) },
         };
         layout.validate()?;
         Ok(layout)
@@ -310,6 +326,19 @@ impl From<&LayoutTemplate> for Template {
             width: v.width,
             list: v.groups.iter().flatten().map(|g| g.0).collect(),
             copies: v.copies,
+            ack: v.ack.map(|ack| ack as u32),
+            min_copies: v.min_copies,
+        }
+    }
+}
+
+fn ack_of(number: u32) -> t::Result<t::Ack> {
+    match number {
+        0 => Ok(t::Ack::All),
+        1 => Ok(t::Ack::Primary),
+        other => {
+            let detail = format!("acknowledgement number {other} (from a newer release?)");
+            Err(t::Error::with(t::ErrorKind::Malformed, detail))
         }
     }
 }
@@ -325,6 +354,8 @@ impl TryFrom<Template> for LayoutTemplate {
             width: v.width,
             groups: (!groups.is_empty()).then_some(groups),
             copies: v.copies,
+            ack: v.ack.map(ack_of).transpose()?,
+            min_copies: v.min_copies,
         };
         template.validate()?;
         Ok(template)

@@ -1,13 +1,14 @@
 //! Requests to the manager: who belongs to the cluster, and which volumes there are.
 
 use super::common::Template;
+use super::jobs::{Held, JobList, ListJobs, Order, Plan, Progress, SteerJob};
 use prost::{Message, Oneof};
 
 /// One operation on the cluster.
 #[derive(Clone, PartialEq, Message)]
 pub struct ManagerRequest {
     /// What to do.
-    #[prost(oneof = "ManagerOp", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18")]
+    #[prost(oneof = "ManagerOp", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21")]
     pub op: Option<ManagerOp>,
 }
 
@@ -41,6 +42,15 @@ pub enum ManagerOp {
     /// Sees to it that there are groups that keep so many copies.
     #[prost(message, tag = "18")]
     PrepareCopies(PrepareCopies),
+    /// Moves members of groups, as a job; or says what that would be.
+    #[prost(message, tag = "19")]
+    Plan(Plan),
+    /// The jobs there are.
+    #[prost(message, tag = "20")]
+    ListJobs(ListJobs),
+    /// Pauses, resumes, slows or cancels a job.
+    #[prost(message, tag = "21")]
+    SteerJob(SteerJob),
 }
 
 impl ManagerOp {
@@ -102,6 +112,23 @@ pub struct TargetSpec {
     /// Not empty: the target takes no writes, and why.
     #[prost(string, tag = "6")]
     pub poisoned: String,
+    /// When all of it was verified; absent: never yet.
+    #[prost(message, optional, tag = "12")]
+    pub scrub: Option<ScrubWord>,
+}
+
+/// A round over a target in which everything was verified.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct ScrubWord {
+    /// When it ended, in seconds since 1970-01-01 UTC.
+    #[prost(uint64, tag = "1")]
+    pub ended_unix_s: u64,
+    /// Chunks that were damaged and are repaired.
+    #[prost(uint64, tag = "2")]
+    pub repaired: u64,
+    /// Chunks that are damaged still.
+    #[prost(uint64, tag = "3")]
+    pub left: u64,
 }
 
 /// See [`ManagerOp::Heartbeat`].
@@ -113,10 +140,16 @@ pub struct Heartbeat {
     /// Its targets as they are now.
     #[prost(message, repeated, tag = "2")]
     pub targets: Vec<TargetSpec>,
+    /// What its targets hold of each group, as of the last look.
+    #[prost(message, repeated, tag = "3")]
+    pub held: Vec<Held>,
+    /// How far it is with members that it makes equal.
+    #[prost(message, repeated, tag = "4")]
+    pub progress: Vec<Progress>,
 }
 
 /// See [`ManagerOp::Resynced`].
-#[derive(Clone, Copy, PartialEq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub struct Resynced {
     /// The group.
     #[prost(uint32, tag = "1")]
@@ -127,9 +160,25 @@ pub struct Resynced {
     /// The joining member.
     #[prost(uint32, tag = "3")]
     pub member: u32,
-    /// It could not be done: the member begins anew.
+    /// It could not be done: the member begins anew. Or: a member that is to leave answers nobody any
+    /// more in this epoch.
     #[prost(bool, tag = "4")]
     pub failed: bool,
+    /// Why not.
+    #[prost(string, tag = "5")]
+    pub reason: String,
+    /// Bytes sent to it.
+    #[prost(uint64, tag = "6")]
+    pub sent: u64,
+    /// Of a group of one copy: who vouches for it (see [`Group::word`]); 0: not said.
+    #[prost(fixed64, tag = "7")]
+    pub word: u64,
+    /// The boot by which the primary does.
+    #[prost(fixed64, tag = "8")]
+    pub primary_boot: u64,
+    /// The boot by which the member does.
+    #[prost(fixed64, tag = "9")]
+    pub member_boot: u64,
 }
 
 /// See [`ManagerOp::PrepareCopies`].
@@ -185,8 +234,17 @@ pub struct Leave {
 #[derive(Clone, PartialEq, Message)]
 pub struct ManagerReply {
     /// Which answer.
-    #[prost(oneof = "ManagerAnswer", tags = "10, 11, 12, 13")]
+    #[prost(oneof = "ManagerAnswer", tags = "10, 11, 12, 13, 14")]
     pub answer: Option<ManagerAnswer>,
+    /// To a heartbeat: what holds for members that the server makes equal, or is about to.
+    #[prost(message, repeated, tag = "1")]
+    pub orders: Vec<Order>,
+}
+
+impl From<ManagerAnswer> for ManagerReply {
+    fn from(answer: ManagerAnswer) -> Self {
+        Self { answer: Some(answer), orders: Vec::new() }
+    }
 }
 
 /// The answers of the manager.
@@ -204,6 +262,9 @@ pub enum ManagerAnswer {
     /// The volume as it is now.
     #[prost(message, tag = "13")]
     Volume(Volume),
+    /// Jobs, or the plan of one.
+    #[prost(message, tag = "14")]
+    Jobs(JobList),
 }
 
 /// See [`ManagerAnswer::Joined`].
@@ -306,6 +367,9 @@ pub struct Target {
     /// Its server is up and has it.
     #[prost(bool, tag = "4")]
     pub up: bool,
+    /// It is to lose its groups, and gets no new ones.
+    #[prost(bool, tag = "5")]
+    pub drains: bool,
 }
 
 /// A group of the map.
@@ -330,9 +394,37 @@ pub struct Group {
     /// How often acknowledged writes that were not synced may have been lost with all members.
     #[prost(uint64, tag = "6")]
     pub losses: u64,
+    /// Members that are to leave, as soon as as many others as there are to be copies are in sync.
+    #[prost(uint32, repeated, tag = "7")]
+    pub leaving: Vec<u32>,
+    /// Of a group of one copy that has moved: what its answers name as their boot, from whichever of
+    /// the `vouchers` they come. 0: each target's own.
+    #[prost(fixed64, tag = "8")]
+    pub word: u64,
+    /// Targets that have everything that was acknowledged under `word`.
+    #[prost(message, repeated, tag = "9")]
+    pub vouchers: Vec<Voucher>,
+}
+
+/// A target, and the boot from which it vouches for a group.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Voucher {
+    /// The target.
+    #[prost(uint32, tag = "1")]
+    pub target: u32,
+    /// Its boot.
+    #[prost(fixed64, tag = "2")]
+    pub boot: u64,
 }
 
 impl Group {
+    /// True if a member is to leave, and has to answer nobody any more for that: the others suffice.
+    pub fn lets_go(&self, member: u32) -> bool {
+        let stays = self.in_sync().iter().filter(|m| !self.leaving.contains(m)).count();
+        let copies = strake_types::GroupId(self.id).copies() as usize;
+        self.leaving.contains(&member) && stays >= copies
+    }
+
     /// Those that hold every acknowledged write, the primary first.
     pub fn in_sync(&self) -> &[u32] {
         if self.in_sync.is_empty() { &self.members } else { &self.in_sync }

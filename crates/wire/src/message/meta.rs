@@ -1,7 +1,19 @@
 //! Requests to a metadata server: names and attributes of one volume.
 
-use super::common::{AttrChange, Attributes, Cred, Template, Time};
+mod answer;
+mod check;
+mod recopy;
+
+use super::common::{AttrChange, Cred, Template, Time};
 use prost::{Message, Oneof};
+
+pub use check::{Check, CheckPart, Checked, Problem};
+pub use recopy::{Recopied, Recopy, RecopyState};
+
+pub use answer::{
+    Created, Description, DirEntry, Holder, MetaAnswer, MetaReply, Named, Opened, Page, Renamed,
+    Session, VolumeStat,
+};
 
 /// One operation on a volume.
 #[derive(Clone, PartialEq, Message)]
@@ -24,7 +36,7 @@ pub struct MetaRequest {
     /// What to do.
     #[prost(
         oneof = "MetaOp",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39"
     )]
     pub op: Option<MetaOp>,
 }
@@ -116,6 +128,19 @@ pub enum MetaOp {
     /// The contents of an inline file. Answer: Opened, without registering an open.
     #[prost(message, tag = "36")]
     ReadInline(Inode),
+    /// Where an inode has its names and who has it open, for administrators: only root may ask.
+    /// Answer: Description.
+    #[prost(message, tag = "37")]
+    Describe(Inode),
+    /// Looks through a page of a part of the volume for what does not fit: only root may ask.
+    /// Answer: Checked.
+    #[prost(message, tag = "38")]
+    Check(Check),
+    /// Gives a file that is there another number of copies, while nobody has it open. It is carried
+    /// out by the server; who asks again while it is under way is told how far it is. Only root may
+    /// ask. Answer: Recopied.
+    #[prost(message, tag = "39")]
+    Recopy(Recopy),
 }
 
 /// An operation without arguments.
@@ -158,9 +183,12 @@ pub struct OpenSession {
 /// See [`MetaOp::RenewSession`].
 #[derive(Clone, PartialEq, Message)]
 pub struct RenewSession {
-    /// Files closed since the last message; each takes back one Open or Created-with-open.
+    /// Files closed since the last report; each takes back one Open or Created-with-open.
     #[prost(uint64, repeated, tag = "1")]
     pub closed: Vec<u64>,
+    /// Number of this report within its session, ascending: what is sent twice counts once. 0: none.
+    #[prost(uint64, tag = "2")]
+    pub number: u64,
 }
 
 /// See [`MetaOp::SetAttr`].
@@ -398,178 +426,4 @@ pub struct SetTemplate {
     /// The template; empty removes it.
     #[prost(message, required, tag = "2")]
     pub template: Template,
-}
-
-/// The answer of a metadata server.
-#[derive(Clone, PartialEq, Message)]
-pub struct MetaReply {
-    /// Which answer.
-    #[prost(oneof = "MetaAnswer", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21")]
-    pub answer: Option<MetaAnswer>,
-}
-
-/// The answers of a metadata server.
-#[derive(Clone, PartialEq, Oneof)]
-#[allow(clippy::large_enum_variant, reason = "one lives per call, and a box would cost more")]
-pub enum MetaAnswer {
-    /// Done.
-    #[prost(message, tag = "10")]
-    Done(Nothing),
-    /// A session.
-    #[prost(message, tag = "11")]
-    Session(Session),
-    /// Attributes.
-    #[prost(message, tag = "12")]
-    Entry(Attributes),
-    /// A new (or, without `exclusive`, an existing) file.
-    #[prost(message, tag = "13")]
-    Created(Created),
-    /// Both ends of a rename.
-    #[prost(message, tag = "14")]
-    Renamed(Renamed),
-    /// Raw bytes.
-    #[prost(bytes = "bytes", tag = "15")]
-    Bytes(bytes::Bytes),
-    /// An open file.
-    #[prost(message, tag = "16")]
-    Opened(Opened),
-    /// A page of a directory.
-    #[prost(message, tag = "17")]
-    Page(Page),
-    /// A conflicting lock.
-    #[prost(message, tag = "18")]
-    Lock(Lock),
-    /// Counts.
-    #[prost(message, tag = "19")]
-    VolumeStat(VolumeStat),
-    /// A layout template.
-    #[prost(message, tag = "20")]
-    Template(Template),
-    /// An inode that got or lost a name.
-    #[prost(message, tag = "21")]
-    Named(Named),
-}
-
-/// See [`MetaAnswer::Named`].
-#[derive(Clone, PartialEq, Message)]
-pub struct Named {
-    /// The inode.
-    #[prost(message, required, tag = "1")]
-    pub attr: Attributes,
-    /// The directory after it.
-    #[prost(message, optional, tag = "2")]
-    pub parent: Option<Attributes>,
-}
-
-/// See [`MetaAnswer::Session`].
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct Session {
-    /// Its id.
-    #[prost(uint64, tag = "1")]
-    pub session: u64,
-    /// Time within which RenewSession must arrive.
-    #[prost(uint64, tag = "2")]
-    pub lease_ms: u64,
-    /// True if the session asked for goes on: its locks are still held.
-    #[prost(bool, tag = "3")]
-    pub resumed: bool,
-}
-
-/// See [`MetaAnswer::Created`].
-#[derive(Clone, PartialEq, Message)]
-pub struct Created {
-    /// The inode.
-    #[prost(message, required, tag = "1")]
-    pub attr: Attributes,
-    /// It is new.
-    #[prost(bool, tag = "2")]
-    pub created: bool,
-    /// If opened.
-    #[prost(message, optional, tag = "3")]
-    pub opened: Option<Opened>,
-    /// The directory after it.
-    #[prost(message, optional, tag = "4")]
-    pub parent: Option<Attributes>,
-}
-
-/// See [`MetaAnswer::Opened`].
-#[derive(Clone, PartialEq, Message)]
-pub struct Opened {
-    /// The inode as it is now.
-    #[prost(message, required, tag = "1")]
-    pub attr: Attributes,
-    /// Contents, where they lie inside the inode.
-    #[prost(bytes = "bytes", optional, tag = "2")]
-    pub inline: Option<bytes::Bytes>,
-    /// Right to the chunks.
-    #[prost(bytes = "bytes", tag = "3")]
-    pub capability: bytes::Bytes,
-}
-
-/// See [`MetaAnswer::Renamed`].
-#[derive(Clone, PartialEq, Message)]
-pub struct Renamed {
-    /// What was moved.
-    #[prost(message, required, tag = "1")]
-    pub moved: Attributes,
-    /// What was replaced (nlink already lowered) or exchanged.
-    #[prost(message, optional, tag = "2")]
-    pub other: Option<Attributes>,
-    /// The directory of the old name, after it.
-    #[prost(message, optional, tag = "3")]
-    pub parent: Option<Attributes>,
-    /// The directory of the new name, after it, if it is another.
-    #[prost(message, optional, tag = "4")]
-    pub new_parent: Option<Attributes>,
-}
-
-/// See [`MetaAnswer::Page`].
-#[derive(Clone, PartialEq, Message)]
-pub struct Page {
-    /// Entries, in cookie order, without `.` and `..`.
-    #[prost(message, repeated, tag = "1")]
-    pub entries: Vec<DirEntry>,
-    /// No entry follows.
-    #[prost(bool, tag = "2")]
-    pub end: bool,
-    /// The directory's parent, for `..`.
-    #[prost(uint64, tag = "3")]
-    pub parent: u64,
-}
-
-/// A directory entry.
-#[derive(Clone, PartialEq, Message)]
-pub struct DirEntry {
-    /// Name.
-    #[prost(bytes = "bytes", tag = "1")]
-    pub name: bytes::Bytes,
-    /// Inode.
-    #[prost(uint64, tag = "2")]
-    pub ino: u64,
-    /// [`strake_types::FileKind`] as its number.
-    #[prost(uint32, tag = "3")]
-    pub kind: u32,
-    /// Where to go on after it; greater than 0 and less than 2^63.
-    #[prost(uint64, tag = "4")]
-    pub cookie: u64,
-    /// Attributes, if asked for.
-    #[prost(message, optional, tag = "5")]
-    pub attr: Option<Attributes>,
-}
-
-/// See [`MetaAnswer::VolumeStat`].
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct VolumeStat {
-    /// Inodes in use.
-    #[prost(uint64, tag = "1")]
-    pub inodes: u64,
-    /// Bytes of contents.
-    #[prost(uint64, tag = "2")]
-    pub bytes: u64,
-    /// Inodes that may still be made.
-    #[prost(uint64, tag = "3")]
-    pub inodes_free: u64,
-    /// Open sessions.
-    #[prost(uint64, tag = "4")]
-    pub sessions: u64,
 }

@@ -2,6 +2,7 @@
 //! each other. Numbers are never reused; docs/FORMATS.md lists them.
 
 pub mod common;
+pub mod jobs;
 pub mod manager;
 pub mod meta;
 pub mod storage;

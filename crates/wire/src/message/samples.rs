@@ -1,7 +1,14 @@
 //! Random messages of every kind, for the tests of this crate.
 
+#[path = "samples/jobs.rs"]
+mod jobs;
+#[path = "samples/members.rs"]
+mod members;
+#[path = "samples/repair.rs"]
+mod repair;
+
 use super::common::*;
-use super::{manager as mgr, meta, storage as st};
+use super::{meta, storage as st};
 use bytes::Bytes;
 
 /// A source of random values (splitmix64); the seed comes from proptest.
@@ -64,6 +71,8 @@ impl Gen {
             width: self.opt(Self::u32),
             list: self.list(Self::u32),
             copies: self.opt(Self::u32),
+            ack: self.opt(Self::u32),
+            min_copies: self.opt(Self::u32),
         }
     }
 
@@ -76,6 +85,8 @@ impl Gen {
             table: self.u32(),
             list: self.list(Self::u32),
             copies: self.u32(),
+            ack: self.u32(),
+            min_copies: self.u32(),
         }
     }
 
@@ -215,7 +226,7 @@ impl Gen {
                 resume: self.u64(),
                 open: self.list(Self::u64),
             }),
-            RenewSession(meta::RenewSession { closed: self.list(Self::u64) }),
+            RenewSession(meta::RenewSession { closed: self.list(Self::u64), number: self.u64() }),
             CloseSession(nothing),
             Lookup(self.name()),
             GetAttr(self.ino()),
@@ -250,6 +261,9 @@ impl Gen {
             GetTemplate(self.ino()),
             SetTemplate(meta::SetTemplate { ino: self.u64(), template: self.template() }),
             ReadInline(self.ino()),
+            Describe(self.ino()),
+            self.check(),
+            self.recopy(),
         ]
     }
 
@@ -322,117 +336,19 @@ impl Gen {
                 sessions: self.u64(),
             }),
             Template(self.template()),
+            Description(meta::Description {
+                paths: self.list(Self::bytes),
+                holders: self.list(|s| meta::Holder {
+                    session: s.u64(),
+                    client: s.string(),
+                    opens: s.u32(),
+                    locks: s.u32(),
+                    absent: s.bool(),
+                }),
+            }),
         ];
-        answers.into_iter().map(|a| meta::MetaReply { answer: Some(a) }).collect()
-    }
-
-    fn target_spec(&mut self) -> mgr::TargetSpec {
-        mgr::TargetSpec {
-            target: self.u32(),
-            uuid: self.string(),
-            path: self.string(),
-            total_bytes: self.u64(),
-            free_bytes: self.u64(),
-            poisoned: self.string(),
-        }
-    }
-
-    fn volume_spec(&mut self) -> mgr::VolumeSpec {
-        mgr::VolumeSpec {
-            name: self.string(),
-            template: self.opt(Self::template),
-            inline_bytes_max: self.opt(Self::u32),
-            sync_always: self.opt(Self::bool),
-        }
-    }
-
-    /// A request with each operation.
-    pub fn manager_requests(&mut self) -> Vec<mgr::ManagerRequest> {
-        use mgr::ManagerOp::*;
-        let ops = vec![
-            Join(mgr::Join {
-                server: self.u32(),
-                cluster: self.string(),
-                address: self.string(),
-                manager: self.bool(),
-                meta: self.bool(),
-                targets: self.list(Self::target_spec),
-                name: self.string(),
-                boot: self.string(),
-            }),
-            Heartbeat(mgr::Heartbeat { server: self.u32(), targets: self.list(Self::target_spec) }),
-            GetMap(mgr::GetMap { known_epoch: self.u64() }),
-            CreateVolume(self.volume_spec()),
-            SetVolume(self.volume_spec()),
-            DeleteVolume(mgr::VolumeName { name: self.string() }),
-            Leave(mgr::Leave { server: self.u32() }),
-            Resynced(mgr::Resynced {
-                group: self.u32(),
-                epoch: self.u64(),
-                member: self.u32(),
-                failed: self.bool(),
-            }),
-            PrepareCopies(mgr::PrepareCopies { copies: self.u32() }),
-        ];
-        ops.into_iter().map(|op| mgr::ManagerRequest { op: Some(op) }).collect()
-    }
-
-    fn map(&mut self) -> mgr::ClusterMap {
-        mgr::ClusterMap {
-            cluster: self.string(),
-            epoch: self.u64(),
-            servers: self.list(|g| mgr::Server {
-                id: g.u32(),
-                address: g.string(),
-                manager: g.bool(),
-                meta: g.bool(),
-                up: g.bool(),
-                name: g.string(),
-                silent_ms: g.u64(),
-            }),
-            targets: self.list(|g| mgr::Target {
-                id: g.u32(),
-                server: g.u32(),
-                spec: g.target_spec(),
-                up: g.bool(),
-            }),
-            groups: self.list(|g| mgr::Group {
-                id: g.u32(),
-                epoch: g.u64(),
-                members: g.list(Self::u32),
-                in_sync: g.list(Self::u32),
-                joining: g.list(Self::u32),
-                losses: g.u64(),
-            }),
-            volumes: self.list(Self::volume),
-        }
-    }
-
-    fn volume(&mut self) -> mgr::Volume {
-        mgr::Volume {
-            id: self.u32(),
-            spec: self.volume_spec(),
-            deleting: self.bool(),
-            meta_server: self.u32(),
-        }
-    }
-
-    /// A reply with each answer.
-    pub fn manager_replies(&mut self) -> Vec<mgr::ManagerReply> {
-        use mgr::ManagerAnswer::*;
-        let answers = vec![
-            Epoch(self.u64()),
-            Joined(mgr::Joined {
-                cluster: self.string(),
-                server: self.u32(),
-                targets: self.list(Self::u32),
-                capability_key: self.bytes(),
-                lease_ms: self.u64(),
-            }),
-            Map(mgr::MapAnswer { map: self.opt(Self::map) }),
-            Volume(self.volume()),
-        ];
-        answers.into_iter().map(|a| mgr::ManagerReply { answer: Some(a) }).collect()
+        let answers = answers.into_iter().chain([self.checked(), self.recopied()]);
+        answers.map(|a| meta::MetaReply { answer: Some(a) }).collect()
     }
 
     fn chunk(&mut self) -> st::Chunk {
@@ -447,10 +363,9 @@ impl Gen {
         st::FileRef { volume: self.u32(), ino: self.u64() }
     }
 
-    /// A request with each operation.
-    pub fn storage_requests(&mut self) -> Vec<st::StorageRequest> {
+    fn storage_ops(&mut self) -> Vec<st::StorageOp> {
         use st::StorageOp::*;
-        let ops = vec![
+        vec![
             Read(st::Read { chunk: self.chunk(), offset: self.u64(), len: self.u64() }),
             Write(st::Write { chunk: self.chunk(), offset: self.u64(), crc: self.u32() }),
             Truncate(st::Truncate {
@@ -494,7 +409,12 @@ impl Gen {
                 counts: self.list(Self::u32),
                 seqs: self.list(Self::u64),
             }),
-        ];
+        ]
+    }
+
+    /// A request with each operation.
+    pub fn storage_requests(&mut self) -> Vec<st::StorageRequest> {
+        let ops = self.storage_ops().into_iter().chain(self.repairs()).collect::<Vec<_>>();
         let request = st::StorageRequest {
             target: self.u32(),
             epoch: self.u64(),
@@ -506,6 +426,8 @@ impl Gen {
                 settled: g.u64(),
                 reign: g.u64(),
             }),
+            ack_primary: self.bool(),
+            min_copies: self.u32(),
             op: None,
         };
         let with = |op| st::StorageRequest { op: Some(op), ..request.clone() };
@@ -536,6 +458,7 @@ impl Gen {
                 bytes: self.u64(),
                 chunks: self.u64(),
                 corrupt: self.list(Self::chunk),
+                groups: self.list(Self::u32),
             }),
             Unsettled(st::UnsettledList {
                 chunks: self.list(Self::chunk),
@@ -545,6 +468,7 @@ impl Gen {
                 chunks: self.list(Self::chunk),
                 digests: self.list(Self::u64),
                 next: self.opt(Self::chunk),
+                lens: self.list(Self::u64),
             }),
             Sums(st::BlockSums {
                 len: self.u64(),
@@ -553,6 +477,7 @@ impl Gen {
                 missing: self.bool(),
             }),
         ];
-        answers.into_iter().map(|a| st::StorageReply { answer: Some(a) }).collect()
+        let answers = answers.into_iter().chain(self.repair_answers());
+        answers.map(|a| st::StorageReply { answer: Some(a) }).collect()
     }
 }

@@ -1,5 +1,9 @@
 //! Requests to a storage server: the contents of chunks on one target.
 
+mod repair;
+
+pub use repair::{BlockList, CensusPage, Compare, Compared, LostBlocks, Repair, Repaired};
+
 use prost::{Message, Oneof};
 use strake_types as t;
 
@@ -38,10 +42,16 @@ pub struct StorageRequest {
     /// The primary forwards this to a member.
     #[prost(message, optional, tag = "6")]
     pub forward: Option<Forward>,
+    /// A change counts as done when the primary has it.
+    #[prost(bool, tag = "7")]
+    pub ack_primary: bool,
+    /// Copies that must be in sync for a change or sync to be answered; 0 is 1.
+    #[prost(uint32, tag = "8")]
+    pub min_copies: u32,
     /// What to do.
     #[prost(
         oneof = "StorageOp",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34"
     )]
     pub op: Option<StorageOp>,
 }
@@ -141,6 +151,21 @@ pub enum StorageOp {
     /// made again.
     #[prost(message, tag = "29")]
     Remember(AttemptTable),
+    /// Which blocks of a range of a chunk do not match their checksums.
+    #[prost(message, tag = "30")]
+    Damage(Range),
+    /// Says that the contents of some blocks are lost: reading them is an error until they are written.
+    #[prost(message, tag = "31")]
+    Lose(LostBlocks),
+    /// Makes a chunk sound again at all members of its group that are in sync; for the primary.
+    #[prost(message, tag = "32")]
+    Repair(Repair),
+    /// Compares the members' copies of the chunks of a group, some at a time; for the primary.
+    #[prost(message, tag = "33")]
+    Compare(Compare),
+    /// A page of all chunks of a target, whatever their group.
+    #[prost(message, tag = "34")]
+    Census(DigestsAfter),
 }
 
 impl StorageRequest {
@@ -155,7 +180,8 @@ impl StorageOp {
     /// and what members of a group tell each other.
     pub fn is_between_servers(&self) -> bool {
         use StorageOp::{
-            Adopt, Cut, Digests, DropVolume, Promise, Remember, Settle, Sums, Truncate,
+            Adopt, Census, Cut, Damage, Digests, DropVolume, Lose, Promise, Remember, Settle, Sums,
+            Truncate,
         };
         matches!(
             self,
@@ -168,15 +194,25 @@ impl StorageOp {
                 | Cut(_)
                 | Promise(_)
                 | Remember(_)
+                | Damage(_)
+                | Lose(_)
+                | Census(_)
         )
     }
 
     /// True for what changes contents.
     pub fn is_change(&self) -> bool {
-        use StorageOp::{Allocate, Copy, Cut, Punch, Truncate, Write, WriteMany};
+        use StorageOp::{Allocate, Copy, Cut, Lose, Punch, Truncate, Write, WriteMany};
         matches!(
             self,
-            Write(_) | WriteMany(_) | Truncate(_) | Punch(_) | Allocate(_) | Copy(_) | Cut(_)
+            Write(_)
+                | WriteMany(_)
+                | Truncate(_)
+                | Punch(_)
+                | Allocate(_)
+                | Copy(_)
+                | Cut(_)
+                | Lose(_)
         )
     }
 }
@@ -365,7 +401,7 @@ pub struct Scrub {
 #[derive(Clone, PartialEq, Message)]
 pub struct StorageReply {
     /// Which answer.
-    #[prost(oneof = "StorageAnswer", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18")]
+    #[prost(oneof = "StorageAnswer", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22")]
     pub answer: Option<StorageAnswer>,
 }
 
@@ -399,6 +435,18 @@ pub enum StorageAnswer {
     /// Checksums of blocks.
     #[prost(message, tag = "18")]
     Sums(BlockSums),
+    /// Blocks that do not match their checksums.
+    #[prost(message, tag = "19")]
+    Damage(BlockList),
+    /// What became of a repair.
+    #[prost(message, tag = "20")]
+    Repaired(Repaired),
+    /// What a comparison found.
+    #[prost(message, tag = "21")]
+    Compared(Compared),
+    /// Chunks of a target.
+    #[prost(message, tag = "22")]
+    Census(CensusPage),
 }
 
 /// See [`StorageAnswer::Unsettled`].
@@ -424,6 +472,9 @@ pub struct DigestPage {
     /// Where to go on; absent: the end was reached.
     #[prost(message, optional, tag = "3")]
     pub next: Option<Chunk>,
+    /// Their lengths in bytes; none from earlier releases.
+    #[prost(uint64, repeated, tag = "4")]
+    pub lens: Vec<u64>,
 }
 
 /// See [`StorageAnswer::Sums`].
@@ -520,6 +571,9 @@ pub struct ScrubReport {
     /// Chunks with a mismatch.
     #[prost(message, repeated, tag = "4")]
     pub corrupt: Vec<Chunk>,
+    /// The group of each.
+    #[prost(uint32, repeated, tag = "5")]
+    pub groups: Vec<u32>,
 }
 
 impl From<t::ChunkId> for Chunk {

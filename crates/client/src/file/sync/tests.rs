@@ -3,7 +3,7 @@ use crate::unsynced::Unsynced;
 use crate::{FallocateMode, OpenFile, OpenFlags, Volume};
 use bytes::Bytes;
 use std::sync::Arc;
-use strake_types::{Boot, Credentials, ErrorKind, GroupId, Ino, Result};
+use strake_types::{Boot, Credentials, ErrorKind, GroupId, Ino, Result, SetAttr};
 
 async fn cluster() -> (Arc<Fake>, Arc<Volume>) {
     let fake = Arc::new(Fake::default());
@@ -171,6 +171,34 @@ async fn syncfs_tells_of_losses_of_open_and_of_closed_files() {
     volume.release(&synced).await.unwrap();
     fake.set_boot(4);
     volume.sync_all().await.unwrap();
+}
+
+/// A dead target that this mount had not written to kept an unmount waiting.
+#[tokio::test]
+async fn syncfs_asks_only_groups_that_hold_what_this_mount_wrote() {
+    let (fake, volume) = cluster().await;
+    let file = written(&volume, "synced").await;
+    volume.fsync(&file, false).await.unwrap();
+    fake.take_log();
+    volume.sync_all().await.unwrap();
+    assert_eq!(target_syncs(&fake), 0);
+
+    write(&volume, &file, 0, chunk(2)).await;
+    volume.flush(&file).await.unwrap();
+    fake.take_log();
+    volume.sync_all().await.unwrap();
+    assert_eq!(target_syncs(&fake), 1, "the one chunk's group");
+
+    // What the metadata server has had cut may be in any of them.
+    let cut = SetAttr { length: Some(1), ..SetAttr::default() };
+    volume.setattr(&Credentials::root(), file.ino(), cut, Some(&file)).await.unwrap();
+    fake.take_log();
+    volume.sync_all().await.unwrap();
+    assert!(target_syncs(&fake) > 1);
+}
+
+fn target_syncs(fake: &Fake) -> usize {
+    fake.take_log().iter().filter(|line| *line == "sync target").count()
 }
 
 /// `syncfs` waited for what was unsent and answered that all was well, whatever had become of it.

@@ -95,6 +95,17 @@ fn deleted_space_comes_back_to_the_target_and_to_the_disk() {
 }
 
 #[test]
+fn a_full_disk_gets_all_free_room_back_for_whoever_shares_it() {
+    let disk = formatted(1, 40 << 20);
+    let store = open(&disk);
+    assert!(fill(&store) > 20);
+    store.delete_range(VolumeId(1), Ino(1), from(1)).unwrap();
+    store.store.checkpoint().unwrap();
+    store.store.give_space_back();
+    assert!(disk.occupied("data-00000") <= 2 * MIB, "{}", disk.occupied("data-00000"));
+}
+
+#[test]
 fn random_overwrites_of_4_kib_occupy_a_bounded_multiple_of_the_data() {
     let disk = formatted(1, 1 << 30);
     let options =

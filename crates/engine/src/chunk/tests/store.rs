@@ -91,6 +91,49 @@ fn bit_rot_is_found_on_read_and_by_scrub_and_an_overwrite_mends_it() {
     assert_eq!(store.scrub(None, u64::MAX).unwrap().corrupt, []);
 }
 
+#[test]
+fn a_damaged_block_is_overwritten_as_a_whole_without_being_read() {
+    let disk = formatted(1, 64 << 20);
+    let store = open(&disk);
+    put(&store, chunk(1, 2), 0, vec![3; 20_000]).unwrap();
+    store.sync().unwrap();
+    let place = (0..64).map(|b| b * BLOCK_BYTES).find(|at| byte_at(&disk, *at) == 3).unwrap();
+    for block in [1, 4] {
+        disk.flip_bit("data-00000", place + block * BLOCK_BYTES + 17, 3);
+    }
+    assert_eq!(store.damaged(chunk(1, 2), 0..u64::MAX).unwrap(), [1, 4]);
+    assert_eq!(store.damaged(chunk(1, 2), 2..4).unwrap(), []);
+    assert_eq!(store.damaged(chunk(1, 9), 0..9).unwrap(), []);
+    assert_eq!(store.stat().corrupt, 0, "nobody asked for these bytes");
+    put(&store, chunk(1, 2), 4096, vec![9; 4096]).unwrap();
+    // The last block ends with the chunk.
+    assert!(put(&store, chunk(1, 2), 16_384, vec![9; 3_000]).is_err(), "some of it stays");
+    put(&store, chunk(1, 2), 16_384, vec![9; 3_616]).unwrap();
+    assert_eq!(store.damaged(chunk(1, 2), 0..u64::MAX).unwrap(), []);
+    assert_eq!(store.read(chunk(1, 2), 16_384, 9_000).unwrap().0, vec![9; 3_616]);
+}
+
+#[test]
+fn lost_blocks_compare_like_their_contents_and_cannot_be_read() {
+    let disk = formatted(1, 64 << 20);
+    let store = open(&disk);
+    for index in 0..2 {
+        put(&store, chunk(1, index), 0, vec![3; 10_000]).unwrap();
+    }
+    put(&store, chunk(1, 1), 4096, vec![4; 4096]).unwrap();
+    let whole = store.blocks_of(chunk(1, 0)).unwrap().unwrap();
+    store.lose(chunk(1, 1), &whole.blocks()[..2]).unwrap();
+    assert_eq!(store.blocks_of(chunk(1, 1)).unwrap().unwrap(), whole);
+    assert_eq!(store.damaged(chunk(1, 1), 0..9).unwrap(), [1], "the first one was there");
+    assert!(store.lose(chunk(1, 1), &[(3, 7)]).is_err(), "after the end");
+    store.sync().unwrap();
+    drop(store);
+    let store = open(&disk);
+    assert_eq!(store.damaged(chunk(1, 1), 0..9).unwrap(), [1]);
+    put(&store, chunk(1, 1), 4096, vec![3; 4096]).unwrap();
+    assert_eq!(store.read(chunk(1, 1), 0, 10_000).unwrap().0, vec![3; 10_000]);
+}
+
 fn byte_at(disk: &SimDisk, offset: u64) -> u8 {
     let mut byte = [0];
     disk.process().open("data-00000", false).unwrap().read_exact_at(&mut byte, offset).unwrap();

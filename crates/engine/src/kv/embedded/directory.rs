@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `format` | three lines of text: what this is, the version of the format, the engine |
 //! | `journal-*` | segments of the journal |
+//! | `reserve` | room kept back |
 //! | a directory named after the engine | its store |
 
 use super::super::{KvError, Result};

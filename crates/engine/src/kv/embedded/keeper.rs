@@ -22,6 +22,9 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The most steps of compaction after one checkpoint.
 const COMPACTIONS_MAX: usize = 64;
 
+/// Bytes of the reserve given up at once for a checkpoint.
+const RELEASE_BYTES: u64 = 4 << 20;
+
 /// A segment of the journal whose predecessors can go once what was sealed is durable.
 pub struct Sealed {
     pub number: u64,
@@ -258,6 +261,10 @@ fn keep_short<S: Store>(core: &Core<S>) {
         let Some(last) = sealed.last() else { continue };
         let mut done = checkpoint(core, last);
         while let Err(KvError::Full { .. }) = done {
+            if core.reserve.release(RELEASE_BYTES) {
+                done = checkpoint(core, last);
+                continue;
+            }
             core.work.full.store(true, Ordering::Release);
             core.work.relieve();
             if !core.work.pause() {
@@ -266,6 +273,7 @@ fn keep_short<S: Store>(core: &Core<S>) {
             done = checkpoint(core, last);
         }
         core.work.full.store(false, Ordering::Release);
+        core.reserve.refill();
         if done.is_ok() {
             core.work.sealed.fetch_sub(sealed.len(), Ordering::AcqRel);
             core.work.checkpoints.lock().compact = true;

@@ -18,6 +18,7 @@ mod directory;
 mod horizon;
 mod journal;
 mod keeper;
+mod reserve;
 mod store;
 
 pub(super) use directory::Directory;
@@ -33,6 +34,7 @@ use horizon::Horizon;
 use journal::{AppendError, Draft, Journal, RECORD_BYTES_MAX, RecoveryError, Salt};
 use keeper::{Keeper, Sealed};
 use parking_lot::Mutex;
+use reserve::Reserve;
 use std::hash::RandomState;
 use std::ops::Bound;
 use std::panic::AssertUnwindSafe;
@@ -47,6 +49,10 @@ const KEY_BYTES_MAX: usize = 60_000;
 /// Sealed parts of the store that may wait for their checkpoint; then commits wait.
 const SEALED_MAX: usize = 3;
 
+/// Bytes of the reserve given up at once for the journal: less than what a target takes of a disk at
+/// once, which might take it first.
+const RELEASE_BYTES: u64 = 256 << 10;
+
 /// An engine over a [`Store`].
 pub struct Embedded<S: Store> {
     core: Arc<Core<S>>,
@@ -59,6 +65,7 @@ struct Core<S> {
     /// Where it lies, for messages.
     path: String,
     disk: Arc<dyn Disk>,
+    reserve: Reserve,
     commit: Mutex<Commit>,
     /// The hasher of `commit.recent`.
     hasher: RandomState,
@@ -102,6 +109,11 @@ impl<S: Store> Embedded<S> {
         open: impl FnOnce() -> Result<S, StoreError>,
     ) -> Result<Self> {
         let path = path.display().to_string();
+        let reserve = Reserve::open(&*disk).map_err(|error| io_error(&path, &error))?;
+        if reserve.is_short() {
+            // What the last process left must be read back and made durable, which takes room.
+            reserve.release(u64::MAX);
+        }
         step::step("open store");
         // The stores check what they read, but not everything they read before they check it.
         let restored = std::panic::catch_unwind(AssertUnwindSafe(|| restore(open, &disk, &path)));
@@ -116,6 +128,7 @@ impl<S: Store> Embedded<S> {
             store,
             path,
             disk,
+            reserve,
             hasher: recent.hasher(),
             commit: Mutex::new(Commit { journal, recent, newest, seal_at: checkpoint_bytes }),
             horizon: Horizon::default(),
@@ -169,7 +182,7 @@ fn restore<S: Store>(
 impl<S: Store> Core<S> {
     fn commit(&self, since: u64, writes: &Writes) -> Result<Outcome> {
         self.check_keys(writes)?;
-        let draft = Draft::new(writes).ok_or_else(|| KvError::Io {
+        let mut draft = Draft::new(writes).ok_or_else(|| KvError::Io {
             store: self.path.clone(),
             cause: format!("a transaction has more than {RECORD_BYTES_MAX} bytes"),
         })?;
@@ -181,7 +194,7 @@ impl<S: Store> Core<S> {
         }
         let (version, previous) = (self.store.next_version(), commit.newest);
         step::step("append");
-        commit.journal.append(draft, version, previous).map_err(|e| self.append_error(e))?;
+        self.append(&mut commit, &mut draft, version, previous)?;
         step::step("appended");
         self.store.apply(version, writes).map_err(|error| self.poison_by(error))?;
         step::step("applied");
@@ -192,6 +205,22 @@ impl<S: Store> Core<S> {
             self.seal(&mut commit)?;
         }
         Ok(Outcome::Committed)
+    }
+
+    /// Appends to the journal, if need be at the cost of the reserve.
+    fn append(
+        &self,
+        commit: &mut Commit,
+        draft: &mut Draft,
+        version: u64,
+        previous: u64,
+    ) -> Result<()> {
+        loop {
+            match commit.journal.append(draft, version, previous) {
+                Err(AppendError::Full) if self.reserve.release(RELEASE_BYTES) => {}
+                outcome => return outcome.map_err(|error| self.append_error(error)),
+            }
+        }
     }
 
     /// Ends the segment of the journal and marks what it held for the next checkpoint.
@@ -321,6 +350,10 @@ impl<S: Store> Kv for Embedded<S> {
             relief.await;
         }
         self.core.commit(since, &writes)
+    }
+
+    fn is_full(&self) -> bool {
+        self.core.reserve.is_short()
     }
 
     async fn sync(&self) -> Result<()> {

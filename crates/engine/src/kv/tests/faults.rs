@@ -22,22 +22,47 @@ async fn commits(kv: &dyn Kv, numbers: std::ops::RangeInclusive<u64>) {
     }
 }
 
+/// Commits until the store calls itself full; returns how many.
+async fn commit_until_full(kv: &dyn Kv) -> u64 {
+    let mut n = 0;
+    while !kv.is_full() {
+        n += 1;
+        workload::commit(kv, 0, n).await.unwrap();
+    }
+    n
+}
+
+/// Opens the store again, which must have so many commits.
+fn check_again(disk: &SimDisk, directory: &Path, acked: u64) {
+    assert_eq!(run(workload::verify(&open(disk, directory), 1)).unwrap(), [acked]);
+}
+
 #[test]
-fn a_full_disk_refuses_commits_until_there_is_room_again() {
-    let (disk, directory) = (SimDisk::new(1, DISK_BYTES), tempfile::tempdir().unwrap());
+fn on_a_full_disk_the_reserve_takes_commits_for_a_while_and_is_whole_when_there_is_room() {
+    let (disk, directory) = (SimDisk::new(1, 640 << 10), tempfile::tempdir().unwrap());
     let kv = open(&disk, directory.path());
-    run(async {
-        commits(&kv, 1..=20).await;
-        disk.fault_after(0, SimFault::Full);
-        let error = workload::commit(&kv, 0, 21).await.unwrap_err();
-        assert!(matches!(error, KvError::Full { .. }), "{error}");
-        assert_eq!(workload::verify(&kv, 1).await.unwrap(), [20]);
-        commits(&kv, 21..=40).await;
-        kv.sync().await.unwrap();
+    let acked = run(async {
+        let before = commit_until_full(&kv).await;
+        let mut n = before;
+        while workload::commit(&kv, 0, n + 1).await.is_ok() {
+            n += 1;
+        }
+        assert!(n >= before + 10, "{before} commits, then {n}");
+        assert!(kv.is_full());
+        disk.set_capacity(DISK_BYTES);
+        assert!(!kv.is_full());
+        commits(&kv, n + 1..=n + 20).await;
+        n + 20
     });
     drop(kv);
-    let kv = open(&disk, directory.path());
-    assert_eq!(run(workload::verify(&kv, 1)).unwrap(), [40]);
+    check_again(&disk, directory.path(), acked);
+}
+
+#[test]
+fn a_store_opens_on_a_full_disk() {
+    let (disk, directory) = (SimDisk::new(1, 640 << 10), tempfile::tempdir().unwrap());
+    let acked = run(commit_until_full(&open(&disk, directory.path())));
+    check_again(&disk, directory.path(), acked);
 }
 
 #[test]
@@ -60,8 +85,7 @@ fn a_disk_that_stays_full_loses_nothing_that_was_acknowledged() {
     });
     drop(kv);
     disk.kill();
-    let kv = open(&disk, directory.path());
-    assert_eq!(run(workload::verify(&kv, 1)).unwrap(), [acked]);
+    check_again(&disk, directory.path(), acked);
 }
 
 #[test]

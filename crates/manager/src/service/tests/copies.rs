@@ -29,7 +29,7 @@ impl Bench {
 
     async fn beat_of(&self, join: &Join, joined: &Joined) {
         let targets = again(join, joined).targets;
-        let beat = Heartbeat { server: joined.server, targets };
+        let beat = Heartbeat { server: joined.server, targets, ..Heartbeat::default() };
         self.ask(ManagerOp::Heartbeat(beat)).await.unwrap();
     }
 
@@ -38,7 +38,7 @@ impl Bench {
     }
 
     async fn resynced(&self, epoch: u64, member: u32, failed: bool) {
-        let report = Resynced { group: TWO, epoch, member, failed };
+        let report = Resynced { group: TWO, epoch, member, failed, ..Resynced::default() };
         self.ask(ManagerOp::Resynced(report)).await.unwrap();
     }
 }
@@ -50,6 +50,23 @@ fn booted(join: Join, boot: &str) -> Join {
 /// Members in sync, members joining.
 fn sets(group: &message::Group) -> (&[u32], &[u32]) {
     (&group.in_sync, &group.joining)
+}
+
+#[tokio::test]
+async fn a_manager_that_stood_still_takes_nobody_out_for_what_it_has_not_heard() {
+    let (bench, joined) = Bench::with_two_copies(2).await;
+    bench.manager.watch().await.unwrap();
+    // Its process is stopped for three leases. What it reads first then is one heartbeat of one server.
+    bench.clock.pass(9_000);
+    bench.beat_of(&joined[1].0, &joined[1].1).await;
+    assert_eq!(sets(&bench.group().await), (&[1, 2][..], &[][..]));
+    // Who is silent from now on is taken out, as ever.
+    for _ in 0..16 {
+        bench.manager.watch().await.unwrap();
+        bench.clock.pass(200);
+        bench.beat_of(&joined[1].0, &joined[1].1).await;
+    }
+    assert_eq!(bench.group().await.in_sync, [2]);
 }
 
 #[tokio::test]
@@ -111,10 +128,39 @@ async fn who_leaves_or_has_a_broken_disk_is_taken_out_at_once() {
     assert_eq!(sets(&bench.group().await), (&[2][..], &[][..]), "never the last one");
 
     let (bench, servers) = (Bench::with_two_copies(2).await.0, servers);
-    let mut beat = Heartbeat { server: 1, targets: again(&servers[0].0, &servers[0].1).targets };
+    let mut beat = Heartbeat {
+        server: 1,
+        targets: again(&servers[0].0, &servers[0].1).targets,
+        ..Heartbeat::default()
+    };
     beat.targets[0].poisoned = "EIO".into();
     bench.ask(ManagerOp::Heartbeat(beat)).await.unwrap();
     assert_eq!(sets(&bench.group().await), (&[2][..], &[][..]));
+}
+
+/// A server that left in good order was taken out at once, in favour of one that had just lost power:
+/// all that remained was what that one had synced. Found by simulation.
+#[tokio::test]
+async fn who_leaves_hands_nothing_over_to_one_that_was_not_heard_since() {
+    let (bench, servers) = Bench::with_two_copies(2).await;
+    bench.clock.pass(300);
+    bench.ask(ManagerOp::Leave(Leave { server: 1 })).await.unwrap();
+    assert_eq!(sets(&bench.group().await), (&[1, 2][..], &[][..]), "2 may be dead, too");
+    bench.beat_of(&servers[1].0, &servers[1].1).await;
+    assert_eq!(sets(&bench.group().await), (&[2][..], &[][..]));
+
+    let (bench, servers) = Bench::with_two_copies(2).await;
+    bench.clock.pass(300);
+    bench.ask(ManagerOp::Leave(Leave { server: 1 })).await.unwrap();
+    bench.clock.pass(7_000);
+    bench.manager.tick().await.unwrap();
+    assert_eq!(sets(&bench.group().await), (&[1, 2][..], &[][..]), "2 is dead");
+    let (join, joined) = &servers[0];
+    while bench.join(again(join, joined)).await.is_err() {
+        bench.clock.pass(500);
+    }
+    let group = bench.group().await;
+    assert_eq!((sets(&group), group.losses), ((&[1][..], &[][..]), 0), "it has everything");
 }
 
 #[tokio::test]
@@ -150,8 +196,22 @@ async fn a_server_that_returns_joins_when_it_serves_and_is_in_sync_when_it_is_eq
     assert_eq!(bench.group().await, joining, "that was about an epoch that is over");
     bench.resynced(joining.epoch, 1, false).await;
     let whole = bench.group().await;
-    assert_eq!((whole.epoch, sets(&whole)), (joining.epoch + 1, (&[1, 2][..], &[][..])));
+    assert_eq!((whole.epoch, sets(&whole)), (joining.epoch + 1, (&[2, 1][..], &[][..])));
     assert_eq!(whole.losses, 0);
+    // It leads again when all that it may have promised before is over.
+    for _ in 0..6 {
+        assert_eq!(bench.group().await, whole);
+        bench.clock.pass(1_000);
+        for (join, joined) in &servers {
+            bench.beat_of(join, joined).await;
+        }
+    }
+    bench.clock.pass(1);
+    for (join, joined) in &servers {
+        bench.beat_of(join, joined).await;
+    }
+    let led = bench.group().await;
+    assert_eq!((led.epoch, sets(&led)), (whole.epoch + 1, (&[1, 2][..], &[][..])));
 }
 
 #[tokio::test]
@@ -309,8 +369,9 @@ async fn step(
             if let Some(&(group_id, group, member)) = members.get(pick) {
                 let epoch = group.epoch - dice.below(2);
                 let failed = dice.percent(30);
-                let report = Resynced { group: group_id, epoch, member, failed };
-                bench.ask(ManagerOp::Resynced(report)).await.unwrap();
+                let report =
+                    Resynced { group: group_id, epoch, member, failed, ..Resynced::default() };
+                bench.ask(ManagerOp::Resynced(report.clone())).await.unwrap();
                 return Cause::Report(report);
             }
         }

@@ -33,3 +33,24 @@ async fn searching_needs_the_right_to() {
     assert_eq!(kind(world.user(5, 5).lookup(dir, "none").await), ErrorKind::AccessDenied);
     world.user(5, 5).checked().lookup(dir, "f").await.unwrap();
 }
+
+/// A lookup that read the entry just before another file was renamed over it, and the inode just
+/// after, said that there was no such name. Found by simulation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_name_that_others_are_renamed_over_is_always_there() {
+    let world = std::sync::Arc::new(World::new().await);
+    world.root().file(1, "name").await.unwrap();
+    let renames = tokio::spawn({
+        let world = world.clone();
+        async move {
+            for _ in 0..20_000 {
+                world.root().file(1, "draft").await.unwrap();
+                world.root().rename((1, "draft"), (1, "name")).await.unwrap();
+            }
+        }
+    });
+    while !renames.is_finished() {
+        world.root().lookup(1, "name").await.unwrap();
+    }
+    renames.await.unwrap();
+}

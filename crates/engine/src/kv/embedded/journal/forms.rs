@@ -33,8 +33,8 @@ fn records() -> Vec<Vec<u8>> {
     let writes: Writes =
         [(b"k".to_vec(), value(b"value")), (b"gone".to_vec(), None), (Vec::new(), value(b""))]
             .into();
-    let commit = Draft::new(&writes).map(|draft| draft.finish(SALT, 9, 8, 5));
-    commit.into_iter().chain([Draft::note().finish(SALT, 9, 9, 9)]).collect()
+    let commit = Draft::new(&writes).map(|mut draft| draft.finish(SALT, 9, 8, 5).to_vec());
+    commit.into_iter().chain([Draft::note().finish(SALT, 9, 9, 9).to_vec()]).collect()
 }
 
 fn seal_record(bytes: &mut [u8]) {
@@ -58,6 +58,6 @@ fn check_record(bytes: &[u8]) -> Outcome {
     };
     again(bytes, decode, |(version, previous, synced, writes)| {
         let draft = Draft::new(writes);
-        draft.map_or_else(Vec::new, |d| d.finish(salt, *version, *previous, *synced))
+        draft.map_or_else(Vec::new, |mut d| d.finish(salt, *version, *previous, *synced).to_vec())
     })
 }

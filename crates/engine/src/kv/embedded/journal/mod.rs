@@ -101,13 +101,18 @@ impl Journal {
     }
 
     /// Appends a record and hands it to the kernel.
-    pub fn append(&mut self, draft: Draft, version: u64, previous: u64) -> Result<(), AppendError> {
+    pub fn append(
+        &mut self,
+        draft: &mut Draft,
+        version: u64,
+        previous: u64,
+    ) -> Result<(), AppendError> {
         let record = draft.finish(self.salt, version, previous, self.synced);
         if step::is_last("append torn") {
             let _dying = self.file.write_all_at(&record[..record.len() / 2], self.len);
             step::die();
         }
-        if let Err(error) = self.file.write_all_at(&record, self.len) {
+        if let Err(error) = self.file.write_all_at(record, self.len) {
             // What was written of the record must not be taken for one later.
             let cut = self.file.set_len(self.len);
             return Err(match cut {
@@ -145,7 +150,7 @@ impl Journal {
     pub fn note_synced(&mut self, synced: u64, newest: u64) -> Result<(), AppendError> {
         self.synced = self.synced.max(synced);
         let unsynced = std::mem::take(&mut self.unsynced);
-        let noted = self.append(Draft::note(), newest, newest);
+        let noted = self.append(&mut Draft::note(), newest, newest);
         // A note alone is no reason to sync again.
         self.unsynced = unsynced;
         noted

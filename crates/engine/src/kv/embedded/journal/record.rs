@@ -120,14 +120,14 @@ impl Draft {
     }
 
     /// The finished record, for a segment with this salt.
-    pub fn finish(mut self, salt: Salt, version: u64, previous: u64, synced: u64) -> Vec<u8> {
+    pub fn finish(&mut self, salt: Salt, version: u64, previous: u64, synced: u64) -> &[u8] {
         self.0[..8].copy_from_slice(&salt.0);
         self.0[20..28].copy_from_slice(&version.to_le_bytes());
         self.0[28..36].copy_from_slice(&previous.to_le_bytes());
         self.0[36..44].copy_from_slice(&synced.to_le_bytes());
         let crc = checksum(&[&self.0[..8], &self.0[12..HEAD_BYTES]]);
         self.0[8..12].copy_from_slice(&crc.to_le_bytes());
-        self.0
+        &self.0
     }
 }
 

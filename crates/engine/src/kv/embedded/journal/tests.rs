@@ -22,7 +22,9 @@ fn journal(disk: &SimDisk, newest: u64, syncs: &[u64]) -> Journal {
     let mut journal = Journal::create(disk.process(), 1, 0, SALT).unwrap();
     for version in 1..=newest {
         assert!(
-            journal.append(Draft::new(&writes(version)).unwrap(), version, version - 1).is_ok()
+            journal
+                .append(&mut Draft::new(&writes(version)).unwrap(), version, version - 1)
+                .is_ok()
         );
         if syncs.contains(&version) {
             journal.take_unsynced().flush(&*disk.process()).unwrap();
@@ -69,7 +71,7 @@ fn records_go_on_in_the_next_segment() {
     let disk = SimDisk::new(1, 1 << 20);
     let mut journal = journal(&disk, 3, &[2]);
     let (number, _) = journal.rotate(3).unwrap();
-    assert!(journal.append(Draft::new(&writes(7)).unwrap(), 7, 3).is_ok());
+    assert!(journal.append(&mut Draft::new(&writes(7)).unwrap(), 7, 3).is_ok());
     let (recovered, versions) = read(&disk.process(), 0).unwrap();
     assert_eq!(versions, [1, 2, 3, 7], "versions may have gaps, the chain has none");
     assert_eq!((recovered.newest, recovered.number), (7, number));
@@ -87,10 +89,13 @@ fn a_record_that_found_no_room_leaves_no_trace() {
     let mut journal = journal(&disk, 2, &[]);
     disk.fault_after(0, SimFault::Full);
     let large = Writes::from([(b"large".to_vec(), Some(Bytes::from(vec![1; 30_000])))]);
-    assert!(matches!(journal.append(Draft::new(&large).unwrap(), 3, 2), Err(AppendError::Full)));
+    assert!(matches!(
+        journal.append(&mut Draft::new(&large).unwrap(), 3, 2),
+        Err(AppendError::Full)
+    ));
     let file = disk.process().open(&segment_name(1), false).unwrap();
     assert_eq!(file.len().unwrap(), journal.len());
-    assert!(journal.append(Draft::new(&writes(4)).unwrap(), 4, 2).is_ok());
+    assert!(journal.append(&mut Draft::new(&writes(4)).unwrap(), 4, 2).is_ok());
     assert_eq!(read(&disk.process(), 0).unwrap().1, [1, 2, 4]);
 }
 
@@ -101,7 +106,7 @@ fn what_follows_a_hole_is_not_applied() {
         let mut journal = journal(&disk, 2, &[]);
         // The record of version 3 is missing altogether.
         assert!(journal.note_synced(noted, 2).is_ok());
-        assert!(journal.append(Draft::new(&writes(4)).unwrap(), 4, 3).is_ok());
+        assert!(journal.append(&mut Draft::new(&writes(4)).unwrap(), 4, 3).is_ok());
         match read(&disk.process(), 0) {
             Ok((_, versions)) => assert!(!corrupt && versions == [1, 2]),
             Err(RecoveryError::Corrupt(_)) => assert!(corrupt),
@@ -139,7 +144,7 @@ fn synced_records_behind_a_damaged_header_are_missed() {
             let disk = SimDisk::new(1, 1 << 20);
             let mut journal = journal(&disk, 3, &[3]);
             journal.rotate(3).unwrap();
-            assert!(journal.append(Draft::new(&writes(4)).unwrap(), 4, 3).is_ok());
+            assert!(journal.append(&mut Draft::new(&writes(4)).unwrap(), 4, 3).is_ok());
             if synced {
                 assert!(journal.note_synced(4, 4).is_ok());
             }
@@ -160,7 +165,7 @@ fn a_hundred_thousand_heads_that_claim_everything_behind_them_are_looked_at_once
     let bytes = 100_000 * HEAD_BYTES;
     let mut heads = Vec::with_capacity(bytes);
     for n in 0..100_000_u32 {
-        let mut head = Draft::note().finish(SALT, 1, 1, u64::from(n));
+        let mut head = Draft::note().finish(SALT, 1, 1, u64::from(n)).to_vec();
         let claimed = (bytes - heads.len() - HEAD_BYTES) as u32;
         head[12..16].copy_from_slice(&claimed.to_le_bytes());
         let crc = checksum(&[&head[..8], &head[12..]]);
@@ -184,7 +189,7 @@ proptest! {
 
     #[test]
     fn a_changed_record_is_no_record(n in 1_u64..60, at in any::<usize>(), mask in 1_u8..) {
-        let mut bytes = Draft::new(&writes(n)).unwrap().finish(SALT, n, n - 1, 0);
+        let mut bytes = Draft::new(&writes(n)).unwrap().finish(SALT, n, n - 1, 0).to_vec();
         prop_assert_eq!(Record::decode(&bytes, SALT).unwrap().writes, writes(n));
         let at = at % bytes.len();
         bytes[at] ^= mask;

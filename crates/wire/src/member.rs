@@ -1,22 +1,25 @@
-//! Telling the manager that this server lives, and what the manager's map means for its targets.
+//! A server's place in the cluster: how it enters, tells the manager that it lives, and does what the
+//! map says of its targets.
 
-use super::stores::Target;
+use crate::map::MapView;
+use crate::message::jobs::{Held, Order, Progress};
+use crate::message::manager::{
+    Heartbeat, Join, Joined, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest, TargetSpec,
+};
+use crate::service::ManagerService;
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_storage::{Lease, StorageServer};
+use strake_base::task;
 use strake_types::{Error, ErrorKind, Result, ServerId, VolumeId};
-use strake_wire::map::MapView;
-use strake_wire::message::manager::{
-    Heartbeat, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest,
-};
-use strake_wire::service::ManagerService;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+/// Time between two attempts to join.
+const JOIN_RETRY_MS: u64 = 300;
 /// Time between two heartbeats.
 const BEAT_MS: u64 = 500;
 /// Time between two looks for volumes that were deleted.
@@ -32,9 +35,51 @@ impl ManagerService for ManagerOfMap {
     }
 }
 
-/// What beats.
-pub struct Heart {
-    tasks: Vec<JoinHandle<()>>,
+/// What a server does of which only it knows how.
+pub trait Member: Send + Sync + 'static {
+    /// Its targets as they are now.
+    fn targets(&self) -> Vec<TargetSpec>;
+    /// What they hold of each group, as of the last look.
+    fn held(&self) -> Vec<Held>;
+    /// How far it is with members that it makes equal.
+    fn progress(&self) -> Vec<Progress>;
+    /// How it is to do that from now on.
+    fn obey(&self, orders: &[Order]);
+    /// Wakes what has to look at the map now and then.
+    fn wake(&self);
+    /// The time by the clock of its lease.
+    fn now(&self) -> Duration;
+    /// A heartbeat that was sent at this time was answered by a manager whose map is known here.
+    fn renew(&self, sent: Duration, lease_ms: u64);
+    /// Drops what the targets hold of a volume; may wait for a disk. False: not everywhere yet.
+    fn drop_volume(&self, volume: VolumeId) -> bool;
+}
+
+/// Enters the cluster. Waits for the manager, and for an earlier life of its own to be forgotten.
+pub async fn join(manager: &dyn ManagerService, request: &Join, wait_ms: u64) -> Result<Joined> {
+    let end = tokio::time::Instant::now() + Duration::from_millis(wait_ms);
+    loop {
+        let op = Some(ManagerOp::Join(request.clone()));
+        let error = match manager.call(ManagerRequest { op }).await {
+            Ok(reply) => match reply.answer {
+                Some(ManagerAnswer::Joined(joined)) => return Ok(joined),
+                _ => {
+                    let detail = "the manager answered Join with something else";
+                    return Err(Error::with(ErrorKind::Malformed, detail));
+                }
+            },
+            Err(error) => error,
+        };
+        // Busy: after a crash and a quick start the manager still counts our earlier life, or does not
+        // know yet whether others go on with what our targets hold.
+        let worth_waiting = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
+            || (error.kind == ErrorKind::Busy && !request.cluster.is_empty());
+        if !worth_waiting || tokio::time::Instant::now() >= end {
+            return Err(error);
+        }
+        tracing::info!("cannot join yet: {error}");
+        tokio::time::sleep(Duration::from_millis(JOIN_RETRY_MS)).await;
+    }
 }
 
 /// What a heartbeat needs.
@@ -43,16 +88,17 @@ pub struct Pulse {
     pub server: ServerId,
     /// Whom it tells.
     pub manager: Arc<dyn ManagerService>,
-    /// Its targets.
-    pub targets: Arc<Vec<Target>>,
     /// What the cluster looks like.
     pub map: Arc<MapView>,
-    /// Whose replicas are to do their part.
-    pub storage: Option<Arc<StorageServer>>,
-    /// What an answer renews.
-    pub lease: Arc<Lease>,
+    /// What it does.
+    pub member: Arc<dyn Member>,
     /// How long an answer counts.
     pub lease_ms: u64,
+}
+
+/// What beats.
+pub struct Heart {
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Heart {
@@ -61,13 +107,13 @@ impl Heart {
     /// on that is made after they came.
     pub fn start(pulse: Pulse, epochs: Option<watch::Receiver<u64>>) -> Heart {
         let news = Arc::new(Notify::new());
-        let (targets, map) = (pulse.targets.clone(), pulse.map.clone());
+        let (member, map) = (pulse.member.clone(), pulse.map.clone());
         let mut tasks = vec![
-            tokio::spawn(sweep(targets, map.clone())),
-            tokio::spawn(look_again(news.clone(), map)),
-            tokio::spawn(beat(pulse, news.clone())),
+            task::spawn(sweep(member, map.clone())),
+            task::spawn(look_again(news.clone(), map)),
+            task::spawn(beat(pulse, news.clone())),
         ];
-        tasks.extend(epochs.map(|epochs| tokio::spawn(follow(epochs, news))));
+        tasks.extend(epochs.map(|epochs| task::spawn(follow(epochs, news))));
         Heart { tasks }
     }
 
@@ -96,17 +142,21 @@ async fn look_again(news: Arc<Notify>, map: Arc<MapView>) {
 /// One heartbeat; the epoch of the manager's map.
 async fn beat_once(pulse: &Pulse) -> Result<u64> {
     // The lease counts from before the question was sent.
-    let sent = pulse.lease.now();
-    let targets = pulse.targets.iter().map(Target::spec).collect();
-    let op = Some(ManagerOp::Heartbeat(Heartbeat { server: pulse.server.0, targets }));
+    let sent = pulse.member.now();
+    let (server, targets) = (pulse.server.0, pulse.member.targets());
+    let (held, progress) = (pulse.member.held(), pulse.member.progress());
+    let op = Some(ManagerOp::Heartbeat(Heartbeat { server, targets, held, progress }));
     let limit = Duration::from_millis(pulse.lease_ms / 2);
     let answer = tokio::time::timeout(limit, pulse.manager.call(ManagerRequest { op })).await;
     let late = |_| Error::with(ErrorKind::TimedOut, "it does not answer");
-    match answer.map_err(late)??.answer {
+    let reply = answer.map_err(late)??;
+    match reply.answer {
         Some(ManagerAnswer::Epoch(epoch)) => {
+            pulse.member.obey(&reply.orders);
             // Whoever was taken out of a group must know it before it has a lease again.
-            if epoch <= pulse.map.current().epoch {
-                pulse.lease.renew(sent, pulse.lease_ms);
+            let known = pulse.map.current().epoch;
+            if epoch <= known || strake_base::is_broken("lease-needs-map") {
+                pulse.member.renew(sent, pulse.lease_ms);
             }
             Ok(epoch)
         }
@@ -123,8 +173,9 @@ async fn beat(pulse: Pulse, news: Arc<Notify>) {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let answered = tokio::select! {
+            biased;
             _ = ticks.tick() => {
-                pulse.storage.iter().for_each(|storage| storage.wake_replicas());
+                pulse.member.wake();
                 under_way.push(beat_once(&pulse));
                 continue;
             }
@@ -144,30 +195,18 @@ async fn beat(pulse: Pulse, news: Arc<Notify>) {
 
 /// Drops what the targets hold of deleted volumes. Dropping twice is harmless, so nothing is
 /// remembered over a restart.
-async fn sweep(targets: Arc<Vec<Target>>, map: Arc<MapView>) {
+async fn sweep(member: Arc<dyn Member>, map: Arc<MapView>) {
     let mut done = HashSet::new();
     loop {
         tokio::time::sleep(Duration::from_millis(SWEEP_MS)).await;
         let current = map.current();
         let deleted = current.volumes.iter().filter(|v| v.deleting).map(|v| v.id);
         for volume in deleted.filter(|id| !done.contains(id)).collect::<Vec<_>>() {
-            let targets = targets.clone();
-            let dropped = tokio::task::spawn_blocking(move || drop_volume(&targets, volume)).await;
+            let member = member.clone();
+            let dropped = task::blocking(move || member.drop_volume(VolumeId(volume))).await;
             if dropped.unwrap_or(false) {
                 done.insert(volume);
             }
         }
     }
-}
-
-fn drop_volume(targets: &[Target], volume: u32) -> bool {
-    let mut all = true;
-    for target in targets {
-        let Some(store) = &target.store else { continue };
-        if let Err(error) = store.drop_volume(VolumeId(volume)) {
-            tracing::warn!("volume {volume} stays on {}: {error}", target.path.display());
-            all = false;
-        }
-    }
-    all
 }

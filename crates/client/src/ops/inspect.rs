@@ -1,0 +1,71 @@
+//! For those who look what is the matter with a file.
+
+use super::unexpected;
+use crate::file::OpenFile;
+use crate::metrics::Op;
+use crate::route::Ask;
+use crate::volume::Volume;
+use bytes::Bytes;
+use std::sync::Arc;
+use strake_types::layout::Placement;
+use strake_types::{ChunkId, ChunkIndex, Credentials, Error, ErrorKind, Ino, Result, TargetId};
+use strake_wire::message::meta::{
+    self, Check, Checked, Description, MetaAnswer, MetaOp, Recopied, Recopy,
+};
+use strake_wire::message::storage::{Read, StorageOp};
+
+impl Volume {
+    /// The paths of an inode, and who has it open or locked. Only root is told.
+    pub async fn describe(&self, cred: &Credentials, ino: Ino) -> Result<Description> {
+        let _timer = self.count(Op::Layout);
+        match self.ask(cred, MetaOp::Describe(meta::Inode { ino: ino.0 })).await? {
+            MetaAnswer::Description(description) => Ok(description),
+            _ => Err(unexpected("describe")),
+        }
+    }
+
+    /// Looks through a page of a part of the volume for what does not fit. Only root may ask.
+    pub async fn check(&self, cred: &Credentials, check: Check) -> Result<Checked> {
+        let _timer = self.count(Op::Layout);
+        match self.ask(cred, MetaOp::Check(check)).await? {
+            MetaAnswer::Checked(checked) => Ok(checked),
+            _ => Err(unexpected("check")),
+        }
+    }
+
+    /// Gives a file another number of copies, or tells how far that is. Only root may ask.
+    pub async fn recopy(&self, cred: &Credentials, recopy: Recopy) -> Result<Recopied> {
+        let _timer = self.count(Op::Layout);
+        let answer = self.ask(cred, MetaOp::Recopy(recopy)).await;
+        self.forget_attr(Ino(recopy.ino));
+        match answer? {
+            MetaAnswer::Recopied(recopied) => Ok(recopied),
+            _ => Err(unexpected("recopy")),
+        }
+    }
+
+    /// Bytes of a chunk from one of its targets and from no other, checked; one attempt. Fewer than
+    /// asked for where the chunk ends before.
+    pub async fn read_copy(
+        &self,
+        file: &Arc<OpenFile>,
+        chunk: ChunkIndex,
+        target: TargetId,
+        offset: u64,
+        len: u64,
+    ) -> Result<Bytes> {
+        let _timer = self.count(Op::Read);
+        let attr = self.getattr(file.ino()).await?;
+        let none = || Error::with(ErrorKind::Invalid, format!("inode {} has no chunks", attr.ino));
+        let placement = Placement::new(attr.layout.clone().ok_or_else(none)?);
+        let group = placement.group_of(chunk);
+        let id = ChunkId { volume: self.id(), ino: file.ino(), index: chunk };
+        let read = StorageOp::Read(Read { chunk: id.into(), offset, len });
+        let rights = Some((&*file.state, false));
+        let ask =
+            Ask { volume: self, group, op: read, payload: Bytes::new(), rights, attempt: None };
+        let request = ask.request(target, self.map().route(group)?.epoch)?;
+        let answer = self.target_once(request, Bytes::new()).await?;
+        Ok(ask.check(answer)?.1)
+    }
+}

@@ -1,0 +1,556 @@
+//! Jobs: what is moved or made equal in the background, item by item, as records that outlive the
+//! manager.
+//!
+//! [`keep`] brings all of them up to date, after every change and a few times a second while there are
+//! any. It only ever adds a member that joins, marks one that is to leave, or takes back one that is
+//! not in sync; who comes to be in sync, and who goes, [`groups`](crate::groups) decides.
+
+use crate::groups::Life;
+use crate::loss;
+use crate::plan::{self, Facts, Loads, Place, Wanted, name_of};
+use crate::records::{Group, Item, Job, Server};
+use crate::state::State;
+use crate::turns::{hindrance, not_yet};
+use std::collections::{BTreeMap, BTreeSet};
+use strake_types::{Error, ErrorKind, Result};
+use strake_wire::message::jobs::{JobKind, JobState, Plan, SteerJob};
+use strake_wire::message::manager::Resynced;
+
+/// Ended jobs that are remembered.
+const ENDED_MAX: usize = 100;
+/// How often an item is tried.
+const TRIES_MAX: u32 = 10;
+/// Why an item waits that fits nowhere.
+const NO_ROOM: &str = "no target has room for it; add a disk or a server";
+
+fn refuse(detail: String) -> Error {
+    Error::with(ErrorKind::Invalid, detail)
+}
+
+impl Job {
+    pub fn is(&self, state: JobState) -> bool {
+        self.state == state as u32
+    }
+
+    /// Neither done nor given up.
+    pub fn lasts(&self) -> bool {
+        self.is(JobState::Running) || self.is(JobState::Paused)
+    }
+
+    /// Targets that it takes out of their groups.
+    pub fn going(&self) -> BTreeSet<u32> {
+        self.targets.iter().copied().collect()
+    }
+
+    fn end(&mut self, state: JobState, now_ms: u64) {
+        self.state = state as u32;
+        self.ended_ms = now_ms;
+        tracing::info!("job about {} is {state:?} {}", self.about, self.reason);
+    }
+}
+
+impl Item {
+    pub fn is(&self, state: JobState) -> bool {
+        self.state == state as u32
+    }
+
+    fn lasts(&self) -> bool {
+        self.is(JobState::Waiting) || self.is(JobState::Running)
+    }
+
+    /// Something becomes of a group by it.
+    pub fn holds(&self, group: u32) -> bool {
+        self.group == group && self.is(JobState::Running)
+    }
+
+    fn set(&mut self, state: JobState, reason: &str) {
+        self.state = state as u32;
+        if self.reason != reason {
+            reason.clone_into(&mut self.reason);
+        }
+    }
+}
+
+/// True if some job is under way, or ought to be.
+pub(crate) fn are_due(state: &State) -> bool {
+    state.jobs.values().any(Job::lasts)
+}
+
+/// Makes a job of a request, or only says which it would be; its number and itself.
+pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<(u32, Job)> {
+    let targets = targets_of(state, request)?;
+    if request.undo {
+        if request.dry_run || request.force || request.lose_data || request.remove {
+            return Err(refuse(
+                "undoing a drain moves nothing; give no other flags with it".into(),
+            ));
+        }
+        return undo(state, &targets);
+    }
+    let kind = JobKind::of(request.kind);
+    check_free(state, &targets)?;
+    let wanted = Wanted {
+        leaving: targets.clone(),
+        to: (request.to != 0).then_some(request.to),
+        force: request.force,
+        lose_data: request.lose_data,
+    };
+    let items = match kind {
+        Some(JobKind::Drain) => plan::empty(state, facts, &wanted)?,
+        Some(JobKind::Replace) => {
+            check_replacement(state, facts, request)?;
+            plan::empty(state, facts, &wanted)?
+        }
+        Some(JobKind::Rebalance) => plan::even_out(state, facts),
+        _ => return Err(refuse(format!("no job of kind {} can be asked for", request.kind))),
+    };
+    let job = Job {
+        kind: request.kind,
+        state: JobState::Running as u32,
+        about: about(state, request, &targets),
+        begun_ms: facts.now_ms,
+        rate: (request.rate != 0).then_some(request.rate),
+        items,
+        targets: targets.iter().copied().collect(),
+        servers: if request.remove { request.servers.clone() } else { Vec::new() },
+        remove: request.remove,
+        force: request.force,
+        lose_data: request.lose_data,
+        ..Job::default()
+    };
+    if request.dry_run {
+        return Ok((0, job));
+    }
+    for id in &targets {
+        state.targets.entry(*id).and_modify(|target| target.drains = true);
+    }
+    tracing::info!("job about {} begins: {} groups", job.about, job.items.len());
+    Ok((enter(state, job.clone()), job))
+}
+
+fn enter(state: &mut State, job: Job) -> u32 {
+    let id = state.cluster.next_job.max(1);
+    state.cluster.next_job = id + 1;
+    state.jobs.insert(id, job);
+    id
+}
+
+/// The targets that a request is about.
+fn targets_of(state: &State, request: &Plan) -> Result<BTreeSet<u32>> {
+    let mut targets: BTreeSet<u32> = request.targets.iter().copied().collect();
+    for &id in targets.iter().chain(Some(&request.to).filter(|to| **to != 0)) {
+        if !state.targets.contains_key(&id) {
+            let detail =
+                format!("target {id} is not in the cluster (strake target list shows all)");
+            return Err(Error::with(ErrorKind::NotFound, detail));
+        }
+    }
+    for &id in &request.servers {
+        let Some(server) = state.servers.get(&id) else {
+            let detail =
+                format!("server {id} is not in the cluster (strake server list shows all)");
+            return Err(Error::with(ErrorKind::NotFound, detail));
+        };
+        if request.remove {
+            check_removable(state, id, server)?;
+        }
+        targets.extend(state.targets.iter().filter(|(_, t)| t.server == id).map(|(&id, _)| id));
+    }
+    Ok(targets)
+}
+
+/// Refuses to take a server out that has more than chunks.
+fn check_removable(state: &State, id: u32, server: &Server) -> Result<()> {
+    if server.manager {
+        return Err(refuse(format!(
+            "server {id} ({}) is the manager of the cluster; drain it (strake server drain {id}) to take \
+             only its data away",
+            server.name
+        )));
+    }
+    let own = state.volumes.values().filter(|v| !v.deleting && v.meta_server == id);
+    let names: Vec<&str> = own.map(|volume| volume.spec.name.as_str()).collect();
+    match names.is_empty() {
+        true => Ok(()),
+        false => Err(refuse(format!(
+            "server {id} ({}) keeps the names of volume {}, which cannot move; drain it (strake server \
+             drain {id}) to take only its data away",
+            server.name,
+            names.join(", ")
+        ))),
+    }
+}
+
+/// Refuses targets of which another job takes the groups.
+fn check_free(state: &State, targets: &BTreeSet<u32>) -> Result<()> {
+    let heals = JobKind::Heal as u32;
+    let busy = state.jobs.iter().find(|(_, job)| {
+        job.kind != heals && job.lasts() && job.targets.iter().any(|id| targets.contains(id))
+    });
+    match busy {
+        None => Ok(()),
+        Some((id, job)) => {
+            let detail = format!(
+                "job {id} moves the data of {} already; wait for it (strake job watch {id}) or end it \
+                 (strake job cancel {id})",
+                job.about
+            );
+            Err(Error::with(ErrorKind::Busy, detail))
+        }
+    }
+}
+
+fn check_replacement(state: &State, facts: &Facts, request: &Plan) -> Result<()> {
+    let to = request.to;
+    if to == 0 || request.targets.contains(&to) {
+        return Err(refuse("name the target to replace, and another one for its place".into()));
+    }
+    let drains = state.targets.get(&to).is_some_and(|target| target.drains);
+    match (drains, facts.is_gone(to)) {
+        (true, _) => Err(refuse(format!(
+            "{} is being drained itself; name another target",
+            name_of(state, to)
+        ))),
+        (_, true) => Err(refuse(format!(
+            "{} does not answer; start its server, then try again",
+            name_of(state, to)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Targets that were drained are used again.
+fn undo(state: &mut State, targets: &BTreeSet<u32>) -> Result<(u32, Job)> {
+    check_free(state, targets)?;
+    for id in targets {
+        state.targets.entry(*id).and_modify(|target| target.drains = false);
+    }
+    Ok((0, Job { state: JobState::Done as u32, ..Job::default() }))
+}
+
+fn about(state: &State, request: &Plan, targets: &BTreeSet<u32>) -> String {
+    let servers: Vec<String> = request
+        .servers
+        .iter()
+        .map(|id| format!("server {id} ({})", state.servers.get(id).map_or("?", |s| &s.name)))
+        .collect();
+    let names: Vec<String> = targets.iter().map(|&id| name_of(state, id)).collect();
+    match (servers.is_empty(), targets.is_empty(), request.to) {
+        (false, ..) => servers.join(", "),
+        (_, true, _) => "all targets".to_owned(),
+        (_, _, 0) => names.join(", "),
+        (_, _, to) => format!("{}, by {}", names.join(", "), name_of(state, to)),
+    }
+}
+
+/// Pauses, resumes, slows or cancels a job.
+pub(crate) fn steer(state: &mut State, facts: &Facts, request: &SteerJob) -> Result<()> {
+    if request.id == 0 {
+        if request.pause || request.resume || request.cancel || request.rate.is_none() {
+            return Err(refuse("name one job (strake job list shows their numbers)".into()));
+        }
+        state.cluster.job_rate = request.rate.unwrap_or(state.cluster.job_rate);
+        return Ok(());
+    }
+    let id = u32::try_from(request.id).unwrap_or(u32::MAX);
+    let Some(job) = state.jobs.get_mut(&id) else {
+        let detail = format!("job {} does not exist (strake job list shows all)", request.id);
+        return Err(Error::with(ErrorKind::NotFound, detail));
+    };
+    if !job.lasts() {
+        let word = JobState::of(job.state).unwrap_or(JobState::Done);
+        return Err(refuse(format!(
+            "job {id} has ended ({word:?}); strake job show {id} tells more"
+        )));
+    }
+    if request.cancel && job.kind == JobKind::Heal as u32 {
+        return Err(refuse(format!(
+            "job {id} heals {}, which goes on as long as copies differ; pause it instead (strake job \
+             pause {id})",
+            job.about
+        )));
+    }
+    if request.rate.is_some() {
+        job.rate = request.rate;
+    }
+    if request.pause {
+        job.state = JobState::Paused as u32;
+    }
+    if request.resume {
+        job.state = JobState::Running as u32;
+    }
+    if request.cancel {
+        cancel(state, facts, id);
+    }
+    Ok(())
+}
+
+/// Takes back what is not in sync yet; what is nearly done is left to its end.
+fn cancel(state: &mut State, facts: &Facts, id: u32) {
+    let State { jobs, groups, targets, .. } = state;
+    let Some(job) = jobs.get_mut(&id) else { return };
+    for item in job.items.iter_mut().filter(|item| item.lasts()) {
+        let started = item.is(JobState::Running);
+        let back = !started || groups.get_mut(&item.group).is_none_or(|g| take_back(g, item));
+        match back {
+            true => item.set(JobState::Cancelled, ""),
+            false => item.set(JobState::Done, ""),
+        }
+    }
+    for target in &job.targets {
+        targets.entry(*target).and_modify(|target| target.drains = false);
+    }
+    job.end(JobState::Cancelled, facts.now_ms);
+}
+
+/// Takes a member that entered out again; false if it is in sync and stays.
+fn take_back(group: &mut Group, item: &Item) -> bool {
+    if group.in_sync.contains(&item.to) {
+        return false;
+    }
+    if group.members.contains(&item.to) {
+        group.members.retain(|member| *member != item.to);
+        group.joining.retain(|member| *member != item.to);
+        group.leaving.retain(|member| *member != item.from);
+        group.epoch += 1;
+    }
+    true
+}
+
+/// A primary has reported: what concerns an item is noted there.
+pub(crate) fn reported(state: &mut State, report: &Resynced) {
+    let items = state.jobs.values_mut().filter(|job| job.lasts()).flat_map(|job| &mut job.items);
+    let concerned =
+        |i: &&mut Item| i.is(JobState::Running) && (i.group, i.to) == (report.group, report.member);
+    for item in items.filter(concerned) {
+        item.sent += report.sent;
+        if report.failed {
+            item.tries += 1;
+            item.reason.clone_from(&report.reason);
+        }
+    }
+}
+
+/// Brings all jobs up to date.
+pub(crate) fn keep(state: &mut State, facts: &Facts) {
+    begin_heals(state, facts);
+    let ids: Vec<u32> =
+        state.jobs.iter().filter(|(_, job)| job.lasts()).map(|(&id, _)| id).collect();
+    for id in ids {
+        let Some(mut job) = state.jobs.remove(&id) else { continue };
+        match job.kind == JobKind::Heal as u32 {
+            true => heal_on(state, facts, &mut job),
+            false => move_on(state, facts, &mut job),
+        }
+        state.jobs.insert(id, job);
+    }
+    let ended: Vec<u32> =
+        state.jobs.iter().filter(|(_, job)| !job.lasts()).map(|(&id, _)| id).collect();
+    for id in ended.iter().take(ended.len().saturating_sub(ENDED_MAX)) {
+        state.jobs.remove(id);
+    }
+}
+
+/// Every member that joins is some job's item.
+fn begin_heals(state: &mut State, facts: &Facts) {
+    let running = state.jobs.values().filter(|job| job.lasts()).flat_map(|job| &job.items);
+    let known: BTreeSet<(u32, u32)> =
+        running.filter(|item| item.lasts()).map(|item| (item.group, item.to)).collect();
+    let mut found: BTreeMap<u32, Vec<Item>> = BTreeMap::new();
+    for (&id, group) in &state.groups {
+        let bytes = facts.bytes_of(id, group);
+        for &to in group.joining.iter().filter(|&&member| !known.contains(&(id, member))) {
+            let state = JobState::Running as u32;
+            let item = Item { group: id, to, state, bytes, ..Item::default() };
+            found.entry(to).or_default().push(item);
+        }
+    }
+    for (target, items) in found {
+        let heals = |job: &&mut Job| {
+            job.lasts() && job.kind == JobKind::Heal as u32 && job.targets == [target]
+        };
+        if let Some(job) = state.jobs.values_mut().find(heals) {
+            let again = |item: &Item| items.iter().any(|new| new.group == item.group);
+            job.items.retain(|item| !again(item));
+            job.items.extend(items);
+            continue;
+        }
+        let job = Job {
+            kind: JobKind::Heal as u32,
+            state: JobState::Running as u32,
+            about: name_of(state, target),
+            begun_ms: facts.now_ms,
+            items,
+            targets: vec![target],
+            ..Job::default()
+        };
+        enter(state, job);
+    }
+}
+
+fn heal_on(state: &State, facts: &Facts, job: &mut Job) {
+    for item in job.items.iter_mut().filter(|item| item.lasts()) {
+        let group = state.groups.get(&item.group);
+        match group.filter(|group| group.members.contains(&item.to)) {
+            None => item.set(JobState::Cancelled, "it is no member any more"),
+            Some(group) if group.in_sync.contains(&item.to) => item.set(JobState::Done, ""),
+            Some(group) if !group.joining.contains(&item.to) && facts.is_gone(item.to) => {
+                item.set(JobState::Failed, "it is away again");
+            }
+            // Between two attempts the reason of the last one stays.
+            Some(_) => {}
+        }
+    }
+    end_if_over(job, facts);
+}
+
+fn end_if_over(job: &mut Job, facts: &Facts) -> bool {
+    if job.items.iter().any(Item::lasts) {
+        return false;
+    }
+    let failed = job.items.iter().any(|item| item.is(JobState::Failed));
+    job.end(if failed { JobState::Failed } else { JobState::Done }, facts.now_ms);
+    true
+}
+
+fn move_on(state: &mut State, facts: &Facts, job: &mut Job) {
+    for item in job.items.iter_mut().filter(|item| item.is(JobState::Running)) {
+        go_on(state, facts, item);
+    }
+    if job.is(JobState::Running) {
+        for at in 0..job.items.len() {
+            if !job.items[at].is(JobState::Waiting) {
+                continue;
+            }
+            match hindrance(state, facts, job, &job.items[at]) {
+                Some(reason) => job.items[at].set(JobState::Waiting, &reason),
+                None => start(state, facts, job, at),
+            }
+        }
+    }
+    if end_if_over(job, facts) && job.is(JobState::Done) && job.remove {
+        remove(state, facts, job);
+    }
+}
+
+/// An item that is under way.
+fn go_on(state: &mut State, facts: &Facts, item: &mut Item) {
+    let Some(group) = state.groups.get_mut(&item.group) else {
+        return item.set(JobState::Failed, "the group is gone");
+    };
+    if !group.members.contains(&item.from) {
+        return item.set(JobState::Done, "");
+    }
+    if !group.members.contains(&item.to) {
+        return item.set(JobState::Waiting, "");
+    }
+    if !group.leaving.contains(&item.from) {
+        // It was cleared when the group went on after a loss.
+        group.leaving.push(item.from);
+        group.epoch += 1;
+    }
+    let in_sync = group.in_sync.contains(&item.to);
+    if item.tries >= TRIES_MAX && take_back(group, item) {
+        let reason = item.reason.clone();
+        return item.set(JobState::Failed, &reason);
+    }
+    if !in_sync && facts.is_gone(item.to) {
+        item.tries += 1;
+        take_back(group, item);
+        item.set(JobState::Waiting, &format!("target {} went away", item.to));
+    }
+}
+
+/// Begins an item whose turn has come, or says why it waits.
+fn start(state: &mut State, facts: &Facts, job: &mut Job, at: usize) {
+    let item = &job.items[at];
+    let Some(group) = state.groups.get(&item.group) else {
+        return job.items[at].set(JobState::Failed, "the group is gone");
+    };
+    if !group.members.contains(&item.from) {
+        return job.items[at].set(JobState::Done, "");
+    }
+    let suits = |to: u32| {
+        let target = state.targets.get(&to);
+        let stays = target.is_some_and(|target| !target.drains || item.fixed);
+        stays && facts.serves(to) && !group.members.contains(&to)
+    };
+    let mut to = item.to;
+    if !suits(to) {
+        let wanted =
+            Wanted { leaving: job.going(), to: None, force: job.force, lose_data: job.lose_data };
+        let members: Vec<u32> =
+            group.members.iter().copied().filter(|member| *member != item.from).collect();
+        let place = Place { id: item.group, members: &members, from: item.from };
+        let loads = Loads::of(state, facts);
+        match plan::choose(state, facts, &loads, &place, &wanted) {
+            _ if item.fixed => {
+                let reason = format!("{} is away; start its server", name_of(state, to));
+                return job.items[at].set(JobState::Waiting, &reason);
+            }
+            Ok(other) => to = other,
+            // The numbers of free bytes change with every heartbeat, and a reason is stored.
+            Err(error) if error.kind == ErrorKind::NoSpace => {
+                return job.items[at].set(JobState::Waiting, NO_ROOM);
+            }
+            Err(error) => return job.items[at].set(JobState::Waiting, &error.detail),
+        }
+    }
+    let lost = facts.is_lost(group, &job.going());
+    if let Some(reason) = not_yet(state, facts, job, item, to) {
+        return job.items[at].set(JobState::Waiting, &reason);
+    }
+    match lost {
+        true => loss::give_up(state, facts, item.group, item.from, to),
+        false => bring_in(state, item.group, item.from, to),
+    }
+    let item = &mut job.items[at];
+    (item.to, item.lost) = (to, lost);
+    item.set(JobState::Running, "");
+}
+
+/// A member enters beside the one that is to leave.
+fn bring_in(state: &mut State, group: u32, from: u32, to: u32) {
+    let Some(group) = state.groups.get_mut(&group) else { return };
+    let place = group.members.iter().position(|member| *member == from);
+    group.members.insert(place.map_or(group.members.len(), |at| at + 1), to);
+    group.joining.push(to);
+    group.leaving.push(from);
+    group.epoch += 1;
+}
+
+/// What was emptied leaves the cluster.
+fn remove(state: &mut State, facts: &Facts, job: &mut Job) {
+    let held = |id: &u32| state.groups.values().any(|group| group.members.contains(id));
+    if let Some(id) = job.targets.iter().copied().find(held) {
+        job.reason = format!("target {id} has got groups again; try again");
+        return job.end(JobState::Failed, facts.now_ms);
+    }
+    // A volume may have been made there since the job began.
+    let servers = job.servers.iter().filter_map(|id| Some((*id, state.servers.get(id)?)));
+    let checked: Result<Vec<()>> =
+        servers.map(|(id, server)| check_removable(state, id, server)).collect();
+    if let Err(error) = checked {
+        job.reason = error.detail.into();
+        return job.end(JobState::Failed, facts.now_ms);
+    }
+    for id in &job.targets {
+        state.targets.remove(id);
+    }
+    for id in &job.servers {
+        if !state.targets.values().any(|target| target.server == *id) {
+            state.servers.remove(id);
+        }
+    }
+}
+
+/// The life of every target at a moment.
+pub(crate) fn lives(
+    state: &State,
+    life: impl Fn(u32) -> Life,
+) -> std::collections::HashMap<u32, Life> {
+    state.targets.keys().map(|&id| (id, life(id))).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,501 @@
+use super::*;
+use crate::groups::{prepare, resynced, settle};
+use crate::testing::{all_serve, cluster};
+use crate::turns::TARGET_MOVES_MAX;
+use strake_types::GroupId;
+
+const TWO: u32 = GroupId::of_class(2, 0).0;
+
+fn request(kind: JobKind, targets: &[u32]) -> Plan {
+    Plan { kind: kind as u32, targets: targets.to_vec(), ..Plan::default() }
+}
+
+/// What a cluster does in a moment in which everybody does their part.
+fn pass(state: &mut State, facts: &Facts) {
+    let life = |target| facts.lives.get(&target).copied().unwrap_or(Life::Gone);
+    settle(state, life, |_, _| false);
+    keep(state, facts);
+    check_copies(state);
+    let groups: Vec<(u32, Group)> = state.groups.iter().map(|(&id, g)| (id, g.clone())).collect();
+    for (group, before) in groups {
+        let report = |member, failed| Resynced {
+            group,
+            epoch: before.epoch,
+            member,
+            failed,
+            sent: if failed { 0 } else { 5 },
+            ..Resynced::default()
+        };
+        let stays = before.in_sync.iter().filter(|m| !before.leaving.contains(m)).count();
+        let leaves = before.leaving.first().filter(|m| before.in_sync.contains(m));
+        let enough = stays >= GroupId(group).copies() as usize;
+        let said = match (before.joining.first(), leaves) {
+            (Some(&member), _) if facts.serves(member) => report(member, false),
+            (None, Some(&member)) if enough => report(member, true),
+            _ => continue,
+        };
+        reported(state, &said);
+        resynced(state, &said).unwrap();
+        check_copies(state);
+    }
+    keep(state, facts);
+}
+
+/// No step leaves a group with fewer in sync than it keeps copies.
+fn check_copies(state: &State) {
+    for (&id, group) in &state.groups {
+        assert!(group.in_sync.len() >= GroupId(id).copies() as usize, "group {id}: {group:?}");
+    }
+}
+
+/// A cluster that keeps two copies on so many servers.
+fn pairs(servers: usize) -> State {
+    let mut state = cluster(&vec![1; servers]);
+    prepare(&mut state, 2).unwrap();
+    state
+}
+
+fn is_free_of(state: &State, target: u32) -> bool {
+    state.groups.values().all(|group| !group.members.contains(&target))
+}
+
+#[test]
+fn a_drain_moves_everything_and_never_has_fewer_copies() {
+    let mut state = pairs(4);
+    let facts = all_serve(&state, 100);
+    let (id, job) = plan(&mut state, &facts, &request(JobKind::Drain, &[2])).unwrap();
+    assert_eq!(job.items.len(), 3);
+    for _ in 0..20 {
+        pass(&mut state, &facts);
+    }
+    assert!(is_free_of(&state, 2));
+    let job = &state.jobs[&id];
+    assert!(job.is(JobState::Done) && job.items.iter().all(|item| item.is(JobState::Done)));
+    assert!(job.items.iter().all(|item| item.sent == 5), "{job:?}");
+    assert!(state.targets[&2].drains, "it gets no new groups");
+    let undone = Plan { undo: true, ..request(JobKind::Drain, &[2]) };
+    plan(&mut state, &facts, &undone).unwrap();
+    assert!(!state.targets[&2].drains);
+}
+
+#[test]
+fn few_groups_move_at_a_time_and_each_by_one_move() {
+    let mut state = pairs(12);
+    let facts = all_serve(&state, 1);
+    plan(&mut state, &facts, &request(JobKind::Drain, &[1, 2, 3])).unwrap();
+    for _ in 0..60 {
+        keep(&mut state, &facts);
+        let running: Vec<&Item> = state
+            .jobs
+            .values()
+            .flat_map(|job| &job.items)
+            .filter(|item| item.is(JobState::Running))
+            .collect();
+        for target in state.targets.keys() {
+            let of = running.iter().filter(|item| item.from == *target || item.to == *target);
+            assert!(of.count() <= TARGET_MOVES_MAX);
+        }
+        assert!(state.groups.values().all(|group| group.leaving.len() <= 1));
+        pass(&mut state, &facts);
+    }
+    assert!((1..=3).all(|target| is_free_of(&state, target)));
+}
+
+#[test]
+fn what_was_emptied_leaves_the_cluster_if_that_is_wanted() {
+    let mut state = pairs(4);
+    let facts = all_serve(&state, 1);
+    let wanted = Plan { servers: vec![3], remove: true, ..request(JobKind::Drain, &[]) };
+    plan(&mut state, &facts, &wanted).unwrap();
+    for _ in 0..20 {
+        pass(&mut state, &facts);
+    }
+    assert!(!state.targets.contains_key(&3) && !state.servers.contains_key(&3));
+}
+
+#[test]
+fn a_plan_changes_nothing() {
+    let mut state = pairs(3);
+    let facts = all_serve(&state, 1);
+    let before = state.clone();
+    let dry = Plan { dry_run: true, ..request(JobKind::Drain, &[2]) };
+    let (id, job) = plan(&mut state, &facts, &dry).unwrap();
+    assert_eq!((id, job.items.len()), (0, 3));
+    assert!(state == before);
+}
+
+#[test]
+fn a_destination_that_dies_is_replaced_by_another() {
+    let mut state = pairs(4);
+    let mut facts = all_serve(&state, 1);
+    let (id, _) = plan(&mut state, &facts, &request(JobKind::Drain, &[2])).unwrap();
+    keep(&mut state, &facts);
+    let to = state.jobs[&id].items.iter().find(|item| item.is(JobState::Running)).unwrap().to;
+    facts.lives.insert(to, Life::Gone);
+    keep(&mut state, &facts);
+    let joins = |group: &Group| group.joining.contains(&to) || group.leaving.contains(&to);
+    assert!(!state.groups.values().any(joins), "it is taken back");
+    let chosen = |state: &State| state.jobs[&id].items.iter().all(|item| item.to != to);
+    keep(&mut state, &facts);
+    let running = state.jobs[&id].items.iter().filter(|item| item.is(JobState::Running));
+    assert!(running.clone().count() > 0 && running.clone().all(|item| item.to != to));
+    facts.lives.insert(to, Life::Serves);
+    for _ in 0..20 {
+        pass(&mut state, &facts);
+    }
+    assert!(state.jobs[&id].is(JobState::Done) && is_free_of(&state, 2), "{}", chosen(&state));
+}
+
+#[test]
+fn what_fails_again_and_again_is_given_up_with_its_reason() {
+    let mut state = pairs(3);
+    let facts = all_serve(&state, 1);
+    let (id, _) = plan(&mut state, &facts, &request(JobKind::Drain, &[2])).unwrap();
+    for _ in 0..100 {
+        settle(&mut state, |_| Life::Serves, |_, _| false);
+        keep(&mut state, &facts);
+        let joining = state.groups.iter().find(|(_, group)| !group.joining.is_empty());
+        let Some((&group, found)) = joining else { continue };
+        let (epoch, member) = (found.epoch, found.joining[0]);
+        let reason = "no space left".to_owned();
+        let failed = true;
+        let said = Resynced { group, epoch, member, failed, reason, ..Resynced::default() };
+        reported(&mut state, &said);
+        resynced(&mut state, &said).unwrap();
+    }
+    let job = &state.jobs[&id];
+    assert!(job.is(JobState::Failed), "{job:?}");
+    assert!(job.items.iter().all(|i| i.is(JobState::Failed) && i.reason == "no space left"));
+    assert!(state.groups.values().all(|g| g.leaving.is_empty() && g.joining.is_empty()));
+    check_copies(&state);
+}
+
+#[test]
+fn a_job_that_is_cancelled_takes_back_what_is_not_in_sync() {
+    let mut state = pairs(3);
+    let facts = all_serve(&state, 1);
+    let members = |state: &State| -> Vec<Vec<u32>> {
+        state.groups.values().map(|group| group.members.clone()).collect()
+    };
+    let before = members(&state);
+    let (id, _) = plan(&mut state, &facts, &request(JobKind::Drain, &[2])).unwrap();
+    keep(&mut state, &facts);
+    assert_ne!(members(&state), before);
+    let busy = plan(&mut state, &facts, &request(JobKind::Drain, &[2])).unwrap_err();
+    assert!(busy.detail.contains(&format!("strake job watch {id}")), "{busy}");
+    let cancel = SteerJob { id: id.into(), cancel: true, ..SteerJob::default() };
+    steer(&mut state, &facts, &cancel).unwrap();
+    assert_eq!(members(&state), before);
+    assert!(state.jobs[&id].is(JobState::Cancelled) && !state.targets[&2].drains);
+    assert!(steer(&mut state, &facts, &cancel).unwrap_err().detail.contains("has ended"));
+}
+
+#[test]
+fn a_paused_job_begins_nothing_until_it_is_resumed() {
+    let mut state = pairs(3);
+    let facts = all_serve(&state, 1);
+    let (id, _) = plan(&mut state, &facts, &request(JobKind::Drain, &[2])).unwrap();
+    let id = u64::from(id);
+    steer(&mut state, &facts, &SteerJob { id, pause: true, ..SteerJob::default() }).unwrap();
+    pass(&mut state, &facts);
+    assert!(state.groups.values().all(|group| group.leaving.is_empty()));
+    steer(&mut state, &facts, &SteerJob { id, resume: true, ..SteerJob::default() }).unwrap();
+    for _ in 0..20 {
+        pass(&mut state, &facts);
+    }
+    assert!(is_free_of(&state, 2));
+}
+
+#[test]
+fn a_heal_is_a_job_that_ends_when_all_is_in_sync() {
+    let mut state = pairs(3);
+    let facts = all_serve(&state, 1);
+    for group in state.groups.values_mut().filter(|group| group.members.contains(&2)) {
+        if group.members.len() > 1 {
+            group.in_sync.retain(|member| *member != 2);
+            group.joining = vec![2];
+        }
+    }
+    keep(&mut state, &facts);
+    assert_eq!(state.jobs.len(), 1);
+    let (&id, job) = state.jobs.first_key_value().unwrap();
+    assert_eq!((job.kind, job.items.len()), (JobKind::Heal as u32, 2));
+    let cancel = SteerJob { id: id.into(), cancel: true, ..SteerJob::default() };
+    assert!(steer(&mut state, &facts, &cancel).unwrap_err().detail.contains("job pause"));
+    for group in state.groups.values_mut() {
+        group.joining.clear();
+        group.in_sync = group.members.clone();
+    }
+    keep(&mut state, &facts);
+    assert!(state.jobs[&id].is(JobState::Done) && state.jobs[&id].ended_ms == 1_000);
+}
+
+#[test]
+fn what_a_dead_target_alone_had_is_given_up_and_no_answer_covers_it() {
+    let mut state = pairs(3);
+    let mut facts = all_serve(&state, 1);
+    let wanted = Plan { to: 3, ..request(JobKind::Replace, &[2]) };
+    facts.lives.insert(2, Life::Gone);
+    assert!(plan(&mut state, &facts, &wanted).is_err());
+    state.groups.get_mut(&1).unwrap().word = 9;
+    let lossy = Plan { lose_data: true, ..wanted };
+    plan(&mut state, &facts, &lossy).unwrap();
+    keep(&mut state, &facts);
+    let group = &state.groups[&1];
+    assert_eq!((group.members.as_slice(), group.in_sync.as_slice()), (&[3][..], &[3][..]));
+    assert_eq!(group.losses, 1);
+    assert_eq!(
+        state.groups[&TWO].in_sync,
+        [1, 2],
+        "there is another copy, and a lease to wait for"
+    );
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_by_name() {
+    let mut state = pairs(3);
+    state.servers.get_mut(&1).unwrap().manager = true;
+    let mut facts = all_serve(&state, 1);
+    facts.lives.insert(3, Life::Gone);
+    let remove =
+        |server| Plan { servers: vec![server], remove: true, ..request(JobKind::Drain, &[]) };
+    let cases = [
+        (request(JobKind::Drain, &[9]), "target 9 is not in the cluster"),
+        (Plan { servers: vec![7], ..request(JobKind::Drain, &[]) }, "server 7 is not"),
+        (remove(1), "is the manager"),
+        (request(JobKind::Replace, &[2]), "name the target"),
+        (Plan { to: 3, ..request(JobKind::Replace, &[2]) }, "does not answer"),
+        (request(JobKind::Heal, &[2]), "no job of kind"),
+    ];
+    for (wanted, said) in cases {
+        let error = plan(&mut state, &facts, &wanted).unwrap_err();
+        assert!(error.detail.contains(said), "{error}");
+    }
+    let missing = SteerJob { id: 77, pause: true, ..SteerJob::default() };
+    assert_eq!(steer(&mut state, &facts, &missing).unwrap_err().kind, ErrorKind::NotFound);
+}
+
+/// The second and third target have a group of two copies; who is in sync, and who joins.
+fn with_pair(in_sync: &[u32], joining: &[u32]) -> State {
+    let mut state = cluster(&[1; 5]);
+    let [in_sync, joining] = [in_sync, joining].map(<[u32]>::to_vec);
+    let group = Group { epoch: 7, members: vec![2, 3], in_sync, joining, ..Group::default() };
+    state.groups.insert(TWO, group);
+    state
+}
+
+fn gone(state: &State, targets: &[u32]) -> Facts {
+    let mut facts = all_serve(state, 1);
+    facts.lives.extend(targets.iter().map(|&target| (target, Life::Gone)));
+    facts
+}
+
+/// Begins a replacement; its number.
+fn replace(state: &mut State, facts: &Facts, from: u32, to: u32, lose_data: bool) -> u32 {
+    let wanted = Plan { to, lose_data, ..request(JobKind::Replace, &[from]) };
+    let (id, _) = plan(state, facts, &wanted).unwrap();
+    keep(state, facts);
+    id
+}
+
+fn item_of(state: &State, job: u32, group: u32) -> &Item {
+    state.jobs[&job].items.iter().find(|item| item.group == group).unwrap()
+}
+
+#[test]
+fn a_dead_member_is_replaced_while_another_one_cannot_leave_without_it() {
+    let mut state = with_pair(&[2, 4], &[]);
+    let group = state.groups.get_mut(&TWO).unwrap();
+    (group.members, group.leaving) = (vec![2, 4, 3], vec![2]);
+    let facts = gone(&state, &[3]);
+    replace(&mut state, &facts, 3, 5, true);
+    let group = &state.groups[&TWO];
+    assert_eq!((group.joining.as_slice(), group.leaving.as_slice()), (&[5][..], &[2, 3][..]));
+    for _ in 0..5 {
+        pass(&mut state, &facts);
+    }
+    let group = &state.groups[&TWO];
+    assert_eq!((group.in_sync.as_slice(), group.leaving.as_slice()), (&[4, 5][..], &[][..]));
+    assert_eq!(group.members, [4, 5]);
+}
+
+#[test]
+fn a_paused_job_holds_no_place_and_what_waits_says_for_which_job() {
+    let mut state = pairs(6);
+    let facts = all_serve(&state, 1);
+    let (first, _) = plan(&mut state, &facts, &request(JobKind::Drain, &[1])).unwrap();
+    keep(&mut state, &facts);
+    let running = |state: &State, job: u32| {
+        state.jobs[&job].items.iter().filter(|item| item.is(JobState::Running)).count()
+    };
+    assert_eq!(running(&state, first), TARGET_MOVES_MAX);
+    let busy = state.jobs[&first].items.iter().find(|item| item.is(JobState::Running)).unwrap();
+    let second_item = |group, to| Item { group, from: busy.to, to, ..Item::default() };
+    let own = state.groups.iter().find(|(_, g)| g.members == [busy.to]).map(|(&id, _)| id).unwrap();
+    let mut second = Job { state: JobState::Running as u32, ..Job::default() };
+    second.items = vec![second_item(own, 6), second_item(busy.group, 6)];
+    let twin = Item { state: JobState::Running as u32, group: u32::MAX, ..second_item(0, busy.to) };
+    state.jobs.get_mut(&first).unwrap().items.extend([twin.clone(), twin]);
+    let why = |state: &State, at: usize| hindrance(state, &facts, &second, &second.items[at]);
+    let reason = Some(format!("waits for job {first}"));
+    assert_eq!((why(&state, 0), why(&state, 1)), (reason.clone(), reason.clone()));
+    state.jobs.get_mut(&first).unwrap().state = JobState::Paused as u32;
+    assert_eq!((why(&state, 0), why(&state, 1)), (None, reason), "the group itself is under way");
+}
+
+#[test]
+fn what_waits_for_room_changes_nothing_while_free_bytes_do() {
+    let mut state = pairs(3);
+    let mut facts = all_serve(&state, 100);
+    let (id, _) = plan(&mut state, &facts, &request(JobKind::Drain, &[2])).unwrap();
+    for item in &mut state.jobs.get_mut(&id).unwrap().items {
+        item.to = 2;
+    }
+    facts.free.extend([(1, 50), (3, 51)]);
+    keep(&mut state, &facts);
+    let before = state.clone();
+    assert!(state.jobs[&id].items.iter().all(|item| item.reason == NO_ROOM));
+    facts.free.extend([(1, 49), (3, 48)]);
+    keep(&mut state, &facts);
+    assert!(state == before, "each difference would be a new epoch of the map");
+}
+
+#[test]
+fn a_server_that_has_got_a_volume_since_stays_and_none_is_made_on_one_that_goes() {
+    let mut state = pairs(4);
+    let facts = all_serve(&state, 1);
+    state.servers.get_mut(&2).unwrap().meta = true;
+    state.servers.get_mut(&3).unwrap().meta = true;
+    let remove = Plan { servers: vec![2], remove: true, ..request(JobKind::Drain, &[]) };
+    let (id, _) = plan(&mut state, &facts, &remove).unwrap();
+    assert_eq!(state.choose_meta_server(|_| true), Some(3));
+    let volume = crate::records::Volume { meta_server: 2, ..Default::default() };
+    state.volumes.insert(5, volume);
+    for _ in 0..20 {
+        pass(&mut state, &facts);
+    }
+    let job = &state.jobs[&id];
+    assert!(job.is(JobState::Failed) && job.reason.contains("keeps the names"), "{job:?}");
+    assert!(state.servers.contains_key(&2) && state.targets.contains_key(&2));
+}
+
+#[test]
+fn no_job_is_no_job_to_steer_and_undoing_takes_no_flags() {
+    let mut state = pairs(3);
+    let facts = all_serve(&state, 1);
+    let none = SteerJob::default();
+    let wrong = [
+        SteerJob { cancel: true, ..none },
+        SteerJob { pause: true, rate: Some(5), ..none },
+        SteerJob { resume: true, ..none },
+        none,
+    ];
+    for request in wrong {
+        assert!(steer(&mut state, &facts, &request).unwrap_err().detail.contains("job list"));
+    }
+    steer(&mut state, &facts, &SteerJob { rate: Some(5), ..none }).unwrap();
+    assert_eq!(state.cluster.job_rate, 5);
+    state.targets.get_mut(&2).unwrap().drains = true;
+    let undo = Plan { undo: true, dry_run: true, ..request(JobKind::Drain, &[2]) };
+    assert!(plan(&mut state, &facts, &undo).is_err() && state.targets[&2].drains);
+}
+
+mod losses {
+    use super::*;
+
+    #[test]
+    fn a_copy_that_lives_is_the_heir_and_not_the_empty_newcomer() {
+        let mut state = with_pair(&[2], &[]);
+        let facts = gone(&state, &[2]);
+        replace(&mut state, &facts, 2, 4, true);
+        let group = &state.groups[&TWO];
+        assert_eq!((group.members.as_slice(), group.in_sync.as_slice()), (&[4, 3][..], &[3][..]));
+        assert_eq!(group.losses, 1);
+        let mut state = with_pair(&[2], &[]);
+        let facts = gone(&state, &[2, 3]);
+        replace(&mut state, &facts, 2, 4, true);
+        assert_eq!(state.groups[&TWO].in_sync, [4], "who is dead too inherits nothing");
+    }
+
+    #[test]
+    fn what_a_member_has_that_stays_and_restarts_is_not_given_up() {
+        let mut state = with_pair(&[3], &[]);
+        let facts = gone(&state, &[2, 3]);
+        let id = replace(&mut state, &facts, 2, 4, true);
+        let group = &state.groups[&TWO];
+        assert_eq!((group.in_sync.as_slice(), group.losses), (&[3][..], 0));
+        let item = item_of(&state, id, TWO);
+        assert!(item.is(JobState::Waiting) && item.reason.contains("target 3"), "{item:?}");
+        let facts = gone(&state, &[2]);
+        keep(&mut state, &facts);
+        let group = &state.groups[&TWO];
+        assert_eq!((group.joining.as_slice(), group.losses), (&[4][..], 0));
+    }
+
+    #[test]
+    fn who_restarts_while_it_is_emptied_is_waited_for_in_spite_of_the_flag() {
+        let mut state = cluster(&[1; 3]);
+        let facts = all_serve(&state, 1);
+        let lossy = Plan { lose_data: true, ..request(JobKind::Drain, &[2]) };
+        plan(&mut state, &facts, &lossy).unwrap();
+        let facts = gone(&state, &[2]);
+        keep(&mut state, &facts);
+        assert_eq!((state.groups[&1].members.as_slice(), state.groups[&1].losses), (&[2][..], 0));
+    }
+
+    #[test]
+    fn what_was_never_used_when_it_was_planned_is_looked_at_again() {
+        let mut state = cluster(&[1; 3]);
+        state.groups.get_mut(&1).unwrap().never_used = true;
+        let facts = gone(&state, &[2]);
+        let wanted = Plan { to: 3, ..request(JobKind::Replace, &[2]) };
+        let (id, _) = plan(&mut state, &facts, &wanted).unwrap();
+        state.groups.get_mut(&1).unwrap().never_used = false;
+        keep(&mut state, &facts);
+        assert_eq!(state.groups[&1].in_sync, [2]);
+        assert!(item_of(&state, id, 1).reason.contains("--lose-data"));
+        state.groups.get_mut(&1).unwrap().never_used = true;
+        keep(&mut state, &facts);
+        assert_eq!(state.groups[&1].in_sync, [3]);
+    }
+
+    #[test]
+    fn after_a_loss_by_order_no_boot_is_taken_for_an_older_word() {
+        let mut state = cluster(&[1; 3]);
+        let facts = gone(&state, &[3]);
+        let group = state.groups.get_mut(&2).unwrap();
+        group.word = 9;
+        replace(&mut state, &facts, 3, 2, true);
+        let group = &state.groups[&2];
+        assert_eq!((group.members.as_slice(), group.losses), (&[2][..], 1));
+        assert!(![0, 9].contains(&group.word) && group.vouchers.is_empty(), "{group:?}");
+    }
+
+    #[test]
+    fn who_still_deletes_what_it_had_long_ago_is_not_put_in_its_place() {
+        let mut state = cluster(&[1; 3]);
+        let mut facts = gone(&state, &[3]);
+        facts.held.insert((2, 2), 4096);
+        let id = replace(&mut state, &facts, 3, 2, true);
+        assert_eq!(state.groups[&2].members, [3]);
+        assert!(item_of(&state, id, 2).reason.contains("still deletes"));
+        facts.held.remove(&(2, 2));
+        keep(&mut state, &facts);
+        assert_eq!(state.groups[&2].members, [2]);
+    }
+
+    #[test]
+    fn a_member_that_was_being_made_equal_inherits_and_is_not_waited_for() {
+        let mut state = with_pair(&[2], &[3]);
+        let facts = gone(&state, &[2]);
+        replace(&mut state, &facts, 2, 4, true);
+        let group = &state.groups[&TWO];
+        assert_eq!((group.in_sync.as_slice(), group.joining.as_slice()), (&[3][..], &[][..]));
+        for _ in 0..3 {
+            let life = |target| facts.lives[&target];
+            settle(&mut state, life, |_, _| false);
+            keep(&mut state, &facts);
+        }
+        assert_eq!(state.groups[&TWO].joining, [4]);
+    }
+}

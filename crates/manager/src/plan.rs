@@ -1,0 +1,333 @@
+//! Which members of which groups are to move where, and why that cannot be.
+//!
+//! Everything here decides on a [`State`] and on [`Facts`]; nothing moves before a job does it.
+
+use crate::groups::Life;
+use crate::records::{Group, Item};
+use crate::state::State;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use strake_types::{Error, ErrorKind, GroupId, Result};
+
+/// What is known at a moment, beside what is stored.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    /// Who lives.
+    pub lives: HashMap<u32, Life>,
+    /// Bytes that a target holds of a group, where they were counted.
+    pub held: HashMap<(u32, u32), u64>,
+    /// Bytes free on targets that have said so.
+    pub free: HashMap<u32, u64>,
+    /// Milliseconds since 1970.
+    pub now_ms: u64,
+}
+
+impl Facts {
+    pub fn serves(&self, target: u32) -> bool {
+        self.lives.get(&target).is_some_and(|life| life.serves())
+    }
+
+    pub fn is_gone(&self, target: u32) -> bool {
+        self.lives.get(&target).is_none_or(|life| *life == Life::Gone)
+    }
+
+    /// True if everybody who has everything of a group is among those that go for good, and none of them
+    /// answers. One that is away and is to stay comes back with what it has.
+    pub fn is_lost(&self, group: &Group, going: &BTreeSet<u32>) -> bool {
+        group.in_sync.iter().all(|member| going.contains(member) && self.is_gone(*member))
+    }
+
+    /// Bytes of a group, as far as known.
+    pub fn bytes_of(&self, id: u32, group: &Group) -> u64 {
+        let counts = group.in_sync.iter().filter_map(|&member| self.held.get(&(member, id)));
+        counts.copied().max().unwrap_or(0)
+    }
+}
+
+/// What targets will hold when everything planned is done.
+pub(crate) struct Loads {
+    bytes: BTreeMap<u32, u64>,
+    places: BTreeMap<u32, u64>,
+}
+
+impl Loads {
+    pub fn of(state: &State, facts: &Facts) -> Self {
+        let zero = || state.targets.keys().map(|&id| (id, 0)).collect();
+        let mut loads = Self { bytes: zero(), places: zero() };
+        for (&id, group) in &state.groups {
+            let bytes = facts.bytes_of(id, group);
+            let stays = |m: &&u32| !group.leaving.contains(m);
+            group.members.iter().filter(stays).for_each(|&member| loads.add(member, bytes));
+        }
+        loads
+    }
+
+    fn add(&mut self, target: u32, bytes: u64) {
+        *self.bytes.entry(target).or_default() += bytes;
+        *self.places.entry(target).or_default() += 1;
+    }
+
+    fn take(&mut self, target: u32, bytes: u64) {
+        let held = self.bytes.entry(target).or_default();
+        *held = held.saturating_sub(bytes);
+        let places = self.places.entry(target).or_default();
+        *places = places.saturating_sub(1);
+    }
+
+    fn moved(&mut self, from: u32, to: u32, bytes: u64) {
+        self.take(from, bytes);
+        self.add(to, bytes);
+    }
+
+    fn bytes(&self, target: u32) -> u64 {
+        self.bytes.get(&target).copied().unwrap_or(0)
+    }
+}
+
+/// Who is to lose its groups, and to whom.
+pub(crate) struct Wanted {
+    /// Targets that lose their groups.
+    pub leaving: BTreeSet<u32>,
+    /// The target that gets them where it can.
+    pub to: Option<u32>,
+    /// Copies may come to lie on one server.
+    pub force: bool,
+    /// What only a target has that is gone is given up.
+    pub lose_data: bool,
+}
+
+fn refuse(detail: String) -> Error {
+    Error::with(ErrorKind::Invalid, detail)
+}
+
+fn server_of(state: &State, target: u32) -> Option<u32> {
+    state.targets.get(&target).map(|target| target.server)
+}
+
+/// A target as people know it.
+pub(crate) fn name_of(state: &State, id: u32) -> String {
+    let Some(target) = state.targets.get(&id) else { return format!("target {id}") };
+    let server = state.servers.get(&target.server).map_or("?", |server| server.name.as_str());
+    format!("target {id} ({} on server {server})", target.path)
+}
+
+fn numbers(list: impl IntoIterator<Item = u32>) -> String {
+    let list: Vec<String> = list.into_iter().map(|id| id.to_string()).collect();
+    list.join(", ")
+}
+
+/// Everything that leaves some targets, as items of a job.
+pub(crate) fn empty(state: &State, facts: &Facts, wanted: &Wanted) -> Result<Vec<Item>> {
+    let mut loads = Loads::of(state, facts);
+    let (mut items, mut losses) = (Vec::new(), Vec::new());
+    for (&id, group) in &state.groups {
+        let mut members = group.members.clone();
+        for from in group.members.iter().copied().filter(|m| wanted.leaving.contains(m)) {
+            let lost = facts.is_lost(group, &wanted.leaving);
+            if lost && !group.never_used && !wanted.lose_data {
+                losses.push((id, group));
+                break;
+            }
+            members.retain(|member| *member != from);
+            let bytes = facts.bytes_of(id, group);
+            let to = choose(state, facts, &loads, &Place { id, members: &members, from }, wanted)?;
+            loads.moved(from, to, bytes);
+            members.push(to);
+            let fixed = wanted.to == Some(to);
+            items.push(Item { group: id, from, to, bytes, fixed, lost, ..Item::default() });
+        }
+    }
+    match losses.first() {
+        None => Ok(items),
+        Some(_) => Err(lost(state, &losses)),
+    }
+}
+
+/// Why targets cannot be emptied: nobody else has what they hold.
+fn lost(state: &State, losses: &[(u32, &Group)]) -> Error {
+    let targets: BTreeSet<u32> =
+        losses.iter().flat_map(|(_, group)| group.in_sync.iter().copied()).collect();
+    let names: Vec<String> = targets.iter().map(|&id| name_of(state, id)).collect();
+    let groups = numbers(losses.iter().map(|(group, _)| *group));
+    refuse(format!(
+        "{} does not answer or takes no writes any more, and nobody else has everything of group {groups}: what files have there \
+         would be lost; start its server again, or give it up with --lose-data (those parts then \
+         read as zeros)",
+        names.join(" and ")
+    ))
+}
+
+/// A place in a group that is to be filled.
+pub(crate) struct Place<'a> {
+    /// The group.
+    pub id: u32,
+    /// Its members without the one that leaves.
+    pub members: &'a [u32],
+    /// Who leaves.
+    pub from: u32,
+}
+
+/// Who takes a place: on a server that has no other member where possible, with room, and with the
+/// least to hold.
+pub(crate) fn choose(
+    state: &State,
+    facts: &Facts,
+    loads: &Loads,
+    place: &Place<'_>,
+    wanted: &Wanted,
+) -> Result<u32> {
+    let group = state.groups.get(&place.id);
+    let bytes = group.map_or(0, |group| facts.bytes_of(place.id, group));
+    let others: HashSet<_> = place.members.iter().map(|&m| server_of(state, m)).collect();
+    let known = group.map_or(&[][..], |group| group.members.as_slice());
+    let stays = |id: &u32| {
+        let target = state.targets.get(id);
+        target.is_some_and(|t| !t.drains) && !wanted.leaving.contains(id) && !known.contains(id)
+    };
+    let able: Vec<u32> = state
+        .targets
+        .keys()
+        .copied()
+        .filter(|id| stays(id) && !place.members.contains(id) && !facts.is_gone(*id))
+        .collect();
+    if let Some(to) = wanted.to.filter(|to| able.contains(to)) {
+        let near = others.contains(&server_of(state, to));
+        if !near || wanted.force || others.contains(&server_of(state, place.from)) {
+            return has_room(state, facts, loads, place.id, to, bytes);
+        }
+    }
+    let cost = |id: &&u32| {
+        let near = others.contains(&server_of(state, **id));
+        let full = facts.free.get(*id).is_some_and(|free| *free < bytes);
+        (near, !facts.serves(**id), full, loads.bytes(**id), loads.places.get(*id).copied(), **id)
+    };
+    let Some(&to) = able.iter().min_by_key(cost) else {
+        return Err(too_few(state, place, wanted));
+    };
+    let near = others.contains(&server_of(state, to));
+    if near && !others.contains(&server_of(state, place.from)) && !wanted.force {
+        return Err(refuse(format!(
+            "group {} keeps {} copies on different servers, and without target {} two would lie on \
+             one server; add a server (strake server --join ADDR --data DIR), or accept that with \
+             --force",
+            place.id,
+            GroupId(place.id).copies(),
+            place.from
+        )));
+    }
+    has_room(state, facts, loads, place.id, to, bytes)
+}
+
+fn has_room(
+    state: &State,
+    facts: &Facts,
+    loads: &Loads,
+    group: u32,
+    to: u32,
+    bytes: u64,
+) -> Result<u32> {
+    let held = facts.held.iter().filter(|((target, _), _)| *target == to);
+    let held: u64 = held.map(|(_, bytes)| *bytes).sum();
+    let coming = loads.bytes(to).saturating_sub(held) + bytes;
+    match facts.free.get(&to) {
+        Some(&free) if free < coming => Err(Error::with(
+            ErrorKind::NoSpace,
+            format!(
+                "{} has {free} bytes free, and {coming} would come with group {group}; add a disk or \
+                 a server first",
+                name_of(state, to)
+            ),
+        )),
+        _ => Ok(to),
+    }
+}
+
+fn too_few(state: &State, place: &Place<'_>, wanted: &Wanted) -> Error {
+    let copies = GroupId(place.id).copies();
+    let stays = |(id, target): &(&u32, &crate::records::Target)| {
+        !target.drains && !wanted.leaving.contains(id)
+    };
+    let left = state.targets.iter().filter(stays).count();
+    refuse(format!(
+        "group {} keeps {copies} {}, and without target {} no other target can take its part ({left} \
+         stay, some may be away: strake status); add a server (strake server --join ADDR --data DIR) \
+         first",
+        place.id,
+        if copies == 1 { "copy" } else { "copies" },
+        place.from
+    ))
+}
+
+/// Moves by which copies come to lie on different servers, and targets to hold more evenly what there
+/// is, as far as whole groups allow.
+pub(crate) fn even_out(state: &State, facts: &Facts) -> Vec<Item> {
+    let mut loads = Loads::of(state, facts);
+    let mut taken: HashSet<u32> =
+        state.groups.iter().filter(|(_, g)| !g.leaving.is_empty()).map(|(&id, _)| id).collect();
+    let mut items = Vec::new();
+    for (&id, group) in state.groups.iter().filter(|(id, _)| !taken.contains(id)) {
+        items.extend(spread(state, facts, &loads, id, group));
+    }
+    for item in &items {
+        loads.moved(item.from, item.to, item.bytes);
+        taken.insert(item.group);
+    }
+    while let Some(item) = best_move(state, facts, &loads, &taken) {
+        loads.moved(item.from, item.to, item.bytes);
+        taken.insert(item.group);
+        items.push(item);
+    }
+    items
+}
+
+/// The move that brings copies which lie on one server onto two.
+fn spread(state: &State, facts: &Facts, loads: &Loads, id: u32, group: &Group) -> Option<Item> {
+    let server = |member: &u32| server_of(state, *member);
+    let twice = |(at, member): (usize, &u32)| {
+        group.members[..at].iter().any(|other| server(other) == server(member)).then_some(*member)
+    };
+    let from = group.members.iter().enumerate().find_map(twice)?;
+    let bytes = facts.bytes_of(id, group);
+    let able = |(to, target): &(&u32, &crate::records::Target)| {
+        let near = group.members.iter().any(|member| server(member) == Some(target.server));
+        let room = facts.free.get(*to).is_none_or(|free| *free >= bytes);
+        facts.serves(**to) && !target.drains && !near && room
+    };
+    let able = state.targets.iter().filter(able).map(|(&to, _)| to);
+    let to = able.min_by_key(|&to| (loads.bytes(to), loads.places.get(&to).copied(), to))?;
+    Some(Item { group: id, from, to, bytes, ..Item::default() })
+}
+
+/// The move from the fullest target that evens out most; each group is moved once at most.
+fn best_move(state: &State, facts: &Facts, loads: &Loads, taken: &HashSet<u32>) -> Option<Item> {
+    let able = |id: &u32| facts.serves(*id) && state.targets.get(id).is_some_and(|t| !t.drains);
+    let mut best: Option<(u64, Item)> = None;
+    for (&id, group) in state.groups.iter().filter(|(id, _)| !taken.contains(id)) {
+        let bytes = facts.bytes_of(id, group);
+        for from in group.in_sync.iter().copied().filter(|from| bytes > 0 && able(from)) {
+            let others: HashSet<_> = group
+                .members
+                .iter()
+                .filter(|m| **m != from)
+                .map(|&m| server_of(state, m))
+                .collect();
+            let apart = |to: &u32| {
+                let near = others.contains(&server_of(state, *to));
+                !group.members.contains(to) && (!near || others.contains(&server_of(state, from)))
+            };
+            let room = |to: &u32| facts.free.get(to).is_none_or(|free| *free >= bytes);
+            let to = state.targets.keys().copied().filter(able).filter(apart).filter(room);
+            let Some(to) = to.min_by_key(|&to| (loads.bytes(to), to)) else { continue };
+            // What the fuller of the two has less afterwards.
+            let after = (loads.bytes(from) - bytes.min(loads.bytes(from)))
+                .max(loads.bytes(to).saturating_add(bytes));
+            let gain = loads.bytes(from).saturating_sub(after);
+            if gain > 0 && best.as_ref().is_none_or(|(most, _)| gain > *most) {
+                best = Some((gain, Item { group: id, from, to, bytes, ..Item::default() }));
+            }
+        }
+    }
+    best.map(|(_, item)| item)
+}
+
+#[cfg(test)]
+mod tests;

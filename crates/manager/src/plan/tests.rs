@@ -1,0 +1,136 @@
+use super::*;
+use crate::groups::prepare;
+use crate::testing::{add_target, all_serve, cluster};
+
+const TWO: u32 = GroupId::of_class(2, 0).0;
+
+fn leaving(targets: &[u32]) -> Wanted {
+    let leaving = targets.iter().copied().collect();
+    Wanted { leaving, to: None, force: false, lose_data: false }
+}
+
+fn pairs(items: &[Item]) -> Vec<(u32, u32, u32)> {
+    items.iter().map(|item| (item.group, item.from, item.to)).collect()
+}
+
+/// What servers hold the copies of each group when everything is done.
+fn check_apart(state: &State, items: &[Item]) {
+    for (id, group) in &state.groups {
+        let mut members = group.members.clone();
+        for item in items.iter().filter(|item| item.group == *id) {
+            assert!(!members.contains(&item.to), "group {id}");
+            members.iter_mut().filter(|m| **m == item.from).for_each(|m| *m = item.to);
+        }
+        let servers: HashSet<_> = members.iter().map(|&m| server_of(state, m)).collect();
+        assert_eq!(servers.len(), members.len(), "group {id}: {members:?}");
+    }
+}
+
+#[test]
+fn everything_of_a_server_goes_to_others_and_copies_stay_apart() {
+    let mut state = cluster(&[2, 2, 2, 2]);
+    prepare(&mut state, 2).unwrap();
+    prepare(&mut state, 3).unwrap();
+    let facts = all_serve(&state, 100);
+    let items = empty(&state, &facts, &leaving(&[3, 4])).unwrap();
+    let places = state.groups.values().flat_map(|g| &g.members).filter(|m| [3, 4].contains(*m));
+    assert_eq!(items.len(), places.count());
+    assert!(items.iter().all(|item| ![3, 4].contains(&item.to) && item.bytes == 100));
+    check_apart(&state, &items);
+    let got = |target| items.iter().filter(|item| item.to == target).count();
+    let counts: Vec<usize> = [1, 2, 5, 6, 7, 8].map(got).to_vec();
+    assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 2, "{counts:?}");
+}
+
+#[test]
+fn a_replacement_gets_all_but_where_it_is_a_member_already() {
+    let mut state = cluster(&[1, 1, 1]);
+    prepare(&mut state, 2).unwrap();
+    let new = add_target(&mut state, 2);
+    state.groups.insert(
+        TWO + 3,
+        Group { epoch: 1, members: vec![new, 2], in_sync: vec![new, 2], ..Group::default() },
+    );
+    let facts = all_serve(&state, 10);
+    let wanted = Wanted { to: Some(new), ..leaving(&[2]) };
+    let items = empty(&state, &facts, &wanted).unwrap();
+    for item in &items {
+        assert_eq!(item.to == new, item.group != TWO + 3, "{item:?}");
+        assert_eq!(item.fixed, item.to == new);
+    }
+    assert!(items.iter().any(|item| item.group == TWO + 3));
+}
+
+#[test]
+fn too_few_targets_or_servers_are_refused_with_the_sentence_why() {
+    let mut state = cluster(&[1, 1]);
+    prepare(&mut state, 2).unwrap();
+    let error = empty(&state, &all_serve(&state, 1), &leaving(&[2])).unwrap_err();
+    assert!(error.detail.contains("keeps 2 copies"), "{error}");
+    assert!(error.detail.contains("strake server --join"), "{error}");
+    let mut state = cluster(&[2, 1]);
+    prepare(&mut state, 2).unwrap();
+    let error = empty(&state, &all_serve(&state, 1), &leaving(&[3])).unwrap_err();
+    assert!(error.detail.contains("on one server") && error.detail.contains("--force"), "{error}");
+    let forced = Wanted { force: true, ..leaving(&[3]) };
+    assert!(empty(&state, &all_serve(&state, 1), &forced).is_ok());
+    let mut full = all_serve(&state, 100);
+    full.free.extend([(1, 50), (2, 50)]);
+    let error = empty(&state, &full, &forced).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NoSpace, "{error}");
+}
+
+#[test]
+fn what_only_a_dead_target_has_is_given_up_by_name_alone() {
+    let mut state = cluster(&[1, 1, 1]);
+    prepare(&mut state, 2).unwrap();
+    let mut facts = all_serve(&state, 7);
+    facts.lives.insert(2, Life::Gone);
+    let error = empty(&state, &facts, &leaving(&[2])).unwrap_err();
+    assert!(error.detail.contains("group 1:") && error.detail.contains("--lose-data"), "{error}");
+    let lossy = Wanted { lose_data: true, ..leaving(&[2]) };
+    let items = empty(&state, &facts, &lossy).unwrap();
+    let lost: Vec<u32> = items.iter().filter(|item| item.lost).map(|item| item.group).collect();
+    assert_eq!(lost, [1], "of two copies the other one lives");
+    // Nobody has ever written anything there.
+    state.groups.get_mut(&1).unwrap().never_used = true;
+    assert!(empty(&state, &facts, &leaving(&[2])).is_ok());
+}
+
+#[test]
+fn whole_groups_move_as_long_as_that_evens_out() {
+    let mut state = cluster(&[1, 1, 1]);
+    prepare(&mut state, 2).unwrap();
+    for server in 4..=6 {
+        add_target(&mut state, server);
+    }
+    let mut facts = all_serve(&state, 0);
+    for (&id, group) in state.groups.iter().filter(|(id, _)| **id < 3 || **id >= TWO) {
+        facts.held.extend(group.members.iter().map(|&member| ((member, id), 100)));
+    }
+    let items = even_out(&state, &facts);
+    check_apart(&state, &items);
+    let mut loads = Loads::of(&state, &facts);
+    assert_eq!((1..=6).map(|t| loads.bytes(t)).collect::<Vec<_>>(), [300, 300, 300, 0, 0, 0]);
+    items.iter().for_each(|item| loads.moved(item.from, item.to, item.bytes));
+    let after: Vec<u64> = (1..=6).map(|t| loads.bytes(t)).collect();
+    assert!(after.iter().all(|bytes| (100..=200).contains(bytes)), "{after:?}");
+    let groups: HashSet<u32> = items.iter().map(|item| item.group).collect();
+    assert_eq!(groups.len(), items.len(), "{:?}", pairs(&items));
+    assert!(even_out(&state, &all_serve(&state, 0)).is_empty(), "nothing is there to even out");
+    facts.lives.extend([(4, Life::Gone), (5, Life::Gone), (6, Life::Quiet)]);
+    assert!(even_out(&state, &facts).is_empty(), "nobody serves who could take something");
+}
+
+#[test]
+fn copies_on_one_server_are_brought_onto_two_where_there_are_two_by_now() {
+    let mut state = cluster(&[3]);
+    prepare(&mut state, 2).unwrap();
+    assert!(even_out(&state, &all_serve(&state, 0)).is_empty(), "there is nowhere else");
+    for server in 2..=3 {
+        add_target(&mut state, server);
+    }
+    let items = even_out(&state, &all_serve(&state, 0));
+    assert_eq!(items.len(), 3);
+    check_apart(&state, &items);
+}

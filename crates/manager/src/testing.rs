@@ -1,0 +1,45 @@
+//! Clusters for the tests of what is decided.
+
+use crate::groups::{Life, next_single};
+use crate::plan::Facts;
+use crate::records::{Group, Server, Target};
+use crate::state::State;
+
+/// Servers with so many targets each, and their groups of one copy.
+pub(crate) fn cluster(targets: &[u32]) -> State {
+    let mut state = State::default();
+    for (server, count) in (1..).zip(targets) {
+        let name = format!("h{server}");
+        state.servers.insert(server, Server { name, ..Server::default() });
+        for _ in 0..*count {
+            add_target(&mut state, server);
+        }
+    }
+    state
+}
+
+/// A new target of a server.
+pub(crate) fn add_target(state: &mut State, server: u32) -> u32 {
+    let id = state.cluster.next_target.max(1);
+    state.cluster.next_target = id + 1;
+    let group = next_single(state).0;
+    let (members, in_sync) = (vec![id], vec![id]);
+    let single = Group { epoch: 1, members, in_sync, ..Group::default() };
+    state.groups.insert(group, single);
+    let path = format!("/t{id}");
+    state.targets.insert(id, Target { server, path, ..Target::default() });
+    id
+}
+
+/// All targets serve, and each group of one copy has so many bytes.
+pub(crate) fn all_serve(state: &State, bytes: u64) -> Facts {
+    let mut facts = Facts { now_ms: 1_000, ..Facts::default() };
+    for &id in state.targets.keys() {
+        facts.lives.insert(id, Life::Serves);
+        facts.free.insert(id, 1 << 40);
+    }
+    for (&id, group) in &state.groups {
+        facts.held.extend(group.members.iter().map(|&member| ((member, id), bytes)));
+    }
+    facts
+}

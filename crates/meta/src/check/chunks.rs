@@ -1,0 +1,221 @@
+//! What targets hold, against the inodes.
+//!
+//! Missing chunks cannot be told from holes, so they are no subject here; that copies differ in having a
+//! chunk is for the comparison of copies.
+
+use super::{Findings, Mend};
+use crate::contents::{delete_chunk, layout_of};
+use crate::core::Core;
+use crate::ctx::Ctx;
+use crate::recopy;
+use crate::records::Inode;
+use crate::txn::{Mutation, mutate};
+use crate::view::Tx;
+use bytes::Bytes;
+use prost::Message;
+use std::sync::Arc;
+use strake_types::layout::Placement;
+use strake_types::{ChunkId, Error, ErrorKind, GroupId, Ino, Result, TargetId, VolumeId};
+use strake_wire::message::meta::{Check, Checked, MetaAnswer, Nothing};
+use strake_wire::message::storage as msg;
+use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageRequest};
+
+/// A chunk on a target.
+#[derive(Clone, Copy)]
+struct Held {
+    group: GroupId,
+    chunk: ChunkId,
+    len: u64,
+}
+
+/// What is wrong with a chunk.
+enum Wrong {
+    /// Its inode does not exist, or is of a kind that has no chunks.
+    Orphan,
+    /// The layout puts it into another group.
+    Misplaced(GroupId),
+    /// It begins where the file has ended.
+    PastEnd,
+}
+
+/// Looks through a page of the chunks of a target that are of this volume.
+pub(super) async fn page(ctx: &Ctx, op: &Check, mend: Option<Mend>) -> Result<Checked> {
+    let volume = ctx.volume.id;
+    let before = ChunkId {
+        volume: VolumeId(volume.0.saturating_sub(1)),
+        ino: Ino(u64::MAX),
+        index: u64::MAX.into(),
+    };
+    let after = match op.after.is_empty() {
+        true => before.into(),
+        false => msg::Chunk::decode(op.after.clone())
+            .map_err(|_| Error::with(ErrorKind::Malformed, "a cursor that is none"))?,
+    };
+    let list = StorageOp::Census(msg::DigestsAfter { after: Some(after) });
+    let StorageAnswer::Census(census) = ask(ctx, op.target, GroupId(0), volume, list).await? else {
+        return Err(nonsense(op.target));
+    };
+    let mut checked = Checked::default();
+    let next = census.next.filter(|next| next.volume <= volume.0);
+    checked.next = next.map(|next| next.encode_to_vec().into()).unwrap_or_default();
+    let mut found = Findings::default();
+    let held = census.chunks.iter().zip(&census.groups).zip(&census.lens);
+    for ((chunk, group), len) in held.filter(|((chunk, _), _)| chunk.volume == volume.0) {
+        let held = Held { group: GroupId(*group), chunk: (*chunk).into(), len: *len };
+        checked.looked_at += 1;
+        if is_current(&ctx.core, op.target, held.group)
+            && let Some(wrong) = judge(ctx, held).await?
+            && is_there(ctx, op.target, held).await?
+            && judge(ctx, held).await?.is_some()
+        {
+            tell(ctx, op.target, held, wrong, mend, &mut found).await?;
+        }
+    }
+    checked.problems = found.problems;
+    Ok(checked)
+}
+
+fn nonsense(target: u32) -> Error {
+    Error::with(ErrorKind::Malformed, format!("target {target} answers something else"))
+}
+
+async fn ask(
+    ctx: &Ctx,
+    target: u32,
+    group: GroupId,
+    volume: VolumeId,
+    op: StorageOp,
+) -> Result<StorageAnswer> {
+    let core = &ctx.core;
+    let volume = if let StorageOp::Census(_) = op { VolumeId(0) } else { volume };
+    let request = StorageRequest {
+        target,
+        group: group.0,
+        capability: core.key.mint_own(volume, Ino(0), core.wall_ms()),
+        op: Some(op),
+        ..StorageRequest::default()
+    };
+    let (reply, _) = core.map.storage_of(TargetId(target))?.call(request, Bytes::new()).await?;
+    reply.answer.ok_or_else(|| nonsense(target))
+}
+
+/// True if the target answers for the group now. What another one has of it is made equal or dropped
+/// by the group itself.
+fn is_current(core: &Arc<Core>, target: u32, group: GroupId) -> bool {
+    let map = core.map.current();
+    map.groups.iter().any(|g| g.id == group.0 && g.in_sync().contains(&target))
+}
+
+async fn judge(ctx: &Ctx, held: Held) -> Result<Option<Wrong>> {
+    // What is copied, or is left after that, is looked after. This is asked first: whoever ends it
+    // meanwhile has written the inode before.
+    if recopy::looks_after(ctx, held.chunk.ino, held.group).await? {
+        return Ok(None);
+    }
+    let inode = match Tx::reader(ctx).find_inode(held.chunk.ino).await {
+        Ok(Some(inode)) => inode,
+        Ok(None) => return Ok(Some(Wrong::Orphan)),
+        // Found by itself; whatever it was, it may have had this chunk.
+        Err(error) if error.kind == ErrorKind::Corrupt => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if !inode.is_file() {
+        return Ok(Some(Wrong::Orphan));
+    }
+    // While its contents move out of the inode, or wait to be cut, chunks may be ahead of it.
+    if inode.inline || inode.cut_from.is_some() || inode.nlink == 0 {
+        return Ok(None);
+    }
+    // An inode without a layout is found by itself.
+    let Ok(layout) = layout_of(&inode) else { return Ok(None) };
+    let (start, _) = layout.chunk_bounds(held.chunk.index);
+    let right = Placement::new(layout).group_of(held.chunk.index);
+    if right != held.group {
+        return Ok(Some(Wrong::Misplaced(right)));
+    }
+    let used = ctx.volume.sessions.may_hold(inode.id()) || ctx.volume.sessions.somebody_absent();
+    Ok((held.len > 0 && start >= inode.length && !used).then_some(Wrong::PastEnd))
+}
+
+/// Looks again: it may have been deleted with its file.
+async fn is_there(ctx: &Ctx, target: u32, held: Held) -> Result<bool> {
+    Ok(indices(ctx, target, held.group, held.chunk).await?.contains(&held.chunk.index.0))
+}
+
+async fn indices(ctx: &Ctx, target: u32, group: GroupId, chunk: ChunkId) -> Result<Vec<u64>> {
+    let file = msg::FileRef { volume: chunk.volume.0, ino: chunk.ino.0 };
+    match ask(ctx, target, group, chunk.volume, StorageOp::Chunks(file)).await {
+        Ok(StorageAnswer::Chunks(list)) => Ok(list.indices),
+        Ok(_) => Err(nonsense(target)),
+        // This copy may not answer just now; the group's others will.
+        Err(error) if error.advice() != strake_types::error::Advice::GiveUp => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Tells what is wrong, and mends it.
+async fn tell(
+    ctx: &Ctx,
+    target: u32,
+    held: Held,
+    wrong: Wrong,
+    mend: Option<Mend>,
+    found: &mut Findings,
+) -> Result<()> {
+    let (ino, index) = (held.chunk.ino, held.chunk.index);
+    let place = format!("chunk {index} in group {} on target {target}", held.group);
+    match wrong {
+        Wrong::Orphan => {
+            if mend.is_some() {
+                delete_chunk(&ctx.core, held.chunk, held.group).await?;
+            }
+            let detail = format!("{place}: no file has it");
+            found.add("orphaned-chunk", ino.0, detail, mend.is_some());
+        }
+        Wrong::Misplaced(right) => {
+            // Nothing begins to copy the file while its lock is held.
+            let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
+            if judge(ctx, held).await?.is_none() {
+                return Ok(());
+            }
+            let primary = ctx.core.map.primary_of(right)?.0;
+            let twice = indices(ctx, primary.0, right, held.chunk).await?.contains(&index.0);
+            if mend.is_some() && twice {
+                delete_chunk(&ctx.core, held.chunk, held.group).await?;
+            }
+            let other = if twice { "which has it, too" } else { "which does not have it" };
+            let detail = format!("{place}: the layout puts it into group {right}, {other}");
+            found.add("misplaced-chunk", ino.0, detail, mend.is_some() && twice);
+        }
+        Wrong::PastEnd => {
+            if mend.is_some() {
+                mutate(&ctx.system(), &CutAgain { ino }).await?;
+            }
+            let detail = format!("{place}: the file ends before it");
+            found.add("chunk-past-end", ino.0, detail, mend.is_some());
+        }
+    }
+    Ok(())
+}
+
+/// Has a file cut at its end once more.
+struct CutAgain {
+    ino: Ino,
+}
+
+impl Mutation for CutAgain {
+    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
+        Ok(vec![self.ino])
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
+        let done = Ok(MetaAnswer::Done(Nothing {}));
+        let used = tx.ctx.volume.sessions.may_hold(self.ino);
+        let Some(inode) = tx.find_inode(self.ino).await?.filter(|_| !used) else { return done };
+        let mut inode: Inode = (*inode).clone();
+        inode.cut_from = Some(inode.cut_from.unwrap_or(inode.length).min(inode.length));
+        tx.enqueue(&mut inode).await?;
+        tx.put_unseen(inode).await?;
+        done
+    }
+}

@@ -1,0 +1,237 @@
+//! Checks a volume that is in use: the namespace against itself, and against the chunks of the targets.
+//!
+//! A page of one part is looked through without locks. What seems broken there may only be under way:
+//! it is judged again under the locks of the inodes concerned, and only then called broken, and mended
+//! if that was asked for. So nothing that is made, moved or deleted meanwhile is an error.
+//!
+//! * `entries`, `inodes`, `leftovers` — judge one thing of each part, and mend it.
+//! * `chunks` — what targets hold, against inodes.
+//! * `totals` — what the volume says that it holds, against inodes.
+//!
+//! Parts come in the order of [`CheckPart`]: what an entry says is right before inodes without a name are
+//! looked for.
+
+mod chunks;
+mod entries;
+mod inodes;
+mod leftovers;
+mod totals;
+
+use crate::core::store_error;
+use crate::ctx::Ctx;
+use crate::keys::{self, Kind};
+use crate::ops::describe;
+use crate::txn::{Mutation, mutate};
+use crate::view::Tx;
+use bytes::Bytes;
+use std::ops::Bound;
+use strake_types::{Error, ErrorKind, Ino, Result};
+use strake_wire::message::meta::{Check, CheckPart, Checked, MetaAnswer, Problem};
+
+/// Things looked at for one answer, unless fewer are asked for.
+const PAGE_DEFAULT: usize = 1000;
+/// And at most.
+const PAGE_MAX: usize = 10_000;
+/// Problems of one thing: far more than any can have.
+const PROBLEMS_MAX: usize = 64;
+
+/// How something broken is mended.
+#[derive(Clone, Copy)]
+pub(crate) struct Mend {
+    /// Where an inode without a name gets one.
+    pub lost_found: Option<Ino>,
+}
+
+/// One thing that is judged.
+enum Subject {
+    /// A name in a directory.
+    Entry {
+        dir: Ino,
+        name: Bytes,
+    },
+    Inode(Ino),
+    /// A key that belongs to something else.
+    Leftover(Bytes),
+}
+
+/// What was found about one thing.
+#[derive(Default)]
+pub(crate) struct Findings {
+    problems: Vec<Problem>,
+}
+
+impl Findings {
+    /// Something is broken; `mended`: no more.
+    pub fn add(&mut self, what: &str, ino: u64, detail: String, mended: bool) {
+        if self.problems.len() < PROBLEMS_MAX {
+            let what = what.to_owned();
+            self.problems.push(Problem { what, ino, path: Bytes::new(), detail, mended });
+        }
+    }
+}
+
+/// Looks through a page of a part.
+pub(crate) async fn check(ctx: &Ctx, op: &Check) -> Result<MetaAnswer> {
+    if ctx.cred.uid != 0 {
+        return Err(Error::new(ErrorKind::NotPermitted));
+    }
+    let newer = || Error::with(ErrorKind::NotSupported, "a part of a newer release");
+    let limit = match op.limit as usize {
+        0 => PAGE_DEFAULT,
+        limit => limit.min(PAGE_MAX),
+    };
+    let lost_found = (op.lost_found != 0).then_some(Ino(op.lost_found));
+    let mend = op.repair.then_some(Mend { lost_found });
+    let mut checked = match CheckPart::of(op.part).ok_or_else(newer)? {
+        CheckPart::Chunks => chunks::page(ctx, op, mend).await?,
+        CheckPart::Totals => totals::page(ctx, op, mend).await?,
+        CheckPart::Entries => page(ctx, &[Kind::Entry], &op.after, limit, mend).await?,
+        CheckPart::Inodes => page(ctx, &[Kind::Inode], &op.after, limit, mend).await?,
+        CheckPart::Leftovers => page(ctx, leftovers::KINDS, &op.after, limit, mend).await?,
+    };
+    for problem in &mut checked.problems {
+        let about = describe::paths(ctx, Ino(problem.ino)).await;
+        // What is broken may have no path, or one that cannot be followed.
+        problem.path = about.ok().and_then(|paths| paths.into_iter().next()).unwrap_or_default();
+    }
+    Ok(MetaAnswer::Checked(checked))
+}
+
+/// Looks through the keys of some kinds after a cursor.
+async fn page(
+    ctx: &Ctx,
+    kinds: &[Kind],
+    after: &Bytes,
+    limit: usize,
+    mend: Option<Mend>,
+) -> Result<Checked> {
+    let mut checked = Checked::default();
+    let found = scan(ctx, kinds, after, limit).await?;
+    checked.looked_at = found.len() as u64;
+    if found.len() == limit
+        && let Some(last) = found.last()
+    {
+        checked.next = last.clone();
+    }
+    let mut reader = Tx::reader(ctx);
+    for key in found {
+        let Some(subject) = Subject::of(&key) else {
+            let detail = format!("a key that no release writes: {key:?}");
+            let mut findings = Findings::default();
+            findings.add("unknown-record", 0, detail, false);
+            checked.problems.append(&mut findings.problems);
+            continue;
+        };
+        let mut seen = Findings::default();
+        let looked = subject.judge(&mut reader, None, &mut seen).await;
+        if looked.is_ok() && seen.problems.is_empty() {
+            continue;
+        }
+        checked.problems.extend(settle(ctx, &subject, mend).await?);
+    }
+    Ok(checked)
+}
+
+/// Keys of some kinds, in this order, after a cursor.
+async fn scan(ctx: &Ctx, kinds: &[Kind], after: &Bytes, limit: usize) -> Result<Vec<Bytes>> {
+    let snapshot = ctx.core.kv.snapshot().await.map_err(store_error)?;
+    let mut found: Vec<Bytes> = Vec::new();
+    let first = kinds.iter().position(|kind| after.first() == Some(&(*kind as u8)));
+    for kind in &kinds[first.unwrap_or(0)..] {
+        let prefix = keys::prefix(*kind, ctx.volume.id);
+        let end = keys::end_of(&prefix);
+        let end = end.as_ref().map(Vec::as_slice);
+        let from = match after.starts_with(&prefix) {
+            true => Bound::Excluded(&after[..]),
+            false => Bound::Included(&prefix[..]),
+        };
+        let left = limit - found.len();
+        let page = snapshot.scan(from, end, left).await.map_err(store_error)?;
+        found.extend(page.into_iter().map(|(key, _)| key));
+        if found.len() == limit {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+impl Subject {
+    fn of(key: &Bytes) -> Option<Self> {
+        let id = || Some(u64::from_be_bytes(*key.get(5..)?.first_chunk::<8>()?));
+        Some(match *key.first()? {
+            kind if kind == Kind::Entry as u8 => {
+                Subject::Entry { dir: Ino(id()?), name: key.slice_ref(keys::name_after_id(key)) }
+            }
+            kind if kind == Kind::Inode as u8 => Subject::Inode(Ino(id()?)),
+            _ => id().map(|_| Subject::Leftover(key.clone()))?,
+        })
+    }
+
+    /// Adds what is broken to `found`; with `mend`, mends it in this transaction.
+    async fn judge(&self, tx: &mut Tx<'_>, mend: Option<Mend>, found: &mut Findings) -> Result<()> {
+        match self {
+            Subject::Entry { dir, name } => entries::judge(tx, *dir, name, mend, found).await,
+            Subject::Inode(ino) => inodes::judge(tx, *ino, mend, found).await,
+            Subject::Leftover(key) => leftovers::judge(tx, key, mend, found).await,
+        }
+    }
+
+    fn ino(&self) -> u64 {
+        match self {
+            Subject::Entry { dir, .. } => dir.0,
+            Subject::Inode(ino) => ino.0,
+            Subject::Leftover(key) => keys::first_id(key).unwrap_or_default(),
+        }
+    }
+}
+
+/// Something that seems broken, judged again while nobody changes it.
+struct Settle<'a> {
+    subject: &'a Subject,
+    mend: Option<Mend>,
+}
+
+impl Mutation for Settle<'_> {
+    async fn scope(&self, ctx: &Ctx) -> Result<Vec<Ino>> {
+        let mut scope: Vec<Ino> = vec![Ino(self.subject.ino())];
+        let mut reader = Tx::reader(ctx);
+        match self.subject {
+            Subject::Entry { dir, name } => {
+                let entry = reader.entry(*dir, name).await?;
+                scope.extend(entry.map(|entry| Ino(entry.ino)));
+            }
+            Subject::Inode(ino) => {
+                let inode = reader.find_inode(*ino).await?;
+                scope.extend(inode.filter(|inode| inode.is_dir()).map(|dir| Ino(dir.parent)));
+                scope.extend(self.mend.and_then(|mend| mend.lost_found));
+            }
+            Subject::Leftover(_) => {}
+        }
+        Ok(scope)
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
+        let mut found = Findings::default();
+        self.subject.judge(tx, self.mend, &mut found).await?;
+        Ok(MetaAnswer::Checked(Checked { problems: found.problems, ..Checked::default() }))
+    }
+}
+
+/// Judges again under locks, and mends.
+async fn settle(ctx: &Ctx, subject: &Subject, mend: Option<Mend>) -> Result<Vec<Problem>> {
+    let own = ctx.system();
+    match mutate(&own, &Settle { subject, mend }).await {
+        Ok(MetaAnswer::Checked(checked)) => Ok(checked.problems),
+        Ok(_) => Ok(Vec::new()),
+        // A record that does not match its checksum is a finding like others, and stays.
+        Err(error) if error.kind == ErrorKind::Corrupt => {
+            let mut found = Findings::default();
+            found.add("unreadable-record", subject.ino(), error.to_string(), false);
+            Ok(found.problems)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,350 @@
+use crate::keys;
+use crate::records::{self, Entry, Inode, Mark, Raw, Shard, Stat};
+use crate::tests::check::check as oracle;
+use crate::tests::world::*;
+use bytes::Bytes;
+use prost::Message;
+use std::sync::atomic::Ordering;
+use strake_engine::kv::{Outcome, Transaction};
+use strake_types::{FileKind, Ino, VolumeId};
+use strake_wire::message::meta::{
+    Check, CheckPart, Checked, MetaAnswer, MetaOp, OpenMode, Problem,
+};
+
+const V: VolumeId = VolumeId(1);
+
+/// Looks through everything in small pages, as the verb does.
+pub async fn fsck(user: &User<'_>, repair: bool) -> Vec<Problem> {
+    let mut all = Vec::new();
+    let parts = [CheckPart::Entries, CheckPart::Inodes, CheckPart::Leftovers].map(|part| (part, 0));
+    let targets = [11, 12, 13].map(|target| (CheckPart::Chunks, target));
+    let totals = (CheckPart::Totals, 0);
+    for (part, target) in parts.into_iter().chain(targets).chain([totals]) {
+        let mut check = Check { part: part as u32, limit: 7, repair, target, ..Check::default() };
+        loop {
+            let mut page = ask(user, &check).await;
+            let nameless = |problem: &Problem| problem.what == super::inodes::NAMELESS;
+            let below = |problem: &Problem| problem.what == "directory-below-itself";
+            if repair && page.problems.iter().any(|p| (nameless(p) || below(p)) && !p.mended) {
+                check.lost_found = match user.lookup(1, "lost+found").await {
+                    Ok(found) => found.ino,
+                    Err(_) => user.mkdir(1, "lost+found").await.unwrap(),
+                };
+                page.problems.retain(|problem| problem.mended);
+                page.problems.extend(ask(user, &check).await.problems);
+            }
+            all.extend(page.problems);
+            if page.next.is_empty() {
+                break;
+            }
+            check.after = page.next;
+        }
+    }
+    all
+}
+
+async fn ask(user: &User<'_>, check: &Check) -> Checked {
+    match user.call(MetaOp::Check(check.clone())).await.unwrap() {
+        MetaAnswer::Checked(page) => page,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Edits of the store behind the server's back.
+struct Edits<'a> {
+    world: &'a World,
+}
+
+impl Edits<'_> {
+    async fn get<T: Message + Default>(&self, key: &[u8]) -> T {
+        let tx = Transaction::begin(&*self.world.kv).await.unwrap();
+        let value = tx.get(key).await.unwrap().expect("it is there");
+        records::decode(key, &value).unwrap()
+    }
+
+    async fn set(&self, key: Vec<u8>, value: Option<Bytes>) {
+        let mut tx = Transaction::begin(&*self.world.kv).await.unwrap();
+        match value {
+            Some(value) => tx.put(key, value),
+            None => tx.delete(key),
+        }
+        assert_eq!(tx.commit(&*self.world.kv).await.unwrap(), Outcome::Committed);
+    }
+
+    async fn put(&self, key: Vec<u8>, value: &impl Message) {
+        self.set(key, Some(records::encode(value))).await;
+    }
+
+    async fn delete(&self, key: Vec<u8>) {
+        self.set(key, None).await;
+    }
+
+    async fn inode(&self, ino: u64, change: impl FnOnce(&mut Inode)) {
+        let key = keys::inode(V, Ino(ino));
+        let mut inode: Inode = self.get(&key).await;
+        change(&mut inode);
+        self.put(key, &inode).await;
+    }
+}
+
+/// `/d/sub`, `/d/file` (also `/d/second`), `/d/lone`, `/d/link`, `/open`.
+struct Tree {
+    world: World,
+    d: u64,
+    sub: u64,
+    file: u64,
+    lone: u64,
+}
+
+impl Tree {
+    async fn new() -> Tree {
+        let world = World::new().await;
+        let root = world.root();
+        let d = root.mkdir(1, "d").await.unwrap();
+        let sub = root.mkdir(d, "sub").await.unwrap();
+        let file = root.file(d, "file").await.unwrap();
+        root.link(file, d, "second").await.unwrap();
+        let lone = root.file(d, "lone").await.unwrap();
+        root.write(lone, 0, b"contents").await.unwrap();
+        root.setxattr(lone, "user.a", b"value").await.unwrap();
+        for nth in 0..10 {
+            root.file(sub, &format!("{nth}")).await.unwrap();
+        }
+        assert_eq!(fsck(&root, false).await, []);
+        Tree { world, d, sub, file, lone }
+    }
+
+    /// Damages the store of a server that is stopped; what is found is this, and is mended.
+    async fn damaged(self, expected: &[&str], damage: impl AsyncFnOnce(&Edits<'_>, &Tree)) {
+        self.damaged_but(expected, damage).await;
+    }
+
+    async fn damaged_but(
+        self,
+        expected: &[&str],
+        damage: impl AsyncFnOnce(&Edits<'_>, &Tree),
+    ) -> World {
+        self.world.server.halt();
+        damage(&Edits { world: &self.world }, &self).await;
+        let world = self.world.killed().await;
+        world.open_session(world.session, &[]).await;
+        let root = world.root();
+        let words = |problems: &[Problem]| {
+            let mut words: Vec<String> = problems.iter().map(|p| p.what.clone()).collect();
+            words.sort();
+            words.dedup();
+            words
+        };
+        let found = fsck(&root, false).await;
+        assert_eq!(words(&found), expected, "{found:#?}");
+        assert!(found.iter().all(|problem| !problem.mended));
+        let mended = fsck(&root, true).await;
+        assert!(mended.iter().all(|problem| problem.mended), "{mended:#?}");
+        assert_eq!(fsck(&root, false).await, [], "the second time");
+        world.until(async || world.keys(b'G').await == 0).await;
+        oracle(&*world.kv).await;
+        world
+    }
+}
+
+#[tokio::test]
+async fn an_entry_that_leads_nowhere_goes() {
+    let tree = Tree::new().await;
+    let damage = async |edits: &Edits<'_>, tree: &Tree| {
+        edits.delete(keys::inode(V, Ino(tree.lone))).await;
+    };
+    tree.damaged(&["entry-without-inode", "leftover-record"], damage).await;
+}
+
+#[tokio::test]
+async fn an_inode_without_a_name_gets_one_among_the_lost_and_found() {
+    let tree = Tree::new().await;
+    let (lone, sub) = (tree.lone, tree.sub);
+    let damage = async |edits: &Edits<'_>, tree: &Tree| {
+        edits.delete(keys::entry(V, Ino(tree.d), b"lone")).await;
+        edits.delete(keys::entry(V, Ino(tree.d), b"sub")).await;
+    };
+    let expected = ["inode-without-name", "leftover-record", "wrong-counts"];
+    let world = tree.damaged_but(&expected, damage).await;
+    let root = world.root();
+    let found = root.lookup(1, "lost+found").await.unwrap().ino;
+    assert_eq!(root.lookup(found, &format!("#{lone}")).await.unwrap().ino, lone);
+    assert_eq!(root.read(lone).await.unwrap().unwrap(), &b"contents"[..]);
+    let sub_again = root.lookup(found, &format!("#{sub}")).await.unwrap().ino;
+    assert_eq!(root.names(sub_again).await.len(), 10);
+}
+
+#[tokio::test]
+async fn counts_and_words_on_names_are_set_right() {
+    let tree = Tree::new().await;
+    let damage = async |edits: &Edits<'_>, tree: &Tree| {
+        edits.inode(tree.lone, |inode| inode.nlink = 5).await;
+        edits.inode(tree.file, |inode| inode.nlink = 1).await;
+        edits.inode(tree.sub, |inode| inode.parent = 777).await;
+        let key = keys::shard(V, Ino(tree.d), 0);
+        let shard: Shard = edits.get(&key).await;
+        edits.put(key, &Shard { entries: 99, ..shard }).await;
+    };
+    // Without repair the directory seems to have no name: the verb knows better by then.
+    let expected = ["inode-without-name", "wrong-counts", "wrong-nlink", "wrong-parent"];
+    tree.damaged(&expected, damage).await;
+}
+
+#[tokio::test]
+async fn missing_records_are_made_anew() {
+    let tree = Tree::new().await;
+    let damage = async |edits: &Edits<'_>, tree: &Tree| {
+        let entry: Entry = edits.get(&keys::entry(V, Ino(tree.d), b"lone")).await;
+        edits.delete(keys::order(V, Ino(tree.d), entry.cookie)).await;
+        edits.delete(keys::link(V, Ino(tree.file), Ino(tree.d), b"second")).await;
+        edits.delete(keys::shard(V, Ino(tree.sub), 0)).await;
+        edits.delete(keys::xattr(V, Ino(tree.lone), b"user.a")).await;
+    };
+    // A name that is not known is not counted either.
+    let expected =
+        ["entry-not-listed", "name-not-known", "wrong-counts", "wrong-nlink", "wrong-xattr-counts"];
+    tree.damaged(&expected, damage).await;
+}
+
+#[tokio::test]
+async fn what_belongs_to_nothing_goes() {
+    let tree = Tree::new().await;
+    let damage = async |edits: &Edits<'_>, tree: &Tree| {
+        let raw = Raw { bytes: Bytes::from_static(b"x") };
+        edits.put(keys::xattr(V, Ino(9_999), b"user.x"), &raw).await;
+        edits.put(keys::contents(V, Ino(9_998)), &raw).await;
+        edits.put(keys::lock(V, true, Ino(tree.lone), 9_997), &records::Locks::default()).await;
+        edits.put(keys::result(V, 9_997, 3), &raw).await;
+        edits.put(keys::shard(V, Ino(tree.lone), 0), &Shard::default()).await;
+        edits.put(keys::link(V, Ino(tree.lone), Ino(tree.d), b"other"), &Mark {}).await;
+        edits.put(keys::link(V, Ino(tree.file), Ino(tree.d), b"other"), &Mark {}).await;
+        let entry = Entry { ino: tree.lone, kind: FileKind::File as u32, cookie: 1 << 20 };
+        edits.put(keys::entry(V, Ino(9_996), b"nowhere"), &entry).await;
+    };
+    let expected = ["entry-without-directory", "leftover-record", "name-not-there"];
+    tree.damaged(&expected, damage).await;
+}
+
+#[tokio::test]
+async fn a_directory_below_itself_is_brought_back_to_the_root() {
+    let tree = Tree::new().await;
+    let damage = async |edits: &Edits<'_>, tree: &Tree| {
+        // As if `/d` had been moved into `/d/sub`.
+        let entry: Entry = edits.get(&keys::entry(V, Ino(1), b"d")).await;
+        edits.delete(keys::entry(V, Ino(1), b"d")).await;
+        edits.delete(keys::order(V, Ino(1), entry.cookie)).await;
+        let entry = Entry { cookie: 500 << 8, ..entry };
+        let order = records::Order {
+            name: Bytes::from_static(b"d"),
+            ino: tree.d,
+            kind: FileKind::Directory as u32,
+        };
+        edits.put(keys::entry(V, Ino(tree.sub), b"d"), &entry).await;
+        edits.put(keys::order(V, Ino(tree.sub), entry.cookie), &order).await;
+        edits.inode(tree.d, |inode| inode.parent = tree.sub).await;
+    };
+    tree.damaged(&["directory-below-itself", "wrong-counts"], damage).await;
+}
+
+#[tokio::test]
+async fn a_deleted_file_that_nobody_would_take_away_is_taken_away() {
+    let tree = Tree::new().await;
+    let root = tree.world.root();
+    let opened = root.file(1, "open").await.unwrap();
+    root.open(opened, OpenMode { write: true, ..OpenMode::default() }).await.unwrap();
+    root.unlink(1, "open").await.unwrap();
+    let damage = async |edits: &Edits<'_>, _: &Tree| {
+        let inode: Inode = edits.get(&keys::inode(V, Ino(opened))).await;
+        edits.delete(keys::queue(V, inode.queued_ms, Ino(opened))).await;
+    };
+    tree.damaged(&["not-in-queue"], damage).await;
+}
+
+#[tokio::test]
+async fn chunks_that_no_file_has_are_found_by_target_and_go() {
+    let tree = Tree::new().await;
+    let root = tree.world.root();
+    let file = root.file(1, "moved").await.unwrap();
+    root.write(file, 0, b"some").await.unwrap();
+    root.move_out(file).await.unwrap();
+    assert_eq!(fsck(&root, false).await, []);
+    let storage = tree.world.storage.clone();
+    let damage = async |_: &Edits<'_>, _: &Tree| {
+        let mut chunks = storage.chunks.lock();
+        chunks.insert((12, 9_999, 3), vec![1; 10]);
+        // One of them is where the layout would have it.
+        for target in [11, 12, 13] {
+            chunks.insert((target, file, 5), vec![1; 10]);
+        }
+    };
+    let world =
+        tree.damaged_but(&["chunk-past-end", "misplaced-chunk", "orphaned-chunk"], damage).await;
+    let left = |world: &World| world.storage.chunks.lock().len();
+    world.until(async || left(&world) == 1).await;
+    assert_eq!(fsck(&world.root(), false).await, []);
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_told_and_only_root_is() {
+    let tree = Tree::new().await;
+    tree.world.server.halt();
+    let edits = Edits { world: &tree.world };
+    edits.set(keys::inode(V, Ino(tree.lone)), Some(Bytes::from_static(b"\x01garbage"))).await;
+    let world = tree.world.killed().await;
+    world.open_session(world.session, &[]).await;
+    world.storage.chunks.lock().insert((11, tree.lone, 0), vec![1; 10]);
+    let found = fsck(&world.root(), true).await;
+    assert_eq!(world.storage.chunks.lock().len(), 1, "whatever it was, it may have had this chunk");
+    assert!(!found.is_empty() && found.iter().all(|p| p.what == "unreadable-record"), "{found:?}");
+    assert!(found.iter().all(|problem| !problem.mended));
+    let user = world.user(1000, 1000);
+    let refused = user.call(MetaOp::Check(Check { part: 1, ..Check::default() })).await;
+    assert_eq!(kind(refused), strake_types::ErrorKind::NotPermitted);
+    assert!(!world.storage.away.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn totals_that_have_drifted_are_counted_and_set_right_while_the_volume_is_in_use() {
+    let tree = Tree::new().await;
+    let right = tree.world.root().stat().await;
+    let damage = async |edits: &Edits<'_>, _: &Tree| {
+        // As if the server had lost count, and had ended in good order.
+        let stat = Stat { inodes: 3, bytes: 1 << 40, clean: true };
+        edits.put(keys::volume_stat(V), &stat).await;
+    };
+    let world = tree.damaged_but(&["wrong-totals"], damage).await;
+    let stat = world.root().stat().await;
+    assert_eq!((stat.inodes, stat.bytes), (right.inodes, right.bytes));
+    let root = world.root();
+    // Each round counts while others make and delete.
+    let busy = async {
+        for nth in 0..200 {
+            let file = root.file(1, &format!("busy{nth}")).await.unwrap();
+            root.write(file, 0, b"some").await.unwrap();
+            root.unlink(1, &format!("busy{nth}")).await.unwrap();
+        }
+    };
+    let look = async {
+        for _ in 0..20 {
+            assert_eq!(fsck(&root, true).await, []);
+        }
+    };
+    tokio::join!(busy, look);
+    world.until(async || world.keys(b'G').await == 0).await;
+    let stat = world.root().stat().await;
+    assert_eq!((stat.inodes, stat.bytes), (right.inodes, right.bytes));
+}
+
+#[tokio::test]
+async fn a_count_that_nobody_came_back_for_is_begun_anew() {
+    let tree = Tree::new().await;
+    let root = tree.world.root();
+    let totals = Check { part: CheckPart::Totals as u32, ..Check::default() };
+    let begun = root.call(MetaOp::Check(totals.clone()));
+    // It is dropped as the caller of a client that dies is.
+    let _gone = tokio::time::timeout(std::time::Duration::ZERO, begun).await;
+    let before = tree.world.root().stat().await.inodes;
+    root.file(1, "later").await.unwrap();
+    assert_eq!(ask(&root, &totals).await.problems, []);
+    assert_eq!(tree.world.root().stat().await.inodes, before + 1);
+}

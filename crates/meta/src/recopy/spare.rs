@@ -1,0 +1,170 @@
+//! Chunks that no layout names, until they are deleted, and what lost clients may still use.
+
+use crate::contents::clear_layout;
+use crate::core::{Core, scan, store_error};
+use crate::ctx::Ctx;
+use crate::keys::{self, Kind};
+use crate::records::{self, LostUse, Spare};
+use crate::session::Session;
+use crate::view::Tx;
+use crate::volume::Volume;
+use futures::future::join_all;
+use std::sync::Arc;
+use strake_types::{GroupId, Ino, Layout, Result};
+
+/// After a copying of which nobody knows the end, chunks are deleted a second time so much later:
+/// longer than a request to a storage server can be under way.
+pub(super) const QUIET_MS: u64 = 600_000;
+
+/// Files whose chunks are deleted at the same time.
+const PARALLEL: usize = 16;
+/// Stands for every file of the volume.
+const ANY: Ino = Ino(0);
+
+/// The chunks of a file that are to go, if there are any.
+pub(super) async fn find(ctx: &Ctx, ino: Ino) -> Result<Option<Spare>> {
+    Tx::reader(ctx).get(&keys::spare(ctx.volume.id, ino)).await
+}
+
+/// True if chunks of a file in a group are being copied, or on their way out.
+pub(crate) async fn looks_after(ctx: &Ctx, ino: Ino, group: GroupId) -> Result<bool> {
+    let Some(spare) = find(ctx, ino).await? else { return Ok(false) };
+    Ok(Layout::try_from(spare.layout)?.slots().contains(&group))
+}
+
+/// Before a session that was not heard of any more is ended: its client may live, and use what it
+/// had open as long as its capabilities last. What a client had open that did not come back after a
+/// restart is not known.
+pub(crate) async fn note_lost(core: &Core, volume: &Volume, session: &Session) -> Result<()> {
+    let used = match session.is_absent() {
+        true => vec![ANY],
+        false => volume.sessions.held(session),
+    };
+    let until_ms = core.wall_ms() + core.options.capability_ms;
+    let value = records::encode(&LostUse { until_ms });
+    let writes = used.into_iter().map(|ino| (keys::lost(volume.id, ino), Some(value.clone())));
+    core.write(writes.collect()).await
+}
+
+/// Why a file must stay where it is, if it must: somebody has it open, or may have.
+pub(super) async fn in_use(ctx: &Ctx, ino: Ino) -> Result<Option<String>> {
+    let sessions = &ctx.volume.sessions;
+    if sessions.may_hold(ino) {
+        let users = sessions.users_of(ino).into_iter().filter(|(_, opens)| *opens > 0);
+        let mut names: Vec<String> = users.map(|(session, _)| session.client.clone()).collect();
+        names.sort();
+        names.dedup();
+        return Ok(Some(match names.is_empty() {
+            true => "clients have not come back since the metadata server started".to_owned(),
+            false => format!("open by {}", names.join(", ")),
+        }));
+    }
+    let now_ms = ctx.core.wall_ms();
+    let mut tx = Tx::reader(ctx);
+    for about in [ino, ANY] {
+        let lost: Option<LostUse> = tx.get(&keys::lost(ctx.volume.id, about)).await?;
+        if let Some(left_ms) = lost.and_then(|lost| lost.until_ms.checked_sub(now_ms)) {
+            let minutes = left_ms / 60_000 + 1;
+            return Ok(Some(format!(
+                "a client that was lost may still use it, for {minutes} minutes at most"
+            )));
+        }
+    }
+    Ok(None)
+}
+
+/// Deletes chunks that are to go. Returns how many files have some left.
+pub(crate) async fn clear(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<usize> {
+    volume.recopies.drop_old(core.monotonic_ms());
+    forget_lost(core, volume).await?;
+    let now_ms = core.wall_ms();
+    let snapshot = core.kv.snapshot().await.map_err(store_error)?;
+    let (mut due, mut left) = (Vec::new(), 0);
+    scan(&*snapshot, &keys::prefix(Kind::Spare, volume.id), |key, value| {
+        let ino = Ino(keys::last_id(key).ok_or_else(|| records::corrupt(key, "has no id"))?);
+        left += 1;
+        if records::decode::<Spare>(key, value)?.again_ms <= now_ms {
+            due.push(ino);
+        }
+        Ok(())
+    })
+    .await?;
+    drop(snapshot);
+    due.retain(|ino| !volume.recopies.is_active(*ino));
+    if due.is_empty() {
+        return Ok(left);
+    }
+    // What a power loss may still take back must not be believed: the layout that was left would be
+    // in force again, without chunks.
+    core.kv.sync().await.map_err(store_error)?;
+    // Another one is first each time: a group that is away holds up nobody for ever.
+    let first = now_ms as usize % due.len();
+    due.rotate_left(first);
+    for some in due.chunks(PARALLEL) {
+        let deleted = join_all(some.iter().map(|ino| attempt(core, volume, *ino))).await;
+        left -= deleted.iter().filter(|done| **done == Some(true)).count();
+        // Each failure may have taken its time, and others wait for this task.
+        if deleted.contains(&None) {
+            break;
+        }
+    }
+    Ok(left)
+}
+
+async fn forget_lost(core: &Core, volume: &Volume) -> Result<()> {
+    let snapshot = core.kv.snapshot().await.map_err(store_error)?;
+    let now_ms = core.wall_ms();
+    let mut over = Vec::new();
+    scan(&*snapshot, &keys::prefix(Kind::Lost, volume.id), |key, value| {
+        if records::decode::<LostUse>(key, value)?.until_ms < now_ms {
+            over.push((key.to_vec(), None));
+        }
+        Ok(())
+    })
+    .await?;
+    match over.is_empty() {
+        true => Ok(()),
+        false => core.write(over).await,
+    }
+}
+
+/// As [`delete`]; `None`: it has failed.
+async fn attempt(core: &Arc<Core>, volume: &Arc<Volume>, ino: Ino) -> Option<bool> {
+    match delete(core, volume, ino).await {
+        Ok(done) => Some(done),
+        Err(error) => {
+            tracing::info!("volume {} inode {ino}: {error}; trying again", volume.id);
+            None
+        }
+    }
+}
+
+/// Deletes the chunks of one file that are to go. True if that is done for good.
+async fn delete(core: &Arc<Core>, volume: &Arc<Volume>, ino: Ino) -> Result<bool> {
+    let ctx = Ctx::own(core, volume);
+    let key = keys::spare(volume.id, ino);
+    let (spare, layout) = {
+        // As long as the record is there nothing begins to copy the file, so what is found now stays
+        // true without the lock.
+        let _held = core.locks.lock(volume.id, &[ino]).await;
+        let found = find(&ctx, ino).await?.filter(|_| !volume.recopies.is_active(ino));
+        let Some(spare) = found else { return Ok(false) };
+        let layout = Layout::try_from(spare.layout.clone())?;
+        let inode = Tx::reader(&ctx).find_inode(ino).await?;
+        let used =
+            inode.and_then(|inode| inode.layout.clone()).map(Layout::try_from).transpose()?;
+        let (used, going) = (used.map(|used| used.slots()).unwrap_or_default(), layout.slots());
+        if going.iter().any(|group| used.contains(group)) {
+            return Err(records::corrupt(&key, "names groups that the file lies in"));
+        }
+        (spare, layout)
+    };
+    clear_layout(core, volume.id, ino, &layout).await?;
+    if spare.settled || spare.again_ms > 0 {
+        core.write(vec![(key, None)]).await?;
+        return Ok(true);
+    }
+    let again = Spare { again_ms: core.wall_ms() + QUIET_MS, ..spare };
+    core.put(key, records::encode(&again)).await?;
+    Ok(false)
+}

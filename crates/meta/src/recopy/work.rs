@@ -1,0 +1,372 @@
+//! One file: begin, copy, switch or give up.
+
+use super::spare::{find, in_use};
+use crate::contents::{self, Part, ask_group, layout_of, on_group};
+use crate::core::store_error;
+use crate::ctx::Ctx;
+use crate::keys;
+use crate::ops::template::as_template;
+use crate::recopies::{Outcome, UnderWay};
+use crate::records::{self, Inode, Spare};
+use crate::txn::{Mutation, under_locks};
+use crate::view::Tx;
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_types::layout::{Groups, LayoutTemplate, Placement};
+use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, GroupId, Ino, Layout, Result};
+use strake_wire::message::meta::{MetaAnswer, Nothing, Recopy};
+use strake_wire::message::storage::{Copy, FileRef, Range, StorageAnswer, StorageOp};
+use tokio::time::Instant;
+
+/// Bytes of one request to copy: few, so that none is under way for long.
+const PIECE_BYTES: u64 = 4 << 20;
+/// Requests under way for one file.
+const REQUESTS_MAX: usize = 4;
+/// How often who waits for his turn to copy looks whether he still has to.
+const PACE_LOOK: Duration = Duration::from_secs(1);
+/// How often somebody who reads the file is waited for when it has been copied.
+const SWITCHES_MAX: u32 = 10;
+/// The pause between that.
+const SWITCH_PAUSE: Duration = Duration::from_millis(500);
+
+/// A file that may be copied.
+struct Begun {
+    inode: Arc<Inode>,
+    old: Layout,
+    new: Layout,
+}
+
+/// How copying ended.
+enum Copied {
+    /// All of it is there, and durable.
+    All,
+    /// It cannot be used, and nothing is under way any more.
+    Void(String),
+}
+
+/// Gives one file another number of copies.
+pub(super) async fn run(ctx: &Ctx, op: &Recopy, file: &UnderWay) -> Result<Outcome> {
+    let begun = match begin(ctx, op, file).await? {
+        Ok(begun) => begun,
+        Err(outcome) => return Ok(outcome),
+    };
+    let copied = match copy(ctx, op, file, &begun).await {
+        Ok(Copied::All) => switch_when_free(ctx, file, &begun).await,
+        Ok(Copied::Void(why)) => Ok(Outcome::Waits(why)),
+        Err(error) => {
+            give_up(ctx, file, &begun, false).await?;
+            return Err(error);
+        }
+    };
+    if copied != Ok(Outcome::Done) {
+        give_up(ctx, file, &begun, true).await?;
+    }
+    ctx.core.work.notify_one();
+    copied
+}
+
+/// Notes where the chunks will be, so that they are deleted whatever happens. Files without chunks
+/// are ready then.
+async fn begin(
+    ctx: &Ctx,
+    op: &Recopy,
+    file: &UnderWay,
+) -> Result<std::result::Result<Begun, Outcome>> {
+    let (core, ino) = (&ctx.core, Ino(op.ino));
+    let _held = core.locks.lock(ctx.volume.id, &[ino]).await;
+    file.check()?;
+    let inode = Tx::reader(ctx).inode(ino).await?;
+    if !inode.is_file() || inode.nlink == 0 {
+        return Ok(Err(Outcome::Unchanged));
+    }
+    let old = layout_of(&inode)?;
+    if old.copies() == op.copies {
+        return Ok(Err(Outcome::Unchanged));
+    }
+    if let Some(why) = in_use(ctx, ino).await? {
+        return Ok(Err(Outcome::Waits(why)));
+    }
+    if find(ctx, ino).await?.is_some() {
+        let why = "chunks that an earlier change has left are still being deleted";
+        return Ok(Err(Outcome::Waits(why.to_owned())));
+    }
+    contents::finish_cut(ctx, ino).await?;
+    let inode = Tx::reader(ctx).inode(ino).await?;
+    let new = with_copies(&old, op.copies, ctx)?;
+    let begun = Begun { inode, old, new };
+    if begun.inode.inline {
+        under_locks(ctx, &Switch(&begun)).await?;
+        return Ok(Err(Outcome::Done));
+    }
+    let spare = Spare { layout: (&begun.new).into(), ..Spare::default() };
+    core.put(keys::spare(ctx.volume.id, ino), records::encode(&spare)).await?;
+    core.kv.sync().await.map_err(store_error)?;
+    file.start();
+    Ok(Ok(begun))
+}
+
+/// The same layout on groups of so many copies: the same bytes in the same chunks.
+fn with_copies(old: &Layout, copies: u32, ctx: &Ctx) -> Result<Layout> {
+    let groups = match &old.groups {
+        Groups::Table { .. } => None,
+        Groups::List(list) => {
+            Some(list.iter().map(|group| GroupId::of_class(copies, group.ordinal())).collect())
+        }
+    };
+    let template = LayoutTemplate { groups, copies: Some(copies), ..as_template(old) };
+    let tables = &ctx.settings.tables;
+    let new = template.resolve(old.seed, tables);
+    new.validate()?;
+    let (before, after) = (old.slots(), new.slots());
+    if let Some(group) = after.iter().find(|group| !tables.has(**group) || before.contains(group)) {
+        let detail = format!("group {group} cannot take the file; see strake status");
+        return Err(Error::with(ErrorKind::Invalid, detail));
+    }
+    Ok(new)
+}
+
+/// A part of a chunk that has contents.
+#[derive(Clone, Copy)]
+struct Piece {
+    index: ChunkIndex,
+    offset: u64,
+    len: u64,
+}
+
+/// Copies all contents and makes them durable.
+async fn copy(ctx: &Ctx, op: &Recopy, file: &UnderWay, begun: &Begun) -> Result<Copied> {
+    let (old, new) = (Placement::new(begun.old.clone()), Placement::new(begun.new.clone()));
+    let pieces = pieces(ctx, begun, &old).await?;
+    file.set_bytes(pieces.iter().map(|piece| piece.len).sum());
+    let boots = Boots::default();
+    let pace = Pace::new(op.rate);
+    let copies = pieces.into_iter().map(|piece| {
+        let (boots, pace, old, new) = (&boots, &pace, &old, &new);
+        async move {
+            if file.is_touched() {
+                return Ok(());
+            }
+            file.check()?;
+            pace.wait(piece.len, file).await?;
+            let group = new.group_of(piece.index);
+            let op = copy_op(ctx, begun.inode.id(), piece, old.group_of(piece.index));
+            boots.heard(
+                group,
+                on_group(&ctx.core, part(ctx, begun, group), op, Bytes::new()).await?,
+            );
+            file.add_copied(piece.len);
+            Ok(())
+        }
+    });
+    // To the end, also after a failure: nothing must be under way when this returns.
+    let results: Vec<Result<()>> =
+        stream::iter(copies).buffer_unordered(REQUESTS_MAX).collect().await;
+    results.into_iter().collect::<Result<()>>()?;
+    if file.is_touched() {
+        return Ok(Copied::Void("it was opened for writing while it was copied".to_owned()));
+    }
+    for group in boots.groups() {
+        let sync = StorageOp::Sync(FileRef { volume: ctx.volume.id.0, ino: begun.inode.ino });
+        boots.heard(group, on_group(&ctx.core, part(ctx, begun, group), sync, Bytes::new()).await?);
+    }
+    match boots.at_most_one_each() {
+        true => Ok(Copied::All),
+        false => Ok(Copied::Void("a storage server lost power while it was copied".to_owned())),
+    }
+}
+
+fn part(ctx: &Ctx, begun: &Begun, group: GroupId) -> Part {
+    let min_copies = begun.new.safety.min_copies;
+    Part { volume: ctx.volume.id, ino: begun.inode.id(), group, min_copies }
+}
+
+fn copy_op(ctx: &Ctx, ino: Ino, piece: Piece, from: GroupId) -> StorageOp {
+    let chunk = ChunkId { volume: ctx.volume.id, ino, index: piece.index };
+    let range = Range { chunk: chunk.into(), offset: piece.offset, len: piece.len };
+    StorageOp::Copy(Copy {
+        to: range,
+        from: range,
+        // Looked up whenever it is sent.
+        from_target: 0,
+        from_group: from.0,
+        from_capability: ctx.core.key.mint_own(ctx.volume.id, ino, ctx.core.wall_ms()),
+    })
+}
+
+/// What of a file there is to copy. What lies behind its end is nobody's.
+async fn pieces(ctx: &Ctx, begun: &Begun, old: &Placement) -> Result<Vec<Piece>> {
+    let inode = &begun.inode;
+    let mut groups = old.groups().to_vec();
+    groups.sort_unstable();
+    groups.dedup();
+    let mut pieces = Vec::new();
+    for group in groups {
+        let op = StorageOp::Chunks(FileRef { volume: ctx.volume.id.0, ino: inode.ino });
+        let part = Part { volume: ctx.volume.id, ino: inode.id(), group, min_copies: 0 };
+        let Some(StorageAnswer::Chunks(list)) =
+            ask_group(&ctx.core, part, op, Bytes::new()).await?
+        else {
+            let detail = format!("group {group} does not say which chunks it has");
+            return Err(Error::with(ErrorKind::Malformed, detail));
+        };
+        for (index, len) in list.indices.iter().zip(&list.lens) {
+            let index = ChunkIndex(*index);
+            let (start, bytes) = begun.old.chunk_bounds(index);
+            let len = (*len).min(bytes).min(inode.length.saturating_sub(start));
+            if old.group_of(index) == group {
+                let offsets = (0..len).step_by(PIECE_BYTES as usize);
+                pieces.extend(offsets.map(|offset| Piece {
+                    index,
+                    offset,
+                    len: PIECE_BYTES.min(len - offset),
+                }));
+            }
+        }
+    }
+    Ok(pieces)
+}
+
+/// From which boots each group has answered. A second one of a group says that what the first has
+/// taken may be lost.
+#[derive(Default)]
+struct Boots(Mutex<BTreeMap<GroupId, Vec<u64>>>);
+
+impl Boots {
+    fn heard(&self, group: GroupId, boot: u64) {
+        let mut all = self.0.lock();
+        let known = all.entry(group).or_default();
+        // 0: it does not say.
+        if boot != 0 && !known.contains(&boot) {
+            known.push(boot);
+        }
+    }
+
+    fn groups(&self) -> Vec<GroupId> {
+        self.0.lock().keys().copied().collect()
+    }
+
+    fn at_most_one_each(&self) -> bool {
+        self.0.lock().values().all(|boots| boots.len() <= 1)
+    }
+}
+
+/// Bytes in a second.
+struct Pace {
+    rate: u64,
+    next: Mutex<Instant>,
+}
+
+impl Pace {
+    fn new(rate: u64) -> Self {
+        Self { rate, next: Mutex::new(Instant::now()) }
+    }
+
+    /// Until it is the turn of so many bytes, or there is no use in copying them.
+    async fn wait(&self, bytes: u64, file: &UnderWay) -> Result<()> {
+        if self.rate == 0 {
+            return Ok(());
+        }
+        let at = {
+            let mut next = self.next.lock();
+            let at = (*next).max(Instant::now());
+            *next = at + Duration::from_secs_f64(bytes as f64 / self.rate as f64);
+            at
+        };
+        while Instant::now() < at && !file.is_touched() {
+            file.check()?;
+            tokio::time::sleep_until(at.min(Instant::now() + PACE_LOOK)).await;
+        }
+        Ok(())
+    }
+}
+
+/// Switches a file over that has been copied, as soon as nobody has it open.
+async fn switch_when_free(ctx: &Ctx, file: &UnderWay, begun: &Begun) -> Result<Outcome> {
+    let ino = begun.inode.id();
+    let mut waits = None;
+    for _ in 0..SWITCHES_MAX {
+        {
+            let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
+            file.check()?;
+            if file.is_touched() {
+                let why = "it was opened for writing while it was copied";
+                return Ok(Outcome::Waits(why.to_owned()));
+            }
+            waits = in_use(ctx, ino).await?;
+            if waits.is_none() {
+                return match under_locks(ctx, &Switch(begun)).await {
+                    Ok(()) => Ok(Outcome::Done),
+                    Err(error) if error.kind == ErrorKind::Conflict => {
+                        Ok(Outcome::Waits(error.to_string()))
+                    }
+                    Err(error) => Err(error),
+                };
+            }
+        }
+        tokio::time::sleep(SWITCH_PAUSE).await;
+    }
+    Ok(Outcome::Waits(waits.unwrap_or_default()))
+}
+
+/// The file lies elsewhere from now on; where it was goes.
+struct Switch<'a>(&'a Begun);
+
+impl Mutation for Switch<'_> {
+    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
+        Ok(vec![self.0.inode.id()])
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
+        let Begun { inode: known, old, new } = self.0;
+        let found = tx.find_inode(known.id()).await?;
+        let same = found.as_ref().is_some_and(|inode| {
+            inode.version == known.version && inode.nlink > 0 && inode.cut_from.is_none()
+        });
+        let Some(inode) = found.filter(|_| same) else {
+            return Err(Error::with(ErrorKind::Conflict, "it was changed while it was copied"));
+        };
+        let mut moved = (*inode).clone();
+        moved.layout = Some(new.into());
+        if !moved.inline {
+            let spare = Spare { layout: old.into(), settled: true, again_ms: 0 };
+            tx.put(keys::spare(tx.ctx.volume.id, known.id()), &spare).await?;
+        }
+        tx.put_inode(moved).await?;
+        Ok(MetaAnswer::Done(Nothing {}))
+    }
+}
+
+/// Has deleted what was copied, unless the file lies there now. `settled`: nothing that could write
+/// there is under way.
+async fn give_up(ctx: &Ctx, file: &UnderWay, begun: &Begun, settled: bool) -> Result<()> {
+    let ino = begun.inode.id();
+    let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
+    file.check()?;
+    under_locks(ctx, &GiveUp { begun, settled }).await?;
+    ctx.core.work.notify_one();
+    Ok(())
+}
+
+struct GiveUp<'a> {
+    begun: &'a Begun,
+    settled: bool,
+}
+
+impl Mutation for GiveUp<'_> {
+    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
+        Ok(vec![self.begun.inode.id()])
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
+        let key = keys::spare(tx.ctx.volume.id, self.begun.inode.id());
+        let found: Option<Spare> = tx.get(&key).await?;
+        if let Some(spare) = found.filter(|spare| spare.layout == (&self.begun.new).into()) {
+            tx.put(key, &Spare { settled: self.settled, ..spare }).await?;
+        }
+        Ok(MetaAnswer::Done(Nothing {}))
+    }
+}

@@ -1,0 +1,51 @@
+//! Rules of production code that a simulation can break on purpose, to see whether it notices.
+//!
+//! Each is asked for at one place of production code by [`strake_base::is_broken`], which outside of
+//! simulations is always false and compiled out.
+
+/// A rule that can be broken.
+#[derive(Debug)]
+pub struct Rule {
+    /// Its name, as production code asks for it and `--broken` names it.
+    pub name: &'static str,
+    /// What happens when it is broken.
+    pub meaning: &'static str,
+}
+
+const fn rule(name: &'static str, meaning: &'static str) -> Rule {
+    Rule { name, meaning }
+}
+
+/// All of them.
+pub const RULES: &[Rule] = &[
+    rule("all-members-acknowledge", "a primary acknowledges although a member has not answered"),
+    rule("answers-need-lease", "members answer whether their lease lasts or not"),
+    rule("chunks-are-deleted", "an inode is erased and its chunks are forgotten"),
+    rule("forwards-apply-once", "a forward that comes again is applied again"),
+    rule("lease-needs-map", "a heartbeat renews the lease before the map that it names is known"),
+    rule("losses-are-counted", "a group that is founded anew after a loss of power says nothing"),
+    rule("manager-waits-a-lease", "the manager takes a server out before its lease is over"),
+    rule("members-check-epochs", "members take forwards of other epochs"),
+    rule("mutations-are-remembered", "a mutation that is sent again is repeated"),
+    rule("new-primary-recovers", "a new primary leaves what was under way as it is"),
+    rule(
+        "only-in-sync-serve",
+        "members answer readers whoever they are by now, and of whatever epoch",
+    ),
+    rule("requests-are-remembered", "a write that comes again is applied again"),
+    rule("resync-compares-all", "a resync passes over some of the chunks"),
+    rule("settled-is-everywhere", "a primary calls settled what is still under way"),
+    rule(
+        "syncs-compare-boots",
+        "a client does not compare the boot of a sync with that of its writes",
+    ),
+    rule("syncs-go-to-all", "a primary syncs its own disk and no other"),
+    rule("syncs-reach-disks", "a lone target answers a sync without one"),
+    rule("unsettled-is-not-read", "members answer readers with what may not be everywhere"),
+    rule("who-starts-is-not-in-sync", "a member that has started again stays in sync"),
+];
+
+/// A rule by its name.
+pub fn find(name: &str) -> Option<&'static Rule> {
+    RULES.iter().find(|rule| rule.name == name)
+}

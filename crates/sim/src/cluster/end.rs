@@ -1,0 +1,170 @@
+//! What must hold when all trouble is over: everything is there, copies are equal, and what is deleted
+//! goes.
+
+use super::Cluster;
+use super::host::{HEAD, SERVERS_MAX};
+use super::mount::{CLIENTS_FROM, Mount};
+use std::sync::Arc;
+use std::time::Duration;
+use strake_engine::chunk::ChunkStore;
+use strake_types::{ChunkIndex, Credentials, Error, ErrorKind, GroupId, Result};
+use strake_wire::message::manager::Group;
+use strake_wire::message::meta::{Check, CheckPart};
+
+/// Longest time until all copies are equal: a member that could not be made equal is tried again after
+/// 32 s at most, and that may happen twice.
+const WHOLE_BOUND: Duration = Duration::from_secs(120);
+/// Longest time until what is deleted is gone: sessions of dead clients end after 30 s, and the
+/// deletion waits for storage servers for as long again.
+const GONE_BOUND: Duration = Duration::from_secs(240);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(500);
+/// Bits of an index in a store that count within the file; above them is the group.
+const INDEX_BITS: u32 = 40;
+/// First byte of the keys of inodes.
+const INODE: u8 = b'I';
+
+/// What is stored of a chunk: volume, inode, index in the file, length, digest.
+type Stored = (u32, u64, u64, u64, u64);
+
+impl Cluster {
+    /// Looks at everything once trouble is over.
+    pub(super) async fn check_end(&self) -> Result<()> {
+        self.wait(WHOLE_BOUND, "all copies are equal again", async |cluster| {
+            cluster.is_whole().await
+        })
+        .await?;
+        self.files.whole_again();
+        let mount = Mount::start(&self.world, &self.plan, CLIENTS_FROM + self.plan.clients).await?;
+        for file in self.files.numbers() {
+            self.files.read_whole(&mount, file).await?;
+        }
+        self.names.end(&mount).await?;
+        self.compare_copies().await?;
+        for file in self.files.numbers() {
+            self.files.remove(&mount, file).await?;
+        }
+        self.check_totals(&mount).await?;
+        mount.close().await?;
+        self.wait(GONE_BOUND, "what was deleted is gone", async |cluster| {
+            Ok(cluster.leftovers().await?.is_none())
+        })
+        .await
+    }
+
+    /// What the volume says it holds is what it holds, however often its server lost the answer to a commit.
+    async fn check_totals(&self, mount: &Mount) -> Result<()> {
+        let mut check = Check { part: CheckPart::Totals as u32, ..Check::default() };
+        loop {
+            let checked = mount.volume.check(&Credentials::root(), check.clone()).await?;
+            for problem in checked.problems {
+                self.world.fail(format!("{}: {}", problem.what, problem.detail));
+            }
+            if checked.next.is_empty() {
+                return Ok(());
+            }
+            check.after = checked.next;
+        }
+    }
+
+    async fn wait(
+        &self,
+        bound: Duration,
+        what: &str,
+        until: impl AsyncFn(&Self) -> Result<bool>,
+    ) -> Result<()> {
+        let began = self.world.now();
+        loop {
+            if until(self).await? {
+                let took = (self.world.now() - began).as_millis();
+                self.world.note(format_args!("{what} after {took} ms"));
+                return Ok(());
+            }
+            if self.world.now() - began > bound {
+                let left = self.leftovers().await?.unwrap_or_default();
+                let map = self.map().await?;
+                let open =
+                    map.groups.iter().filter(|group| group.in_sync().len() < group.members.len());
+                let open: Vec<_> = open.collect();
+                let bad = map.targets.iter().filter(|t| !t.up || !t.spec.poisoned.is_empty());
+                let bad: Vec<_> = bad.map(|t| (t.id, t.up, &t.spec.poisoned)).collect();
+                let detail = format!("not within {bound:?}: {what}; {left} {open:?} {bad:?}");
+                return Err(Error::with(ErrorKind::TimedOut, detail));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Members of a group hold the same.
+    async fn compare_copies(&self) -> Result<()> {
+        // Changes that were answered are everywhere; what was told to nobody may still be on its way.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        for group in self.map().await?.groups {
+            let mut copies = Vec::new();
+            for &member in &group.members {
+                copies.push((member, self.stored(member, &group)?));
+            }
+            let Some((first, expected)) = copies.first() else { continue };
+            for (member, found) in &copies[1..] {
+                if found != expected {
+                    let only = |a: &[Stored], b: &[Stored]| -> Vec<_> {
+                        a.iter().filter(|chunk| !b.contains(chunk)).copied().collect()
+                    };
+                    self.world.fail(format!(
+                        "group {}: target {first} has {:?}, target {member} has {:?}",
+                        group.id,
+                        only(expected, found),
+                        only(found, expected)
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn store_of(&self, target: u32) -> Result<Arc<ChunkStore>> {
+        let mut stores = self.hosts.iter().flat_map(|host| host.stores());
+        let found = stores.find(|(id, _)| *id == target).map(|(_, store)| store);
+        found.ok_or_else(|| Error::with(ErrorKind::NotFound, format!("target {target}")))
+    }
+
+    fn stored(&self, target: u32, group: &Group) -> Result<Vec<Stored>> {
+        let native = target.checked_sub(1) == Some(group.id);
+        let tag = if native { 0 } else { u64::from(group.id) + 1 };
+        let wanted = |index: ChunkIndex| index.0 >> INDEX_BITS == tag;
+        let store = self.store_of(target)?;
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let page = store.chunks_after(after, wanted, 1_000)?;
+            all.extend(page.chunks.iter().map(|chunk| {
+                let index = chunk.id.index.0 & ((1 << INDEX_BITS) - 1);
+                (chunk.id.volume.0, chunk.id.ino.0, index, chunk.len, chunk.digest)
+            }));
+            after = page.next;
+            if after.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// What is stored although there is no file.
+    async fn leftovers(&self) -> Result<Option<String>> {
+        for host in &self.hosts {
+            for (target, store) in host.stores() {
+                let page = store.chunks_after(None, |_| true, 10)?;
+                if let Some(chunk) = page.chunks.first() {
+                    return Ok(Some(format!("target {target} has {:?}", chunk.id)));
+                }
+            }
+        }
+        let head = self.hosts.iter().find(|host| host.number == HEAD);
+        let Some(store) = head.and_then(|host| host.store.as_ref()) else { return Ok(None) };
+        let stored = |e: strake_engine::kv::KvError| Error::with(ErrorKind::Io, e.to_string());
+        let pairs = store.all().await.map_err(stored)?;
+        let inodes = pairs.iter().filter(|(key, _)| key.first() == Some(&INODE)).count();
+        Ok((inodes > 1).then(|| format!("{inodes} inodes")))
+    }
+}
+
+const _: () = assert!(SERVERS_MAX < CLIENTS_FROM, "machines have one number each");
+const _: () = assert!(GroupId::of_class(1, 0).0 == 0, "groups of one copy are numbered from 0");

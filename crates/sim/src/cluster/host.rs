@@ -1,0 +1,475 @@
+//! A machine of the cluster: its disks, its clocks, and the server that runs on it, as often as that
+//! is started, stopped and killed.
+//!
+//! The server is put together as the program does it (`node` of the crate `strake`): stores, manager,
+//! join, map, services, heart.
+
+use super::link::Link;
+use super::plan::Plan;
+use super::store::SimStore;
+use super::world::{MachineClock, Power, World};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use strake_base::clock::Clock;
+use strake_base::disk::Disk;
+use strake_base::disk::sim::SimDisk;
+use strake_base::random::SplitMix64;
+use strake_base::simulation::Process;
+use strake_base::task;
+use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity};
+use strake_engine::kv::Kv;
+use strake_manager::{Manager, ManagerOptions};
+use strake_meta::{MetaOptions, MetaServer};
+use strake_storage::{Disks, Here, Lease, StorageServer};
+use strake_types::{Error, ErrorKind, Result, ServerId, TargetId, VolumeId};
+use strake_wire::caller::{CallerOptions, Callers};
+use strake_wire::capability::CapabilityKey;
+use strake_wire::map::{ManagerSource, MapView};
+use strake_wire::member::{Heart, Pulse, join};
+use strake_wire::message::manager::{
+    Join, Leave, ManagerAnswer, ManagerOp, ManagerRequest, TargetSpec,
+};
+use strake_wire::service::{ManagerService, Services};
+
+/// The machine with the manager and the metadata server.
+pub const HEAD: u32 = 1;
+/// Numbers of machines that are servers: they join in this order, so these are their numbers in the
+/// cluster, too.
+pub const SERVERS_MAX: u32 = 9;
+/// How long a server waits for the manager.
+const JOIN_WAIT_MS: u64 = 15_000;
+/// How long a stop may take to say good-bye.
+const LEAVE_LIMIT: Duration = Duration::from_secs(1);
+/// Between two syncs of the metadata store that nobody asks for.
+const STORE_SYNC: Duration = Duration::from_secs(1);
+/// Between two checkpoints of a target that nobody asks for.
+const CHECKPOINT: Duration = Duration::from_secs(2);
+
+/// A disk of a machine, with the target on it.
+pub struct Drive {
+    /// The disk.
+    pub disk: SimDisk,
+    uuid: String,
+    /// The target's number; 0 until it has one.
+    target: Mutex<u32>,
+}
+
+impl Drive {
+    /// The target's number; 0 until it has one.
+    pub fn target(&self) -> u32 {
+        *self.target.lock()
+    }
+}
+
+/// A machine.
+pub struct Host {
+    /// Its number, in the cluster too.
+    pub number: u32,
+    /// Its disks.
+    pub drives: Vec<Drive>,
+    /// Its metadata store, if it is the head.
+    pub store: Option<SimStore>,
+    /// Its clocks.
+    pub clock: Arc<MachineClock>,
+    /// Longest time of an operation of its disks.
+    pub disk_ms: Arc<AtomicU64>,
+    /// It belongs to the cluster: it was started, if only once.
+    pub expected: AtomicBool,
+    world: Arc<World>,
+    plan: Arc<Plan>,
+    cluster: Mutex<String>,
+    boots: Mutex<u64>,
+    running: Mutex<Option<Running>>,
+    /// Held while it starts or stops.
+    changing: tokio::sync::Mutex<()>,
+}
+
+/// A server that runs.
+struct Running {
+    process: Arc<Process>,
+    callers: Arc<Callers>,
+    map: Arc<MapView>,
+    heart: Heart,
+    lease: Arc<Lease>,
+    manager: Arc<dyn ManagerService>,
+    meta: Option<Arc<MetaServer>>,
+    stores: Vec<Arc<ChunkStore>>,
+}
+
+/// The disks of a server that runs, with what is told of each.
+struct Specs(Vec<(TargetSpec, Arc<ChunkStore>)>);
+
+impl Disks for Specs {
+    fn specs(&self) -> Vec<TargetSpec> {
+        self.0.iter().map(|(spec, store)| fill(spec, store)).collect()
+    }
+
+    fn drop_volume(&self, volume: VolumeId) -> bool {
+        self.0.iter().all(|(_, store)| store.drop_volume(volume).is_ok())
+    }
+}
+
+fn fill(spec: &TargetSpec, store: &ChunkStore) -> TargetSpec {
+    let stat = store.stat();
+    TargetSpec {
+        total_bytes: stat.total_bytes,
+        free_bytes: stat.free_bytes,
+        poisoned: stat.poisoned.unwrap_or_default(),
+        ..spec.clone()
+    }
+}
+
+/// A failure of an engine, for the trace.
+fn engine(error: impl std::fmt::Display) -> Error {
+    Error::with(ErrorKind::Io, error.to_string())
+}
+
+impl Host {
+    /// A machine that is off.
+    pub fn new(world: &Arc<World>, plan: &Arc<Plan>, number: u32, drives: u32) -> Arc<Self> {
+        let mut random = world.stream(0x1000 + u64::from(number));
+        let drive = |nth| Drive {
+            disk: SimDisk::new(random.next_number(), plan.disk_bytes),
+            uuid: format!("{:032x}", u64::from(number) << 32 | u64::from(nth)),
+            target: Mutex::new(0),
+        };
+        let drives = (0..drives).map(drive).collect();
+        let drift = plan.drift_of(&mut random);
+        let store = SimStore::new(world.stream(0x2000 + u64::from(number)), plan.conflicts);
+        Arc::new(Self {
+            number,
+            drives,
+            store: (number == HEAD).then_some(store),
+            clock: Arc::new(MachineClock::new(drift)),
+            disk_ms: Arc::new(AtomicU64::new(plan.disk_ms)),
+            expected: AtomicBool::new(false),
+            world: world.clone(),
+            plan: plan.clone(),
+            cluster: Mutex::default(),
+            boots: Mutex::new(1),
+            running: Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// True while a server runs here.
+    pub fn is_up(&self) -> bool {
+        self.running.lock().is_some()
+    }
+
+    /// Its process, to be paused.
+    pub fn process(&self) -> Option<Arc<Process>> {
+        self.running.lock().as_ref().map(|running| running.process.clone())
+    }
+
+    /// The stores of its targets, by number.
+    pub fn stores(&self) -> Vec<(u32, Arc<ChunkStore>)> {
+        let running = self.running.lock();
+        let stores = running.iter().flat_map(|running| running.stores.iter().cloned());
+        self.drives.iter().map(Drive::target).zip(stores).collect()
+    }
+
+    /// The cluster as the server here sees it.
+    pub fn map(&self) -> Option<Arc<MapView>> {
+        self.running.lock().as_ref().map(|running| running.map.clone())
+    }
+
+    /// Starts the server, unless it runs; an error if it gave up.
+    pub async fn start(self: &Arc<Self>) -> Result<()> {
+        let _one = self.changing.lock().await;
+        if self.is_up() {
+            return Ok(());
+        }
+        let mut random = SplitMix64::new(self.world.stream(0x3000).next_number());
+        let slow = self.disk_ms.clone();
+        self.expected.store(true, Ordering::Relaxed);
+        let random = Mutex::new(SplitMix64::new(random.next_number() ^ u64::from(self.number)));
+        let process = Process::new(move || {
+            let most = slow.load(Ordering::Relaxed);
+            Duration::from_millis(random.lock().below(most + 1))
+        });
+        let (host, own) = (self.clone(), process.clone());
+        self.world.silence(self.number, Power::On);
+        let started = process.spawn(async move { host.start_in(&own).await }).await;
+        let gone = |_| Error::with(ErrorKind::Unavailable, "killed while it started");
+        match started.map_err(gone).and_then(|started| started) {
+            Ok(running) => {
+                *self.running.lock() = Some(running);
+                self.world.note(format_args!("server {} runs", self.number));
+                Ok(())
+            }
+            Err(error) => {
+                self.world.note(format_args!("server {} does not start: {error}", self.number));
+                self.end(&process, Power::On);
+                Err(error)
+            }
+        }
+    }
+
+    async fn start_in(self: &Arc<Self>, process: &Arc<Process>) -> Result<Running> {
+        let callers = Callers::new(CallerOptions {
+            name: format!("server {}", self.number),
+            ..CallerOptions::default()
+        });
+        for other in (1..=SERVERS_MAX).filter(|&other| other != self.number) {
+            let link = Link::services(&self.world, self.number, other);
+            callers.register_local(ServerId(other), link);
+        }
+        let kv = self.store.as_ref().map(SimStore::process);
+        let own_manager = match &kv {
+            Some(kv) => Some(self.start_manager(process, kv).await?),
+            None => None,
+        };
+        let manager = match &own_manager {
+            Some(manager) => manager.clone() as Arc<dyn ManagerService>,
+            None => {
+                Link::services(&self.world, self.number, HEAD).manager.ok_or_else(no_manager)?
+            }
+        };
+        let opened = self.open_drives().await?;
+        let joined = join(&*manager, &self.request(&opened), JOIN_WAIT_MS).await?;
+        *self.cluster.lock() = joined.cluster.clone();
+        let stores = self.format_drives(opened, &joined.cluster, &joined.targets).await?;
+        let source = ManagerSource::Local(manager.clone());
+        let map = MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await?;
+        let key = CapabilityKey::from_slice(&joined.capability_key)?;
+        let server = ServerId(joined.server);
+        let meta = match &kv {
+            Some(kv) => Some(self.start_meta(kv, &map, &key).await?),
+            None => None,
+        };
+        let storage = self.start_storage(&stores, key, &map);
+        let services = Services {
+            manager: own_manager.clone().map(|m| m as _),
+            meta: meta.clone().map(|m| m as _),
+            storage: Some(storage.clone()),
+        };
+        callers.register_local(server, services.clone());
+        self.world.serve(self.number, process, services);
+        let lease = storage.lease();
+        let specs = self.specs().into_iter().zip(stores.iter().cloned()).collect();
+        let disks = Specs(specs);
+        let member = Here { disks, storage: Some(storage), lease: lease.clone() };
+        let pulse = Pulse {
+            server,
+            manager: manager.clone(),
+            map: map.clone(),
+            member: Arc::new(member),
+            lease_ms: joined.lease_ms,
+        };
+        let heart = Heart::start(pulse, own_manager.map(|own| own.epochs()));
+        self.sync_now_and_then(&stores, kv);
+        let process = process.clone();
+        Ok(Running { process, callers, map, heart, lease, manager, meta, stores })
+    }
+
+    async fn start_manager(
+        &self,
+        process: &Arc<Process>,
+        kv: &Arc<dyn Kv>,
+    ) -> Result<Arc<Manager>> {
+        let options = ManagerOptions {
+            clock: self.clock.clone(),
+            first_volume: self.plan.volume.clone(),
+            ..ManagerOptions::default()
+        };
+        let manager = Manager::start(kv.clone(), options).await?;
+        task::spawn(manager.clone().keep_watch());
+        let alone = Services { manager: Some(manager.clone()), ..Services::default() };
+        self.world.serve(self.number, process, alone);
+        Ok(manager)
+    }
+
+    async fn start_meta(
+        &self,
+        kv: &Arc<dyn Kv>,
+        map: &Arc<MapView>,
+        key: &CapabilityKey,
+    ) -> Result<Arc<MetaServer>> {
+        let options = MetaOptions::default();
+        let clock = self.clock.clone();
+        MetaServer::start(kv.clone(), map.clone(), key.clone(), clock, options).await
+    }
+
+    fn start_storage(
+        &self,
+        stores: &[Arc<ChunkStore>],
+        key: CapabilityKey,
+        map: &Arc<MapView>,
+    ) -> Arc<StorageServer> {
+        let ids = self.drives.iter().map(|drive| TargetId(drive.target()));
+        let targets = ids.zip(stores.iter().cloned()).collect();
+        let clock: Arc<dyn Clock> = self.clock.clone();
+        Arc::new(StorageServer::with_clock(targets, key, map.clone(), clock))
+    }
+
+    fn options(&self) -> ChunkOptions {
+        ChunkOptions {
+            capacity_bytes: None,
+            reserve_bytes: 4 << 20,
+            background: false,
+            log_bytes_max: self.plan.log_bytes,
+            ..ChunkOptions::default()
+        }
+    }
+
+    /// Opens the targets that were formatted before.
+    async fn open_drives(self: &Arc<Self>) -> Result<Vec<Option<Arc<ChunkStore>>>> {
+        let host = self.clone();
+        let open = move || {
+            let open = |drive: &Drive| match drive.target() {
+                0 => Ok(None),
+                _ => ChunkStore::open(drive.disk.process(), host.options()).map(Arc::new).map(Some),
+            };
+            host.drives.iter().map(open).collect::<strake_engine::chunk::Result<Vec<_>>>()
+        };
+        task::blocking(open).await.map_err(engine)?.map_err(engine)
+    }
+
+    async fn format_drives(
+        self: &Arc<Self>,
+        opened: Vec<Option<Arc<ChunkStore>>>,
+        cluster: &str,
+        targets: &[u32],
+    ) -> Result<Vec<Arc<ChunkStore>>> {
+        let mut stores = Vec::new();
+        for ((drive, store), &target) in self.drives.iter().zip(opened).zip(targets) {
+            if let Some(store) = store {
+                stores.push(store);
+                continue;
+            }
+            let (cluster, uuid) = (cluster.to_owned(), drive.uuid.clone());
+            let identity = Identity { cluster, uuid, target };
+            let disk: Arc<dyn Disk> = drive.disk.process();
+            ChunkStore::format(&disk, &identity, &self.options()).map_err(engine)?;
+            stores.push(Arc::new(ChunkStore::open(disk, self.options()).map_err(engine)?));
+            *drive.target.lock() = target;
+        }
+        Ok(stores)
+    }
+
+    fn specs(&self) -> Vec<TargetSpec> {
+        let spec = |(nth, drive): (usize, &Drive)| TargetSpec {
+            target: drive.target(),
+            uuid: drive.uuid.clone(),
+            path: format!("server {} drive {nth}", self.number),
+            ..TargetSpec::default()
+        };
+        self.drives.iter().enumerate().map(spec).collect()
+    }
+
+    fn request(&self, opened: &[Option<Arc<ChunkStore>>]) -> Join {
+        let cluster = self.cluster.lock().clone();
+        let filled = |(spec, store): (TargetSpec, &Option<Arc<ChunkStore>>)| match store {
+            Some(store) => fill(&spec, store),
+            None => TargetSpec { total_bytes: 1 << 30, free_bytes: 1 << 30, ..spec },
+        };
+        Join {
+            server: if cluster.is_empty() { 0 } else { self.number },
+            cluster,
+            address: format!("server-{}:1", self.number),
+            manager: self.number == HEAD,
+            meta: self.number == HEAD,
+            targets: self.specs().into_iter().zip(opened).map(filled).collect(),
+            name: format!("server-{}", self.number),
+            boot: format!("boot-{}-{}", self.number, self.boots.lock()),
+        }
+    }
+
+    /// What threads of the engines do in a real server.
+    fn sync_now_and_then(&self, stores: &[Arc<ChunkStore>], kv: Option<Arc<dyn Kv>>) {
+        for store in stores.iter().map(Arc::downgrade) {
+            task::spawn(async move {
+                loop {
+                    tokio::time::sleep(CHECKPOINT).await;
+                    let Some(store) = store.upgrade() else { return };
+                    let _poisoned = task::blocking(move || store.sync()).await;
+                }
+            });
+        }
+        task::spawn(async move {
+            while let Some(kv) = &kv {
+                tokio::time::sleep(STORE_SYNC).await;
+                let _dead = kv.sync().await;
+            }
+        });
+    }
+
+    /// Stops the server in good order.
+    pub async fn stop(self: &Arc<Self>) {
+        let _one = self.changing.lock().await;
+        let Some(running) = self.running.lock().take() else { return };
+        let number = self.number;
+        let process = running.process.clone();
+        let world = self.world.clone();
+        let stopped = process.spawn(async move {
+            running.heart.stop();
+            running.lease.give_up();
+            let op = Some(ManagerOp::Leave(Leave { server: number }));
+            let leaving = running.manager.call(ManagerRequest { op });
+            let _told = tokio::time::timeout(LEAVE_LIMIT, leaving).await;
+            world.silence(number, Power::On);
+            if let Some(meta) = &running.meta {
+                meta.stop().await?;
+            }
+            for store in running.stores.clone() {
+                task::blocking(move || store.sync()).await.map_err(engine)?.map_err(engine)?;
+            }
+            running.callers.register_local(ServerId(number), Services::default());
+            Result::Ok(())
+        });
+        let outcome = stopped.await.map_err(engine).and_then(|stopped| stopped);
+        if let (Ok(()), Some(store)) = (&outcome, &self.store) {
+            let _synced = store.process().sync().await;
+        }
+        self.world.note(format_args!("server {number} stops: {outcome:?}"));
+        process.kill();
+        // What the values that die now write is written in good order.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        self.end(&process, Power::On);
+    }
+
+    /// Ends the server as `kill -9` does, or the loss of the machine's power.
+    pub async fn crash(self: &Arc<Self>, power: Power) {
+        let running = self.running.lock().take();
+        let Some(running) = running else { return };
+        self.world.note(format_args!("server {} dies, power {power:?}", self.number));
+        self.end(&running.process, power);
+        running.callers.register_local(ServerId(self.number), Services::default());
+        if power == Power::Off {
+            *self.boots.lock() += 1;
+            if let Some(store) = &self.store {
+                let lost = store.power_loss().await;
+                self.world.note(format_args!("store of server {}: {lost:?}", self.number));
+            }
+        }
+        drop(running);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    /// Whatever is written after this is not.
+    fn end(&self, process: &Arc<Process>, power: Power) {
+        for drive in &self.drives {
+            match power {
+                Power::On => drive.disk.kill(),
+                Power::Off => drive.disk.power_loss(),
+            }
+        }
+        self.store.iter().for_each(SimStore::kill);
+        self.world.silence(self.number, power);
+        process.kill();
+    }
+
+    /// Asks the manager here, as who sits at the machine.
+    pub async fn ask(&self, op: ManagerOp) -> Result<Option<ManagerAnswer>> {
+        let manager = self.running.lock().as_ref().map(|running| running.manager.clone());
+        let request = ManagerRequest { op: Some(op) };
+        Ok(manager.ok_or_else(no_manager)?.call(request).await?.answer)
+    }
+}
+
+fn no_manager() -> Error {
+    Error::with(ErrorKind::Unavailable, "no manager runs")
+}

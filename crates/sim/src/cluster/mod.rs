@@ -1,0 +1,284 @@
+//! The whole cluster in one thread, from one seed.
+//!
+//! Servers and clients are those of the program: manager, metadata server, storage servers and
+//! [`strake_client::Volume`] run as they are. Below them everything is simulated: a [`host`] has disks
+//! that lose what was not synced and clocks that drift, a [`link`] carries messages late, twice, or
+//! not at all, and time jumps from one timer to the next, so that a minute of a cluster takes a
+//! fraction of a second. Whatever is random follows from the seed: the [`plan`] of the run, its
+//! [`trouble`], and the order of the entries of every hash map. So the same seed gives the same
+//! [`trace`], to the last line.
+//!
+//! ```text
+//! run(seed) -> Plan -> hosts start -> files are made -> workload | trouble -> trouble ends
+//!           -> what was acknowledged is there -> copies are equal -> everything is deleted and gone
+//! ```
+//!
+//! [`files`] is the workload on contents, and [`register`] knows what its readers may see; [`names`] is
+//! that on names, and [`history`] says whether it can have happened so. [`end`] looks at what is left
+//! when all is over.
+
+mod end;
+pub mod files;
+pub mod history;
+pub mod host;
+pub mod link;
+pub mod mount;
+pub mod names;
+pub mod plan;
+pub mod register;
+pub mod store;
+pub mod trace;
+pub mod trouble;
+pub mod world;
+
+use files::Files;
+use host::Host;
+use mount::{CLIENTS_FROM, Mount};
+use names::Names;
+use parking_lot::Mutex;
+use plan::Plan;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use strake_base::simulation::{Process, entropy, sabotage};
+use strake_types::{Error, ErrorKind, Result};
+use strake_wire::message::common::Template;
+use strake_wire::message::manager::{
+    ClusterMap, GetMap, ManagerAnswer, ManagerOp, PrepareCopies, VolumeSpec,
+};
+use tokio::task::JoinHandle;
+use world::World;
+
+/// Simulated time after which a run is given up: each of its waits is much shorter.
+const RUN_BOUND: Duration = Duration::from_secs(3_600);
+/// Memory of the thread of a run.
+const STACK_BYTES: usize = 16 << 20;
+
+/// How a seed is run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Keep the lines of the trace.
+    pub trace: bool,
+    /// A rule that is broken on purpose.
+    pub broken: Option<&'static str>,
+}
+
+/// What a run has shown.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Differs between two runs that differ.
+    pub digest: u64,
+    /// What went wrong.
+    pub failure: Option<String>,
+    /// The plan, in words.
+    pub plan: String,
+    /// The trace, if it was wanted.
+    pub lines: Vec<String>,
+    /// Simulated time.
+    pub took: Duration,
+}
+
+/// A simulated cluster.
+pub(crate) struct Cluster {
+    world: Arc<World>,
+    plan: Arc<Plan>,
+    hosts: Vec<Arc<Host>>,
+    files: Arc<Files>,
+    names: Arc<Names>,
+    /// Processes of clients, by their order.
+    clients: Mutex<Vec<Option<Arc<Process>>>>,
+    /// A machine has lost power, and not all groups are whole yet.
+    weak: AtomicBool,
+    /// What ends trouble later.
+    later: Mutex<VecDeque<JoinHandle<()>>>,
+}
+
+/// Runs a seed, in a thread of its own.
+pub fn run(seed: u64, options: Options) -> Report {
+    let run = move || {
+        entropy::seed(seed);
+        sabotage::begin(options.broken);
+        catch_unwind(AssertUnwindSafe(|| run_here(seed, options)))
+    };
+    let thread = std::thread::Builder::new().name(format!("seed {seed}")).stack_size(STACK_BYTES);
+    let joined = thread.spawn(run).map(std::thread::JoinHandle::join);
+    let (failure, digest) = match joined {
+        Ok(Ok(Ok(report))) => return report,
+        Ok(_) => ("the simulation itself has panicked".to_owned(), 0),
+        Err(error) => (format!("no thread: {error}"), 0),
+    };
+    let (plan, lines, took) = Default::default();
+    Report { digest, failure: Some(failure), plan, lines, took }
+}
+
+fn run_here(seed: u64, options: Options) -> Report {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = match builder.enable_time().start_paused(true).build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let (plan, lines, took) = Default::default();
+            return Report { digest: 0, failure: Some(error.to_string()), plan, lines, took };
+        }
+    };
+    let report = runtime.block_on(async {
+        let cluster = Cluster::new(seed, options.trace);
+        cluster.live().await;
+        cluster.report()
+    });
+    runtime.shutdown_background();
+    report
+}
+
+impl Cluster {
+    fn new(seed: u64, show: bool) -> Arc<Self> {
+        let world = World::new(seed, show);
+        let plan = Arc::new(Plan::of(&world));
+        world.set_weather(plan.weather);
+        let host = |number| Host::new(&world, &plan, number, plan.drives);
+        let hosts = (1..=plan.servers + plan.spares).map(host).collect();
+        let clients = Mutex::new(vec![None; plan.clients as usize]);
+        let files = Files::new(&world, &plan);
+        let names = Names::new(&world, plan.directories, plan.pause_ms);
+        let (weak, later) = Default::default();
+        Arc::new(Self { world, plan, hosts, files, names, clients, weak, later })
+    }
+
+    fn report(&self) -> Report {
+        let mut trace = self.world.trace.lock();
+        Report {
+            digest: trace.digest(),
+            failure: self.world.failure(),
+            plan: format!("{:?}", self.plan),
+            lines: trace.take_lines(),
+            took: self.world.now(),
+        }
+    }
+
+    /// The whole run, up to the first thing that goes wrong.
+    async fn live(self: &Arc<Self>) {
+        let cluster = self.clone();
+        let whole = async move {
+            if let Err(error) = cluster.phases().await {
+                cluster.world.fail(format!("the cluster cannot be used: {error}"));
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.world.failed.notified() => {}
+            ended = tokio::time::timeout(RUN_BOUND, whole) => {
+                if ended.is_err() {
+                    self.world.fail("the run has no end".to_owned());
+                }
+            }
+        }
+        if let Some(panic) = crate::panics::take() {
+            self.world.fail(panic);
+        }
+    }
+
+    async fn phases(self: &Arc<Self>) -> Result<()> {
+        for host in &self.hosts[..self.plan.servers as usize] {
+            self.start(host).await;
+        }
+        self.set_up().await?;
+        let first = Mount::start(&self.world, &self.plan, CLIENTS_FROM).await?;
+        for file in self.files.numbers() {
+            self.files.make(&first, file).await?;
+        }
+        self.names.make(&first).await?;
+        first.close().await?;
+        let work: Vec<_> = (0..self.plan.clients).map(|nth| self.work(nth)).collect();
+        self.make_trouble().await;
+        self.end_trouble().await;
+        self.files.ending.store(true, Ordering::Relaxed);
+        for client in work {
+            let _ended = client.await;
+        }
+        self.check_end().await
+    }
+
+    /// Groups of so many copies, and a volume that uses them.
+    async fn set_up(&self) -> Result<()> {
+        let copies = self.plan.copies;
+        self.ask(ManagerOp::PrepareCopies(PrepareCopies { copies })).await?;
+        let template = self.plan.volume.template.clone().unwrap_or_default();
+        let min_copies = self.plan.min_copies;
+        let template = Some(Template { copies: Some(copies), min_copies, ..template });
+        let spec = VolumeSpec { template, ..self.plan.volume.clone() };
+        self.ask(ManagerOp::SetVolume(spec)).await?;
+        // Until the servers' maps have them.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        Ok(())
+    }
+
+    async fn ask(&self, op: ManagerOp) -> Result<ManagerAnswer> {
+        let silent = || Error::with(ErrorKind::Malformed, "the manager said nothing");
+        self.hosts[0].ask(op).await?.ok_or_else(silent)
+    }
+
+    /// The map as the manager has it.
+    async fn map(&self) -> Result<ClusterMap> {
+        match self.ask(ManagerOp::GetMap(GetMap { known_epoch: 0 })).await? {
+            ManagerAnswer::Map(answer) => Ok(answer.map.unwrap_or_default()),
+            _ => Err(Error::with(ErrorKind::Malformed, "no map")),
+        }
+    }
+
+    /// A client works until the workload ends, with a new process whenever its own is killed.
+    fn work(self: &Arc<Self>, nth: u32) -> JoinHandle<()> {
+        let cluster = self.clone();
+        tokio::spawn(async move {
+            let mut life = 0;
+            while !cluster.files.ending.load(Ordering::Relaxed) {
+                let number = CLIENTS_FROM + nth;
+                let Ok(mount) = Mount::start(&cluster.world, &cluster.plan, number).await else {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    continue;
+                };
+                cluster.clients.lock()[nth as usize] = Some(mount.process.clone());
+                life += 1;
+                cluster.work_in(&mount, life).await;
+            }
+        })
+    }
+
+    async fn work_in(&self, mount: &Arc<Mount>, life: u64) {
+        let part = 0x5000 + u64::from(mount.number) * 1_000 + life * 3;
+        let (writing, reading) = (self.world.stream(part), self.world.stream(part + 1));
+        let naming = self.world.stream(part + 2);
+        let (files, own) = (self.files.clone(), mount.clone());
+        let writer = mount.process.spawn(async move { files.write_on(&own, writing).await });
+        let (files, own) = (self.files.clone(), mount.clone());
+        let reader = mount.process.spawn(async move { files.read_on(&own, reading).await });
+        let (files, names, own) = (self.files.clone(), self.names.clone(), mount.clone());
+        let is_over = move || files.ending.load(Ordering::Relaxed);
+        let namer = async move { names.work_on(&own, naming, is_over).await };
+        let namer = mount.process.spawn(namer);
+        let ended = [writer.await, reader.await, namer.await];
+        if mount.process.is_dead() || ended.iter().any(std::result::Result::is_err) {
+            self.files.forget(mount);
+            return;
+        }
+        if mount.close().await.is_err() {
+            self.files.forget(mount);
+        }
+    }
+
+    fn kill_client(&self, nth: u32) {
+        if let Some(process) = self.clients.lock()[nth as usize].take() {
+            self.world.note(format_args!("client {} dies", CLIENTS_FROM + nth));
+            process.kill();
+        }
+    }
+
+    fn later(&self, end: impl Future<Output = ()> + Send + 'static) {
+        self.later.lock().push_back(tokio::spawn(end));
+    }
+
+    fn pop_later(&self) -> Option<JoinHandle<()>> {
+        self.later.lock().pop_front()
+    }
+}

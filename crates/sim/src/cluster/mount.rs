@@ -1,0 +1,97 @@
+//! A client: a process with a mounted volume, in which calls are bounded and noted.
+
+use super::host::{HEAD, SERVERS_MAX};
+use super::link::Link;
+use super::plan::Plan;
+use super::world::{MachineClock, World};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_base::simulation::Process;
+use strake_client::{Volume, VolumeOptions};
+use strake_types::{Error, ErrorKind, Result, ServerId};
+use strake_wire::caller::{CallerOptions, Callers};
+use strake_wire::map::{ManagerSource, MapView};
+
+/// Numbers of clients' machines begin here.
+pub const CLIENTS_FROM: u32 = 100;
+/// Longest time of any call of a client: the patience of an operation, of which a long call at its end
+/// may be under way, and what the operation does before and after.
+pub const CALL_BOUND: Duration = Duration::from_secs(180);
+
+/// A mounted volume.
+pub struct Mount {
+    /// Its machine.
+    pub number: u32,
+    /// Its process.
+    pub process: Arc<Process>,
+    /// The volume.
+    pub volume: Arc<Volume>,
+    world: Arc<World>,
+}
+
+impl Mount {
+    /// Mounts the volume on a machine.
+    pub async fn start(world: &Arc<World>, plan: &Plan, number: u32) -> Result<Arc<Mount>> {
+        let process = Process::new(|| Duration::ZERO);
+        let mut random = world.stream(0x4000 + u64::from(number));
+        let clock = Arc::new(MachineClock::new(plan.drift_of(&mut random)));
+        let (own, shared) = (process.clone(), world.clone());
+        let connected = process.spawn(async move {
+            let callers = Callers::new(CallerOptions {
+                name: format!("client {number}"),
+                ..CallerOptions::default()
+            });
+            for server in 1..=SERVERS_MAX {
+                let link = Link::services(&shared, number, server);
+                callers.register_local(ServerId(server), link);
+            }
+            let manager = Link::services(&shared, number, HEAD).manager;
+            let none = || Error::with(ErrorKind::Unavailable, "no manager");
+            let source = ManagerSource::Local(manager.ok_or_else(none)?);
+            let map = MapView::connect(callers, source, 30_000).await?;
+            let options = VolumeOptions {
+                client_name: format!("client {number}"),
+                memory_bytes: 32 << 20,
+                clock,
+                ..VolumeOptions::default()
+            };
+            let volume = Volume::connect(map, "main", options).await?;
+            Ok(Arc::new(Mount { number, process: own, volume, world: shared }))
+        });
+        let gone = |_| Error::with(ErrorKind::Unavailable, "killed while it mounted");
+        let mounted: Result<Arc<Mount>> = connected.await.map_err(gone)?;
+        let outcome = mounted.as_ref().map(drop).map_err(Clone::clone);
+        world.note(format_args!("client {number} mounts: {outcome:?}"));
+        mounted
+    }
+
+    /// A call, which has to end within its bound.
+    pub async fn call<T>(&self, what: &str, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let began = self.world.now();
+        let outcome = tokio::time::timeout(CALL_BOUND, call).await;
+        let took = (self.world.now() - began).as_millis();
+        match outcome {
+            Ok(outcome) => {
+                let shown = outcome.as_ref().map(|_| "ok").map_err(|e| e.to_string());
+                let number = self.number;
+                self.world.note(format_args!("client {number} {what}: {shown:?} ({took} ms)"));
+                outcome
+            }
+            Err(_) => {
+                self.world.fail(format!("client {} {what}: no end within {took} ms", self.number));
+                Err(Error::new(ErrorKind::TimedOut))
+            }
+        }
+    }
+
+    /// Unmounts.
+    pub async fn close(&self) -> Result<()> {
+        let volume = self.volume.clone();
+        let closed = self.process.spawn(async move { volume.close().await });
+        let gone = |_| Error::with(ErrorKind::Unavailable, "killed while it unmounted");
+        let outcome = self.call("unmount", async { closed.await.map_err(gone)? }).await;
+        self.process.kill();
+        outcome
+    }
+}

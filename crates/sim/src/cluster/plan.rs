@@ -1,0 +1,176 @@
+//! What a run is to be: everything about it that is drawn from its seed at the beginning.
+
+use super::world::{Weather, World};
+use std::time::Duration;
+use strake_base::random::SplitMix64;
+use strake_wire::message::common::Template;
+use strake_wire::message::manager::VolumeSpec;
+
+/// Kinds of trouble a run may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// A server's process is killed, and started again.
+    Kill,
+    /// A machine loses power where others have what it had.
+    Power,
+    /// Machines lose power whatever that takes with it.
+    Blackout,
+    /// A server is stopped in good order, and started again.
+    Restart,
+    /// Some machines do not hear others, or one way only.
+    Partition,
+    /// A process does not run for a while.
+    Pause,
+    /// A wall clock jumps.
+    Jump,
+    /// A client's process is killed.
+    ClientKill,
+    /// A disk has room for nothing for a while.
+    Full,
+    /// The network is bad.
+    Storm,
+    /// Machines fall into two halves that do not hear each other.
+    Split,
+    /// A disk is slow for a while.
+    Slow,
+    /// A machine joins.
+    Join,
+    /// A bit of a disk changes.
+    Flip,
+}
+
+/// All kinds of trouble.
+const ALL: [Trouble; 14] = [
+    Trouble::Kill,
+    Trouble::Power,
+    Trouble::Blackout,
+    Trouble::Restart,
+    Trouble::Partition,
+    Trouble::Pause,
+    Trouble::Jump,
+    Trouble::ClientKill,
+    Trouble::Full,
+    Trouble::Storm,
+    Trouble::Split,
+    Trouble::Slow,
+    Trouble::Join,
+    Trouble::Flip,
+];
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Machines with targets at the beginning; the first is the head.
+    pub servers: u32,
+    /// Machines that may join later.
+    pub spares: u32,
+    /// Targets of each.
+    pub drives: u32,
+    /// Mounts.
+    pub clients: u32,
+    /// Files that are written and read.
+    pub files: u32,
+    /// Blocks of each.
+    pub blocks: u64,
+    /// Directories whose names are changed.
+    pub directories: u32,
+    /// Longest pause of a client between two things that it does.
+    pub pause_ms: u64,
+    /// Copies of their chunks.
+    pub copies: u32,
+    /// Copies without which nothing is written.
+    pub min_copies: Option<u32>,
+    /// The volume.
+    pub volume: VolumeSpec,
+    /// Bytes of each disk.
+    pub disk_bytes: u64,
+    /// Longest time of an operation of a disk.
+    pub disk_ms: u64,
+    /// Size at which the log of a target is folded.
+    pub log_bytes: u64,
+    /// Commits of the metadata store that are refused for nothing, in percent.
+    pub conflicts: u64,
+    /// How much clocks may differ from true time, in millionths.
+    pub drift: u64,
+    /// What may happen.
+    pub troubles: Vec<Trouble>,
+    /// For how long.
+    pub length: Duration,
+    /// Longest time between two troubles.
+    pub calm_ms: u64,
+    /// The network, when nothing else happens to it.
+    pub weather: Weather,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(world: &World) -> Plan {
+        let mut random = world.stream(1);
+        let random = &mut random;
+        let copies = [1, 2, 2, 2, 3, 3][random.below(6) as usize];
+        let servers = u64::from(copies).max(2) + random.below(3);
+        let width = random.below(3);
+        let least = 1 + random.below(copies.into()) as u32;
+        let template = Template {
+            chunk_size: Some(64 << 10),
+            width: Some(width as u32),
+            copies: None,
+            ..Template::default()
+        };
+        let inline = [0, 8192][random.below(2) as usize];
+        let volume = VolumeSpec {
+            name: "main".into(),
+            template: Some(template),
+            inline_bytes_max: Some(inline),
+            sync_always: [None, Some(true)][random.below(2) as usize],
+        };
+        let mut troubles: Vec<_> = ALL.into_iter().filter(|_| random.percent(35)).collect();
+        // A bit that changes where no other copy is costs the block: then nobody else may go.
+        if copies > 1 && random.percent(10) {
+            use Trouble::{ClientKill, Flip, Jump, Slow, Storm};
+            troubles.retain(|kind| matches!(kind, ClientKill | Jump | Slow | Storm));
+            troubles.push(Flip);
+        } else {
+            troubles.retain(|kind| *kind != Trouble::Flip);
+        }
+        if troubles.is_empty() {
+            troubles.push(Trouble::Kill);
+        }
+        Plan {
+            servers: servers as u32,
+            spares: u32::from(troubles.contains(&Trouble::Join)),
+            drives: [1, 1, 1, 2][random.below(4) as usize],
+            clients: 2 + random.below(2) as u32,
+            files: 1 + random.below(5) as u32,
+            blocks: [2, 4, 24, 64][random.below(4) as usize],
+            directories: random.below(3) as u32,
+            pause_ms: [20, 100, 400][random.below(3) as usize],
+            copies,
+            min_copies: [None, Some(least)][random.below(2) as usize],
+            volume,
+            disk_bytes: 256 << 20,
+            disk_ms: [1, 3, 20][random.below(3) as usize],
+            log_bytes: [64 << 10, 1 << 20][random.below(2) as usize],
+            conflicts: [0, 0, 5][random.below(3) as usize],
+            drift: [0, 1_000, 45_000][random.below(3) as usize],
+            troubles,
+            length: Duration::from_secs(10 + random.below(30)),
+            calm_ms: [500, 3_000, 8_000][random.below(3) as usize],
+            weather: Weather {
+                delay_ms: [1, 3, 30][random.below(3) as usize],
+                ..Weather::default()
+            },
+        }
+    }
+
+    /// How fast a machine's clock runs, in millionths.
+    pub fn drift_of(&self, random: &mut SplitMix64) -> u64 {
+        1_000_000 - self.drift + random.below(2 * self.drift + 1)
+    }
+
+    /// Names survive a loss of power of the machine that keeps them. Where several clients change the same
+    /// names one may see what another has not been told yet, and what is not on disk.
+    pub fn keeps_names(&self) -> bool {
+        self.volume.sync_always == Some(true) && self.directories == 0
+    }
+}

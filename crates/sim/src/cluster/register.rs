@@ -1,0 +1,336 @@
+//! What a reader may see of a file's blocks.
+//!
+//! Each file is written by one client, a block at a time with a version that no other write has. So what
+//! is read says which write it came from, and what may be read is an interval: not older than what
+//! was acknowledged, or read by somebody, before the file was opened; not newer than what has been
+//! written. `docs/SEMANTICS.md` has the clauses.
+
+use bytes::Bytes;
+use std::collections::BTreeSet;
+
+/// Bytes of a block.
+pub const BLOCK: u64 = 4096;
+/// Bytes of the mark that a block is filled with.
+const MARK: usize = 16;
+
+/// What is known of a block.
+#[derive(Clone, Debug, Default)]
+struct Block {
+    /// Whoever opens from now on sees this version or a later one.
+    acked: u64,
+    /// As `acked`, and no loss of power takes it away.
+    durable: u64,
+    /// Somebody has read it.
+    seen: u64,
+    /// What the mount that writes it has to see; `None`: it was told of an error since.
+    own: Option<u64>,
+    /// The last version that anybody has tried to write.
+    latest: u64,
+    /// Versions that are zeros.
+    zeros: BTreeSet<u64>,
+    /// Versions whose writer died before they were acknowledged: what it had sent may arrive later.
+    ghosts: BTreeSet<u64>,
+}
+
+/// A file.
+#[derive(Debug)]
+pub struct Register {
+    file: u32,
+    blocks: Vec<Block>,
+    next: u64,
+    /// Versions up to here may have been lost with the power of machines; only an `fsync` says that
+    /// they were not.
+    lossy: u64,
+    /// Machines have lost power and copies are not equal again: what is there now and not synced may
+    /// still go, with whoever has it.
+    shaky: bool,
+    /// How often power was lost.
+    losses: u64,
+    /// The mount has read something older than what it has written: its next sync has to say why, or
+    /// already its next close, unless power was lost.
+    suspect: Option<(String, bool)>,
+}
+
+/// What was true when a file was opened.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    floors: Vec<u64>,
+    durable: Vec<u64>,
+    losses: u64,
+}
+
+impl Register {
+    /// A file of zeros.
+    pub fn new(file: u32, blocks: u64) -> Self {
+        let block = Block { zeros: BTreeSet::from([0]), ..Block::default() };
+        let blocks = vec![block; blocks as usize];
+        Self { file, blocks, next: 1, lossy: 0, shaky: false, losses: 0, suspect: None }
+    }
+
+    /// Number of blocks.
+    pub fn len(&self) -> u64 {
+        self.blocks.len() as u64
+    }
+
+    /// True for a file without blocks.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// A write begins: its version, and its bytes.
+    pub fn begin_write(&mut self, first: u64, count: u64) -> (u64, Bytes) {
+        let version = self.next;
+        self.next += 1;
+        let mut bytes = Vec::with_capacity((count * BLOCK) as usize);
+        for nth in first..first + count {
+            self.blocks[nth as usize].latest = version;
+            let mut mark = Vec::with_capacity(MARK);
+            mark.extend(self.file.to_le_bytes());
+            mark.extend((nth as u32).to_le_bytes());
+            mark.extend(version.to_le_bytes());
+            bytes.extend(mark.repeat(BLOCK as usize / MARK));
+        }
+        (version, bytes.into())
+    }
+
+    /// A range begins to be made zeros: its version.
+    pub fn begin_zero(&mut self, first: u64, count: u64) -> u64 {
+        let version = self.next;
+        self.next += 1;
+        for block in &mut self.blocks[first as usize..(first + count) as usize] {
+            block.latest = version;
+            block.zeros.insert(version);
+        }
+        version
+    }
+
+    /// A write has been taken by its mount.
+    pub fn written(&mut self, first: u64, count: u64, version: u64) {
+        for block in &mut self.blocks[first as usize..(first + count) as usize] {
+            block.own = Some(version);
+        }
+    }
+
+    /// What the mount has written is with the servers; `synced`: on their disks.
+    ///
+    /// # Errors
+    /// The mount has seen before that something was lost.
+    pub fn acknowledged(&mut self, synced: bool) -> Result<(), String> {
+        if let Some((what, lost_power)) = self.suspect.clone()
+            && (synced || !lost_power)
+        {
+            return Err(format!("{what}, and the next sync says that all is well"));
+        }
+        for block in &mut self.blocks {
+            let Some(own) = block.own else { continue };
+            if synced {
+                block.durable = block.durable.max(own);
+            }
+            if synced || own > self.lossy && !self.shaky {
+                block.acked = block.acked.max(own);
+            }
+        }
+        Ok(())
+    }
+
+    /// The mount was told of an error, or is gone.
+    pub fn failed(&mut self) {
+        self.suspect = None;
+        self.blocks.iter_mut().for_each(|block| block.own = None);
+    }
+
+    /// The mount has died. What it had sent and was not answered may still be carried out, after what
+    /// others write.
+    pub fn died(&mut self) {
+        self.failed();
+        for block in &mut self.blocks {
+            block.ghosts.extend(block.acked + 1..=block.latest);
+        }
+    }
+
+    /// Machines have lost power, and with it perhaps what was acknowledged and not synced.
+    pub fn power_lost(&mut self) {
+        self.shaky = true;
+        self.losses += 1;
+        self.lossy = self.next - 1;
+        for block in &mut self.blocks {
+            block.acked = block.durable;
+            block.seen = block.durable;
+        }
+    }
+
+    /// All copies are equal again.
+    pub fn whole_again(&mut self) {
+        if self.shaky {
+            self.power_lost();
+            self.shaky = false;
+        }
+    }
+
+    /// The file is about to be opened.
+    pub fn open(&self) -> Opened {
+        let floors = self.blocks.iter().map(|block| block.acked.max(block.seen)).collect();
+        let durable = self.blocks.iter().map(|block| block.durable).collect();
+        Opened { floors, durable, losses: self.losses }
+    }
+
+    /// What a reader has read; `own`: by the mount that writes the file.
+    ///
+    /// # Errors
+    /// What it may not see.
+    pub fn check(
+        &mut self,
+        opened: &Opened,
+        first: u64,
+        data: &[u8],
+        own: bool,
+    ) -> Result<(), String> {
+        for (nth, bytes) in (first..).zip(data.chunks(BLOCK as usize)) {
+            self.check_block(opened, nth, bytes, own)?;
+        }
+        Ok(())
+    }
+
+    fn check_block(
+        &mut self,
+        opened: &Opened,
+        nth: u64,
+        bytes: &[u8],
+        own: bool,
+    ) -> Result<(), String> {
+        let file = self.file;
+        let shown = |what: &str| format!("file {file} block {nth}: {what}");
+        let found = mark_of(bytes).ok_or_else(|| shown("a mixture of several writes"))?;
+        let since = opened.losses != self.losses;
+        let block = &mut self.blocks[nth as usize];
+        let floors = if since { &opened.durable } else { &opened.floors };
+        let floor = floors[nth as usize];
+        let range = floor..=block.latest;
+        let version = match found {
+            Some((of_file, of_block, _)) if (of_file, of_block) != (file, nth as u32) => {
+                return Err(shown(&format!("bytes of file {of_file} block {of_block}")));
+            }
+            Some((_, _, version)) => version,
+            None => *block.zeros.range(range.clone()).next_back().unwrap_or(&0),
+        };
+        let ghost = block.zeros.iter().any(|zero| block.ghosts.contains(zero));
+        if block.ghosts.contains(&version) || found.is_none() && ghost {
+            return Ok(());
+        }
+        if !range.contains(&version) || (found.is_none() && !block.zeros.contains(&version)) {
+            return Err(shown(&format!("version {version} where {range:?} may be ({block:?})")));
+        }
+        match block.own.filter(|_| own) {
+            Some(expected) if version < expected => {
+                let what = format!("version {version} where this mount has written {expected}");
+                self.suspect = Some((shown(&what), expected <= self.lossy));
+            }
+            // What the mount reads may be in its memory only.
+            _ if !own && !since && !self.shaky && found.is_some() => {
+                block.seen = block.seen.max(version)
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// File, block and version of a block; `None` inside: zeros; outside: neither.
+fn mark_of(bytes: &[u8]) -> Option<Option<(u32, u32, u64)>> {
+    let mark = bytes.get(..MARK)?;
+    if bytes.chunks(MARK).any(|part| part != mark) {
+        return None;
+    }
+    let version = u64::from_le_bytes(*mark[8..].first_chunk()?);
+    let file = u32::from_le_bytes(*mark.first_chunk()?);
+    let block = u32::from_le_bytes(*mark[4..].first_chunk()?);
+    Some((version != 0).then_some((file, block, version)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(register: &mut Register, first: u64, count: u64) -> (u64, Bytes) {
+        let (version, bytes) = register.begin_write(first, count);
+        register.written(first, count, version);
+        (version, bytes)
+    }
+
+    #[test]
+    fn readers_see_what_was_acknowledged_before_they_opened_or_later_versions() {
+        let mut register = Register::new(3, 4);
+        let early = register.open();
+        let (_, old) = write(&mut register, 1, 2);
+        register.acknowledged(false).unwrap();
+        let opened = register.open();
+        assert!(register.check(&opened, 1, &[0; 8192], false).unwrap_err().contains("version 0"));
+        assert_eq!(register.check(&early, 1, &[0; 8192], false), Ok(()), "as old as its open");
+        let (_, new) = write(&mut register, 2, 1);
+        register.check(&opened, 1, &old, false).unwrap();
+        register.check(&opened, 2, &new, false).unwrap();
+        let later = register.open();
+        assert!(register.check(&later, 1, &old, false).is_err(), "block 2 went back");
+        let torn = [&new[..2048], &old[6144..]].concat();
+        assert!(register.check(&later, 2, &torn, false).unwrap_err().contains("mixture"));
+        assert!(register.check(&later, 3, &new, false).unwrap_err().contains("bytes of file"));
+    }
+
+    #[test]
+    fn a_loss_of_power_takes_what_was_not_synced_and_a_sync_has_to_say_so() {
+        let mut register = Register::new(3, 1);
+        let (_, synced) = write(&mut register, 0, 1);
+        register.acknowledged(true).unwrap();
+        let (_, closed) = write(&mut register, 0, 1);
+        register.acknowledged(false).unwrap();
+        let before = register.open();
+        assert!(register.check(&before, 0, &synced, false).is_err());
+        register.power_lost();
+        register.whole_again();
+        let after = register.open();
+        register.check(&after, 0, &synced, false).unwrap();
+        register.check(&before, 0, &closed, false).unwrap();
+        assert!(register.check(&after, 0, &[0; 4096], false).is_err(), "what was synced stays");
+    }
+
+    #[test]
+    fn a_mount_that_reads_older_than_it_wrote_must_be_told_of_an_error() {
+        let mut register = Register::new(3, 1);
+        let opened = register.open();
+        write(&mut register, 0, 1);
+        register.check(&opened, 0, &[0; 4096], true).unwrap();
+        assert!(register.acknowledged(true).is_err());
+        register.check(&opened, 0, &[0; 4096], true).unwrap();
+        register.failed();
+        assert_eq!(register.acknowledged(true), Ok(()));
+    }
+
+    #[test]
+    fn a_sync_after_a_loss_of_power_answers_for_what_was_written_before_it() {
+        let mut register = Register::new(3, 1);
+        write(&mut register, 0, 1);
+        register.acknowledged(false).unwrap();
+        register.power_lost();
+        let opened = register.open();
+        register.check(&opened, 0, &[0; 4096], true).unwrap();
+        register.acknowledged(false).unwrap();
+        let mut silent = register;
+        assert!(silent.acknowledged(true).is_err(), "the mount has read what is older");
+        silent.suspect = None;
+        silent.acknowledged(true).unwrap();
+        let later = silent.open();
+        assert!(silent.check(&later, 0, &[0; 4096], false).is_err(), "the sync has said so");
+    }
+
+    #[test]
+    fn zeros_are_a_version_too() {
+        let mut register = Register::new(3, 1);
+        let (_, old) = write(&mut register, 0, 1);
+        let version = register.begin_zero(0, 1);
+        register.written(0, 1, version);
+        register.acknowledged(false).unwrap();
+        let opened = register.open();
+        register.check(&opened, 0, &[0; 4096], true).unwrap();
+        assert!(register.check(&opened, 0, &old, false).is_err());
+    }
+}

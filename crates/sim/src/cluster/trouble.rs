@@ -1,0 +1,279 @@
+//! What goes wrong during a run, and that all of it ends.
+
+use super::Cluster;
+use super::host::{HEAD, Host};
+use super::mount::CLIENTS_FROM;
+use super::plan::Trouble;
+use super::world::{Power, Weather};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use strake_base::random::SplitMix64;
+use strake_types::Result;
+
+/// How often a server that does not start is started again.
+const STARTS_MAX: u32 = 40;
+
+impl Cluster {
+    /// Makes trouble for as long as the plan says.
+    pub(super) async fn make_trouble(self: &Arc<Self>) {
+        let mut random = self.world.stream(2);
+        let end = self.world.now() + self.plan.length;
+        while self.world.now() < end {
+            let pause = 100 + random.below(self.plan.calm_ms);
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            if self.members().all(|host| host.is_up()) && self.is_whole().await.unwrap_or(false) {
+                self.files.whole_again();
+            }
+            let kinds = &self.plan.troubles;
+            let kind = kinds[random.below(kinds.len() as u64) as usize];
+            let chance = SplitMix64::new(random.next_number());
+            self.make(kind, chance).await;
+        }
+    }
+
+    async fn make(self: &Arc<Self>, kind: Trouble, mut random: SplitMix64) {
+        let members: Vec<_> = self.members().collect();
+        let host = members[random.below(members.len() as u64) as usize].clone();
+        let length = Duration::from_millis([50, 800, 4_000, 9_000][random.below(4) as usize]);
+        if self.must_wait(kind).await {
+            return;
+        }
+        match kind {
+            Trouble::Kill => self.crash(&host, Power::On, length).await,
+            Trouble::Power => {
+                let keeps = host.number != HEAD || self.plan.keeps_names();
+                if keeps && self.can_lose(&host).await {
+                    self.note_power(self.plan.copies == 1);
+                    self.weak.store(true, Ordering::Relaxed);
+                    self.crash(&host, Power::Off, length).await;
+                }
+            }
+            Trouble::Blackout => {
+                self.note_power(true);
+                let all = random.percent(50);
+                let head = self.plan.keeps_names();
+                for other in members.iter().filter(|other| head || other.number != HEAD) {
+                    if all || other.number == host.number {
+                        self.crash(other, Power::Off, length).await;
+                    }
+                }
+            }
+            Trouble::Restart => {
+                let host = host.clone();
+                let cluster = self.clone();
+                self.later(async move {
+                    host.stop().await;
+                    tokio::time::sleep(length).await;
+                    cluster.start(&host).await;
+                });
+            }
+            Trouble::Partition => self.cut(&host, length, &mut random),
+            Trouble::Pause => self.pause(&host, length),
+            Trouble::Jump => {
+                let seconds = [-36_000, -5, 5, 36_000][random.below(4) as usize];
+                self.world.note(format_args!("server {}: clock jumps {seconds} s", host.number));
+                host.clock.jump(seconds);
+            }
+            Trouble::ClientKill => self.kill_client(random.below(self.plan.clients.into()) as u32),
+            Trouble::Full => self.fill(&host, length, &mut random),
+            Trouble::Storm => self.storm(length, &mut random),
+            Trouble::Split => self.split(length, &mut random),
+            Trouble::Slow => self.slow_down(&host, length),
+            Trouble::Flip => self.flip(&mut random),
+            Trouble::Join => {
+                let new = self.hosts.iter().find(|host| !host.expected.load(Ordering::Relaxed));
+                if let Some(new) = new.cloned() {
+                    let cluster = self.clone();
+                    self.later(async move { cluster.start(&new).await });
+                }
+            }
+        }
+    }
+
+    /// While copies that lost power are not equal again, the others are the only ones that have what was
+    /// not synced: a group that loses these too is founded anew on whoever comes first, as is promised.
+    async fn must_wait(&self, kind: Trouble) -> bool {
+        use Trouble::{Blackout, ClientKill, Flip, Full, Join, Jump, Slow, Storm};
+        let harmless =
+            matches!(kind, Blackout | ClientKill | Flip | Full | Join | Jump | Slow | Storm);
+        if harmless || !self.weak.load(Ordering::Relaxed) {
+            return false;
+        }
+        let whole = self.members().all(|h| h.is_up()) && self.is_whole().await.unwrap_or(false);
+        self.weak.store(!whole, Ordering::Relaxed);
+        !whole
+    }
+
+    /// Ends a server, and starts it again after a time.
+    async fn crash(self: &Arc<Self>, host: &Arc<Host>, power: Power, length: Duration) {
+        if !host.is_up() {
+            return;
+        }
+        host.crash(power).await;
+        let (cluster, host) = (self.clone(), host.clone());
+        self.later(async move {
+            tokio::time::sleep(length).await;
+            cluster.start(&host).await;
+        });
+    }
+
+    /// Starts a server, however often it gives up.
+    pub(super) async fn start(&self, host: &Arc<Host>) {
+        for _ in 0..STARTS_MAX {
+            if host.start().await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        self.world.fail(format!("server {} does not start", host.number));
+    }
+
+    fn note_power(&self, loses: bool) {
+        if loses {
+            self.files.power_lost();
+        }
+    }
+
+    /// True if whatever a machine has not synced is on another one that is to stay: all groups are
+    /// whole, and everybody is there.
+    async fn can_lose(&self, host: &Arc<Host>) -> bool {
+        let all_up = self.members().all(|host| host.is_up());
+        let single = self.plan.copies == 1;
+        // Whoever is cut off or paused counts as gone soon.
+        let calm = self.later.lock().iter().all(tokio::task::JoinHandle::is_finished);
+        calm && host.is_up() && (single || all_up && self.is_whole().await.unwrap_or(false))
+    }
+
+    /// True if all members of all groups are in sync, by the manager's own word.
+    pub(super) async fn is_whole(&self) -> Result<bool> {
+        let map = self.map().await?;
+        let up = map.servers.iter().all(|server| server.up);
+        Ok(up && map.groups.iter().all(|group| group.in_sync().len() == group.members.len()))
+    }
+
+    fn cut(self: &Arc<Self>, host: &Arc<Host>, length: Duration, random: &mut SplitMix64) {
+        let clients = (0..self.plan.clients).map(|nth| CLIENTS_FROM + nth);
+        let others = self.members().map(|host| host.number).chain(clients);
+        let (me, way) = (host.number, random.below(3));
+        let cut: Vec<_> = others.filter(|&o| o != me && random.percent(60)).collect();
+        self.world.note(format_args!("server {me} is cut off from {cut:?}, way {way}"));
+        let pairs = cut.into_iter().map(|other| (me, other)).collect();
+        self.part(pairs, way, length, format!("server {me} is not cut off any more"));
+    }
+
+    /// Everybody on one side does not hear those on the other, or one side does not hear the other.
+    fn split(self: &Arc<Self>, length: Duration, random: &mut SplitMix64) {
+        let clients = (0..self.plan.clients).map(|nth| CLIENTS_FROM + nth);
+        let all: Vec<_> = self.members().map(|host| host.number).chain(clients).collect();
+        let (here, there): (Vec<_>, Vec<_>) = all.into_iter().partition(|_| random.percent(50));
+        let way = random.below(3);
+        self.world.note(format_args!("{here:?} and {there:?} are split, way {way}"));
+        let pairs = here.iter().flat_map(|&one| there.iter().map(move |&other| (one, other)));
+        self.part(pairs.collect(), way, length, "the split is over".to_owned());
+    }
+
+    /// The hosts of each pair do not hear each other for some time, or only one of them does not.
+    fn part(self: &Arc<Self>, pairs: Vec<(u32, u32)>, way: u64, length: Duration, then: String) {
+        let set = move |cluster: &Self, is| {
+            for &(one, other) in &pairs {
+                if way != 1 {
+                    cluster.world.set_cut(one, other, is);
+                }
+                if way != 2 {
+                    cluster.world.set_cut(other, one, is);
+                }
+            }
+        };
+        set(self, true);
+        let cluster = self.clone();
+        self.later(async move {
+            tokio::time::sleep(length).await;
+            cluster.world.note(format_args!("{then}"));
+            set(&cluster, false);
+        });
+    }
+
+    fn slow_down(self: &Arc<Self>, host: &Arc<Host>, length: Duration) {
+        self.world.note(format_args!("the disks of server {} are slow", host.number));
+        let (usual, disk_ms) = (self.plan.disk_ms, host.disk_ms.clone());
+        disk_ms.store(usual * 50, Ordering::Relaxed);
+        self.later(async move {
+            tokio::time::sleep(length).await;
+            disk_ms.store(usual, Ordering::Relaxed);
+        });
+    }
+
+    /// A bit of what the last machine's first disk holds changes: the other copies are elsewhere.
+    fn flip(&self, random: &mut SplitMix64) {
+        let Some(host) = self.members().last() else { return };
+        let disk = &host.drives[0].disk;
+        let names = disk.process().list().unwrap_or_default();
+        for name in names.iter().filter(|name| name.starts_with("data-")) {
+            let (at, bit) = (random.below(disk.occupied(name)), random.below(8) as u8);
+            self.world.note(format_args!("server {}: bit {bit} of byte {at} changes", host.number));
+            disk.flip_bit(name, at, bit);
+        }
+    }
+
+    /// The machines that belong to the cluster by now.
+    fn members(&self) -> impl Iterator<Item = &Arc<Host>> {
+        self.hosts.iter().filter(|host| host.expected.load(Ordering::Relaxed))
+    }
+
+    fn pause(self: &Arc<Self>, host: &Arc<Host>, length: Duration) {
+        let Some(process) = host.process() else { return };
+        self.world.note(format_args!("server {} is paused", host.number));
+        process.pause();
+        let (world, number) = (self.world.clone(), host.number);
+        self.later(async move {
+            tokio::time::sleep(length).await;
+            world.note(format_args!("server {number} goes on"));
+            process.resume();
+        });
+    }
+
+    fn fill(self: &Arc<Self>, host: &Arc<Host>, length: Duration, random: &mut SplitMix64) {
+        let nth = random.below(host.drives.len() as u64) as usize;
+        let (disk, room) = (host.drives[nth].disk.clone(), self.plan.disk_bytes);
+        self.world.note(format_args!("a disk of server {} is full", host.number));
+        // Somebody else has taken all that was free.
+        let (total, free) = disk.process().space().unwrap_or((room, 0));
+        disk.set_capacity(total - free);
+        self.later(async move {
+            tokio::time::sleep(length).await;
+            disk.set_capacity(room);
+        });
+    }
+
+    fn storm(self: &Arc<Self>, length: Duration, random: &mut SplitMix64) {
+        let mut some = |rates: [u64; 3]| rates[random.below(3) as usize];
+        let weather = Weather {
+            delay_ms: some([5, 50, 400]),
+            late: some([0, 2, 10]),
+            lost: some([0, 1, 3]),
+            twice: some([0, 5, 20]),
+        };
+        self.world.note(format_args!("a storm: {weather:?}"));
+        self.world.set_weather(weather);
+        let cluster = self.clone();
+        self.later(async move {
+            tokio::time::sleep(length * 2).await;
+            cluster.world.note(format_args!("the storm is over"));
+            cluster.world.set_weather(cluster.plan.weather);
+        });
+    }
+
+    /// Ends all trouble: whatever was to end later does, and everybody is started.
+    pub(super) async fn end_trouble(self: &Arc<Self>) {
+        self.world.note(format_args!("all trouble ends"));
+        while let Some(later) = self.pop_later() {
+            let _killed = later.await;
+        }
+        self.world.mend_all();
+        self.world.set_weather(self.plan.weather);
+        for host in self.members() {
+            self.start(host).await;
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What all parts of a simulation share: time, chance, the trace, and who serves where.
+
+use super::trace::Trace;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use strake_base::clock::Clock;
+use strake_base::random::{SplitMix64, mixed};
+use strake_base::simulation::Process;
+use strake_wire::service::Services;
+use tokio::time::Instant;
+
+/// When a run begins, in seconds since 1970.
+const WALL_SECONDS: u64 = 1_800_000_000;
+
+/// What the network does to messages, in percent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Weather {
+    /// Longest common delay.
+    pub delay_ms: u64,
+    /// A message is late: by up to some seconds.
+    pub late: u64,
+    /// A message is lost, and with it the connection.
+    pub lost: u64,
+    /// A request arrives twice.
+    pub twice: u64,
+}
+
+/// A server that answers.
+#[derive(Clone)]
+pub struct Serving {
+    /// Which life of the server this is.
+    pub life: u64,
+    /// Whose tasks carry out calls.
+    pub process: Arc<Process>,
+    /// What it serves.
+    pub services: Services,
+}
+
+/// How a machine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Power {
+    /// It answers for processes that are dead, too: nobody listens there.
+    On,
+    /// It says nothing.
+    Off,
+}
+
+/// What all share.
+pub struct World {
+    /// From what everything follows.
+    pub seed: u64,
+    /// What has happened.
+    pub trace: Mutex<Trace>,
+    /// What went wrong first.
+    failure: Mutex<Option<String>>,
+    /// Told when something went wrong.
+    pub failed: tokio::sync::Notify,
+    start: Instant,
+    network: Mutex<Network>,
+}
+
+struct Network {
+    random: SplitMix64,
+    weather: Weather,
+    serving: BTreeMap<u32, Serving>,
+    off: BTreeSet<u32>,
+    /// From whom to whom nothing gets through.
+    cut: BTreeSet<(u32, u32)>,
+    lives: u64,
+}
+
+/// What becomes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrives after this time.
+    Arrives(Duration),
+    /// It never does.
+    Lost,
+}
+
+impl World {
+    /// A world at its beginning.
+    pub fn new(seed: u64, show: bool) -> Arc<Self> {
+        let network = Network {
+            random: SplitMix64::new(mixed(seed ^ 0x6e65_7477_6f72_6b00)),
+            weather: Weather { delay_ms: 2, ..Weather::default() },
+            serving: BTreeMap::new(),
+            off: BTreeSet::new(),
+            cut: BTreeSet::new(),
+            lives: 0,
+        };
+        let start = Instant::now();
+        let trace = Mutex::new(Trace::new(show));
+        let (failure, failed) = Default::default();
+        Arc::new(Self { seed, trace, failure, failed, start, network: Mutex::new(network) })
+    }
+
+    /// Numbers for one part of the simulation, which others do not disturb.
+    pub fn stream(&self, part: u64) -> SplitMix64 {
+        SplitMix64::new(mixed(self.seed.wrapping_add(mixed(part))))
+    }
+
+    /// Time since the beginning.
+    pub fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Notes what has happened.
+    pub fn note(&self, what: std::fmt::Arguments<'_>) {
+        self.trace.lock().note(self.now(), what);
+    }
+
+    /// Something is wrong: the run ends.
+    pub fn fail(&self, what: String) {
+        self.note(format_args!("WRONG: {what}"));
+        self.failure.lock().get_or_insert(what);
+        self.failed.notify_one();
+    }
+
+    /// What went wrong first.
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().clone()
+    }
+
+    /// From now on the network is so.
+    pub fn set_weather(&self, weather: Weather) {
+        self.network.lock().weather = weather;
+    }
+
+    /// A server answers from now on; its life.
+    pub fn serve(&self, server: u32, process: &Arc<Process>, services: Services) -> u64 {
+        let mut network = self.network.lock();
+        let known = network.serving.get(&server).filter(|s| Arc::ptr_eq(&s.process, process));
+        let life = known.map(|known| known.life).unwrap_or_else(|| network.lives + 1);
+        network.lives = network.lives.max(life);
+        network.serving.insert(server, Serving { life, process: process.clone(), services });
+        life
+    }
+
+    /// A server answers no more.
+    pub fn silence(&self, server: u32, power: Power) {
+        let mut network = self.network.lock();
+        network.serving.remove(&server);
+        match power {
+            Power::On => network.off.remove(&server),
+            Power::Off => network.off.insert(server),
+        };
+    }
+
+    /// Who answers at a server; if nobody does, how its machine is.
+    pub fn at(&self, server: u32) -> Result<Serving, Power> {
+        let network = self.network.lock();
+        let off = if network.off.contains(&server) { Power::Off } else { Power::On };
+        network.serving.get(&server).cloned().ok_or(off)
+    }
+
+    /// Cuts or mends the way from one to another.
+    pub fn set_cut(&self, from: u32, to: u32, cut: bool) {
+        let mut network = self.network.lock();
+        match cut {
+            true => network.cut.insert((from, to)),
+            false => network.cut.remove(&(from, to)),
+        };
+    }
+
+    /// Mends everything that was cut.
+    pub fn mend_all(&self) {
+        self.network.lock().cut.clear();
+    }
+
+    /// True while nothing gets from one to another.
+    pub fn is_cut(&self, from: u32, to: u32) -> bool {
+        self.network.lock().cut.contains(&(from, to))
+    }
+
+    /// What becomes of a message.
+    pub fn fate(&self) -> Fate {
+        let mut network = self.network.lock();
+        let weather = network.weather;
+        if network.random.percent(weather.lost) {
+            return Fate::Lost;
+        }
+        let most = match network.random.percent(weather.late) {
+            true => 8_000,
+            false => weather.delay_ms + 1,
+        };
+        // Most messages are fast; a few take as long as they may.
+        let most = if network.random.percent(60) { most.min(2) } else { most };
+        Fate::Arrives(Duration::from_millis(network.random.below(most)))
+    }
+
+    /// If a request arrives again: how much later.
+    pub fn again(&self) -> Option<Duration> {
+        let mut network = self.network.lock();
+        let twice = network.weather.twice;
+        let again = network.random.percent(twice);
+        let late = [20, 500, 6_000][network.random.below(3) as usize];
+        let after = Duration::from_millis(network.random.below(late));
+        again.then_some(after)
+    }
+}
+
+/// A machine's clocks: they run a little faster or slower than others, and the wall clock jumps.
+pub struct MachineClock {
+    start: Instant,
+    /// Of a million.
+    rate: u64,
+    wall: Mutex<Duration>,
+}
+
+impl MachineClock {
+    /// A clock that runs so many millionths as fast as true time.
+    pub fn new(rate: u64) -> Self {
+        let wall = Mutex::new(Duration::from_secs(WALL_SECONDS));
+        Self { start: Instant::now(), rate, wall }
+    }
+
+    /// Sets the wall clock so far before or after that of others.
+    pub fn jump(&self, seconds: i64) {
+        let true_time = Duration::from_secs(WALL_SECONDS);
+        let by = Duration::from_secs(seconds.unsigned_abs());
+        *self.wall.lock() = if seconds < 0 { true_time - by } else { true_time + by };
+    }
+}
+
+impl Clock for MachineClock {
+    fn monotonic(&self) -> Duration {
+        let micros = self.start.elapsed().as_micros() as u64;
+        Duration::from_micros(
+            micros / 1_000_000 * self.rate + micros % 1_000_000 * self.rate / 1_000_000,
+        )
+    }
+
+    fn wall(&self) -> Duration {
+        *self.wall.lock() + self.monotonic()
+    }
+}

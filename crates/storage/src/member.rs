@@ -1,0 +1,65 @@
+//! What a server with targets does as a member of its cluster.
+
+use crate::lease::Lease;
+use crate::server::StorageServer;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_types::VolumeId;
+use strake_wire::member::Member;
+use strake_wire::message::jobs::{Held, Order, Progress};
+use strake_wire::message::manager::TargetSpec;
+
+/// The disks of a server, which only it knows.
+pub trait Disks: Send + Sync + 'static {
+    /// The targets as they are now.
+    fn specs(&self) -> Vec<TargetSpec>;
+    /// Drops what they hold of a volume; may wait for a disk. False: not everywhere yet.
+    fn drop_volume(&self, volume: VolumeId) -> bool;
+}
+
+/// A server with its disks.
+pub struct Here<D> {
+    /// Where its targets lie.
+    pub disks: D,
+    /// Whose replicas are to do their part; `None`: it has no targets.
+    pub storage: Option<Arc<StorageServer>>,
+    /// What an answer to a heartbeat renews.
+    pub lease: Arc<Lease>,
+}
+
+impl<D: Disks> Member for Here<D> {
+    fn targets(&self) -> Vec<TargetSpec> {
+        self.disks.specs()
+    }
+
+    fn held(&self) -> Vec<Held> {
+        self.storage.iter().flat_map(|storage| storage.held()).collect()
+    }
+
+    fn progress(&self) -> Vec<Progress> {
+        self.storage.iter().flat_map(|storage| storage.progress()).collect()
+    }
+
+    fn obey(&self, orders: &[Order]) {
+        self.storage.iter().for_each(|storage| storage.obey(orders));
+    }
+
+    fn wake(&self) {
+        if let Some(storage) = &self.storage {
+            storage.wake_replicas();
+            storage.wake_census();
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.lease.now()
+    }
+
+    fn renew(&self, sent: Duration, lease_ms: u64) {
+        self.lease.renew(sent, lease_ms);
+    }
+
+    fn drop_volume(&self, volume: VolumeId) -> bool {
+        self.disks.drop_volume(volume)
+    }
+}

@@ -1,0 +1,35 @@
+//! What a request says beside its operation.
+
+use strake_types::{Ack, GroupId, Safety};
+use strake_wire::message::storage as msg;
+use strake_wire::message::storage::StorageRequest;
+
+/// What a request says beside its operation.
+pub(crate) struct Order {
+    pub group: GroupId,
+    /// The epoch its sender believes in; 0: whichever it is.
+    pub epoch: u64,
+    /// Its number, if it is to be carried out once.
+    pub attempt: Option<msg::Attempt>,
+    /// What it asks of the copies.
+    pub safety: Safety,
+}
+
+impl Order {
+    /// The same, acknowledged by all.
+    pub fn safely(&self) -> Self {
+        let safety = Safety { ack: Ack::All, ..self.safety };
+        Self { safety, ..*self }
+    }
+
+    /// That of a request.
+    pub fn of(request: &StorageRequest) -> Self {
+        let ack = if request.ack_primary { Ack::Primary } else { Ack::All };
+        Self {
+            group: GroupId(request.group),
+            epoch: request.epoch,
+            attempt: request.attempt,
+            safety: Safety { ack, min_copies: request.min_copies.max(1) },
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! When members are made equal and how fast, as the manager orders, and how far that is. Whoever has to
+//! wait for the target otherwise comes first.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use strake_types::{ChunkId, GroupId, TargetId};
+use strake_wire::message::jobs::{Order, Progress};
+use tokio::time::Instant;
+
+/// Time between two looks at the orders.
+const LOOK: Duration = Duration::from_millis(100);
+/// Longest pause after a chunk while others wait for the target.
+const YIELD_MAX: Duration = Duration::from_millis(200);
+/// A chunk is followed by at most so many times the time it took.
+const YIELD_FACTOR: u32 = 4;
+
+/// A group, and the member that is made equal.
+type Item = (GroupId, TargetId);
+
+/// What all primaries of a server share.
+#[derive(Default)]
+pub(crate) struct Healing {
+    orders: Mutex<BTreeMap<Item, Order>>,
+    progress: Mutex<BTreeMap<Item, Progress>>,
+}
+
+/// How one member is made equal; nothing is known of it any more when it is dropped.
+pub(crate) struct Pace<'a> {
+    healing: &'a Healing,
+    item: Item,
+    /// Bytes sent for which the rate has to make up.
+    owed: f64,
+    since: Instant,
+}
+
+impl Healing {
+    /// What holds from now on; what is not named may go as fast as it can.
+    pub fn obey(&self, orders: &[Order]) {
+        let item = |order: &Order| ((GroupId(order.group), TargetId(order.member)), *order);
+        *self.orders.lock() = orders.iter().map(item).collect();
+    }
+
+    /// How far everything is.
+    pub fn progress(&self) -> Vec<Progress> {
+        self.progress.lock().values().copied().collect()
+    }
+
+    /// A member is about to be made equal.
+    pub fn begin(&self, group: GroupId, member: TargetId) -> Pace<'_> {
+        let start = Progress { group: group.0, member: member.0, ..Progress::default() };
+        self.progress.lock().insert((group, member), start);
+        Pace { healing: self, item: (group, member), owed: 0.0, since: Instant::now() }
+    }
+}
+
+impl Pace<'_> {
+    /// True if the next chunk may be sent; else look again in a moment.
+    fn may_go_on(&mut self) -> bool {
+        let order = self.healing.orders.lock().get(&self.item).copied().unwrap_or_default();
+        let now = Instant::now();
+        let passed = (now - self.since).as_secs_f64();
+        self.since = now;
+        match order.rate {
+            0 => self.owed = 0.0,
+            rate => self.owed = (self.owed - passed * rate as f64).max(0.0),
+        }
+        !order.paused && self.owed <= 0.0
+    }
+
+    /// Waits until the next chunk may be sent, or `ends` says that there is no reason any more.
+    pub async fn wait(&mut self, ends: impl Fn() -> bool) {
+        while !self.may_go_on() && !ends() {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// A chunk of so many bytes is equal, for which so many were sent.
+    pub fn note(&mut self, at: ChunkId, compared: u64, sent: u64) {
+        self.owed += sent as f64;
+        let mut progress = self.healing.progress.lock();
+        let Some(progress) = progress.get_mut(&self.item) else { return };
+        progress.compared += compared;
+        progress.sent += sent;
+        progress.at = Some(at.into());
+    }
+}
+
+impl Drop for Pace<'_> {
+    fn drop(&mut self) {
+        self.healing.progress.lock().remove(&self.item);
+    }
+}
+
+/// How long to leave a target alone after a chunk that took so long, while so many wait for it.
+pub(super) fn yield_after(took: Duration, waiting: u32) -> Duration {
+    (took * waiting.min(YIELD_FACTOR)).min(YIELD_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ITEM: (GroupId, TargetId) = (GroupId(7), TargetId(2));
+
+    fn order(paused: bool, rate: u64) -> [Order; 1] {
+        [Order { group: 7, member: 2, paused, rate }]
+    }
+
+    fn chunk() -> ChunkId {
+        ChunkId { volume: 1.into(), ino: 2.into(), index: 3.into() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rate_and_a_pause_are_obeyed_at_once_and_may_change_on_the_way() {
+        let healing = Healing::default();
+        let mut pace = healing.begin(ITEM.0, ITEM.1);
+        pace.wait(|| false).await;
+        healing.obey(&order(false, 1_000));
+        pace.note(chunk(), 9_000, 10_000);
+        let begun = Instant::now();
+        let half = tokio::time::timeout(Duration::from_secs(5), pace.wait(|| false)).await;
+        assert!(half.is_err(), "10 s are to pass");
+        healing.obey(&order(false, 100_000));
+        pace.wait(|| false).await;
+        assert!(begun.elapsed() < Duration::from_secs(6));
+        healing.obey(&order(true, 0));
+        let waits = tokio::time::timeout(Duration::from_secs(60), pace.wait(|| false)).await;
+        assert!(waits.is_err(), "paused");
+        pace.wait(|| true).await;
+        healing.obey(&[]);
+        pace.wait(|| false).await;
+        let progress = healing.progress();
+        assert_eq!((progress[0].compared, progress[0].sent), (9_000, 10_000));
+        assert_eq!(progress[0].at, Some(chunk().into()));
+        drop(pace);
+        assert_eq!(healing.progress(), []);
+    }
+
+    #[test]
+    fn who_heals_leaves_room_in_proportion_to_those_who_wait() {
+        let took = Duration::from_millis(10);
+        assert_eq!(yield_after(took, 0), Duration::ZERO);
+        assert_eq!(yield_after(took, 2), Duration::from_millis(20));
+        assert_eq!(yield_after(took, 99), Duration::from_millis(40));
+        assert_eq!(yield_after(Duration::from_secs(9), 1), YIELD_MAX);
+    }
+}

@@ -1,0 +1,65 @@
+//! A member that is to leave: it stops answering by itself, so that nobody has to wait for its lease.
+
+use super::Replica;
+use super::resync::Report;
+use std::time::Duration;
+use strake_wire::message::storage as msg;
+use strake_wire::message::storage::StorageOp;
+
+/// How long it waits for what it has acknowledged alone, before it looks at the map again.
+const EARLY_WAIT: Duration = Duration::from_secs(2);
+
+/// Pause before it offers to go again: the manager needed it.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Replica {
+    /// If this member is in sync, is to leave and is not needed: from now on it answers nobody in this
+    /// epoch, and the manager is told so. What it has under way goes on in the next epoch.
+    pub(super) async fn let_go(&self) {
+        let me = self.me();
+        let may_go = || {
+            let group = self.common.map.group(self.group).ok();
+            let group = group.filter(|g| g.in_sync().contains(&me.0) && g.lets_go(me.0));
+            group.map(|group| group.epoch)
+        };
+        let Some(epoch) = may_go() else { return };
+        let now = self.common.clock.monotonic();
+        let again = {
+            let state = self.state.lock();
+            let rested = |at: Duration| now.saturating_sub(at) >= PAUSE;
+            // Of the same epoch it may not have been heard.
+            state.resigned == Some(epoch) || state.let_go_at.is_none_or(rested)
+        };
+        // Should the manager be away, nobody would take our place before it is back.
+        if !again || self.common.map.refresh().await.is_err() {
+            return;
+        }
+        let Some(epoch) = may_go() else { return };
+        if *self.adopted.read().await != epoch {
+            return;
+        }
+        // Every answer is checked against this at its very end.
+        {
+            let mut state = self.state.lock();
+            (state.resigned, state.let_go_at) = (Some(epoch), Some(now));
+        }
+        let reign = self.state.lock().reign.as_ref().map(|reign| reign.since);
+        if let Some(reign) = reign {
+            // What it has acknowledged alone, the others are to have first.
+            let early = self.until_nothing_is_early(reign);
+            if !matches!(tokio::time::timeout(EARLY_WAIT, early).await, Ok(Ok(()))) {
+                return tracing::debug!("group {}: target {me} cannot leave yet", self.group);
+            }
+        }
+        tracing::info!("group {}: target {me} leaves, others have everything", self.group);
+        self.report(epoch, me, Report::failed("it leaves".into())).await;
+        // Those who go on learn it at once and not with their next heartbeat.
+        let Ok(group) = self.common.map.group(self.group) else { return };
+        if group.epoch > epoch {
+            let news = group.in_sync().iter().map(|&member| {
+                self.ask(member.into(), group.epoch, StorageOp::Settle(msg::Settle {}))
+            });
+            futures::future::join_all(news).await;
+        }
+    }
+}

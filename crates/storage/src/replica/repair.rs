@@ -1,0 +1,432 @@
+//! Damaged blocks, and where sound ones come from: "Damage" in `docs/design/0040-replication.md`.
+//!
+//! Only the primary repairs, and it holds what it repairs, so that repairs are ordered with changes. A
+//! block of its own comes from a member in sync, with its checksum as our map has it; one of another
+//! member comes from here. Nothing is invented: a block that is damaged everywhere stays damaged.
+
+use super::errand::{Errand, MetBy, Outcome, Pad};
+use super::ranges::Area;
+use super::{Message, Replica};
+use crate::apply::sums_of;
+use bytes::{Bytes, BytesMut};
+use metrics::counter;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_base::task;
+use strake_engine::chunk::{BLOCK_BYTES, BlockSums};
+use strake_types::limits::CHUNK_BYTES_MAX;
+use strake_types::{ChunkId, ErrorKind, Result, TargetId};
+use strake_wire::frame::crc32c;
+use strake_wire::message::storage as msg;
+use strake_wire::message::storage::{Forward, StorageAnswer, StorageOp, StorageRequest};
+
+/// Chunks of a group seen to at once; damage beyond that waits for who meets it next.
+const MET_MAX: usize = 64;
+/// A chunk that could not be repaired is not tried again sooner, however often it is read.
+const MET_PAUSE: Duration = Duration::from_secs(10);
+/// How often a member asks the primary for a repair.
+const ASKS_MAX: u32 = 3;
+/// Pause between that.
+const ASK_PAUSE: Duration = Duration::from_secs(1);
+/// How long a repair may take.
+const REPAIR_WAIT: Duration = Duration::from_secs(30);
+
+/// Chunks in which damage was met and that are being seen to, or could not be repaired; until when.
+#[derive(Default)]
+pub(super) struct Met(Mutex<HashMap<ChunkId, Option<Duration>>>);
+
+impl Met {
+    /// False: somebody sees to it, or has just tried.
+    fn begin(&self, chunk: ChunkId, now: Duration) -> bool {
+        let mut met = self.0.lock();
+        met.retain(|_, until| until.is_none_or(|until| now < until));
+        let begins = met.len() < MET_MAX && !met.contains_key(&chunk);
+        if begins {
+            met.insert(chunk, None);
+        }
+        begins
+    }
+
+    /// It was seen to; it rests for a while where that was in vain.
+    fn end(&self, chunk: ChunkId, rests_until: Option<Duration>) {
+        let mut met = self.0.lock();
+        match rests_until {
+            Some(until) => drop(met.insert(chunk, Some(until))),
+            None => drop(met.remove(&chunk)),
+        }
+    }
+}
+
+/// What another member has of a chunk.
+struct Copy {
+    member: TargetId,
+    in_sync: bool,
+    sums: BlockSums,
+    damaged: BTreeSet<u32>,
+}
+
+impl Copy {
+    fn sum(&self, block: u32) -> Option<u32> {
+        let found = self.sums.blocks().binary_search_by_key(&block, |(nth, _)| *nth);
+        let (_, sum) = self.sums.blocks()[found.ok()?];
+        (!self.damaged.contains(&block)).then_some(sum)
+    }
+}
+
+impl Replica {
+    /// A chunk of ours has damage. Sees to it in the background.
+    pub(super) fn met_damage(self: &Arc<Self>, chunk: ChunkId, met_by: MetBy) {
+        if !self.met.begin(chunk, self.common.clock.monotonic()) {
+            return;
+        }
+        let replica = self.clone();
+        task::spawn(async move {
+            let outcome = replica.have_repaired(chunk, met_by).await;
+            if let Err(error) = &outcome {
+                tracing::warn!("group {}: {chunk} is not repaired: {error}", replica.group);
+            }
+            let whole = outcome.is_ok_and(|outcome| outcome.lost.is_empty());
+            let rests = replica.common.clock.monotonic() + MET_PAUSE;
+            replica.met.end(chunk, (!whole).then_some(rests));
+        });
+    }
+
+    /// Has the primary, which may be ourselves, repair a chunk.
+    pub async fn have_repaired(self: &Arc<Self>, chunk: ChunkId, met_by: MetBy) -> Result<Outcome> {
+        let mut asked = 0;
+        loop {
+            asked += 1;
+            let error = match self.ask_for_repair(chunk, met_by).await {
+                Ok(outcome) => return Ok(outcome),
+                Err(error) if asked == ASKS_MAX => return Err(error),
+                Err(error) => error,
+            };
+            tracing::debug!("group {}: {chunk}: {error}", self.group);
+            tokio::time::sleep(ASK_PAUSE).await;
+        }
+    }
+
+    async fn ask_for_repair(self: &Arc<Self>, chunk: ChunkId, met_by: MetBy) -> Result<Outcome> {
+        let view = self.current(0).await?;
+        let nobody = || self.error(ErrorKind::StaleMap, "the group has no primary");
+        let primary = *view.in_sync.first().ok_or_else(nobody)?;
+        if primary == self.me() {
+            return self.repair(view.epoch, chunk, met_by).await;
+        }
+        let op = msg::Repair { chunk: chunk.into(), met_by: met_by.number() };
+        let request = StorageRequest {
+            target: primary.0,
+            group: self.group.0,
+            epoch: view.epoch,
+            op: Some(StorageOp::Repair(op)),
+            ..StorageRequest::default()
+        };
+        let service = self.common.map.storage_of(primary)?;
+        let called = tokio::time::timeout(REPAIR_WAIT, service.call(request, Bytes::new())).await;
+        let late = |_| self.error(ErrorKind::Unavailable, "the primary is silent");
+        match called.map_err(late)??.0.answer {
+            Some(StorageAnswer::Repaired(msg::Repaired { blocks, lost })) => {
+                Ok(Outcome { repaired: blocks, lost })
+            }
+            _ => Err(self.error(ErrorKind::Malformed, "the primary answered something else")),
+        }
+    }
+
+    /// Makes a chunk sound at all members in sync; for the primary.
+    pub async fn repair(
+        self: &Arc<Self>,
+        epoch: u64,
+        chunk: ChunkId,
+        met_by: MetBy,
+    ) -> Result<Outcome> {
+        let view = self.current(epoch).await?;
+        self.check_lead(&view)?;
+        let replica = self.clone();
+        let repaired = task::spawn(async move {
+            let reign = replica.reigning().await?;
+            let _held = replica.ranges.take(Area::of_chunk(chunk), true).await;
+            replica.repair_held(reign, chunk, 0..u64::MAX, met_by).await
+        });
+        let late = |_| self.error(ErrorKind::NotCurrent, "the repair is still under way");
+        let repaired = tokio::time::timeout(REPAIR_WAIT, repaired).await.map_err(late)?;
+        repaired.map_err(|e| self.error(ErrorKind::Io, &format!("a repair was abandoned: {e}")))?
+    }
+
+    /// Makes blocks of a chunk sound, here and at all members in sync. The caller holds them.
+    pub(super) async fn repair_held(
+        &self,
+        reign: u64,
+        chunk: ChunkId,
+        blocks: Range<u64>,
+        met_by: MetBy,
+    ) -> Result<Outcome> {
+        let view = {
+            let mut state = self.state.lock();
+            let over = || self.error(ErrorKind::StaleMap, "another reign has begun");
+            state.reign(reign).ok_or_else(over)?.view.clone()
+        };
+        let own = self.shelf.damaged(chunk, blocks.clone()).await?;
+        let mut copies = Vec::new();
+        let in_sync = view.in_sync.iter().skip(1).map(|&member| (member, true));
+        for (member, in_sync) in in_sync.chain(view.joining.iter().map(|&member| (member, false))) {
+            match self.copy_at(member, in_sync, view.epoch, chunk, &blocks).await {
+                Ok(copy) => copies.push(copy),
+                // Neither of use nor of need now.
+                Err(error) => tracing::debug!("group {}: {chunk}: {error}", self.group),
+            }
+        }
+        let mut tale = Tale::new(self, chunk, met_by);
+        let mut outcome = Outcome::default();
+        let sums = self.shelf.sums(chunk).await?.unwrap_or_default();
+        for &block in &own {
+            let known = sums.blocks().iter().find(|(nth, _)| *nth == block).map(|(_, sum)| *sum);
+            match self.fetch_sound(view.epoch, chunk, block, known, &copies).await {
+                Some((from, data)) => {
+                    self.write_own(reign, chunk, block, data).await?;
+                    tale.note(self.me(), from, block);
+                    outcome.repaired += 1;
+                }
+                None => outcome.lost.push(block),
+            }
+        }
+        for copy in copies.iter().filter(|copy| copy.in_sync) {
+            let errand = Errand { reign, epoch: view.epoch, member: copy.member };
+            for &block in copy.damaged.iter().filter(|block| !outcome.lost.contains(block)) {
+                self.send_block(errand, chunk, block, Pad::No).await?;
+                tale.note(copy.member, self.me(), block);
+                outcome.repaired += 1;
+            }
+        }
+        self.tell_lost(chunk, &outcome.lost);
+        Ok(outcome)
+    }
+
+    async fn copy_at(
+        &self,
+        member: TargetId,
+        in_sync: bool,
+        epoch: u64,
+        chunk: ChunkId,
+        blocks: &Range<u64>,
+    ) -> Result<Copy> {
+        let nonsense = || self.error(ErrorKind::Malformed, "a member answered something else");
+        let (start, end) = (blocks.start * BLOCK_BYTES, blocks.end.min(BLOCKS_MAX) * BLOCK_BYTES);
+        let range = msg::Range { chunk: chunk.into(), offset: start, len: end - start };
+        let damaged = self.ask(member, epoch, StorageOp::Damage(range)).await?;
+        let StorageAnswer::Damage(list) = damaged else { return Err(nonsense()) };
+        let sums = self.ask(member, epoch, StorageOp::Sums(chunk.into())).await?;
+        let StorageAnswer::Sums(sums) = sums else { return Err(nonsense()) };
+        let sums = sums_of(&sums)?.unwrap_or_default();
+        Ok(Copy { member, in_sync, sums, damaged: list.blocks.into_iter().collect() })
+    }
+
+    /// The bytes of a block that is damaged here, from a member in sync, or from one that is joining
+    /// and has exactly what we had.
+    async fn fetch_sound(
+        &self,
+        epoch: u64,
+        chunk: ChunkId,
+        block: u32,
+        known: Option<u32>,
+        copies: &[Copy],
+    ) -> Option<(TargetId, Bytes)> {
+        let same = copies.iter().filter(|copy| copy.sum(block).is_some_and(|s| Some(s) == known));
+        let others = copies.iter().filter(|copy| copy.in_sync);
+        for copy in same.chain(others) {
+            let Some(sum) = copy.sum(block) else { continue };
+            match self.fetch_block(copy.member, epoch, chunk, block, sum).await {
+                Ok(data) => {
+                    if Some(sum) != known {
+                        self.forget_requests(chunk, block);
+                    }
+                    return Some((copy.member, data));
+                }
+                Err(error) => tracing::warn!("group {}: {chunk}: {error}", self.group),
+            }
+        }
+        None
+    }
+
+    async fn fetch_block(
+        &self,
+        member: TargetId,
+        epoch: u64,
+        chunk: ChunkId,
+        block: u32,
+        sum: u32,
+    ) -> Result<Bytes> {
+        let read = read_of(chunk, block);
+        let message = Message::of(StorageOp::Read(read));
+        let (answer, data) = self.fetch(member, epoch, Forward::default(), &message).await?;
+        let sound = matches!(answer, StorageAnswer::Data(_)) && crc32c(&padded(&data)) == sum;
+        let damaged = || {
+            let what = format!("target {member} sent something else at byte {}", read.offset);
+            self.error(ErrorKind::Corrupt, &what)
+        };
+        if sound { Ok(data) } else { Err(damaged()) }
+    }
+
+    /// What we had of a block is gone, and an older one takes its place: requests that were not
+    /// everywhere are not remembered as made by it.
+    fn forget_requests(&self, chunk: ChunkId, block: u32) {
+        let read = read_of(chunk, block);
+        let range = msg::Range { chunk: read.chunk, offset: read.offset, len: read.len };
+        let area = Area::of_range(&range);
+        let mut state = self.state.lock();
+        let touched = state.unsettled.values_mut().filter(|entry| entry.area.overlaps(&area));
+        touched.for_each(|entry| entry.attempt = None);
+    }
+
+    /// Puts a sound block in the place of a damaged one of ours, unless another reign has begun: then
+    /// somebody else's newer bytes may be there.
+    async fn write_own(&self, reign: u64, chunk: ChunkId, block: u32, data: Bytes) -> Result<()> {
+        let op = write_of(chunk, block, &data);
+        let area = Area::checked(&op, data.len() as u64)?;
+        let _gate = self.adopted.read().await;
+        let numbered = self.number(reign, area, None)?;
+        let written = self.shelf.change(op, data).await;
+        self.settle(&numbered);
+        written
+    }
+
+    /// Sends one of our blocks to a member. The caller holds it.
+    pub(super) async fn send_block(
+        &self,
+        errand: Errand,
+        chunk: ChunkId,
+        block: u32,
+        pad: Pad,
+    ) -> Result<()> {
+        let (data, _) = self.shelf.bytes(read_of(chunk, block)).await?;
+        let data = if pad == Pad::Block { padded(&data) } else { data };
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.mend(errand, write_of(chunk, block, &data), data).await
+    }
+
+    /// Damage of ours is in the way of a change: repairs the blocks that it touches, which the caller
+    /// holds. How many were.
+    pub(super) async fn mend_before(&self, reign: u64, message: &Message) -> Result<u64> {
+        let mut repaired = 0;
+        for (chunk, blocks) in touched(&message.op, &message.payload) {
+            let outcome = self.repair_held(reign, chunk, blocks, MetBy::Change).await?;
+            repaired += outcome.repaired;
+        }
+        Ok(repaired)
+    }
+
+    /// Damage at a member is in the way of a change that is made here: the member gets our blocks.
+    pub(super) async fn mend_member(&self, errand: Errand, message: &Message) -> Result<()> {
+        let pad = match message.op {
+            StorageOp::Truncate(_) | StorageOp::Cut(_) => Pad::Block,
+            _ => Pad::No,
+        };
+        let (reign, epoch, member) = (errand.reign, errand.epoch, errand.member);
+        for (chunk, blocks) in touched(&message.op, &message.payload) {
+            let mut tale = Tale::new(self, chunk, MetBy::Change);
+            let copy = self.copy_at(member, true, epoch, chunk, &blocks).await?;
+            for &block in &copy.damaged {
+                self.send_block(Errand { reign, epoch, member }, chunk, block, pad).await?;
+                tale.note(member, self.me(), block);
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_lost(&self, chunk: ChunkId, lost: &[u32]) {
+        let Some(first) = lost.first() else { return };
+        let target = self.me().to_string();
+        counter!("strake_storage_lost_blocks_total", "target" => target)
+            .increment(lost.len() as u64);
+        tracing::error!(
+            "group {}: {chunk} is damaged at all members in {} blocks, the first at byte {}; restore the file from a backup",
+            self.group,
+            lost.len(),
+            u64::from(*first) * BLOCK_BYTES
+        );
+    }
+}
+
+/// What was repaired of a chunk: told when it is over, also if it ends half-way.
+struct Tale<'a> {
+    replica: &'a Replica,
+    chunk: ChunkId,
+    met_by: MetBy,
+    /// By where, and from where.
+    blocks: BTreeMap<(TargetId, TargetId), Vec<u32>>,
+}
+
+impl<'a> Tale<'a> {
+    fn new(replica: &'a Replica, chunk: ChunkId, met_by: MetBy) -> Self {
+        Self { replica, chunk, met_by, blocks: BTreeMap::new() }
+    }
+
+    fn note(&mut self, at: TargetId, from: TargetId, block: u32) {
+        self.blocks.entry((at, from)).or_default().push(block);
+    }
+}
+
+impl Drop for Tale<'_> {
+    fn drop(&mut self) {
+        let (group, chunk, met_by) = (self.replica.group, self.chunk, self.met_by.name());
+        for ((at, from), blocks) in &self.blocks {
+            let (target, count) = (at.to_string(), blocks.len());
+            counter!("strake_storage_repaired_blocks_total", "target" => target, "met_by" => met_by)
+                .increment(count as u64);
+            let first = blocks.first().map_or(0, |block| u64::from(*block) * BLOCK_BYTES);
+            tracing::warn!(
+                "group {group}: {chunk} was damaged on target {at}, in {count} blocks from byte {first} on, \
+                 met by a {met_by}: repaired from target {from}"
+            );
+        }
+    }
+}
+
+/// Blocks of the longest chunk.
+const BLOCKS_MAX: u64 = CHUNK_BYTES_MAX / BLOCK_BYTES;
+
+fn read_of(chunk: ChunkId, block: u32) -> msg::Read {
+    msg::Read { chunk: chunk.into(), offset: u64::from(block) * BLOCK_BYTES, len: BLOCK_BYTES }
+}
+
+fn write_of(chunk: ChunkId, block: u32, data: &[u8]) -> StorageOp {
+    let offset = u64::from(block) * BLOCK_BYTES;
+    StorageOp::Write(msg::Write { chunk: chunk.into(), offset, crc: crc32c(data) })
+}
+
+/// A block with zeros to its end.
+fn padded(data: &[u8]) -> Bytes {
+    let mut whole = BytesMut::from(data);
+    whole.resize(BLOCK_BYTES as usize, 0);
+    whole.freeze()
+}
+
+/// The blocks that a change touches, and may have to read because it changes them in part.
+fn touched(op: &StorageOp, payload: &[u8]) -> Vec<(ChunkId, Range<u64>)> {
+    let blocks = |chunk: msg::Chunk, offset: u64, len: u64| {
+        let end = offset.saturating_add(len);
+        (ChunkId::from(chunk), offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES))
+    };
+    match op {
+        StorageOp::Write(write) => vec![blocks(write.chunk, write.offset, payload.len() as u64)],
+        StorageOp::WriteMany(many) => {
+            let parts = many.indices.iter().zip(&many.offsets).zip(&many.lens);
+            let part = |((&index, &offset), &len)| {
+                blocks(msg::Chunk { volume: many.volume, ino: many.ino, index }, offset, len)
+            };
+            parts.map(part).collect()
+        }
+        StorageOp::Punch(range) => vec![blocks(range.chunk, range.offset, range.len)],
+        StorageOp::Truncate(cut) => match (cut.last_chunk_len, cut.from_index.checked_sub(1)) {
+            (Some(len), Some(index)) => {
+                vec![blocks(msg::Chunk { volume: cut.volume, ino: cut.ino, index }, len, 1)]
+            }
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,271 @@
+//! Bits flip on the disks of members, while they serve.
+
+use super::*;
+use std::os::unix::fs::FileExt;
+use strake_types::{ChunkId, ChunkIndex};
+
+impl Bench {
+    fn data_file(&self, member: u32) -> std::io::Result<std::fs::File> {
+        let path = self.dir.path().join(member.to_string()).join("data-00000");
+        std::fs::File::options().read(true).write(true).open(path)
+    }
+
+    /// Flips a bit of each stored block for which `which` holds; how many that were.
+    fn damage(&self, member: u32, which: impl Fn(&[u8]) -> bool) -> usize {
+        let file = self.data_file(member).unwrap();
+        let mut block = [0; BLOCK];
+        let mut hit = 0;
+        // Places are given from the front.
+        for place in 0..256 {
+            let at = place * BLOCK as u64;
+            if file.read_exact_at(&mut block, at).is_ok() && which(&block) {
+                file.write_all_at(&[block[99] ^ 8], at + 99).unwrap();
+                hit += 1;
+            }
+        }
+        hit
+    }
+
+    /// Damages the blocks that are filled with a byte; there must be some.
+    fn damage_filled(&self, member: u32, fill: u8) {
+        assert!(self.damage(member, |block| block.iter().all(|byte| *byte == fill)) > 0);
+    }
+
+    /// Flips a bit in one of the first blocks, whatever it holds.
+    pub(super) fn rot(&self, member: u32, place: u64) {
+        // There is none as long as nothing was written.
+        let Ok(file) = self.data_file(member) else { return };
+        let (at, mut byte) = (place * BLOCK as u64 + 99, [0]);
+        if file.read_exact_at(&mut byte, at).is_ok() {
+            file.write_all_at(&[byte[0] ^ 8], at).unwrap();
+        }
+    }
+
+    /// Has the primary repair a chunk.
+    pub(super) async fn repair(&self, index: u64) -> Result<msg::Repaired> {
+        let op = StorageOp::Repair(msg::Repair { chunk: chunk(index), met_by: 3 });
+        let primary = self.manager.in_sync()[0];
+        match self.send(self.request(primary, op), Bytes::new()).await? {
+            (StorageAnswer::Repaired(repaired), _) => Ok(repaired),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits until a member reads a block from its own disk again.
+    async fn until_sound(&self, member: u32, block: u64, fill: u8) {
+        self.until(async || (self.read_from(member, block).await == Ok(fill)).then_some(())).await;
+    }
+
+    /// A change by the client, whatever becomes of it.
+    async fn change(&self, op: StorageOp, data: Bytes) -> Result<()> {
+        let primary = self.manager.in_sync()[0];
+        let request = StorageRequest { attempt: Some(self.attempt()), ..self.request(primary, op) };
+        self.send(request, data).await.map(drop)
+    }
+
+    /// Changes some bytes within a block.
+    async fn write_part(&self, offset: u64, fill: u8) -> Result<()> {
+        let data = Bytes::from(vec![fill; 10]);
+        let op = StorageOp::Write(msg::Write { chunk: chunk(0), offset, crc: crc32c(&data) });
+        self.change(op, data).await
+    }
+
+    async fn bytes_at(&self, member: u32, offset: u64, len: u64) -> Result<Bytes> {
+        let op = StorageOp::Read(msg::Read { chunk: chunk(0), offset, len });
+        Ok(self.send(self.request(member, op), Bytes::new()).await?.1)
+    }
+}
+
+#[tokio::test]
+async fn a_read_that_meets_damage_has_it_repaired_at_the_primary_and_at_other_members() {
+    let bench = Bench::start().await;
+    for (block, fill) in [(0, 1), (1, 2), (2, 3)] {
+        bench.write(block, fill).await;
+    }
+    for member in [1, 2] {
+        bench.read(member, 1).await;
+        bench.damage_filled(member, 2);
+        assert_eq!(bench.read_from(member, 1).await.unwrap_err().kind, ErrorKind::Corrupt);
+        bench.until_sound(member, 1, 2).await;
+    }
+    for (block, fill) in [(0, 1), (1, 2), (2, 3)] {
+        assert_eq!(bench.read(2, block).await, fill);
+    }
+    let none = bench.repair(0).await.unwrap();
+    assert_eq!(none, msg::Repaired::default(), "everything is sound");
+}
+
+#[tokio::test]
+async fn different_blocks_damaged_at_different_members_are_all_repaired() {
+    let bench = Bench::start().await;
+    for block in 0..6 {
+        bench.write(block, block as u8 + 1).await;
+    }
+    for (member, fill) in [(1, 1), (1, 2), (2, 2), (2, 3), (3, 4), (1, 6)] {
+        bench.damage_filled(member, fill);
+    }
+    assert_eq!(bench.repair(0).await.unwrap(), msg::Repaired { blocks: 6, lost: Vec::new() });
+    for block in 0..6 {
+        for member in 1..=MEMBERS {
+            assert_eq!(bench.read(member, block).await, block as u8 + 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_block_that_is_damaged_everywhere_is_lost_and_its_neighbours_are_not() {
+    let bench = Bench::start().await;
+    for (block, fill) in [(0, 1), (1, 2), (2, 3)] {
+        bench.write(block, fill).await;
+    }
+    for member in 1..=MEMBERS {
+        bench.damage_filled(member, 2);
+    }
+    assert_eq!(bench.repair(0).await.unwrap(), msg::Repaired { blocks: 0, lost: vec![1] });
+    for member in 1..=MEMBERS {
+        let error = bench.read_from(member, 1).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Corrupt);
+        assert!(error.to_string().contains("inode 2"), "{error}");
+        assert_eq!(bench.read(member, 0).await, 1);
+        assert_eq!(bench.read(member, 2).await, 3);
+    }
+    let part = bench.write_part(BLOCK as u64 + 7, 9).await.unwrap_err();
+    assert_eq!(part.kind, ErrorKind::Corrupt, "what was around it is not known");
+    bench.write(1, 7).await;
+    for member in 1..=MEMBERS {
+        assert_eq!(bench.read(member, 1).await, 7, "overwritten as a whole");
+    }
+}
+
+#[tokio::test]
+async fn a_change_of_a_part_of_a_damaged_block_has_it_repaired_first() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    for victim in 1..=MEMBERS {
+        let fill = victim as u8 * 10;
+        bench.write(0, fill).await;
+        bench.damage_filled(victim, fill);
+        bench.write_part(100, 7).await.unwrap();
+        for member in 1..=MEMBERS {
+            bench.read(member, 0).await;
+            let bytes = bench.bytes_at(member, 95, 20).await.unwrap();
+            let wanted = [vec![fill; 5], vec![7; 10], vec![fill; 5]].concat();
+            assert_eq!(bytes, wanted, "damaged at {victim}, read from {member}");
+        }
+    }
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3], "nobody was taken out for it");
+}
+
+#[tokio::test]
+async fn a_chunk_is_cut_within_a_damaged_block() {
+    let bench = Bench::start().await;
+    for victim in 1..=MEMBERS {
+        for block in 0..3 {
+            bench.write(block, victim as u8).await;
+        }
+        bench.damage_filled(victim, victim as u8);
+        let len = BLOCK as u64 + 50;
+        let cut = msg::Truncate { volume: 1, ino: 2, from_index: 1, last_chunk_len: Some(len) };
+        bench.change(StorageOp::Truncate(cut), Bytes::new()).await.unwrap();
+        bench.repair(0).await.unwrap();
+        for member in 1..=MEMBERS {
+            bench.read(member, 0).await;
+            let bytes = bench.bytes_at(member, 0, 3 * BLOCK as u64).await.unwrap();
+            assert_eq!(bytes, vec![victim as u8; BLOCK + 50], "damaged at {victim}");
+        }
+    }
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn a_member_is_made_equal_although_the_primary_is_damaged() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.kill(3);
+    bench.manager.take_out(3);
+    for (block, fill) in [(1, 2), (2, 3), (3, 4)] {
+        bench.write(block, fill).await;
+    }
+    bench.damage_filled(1, 3);
+    // This one nobody has any more.
+    bench.damage_filled(1, 4);
+    bench.damage_filled(2, 4);
+    bench.start_member(3).await;
+    bench.manager.let_join(3);
+    bench.until_in_sync(&[1, 2, 3]).await;
+    for (block, fill) in [(0, 1), (1, 2), (2, 3)] {
+        assert_eq!(bench.read(3, block).await, fill);
+        assert_eq!(bench.read(1, block).await, fill);
+    }
+    let lost = bench.until(async || bench.read_from(3, 3).await.err()).await;
+    assert_eq!(lost.kind, ErrorKind::Corrupt, "not zeros, and nothing older");
+}
+
+#[tokio::test]
+async fn what_only_a_joining_member_still_has_is_taken_from_it_if_it_is_the_same() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.write(1, 2).await;
+    for away in [2, 3] {
+        bench.kill(away);
+        bench.manager.take_out(away);
+    }
+    bench.write(1, 3).await;
+    bench.damage_filled(1, 1);
+    bench.damage_filled(1, 3);
+    bench.start_member(3).await;
+    bench.manager.let_join(3);
+    bench.until_in_sync(&[1, 3]).await;
+    bench.repair(0).await.unwrap();
+    assert_eq!((bench.read(1, 0).await, bench.read(3, 0).await), (1, 1));
+    for member in [1, 3] {
+        let older = bench.until(async || bench.read_from(member, 1).await.err()).await;
+        assert_eq!(older.kind, ErrorKind::Corrupt, "what 3 had of it was older");
+    }
+}
+
+#[tokio::test]
+async fn copies_that_differ_without_damage_are_found_and_made_equal() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.write_value(1, 7).await;
+    let compare = async |repair| {
+        let op = StorageOp::Compare(msg::Compare { after: None, repair });
+        match bench.send(bench.request(1, op), Bytes::new()).await.unwrap() {
+            (StorageAnswer::Compared(found), _) => found,
+            other => panic!("{other:?}"),
+        }
+    };
+    let found = compare(true).await;
+    assert_eq!((found.chunks, found.different), (2, Vec::new()));
+    // Behind everybody's back: one copy is changed, with its checksum, and one is deleted.
+    let behind = |member: u32, change: &dyn Fn(&ChunkStore, u64)| {
+        bench.kill(member);
+        let store = loop {
+            match ChunkStore::open(bench.disk(member), ChunkOptions::default()) {
+                Ok(store) => break store,
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        let tag = u64::from(GROUP.0 + 1) << 40;
+        change(&store, tag);
+    };
+    let file = |index| ChunkId { volume: VolumeId(1), ino: Ino(2), index: ChunkIndex(index) };
+    behind(2, &|store, tag| {
+        let data = Bytes::from(vec![9; BLOCK]);
+        store.write(file(tag), 0, &data, crc32c(&data)).unwrap();
+    });
+    behind(3, &|store, tag| {
+        store.delete_range(VolumeId(1), Ino(2), ChunkIndex(tag + 1)..=ChunkIndex(tag + 1)).unwrap();
+    });
+    bench.start_member(2).await;
+    bench.start_member(3).await;
+    let expected = (vec![chunk(0), chunk(1)], vec![2, 3]);
+    for repair in [false, true] {
+        let found = compare(repair).await;
+        assert_eq!((found.different, found.members), expected.clone());
+    }
+    assert_eq!(compare(true).await.different, []);
+    assert_eq!(bench.read(2, 0).await, 1);
+    assert_eq!(bench.until(async || bench.read_value(3, 1).await.ok()).await, 7);
+}

@@ -1,0 +1,178 @@
+//! What a file's layout asks of the copies.
+
+use super::*;
+
+impl Bench {
+    fn write_request(&self, target: u32, fill: u8) -> (StorageRequest, Bytes) {
+        let data = Bytes::from(vec![fill; BLOCK]);
+        let op = StorageOp::Write(msg::Write { chunk: chunk(0), offset: 0, crc: crc32c(&data) });
+        (StorageRequest { attempt: Some(self.attempt()), ..self.request(target, op) }, data)
+    }
+
+    /// A write that is done when the primary has it; who vouches for it.
+    async fn write_early(&self, target: u32, fill: u8) -> u64 {
+        let (request, data) = self.write_request(target, fill);
+        let request = StorageRequest { ack_primary: true, ..request };
+        boot(self.send(request, data).await.unwrap().0)
+    }
+
+    async fn sync_early(&self, target: u32) -> Result<u64> {
+        let op = StorageOp::Sync(msg::FileRef { volume: 1, ino: 2 });
+        let request = StorageRequest { ack_primary: true, ..self.request(target, op) };
+        Ok(boot(self.send(request, Bytes::new()).await?.0))
+    }
+}
+
+fn boot(answer: StorageAnswer) -> u64 {
+    match answer {
+        StorageAnswer::Done(done) => done.boot,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_primary_that_may_acknowledges_alone_and_a_sync_waits_for_the_others() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.cut(1, 3);
+    let vouches = bench.write_early(1, 2).await;
+    let sync = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.sync_early(1).await }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!sync.is_finished(), "3 does not have it");
+    bench.net.cut.lock().clear();
+    assert_eq!(sync.await.unwrap().unwrap(), vouches);
+    for member in 1..=MEMBERS {
+        assert_eq!(bench.read(member, 0).await, 2);
+    }
+}
+
+/// The new primary does not have the change; who made it learns that from who vouches for the sync.
+#[tokio::test]
+async fn a_primary_that_dies_with_what_it_acknowledged_alone_is_noticed() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.cut(1, 2);
+    bench.cut(1, 3);
+    let vouched = bench.write_early(1, 2).await;
+    bench.kill(1);
+    bench.manager.take_out(1);
+    assert_eq!(bench.read(2, 0).await, 1, "nobody else had it");
+    let vouches = bench.until(async || bench.sync_early(2).await.ok()).await;
+    assert_ne!(vouches, vouched);
+    assert_eq!(bench.write_early(2, 3).await, vouches);
+    bench.manager.take_out(3);
+    let after = bench.until(async || bench.sync_early(2).await.ok()).await;
+    assert_eq!(after, vouches, "the same primary in its next epoch");
+}
+
+/// Not each change alone: what so many early ones leave behind is bounded.
+#[tokio::test]
+async fn early_acknowledgements_are_bounded() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.cut(1, 3);
+    let writes = (0..100u64).map(|block| {
+        let bench = bench.clone();
+        tokio::spawn(async move {
+            let data = Bytes::from(vec![7; BLOCK]);
+            let (chunk, offset) = (chunk(0), block * BLOCK as u64);
+            let op = StorageOp::Write(msg::Write { chunk, offset, crc: crc32c(&data) });
+            let request = StorageRequest { ack_primary: true, ..bench.request(1, op) };
+            bench.send(request, data).await.is_ok()
+        })
+    });
+    let writes: Vec<_> = writes.collect();
+    let done = || writes.iter().filter(|write| write.is_finished()).count();
+    bench.until(async || (done() >= 64).then_some(())).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(done(), 64);
+    bench.net.cut.lock().clear();
+    bench.until(async || (done() == 100).then_some(())).await;
+}
+
+#[tokio::test]
+async fn with_fewer_copies_than_asked_for_nothing_is_acknowledged_until_they_are_back() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.kill(3);
+    bench.manager.take_out(3);
+    let (request, data) = bench.write_request(1, 2);
+    let asks = |least| StorageRequest { min_copies: least, ..request.clone() };
+    let refused = bench.until(async || bench.send(asks(3), data.clone()).await.err()).await;
+    assert_eq!(refused.kind, ErrorKind::Unavailable);
+    assert!(refused.to_string().contains("2 of its copies are in sync"), "{refused}");
+    assert_eq!(bench.read(1, 0).await, 1, "not even begun");
+    let sync = StorageOp::Sync(msg::FileRef { volume: 1, ino: 2 });
+    let sync = StorageRequest { min_copies: 3, ..bench.request(1, sync) };
+    assert_eq!(bench.send(sync, Bytes::new()).await.unwrap_err().kind, ErrorKind::Unavailable);
+    bench.start_member(3).await;
+    bench.manager.let_join(3);
+    bench.until_in_sync(&[1, 2, 3]).await;
+    let epoch = bench.manager.map.lock().groups[0].epoch;
+    let again = StorageRequest { epoch, ..asks(3) };
+    bench.until(async || bench.send(again.clone(), data.clone()).await.ok()).await;
+    assert_eq!(bench.read(3, 0).await, 2);
+}
+
+/// The change was made while there were enough, and is everywhere it can be; but it is not
+/// acknowledged by fewer than was asked for.
+#[tokio::test]
+async fn a_change_that_loses_a_copy_on_the_way_is_not_acknowledged_before_it_is_back() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.kill(3);
+    let (request, data) = bench.write_request(1, 2);
+    let request = StorageRequest { min_copies: 3, ..request };
+    let first = tokio::spawn({
+        let (bench, request, data) = (bench.clone(), request.clone(), data.clone());
+        async move { bench.send(request, data).await }
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    bench.manager.take_out(3);
+    assert_eq!(first.await.unwrap().unwrap_err().kind, ErrorKind::Unavailable);
+    bench.start_member(3).await;
+    bench.manager.let_join(3);
+    bench.until_in_sync(&[1, 2, 3]).await;
+    bench.write(0, 9).await;
+    let epoch = bench.manager.map.lock().groups[0].epoch;
+    let again = StorageRequest { epoch, ..request };
+    bench.until(async || bench.send(again.clone(), data.clone()).await.ok()).await;
+    assert_eq!(bench.read(1, 0).await, 9, "made once, before");
+}
+
+/// Readers of what was being written when the primary died waited until it was taken out.
+#[tokio::test]
+async fn of_two_members_the_other_answers_at_once_what_a_dead_primary_was_writing() {
+    let bench = Bench::start().await;
+    bench.manager.take_out(3);
+    bench.write(0, 1).await;
+    assert_eq!(bench.read(2, 0).await, 1);
+    // The change comes to 2, and its answer is lost.
+    bench.net.deaf.lock().insert((1, 2));
+    let (request, data) = bench.write_request(1, 2);
+    let half = bench.send(request, data);
+    let half = tokio::time::timeout(Duration::from_millis(300), half).await;
+    assert!(half.is_err(), "nobody knows whether 2 has it");
+    bench.kill(1);
+    for _ in 0..20 {
+        assert_eq!(bench.read_from(2, 0).await.unwrap(), 2, "1 had it, too, before it sent it");
+    }
+    bench.manager.take_out(1);
+    assert_eq!(bench.read(2, 0).await, 2);
+}
+
+/// The third member may not have it, and comes to be in sync.
+#[tokio::test]
+async fn while_a_third_joins_what_may_not_be_everywhere_is_hidden() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.cut(1, 3);
+    let (request, data) = bench.write_request(1, 2);
+    let half = tokio::time::timeout(Duration::from_millis(200), bench.send(request, data)).await;
+    assert!(half.is_err(), "3 does not have it");
+    let hidden = bench.read_from(2, 0).await.unwrap_err();
+    assert_eq!(hidden.kind, ErrorKind::NotCurrent);
+}

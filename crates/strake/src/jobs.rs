@@ -1,0 +1,265 @@
+//! Jobs as people see them: words, rates, times, and the file that is being worked on.
+
+use crate::cluster;
+use crate::failure::{Failure, Outcome};
+use crate::size;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use strake_types::{Credentials, Ino, VolumeId};
+use strake_wire::map::MapView;
+use strake_wire::message::jobs::{Job, JobItem, JobKind, JobList, JobState, ListJobs, Plan};
+use strake_wire::message::manager::{ManagerAnswer, ManagerOp};
+use strake_wire::message::storage::Chunk;
+
+/// How long a path may take to be found.
+const PATH_WAIT: Duration = Duration::from_secs(2);
+/// Files of which paths are looked up for one answer.
+const PATHS_MAX: usize = 8;
+
+/// What a job is about, in one word.
+pub fn kind_word(kind: u32) -> &'static str {
+    match JobKind::of(kind) {
+        Some(JobKind::Heal) => "heal",
+        Some(JobKind::Drain) => "drain",
+        Some(JobKind::Replace) => "replace",
+        Some(JobKind::Rebalance) => "rebalance",
+        None => "unknown (of a newer release)",
+    }
+}
+
+/// How a job or an item of it is, in one word.
+pub fn state_word(state: u32) -> &'static str {
+    match JobState::of(state) {
+        Some(JobState::Waiting) => "waiting",
+        Some(JobState::Running) => "running",
+        Some(JobState::Paused) => "paused",
+        Some(JobState::Done) => "done",
+        Some(JobState::Failed) => "failed",
+        Some(JobState::Cancelled) => "cancelled",
+        None => "unknown (of a newer release)",
+    }
+}
+
+/// True for a job that is under way or paused.
+pub fn lasts(job: &Job) -> bool {
+    [JobState::Running as u32, JobState::Paused as u32].contains(&job.state)
+}
+
+/// The jobs, or the one of a number.
+pub async fn fetch(map: &MapView, id: u64) -> Outcome<JobList> {
+    ask(map, ManagerOp::ListJobs(ListJobs { id })).await
+}
+
+/// Asks for a job, or what it would be.
+pub async fn plan(map: &MapView, request: Plan) -> Outcome<Job> {
+    let list = ask(map, ManagerOp::Plan(request)).await?;
+    list.jobs.into_iter().next().ok_or_else(|| Failure::new("the manager answers without a job"))
+}
+
+/// Asks the manager something about jobs.
+pub async fn ask(map: &MapView, op: ManagerOp) -> Outcome<JobList> {
+    match cluster::ask(map, op).await {
+        Ok(ManagerAnswer::Jobs(list)) => Ok(list),
+        Ok(_) => Err(Failure::new("the manager answers something else")),
+        Err(error) => Err(Failure::telling(&error)),
+    }
+}
+
+/// A job, as `--json` prints it.
+#[derive(Serialize)]
+pub struct JobView {
+    id: u64,
+    kind: &'static str,
+    state: &'static str,
+    about: String,
+    begun_ms: u64,
+    ended_ms: u64,
+    /// Groups that are done, of all.
+    groups_done: usize,
+    groups: usize,
+    bytes: u64,
+    bytes_done: u64,
+    bytes_left: u64,
+    bytes_sent: u64,
+    /// Bytes gone through per second.
+    rate: u64,
+    rate_max: u64,
+    seconds_left: Option<u64>,
+    reason: String,
+    items: Vec<ItemView>,
+}
+
+/// One group's part, as `--json` prints it.
+#[derive(Serialize)]
+pub struct ItemView {
+    group: u32,
+    from: u32,
+    to: u32,
+    state: &'static str,
+    reason: String,
+    bytes: u64,
+    bytes_done: u64,
+    bytes_sent: u64,
+    file: Option<String>,
+    lost: bool,
+}
+
+impl JobView {
+    /// A job; `files` are the paths of what it is at.
+    pub fn new(job: &Job, files: &Files) -> Self {
+        let left = job.bytes.saturating_sub(job.bytes_done);
+        let running = job.state == JobState::Running as u32;
+        Self {
+            id: job.id,
+            kind: kind_word(job.kind),
+            state: state_word(job.state),
+            about: job.about.clone(),
+            begun_ms: job.begun_ms,
+            ended_ms: job.ended_ms,
+            groups_done: groups_done(job),
+            groups: job.items.len(),
+            bytes: job.bytes,
+            bytes_done: job.bytes_done,
+            bytes_left: left,
+            bytes_sent: job.bytes_sent,
+            rate: job.rate,
+            rate_max: job.rate_max,
+            seconds_left: (running && job.rate > 0).then(|| left / job.rate),
+            reason: job.reason.clone(),
+            items: job.items.iter().map(|item| ItemView::new(item, files)).collect(),
+        }
+    }
+
+    /// How far it is, in a line.
+    pub fn progress(&self) -> String {
+        let groups = format!("{} of {} groups", self.groups_done, self.groups);
+        let mut parts = vec![groups];
+        if ["running", "paused"].contains(&self.state) {
+            parts.push(format!("{} left", size::show(self.bytes_left)));
+            if self.rate > 0 && self.state == "running" {
+                parts.push(format!("{}/s", size::show(self.rate)));
+            }
+            if let Some(seconds) = self.seconds_left {
+                parts.push(format!("about {} left", duration(seconds)));
+            }
+        }
+        parts.push(format!("{} sent", size::show(self.bytes_sent)));
+        parts.join(", ")
+    }
+
+    /// What it is, in a line.
+    pub fn headline(&self) -> String {
+        format!("job {} ({}) is {}: {}", self.id, self.kind, self.state, self.about)
+    }
+
+    /// Seconds from its beginning to its end.
+    pub fn took(&self) -> Option<u64> {
+        (self.ended_ms > 0).then(|| self.ended_ms.saturating_sub(self.begun_ms) / 1000)
+    }
+
+    /// What it is at.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.items.iter().filter_map(|item| item.file.as_deref())
+    }
+
+    /// Items that failed or wait for something, in words.
+    pub fn reasons(&self) -> Vec<String> {
+        let told = self.items.iter().filter(|item| !item.reason.is_empty());
+        let line =
+            |item: &ItemView| format!("group {} is {}: {}", item.group, item.state, item.reason);
+        let own = (!self.reason.is_empty()).then(|| self.reason.clone());
+        own.into_iter().chain(told.map(line)).collect()
+    }
+
+    /// Its parts.
+    pub fn items(&self) -> &[ItemView] {
+        &self.items
+    }
+}
+
+impl ItemView {
+    fn new(item: &JobItem, files: &Files) -> Self {
+        Self {
+            group: item.group,
+            from: item.from,
+            to: item.to,
+            state: state_word(item.state),
+            reason: item.reason.clone(),
+            bytes: item.bytes,
+            bytes_done: item.bytes_done,
+            bytes_sent: item.bytes_sent,
+            file: item.at.and_then(|at| files.0.get(&(at.volume, at.ino)).cloned()),
+            lost: item.lost,
+        }
+    }
+
+    /// The cells of a table.
+    pub fn row(&self) -> [String; 6] {
+        let target = |id: u32| if id == 0 { "-".to_owned() } else { id.to_string() };
+        [
+            self.group.to_string(),
+            target(self.from),
+            target(self.to),
+            size::show(self.bytes),
+            if self.lost { format!("{}, given up", self.state) } else { self.state.to_owned() },
+            self.file.clone().unwrap_or_default(),
+        ]
+    }
+}
+
+fn groups_done(job: &Job) -> usize {
+    job.items.iter().filter(|item| item.state == JobState::Done as u32).count()
+}
+
+/// Time as people say it.
+pub fn duration(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3600),
+    }
+}
+
+/// How long ago something was, in words.
+pub fn ago(ms: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let passed = u64::try_from(now).unwrap_or(u64::MAX).saturating_sub(ms) / 1000;
+    format!("{} ago", duration(passed))
+}
+
+/// Paths of inodes, as far as they were found.
+#[derive(Default)]
+pub struct Files(HashMap<(u32, u64), String>);
+
+impl Files {
+    /// Looks up what jobs are at. What is not found in time has no path.
+    pub async fn find(map: &Arc<MapView>, jobs: &[Job]) -> Self {
+        let at = jobs.iter().flat_map(|job| &job.items).filter_map(|item| item.at);
+        let mut files = Self::default();
+        for chunk in at {
+            let key = (chunk.volume, chunk.ino);
+            if files.0.len() >= PATHS_MAX || files.0.contains_key(&key) {
+                continue;
+            }
+            let found = tokio::time::timeout(PATH_WAIT, path_of(map, chunk)).await;
+            if let Ok(Some(path)) = found {
+                files.0.insert(key, path);
+            }
+        }
+        files
+    }
+}
+
+async fn path_of(map: &Arc<MapView>, chunk: Chunk) -> Option<String> {
+    let name = map.volume(VolumeId(chunk.volume)).ok()?.spec.name;
+    let volume = cluster::open_volume(map.clone(), &name, "job").await.ok()?;
+    let about = volume.describe(&Credentials::root(), Ino(chunk.ino)).await.ok();
+    let closed = volume.close().await;
+    if let Err(error) = closed {
+        tracing::debug!("volume {name}: {error}");
+    }
+    let path = about?.paths.into_iter().next()?;
+    Some(format!("{name}:/{}", String::from_utf8_lossy(&path)))
+}

@@ -1,0 +1,282 @@
+//! The slow round of a server over its own targets: everything is verified again and again, steadily and
+//! so slowly that nobody notices, and what is damaged is repaired where another copy is.
+//!
+//! Where a round has come to is kept in `patrol.json` in the first data directory, so that a restart
+//! goes on; a file that cannot be read only means that it begins anew.
+
+use super::stores::Target;
+use crate::soundness::{self, Comparison, Fate, Finding};
+use metrics::{counter, gauge};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use strake_types::Result;
+use strake_wire::map::MapView;
+use strake_wire::message::manager::ScrubWord;
+use strake_wire::message::storage::Chunk;
+use tokio::task::JoinHandle;
+
+/// Name of the file.
+const NAME: &str = "patrol.json";
+/// Version of the file that this release writes.
+const FORMAT: u32 = 1;
+/// Bytes verified at a time.
+const STEP_BYTES: u64 = 4 << 20;
+/// Shortest pause between two steps.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+/// Longest one, however little there is to verify.
+const PAUSE_MAX: Duration = Duration::from_secs(3600);
+/// Pause after an error.
+const TROUBLE_PAUSE: Duration = Duration::from_secs(60);
+
+/// How far the rounds have come, by target.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Progress {
+    /// Version of the file.
+    format: u32,
+    rounds: BTreeMap<u32, Round>,
+}
+
+/// The round of one target, and the one before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Round {
+    began_unix_s: u64,
+    /// The last chunk verified: volume, inode, index.
+    after: Option<(u32, u64, u64)>,
+    tally: Tally,
+    /// Absent: none has ended yet.
+    last: Option<Ended>,
+}
+
+/// A round that has ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Ended {
+    ended_unix_s: u64,
+    tally: Tally,
+}
+
+/// What a round has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Tally {
+    bytes: u64,
+    repaired: u64,
+    left: u64,
+}
+
+impl Tally {
+    fn count(&mut self, finding: &Finding) {
+        match finding.fate {
+            Fate::Repaired => self.repaired += 1,
+            Fate::Left | Fate::Lost | Fate::Unknown => self.left += 1,
+        }
+    }
+}
+
+/// Where the progress of a server's rounds is kept.
+struct Book {
+    path: PathBuf,
+    progress: Mutex<Progress>,
+}
+
+impl Book {
+    fn open(home: &Path) -> Book {
+        let path = home.join(NAME);
+        let read = std::fs::read(&path).ok();
+        let progress = read.and_then(|bytes| serde_json::from_slice::<Progress>(&bytes).ok());
+        let known = progress.filter(|progress| progress.format == FORMAT);
+        let progress = known.unwrap_or(Progress { format: FORMAT, ..Progress::default() });
+        Book { path, progress: Mutex::new(progress) }
+    }
+
+    fn round(&self, target: u32) -> Round {
+        self.progress.lock().rounds.get(&target).cloned().unwrap_or_default()
+    }
+
+    fn keep(&self, target: u32, round: &Round) {
+        let mut progress = self.progress.lock();
+        progress.rounds.insert(target, round.clone());
+        let written = serde_json::to_vec_pretty(&*progress).map_err(std::io::Error::from);
+        let new = self.path.with_extension("new");
+        let written = written.and_then(|text| std::fs::write(&new, text));
+        if let Err(error) = written.and_then(|()| std::fs::rename(&new, &self.path)) {
+            tracing::warn!("{} is not kept: {error}", self.path.display());
+        }
+    }
+}
+
+/// What walks.
+pub struct Patrol {
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Patrol {
+    /// Begins, or goes on. `every`: how long a round takes; `None`: there is none.
+    pub fn start(
+        home: &Path,
+        targets: &Arc<Vec<Target>>,
+        map: &Arc<MapView>,
+        every: Option<Duration>,
+    ) -> Patrol {
+        let book = Arc::new(Book::open(home));
+        let mut tasks = Vec::new();
+        for at in 0..targets.len() {
+            targets[at].note_scrub(word_of(&book.round(targets[at].id.0)));
+            if let Some(every) = every {
+                let walk = Walk {
+                    targets: targets.clone(),
+                    at,
+                    map: map.clone(),
+                    book: book.clone(),
+                    every,
+                };
+                tasks.push(tokio::spawn(walk.rounds()));
+            }
+        }
+        Patrol { tasks }
+    }
+
+    /// Stops.
+    pub fn stop(&self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+fn word_of(round: &Round) -> Option<ScrubWord> {
+    let last = round.last.as_ref()?;
+    let Tally { repaired, left, .. } = last.tally;
+    Some(ScrubWord { ended_unix_s: last.ended_unix_s, repaired, left })
+}
+
+fn now_unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// The rounds over one target.
+struct Walk {
+    targets: Arc<Vec<Target>>,
+    at: usize,
+    map: Arc<MapView>,
+    book: Arc<Book>,
+    every: Duration,
+}
+
+impl Walk {
+    fn target(&self) -> &Target {
+        &self.targets[self.at]
+    }
+
+    async fn rounds(self) {
+        loop {
+            let id = self.target().id.0;
+            let mut round = self.book.round(id);
+            if round.began_unix_s == 0 {
+                round.began_unix_s = now_unix_s();
+            }
+            if let Err(error) = self.round(&mut round).await {
+                tracing::debug!("target {id} is not verified now: {error}");
+                tokio::time::sleep(TROUBLE_PAUSE.min(self.every)).await;
+                continue;
+            }
+            let left = (round.began_unix_s + self.every.as_secs()).saturating_sub(now_unix_s());
+            tokio::time::sleep(Duration::from_secs(left).max(PAUSE_MIN)).await;
+            round.began_unix_s = now_unix_s();
+            self.book.keep(id, &round);
+        }
+    }
+
+    /// Goes on to the end of the target, then compares the groups that it leads.
+    async fn round(&self, round: &mut Round) -> Result<()> {
+        let id = self.target().id.0;
+        let target = id.to_string();
+        loop {
+            let after = round.after.map(|(volume, ino, index)| Chunk { volume, ino, index });
+            let (report, findings) = soundness::verify(&self.map, id, after, STEP_BYTES).await?;
+            counter!("strake_storage_scrubbed_bytes_total", "target" => target.clone())
+                .increment(report.bytes);
+            round.tally.bytes += report.bytes;
+            self.see_to(round, findings, true).await;
+            round.after = report.next.map(|next| (next.volume, next.ino, next.index));
+            if report.next.is_none() {
+                break;
+            }
+            self.book.keep(id, round);
+            tokio::time::sleep(self.pause(report.bytes)).await;
+        }
+        self.compare(round).await?;
+        let tally = std::mem::take(&mut round.tally);
+        let ended_unix_s = now_unix_s();
+        round.last = Some(Ended { ended_unix_s, tally });
+        self.book.keep(id, round);
+        self.target().note_scrub(word_of(round));
+        gauge!("strake_storage_scrub_ended_seconds", "target" => target).set(ended_unix_s as f64);
+        tracing::info!(
+            "target {id}: all {} bytes were verified; {} chunks were repaired, {} are damaged still",
+            tally.bytes,
+            tally.repaired,
+            tally.left
+        );
+        Ok(())
+    }
+
+    /// Counts findings; repairs them first if they are not yet.
+    async fn see_to(&self, round: &mut Round, findings: Vec<Finding>, repair: bool) {
+        for mut finding in findings {
+            if repair {
+                soundness::repair(&self.map, &mut finding).await;
+            }
+            round.tally.count(&finding);
+        }
+    }
+
+    async fn compare(&self, round: &mut Round) -> Result<()> {
+        let id = self.target().id.0;
+        let groups = self.map.current().groups.clone();
+        let leads =
+            groups.iter().filter(|g| g.members.len() > 1 && g.in_sync().first() == Some(&id));
+        for group in leads {
+            let mut comparison = Comparison::of(group.id, true);
+            while let Some((_, found)) = comparison.next(&self.map).await? {
+                self.see_to(round, found, false).await;
+                tokio::time::sleep(PAUSE_MIN).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// So long that a round takes its time.
+    fn pause(&self, bytes: u64) -> Duration {
+        let spec = self.target().spec();
+        let used = spec.total_bytes.saturating_sub(spec.free_bytes).max(bytes).max(1);
+        let share = bytes as f64 / used as f64;
+        self.every.mul_f64(share.min(1.0)).clamp(PAUSE_MIN, PAUSE_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_goes_on_where_it_was_and_a_damaged_file_is_a_new_beginning() {
+        let dir = tempfile::tempdir().unwrap();
+        let tally = Tally { bytes: 7, repaired: 2, left: 1 };
+        let last = Some(Ended { ended_unix_s: 99, tally });
+        let round = Round { began_unix_s: 5, after: Some((1, 2, 3)), tally, last };
+        Book::open(dir.path()).keep(4, &round);
+        assert_eq!(Book::open(dir.path()).round(4), round);
+        assert_eq!(word_of(&round), Some(ScrubWord { ended_unix_s: 99, repaired: 2, left: 1 }));
+        assert_eq!(word_of(&Book::open(dir.path()).round(5)), None, "never");
+        for other in ["{", r#"{"format":2,"rounds":{}}"#] {
+            std::fs::write(dir.path().join(NAME), other).unwrap();
+            assert_eq!(Book::open(dir.path()).round(4), Round::default());
+        }
+        let version_1 = r#"{"format":1,"rounds":{"4":{"began_unix_s":5,"after":[1,2,3],
+            "tally":{"bytes":7,"repaired":2,"left":1},
+            "last":{"ended_unix_s":99,"tally":{"bytes":7,"repaired":2,"left":1}}}}}"#;
+        std::fs::write(dir.path().join(NAME), version_1).unwrap();
+        assert_eq!(Book::open(dir.path()).round(4), round);
+    }
+}

@@ -1,0 +1,58 @@
+//! Servers as people see them: by name or number, and with their roles.
+
+use crate::failure::{Failure, Outcome};
+use strake_wire::message::manager::{ClusterMap, Server};
+
+/// The server that is named by number or name.
+pub fn find<'a>(map: &'a ClusterMap, named: &str) -> Outcome<&'a Server> {
+    if let Some(server) = map.servers.iter().find(|server| server.id.to_string() == named) {
+        return Ok(server);
+    }
+    let found: Vec<&Server> = map.servers.iter().filter(|server| server.name == named).collect();
+    match found.as_slice() {
+        [server] => Ok(server),
+        [] => Err(Failure::new(format!("no server is called {named}"))
+            .next("strake server list shows them")),
+        several => Err(Failure::new(format!("{} servers are called {named}", several.len()))
+            .next("give its number (strake server list)")),
+    }
+}
+
+/// The name of a server; its number if there is none of that number any more.
+pub fn name(map: &ClusterMap, id: u32) -> String {
+    map.servers.iter().find(|s| s.id == id).map_or_else(|| id.to_string(), |s| s.name.clone())
+}
+
+/// The roles of a server, with commas.
+pub fn roles(map: &ClusterMap, server: &Server) -> String {
+    let storage = map.targets.iter().any(|target| target.server == server.id);
+    let roles = [(server.manager, "manager"), (server.meta, "meta"), (storage, "storage")];
+    let has: Vec<_> = roles.iter().filter(|role| role.0).map(|role| role.1).collect();
+    has.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_wire::message::manager::Target;
+
+    fn map() -> ClusterMap {
+        let named = |id, name: &str| Server { id, name: name.into(), ..Server::default() };
+        ClusterMap {
+            servers: vec![named(1, "a"), named(2, "b"), named(3, "b"), named(4, "1")],
+            targets: vec![Target { id: 1, server: 2, ..Target::default() }],
+            ..ClusterMap::default()
+        }
+    }
+
+    #[test]
+    fn a_server_is_found_by_its_number_first_and_by_a_name_that_only_it_has() {
+        let (map, told) = (map(), |found: Outcome<&Server>| found.unwrap_err().cause);
+        assert_eq!(find(&map, "a").unwrap().id, 1);
+        assert_eq!(find(&map, "1").unwrap().id, 1, "not the one that is called so");
+        assert!(told(find(&map, "b")).contains("2 servers are called b"));
+        assert!(told(find(&map, "c")).contains("no server is called c"));
+        assert_eq!((name(&map, 2), name(&map, 9)), ("b".to_owned(), "9".to_owned()));
+        assert_eq!(roles(&map, &map.servers[1]), "storage");
+    }
+}

@@ -1,0 +1,241 @@
+//! Whether what targets hold is sound: verified step by step, repaired where another copy is, and told
+//! by the names of files. What `strake scrub` and the servers' own slow round share.
+
+use crate::cluster;
+use crate::failure::Outcome;
+use bytes::Bytes;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_types::{ChunkId, Credentials, Error, ErrorKind, GroupId, Ino, Result, TargetId};
+use strake_wire::map::MapView;
+use strake_wire::message::storage::{
+    Chunk, Compare, Repair, Repaired, Scrub, ScrubReport, StorageAnswer, StorageOp, StorageRequest,
+};
+
+/// How often a group's primary is looked for.
+const ASKS_MAX: u32 = 20;
+/// Pause between that.
+const ASK_PAUSE: Duration = Duration::from_millis(500);
+/// As a message says that a scrub has met damage.
+const MET_BY_SCRUB: u32 = 3;
+
+/// What became of a chunk that was damaged, or not the same at all members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fate {
+    /// It is sound again.
+    Repaired,
+    /// It could be repaired; nobody has asked for it.
+    Left,
+    /// No copy of some of it is sound.
+    Lost,
+    /// It cannot be said now.
+    Unknown,
+}
+
+/// A chunk with damage, or one of which a member's copy differs from the others'.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// Where it was found.
+    pub target: u32,
+    /// The group it belongs to.
+    pub group: u32,
+    /// Which chunk.
+    #[serde(serialize_with = "as_text")]
+    pub chunk: ChunkId,
+    /// What became of it.
+    pub fate: Fate,
+    /// True: its checksums are right, and it is not what the primary has.
+    pub different: bool,
+    /// What there is to say beside.
+    pub detail: String,
+    /// The file's paths; empty as long as nobody has looked, or if no file has it.
+    pub paths: Vec<String>,
+}
+
+fn as_text<S: serde::Serializer>(chunk: &ChunkId, out: S) -> std::result::Result<S::Ok, S::Error> {
+    out.collect_str(chunk)
+}
+
+fn nonsense(target: u32) -> Error {
+    Error::with(ErrorKind::Malformed, format!("target {target} answers something else"))
+}
+
+async fn ask(map: &MapView, target: u32, group: u32, op: StorageOp) -> Result<StorageAnswer> {
+    let request = StorageRequest { target, group, op: Some(op), ..StorageRequest::default() };
+    let (reply, _) = map.storage_of(TargetId(target))?.call(request, Bytes::new()).await?;
+    reply.answer.ok_or_else(|| nonsense(target))
+}
+
+/// Asks the primary of a group, whoever that is by then.
+async fn ask_primary(map: &MapView, group: GroupId, op: &StorageOp) -> Result<StorageAnswer> {
+    let mut asked = 0;
+    loop {
+        let answer = match map.route(group) {
+            Ok(route) => ask(map, route.primary.0, group.0, op.clone()).await,
+            Err(error) => Err(error),
+        };
+        asked += 1;
+        match answer {
+            Err(error) if is_passing(&error) && asked < ASKS_MAX => {
+                tokio::time::sleep(ASK_PAUSE).await;
+                // If it cannot be had, the next attempt says so.
+                let _ = map.refresh().await;
+            }
+            other => return other,
+        }
+    }
+}
+
+fn is_passing(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::StaleMap | ErrorKind::NotCurrent | ErrorKind::Unavailable)
+}
+
+/// Verifies the chunks of a target after a cursor, about so many bytes.
+pub async fn verify(
+    map: &MapView,
+    target: u32,
+    after: Option<Chunk>,
+    budget_bytes: u64,
+) -> Result<(ScrubReport, Vec<Finding>)> {
+    let op = StorageOp::Scrub(Scrub { after, budget_bytes });
+    let StorageAnswer::Scrub(report) = ask(map, target, 0, op).await? else {
+        return Err(nonsense(target));
+    };
+    // An earlier release does not say the group: then nothing can be repaired.
+    let groups = report.groups.iter().copied().chain(std::iter::repeat(target.saturating_sub(1)));
+    let finding = |(chunk, group): (&Chunk, u32)| Finding {
+        target,
+        group,
+        chunk: (*chunk).into(),
+        fate: Fate::Left,
+        different: false,
+        detail: String::new(),
+        paths: Vec::new(),
+    };
+    let findings = report.corrupt.iter().zip(groups).map(finding).collect();
+    Ok((report, findings))
+}
+
+/// Repairs what was found, where there are other copies.
+pub async fn repair(map: &MapView, finding: &mut Finding) {
+    let op = Repair { chunk: finding.chunk.into(), met_by: MET_BY_SCRUB };
+    let group = GroupId(finding.group);
+    let (fate, detail) = match ask_primary(map, group, &StorageOp::Repair(op)).await {
+        Ok(StorageAnswer::Repaired(Repaired { lost, .. })) if lost.is_empty() => {
+            (Fate::Repaired, "from another copy".into())
+        }
+        Ok(StorageAnswer::Repaired(Repaired { lost, .. })) => {
+            let where_else = if group.copies() > 1 { "at every copy" } else { "in its only copy" };
+            let first = lost.first().copied().unwrap_or_default();
+            (
+                Fate::Lost,
+                format!("{} blocks {where_else}, the first at byte {}", lost.len(), first * 4096),
+            )
+        }
+        Ok(_) => (Fate::Unknown, nonsense(finding.target).to_string()),
+        Err(error) => (Fate::Unknown, error.to_string()),
+    };
+    (finding.fate, finding.detail) = (fate, detail);
+}
+
+/// A group's chunks, compared at all its members page by page.
+pub struct Comparison {
+    group: u32,
+    repair: bool,
+    after: Option<Chunk>,
+    ended: bool,
+}
+
+impl Comparison {
+    /// From the first chunk on. With `repair`, members get what the primary has.
+    pub fn of(group: u32, repair: bool) -> Self {
+        Self { group, repair, after: None, ended: false }
+    }
+
+    /// The next page: how many chunks were compared, and which differ; `None`: all were.
+    pub async fn next(&mut self, map: &MapView) -> Result<Option<(u64, Vec<Finding>)>> {
+        if self.ended {
+            return Ok(None);
+        }
+        let (group, repair) = (self.group, self.repair);
+        let op = StorageOp::Compare(Compare { after: self.after, repair });
+        let StorageAnswer::Compared(page) = ask_primary(map, GroupId(group), &op).await? else {
+            return Err(nonsense(0));
+        };
+        let finding = |(chunk, &target): (&Chunk, &u32)| Finding {
+            target,
+            group,
+            chunk: (*chunk).into(),
+            fate: if repair { Fate::Repaired } else { Fate::Left },
+            different: true,
+            detail: "not what the primary has".into(),
+            paths: Vec::new(),
+        };
+        let findings = page.different.iter().zip(&page.members).map(finding).collect();
+        (self.after, self.ended) = (page.next, page.next.is_none());
+        Ok(Some((page.chunks, findings)))
+    }
+
+    /// All that is left of it: how many chunks were compared, which differ, and what ended it early.
+    pub async fn rest(mut self, map: &MapView) -> (u64, Vec<Finding>, Option<String>) {
+        let (mut compared, mut findings) = (0, Vec::new());
+        loop {
+            match self.next(map).await {
+                Ok(Some((chunks, mut found))) => {
+                    compared += chunks;
+                    findings.append(&mut found);
+                }
+                Ok(None) => return (compared, findings, None),
+                Err(error) => {
+                    let skipped = format!("copies of group {}: {error}", self.group);
+                    return (compared, findings, Some(skipped));
+                }
+            }
+        }
+    }
+}
+
+/// Finds the files that findings are about. What cannot be told stays without a path.
+pub async fn name_files(map: &Arc<MapView>, findings: &mut [Finding]) -> Outcome {
+    let mut files: BTreeMap<u32, BTreeMap<Ino, Vec<String>>> = BTreeMap::new();
+    for finding in findings.iter() {
+        files.entry(finding.chunk.volume.0).or_default().entry(finding.chunk.ino).or_default();
+    }
+    for (id, inodes) in &mut files {
+        let current = map.current();
+        let of_volume = current.volumes.iter().find(|v| v.id == *id && !v.deleting);
+        let Some(name) = of_volume.map(|v| v.spec.name.clone()) else { continue };
+        let volume = cluster::open_volume(map.clone(), &name, "scrub").await?;
+        for (ino, paths) in inodes {
+            match volume.describe(&Credentials::root(), *ino).await {
+                Ok(about) => paths.extend(about.paths.iter().map(|p| path_in(&name, p))),
+                Err(error) => tracing::debug!("inode {ino} of volume {name}: {error}"),
+            }
+        }
+        volume.close().await?;
+    }
+    for finding in findings {
+        let inodes = files.get(&finding.chunk.volume.0);
+        let paths = inodes.and_then(|inodes| inodes.get(&finding.chunk.ino));
+        finding.paths = paths.cloned().unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// `VOLUME/PATH`, as verbs take it after an address.
+pub fn path_in(volume: &str, path: &[u8]) -> String {
+    format!("/{volume}/{}", String::from_utf8_lossy(path).trim_start_matches('/'))
+}
+
+impl Finding {
+    /// The file, or what there is to say instead.
+    pub fn file(&self) -> String {
+        match self.paths.first() {
+            Some(path) => path.clone(),
+            None => format!("({}, which no file has any more)", self.chunk),
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! `strake fsck`: whether a volume fits together, while it is in use: names, inodes, and the chunks on
+//! targets.
+
+use crate::cluster::{self, ClusterFlags};
+use crate::failure::{Failure, Outcome};
+use crate::soundness::{self, Comparison, Fate, path_in};
+use crate::{output, servers};
+use bytes::Bytes;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::collections::HashSet;
+use std::sync::Arc;
+use strake_client::{NewFile, Volume};
+use strake_types::{Credentials, ErrorKind, FileKind, GroupId, Ino};
+use strake_wire::map::MapView;
+use strake_wire::message::meta::{Check, CheckPart, Checked, Problem};
+
+/// Exit code: something was broken, and all of it is mended.
+const MENDED: u8 = 1;
+/// Exit code: something is broken still.
+const LEFT: u8 = 4;
+/// Exit code: it could not be found out, or not of everything.
+const FAILED: u8 = 8;
+/// Problems kept and shown; beyond, they are only counted.
+const SHOWN_MAX: usize = 100_000;
+/// An inode without a name gets one here, below the root.
+const LOST_FOUND: &str = "lost+found";
+/// The word of a check for it.
+const NAMELESS: &str = "inode-without-name";
+/// A directory that gets a name there, too.
+const BELOW_ITSELF: &str = "directory-below-itself";
+/// A wrong word of an inode on where it lies makes it look like one without a name.
+const WRONG_PARENT: &str = "wrong-parent";
+
+/// What helps where something was not looked at.
+const NEXT: &str =
+    "strake status shows which servers are away; start them, then run strake fsck again";
+
+/// Flags of `strake fsck`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Exit code: 0 nothing is broken; 1 something was, and is mended; 4 something is broken still; \
+8 it could not be found out, or not of everything: what was not looked at is named, and nothing is known to be broken in the rest."
+)]
+pub struct FsckFlags {
+    /// Volumes [default: all]
+    #[arg(value_name = "VOLUME")]
+    pub volumes: Vec<String>,
+
+    /// Mend what can be mended; inodes without a name get one in /lost+found
+    #[arg(long)]
+    pub repair: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The report, as `--json` prints it.
+#[derive(Serialize, Default)]
+struct Report {
+    /// Entries, inodes, records and chunks looked at.
+    looked_at: u64,
+    mended: u64,
+    left: u64,
+    problems: Vec<Row>,
+    /// Everything was looked at.
+    complete: bool,
+    /// What was not looked at, and why.
+    skipped: Vec<String>,
+    /// The command that helps on with that.
+    next: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    volume: String,
+    what: String,
+    inode: u64,
+    path: Option<String>,
+    detail: String,
+    mended: bool,
+}
+
+/// Runs the verb.
+pub async fn run(flags: &FsckFlags, cluster: &ClusterFlags) -> Outcome<u8> {
+    let report =
+        look(flags, cluster).await.map_err(|failure| Failure { code: FAILED, ..failure })?;
+    match flags.json {
+        true => output::json(&report)?,
+        false => show(&report),
+    }
+    Ok(match (report.left, report.complete, report.mended) {
+        (0, true, 0) => 0,
+        (0, true, _) => MENDED,
+        (0, false, _) => FAILED,
+        _ => LEFT,
+    })
+}
+
+async fn look(flags: &FsckFlags, cluster: &ClusterFlags) -> Outcome<Report> {
+    let map = cluster.connect().await?;
+    map.refresh().await?;
+    let all = map.current();
+    let names: Vec<String> = match flags.volumes.is_empty() {
+        true => all.volumes.iter().filter(|v| !v.deleting).map(|v| v.spec.name.clone()).collect(),
+        false => flags.volumes.clone(),
+    };
+    let style = ProgressStyle::with_template("{msg}: {pos} of about {len}, {per_sec}, {eta} left");
+    let bar = ProgressBar::new(0);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let mut run = Run { map: map.clone(), repair: flags.repair, bar, report: Report::default() };
+    run.away();
+    for name in &names {
+        match run.open(name).await {
+            Err(failure) if names.len() == 1 => return Err(failure),
+            Err(failure) => run.skip(format!("volume {name}: {}", failure.cause)),
+            Ok(()) => {}
+        }
+    }
+    run.copies().await?;
+    run.bar.finish_and_clear();
+    let mut report = run.report;
+    report.complete = report.skipped.is_empty();
+    report.next = (!report.complete).then_some(NEXT);
+    Ok(report)
+}
+
+/// One run.
+struct Run {
+    map: Arc<MapView>,
+    repair: bool,
+    bar: ProgressBar,
+    report: Report,
+}
+
+impl Run {
+    fn skip(&mut self, what: String) {
+        self.report.skipped.push(what);
+    }
+
+    /// Targets that nobody can ask now.
+    fn away(&mut self) {
+        let map = self.map.current();
+        for target in map.targets.iter().filter(|target| !target.up) {
+            let server = servers::name(&map, target.server);
+            let (id, path) = (target.id, &target.spec.path);
+            self.skip(format!("chunks of target {id} ({path} on server {server}): it is away"));
+        }
+    }
+
+    async fn open(&mut self, name: &str) -> Outcome {
+        let volume = cluster::open_volume(self.map.clone(), name, "fsck").await?;
+        let done = self.volume(&volume).await;
+        volume.close().await?;
+        done
+    }
+
+    async fn volume(&mut self, volume: &Arc<Volume>) -> Outcome {
+        let inodes = volume.statfs().await?.inodes;
+        let mut moved = HashSet::new();
+        let parts = [
+            (CheckPart::Entries, "names"),
+            (CheckPart::Inodes, "inodes"),
+            (CheckPart::Leftovers, "other records"),
+        ];
+        for (part, what) in parts {
+            self.begin(volume, what, inodes);
+            self.part(volume, part, 0, &mut moved).await?;
+        }
+        let map = self.map.current();
+        for target in map.targets.iter().filter(|target| target.up) {
+            let what = format!("chunks of target {}", target.id);
+            self.begin(volume, &what, inodes);
+            if let Err(failure) = self.part(volume, CheckPart::Chunks, target.id, &mut moved).await
+            {
+                self.skip(format!("{what}, of volume {}: {}", volume.name(), failure.cause));
+            }
+        }
+        self.begin(volume, "totals", 1);
+        if let Err(failure) = self.part(volume, CheckPart::Totals, 0, &mut moved).await {
+            self.skip(format!("totals of volume {}: {}", volume.name(), failure.cause));
+        }
+        Ok(())
+    }
+
+    fn begin(&self, volume: &Volume, what: &str, about: u64) {
+        self.bar.reset();
+        self.bar.set_length(about);
+        self.bar.set_message(format!("volume {}, {what}", volume.name()));
+    }
+
+    /// Looks through a part from its beginning to its end. `moved`: inodes that only did not know
+    /// where they lie.
+    async fn part(
+        &mut self,
+        volume: &Arc<Volume>,
+        part: CheckPart,
+        target: u32,
+        moved: &mut HashSet<u64>,
+    ) -> Outcome {
+        let mut check =
+            Check { part: part as u32, repair: self.repair, target, ..Check::default() };
+        loop {
+            let mut page = self.ask(volume, &check).await?;
+            let lacks_name = |problem: &Problem| {
+                !problem.mended && [NAMELESS, BELOW_ITSELF].contains(&problem.what.as_str())
+            };
+            if self.repair && check.lost_found == 0 && page.problems.iter().any(lacks_name) {
+                check.lost_found = lost_found(volume).await?.0;
+                // What is mended already is not found again, and the rest is.
+                page.problems.retain(|problem| problem.mended);
+                let again = self.ask(volume, &check).await?;
+                page.problems.extend(again.problems);
+            }
+            self.report.looked_at += page.looked_at;
+            self.bar.inc(page.looked_at);
+            for problem in page.problems {
+                if problem.what == WRONG_PARENT {
+                    moved.insert(problem.ino);
+                }
+                if problem.what != NAMELESS || !moved.contains(&problem.ino) {
+                    self.note(volume.name(), problem);
+                }
+            }
+            if page.next.is_empty() {
+                return Ok(());
+            }
+            check.after = page.next;
+        }
+    }
+
+    async fn ask(&self, volume: &Arc<Volume>, check: &Check) -> Outcome<Checked> {
+        Ok(volume.check(&Credentials::root(), check.clone()).await?)
+    }
+
+    fn note(&mut self, volume: &str, problem: Problem) {
+        let Problem { what, ino, path, detail, mended } = problem;
+        let path = (!path.is_empty()).then(|| path_in(volume, &path));
+        let volume = volume.to_owned();
+        self.add(Row { volume, what, inode: ino, path, detail, mended });
+    }
+
+    fn add(&mut self, row: Row) {
+        match row.mended {
+            true => self.report.mended += 1,
+            false => self.report.left += 1,
+        }
+        if self.report.problems.len() < SHOWN_MAX {
+            self.report.problems.push(row);
+        }
+    }
+
+    /// Compares the copies of all groups that have several.
+    async fn copies(&mut self) -> Outcome {
+        let map = self.map.current();
+        let mut findings = Vec::new();
+        for group in map.groups.iter().filter(|group| GroupId(group.id).copies() > 1) {
+            let up = |id: &u32| map.targets.iter().any(|target| target.id == *id && target.up);
+            if !group.in_sync().iter().any(up) {
+                self.skip(format!(
+                    "copies of group {}: all who have everything are away",
+                    group.id
+                ));
+                continue;
+            }
+            self.bar.set_message(format!("copies of group {}", group.id));
+            let comparison = Comparison::of(group.id, self.repair);
+            let (compared, mut found, skipped) = comparison.rest(&self.map).await;
+            self.report.looked_at += compared;
+            findings.append(&mut found);
+            self.report.skipped.extend(skipped);
+        }
+        soundness::name_files(&self.map, &mut findings).await?;
+        for finding in findings {
+            let volumes = self.map.current();
+            let volume = volumes.volumes.iter().find(|v| v.id == finding.chunk.volume.0);
+            let (chunk, target) = (finding.chunk.index, finding.target);
+            self.add(Row {
+                volume: volume.map(|v| v.spec.name.clone()).unwrap_or_default(),
+                what: "copies-differ".into(),
+                inode: finding.chunk.ino.0,
+                path: finding.paths.into_iter().next(),
+                detail: format!("chunk {chunk} on target {target} is {}", finding.detail),
+                mended: finding.fate == Fate::Repaired,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The directory for what has no name; made if it is not there.
+async fn lost_found(volume: &Arc<Volume>) -> Outcome<Ino> {
+    let (root, name) = (Credentials::root(), Bytes::from_static(LOST_FOUND.as_bytes()));
+    match volume.lookup(&root, Ino::ROOT, name.clone()).await {
+        Ok(attr) if attr.kind == FileKind::Directory => return Ok(attr.ino),
+        Ok(_) => {
+            return Err(Failure::new(format!("/{LOST_FOUND} is no directory"))
+                .next("rename it; what has no name is to get one there"));
+        }
+        Err(error) if error.kind == ErrorKind::NotFound => {}
+        Err(error) => return Err(error.into()),
+    }
+    let new =
+        NewFile { kind: FileKind::Directory, mode: 0o700, umask: 0, rdev: 0, target: Bytes::new() };
+    Ok(volume.make(&root, Ino::ROOT, name, new).await?.ino)
+}
+
+fn show(report: &Report) {
+    for row in &report.problems {
+        let state = if row.mended { "mended" } else { "broken" };
+        let about = match (&row.path, row.inode) {
+            (Some(path), _) => path.clone(),
+            (None, 0) => format!("volume {}", row.volume),
+            (None, ino) => format!("inode {ino} of volume {}", row.volume),
+        };
+        output::line(&format!("{state}: {}: {about}: {}", row.what, row.detail));
+    }
+    for skipped in &report.skipped {
+        output::line(&format!("not looked at: {skipped}"));
+    }
+    let verdict = match (report.left, report.mended) {
+        (0, 0) => "nothing is broken".to_owned(),
+        (0, mended) => format!("{mended} things were broken, and are mended"),
+        (left, mended) => format!("{left} things are broken still, {mended} are mended"),
+    };
+    let (looked_at, skipped) = (report.looked_at, report.skipped.len());
+    match report.next {
+        None => output::line(&format!("{looked_at} things looked at: {verdict}")),
+        Some(next) => {
+            let rest =
+                format!("{verdict} among them, but {skipped} parts were not looked at (above)");
+            output::line(&format!("{looked_at} things looked at: {rest}"));
+            output::line(&format!("  next: {next}"));
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! `strake job`: what moves or heals in the background.
+
+use crate::cluster::ClusterFlags;
+use crate::failure::{Failure, Outcome};
+use crate::jobs::{self, Files, JobView, ago, duration};
+use crate::plan_flags::{show_items, watch};
+use crate::{output, size};
+use clap::{Args, Subcommand};
+use strake_wire::map::MapView;
+use strake_wire::message::jobs::SteerJob;
+use strake_wire::message::manager::ManagerOp;
+
+/// Flags of `strake job`.
+#[derive(Args, Debug)]
+pub struct JobFlags {
+    /// What to do.
+    #[command(subcommand)]
+    verb: JobVerb,
+}
+
+#[derive(Subcommand, Debug)]
+enum JobVerb {
+    /// List the jobs: heals, drains, replacements, rebalances; the last hundred that have ended, too
+    List {
+        /// Only those that have not ended
+        #[arg(long)]
+        running: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show everything about a job: each group, the file it is at, and why what failed has failed
+    Show {
+        /// The job's number
+        #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+        id: u64,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Follow a job until it has ended; exit code 1 unless it is done
+    Watch {
+        /// The job's number [default: the newest that has not ended]
+        #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+        id: Option<u64>,
+        /// Print JSON at the end
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let a job wait
+    Pause {
+        /// The job's number
+        #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+        id: u64,
+    },
+    /// Let a job that waits go on
+    Resume {
+        /// The job's number
+        #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+        id: u64,
+    },
+    /// Change how fast a job may send, at once
+    Throttle {
+        /// The job's number, or `all`: every job without a rate of its own
+        #[arg(value_name = "ID|all")]
+        id: String,
+        /// Bytes per second, as 20M; 0: no limit
+        #[arg(value_parser = size::parse)]
+        rate: u64,
+    },
+    /// End a job; what has moved stays where it is
+    Cancel {
+        /// The job's number
+        #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+        id: u64,
+    },
+}
+
+/// Runs the verb; the exit code.
+pub async fn run(flags: &JobFlags, cluster: &ClusterFlags) -> Outcome<u8> {
+    let map = cluster.connect().await?;
+    let steer = |id| SteerJob { id, ..SteerJob::default() };
+    let request = match &flags.verb {
+        JobVerb::List { running, json } => return list(&map, *running, *json).await.map(|()| 0),
+        JobVerb::Show { id, json } => {
+            let list = jobs::fetch(&map, *id).await?;
+            let files = Files::find(&map, &list.jobs).await;
+            let job = list.jobs.first().ok_or_else(|| Failure::new("no such job"))?;
+            let view = JobView::new(job, &files);
+            match json {
+                true => output::json(&view)?,
+                false => show(&view, job.begun_ms, job.rate_max),
+            }
+            return Ok(0);
+        }
+        JobVerb::Watch { id, json } => {
+            let id = match id {
+                Some(id) => *id,
+                None => newest(&map).await?,
+            };
+            return watch(&map, id, *json).await;
+        }
+        JobVerb::Pause { id } => SteerJob { pause: true, ..steer(*id) },
+        JobVerb::Resume { id } => SteerJob { resume: true, ..steer(*id) },
+        JobVerb::Cancel { id } => SteerJob { cancel: true, ..steer(*id) },
+        JobVerb::Throttle { id, rate } => SteerJob { rate: Some(*rate), ..steer(number(id)?) },
+    };
+    let list = jobs::ask(&map, ManagerOp::SteerJob(request)).await?;
+    match list.jobs.first().filter(|_| request.id != 0) {
+        Some(job) => {
+            let view = JobView::new(job, &Files::default());
+            let word = jobs::state_word(job.state);
+            output::line(&format!("job {} is {word}: {}", job.id, view.progress()));
+        }
+        None => output::line(&format!("jobs send {}", rate_text(list.default_rate))),
+    }
+    Ok(0)
+}
+
+fn number(id: &str) -> Outcome<u64> {
+    if id == "all" {
+        return Ok(0);
+    }
+    id.parse().ok().filter(|&id| id > 0).ok_or_else(|| {
+        Failure::usage(format!("{id:?} is no job's number"))
+            .next("strake job list shows the numbers; `all` is every job without a rate of its own")
+    })
+}
+
+async fn newest(map: &MapView) -> Outcome<u64> {
+    let list = jobs::fetch(map, 0).await?;
+    let last = list.jobs.iter().rev().find(|job| jobs::lasts(job));
+    last.map(|job| job.id).ok_or_else(|| {
+        Failure::new("no job is under way").next("strake job list shows those that have ended")
+    })
+}
+
+async fn list(map: &MapView, running: bool, json: bool) -> Outcome {
+    let list = jobs::fetch(map, 0).await?;
+    let wanted = list.jobs.iter().filter(|job| !running || jobs::lasts(job));
+    let views: Vec<JobView> = wanted.clone().map(|j| JobView::new(j, &Files::default())).collect();
+    if json {
+        return output::json(&views);
+    }
+    if views.is_empty() {
+        output::line("no jobs");
+        return Ok(());
+    }
+    let mut table = output::table(&[">JOB", "KIND", "STATE", "BEGUN", "ABOUT", "PROGRESS"]);
+    for (job, view) in wanted.zip(&views) {
+        table.add_row([
+            job.id.to_string(),
+            jobs::kind_word(job.kind).to_owned(),
+            jobs::state_word(job.state).to_owned(),
+            ago(job.begun_ms),
+            job.about.clone(),
+            view.progress(),
+        ]);
+    }
+    output::show(&table);
+    Ok(())
+}
+
+fn rate_text(rate: u64) -> String {
+    match rate {
+        0 => "as fast as foreground work lets them".to_owned(),
+        rate => format!("at most {}/s each", size::show(rate)),
+    }
+}
+
+fn show(view: &JobView, begun_ms: u64, rate_max: u64) {
+    output::line(&view.headline());
+    output::line(&format!("  begun {}, sends {}", ago(begun_ms), rate_text(rate_max)));
+    output::line(&format!("  {}", view.progress()));
+    if let Some(took) = view.took() {
+        output::line(&format!("  took {}", duration(took)));
+    }
+    for reason in view.reasons() {
+        output::line(&format!("  ! {reason}"));
+    }
+    show_items(view);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_named_by_its_number_or_all_are_meant() {
+        assert_eq!(number("7").unwrap(), 7);
+        assert_eq!(number("all").unwrap(), 0);
+        for wrong in ["0", "x", "-1", ""] {
+            assert!(number(wrong).unwrap_err().next.unwrap().contains("strake job list"));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! `strake server list|drain|remove`: the servers of a cluster, from outside.
+
+use crate::cluster::ClusterFlags;
+use crate::failure::Outcome;
+use crate::plan_flags::PlanFlags;
+use crate::{jobs, output, servers};
+use clap::Subcommand;
+use serde::Serialize;
+use strake_wire::message::jobs::{JobKind, Plan};
+use strake_wire::message::manager::Server;
+
+/// What is done with servers of a cluster.
+#[derive(Subcommand, Debug)]
+pub enum ServersVerb {
+    /// List the servers of the cluster
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Move everything off a server's targets, keeping all copies; it stays in the cluster
+    Drain {
+        /// Its name or number (strake server list)
+        server: String,
+        /// Use its targets again
+        #[arg(long, conflicts_with_all = ["lose_data", "dry_run", "throttle", "force", "wait"])]
+        undo: bool,
+        /// Give up what only its targets have, if they are gone for good
+        #[arg(long)]
+        lose_data: bool,
+        /// How.
+        #[command(flatten)]
+        plan: PlanFlags,
+    },
+    /// Move everything off a server's targets, keeping all copies, and take it out of the cluster
+    Remove {
+        /// Its name or number (strake server list)
+        server: String,
+        /// Give up what only its targets have, if they are gone for good
+        #[arg(long)]
+        lose_data: bool,
+        /// How.
+        #[command(flatten)]
+        plan: PlanFlags,
+    },
+}
+
+/// A server, as `--json` prints it.
+#[derive(Serialize)]
+struct Row {
+    id: u32,
+    name: String,
+    address: String,
+    roles: String,
+    up: bool,
+    targets: Vec<u32>,
+}
+
+/// Runs the verb; the exit code.
+pub async fn run(verb: &ServersVerb, cluster: &ClusterFlags) -> Outcome<u8> {
+    let kind = JobKind::Drain as u32;
+    match verb {
+        ServersVerb::List { json } => list(cluster, *json).await.map(|()| 0),
+        ServersVerb::Drain { server, undo: true, .. } => {
+            let servers = vec![servers::find(&cluster.map().await?, server)?.id];
+            let map = cluster.connect().await?;
+            jobs::plan(&map, Plan { kind, servers, undo: true, ..Plan::default() }).await?;
+            output::line(&format!(
+                "server {server} is used again; strake rebalance moves data there"
+            ));
+            Ok(0)
+        }
+        ServersVerb::Drain { server, lose_data, plan, .. } => {
+            let (servers, lose_data) =
+                (vec![servers::find(&cluster.map().await?, server)?.id], *lose_data);
+            plan.begin(Plan { kind, servers, lose_data, ..Plan::default() }, cluster).await
+        }
+        ServersVerb::Remove { server, lose_data, plan } => {
+            let (servers, lose_data) =
+                (vec![servers::find(&cluster.map().await?, server)?.id], *lose_data);
+            let request = Plan { kind, servers, lose_data, remove: true, ..Plan::default() };
+            plan.begin(request, cluster).await
+        }
+    }
+}
+
+async fn list(cluster: &ClusterFlags, json: bool) -> Outcome {
+    let map = cluster.map().await?;
+    let row = |server: &Server| {
+        let targets: Vec<u32> =
+            map.targets.iter().filter(|t| t.server == server.id).map(|t| t.id).collect();
+        Row {
+            id: server.id,
+            name: server.name.clone(),
+            address: server.address.clone(),
+            roles: servers::roles(&map, server),
+            up: server.up,
+            targets,
+        }
+    };
+    let rows: Vec<Row> = map.servers.iter().map(row).collect();
+    if json {
+        return output::json(&rows);
+    }
+    let mut table = output::table(&[">SERVER", "NAME", "ADDRESS", "ROLES", "STATE", "TARGETS"]);
+    for row in rows {
+        let targets: Vec<String> = row.targets.iter().map(u32::to_string).collect();
+        table.add_row([
+            row.id.to_string(),
+            row.name,
+            row.address,
+            row.roles,
+            if row.up { "up".to_owned() } else { "down".to_owned() },
+            targets.join(","),
+        ]);
+    }
+    output::show(&table);
+    Ok(())
+}

@@ -1,0 +1,506 @@
+//! `strake why`: what is the matter with one file.
+//!
+//! Every member of the file's groups is asked for some of its bytes, each by itself, so that a copy
+//! that is damaged, or a target that is slow, shows although readers get along without it.
+
+use super::status::Health;
+use crate::cluster::ClusterFlags;
+use crate::failure::Outcome;
+use crate::groups::{self, MemberState};
+use crate::place::{self, Found};
+use crate::{output, size};
+use clap::Args;
+use futures::future::join_all;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_client::{ChunkView, LayoutView, OpenFile, OpenFlags, Volume};
+use strake_types::{Attr, ChunkIndex, Credentials, ErrorKind, FileKind, TargetId};
+use strake_wire::message::manager::{ClusterMap, Group};
+use strake_wire::message::meta::{Description, Holder};
+use tokio::time::{Instant, timeout};
+
+/// How long one target is waited for.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
+/// Bytes that have a checksum of their own; so many are asked of each copy without `--verify`.
+const BLOCK_BYTES: u64 = 4096;
+/// Bytes asked for at a time with `--verify`.
+const PIECE_BYTES: u64 = 1 << 20;
+/// A target that takes so many times longer than the fastest is slow,
+const SLOW_FACTOR: u32 = 10;
+/// unless it takes less than this.
+const SLOW_MIN: Duration = Duration::from_millis(20);
+
+/// Flags of `strake why`.
+#[derive(Args, Debug)]
+pub struct WhyFlags {
+    /// A path in a mount, or ADDR:/VOLUME/PATH
+    pub path: String,
+
+    /// Read every copy whole and check it, not only its beginning
+    #[arg(long)]
+    pub verify: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The report, as `--json` prints it.
+#[derive(Serialize)]
+struct Report {
+    health: Health,
+    path: String,
+    volume: String,
+    inode: u64,
+    kind: String,
+    length: u64,
+    /// Every path that leads to the inode.
+    paths: Vec<String>,
+    copies: u32,
+    /// Inside the inode: there are no chunks.
+    inline: bool,
+    layout: Option<LayoutView>,
+    users: Vec<User>,
+    members: Vec<Member>,
+    problems: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct User {
+    session: u64,
+    client: String,
+    opens: u32,
+    locks: u32,
+    /// It has not come back since the metadata server was started.
+    absent: bool,
+}
+
+/// A target, in one of the file's groups.
+#[derive(Serialize)]
+struct Member {
+    group: u32,
+    target: u32,
+    name: String,
+    state: &'static str,
+    /// Chunks of the file that lie in the group.
+    chunks: usize,
+    /// Time of the first answer.
+    answer_ms: Option<f64>,
+    /// Chunks of which the copy here could not be read, and why.
+    damaged: BTreeMap<u64, Damage>,
+}
+
+/// What could not be read of a chunk's copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Damage {
+    /// The target did not give the bytes, so nothing is known of them.
+    Unread(String),
+    /// These blocks do not match their checksums.
+    Blocks(BTreeSet<u64>),
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Damage::Unread(why) => out.write_str(why),
+            Damage::Blocks(blocks) => {
+                let first = blocks.first().copied().unwrap_or_default() * BLOCK_BYTES;
+                match blocks.len() {
+                    1 => write!(out, "damaged at byte {first}"),
+                    count => write!(out, "damaged in {count} blocks, the first at byte {first}"),
+                }
+            }
+        }
+    }
+}
+
+impl Serialize for Damage {
+    fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(self)
+    }
+}
+
+/// Runs the verb; the exit code is that of `strake status`, for this file.
+pub async fn run(flags: &WhyFlags, cluster: &ClusterFlags) -> Outcome<u8> {
+    let Found { place, attr } = place::find(&flags.path, cluster, "why").await?;
+    let volume = &place.volume;
+    volume.map().refresh().await?;
+    let root = Credentials::root();
+    let about = volume.describe(&root, attr.ino).await?;
+    let layout = match attr.kind {
+        FileKind::File => Some(volume.layout(attr.ino).await?),
+        _ => None,
+    };
+    let map = volume.map().current();
+    let mut members = Vec::new();
+    if let Some(layout) = layout.as_ref().filter(|layout| !layout.chunks.is_empty()) {
+        let file = volume.open(&root, attr.ino, OpenFlags::READ).await?;
+        let taste = Taste { volume, file: &file, layout, verify: flags.verify };
+        members = taste.members(&map).await;
+        volume.release(&file).await?;
+    }
+    let name = volume.name().to_owned();
+    let report = judge(&flags.path, name, &attr, &about, layout, members, &map);
+    place.volume.close().await?;
+    match flags.json {
+        true => output::json(&report)?,
+        false => show(&report),
+    }
+    Ok(report.health as u8)
+}
+
+impl Member {
+    /// It gave this block of a chunk as it was written; without one: all of them.
+    fn gives(&self, chunk: u64, block: Option<u64>) -> bool {
+        let sound = match (self.damaged.get(&chunk), block) {
+            (None, _) => true,
+            (Some(Damage::Blocks(damaged)), Some(block)) => !damaged.contains(&block),
+            (Some(_), _) => false,
+        };
+        self.answer_ms.is_some() && sound
+    }
+}
+
+/// How copies are looked at.
+struct Taste<'a> {
+    volume: &'a Arc<Volume>,
+    file: &'a Arc<OpenFile>,
+    layout: &'a LayoutView,
+    verify: bool,
+}
+
+impl Taste<'_> {
+    /// Every member of the groups that hold the file, each group's in their order.
+    async fn members(&self, map: &ClusterMap) -> Vec<Member> {
+        let mut chunks: BTreeMap<u32, Vec<&ChunkView>> = BTreeMap::new();
+        for chunk in &self.layout.chunks {
+            chunks.entry(chunk.group).or_default().push(chunk);
+        }
+        let mut all = Vec::new();
+        for (id, chunks) in &chunks {
+            let Some(group) = map.groups.iter().find(|group| group.id == *id) else { continue };
+            let members = group.members.iter().zip(&chunks[0].targets);
+            let asked = members.map(|(&target, name)| self.member(group, target, name, chunks));
+            all.extend(join_all(asked).await);
+        }
+        all
+    }
+
+    async fn member(
+        &self,
+        group: &Group,
+        target: u32,
+        name: &str,
+        chunks: &[&ChunkView],
+    ) -> Member {
+        let state = MemberState::of(group, target);
+        let mut member = Member {
+            group: group.id,
+            target,
+            name: name.to_owned(),
+            state: if group.members.len() > 1 { state.word() } else { "only copy" },
+            chunks: chunks.len(),
+            answer_ms: None,
+            damaged: BTreeMap::new(),
+        };
+        if !matches!(state, MemberState::Primary | MemberState::InSync) {
+            return member;
+        }
+        let wanted = if self.verify { chunks.len() } else { 1 };
+        for chunk in &chunks[..wanted] {
+            let began = Instant::now();
+            let read = self.copy(ChunkIndex(chunk.index), TargetId(target)).await;
+            let took = began.elapsed().as_secs_f64() * 1e3;
+            match read {
+                Ok(()) if !self.verify => member.answer_ms = Some(took),
+                Ok(()) => member.answer_ms = Some(member.answer_ms.map_or(took, |ms| ms.min(took))),
+                Err(damage) => {
+                    // It has answered, if not with what was written.
+                    let answered = matches!(damage, Damage::Blocks(_)).then_some(took);
+                    member.answer_ms = member.answer_ms.or(answered);
+                    member.damaged.insert(chunk.index, damage);
+                }
+            }
+        }
+        member
+    }
+
+    /// Reads one copy, whole or its beginning.
+    async fn copy(&self, chunk: ChunkIndex, target: TargetId) -> Result<(), Damage> {
+        let end = if self.verify { self.layout.chunk_size } else { BLOCK_BYTES };
+        let (mut at, mut damaged, mut piece) = (0, BTreeSet::new(), PIECE_BYTES);
+        while at < end {
+            let next = (at / PIECE_BYTES + 1) * PIECE_BYTES;
+            let read = self.volume.read_copy(self.file, chunk, target, at, piece.min(end - at));
+            match timeout(ANSWER_MAX, read).await {
+                Ok(Ok(bytes)) if bytes.is_empty() => break,
+                Ok(Ok(bytes)) => at += bytes.len() as u64,
+                // Some block of the piece: each is read by itself.
+                Ok(Err(error)) if error.kind == ErrorKind::Corrupt && piece > BLOCK_BYTES => {
+                    piece = BLOCK_BYTES;
+                }
+                Ok(Err(error)) if error.kind == ErrorKind::Corrupt => {
+                    damaged.insert(at / BLOCK_BYTES);
+                    at += BLOCK_BYTES;
+                }
+                Ok(Err(error)) => return Err(Damage::Unread(error.to_string())),
+                Err(_) => {
+                    let why = format!("no answer for {} s", ANSWER_MAX.as_secs());
+                    return Err(Damage::Unread(why));
+                }
+            }
+            if at >= next {
+                piece = PIECE_BYTES;
+            }
+        }
+        if damaged.is_empty() { Ok(()) } else { Err(Damage::Blocks(damaged)) }
+    }
+}
+
+fn judge(
+    path: &str,
+    volume: String,
+    attr: &Attr,
+    about: &Description,
+    layout: Option<LayoutView>,
+    members: Vec<Member>,
+    map: &ClusterMap,
+) -> Report {
+    let mut problems = Vec::new();
+    // What is wrong with the groups of this file, and no others.
+    let here = |group: &&Group| members.iter().any(|member| member.group == group.id);
+    let groups = map.groups.iter().filter(here).cloned().collect();
+    let own = ClusterMap { groups, ..map.clone() };
+    problems.extend(groups::troubles(&own).into_iter().map(|trouble| {
+        let health = if trouble.stops { Health::Broken } else { Health::Degraded };
+        (health, format!("{}; {}", trouble.about, trouble.mend))
+    }));
+    problems.extend(members.iter().filter_map(|member| damage(member, &members)));
+    problems.extend(slow(&members));
+    problems.extend(about.holders.iter().filter(|holder| holder.absent).map(|holder| {
+        let text = format!(
+            "{} has it open and has not come back since the metadata server was started",
+            holder.client
+        );
+        (Health::Degraded, text)
+    }));
+    let text = |bytes: &bytes::Bytes| format!("/{}", String::from_utf8_lossy(bytes));
+    Report {
+        health: problems.iter().map(|problem| problem.0).max().unwrap_or(Health::Fine),
+        path: path.to_owned(),
+        volume,
+        inode: attr.ino.0,
+        kind: format!("{:?}", attr.kind).to_lowercase(),
+        length: attr.length,
+        paths: about.paths.iter().map(text).collect(),
+        copies: attr.layout.as_ref().map_or(1, |layout| layout.copies()),
+        inline: layout.as_ref().is_some_and(|layout| layout.inline),
+        layout,
+        users: about.holders.iter().map(user).collect(),
+        members,
+        problems: problems.into_iter().map(|problem| problem.1).collect(),
+    }
+}
+
+fn user(holder: &Holder) -> User {
+    User {
+        session: holder.session,
+        client: holder.client.clone(),
+        opens: holder.opens,
+        locks: holder.locks,
+        absent: holder.absent,
+    }
+}
+
+/// What cannot be read of a member's copies, and whether another has it.
+fn damage(member: &Member, all: &[Member]) -> Option<(Health, String)> {
+    let (first, damage) = member.damaged.iter().next()?;
+    let others = || all.iter().filter(|o| o.group == member.group && o.target != member.target);
+    let kept = member.damaged.iter().all(|(chunk, damage)| match damage {
+        Damage::Unread(_) => others().any(|other| other.gives(*chunk, None)),
+        Damage::Blocks(blocks) => {
+            blocks.iter().all(|block| others().any(|other| other.gives(*chunk, Some(*block))))
+        }
+    });
+    let what = match member.damaged.len() {
+        1 => format!("chunk {first}"),
+        count => format!("{count} chunks, the first of them chunk {first},"),
+    };
+    let unread = |of: &Member| of.damaged.values().any(|d| matches!(d, Damage::Unread(_)));
+    let answered = |of: &Member| of.answer_ms.is_some() && !unread(of);
+    let (health, also) = match kept {
+        true if unread(member) => (
+            Health::Degraded,
+            "another copy is sound: strake status shows whether its server is away".to_owned(),
+        ),
+        true => (Health::Degraded, "another copy is sound: strake scrub mends it".to_owned()),
+        false if !answered(member) || !others().all(answered) => (
+            Health::Broken,
+            "no sound copy answers: strake status shows which servers are away".to_owned(),
+        ),
+        false => {
+            let lost = match others().count() {
+                0 => "it is the only copy".to_owned(),
+                count => format!("all {} copies answered, and none is sound", count + 1),
+            };
+            (Health::Broken, format!("{lost}: restore the file from a backup"))
+        }
+    };
+    let name = format!("target {} ({})", member.target, member.name);
+    Some((health, format!("{what} cannot be read from {name}: {damage}; {also}")))
+}
+
+/// Targets that take much longer than others.
+fn slow(members: &[Member]) -> Vec<(Health, String)> {
+    let mut times: BTreeMap<u32, (f64, &str)> = BTreeMap::new();
+    for member in members {
+        if let Some(ms) = member.answer_ms {
+            let time = times.entry(member.target).or_insert((ms, &member.name));
+            time.0 = time.0.min(ms);
+        }
+    }
+    let fastest = times.values().map(|time| time.0).fold(f64::INFINITY, f64::min);
+    let limit = (fastest * f64::from(SLOW_FACTOR)).max(SLOW_MIN.as_secs_f64() * 1e3);
+    let slow = times.iter().filter(|(_, time)| time.0 > limit);
+    let told = slow.map(|(target, (ms, name))| {
+        let text = format!(
+            "target {target} ({name}) answers in {ms:.0} ms, the fastest in {fastest:.1} ms: its \
+             disk or its link is slow, or has much to do (strake_storage_queue_depth in its metrics)"
+        );
+        (Health::Degraded, text)
+    });
+    told.collect()
+}
+
+fn show(report: &Report) {
+    let copies = match (&report.layout, report.copies) {
+        (None, _) => String::new(),
+        (Some(_), 1) => ", one copy".to_owned(),
+        (Some(_), copies) => format!(", {copies} copies"),
+    };
+    output::line(&format!(
+        "{}: {}, {}, inode {} of volume {}{copies}",
+        report.path,
+        report.kind,
+        size::show(report.length),
+        report.inode,
+        report.volume
+    ));
+    for path in &report.paths {
+        output::line(&format!("  name     {path}"));
+    }
+    if report.paths.is_empty() {
+        output::line("  it has no name any more: it goes when nobody has it open");
+    }
+    if let Some(layout) = &report.layout {
+        let (size, groups) = (size::show(layout.chunk_size), layout.stripe_width);
+        let where_it_is = match (layout.inline, layout.chunks.len()) {
+            (true, _) => "inside the inode, with the metadata server".to_owned(),
+            (false, count) => format!(
+                "{count} chunks of {size}, {} over {groups} groups (strake layout get shows each)",
+                layout.distribution
+            ),
+        };
+        output::line(&format!("  layout   {where_it_is}"));
+    }
+    for user in &report.users {
+        output::line(&format!(
+            "  in use   {} (session {}); handles: {}, locks: {}",
+            user.client, user.session, user.opens, user.locks
+        ));
+    }
+    if !report.members.is_empty() {
+        show_members(&report.members);
+    }
+    output::line("");
+    match (report.problems.is_empty(), report.members.is_empty()) {
+        (true, true) => output::line("fine"),
+        (true, false) => output::line("fine: every copy is there and answers"),
+        (false, _) => {}
+    }
+    report.problems.iter().for_each(|problem| output::line(&format!("  ! {problem}")));
+}
+
+fn show_members(members: &[Member]) {
+    output::line("");
+    let head = [">GROUP", ">CHUNKS", ">TARGET", "STATE", ">ANSWER", "DAMAGED", "WHERE"];
+    let mut table = output::table(&head);
+    for member in members {
+        let damaged = match member.damaged.len() {
+            0 => "-".to_owned(),
+            count => format!("{count} of {}", member.chunks),
+        };
+        table.add_row([
+            member.group.to_string(),
+            member.chunks.to_string(),
+            member.target.to_string(),
+            member.state.to_owned(),
+            member.answer_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1} ms")),
+            damaged,
+            member.name.clone(),
+        ]);
+    }
+    output::show(&table);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(target: u32, answer_ms: Option<f64>, damaged: &[(u64, Damage)]) -> Member {
+        let damaged = damaged.iter().cloned().collect();
+        let name = format!("h{target}:/t");
+        Member { group: 7, target, name, state: "in sync", chunks: 3, answer_ms, damaged }
+    }
+
+    fn blocks(chunk: u64, blocks: &[u64]) -> (u64, Damage) {
+        (chunk, Damage::Blocks(blocks.iter().copied().collect()))
+    }
+
+    #[test]
+    fn damage_is_the_worse_if_no_other_copy_is_sound() {
+        let told = |members: &[Member]| damage(&members[0], members).unwrap();
+        let rotten = |target, damaged| member(target, Some(1.0), &[damaged]);
+        let away = member(2, None, &[]);
+        assert!(damage(&away, std::slice::from_ref(&away)).is_none());
+        let (health, text) = told(&[rotten(1, blocks(2, &[5])), away]);
+        assert!(health == Health::Broken && text.contains("no sound copy answers"), "{text}");
+        for other in [blocks(1, &[5]), blocks(2, &[6])] {
+            let (health, text) = told(&[rotten(1, blocks(2, &[5])), rotten(2, other)]);
+            assert!(health == Health::Degraded && text.contains("strake scrub mends it"), "{text}");
+        }
+        let (health, text) = told(&[rotten(1, blocks(2, &[5, 6])), rotten(2, blocks(2, &[6]))]);
+        assert_eq!(health, Health::Broken);
+        assert!(text.contains("all 2 copies answered, and none is sound: restore"), "{text}");
+        assert!(text.contains("damaged in 2 blocks, the first at byte 20480"), "{text}");
+        let (health, text) = told(&[rotten(1, blocks(2, &[0]))]);
+        assert!(health == Health::Broken && text.contains("it is the only copy"), "{text}");
+    }
+
+    #[test]
+    fn a_copy_that_did_not_answer_is_not_called_damaged() {
+        let silent = |target| {
+            let unread = Damage::Unread("no answer for 3 s".to_owned());
+            member(target, Some(1.0), &[(2, unread)])
+        };
+        let (health, text) = damage(&silent(1), &[silent(1), member(2, Some(1.0), &[])]).unwrap();
+        assert!(health == Health::Degraded && text.contains("strake status"), "{text}");
+        let rotten = member(2, Some(1.0), &[blocks(2, &[0])]);
+        for one in [&silent(1), &rotten] {
+            let both = [silent(1), member(2, Some(1.0), &[blocks(2, &[0])])];
+            let (health, text) = damage(one, &both).unwrap();
+            assert!(health == Health::Broken && text.contains("no sound copy answers"), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_much_slower_than_the_rest_is_slow() {
+        assert!(slow(&[member(1, Some(0.1), &[]), member(2, Some(15.0), &[])]).is_empty());
+        let told = slow(&[member(1, Some(3.0), &[]), member(2, Some(40.0), &[])]);
+        assert!(told.len() == 1 && told[0].1.contains("target 2"), "{told:?}");
+        assert!(slow(&[member(1, None, &[blocks(0, &[0])])]).is_empty());
+    }
+}

@@ -1,0 +1,222 @@
+//! What a metadata server answers.
+
+use super::{Checked, Lock, Nothing, Recopied};
+use crate::message::common::{Attributes, Template};
+use prost::{Message, Oneof};
+
+/// The answer of a metadata server.
+#[derive(Clone, PartialEq, Message)]
+pub struct MetaReply {
+    /// Which answer.
+    #[prost(
+        oneof = "MetaAnswer",
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24"
+    )]
+    pub answer: Option<MetaAnswer>,
+}
+
+/// The answers of a metadata server.
+#[derive(Clone, PartialEq, Oneof)]
+#[allow(clippy::large_enum_variant, reason = "one lives per call, and a box would cost more")]
+pub enum MetaAnswer {
+    /// Done.
+    #[prost(message, tag = "10")]
+    Done(Nothing),
+    /// A session.
+    #[prost(message, tag = "11")]
+    Session(Session),
+    /// Attributes.
+    #[prost(message, tag = "12")]
+    Entry(Attributes),
+    /// A new (or, without `exclusive`, an existing) file.
+    #[prost(message, tag = "13")]
+    Created(Created),
+    /// Both ends of a rename.
+    #[prost(message, tag = "14")]
+    Renamed(Renamed),
+    /// Raw bytes.
+    #[prost(bytes = "bytes", tag = "15")]
+    Bytes(bytes::Bytes),
+    /// An open file.
+    #[prost(message, tag = "16")]
+    Opened(Opened),
+    /// A page of a directory.
+    #[prost(message, tag = "17")]
+    Page(Page),
+    /// A conflicting lock.
+    #[prost(message, tag = "18")]
+    Lock(Lock),
+    /// Counts.
+    #[prost(message, tag = "19")]
+    VolumeStat(VolumeStat),
+    /// A layout template.
+    #[prost(message, tag = "20")]
+    Template(Template),
+    /// An inode that got or lost a name.
+    #[prost(message, tag = "21")]
+    Named(Named),
+    /// Names and users of an inode.
+    #[prost(message, tag = "22")]
+    Description(Description),
+    /// What a check has found.
+    #[prost(message, tag = "23")]
+    Checked(Checked),
+    /// How far a file is that gets another number of copies.
+    #[prost(message, tag = "24")]
+    Recopied(Recopied),
+}
+
+/// See [`MetaAnswer::Named`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Named {
+    /// The inode.
+    #[prost(message, required, tag = "1")]
+    pub attr: Attributes,
+    /// The directory after it.
+    #[prost(message, optional, tag = "2")]
+    pub parent: Option<Attributes>,
+}
+
+/// See [`MetaAnswer::Session`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Session {
+    /// Its id.
+    #[prost(uint64, tag = "1")]
+    pub session: u64,
+    /// Time within which RenewSession must arrive.
+    #[prost(uint64, tag = "2")]
+    pub lease_ms: u64,
+    /// True if the session asked for goes on: its locks are still held.
+    #[prost(bool, tag = "3")]
+    pub resumed: bool,
+}
+
+/// See [`MetaAnswer::Created`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Created {
+    /// The inode.
+    #[prost(message, required, tag = "1")]
+    pub attr: Attributes,
+    /// It is new.
+    #[prost(bool, tag = "2")]
+    pub created: bool,
+    /// If opened.
+    #[prost(message, optional, tag = "3")]
+    pub opened: Option<Opened>,
+    /// The directory after it.
+    #[prost(message, optional, tag = "4")]
+    pub parent: Option<Attributes>,
+}
+
+/// See [`MetaAnswer::Opened`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Opened {
+    /// The inode as it is now.
+    #[prost(message, required, tag = "1")]
+    pub attr: Attributes,
+    /// Contents, where they lie inside the inode.
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub inline: Option<bytes::Bytes>,
+    /// Right to the chunks.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub capability: bytes::Bytes,
+}
+
+/// See [`MetaAnswer::Renamed`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Renamed {
+    /// What was moved.
+    #[prost(message, required, tag = "1")]
+    pub moved: Attributes,
+    /// What was replaced (nlink already lowered) or exchanged.
+    #[prost(message, optional, tag = "2")]
+    pub other: Option<Attributes>,
+    /// The directory of the old name, after it.
+    #[prost(message, optional, tag = "3")]
+    pub parent: Option<Attributes>,
+    /// The directory of the new name, after it, if it is another.
+    #[prost(message, optional, tag = "4")]
+    pub new_parent: Option<Attributes>,
+}
+
+/// See [`MetaAnswer::Page`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Page {
+    /// Entries, in cookie order, without `.` and `..`.
+    #[prost(message, repeated, tag = "1")]
+    pub entries: Vec<DirEntry>,
+    /// No entry follows.
+    #[prost(bool, tag = "2")]
+    pub end: bool,
+    /// The directory's parent, for `..`.
+    #[prost(uint64, tag = "3")]
+    pub parent: u64,
+}
+
+/// A directory entry.
+#[derive(Clone, PartialEq, Message)]
+pub struct DirEntry {
+    /// Name.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub name: bytes::Bytes,
+    /// Inode.
+    #[prost(uint64, tag = "2")]
+    pub ino: u64,
+    /// [`strake_types::FileKind`] as its number.
+    #[prost(uint32, tag = "3")]
+    pub kind: u32,
+    /// Where to go on after it; greater than 0 and less than 2^63.
+    #[prost(uint64, tag = "4")]
+    pub cookie: u64,
+    /// Attributes, if asked for.
+    #[prost(message, optional, tag = "5")]
+    pub attr: Option<Attributes>,
+}
+
+/// See [`MetaAnswer::VolumeStat`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct VolumeStat {
+    /// Inodes in use.
+    #[prost(uint64, tag = "1")]
+    pub inodes: u64,
+    /// Bytes of contents.
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    /// Inodes that may still be made.
+    #[prost(uint64, tag = "3")]
+    pub inodes_free: u64,
+    /// Open sessions.
+    #[prost(uint64, tag = "4")]
+    pub sessions: u64,
+}
+
+/// See [`MetaOp::Describe`](super::MetaOp::Describe).
+#[derive(Clone, PartialEq, Message)]
+pub struct Description {
+    /// Its paths from the volume's root, without the first `/`; not all where there are very many.
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub paths: Vec<bytes::Bytes>,
+    /// Who has it open or holds a lock on it.
+    #[prost(message, repeated, tag = "2")]
+    pub holders: Vec<Holder>,
+}
+
+/// A session that has a file open, or holds locks on it.
+#[derive(Clone, PartialEq, Message)]
+pub struct Holder {
+    /// The session.
+    #[prost(uint64, tag = "1")]
+    pub session: u64,
+    /// Who the client is, for people.
+    #[prost(string, tag = "2")]
+    pub client: String,
+    /// How often it has the file open.
+    #[prost(uint32, tag = "3")]
+    pub opens: u32,
+    /// How many locks it holds: POSIX locks and flocks.
+    #[prost(uint32, tag = "4")]
+    pub locks: u32,
+    /// It has not come back since the metadata server was started.
+    #[prost(bool, tag = "5")]
+    pub absent: bool,
+}

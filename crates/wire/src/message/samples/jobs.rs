@@ -1,0 +1,92 @@
+//! Random messages about jobs.
+
+use super::super::jobs::{Held, Job, JobItem, JobList, Order, Plan, Progress, SteerJob};
+use super::Gen;
+
+impl Gen {
+    pub(super) fn held(&mut self) -> Held {
+        Held {
+            target: self.u32(),
+            group: self.u32(),
+            chunks: self.u64(),
+            bytes: self.u64(),
+            written: self.bool(),
+        }
+    }
+
+    pub(super) fn progress(&mut self) -> Progress {
+        Progress {
+            group: self.u32(),
+            member: self.u32(),
+            compared: self.u64(),
+            sent: self.u64(),
+            at: self.opt(Self::chunk),
+        }
+    }
+
+    pub(super) fn order(&mut self) -> Order {
+        Order { group: self.u32(), member: self.u32(), paused: self.bool(), rate: self.u64() }
+    }
+
+    pub(super) fn plan(&mut self) -> Plan {
+        Plan {
+            kind: self.u32(),
+            targets: self.list(Self::u32),
+            to: self.u32(),
+            servers: self.list(Self::u32),
+            dry_run: self.bool(),
+            force: self.bool(),
+            lose_data: self.bool(),
+            remove: self.bool(),
+            rate: self.u64(),
+            undo: self.bool(),
+        }
+    }
+
+    pub(super) fn steer_job(&mut self) -> SteerJob {
+        SteerJob {
+            id: self.u64(),
+            pause: self.bool(),
+            resume: self.bool(),
+            cancel: self.bool(),
+            rate: self.opt(Self::u64),
+        }
+    }
+
+    pub(super) fn job_list(&mut self) -> JobList {
+        JobList { jobs: self.list(Self::job), default_rate: self.u64() }
+    }
+
+    fn job(&mut self) -> Job {
+        Job {
+            id: self.u64(),
+            kind: self.u32(),
+            state: self.u32(),
+            about: self.string(),
+            begun_ms: self.u64(),
+            ended_ms: self.u64(),
+            rate_max: self.u64(),
+            bytes: self.u64(),
+            bytes_done: self.u64(),
+            bytes_sent: self.u64(),
+            rate: self.u64(),
+            items: self.list(Self::job_item),
+            reason: self.string(),
+        }
+    }
+
+    fn job_item(&mut self) -> JobItem {
+        JobItem {
+            group: self.u32(),
+            from: self.u32(),
+            to: self.u32(),
+            state: self.u32(),
+            reason: self.string(),
+            bytes: self.u64(),
+            bytes_done: self.u64(),
+            bytes_sent: self.u64(),
+            at: self.opt(Self::chunk),
+            lost: self.bool(),
+        }
+    }
+}

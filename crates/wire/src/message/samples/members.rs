@@ -1,0 +1,136 @@
+//! Random messages to and from the manager.
+
+use super::super::{jobs, manager as mgr};
+use super::Gen;
+
+impl Gen {
+    fn target_spec(&mut self) -> mgr::TargetSpec {
+        mgr::TargetSpec {
+            scrub: self.opt(Self::scrub_word),
+            target: self.u32(),
+            uuid: self.string(),
+            path: self.string(),
+            total_bytes: self.u64(),
+            free_bytes: self.u64(),
+            poisoned: self.string(),
+        }
+    }
+
+    fn volume_spec(&mut self) -> mgr::VolumeSpec {
+        mgr::VolumeSpec {
+            name: self.string(),
+            template: self.opt(Self::template),
+            inline_bytes_max: self.opt(Self::u32),
+            sync_always: self.opt(Self::bool),
+        }
+    }
+
+    /// A request with each operation.
+    pub fn manager_requests(&mut self) -> Vec<mgr::ManagerRequest> {
+        use mgr::ManagerOp::*;
+        let ops = vec![
+            Join(mgr::Join {
+                server: self.u32(),
+                cluster: self.string(),
+                address: self.string(),
+                manager: self.bool(),
+                meta: self.bool(),
+                targets: self.list(Self::target_spec),
+                name: self.string(),
+                boot: self.string(),
+            }),
+            Heartbeat(mgr::Heartbeat {
+                server: self.u32(),
+                targets: self.list(Self::target_spec),
+                held: self.list(Self::held),
+                progress: self.list(Self::progress),
+            }),
+            GetMap(mgr::GetMap { known_epoch: self.u64() }),
+            CreateVolume(self.volume_spec()),
+            SetVolume(self.volume_spec()),
+            DeleteVolume(mgr::VolumeName { name: self.string() }),
+            Leave(mgr::Leave { server: self.u32() }),
+            Resynced(mgr::Resynced {
+                group: self.u32(),
+                epoch: self.u64(),
+                member: self.u32(),
+                failed: self.bool(),
+                reason: self.string(),
+                sent: self.u64(),
+                word: self.u64(),
+                primary_boot: self.u64(),
+                member_boot: self.u64(),
+            }),
+            PrepareCopies(mgr::PrepareCopies { copies: self.u32() }),
+            Plan(self.plan()),
+            ListJobs(jobs::ListJobs { id: self.u64() }),
+            SteerJob(self.steer_job()),
+        ];
+        ops.into_iter().map(|op| mgr::ManagerRequest { op: Some(op) }).collect()
+    }
+
+    fn map(&mut self) -> mgr::ClusterMap {
+        mgr::ClusterMap {
+            cluster: self.string(),
+            epoch: self.u64(),
+            servers: self.list(|g| mgr::Server {
+                id: g.u32(),
+                address: g.string(),
+                manager: g.bool(),
+                meta: g.bool(),
+                up: g.bool(),
+                name: g.string(),
+                silent_ms: g.u64(),
+            }),
+            targets: self.list(|g| mgr::Target {
+                id: g.u32(),
+                server: g.u32(),
+                spec: g.target_spec(),
+                up: g.bool(),
+                drains: g.bool(),
+            }),
+            groups: self.list(|g| mgr::Group {
+                id: g.u32(),
+                epoch: g.u64(),
+                members: g.list(Self::u32),
+                in_sync: g.list(Self::u32),
+                joining: g.list(Self::u32),
+                losses: g.u64(),
+                leaving: g.list(Self::u32),
+                word: g.u64(),
+                vouchers: g.list(|g| mgr::Voucher { target: g.u32(), boot: g.u64() }),
+            }),
+            volumes: self.list(Self::volume),
+        }
+    }
+
+    fn volume(&mut self) -> mgr::Volume {
+        mgr::Volume {
+            id: self.u32(),
+            spec: self.volume_spec(),
+            deleting: self.bool(),
+            meta_server: self.u32(),
+        }
+    }
+
+    /// A reply with each answer.
+    pub fn manager_replies(&mut self) -> Vec<mgr::ManagerReply> {
+        use mgr::ManagerAnswer::*;
+        let answers = vec![
+            Epoch(self.u64()),
+            Joined(mgr::Joined {
+                cluster: self.string(),
+                server: self.u32(),
+                targets: self.list(Self::u32),
+                capability_key: self.bytes(),
+                lease_ms: self.u64(),
+            }),
+            Map(mgr::MapAnswer { map: self.opt(Self::map) }),
+            Volume(self.volume()),
+            Jobs(self.job_list()),
+        ];
+        let orders = self.list(Self::order);
+        let reply = |answer| mgr::ManagerReply { answer: Some(answer), orders: orders.clone() };
+        answers.into_iter().map(reply).collect()
+    }
+}

@@ -1,0 +1,88 @@
+//! Messages about damage, and about what does not fit.
+
+use super::super::{manager as mgr, meta, storage as st};
+use super::Gen;
+
+impl Gen {
+    fn lost(&mut self) -> st::LostBlocks {
+        let (chunk, blocks) = (self.chunk(), self.list(Self::u32));
+        st::LostBlocks { chunk, blocks, crcs: self.list(Self::u32) }
+    }
+
+    pub(super) fn check(&mut self) -> meta::MetaOp {
+        meta::MetaOp::Check(meta::Check {
+            part: self.u32() % 5,
+            after: self.bytes(),
+            limit: self.u32(),
+            repair: self.bool(),
+            target: self.u32(),
+            lost_found: self.u64(),
+        })
+    }
+
+    pub(super) fn recopy(&mut self) -> meta::MetaOp {
+        meta::MetaOp::Recopy(meta::Recopy { ino: self.u64(), copies: self.u32(), rate: self.u64() })
+    }
+
+    pub(super) fn recopied(&mut self) -> meta::MetaAnswer {
+        meta::MetaAnswer::Recopied(meta::Recopied {
+            state: self.u32() % 5,
+            copied: self.u64(),
+            bytes: self.u64(),
+            detail: self.string(),
+        })
+    }
+
+    fn problem(&mut self) -> meta::Problem {
+        meta::Problem {
+            what: self.string(),
+            ino: self.u64(),
+            path: self.bytes(),
+            detail: self.string(),
+            mended: self.bool(),
+        }
+    }
+
+    pub(super) fn checked(&mut self) -> meta::MetaAnswer {
+        meta::MetaAnswer::Checked(meta::Checked {
+            next: self.bytes(),
+            looked_at: self.u64(),
+            problems: self.list(Self::problem),
+        })
+    }
+
+    pub(super) fn scrub_word(&mut self) -> mgr::ScrubWord {
+        mgr::ScrubWord { ended_unix_s: self.u64(), repaired: self.u64(), left: self.u64() }
+    }
+
+    pub(super) fn repairs(&mut self) -> Vec<st::StorageOp> {
+        use st::StorageOp::*;
+        vec![
+            Damage(self.range()),
+            Lose(self.lost()),
+            Repair(st::Repair { chunk: self.chunk(), met_by: self.u32() }),
+            Compare(st::Compare { after: self.opt(Self::chunk), repair: self.bool() }),
+            Census(st::DigestsAfter { after: self.opt(Self::chunk) }),
+        ]
+    }
+
+    pub(super) fn repair_answers(&mut self) -> Vec<st::StorageAnswer> {
+        use st::StorageAnswer::*;
+        vec![
+            Damage(st::BlockList { blocks: self.list(Self::u32) }),
+            Repaired(st::Repaired { blocks: self.u64(), lost: self.list(Self::u32) }),
+            Compared(st::Compared {
+                next: self.opt(Self::chunk),
+                chunks: self.u64(),
+                different: self.list(Self::chunk),
+                members: self.list(Self::u32),
+            }),
+            Census(st::CensusPage {
+                chunks: self.list(Self::chunk),
+                groups: self.list(Self::u32),
+                lens: self.list(Self::u64),
+                next: self.opt(Self::chunk),
+            }),
+        ]
+    }
+}

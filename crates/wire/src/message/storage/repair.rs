@@ -1,0 +1,93 @@
+//! Messages about damaged chunks.
+
+use super::Chunk;
+use prost::Message;
+
+/// See [`super::StorageOp::Lose`].
+#[derive(Clone, PartialEq, Message)]
+pub struct LostBlocks {
+    /// The chunk.
+    #[prost(message, required, tag = "1")]
+    pub chunk: Chunk,
+    /// Blocks within its length, ascending.
+    #[prost(uint32, repeated, tag = "2")]
+    pub blocks: Vec<u32>,
+    /// CRC32C of what each held.
+    #[prost(fixed32, repeated, tag = "3")]
+    pub crcs: Vec<u32>,
+}
+
+/// See [`super::StorageOp::Repair`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Repair {
+    /// The chunk.
+    #[prost(message, required, tag = "1")]
+    pub chunk: Chunk,
+    /// What has met the damage: 0 a read, 1 a change, 2 a resync, 3 a scrub. Only counted.
+    #[prost(uint32, tag = "2")]
+    pub met_by: u32,
+}
+
+/// See [`super::StorageAnswer::Damage`].
+#[derive(Clone, PartialEq, Message)]
+pub struct BlockList {
+    /// Numbers of blocks within the chunk, ascending.
+    #[prost(uint32, repeated, tag = "1")]
+    pub blocks: Vec<u32>,
+}
+
+/// See [`super::StorageAnswer::Repaired`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Repaired {
+    /// Blocks that were repaired, at all members together.
+    #[prost(uint64, tag = "1")]
+    pub blocks: u64,
+    /// Blocks that are damaged at every member in sync, ascending.
+    #[prost(uint32, repeated, tag = "2")]
+    pub lost: Vec<u32>,
+}
+
+/// See [`super::StorageOp::Compare`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Compare {
+    /// Begin after this chunk; absent: at the first.
+    #[prost(message, optional, tag = "1")]
+    pub after: Option<Chunk>,
+    /// Members whose copy differs get the primary's.
+    #[prost(bool, tag = "2")]
+    pub repair: bool,
+}
+
+/// See [`super::StorageAnswer::Compared`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Compared {
+    /// Where to go on; absent: the end was reached.
+    #[prost(message, optional, tag = "1")]
+    pub next: Option<Chunk>,
+    /// Chunks compared.
+    #[prost(uint64, tag = "2")]
+    pub chunks: u64,
+    /// Chunks of which copies differ, or did before they were repaired.
+    #[prost(message, repeated, tag = "3")]
+    pub different: Vec<Chunk>,
+    /// The member of each whose copy differs from the primary's.
+    #[prost(uint32, repeated, tag = "4")]
+    pub members: Vec<u32>,
+}
+
+/// See [`super::StorageAnswer::Census`]. One chunk, group and length per place.
+#[derive(Clone, PartialEq, Message)]
+pub struct CensusPage {
+    /// Chunks, in the order of the target.
+    #[prost(message, repeated, tag = "1")]
+    pub chunks: Vec<Chunk>,
+    /// Their groups.
+    #[prost(uint32, repeated, tag = "2")]
+    pub groups: Vec<u32>,
+    /// Their lengths in bytes.
+    #[prost(uint64, repeated, tag = "3")]
+    pub lens: Vec<u64>,
+    /// Where to go on; absent: the end was reached.
+    #[prost(message, optional, tag = "4")]
+    pub next: Option<Chunk>,
+}

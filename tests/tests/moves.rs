@@ -1,0 +1,234 @@
+//! Members of groups that move, over real processes: servers are drained, targets replaced, jobs steered,
+//! while files are written and servers are killed. Nothing that was acknowledged is missing or old.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use strake_tests::cluster::Mount;
+use strake_tests::records::{Ledger, StopAtEnd};
+use strake_tests::servers::Cluster;
+
+const MIB: usize = 1 << 20;
+
+/// Bytes that are nowhere the same.
+fn noise(seed: u32, len: usize) -> Vec<u8> {
+    (0..len as u32)
+        .map(|i| (i.wrapping_add(seed).wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect()
+}
+
+fn write(mount: &Mount, name: &str, bytes: &[u8]) {
+    let mut file = File::create(mount.at(name)).unwrap();
+    file.write_all(bytes).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// A directory whose files have two copies.
+fn pairs(cluster: &Cluster, mount: &Mount) {
+    let path = mount.at("two");
+    fs::create_dir(&path).unwrap();
+    cluster.succeed(&["layout", "set", path.to_str().unwrap(), "--copies", "2"]);
+}
+
+fn groups_of(cluster: &Cluster, target: u64) -> u64 {
+    let targets = cluster.targets();
+    let found = targets.iter().find(|row| row["id"] == target);
+    found.map_or(0, |row| row["groups"].as_u64().unwrap())
+}
+
+#[test]
+fn a_server_is_drained_while_files_are_written_and_killed_servers_cost_nothing() {
+    let mut cluster = Cluster::start(4);
+    let mount = cluster.mount("mnt");
+    pairs(&cluster, &mount);
+    let old = noise(1, 8 * MIB);
+    write(&mount, "old", &old);
+    write(&mount, "two/old", &old);
+    let mut ledgers = [Ledger::new(&mount.at("one"), 400), Ledger::new(&mount.at("two/l"), 400)];
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stops = StopAtEnd(&stop);
+        for ledger in &mut ledgers {
+            scope.spawn(|| ledger.write_until(&stop));
+        }
+        // Slowly, so that there is a middle in which servers die.
+        let dry = cluster.json(&["server", "drain", "storage1", "--dry-run"]);
+        assert_eq!(dry["id"], 0, "{dry}");
+        assert!(dry["groups"].as_u64().unwrap() >= 3, "{dry}");
+        let job = cluster.json(&["server", "drain", "storage1", "--throttle", "256K"]);
+        assert_eq!(job["groups"], dry["groups"]);
+        let id = job["id"].as_u64().unwrap();
+        cluster.until("it copies", |c| c.job(id)["bytes_sent"].as_u64() > Some(0));
+        let to = cluster.job(id)["items"].as_array().unwrap().iter().find_map(|item| {
+            (item["state"] == "running").then(|| item["to"].as_u64().unwrap() as usize)
+        });
+        // The destination, the source, and the manager.
+        let to = to.expect("something is under way") - 1;
+        cluster.restart(to, Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(500));
+        cluster.restart(1, Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(500));
+        cluster.restart_witness();
+        cluster.succeed(&["job", "throttle", &id.to_string(), "0"]);
+        let (code, shown) = cluster.run(&["job", "watch", &id.to_string()]);
+        assert_eq!(code, Some(0), "{shown}");
+    });
+    assert_eq!(groups_of(&cluster, 2), 0);
+    let status = cluster.json(&["status"]);
+    assert!(status["targets"][1]["state"].as_str().unwrap().contains("drained"), "{status}");
+    cluster.until("what was left behind is deleted", |c| {
+        c.counter(1, "strake_storage_cleared_bytes_total") > 0
+    });
+    cluster.kill(1);
+    drop(mount);
+    let mount = cluster.mount("again");
+    ledgers[0].check(&mount.at("one"));
+    ledgers[1].check(&mount.at("two/l"));
+    assert_eq!(fs::read(mount.at("old")).unwrap(), old);
+    assert_eq!(fs::read(mount.at("two/old")).unwrap(), old);
+    write(&mount, "two/new", &old);
+}
+
+#[test]
+fn a_dead_target_is_replaced_and_the_new_one_has_everything() {
+    let mut cluster = Cluster::start(3);
+    cluster.succeed(&["volume", "set", "main", "--copies", "2"]);
+    let mount = cluster.mount("mnt");
+    let old = noise(3, 6 * MIB);
+    write(&mount, "old", &old);
+    let (code, said) = cluster.run(&["target", "remove", "2", "--dry-run"]);
+    assert_eq!(code, Some(0), "{said}");
+    cluster.kill(1);
+    cluster.until("it is missed", |c| c.run(&["status"]).1.contains("missing in"));
+    write(&mount, "new", &old);
+    cluster.add();
+    let job = cluster.json(&["target", "replace", "2", "4", "--wait"]);
+    assert_eq!(job["state"], "done", "{job}");
+    assert!(!cluster.targets().iter().any(|row| row["id"] == 2), "it left the cluster");
+    cluster.until("the old server is all that is missed", |c| {
+        let status = c.json(&["status"]);
+        status["groups"].as_array().is_some_and(Vec::is_empty)
+    });
+    drop(mount);
+    for dead in [0, 2] {
+        cluster.kill(dead);
+        let mount = cluster.mount(&format!("without{dead}"));
+        assert_eq!(fs::read(mount.at("old")).unwrap(), old);
+        assert_eq!(fs::read(mount.at("new")).unwrap(), old);
+        drop(mount);
+        cluster.start_again(dead);
+        cluster.until("its groups are whole", |c| {
+            c.json(&["status"])["groups"].as_array().is_some_and(Vec::is_empty)
+        });
+    }
+    // The same path, another disk.
+    let mount = cluster.mount("last");
+    cluster.kill(0);
+    cluster.swap_disk(0);
+    cluster.until("the new target has joined", |c| c.targets().iter().any(|t| t["id"] == 5));
+    let job = cluster.json(&["target", "replace", "1", "5", "--wait"]);
+    assert_eq!(job["state"], "done", "{job}");
+    assert_eq!(fs::read(mount.at("old")).unwrap(), old);
+    drop(mount);
+    let (code, said) = cluster.run(&["target", "replace", "2", "4"]);
+    assert!(code == Some(1) && said.contains("target 2 is not in the cluster"), "{said}");
+}
+
+#[test]
+fn jobs_pause_go_on_are_slowed_and_end_and_the_manager_remembers_them() {
+    let mut cluster = Cluster::start(3);
+    let mount = cluster.mount("mnt");
+    pairs(&cluster, &mount);
+    write(&mount, "two/file", &noise(5, 16 * MIB));
+    let before = [1, 2, 3].map(|target| groups_of(&cluster, target));
+    let job = cluster.json(&["server", "drain", "storage0", "--throttle", "256K"]);
+    let id = job["id"].as_u64().unwrap();
+    let name = id.to_string();
+    let sent = |c: &Cluster| c.job(id)["bytes_sent"].as_u64().unwrap_or(0);
+    cluster.until("it copies", |c| sent(c) > 0);
+    let (_, shown) = cluster.run(&["status"]);
+    assert!(shown.contains("drain") && shown.contains("job 1"), "{shown}");
+    cluster.until("the file is named", |c| {
+        c.run(&["job", "show", &name]).1.contains("main:/two/file")
+    });
+    cluster.succeed(&["job", "pause", &name]);
+    std::thread::sleep(Duration::from_secs(2));
+    let paused = sent(&cluster);
+    cluster.restart_witness();
+    cluster.until("the manager knows it", |c| c.job(id)["state"] == "paused");
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(sent(&cluster) <= paused + MIB as u64, "a chunk at most was under way");
+    cluster.succeed(&["job", "resume", &name]);
+    cluster.until("it goes on", |c| sent(c) > paused);
+    cluster.succeed(&["job", "cancel", &name]);
+    assert_eq!(cluster.job(id)["state"], "cancelled");
+    cluster.until_whole();
+    // Whole groups may have been moved by then; what was under way was taken back.
+    let groups = |c: &Cluster| [1, 2, 3].map(|target| groups_of(c, target));
+    let all = before.iter().sum::<u64>();
+    cluster.until("it is taken back", |c| groups(c).iter().sum::<u64>() == all);
+    let after = groups(&cluster);
+    assert!(after[0] > 0, "{after:?}");
+    let (code, said) = cluster.run(&["job", "cancel", &name]);
+    assert!(code == Some(1) && said.contains("has ended"), "{said}");
+    let (code, said) = cluster.run(&["job", "watch", &name]);
+    assert_eq!(code, Some(1), "{said}");
+}
+
+#[test]
+fn a_target_that_missed_little_is_healed_with_little() {
+    let mut cluster = Cluster::start(2);
+    cluster.succeed(&["volume", "set", "main", "--copies", "2"]);
+    let mount = cluster.mount("mnt");
+    write(&mount, "large", &noise(7, 64 * MIB));
+    cluster.kill(0);
+    write(&mount, "missed", &noise(9, MIB));
+    cluster.start_again(0);
+    cluster.until_whole();
+    let sent = cluster.counter(1, "strake_storage_resync_bytes_total");
+    assert!((MIB as u64..2 * MIB as u64).contains(&sent), "{sent} bytes sent");
+    let jobs = cluster.json(&["job", "list"]);
+    let heals = jobs.as_array().unwrap().iter().filter(|job| job["kind"] == "heal");
+    let told: u64 = heals
+        .inspect(|job| assert_eq!(job["state"], "done", "{job}"))
+        .map(|job| job["bytes_sent"].as_u64().unwrap())
+        .sum();
+    assert_eq!(told, sent);
+}
+
+#[test]
+fn what_would_cost_copies_or_data_is_refused_with_the_sentence_why() {
+    let mut cluster = Cluster::start(2);
+    cluster.succeed(&["volume", "set", "main", "--copies", "2"]);
+    let refused = |cluster: &Cluster, verb: &[&str], why: &str| {
+        let (code, said) = cluster.run(verb);
+        assert!(
+            code == Some(1) && said.contains(why) && said.contains("next:"),
+            "{verb:?}: {said}"
+        );
+    };
+    refused(&cluster, &["target", "remove", "2"], "keeps 2 copies");
+    refused(&cluster, &["server", "remove", "1"], "is the manager of the cluster");
+    refused(&cluster, &["target", "replace", "1", "2"], "no other target can take its part");
+    refused(&cluster, &["server", "drain", "nobody"], "no server is called nobody");
+    let mount = cluster.mount("mnt");
+    let single = mount.at("single");
+    fs::create_dir(&single).unwrap();
+    cluster.succeed(&["layout", "set", single.to_str().unwrap(), "--copies", "1"]);
+    write(&mount, "single/file", &noise(1, 4 * MIB));
+    drop(mount);
+    cluster.add();
+    cluster.until("the manager hears of it", |c| {
+        let row = c.json(&["target", "remove", "1", "--dry-run"]);
+        row["bytes"].as_u64() > Some(MIB as u64)
+    });
+    cluster.kill(0);
+    cluster.until("it is gone", |c| c.run(&["status"]).1.contains("is down"));
+    refused(&cluster, &["target", "replace", "1", "3"], "would be lost");
+    let lossy = ["target", "replace", "1", "3", "--lose-data", "--wait"];
+    assert_eq!(cluster.json(&lossy)["state"], "done");
+    cluster.until("what is left is whole", |c| {
+        c.json(&["status"])["groups"].as_array().is_some_and(Vec::is_empty)
+    });
+}

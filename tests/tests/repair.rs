@@ -1,0 +1,236 @@
+//! Bit rot over real processes: bits flip in the data files of targets, and what readers get is right as
+//! long as one copy is.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use strake_tests::cluster::{Servers, Up, run};
+use strake_tests::servers::{Cluster, WAIT};
+
+/// Unit of checksums.
+const BLOCK: usize = 4096;
+
+/// So many blocks, of which each says throughout which one it is.
+fn numbered(blocks: usize) -> Vec<u8> {
+    let block = |nth: usize| (nth as u64 + 1).to_le_bytes().into_iter().cycle().take(BLOCK);
+    (0..blocks).flat_map(block).collect()
+}
+
+/// Flips a bit of each numbered block in a target's data file for which `which` holds; how many these were.
+fn rot(target: &Path, which: impl Fn(u64) -> bool) -> usize {
+    let path = target.join("data-00000");
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let bytes = fs::read(target.join("data-00000")).unwrap();
+    let mut hit = 0;
+    for (place, block) in bytes.chunks_exact(BLOCK).enumerate() {
+        let number = u64::from_le_bytes(block[..8].try_into().unwrap());
+        let whole = block.chunks(8).all(|part| part == number.to_le_bytes());
+        if whole && number > 0 && which(number - 1) {
+            let at = place * BLOCK + 2000;
+            file.write_all_at(&[block[2000] ^ 0x10], at as u64).unwrap();
+            hit += 1;
+        }
+    }
+    hit
+}
+
+fn target_of(cluster: &Cluster, nth: usize) -> std::path::PathBuf {
+    cluster.data_of(nth).join("target")
+}
+
+fn cat(cluster: &Cluster, name: &str) -> std::process::Output {
+    let path = format!("{}:/main/{name}", cluster.address);
+    run(["cat", &path])
+}
+
+/// Blocks that storage servers say that they have repaired.
+fn repaired(cluster: &Cluster) -> usize {
+    let logs = cluster.logs();
+    let count = |line: &str| {
+        let (_, after) = line.split_once(" was damaged on target ")?;
+        let (_, after) = after.split_once(", in ")?;
+        after.split(' ').next()?.parse::<usize>().ok()
+    };
+    logs.iter().map(|log| log.lines().filter_map(count).sum::<usize>()).sum()
+}
+
+#[test]
+fn what_rots_on_a_stopped_target_is_read_from_the_other_and_repaired_on_the_way() {
+    let mut cluster = Cluster::with_copies(2, 2);
+    let mount = cluster.mount("mnt");
+    let whole = numbered(700);
+    fs::write(mount.at("file"), &whole).unwrap();
+    File::open(mount.at("file")).unwrap().sync_all().unwrap();
+    drop(mount);
+    cluster.kill(0);
+    let damaged = rot(&target_of(&cluster, 0), |nth| nth % 7 == 3);
+    assert_eq!(damaged, 100);
+    cluster.start_again(0);
+    cluster.until_whole();
+    let mount = cluster.mount("fresh");
+    assert_eq!(fs::read(mount.at("file")).unwrap(), whole);
+    let end = Instant::now() + WAIT;
+    while repaired(&cluster) < damaged {
+        // Another reader may ask the other member.
+        assert_eq!(cat(&cluster, "file").stdout, whole);
+        assert!(Instant::now() < end, "not repaired:\n{}", cluster.log(0));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(mount);
+    // Alone, the one that was damaged has it all.
+    cluster.kill(1);
+    assert_eq!(cat(&cluster, "file").stdout, whole);
+}
+
+#[test]
+fn a_block_that_has_rotted_everywhere_is_an_error_that_names_the_file_and_the_rest_is_read() {
+    let cluster = Cluster::with_copies(2, 2);
+    let mount = cluster.mount("mnt");
+    let whole = numbered(300);
+    fs::write(mount.at("file"), &whole).unwrap();
+    File::open(mount.at("file")).unwrap().sync_all().unwrap();
+    drop(mount);
+    for nth in 0..2 {
+        assert_eq!(rot(&target_of(&cluster, nth), |nth| nth == 280), 1);
+    }
+    let output = cat(&cluster, "file");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("file"), "{error}");
+    assert!(error.contains("damaged at byte"), "{error}");
+    let why = run(["why", "--verify", &format!("{}:/main/file", cluster.address)]);
+    let told = String::from_utf8_lossy(&why.stdout);
+    assert!(told.contains("all 2 copies answered, and none is sound"), "{told}");
+    assert!(told.contains("damaged at byte 98304;"), "block 280 is the 24th of its chunk: {told}");
+    assert_eq!(why.status.code(), Some(2), "{told}");
+    let mount = cluster.mount("fresh");
+    let file = File::options().read(true).write(true).open(mount.at("file")).unwrap();
+    let mut block = [0; BLOCK];
+    let error = file.read_exact_at(&mut block, 280 * BLOCK as u64).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(5), "EIO: {error}");
+    let mut before = vec![0; 256 * BLOCK];
+    file.read_exact_at(&mut before, 0).unwrap();
+    assert_eq!(before, whole[..256 * BLOCK]);
+    // What is overwritten as a whole is well again.
+    file.write_all_at(&whole[280 * BLOCK..281 * BLOCK], 280 * BLOCK as u64).unwrap();
+    file.sync_all().unwrap();
+    drop((file, mount));
+    assert_eq!(cat(&cluster, "file").stdout, whole);
+}
+
+#[test]
+fn damage_at_the_one_member_that_stayed_does_not_keep_another_from_coming_back() {
+    let mut cluster = Cluster::with_copies(3, 3);
+    let mount = cluster.mount("mnt");
+    let whole = numbered(600);
+    cluster.kill(2);
+    fs::write(mount.at("file"), &whole).unwrap();
+    File::open(mount.at("file")).unwrap().sync_all().unwrap();
+    // Each of those that stayed leads some of the file's groups.
+    let damaged = rot(&target_of(&cluster, 0), |nth| nth % 5 == 1)
+        + rot(&target_of(&cluster, 1), |nth| nth % 5 == 2);
+    assert!(damaged > 100, "{damaged}");
+    cluster.start_again(2);
+    cluster.until_whole();
+    drop(mount);
+    for lone in [0, 1] {
+        cluster.kill(lone);
+    }
+    assert_eq!(cat(&cluster, "file").stdout, whole);
+}
+
+#[test]
+fn of_one_copy_rotten_bytes_are_an_error_that_says_what_to_do() {
+    let up = Up::start(&["--targets", "2"]);
+    fs::write(up.mount().join("file"), numbered(300)).unwrap();
+    File::open(up.mount().join("file")).unwrap().sync_all().unwrap();
+    let mut hit = 0;
+    for entry in fs::read_dir(up.data()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.join("data-00000").exists() {
+            hit += rot(&path, |nth| nth == 5);
+        }
+    }
+    assert_eq!(hit, 1);
+    let place = format!("unix:{}:/main/file", up.data().join("strake.sock").display());
+    let output = run(["cat", &place]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("restore the file"), "{error}");
+}
+
+fn scrub(address: &str, flags: &[&str]) -> (Option<i32>, serde_json::Value) {
+    let output =
+        run(["scrub", "--json", "--cluster", address].into_iter().chain(flags.iter().copied()));
+    let report = serde_json::from_slice(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), report.unwrap_or_else(|e| panic!("{e}: {error}")))
+}
+
+fn fates(report: &serde_json::Value) -> Vec<(String, String)> {
+    let word = |value: &serde_json::Value| value.as_str().unwrap_or("-").to_owned();
+    let findings = report["findings"].as_array().unwrap().iter();
+    let mut fates: Vec<_> = findings.map(|f| (word(&f["paths"][0]), word(&f["fate"]))).collect();
+    fates.sort();
+    fates.dedup();
+    fates
+}
+
+#[test]
+fn scrub_repairs_what_has_another_copy_and_names_the_files_that_are_lost() {
+    let mut cluster = Cluster::with_copies(2, 2);
+    let mount = cluster.mount("mnt");
+    fs::create_dir(mount.at("dir")).unwrap();
+    let whole = numbered(600);
+    fs::write(mount.at("dir/sound"), vec![0xaa; 3_000_000]).unwrap();
+    fs::write(mount.at("dir/rotten"), &whole).unwrap();
+    File::open(mount.at("dir/rotten")).unwrap().sync_all().unwrap();
+    assert_eq!(scrub(&cluster.address, &[]).0, Some(0));
+    rot(&target_of(&cluster, 0), |nth| nth % 50 == 3 || nth == 299);
+    rot(&target_of(&cluster, 1), |nth| nth % 50 == 4 || nth == 299);
+    let (code, report) = scrub(&cluster.address, &["--no-repair"]);
+    let of = |fate: &str| ("/main/dir/rotten".to_owned(), fate.to_owned());
+    assert_eq!((code, fates(&report)), (Some(1), vec![of("left")]));
+    let (code, report) = scrub(&cluster.address, &["--rate", "100M"]);
+    assert_eq!((code, fates(&report)), (Some(1), vec![of("lost"), of("repaired")]));
+    let again = scrub(&cluster.address, &[]);
+    assert_eq!((again.0, fates(&again.1)), (Some(1), vec![of("lost")]), "all else was repaired");
+    let file = File::options().write(true).open(mount.at("dir/rotten")).unwrap();
+    file.write_all_at(&whole[299 * BLOCK..300 * BLOCK], 299 * BLOCK as u64).unwrap();
+    file.sync_all().unwrap();
+    let (code, report) = scrub(&cluster.address, &[]);
+    assert_eq!((code, fates(&report)), (Some(0), Vec::new()), "{report}");
+    assert!(report["compared"].as_u64().unwrap() > 0);
+    drop((file, mount));
+    assert_eq!(cat(&cluster, "dir/rotten").stdout, whole);
+    cluster.kill(1);
+    let (code, report) = scrub(&cluster.address, &[]);
+    assert_eq!(code, Some(1), "{report}");
+    assert!(report["skipped"][0].as_str().unwrap().starts_with("target "), "{report}");
+    assert!(report["targets"][0]["chunks"].as_u64().unwrap() > 0, "the other was looked at");
+}
+
+#[test]
+fn servers_verify_their_targets_by_themselves_and_status_tells_what_they_found() {
+    let every_second = ["--scrub-every", "0.00001"].map(String::from);
+    let servers = Servers::start_with(&every_second);
+    let mount = servers.mount("mnt", "");
+    fs::write(mount.at("file"), numbered(300)).unwrap();
+    File::open(mount.at("file")).unwrap().sync_all().unwrap();
+    let root = mount.path().parent().unwrap().to_owned();
+    let targets = (0..4).map(|nth| root.join(format!("target{nth}/target")));
+    let with_data = targets.filter(|target| target.join("data-00000").exists());
+    assert_eq!(with_data.map(|target| rot(&target, |nth| nth == 7)).sum::<usize>(), 1);
+    let end = Instant::now() + WAIT;
+    loop {
+        let output = run(["status", "--json", "--cluster", servers.address()]);
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let targets = status["targets"].as_array().unwrap();
+        if targets.iter().any(|target| target["damaged_chunks"] == 1) {
+            assert_eq!(output.status.code(), Some(1), "{status}");
+            assert!(status["problems"][0].as_str().unwrap().contains("strake scrub"), "{status}");
+            return;
+        }
+        assert!(Instant::now() < end, "{status}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}

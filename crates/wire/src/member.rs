@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 /// Time between two attempts to join.
 const JOIN_RETRY_MS: u64 = 300;
 /// Time between two heartbeats.
-const BEAT_MS: u64 = 500;
+pub const BEAT_MS: u64 = 500;
 /// Time between two looks for volumes that were deleted.
 const SWEEP_MS: u64 = 2_000;
 

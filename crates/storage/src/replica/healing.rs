@@ -5,11 +5,14 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use strake_types::{ChunkId, GroupId, TargetId};
+use strake_wire::member::BEAT_MS;
 use strake_wire::message::jobs::{Order, Progress};
 use tokio::time::Instant;
 
 /// Time between two looks at the orders.
 const LOOK: Duration = Duration::from_millis(100);
+/// Longest wait for the manager's first word about a member: two heartbeats.
+const HEAR_MAX: Duration = Duration::from_millis(2 * BEAT_MS);
 /// Longest pause after a chunk while others wait for the target.
 const YIELD_MAX: Duration = Duration::from_millis(200);
 /// A chunk is followed by at most so many times the time it took.
@@ -21,8 +24,15 @@ type Item = (GroupId, TargetId);
 /// What all primaries of a server share.
 #[derive(Default)]
 pub(crate) struct Healing {
-    orders: Mutex<BTreeMap<Item, Order>>,
+    orders: Mutex<Orders>,
     progress: Mutex<BTreeMap<Item, Progress>>,
+}
+
+#[derive(Default)]
+struct Orders {
+    of: BTreeMap<Item, Order>,
+    /// How often the manager has been heard.
+    heard: u64,
 }
 
 /// How one member is made equal; nothing is known of it any more when it is dropped.
@@ -32,13 +42,18 @@ pub(crate) struct Pace<'a> {
     /// Bytes sent for which the rate has to make up.
     owed: f64,
     since: Instant,
+    /// How often the manager had been heard when this began, and when that was; `None` once it has
+    /// been heard again.
+    awaits: Option<(u64, Instant)>,
 }
 
 impl Healing {
     /// What holds from now on; what is not named may go as fast as it can.
     pub fn obey(&self, orders: &[Order]) {
         let item = |order: &Order| ((GroupId(order.group), TargetId(order.member)), *order);
-        *self.orders.lock() = orders.iter().map(item).collect();
+        let mut now = self.orders.lock();
+        now.of = orders.iter().map(item).collect();
+        now.heard += 1;
     }
 
     /// How far everything is.
@@ -50,15 +65,25 @@ impl Healing {
     pub fn begin(&self, group: GroupId, member: TargetId) -> Pace<'_> {
         let start = Progress { group: group.0, member: member.0, ..Progress::default() };
         self.progress.lock().insert((group, member), start);
-        Pace { healing: self, item: (group, member), owed: 0.0, since: Instant::now() }
+        let (item, since) = ((group, member), Instant::now());
+        let awaits = Some((self.orders.lock().heard, since));
+        Pace { healing: self, item, owed: 0.0, since, awaits }
     }
 }
 
 impl Pace<'_> {
-    /// True if the next chunk may be sent; else look again in a moment.
+    /// True if the next chunk may be sent; else look again in a moment. What was ordered of the
+    /// member while another led its group is not known here before the manager is heard again.
     fn may_go_on(&mut self) -> bool {
-        let order = self.healing.orders.lock().get(&self.item).copied().unwrap_or_default();
         let now = Instant::now();
+        let (order, heard) = {
+            let orders = self.healing.orders.lock();
+            (orders.of.get(&self.item).copied().unwrap_or_default(), orders.heard)
+        };
+        self.awaits = self.awaits.filter(|(then, since)| heard == *then && now - *since < HEAR_MAX);
+        if self.awaits.is_some() {
+            return false;
+        }
         let passed = (now - self.since).as_secs_f64();
         self.since = now;
         match order.rate {
@@ -112,11 +137,31 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn nothing_is_sent_before_the_manager_could_say_how_fast() {
+        let healing = Healing::default();
+        healing.obey(&[]);
+        let mut pace = healing.begin(ITEM.0, ITEM.1);
+        let begun = Instant::now();
+        tokio::join!(pace.wait(|| false), async {
+            tokio::time::sleep(HEAR_MAX / 2).await;
+            healing.obey(&order(true, 0));
+            tokio::time::sleep(HEAR_MAX * 3).await;
+            healing.obey(&[]);
+        });
+        assert!(begun.elapsed() > HEAR_MAX * 3, "paused from the first word on");
+        drop(pace);
+        let mut pace = healing.begin(ITEM.0, ITEM.1);
+        let begun = Instant::now();
+        pace.wait(|| false).await;
+        assert!(begun.elapsed() >= HEAR_MAX, "a manager that says nothing holds nothing up for long");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_rate_and_a_pause_are_obeyed_at_once_and_may_change_on_the_way() {
         let healing = Healing::default();
         let mut pace = healing.begin(ITEM.0, ITEM.1);
-        pace.wait(|| false).await;
         healing.obey(&order(false, 1_000));
+        pace.wait(|| false).await;
         pace.note(chunk(), 9_000, 10_000);
         let begun = Instant::now();
         let half = tokio::time::timeout(Duration::from_secs(5), pace.wait(|| false)).await;

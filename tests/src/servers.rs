@@ -1,6 +1,8 @@
 //! A cluster of real processes: a witness with manager and metadata, and storage servers that come and go.
 
-use crate::cluster::{Mount, Process, free_port, http_get, mount_of, run, succeed};
+use crate::cluster::{
+    Mount, Process, free_port, http_get, mount_memory, mount_of, run, succeed, take_away,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,7 +24,17 @@ pub struct Cluster {
     storage: Vec<Storage>,
     /// `host:port` of the witness.
     pub address: String,
+    small_disks: Vec<SmallDisk>,
     directory: TempDir,
+}
+
+/// A disk in memory, which ends with the cluster.
+struct SmallDisk(PathBuf);
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        take_away(&self.0);
+    }
 }
 
 impl Cluster {
@@ -33,7 +45,8 @@ impl Cluster {
         let mut witness = witness(&address, directory.path());
         witness.go();
         witness.wait_until("the witness", || std::net::TcpStream::connect(&address).is_ok());
-        let mut cluster = Self { witness, storage: Vec::new(), address, directory };
+        let (storage, small_disks) = (Vec::new(), Vec::new());
+        let mut cluster = Self { witness, storage, address, small_disks, directory };
         for _ in 0..servers {
             cluster.add();
         }
@@ -56,6 +69,14 @@ impl Cluster {
         process.go();
         self.storage.push(Storage { process, listen, metrics });
         self.until("a new target", |c| c.targets().iter().any(|t| t["path"] == c.path_of(nth)));
+    }
+
+    /// As [`Cluster::add`], on a disk of its own of so many bytes.
+    pub fn add_with_a_small_disk(&mut self, bytes: u64) {
+        let data = self.data_of(self.storage.len());
+        mount_memory(&data, bytes);
+        self.small_disks.push(SmallDisk(data));
+        self.add();
     }
 
     /// Where a storage server keeps what it has.

@@ -2,7 +2,7 @@
 //! acknowledged is missing or old.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -156,4 +156,43 @@ fn writes_wait_for_as_many_copies_as_the_volume_asks_for() {
     drop(mount);
     let mount = cluster.mount("again");
     assert_eq!(fs::read(mount.at("file")).unwrap(), vec![0u8; 100_000]);
+}
+
+/// The smaller of two disks is full before the other: the copies stay both, and both say no.
+#[test]
+fn a_disk_that_is_full_takes_no_copy_out_of_its_groups() {
+    let mut cluster = Cluster::start(1);
+    cluster.add_with_a_small_disk(400 << 20);
+    cluster.succeed(&["volume", "set", "main", "--copies", "2"]);
+    let mount = cluster.mount("mnt");
+    let write = |name: &str, mib: usize| -> std::io::Result<()> {
+        let mut file = File::create(mount.at(name))?;
+        for nth in 0..mib {
+            file.write_all(&vec![nth as u8; 1 << 20])?;
+        }
+        file.sync_all()
+    };
+    write("kept", 20).unwrap();
+    let error = write("too-big", 500).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+    let (code, status) = cluster.run(&["status"]);
+    assert_eq!(code, Some(0), "nobody has left: {status}");
+    fs::remove_file(mount.at("too-big")).unwrap();
+    cluster.until("the room is back", |_| match write("fits", 100) {
+        Ok(()) => true,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+            false
+        }
+    });
+    assert!(!cluster.logs().join("").contains("cannot take changes"), "a copy was left behind");
+    drop(mount);
+    cluster.kill(0);
+    let mount = cluster.mount("again");
+    for (name, mib) in [("kept", 20), ("fits", 100)] {
+        let found = fs::read(mount.at(name)).unwrap();
+        let byte = |nth: usize| found[nth << 20];
+        assert_eq!(found.len(), mib << 20);
+        assert!((0..mib).all(|nth| byte(nth) == nth as u8), "{name}");
+    }
 }

@@ -439,7 +439,7 @@ impl StorageService for FakeStorage {
         }
         state.injected(&line)?;
         let (answer, bytes) = match self.0.pairs.is_repeated(request.attempt) {
-            true => (StorageAnswer::Done(Done { boot: state.boot }), Bytes::new()),
+            true => (StorageAnswer::Done(Done { boot: state.boot, short: false }), Bytes::new()),
             false => state.storage(op, payload)?,
         };
         let answer = self.0.pairs.vouch(request.group, answer);
@@ -462,7 +462,7 @@ fn describe_data(op: &StorageOp, len: usize) -> String {
 
 impl FakeState {
     fn storage(&mut self, op: StorageOp, payload: Bytes) -> Result<(StorageAnswer, Bytes)> {
-        let done = (StorageAnswer::Done(Done { boot: self.boot }), Bytes::new());
+        let done = (StorageAnswer::Done(Done { boot: self.boot, short: false }), Bytes::new());
         match op {
             StorageOp::Write(write) => {
                 if crc32c(&payload) != write.crc {

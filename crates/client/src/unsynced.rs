@@ -97,7 +97,7 @@ impl Acknowledged {
 /// The boot that an answer comes from, if it says.
 pub(crate) fn boot_of(answer: &StorageAnswer) -> Option<Boot> {
     match answer {
-        StorageAnswer::Done(Done { boot }) if *boot != 0 => Some(Boot(*boot)),
+        StorageAnswer::Done(Done { boot, .. }) if *boot != 0 => Some(Boot(*boot)),
         _ => None,
     }
 }

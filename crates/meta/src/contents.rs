@@ -386,7 +386,7 @@ pub(crate) async fn on_group(
     payload: Bytes,
 ) -> Result<u64> {
     match ask_group(core, part, op, payload).await? {
-        Some(StorageAnswer::Done(Done { boot })) => Ok(boot),
+        Some(StorageAnswer::Done(Done { boot, .. })) => Ok(boot),
         _ => Ok(0),
     }
 }

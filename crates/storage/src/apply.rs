@@ -34,7 +34,7 @@ pub(crate) fn done() -> Answer {
 
 /// With the boot that vouches for what was done until it is synced.
 pub(crate) fn done_in(boot: u64) -> Answer {
-    (StorageAnswer::Done(msg::Done { boot }), Bytes::new())
+    (StorageAnswer::Done(msg::Done { boot, short: false }), Bytes::new())
 }
 
 pub(crate) fn plain_answer(answer: StorageAnswer) -> Result<Answer> {
@@ -80,6 +80,41 @@ impl Shelf {
         Ok((self.tag.mark(chunk)?, offset, len))
     }
 
+    /// As [`done_in`], to the primary: with whether the target is short of room.
+    pub fn done_at(&self, boot: u64) -> Answer {
+        let short = self.target.is_short();
+        (StorageAnswer::Done(msg::Done { boot, short }), Bytes::new())
+    }
+
+    /// True if a change needs free room on the target.
+    pub async fn takes_room(&self, op: &StorageOp, payload: &Bytes) -> Result<bool> {
+        match op {
+            StorageOp::Write(write) => {
+                let len = payload.len() as u64;
+                let range = msg::Range { chunk: write.chunk, offset: write.offset, len };
+                let (chunk, offset, len) = self.in_chunk(range)?;
+                self.run(move |s| s.write_takes_room(chunk, offset, len)).await
+            }
+            StorageOp::WriteMany(writes) => {
+                let parts = self.parts(writes, payload)?;
+                let needs = move |s: &ChunkStore| {
+                    let mut needs = false;
+                    for part in parts {
+                        needs |=
+                            s.write_takes_room(part.chunk, part.offset, part.data.len() as u64)?;
+                    }
+                    Ok(needs)
+                };
+                self.run(needs).await
+            }
+            StorageOp::Allocate(range) => {
+                let (chunk, offset, len) = self.in_chunk(*range)?;
+                self.run(move |s| s.allocate_takes_room(chunk, offset, len)).await
+            }
+            _ => Ok(false),
+        }
+    }
+
     /// Makes a change. Copies are made of other changes and do not come here.
     pub async fn change(&self, op: StorageOp, payload: Bytes) -> Result<()> {
         self.note_change();
@@ -122,7 +157,7 @@ impl Shelf {
         let range = msg::Range { chunk: write.chunk, offset: write.offset, len: bytes };
         let (chunk, offset, _) = self.in_chunk(range)?;
         self.run(move |s| s.write(chunk, offset, &payload, write.crc)).await?;
-        self.target.bytes_written.increment(bytes);
+        self.target.note_written(bytes);
         Ok(())
     }
 
@@ -134,7 +169,7 @@ impl Shelf {
             parts.iter().try_for_each(|p| s.write(p.chunk, p.offset, &p.data, p.crc))
         })
         .await?;
-        self.target.bytes_written.increment(bytes);
+        self.target.note_written(bytes);
         Ok(())
     }
 

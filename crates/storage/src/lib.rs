@@ -29,6 +29,7 @@
 //! * `apply`, `copy` — what an operation does to a store, and copies between chunks.
 //! * `tag` — how chunks of different groups are kept apart on one target.
 //! * `attempts` — what makes a change happen once; `lease` — how long a member may answer readers.
+//! * `room` — when a target is short of room, as primaries are told.
 //! * `target` — one target, its bounded threads and its metrics; `member` — what the cluster hears of
 //!   a server with targets, and has it do.
 
@@ -40,6 +41,7 @@ mod lease;
 mod member;
 mod order;
 mod replica;
+mod room;
 pub mod server;
 mod tag;
 mod target;

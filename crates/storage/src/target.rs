@@ -1,6 +1,7 @@
 //! One target: its store, how many threads may work on it at once, and what is counted.
 
 use crate::attempts::Attempts;
+use crate::room::Room;
 use crate::tag::plain_error;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::sync::Arc;
@@ -74,7 +75,8 @@ pub(crate) struct Target {
     foreground: AtomicU32,
     ops: Vec<OpMetrics>,
     pub bytes_read: Counter,
-    pub bytes_written: Counter,
+    bytes_written: Counter,
+    room: Room,
     queue_depth: Gauge,
 }
 
@@ -100,6 +102,7 @@ impl Target {
             ops: OP_NAMES.iter().map(of_op).collect(),
             bytes_read: bytes("read"),
             bytes_written: bytes("write"),
+            room: Room::default(),
             queue_depth: gauge!("strake_storage_queue_depth", "target" => target.clone()),
         }
     }
@@ -125,6 +128,17 @@ impl Target {
         if !ok {
             metrics.errors.increment(1);
         }
+    }
+
+    /// So many bytes were written.
+    pub fn note_written(&self, bytes: u64) {
+        self.bytes_written.increment(bytes);
+        self.room.note(bytes);
+    }
+
+    /// True while what is left of its room is kept for what is under way to it.
+    pub fn is_short(&self) -> bool {
+        self.room.is_short(&self.store)
     }
 
     /// Runs `work` on a thread that may wait for the disk, when it is its turn. It runs to its end

@@ -72,6 +72,7 @@ pub use record::{
 pub use sums::{BlockSums, Difference, SumsError, difference};
 
 use bytes::Bytes;
+use leaf::Block;
 use read::Wait;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -172,6 +173,17 @@ impl ChunkStore {
     /// change the chunk's length.
     pub fn allocate(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<()> {
         self.store.allocate(chunk, offset, len)
+    }
+
+    /// True if [`ChunkStore::write`] there needs free room: not all of it is reserved. What was written
+    /// once is no longer reserved, for a change goes to new places.
+    pub fn write_takes_room(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<bool> {
+        self.store.any_block(chunk, offset, len, |block| !matches!(block, Block::Reserved(_)))
+    }
+
+    /// True if [`ChunkStore::allocate`] there needs free room.
+    pub fn allocate_takes_room(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<bool> {
+        self.store.any_block(chunk, offset, len, |block| block == Block::Hole)
     }
 
     /// Deletes a file's chunks with these indices. Each chunk goes all at once; after a crash some

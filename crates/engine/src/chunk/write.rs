@@ -175,6 +175,23 @@ impl Store {
         Ok(())
     }
 
+    /// True if any block of a range is such a one.
+    pub(super) fn any_block(
+        &self,
+        id: ChunkId,
+        offset: u64,
+        len: u64,
+        is_such: impl Fn(Block) -> bool,
+    ) -> Result<bool> {
+        check_range(id, offset, len)?;
+        let mut blocks = offset / BLOCK_BYTES..(offset + len).div_ceil(BLOCK_BYTES);
+        let Some(chunk) = self.chunk(id, false)? else {
+            return Ok(!blocks.is_empty() && is_such(Block::Hole));
+        };
+        let map = chunk.map.read();
+        Ok(blocks.any(|nth| is_such(map.get(nth))))
+    }
+
     /// See [`super::ChunkStore::allocate`].
     pub(super) fn allocate(&self, id: ChunkId, offset: u64, len: u64) -> Result<()> {
         check_range(id, offset, len)?;

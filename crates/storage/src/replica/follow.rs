@@ -3,7 +3,7 @@
 use super::errand::MetBy;
 use super::ranges::Area;
 use super::{Replica, Stage, State, Unsettled, View};
-use crate::apply::{Answer, done, done_in, plain_answer};
+use crate::apply::{Answer, done, plain_answer};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,9 +75,9 @@ impl Replica {
             return match op {
                 StorageOp::Sync(_) => {
                     self.shelf.sync().await?;
-                    Ok(done_in(self.shelf.target.store.boot()))
+                    Ok(self.shelf.done_at(self.shelf.target.store.boot()))
                 }
-                StorageOp::Settle(_) => Ok(done()),
+                StorageOp::Settle(_) => Ok(self.shelf.done_at(0)),
                 StorageOp::Adopt(_) => self.doubts(),
                 StorageOp::Remember(table) => {
                     self.shelf.target.attempts.take_over(&table).map(|()| done())
@@ -90,7 +90,7 @@ impl Replica {
         let entry =
             Unsettled { area, stage: Stage::Begun, attempt: request.attempt, epoch: request.epoch };
         if let Fate::Known = self.receive(&forward, entry)? {
-            return Ok(done());
+            return Ok(self.shelf.done_at(0));
         }
         let made = self.shelf.change(op, payload).await;
         let mut state = self.state.lock();
@@ -111,7 +111,8 @@ impl Replica {
         if let Some(entry) = state.unsettled.get_mut(&key) {
             entry.stage = Stage::Applied;
         }
-        Ok(done())
+        drop(state);
+        Ok(self.shelf.done_at(0))
     }
 
     fn receive(&self, forward: &Forward, entry: Unsettled) -> Result<Fate> {

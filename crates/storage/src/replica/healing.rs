@@ -153,7 +153,10 @@ mod tests {
         let mut pace = healing.begin(ITEM.0, ITEM.1);
         let begun = Instant::now();
         pace.wait(|| false).await;
-        assert!(begun.elapsed() >= HEAR_MAX, "a manager that says nothing holds nothing up for long");
+        assert!(
+            begun.elapsed() >= HEAR_MAX,
+            "a manager that says nothing holds nothing up for long"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -87,6 +87,7 @@ impl Replica {
         let _held = self.ranges.take(area.in_blocks(), true).await;
         // Its client may have given it up while others had the range.
         running.check()?;
+        self.check_room(reign, &message).await?;
         let numbered = match self.make(reign, area.clone(), &message).await {
             Err(error) if error.kind == ErrorKind::Corrupt => {
                 if self.mend_before(reign, &message).await? == 0 {

@@ -9,6 +9,7 @@
 //! * `leave` — a member that is to leave.
 //! * `compare` — whether the copies of chunks are the same.
 //! * `repair` — damaged blocks, and where sound ones come from.
+//! * `short` — members that are short of room.
 //!
 //! A replica acts in the epoch it has *adopted*: that of the newest map it knows, or a newer one that
 //! a new primary told it. A *reign* is the time in which one replica is the primary without a break;
@@ -24,6 +25,7 @@ pub(crate) mod ranges;
 mod recover;
 mod repair;
 mod resync;
+mod short;
 
 use crate::apply::{Answer, Shelf};
 use crate::gate::Gate;
@@ -35,7 +37,7 @@ pub(crate) use healing::Healing;
 use parking_lot::Mutex;
 use ranges::{Area, Ranges};
 use repair::Met;
-
+use short::Short;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -118,6 +120,7 @@ pub(crate) struct Replica {
     state: Mutex<State>,
     /// Damage that is being seen to.
     met: Met,
+    short: Short,
     /// Something about the reign has changed.
     progress: Notify,
     /// A change that was acknowledged early is everywhere.
@@ -260,6 +263,7 @@ impl Replica {
             adopted: RwLock::new(0),
             state: Mutex::default(),
             met: Met::default(),
+            short: Short::default(),
             progress: Notify::new(),
             settled_early: Notify::new(),
         })
@@ -387,7 +391,11 @@ impl Replica {
         let late = |_| self.error(ErrorKind::Unavailable, &format!("target {member} is silent"));
         let (reply, payload) = called.map_err(late)??;
         let empty = || self.error(ErrorKind::Malformed, &format!("target {member} said nothing"));
-        Ok((reply.answer.ok_or_else(empty)?, payload))
+        let answer = reply.answer.ok_or_else(empty)?;
+        if let StorageAnswer::Done(done) = answer {
+            self.short.note(member, done.short);
+        }
+        Ok((answer, payload))
     }
 
     /// Waits until something has changed, or for a pause, and looks at the map.

@@ -30,6 +30,7 @@ use strake_wire::service::{ManagerService, StorageService};
 use tokio::runtime::Runtime;
 
 mod damage;
+mod room;
 
 const GROUP: GroupId = GroupId::of_class(3, 0);
 const MEMBERS: u32 = 3;
@@ -193,6 +194,8 @@ struct Bench {
     client: Arc<MapView>,
     seq: Mutex<u64>,
     group: GroupId,
+    /// Bytes that the members started from now on may hold.
+    capacity: Mutex<Option<u64>>,
 }
 
 fn key() -> CapabilityKey {
@@ -233,7 +236,8 @@ impl Bench {
         servers.lock().resize_with(MEMBERS as usize + 1, || None);
         let client = view(0, &manager, &net, &servers).await;
         let dir = tempfile::tempdir().unwrap();
-        let bench = Bench { dir, manager, net, servers, client, seq: Mutex::new(0), group };
+        let (seq, capacity) = (Mutex::new(0), Mutex::default());
+        let bench = Bench { dir, manager, net, servers, client, seq, group, capacity };
         for id in all {
             std::fs::create_dir(bench.dir.path().join(id.to_string())).unwrap();
             bench.format(id);
@@ -255,7 +259,9 @@ impl Bench {
     async fn start_member(&self, id: u32) {
         let store = loop {
             // The life before may not have ended yet.
-            match ChunkStore::open(self.disk(id), ChunkOptions::default()) {
+            let capacity_bytes = *self.capacity.lock();
+            let options = ChunkOptions { capacity_bytes, ..ChunkOptions::default() };
+            match ChunkStore::open(self.disk(id), options) {
                 Ok(store) => break Arc::new(store),
                 Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
             }
@@ -329,6 +335,13 @@ impl Bench {
         let service = self.client.storage_of(TargetId(request.target)).unwrap();
         let (reply, payload) = service.call(request, payload).await?;
         Ok((reply.answer.unwrap(), payload))
+    }
+
+    /// A change by the client, whatever becomes of it.
+    async fn change(&self, op: StorageOp, data: Bytes) -> Result<()> {
+        let primary = self.manager.in_sync()[0];
+        let request = StorageRequest { attempt: Some(self.attempt()), ..self.request(primary, op) };
+        self.send(request, data).await.map(drop)
     }
 
     async fn write_to(

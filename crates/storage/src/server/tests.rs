@@ -216,7 +216,7 @@ async fn what_changes_contents_and_what_syncs_them_names_the_boot() {
     let mut boots = Vec::new();
     for (op, payload) in ops {
         let (answer, _) = cluster.call(1, op, payload).await;
-        let StorageAnswer::Done(msg::Done { boot }) = answer else { panic!("{answer:?}") };
+        let StorageAnswer::Done(msg::Done { boot, .. }) = answer else { panic!("{answer:?}") };
         boots.push(boot);
     }
     assert!(boots[0] != 0 && boots.iter().all(|boot| *boot == boots[0]), "{boots:?}");

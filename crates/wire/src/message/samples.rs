@@ -438,7 +438,7 @@ impl Gen {
     pub fn storage_replies(&mut self) -> Vec<st::StorageReply> {
         use st::StorageAnswer::*;
         let answers = vec![
-            Done(st::Done { boot: self.u64() }),
+            Done(st::Done { boot: self.u64(), short: self.bool() }),
             Data(st::Data { crc: self.u32() }),
             Extents(st::ExtentList { starts: self.list(Self::u64), lens: self.list(Self::u64) }),
             Chunks(st::ChunkList {

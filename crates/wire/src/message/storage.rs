@@ -501,6 +501,9 @@ pub struct Done {
     /// acknowledged and not synced may be lost. 0, or absent: unknown.
     #[prost(fixed64, tag = "1")]
     pub boot: u64,
+    /// To a primary: the target is short of room, and should be sent nothing new that takes some.
+    #[prost(bool, tag = "2")]
+    pub short: bool,
 }
 
 /// See [`StorageAnswer::Data`].

@@ -56,13 +56,6 @@ impl Bench {
         self.until(async || (self.read_from(member, block).await == Ok(fill)).then_some(())).await;
     }
 
-    /// A change by the client, whatever becomes of it.
-    async fn change(&self, op: StorageOp, data: Bytes) -> Result<()> {
-        let primary = self.manager.in_sync()[0];
-        let request = StorageRequest { attempt: Some(self.attempt()), ..self.request(primary, op) };
-        self.send(request, data).await.map(drop)
-    }
-
     /// Changes some bytes within a block.
     async fn write_part(&self, offset: u64, fill: u8) -> Result<()> {
         let data = Bytes::from(vec![fill; 10]);

@@ -1,0 +1,57 @@
+//! When a target is short of room: what it has left is kept for what primaries have under way to it,
+//! which are told so with every answer and send nothing new.
+
+use parking_lot::Mutex;
+use std::time::Duration;
+use strake_engine::chunk::ChunkStore;
+use tokio::time::Instant;
+
+/// Most bytes kept.
+const MARGIN_MAX: u64 = 64 << 20;
+/// Of a small target, this part is kept.
+const MARGIN_PART: u64 = 16;
+/// Longest time for which the store is not asked, for others share its disk.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How much room a target has, as far as it has looked.
+#[derive(Default)]
+pub(crate) struct Room(Mutex<Option<Look>>);
+
+/// What the store said, and what was written since.
+struct Look {
+    at: Instant,
+    free: u64,
+    margin: u64,
+    written: u64,
+}
+
+impl Look {
+    fn at(store: &ChunkStore) -> Self {
+        let stat = store.stat();
+        let margin = (stat.total_bytes / MARGIN_PART).min(MARGIN_MAX);
+        Self { at: Instant::now(), free: stat.free_bytes, margin, written: 0 }
+    }
+
+    /// True while what it said must still be right: room was far more than has been written since.
+    fn holds(&self) -> bool {
+        self.at.elapsed() < LOOK && self.free.saturating_sub(self.written) > 2 * self.margin
+    }
+}
+
+impl Room {
+    /// So many bytes were written.
+    pub fn note(&self, bytes: u64) {
+        if let Some(look) = self.0.lock().as_mut() {
+            look.written += bytes;
+        }
+    }
+
+    /// True while the target takes nothing new from primaries.
+    pub fn is_short(&self, store: &ChunkStore) -> bool {
+        let mut look = self.0.lock();
+        if !look.as_ref().is_some_and(Look::holds) {
+            *look = Some(Look::at(store));
+        }
+        look.as_ref().is_some_and(|look| look.free <= look.margin)
+    }
+}

@@ -196,3 +196,27 @@ fn a_disk_that_is_full_takes_no_copy_out_of_its_groups() {
         assert!((0..mib).all(|nth| byte(nth) == nth as u8), "{name}");
     }
 }
+
+#[test]
+fn a_server_whose_disk_is_full_to_the_last_byte_starts_again_and_is_made_equal() {
+    let mut cluster = Cluster::start(1);
+    cluster.add_with_a_small_disk(400 << 20);
+    cluster.succeed(&["volume", "set", "main", "--copies", "2"]);
+    let mount = cluster.mount("mnt");
+    fs::write(mount.at("file"), vec![1; 10 << 20]).unwrap();
+    let filler = cluster.data_of(1).join("filler");
+    let mut file = File::create(&filler).unwrap();
+    let full = (0..).find_map(|_| file.write_all(&[0; 4096]).err()).unwrap();
+    assert_eq!(full.kind(), ErrorKind::StorageFull);
+    cluster.kill(1);
+    cluster.start_again(1);
+    cluster.until_whole();
+    assert_eq!(fs::read(mount.at("file")).unwrap(), vec![1; 10 << 20]);
+    drop(file);
+    fs::remove_file(&filler).unwrap();
+    fs::write(mount.at("file"), vec![2; 5 << 20]).unwrap();
+    drop(mount);
+    cluster.kill(0);
+    let mount = cluster.mount("again");
+    assert_eq!(fs::read(mount.at("file")).unwrap(), vec![2; 5 << 20]);
+}

@@ -68,12 +68,16 @@ impl Node {
         })
     }
 
-    /// Writes it so that after a loss of power either the old or the new one is there.
+    /// Writes it so that after a loss of power either the old or the new one is there; nothing if it is
+    /// what is there, so that a server starts again on a full disk.
     pub fn write(&self, home: &Path) -> Outcome {
         let path = home.join(NAME);
         let shown = || path.display().to_string();
         let draft = home.join(format!("{NAME}.new"));
         let text = serde_json::to_string_pretty(self).context(shown)?;
+        if std::fs::read_to_string(&path).is_ok_and(|there| there == text) {
+            return Ok(());
+        }
         std::fs::write(&draft, text).context(shown)?;
         File::open(&draft).and_then(|file| file.sync_all()).context(shown)?;
         std::fs::rename(&draft, &path).context(shown)?;

@@ -1,11 +1,12 @@
 //! Bit rot over real processes: bits flip in the data files of targets, and what readers get is right as
-//! long as one copy is.
+//! long as one copy is. And scrubs, which find them before a reader does.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
-use strake_tests::cluster::{Servers, Up, run};
+use strake_tests::cluster::{Servers, Up, run, signal, strake};
 use strake_tests::servers::{Cluster, WAIT};
 
 /// Unit of checksums.
@@ -203,10 +204,110 @@ fn scrub_repairs_what_has_another_copy_and_names_the_files_that_are_lost() {
     drop((file, mount));
     assert_eq!(cat(&cluster, "dir/rotten").stdout, whole);
     cluster.kill(1);
-    let (code, report) = scrub(&cluster.address, &[]);
-    assert_eq!(code, Some(1), "{report}");
-    assert!(report["skipped"][0].as_str().unwrap().starts_with("target "), "{report}");
-    assert!(report["targets"][0]["chunks"].as_u64().unwrap() > 0, "the other was looked at");
+    let job = begin_scrub(&cluster, &[]);
+    cluster
+        .until("it says whom it waits for", |c| reason_of(c, job, 1).contains("start its server"));
+    cluster.until("the other was looked at", |c| target_of_job(c, job, 0)["state"] == "done");
+    cluster.start_again(1);
+    let (code, said) = cluster.run(&["job", "watch", &job.to_string()]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(target_of_job(&cluster, job, 1)["chunks"].as_u64().unwrap() > 0);
+}
+
+/// Begins a scrub that nobody waits for; its number.
+fn begin_scrub(cluster: &Cluster, flags: &[&str]) -> u64 {
+    let arguments: Vec<&str> = ["scrub", "--no-wait"].iter().chain(flags).copied().collect();
+    let job = cluster.json(&arguments);
+    job["id"].as_u64().unwrap_or_else(|| panic!("no job: {job}"))
+}
+
+fn target_of_job(cluster: &Cluster, job: u64, nth: usize) -> serde_json::Value {
+    cluster.job(job)["targets"][nth].clone()
+}
+
+fn reason_of(cluster: &Cluster, job: u64, nth: usize) -> String {
+    target_of_job(cluster, job, nth)["reason"].as_str().unwrap_or_default().to_owned()
+}
+
+fn done_of(cluster: &Cluster, job: u64, nth: usize) -> u64 {
+    target_of_job(cluster, job, nth)["bytes_done"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn a_scrub_is_a_job_that_is_listed_paused_throttled_cancelled_and_outlives_who_asked_for_it() {
+    let cluster = Cluster::with_copies(2, 2);
+    let mount = cluster.mount("mnt");
+    fs::write(mount.at("file"), numbered(4096)).unwrap();
+    File::open(mount.at("file")).unwrap().sync_all().unwrap();
+    let damaged = rot(&target_of(&cluster, 0), |nth| nth % 400 == 3) as u64;
+    assert_eq!(damaged, 11);
+    // Whoever asked for it goes away; it does not.
+    let slowly = ["scrub", "--throttle", "2M", "--cluster", &cluster.address];
+    let asker = strake(slowly).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let running = |c: &Cluster| c.json(&["job", "list", "--running"])[0].clone();
+    cluster.until("it verifies", |c| running(c)["bytes_done"].as_u64() > Some(0));
+    let listed = running(&cluster);
+    assert_eq!((&listed["kind"], &listed["rate_max"]), (&"scrub".into(), &(2 << 20).into()));
+    signal(asker.id(), "INT");
+    let asker = asker.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&asker.stderr);
+    let job = listed["id"].as_u64().unwrap();
+    assert!(said.contains(&format!("strake job watch {job}")), "{said}");
+    assert_eq!(asker.status.code(), Some(130));
+    let busy = cluster.run(&["scrub", "1"]);
+    assert!(busy.0 == Some(1) && busy.1.contains(&format!("strake job watch {job}")), "{busy:?}");
+    let id = job.to_string();
+    cluster.succeed(&["job", "pause", &id]);
+    // The step that is under way comes to its end.
+    std::thread::sleep(Duration::from_secs(3));
+    let paused = cluster.job(job);
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(cluster.job(job)["bytes_done"], paused["bytes_done"]);
+    cluster.until("how much is left", |c| c.job(job)["bytes_left"].as_u64() > Some(0));
+    cluster.succeed(&["job", "throttle", &id, "0"]);
+    cluster.succeed(&["job", "resume", &id]);
+    let (code, said) = cluster.run(&["job", "watch", &id]);
+    assert_eq!(code, Some(0), "{said}");
+    let shown = cluster.job(job);
+    assert_eq!(shown["targets"][0]["repaired"], damaged, "{shown}");
+    assert_eq!(shown["findings"][0]["paths"][0], "/main/file", "{shown}");
+    // Primaries count, for whichever target it was.
+    let blocks = |nth| cluster.counter(nth, "strake_storage_repaired_blocks_total");
+    assert_eq!(blocks(0) + blocks(1), damaged);
+    let found = "strake_storage_scrub_findings_total";
+    assert_eq!((cluster.counter(0, found), cluster.counter(1, found)), (damaged, 0));
+    let next = begin_scrub(&cluster, &["--throttle", "1M"]);
+    cluster.until("it verifies", |c| done_of(c, next, 0) > 0);
+    cluster.succeed(&["job", "cancel", &next.to_string()]);
+    assert_eq!(cluster.job(next)["state"], "cancelled");
+    assert_eq!(scrub(&cluster.address, &[]).0, Some(0), "nothing is in its way");
+}
+
+#[test]
+fn a_scrub_goes_on_where_it_was_when_a_server_and_the_manager_were_killed() {
+    let mut cluster = Cluster::with_copies(2, 2);
+    let mount = cluster.mount("mnt");
+    fs::write(mount.at("file"), numbered(24 * 256)).unwrap();
+    File::open(mount.at("file")).unwrap().sync_all().unwrap();
+    drop(mount);
+    let held = |c: &Cluster, nth: usize| c.counter(nth, "strake_storage_scrubbed_bytes_total");
+    let job = begin_scrub(&cluster, &["--throttle", "4M"]);
+    cluster.until("some is verified", |c| done_of(c, job, 0) >= 10 << 20);
+    cluster.kill(0);
+    let before = done_of(&cluster, job, 0);
+    cluster.until("it waits", |c| reason_of(c, job, 0).contains("does not answer"));
+    cluster.restart_witness();
+    cluster.start_again(0);
+    cluster.until("it goes on", |c| done_of(c, job, 0) > 0);
+    assert!(done_of(&cluster, job, 0) >= before, "it begins anew");
+    cluster.succeed(&["job", "throttle", &job.to_string(), "0"]);
+    let (code, said) = cluster.run(&["job", "watch", &job.to_string()]);
+    assert_eq!(code, Some(0), "{said}");
+    for nth in 0..2 {
+        let target = target_of_job(&cluster, job, nth);
+        assert_eq!(target["chunks"], 24, "each chunk once: {target}");
+    }
+    assert!(held(&cluster, 0) < 24 << 20, "what was verified before is not verified again");
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! The forms of bytes that the control plane is read from, for those who test decoders.
 
-use crate::records::{self, Cluster, Group, Item, Job, Kind, Server, Target, Volume};
+use crate::records::{self, Cluster, Group, Item, Job, Kind, Scrub, Server, Target, Volume};
 use prost::Message;
 use strake_types::form::{Form, Outcome, again, unsealed};
 use strake_wire::frame::crc32c;
 use strake_wire::message::manager::{VolumeSpec, Voucher};
+use strake_wire::message::scrubs::{ScrubFinding, ScrubTally};
+use strake_wire::message::storage::Chunk;
 
 /// Everything that is read from the control plane.
 pub const FORMS: &[Form] = &[
@@ -104,8 +106,33 @@ fn jobs() -> Vec<Vec<u8>> {
         force: true,
         reason: "no room".into(),
         lose_data: true,
+        ..Job::default()
     };
-    vec![encoded(&job)]
+    vec![encoded(&job), encoded(&scrub_job())]
+}
+
+fn scrub_job() -> Job {
+    let finding = ScrubFinding {
+        target: 3,
+        group: 1 << 20,
+        chunk: Some(Chunk { volume: 1, ino: 77, index: 2 }),
+        fate: 3,
+        different: true,
+        detail: "at every copy".into(),
+    };
+    let scrub = Scrub {
+        target: 3,
+        state: 4,
+        reason: "1 chunk is damaged still".into(),
+        bytes: 1 << 30,
+        compare: vec![1 << 20],
+        since_ms: 5,
+        tally: ScrubTally { chunks: 9, bytes: 1 << 29, repaired: 2, left: 1, compared: 7 },
+        findings: vec![finding],
+        skipped: vec!["copies of group 7".into()],
+    };
+    let about = "all targets".into();
+    Job { kind: 5, state: 4, about, scrubs: vec![scrub], no_repair: true, ..Job::default() }
 }
 
 fn volumes() -> Vec<Vec<u8>> {

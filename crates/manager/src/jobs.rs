@@ -9,6 +9,7 @@ use crate::groups::Life;
 use crate::loss;
 use crate::plan::{self, Facts, Loads, Place, Wanted, name_of};
 use crate::records::{Group, Item, Job, Server};
+use crate::scrubs;
 use crate::state::State;
 use crate::turns::{hindrance, not_yet};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +43,13 @@ impl Job {
         self.targets.iter().copied().collect()
     }
 
-    fn end(&mut self, state: JobState, now_ms: u64) {
+    /// What each of so many parts may send or read per second; 0: no limit.
+    pub fn share_of_rate(&self, default: u64, parts: usize) -> u64 {
+        let rate = self.rate.unwrap_or(default);
+        if rate == 0 { 0 } else { (rate / parts.max(1) as u64).max(1) }
+    }
+
+    pub(crate) fn end(&mut self, state: JobState, now_ms: u64) {
         self.state = state as u32;
         self.ended_ms = now_ms;
         tracing::info!("job about {} is {state:?} {}", self.about, self.reason);
@@ -88,6 +95,9 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<(
         return undo(state, &targets);
     }
     let kind = JobKind::of(request.kind);
+    if kind == Some(JobKind::Scrub) {
+        return scrub(state, facts, request, &targets);
+    }
     check_free(state, &targets)?;
     let wanted = Wanted {
         leaving: targets.clone(),
@@ -125,6 +135,30 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<(
         state.targets.entry(*id).and_modify(|target| target.drains = true);
     }
     tracing::info!("job about {} begins: {} groups", job.about, job.items.len());
+    Ok((enter(state, job.clone()), job))
+}
+
+/// Makes a job that verifies targets, all or those that are named.
+fn scrub(
+    state: &mut State,
+    facts: &Facts,
+    request: &Plan,
+    targets: &BTreeSet<u32>,
+) -> Result<(u32, Job)> {
+    let job = Job {
+        kind: request.kind,
+        state: JobState::Running as u32,
+        about: about(state, request, targets),
+        begun_ms: facts.now_ms,
+        rate: (request.rate != 0).then_some(request.rate),
+        scrubs: scrubs::plan(state, facts, targets)?,
+        no_repair: request.no_repair,
+        ..Job::default()
+    };
+    if request.dry_run {
+        return Ok((0, job));
+    }
+    tracing::info!("scrub of {} begins", job.about);
     Ok((enter(state, job.clone()), job))
 }
 
@@ -278,6 +312,7 @@ pub(crate) fn steer(state: &mut State, facts: &Facts, request: &SteerJob) -> Res
     }
     if request.resume {
         job.state = JobState::Running as u32;
+        scrubs::resumed(job, facts.now_ms);
     }
     if request.cancel {
         cancel(state, facts, id);
@@ -297,6 +332,7 @@ fn cancel(state: &mut State, facts: &Facts, id: u32) {
             false => item.set(JobState::Done, ""),
         }
     }
+    scrubs::cancel(facts, id, job);
     for target in &job.targets {
         targets.entry(*target).and_modify(|target| target.drains = false);
     }
@@ -338,9 +374,10 @@ pub(crate) fn keep(state: &mut State, facts: &Facts) {
         state.jobs.iter().filter(|(_, job)| job.lasts()).map(|(&id, _)| id).collect();
     for id in ids {
         let Some(mut job) = state.jobs.remove(&id) else { continue };
-        match job.kind == JobKind::Heal as u32 {
-            true => heal_on(state, facts, &mut job),
-            false => move_on(state, facts, &mut job),
+        match JobKind::of(job.kind) {
+            Some(JobKind::Heal) => heal_on(state, facts, &mut job),
+            Some(JobKind::Scrub) => scrubs::keep(state, facts, id, &mut job),
+            _ => move_on(state, facts, &mut job),
         }
         state.jobs.insert(id, job);
     }

@@ -2,9 +2,11 @@
 
 use crate::groups::{Life, Since};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 use strake_wire::message::jobs::{Held, Progress};
 use strake_wire::message::manager::TargetSpec;
+use strake_wire::message::scrubs::ScrubProgress;
 
 /// Pause after a member could not be made equal; it doubles each time, up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_secs(1);
@@ -77,6 +79,8 @@ pub(crate) struct Liveness {
     held: HashMap<(u32, u32), Held>,
     /// How far primaries are, by group and member.
     progress: HashMap<(u32, u32), Seen>,
+    /// How far servers are with what they verify, by job and target.
+    scrubs: HashMap<(u64, u32), SeenScrub>,
 }
 
 /// How far a primary is with a member.
@@ -91,15 +95,31 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Half of the rate since then, and half of what it was before.
     fn rate_with(&self, said: &Progress, now: Duration) -> f64 {
-        let passed = now.saturating_sub(self.at).as_secs_f64();
-        if passed <= 0.0 {
-            return self.rate;
-        }
-        let lately = said.compared.saturating_sub(self.progress.compared) as f64 / passed;
-        if self.rate == 0.0 { lately } else { (self.rate + lately) / 2.0 }
+        let done = said.compared.saturating_sub(self.progress.compared);
+        smoothed(self.rate, done, now.saturating_sub(self.at))
     }
+}
+
+/// How far a server is with a target that it verifies.
+#[derive(Clone, Debug)]
+pub(crate) struct SeenScrub {
+    /// What it said last,
+    pub progress: Arc<ScrubProgress>,
+    /// and when.
+    at: Duration,
+    /// Bytes verified per second lately.
+    pub rate: f64,
+}
+
+/// Half of the rate of so many bytes in that time, and half of what it was before.
+fn smoothed(before: f64, bytes: u64, passed: Duration) -> f64 {
+    let passed = passed.as_secs_f64();
+    if passed <= 0.0 {
+        return before;
+    }
+    let lately = bytes as f64 / passed;
+    if before == 0.0 { lately } else { (before + lately) / 2.0 }
 }
 
 impl Liveness {
@@ -126,6 +146,7 @@ impl Liveness {
             pauses: HashMap::new(),
             held: HashMap::new(),
             progress: HashMap::new(),
+            scrubs: HashMap::new(),
         }
     }
 
@@ -222,6 +243,30 @@ impl Liveness {
     /// How far the primary of a group is with a member.
     pub fn progress(&self, group: u32, member: u32) -> Option<&Seen> {
         self.progress.get(&(group, member))
+    }
+
+    /// A server says how far it is with what it verifies, as [`Liveness::hear_progress`].
+    pub fn hear_scrubs(&mut self, scrubs: Vec<ScrubProgress>, now: Duration) {
+        let lease = self.lease;
+        self.scrubs.retain(|_, seen| now.saturating_sub(seen.at) <= lease);
+        for said in scrubs {
+            let key = (said.job, said.target);
+            let rate = self.scrubs.get(&key).map_or(0.0, |before| {
+                let done = said.tally.bytes.saturating_sub(before.progress.tally.bytes);
+                smoothed(before.rate, done, now.saturating_sub(before.at))
+            });
+            self.scrubs.insert(key, SeenScrub { progress: Arc::new(said), at: now, rate });
+        }
+    }
+
+    /// What all servers said of that last.
+    pub fn scrubs(&self) -> HashMap<(u64, u32), Arc<ScrubProgress>> {
+        self.scrubs.iter().map(|(key, seen)| (*key, seen.progress.clone())).collect()
+    }
+
+    /// How far the server of a target is with a job.
+    pub fn scrub(&self, job: u64, target: u32) -> Option<&SeenScrub> {
+        self.scrubs.get(&(job, target))
     }
 
     /// A server asks to join; answers since when it does. One that stops asking begins anew.

@@ -6,7 +6,9 @@ use crate::groups::Life;
 use crate::records::{Group, Item};
 use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use strake_types::{Error, ErrorKind, GroupId, Result};
+use strake_wire::message::scrubs::ScrubProgress;
 
 /// What is known at a moment, beside what is stored.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +19,8 @@ pub(crate) struct Facts {
     pub held: HashMap<(u32, u32), u64>,
     /// Bytes free on targets that have said so.
     pub free: HashMap<u32, u64>,
+    /// How far servers are with what they verify, by job and target.
+    pub scrubs: HashMap<(u64, u32), Arc<ScrubProgress>>,
     /// Milliseconds since 1970.
     pub now_ms: u64,
 }

@@ -8,6 +8,7 @@ use prost::Message;
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::frame::crc32c;
 use strake_wire::message::manager::{VolumeSpec, Voucher};
+use strake_wire::message::scrubs::{ScrubFinding, ScrubTally};
 
 /// Version of the values written by this release.
 const VERSION: u8 = 1;
@@ -179,6 +180,44 @@ pub(crate) struct Job {
     /// What nobody has any more but its targets, of which none answers, is given up.
     #[prost(bool, tag = "13")]
     pub lose_data: bool,
+    /// Of a scrub: its parts.
+    #[prost(message, repeated, tag = "14")]
+    pub scrubs: Vec<Scrub>,
+    /// Of a scrub: it repairs nothing.
+    #[prost(bool, tag = "15")]
+    pub no_repair: bool,
+}
+
+/// One target's part in a scrub.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Scrub {
+    /// The target.
+    #[prost(uint32, tag = "1")]
+    pub target: u32,
+    /// A `JobState`.
+    #[prost(uint32, tag = "2")]
+    pub state: u32,
+    /// Why it failed, or waits.
+    #[prost(string, tag = "3")]
+    pub reason: String,
+    /// Bytes that the target held when the job was made.
+    #[prost(uint64, tag = "4")]
+    pub bytes: u64,
+    /// Groups of which its server has the copies compared.
+    #[prost(uint32, repeated, tag = "5")]
+    pub compare: Vec<u32>,
+    /// Since when it is so, in milliseconds since 1970.
+    #[prost(uint64, tag = "6")]
+    pub since_ms: u64,
+    /// Of one that has ended: what it has gone through.
+    #[prost(message, required, tag = "7")]
+    pub tally: ScrubTally,
+    /// Of one that has ended: what was found.
+    #[prost(message, repeated, tag = "8")]
+    pub findings: Vec<ScrubFinding>,
+    /// Of one that has ended: what could not be looked at, and why.
+    #[prost(string, repeated, tag = "9")]
+    pub skipped: Vec<String>,
 }
 
 /// One group's part in a job.

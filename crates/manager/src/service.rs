@@ -6,7 +6,8 @@ use crate::join;
 use crate::liveness::{Liveness, Word};
 use crate::plan::Facts;
 use crate::records::Cluster;
-use crate::show;
+use crate::scrubs;
+use crate::show::{self, Detail};
 use crate::state::{State, stored};
 use crate::volumes;
 use async_trait::async_trait;
@@ -150,6 +151,7 @@ impl Manager {
             lives: jobs::lives(state, |id| life(state, live, id, now)),
             held: live.held().map(|held| ((held.target, held.group), held.bytes)).collect(),
             free: state.targets.keys().filter_map(free).collect(),
+            scrubs: live.scrubs(),
             now_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
         }
     }
@@ -210,8 +212,11 @@ impl Manager {
         if self.hear(beat)? {
             self.tick().await?;
         }
-        let orders = show::orders(&self.inner.lock().state, server);
-        Ok(ManagerReply { orders, ..self.epoch().into() })
+        let (orders, scrubs) = {
+            let state = &self.inner.lock().state;
+            (show::orders(state, server), scrubs::orders(state, server))
+        };
+        Ok(ManagerReply { orders, scrubs, ..self.epoch().into() })
     }
 
     /// Groups of one copy in which something was written for the first time.
@@ -237,6 +242,9 @@ impl Manager {
         let specs: Vec<TargetSpec> = beat.targets.into_iter().filter(own).collect();
         live.hear_held(&specs.iter().map(|spec| spec.target).collect(), &beat.held);
         live.hear_progress(&beat.progress, now);
+        let mut scrubs = beat.scrubs;
+        scrubs.retain(|said| specs.iter().any(|spec| spec.target == said.target));
+        live.hear_scrubs(scrubs, now);
         Ok(live.hear(beat.server, now, Word::Beat, specs))
     }
 
@@ -331,7 +339,7 @@ impl Manager {
             }
         };
         let inner = self.inner.lock();
-        let job = show::job(&inner.state, &inner.live, id, &job);
+        let job = show::job(&inner.state, &inner.live, id, &job, Detail::All);
         let default_rate = inner.state.cluster.job_rate;
         Ok(ManagerAnswer::Jobs(JobList { jobs: vec![job], default_rate }))
     }
@@ -350,7 +358,9 @@ impl Manager {
         let inner = self.inner.lock();
         let Inner { state, live } = &*inner;
         let wanted = state.jobs.iter().filter(|(id, _)| only == 0 || u64::from(**id) == only);
-        let jobs: Vec<_> = wanted.map(|(&id, job)| show::job(state, live, id, job)).collect();
+        let detail = if only == 0 { Detail::Short } else { Detail::All };
+        let jobs: Vec<_> =
+            wanted.map(|(&id, job)| show::job(state, live, id, job, detail)).collect();
         if only != 0 && jobs.is_empty() {
             let detail = format!("job {only} does not exist (strake job list shows all)");
             return Err(Error::with(ErrorKind::NotFound, detail));

@@ -1,11 +1,12 @@
 //! What others see of the manager's state: the map, jobs, and orders to those who carry them out.
 
 use crate::liveness::Liveness;
-use crate::records::{Item, Job};
+use crate::records::{Item, Job, Scrub};
 use crate::state::State;
 use std::time::Duration;
 use strake_wire::message::jobs::{self, JobItem, JobState, Order};
 use strake_wire::message::manager::{self as message, ClusterMap, TargetSpec};
+use strake_wire::message::scrubs::JobScrub;
 
 /// A volume, as others see it.
 pub(crate) fn volume(id: u32, volume: &crate::records::Volume) -> message::Volume {
@@ -62,11 +63,25 @@ pub(crate) fn map(state: &State, live: &Liveness, now: Duration) -> ClusterMap {
     }
 }
 
+/// How much of a job is told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// Everything.
+    All,
+    /// Without what a scrub has found.
+    Short,
+}
+
 /// A job as it is now.
-pub(crate) fn job(state: &State, live: &Liveness, id: u32, job: &Job) -> jobs::Job {
+pub(crate) fn job(state: &State, live: &Liveness, id: u32, job: &Job, detail: Detail) -> jobs::Job {
     let items: Vec<JobItem> = job.items.iter().map(|one| item(live, one)).collect();
     let running = job.items.iter().filter(|item| item.is(JobState::Running));
     let rates = running.filter_map(|item| live.progress(item.group, item.to));
+    let scrubs: Vec<JobScrub> =
+        job.scrubs.iter().map(|one| scrub(live, id.into(), one, detail)).collect();
+    let reading = job.scrubs.iter().filter(|one| one.is(JobState::Running));
+    let read_rates = reading.filter_map(|one| live.scrub(id.into(), one.target));
+    let read_rate = read_rates.map(|seen| seen.rate as u64).sum::<u64>();
     jobs::Job {
         id: id.into(),
         kind: job.kind,
@@ -75,12 +90,37 @@ pub(crate) fn job(state: &State, live: &Liveness, id: u32, job: &Job) -> jobs::J
         begun_ms: job.begun_ms,
         ended_ms: job.ended_ms,
         rate_max: job.rate.unwrap_or(state.cluster.job_rate),
-        bytes: items.iter().map(|item| item.bytes).sum(),
-        bytes_done: items.iter().map(|item| item.bytes_done).sum(),
+        bytes: items.iter().map(|item| item.bytes).sum::<u64>()
+            + scrubs.iter().map(|one| one.bytes).sum::<u64>(),
+        bytes_done: items.iter().map(|item| item.bytes_done).sum::<u64>()
+            + scrubs.iter().map(|one| one.tally.bytes).sum::<u64>(),
         bytes_sent: items.iter().map(|item| item.bytes_sent).sum(),
-        rate: rates.map(|seen| seen.rate as u64).sum(),
+        rate: rates.map(|seen| seen.rate as u64).sum::<u64>() + read_rate,
         items,
         reason: job.reason.clone(),
+        scrubs,
+        no_repair: job.no_repair,
+    }
+}
+
+/// A target's part: what its server says now, or what was stored when it ended.
+fn scrub(live: &Liveness, job: u64, one: &Scrub, detail: Detail) -> JobScrub {
+    let seen = live.scrub(job, one.target).filter(|_| one.lasts()).map(|seen| &*seen.progress);
+    let tally = seen.map_or(one.tally, |said| said.tally);
+    let trouble = seen.map(|said| &said.trouble).filter(|_| one.reason.is_empty());
+    let findings = seen.map_or(&one.findings, |said| &said.findings);
+    // Files come and go meanwhile, and what was written last is counted late.
+    let held = live.held().filter(|held| held.target == one.target).map(|held| held.bytes);
+    let bytes = one.bytes.max(held.sum()).max(tally.bytes);
+    JobScrub {
+        target: one.target,
+        state: one.state,
+        reason: trouble.unwrap_or(&one.reason).clone(),
+        bytes: if one.is(JobState::Done) { tally.bytes } else { bytes },
+        tally,
+        at: seen.and_then(|said| said.at),
+        findings: if detail == Detail::All { findings.clone() } else { Vec::new() },
+        skipped: seen.map_or(&one.skipped, |said| &said.skipped).clone(),
     }
 }
 
@@ -109,8 +149,7 @@ pub(crate) fn orders(state: &State, server: u32) -> Vec<Order> {
     let mut orders = Vec::new();
     for job in state.jobs.values().filter(|job| job.lasts()) {
         let running = || job.items.iter().filter(|item| item.is(JobState::Running));
-        let rate = job.rate.unwrap_or(state.cluster.job_rate);
-        let share = if rate == 0 { 0 } else { (rate / running().count().max(1) as u64).max(1) };
+        let share = job.share_of_rate(state.cluster.job_rate, running().count());
         let paused = job.is(JobState::Paused);
         let here = |item: &&Item| {
             let group = state.groups.get(&item.group);

@@ -8,6 +8,7 @@ use strake_types::VolumeId;
 use strake_wire::member::Member;
 use strake_wire::message::jobs::{Held, Order, Progress};
 use strake_wire::message::manager::TargetSpec;
+use strake_wire::message::scrubs::{ScrubOrder, ScrubProgress};
 
 /// The disks of a server, which only it knows.
 pub trait Disks: Send + Sync + 'static {
@@ -15,6 +16,10 @@ pub trait Disks: Send + Sync + 'static {
     fn specs(&self) -> Vec<TargetSpec>;
     /// Drops what they hold of a volume; may wait for a disk. False: not everywhere yet.
     fn drop_volume(&self, volume: VolumeId) -> bool;
+    /// How far it is with targets that it verifies for a job.
+    fn scrubs(&self) -> Vec<ScrubProgress>;
+    /// Which targets it is to verify from now on: these, and no others.
+    fn obey_scrubs(&self, orders: &[ScrubOrder]);
 }
 
 /// A server with its disks.
@@ -42,6 +47,14 @@ impl<D: Disks> Member for Here<D> {
 
     fn obey(&self, orders: &[Order]) {
         self.storage.iter().for_each(|storage| storage.obey(orders));
+    }
+
+    fn scrubs(&self) -> Vec<ScrubProgress> {
+        self.disks.scrubs()
+    }
+
+    fn obey_scrubs(&self, orders: &[ScrubOrder]) {
+        self.disks.obey_scrubs(orders);
     }
 
     fn wake(&self) {

@@ -3,6 +3,7 @@
 use crate::cluster;
 use crate::failure::{Failure, Outcome};
 use crate::size;
+use crate::soundness::{self, Finding};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use strake_types::{Credentials, Ino, VolumeId};
 use strake_wire::map::MapView;
 use strake_wire::message::jobs::{Job, JobItem, JobKind, JobList, JobState, ListJobs, Plan};
 use strake_wire::message::manager::{ManagerAnswer, ManagerOp};
+use strake_wire::message::scrubs::JobScrub;
 use strake_wire::message::storage::Chunk;
 
 /// How long a path may take to be found.
@@ -25,6 +27,7 @@ pub fn kind_word(kind: u32) -> &'static str {
         Some(JobKind::Drain) => "drain",
         Some(JobKind::Replace) => "replace",
         Some(JobKind::Rebalance) => "rebalance",
+        Some(JobKind::Scrub) => "scrub",
         None => "unknown (of a newer release)",
     }
 }
@@ -45,6 +48,11 @@ pub fn state_word(state: u32) -> &'static str {
 /// True for a job that is under way or paused.
 pub fn lasts(job: &Job) -> bool {
     [JobState::Running as u32, JobState::Paused as u32].contains(&job.state)
+}
+
+/// True for a job that has done all there was to do.
+pub fn is_done(job: &Job) -> bool {
+    job.state == JobState::Done as u32
 }
 
 /// The jobs, or the one of a number.
@@ -89,6 +97,26 @@ pub struct JobView {
     seconds_left: Option<u64>,
     reason: String,
     items: Vec<ItemView>,
+    /// Of a scrub: its targets.
+    targets: Vec<TargetView>,
+}
+
+/// One target's part in a scrub, as `--json` prints it.
+#[derive(Serialize)]
+pub struct TargetView {
+    target: u32,
+    state: &'static str,
+    reason: String,
+    bytes: u64,
+    bytes_done: u64,
+    chunks: u64,
+    compared: u64,
+    repaired: u64,
+    /// Chunks that are damaged still.
+    damaged: u64,
+    file: Option<String>,
+    /// What could not be looked at, and why.
+    skipped: Vec<String>,
 }
 
 /// One group's part, as `--json` prints it.
@@ -129,13 +157,25 @@ impl JobView {
             seconds_left: (running && job.rate > 0).then(|| left / job.rate),
             reason: job.reason.clone(),
             items: job.items.iter().map(|item| ItemView::new(item, files)).collect(),
+            targets: job.scrubs.iter().map(|one| TargetView::new(one, files)).collect(),
         }
+    }
+
+    /// True if it verifies targets.
+    pub fn is_scrub(&self) -> bool {
+        !self.targets.is_empty()
     }
 
     /// How far it is, in a line.
     pub fn progress(&self) -> String {
-        let groups = format!("{} of {} groups", self.groups_done, self.groups);
-        let mut parts = vec![groups];
+        let whole = match self.is_scrub() {
+            true => {
+                let done = self.targets.iter().filter(|one| one.has_ended()).count();
+                format!("{done} of {} targets", self.targets.len())
+            }
+            false => format!("{} of {} groups", self.groups_done, self.groups),
+        };
+        let mut parts = vec![whole];
         if ["running", "paused"].contains(&self.state) {
             parts.push(format!("{} left", size::show(self.bytes_left)));
             if self.rate > 0 && self.state == "running" {
@@ -145,7 +185,13 @@ impl JobView {
                 parts.push(format!("about {} left", duration(seconds)));
             }
         }
-        parts.push(format!("{} sent", size::show(self.bytes_sent)));
+        if self.is_scrub() {
+            let sum = |count: fn(&TargetView) -> u64| self.targets.iter().map(count).sum::<u64>();
+            parts.push(format!("{} chunks repaired", sum(|one| one.repaired)));
+            parts.push(format!("{} damaged", sum(|one| one.damaged)));
+        } else {
+            parts.push(format!("{} sent", size::show(self.bytes_sent)));
+        }
         parts.join(", ")
     }
 
@@ -161,7 +207,19 @@ impl JobView {
 
     /// What it is at.
     pub fn files(&self) -> impl Iterator<Item = &str> {
-        self.items.iter().filter_map(|item| item.file.as_deref())
+        let of_targets = self.targets.iter().filter_map(|one| one.file.as_deref());
+        self.items.iter().filter_map(|item| item.file.as_deref()).chain(of_targets)
+    }
+
+    /// True if it waits until it is resumed.
+    pub fn is_paused(&self) -> bool {
+        self.state == "paused"
+    }
+
+    /// True if none of its parts gets on.
+    pub fn stands_still(&self) -> bool {
+        let states = self.items.iter().map(|item| item.state);
+        !states.chain(self.targets.iter().map(|one| one.state)).any(|state| state == "running")
     }
 
     /// Items that failed or wait for something, in words.
@@ -170,7 +228,15 @@ impl JobView {
         let line =
             |item: &ItemView| format!("group {} is {}: {}", item.group, item.state, item.reason);
         let own = (!self.reason.is_empty()).then(|| self.reason.clone());
-        own.into_iter().chain(told.map(line)).collect()
+        let targets = self.targets.iter().filter(|one| !one.reason.is_empty());
+        let of_target =
+            |one: &TargetView| format!("target {} is {}: {}", one.target, one.state, one.reason);
+        own.into_iter().chain(told.map(line)).chain(targets.map(of_target)).collect()
+    }
+
+    /// Of a scrub: its targets.
+    pub fn targets(&self) -> &[TargetView] {
+        &self.targets
     }
 
     /// Its parts.
@@ -209,6 +275,65 @@ impl ItemView {
     }
 }
 
+impl TargetView {
+    fn new(one: &JobScrub, files: &Files) -> Self {
+        let tally = one.tally;
+        Self {
+            target: one.target,
+            state: state_word(one.state),
+            reason: one.reason.clone(),
+            bytes: one.bytes,
+            bytes_done: tally.bytes,
+            chunks: tally.chunks,
+            compared: tally.compared,
+            repaired: tally.repaired,
+            damaged: tally.left,
+            file: one.at.and_then(|at| files.0.get(&(at.volume, at.ino)).cloned()),
+            skipped: one.skipped.clone(),
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        ["done", "failed", "cancelled"].contains(&self.state)
+    }
+
+    /// The cells of a table.
+    pub fn row(&self) -> [String; 6] {
+        [
+            self.target.to_string(),
+            size::show(self.bytes),
+            self.repaired.to_string(),
+            self.damaged.to_string(),
+            self.state.to_owned(),
+            self.file.clone().unwrap_or_default(),
+        ]
+    }
+}
+
+/// What a scrub has found, by the names of files.
+#[derive(Serialize, Default)]
+pub struct Findings {
+    /// As many as servers remember, what is damaged still first.
+    pub findings: Vec<Finding>,
+    /// How many more were counted.
+    pub unlisted: u64,
+}
+
+impl Findings {
+    /// Of a job. Files that cannot be named now stay without a path.
+    pub async fn of(map: &Arc<MapView>, job: &Job) -> Self {
+        let told = job.scrubs.iter().flat_map(|one| &one.findings);
+        let mut findings: Vec<Finding> = told.map(Finding::from_told).collect();
+        if let Err(failure) = soundness::name_files(map, &mut findings).await {
+            eprintln!("files cannot be named now: {failure}");
+            eprintln!("  later: strake job show {}", job.id);
+        }
+        let counted: u64 = job.scrubs.iter().map(|one| one.tally.repaired + one.tally.left).sum();
+        let unlisted = counted.saturating_sub(findings.len() as u64);
+        Self { findings, unlisted }
+    }
+}
+
 fn groups_done(job: &Job) -> usize {
     job.items.iter().filter(|item| item.state == JobState::Done as u32).count()
 }
@@ -236,7 +361,9 @@ pub struct Files(HashMap<(u32, u64), String>);
 impl Files {
     /// Looks up what jobs are at. What is not found in time has no path.
     pub async fn find(map: &Arc<MapView>, jobs: &[Job]) -> Self {
-        let at = jobs.iter().flat_map(|job| &job.items).filter_map(|item| item.at);
+        let moved = jobs.iter().flat_map(|job| &job.items).filter_map(|item| item.at);
+        let verified = jobs.iter().flat_map(|job| &job.scrubs).filter_map(|one| one.at);
+        let at = moved.chain(verified);
         let mut files = Self::default();
         for chunk in at {
             let key = (chunk.volume, chunk.ino);

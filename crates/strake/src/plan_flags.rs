@@ -2,18 +2,23 @@
 //! is begun and watched.
 
 use crate::cluster::ClusterFlags;
-use crate::failure::{FAILED, Outcome};
-use crate::jobs::{self, Files, JobView, lasts};
+use crate::failure::{FAILED, Failure, Outcome};
+use crate::jobs::{self, Files, JobView, is_done, lasts};
+use crate::signals::INTERRUPTED_CODE;
 use crate::{output, size};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_wire::map::MapView;
-use strake_wire::message::jobs::{Job, JobState, Plan};
+use strake_wire::message::jobs::{Job, Plan};
 
 /// Time between two looks at a job that is watched.
 const WATCH_PAUSE: Duration = Duration::from_millis(500);
+/// Looks in a row that may fail: the manager may be starting again.
+const LOOKS_FAILED_MAX: u32 = 60;
+/// Looks in a row that find a job standing still for the same reason, before that is told.
+const STANDSTILL_LOOKS: u32 = 4;
 
 /// Flags of a verb that begins a job.
 #[derive(Args, Debug)]
@@ -79,6 +84,14 @@ fn show(job: &Job, view: &JobView, dry_run: bool, removes: bool) {
 
 /// The parts of a job, as a table.
 pub fn show_items(view: &JobView) {
+    if !view.targets().is_empty() {
+        let head = [">TARGET", ">BYTES", ">REPAIRED", ">DAMAGED", "STATE", "FILE"];
+        let mut table = output::table(&head);
+        view.targets().iter().for_each(|one| {
+            table.add_row(one.row());
+        });
+        output::show(&table);
+    }
     if view.items().is_empty() {
         return;
     }
@@ -91,28 +104,95 @@ pub fn show_items(view: &JobView) {
 
 /// Shows a job until it has ended; exit code 1 unless it is done.
 pub async fn watch(map: &Arc<MapView>, id: u64, json: bool) -> Outcome<u8> {
+    let job = match follow(map, id).await? {
+        Followed::Ended(job) => job,
+        Followed::Interrupted => return Ok(INTERRUPTED_CODE),
+    };
+    let view = JobView::new(&job, &Files::default());
+    match json {
+        true => output::json(&view)?,
+        false => tell_end(&job, &view),
+    }
+    Ok(if is_done(&job) { 0 } else { FAILED })
+}
+
+/// How following a job ends.
+pub enum Followed {
+    /// It has ended.
+    Ended(Job),
+    /// Ctrl-C: it goes on, which was told.
+    Interrupted,
+}
+
+/// Shows on stderr how far a job is until it has ended, or somebody has seen enough.
+pub async fn follow(map: &Arc<MapView>, id: u64) -> Outcome<Followed> {
     let bar = ProgressBar::new(0);
     let style = ProgressStyle::with_template("{bar:30} {percent}%  {msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let followed = tokio::select! {
+        ended = until_ended(map, id, &bar) => ended.map(Followed::Ended),
+        _ = tokio::signal::ctrl_c() => Ok(Followed::Interrupted),
+    };
+    bar.finish_and_clear();
+    if matches!(followed, Ok(Followed::Interrupted)) {
+        eprintln!("job {id} goes on");
+        eprintln!("  next: strake job watch {id}, or to end it: strake job cancel {id}");
+    }
+    followed
+}
+
+async fn until_ended(map: &Arc<MapView>, id: u64, bar: &ProgressBar) -> Outcome<Job> {
+    // Nobody waits for a job that does not exist.
+    let mut list = jobs::fetch(map, id).await?;
+    let (mut failed, mut standstill) = (0, Standstill::default());
     loop {
-        let list = jobs::fetch(map, id).await?;
-        let Some(job) = list.jobs.first() else { return Ok(FAILED) };
+        let job = list.jobs.first().ok_or_else(|| Failure::new(format!("no job {id}")))?;
+        if !lasts(job) {
+            return Ok(job.clone());
+        }
         let files = Files::find(map, &list.jobs).await;
         let view = JobView::new(job, &files);
-        if !lasts(job) {
-            bar.finish_and_clear();
-            match json {
-                true => output::json(&view)?,
-                false => tell_end(job, &view),
-            }
-            return Ok(if job.state == JobState::Done as u32 { 0 } else { FAILED });
+        if let Some(why) = standstill.look(&view, id) {
+            bar.suspend(|| eprintln!("{why}"));
         }
         bar.set_length(job.bytes.max(1));
         bar.set_position(job.bytes_done);
         let file = view.files().next().map(|file| format!(", at {file}")).unwrap_or_default();
         let reason = view.reasons().first().map(|reason| format!("; {reason}")).unwrap_or_default();
         bar.set_message(format!("job {id}: {}{file}{reason}", view.progress()));
-        tokio::time::sleep(WATCH_PAUSE).await;
+        loop {
+            tokio::time::sleep(WATCH_PAUSE).await;
+            match jobs::fetch(map, id).await {
+                Ok(newer) => {
+                    (list, failed) = (newer, 0);
+                    break;
+                }
+                Err(failure) if failed >= LOOKS_FAILED_MAX => return Err(failure),
+                Err(failure) => bar.set_message(format!("job {id}: {}", failure.cause)),
+            }
+            failed += 1;
+        }
+    }
+}
+
+/// Says why nothing goes on, also where no bar is shown: once, when it has been so for some looks.
+#[derive(Default)]
+struct Standstill {
+    why: String,
+    looks: u32,
+}
+
+impl Standstill {
+    fn look(&mut self, view: &JobView, id: u64) -> Option<&str> {
+        let reason = view.reasons().into_iter().next();
+        let why = match (view.is_paused(), reason) {
+            (true, _) => format!("job {id} is paused; to let it go on: strake job resume {id}"),
+            (false, Some(reason)) if view.stands_still() => format!("job {id} waits: {reason}"),
+            _ => String::new(),
+        };
+        self.looks = if why == self.why { self.looks + 1 } else { 1 };
+        self.why = why;
+        (self.looks == STANDSTILL_LOOKS && !self.why.is_empty()).then_some(&self.why)
     }
 }
 

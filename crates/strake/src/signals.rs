@@ -6,7 +6,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 /// Exit code after a second signal, as shells give it for SIGINT.
-const INTERRUPTED: i32 = 130;
+const INTERRUPTED: i32 = INTERRUPTED_CODE as i32;
+/// The same, of a verb that ends by itself.
+pub const INTERRUPTED_CODE: u8 = 130;
 
 /// Becomes true at the first SIGTERM or SIGINT. At the second one `at_once` runs and the program
 /// ends: whoever waits is not made to wait.

@@ -1,15 +1,17 @@
 //! Whether what targets hold is sound: verified step by step, repaired where another copy is, and told
-//! by the names of files. What `strake scrub` and the servers' own slow round share.
+//! by the names of files. What scrubs and the servers' own slow round share.
 
 use crate::cluster;
 use crate::failure::Outcome;
 use bytes::Bytes;
-use serde::Serialize;
+use metrics::counter;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_types::{ChunkId, Credentials, Error, ErrorKind, GroupId, Ino, Result, TargetId};
 use strake_wire::map::MapView;
+use strake_wire::message::scrubs::{ScrubFate, ScrubFinding};
 use strake_wire::message::storage::{
     Chunk, Compare, Repair, Repaired, Scrub, ScrubReport, StorageAnswer, StorageOp, StorageRequest,
 };
@@ -22,7 +24,7 @@ const ASK_PAUSE: Duration = Duration::from_millis(500);
 const MET_BY_SCRUB: u32 = 3;
 
 /// What became of a chunk that was damaged, or not the same at all members.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fate {
     /// It is sound again.
@@ -53,6 +55,63 @@ pub struct Finding {
     pub detail: String,
     /// The file's paths; empty as long as nobody has looked, or if no file has it.
     pub paths: Vec<String>,
+}
+
+impl Fate {
+    /// As metrics and JSON have it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Fate::Repaired => "repaired",
+            Fate::Left => "left",
+            Fate::Lost => "lost",
+            Fate::Unknown => "unknown",
+        }
+    }
+}
+
+impl Finding {
+    /// As servers tell it.
+    pub fn told(&self) -> ScrubFinding {
+        let fate = match self.fate {
+            Fate::Repaired => ScrubFate::Repaired,
+            Fate::Left => ScrubFate::Left,
+            Fate::Lost => ScrubFate::Lost,
+            Fate::Unknown => ScrubFate::Unknown,
+        };
+        ScrubFinding {
+            target: self.target,
+            group: self.group,
+            chunk: Some(self.chunk.into()),
+            fate: fate as u32,
+            different: self.different,
+            detail: self.detail.clone(),
+        }
+    }
+
+    /// From what a server has told.
+    pub fn from_told(told: &ScrubFinding) -> Self {
+        Self {
+            target: told.target,
+            group: told.group,
+            chunk: told.chunk.unwrap_or_default().into(),
+            fate: match ScrubFate::of(told.fate) {
+                ScrubFate::Repaired => Fate::Repaired,
+                ScrubFate::Left => Fate::Left,
+                ScrubFate::Lost => Fate::Lost,
+                ScrubFate::Unknown => Fate::Unknown,
+            },
+            different: told.different,
+            detail: told.detail.clone(),
+            paths: Vec::new(),
+        }
+    }
+}
+
+/// Counts a chunk that was found damaged, or different.
+pub fn count(finding: &Finding) {
+    let (target, fate) = (finding.target.to_string(), finding.fate.word());
+    counter!("strake_storage_scrub_findings_total", "target" => target, "fate" => fate)
+        .increment(1);
 }
 
 fn as_text<S: serde::Serializer>(chunk: &ChunkId, out: S) -> std::result::Result<S::Ok, S::Error> {
@@ -152,7 +211,17 @@ pub struct Comparison {
 impl Comparison {
     /// From the first chunk on. With `repair`, members get what the primary has.
     pub fn of(group: u32, repair: bool) -> Self {
-        Self { group, repair, after: None, ended: false }
+        Self::after(group, repair, None)
+    }
+
+    /// From the chunk after a cursor on.
+    pub fn after(group: u32, repair: bool, after: Option<Chunk>) -> Self {
+        Self { group, repair, after, ended: false }
+    }
+
+    /// The last chunk that was compared; `None`: of all, or of none yet.
+    pub fn cursor(&self) -> Option<Chunk> {
+        self.after
     }
 
     /// The next page: how many chunks were compared, and which differ; `None`: all were.

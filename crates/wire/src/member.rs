@@ -6,6 +6,7 @@ use crate::message::jobs::{Held, Order, Progress};
 use crate::message::manager::{
     Heartbeat, Join, Joined, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest, TargetSpec,
 };
+use crate::message::scrubs::{ScrubOrder, ScrubProgress};
 use crate::service::ManagerService;
 use async_trait::async_trait;
 use futures::StreamExt;
@@ -45,6 +46,10 @@ pub trait Member: Send + Sync + 'static {
     fn progress(&self) -> Vec<Progress>;
     /// How it is to do that from now on.
     fn obey(&self, orders: &[Order]);
+    /// How far it is with targets that it verifies for a job.
+    fn scrubs(&self) -> Vec<ScrubProgress>;
+    /// Which targets it is to verify from now on: these, and no others.
+    fn obey_scrubs(&self, orders: &[ScrubOrder]);
     /// Wakes what has to look at the map now and then.
     fn wake(&self);
     /// The time by the clock of its lease.
@@ -145,7 +150,8 @@ async fn beat_once(pulse: &Pulse) -> Result<u64> {
     let sent = pulse.member.now();
     let (server, targets) = (pulse.server.0, pulse.member.targets());
     let (held, progress) = (pulse.member.held(), pulse.member.progress());
-    let op = Some(ManagerOp::Heartbeat(Heartbeat { server, targets, held, progress }));
+    let scrubs = pulse.member.scrubs();
+    let op = Some(ManagerOp::Heartbeat(Heartbeat { server, targets, held, progress, scrubs }));
     let limit = Duration::from_millis(pulse.lease_ms / 2);
     let answer = tokio::time::timeout(limit, pulse.manager.call(ManagerRequest { op })).await;
     let late = |_| Error::with(ErrorKind::TimedOut, "it does not answer");
@@ -153,6 +159,7 @@ async fn beat_once(pulse: &Pulse) -> Result<u64> {
     match reply.answer {
         Some(ManagerAnswer::Epoch(epoch)) => {
             pulse.member.obey(&reply.orders);
+            pulse.member.obey_scrubs(&reply.scrubs);
             // Whoever was taken out of a group must know it before it has a lease again.
             let known = pulse.map.current().epoch;
             if epoch <= known || strake_base::is_broken("lease-needs-map") {

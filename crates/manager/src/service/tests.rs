@@ -1,4 +1,5 @@
 mod copies;
+mod scrubs;
 
 use super::*;
 use parking_lot::Mutex as PlainMutex;

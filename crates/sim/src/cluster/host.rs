@@ -31,6 +31,7 @@ use strake_wire::member::{Heart, Pulse, join};
 use strake_wire::message::manager::{
     Join, Leave, ManagerAnswer, ManagerOp, ManagerRequest, TargetSpec,
 };
+use strake_wire::message::scrubs::{ScrubOrder, ScrubProgress};
 use strake_wire::service::{ManagerService, Services};
 
 /// The machine with the manager and the metadata server.
@@ -105,6 +106,13 @@ impl Disks for Specs {
     fn specs(&self) -> Vec<TargetSpec> {
         self.0.iter().map(|(spec, store)| fill(spec, store)).collect()
     }
+
+    fn scrubs(&self) -> Vec<ScrubProgress> {
+        Vec::new()
+    }
+
+    /// Jobs that scrub are not simulated.
+    fn obey_scrubs(&self, _: &[ScrubOrder]) {}
 
     fn drop_volume(&self, volume: VolumeId) -> bool {
         self.0.iter().all(|(_, store)| store.drop_volume(volume).is_ok())

@@ -1,22 +1,29 @@
 //! The targets of this server, as its cluster hears of them.
 
+use super::scrubs::Scrubs;
 use super::stores::Target;
 use std::sync::Arc;
 use strake_storage::Disks;
 use strake_types::VolumeId;
 use strake_wire::message::manager::TargetSpec;
+use strake_wire::message::scrubs::{ScrubOrder, ScrubProgress};
 
 /// All targets of the server.
-pub struct Targets(pub Arc<Vec<Target>>);
+pub struct Targets {
+    /// Themselves.
+    pub all: Arc<Vec<Target>>,
+    /// What verifies them for jobs.
+    pub scrubs: Arc<Scrubs>,
+}
 
 impl Disks for Targets {
     fn specs(&self) -> Vec<TargetSpec> {
-        self.0.iter().map(Target::spec).collect()
+        self.all.iter().map(Target::spec).collect()
     }
 
     fn drop_volume(&self, volume: VolumeId) -> bool {
         let mut all = true;
-        for target in self.0.iter() {
+        for target in self.all.iter() {
             let Some(store) = &target.store else { continue };
             if let Err(error) = store.drop_volume(volume) {
                 tracing::warn!("{volume} stays on {}: {error}", target.path.display());
@@ -24,5 +31,13 @@ impl Disks for Targets {
             }
         }
         all
+    }
+
+    fn scrubs(&self) -> Vec<ScrubProgress> {
+        self.scrubs.progress()
+    }
+
+    fn obey_scrubs(&self, orders: &[ScrubOrder]) {
+        self.scrubs.obey(orders);
     }
 }

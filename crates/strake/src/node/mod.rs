@@ -8,6 +8,7 @@ mod front;
 pub mod identity;
 mod member;
 mod patrol;
+mod scrubs;
 mod stores;
 
 use crate::cluster::no_manager;
@@ -16,6 +17,7 @@ use crate::private;
 use front::Front;
 use member::Targets;
 use patrol::Patrol;
+use scrubs::Scrubs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,7 +93,8 @@ pub struct Node {
     kv: Option<Arc<dyn Kv>>,
     targets: Arc<Vec<Target>>,
     heart: Heart,
-    patrol: Patrol,
+    patrol: Arc<Patrol>,
+    scrubs: Arc<Scrubs>,
     lease: Arc<Lease>,
     front: Front,
     /// The lock on the home directory.
@@ -193,6 +196,7 @@ impl Node {
     pub async fn stop(self) -> Outcome {
         self.heart.stop();
         self.patrol.stop();
+        self.scrubs.stop();
         // From when the manager hears it, others may go on without this server.
         self.lease.give_up();
         let leave = ManagerOp::Leave(Leave { server: self.server.0 });
@@ -304,19 +308,20 @@ impl Parts {
             }
         };
         let targets = Arc::new(self.targets);
+        let (home, every) = (&self.options.home, self.options.scrub_every);
+        let patrol = Arc::new(Patrol::start(home, &targets, &self.map, every));
+        let scrubs = Arc::new(Scrubs::new(home, &targets, &self.map, &patrol));
         let pulse = Pulse {
             server,
             manager: self.manager.clone(),
             map: self.map.clone(),
             member: Arc::new(Here {
-                disks: Targets(targets.clone()),
+                disks: Targets { all: targets.clone(), scrubs: scrubs.clone() },
                 storage,
                 lease: lease.clone(),
             }),
             lease_ms: self.joined.lease_ms,
         };
-        let (home, every) = (&self.options.home, self.options.scrub_every);
-        let patrol = Patrol::start(home, &targets, &self.map, every);
         let heart = Heart::start(pulse, follow);
         Ok(Node {
             map: self.map,
@@ -327,6 +332,7 @@ impl Parts {
             targets,
             heart,
             patrol,
+            scrubs,
             lease,
             front,
             _lock: self.lock,

@@ -97,7 +97,11 @@ impl Book {
 
     fn keep(&self, target: u32, round: &Round) {
         let mut progress = self.progress.lock();
-        progress.rounds.insert(target, round.clone());
+        let known = progress.rounds.get(&target).and_then(|known| known.last.clone());
+        let mut round = round.clone();
+        // A scrub may have ended since this round knew of the last one.
+        round.last = known.into_iter().chain(round.last).max_by_key(|last| last.ended_unix_s);
+        progress.rounds.insert(target, round);
         let written = serde_json::to_vec_pretty(&*progress).map_err(std::io::Error::from);
         let new = self.path.with_extension("new");
         let written = written.and_then(|text| std::fs::write(&new, text));
@@ -110,6 +114,7 @@ impl Book {
 /// What walks.
 pub struct Patrol {
     tasks: Vec<JoinHandle<()>>,
+    book: Arc<Book>,
 }
 
 impl Patrol {
@@ -135,12 +140,30 @@ impl Patrol {
                 tasks.push(tokio::spawn(walk.rounds()));
             }
         }
-        Patrol { tasks }
+        Patrol { tasks, book }
+    }
+
+    /// A scrub has verified all of a target, which counts like a round.
+    pub fn note_ended(&self, target: &Target, bytes: u64, repaired: u64, left: u64) {
+        let ended = Ended { ended_unix_s: now_unix_s(), tally: Tally { bytes, repaired, left } };
+        let mut round = self.book.round(target.id.0);
+        round.last = Some(ended);
+        self.book.keep(target.id.0, &round);
+        tell(target, &round);
     }
 
     /// Stops.
     pub fn stop(&self) {
         self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Tells of the last round that has ended.
+fn tell(target: &Target, round: &Round) {
+    target.note_scrub(word_of(round));
+    if let Some(last) = &round.last {
+        let id = target.id.0.to_string();
+        gauge!("strake_storage_scrub_ended_seconds", "target" => id).set(last.ended_unix_s as f64);
     }
 }
 
@@ -190,11 +213,10 @@ impl Walk {
     /// Goes on to the end of the target, then compares the groups that it leads.
     async fn round(&self, round: &mut Round) -> Result<()> {
         let id = self.target().id.0;
-        let target = id.to_string();
         loop {
             let after = round.after.map(|(volume, ino, index)| Chunk { volume, ino, index });
             let (report, findings) = soundness::verify(&self.map, id, after, STEP_BYTES).await?;
-            counter!("strake_storage_scrubbed_bytes_total", "target" => target.clone())
+            counter!("strake_storage_scrubbed_bytes_total", "target" => id.to_string())
                 .increment(report.bytes);
             round.tally.bytes += report.bytes;
             self.see_to(round, findings, true).await;
@@ -210,8 +232,7 @@ impl Walk {
         let ended_unix_s = now_unix_s();
         round.last = Some(Ended { ended_unix_s, tally });
         self.book.keep(id, round);
-        self.target().note_scrub(word_of(round));
-        gauge!("strake_storage_scrub_ended_seconds", "target" => target).set(ended_unix_s as f64);
+        tell(self.target(), round);
         tracing::info!(
             "target {id}: all {} bytes were verified; {} chunks were repaired, {} are damaged still",
             tally.bytes,
@@ -227,6 +248,7 @@ impl Walk {
             if repair {
                 soundness::repair(&self.map, &mut finding).await;
             }
+            soundness::count(&finding);
             round.tally.count(&finding);
         }
     }

@@ -1,11 +1,13 @@
-//! `strake job`: what moves or heals in the background.
+//! `strake job`: what moves, heals or is verified in the background.
 
 use crate::cluster::ClusterFlags;
 use crate::failure::{Failure, Outcome};
-use crate::jobs::{self, Files, JobView, ago, duration};
+use crate::jobs::{self, Files, Findings, JobView, ago, duration};
 use crate::plan_flags::{show_items, watch};
+use crate::scrub_report;
 use crate::{output, size};
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use strake_wire::map::MapView;
 use strake_wire::message::jobs::SteerJob;
 use strake_wire::message::manager::ManagerOp;
@@ -20,7 +22,7 @@ pub struct JobFlags {
 
 #[derive(Subcommand, Debug)]
 enum JobVerb {
-    /// List the jobs: heals, drains, replacements, rebalances; the last hundred that have ended, too
+    /// List the jobs: heals, drains, replacements, rebalances, scrubs; the last hundred that have ended, too
     List {
         /// Only those that have not ended
         #[arg(long)]
@@ -29,7 +31,7 @@ enum JobVerb {
         #[arg(long)]
         json: bool,
     },
-    /// Show everything about a job: each group, the file it is at, and why what failed has failed
+    /// Show everything about a job: each group or target, the file it is at, and why what failed has failed
     Show {
         /// The job's number
         #[arg(value_parser = clap::value_parser!(u64).range(1..))]
@@ -59,7 +61,7 @@ enum JobVerb {
         #[arg(value_parser = clap::value_parser!(u64).range(1..))]
         id: u64,
     },
-    /// Change how fast a job may send, at once
+    /// Change how fast a job may send (a scrub: read), at once
     Throttle {
         /// The job's number, or `all`: every job without a rate of its own
         #[arg(value_name = "ID|all")]
@@ -76,6 +78,15 @@ enum JobVerb {
     },
 }
 
+/// A job with all that it has found, as `--json` prints it.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    job: &'a JobView,
+    #[serde(flatten)]
+    findings: Findings,
+}
+
 /// Runs the verb; the exit code.
 pub async fn run(flags: &JobFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     let map = cluster.connect().await?;
@@ -88,8 +99,15 @@ pub async fn run(flags: &JobFlags, cluster: &ClusterFlags) -> Outcome<u8> {
             let job = list.jobs.first().ok_or_else(|| Failure::new("no such job"))?;
             let view = JobView::new(job, &files);
             match json {
-                true => output::json(&view)?,
-                false => show(&view, job.begun_ms, job.rate_max),
+                true => {
+                    let findings = Findings::of(&map, job).await;
+                    output::json(&Shown { job: &view, findings })?;
+                }
+                false => {
+                    show(&view, job.begun_ms, job.rate_max);
+                    let found = scrub_report::sentences(&Findings::of(&map, job).await);
+                    found.iter().for_each(|sentence| output::line(sentence));
+                }
             }
             return Ok(0);
         }
@@ -170,7 +188,8 @@ fn rate_text(rate: u64) -> String {
 
 fn show(view: &JobView, begun_ms: u64, rate_max: u64) {
     output::line(&view.headline());
-    output::line(&format!("  begun {}, sends {}", ago(begun_ms), rate_text(rate_max)));
+    let does = if view.is_scrub() { "reads" } else { "sends" };
+    output::line(&format!("  begun {}, {does} {}", ago(begun_ms), rate_text(rate_max)));
     output::line(&format!("  {}", view.progress()));
     if let Some(took) = view.took() {
         output::line(&format!("  took {}", duration(took)));

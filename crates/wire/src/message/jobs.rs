@@ -1,4 +1,5 @@
-//! Jobs: what moves or mends the contents of groups in the background, and how far it is.
+//! Jobs: what moves or mends the contents of groups in the background, and how far it is. What
+//! verifies targets has messages of its own, in [`scrubs`](super::scrubs).
 
 use prost::Message;
 
@@ -92,6 +93,9 @@ pub struct Plan {
     /// Undo a drain: the targets are used again.
     #[prost(bool, tag = "10")]
     pub undo: bool,
+    /// Of a scrub, of which `targets` are those that are verified (none: all): it repairs nothing.
+    #[prost(bool, tag = "11")]
+    pub no_repair: bool,
 }
 
 /// What a job does. Stored: never give a number another meaning.
@@ -106,12 +110,15 @@ pub enum JobKind {
     Replace = 3,
     /// What targets hold is evened out.
     Rebalance = 4,
+    /// What targets hold is verified, and repaired.
+    Scrub = 5,
 }
 
 impl JobKind {
     /// The kind of this number.
     pub fn of(number: u32) -> Option<Self> {
-        let all = [JobKind::Heal, JobKind::Drain, JobKind::Replace, JobKind::Rebalance];
+        use JobKind::{Drain, Heal, Rebalance, Replace, Scrub};
+        let all = [Heal, Drain, Replace, Rebalance, Scrub];
         all.into_iter().find(|kind| *kind as u32 == number)
     }
 }
@@ -213,6 +220,12 @@ pub struct Job {
     /// Why it failed, if as a whole.
     #[prost(string, tag = "13")]
     pub reason: String,
+    /// Of a scrub: its parts.
+    #[prost(message, repeated, tag = "14")]
+    pub scrubs: Vec<super::scrubs::JobScrub>,
+    /// Of a scrub: it repairs nothing.
+    #[prost(bool, tag = "15")]
+    pub no_repair: bool,
 }
 
 /// One group's part in a job.

@@ -2,6 +2,7 @@
 
 use super::common::Template;
 use super::jobs::{Held, JobList, ListJobs, Order, Plan, Progress, SteerJob};
+use super::scrubs::{ScrubOrder, ScrubProgress};
 use prost::{Message, Oneof};
 
 /// One operation on the cluster.
@@ -146,6 +147,9 @@ pub struct Heartbeat {
     /// How far it is with members that it makes equal.
     #[prost(message, repeated, tag = "4")]
     pub progress: Vec<Progress>,
+    /// How far it is with targets that it verifies for a job.
+    #[prost(message, repeated, tag = "5")]
+    pub scrubs: Vec<ScrubProgress>,
 }
 
 /// See [`ManagerOp::Resynced`].
@@ -239,11 +243,14 @@ pub struct ManagerReply {
     /// To a heartbeat: what holds for members that the server makes equal, or is about to.
     #[prost(message, repeated, tag = "1")]
     pub orders: Vec<Order>,
+    /// To a heartbeat: all targets of the server that it is to verify for a job.
+    #[prost(message, repeated, tag = "2")]
+    pub scrubs: Vec<ScrubOrder>,
 }
 
 impl From<ManagerAnswer> for ManagerReply {
     fn from(answer: ManagerAnswer) -> Self {
-        Self { answer: Some(answer), orders: Vec::new() }
+        Self { answer: Some(answer), ..Self::default() }
     }
 }
 

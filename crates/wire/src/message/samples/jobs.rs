@@ -1,6 +1,7 @@
 //! Random messages about jobs.
 
 use super::super::jobs::{Held, Job, JobItem, JobList, Order, Plan, Progress, SteerJob};
+use super::super::scrubs::{JobScrub, ScrubFinding, ScrubOrder, ScrubProgress, ScrubTally};
 use super::Gen;
 
 impl Gen {
@@ -40,6 +41,7 @@ impl Gen {
             remove: self.bool(),
             rate: self.u64(),
             undo: self.bool(),
+            no_repair: self.bool(),
         }
     }
 
@@ -72,6 +74,8 @@ impl Gen {
             rate: self.u64(),
             items: self.list(Self::job_item),
             reason: self.string(),
+            scrubs: self.list(Self::job_scrub),
+            no_repair: self.bool(),
         }
     }
 
@@ -87,6 +91,64 @@ impl Gen {
             bytes_sent: self.u64(),
             at: self.opt(Self::chunk),
             lost: self.bool(),
+        }
+    }
+
+    pub(super) fn scrub_order(&mut self) -> ScrubOrder {
+        ScrubOrder {
+            job: self.u64(),
+            target: self.u32(),
+            repair: self.bool(),
+            compare: self.list(Self::u32),
+            paused: self.bool(),
+            rate: self.u64(),
+        }
+    }
+
+    fn scrub_tally(&mut self) -> ScrubTally {
+        ScrubTally {
+            chunks: self.u64(),
+            bytes: self.u64(),
+            repaired: self.u64(),
+            left: self.u64(),
+            compared: self.u64(),
+        }
+    }
+
+    fn scrub_finding(&mut self) -> ScrubFinding {
+        ScrubFinding {
+            target: self.u32(),
+            group: self.u32(),
+            chunk: self.opt(Self::chunk),
+            fate: self.u32(),
+            different: self.bool(),
+            detail: self.string(),
+        }
+    }
+
+    pub(super) fn scrub_progress(&mut self) -> ScrubProgress {
+        ScrubProgress {
+            job: self.u64(),
+            target: self.u32(),
+            tally: self.scrub_tally(),
+            at: self.opt(Self::chunk),
+            findings: self.list(Self::scrub_finding),
+            skipped: self.list(Self::string),
+            ended: self.bool(),
+            trouble: self.string(),
+        }
+    }
+
+    fn job_scrub(&mut self) -> JobScrub {
+        JobScrub {
+            target: self.u32(),
+            state: self.u32(),
+            reason: self.string(),
+            bytes: self.u64(),
+            tally: self.scrub_tally(),
+            at: self.opt(Self::chunk),
+            findings: self.list(Self::scrub_finding),
+            skipped: self.list(Self::string),
         }
     }
 }

@@ -44,6 +44,7 @@ impl Gen {
                 targets: self.list(Self::target_spec),
                 held: self.list(Self::held),
                 progress: self.list(Self::progress),
+                scrubs: self.list(Self::scrub_progress),
             }),
             GetMap(mgr::GetMap { known_epoch: self.u64() }),
             CreateVolume(self.volume_spec()),
@@ -130,7 +131,12 @@ impl Gen {
             Jobs(self.job_list()),
         ];
         let orders = self.list(Self::order);
-        let reply = |answer| mgr::ManagerReply { answer: Some(answer), orders: orders.clone() };
+        let scrubs = self.list(Self::scrub_order);
+        let reply = |answer| mgr::ManagerReply {
+            answer: Some(answer),
+            orders: orders.clone(),
+            scrubs: scrubs.clone(),
+        };
         answers.into_iter().map(reply).collect()
     }
 }

@@ -1,0 +1,487 @@
+//! Scrubs that are jobs: targets of this server that the manager wants verified, each by a walk of its own
+//! that can be paused, slowed and ended at any time.
+//!
+//! How far each is, and what it has found, is kept in `scrubs.json` in the first data directory after every
+//! step, so that a restart goes on; a file that cannot be read only means that walks begin anew. What the
+//! manager gives no order for any more is forgotten.
+
+use super::patrol::Patrol;
+use super::stores::Target;
+use crate::soundness::{self, Comparison, Fate, Finding};
+use metrics::counter;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use strake_types::{GroupId, Result};
+use strake_wire::map::MapView;
+use strake_wire::message::scrubs::{ScrubOrder, ScrubProgress, ScrubTally};
+use strake_wire::message::storage::Chunk;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Name of the file.
+const NAME: &str = "scrubs.json";
+/// Version of the file that this release writes.
+const FORMAT: u32 = 1;
+/// Bytes verified at a time.
+const STEP_BYTES_MAX: u64 = 64 << 20;
+/// The least, however slow it is to go.
+const STEP_BYTES_MIN: u64 = 1 << 20;
+/// Findings that are remembered of a target; all are counted.
+const FINDINGS_MAX: usize = 200;
+/// How often a step is tried.
+const TRIES_MAX: u32 = 10;
+/// Pause after one that failed.
+const TROUBLE_PAUSE: Duration = Duration::from_secs(2);
+
+/// A chunk as the file has it: volume, inode, index.
+type Place = (u32, u64, u64);
+/// Job and target.
+type Key = (u64, u32);
+
+fn place(chunk: Chunk) -> Place {
+    (chunk.volume, chunk.ino, chunk.index)
+}
+
+fn chunk((volume, ino, index): Place) -> Chunk {
+    Chunk { volume, ino, index }
+}
+
+/// The file.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    /// Version of the file.
+    format: u32,
+    scrubs: Vec<Entry>,
+}
+
+/// One target's scrub.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    job: u64,
+    target: u32,
+    /// The last chunk verified.
+    after: Option<Place>,
+    /// All of the target was verified.
+    verified: bool,
+    /// Groups of which all chunks were compared.
+    groups_done: usize,
+    /// The last chunk compared of the next group.
+    compared: Option<Place>,
+    tally: Tally,
+    findings: Vec<Found>,
+    skipped: Vec<String>,
+    ended: bool,
+    /// Why it does not get on now; empty: it does.
+    #[serde(skip)]
+    trouble: String,
+}
+
+/// See [`ScrubTally`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Tally {
+    chunks: u64,
+    bytes: u64,
+    repaired: u64,
+    left: u64,
+    compared: u64,
+}
+
+/// A [`Finding`] without what is looked up for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Found {
+    target: u32,
+    group: u32,
+    chunk: Place,
+    fate: Fate,
+    different: bool,
+    detail: String,
+}
+
+impl Found {
+    fn of(finding: Finding) -> Self {
+        let Finding { target, group, fate, different, detail, .. } = finding;
+        Self { target, group, chunk: place(finding.chunk.into()), fate, different, detail }
+    }
+
+    fn finding(&self) -> Finding {
+        Finding {
+            target: self.target,
+            group: self.group,
+            chunk: chunk(self.chunk).into(),
+            fate: self.fate,
+            different: self.different,
+            detail: self.detail.clone(),
+            paths: Vec::new(),
+        }
+    }
+}
+
+impl Entry {
+    fn new(job: u64, target: u32) -> Self {
+        Self { job, target, ..Self::default() }
+    }
+
+    fn key(&self) -> Key {
+        (self.job, self.target)
+    }
+
+    /// Counts a finding, and remembers it as long as there is room: for what is damaged still, what was
+    /// repaired makes some.
+    fn note(&mut self, finding: Finding) {
+        let fate = finding.fate;
+        match fate {
+            Fate::Repaired => self.tally.repaired += 1,
+            Fate::Left | Fate::Lost | Fate::Unknown => self.tally.left += 1,
+        }
+        if self.findings.len() >= FINDINGS_MAX {
+            let repaired = self.findings.iter().position(|found| found.fate == Fate::Repaired);
+            match repaired.filter(|_| fate != Fate::Repaired) {
+                Some(at) => self.findings.remove(at),
+                None => return,
+            };
+        }
+        self.findings.push(Found::of(finding));
+    }
+
+    fn progress(&self) -> ScrubProgress {
+        let Tally { chunks, bytes, repaired, left, compared } = self.tally;
+        ScrubProgress {
+            job: self.job,
+            target: self.target,
+            tally: ScrubTally { chunks, bytes, repaired, left, compared },
+            at: self.after.filter(|_| !self.ended).map(chunk),
+            findings: self.findings.iter().map(|found| found.finding().told()).collect(),
+            skipped: self.skipped.clone(),
+            ended: self.ended,
+            trouble: self.trouble.clone(),
+        }
+    }
+}
+
+/// Where the progress is kept.
+struct Book {
+    path: PathBuf,
+    entries: Mutex<BTreeMap<Key, Entry>>,
+}
+
+impl Book {
+    fn open(home: &Path) -> Book {
+        let path = home.join(NAME);
+        let read = std::fs::read(&path).ok();
+        let stored = read.and_then(|bytes| serde_json::from_slice::<Stored>(&bytes).ok());
+        let known = stored.filter(|stored| stored.format == FORMAT);
+        let scrubs = known.map(|stored| stored.scrubs).unwrap_or_default();
+        let entries = scrubs.into_iter().map(|entry| (entry.key(), entry)).collect();
+        Book { path, entries: Mutex::new(entries) }
+    }
+
+    fn of(&self, (job, target): Key) -> Entry {
+        let known = self.entries.lock().get(&(job, target)).cloned();
+        known.unwrap_or_else(|| Entry::new(job, target))
+    }
+
+    /// Shows an entry, without making it outlive a restart.
+    fn show(&self, entry: &Entry) {
+        self.entries.lock().insert(entry.key(), entry.clone());
+    }
+
+    fn keep(&self, entry: &Entry) {
+        let mut entries = self.entries.lock();
+        entries.insert(entry.key(), entry.clone());
+        self.write(&entries);
+    }
+
+    fn forget_others(&self, wanted: impl Fn(&Key) -> bool) {
+        let mut entries = self.entries.lock();
+        let before = entries.len();
+        entries.retain(|key, _| wanted(key));
+        if entries.len() < before {
+            self.write(&entries);
+        }
+    }
+
+    fn write(&self, entries: &BTreeMap<Key, Entry>) {
+        let stored = Stored { format: FORMAT, scrubs: entries.values().cloned().collect() };
+        let new = self.path.with_extension("new");
+        let text = serde_json::to_vec_pretty(&stored).map_err(std::io::Error::from);
+        let written = text.and_then(|text| std::fs::write(&new, text));
+        if let Err(error) = written.and_then(|()| std::fs::rename(&new, &self.path)) {
+            tracing::warn!("{} is not kept: {error}", self.path.display());
+        }
+    }
+}
+
+/// A walk that is under way, or has ended.
+struct Walking {
+    order: watch::Sender<ScrubOrder>,
+    task: JoinHandle<()>,
+}
+
+/// The scrubs of a server.
+pub struct Scrubs {
+    targets: Arc<Vec<Target>>,
+    map: Arc<MapView>,
+    patrol: Arc<Patrol>,
+    book: Arc<Book>,
+    walks: Mutex<HashMap<Key, Walking>>,
+}
+
+impl Scrubs {
+    /// Those that were under way go on when the manager says so.
+    pub fn new(
+        home: &Path,
+        targets: &Arc<Vec<Target>>,
+        map: &Arc<MapView>,
+        patrol: &Arc<Patrol>,
+    ) -> Scrubs {
+        Scrubs {
+            targets: targets.clone(),
+            map: map.clone(),
+            patrol: patrol.clone(),
+            book: Arc::new(Book::open(home)),
+            walks: Mutex::default(),
+        }
+    }
+
+    /// Does what these orders say, and nothing else.
+    pub fn obey(&self, orders: &[ScrubOrder]) {
+        let wanted = |key: &Key| orders.iter().any(|order| (order.job, order.target) == *key);
+        let mut walks = self.walks.lock();
+        walks.retain(|key, walk| {
+            let stays = wanted(key);
+            if !stays {
+                walk.task.abort();
+            }
+            stays
+        });
+        self.book.forget_others(wanted);
+        for order in orders {
+            let key = (order.job, order.target);
+            if let Some(walk) = walks.get(&key) {
+                let changed = |known: &mut ScrubOrder| {
+                    let differs = known != order;
+                    known.clone_from(order);
+                    differs
+                };
+                walk.order.send_if_modified(changed);
+            } else if let Some(at) = self.targets.iter().position(|t| t.id.0 == order.target) {
+                walks.insert(key, self.begin(at, order));
+            }
+        }
+    }
+
+    fn begin(&self, at: usize, order: &ScrubOrder) -> Walking {
+        let entry = self.book.of((order.job, order.target));
+        self.book.show(&entry);
+        let (sender, receiver) = watch::channel(order.clone());
+        let walk = Walk {
+            targets: self.targets.clone(),
+            at,
+            map: self.map.clone(),
+            patrol: self.patrol.clone(),
+            book: self.book.clone(),
+            order: receiver,
+            entry,
+        };
+        Walking { order: sender, task: tokio::spawn(walk.run()) }
+    }
+
+    /// How far each is.
+    pub fn progress(&self) -> Vec<ScrubProgress> {
+        self.book.entries.lock().values().map(Entry::progress).collect()
+    }
+
+    /// Stops them where they are.
+    pub fn stop(&self) {
+        self.walks.lock().values().for_each(|walk| walk.task.abort());
+    }
+}
+
+/// The scrub of one target.
+struct Walk {
+    targets: Arc<Vec<Target>>,
+    at: usize,
+    map: Arc<MapView>,
+    patrol: Arc<Patrol>,
+    book: Arc<Book>,
+    order: watch::Receiver<ScrubOrder>,
+    entry: Entry,
+}
+
+impl Walk {
+    async fn run(mut self) {
+        let mut tries = 0;
+        while !self.entry.ended {
+            match self.step().await {
+                Ok(bytes) => {
+                    tries = 0;
+                    self.entry.trouble.clear();
+                    self.book.keep(&self.entry);
+                    self.pay(bytes).await;
+                }
+                Err(error) => {
+                    tries += 1;
+                    tracing::debug!("target {}: {error}", self.entry.target);
+                    self.entry.trouble = error.to_string();
+                    if tries >= TRIES_MAX {
+                        tries = 0;
+                        self.pass_over();
+                    }
+                    self.book.show(&self.entry);
+                    tokio::time::sleep(TROUBLE_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// One step of what is next; how many bytes it has read.
+    async fn step(&mut self) -> Result<u64> {
+        self.pay(0).await;
+        if !self.entry.verified {
+            return self.verify().await;
+        }
+        let group = self.order.borrow().compare.get(self.entry.groups_done).copied();
+        match group {
+            Some(group) => self.compare(group).await?,
+            None => self.end(),
+        }
+        Ok(0)
+    }
+
+    async fn verify(&mut self) -> Result<u64> {
+        let (rate, repair) = {
+            let order = self.order.borrow();
+            (order.rate, order.repair)
+        };
+        let after = self.entry.after.map(chunk);
+        let step = step_bytes(rate);
+        let (report, findings) =
+            soundness::verify(&self.map, self.entry.target, after, step).await?;
+        for mut finding in findings {
+            if repair {
+                soundness::repair(&self.map, &mut finding).await;
+            }
+            self.note(finding);
+        }
+        let target = self.entry.target.to_string();
+        counter!("strake_storage_scrubbed_bytes_total", "target" => target).increment(report.bytes);
+        self.entry.tally.chunks += report.chunks;
+        self.entry.tally.bytes += report.bytes;
+        self.entry.after = report.next.map(place).or(self.entry.after);
+        self.entry.verified = report.next.is_none();
+        if self.entry.verified && repair {
+            self.repair_again().await;
+        }
+        Ok(report.bytes)
+    }
+
+    fn note(&mut self, finding: Finding) {
+        soundness::count(&finding);
+        self.entry.note(finding);
+    }
+
+    /// A copy that was away when damage was found may be back.
+    async fn repair_again(&mut self) {
+        for at in 0..self.entry.findings.len() {
+            let found = &self.entry.findings[at];
+            let has_others = GroupId(found.group).copies() > 1;
+            if !has_others || !matches!(found.fate, Fate::Lost | Fate::Unknown) {
+                continue;
+            }
+            let mut finding = found.finding();
+            soundness::repair(&self.map, &mut finding).await;
+            if finding.fate == Fate::Repaired {
+                soundness::count(&finding);
+                self.entry.tally.left -= 1;
+                self.entry.tally.repaired += 1;
+            }
+            self.entry.findings[at] = Found::of(finding);
+        }
+    }
+
+    /// A page of a group.
+    async fn compare(&mut self, group: u32) -> Result<()> {
+        let repair = self.order.borrow().repair;
+        let after = self.entry.compared.map(chunk);
+        let mut comparison = Comparison::after(group, repair, after);
+        if let Some((chunks, findings)) = comparison.next(&self.map).await? {
+            self.entry.tally.compared += chunks;
+            findings.into_iter().for_each(|finding| self.note(finding));
+        }
+        self.entry.compared = comparison.cursor().map(place);
+        self.entry.groups_done += usize::from(self.entry.compared.is_none());
+        Ok(())
+    }
+
+    /// What cannot be looked at is told at the end; the rest goes on.
+    fn pass_over(&mut self) {
+        let reason = std::mem::take(&mut self.entry.trouble);
+        let target = self.entry.target;
+        if !self.entry.verified {
+            self.entry.verified = true;
+            self.entry.skipped.push(format!("target {target}: {reason}"));
+            return;
+        }
+        let group = self.order.borrow().compare.get(self.entry.groups_done).copied();
+        if let Some(group) = group {
+            self.entry.skipped.push(format!("copies of group {group}: {reason}"));
+        }
+        self.entry.compared = None;
+        self.entry.groups_done += 1;
+    }
+
+    fn end(&mut self) {
+        self.entry.ended = true;
+        let (target, tally) = (self.entry.target, self.entry.tally);
+        if self.entry.skipped.is_empty() {
+            self.patrol.note_ended(&self.targets[self.at], tally.bytes, tally.repaired, tally.left);
+        }
+        tracing::info!(
+            "job {}: all {} bytes of target {target} were verified; {} chunks were repaired, {} are \
+             damaged still",
+            self.entry.job,
+            tally.bytes,
+            tally.repaired,
+            tally.left
+        );
+    }
+
+    /// Waits until bytes that were read are paid for at the rate of the job, whatever that is by then, and
+    /// as long as it is paused.
+    async fn pay(&mut self, bytes: u64) {
+        let mut owed = bytes as f64;
+        loop {
+            let (rate, paused) = {
+                let order = self.order.borrow_and_update();
+                (order.rate as f64, order.paused)
+            };
+            if !paused && (rate == 0.0 || owed <= 0.0) {
+                return;
+            }
+            let cost = match paused {
+                true => Duration::MAX,
+                false => Duration::from_secs_f64(owed / rate),
+            };
+            let began = Instant::now();
+            if let Ok(Err(_)) = tokio::time::timeout(cost, self.order.changed()).await {
+                // Nobody wants it any more: the task is about to be ended.
+                return std::future::pending().await;
+            }
+            if !paused {
+                owed -= began.elapsed().as_secs_f64() * rate;
+            }
+        }
+    }
+}
+
+/// Small steps where little may be read, so that a change of the rate shows soon.
+fn step_bytes(rate: u64) -> u64 {
+    if rate == 0 { STEP_BYTES_MAX } else { (rate / 4).clamp(STEP_BYTES_MIN, STEP_BYTES_MAX) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -111,6 +111,19 @@ mod tests {
         assert_eq!(node.target_at(Path::new("/t")).unwrap().target, 3);
     }
 
+    /// On a full disk it could not be.
+    #[test]
+    fn what_is_there_already_is_not_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut node = Node { format: FORMAT, server: 3, ..Node::default() };
+        node.write(dir.path()).unwrap();
+        // From now on nothing can be written there.
+        std::fs::create_dir(dir.path().join(format!("{NAME}.new"))).unwrap();
+        node.write(dir.path()).unwrap();
+        node.server = 4;
+        node.write(dir.path()).unwrap_err();
+    }
+
     #[test]
     fn a_file_of_version_1_is_read() {
         let dir = tempfile::tempdir().unwrap();

@@ -82,7 +82,7 @@ impl Soak {
         let (name, disk) = (format!("host{host}"), disk.display().to_string());
         let mut arguments = vec!["server", "--listen", &address, "--data", &disk, "--name", &name];
         match host {
-            1 => arguments.extend(["--roles", "manager,meta"]),
+            1 => arguments.extend(["--roles", "manager,meta", "--metrics", "10.77.0.1:7499"]),
             _ => arguments.extend(["--roles", "storage", "--join", "10.77.0.1"]),
         }
         self.servers[host] = Some(self.process(host, &arguments));
@@ -146,9 +146,23 @@ impl Soak {
     fn until(&self, what: &str, so: impl Fn(&Self) -> bool) {
         let end = Instant::now() + HEAL_WAIT;
         while !so(self) {
-            assert!(Instant::now() < end, "{what}: {:#}", self.status());
+            if Instant::now() >= end {
+                panic!("{what}: {:#}\n{}", self.status(), self.look_around());
+            }
             std::thread::sleep(Duration::from_millis(200));
         }
+    }
+
+    /// What there is to see when something does not become well.
+    fn look_around(&self) -> String {
+        let fsck = self.run(&["fsck", "main", "--cluster", "10.77.0.1"]);
+        let said = String::from_utf8_lossy(&fsck.stdout).into_owned();
+        let ask = "exec 3<>/dev/tcp/10.77.0.1/7499; printf 'GET /metrics HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3";
+        let net = format!("--net={}", self.network.host(CLIENT).display());
+        let page = Command::new("nsenter").args([&net, "bash", "-c", ask]).output();
+        let page = String::from_utf8_lossy(&page.expect("nsenter is there").stdout).into_owned();
+        let lines = page.lines().filter(|line| line.starts_with("strake_meta_"));
+        lines.fold(said, |all, line| all + "\n" + line)
     }
 
     /// One thing goes wrong, for some time, and is well again.

@@ -4,7 +4,7 @@
 //! primary or epoch the call is given up and sent again, under its number, so that a dead server costs
 //! its lease and not the patience of an operation.
 //!
-//! Reads go to the member with the least under way from here. One that cannot answer is replaced by
+//! Reads go to the member with the least under way from here, a slow one being given less. One that cannot answer is replaced by
 //! another at once, one that is silent for a moment is given company: the first answer counts.
 
 use crate::members::UnderWay;
@@ -151,7 +151,7 @@ impl<'a> Race<'a> {
     /// Asks the one of the others that has the least under way.
     fn join_any(&mut self) {
         let others: Vec<u32> = self.others().collect();
-        if let Some(target) = self.ask.volume.members().choose(&others, spread(&self.ask.op)) {
+        if let Some(target) = self.ask.choose(&others) {
             self.join(target);
         }
     }
@@ -179,10 +179,10 @@ impl<'a> Race<'a> {
     /// Ready when the one asked last is silent for too long and another can be asked.
     fn overdue(&self) -> impl Future<Output = u32> + use<'a> {
         let last = self.asked.last().copied().filter(|_| self.others().next().is_some());
-        let members = self.ask.volume.members();
+        let (members, bytes) = (self.ask.volume.members(), length(&self.ask.op));
         async move {
             let Some((target, since)) = last else { return future::pending().await };
-            while let Some(left) = members.patience(target, since) {
+            while let Some(left) = members.patience(target, bytes, since) {
                 tokio::time::sleep(left).await;
             }
             target
@@ -209,6 +209,10 @@ impl<'a> Race<'a> {
 }
 
 impl Ask<'_> {
+    fn choose(&self, targets: &[u32]) -> Option<u32> {
+        self.volume.members().choose(targets, length(&self.op), spread(&self.op))
+    }
+
     async fn send_to_member(
         &self,
         target: u32,

@@ -15,7 +15,8 @@ const OVERDUE_MIN: [Duration; 2] = [Duration::from_millis(25), Duration::from_mi
 /// and at this time at the latest, unless the target answers others meanwhile: then it is only busy,
 /// and asking everything twice would make that worse.
 const OVERDUE_MAX: Duration = Duration::from_millis(500);
-/// How long a target that was slow or failed is asked only where there is no other.
+/// How long a target that was slow or failed is asked only where there is no other, and how long it
+/// counts as slow if it is asked nothing.
 const SHUN: Duration = Duration::from_secs(3);
 /// What a request weighs that moves less.
 const WEIGHT_MIN: u64 = 4 << 10;
@@ -50,6 +51,7 @@ struct Times {
     last: Vec<Duration>,
     /// Which of them is replaced next.
     oldest: usize,
+    noted: Option<Instant>,
 }
 
 /// A request that is under way. If it is dropped without an answer, it took at least until then.
@@ -131,7 +133,9 @@ impl Member {
     fn takes(&self, size: usize, now: Instant) -> Duration {
         let silent =
             self.alive.filter(|_| self.under_way > 0).map_or(Duration::ZERO, |at| now - at);
-        self.times[size].mean().max(silent)
+        let times = &self.times[size];
+        let lately = times.noted.is_some_and(|at| now - at < SHUN);
+        if lately { times.mean().max(silent) } else { silent }
     }
 }
 
@@ -147,6 +151,7 @@ impl Times {
     }
 
     fn note(&mut self, time: Duration) {
+        self.noted = Some(Instant::now());
         if self.last.len() < TIMES {
             self.last.push(time);
         } else {
@@ -250,6 +255,8 @@ mod tests {
         assert_eq!(choose(), 8, "five others wait there already");
         drop(under_way);
         assert_eq!(choose(), 7);
+        advance(SHUN).await;
+        assert_eq!(choose(), 8, "nobody knows whether it still is");
         let members = Members::default();
         for (target, time) in [(7, 10 * MS), (8, 30 * MS)] {
             answer_after(&members, target, time).await;

@@ -220,3 +220,18 @@ fn a_server_whose_disk_is_full_to_the_last_byte_starts_again_and_is_made_equal()
     let mount = cluster.mount("again");
     assert_eq!(fs::read(mount.at("file")).unwrap(), vec![2; 5 << 20]);
 }
+
+/// While a client from before the restart goes on.
+#[test]
+fn room_of_files_deleted_after_a_restart_of_the_metadata_server_comes_back() {
+    let mut cluster = Cluster::start(0);
+    cluster.add_with_a_small_disk(400 << 20);
+    let mount = cluster.mount("mnt");
+    let file = mount.at("file");
+    fs::write(&file, vec![1; 200 << 20]).unwrap();
+    File::open(&file).unwrap().sync_all().unwrap();
+    cluster.restart_witness();
+    fs::remove_file(&file).unwrap();
+    let free = |c: &Cluster| c.targets()[0]["free_bytes"].as_u64().unwrap_or(0);
+    cluster.until("the room is back", |c| free(c) > 250 << 20);
+}

@@ -135,6 +135,11 @@ impl MetaServer {
             id => {
                 let gone = || Error::with(ErrorKind::NoSession, format!("session {id} is over"));
                 let session = volume.sessions.get(id).ok_or_else(gone)?;
+                if session.is_absent() {
+                    // It is to say first what it has open: until then nothing may be deleted.
+                    let what = format!("session {id} is of before this server's start");
+                    return Err(Error::with(ErrorKind::NoSession, what));
+                }
                 session.renew(self.core.deadline_ms());
                 Some(session)
             }

@@ -39,6 +39,7 @@ async fn a_listing_goes_on_where_it_was_after_the_server_was_killed() {
     let mut seen: Vec<_> = first.entries.iter().map(|entry| entry.name.clone()).collect();
     let after = first.entries[19].cookie;
     let world = world.killed().await;
+    world.open_session(world.session, &[]).await;
     let rest = world.root().page(1, after, 100, false).await.unwrap();
     assert!(rest.end);
     seen.extend(rest.entries.iter().map(|entry| entry.name.clone()));

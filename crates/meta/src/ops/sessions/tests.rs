@@ -43,6 +43,21 @@ async fn orphans_outlive_a_restart_while_they_are_open() {
     assert_eq!(world.keys(b'G').await + world.keys(b'B').await, 0);
 }
 
+/// Else nothing would be deleted for as long as it lives.
+#[tokio::test]
+async fn a_client_from_before_a_restart_is_served_when_it_has_said_what_it_has_open() {
+    let world = World::new().await;
+    let ino = world.root().file(1, "f").await.unwrap();
+    let world = world.killed().await;
+    let root = world.root();
+    assert_eq!(kind(root.getattr(ino).await), ErrorKind::NoSession);
+    assert_eq!(kind(root.unlink(1, "f").await), ErrorKind::NoSession);
+    assert!(world.open_session(world.session, &[]).await.resumed);
+    root.unlink(1, "f").await.unwrap();
+    world.until(async || root.getattr(ino).await.is_err()).await;
+    assert_eq!(world.keys(b'G').await, 0);
+}
+
 #[tokio::test]
 async fn orphans_of_a_client_that_does_not_come_back_are_deleted_after_the_grace_time() {
     let world = World::new().await;

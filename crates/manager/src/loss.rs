@@ -10,9 +10,8 @@ use strake_types::GroupId;
 /// least what it had when it was away.
 fn heir(group: &Group, facts: &Facts, from: u32) -> Option<u32> {
     let known = |member: &&u32| **member != from && !facts.is_gone(**member);
-    let serves = |member: &&u32| facts.lives.get(*member).is_some_and(|life| life.serves());
     let others = || group.members.iter().filter(known);
-    others().find(serves).or_else(|| others().next()).copied()
+    others().find(|member| facts.serves(**member)).or_else(|| others().next()).copied()
 }
 
 /// Why a lost group cannot go on yet with nothing but a new member: that one has not deleted what it

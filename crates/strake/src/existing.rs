@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_client::Volume;
+use strake_client::{Entry, Volume};
 use strake_types::layout::LayoutTemplate;
 use strake_types::{Attr, Credentials, ErrorKind, FileKind, Ino, Result};
 use strake_wire::message::meta::{Recopied, Recopy, RecopyState};
@@ -114,57 +114,51 @@ impl Run<'_> {
         let mut directories = vec![(path, dir)];
         while let Some((path, dir)) = directories.pop() {
             self.hand_down(dir).await?;
-            let mut after = 0;
-            loop {
+            let (mut after, mut end) = (0, false);
+            while !end {
                 let page = match self.volume.readdir(&root, dir, after, PAGE, true).await {
                     Ok(page) => page,
                     Err(error) if is_gone(error.kind) => break,
                     Err(error) => return Err(error.into()),
                 };
+                end = page.end;
                 let mut files = Vec::new();
                 for entry in page.entries {
                     after = entry.cookie;
                     let path = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
                     match entry.kind {
                         FileKind::Directory => directories.push((path, entry.ino)),
-                        FileKind::File => {
-                            let attr = match entry.attr {
-                                Some(attr) => Ok(attr),
-                                None => self.volume.getattr(entry.ino).await,
-                            };
-                            match attr {
-                                Ok(attr) => files.extend(self.wanted(path, &attr)),
-                                Err(error) if is_gone(error.kind) => {}
-                                Err(error) => return Err(error.into()),
-                            }
-                        }
+                        FileKind::File => files.extend(self.entry(path, entry).await?),
                         _ => {}
                     }
                 }
                 self.copy(files).await;
-                if page.end {
-                    break;
-                }
             }
         }
         Ok(())
     }
 
+    /// The file of an entry, if there is something to do for it.
+    async fn entry(&mut self, path: String, entry: Entry) -> Result<Option<File>> {
+        let attr = match entry.attr {
+            Some(attr) => Ok(attr),
+            None => self.volume.getattr(entry.ino).await,
+        };
+        match attr {
+            Ok(attr) => Ok(self.wanted(path, &attr)),
+            Err(error) if is_gone(error.kind) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// New files in a directory get as many copies.
     async fn hand_down(&self, dir: Ino) -> Result<()> {
-        let (root, copies) = (Credentials::root(), Some(self.order.copies));
         if self.order.dry_run {
             return Ok(());
         }
-        let done = async {
-            let present = self.volume.template(&root, dir).await?;
-            if present.copies == copies {
-                return Ok(());
-            }
-            let template = LayoutTemplate { copies, ..LayoutTemplate::default() }.or(&present);
-            self.volume.set_template(&root, dir, &template).await
-        };
-        match done.await {
+        let volume = self.volume;
+        let set = async |template| volume.set_template(&Credentials::root(), dir, &template).await;
+        match hand_down(volume, dir, self.order.copies, set).await {
             Err(error) if is_gone(error.kind) => Ok(()),
             other => other,
         }
@@ -216,6 +210,22 @@ impl Run<'_> {
             }
         }
     }
+}
+
+/// Lets new files in a directory get so many copies; what else is set there stays. `set` sets a template
+/// that is another than the present one.
+pub async fn hand_down(
+    volume: &Volume,
+    dir: Ino,
+    copies: u32,
+    set: impl AsyncFnOnce(LayoutTemplate) -> Result<()>,
+) -> Result<()> {
+    let present = volume.template(&Credentials::root(), dir).await?;
+    let copies = Some(copies);
+    if present.copies == copies {
+        return Ok(());
+    }
+    set(LayoutTemplate { copies, ..LayoutTemplate::default() }.or(&present)).await
 }
 
 /// Asks until the file is ready.

@@ -305,11 +305,11 @@ async fn set_existing(
     let Found { place, attr } = place::find(path, cluster, "layout").await?;
     if !flags.dry_run && prepare(place.volume.map(), copies).await? {
         // Until the metadata server has heard of the new groups.
-        let wanted = LayoutTemplate { copies: Some(copies), ..LayoutTemplate::default() };
         if attr.kind == FileKind::Directory {
-            let present = place.volume.template(&Credentials::root(), attr.ino).await?;
-            let template = wanted.or(&present);
-            set_template(&place, attr.ino, &template, true).await.context(|| path.into())?;
+            let set = async |template| set_template(&place, attr.ino, &template, true).await;
+            existing::hand_down(&place.volume, attr.ino, copies, set)
+                .await
+                .context(|| path.into())?;
         }
     }
     let order = existing::Order { copies, dry_run: flags.dry_run, rate: flags.throttle };

@@ -62,7 +62,7 @@ pub async fn run(verb: &ServersVerb, cluster: &ClusterFlags) -> Outcome<u8> {
     match verb {
         ServersVerb::List { json } => list(cluster, *json).await.map(|()| 0),
         ServersVerb::Drain { server, undo: true, .. } => {
-            let servers = vec![servers::find(&cluster.map().await?, server)?.id];
+            let servers = vec![number(cluster, server).await?];
             let map = cluster.connect().await?;
             jobs::plan(&map, Plan { kind, servers, undo: true, ..Plan::default() }).await?;
             output::line(&format!(
@@ -71,17 +71,20 @@ pub async fn run(verb: &ServersVerb, cluster: &ClusterFlags) -> Outcome<u8> {
             Ok(0)
         }
         ServersVerb::Drain { server, lose_data, plan, .. } => {
-            let (servers, lose_data) =
-                (vec![servers::find(&cluster.map().await?, server)?.id], *lose_data);
+            let (servers, lose_data) = (vec![number(cluster, server).await?], *lose_data);
             plan.begin(Plan { kind, servers, lose_data, ..Plan::default() }, cluster).await
         }
         ServersVerb::Remove { server, lose_data, plan } => {
-            let (servers, lose_data) =
-                (vec![servers::find(&cluster.map().await?, server)?.id], *lose_data);
+            let (servers, lose_data) = (vec![number(cluster, server).await?], *lose_data);
             let request = Plan { kind, servers, lose_data, remove: true, ..Plan::default() };
             plan.begin(request, cluster).await
         }
     }
+}
+
+/// The number of a server that is named by number or name.
+async fn number(cluster: &ClusterFlags, named: &str) -> Outcome<u32> {
+    Ok(servers::find(&cluster.map().await?, named)?.id)
 }
 
 async fn list(cluster: &ClusterFlags, json: bool) -> Outcome {

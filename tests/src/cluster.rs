@@ -218,6 +218,13 @@ pub fn is_mounted(path: &Path) -> bool {
     rustix::fs::statfs(path).is_ok_and(|s| s.f_type == FUSE_MAGIC)
 }
 
+/// How many mounts there are at a path, those whose process is dead included.
+pub fn mounts_at(path: &Path) -> usize {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("it is always there");
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    points.filter(|point| Path::new(point) == path).count()
+}
+
 /// Takes a mount away, also a dead one.
 pub fn take_away(path: &Path) {
     let flags = rustix::mount::UnmountFlags::DETACH;
@@ -420,11 +427,6 @@ impl Servers {
         self.server.wait_until("strake server", || std::net::TcpStream::connect(&address).is_ok());
     }
 
-    /// `host:port` of the server.
-    pub fn address(&self) -> &str {
-        &self.address
-    }
-
     /// The server's process.
     pub fn server(&mut self) -> &mut Process {
         &mut self.server
@@ -444,6 +446,11 @@ impl Servers {
         self.wait();
     }
 
+    /// `host:port` of the server.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     /// A mount of the volume `main`, with options as for `-o`.
     pub fn mount(&self, name: &str, options: &str) -> Mount {
         mount_of(&self.address, &self.directory.path().join(name), options)
@@ -454,6 +461,11 @@ impl Servers {
 /// that is made. Its log is beside it.
 pub fn mount_of(address: &str, path: &Path, options: &str) -> Mount {
     std::fs::create_dir(path).expect("each mount has its own name");
+    mount_at(address, path, options)
+}
+
+/// The same, on a directory that is there.
+pub fn mount_at(address: &str, path: &Path, options: &str) -> Mount {
     let mut arguments: Vec<String> = ["mount", "--foreground"].map(String::from).into();
     if !options.is_empty() {
         arguments.extend(["-o".into(), options.into()]);

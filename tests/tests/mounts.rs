@@ -8,7 +8,9 @@ use std::io::Write as _;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use strake_tests::cluster::{Servers, contents, free_port, http_get};
+use strake_tests::cluster::{
+    Servers, contents, free_port, http_get, mount_at, mounts_at, signal, take_away,
+};
 use strake_tests::system::{LockOwner, RangeLock, lock};
 
 /// Only something that never comes reaches it.
@@ -264,4 +266,44 @@ fn with_o_direct_a_mount_reads_what_another_has_just_written() {
         ours.read_exact_at(&mut seen, 0).unwrap();
         assert_eq!(seen, [round + 100; 4096]);
     }
+}
+
+/// The process that watches over a mount; of several, the one that began first.
+fn watch_of(path: &Path) -> Option<u32> {
+    let end = format!("strake-mount-watch\0{}\0", path.display());
+    let is_it = |pid: &u32| {
+        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(end.as_bytes()))
+    };
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_it).min()
+}
+
+#[test]
+fn the_mount_of_a_killed_process_is_taken_away() {
+    let servers = Servers::start();
+    let mut mount = servers.mount("a", "");
+    fs::write(mount.at("file"), "x").unwrap();
+    let path = mount.path().canonicalize().unwrap();
+    assert_eq!(mounts_at(&path), 1);
+    mount.process().kill();
+    eventually("the mount is gone", || mounts_at(&path) == 0);
+    assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "the bare directory is there again");
+}
+
+#[test]
+fn a_mount_made_anew_where_a_process_was_killed_stays() {
+    let servers = Servers::start();
+    let mut mount = servers.mount("a", "");
+    fs::write(mount.at("file"), "x").unwrap();
+    let path = mount.path().canonicalize().unwrap();
+    let watch = watch_of(&path).expect("somebody watches");
+    // Whoever mounts anew is quicker than the old watch.
+    signal(watch, "STOP");
+    mount.process().kill();
+    take_away(&path);
+    let anew = mount_at(servers.address(), &path, "");
+    signal(watch, "CONT");
+    eventually("the old watch has ended", || watch_of(&path) != Some(watch));
+    assert_eq!(mounts_at(&path), 1);
+    assert_eq!(fs::read(anew.at("file")).unwrap(), b"x");
 }

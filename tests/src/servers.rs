@@ -128,13 +128,18 @@ impl Cluster {
     /// It starts again with the flags it had; returns when it has joined: until then its earlier life may
     /// count as alive.
     pub fn start_again(&mut self, nth: usize) {
+        self.start_again_and_hear(nth, &[], " serves at ");
+    }
+
+    /// It starts again with some flags more; returns when it has said something, once more than before.
+    pub fn start_again_and_hear(&mut self, nth: usize, flags: &[&str], word: &str) {
         let Storage { listen, metrics, .. } = &self.storage[nth];
-        let mut process = self.prepare(nth, listen, metrics);
-        let lives = |log: &str| log.matches(" serves at ").count();
-        let before = lives(&process.log());
+        let mut process = self.prepare_with(nth, listen, metrics, flags);
+        let told = |log: &str| log.matches(word).count();
+        let before = told(&process.log());
         process.go();
         self.storage[nth].process = process;
-        self.until("a server is back", |c| lives(&c.log(nth)) > before);
+        self.until(&format!("a server says {word:?}"), |c| told(&c.log(nth)) > before);
     }
 
     /// `kill -9` of a storage server, and a new start after a pause.

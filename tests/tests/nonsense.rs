@@ -220,7 +220,7 @@ fn aim(op: &mut StorageOp, targets: &[u32]) -> Bytes {
         Sums(chunk) => aim_chunk(chunk),
         Cut(v) => aim_chunk(&mut v.chunk),
         Stat(_) | Scrub(_) | Adopt(_) | Settle(_) | Digests(_) | Promise(_) | Remember(_)
-        | Compare(_) | Census(_) => {}
+        | Compare(_) | Census(_) | AddTarget(_) => {}
         DropVolume(v) => v.volume = VOLUME,
     }
     Bytes::new()

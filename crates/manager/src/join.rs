@@ -1,11 +1,11 @@
-//! A server enters or returns: who is it, and are these its targets?
+//! A server enters or returns: who is it, and are these its targets? And one that runs gets a new target.
 
 use crate::groups::{self, Return, Since};
 use crate::records::{Group, Server, Target};
 use crate::state::State;
 use std::collections::{BTreeMap, HashSet};
 use strake_types::{Error, ErrorKind, GroupId, Result};
-use strake_wire::message::manager::{Join, TargetSpec};
+use strake_wire::message::manager::{AddTarget, Join, TargetSpec};
 
 /// Most targets of one server.
 const TARGETS_MAX: usize = 1024;
@@ -61,6 +61,44 @@ pub(crate) fn join(
     Ok(Accepted { server, targets })
 }
 
+/// A server that runs gets a target; its number. Without a number the target gets one, of which no group
+/// and no map knows; with that number it enters. So nobody is sent to a target that is not open yet, and
+/// one that could not be made leaves nothing but a number that nobody uses.
+pub(crate) fn add_target(state: &mut State, request: &AddTarget) -> Result<u32> {
+    let AddTarget { server, spec, boot } = request;
+    if !state.servers.contains_key(server) {
+        let detail = format!("server {server} has not joined");
+        return Err(Error::with(ErrorKind::NoSession, detail));
+    }
+    check_number(state, 1)?;
+    if spec.uuid.is_empty() {
+        return Err(refuse(ErrorKind::Invalid, format!("target {} has no uuid", spec.path)));
+    }
+    if let Some((&id, known)) = state.targets.iter().find(|(_, t)| t.uuid == spec.uuid) {
+        return match known.server == *server && [0, id].contains(&spec.target) {
+            // Asked again, because the answer was lost.
+            true => Ok(id),
+            false => Err(cloned(spec, &format!("known as target {id} of server {}", known.server))),
+        };
+    }
+    match spec.target {
+        0 => {
+            let own = state.targets.values().filter(|target| target.server == *server).count();
+            if own >= TARGETS_MAX {
+                return Err(refuse(ErrorKind::Invalid, format!("more than {TARGETS_MAX} targets")));
+            }
+            Ok(next_target(state))
+        }
+        id if id < state.cluster.next_target && !state.targets.contains_key(&id) => {
+            begin_group(state, id);
+            note(state, *server, id, spec, boot);
+            groups::extend(state);
+            Ok(id)
+        }
+        _ => Err(foreign(spec, "has a number that it was not given")),
+    }
+}
+
 fn check_request(state: &State, request: &Join) -> Result<()> {
     let cluster = &state.cluster.uuid;
     if !request.cluster.is_empty() && request.cluster != *cluster {
@@ -79,17 +117,22 @@ fn check_request(state: &State, request: &Join) -> Result<()> {
     if request.targets.len() > TARGETS_MAX {
         return Err(refuse(ErrorKind::Invalid, format!("more than {TARGETS_MAX} targets")));
     }
-    // Fewer than this remain new ones; the number of a group has no room for more.
-    let most = GroupId::ORDINALS_MAX as usize;
-    if state.targets.len() + request.targets.len() > most {
-        let detail = format!("a cluster has at most {most} targets; give fewer --data");
-        return Err(refuse(ErrorKind::Invalid, detail));
-    }
+    check_number(state, request.targets.len())?;
     let mut seen = HashSet::new();
     match request.targets.iter().find(|spec| !seen.insert(&spec.uuid)) {
         Some(twice) => Err(cloned(twice, "given twice by the same server")),
         None => Ok(()),
     }
+}
+
+/// Of the targets that come, fewer remain that are new; the number of a group has no room for more.
+fn check_number(state: &State, coming: usize) -> Result<()> {
+    let most = GroupId::ORDINALS_MAX as usize;
+    if state.targets.len() + coming > most {
+        let detail = format!("a cluster has at most {most} targets; give fewer --data");
+        return Err(refuse(ErrorKind::Invalid, detail));
+    }
+    Ok(())
 }
 
 /// The id of the server: the one it was given before, the one its targets belong to, or a new one.
@@ -208,16 +251,32 @@ fn foreign(spec: &TargetSpec, why: &str) -> Error {
 fn enter(state: &mut State, server: u32, spec: &TargetSpec, boot: &str) -> u32 {
     let known = state.targets.iter().find(|(_, t)| t.uuid == spec.uuid).map(|(id, _)| *id);
     let id = known.unwrap_or_else(|| {
-        let id = state.cluster.next_target.max(1);
-        state.cluster.next_target = id + 1;
-        let group = groups::next_single(state).0;
-        let members = vec![id];
-        let in_sync = members.clone();
-        let group_of_one =
-            Group { epoch: 1, members, in_sync, never_used: true, ..Group::default() };
-        state.groups.insert(group, group_of_one);
+        let id = next_target(state);
+        begin_group(state, id);
         id
     });
+    note(state, server, id, spec, boot);
+    id
+}
+
+/// The number of a new target.
+fn next_target(state: &mut State) -> u32 {
+    let id = state.cluster.next_target.max(1);
+    state.cluster.next_target = id + 1;
+    id
+}
+
+/// The group of one copy of a new target.
+fn begin_group(state: &mut State, target: u32) {
+    let group = groups::next_single(state).0;
+    let members = vec![target];
+    let in_sync = members.clone();
+    let group_of_one = Group { epoch: 1, members, in_sync, never_used: true, ..Group::default() };
+    state.groups.insert(group, group_of_one);
+}
+
+/// Writes down what a target is.
+fn note(state: &mut State, server: u32, id: u32, spec: &TargetSpec, boot: &str) {
     let record = Target {
         server,
         uuid: spec.uuid.clone(),
@@ -227,7 +286,6 @@ fn enter(state: &mut State, server: u32, spec: &TargetSpec, boot: &str) -> u32 {
         drains: state.targets.get(&id).is_some_and(|target| target.drains),
     };
     state.targets.insert(id, record);
-    id
 }
 
 /// Volumes without a metadata server (the first one, made before any server came) get one.

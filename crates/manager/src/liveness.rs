@@ -216,6 +216,14 @@ impl Liveness {
         news
     }
 
+    /// A server that serves has one more target, which serves too.
+    pub fn hear_of(&mut self, server: u32, spec: TargetSpec) {
+        if let Some(heard) = self.servers.get_mut(&server) {
+            heard.targets.insert(spec.target);
+        }
+        self.targets.insert(spec.target, spec);
+    }
+
     /// A server says what its targets hold, all of it.
     pub fn hear_held(&mut self, targets: &HashSet<u32>, held: &[Held]) {
         self.held.retain(|(target, _), _| !targets.contains(target));
@@ -307,6 +315,11 @@ impl Liveness {
     /// True if a server has itself said, within the lease, that it lives.
     pub fn has_spoken(&self, server: u32, now: Duration) -> bool {
         self.is_up(server, now) && self.servers.get(&server).is_some_and(|h| h.spoke)
+    }
+
+    /// True unless a server that has spoken did not name this target.
+    pub fn has(&self, server: u32, target: u32) -> bool {
+        self.servers.get(&server).is_none_or(|h| !h.spoke || h.targets.contains(&target))
     }
 
     /// True if a server itself says that it has a target no more, or that nothing can be written there.

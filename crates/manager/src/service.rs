@@ -21,8 +21,8 @@ use strake_engine::kv::{Kv, Outcome, Transaction};
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::message::jobs::{JobList, Plan, SteerJob};
 use strake_wire::message::manager::{
-    GetMap, Heartbeat, Join, Joined, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest,
-    MapAnswer, Resynced, TargetSpec, VolumeSpec,
+    AddTarget, GetMap, Heartbeat, Join, Joined, ManagerAnswer, ManagerOp, ManagerReply,
+    ManagerRequest, MapAnswer, Resynced, TargetSpec, VolumeSpec,
 };
 use strake_wire::service::ManagerService;
 use tokio::sync::watch;
@@ -195,6 +195,16 @@ impl Manager {
             capability_key: cluster.capability_key.clone(),
             lease_ms: self.options.lease_ms,
         }))
+    }
+
+    async fn add_target(&self, request: AddTarget) -> Result<ManagerAnswer> {
+        let (id, _) = self.change(|state, _| join::add_target(state, &request)).await?;
+        if request.spec.target == id {
+            let mut inner = self.inner.lock();
+            inner.live.hear_of(request.server, request.spec);
+            tracing::info!(server = request.server, target = id, "a target was added");
+        }
+        Ok(ManagerAnswer::Target(id))
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<ManagerReply> {
@@ -422,6 +432,7 @@ impl Manager {
             ManagerOp::Plan(request) => self.plan(request).await,
             ManagerOp::ListJobs(wanted) => self.jobs(wanted.id),
             ManagerOp::SteerJob(request) => self.steer(request).await,
+            ManagerOp::AddTarget(request) => self.add_target(request).await,
         }
     }
 }

@@ -38,7 +38,7 @@ pub(crate) fn map(state: &State, live: &Liveness, now: Duration) -> ClusterMap {
             ..TargetSpec::default()
         };
         let said = live.target(id).cloned();
-        let up = live.is_up(target.server, now);
+        let up = live.is_up(target.server, now) && live.has(target.server, id);
         let (server, drains) = (target.server, target.drains);
         message::Target { id, server, spec: said.unwrap_or(stored), up, drains }
     });

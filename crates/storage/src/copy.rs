@@ -87,7 +87,7 @@ impl StorageServer {
             return Ok(Source::Remote(self.map().storage_of(id)?));
         };
         self.check_read(&request.from_capability, request.from.chunk)?;
-        Ok(Source::Local(target.clone()))
+        Ok(Source::Local(target))
     }
 
     /// As [`StorageServer::read_from`]; where other copies can help, damage is repaired first.

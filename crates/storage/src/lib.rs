@@ -31,7 +31,7 @@
 //! * `attempts` — what makes a change happen once; `lease` — how long a member may answer readers.
 //! * `room` — when a target is short of room, as primaries are told.
 //! * `target` — one target, its bounded threads and its metrics; `member` — what the cluster hears of
-//!   a server with targets, and has it do.
+//!   a server with targets, and has it do; `opener` — who makes targets while it runs.
 
 mod apply;
 mod attempts;
@@ -39,6 +39,7 @@ mod copy;
 mod gate;
 mod lease;
 mod member;
+mod opener;
 mod order;
 mod replica;
 mod room;
@@ -48,4 +49,5 @@ mod target;
 
 pub use lease::Lease;
 pub use member::{Disks, Here};
+pub use opener::Opener;
 pub use server::StorageServer;

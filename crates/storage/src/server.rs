@@ -6,6 +6,7 @@ mod way;
 use crate::apply::{Answer, Shelf, done_in, plain_answer};
 use crate::gate::{Gates, no_member, word_of};
 use crate::lease::Lease;
+use crate::opener::Opener;
 use crate::order::Order;
 use crate::replica::{Common, Healing, MetBy, Outcome, Replica};
 use crate::tag::{Tag, plain};
@@ -13,9 +14,10 @@ use crate::target::{OpKind, Target, describe_metrics};
 use async_trait::async_trait;
 use bytes::Bytes;
 use census::Census;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use strake_base::clock::{Clock, WakingClock};
 use strake_base::random::mixed;
@@ -40,15 +42,16 @@ const COPIES_MAX: usize = 16;
 
 /// The storage role of a server.
 pub struct StorageServer {
-    targets: HashMap<TargetId, Arc<Target>>,
+    /// Grows while others serve. Each request looks here once: that costs a read lock, which nobody
+    /// holds for longer than a look, and a count of the target's users.
+    targets: RwLock<HashMap<TargetId, Arc<Target>>>,
     common: Arc<Common>,
     replicas: Mutex<HashMap<(TargetId, GroupId), Arc<Replica>>>,
     /// Those that go without a replica.
     pub(crate) gates: Gates,
     pub(crate) census: Census,
     copies: Semaphore,
-    /// How many targets share the disk of one, where it is not alone on it.
-    sharing: HashMap<TargetId, u64>,
+    opener: OnceLock<Arc<dyn Opener>>,
 }
 
 impl StorageServer {
@@ -70,7 +73,7 @@ impl StorageServer {
     ) -> Self {
         describe_metrics();
         let target = |(id, store)| (id, Arc::new(Target::new(id, store)));
-        let targets = targets.into_iter().map(target).collect();
+        let targets = RwLock::new(targets.into_iter().map(target).collect());
         let lease = Arc::new(Lease::new(clock.clone()));
         let started = clock.monotonic();
         let healing = Healing::default();
@@ -81,7 +84,7 @@ impl StorageServer {
             gates: Gates::default(),
             census: Census::default(),
             copies: Semaphore::new(COPIES_MAX),
-            sharing: HashMap::new(),
+            opener: OnceLock::new(),
         }
     }
 
@@ -104,24 +107,39 @@ impl StorageServer {
         &self.common.map
     }
 
-    /// Says which targets share their disk with others, and how many do, itself included: each then
-    /// answers for its part of the room only, so that the sum is true.
-    #[must_use]
-    pub fn with_sharing(mut self, sharing: HashMap<TargetId, u64>) -> Self {
-        self.sharing = sharing;
-        self
+    /// Says how many targets share the disk of one, itself included: each then answers for its part of the
+    /// room only, so that the sum is true.
+    pub fn share(&self, sharing: impl IntoIterator<Item = (TargetId, u64)>) {
+        for (id, parts) in sharing {
+            self.local(id).iter().for_each(|t| t.sharing.store(parts.max(1), Ordering::Relaxed));
+        }
+    }
+
+    /// Serves one more target from now on.
+    pub fn add_target(&self, id: TargetId, store: Arc<ChunkStore>) {
+        self.targets.write().insert(id, Arc::new(Target::new(id, store)));
+    }
+
+    /// Serves a target no more that was added a moment ago, and that nobody has heard of.
+    pub fn forget_target(&self, id: TargetId) {
+        self.targets.write().remove(&id);
+    }
+
+    /// Says who makes new targets. Without one, none are made.
+    pub fn set_opener(&self, opener: Arc<dyn Opener>) {
+        self.opener.get_or_init(|| opener);
     }
 
     /// The targets of this server.
     pub(crate) fn targets(&self) -> Vec<Arc<Target>> {
-        let mut targets: Vec<_> = self.targets.values().cloned().collect();
+        let mut targets: Vec<_> = self.targets.read().values().cloned().collect();
         targets.sort_by_key(|target| target.id);
         targets
     }
 
     /// A target of this server.
-    pub(crate) fn local(&self, id: TargetId) -> Option<&Arc<Target>> {
-        self.targets.get(&id)
+    pub(crate) fn local(&self, id: TargetId) -> Option<Arc<Target>> {
+        self.targets.read().get(&id).cloned()
     }
 
     /// Checks that a capability allows `rights` on a file.
@@ -140,7 +158,7 @@ impl StorageServer {
     }
 
     /// Every operation that shows or changes contents needs a right to the file. Sync, Stat, Scrub,
-    /// Repair and Compare do neither.
+    /// Repair, Compare and AddTarget do neither.
     fn check_right(&self, capability: &[u8], op: &StorageOp) -> Result<()> {
         let (volume, ino, rights) = match op {
             StorageOp::Read(r) => (r.chunk.volume, r.chunk.ino, Rights::READ),
@@ -168,6 +186,7 @@ impl StorageServer {
             | StorageOp::Stat(_)
             | StorageOp::Scrub(_)
             | StorageOp::Repair(_)
+            | StorageOp::AddTarget(_)
             | StorageOp::Compare(_) => return Ok(()),
         };
         self.authorise(capability, volume, ino, rights)
@@ -223,7 +242,7 @@ impl StorageServer {
             let id = GroupId(group.id);
             let own = group.members.iter().filter_map(|&member| self.local(TargetId(member)));
             if id.copies() > 1 || group.members.len() > 1 {
-                own.for_each(|target| drop(self.open_replica(target, id)));
+                own.for_each(|target| drop(self.open_replica(&target, id)));
             }
         }
         // Whom somebody else holds has something under way, and would number on beside a new one.
@@ -285,6 +304,18 @@ impl StorageServer {
         }
     }
 
+    /// Has a new target made. In a task of its own: a caller in this process may stop waiting half-way.
+    async fn open_target(&self, wanted: msg::AddTarget) -> Result<(StorageReply, Bytes)> {
+        let nobody = "this server opens its targets when it starts";
+        let opener =
+            self.opener.get().ok_or_else(|| Error::with(ErrorKind::NotSupported, nobody))?;
+        let opener = opener.clone();
+        let opened = task::spawn(async move { opener.open(wanted).await }).await;
+        let gone = |e| Error::with(ErrorKind::Io, format!("adding a target was abandoned: {e}"));
+        let answer = StorageAnswer::Added(opened.map_err(gone)??);
+        Ok((StorageReply { answer: Some(answer) }, Bytes::new()))
+    }
+
     async fn carry_out(
         &self,
         target: &Arc<Target>,
@@ -320,7 +351,7 @@ impl StorageServer {
             }
             StorageOp::Stat(_) => {
                 let stat = target.run(|s| Ok(s.stat())).await?;
-                let parts = self.sharing.get(&target.id).copied().unwrap_or(1).max(1);
+                let parts = target.sharing.load(Ordering::Relaxed);
                 plain_answer(StorageAnswer::Stat(stat_answer(stat, parts)))
             }
             StorageOp::Scrub(request) => scrub(target, request).await,
@@ -358,6 +389,9 @@ impl StorageService for StorageServer {
     async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
         let begun = Instant::now();
         let mut request = request;
+        if let Some(StorageOp::AddTarget(wanted)) = &request.op {
+            return self.open_target(wanted.clone()).await;
+        }
         let target = self.local(TargetId(request.target)).ok_or_else(|| {
             let detail = format!("target {} is not on this server", request.target);
             Error::with(ErrorKind::StaleMap, detail)
@@ -367,7 +401,7 @@ impl StorageService for StorageServer {
         let kind = if request.forward.is_some() { OpKind::Replicate } else { kind_of(&op) };
         let _foreground = target.foreground(kind);
         let result = match self.check_right(&request.capability, &op) {
-            Ok(()) => self.carry_out(target, request, op, payload).await,
+            Ok(()) => self.carry_out(&target, request, op, payload).await,
             Err(e) => Err(e),
         };
         target.count(kind, begun, result.is_ok());
@@ -387,7 +421,7 @@ fn kind_of(op: &StorageOp) -> OpKind {
         StorageOp::Extents(_) => OpKind::Extents,
         StorageOp::Copy(_) => OpKind::Copy,
         StorageOp::Chunks(_) => OpKind::Chunks,
-        StorageOp::Stat(_) => OpKind::Stat,
+        StorageOp::Stat(_) | StorageOp::AddTarget(_) => OpKind::Stat,
         StorageOp::Scrub(_) => OpKind::Scrub,
         StorageOp::DropVolume(_) => OpKind::DropVolume,
         StorageOp::Adopt(_)

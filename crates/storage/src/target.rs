@@ -5,7 +5,7 @@ use crate::room::Room;
 use crate::tag::plain_error;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 use strake_base::task;
 use strake_engine::chunk::{self, ChunkStore};
@@ -71,6 +71,8 @@ pub(crate) struct Target {
     gate: Arc<Semaphore>,
     /// Held while a chunk is sent to a member that is made equal: one at a time.
     pub healing: Semaphore,
+    /// Targets of the server on the same disk, itself included.
+    pub sharing: AtomicU64,
     /// What clients have under way.
     foreground: AtomicU32,
     ops: Vec<OpMetrics>,
@@ -98,6 +100,7 @@ impl Target {
             attempts: Attempts::default(),
             gate: Arc::new(Semaphore::new(DEPTH_MAX)),
             healing: Semaphore::new(1),
+            sharing: AtomicU64::new(1),
             foreground: AtomicU32::new(0),
             ops: OP_NAMES.iter().map(of_op).collect(),
             bytes_read: bytes("read"),

@@ -176,7 +176,9 @@ impl StorageService for RemoteStorage {
         let (moved, long) = match &request.op {
             Some(Op::Read(read)) => (read.len, false),
             Some(Op::Write(_) | Op::WriteMany(_)) => (payload.len() as u64, false),
-            Some(Op::Sync(_) | Op::Copy(_) | Op::Scrub(_) | Op::DropVolume(_)) => (0, true),
+            Some(
+                Op::Sync(_) | Op::Copy(_) | Op::Scrub(_) | Op::DropVolume(_) | Op::AddTarget(_),
+            ) => (0, true),
             _ => (0, false),
         };
         let draft = Draft::message(&request)?.with_payload(payload)?;

@@ -154,6 +154,56 @@ async fn servers_targets_and_groups_get_their_numbers_once() {
 }
 
 #[tokio::test]
+async fn a_server_that_runs_gets_a_target_in_two_steps_that_may_be_repeated() {
+    let bench = Bench::new().await;
+    bench.join(server("a:1", &["x"])).await.unwrap();
+    bench.join(server("b:1", &["y"])).await.unwrap();
+    bench.ask(ManagerOp::PrepareCopies(message::PrepareCopies { copies: 2 })).await.unwrap();
+    let ask = async |server, uuid, number| {
+        let spec = TargetSpec { target: number, ..target(uuid) };
+        bench.ask(ManagerOp::AddTarget(message::AddTarget { server, spec, boot: "b".into() })).await
+    };
+    let groups = bench.map().await.groups.len();
+    assert_eq!(ask(1, "z", 0).await.unwrap(), ManagerAnswer::Target(3));
+    assert_eq!(bench.map().await.targets.len(), 2, "nobody is sent there yet");
+    for _ in 0..2 {
+        assert_eq!(ask(1, "z", 3).await.unwrap(), ManagerAnswer::Target(3));
+    }
+    let map = bench.map().await;
+    assert!(map.targets[2].up && map.targets[2].server == 1, "{:?}", map.targets);
+    let led = map.groups.iter().filter(|group| group.members[0] == 3).count();
+    assert_eq!((map.groups.len(), led), (groups + 2, 2), "one of each class");
+    // One that was not made in the end leaves a number that nobody uses.
+    assert_eq!(ask(2, "lost", 0).await.unwrap(), ManagerAnswer::Target(4));
+    assert_eq!(ask(2, "w", 0).await.unwrap(), ManagerAnswer::Target(5));
+    let refused = [
+        ask(9, "v", 0).await,
+        ask(2, "z", 0).await,
+        ask(2, "z", 3).await,
+        ask(1, "z", 1).await,
+        ask(2, "v", 77).await,
+        ask(2, "v", 1).await,
+        ask(2, "", 0).await,
+    ];
+    assert!(refused.iter().all(Result::is_err), "{refused:?}");
+    assert_eq!(bench.map().await.groups.len(), groups + 2);
+}
+
+#[tokio::test]
+async fn a_target_that_its_server_comes_without_is_down() {
+    let bench = Bench::new().await;
+    let first = server("a:1", &["x", "y"]);
+    let joined = bench.join(first.clone()).await.unwrap();
+    let up = async || bench.map().await.targets.iter().map(|t| t.up).collect::<Vec<_>>();
+    assert_eq!(up().await, [true, true]);
+    let mut without = again(&first, &joined);
+    without.targets.pop();
+    bench.clock.pass(10_000);
+    bench.join(without).await.unwrap();
+    assert_eq!(up().await, [true, false]);
+}
+
+#[tokio::test]
 async fn a_join_that_the_manager_did_not_finish_is_repeated_without_harm() {
     let bench = Bench::new().await;
     let first = bench.join(server("a:1", &["x"])).await.unwrap();
@@ -220,12 +270,13 @@ async fn a_disk_that_moved_to_another_server_is_found_there() {
 #[tokio::test]
 async fn a_silent_server_is_down_after_the_lease_and_the_map_says_so() {
     let bench = Bench::new().await;
-    bench.join(server("a:1", &["x"])).await.unwrap();
+    let first = server("a:1", &["x"]);
+    let joined = bench.join(first.clone()).await.unwrap();
     bench.join(server("b:1", &["y"])).await.unwrap();
     let before = bench.map().await.epoch;
     for _ in 0..7 {
         bench.clock.pass(500);
-        bench.beat(1).await.unwrap();
+        bench.beat_of(&first, &joined).await;
     }
     let map = bench.map().await;
     assert!(map.epoch > before);

@@ -1,3 +1,5 @@
+mod adding;
+
 use super::*;
 use std::time::Duration;
 use strake_base::disk::{Disk, RealDisk};

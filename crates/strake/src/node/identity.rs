@@ -37,8 +37,11 @@ pub struct TargetRecord {
     pub path: PathBuf,
     /// Its unique id (32 hex digits).
     pub uuid: String,
-    /// Its number in the cluster; 0: not formatted yet.
+    /// Its number in the cluster; 0: whether it has entered it is not known.
     pub target: u32,
+    /// It was added while the server ran, and is opened although no flag names its directory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub added: bool,
 }
 
 impl Node {
@@ -105,7 +108,12 @@ mod tests {
         let mut node = Node::read(dir.path()).unwrap();
         assert!(!node.has_joined());
         node.cluster = "ab".into();
-        node.targets.push(TargetRecord { path: "/t".into(), uuid: "cd".into(), target: 3 });
+        node.targets.push(TargetRecord {
+            path: "/t".into(),
+            uuid: "cd".into(),
+            target: 3,
+            added: true,
+        });
         node.write(dir.path()).unwrap();
         assert_eq!(Node::read(dir.path()).unwrap(), node);
         assert_eq!(node.target_at(Path::new("/t")).unwrap().target, 3);
@@ -132,7 +140,8 @@ mod tests {
         std::fs::write(dir.path().join(NAME), text).unwrap();
         let node = Node::read(dir.path()).unwrap();
         assert_eq!((node.server, node.engine.as_str()), (2, "redb"));
-        assert_eq!(node.target_at(Path::new("/d/target")).unwrap().uuid, "cd");
+        let record = node.target_at(Path::new("/d/target")).unwrap();
+        assert_eq!((record.uuid.as_str(), record.added), ("cd", false));
     }
 
     #[test]

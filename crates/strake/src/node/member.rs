@@ -1,7 +1,7 @@
 //! The targets of this server, as its cluster hears of them.
 
+use super::list::TargetList;
 use super::scrubs::Scrubs;
-use super::stores::Target;
 use std::sync::Arc;
 use strake_storage::Disks;
 use strake_types::VolumeId;
@@ -11,19 +11,19 @@ use strake_wire::message::scrubs::{ScrubOrder, ScrubProgress};
 /// All targets of the server.
 pub struct Targets {
     /// Themselves.
-    pub all: Arc<Vec<Target>>,
+    pub all: TargetList,
     /// What verifies them for jobs.
     pub scrubs: Arc<Scrubs>,
 }
 
 impl Disks for Targets {
     fn specs(&self) -> Vec<TargetSpec> {
-        self.all.iter().map(Target::spec).collect()
+        self.all.all().iter().map(|target| target.spec()).collect()
     }
 
     fn drop_volume(&self, volume: VolumeId) -> bool {
         let mut all = true;
-        for target in self.all.iter() {
+        for target in self.all.all() {
             let Some(store) = &target.store else { continue };
             if let Err(error) = store.drop_volume(volume) {
                 tracing::warn!("{volume} stays on {}: {error}", target.path.display());

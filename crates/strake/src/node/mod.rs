@@ -4,8 +4,11 @@
 //! looked at (ports, locks, stores, who they belong to), then the manager is asked, and only
 //! then are new targets formatted.
 
+mod add;
+mod added;
 mod front;
 pub mod identity;
+mod list;
 mod member;
 mod patrol;
 mod scrubs;
@@ -14,7 +17,10 @@ mod stores;
 use crate::cluster::no_manager;
 use crate::failure::{Context, Failure, Outcome};
 use crate::private;
+use add::Adder;
+pub use add::TARGET;
 use front::Front;
+use list::TargetList;
 use member::Targets;
 use patrol::Patrol;
 use scrubs::Scrubs;
@@ -76,6 +82,8 @@ pub struct NodeOptions {
     pub name: String,
     /// Engine of a new metadata store.
     pub engine: Option<EngineKind>,
+    /// Directories of targets that were added while it ran, and are not opened this time.
+    pub without: Vec<PathBuf>,
     /// Directories that should hold a target and do not are new disks.
     pub new_disks: bool,
     /// Makes the disk of each target as slow as so many bytes per second, to measure.
@@ -91,7 +99,7 @@ pub struct Node {
     manager: Arc<dyn ManagerService>,
     meta: Option<Arc<MetaServer>>,
     kv: Option<Arc<dyn Kv>>,
-    targets: Arc<Vec<Target>>,
+    targets: TargetList,
     heart: Heart,
     patrol: Arc<Patrol>,
     scrubs: Arc<Scrubs>,
@@ -116,6 +124,7 @@ impl Node {
         let home = options.home.clone();
         let lock = lock_home(&home)?;
         let mut identity = identity::Node::read(&home)?;
+        added::leave_to_flags(&mut identity, &options.targets);
         let mut targets = look_at_targets(&options, &identity)?;
         check_orphans(&options, &identity, &targets)?;
         let with_meta = options.roles.manager || options.roles.meta;
@@ -140,6 +149,8 @@ impl Node {
             (None, Some(manager)) => manager,
             (None, None) => return Err(Failure::usage("no manager: give --join ADDR")),
         };
+        let added = added::look(&options, &mut identity, &*manager).await?;
+        targets.extend(open_targets(added, options.disk_rate).await?);
         // A cluster that is new begins with this server: nobody else may come before it.
         let front = own_manager.as_ref().filter(|_| identity.has_joined()).map(|manager| {
             let who = Identity { cluster: manager.cluster(), name: options.name.clone() };
@@ -165,7 +176,7 @@ impl Node {
                 path.display()
             );
         }
-        stores::count_sharing(&mut targets);
+        stores::count_sharing(&targets);
         identity.targets = merge_records(&identity, &targets);
         identity.write(&home)?;
         let source = match &own_manager {
@@ -189,7 +200,7 @@ impl Node {
 
     /// Number of targets.
     pub fn target_count(&self) -> usize {
-        self.targets.len()
+        self.targets.all().len()
     }
 
     /// Stops serving, makes everything durable, and closes the stores.
@@ -212,7 +223,7 @@ impl Node {
             result = result.and(kv.sync().await.context(|| "metadata store".into()));
         }
         let targets = self.targets.clone();
-        let synced = tokio::task::spawn_blocking(move || sync_all(&targets)).await;
+        let synced = tokio::task::spawn_blocking(move || sync_all(&targets.all())).await;
         self.map.callers().close();
         result.and(synced.context(|| "targets".into())?)
     }
@@ -248,7 +259,7 @@ impl Fresh {
     }
 }
 
-fn sync_all(targets: &[Target]) -> Outcome {
+fn sync_all(targets: &[Arc<Target>]) -> Outcome {
     let stores = targets.iter().filter_map(|target| target.store.as_ref());
     let results: Vec<_> = stores.map(|store| store.sync()).collect();
     results.into_iter().collect::<Result<(), _>>().map_err(|e| Failure::new(e.to_string()))
@@ -269,7 +280,7 @@ struct Parts {
 }
 
 impl Parts {
-    async fn serve(self) -> Outcome<Node> {
+    async fn serve(mut self) -> Outcome<Node> {
         let server = ServerId(self.joined.server);
         let key = CapabilityKey::from_slice(&self.joined.capability_key)?;
         let meta = match (&self.kv, self.options.roles.meta) {
@@ -280,11 +291,12 @@ impl Parts {
             }
             _ => None,
         };
-        let stores = self.targets.iter().filter_map(|t| Some((t.id, t.store.clone()?))).collect();
-        let sharing = self.targets.iter().map(|t| (t.id, t.sharing)).collect();
-        let storage = self.options.roles.storage.then(|| {
-            Arc::new(StorageServer::new(stores, key, self.map.clone()).with_sharing(sharing))
-        });
+        let targets = TargetList::new(std::mem::take(&mut self.targets));
+        let (home, every) = (&self.options.home, self.options.scrub_every);
+        let patrol = Arc::new(Patrol::start(home, &targets.all(), &self.map, every));
+        let scrubs = Arc::new(Scrubs::new(home, &targets, &self.map, &patrol));
+        let storage =
+            self.options.roles.storage.then(|| self.storage(server, key, &targets, &patrol));
         let no_reads = || Arc::new(Lease::new(Arc::new(WakingClock)));
         let lease = storage.as_ref().map_or_else(no_reads, |storage| storage.lease());
         let follow = self.own_manager.as_ref().map(|own| own.epochs());
@@ -307,10 +319,6 @@ impl Parts {
                 front
             }
         };
-        let targets = Arc::new(self.targets);
-        let (home, every) = (&self.options.home, self.options.scrub_every);
-        let patrol = Arc::new(Patrol::start(home, &targets, &self.map, every));
-        let scrubs = Arc::new(Scrubs::new(home, &targets, &self.map, &patrol));
         let pulse = Pulse {
             server,
             manager: self.manager.clone(),
@@ -338,6 +346,32 @@ impl Parts {
             _lock: self.lock,
         })
     }
+
+    /// The storage role: the targets there are, and what makes further ones.
+    fn storage(
+        &self,
+        server: ServerId,
+        key: CapabilityKey,
+        targets: &TargetList,
+        patrol: &Arc<Patrol>,
+    ) -> Arc<StorageServer> {
+        let all = targets.all();
+        let stores = all.iter().filter_map(|t| Some((t.id, t.store.clone()?))).collect();
+        let storage = Arc::new(StorageServer::new(stores, key, self.map.clone()));
+        storage.share(all.iter().map(|target| (target.id, target.sharing())));
+        storage.set_opener(Arc::new(Adder {
+            home: self.options.home.clone(),
+            server,
+            targets: targets.clone(),
+            storage: Arc::downgrade(&storage),
+            manager: self.manager.clone(),
+            map: self.map.clone(),
+            patrol: patrol.clone(),
+            disk_rate: self.options.disk_rate,
+            turn: tokio::sync::Mutex::default(),
+        }));
+        storage
+    }
 }
 
 fn lock_home(home: &Path) -> Outcome<Box<dyn Send + Sync>> {
@@ -360,8 +394,8 @@ fn look_at_targets(options: &NodeOptions, identity: &identity::Node) -> Outcome<
         return Ok(Vec::new());
     }
     let look = |path: &PathBuf| Target::look(path, identity, options.new_disks);
-    let mut targets = options.targets.iter().map(look).collect::<Outcome<Vec<_>>>()?;
-    stores::count_sharing(&mut targets);
+    let targets = options.targets.iter().map(look).collect::<Outcome<Vec<_>>>()?;
+    stores::count_sharing(&targets);
     Ok(targets)
 }
 

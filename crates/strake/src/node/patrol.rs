@@ -113,34 +113,34 @@ impl Book {
 
 /// What walks.
 pub struct Patrol {
-    tasks: Vec<JoinHandle<()>>,
+    map: Arc<MapView>,
     book: Arc<Book>,
+    /// How long a round takes; `None`: there is none.
+    every: Option<Duration>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Patrol {
-    /// Begins, or goes on. `every`: how long a round takes; `None`: there is none.
+    /// Begins, or goes on.
     pub fn start(
         home: &Path,
-        targets: &Arc<Vec<Target>>,
+        targets: &[Arc<Target>],
         map: &Arc<MapView>,
         every: Option<Duration>,
     ) -> Patrol {
-        let book = Arc::new(Book::open(home));
-        let mut tasks = Vec::new();
-        for at in 0..targets.len() {
-            targets[at].note_scrub(word_of(&book.round(targets[at].id.0)));
-            if let Some(every) = every {
-                let walk = Walk {
-                    targets: targets.clone(),
-                    at,
-                    map: map.clone(),
-                    book: book.clone(),
-                    every,
-                };
-                tasks.push(tokio::spawn(walk.rounds()));
-            }
+        let (book, map) = (Arc::new(Book::open(home)), map.clone());
+        let patrol = Patrol { map, book, every, tasks: Mutex::default() };
+        targets.iter().for_each(|target| patrol.watch_over(target));
+        patrol
+    }
+
+    /// Sees to one more target.
+    pub fn watch_over(&self, target: &Arc<Target>) {
+        target.note_scrub(word_of(&self.book.round(target.id.0)));
+        if let Some(every) = self.every {
+            let (target, map, book) = (target.clone(), self.map.clone(), self.book.clone());
+            self.tasks.lock().push(tokio::spawn(Walk { target, map, book, every }.rounds()));
         }
-        Patrol { tasks, book }
     }
 
     /// A scrub has verified all of a target, which counts like a round.
@@ -154,7 +154,7 @@ impl Patrol {
 
     /// Stops.
     pub fn stop(&self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
+        self.tasks.lock().iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -179,21 +179,16 @@ fn now_unix_s() -> u64 {
 
 /// The rounds over one target.
 struct Walk {
-    targets: Arc<Vec<Target>>,
-    at: usize,
+    target: Arc<Target>,
     map: Arc<MapView>,
     book: Arc<Book>,
     every: Duration,
 }
 
 impl Walk {
-    fn target(&self) -> &Target {
-        &self.targets[self.at]
-    }
-
     async fn rounds(self) {
         loop {
-            let id = self.target().id.0;
+            let id = self.target.id.0;
             let mut round = self.book.round(id);
             if round.began_unix_s == 0 {
                 round.began_unix_s = now_unix_s();
@@ -212,7 +207,7 @@ impl Walk {
 
     /// Goes on to the end of the target, then compares the groups that it leads.
     async fn round(&self, round: &mut Round) -> Result<()> {
-        let id = self.target().id.0;
+        let id = self.target.id.0;
         loop {
             let after = round.after.map(|(volume, ino, index)| Chunk { volume, ino, index });
             let (report, findings) = soundness::verify(&self.map, id, after, STEP_BYTES).await?;
@@ -232,7 +227,7 @@ impl Walk {
         let ended_unix_s = now_unix_s();
         round.last = Some(Ended { ended_unix_s, tally });
         self.book.keep(id, round);
-        tell(self.target(), round);
+        tell(&self.target, round);
         tracing::info!(
             "target {id}: all {} bytes were verified; {} chunks were repaired, {} are damaged still",
             tally.bytes,
@@ -254,7 +249,7 @@ impl Walk {
     }
 
     async fn compare(&self, round: &mut Round) -> Result<()> {
-        let id = self.target().id.0;
+        let id = self.target.id.0;
         let groups = self.map.current().groups.clone();
         let leads =
             groups.iter().filter(|g| g.members.len() > 1 && g.in_sync().first() == Some(&id));
@@ -270,7 +265,7 @@ impl Walk {
 
     /// So long that a round takes its time.
     fn pause(&self, bytes: u64) -> Duration {
-        let spec = self.target().spec();
+        let spec = self.target.spec();
         let used = spec.total_bytes.saturating_sub(spec.free_bytes).max(bytes).max(1);
         let share = bytes as f64 / used as f64;
         self.every.mul_f64(share.min(1.0)).clamp(PAUSE_MIN, PAUSE_MAX)

@@ -5,6 +5,7 @@
 //! step, so that a restart goes on; a file that cannot be read only means that walks begin anew. What the
 //! manager gives no order for any more is forgotten.
 
+use super::list::TargetList;
 use super::patrol::Patrol;
 use super::stores::Target;
 use crate::soundness::{self, Comparison, Fate, Finding};
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use strake_types::{GroupId, Result};
+use strake_types::{GroupId, Result, TargetId};
 use strake_wire::map::MapView;
 use strake_wire::message::scrubs::{ScrubOrder, ScrubProgress, ScrubTally};
 use strake_wire::message::storage::Chunk;
@@ -223,7 +224,7 @@ struct Walking {
 
 /// The scrubs of a server.
 pub struct Scrubs {
-    targets: Arc<Vec<Target>>,
+    targets: TargetList,
     map: Arc<MapView>,
     patrol: Arc<Patrol>,
     book: Arc<Book>,
@@ -234,7 +235,7 @@ impl Scrubs {
     /// Those that were under way go on when the manager says so.
     pub fn new(
         home: &Path,
-        targets: &Arc<Vec<Target>>,
+        targets: &TargetList,
         map: &Arc<MapView>,
         patrol: &Arc<Patrol>,
     ) -> Scrubs {
@@ -268,19 +269,18 @@ impl Scrubs {
                     differs
                 };
                 walk.order.send_if_modified(changed);
-            } else if let Some(at) = self.targets.iter().position(|t| t.id.0 == order.target) {
-                walks.insert(key, self.begin(at, order));
+            } else if let Some(target) = self.targets.of(TargetId(order.target)) {
+                walks.insert(key, self.begin(target, order));
             }
         }
     }
 
-    fn begin(&self, at: usize, order: &ScrubOrder) -> Walking {
+    fn begin(&self, target: Arc<Target>, order: &ScrubOrder) -> Walking {
         let entry = self.book.of((order.job, order.target));
         self.book.show(&entry);
         let (sender, receiver) = watch::channel(order.clone());
         let walk = Walk {
-            targets: self.targets.clone(),
-            at,
+            target,
             map: self.map.clone(),
             patrol: self.patrol.clone(),
             book: self.book.clone(),
@@ -303,8 +303,7 @@ impl Scrubs {
 
 /// The scrub of one target.
 struct Walk {
-    targets: Arc<Vec<Target>>,
-    at: usize,
+    target: Arc<Target>,
     map: Arc<MapView>,
     patrol: Arc<Patrol>,
     book: Arc<Book>,
@@ -438,7 +437,7 @@ impl Walk {
         self.entry.ended = true;
         let (target, tally) = (self.entry.target, self.entry.tally);
         if self.entry.skipped.is_empty() {
-            self.patrol.note_ended(&self.targets[self.at], tally.bytes, tally.repaired, tally.left);
+            self.patrol.note_ended(&self.target, tally.bytes, tally.repaired, tally.left);
         }
         tracing::info!(
             "job {}: all {} bytes of target {target} were verified; {} chunks were repaired, {} are \

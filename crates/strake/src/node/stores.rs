@@ -6,6 +6,7 @@ use crate::private;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use strake_base::disk::{Disk, RealDisk, SlowDisk};
 use strake_base::random::{Random, SystemRandom};
 use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity};
@@ -29,16 +30,32 @@ pub struct Target {
     /// Its store; `None` until it is formatted.
     pub store: Option<Arc<ChunkStore>>,
     /// Targets of this server on the same disk, itself included: they share its room.
-    pub sharing: u64,
+    sharing: AtomicU64,
+    /// As in [`TargetRecord`].
+    pub added: bool,
     /// The last round in which all of it was verified.
     pub scrub: Mutex<Option<ScrubWord>>,
 }
 
 impl Target {
+    fn new(path: PathBuf, uuid: String) -> Target {
+        Target {
+            path,
+            uuid,
+            id: TargetId(0),
+            cluster: String::new(),
+            store: None,
+            sharing: AtomicU64::new(1),
+            added: false,
+            scrub: Mutex::default(),
+        }
+    }
+
     /// Looks at the directory of a target. Neither opens nor writes anything. With `new_disks`, one that
     /// should hold a target and does not is a new one.
     pub fn look(path: &Path, node: &Node, new_disks: bool) -> Outcome<Target> {
         let known = node.target_at(path);
+        let added = known.is_some_and(|record| record.added);
         let identity = match RealDisk::new(path) {
             Ok(disk) => Identity::read(&disk).plain()?,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
@@ -50,7 +67,8 @@ impl Target {
                 check_known(&path, &identity, known)?;
                 check_cluster(&path, &identity, node)?;
                 let Identity { cluster, uuid, target } = identity;
-                Ok(Target { path, uuid, id: TargetId(target), cluster, store: None, sharing: 1, scrub: Mutex::default() })
+                let id = TargetId(target);
+                Ok(Target { id, cluster, added, ..Target::new(path, uuid) })
             }
             (None, Some(record)) if record.target != 0 && !new_disks => Err(Failure::new(format!(
                 "target {} (number {}) is missing from {}",
@@ -59,16 +77,16 @@ impl Target {
                 path.display()
             ))
             .next(format!(
-                "mount its disk there and try again; or leave this directory out to go on without it. Is the \
+                "mount its disk there and try again; or leave this directory out{} to go on without it. Is the \
                  disk lost? Start with --new-disks, then: strake target replace {} NEW",
+                left_out_by(record),
                 record.target
             ))),
             (None, known) => {
                 check_empty(&path)?;
                 let begun = known.filter(|record| record.target == 0);
                 let uuid = begun.map_or_else(new_uuid, |record| Ok(record.uuid.clone()))?;
-                let (id, cluster) = (TargetId(0), String::new());
-                Ok(Target { path, uuid, id, cluster, store: None, sharing: 1, scrub: Mutex::default() })
+                Ok(Target { added, ..Target::new(path, uuid) })
             }
         }
     }
@@ -122,11 +140,16 @@ impl Target {
             target: self.id.0,
             uuid: self.uuid.clone(),
             path: self.path.display().to_string(),
-            total_bytes: total_bytes / self.sharing,
-            free_bytes: free_bytes / self.sharing,
+            total_bytes: total_bytes / self.sharing(),
+            free_bytes: free_bytes / self.sharing(),
             poisoned,
             scrub: *self.scrub.lock(),
         }
+    }
+
+    /// How many targets of this server share its disk, itself included.
+    pub fn sharing(&self) -> u64 {
+        self.sharing.load(Ordering::Relaxed)
     }
 
     /// What is told of its last scrub from now on.
@@ -136,7 +159,8 @@ impl Target {
 
     /// As `node.json` keeps it.
     pub fn record(&self) -> TargetRecord {
-        TargetRecord { path: self.path.clone(), uuid: self.uuid.clone(), target: self.id.0 }
+        let (path, uuid) = (self.path.clone(), self.uuid.clone());
+        TargetRecord { path, uuid, target: self.id.0, added: self.added }
     }
 }
 
@@ -150,16 +174,31 @@ fn open_disk(path: &Path, disk_rate: Option<u64>) -> std::io::Result<Arc<dyn Dis
 }
 
 /// Lets targets on the same disk know of each other.
-pub fn count_sharing(targets: &mut [Target]) {
-    use std::os::unix::fs::MetadataExt;
-    let device = |target: &Target| {
-        let existing = target.path.ancestors().find(|path| path.exists())?;
-        Some(existing.metadata().ok()?.dev())
-    };
-    let devices: Vec<_> = targets.iter().map(device).collect();
-    for (target, own) in targets.iter_mut().zip(&devices) {
-        target.sharing = devices.iter().filter(|device| *device == own).count().max(1) as u64;
+pub fn count_sharing(targets: &[impl std::borrow::Borrow<Target>]) {
+    let devices: Vec<_> = targets.iter().map(|target| device(&target.borrow().path)).collect();
+    for (target, own) in targets.iter().zip(&devices) {
+        let sharing = devices.iter().filter(|device| *device == own).count().max(1) as u64;
+        target.borrow().sharing.store(sharing, Ordering::Relaxed);
     }
+}
+
+/// The disk that a directory is on, or will be when it is made.
+pub fn device(path: &Path) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let existing = path.ancestors().find(|path| path.exists())?;
+    Some(existing.metadata().ok()?.dev())
+}
+
+/// True if two paths name the same directory, as far as they exist.
+pub fn same_place(a: &Path, b: &Path) -> bool {
+    let full = |path: &Path| path.canonicalize().ok();
+    a == b || full(a).is_some_and(|a| Some(a) == full(b))
+}
+
+/// How a directory is left out that no flag names.
+fn left_out_by(record: &TargetRecord) -> String {
+    let dir = record.path.parent().filter(|_| record.added);
+    dir.map(|dir| format!(" (--without {})", dir.display())).unwrap_or_default()
 }
 
 fn check_known(path: &Path, found: &Identity, known: Option<&TargetRecord>) -> Outcome {
@@ -205,11 +244,12 @@ fn check_empty(path: &Path) -> Outcome {
     }
 }
 
-fn check_writable(path: &Path) -> Outcome {
+/// Refuses a directory in which nothing can be made.
+pub fn check_writable(path: &Path) -> Outcome {
     use rustix::fs::{Access, access};
     access(path, Access::WRITE_OK | Access::EXEC_OK)
         .context(|| format!("{} cannot be written", path.display()))
-        .map_err(|f| f.next("make the directory writable (read-only mount? wrong owner?), or choose another --data"))
+        .map_err(|f| f.next("make the directory writable (read-only mount? wrong owner?), or choose another directory"))
 }
 
 fn new_uuid() -> Outcome<String> {

@@ -4,7 +4,7 @@ use super::servers::ServersVerb;
 use crate::address;
 use crate::cluster::host_name;
 use crate::failure::{Failure, Outcome};
-use crate::node::{Node, NodeOptions, Roles};
+use crate::node::{Node, NodeOptions, Roles, TARGET};
 use crate::tls_flags::TlsFlags;
 use crate::{output, signals, telemetry};
 use clap::Args;
@@ -43,7 +43,7 @@ pub struct ServerFlags {
     #[arg(long, value_name = "ADDR")]
     pub advertise: Option<String>,
 
-    /// Directories on its disks, one target each; the first also holds the metadata
+    /// Directories on its disks, one target each; the first also holds the metadata. Those that strake target add has added need not be named
     #[arg(long, value_name = "DIR", num_args = 1..)]
     pub data: Vec<PathBuf>,
 
@@ -70,6 +70,10 @@ pub struct ServerFlags {
     /// A directory whose target is missing is on a new disk: begin a new target there (then: strake target replace)
     #[arg(long)]
     pub new_disks: bool,
+
+    /// Go on without a directory that `strake target add` has added, because its disk is away
+    #[arg(long, value_name = "DIR", num_args = 1..)]
+    pub without: Vec<PathBuf>,
 
     /// Let the disk of each target carry only so much, as 6.83MB/s: to measure, never in service
     #[arg(long, value_name = "RATE")]
@@ -124,7 +128,7 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
     let mut stop = signals::stop_requested(|| {})?;
     let options = NodeOptions {
         home: flags.data[0].clone(),
-        targets: flags.data.iter().map(|dir| dir.join("target")).collect(),
+        targets: flags.data.iter().map(|dir| dir.join(TARGET)).collect(),
         roles,
         listeners: vec![listener],
         advertise: advertise.clone(),
@@ -132,6 +136,7 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
         join,
         name: flags.name.unwrap_or_else(host_name),
         engine: flags.engine,
+        without: flags.without,
         new_disks: flags.new_disks,
         disk_rate: flags.disk_rate.map(Rate::bytes_per_second),
         scrub_every: scrub_every(flags.scrub_every.unwrap_or(SCRUB_DAYS_DEFAULT)),

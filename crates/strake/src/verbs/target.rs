@@ -1,13 +1,17 @@
 //! `strake target`: the disks of a cluster, and what becomes of their data.
 
-use crate::cluster::ClusterFlags;
+use crate::cluster::{self, ClusterFlags};
 use crate::failure::{Failure, Outcome};
 use crate::plan_flags::PlanFlags;
 use crate::{output, servers, size};
+use bytes::Bytes;
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use std::path::{Path, PathBuf};
+use strake_types::{Error, ErrorKind};
 use strake_wire::message::jobs::{JobKind, Plan};
-use strake_wire::message::manager::{ClusterMap, Target};
+use strake_wire::message::manager::{ClusterMap, Server, Target};
+use strake_wire::message::storage::{AddTarget, StorageAnswer, StorageOp, StorageRequest};
 
 /// Flags of `strake target`.
 #[derive(Args, Debug)]
@@ -25,11 +29,21 @@ enum TargetVerb {
         #[arg(long)]
         json: bool,
     },
-    /// Say how a disk is added to a server, or to the cluster with a server
+    /// Give a running server one more target, in a directory on a new disk
+    ///
+    /// New files use it from then on; strake rebalance moves there what exists. The server opens it again whenever it
+    /// starts, without a flag. (A new server: strake server --listen ADDR --roles storage --join ADDR --data DIR)
     Add {
-        /// A server's name or number, and a directory on the new disk
-        #[arg(value_name = "SERVER:DIR")]
-        place: Option<String>,
+        /// A server's name or number (strake server list)
+        server: String,
+        /// An empty directory there, or one that is to be made; its whole path
+        dir: PathBuf,
+        /// Only look whether it could be added
+        #[arg(long)]
+        dry_run: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Move everything off a target, keeping all copies, and take it out of the cluster
     Remove {
@@ -71,7 +85,15 @@ struct Row {
 pub async fn run(flags: &TargetFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     match &flags.verb {
         TargetVerb::List { json } => list(cluster, *json).await.map(|()| 0),
-        TargetVerb::Add { place } => add(cluster, place.as_deref()).await.map(|()| 0),
+        TargetVerb::Add { server, dir, dry_run, json } => {
+            let added = add(cluster, server, dir, *dry_run).await?;
+            if *json {
+                output::json(&added)?
+            } else {
+                added.show()
+            }
+            Ok(0)
+        }
         TargetVerb::Remove { target, lose_data, plan } => {
             let (kind, lose_data) = (JobKind::Drain as u32, *lose_data);
             let targets = vec![*target];
@@ -134,37 +156,88 @@ async fn list(cluster: &ClusterFlags, json: bool) -> Outcome {
     Ok(())
 }
 
-/// A server opens its directories when it starts, so this only says what to do, by name.
-async fn add(cluster: &ClusterFlags, place: Option<&str>) -> Outcome {
-    let Some(place) = place else {
-        output::line(
-            "a new server:       strake server --listen ADDR --roles storage --join ADDR --data DIR",
-        );
-        output::line(
-            "a disk of a server: restart it with its flags and one more directory behind --data",
-        );
-        output::line("then:               strake rebalance --dry-run; strake rebalance");
-        return Ok(());
-    };
-    let Some((name, dir)) = place.split_once(':').filter(|(s, d)| !s.is_empty() && !d.is_empty())
-    else {
-        return Err(Failure::usage(format!("{place:?} is not SERVER:DIR"))
-            .next("name a server of strake server list, and a directory on its new disk"));
-    };
-    let map = cluster.map().await?;
-    let server = servers::find(&map, name)?;
-    let own = map.targets.iter().filter(|target| target.server == server.id);
-    let paths: Vec<&str> =
-        own.map(|t| t.spec.path.strip_suffix("/target").unwrap_or(&t.spec.path)).collect();
-    if paths.contains(&dir) {
-        return Err(Failure::new(format!("{dir} is a target of server {name} already"))
-            .next("give a directory on the new disk"));
+/// A target that was added, as `--json` prints it.
+#[derive(Serialize)]
+struct AddedView {
+    /// Absent: it was only looked at.
+    target: Option<u32>,
+    server: String,
+    path: String,
+    total_bytes: u64,
+    free_bytes: u64,
+    /// Targets on the same disk.
+    beside: Vec<u32>,
+}
+
+impl AddedView {
+    fn show(&self) {
+        let (server, path) = (&self.server, &self.path);
+        let room =
+            format!("{} free of {}", size::show(self.free_bytes), size::show(self.total_bytes));
+        match self.target {
+            Some(target) => {
+                output::line(&format!("target {target} of server {server}: {path}, {room}"));
+            }
+            None => output::line(&format!("server {server} would get a target: {path}, {room}")),
+        }
+        if !self.beside.is_empty() {
+            let beside: Vec<String> = self.beside.iter().map(u32::to_string).collect();
+            let beside = beside.join(", ");
+            output::line(&format!(
+                "  ! it is on the disk of target {beside}, and shares its room; is the new disk mounted?"
+            ));
+        }
+        if self.target.is_some() {
+            output::line("  next: strake rebalance --dry-run; strake rebalance");
+        }
     }
-    output::line(&format!(
-        "server {} ({}) opens its directories when it starts. Restart it with its flags, and this:",
-        server.name, server.address
-    ));
-    output::line(&format!("  --data {} {dir}", paths.join(" ")));
-    output::line("Groups of several copies go on without it meanwhile. Then: strake rebalance");
-    Ok(())
+}
+
+/// The server makes the target itself.
+async fn add(cluster: &ClusterFlags, named: &str, dir: &Path, dry_run: bool) -> Outcome<AddedView> {
+    let Some(dir) = dir.to_str().filter(|_| dir.is_absolute()) else {
+        return Err(Failure::usage(format!("{} is not an absolute path", dir.display()))
+            .next("give the whole path of a directory on the server"));
+    };
+    let view = cluster.connect().await?;
+    let map = cluster::fresh_map(&view).await?;
+    let server = servers::find(&map, named)?;
+    let (name, address) = (&server.name, &server.address);
+    if !server.up {
+        return Err(Failure::new(format!("server {name} ({address}) is down"))
+            .next("start it, then give the same command again (strake status)"));
+    }
+    let op = StorageOp::AddTarget(AddTarget { dir: dir.to_owned(), dry_run });
+    let request = StorageRequest { op: Some(op), ..StorageRequest::default() };
+    let answer = view.callers().storage(server).call(request, Bytes::new()).await;
+    match answer.map(|(reply, _)| reply.answer) {
+        Ok(Some(StorageAnswer::Added(added))) => Ok(AddedView {
+            target: (added.target != 0).then_some(added.target),
+            server: name.clone(),
+            path: added.path,
+            total_bytes: added.total_bytes,
+            free_bytes: added.free_bytes,
+            beside: added.beside,
+        }),
+        Ok(_) => Err(Failure::new(format!("server {name} answers something else"))),
+        Err(error) => Err(not_added(server, &error)),
+    }
+}
+
+/// Why a server has not added a target.
+fn not_added(server: &Server, error: &Error) -> Failure {
+    let (name, address) = (&server.name, &server.address);
+    match error.kind {
+        ErrorKind::StaleMap => Failure::new(format!("server {name} does not have the role storage"))
+            .next("strake server list shows the roles, name a server that keeps contents"),
+        ErrorKind::NotSupported => {
+            Failure::new(format!("server {name} runs a release that opens targets only when it starts"))
+                .next("upgrade it, or restart it with one more directory behind --data")
+        }
+        ErrorKind::Unavailable | ErrorKind::TimedOut => {
+            Failure::new(format!("server {name} ({address}) does not answer: {error}"))
+                .next("strake status shows how it is, give the same command again then: nothing is done twice")
+        }
+        _ => Failure::telling(error),
+    }
 }

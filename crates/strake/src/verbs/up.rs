@@ -50,6 +50,10 @@ pub struct UpFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=TARGETS_MAX as i64))]
     pub targets: Option<u32>,
 
+    /// Go on without a directory that `strake target add` has added, because its disk is away
+    #[arg(long, value_name = "DIR", num_args = 1..)]
+    pub without: Vec<PathBuf>,
+
     /// Let other machines use it too, by TCP at this address; without, nobody but the owner of DIR
     /// reaches it, by a socket in DIR
     #[arg(long, value_name = "ADDR")]
@@ -312,6 +316,7 @@ fn node_options(flags: &UpFlags, data: &Path, doors: Doors) -> Outcome<NodeOptio
         join: Vec::new(),
         name: host_name(),
         engine: flags.engine,
+        without: flags.without.clone(),
         new_disks: false,
         disk_rate: None,
         scrub_every: server::scrub_every(server::SCRUB_DAYS_DEFAULT),
@@ -320,7 +325,8 @@ fn node_options(flags: &UpFlags, data: &Path, doors: Doors) -> Outcome<NodeOptio
 
 /// Targets that the data directory has, by `node.json` and by its directories.
 fn existing_targets(data: &Path) -> usize {
-    let known = crate::node::identity::Node::read(data).map_or(0, |node| node.targets.len());
+    let node = crate::node::identity::Node::read(data).unwrap_or_default();
+    let known = node.targets.iter().filter(|record| !record.added).count();
     let found = (0..TARGETS_MAX).take_while(|i| data.join(format!("target-{i}")).exists()).count();
     known.max(found)
 }

@@ -9,7 +9,7 @@ use prost::{Message, Oneof};
 #[derive(Clone, PartialEq, Message)]
 pub struct ManagerRequest {
     /// What to do.
-    #[prost(oneof = "ManagerOp", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21")]
+    #[prost(oneof = "ManagerOp", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22")]
     pub op: Option<ManagerOp>,
 }
 
@@ -52,14 +52,17 @@ pub enum ManagerOp {
     /// Pauses, resumes, slows or cancels a job.
     #[prost(message, tag = "21")]
     SteerJob(SteerJob),
+    /// A server that is in the cluster gets a new target: first its number, then, when it is there, its place.
+    #[prost(message, tag = "22")]
+    AddTarget(AddTarget),
 }
 
 impl ManagerOp {
     /// True for what only servers say: a client that could would learn the key of the capabilities,
     /// or speak for a server.
     pub fn is_between_servers(&self) -> bool {
-        use ManagerOp::{Heartbeat, Join, Leave, Resynced};
-        matches!(self, Join(_) | Heartbeat(_) | Leave(_) | Resynced(_))
+        use ManagerOp::{AddTarget, Heartbeat, Join, Leave, Resynced};
+        matches!(self, Join(_) | Heartbeat(_) | Leave(_) | Resynced(_) | AddTarget(_))
     }
 }
 
@@ -193,6 +196,21 @@ pub struct PrepareCopies {
     pub copies: u32,
 }
 
+/// See [`ManagerOp::AddTarget`].
+#[derive(Clone, PartialEq, Message)]
+pub struct AddTarget {
+    /// The server.
+    #[prost(uint32, tag = "1")]
+    pub server: u32,
+    /// The target. Without a number: it is to get one, and nobody uses it yet. With the number that it got:
+    /// it is open, and enters.
+    #[prost(message, required, tag = "2")]
+    pub spec: TargetSpec,
+    /// As in [`Join`].
+    #[prost(string, tag = "3")]
+    pub boot: String,
+}
+
 /// See [`ManagerOp::GetMap`].
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct GetMap {
@@ -238,7 +256,7 @@ pub struct Leave {
 #[derive(Clone, PartialEq, Message)]
 pub struct ManagerReply {
     /// Which answer.
-    #[prost(oneof = "ManagerAnswer", tags = "10, 11, 12, 13, 14")]
+    #[prost(oneof = "ManagerAnswer", tags = "10, 11, 12, 13, 14, 15")]
     pub answer: Option<ManagerAnswer>,
     /// To a heartbeat: what holds for members that the server makes equal, or is about to.
     #[prost(message, repeated, tag = "1")]
@@ -272,6 +290,9 @@ pub enum ManagerAnswer {
     /// Jobs, or the plan of one.
     #[prost(message, tag = "14")]
     Jobs(JobList),
+    /// The number of a new target.
+    #[prost(uint32, tag = "15")]
+    Target(u32),
 }
 
 /// See [`ManagerAnswer::Joined`].

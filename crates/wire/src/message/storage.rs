@@ -1,8 +1,10 @@
 //! Requests to a storage server: the contents of chunks on one target.
 
 mod repair;
+mod target;
 
 pub use repair::{BlockList, CensusPage, Compare, Compared, LostBlocks, Repair, Repaired};
+pub use target::{AddTarget, Added, TargetStat, TargetStatRequest};
 
 use prost::{Message, Oneof};
 use strake_types as t;
@@ -51,7 +53,7 @@ pub struct StorageRequest {
     /// What to do.
     #[prost(
         oneof = "StorageOp",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35"
     )]
     pub op: Option<StorageOp>,
 }
@@ -166,6 +168,9 @@ pub enum StorageOp {
     /// A page of all chunks of a target, whatever their group.
     #[prost(message, tag = "34")]
     Census(DigestsAfter),
+    /// Opens a new target in a directory of this server; the request names no target.
+    #[prost(message, tag = "35")]
+    AddTarget(AddTarget),
 }
 
 impl StorageRequest {
@@ -382,10 +387,6 @@ pub struct Promise {
     pub member: u32,
 }
 
-/// See [`StorageOp::Stat`].
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct TargetStatRequest {}
-
 /// See [`StorageOp::Scrub`].
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Scrub {
@@ -401,7 +402,10 @@ pub struct Scrub {
 #[derive(Clone, PartialEq, Message)]
 pub struct StorageReply {
     /// Which answer.
-    #[prost(oneof = "StorageAnswer", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22")]
+    #[prost(
+        oneof = "StorageAnswer",
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23"
+    )]
     pub answer: Option<StorageAnswer>,
 }
 
@@ -447,6 +451,9 @@ pub enum StorageAnswer {
     /// Chunks of a target.
     #[prost(message, tag = "22")]
     Census(CensusPage),
+    /// A target that was added, or would be.
+    #[prost(message, tag = "23")]
+    Added(Added),
 }
 
 /// See [`StorageAnswer::Unsettled`].
@@ -537,26 +544,6 @@ pub struct ChunkList {
     /// Bytes that each occupies.
     #[prost(uint64, repeated, tag = "3")]
     pub occupied: Vec<u64>,
-}
-
-/// See [`StorageAnswer::Stat`].
-#[derive(Clone, PartialEq, Message)]
-pub struct TargetStat {
-    /// Bytes the target may hold.
-    #[prost(uint64, tag = "1")]
-    pub total_bytes: u64,
-    /// Bytes still free for new data.
-    #[prost(uint64, tag = "2")]
-    pub free_bytes: u64,
-    /// Chunks stored.
-    #[prost(uint64, tag = "3")]
-    pub chunks: u64,
-    /// Checksum mismatches found since the start.
-    #[prost(uint64, tag = "4")]
-    pub corrupt: u64,
-    /// Not empty: the target takes no writes, and why.
-    #[prost(string, tag = "5")]
-    pub poisoned: String,
 }
 
 /// See [`StorageAnswer::Scrub`].

@@ -27,7 +27,7 @@ impl Bench {
         (bench, joined)
     }
 
-    async fn beat_of(&self, join: &Join, joined: &Joined) {
+    pub(super) async fn beat_of(&self, join: &Join, joined: &Joined) {
         let targets = again(join, joined).targets;
         let beat = Heartbeat { server: joined.server, targets, ..Heartbeat::default() };
         self.ask(ManagerOp::Heartbeat(beat)).await.unwrap();

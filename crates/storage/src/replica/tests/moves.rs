@@ -37,7 +37,7 @@ impl Bench {
         let server = self.server(id);
         server.map().refresh().await.unwrap();
         server.wake_replicas();
-        let target = server.local(TargetId(id)).unwrap().clone();
+        let target = server.local(TargetId(id)).unwrap();
         server.walk(&target).await.unwrap();
         target.store.stat().chunks
     }
@@ -170,7 +170,7 @@ async fn what_was_acknowledged_before_a_move_is_covered_by_a_sync_after_it() {
     bench.until_members(&[2]).await;
     let (StorageAnswer::Done(after), _) = boot_of(2).await else { panic!("an answer") };
     assert_eq!(before, after, "the group speaks with one word");
-    let target = bench.server(2).local(TargetId(2)).unwrap().clone();
+    let target = bench.server(2).local(TargetId(2)).unwrap();
     let mut group = bench.manager.map.lock().groups[0].clone();
     assert_eq!(word_of(Some(&group), &target), after.boot);
     // The host of target 2 has lost power since: it speaks from another boot.

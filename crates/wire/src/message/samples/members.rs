@@ -66,6 +66,11 @@ impl Gen {
             Plan(self.plan()),
             ListJobs(jobs::ListJobs { id: self.u64() }),
             SteerJob(self.steer_job()),
+            AddTarget(mgr::AddTarget {
+                server: self.u32(),
+                spec: self.target_spec(),
+                boot: self.string(),
+            }),
         ];
         ops.into_iter().map(|op| mgr::ManagerRequest { op: Some(op) }).collect()
     }
@@ -129,6 +134,7 @@ impl Gen {
             Map(mgr::MapAnswer { map: self.opt(Self::map) }),
             Volume(self.volume()),
             Jobs(self.job_list()),
+            Target(self.u32()),
         ];
         let orders = self.list(Self::order);
         let scrubs = self.list(Self::scrub_order);

@@ -63,6 +63,7 @@ impl Gen {
             Repair(st::Repair { chunk: self.chunk(), met_by: self.u32() }),
             Compare(st::Compare { after: self.opt(Self::chunk), repair: self.bool() }),
             Census(st::DigestsAfter { after: self.opt(Self::chunk) }),
+            AddTarget(st::AddTarget { dir: self.string(), dry_run: self.bool() }),
         ]
     }
 
@@ -82,6 +83,13 @@ impl Gen {
                 groups: self.list(Self::u32),
                 lens: self.list(Self::u64),
                 next: self.opt(Self::chunk),
+            }),
+            Added(st::Added {
+                target: self.u32(),
+                path: self.string(),
+                total_bytes: self.u64(),
+                free_bytes: self.u64(),
+                beside: self.list(Self::u32),
             }),
         ]
     }

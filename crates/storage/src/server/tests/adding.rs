@@ -1,0 +1,70 @@
+//! Targets that come while others serve.
+
+use super::*;
+use crate::opener::Opener;
+use std::sync::Weak;
+use std::sync::atomic::AtomicBool;
+
+/// Serves target 9 of a store that was made before.
+struct Ready(Weak<StorageServer>, Arc<ChunkStore>);
+
+#[async_trait]
+impl Opener for Ready {
+    async fn open(&self, wanted: msg::AddTarget) -> Result<msg::Added> {
+        self.0.upgrade().unwrap().add_target(TargetId(9), self.1.clone());
+        Ok(msg::Added { target: 9, path: wanted.dir, ..msg::Added::default() })
+    }
+}
+
+async fn ask(server: &StorageServer, target: u32, op: StorageOp) -> Result<StorageAnswer> {
+    let capability = key().mint(&capability(Rights::READ_WRITE));
+    let request = StorageRequest { target, capability, op: Some(op), ..StorageRequest::default() };
+    Ok(server.call(request, Bytes::new()).await?.0.answer.unwrap())
+}
+
+#[tokio::test]
+async fn a_target_is_added_while_others_serve_and_shares_its_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let stores = ["1", "2"].map(|name| {
+        std::fs::create_dir(dir.path().join(name)).unwrap();
+        store(&dir, name)
+    });
+    let [first, second] = stores;
+    let map = MapView::fixed(Callers::new(CallerOptions::default()), ClusterMap::default());
+    let clock = Arc::new(FixedClock);
+    let server = Arc::new(StorageServer::with_clock(vec![(TargetId(1), first)], key(), map, clock));
+    let stat = || StorageOp::Stat(msg::TargetStatRequest {});
+    let add = || {
+        let dir = "/disk".to_owned();
+        StorageOp::AddTarget(msg::AddTarget { dir, ..msg::AddTarget::default() })
+    };
+    let refused = ask(&server, 0, add()).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::NotSupported, "nobody makes targets here");
+    assert_eq!(ask(&server, 9, stat()).await.unwrap_err().kind, ErrorKind::StaleMap);
+    server.set_opener(Arc::new(Ready(Arc::downgrade(&server), second)));
+    let stop = Arc::new(AtomicBool::new(false));
+    let (others, until) = (server.clone(), stop.clone());
+    let served: tokio::task::JoinHandle<Result<()>> = tokio::spawn(async move {
+        while !until.load(Ordering::Relaxed) {
+            ask(&others, 1, StorageOp::Chunks(msg::FileRef { volume: VOLUME, ino: INO })).await?;
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    });
+    let added = ask(&server, 0, add()).await.unwrap();
+    let expected = msg::Added { target: 9, path: "/disk".into(), ..msg::Added::default() };
+    assert_eq!(added, StorageAnswer::Added(expected));
+    stop.store(true, Ordering::Relaxed);
+    served.await.unwrap().unwrap();
+    assert_eq!(server.targets().len(), 2);
+    let total = async |target| match ask(&server, target, stat()).await.unwrap() {
+        StorageAnswer::Stat(stat) => stat.total_bytes,
+        other => panic!("{other:?}"),
+    };
+    let whole = total(9).await;
+    server.share([(TargetId(1), 2), (TargetId(9), 2)]);
+    assert!(total(1).await <= whole / 2 + 1 && total(9).await <= whole / 2 + 1);
+    server.forget_target(TargetId(9));
+    assert_eq!(ask(&server, 9, stat()).await.unwrap_err().kind, ErrorKind::StaleMap);
+    assert!(ask(&server, 1, stat()).await.is_ok());
+}

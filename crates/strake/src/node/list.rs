@@ -1,0 +1,43 @@
+//! The targets of this server, a list that may grow while it runs.
+
+use super::stores::Target;
+use parking_lot::RwLock;
+use std::path::Path;
+use std::sync::Arc;
+use strake_types::TargetId;
+
+/// All targets of the server. Clones are the same list.
+#[derive(Clone)]
+pub struct TargetList(Arc<RwLock<Vec<Arc<Target>>>>);
+
+impl TargetList {
+    /// Those that the server starts with.
+    pub fn new(targets: Vec<Target>) -> Self {
+        Self(Arc::new(RwLock::new(targets.into_iter().map(Arc::new).collect())))
+    }
+
+    /// All of them now.
+    pub fn all(&self) -> Vec<Arc<Target>> {
+        self.0.read().clone()
+    }
+
+    /// The one of a number.
+    pub fn of(&self, id: TargetId) -> Option<Arc<Target>> {
+        self.0.read().iter().find(|target| target.id == id).cloned()
+    }
+
+    /// The one in a directory.
+    pub fn at(&self, path: &Path) -> Option<Arc<Target>> {
+        self.0.read().iter().find(|target| target.path == path).cloned()
+    }
+
+    /// One more.
+    pub fn push(&self, target: Arc<Target>) {
+        self.0.write().push(target);
+    }
+
+    /// One less.
+    pub fn remove(&self, id: TargetId) {
+        self.0.write().retain(|target| target.id != id);
+    }
+}

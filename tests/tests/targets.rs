@@ -1,0 +1,186 @@
+//! Disks that are added to servers that run, over real processes: they are used at once, opened again after a
+//! `kill -9`, and a directory that cannot be a new target is refused with the reason.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use strake_tests::cluster::{Mount, Up, mount_memory, run, succeed, take_away};
+use strake_tests::records::{Ledger, StopAtEnd};
+use strake_tests::servers::Cluster;
+
+const MIB: usize = 1 << 20;
+
+fn write(mount: &Mount, name: &str, bytes: &[u8]) {
+    let mut file = File::create(mount.at(name)).unwrap();
+    file.write_all(bytes).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// Adds a target to a server; its number.
+fn add(cluster: &Cluster, server: &str, dir: &Path) -> u64 {
+    let added = cluster.json(&["target", "add", server, dir.to_str().unwrap()]);
+    added["target"].as_u64().unwrap_or_else(|| panic!("it is added: {added}"))
+}
+
+fn row(cluster: &Cluster, target: u64) -> serde_json::Value {
+    let targets = cluster.targets();
+    targets.into_iter().find(|row| row["id"] == target).unwrap_or_default()
+}
+
+/// Where a disk may be added.
+fn disk() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = directory.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    (directory, disk)
+}
+
+#[test]
+fn a_disk_added_to_a_running_server_is_used_and_is_there_again_after_a_kill() {
+    let mut cluster = Cluster::with_copies(2, 2);
+    let mount = cluster.mount("mnt");
+    let bytes: Vec<u8> = (0..16 * MIB).map(|at| (at / 4096 % 251) as u8).collect();
+    write(&mount, "old", &bytes);
+    let (_directory, disk) = disk();
+    let mut ledger = Ledger::new(&mount.at("ledger"), 400);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stops = StopAtEnd(&stop);
+        scope.spawn(|| ledger.write_until(&stop));
+        let path = disk.to_str().unwrap();
+        let dry = cluster.json(&["target", "add", "storage0", path, "--dry-run"]);
+        assert!(dry["target"].is_null() && dry["free_bytes"].as_u64() > Some(0), "{dry}");
+        assert_eq!(fs::read_dir(&disk).unwrap().count(), 0, "it was only looked at");
+        assert_eq!(add(&cluster, "storage0", &disk), 3);
+        cluster.until("it is up", |c| row(c, 3)["state"] == "up");
+        assert_eq!(row(&cluster, 3)["server"], "storage0");
+        assert!(row(&cluster, 3)["groups"].as_u64() >= Some(2), "it leads one of each class");
+        write(&mount, "new", &bytes);
+        let layout = mount.at("new");
+        let layout = succeed(["layout", "get", layout.to_str().unwrap(), "--json", "--all"]);
+        assert!(layout.contains(path), "a new file lies there too: {layout}");
+        cluster.until("what there is may move there", |c| {
+            c.json(&["rebalance", "--dry-run"])["groups"].as_u64() > Some(0)
+        });
+        let job = cluster.json(&["rebalance", "--wait"]);
+        assert!(job["state"] == "done" && job["bytes_sent"].as_u64() > Some(0), "{job}");
+    });
+    let groups = row(&cluster, 3)["groups"].clone();
+    cluster.kill(0);
+    cluster.start_again(0);
+    cluster.until_whole();
+    assert_eq!((&row(&cluster, 3)["state"], &row(&cluster, 3)["groups"]), (&"up".into(), &groups));
+    // Every copy that is left lies on the server that was given the disk.
+    cluster.kill(1);
+    drop(mount);
+    let mount = cluster.mount("again");
+    ledger.check(&mount.at("ledger"));
+    for name in ["old", "new"] {
+        assert!(fs::read(mount.at(name)).unwrap() == bytes, "{name}");
+    }
+}
+
+#[test]
+fn an_added_disk_that_left_is_not_missed_and_one_that_is_lost_can_be_left_out() {
+    let mut cluster = Cluster::start(2);
+    let (_first, disk_1) = disk();
+    let (_second, disk_2) = disk();
+    assert_eq!(add(&cluster, "storage0", &disk_1), 3);
+    cluster.until("it is up", |c| row(c, 3)["state"] == "up");
+    assert_eq!(cluster.json(&["target", "remove", "3", "--wait"])["state"], "done");
+    cluster.kill(0);
+    cluster.start_again(0);
+    assert!(cluster.log(0).contains("not in the cluster any more"), "{}", cluster.log(0));
+    let again = ["target", "add", "storage0", disk_1.to_str().unwrap()];
+    let (code, said) = cluster.run(&again);
+    assert!(code == Some(1) && said.contains("delete that directory"), "{said}");
+    fs::remove_dir_all(disk_1.join("target")).unwrap();
+    assert_eq!(add(&cluster, "storage0", &disk_1), 4, "no number is used twice");
+    assert_eq!(add(&cluster, "storage0", &disk_2), 5);
+    cluster.kill(0);
+    fs::remove_dir_all(disk_2.join("target")).unwrap();
+    let without = ["--without", disk_2.to_str().unwrap()];
+    cluster.start_again_and_hear(0, &[], &without.join(" "));
+    cluster.kill(0);
+    cluster.start_again_and_hear(0, &without, " serves at ");
+    cluster.until("the other is there", |c| row(c, 4)["state"] == "up");
+    cluster.until("the one that was left out is down", |c| row(c, 5)["state"] == "down");
+    cluster.kill(0);
+    cluster.start_again_and_hear(0, &["--new-disks"], "strake target replace 5 6");
+    cluster.until("a new one is in its place", |c| row(c, 6)["state"] == "up");
+}
+
+#[test]
+fn what_cannot_be_a_new_target_is_refused_with_the_reason_and_stays_as_it_is() {
+    let mut cluster = Cluster::start(2);
+    let other = Cluster::start(1);
+    let (directory, empty) = disk();
+    let place = |name: &str| directory.path().join(name);
+    fs::create_dir(place("used")).unwrap();
+    fs::write(place("used/letter"), "dear").unwrap();
+    mount_memory(&place("small"), 4 << 20);
+    mount_memory(&place("read-only"), 256 << 20);
+    let flags = rustix::mount::MountFlags::RDONLY;
+    rustix::mount::mount_remount(place("read-only"), flags, "").unwrap();
+    let refused = |cluster: &Cluster, server: &str, dir: &Path, code: i32, why: &str| {
+        for flags in [&["--dry-run"][..], &[]] {
+            let verb = [&["target", "add", server, dir.to_str().unwrap()], flags].concat();
+            let (exit, said) = cluster.run(&verb);
+            let told = exit == Some(code) && said.contains(why) && said.contains("next:");
+            assert!(told, "{verb:?}: {exit:?} {said}");
+        }
+    };
+    let cases = [
+        (cluster.data_of(0), 1, "is target 1 of this server already"),
+        (cluster.data_of(1), 1, "holds target 2, which belongs to server storage1"),
+        (other.data_of(0), 1, "holds target 1 of cluster "),
+        (place("used"), 1, "holds other files, as letter"),
+        (place("used/letter"), 1, "Not a directory"),
+        (place("no/such"), 1, "does not exist on the server"),
+        (place("small"), 1, "and a target takes"),
+        (place("read-only"), 1, "cannot be written"),
+        (PathBuf::from("relative"), 2, "is not an absolute path"),
+    ];
+    for (dir, code, why) in &cases {
+        refused(&cluster, "storage0", dir, *code, why);
+    }
+    for name in ["small", "read-only"] {
+        assert_eq!(fs::read_dir(place(name)).unwrap().count(), 0, "{name}");
+        take_away(&place(name));
+    }
+    refused(&cluster, "nobody", &empty, 1, "no server is called nobody");
+    let witness = cluster.json(&["server", "list"])[0]["name"].as_str().unwrap().to_owned();
+    refused(&cluster, &witness, &empty, 1, "does not have the role storage");
+    assert_eq!(cluster.targets().len(), 2);
+    cluster.kill(1);
+    cluster.until("it is down", |c| row(c, 2)["state"] == "down");
+    refused(&cluster, "storage1", &empty, 1, "is down");
+    assert_eq!(fs::read_dir(&empty).unwrap().count(), 0);
+    // What was refused is not in the way of what is right.
+    assert_eq!(add(&cluster, "2", &empty), 3, "no number was lost");
+    cluster.kill(0);
+    cluster.start_again(0);
+    cluster.until("it is there again", |c| row(c, 3)["state"] == "up");
+}
+
+#[test]
+fn a_file_system_of_one_process_gets_a_disk_too() {
+    let mut up = Up::start(&[]);
+    let (_directory, disk) = disk();
+    let address = format!("unix:{}", up.data().join("strake.sock").display());
+    let list = || {
+        let targets = run(["target", "list", "--json", "--cluster", &address]).stdout;
+        let targets: serde_json::Value = serde_json::from_slice(&targets).unwrap();
+        targets.as_array().unwrap().iter().filter(|row| row["state"] == "up").count()
+    };
+    assert_eq!(list(), 4);
+    succeed(["target", "add", "1", disk.to_str().unwrap(), "--cluster", &address]);
+    assert_eq!(list(), 5);
+    let bytes = vec![7; 16 * MIB];
+    fs::write(up.mount().join("file"), &bytes).unwrap();
+    up.stop();
+    up.start_again();
+    assert_eq!(list(), 5);
+    assert!(fs::read(up.mount().join("file")).unwrap() == bytes);
+}

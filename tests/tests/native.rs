@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -155,6 +155,23 @@ async fn a_tree_goes_there_and_back_unchanged() {
     assert_eq!((used.entries, used.bytes), (there.entries, there.bytes));
 }
 
+/// The one file in a directory, when it neither grows nor gets another name any more.
+async fn at_rest(directory: &Path) -> PathBuf {
+    let look = || {
+        let entry = fs::read_dir(directory).unwrap().next().unwrap().unwrap();
+        (entry.path(), entry.metadata().map(|of| of.len()).unwrap_or_default())
+    };
+    let mut before = look();
+    loop {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let now = look();
+        if now == before {
+            return now.0;
+        }
+        before = now;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_copy_is_continued_and_not_taken_for_a_whole_one() {
     let setup = Setup::new().await;
@@ -181,19 +198,13 @@ async fn an_interrupted_copy_is_continued_and_not_taken_for_a_whole_one() {
         _ = copying => {}
         () = begun => {}
     }
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let left: Vec<_> = fs::read_dir(&part).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert!(
-        left.iter().all(|name| name != "copy")
-            || part.join("copy").metadata().unwrap().len() == length
-    );
+    let partial = at_rest(&part).await;
     // As a copy that got far leaves it.
-    if let Some(name) = left.iter().find(|name| *name != "copy") {
-        let partial = fs::OpenOptions::new().write(true).open(part.join(name)).unwrap();
-        let good = fs::read(&source).unwrap();
-        partial.write_all_at(&good[..500 << 20], 0).unwrap();
-        partial.set_len(500 << 20).unwrap();
-    }
+    assert_ne!(partial.file_name().unwrap(), "copy", "the dropped copy went on");
+    let file = fs::OpenOptions::new().write(true).open(partial).unwrap();
+    let good = fs::read(&source).unwrap();
+    file.write_all_at(&good[..500 << 20], 0).unwrap();
+    file.set_len(500 << 20).unwrap();
     let rest = setup.copy(&from, &to, &stop_early).await;
     assert!(rest.bytes_kept > 0 && rest.bytes == length, "{rest:?}");
     assert!(fs::read(part.join("copy")).unwrap() == fs::read(&source).unwrap());

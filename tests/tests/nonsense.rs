@@ -99,10 +99,6 @@ impl Known {
             }
             SetTemplate(v) => self.ino(&mut v.ino),
             Check(v) => v.lost_found = 0,
-            Recopy(v) => {
-                self.ino(&mut v.ino);
-                v.copies = 1 + v.copies % 3;
-            }
         }
     }
 

@@ -34,6 +34,8 @@ pub(crate) struct Fake {
     pub(crate) gate: tokio::sync::RwLock<()>,
     /// The same for what is published.
     pub(crate) publish_gate: tokio::sync::RwLock<()>,
+    /// The same for locks that may wait.
+    pub(crate) lock_gate: tokio::sync::RwLock<()>,
     pub(crate) pairs: pairs::Pairs,
 }
 
@@ -182,6 +184,9 @@ impl MetaService for FakeMeta {
         if matches!(op, MetaOp::Publish(_)) {
             let _gate = self.0.publish_gate.read().await;
         }
+        if matches!(&op, MetaOp::SetLock(lock) if lock.wait_ms > 0) {
+            let _gate = self.0.lock_gate.read().await;
+        }
         let mut state = self.0.state.lock();
         let line = describe(&op);
         state.log.push(line.clone());
@@ -215,6 +220,7 @@ fn describe(op: &MetaOp) -> String {
         }
         MetaOp::MoveOut(_) => "move out".into(),
         MetaOp::Sync(s) => format!("sync {}", s.ino),
+        MetaOp::SetLock(l) => format!("lock owner={} kind={}", l.owner, l.kind),
         other => format!("{other:?}"),
     }
 }
@@ -299,6 +305,7 @@ impl FakeState {
                 self.entry(publish.ino)
             }
             MetaOp::WriteInline(write) => self.write_inline(write),
+            MetaOp::SetLock(_) => Ok(MetaAnswer::Done(meta::Nothing {})),
             MetaOp::VolumeStat(_) => Ok(MetaAnswer::VolumeStat(meta::VolumeStat::default())),
             MetaOp::MoveOut(inode) => {
                 self.move_out(inode.ino)?;

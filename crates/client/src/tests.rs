@@ -9,6 +9,7 @@ use strake_types::{Credentials, ErrorKind, Ino, SetAttr, SetTime, Timestamp};
 
 mod closing;
 mod kept;
+mod locks;
 
 async fn cluster() -> (Arc<Fake>, Arc<Volume>) {
     let fake = Arc::new(Fake::default());

@@ -8,6 +8,7 @@ use crate::members::Members;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::ops::dirs::Pages;
+use crate::ops::locks::GivenUp;
 use crate::ops::space::SpaceCache;
 use crate::session::Session;
 use crate::unsynced::Left;
@@ -46,6 +47,7 @@ pub struct Volume {
     busy: parking_lot::Mutex<HashMap<Ino, Arc<FileState>>>,
     pub(crate) space: SpaceCache,
     pub(crate) pages: Pages,
+    pub(crate) given_up: GivenUp,
     metrics: Metrics,
     background: parking_lot::Mutex<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -76,6 +78,7 @@ impl Volume {
             busy: parking_lot::Mutex::default(),
             space: SpaceCache::default(),
             pages: Pages::default(),
+            given_up: GivenUp::default(),
             metrics: Metrics::new(),
             background: parking_lot::Mutex::default(),
             map,

@@ -1,10 +1,13 @@
 //! The forms of bytes that the control plane is read from, for those who test decoders.
 
-use crate::records::{self, Cluster, Group, Item, Job, Kind, Scrub, Server, Target, Volume};
+use crate::records::{
+    self, Cluster, Group, Item, Job, Kind, Recopy, Scrub, Server, Target, Volume,
+};
 use prost::Message;
 use strake_types::form::{Form, Outcome, again, unsealed};
 use strake_wire::frame::crc32c;
 use strake_wire::message::manager::{VolumeSpec, Voucher};
+use strake_wire::message::recopies::{RecopyLeft, RecopyTally, RecopyWish};
 use strake_wire::message::scrubs::{ScrubFinding, ScrubTally};
 use strake_wire::message::storage::Chunk;
 
@@ -108,7 +111,7 @@ fn jobs() -> Vec<Vec<u8>> {
         lose_data: true,
         ..Job::default()
     };
-    vec![encoded(&job), encoded(&scrub_job())]
+    vec![encoded(&job), encoded(&scrub_job()), encoded(&recopy_job())]
 }
 
 fn scrub_job() -> Job {
@@ -133,6 +136,20 @@ fn scrub_job() -> Job {
     };
     let about = "all targets".into();
     Job { kind: 5, state: 4, about, scrubs: vec![scrub], no_repair: true, ..Job::default() }
+}
+
+fn recopy_job() -> Job {
+    let path = "main:/dir".to_owned();
+    let left = RecopyLeft { path: "main:/dir/file".into(), reason: "open by host".into() };
+    let recopy = Recopy {
+        wish: RecopyWish { volume: 1, ino: 1 << 40, copies: 2, path },
+        reason: "its metadata server has not begun yet".into(),
+        since_ms: 5,
+        tally: RecopyTally { looked: 9, files: 7, bytes: 1 << 30 },
+        left: 1,
+        waiting: vec![left],
+    };
+    Job { kind: 6, state: 4, about: "main:/dir".into(), recopy: Some(recopy), ..Job::default() }
 }
 
 fn volumes() -> Vec<Vec<u8>> {

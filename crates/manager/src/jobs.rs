@@ -8,6 +8,7 @@
 use crate::groups::Life;
 use crate::loss;
 use crate::plan::{self, Facts, Loads, Place, Wanted, name_of};
+use crate::recopies;
 use crate::records::{Group, Item, Job, Server};
 use crate::scrubs;
 use crate::state::State;
@@ -96,7 +97,12 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<(
     }
     let kind = JobKind::of(request.kind);
     if kind == Some(JobKind::Scrub) {
-        return scrub(state, facts, request, &targets);
+        let job = scrub(state, facts, request, &targets)?;
+        return Ok(take_up(state, request, job));
+    }
+    if kind == Some(JobKind::Recopy) {
+        let job = recopies::plan(state, facts, request)?;
+        return Ok(take_up(state, request, job));
     }
     check_free(state, &targets)?;
     let wanted = Wanted {
@@ -128,24 +134,24 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<(
         lose_data: request.lose_data,
         ..Job::default()
     };
-    if request.dry_run {
-        return Ok((0, job));
-    }
-    for id in &targets {
+    for id in targets.iter().filter(|_| !request.dry_run) {
         state.targets.entry(*id).and_modify(|target| target.drains = true);
     }
-    tracing::info!("job about {} begins: {} groups", job.about, job.items.len());
-    Ok((enter(state, job.clone()), job))
+    Ok(take_up(state, request, job))
+}
+
+/// Begins a job, unless it is only a plan.
+fn take_up(state: &mut State, request: &Plan, job: Job) -> (u32, Job) {
+    if request.dry_run {
+        return (0, job);
+    }
+    tracing::info!("{:?} of {} begins", JobKind::of(job.kind), job.about);
+    (enter(state, job.clone()), job)
 }
 
 /// Makes a job that verifies targets, all or those that are named.
-fn scrub(
-    state: &mut State,
-    facts: &Facts,
-    request: &Plan,
-    targets: &BTreeSet<u32>,
-) -> Result<(u32, Job)> {
-    let job = Job {
+fn scrub(state: &State, facts: &Facts, request: &Plan, targets: &BTreeSet<u32>) -> Result<Job> {
+    Ok(Job {
         kind: request.kind,
         state: JobState::Running as u32,
         about: about(state, request, targets),
@@ -154,12 +160,7 @@ fn scrub(
         scrubs: scrubs::plan(state, facts, targets)?,
         no_repair: request.no_repair,
         ..Job::default()
-    };
-    if request.dry_run {
-        return Ok((0, job));
-    }
-    tracing::info!("scrub of {} begins", job.about);
-    Ok((enter(state, job.clone()), job))
+    })
 }
 
 fn enter(state: &mut State, job: Job) -> u32 {
@@ -313,6 +314,7 @@ pub(crate) fn steer(state: &mut State, facts: &Facts, request: &SteerJob) -> Res
     if request.resume {
         job.state = JobState::Running as u32;
         scrubs::resumed(job, facts.now_ms);
+        recopies::resumed(job, facts.now_ms);
     }
     if request.cancel {
         cancel(state, facts, id);
@@ -333,6 +335,7 @@ fn cancel(state: &mut State, facts: &Facts, id: u32) {
         }
     }
     scrubs::cancel(facts, id, job);
+    recopies::cancel(facts, id, job);
     for target in &job.targets {
         targets.entry(*target).and_modify(|target| target.drains = false);
     }
@@ -377,6 +380,7 @@ pub(crate) fn keep(state: &mut State, facts: &Facts) {
         match JobKind::of(job.kind) {
             Some(JobKind::Heal) => heal_on(state, facts, &mut job),
             Some(JobKind::Scrub) => scrubs::keep(state, facts, id, &mut job),
+            Some(JobKind::Recopy) => recopies::keep(state, facts, id, &mut job),
             _ => move_on(state, facts, &mut job),
         }
         state.jobs.insert(id, job);
@@ -526,6 +530,10 @@ fn start(state: &mut State, facts: &Facts, job: &mut Job, at: usize) {
                 return job.items[at].set(JobState::Waiting, &reason);
             }
             Ok(other) => to = other,
+            // Nothing has to move: what is in the way may stay for ever.
+            Err(error) if job.kind == JobKind::Rebalance as u32 => {
+                return job.items[at].set(JobState::Cancelled, &error.detail);
+            }
             // The numbers of free bytes change with every heartbeat, and a reason is stored.
             Err(error) if error.kind == ErrorKind::NoSpace => {
                 return job.items[at].set(JobState::Waiting, NO_ROOM);

@@ -18,7 +18,8 @@
 //! each; [`plan`] says which, [`turns`] when, and [`loss`] what becomes of a group of which nobody has
 //! everything any more. A job is a record like others, so it goes on when the manager returns. A
 //! heal is one, too. How far primaries are comes with heartbeats, and their answers say how fast they may
-//! go ([`show::orders`]). Jobs that verify what targets hold are done by the targets' servers ([`scrubs`]).
+//! go ([`show::orders`]). Jobs that verify what targets hold are done by the targets' servers ([`scrubs`]),
+//! those that give files another number of copies by the metadata server of their volume ([`recopies`]).
 //!
 //! The manager never talks to a server by itself, holds no file's name and no chunk's place, and is
 //! not needed for reading and writing: clients go on with the last map they have.
@@ -30,6 +31,7 @@ mod join;
 mod liveness;
 mod loss;
 mod plan;
+mod recopies;
 mod records;
 mod scrubs;
 mod service;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_wire::message::jobs::{Held, Progress};
 use strake_wire::message::manager::TargetSpec;
+use strake_wire::message::recopies::{RecopyFile, RecopyProgress, RecopyTally};
 use strake_wire::message::scrubs::ScrubProgress;
 
 /// Pause after a member could not be made equal; it doubles each time, up to [`PAUSE_MAX`].
@@ -81,6 +82,8 @@ pub(crate) struct Liveness {
     progress: HashMap<(u32, u32), Seen>,
     /// How far servers are with what they verify, by job and target.
     scrubs: HashMap<(u64, u32), SeenScrub>,
+    /// How far metadata servers are with files that get another number of copies, by job.
+    recopies: HashMap<u64, SeenRecopy>,
 }
 
 /// How far a primary is with a member.
@@ -110,6 +113,22 @@ pub(crate) struct SeenScrub {
     at: Duration,
     /// Bytes verified per second lately.
     pub rate: f64,
+}
+
+/// How far a metadata server is with a job.
+#[derive(Clone, Debug)]
+pub(crate) struct SeenRecopy {
+    /// What it said last,
+    pub progress: Arc<RecopyProgress>,
+    /// and when.
+    at: Duration,
+    /// Bytes copied per second lately.
+    pub rate: f64,
+}
+
+/// Bytes copied, those of files under way included.
+pub(crate) fn copied(tally: &RecopyTally, under_way: &[RecopyFile]) -> u64 {
+    tally.bytes + under_way.iter().map(|file| file.copied).sum::<u64>()
 }
 
 /// Half of the rate of so many bytes in that time, and half of what it was before.
@@ -147,6 +166,7 @@ impl Liveness {
             held: HashMap::new(),
             progress: HashMap::new(),
             scrubs: HashMap::new(),
+            recopies: HashMap::new(),
         }
     }
 
@@ -275,6 +295,31 @@ impl Liveness {
     /// How far the server of a target is with a job.
     pub fn scrub(&self, job: u64, target: u32) -> Option<&SeenScrub> {
         self.scrubs.get(&(job, target))
+    }
+
+    /// A metadata server says how far it is with its jobs, as [`Liveness::hear_progress`].
+    pub fn hear_recopies(&mut self, recopies: Vec<RecopyProgress>, now: Duration) {
+        let lease = self.lease;
+        self.recopies.retain(|_, seen| now.saturating_sub(seen.at) <= lease);
+        for said in recopies {
+            let rate = self.recopies.get(&said.job).map_or(0.0, |before| {
+                let of = |said: &RecopyProgress| copied(&said.tally, &said.under_way);
+                let done = of(&said).saturating_sub(of(&before.progress));
+                smoothed(before.rate, done, now.saturating_sub(before.at))
+            });
+            let seen = SeenRecopy { at: now, rate, progress: Arc::new(said) };
+            self.recopies.insert(seen.progress.job, seen);
+        }
+    }
+
+    /// What all metadata servers said of that last.
+    pub fn recopies(&self) -> HashMap<u64, Arc<RecopyProgress>> {
+        self.recopies.iter().map(|(job, seen)| (*job, seen.progress.clone())).collect()
+    }
+
+    /// How far the metadata server of a job is.
+    pub fn recopy(&self, job: u64) -> Option<&SeenRecopy> {
+        self.recopies.get(&job)
     }
 
     /// A server asks to join; answers since when it does. One that stops asking begins anew.

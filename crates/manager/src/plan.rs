@@ -8,6 +8,7 @@ use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use strake_types::{Error, ErrorKind, GroupId, Result};
+use strake_wire::message::recopies::RecopyProgress;
 use strake_wire::message::scrubs::ScrubProgress;
 
 /// What is known at a moment, beside what is stored.
@@ -21,6 +22,10 @@ pub(crate) struct Facts {
     pub free: HashMap<u32, u64>,
     /// How far servers are with what they verify, by job and target.
     pub scrubs: HashMap<(u64, u32), Arc<ScrubProgress>>,
+    /// How far metadata servers are with files that get another number of copies, by job.
+    pub recopies: HashMap<u64, Arc<RecopyProgress>>,
+    /// Servers that are up.
+    pub up: BTreeSet<u32>,
     /// Milliseconds since 1970.
     pub now_ms: u64,
 }

@@ -8,6 +8,7 @@ use prost::Message;
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::frame::crc32c;
 use strake_wire::message::manager::{VolumeSpec, Voucher};
+use strake_wire::message::recopies::{RecopyLeft, RecopyTally, RecopyWish};
 use strake_wire::message::scrubs::{ScrubFinding, ScrubTally};
 
 /// Version of the values written by this release.
@@ -186,6 +187,32 @@ pub(crate) struct Job {
     /// Of a scrub: it repairs nothing.
     #[prost(bool, tag = "15")]
     pub no_repair: bool,
+    /// Of a job that gives files another number of copies: which, and how it is.
+    #[prost(message, optional, tag = "16")]
+    pub recopy: Option<Recopy>,
+}
+
+/// Files that get another number of copies.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Recopy {
+    /// Which, and how many.
+    #[prost(message, required, tag = "1")]
+    pub wish: RecopyWish,
+    /// Why it does not get on; empty: it does, or has ended.
+    #[prost(string, tag = "2")]
+    pub reason: String,
+    /// Since when it is so, in milliseconds since 1970.
+    #[prost(uint64, tag = "3")]
+    pub since_ms: u64,
+    /// Of one that has ended: what it has gone through.
+    #[prost(message, required, tag = "4")]
+    pub tally: RecopyTally,
+    /// Of one that has ended: files that are as they were.
+    #[prost(uint64, tag = "5")]
+    pub left: u64,
+    /// Some of them.
+    #[prost(message, repeated, tag = "6")]
+    pub waiting: Vec<RecopyLeft>,
 }
 
 /// One target's part in a scrub.

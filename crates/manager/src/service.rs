@@ -5,6 +5,7 @@ use crate::jobs;
 use crate::join;
 use crate::liveness::{Liveness, Word};
 use crate::plan::Facts;
+use crate::recopies;
 use crate::records::Cluster;
 use crate::scrubs;
 use crate::show::{self, Detail};
@@ -152,6 +153,8 @@ impl Manager {
             held: live.held().map(|held| ((held.target, held.group), held.bytes)).collect(),
             free: state.targets.keys().filter_map(free).collect(),
             scrubs: live.scrubs(),
+            recopies: live.recopies(),
+            up: state.servers.keys().copied().filter(|id| live.is_up(*id, now)).collect(),
             now_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
         }
     }
@@ -222,11 +225,12 @@ impl Manager {
         if self.hear(beat)? {
             self.tick().await?;
         }
-        let (orders, scrubs) = {
+        let (orders, scrubs, recopies) = {
             let state = &self.inner.lock().state;
-            (show::orders(state, server), scrubs::orders(state, server))
+            let recopies = recopies::orders(state, server);
+            (show::orders(state, server), scrubs::orders(state, server), recopies)
         };
-        Ok(ManagerReply { orders, scrubs, ..self.epoch().into() })
+        Ok(ManagerReply { orders, scrubs, recopies, ..self.epoch().into() })
     }
 
     /// Groups of one copy in which something was written for the first time.
@@ -255,6 +259,13 @@ impl Manager {
         let mut scrubs = beat.scrubs;
         scrubs.retain(|said| specs.iter().any(|spec| spec.target == said.target));
         live.hear_scrubs(scrubs, now);
+        let mut recopied = beat.recopies;
+        let here = |id: u64| {
+            let job = u32::try_from(id).ok().and_then(|id| state.jobs.get(&id));
+            job.and_then(|job| recopies::server_of(state, job)) == Some(beat.server)
+        };
+        recopied.retain(|said| here(said.job));
+        live.hear_recopies(recopied, now);
         Ok(live.hear(beat.server, now, Word::Beat, specs))
     }
 

@@ -1,11 +1,12 @@
 //! What others see of the manager's state: the map, jobs, and orders to those who carry them out.
 
-use crate::liveness::Liveness;
-use crate::records::{Item, Job, Scrub};
+use crate::liveness::{Liveness, copied};
+use crate::records::{Item, Job, Recopy, Scrub};
 use crate::state::State;
 use std::time::Duration;
 use strake_wire::message::jobs::{self, JobItem, JobState, Order};
 use strake_wire::message::manager::{self as message, ClusterMap, TargetSpec};
+use strake_wire::message::recopies::JobRecopy;
 use strake_wire::message::scrubs::JobScrub;
 
 /// A volume, as others see it.
@@ -68,7 +69,7 @@ pub(crate) fn map(state: &State, live: &Liveness, now: Duration) -> ClusterMap {
 pub(crate) enum Detail {
     /// Everything.
     All,
-    /// Without what a scrub has found.
+    /// Without what a scrub has found, and which files wait.
     Short,
 }
 
@@ -82,6 +83,10 @@ pub(crate) fn job(state: &State, live: &Liveness, id: u32, job: &Job, detail: De
     let reading = job.scrubs.iter().filter(|one| one.is(JobState::Running));
     let read_rates = reading.filter_map(|one| live.scrub(id.into(), one.target));
     let read_rate = read_rates.map(|seen| seen.rate as u64).sum::<u64>();
+    let recopy = job.recopy.as_ref().map(|one| recopy(live, id.into(), job, one, detail));
+    let (copied, to_copy) = recopy.as_ref().map_or((0, 0), copied_of);
+    let copying = live.recopy(id.into()).filter(|_| job.is(JobState::Running));
+    let copy_rate = copying.map_or(0, |seen| seen.rate as u64);
     jobs::Job {
         id: id.into(),
         kind: job.kind,
@@ -91,16 +96,40 @@ pub(crate) fn job(state: &State, live: &Liveness, id: u32, job: &Job, detail: De
         ended_ms: job.ended_ms,
         rate_max: job.rate.unwrap_or(state.cluster.job_rate),
         bytes: items.iter().map(|item| item.bytes).sum::<u64>()
-            + scrubs.iter().map(|one| one.bytes).sum::<u64>(),
+            + scrubs.iter().map(|one| one.bytes).sum::<u64>()
+            + to_copy,
         bytes_done: items.iter().map(|item| item.bytes_done).sum::<u64>()
-            + scrubs.iter().map(|one| one.tally.bytes).sum::<u64>(),
-        bytes_sent: items.iter().map(|item| item.bytes_sent).sum(),
-        rate: rates.map(|seen| seen.rate as u64).sum::<u64>() + read_rate,
+            + scrubs.iter().map(|one| one.tally.bytes).sum::<u64>()
+            + copied,
+        bytes_sent: items.iter().map(|item| item.bytes_sent).sum::<u64>() + copied,
+        rate: rates.map(|seen| seen.rate as u64).sum::<u64>() + read_rate + copy_rate,
         items,
         reason: job.reason.clone(),
         scrubs,
         no_repair: job.no_repair,
+        recopy,
     }
+}
+
+/// What the metadata server of a job says now, or what was stored when it ended.
+fn recopy(live: &Liveness, id: u64, job: &Job, one: &Recopy, detail: Detail) -> JobRecopy {
+    let seen = live.recopy(id).filter(|_| job.lasts()).map(|seen| &*seen.progress);
+    let trouble = seen.map(|said| &said.trouble).filter(|_| one.reason.is_empty());
+    let waiting = seen.map_or(&one.waiting, |said| &said.waiting);
+    JobRecopy {
+        wish: one.wish.clone(),
+        reason: trouble.unwrap_or(&one.reason).clone(),
+        tally: seen.map_or(one.tally, |said| said.tally),
+        under_way: seen.map(|said| said.under_way.clone()).unwrap_or_default(),
+        left: seen.map_or(one.left, |said| said.left),
+        waiting: if detail == Detail::All { waiting.clone() } else { Vec::new() },
+    }
+}
+
+/// Bytes that are copied, and that are or will be by files that are under way.
+fn copied_of(one: &JobRecopy) -> (u64, u64) {
+    let bytes: u64 = one.under_way.iter().map(|file| file.bytes.max(file.copied)).sum();
+    (copied(&one.tally, &one.under_way), one.tally.bytes + bytes)
 }
 
 /// A target's part: what its server says now, or what was stored when it ended.

@@ -34,6 +34,7 @@ pub(crate) fn add_target(state: &mut State, server: u32) -> u32 {
 /// All targets serve, and each group of one copy has so many bytes.
 pub(crate) fn all_serve(state: &State, bytes: u64) -> Facts {
     let mut facts = Facts { now_ms: 1_000, ..Facts::default() };
+    facts.up = state.servers.keys().copied().collect();
     for &id in state.targets.keys() {
         facts.lives.insert(id, Life::Serves);
         facts.free.insert(id, 1 << 40);

@@ -1,8 +1,8 @@
 //! The forms of bytes that are read from a metadata store, for those who test decoders.
 
 use crate::records::{
-    self, Entry, HeldLock, Inode, Locks, LostUse, Mark, Number, Order, Raw, SessionRecord, Shard,
-    Spare, Stat, Topology,
+    self, Entry, HeldLock, Inode, Locks, LostUse, Mark, Number, Order, Place, Raw, Recopying,
+    SessionRecord, Shard, Spare, Stat, Topology,
 };
 use crate::{keys, layout};
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use prost::Message;
 use strake_types::form::{Form, Outcome, again, unsealed};
 use strake_types::{Ino, VolumeId};
 use strake_wire::message::common::{Dist, FileLayout, Template, Time};
+use strake_wire::message::recopies::RecopyTally;
 
 /// Everything that is read from a metadata store: values, and keys as far as they are read.
 pub const FORMS: &[Form] = &[
@@ -30,6 +31,7 @@ pub const FORMS: &[Form] = &[
     value("mark", || vec![encoded(&Mark {})], check::<Mark>),
     value("spare", spares, check::<Spare>),
     value("lost use", || vec![encoded(&LostUse { until_ms: 1 << 41 })], check::<LostUse>),
+    value("recopying", recopyings, check::<Recopying>),
     Form { name: "key with a name", samples: named_keys, seal: unsealed, check: check_named_key },
     Form { name: "key with two ids", samples: id_keys, seal: unsealed, check: check_id_key },
 ];
@@ -90,6 +92,15 @@ fn layout() -> FileLayout {
 
 fn spares() -> Vec<Vec<u8>> {
     vec![encoded(&Spare { layout: layout(), settled: true, again_ms: 1 << 40 })]
+}
+
+fn recopyings() -> Vec<Vec<u8>> {
+    let place = |dir, after| Place { dir, after };
+    vec![encoded(&Recopying {
+        job: 3,
+        stack: vec![place(1, 5 << 8 | 1), place(1 << 40, 0)],
+        tally: RecopyTally { looked: 9, files: 7, bytes: 1 << 30 },
+    })]
 }
 
 fn inodes() -> Vec<Vec<u8>> {

@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     Lost = b'H',
     /// An inode.
     Inode = b'I',
+    /// How far a job is that gives files another number of copies.
+    Recopying = b'J',
     /// A further name of a hard-linked file.
     Link = b'L',
     /// Counters.
@@ -56,7 +58,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Every kind: what an empty volume has no key of.
-    pub(crate) const ALL: [Kind; 17] = [
+    pub(crate) const ALL: [Kind; 18] = [
         Kind::Spare,
         Kind::Contents,
         Kind::Entry,
@@ -65,6 +67,7 @@ impl Kind {
         Kind::Queue,
         Kind::Lost,
         Kind::Inode,
+        Kind::Recopying,
         Kind::Link,
         Kind::Number,
         Kind::Posix,
@@ -147,6 +150,11 @@ pub(crate) fn inode(volume: VolumeId, ino: Ino) -> Vec<u8> {
 /// A name of a hard-linked file.
 pub(crate) fn link(volume: VolumeId, ino: Ino, parent: Ino, name: &[u8]) -> Vec<u8> {
     Key::new(Kind::Link, volume).id(ino.0).id(parent.0).bytes(name)
+}
+
+/// How far the job is that gives files of the volume another number of copies.
+pub(crate) fn recopying(volume: VolumeId) -> Vec<u8> {
+    Key::new(Kind::Recopying, volume).end()
 }
 
 /// The next inode counter (0) or session id (1) not reserved yet.

@@ -4,7 +4,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::time::Duration;
 use strake_wire::message::meta::MetaOp;
 
-const NAMES: [&str; 30] = [
+const NAMES: [&str; 29] = [
     "open_session",
     "renew_session",
     "close_session",
@@ -34,7 +34,6 @@ const NAMES: [&str; 30] = [
     "read_inline",
     "describe",
     "check",
-    "recopy",
 ];
 
 fn index(op: &MetaOp) -> usize {
@@ -68,7 +67,6 @@ fn index(op: &MetaOp) -> usize {
         MetaOp::ReadInline(_) => 26,
         MetaOp::Describe(_) => 27,
         MetaOp::Check(_) => 28,
-        MetaOp::Recopy(_) => 29,
     }
 }
 

@@ -9,6 +9,7 @@ use crc_fast::CrcAlgorithm;
 use prost::Message;
 use strake_types::{Error, ErrorKind, FileKind, Ino, Result};
 use strake_wire::message::common::{FileLayout, Template, Time};
+use strake_wire::message::recopies::RecopyTally;
 
 /// Version of the values written by this release.
 const VERSION: u8 = 1;
@@ -298,6 +299,31 @@ pub(crate) struct LostUse {
     /// Milliseconds since 1970.
     #[prost(uint64, tag = "1")]
     pub until_ms: u64,
+}
+
+/// `J`: how far a job is that gives files of the volume another number of copies.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Recopying {
+    /// The job.
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    /// Directories that are to be gone through still, the last one first. Empty: the walk is over.
+    #[prost(message, repeated, tag = "2")]
+    pub stack: Vec<Place>,
+    /// What it has gone through.
+    #[prost(message, required, tag = "3")]
+    pub tally: RecopyTally,
+}
+
+/// A place in a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct Place {
+    /// The directory.
+    #[prost(uint64, tag = "1")]
+    pub dir: u64,
+    /// The cookie of the last entry that was gone through.
+    #[prost(uint64, tag = "2")]
+    pub after: u64,
 }
 
 /// A key that only has to be there (`G`, `L`).

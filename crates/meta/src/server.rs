@@ -13,7 +13,7 @@ use crate::ops::{
     sync, template, volume_stat,
 };
 use crate::reaper::{self, Stop};
-use crate::recopy;
+use crate::recopy::Jobs;
 use crate::txn::mutate;
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -26,7 +26,9 @@ use strake_engine::kv::Kv;
 use strake_types::{Error, ErrorKind, Ino, Result, VolumeId};
 use strake_wire::capability::CapabilityKey;
 use strake_wire::map::MapView;
+use strake_wire::member::Recopier;
 use strake_wire::message::meta::{MetaAnswer, MetaOp, MetaReply, MetaRequest};
+use strake_wire::message::recopies::{RecopyOrder, RecopyProgress};
 use strake_wire::service::MetaService;
 use tokio::task::JoinHandle;
 
@@ -43,6 +45,8 @@ pub struct MetaServer {
     /// Tells the background task to end.
     stop: Arc<Stop>,
     background: Mutex<Option<JoinHandle<()>>>,
+    /// Jobs that give files another number of copies.
+    jobs: Jobs,
 }
 
 /// An operation under way.
@@ -78,6 +82,7 @@ impl MetaServer {
             stopping: AtomicBool::new(false),
             stop,
             background: Mutex::new(Some(background)),
+            jobs: Jobs::default(),
         }))
     }
 
@@ -91,16 +96,14 @@ impl MetaServer {
         // The task ends by itself; that it panicked is in the log already.
         let _ = background.await;
         let until = self.core.monotonic_ms() + STOP_WAIT_MS;
-        let volumes = self.core.volumes();
-        volumes.iter().for_each(|volume| volume.recopies.stop());
-        let copying = || volumes.iter().any(|volume| volume.recopies.any());
-        while (self.busy.load(Ordering::Acquire) > 0 || copying())
-            && self.core.monotonic_ms() < until
-        {
+        self.jobs.stop();
+        let all_done = || self.busy.load(Ordering::Acquire) == 0 && self.jobs.have_ended();
+        while !all_done() && self.core.monotonic_ms() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let all_done = self.busy.load(Ordering::Acquire) == 0 && !copying();
+        let all_done = all_done();
         for volume in self.core.volumes() {
+            volume.recopies.stop();
             let clean = all_done && volume.counts.is_exact();
             reaper::store_counts(&self.core, &volume, clean).await?;
         }
@@ -111,10 +114,17 @@ impl MetaServer {
     #[cfg(test)]
     pub(crate) fn halt(&self) {
         self.stopping.store(true, Ordering::Release);
+        self.jobs.stop();
         self.core.volumes().iter().for_each(|volume| volume.recopies.stop());
         if let Some(background) = self.background.lock().take() {
             background.abort();
         }
+    }
+
+    /// What all operations share.
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> Arc<Core> {
+        self.core.clone()
     }
 
     fn enter(&self) -> Result<Busy<'_>> {
@@ -190,7 +200,16 @@ async fn perform(ctx: &Ctx, op: &MetaOp) -> Result<MetaAnswer> {
         MetaOp::ReadInline(op) => read_inline::read_inline(ctx, op).await,
         MetaOp::Describe(op) => describe::describe(ctx, op).await,
         MetaOp::Check(op) => check::check(ctx, op).await,
-        MetaOp::Recopy(op) => recopy::recopy(ctx, op).await,
+    }
+}
+
+impl Recopier for MetaServer {
+    fn recopies(&self) -> Vec<RecopyProgress> {
+        self.jobs.progress()
+    }
+
+    fn obey_recopies(&self, orders: &[RecopyOrder]) {
+        self.jobs.obey(&self.core, orders);
     }
 }
 

@@ -65,15 +65,17 @@ pub(crate) async fn mutate(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
                 hold_open(ctx, &answer);
                 return durable(ctx, op, as_it_lies(ctx, answer).await?).await;
             }
-            Begin::Late => {
-                let detail = "the reply to this request has been received already";
-                return Err(Error::with(ErrorKind::Malformed, detail));
-            }
+            Begin::Late => return Err(late()),
         },
     };
     let answer = until_carried_out(ctx, op).await;
     ledger.iter().for_each(|ledger| ledger.ended(ctx.seq, ctx.answered, &answer));
     durable(ctx, op, answer?).await
+}
+
+/// The error for a copy of a request whose answer its client has.
+pub(crate) fn late() -> Error {
+    Error::with(ErrorKind::Malformed, "the reply to this request has been received already")
 }
 
 async fn until_carried_out(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {

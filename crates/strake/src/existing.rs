@@ -1,278 +1,199 @@
-//! Another number of copies for the files below a directory, one after the other, by the servers.
-//!
-//! Nothing has to be remembered between two runs: a file that has as many copies as wanted is passed
-//! over, so who gives the command again goes on where it was.
+//! Another number of copies for the files below a directory that are there: a job of the manager that the
+//! metadata server carries out.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Context, Failure, Outcome};
+use crate::jobs::{self, state_word};
+use crate::plan_flags::{follow_to_its_end, tell_begun};
+use crate::recopy_view::RecopyView;
 use crate::{output, size};
-use futures::stream::{self, StreamExt};
-use indicatif::ProgressBar;
+use clap::Args;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 use strake_client::{Entry, Volume};
-use strake_types::layout::LayoutTemplate;
 use strake_types::{Attr, Credentials, ErrorKind, FileKind, Ino, Result};
-use strake_wire::message::meta::{Recopied, Recopy, RecopyState};
+use strake_wire::message::jobs::{Job, JobKind, Plan};
+use strake_wire::message::recopies::RecopyWish;
 
-/// Files under way at once.
-const FILES_MAX: usize = 8;
 /// Entries of a directory read at once.
 const PAGE: u32 = 1024;
-/// How often files that wait are tried again.
-const ROUNDS: u32 = 5;
-/// The pause before that, and before a file is asked for again.
-const ROUND_PAUSE: Duration = Duration::from_secs(2);
-const ASK_PAUSE: Duration = Duration::from_millis(200);
-/// How long a metadata server may not know of groups that were made a moment ago.
-const NEWS_ASKS: u32 = 15;
 
-/// What is to be done.
-pub struct Order {
-    /// Copies of every chunk.
-    pub copies: u32,
-    /// Only count.
-    pub dry_run: bool,
-    /// Most bytes copied in a second, over all files.
-    pub rate: Option<u64>,
+/// Flags about files that are there already.
+#[derive(Args, Debug)]
+pub struct ExistingFlags {
+    /// Give the files that are there, below the directory too, so many copies as well, while they are in use
+    ///
+    /// The work is a job of the cluster, which goes on when this command is stopped (Ctrl-C), and when servers restart:
+    /// strake job list, show, watch, pause, resume, throttle and cancel are for it. Files are copied one by one. One that
+    /// is open, or was changed meanwhile, is tried again and named; after an hour in which none got ready the job ends.
+    /// Exit code: 0 all have so many copies; 1 some are as they were; 130 after Ctrl-C.
+    #[arg(long, requires = "copies", conflicts_with_all = ["chunk_size", "stripe_width", "distribution", "ack", "min_copies", "targets", "clear"])]
+    pub existing: bool,
+
+    /// Only say how many files and bytes would be copied
+    #[arg(long, requires = "existing", conflicts_with_all = ["throttle", "no_wait"])]
+    dry_run: bool,
+
+    /// Copy at most so much in a second, as 50M (may be changed: strake job throttle)
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "existing")]
+    throttle: Option<u64>,
+
+    /// Begin, and do not wait for the end
+    #[arg(long, requires = "existing")]
+    no_wait: bool,
+
+    /// Print JSON
+    #[arg(long, requires = "existing")]
+    json: bool,
 }
 
 /// What was done, as `--json` prints it.
+#[derive(Serialize)]
+struct Report {
+    job: u64,
+    state: &'static str,
+    reason: String,
+    #[serde(flatten)]
+    done: Option<RecopyView>,
+}
+
+/// What would be done, as `--json` prints it.
 #[derive(Default, Serialize)]
-pub struct Report {
-    /// Files that had another number of copies.
+struct Count {
+    /// Files that have another number of copies.
     files: u64,
     /// Their lengths added up.
     bytes: u64,
-    /// Files that have as many as wanted now.
-    done: u64,
-    /// Files that are as they were, because they are in use.
-    waiting: Vec<Item>,
-    /// Files that could not be copied.
-    failed: Vec<Item>,
 }
 
-#[derive(Serialize)]
-struct Item {
-    path: String,
-    reason: String,
-}
-
-/// A file that is to be copied.
-#[derive(Clone)]
-struct File {
-    ino: Ino,
-    path: String,
-}
-
-struct Run<'a> {
-    volume: &'a Arc<Volume>,
-    order: &'a Order,
-    bar: ProgressBar,
-    report: Report,
-    waiting: Vec<(File, String)>,
-    /// Files of several names that were met already.
-    seen: HashSet<Ino>,
-}
-
-/// Does it for a file, or everything below a directory.
-pub async fn run(volume: &Arc<Volume>, path: &str, attr: &Attr, order: &Order) -> Outcome<Report> {
-    let mut run = Run {
-        volume,
-        order,
-        bar: ProgressBar::new_spinner(),
-        report: Report::default(),
-        waiting: Vec::new(),
-        seen: HashSet::new(),
+/// Does it for a file, or everything below a directory; the exit code.
+pub async fn run(
+    volume: Arc<Volume>,
+    path: &str,
+    attr: &Attr,
+    copies: u32,
+    flags: &ExistingFlags,
+) -> Outcome<u8> {
+    if flags.throttle == Some(0) {
+        return Err(Failure::usage("--throttle 0 would never end").next("give a size, as 50M"));
+    }
+    if flags.dry_run {
+        let count = count(&volume, attr, copies).await.context(|| path.into())?;
+        volume.close().await?;
+        show_count(&count, copies, flags.json)?;
+        return Ok(0);
+    }
+    let wish = RecopyWish {
+        volume: volume.id().0,
+        ino: attr.ino.0,
+        copies,
+        path: name_of(&volume, attr.ino).await?,
     };
-    if attr.kind == FileKind::Directory {
-        run.tree(path.trim_end_matches('/').to_owned(), attr.ino).await?;
-    } else {
-        let found = run.wanted(path.to_owned(), attr);
-        run.copy(found.into_iter().collect()).await;
-    }
-    for _ in 0..ROUNDS {
-        if run.waiting.is_empty() {
-            break;
+    let map = volume.map().clone();
+    volume.close().await?;
+    let rate = flags.throttle.unwrap_or(0);
+    let kind = JobKind::Recopy as u32;
+    let job = jobs::plan(&map, Plan { kind, recopy: Some(wish), rate, ..Plan::default() }).await?;
+    if flags.no_wait {
+        match flags.json {
+            true => output::json(&report(&job))?,
+            false => tell_begun(job.id, &job.about),
         }
-        run.bar.set_message(format!("{} files are in use; waiting", run.waiting.len()));
-        tokio::time::sleep(ROUND_PAUSE).await;
-        let again = std::mem::take(&mut run.waiting);
-        run.copy(again.into_iter().map(|(file, _)| file).collect()).await;
+        return Ok(0);
     }
-    run.bar.finish_and_clear();
-    let item = |(file, reason): (File, String)| Item { path: file.path, reason };
-    run.report.waiting = run.waiting.into_iter().map(item).collect();
-    Ok(run.report)
+    follow_to_its_end(&map, job.id, async |job: &Job| show(job, flags.json)).await
 }
 
-impl Run<'_> {
-    /// Everything below a directory: what is made in it later, and what is there.
-    async fn tree(&mut self, path: String, dir: Ino) -> Outcome {
-        let root = Credentials::root();
-        let mut directories = vec![(path, dir)];
-        while let Some((path, dir)) = directories.pop() {
-            self.hand_down(dir).await?;
-            let (mut after, mut end) = (0, false);
-            while !end {
-                let page = match self.volume.readdir(&root, dir, after, PAGE, true).await {
-                    Ok(page) => page,
-                    Err(error) if is_gone(error.kind) => break,
-                    Err(error) => return Err(error.into()),
-                };
-                end = page.end;
-                let mut files = Vec::new();
-                for entry in page.entries {
-                    after = entry.cookie;
-                    let path = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
-                    match entry.kind {
-                        FileKind::Directory => directories.push((path, entry.ino)),
-                        FileKind::File => files.extend(self.entry(path, entry).await?),
-                        _ => {}
-                    }
+fn report(job: &Job) -> Report {
+    let done = job.recopy.as_ref().map(RecopyView::new);
+    Report { job: job.id, state: state_word(job.state), reason: job.reason.clone(), done }
+}
+
+fn show(job: &Job, json: bool) -> Outcome {
+    let report = report(job);
+    if json {
+        return output::json(&report);
+    }
+    let Some(done) = &report.done else { return Ok(()) };
+    done.lines().iter().for_each(|line| output::line(line));
+    let (id, about, state) = (job.id, &job.about, report.state);
+    output::line(&format!("job {id} ({about}) is {state}: {}", done.progress(0)));
+    if !report.reason.is_empty() {
+        output::line(&format!("  ! {}", report.reason));
+    }
+    Ok(())
+}
+
+/// What a file or directory is called whichever way it was given.
+async fn name_of(volume: &Volume, ino: Ino) -> Outcome<String> {
+    let paths = volume.describe(&Credentials::root(), ino).await?.paths;
+    let path = paths.first().map(|path| String::from_utf8_lossy(path).into_owned());
+    Ok(format!("{}:/{}", volume.name(), path.unwrap_or_default()))
+}
+
+fn show_count(count: &Count, copies: u32, json: bool) -> Outcome {
+    if json {
+        return output::json(count);
+    }
+    let (files, bytes) = (count.files, size::show(count.bytes));
+    output::line(&format!("{files} files ({bytes}) would get {copies} copies"));
+    Ok(())
+}
+
+/// Counts what has another number of copies.
+async fn count(volume: &Arc<Volume>, attr: &Attr, copies: u32) -> Result<Count> {
+    let mut count = Count::default();
+    // Files of several names that were met already.
+    let mut seen = HashSet::new();
+    let mut meet = |attr: &Attr| {
+        let other = attr.layout.as_ref().is_some_and(|layout| layout.copies() != copies);
+        if other && (attr.nlink <= 1 || seen.insert(attr.ino)) {
+            count.files += 1;
+            count.bytes += attr.length;
+        }
+    };
+    let mut directories = match attr.kind {
+        FileKind::Directory => vec![attr.ino],
+        _ => {
+            meet(attr);
+            Vec::new()
+        }
+    };
+    while let Some(dir) = directories.pop() {
+        let (mut after, mut end) = (0, false);
+        while !end {
+            let page = match volume.readdir(&Credentials::root(), dir, after, PAGE, true).await {
+                Ok(page) => page,
+                Err(error) if is_gone(error.kind) => break,
+                Err(error) => return Err(error),
+            };
+            end = page.end;
+            for entry in page.entries {
+                after = entry.cookie;
+                match entry.kind {
+                    FileKind::Directory => directories.push(entry.ino),
+                    FileKind::File => attr_of(volume, entry).await?.iter().for_each(&mut meet),
+                    _ => {}
                 }
-                self.copy(files).await;
             }
         }
-        Ok(())
     }
+    Ok(count)
+}
 
-    /// The file of an entry, if there is something to do for it.
-    async fn entry(&mut self, path: String, entry: Entry) -> Result<Option<File>> {
-        let attr = match entry.attr {
-            Some(attr) => Ok(attr),
-            None => self.volume.getattr(entry.ino).await,
-        };
-        match attr {
-            Ok(attr) => Ok(self.wanted(path, &attr)),
+/// The attributes of an entry, unless it is gone.
+async fn attr_of(volume: &Arc<Volume>, entry: Entry) -> Result<Option<Attr>> {
+    match entry.attr {
+        Some(attr) => Ok(Some(attr)),
+        None => match volume.getattr(entry.ino).await {
+            Ok(attr) => Ok(Some(attr)),
             Err(error) if is_gone(error.kind) => Ok(None),
             Err(error) => Err(error),
-        }
-    }
-
-    /// New files in a directory get as many copies.
-    async fn hand_down(&self, dir: Ino) -> Result<()> {
-        if self.order.dry_run {
-            return Ok(());
-        }
-        let volume = self.volume;
-        let set = async |template| volume.set_template(&Credentials::root(), dir, &template).await;
-        match hand_down(volume, dir, self.order.copies, set).await {
-            Err(error) if is_gone(error.kind) => Ok(()),
-            other => other,
-        }
-    }
-
-    /// The file, if there is something to do for it.
-    fn wanted(&mut self, path: String, attr: &Attr) -> Option<File> {
-        let copies = attr.layout.as_ref()?.copies();
-        if copies == self.order.copies || attr.nlink > 1 && !self.seen.insert(attr.ino) {
-            return None;
-        }
-        self.report.files += 1;
-        self.report.bytes += attr.length;
-        Some(File { ino: attr.ino, path })
-    }
-
-    async fn copy(&mut self, files: Vec<File>) {
-        if self.order.dry_run {
-            return;
-        }
-        let (volume, bar) = (self.volume, &self.bar.clone());
-        let rate = self.order.rate.map_or(0, |rate| (rate / FILES_MAX as u64).max(1));
-        let copies = self.order.copies;
-        let jobs = files.into_iter().map(|file| async move {
-            let order = Recopy { ino: file.ino.0, copies, rate };
-            let tell = |copied: u64, bytes: u64| {
-                let (copied, bytes) = (size::show(copied), size::show(bytes));
-                bar.set_message(format!("{}: {copied} of {bytes}", file.path));
-            };
-            let answer = one(volume, order, tell).await;
-            (answer, file)
-        });
-        let mut ended = stream::iter(jobs).buffer_unordered(FILES_MAX);
-        while let Some((answer, file)) = ended.next().await {
-            match answer {
-                Ok(answer) if RecopyState::of(answer.state) == Some(RecopyState::Waits) => {
-                    self.waiting.push((file, answer.detail));
-                }
-                Ok(_) => {
-                    self.report.done += 1;
-                    self.bar.inc(1);
-                    self.bar.set_message(file.path);
-                }
-                Err(error) if is_gone(error.kind) => {}
-                Err(error) => {
-                    let reason = error.to_string();
-                    self.report.failed.push(Item { path: file.path, reason });
-                }
-            }
-        }
-    }
-}
-
-/// Lets new files in a directory get so many copies; what else is set there stays. `set` sets a template
-/// that is another than the present one.
-pub async fn hand_down(
-    volume: &Volume,
-    dir: Ino,
-    copies: u32,
-    set: impl AsyncFnOnce(LayoutTemplate) -> Result<()>,
-) -> Result<()> {
-    let present = volume.template(&Credentials::root(), dir).await?;
-    let copies = Some(copies);
-    if present.copies == copies {
-        return Ok(());
-    }
-    set(LayoutTemplate { copies, ..LayoutTemplate::default() }.or(&present)).await
-}
-
-/// Asks until the file is ready.
-async fn one(volume: &Arc<Volume>, order: Recopy, tell: impl Fn(u64, u64)) -> Result<Recopied> {
-    let mut refused = 0;
-    loop {
-        match volume.recopy(&Credentials::root(), order).await {
-            Ok(answer) if RecopyState::of(answer.state) == Some(RecopyState::UnderWay) => {
-                tell(answer.copied, answer.bytes);
-            }
-            Err(error) if error.kind == ErrorKind::Invalid && refused < NEWS_ASKS => refused += 1,
-            other => return other,
-        }
-        tokio::time::sleep(ASK_PAUSE).await;
+        },
     }
 }
 
 /// True if a file or directory has been deleted meanwhile.
 fn is_gone(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::NotFound | ErrorKind::Stale)
-}
-
-impl Report {
-    /// Prints it for people.
-    pub fn show(&self, order: &Order) {
-        let (files, bytes) = (self.files, size::show(self.bytes));
-        if order.dry_run {
-            let copies = order.copies;
-            return output::line(&format!("{files} files ({bytes}) would get {copies} copies"));
-        }
-        for item in &self.waiting {
-            output::line(&format!("waiting: {}: {}", item.path, item.reason));
-        }
-        for item in &self.failed {
-            output::line(&format!("failed: {}: {}", item.path, item.reason));
-        }
-        let copies = order.copies;
-        output::line(&format!("{} of {files} files ({bytes}) have {copies} copies now", self.done));
-    }
-
-    /// Fails if something is left to do.
-    pub fn verdict(&self) -> Outcome {
-        let (waiting, failed) = (self.waiting.len(), self.failed.len());
-        match waiting + failed {
-            0 => Ok(()),
-            _ => Err(Failure::new(format!("{waiting} files are in use, {failed} have failed"))
-                .next("give the same command again later: it goes on where it was")),
-        }
-    }
 }

@@ -2,6 +2,7 @@
 
 use crate::cluster;
 use crate::failure::{Failure, Outcome};
+use crate::recopy_view::RecopyView;
 use crate::size;
 use crate::soundness::{self, Finding};
 use serde::Serialize;
@@ -28,6 +29,7 @@ pub fn kind_word(kind: u32) -> &'static str {
         Some(JobKind::Replace) => "replace",
         Some(JobKind::Rebalance) => "rebalance",
         Some(JobKind::Scrub) => "scrub",
+        Some(JobKind::Recopy) => "recopy",
         None => "unknown (of a newer release)",
     }
 }
@@ -99,6 +101,8 @@ pub struct JobView {
     items: Vec<ItemView>,
     /// Of a scrub: its targets.
     targets: Vec<TargetView>,
+    /// Of one that gives files another number of copies: how many, and how far it is.
+    recopy: Option<RecopyView>,
 }
 
 /// One target's part in a scrub, as `--json` prints it.
@@ -154,10 +158,13 @@ impl JobView {
             bytes_sent: job.bytes_sent,
             rate: job.rate,
             rate_max: job.rate_max,
-            seconds_left: (running && job.rate > 0).then(|| left / job.rate),
+            // How many files follow is not known.
+            seconds_left: (running && job.rate > 0 && job.recopy.is_none())
+                .then(|| left / job.rate),
             reason: job.reason.clone(),
             items: job.items.iter().map(|item| ItemView::new(item, files)).collect(),
             targets: job.scrubs.iter().map(|one| TargetView::new(one, files)).collect(),
+            recopy: job.recopy.as_ref().map(RecopyView::new),
         }
     }
 
@@ -168,6 +175,9 @@ impl JobView {
 
     /// How far it is, in a line.
     pub fn progress(&self) -> String {
+        if let Some(recopy) = &self.recopy {
+            return recopy.progress(self.rate);
+        }
         let whole = match self.is_scrub() {
             true => {
                 let done = self.targets.iter().filter(|one| one.has_ended()).count();
@@ -208,7 +218,9 @@ impl JobView {
     /// What it is at.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         let of_targets = self.targets.iter().filter_map(|one| one.file.as_deref());
-        self.items.iter().filter_map(|item| item.file.as_deref()).chain(of_targets)
+        let of_groups = self.items.iter().filter_map(|item| item.file.as_deref());
+        let copied = self.recopy.iter().flat_map(RecopyView::files);
+        of_groups.chain(of_targets).chain(copied)
     }
 
     /// True if it waits until it is resumed.
@@ -218,6 +230,9 @@ impl JobView {
 
     /// True if none of its parts gets on.
     pub fn stands_still(&self) -> bool {
+        if let Some(recopy) = &self.recopy {
+            return recopy.hindrance().is_some();
+        }
         let states = self.items.iter().map(|item| item.state);
         !states.chain(self.targets.iter().map(|one| one.state)).any(|state| state == "running")
     }
@@ -231,12 +246,20 @@ impl JobView {
         let targets = self.targets.iter().filter(|one| !one.reason.is_empty());
         let of_target =
             |one: &TargetView| format!("target {} is {}: {}", one.target, one.state, one.reason);
-        own.into_iter().chain(told.map(line)).chain(targets.map(of_target)).collect()
+        let lasts = ["running", "paused"].contains(&self.state);
+        let hindrance = self.recopy.as_ref().and_then(RecopyView::hindrance).filter(|_| lasts);
+        let told = told.map(line).chain(targets.map(of_target)).chain(hindrance);
+        own.into_iter().chain(told).collect()
     }
 
     /// Of a scrub: its targets.
     pub fn targets(&self) -> &[TargetView] {
         &self.targets
+    }
+
+    /// Of one that gives files another number of copies: how far it is.
+    pub fn recopy(&self) -> Option<&RecopyView> {
+        self.recopy.as_ref()
     }
 
     /// Its parts.

@@ -35,6 +35,7 @@ pub mod output;
 pub mod place;
 pub mod plan_flags;
 pub mod private;
+pub mod recopy_view;
 pub mod runfile;
 pub mod scrub_report;
 pub mod servers;

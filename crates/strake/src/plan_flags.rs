@@ -77,9 +77,7 @@ fn show(job: &Job, view: &JobView, dry_run: bool, removes: bool) {
         show_items(view);
         return;
     }
-    let id = job.id;
-    output::line(&format!("job {id}: {about}: moving {moved}{then}"));
-    output::line(&format!("  next: strake job watch {id}"));
+    tell_begun(job.id, &format!("{about}: moving {moved}{then}"));
 }
 
 /// The parts of a job, as a table.
@@ -91,6 +89,9 @@ pub fn show_items(view: &JobView) {
             table.add_row(one.row());
         });
         output::show(&table);
+    }
+    for line in view.recopy().iter().flat_map(|recopy| recopy.lines()) {
+        output::line(&format!("  {line}"));
     }
     if view.items().is_empty() {
         return;
@@ -104,33 +105,53 @@ pub fn show_items(view: &JobView) {
 
 /// Shows a job until it has ended; exit code 1 unless it is done.
 pub async fn watch(map: &Arc<MapView>, id: u64, json: bool) -> Outcome<u8> {
+    let show = async |job: &Job| {
+        let view = JobView::new(job, &Files::default());
+        match json {
+            true => output::json(&view)?,
+            false => tell_end(job, &view),
+        }
+        Ok(())
+    };
+    follow_to_its_end(map, id, show).await
+}
+
+/// Shows how far a job is until it has ended, and then what became of it; exit code 1 unless it is done,
+/// and that of Ctrl-C if nobody waited so long.
+pub async fn follow_to_its_end(
+    map: &Arc<MapView>,
+    id: u64,
+    show: impl AsyncFnOnce(&Job) -> Outcome,
+) -> Outcome<u8> {
     let job = match follow(map, id).await? {
         Followed::Ended(job) => job,
         Followed::Interrupted => return Ok(INTERRUPTED_CODE),
     };
-    let view = JobView::new(&job, &Files::default());
-    match json {
-        true => output::json(&view)?,
-        false => tell_end(&job, &view),
-    }
+    show(&job).await?;
     Ok(if is_done(&job) { 0 } else { FAILED })
 }
 
+/// Says that a job was begun which nobody waits for, and how it can be watched.
+pub fn tell_begun(id: u64, what: &str) {
+    output::line(&format!("job {id}: {what}"));
+    output::line(&format!("  next: strake job watch {id}"));
+}
+
 /// How following a job ends.
-pub enum Followed {
+enum Followed {
     /// It has ended.
-    Ended(Job),
+    Ended(Box<Job>),
     /// Ctrl-C: it goes on, which was told.
     Interrupted,
 }
 
 /// Shows on stderr how far a job is until it has ended, or somebody has seen enough.
-pub async fn follow(map: &Arc<MapView>, id: u64) -> Outcome<Followed> {
+async fn follow(map: &Arc<MapView>, id: u64) -> Outcome<Followed> {
     let bar = ProgressBar::new(0);
     let style = ProgressStyle::with_template("{bar:30} {percent}%  {msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let followed = tokio::select! {
-        ended = until_ended(map, id, &bar) => ended.map(Followed::Ended),
+        ended = until_ended(map, id, &bar) => ended.map(|job| Followed::Ended(Box::new(job))),
         _ = tokio::signal::ctrl_c() => Ok(Followed::Interrupted),
     };
     bar.finish_and_clear();
@@ -154,6 +175,10 @@ async fn until_ended(map: &Arc<MapView>, id: u64, bar: &ProgressBar) -> Outcome<
         let view = JobView::new(job, &files);
         if let Some(why) = standstill.look(&view, id) {
             bar.suspend(|| eprintln!("{why}"));
+        }
+        if view.recopy().is_some() {
+            // Nobody knows how many files follow.
+            bar.set_style(ProgressStyle::default_spinner());
         }
         bar.set_length(job.bytes.max(1));
         bar.set_position(job.bytes_done);
@@ -205,5 +230,8 @@ fn tell_end(job: &Job, view: &JobView) {
     ));
     for reason in view.reasons() {
         output::line(&format!("  ! {reason}"));
+    }
+    for line in view.recopy().iter().flat_map(|recopy| recopy.lines()) {
+        output::line(&format!("  {line}"));
     }
 }

@@ -6,6 +6,7 @@ use crate::message::jobs::{Held, Order, Progress};
 use crate::message::manager::{
     Heartbeat, Join, Joined, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest, TargetSpec,
 };
+use crate::message::recopies::{RecopyOrder, RecopyProgress};
 use crate::message::scrubs::{ScrubOrder, ScrubProgress};
 use crate::service::ManagerService;
 use async_trait::async_trait;
@@ -60,6 +61,14 @@ pub trait Member: Send + Sync + 'static {
     fn drop_volume(&self, volume: VolumeId) -> bool;
 }
 
+/// What a metadata server does of which only it knows how.
+pub trait Recopier: Send + Sync + 'static {
+    /// How far it is with files that get another number of copies for a job.
+    fn recopies(&self) -> Vec<RecopyProgress>;
+    /// Which files get another number of copies from now on: these, and no others.
+    fn obey_recopies(&self, orders: &[RecopyOrder]);
+}
+
 /// Enters the cluster. Waits for the manager, and for an earlier life of its own to be forgotten.
 pub async fn join(manager: &dyn ManagerService, request: &Join, wait_ms: u64) -> Result<Joined> {
     let end = tokio::time::Instant::now() + Duration::from_millis(wait_ms);
@@ -97,6 +106,8 @@ pub struct Pulse {
     pub map: Arc<MapView>,
     /// What it does.
     pub member: Arc<dyn Member>,
+    /// The metadata server, if it is one.
+    pub recopier: Option<Arc<dyn Recopier>>,
     /// How long an answer counts.
     pub lease_ms: u64,
 }
@@ -151,7 +162,9 @@ async fn beat_once(pulse: &Pulse) -> Result<u64> {
     let (server, targets) = (pulse.server.0, pulse.member.targets());
     let (held, progress) = (pulse.member.held(), pulse.member.progress());
     let scrubs = pulse.member.scrubs();
-    let op = Some(ManagerOp::Heartbeat(Heartbeat { server, targets, held, progress, scrubs }));
+    let recopies = pulse.recopier.iter().flat_map(|recopier| recopier.recopies()).collect();
+    let beat = Heartbeat { server, targets, held, progress, scrubs, recopies };
+    let op = Some(ManagerOp::Heartbeat(beat));
     let limit = Duration::from_millis(pulse.lease_ms / 2);
     let answer = tokio::time::timeout(limit, pulse.manager.call(ManagerRequest { op })).await;
     let late = |_| Error::with(ErrorKind::TimedOut, "it does not answer");
@@ -160,6 +173,7 @@ async fn beat_once(pulse: &Pulse) -> Result<u64> {
         Some(ManagerAnswer::Epoch(epoch)) => {
             pulse.member.obey(&reply.orders);
             pulse.member.obey_scrubs(&reply.scrubs);
+            pulse.recopier.iter().for_each(|recopier| recopier.obey_recopies(&reply.recopies));
             // Whoever was taken out of a group must know it before it has a lease again.
             let known = pulse.map.current().epoch;
             if epoch <= known || strake_base::is_broken("lease-needs-map") {

@@ -6,7 +6,7 @@ use strake_types::form::{Form, Outcome, again, unsealed};
 use strake_types::layout::{GroupTables, LayoutTemplate, Placement};
 use strake_types::{Ack, Attr, ChunkIndex, GroupId, Layout, SetAttr};
 use strake_wire::hello::Hello;
-use strake_wire::message::{common, jobs, manager, meta, scrubs, storage};
+use strake_wire::message::{common, jobs, manager, meta, recopies, scrubs, storage};
 
 /// The random messages that `wire` tests its frames with.
 #[path = "../../../crates/wire/src/message/samples.rs"]

@@ -9,9 +9,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use strake_types::layout::Placement;
 use strake_types::{ChunkId, ChunkIndex, Credentials, Error, ErrorKind, Ino, Result, TargetId};
-use strake_wire::message::meta::{
-    self, Check, Checked, Description, MetaAnswer, MetaOp, Recopied, Recopy,
-};
+use strake_wire::message::meta::{self, Check, Checked, Description, MetaAnswer, MetaOp};
 use strake_wire::message::storage::{Read, StorageOp};
 
 impl Volume {
@@ -30,17 +28,6 @@ impl Volume {
         match self.ask(cred, MetaOp::Check(check)).await? {
             MetaAnswer::Checked(checked) => Ok(checked),
             _ => Err(unexpected("check")),
-        }
-    }
-
-    /// Gives a file another number of copies, or tells how far that is. Only root may ask.
-    pub async fn recopy(&self, cred: &Credentials, recopy: Recopy) -> Result<Recopied> {
-        let _timer = self.count(Op::Layout);
-        let answer = self.ask(cred, MetaOp::Recopy(recopy)).await;
-        self.forget_attr(Ino(recopy.ino));
-        match answer? {
-            MetaAnswer::Recopied(recopied) => Ok(recopied),
-            _ => Err(unexpected("recopy")),
         }
     }
 

@@ -4,7 +4,7 @@ mod attrs;
 pub(crate) mod dirs;
 mod inspect;
 mod layouts;
-mod locks;
+pub(crate) mod locks;
 mod names;
 mod paths;
 pub(crate) mod space;

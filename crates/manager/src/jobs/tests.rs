@@ -343,6 +343,30 @@ fn a_paused_job_holds_no_place_and_what_waits_says_for_which_job() {
     assert_eq!((why(&state, 0), why(&state, 1)), (None, reason), "the group itself is under way");
 }
 
+/// A rebalancing waited for ever for a place that drains had taken away since. Found by simulation.
+#[test]
+fn what_would_only_lie_more_evenly_does_not_wait_for_a_place() {
+    let mut state = with_pair(&[2, 3], &[]);
+    let facts = all_serve(&state, 1);
+    let item =
+        Item { group: TWO, from: 2, to: 4, state: JobState::Waiting as u32, ..Item::default() };
+    let job = Job {
+        kind: JobKind::Rebalance as u32,
+        state: JobState::Running as u32,
+        items: vec![item],
+        ..Job::default()
+    };
+    let id = enter(&mut state, job);
+    for target in [1, 4, 5] {
+        state.targets.get_mut(&target).unwrap().drains = true;
+    }
+    keep(&mut state, &facts);
+    let (job, item) = (&state.jobs[&id], item_of(&state, id, TWO));
+    assert!(item.is(JobState::Cancelled) && item.reason.contains("target 2"), "{item:?}");
+    assert!(job.is(JobState::Done));
+    assert_eq!(state.groups[&TWO].members, [2, 3]);
+}
+
 #[test]
 fn what_waits_for_room_changes_nothing_while_free_bytes_do() {
     let mut state = pairs(3);

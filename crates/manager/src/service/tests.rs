@@ -1,4 +1,5 @@
 mod copies;
+mod recopies;
 mod scrubs;
 
 use super::*;

@@ -3,8 +3,10 @@
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys;
+use crate::ledger::Begin;
 use crate::locks::ranges::{Change, Range};
 use crate::records::{self, HeldLock, Locks};
+use crate::txn::late;
 use crate::view::Tx;
 use std::time::Duration;
 use strake_types::{Error, ErrorKind, Ino, Result};
@@ -36,8 +38,23 @@ fn parse(ctx: &Ctx, op: &Lock) -> Result<(Wish, Range)> {
     Ok((wish, Range { session, lock }))
 }
 
-/// Takes, changes or releases a lock; waits for it as long as is asked for.
+/// Takes, changes or releases a lock; waits for it as long as is asked for. A request with a number is carried
+/// out once: a copy that comes late must not lock, or unlock, what has changed hands since. Its answer is
+/// only remembered in memory, because copies come by connections, which end with this process.
 pub(crate) async fn set_lock(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
+    let ledger = ctx.session.as_ref().filter(|_| ctx.seq != 0).map(|session| &session.ledger);
+    let Some(ledger) = ledger else { return carry_out(ctx, op).await };
+    let _running = match ledger.begin(ctx.seq).await {
+        Begin::New(running) => running,
+        Begin::Idle(answer) => return (*answer).clone(),
+        Begin::Repeat | Begin::Late => return Err(late()),
+    };
+    let answer = carry_out(ctx, op).await;
+    ledger.ended(ctx.seq, ctx.answered, &answer);
+    answer
+}
+
+async fn carry_out(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
     let (wish, range) = parse(ctx, op)?;
     let ino = Ino(op.ino);
     match wish {

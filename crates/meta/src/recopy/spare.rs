@@ -75,7 +75,6 @@ pub(super) async fn in_use(ctx: &Ctx, ino: Ino) -> Result<Option<String>> {
 
 /// Deletes chunks that are to go. Returns how many files have some left.
 pub(crate) async fn clear(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<usize> {
-    volume.recopies.drop_old(core.monotonic_ms());
     forget_lost(core, volume).await?;
     let now_ms = core.wall_ms();
     let snapshot = core.kv.snapshot().await.map_err(store_error)?;

@@ -1,13 +1,21 @@
+use super::pace::{Pace, Wish};
 use super::spare::QUIET_MS;
+use super::walk::{LEFT_MAX, PATIENCE_MS};
+use super::work::{self, Outcome, Wanted};
 use crate::check::tests::fsck;
+use crate::core::Core;
+use crate::ctx::Ctx;
 use crate::tests::world::*;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use strake_types::layout::Placement;
-use strake_types::{ChunkIndex, ErrorKind, FileKind, GroupId, Layout};
-use strake_wire::message::meta::{
-    MetaAnswer, MetaOp, OpenMode, Publish, Recopied, Recopy, RecopyState,
-};
+use strake_types::{ChunkIndex, ErrorKind, FileKind, GroupId, Ino, Layout, Result, VolumeId};
+use strake_wire::member::Recopier;
+use strake_wire::message::meta::{MetaAnswer, MetaOp, OpenMode, Publish};
+use strake_wire::message::recopies::{RecopyOrder, RecopyProgress};
 use strake_wire::message::storage::StorageOp;
+use tokio::sync::watch;
 
 /// Bytes of a chunk in the test cluster.
 const CHUNK: usize = 65_536;
@@ -59,24 +67,37 @@ async fn read(world: &World, ino: u64) -> Vec<u8> {
     all
 }
 
-async fn ask(world: &World, ino: u64, copies: u32) -> strake_types::Result<Recopied> {
-    loop {
-        let op = MetaOp::Recopy(Recopy { ino, copies, rate: 0 });
-        match world.root().call(op).await? {
-            MetaAnswer::Recopied(answer) if answer.state == RecopyState::UnderWay as u32 => {}
-            MetaAnswer::Recopied(answer) => return Ok(answer),
-            other => panic!("{other:?}"),
-        }
+/// What became of a file, without the reason.
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    Done,
+    Unchanged,
+    Waits,
+}
+
+async fn attempt(core: Arc<Core>, ino: u64, copies: u32) -> Result<Outcome> {
+    let volume = core.volume(VolumeId(1)).await?;
+    let (_wish, receiver) = watch::channel(Wish::Go { paused: false, rate: 0 });
+    let pace = Pace::new(receiver);
+    let running = volume.recopies.begin(Ino(ino)).expect("it is not under way");
+    let wanted = Wanted { ino: Ino(ino), copies, pace: &pace };
+    work::run(&Ctx::own(&core, &volume), &wanted, &running.file).await
+}
+
+async fn ask(world: &World, ino: u64, copies: u32) -> Result<Outcome> {
+    attempt(world.server.core(), ino, copies).await
+}
+
+async fn recopy(world: &World, ino: u64, copies: u32) -> (State, String) {
+    match ask(world, ino, copies).await.unwrap() {
+        Outcome::Done => (State::Done, String::new()),
+        Outcome::Unchanged => (State::Unchanged, String::new()),
+        Outcome::Waits(why) => (State::Waits, why),
     }
 }
 
-async fn recopy(world: &World, ino: u64, copies: u32) -> (RecopyState, String) {
-    let answer = ask(world, ino, copies).await.unwrap();
-    (RecopyState::of(answer.state).unwrap(), answer.detail)
-}
-
 /// Something happens while the file has been begun, and before any of it is copied.
-async fn meanwhile(world: &World, ino: u64, what: impl AsyncFnOnce()) -> (RecopyState, String) {
+async fn meanwhile(world: &World, ino: u64, what: impl AsyncFnOnce()) -> (State, String) {
     let gate = world.storage.gate.lock().await;
     let before = world.storage.at_gate.load(Ordering::SeqCst);
     let happens = async {
@@ -113,14 +134,14 @@ async fn a_file_gets_more_copies_and_fewer_again_and_nothing_is_left() {
     for copies in [2, 1, 2] {
         let before = world.root().getattr(ino).await.unwrap();
         let (state, detail) = recopy(&world, ino, copies).await;
-        assert_eq!(state, RecopyState::Done, "{detail}");
+        assert_eq!(state, State::Done, "{detail}");
         assert_eq!(fsck(&world.root(), true).await, [], "while chunks are still being deleted");
         let after = world.root().getattr(ino).await.unwrap();
         assert_eq!((before.mtime, before.ctime), (after.mtime, after.ctime));
         assert!(after.version > before.version);
         assert_eq!(layout(&world, ino).await.copies(), copies);
         assert_eq!(read(&world, ino).await, contents());
-        assert_eq!(recopy(&world, ino, copies).await.0, RecopyState::Unchanged);
+        assert_eq!(recopy(&world, ino, copies).await.0, State::Unchanged);
         settled(&world).await;
         assert_eq!(read(&world, ino).await, contents());
         assert_eq!(world.storage.chunks.lock().len(), chunks);
@@ -135,15 +156,13 @@ async fn a_file_inside_its_inode_only_learns_where_it_would_lie() {
     let root = world.root();
     let ino = root.file(1, "small").await.unwrap();
     root.write(ino, 0, b"contents").await.unwrap();
-    assert_eq!(recopy(&world, ino, 2).await.0, RecopyState::Done);
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
     assert_eq!(root.read(ino).await.unwrap().unwrap(), "contents");
     root.move_out(ino).await.unwrap();
     assert_eq!(read(&world, ino).await, b"contents");
     assert!(world.storage.chunks.lock().keys().all(|key| key.0 > 100));
     let dir = root.mkdir(1, "dir").await.unwrap();
-    assert_eq!(recopy(&world, dir, 2).await.0, RecopyState::Unchanged);
-    let op = MetaOp::Recopy(Recopy { ino, copies: 1, rate: 0 });
-    assert_eq!(kind(world.user(7, 7).call(op).await), ErrorKind::NotPermitted);
+    assert_eq!(recopy(&world, dir, 2).await.0, State::Unchanged);
 }
 
 #[tokio::test]
@@ -154,11 +173,11 @@ async fn who_has_a_file_open_keeps_it_where_it_is() {
     for mode in [READ, BOTH] {
         root.open(ino, mode).await.unwrap();
         let (state, detail) = recopy(&world, ino, 2).await;
-        assert_eq!((state, &*detail), (RecopyState::Waits, "open by test"));
+        assert_eq!((state, &*detail), (State::Waits, "open by test"));
         assert_eq!(layout(&world, ino).await.copies(), 1);
         root.close(ino).await.unwrap();
     }
-    assert_eq!(recopy(&world, ino, 2).await.0, RecopyState::Done);
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
     settled(&world).await;
     assert_eq!(read(&world, ino).await, contents());
 }
@@ -176,7 +195,7 @@ async fn who_reads_while_it_is_copied_disturbs_nothing_and_who_writes_does() {
         root.close(ino).await.unwrap();
     });
     let (state, detail) = writes.await;
-    assert_eq!(state, RecopyState::Waits, "{detail}");
+    assert_eq!(state, State::Waits, "{detail}");
     settled(&world).await;
     assert!(world.storage.chunks.lock().keys().all(|key| key.0 < 100), "what was copied is gone");
     assert_eq!(read(&world, ino).await[7], 77);
@@ -186,7 +205,7 @@ async fn who_reads_while_it_is_copied_disturbs_nothing_and_who_writes_does() {
         assert_eq!(layout(&world, ino).await.copies(), 1);
         root.close(ino).await.unwrap();
     });
-    assert_eq!(reads.await.0, RecopyState::Done);
+    assert_eq!(reads.await.0, State::Done);
     settled(&world).await;
     let mut expected = contents();
     expected[7] = 77;
@@ -202,7 +221,7 @@ async fn what_changes_a_file_by_name_while_it_is_copied_is_not_undone() {
         root.truncate(ino, 10).await.unwrap();
         root.truncate(ino, contents().len() as u64).await.unwrap();
     });
-    assert_eq!(cut.await.0, RecopyState::Waits);
+    assert_eq!(cut.await.0, State::Waits);
     settled(&world).await;
     let mut expected = contents();
     expected[10..].fill(0);
@@ -213,7 +232,7 @@ async fn what_changes_a_file_by_name_while_it_is_copied_is_not_undone() {
         root.unlink(1, "gone").await.unwrap();
     })
     .await;
-    assert_eq!(state, RecopyState::Waits);
+    assert_eq!(state, State::Waits);
     settled(&world).await;
     world.until(async || world.storage.chunks.lock().keys().all(|key| key.1 != gone)).await;
     assert_eq!(kind(ask(&world, gone, 2).await), ErrorKind::Stale);
@@ -227,15 +246,15 @@ async fn a_copy_that_fails_or_is_lost_with_the_power_leaves_the_file_as_it_was()
     // What the file is made of was synced before.
     world.storage.make_durable();
     let (state, detail) = recopy(&world, ino, 2).await;
-    assert_eq!(state, RecopyState::Waits, "{detail}");
+    assert_eq!(state, State::Waits, "{detail}");
     settled(&world).await;
     *world.storage.refuses.lock() = Some(|op| matches!(op, StorageOp::Copy(_)));
     assert_eq!(kind(ask(&world, ino, 2).await), ErrorKind::Unavailable);
     *world.storage.refuses.lock() = None;
     // Nobody knows when the last request comes to its end.
-    assert_eq!(recopy(&world, ino, 2).await.0, RecopyState::Waits);
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Waits);
     quiet(&world).await;
-    assert_eq!(recopy(&world, ino, 2).await.0, RecopyState::Done);
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
     settled(&world).await;
     assert_eq!(read(&world, ino).await, contents());
 }
@@ -246,19 +265,18 @@ async fn a_crash_while_it_is_copied_leaves_the_file_and_no_chunks() {
     let ino = file(&world, "f").await;
     let storage = world.storage.clone();
     let gate = storage.gate.lock().await;
-    let op = MetaOp::Recopy(Recopy { ino, copies: 2, rate: 0 });
-    world.root().call(op).await.unwrap();
-    assert!(storage.at_gate.load(Ordering::SeqCst) > 0);
+    tokio::spawn(attempt(world.server.core(), ino, 2));
+    world.until(async || storage.at_gate.load(Ordering::SeqCst) > 0).await;
     let world = world.killed().await;
     world.open_session(world.session, &[]).await;
     drop(gate);
     world.until(async || storage.at_gate.load(Ordering::SeqCst) >= 4).await;
-    assert_eq!(recopy(&world, ino, 2).await.0, RecopyState::Waits);
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Waits);
     assert_eq!(fsck(&world.root(), true).await, []);
     quiet(&world).await;
     assert!(world.storage.chunks.lock().keys().all(|key| key.0 < 100));
     assert_eq!(read(&world, ino).await, contents());
-    assert_eq!(recopy(&world, ino, 2).await.0, RecopyState::Done);
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
 }
 
 #[tokio::test]
@@ -266,9 +284,9 @@ async fn a_crash_after_the_switch_deletes_what_was_left() {
     let world = World::new().await;
     let ino = file(&world, "f").await;
     *world.storage.refuses.lock() = Some(|op| matches!(op, StorageOp::Truncate(_)));
-    assert_eq!(recopy(&world, ino, 2).await.0, RecopyState::Done);
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
     let (state, _) = recopy(&world, ino, 1).await;
-    assert_eq!(state, RecopyState::Waits, "the chunks of before are to be deleted there");
+    assert_eq!(state, State::Waits, "the chunks of before are to be deleted there");
     let world = world.killed().await;
     world.open_session(world.session, &[]).await;
     assert_eq!(fsck(&world.root(), true).await, []);
@@ -289,18 +307,14 @@ async fn what_a_lost_client_had_open_stays_until_its_rights_are_over() {
     world.clock.advance_ms(20_000);
     world.until(async || world.keys(b'S').await == 1).await;
     assert!(recopy(&world, ino, 2).await.1.contains("lost"));
-    assert_eq!(recopy(&world, other, 2).await.0, RecopyState::Done);
+    assert_eq!(recopy(&world, other, 2).await.0, State::Done);
     let world = world.killed().await;
-    let op = MetaOp::Recopy(Recopy { ino, copies: 2, rate: 0 });
-    match world.root().at(0).call(op).await.unwrap() {
-        MetaAnswer::Recopied(answer) => assert!(answer.detail.contains("not come back")),
-        other => panic!("{other:?}"),
-    }
+    assert!(recopy(&world, ino, 2).await.1.contains("not come back"));
     world.open_session(world.session, &[]).await;
     assert!(recopy(&world, ino, 2).await.1.contains("lost"));
     world.clock.advance_ms(24 * 3_600_000 + 1_000);
     world.open_session(world.session, &[]).await;
-    assert_eq!(recopy(&world, ino, 2).await.0, RecopyState::Done);
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
     world.until(async || world.keys(b'H').await == 0).await;
 }
 
@@ -332,7 +346,7 @@ async fn an_open_that_is_answered_again_tells_where_the_file_is_now() {
     };
     let first = root.call_seq(1, 0, MetaOp::Create(open.clone())).await.unwrap();
     world.open_session(world.session, &[]).await;
-    assert_eq!(recopy(&world, ino, 2).await.0, RecopyState::Done);
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
     let again = root.call_seq(1, 0, MetaOp::Create(open)).await.unwrap();
     let (MetaAnswer::Created(first), MetaAnswer::Created(again)) = (first, again) else {
         panic!("not what was asked for");
@@ -343,7 +357,7 @@ async fn an_open_that_is_answered_again_tells_where_the_file_is_now() {
     assert_eq!((copies(first.attr), copies(again.attr)), (1, 2));
     assert_eq!(copies(again.opened.unwrap().attr), 2);
     let (state, detail) = recopy(&world, ino, 1).await;
-    assert_eq!((state, &*detail), (RecopyState::Waits, "open by test"));
+    assert_eq!((state, &*detail), (State::Waits, "open by test"));
 }
 
 #[tokio::test]
@@ -357,8 +371,238 @@ async fn a_report_of_closed_files_counts_once() {
     root.call(report.clone()).await.unwrap();
     root.open(ino, BOTH).await.unwrap();
     root.call(report).await.unwrap();
-    assert_eq!(recopy(&world, ino, 2).await.0, RecopyState::Waits);
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Waits);
     let next = MetaOp::RenewSession(RenewSession { closed: vec![ino], number: 2 });
     root.call(next).await.unwrap();
-    assert_eq!(recopy(&world, ino, 2).await.0, RecopyState::Done);
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
+}
+
+/// The number of the job.
+const JOB: u64 = 5;
+
+fn order(ino: u64, copies: u32) -> RecopyOrder {
+    RecopyOrder { job: JOB, volume: 1, ino, copies, paused: false, rate: 0 }
+}
+
+fn obey(world: &World, order: &RecopyOrder) {
+    world.server.obey_recopies(std::slice::from_ref(order));
+}
+
+fn told(world: &World) -> RecopyProgress {
+    world.server.recopies().into_iter().next().expect("a job is under way")
+}
+
+async fn until_ended(world: &World) -> RecopyProgress {
+    world.until(async || told(world).ended).await;
+    told(world)
+}
+
+/// The order comes no more: nothing is left of the job.
+async fn forgotten(world: &World) {
+    world.server.obey_recopies(&[]);
+    assert!(world.server.recopies().is_empty());
+    world.until(async || world.keys(b'J').await == 0).await;
+}
+
+/// Directories in each other, with a file each; the files.
+async fn tree(world: &World) -> Vec<u64> {
+    let root = world.root();
+    let mut files = vec![file(world, "f").await];
+    let (mut dir, mut inside) = (1, Vec::new());
+    for depth in 0..3 {
+        dir = root.mkdir(dir, &format!("d{depth}")).await.unwrap();
+        inside.push(dir);
+    }
+    for (nth, dir) in inside.into_iter().enumerate() {
+        let ino = file(world, &format!("m{nth}")).await;
+        root.rename((1, &format!("m{nth}")), (dir, "f")).await.unwrap();
+        files.push(ino);
+    }
+    files
+}
+
+async fn copies(world: &World, files: &[u64]) -> Vec<u32> {
+    let mut copies = Vec::new();
+    for &ino in files {
+        copies.push(layout(world, ino).await.copies());
+    }
+    copies
+}
+
+#[tokio::test]
+async fn a_job_gives_all_below_a_directory_copies_and_what_is_made_there_later() {
+    let world = World::new().await;
+    let root = world.root();
+    let files = tree(&world).await;
+    let dir = root.page(1, 0, 100, false).await.unwrap().entries;
+    let dir = dir.iter().find(|entry| entry.name == "d0").unwrap().ino;
+    root.link(files[2], dir, "other name").await.unwrap();
+    obey(&world, &order(dir, 2));
+    let end = until_ended(&world).await;
+    assert_eq!((end.left, end.trouble.as_str()), (0, ""));
+    assert_eq!((end.tally.files, end.tally.bytes), (3, 3 * contents().len() as u64), "{end:?}");
+    assert_eq!(copies(&world, &files).await, [1, 2, 2, 2]);
+    for &ino in &files {
+        assert_eq!(read(&world, ino).await, contents());
+    }
+    let made = root.file(dir, "made").await.unwrap();
+    let outside = root.file(1, "outside").await.unwrap();
+    assert_eq!(copies(&world, &[made, outside]).await, [2, 1]);
+    forgotten(&world).await;
+    // One file, and back.
+    obey(&world, &RecopyOrder { job: JOB + 1, ..order(files[3], 1) });
+    world.until(async || world.server.recopies().iter().any(|said| said.ended)).await;
+    assert_eq!(copies(&world, &files).await, [1, 2, 2, 1]);
+    forgotten(&world).await;
+    settled(&world).await;
+}
+
+#[tokio::test]
+async fn a_job_names_who_has_a_file_open_and_copies_it_when_it_is_closed() {
+    let world = World::new().await;
+    let root = world.root();
+    let files = tree(&world).await;
+    root.open(files[1], READ).await.unwrap();
+    obey(&world, &order(1, 2));
+    world.until(async || told(&world).tally.files == 3 && told(&world).left == 1).await;
+    let said = told(&world);
+    assert_eq!(said.waiting[0].path, "main:/d0/f");
+    assert_eq!(said.waiting[0].reason, "open by test");
+    assert!(!said.ended);
+    root.close(files[1]).await.unwrap();
+    let end = until_ended(&world).await;
+    assert_eq!((end.left, end.tally.files), (0, 4));
+    assert_eq!(copies(&world, &files).await, [2; 4]);
+    settled(&world).await;
+}
+
+#[tokio::test]
+async fn what_stays_open_for_an_hour_is_given_up_and_a_pause_does_not_count() {
+    let world = World::new().await;
+    let ino = file(&world, "f").await;
+    world.root().open(ino, READ).await.unwrap();
+    obey(&world, &order(1, 2));
+    world.until(async || told(&world).left == 1).await;
+    obey(&world, &RecopyOrder { paused: true, ..order(1, 2) });
+    // It has to see that.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let pass = async || {
+        for _ in 0..PATIENCE_MS / 20_000 + 1 {
+            world.clock.advance_ms(20_000);
+            world.open_session(world.session, &[ino]).await;
+        }
+    };
+    pass().await;
+    obey(&world, &order(1, 2));
+    let looked = told(&world).tally.looked;
+    world.until(async || told(&world).tally.looked > looked).await;
+    assert!(!told(&world).ended);
+    pass().await;
+    let end = until_ended(&world).await;
+    assert_eq!((end.left, &*end.waiting[0].reason), (1, "open by test"));
+    assert_eq!(layout(&world, ino).await.copies(), 1);
+    forgotten(&world).await;
+}
+
+#[tokio::test]
+async fn a_paused_job_begins_nothing_and_a_cancelled_one_gives_up_what_it_has_begun() {
+    let world = World::new().await;
+    let files = tree(&world).await;
+    let paused = RecopyOrder { paused: true, ..order(1, 2) };
+    obey(&world, &paused);
+    world.until(async || !world.server.recopies().is_empty()).await;
+    assert_eq!((told(&world).under_way.len(), copies(&world, &files).await), (0, vec![1; 4]));
+    let gate = world.storage.gate.lock().await;
+    obey(&world, &order(1, 2));
+    world.until(async || world.storage.at_gate.load(Ordering::SeqCst) > 0).await;
+    let under_way = told(&world).under_way;
+    assert!(under_way.iter().any(|file| file.path.ends_with("/f") && file.bytes > 0));
+    world.server.obey_recopies(&[]);
+    drop(gate);
+    forgotten(&world).await;
+    settled(&world).await;
+    // What is to be done there next begins at once.
+    obey(&world, &RecopyOrder { job: JOB + 1, ..order(1, 2) });
+    until_ended(&world).await;
+    assert_eq!(copies(&world, &files).await, [2; 4]);
+    settled(&world).await;
+}
+
+/// The server is killed while a file is copied, and again when everything is done.
+#[tokio::test]
+async fn a_job_goes_on_after_a_kill_with_what_it_has_done_and_ends() {
+    let world = World::new().await;
+    let files = tree(&world).await;
+    let storage = world.storage.clone();
+    world.root().open(files[3], READ).await.unwrap();
+    obey(&world, &order(1, 2));
+    world.until(async || told(&world).tally.files == 3 && told(&world).left == 1).await;
+    let gate = storage.gate.lock().await;
+    let before = storage.at_gate.load(Ordering::SeqCst);
+    world.root().close(files[3]).await.unwrap();
+    world.until(async || storage.at_gate.load(Ordering::SeqCst) > before).await;
+    let world = world.killed().await;
+    world.open_session(world.session, &[]).await;
+    drop(gate);
+    assert!(world.server.recopies().is_empty(), "nobody has ordered it yet");
+    obey(&world, &order(1, 2));
+    world.until(async || told(&world).left == 1).await;
+    assert_eq!(told(&world).tally.files, 3, "what was done before is known");
+    let reason = told(&world).waiting[0].reason.clone();
+    assert!(reason.contains("still being deleted"), "{reason}");
+    quiet(&world).await;
+    assert_eq!(until_ended(&world).await.tally.files, 4);
+    let world = world.killed().await;
+    world.open_session(world.session, &[]).await;
+    obey(&world, &order(1, 2));
+    let end = until_ended(&world).await;
+    assert_eq!((end.tally.files, end.left), (4, 0), "nobody had heard that it has ended");
+    assert_eq!(copies(&world, &files).await, [2; 4]);
+    for &ino in &files {
+        assert_eq!(read(&world, ino).await, contents());
+    }
+    forgotten(&world).await;
+    settled(&world).await;
+}
+
+#[tokio::test]
+async fn an_orderly_stop_leaves_nothing_begun_and_the_job_goes_on() {
+    let world = World::new().await;
+    let files = tree(&world).await;
+    let storage = world.storage.clone();
+    let gate = storage.gate.lock().await;
+    obey(&world, &order(1, 2));
+    world.until(async || storage.at_gate.load(Ordering::SeqCst) > 0).await;
+    let release = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop(gate);
+    };
+    let (world, ()) = tokio::join!(world.restarted(), release);
+    world.open_session(world.session, &[]).await;
+    obey(&world, &order(1, 2));
+    assert_eq!(until_ended(&world).await.left, 0);
+    assert_eq!(copies(&world, &files).await, [2; 4]);
+    settled(&world).await;
+}
+
+#[tokio::test]
+async fn more_files_that_wait_than_are_remembered_are_counted_and_copied_all_the_same() {
+    let world = World::new().await;
+    let root = world.root();
+    let (dir, many) = (root.mkdir(1, "many").await.unwrap(), LEFT_MAX + 60);
+    let mut files = Vec::new();
+    for nth in 0..many {
+        let ino = root.file(dir, &format!("f{nth}")).await.unwrap();
+        root.open(ino, READ).await.unwrap();
+        files.push(ino);
+    }
+    obey(&world, &order(dir, 2));
+    world.until(async || told(&world).left == many as u64).await;
+    assert_eq!(told(&world).waiting.len(), LEFT_MAX);
+    for &ino in &files {
+        root.close(ino).await.unwrap();
+    }
+    let end = until_ended(&world).await;
+    assert_eq!((end.left, end.tally.files), (0, many as u64));
+    assert_eq!(end.tally.bytes, 0, "they are inside their inodes");
 }

@@ -1,12 +1,13 @@
 //! One file: begin, copy, switch or give up.
 
+use super::pace::Pace;
 use super::spare::{find, in_use};
 use crate::contents::{self, Part, ask_group, layout_of, on_group};
 use crate::core::store_error;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::ops::template::as_template;
-use crate::recopies::{Outcome, UnderWay};
+use crate::recopies::UnderWay;
 use crate::records::{self, Inode, Spare};
 use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
@@ -18,20 +19,38 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_types::layout::{Groups, LayoutTemplate, Placement};
 use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, GroupId, Ino, Layout, Result};
-use strake_wire::message::meta::{MetaAnswer, Nothing, Recopy};
+use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::storage::{Copy, FileRef, Range, StorageAnswer, StorageOp};
-use tokio::time::Instant;
 
 /// Bytes of one request to copy: few, so that none is under way for long.
 const PIECE_BYTES: u64 = 4 << 20;
 /// Requests under way for one file.
 const REQUESTS_MAX: usize = 4;
-/// How often who waits for his turn to copy looks whether he still has to.
-const PACE_LOOK: Duration = Duration::from_secs(1);
 /// How often somebody who reads the file is waited for when it has been copied.
 const SWITCHES_MAX: u32 = 10;
 /// The pause between that.
 const SWITCH_PAUSE: Duration = Duration::from_millis(500);
+
+/// What a file is to become.
+pub(super) struct Wanted<'a> {
+    /// The file.
+    pub ino: Ino,
+    /// Copies that it is to have.
+    pub copies: u32,
+    /// How fast, and how long.
+    pub pace: &'a Pace,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It has as many copies as wanted.
+    Done,
+    /// It had before, or has no contents anywhere.
+    Unchanged,
+    /// It is as it was; why.
+    Waits(String),
+}
 
 /// A file that may be copied.
 struct Begun {
@@ -49,13 +68,13 @@ enum Copied {
 }
 
 /// Gives one file another number of copies.
-pub(super) async fn run(ctx: &Ctx, op: &Recopy, file: &UnderWay) -> Result<Outcome> {
-    let begun = match begin(ctx, op, file).await? {
+pub(super) async fn run(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay) -> Result<Outcome> {
+    let begun = match begin(ctx, wanted, file).await? {
         Ok(begun) => begun,
         Err(outcome) => return Ok(outcome),
     };
-    let copied = match copy(ctx, op, file, &begun).await {
-        Ok(Copied::All) => switch_when_free(ctx, file, &begun).await,
+    let copied = match copy(ctx, wanted, file, &begun).await {
+        Ok(Copied::All) => switch_when_free(ctx, wanted, file, &begun).await,
         Ok(Copied::Void(why)) => Ok(Outcome::Waits(why)),
         Err(error) => {
             give_up(ctx, file, &begun, false).await?;
@@ -73,10 +92,10 @@ pub(super) async fn run(ctx: &Ctx, op: &Recopy, file: &UnderWay) -> Result<Outco
 /// are ready then.
 async fn begin(
     ctx: &Ctx,
-    op: &Recopy,
+    wanted: &Wanted<'_>,
     file: &UnderWay,
 ) -> Result<std::result::Result<Begun, Outcome>> {
-    let (core, ino) = (&ctx.core, Ino(op.ino));
+    let (core, ino) = (&ctx.core, wanted.ino);
     let _held = core.locks.lock(ctx.volume.id, &[ino]).await;
     file.check()?;
     let inode = Tx::reader(ctx).inode(ino).await?;
@@ -84,7 +103,7 @@ async fn begin(
         return Ok(Err(Outcome::Unchanged));
     }
     let old = layout_of(&inode)?;
-    if old.copies() == op.copies {
+    if old.copies() == wanted.copies {
         return Ok(Err(Outcome::Unchanged));
     }
     if let Some(why) = in_use(ctx, ino).await? {
@@ -96,7 +115,7 @@ async fn begin(
     }
     contents::finish_cut(ctx, ino).await?;
     let inode = Tx::reader(ctx).inode(ino).await?;
-    let new = with_copies(&old, op.copies, ctx)?;
+    let new = with_copies(&old, wanted.copies, ctx)?;
     let begun = Begun { inode, old, new };
     if begun.inode.inline {
         under_locks(ctx, &Switch(&begun)).await?;
@@ -138,20 +157,25 @@ struct Piece {
 }
 
 /// Copies all contents and makes them durable.
-async fn copy(ctx: &Ctx, op: &Recopy, file: &UnderWay, begun: &Begun) -> Result<Copied> {
+async fn copy(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay, begun: &Begun) -> Result<Copied> {
     let (old, new) = (Placement::new(begun.old.clone()), Placement::new(begun.new.clone()));
     let pieces = pieces(ctx, begun, &old).await?;
     file.set_bytes(pieces.iter().map(|piece| piece.len).sum());
     let boots = Boots::default();
-    let pace = Pace::new(op.rate);
-    let copies = pieces.into_iter().map(|piece| {
-        let (boots, pace, old, new) = (&boots, &pace, &old, &new);
+    let pace = wanted.pace;
+    let copies = pieces.into_iter().enumerate().map(|(nth, piece)| {
+        let (boots, old, new) = (&boots, &old, &new);
         async move {
-            if file.is_touched() {
-                return Ok(());
+            if nth == 0 {
+                // Who has begun gets on: a file of one piece comes to its end although it is paused now.
+                pace.owe(piece.len);
+            } else {
+                pace.wait(piece.len, Some(file)).await;
             }
             file.check()?;
-            pace.wait(piece.len, file).await?;
+            if file.is_touched() || pace.is_over() {
+                return Ok(());
+            }
             let group = new.group_of(piece.index);
             let op = copy_op(ctx, begun.inode.id(), piece, old.group_of(piece.index));
             boots.heard(
@@ -168,6 +192,9 @@ async fn copy(ctx: &Ctx, op: &Recopy, file: &UnderWay, begun: &Begun) -> Result<
     results.into_iter().collect::<Result<()>>()?;
     if file.is_touched() {
         return Ok(Copied::Void("it was opened for writing while it was copied".to_owned()));
+    }
+    if pace.is_over() {
+        return Ok(Copied::Void("the job has ended".to_owned()));
     }
     for group in boots.groups() {
         let sync = StorageOp::Sync(FileRef { volume: ctx.volume.id.0, ino: begun.inode.ino });
@@ -254,38 +281,13 @@ impl Boots {
     }
 }
 
-/// Bytes in a second.
-struct Pace {
-    rate: u64,
-    next: Mutex<Instant>,
-}
-
-impl Pace {
-    fn new(rate: u64) -> Self {
-        Self { rate, next: Mutex::new(Instant::now()) }
-    }
-
-    /// Until it is the turn of so many bytes, or there is no use in copying them.
-    async fn wait(&self, bytes: u64, file: &UnderWay) -> Result<()> {
-        if self.rate == 0 {
-            return Ok(());
-        }
-        let at = {
-            let mut next = self.next.lock();
-            let at = (*next).max(Instant::now());
-            *next = at + Duration::from_secs_f64(bytes as f64 / self.rate as f64);
-            at
-        };
-        while Instant::now() < at && !file.is_touched() {
-            file.check()?;
-            tokio::time::sleep_until(at.min(Instant::now() + PACE_LOOK)).await;
-        }
-        Ok(())
-    }
-}
-
 /// Switches a file over that has been copied, as soon as nobody has it open.
-async fn switch_when_free(ctx: &Ctx, file: &UnderWay, begun: &Begun) -> Result<Outcome> {
+async fn switch_when_free(
+    ctx: &Ctx,
+    wanted: &Wanted<'_>,
+    file: &UnderWay,
+    begun: &Begun,
+) -> Result<Outcome> {
     let ino = begun.inode.id();
     let mut waits = None;
     for _ in 0..SWITCHES_MAX {
@@ -306,6 +308,9 @@ async fn switch_when_free(ctx: &Ctx, file: &UnderWay, begun: &Begun) -> Result<O
                     Err(error) => Err(error),
                 };
             }
+        }
+        if wanted.pace.is_over() {
+            break;
         }
         tokio::time::sleep(SWITCH_PAUSE).await;
     }

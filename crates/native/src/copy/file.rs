@@ -9,6 +9,7 @@ use futures::StreamExt;
 use futures::stream::FuturesOrdered;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use strake_base::task::spawn_owned;
 use strake_client::SeekTo;
 use strake_types::{Error, ErrorKind, Result};
 use tokio::sync::OwnedSemaphorePermit;
@@ -131,7 +132,7 @@ impl Job {
                 let room = self.room(len).await?;
                 let block = self.clone().copy_block((from.clone(), to.clone()), at, len, room);
                 // A task of its own, so that all processors take part.
-                under_way.push_back(tokio::spawn(block));
+                under_way.push_back(spawn_owned(block));
                 at += len;
                 if under_way.len() >= BLOCKS_MAX {
                     joined(under_way.next().await).map_err(|error| task.to.about(error))?;

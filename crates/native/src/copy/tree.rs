@@ -5,6 +5,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use strake_base::task::spawn_owned;
 use strake_types::{Error, ErrorKind, FileKind, Result};
 
 /// Copies everything. Directories are made as they are found, files by workers; attributes of
@@ -20,7 +21,7 @@ pub(super) async fn copy_all(job: &Arc<Job>, tasks: Vec<Task>) -> Result<()> {
             directories.push(task);
         } else {
             let job = job.clone();
-            working.push(tokio::spawn(async move { job.copy_one(&task).await }));
+            working.push(spawn_owned(async move { job.copy_one(&task).await }));
         }
         if working.len() >= job.options.streams.max(1) {
             finished(working.next().await)?;

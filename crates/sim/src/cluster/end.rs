@@ -30,6 +30,7 @@ type Stored = (u32, u64, u64, u64, u64);
 impl Cluster {
     /// Looks at everything once trouble is over.
     pub(super) async fn check_end(&self) -> Result<()> {
+        self.end_jobs().await?;
         self.wait(WHOLE_BOUND, "all copies are equal again", async |cluster| {
             cluster.is_whole().await
         })
@@ -40,6 +41,7 @@ impl Cluster {
             self.files.read_whole(&mount, file).await?;
         }
         self.names.end(&mount).await?;
+        self.logs.end(&mount).await?;
         self.compare_copies().await?;
         for file in self.files.numbers() {
             self.files.remove(&mount, file).await?;
@@ -100,6 +102,11 @@ impl Cluster {
         // Changes that were answered are everywhere; what was told to nobody may still be on its way.
         tokio::time::sleep(Duration::from_secs(3)).await;
         for group in self.map().await?.groups {
+            let wanted = GroupId(group.id).copies() as usize;
+            if group.members.len() != wanted {
+                let members = &group.members;
+                self.world.fail(format!("group {} of {wanted} has {members:?}", group.id));
+            }
             let mut copies = Vec::new();
             for &member in &group.members {
                 copies.push((member, self.stored(member, &group)?));
@@ -149,8 +156,13 @@ impl Cluster {
 
     /// What is stored although there is no file.
     async fn leftovers(&self) -> Result<Option<String>> {
+        let map = self.map().await?;
         for host in &self.hosts {
-            for (target, store) in host.stores() {
+            let stores = host.stores().into_iter();
+            // What has left the cluster stays open on its server until that starts again.
+            for (target, store) in
+                stores.filter(|(id, _)| map.targets.iter().any(|target| target.id == *id))
+            {
                 let page = store.chunks_after(None, |_| true, 10)?;
                 if let Some(chunk) = page.chunks.first() {
                     return Ok(Some(format!("target {target} has {:?}", chunk.id)));

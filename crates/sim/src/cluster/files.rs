@@ -32,7 +32,13 @@ pub struct Files {
 impl Files {
     /// The files of a plan.
     pub fn new(world: &Arc<World>, plan: &Plan) -> Arc<Self> {
-        let register = |file| Mutex::new(Register::new(file, plan.blocks));
+        let register = |file| {
+            let mut register = Register::new(file, plan.blocks);
+            if plan.acknowledges_alone() {
+                register.acknowledge_alone();
+            }
+            Mutex::new(register)
+        };
         let registers = (0..plan.files).map(register).collect();
         let ending = AtomicBool::new(false);
         let (owners, pause_ms) = (plan.clients, plan.pause_ms);
@@ -202,7 +208,7 @@ impl Files {
         while !self.ending.load(Ordering::Relaxed) && !own.is_empty() {
             let file = own[random.below(own.len() as u64) as usize];
             let failed = self.write_once(mount, file, &mut random).await.err();
-            self.consider(failed.map(|e| e.kind));
+            consider(&self.world, failed.map(|e| e.kind));
             tokio::time::sleep(Duration::from_millis(random.below(self.pause_ms))).await;
         }
     }
@@ -236,7 +242,7 @@ impl Files {
             // What this mount has written is in its memory.
             if !self.is_owner(mount, file) {
                 let failed = self.read_once(mount, file, &mut random).await.err();
-                self.consider(failed.map(|e| e.kind));
+                consider(&self.world, failed.map(|e| e.kind));
             }
             tokio::time::sleep(Duration::from_millis(random.below(self.pause_ms))).await;
         }
@@ -261,21 +267,20 @@ impl Files {
         mount.call("close", mount.volume.release(&open)).await
     }
 
-    /// Trouble explains that something cannot be done now, but nothing else.
-    fn consider(&self, failed: Option<ErrorKind>) {
-        use ErrorKind::{Io, NoSpace, NotCurrent, Poisoned, StaleMap, TimedOut, Unavailable};
-        match failed {
-            None
-            | Some(Io | NoSpace | NotCurrent | Poisoned | StaleMap | TimedOut | Unavailable) => {}
-            Some(kind) => self.world.fail(format!("a client was told {kind:?}")),
-        }
-    }
-
     /// Removes a file.
     pub async fn remove(&self, mount: &Mount, file: u32) -> Result<()> {
         let cred = Credentials::root();
         let removed = mount.volume.unlink(&cred, ROOT, name_of(file));
         mount.call(&format!("unlink file {file}"), removed).await.map(drop)
+    }
+}
+
+/// Trouble explains that something cannot be done now, but nothing else.
+pub fn consider(world: &World, failed: Option<ErrorKind>) {
+    use ErrorKind::{Io, NoSpace, NotCurrent, Poisoned, StaleMap, TimedOut, Unavailable};
+    match failed {
+        None | Some(Io | NoSpace | NotCurrent | Poisoned | StaleMap | TimedOut | Unavailable) => {}
+        Some(kind) => world.fail(format!("a client was told {kind:?}")),
     }
 }
 

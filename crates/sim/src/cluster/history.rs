@@ -1,16 +1,33 @@
-//! Whether what several clients were told of one directory can have happened one after the other.
+//! Whether what several clients were told of a few directories can have happened one after the other.
 //!
 //! The search of Wing and Gong ("Testing and Verifying Concurrent Objects", 1993) with the memory of
 //! Lowe ("Testing for linearizability", 2017): take any operation that began before the first of the
-//! others had ended, see whether a plain directory would have answered so, and go on; remember which
-//! sets of operations have led to which directory. An operation without an answer may have happened at
+//! others had ended, see whether plain directories would have answered so, and go on; remember which
+//! sets of operations have led to which contents. An operation without an answer may have happened at
 //! any time since it began, or never.
 
 use std::collections::{BTreeMap, HashSet};
 use strake_types::ErrorKind;
 
-/// A name in the directory.
-pub type Name = u8;
+/// A name in one of the directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name {
+    /// The directory.
+    pub within: u8,
+    /// The name there.
+    pub name: u8,
+}
+
+/// How a name becomes another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// It replaces the other.
+    Over,
+    /// The other must be free.
+    ToFree,
+    /// The two change places.
+    Exchange,
+}
 
 /// What a client asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +42,12 @@ pub enum Ask {
     Rmdir(Name),
     /// An inode gets a further name.
     Link(u64, Name),
-    /// A name becomes another, which it replaces.
-    Rename(Name, Name),
+    /// A name becomes another, in the same directory or another one.
+    Rename(Name, Name, How),
     /// What is there?
     Lookup(Name),
-    /// Everything there is.
-    List,
+    /// Everything there is in a directory.
+    List(u8),
 }
 
 /// What it was told.
@@ -63,9 +80,9 @@ pub struct Operation {
     pub ended: u64,
 }
 
-/// A directory: inodes by name, and whether they are directories.
+/// All directories: inodes by name, and whether they are directories themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Directory {
+struct Tree {
     names: BTreeMap<Name, (u64, bool)>,
     /// Inodes that were made by operations nobody has heard of have numbers from here on.
     unknown: u64,
@@ -74,13 +91,13 @@ struct Directory {
 /// Numbers of inodes that nobody was told.
 const UNTOLD: u64 = 1 << 63;
 
-impl Directory {
+impl Tree {
     fn links(&self, ino: u64) -> u32 {
         self.names.values().filter(|(other, _)| *other == ino).count() as u32
     }
 
-    /// The directory after an operation, if it can have answered so.
-    fn after(&self, ask: Ask, told: &Told) -> Option<Directory> {
+    /// The directories after an operation, if it can have answered so.
+    fn after(&self, ask: Ask, told: &Told) -> Option<Tree> {
         let mut next = self.clone();
         let answer = next.carry_out(ask, told);
         let fits = match (told, &answer) {
@@ -148,14 +165,15 @@ impl Directory {
                 }
             },
             Ask::Link(ino, name) => self.link(ino, name),
-            Ask::Rename(from, to) => self.rename(from, to),
+            Ask::Rename(from, to, how) => self.rename(from, to, how),
             Ask::Lookup(name) => match self.names.get(&name) {
                 None => Told::Refused(NotFound),
                 Some((ino, true)) => Told::Inode(*ino, 2),
                 Some((ino, false)) => Told::Inode(*ino, self.links(*ino)),
             },
-            Ask::List => {
-                Told::Names(self.names.iter().map(|(name, (ino, _))| (*name, *ino)).collect())
+            Ask::List(within) => {
+                let there = self.names.iter().filter(|(name, _)| name.within == within);
+                Told::Names(there.map(|(name, (ino, _))| (*name, *ino)).collect())
             }
         }
     }
@@ -172,16 +190,22 @@ impl Directory {
         }
     }
 
-    fn rename(&mut self, from: Name, to: Name) -> Told {
-        use ErrorKind::{IsDirectory, NotDirectory, NotFound};
+    fn rename(&mut self, from: Name, to: Name, how: How) -> Told {
+        use ErrorKind::{Exists, IsDirectory, NotDirectory, NotFound};
         let Some(moved) = self.names.get(&from).copied() else { return Told::Refused(NotFound) };
-        match self.names.get(&to).copied() {
-            Some((ino, _)) if ino == moved.0 => return Told::Done,
-            Some((_, true)) if !moved.1 => return Told::Refused(IsDirectory),
-            Some((_, false)) if moved.1 => return Told::Refused(NotDirectory),
+        let replaced = self.names.get(&to).copied();
+        match (how, replaced) {
+            (How::ToFree, Some(_)) => return Told::Refused(Exists),
+            (How::Exchange, None) => return Told::Refused(NotFound),
+            (How::Over, Some((ino, _))) if ino == moved.0 => return Told::Done,
+            (How::Over, Some((_, true))) if !moved.1 => return Told::Refused(IsDirectory),
+            (How::Over, Some((_, false))) if moved.1 => return Told::Refused(NotDirectory),
             _ => {}
         }
         self.names.remove(&from);
+        if how == How::Exchange {
+            self.names.extend(replaced.map(|other| (from, other)));
+        }
         self.names.insert(to, moved);
         Told::Done
     }
@@ -206,19 +230,19 @@ type Set = Vec<u64>;
 
 struct Search<'a> {
     all: &'a [Operation],
-    seen: HashSet<(Set, Directory)>,
+    seen: HashSet<(Set, Tree)>,
     steps: u64,
     best: (usize, String),
 }
 
-/// Whether a history of a directory that is empty at first can have happened.
+/// Whether a history of directories that are empty at first can have happened.
 pub fn judge(history: &[Operation]) -> Verdict {
     let mut all = history.to_vec();
     all.sort_by_key(|operation| operation.began);
     let set = vec![0; all.len().div_ceil(64)];
     let (seen, best) = (HashSet::new(), (0, String::new()));
     let mut search = Search { all: &all, seen, steps: 0, best };
-    match search.go_on(set, Directory::default()) {
+    match search.go_on(set, Tree::default()) {
         Some(true) => Verdict::Fits,
         Some(false) => Verdict::Impossible(search.best.1),
         None => Verdict::TooLong,
@@ -231,9 +255,9 @@ fn has(set: &Set, nth: usize) -> bool {
 
 impl Search<'_> {
     /// Searches with a stack of its own; `None`: too long.
-    fn go_on(&mut self, set: Set, directory: Directory) -> Option<bool> {
-        let mut stack = vec![(set, directory)];
-        while let Some((set, directory)) = stack.pop() {
+    fn go_on(&mut self, set: Set, tree: Tree) -> Option<bool> {
+        let mut stack = vec![(set, tree)];
+        while let Some((set, tree)) = stack.pop() {
             self.steps += 1;
             if self.steps > STEPS_MAX {
                 return None;
@@ -248,13 +272,13 @@ impl Search<'_> {
             let mut found = Vec::new();
             for &nth in &next {
                 let Operation { ask, told, .. } = &self.all[nth];
-                if let Some(after) = directory.after(*ask, told) {
+                if let Some(after) = tree.after(*ask, told) {
                     let mut with = set.clone();
                     with[nth / 64] |= 1 << (nth % 64);
                     found.push((with, after));
                 }
             }
-            self.remember(&set, &directory, &next);
+            self.remember(&set, &tree, &next);
             for step in found.into_iter().rev() {
                 if self.seen.insert(step.clone()) {
                     stack.push(step);
@@ -264,11 +288,11 @@ impl Search<'_> {
         Some(false)
     }
 
-    fn remember(&mut self, set: &Set, directory: &Directory, next: &[usize]) {
+    fn remember(&mut self, set: &Set, tree: &Tree, next: &[usize]) {
         let done = set.iter().map(|word| word.count_ones() as usize).sum();
         if done >= self.best.0 {
             let open: Vec<_> = next.iter().map(|&nth| &self.all[nth]).collect();
-            let text = format!("after {done} operations {:?}, none of {open:?}", directory.names);
+            let text = format!("after {done} operations {:?}, none of {open:?}", tree.names);
             self.best = (done, text);
         }
     }
@@ -278,6 +302,10 @@ impl Search<'_> {
 mod tests {
     use super::*;
 
+    fn at(name: u8) -> Name {
+        Name { within: 0, name }
+    }
+
     fn op(ask: Ask, told: Told, began: u64, ended: u64) -> Operation {
         Operation { client: 0, ask, told, began, ended }
     }
@@ -285,17 +313,17 @@ mod tests {
     #[test]
     fn what_can_have_happened_fits_whatever_its_order() {
         let history = [
-            op(Ask::Create(1), Told::Inode(7, 1), 0, 5),
-            op(Ask::Lookup(1), Told::Refused(ErrorKind::NotFound), 1, 2),
-            op(Ask::Create(1), Told::Refused(ErrorKind::Exists), 3, 6),
-            op(Ask::Link(7, 2), Told::Inode(7, 2), 7, 8),
-            op(Ask::Unlink(1), Told::Unknown, 9, u64::MAX),
-            op(Ask::List, Told::Names(vec![(1, 7), (2, 7)]), 10, 11),
-            op(Ask::List, Told::Names(vec![(2, 7)]), 12, 13),
-            op(Ask::Mkdir(3), Told::Unknown, 14, u64::MAX),
-            op(Ask::Lookup(3), Told::Inode(9, 2), 15, 16),
-            op(Ask::Rename(2, 3), Told::Refused(ErrorKind::IsDirectory), 17, 18),
-            op(Ask::Rmdir(3), Told::Done, 19, 20),
+            op(Ask::Create(at(1)), Told::Inode(7, 1), 0, 5),
+            op(Ask::Lookup(at(1)), Told::Refused(ErrorKind::NotFound), 1, 2),
+            op(Ask::Create(at(1)), Told::Refused(ErrorKind::Exists), 3, 6),
+            op(Ask::Link(7, at(2)), Told::Inode(7, 2), 7, 8),
+            op(Ask::Unlink(at(1)), Told::Unknown, 9, u64::MAX),
+            op(Ask::List(0), Told::Names(vec![(at(1), 7), (at(2), 7)]), 10, 11),
+            op(Ask::List(0), Told::Names(vec![(at(2), 7)]), 12, 13),
+            op(Ask::Mkdir(at(3)), Told::Unknown, 14, u64::MAX),
+            op(Ask::Lookup(at(3)), Told::Inode(9, 2), 15, 16),
+            op(Ask::Rename(at(2), at(3), How::Over), Told::Refused(ErrorKind::IsDirectory), 17, 18),
+            op(Ask::Rmdir(at(3)), Told::Done, 19, 20),
         ];
         assert_eq!(judge(&history), Verdict::Fits);
     }
@@ -303,23 +331,65 @@ mod tests {
     #[test]
     fn what_cannot_have_happened_is_found() {
         let twice = [
-            op(Ask::Create(1), Told::Inode(7, 1), 0, 5),
-            op(Ask::Create(1), Told::Inode(8, 1), 1, 6),
+            op(Ask::Create(at(1)), Told::Inode(7, 1), 0, 5),
+            op(Ask::Create(at(1)), Told::Inode(8, 1), 1, 6),
         ];
         assert!(matches!(judge(&twice), Verdict::Impossible(_)));
         let back = [
-            op(Ask::Create(1), Told::Inode(7, 1), 0, 1),
-            op(Ask::Unlink(1), Told::Unknown, 2, u64::MAX),
-            op(Ask::Lookup(1), Told::Refused(ErrorKind::NotFound), 3, 4),
-            op(Ask::Lookup(1), Told::Inode(7, 1), 5, 6),
+            op(Ask::Create(at(1)), Told::Inode(7, 1), 0, 1),
+            op(Ask::Unlink(at(1)), Told::Unknown, 2, u64::MAX),
+            op(Ask::Lookup(at(1)), Told::Refused(ErrorKind::NotFound), 3, 4),
+            op(Ask::Lookup(at(1)), Told::Inode(7, 1), 5, 6),
         ];
         let Verdict::Impossible(why) = judge(&back) else { panic!("it came back") };
         assert!(why.contains("after 3 operations"), "{why}");
         let links = [
-            op(Ask::Create(1), Told::Inode(7, 1), 0, 1),
-            op(Ask::Link(7, 2), Told::Inode(7, 2), 2, 3),
-            op(Ask::Unlink(1), Told::Inode(7, 0), 4, 5),
+            op(Ask::Create(at(1)), Told::Inode(7, 1), 0, 1),
+            op(Ask::Link(7, at(2)), Told::Inode(7, 2), 2, 3),
+            op(Ask::Unlink(at(1)), Told::Inode(7, 0), 4, 5),
         ];
         assert!(matches!(judge(&links), Verdict::Impossible(_)));
+    }
+
+    #[test]
+    fn a_name_that_moves_between_directories_is_in_one_of_them_at_any_time() {
+        let there = Name { within: 1, name: 0 };
+        let moved = |first: Told, second: Told| {
+            judge(&[
+                op(Ask::Create(at(1)), Told::Inode(7, 1), 0, 1),
+                op(Ask::Create(there), Told::Inode(8, 1), 2, 3),
+                op(Ask::Rename(at(1), there, How::ToFree), Told::Refused(ErrorKind::Exists), 4, 5),
+                op(Ask::Rename(at(1), there, How::Over), Told::Done, 6, 11),
+                op(Ask::Lookup(at(1)), first, 7, 8),
+                op(Ask::Lookup(there), second, 9, 10),
+            ])
+        };
+        let (old, new) = (Told::Inode(8, 1), Told::Inode(7, 1));
+        let gone = Told::Refused(ErrorKind::NotFound);
+        assert_eq!(moved(new.clone(), old.clone()), Verdict::Fits);
+        assert_eq!(moved(gone.clone(), new), Verdict::Fits);
+        assert!(matches!(moved(gone, old), Verdict::Impossible(_)));
+    }
+
+    #[test]
+    fn an_exchange_needs_both_names() {
+        let there = Name { within: 1, name: 0 };
+        let exchanged = |second: Told| {
+            judge(&[
+                op(Ask::Create(at(1)), Told::Inode(7, 1), 0, 1),
+                op(
+                    Ask::Rename(at(1), there, How::Exchange),
+                    Told::Refused(ErrorKind::NotFound),
+                    2,
+                    3,
+                ),
+                op(Ask::Mkdir(there), Told::Inode(8, 2), 4, 5),
+                op(Ask::Rename(at(1), there, How::Exchange), Told::Done, 6, 7),
+                op(Ask::List(0), Told::Names(vec![(at(1), 8)]), 8, 9),
+                op(Ask::List(1), second, 10, 11),
+            ])
+        };
+        assert_eq!(exchanged(Told::Names(vec![(there, 7)])), Verdict::Fits);
+        assert!(matches!(exchanged(Told::Names(vec![(there, 8)])), Verdict::Impossible(_)));
     }
 }

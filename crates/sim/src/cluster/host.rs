@@ -4,6 +4,8 @@
 //! The server is put together as the program does it (`node` of the crate `strake`): stores, manager,
 //! join, map, services, heart.
 
+mod drives;
+
 use super::link::Link;
 use super::plan::Plan;
 use super::store::SimStore;
@@ -14,7 +16,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_base::disk::Disk;
-use strake_base::disk::sim::SimDisk;
 use strake_base::random::SplitMix64;
 use strake_base::simulation::Process;
 use strake_base::task;
@@ -34,6 +35,8 @@ use strake_wire::message::manager::{
 use strake_wire::message::scrubs::{ScrubOrder, ScrubProgress};
 use strake_wire::service::{ManagerService, Services};
 
+pub use drives::Drive;
+
 /// The machine with the manager and the metadata server.
 pub const HEAD: u32 = 1;
 /// Numbers of machines that are servers: they join in this order, so these are their numbers in the
@@ -48,28 +51,14 @@ const STORE_SYNC: Duration = Duration::from_secs(1);
 /// Between two checkpoints of a target that nobody asks for.
 const CHECKPOINT: Duration = Duration::from_secs(2);
 
-/// A disk of a machine, with the target on it.
-pub struct Drive {
-    /// The disk.
-    pub disk: SimDisk,
-    uuid: String,
-    /// The target's number; 0 until it has one.
-    target: Mutex<u32>,
-}
-
-impl Drive {
-    /// The target's number; 0 until it has one.
-    pub fn target(&self) -> u32 {
-        *self.target.lock()
-    }
-}
-
 /// A machine.
 pub struct Host {
     /// Its number, in the cluster too.
     pub number: u32,
     /// Its disks.
-    pub drives: Vec<Drive>,
+    drives: Mutex<Vec<Arc<Drive>>>,
+    /// How many it has ever had.
+    drives_ever: AtomicU64,
     /// Its metadata store, if it is the head.
     pub store: Option<SimStore>,
     /// Its clocks.
@@ -96,15 +85,19 @@ struct Running {
     lease: Arc<Lease>,
     manager: Arc<dyn ManagerService>,
     meta: Option<Arc<MetaServer>>,
-    stores: Vec<Arc<ChunkStore>>,
+    storage: Arc<StorageServer>,
+    open: OpenTargets,
 }
 
 /// The disks of a server that runs, with what is told of each.
-struct Specs(Vec<(TargetSpec, Arc<ChunkStore>)>);
+type OpenTargets = Arc<Mutex<Vec<(TargetSpec, Arc<ChunkStore>)>>>;
+
+/// The same for the heart of the server.
+struct Specs(OpenTargets);
 
 impl Disks for Specs {
     fn specs(&self) -> Vec<TargetSpec> {
-        self.0.iter().map(|(spec, store)| fill(spec, store)).collect()
+        self.0.lock().iter().map(|(spec, store)| fill(spec, store)).collect()
     }
 
     fn scrubs(&self) -> Vec<ScrubProgress> {
@@ -115,7 +108,8 @@ impl Disks for Specs {
     fn obey_scrubs(&self, _: &[ScrubOrder]) {}
 
     fn drop_volume(&self, volume: VolumeId) -> bool {
-        self.0.iter().all(|(_, store)| store.drop_volume(volume).is_ok())
+        let stores: Vec<_> = self.0.lock().iter().map(|(_, store)| store.clone()).collect();
+        stores.iter().all(|store| store.drop_volume(volume).is_ok())
     }
 }
 
@@ -138,17 +132,12 @@ impl Host {
     /// A machine that is off.
     pub fn new(world: &Arc<World>, plan: &Arc<Plan>, number: u32, drives: u32) -> Arc<Self> {
         let mut random = world.stream(0x1000 + u64::from(number));
-        let drive = |nth| Drive {
-            disk: SimDisk::new(random.next_number(), plan.disk_bytes),
-            uuid: format!("{:032x}", u64::from(number) << 32 | u64::from(nth)),
-            target: Mutex::new(0),
-        };
-        let drives = (0..drives).map(drive).collect();
         let drift = plan.drift_of(&mut random);
         let store = SimStore::new(world.stream(0x2000 + u64::from(number)), plan.conflicts);
-        Arc::new(Self {
+        let host = Arc::new(Self {
             number,
-            drives,
+            drives: Mutex::default(),
+            drives_ever: AtomicU64::new(0),
             store: (number == HEAD).then_some(store),
             clock: Arc::new(MachineClock::new(drift)),
             disk_ms: Arc::new(AtomicU64::new(plan.disk_ms)),
@@ -159,7 +148,10 @@ impl Host {
             boots: Mutex::new(1),
             running: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
-        })
+        });
+        let new = (0..drives).map(|_| host.new_drive()).collect();
+        *host.drives.lock() = new;
+        host
     }
 
     /// True while a server runs here.
@@ -175,8 +167,8 @@ impl Host {
     /// The stores of its targets, by number.
     pub fn stores(&self) -> Vec<(u32, Arc<ChunkStore>)> {
         let running = self.running.lock();
-        let stores = running.iter().flat_map(|running| running.stores.iter().cloned());
-        self.drives.iter().map(Drive::target).zip(stores).collect()
+        let open = running.iter().flat_map(|running| running.open.lock().clone());
+        open.map(|(spec, store)| (spec.target, store)).collect()
     }
 
     /// The cluster as the server here sees it.
@@ -236,6 +228,7 @@ impl Host {
                 Link::services(&self.world, self.number, HEAD).manager.ok_or_else(no_manager)?
             }
         };
+        self.look_at_drives(&*manager).await?;
         let opened = self.open_drives().await?;
         let joined = join(&*manager, &self.request(&opened), JOIN_WAIT_MS).await?;
         *self.cluster.lock() = joined.cluster.clone();
@@ -258,19 +251,21 @@ impl Host {
         self.world.serve(self.number, process, services);
         let lease = storage.lease();
         let specs = self.specs().into_iter().zip(stores.iter().cloned()).collect();
-        let disks = Specs(specs);
-        let member = Here { disks, storage: Some(storage), lease: lease.clone() };
+        let open = Arc::new(Mutex::new(specs));
+        let disks = Specs(Arc::clone(&open));
+        let member = Here { disks, storage: Some(storage.clone()), lease: lease.clone() };
         let pulse = Pulse {
             server,
             manager: manager.clone(),
             map: map.clone(),
             member: Arc::new(member),
+            recopier: meta.clone().map(|m| m as _),
             lease_ms: joined.lease_ms,
         };
         let heart = Heart::start(pulse, own_manager.map(|own| own.epochs()));
         self.sync_now_and_then(&stores, kv);
         let process = process.clone();
-        Ok(Running { process, callers, map, heart, lease, manager, meta, stores })
+        Ok(Running { process, callers, map, heart, lease, manager, meta, storage, open })
     }
 
     async fn start_manager(
@@ -307,7 +302,7 @@ impl Host {
         key: CapabilityKey,
         map: &Arc<MapView>,
     ) -> Arc<StorageServer> {
-        let ids = self.drives.iter().map(|drive| TargetId(drive.target()));
+        let ids = self.drives().into_iter().map(|drive| TargetId(drive.target()));
         let targets = ids.zip(stores.iter().cloned()).collect();
         let clock: Arc<dyn Clock> = self.clock.clone();
         Arc::new(StorageServer::with_clock(targets, key, map.clone(), clock))
@@ -327,11 +322,11 @@ impl Host {
     async fn open_drives(self: &Arc<Self>) -> Result<Vec<Option<Arc<ChunkStore>>>> {
         let host = self.clone();
         let open = move || {
-            let open = |drive: &Drive| match drive.target() {
+            let open = |drive: &Arc<Drive>| match drive.target() {
                 0 => Ok(None),
                 _ => ChunkStore::open(drive.disk.process(), host.options()).map(Arc::new).map(Some),
             };
-            host.drives.iter().map(open).collect::<strake_engine::chunk::Result<Vec<_>>>()
+            host.drives().iter().map(open).collect::<strake_engine::chunk::Result<Vec<_>>>()
         };
         task::blocking(open).await.map_err(engine)?.map_err(engine)
     }
@@ -343,36 +338,41 @@ impl Host {
         targets: &[u32],
     ) -> Result<Vec<Arc<ChunkStore>>> {
         let mut stores = Vec::new();
-        for ((drive, store), &target) in self.drives.iter().zip(opened).zip(targets) {
-            if let Some(store) = store {
-                stores.push(store);
-                continue;
-            }
-            let (cluster, uuid) = (cluster.to_owned(), drive.uuid.clone());
-            let identity = Identity { cluster, uuid, target };
-            let disk: Arc<dyn Disk> = drive.disk.process();
-            ChunkStore::format(&disk, &identity, &self.options()).map_err(engine)?;
-            stores.push(Arc::new(ChunkStore::open(disk, self.options()).map_err(engine)?));
-            *drive.target.lock() = target;
+        for ((drive, store), &target) in self.drives().iter().zip(opened).zip(targets) {
+            stores.push(match store {
+                Some(store) => store,
+                None => self.format(drive, cluster, target)?,
+            });
+            drive.entered.store(true, Ordering::Relaxed);
         }
         Ok(stores)
     }
 
+    /// Makes a target on an empty disk, and opens it.
+    fn format(&self, drive: &Drive, cluster: &str, target: u32) -> Result<Arc<ChunkStore>> {
+        let (cluster, uuid) = (cluster.to_owned(), drive.uuid.clone());
+        let identity = Identity { cluster, uuid, target };
+        let disk: Arc<dyn Disk> = drive.disk.process();
+        ChunkStore::format(&disk, &identity, &self.options()).map_err(engine)?;
+        let store = Arc::new(ChunkStore::open(disk, self.options()).map_err(engine)?);
+        *drive.target.lock() = target;
+        Ok(store)
+    }
+
     fn specs(&self) -> Vec<TargetSpec> {
-        let spec = |(nth, drive): (usize, &Drive)| TargetSpec {
-            target: drive.target(),
-            uuid: drive.uuid.clone(),
-            path: format!("server {} drive {nth}", self.number),
-            ..TargetSpec::default()
-        };
-        self.drives.iter().enumerate().map(spec).collect()
+        self.drives().iter().map(|drive| drive.spec()).collect()
+    }
+
+    /// Of its machine, as long as that does not lose power.
+    fn boot(&self) -> String {
+        format!("boot-{}-{}", self.number, self.boots.lock())
     }
 
     fn request(&self, opened: &[Option<Arc<ChunkStore>>]) -> Join {
         let cluster = self.cluster.lock().clone();
         let filled = |(spec, store): (TargetSpec, &Option<Arc<ChunkStore>>)| match store {
             Some(store) => fill(&spec, store),
-            None => TargetSpec { total_bytes: 1 << 30, free_bytes: 1 << 30, ..spec },
+            None => spec,
         };
         Join {
             server: if cluster.is_empty() { 0 } else { self.number },
@@ -382,7 +382,7 @@ impl Host {
             meta: self.number == HEAD,
             targets: self.specs().into_iter().zip(opened).map(filled).collect(),
             name: format!("server-{}", self.number),
-            boot: format!("boot-{}-{}", self.number, self.boots.lock()),
+            boot: self.boot(),
         }
     }
 
@@ -422,7 +422,8 @@ impl Host {
             if let Some(meta) = &running.meta {
                 meta.stop().await?;
             }
-            for store in running.stores.clone() {
+            let open = running.open.lock().clone();
+            for (_, store) in open {
                 task::blocking(move || store.sync()).await.map_err(engine)?.map_err(engine)?;
             }
             running.callers.register_local(ServerId(number), Services::default());
@@ -459,7 +460,7 @@ impl Host {
 
     /// Whatever is written after this is not.
     fn end(&self, process: &Arc<Process>, power: Power) {
-        for drive in &self.drives {
+        for drive in self.drives() {
             match power {
                 Power::On => drive.disk.kill(),
                 Power::Off => drive.disk.power_loss(),

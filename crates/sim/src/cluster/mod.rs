@@ -14,14 +14,18 @@
 //! ```
 //!
 //! [`files`] is the workload on contents, and [`register`] knows what its readers may see; [`names`] is
-//! that on names, and [`history`] says whether it can have happened so. [`end`] looks at what is left
+//! that on names, and [`history`] says whether it can have happened so; [`logs`] is that on files which all
+//! append to under a lock, and [`log`](mod@log) knows what has to be in them. [`end`] looks at what is left
 //! when all is over.
 
 mod end;
 pub mod files;
 pub mod history;
 pub mod host;
+mod jobs;
 pub mod link;
+pub mod log;
+pub mod logs;
 pub mod mount;
 pub mod names;
 pub mod plan;
@@ -33,6 +37,7 @@ pub mod world;
 
 use files::Files;
 use host::Host;
+use logs::Logs;
 use mount::{CLIENTS_FROM, Mount};
 use names::Names;
 use parking_lot::Mutex;
@@ -88,10 +93,13 @@ pub(crate) struct Cluster {
     hosts: Vec<Arc<Host>>,
     files: Arc<Files>,
     names: Arc<Names>,
+    logs: Arc<Logs>,
     /// Processes of clients, by their order.
     clients: Mutex<Vec<Option<Arc<Process>>>>,
     /// A machine has lost power, and not all groups are whole yet.
     weak: AtomicBool,
+    /// Targets that are gone for good and have not been replaced.
+    lost: Mutex<Vec<u32>>,
     /// What ends trouble later.
     later: Mutex<VecDeque<JoinHandle<()>>>,
 }
@@ -142,8 +150,9 @@ impl Cluster {
         let clients = Mutex::new(vec![None; plan.clients as usize]);
         let files = Files::new(&world, &plan);
         let names = Names::new(&world, plan.directories, plan.pause_ms);
-        let (weak, later) = Default::default();
-        Arc::new(Self { world, plan, hosts, files, names, clients, weak, later })
+        let logs = Logs::new(&world, &plan);
+        let (weak, lost, later) = Default::default();
+        Arc::new(Self { world, plan, hosts, files, names, logs, clients, weak, lost, later })
     }
 
     fn report(&self) -> Report {
@@ -189,6 +198,7 @@ impl Cluster {
             self.files.make(&first, file).await?;
         }
         self.names.make(&first).await?;
+        self.logs.make(&first).await?;
         first.close().await?;
         let work: Vec<_> = (0..self.plan.clients).map(|nth| self.work(nth)).collect();
         self.make_trouble().await;
@@ -246,9 +256,9 @@ impl Cluster {
     }
 
     async fn work_in(&self, mount: &Arc<Mount>, life: u64) {
-        let part = 0x5000 + u64::from(mount.number) * 1_000 + life * 3;
+        let part = 0x5000 + u64::from(mount.number) * 1_000 + life * 4;
         let (writing, reading) = (self.world.stream(part), self.world.stream(part + 1));
-        let naming = self.world.stream(part + 2);
+        let (naming, appending) = (self.world.stream(part + 2), self.world.stream(part + 3));
         let (files, own) = (self.files.clone(), mount.clone());
         let writer = mount.process.spawn(async move { files.write_on(&own, writing).await });
         let (files, own) = (self.files.clone(), mount.clone());
@@ -257,13 +267,15 @@ impl Cluster {
         let is_over = move || files.ending.load(Ordering::Relaxed);
         let namer = async move { names.work_on(&own, naming, is_over).await };
         let namer = mount.process.spawn(namer);
-        let ended = [writer.await, reader.await, namer.await];
-        if mount.process.is_dead() || ended.iter().any(std::result::Result::is_err) {
+        let (files, logs, own) = (self.files.clone(), self.logs.clone(), mount.clone());
+        let is_over = move || files.ending.load(Ordering::Relaxed);
+        let logger = async move { logs.work_on(&own, appending, is_over).await };
+        let logger = mount.process.spawn(logger);
+        let ended = [writer.await, reader.await, namer.await, logger.await];
+        let died = mount.process.is_dead() || ended.iter().any(std::result::Result::is_err);
+        if died || mount.close().await.is_err() {
             self.files.forget(mount);
-            return;
-        }
-        if mount.close().await.is_err() {
-            self.files.forget(mount);
+            self.logs.forget(mount);
         }
     }
 

@@ -37,10 +37,16 @@ pub enum Trouble {
     Join,
     /// A bit of a disk changes.
     Flip,
+    /// Groups are moved: targets are drained, evened out, and used again; jobs are paused and cancelled.
+    Move,
+    /// A running server gets one more disk.
+    AddDisk,
+    /// A disk is lost for good, and an empty one takes its place.
+    LoseDisk,
 }
 
 /// All kinds of trouble.
-const ALL: [Trouble; 14] = [
+const ALL: [Trouble; 17] = [
     Trouble::Kill,
     Trouble::Power,
     Trouble::Blackout,
@@ -55,7 +61,13 @@ const ALL: [Trouble; 14] = [
     Trouble::Slow,
     Trouble::Join,
     Trouble::Flip,
+    Trouble::Move,
+    Trouble::AddDisk,
+    Trouble::LoseDisk,
 ];
+
+/// In a template: the primary acknowledges.
+const ACK_PRIMARY: u32 = 1;
 
 /// A run.
 #[derive(Clone, Debug)]
@@ -74,6 +86,10 @@ pub struct Plan {
     pub blocks: u64,
     /// Directories whose names are changed.
     pub directories: u32,
+    /// Files that all clients append to.
+    pub logs: u32,
+    /// Longest record that is appended.
+    pub record_bytes: u64,
     /// Longest pause of a client between two things that it does.
     pub pause_ms: u64,
     /// Copies of their chunks.
@@ -115,6 +131,7 @@ impl Plan {
             chunk_size: Some(64 << 10),
             width: Some(width as u32),
             copies: None,
+            ack: (copies > 1 && random.percent(15)).then_some(ACK_PRIMARY),
             ..Template::default()
         };
         let inline = [0, 8192][random.below(2) as usize];
@@ -144,6 +161,8 @@ impl Plan {
             files: 1 + random.below(5) as u32,
             blocks: [2, 4, 24, 64][random.below(4) as usize],
             directories: random.below(3) as u32,
+            logs: random.below(3) as u32,
+            record_bytes: [300, 20_000][random.below(2) as usize],
             pause_ms: [20, 100, 400][random.below(3) as usize],
             copies,
             min_copies: [None, Some(least)][random.below(2) as usize],
@@ -166,6 +185,11 @@ impl Plan {
     /// How fast a machine's clock runs, in millionths.
     pub fn drift_of(&self, random: &mut SplitMix64) -> u64 {
         1_000_000 - self.drift + random.below(2 * self.drift + 1)
+    }
+
+    /// One copy acknowledges what others may not have yet.
+    pub fn acknowledges_alone(&self) -> bool {
+        self.volume.template.as_ref().is_some_and(|template| template.ack == Some(ACK_PRIMARY))
     }
 
     /// Names survive a loss of power of the machine that keeps them. Where several clients change the same

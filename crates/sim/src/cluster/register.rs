@@ -46,6 +46,8 @@ pub struct Register {
     shaky: bool,
     /// How often power was lost.
     losses: u64,
+    /// One copy acknowledges what others may not have: only an `fsync` says that it stays.
+    alone: bool,
     /// The mount has read something older than what it has written: its next sync has to say why, or
     /// already its next close, unless power was lost.
     suspect: Option<(String, bool)>,
@@ -64,7 +66,13 @@ impl Register {
     pub fn new(file: u32, blocks: u64) -> Self {
         let block = Block { zeros: BTreeSet::from([0]), ..Block::default() };
         let blocks = vec![block; blocks as usize];
-        Self { file, blocks, next: 1, lossy: 0, shaky: false, losses: 0, suspect: None }
+        let (next, lossy, shaky, losses, alone, suspect) = (1, 0, false, 0, false, None);
+        Self { file, blocks, next, lossy, shaky, losses, alone, suspect }
+    }
+
+    /// From now on one copy acknowledges alone (`--ack primary`, S-099).
+    pub fn acknowledge_alone(&mut self) {
+        (self.alone, self.shaky) = (true, true);
     }
 
     /// Number of blocks.
@@ -163,7 +171,7 @@ impl Register {
     pub fn whole_again(&mut self) {
         if self.shaky {
             self.power_lost();
-            self.shaky = false;
+            self.shaky = self.alone;
         }
     }
 
@@ -223,7 +231,7 @@ impl Register {
         match block.own.filter(|_| own) {
             Some(expected) if version < expected => {
                 let what = format!("version {version} where this mount has written {expected}");
-                self.suspect = Some((shown(&what), expected <= self.lossy));
+                self.suspect = Some((shown(&what), self.alone || expected <= self.lossy));
             }
             // What the mount reads may be in its memory only.
             _ if !own && !since && !self.shaky && found.is_some() => {
@@ -320,6 +328,28 @@ mod tests {
         silent.acknowledged(true).unwrap();
         let later = silent.open();
         assert!(silent.check(&later, 0, &[0; 4096], false).is_err(), "the sync has said so");
+    }
+
+    #[test]
+    fn of_what_one_copy_acknowledges_alone_only_a_sync_says_that_it_stays() {
+        let mut register = Register::new(3, 1);
+        register.acknowledge_alone();
+        let (_, closed) = write(&mut register, 0, 1);
+        register.acknowledged(false).unwrap();
+        let opened = register.open();
+        register.check(&opened, 0, &closed, false).unwrap();
+        register.whole_again();
+        let later = register.open();
+        register.check(&later, 0, &[0; 4096], false).unwrap();
+        register.check(&later, 0, &[0; 4096], true).unwrap();
+        assert_eq!(register.acknowledged(false), Ok(()));
+        assert!(register.acknowledged(true).is_err(), "the mount has read what is older");
+        register.failed();
+        let (_, synced) = write(&mut register, 0, 1);
+        register.acknowledged(true).unwrap();
+        let last = register.open();
+        register.check(&last, 0, &synced, false).unwrap();
+        assert!(register.check(&last, 0, &closed, false).is_err());
     }
 
     #[test]

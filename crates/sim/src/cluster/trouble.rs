@@ -13,6 +13,8 @@ use strake_types::Result;
 
 /// How often a server that does not start is started again.
 const STARTS_MAX: u32 = 40;
+/// No machine gets more disks than that.
+const DRIVES_MAX: usize = 3;
 
 impl Cluster {
     /// Makes trouble for as long as the plan says.
@@ -81,6 +83,14 @@ impl Cluster {
             Trouble::Split => self.split(length, &mut random),
             Trouble::Slow => self.slow_down(&host, length),
             Trouble::Flip => self.flip(&mut random),
+            Trouble::Move => self.move_about(&mut random).await,
+            Trouble::AddDisk => {
+                if host.drives().len() < DRIVES_MAX {
+                    let host = host.clone();
+                    self.later(async move { drop(host.add_drive().await) });
+                }
+            }
+            Trouble::LoseDisk => self.lose_disk(&host, length, &mut random).await,
             Trouble::Join => {
                 let new = self.hosts.iter().find(|host| !host.expected.load(Ordering::Relaxed));
                 if let Some(new) = new.cloned() {
@@ -94,9 +104,11 @@ impl Cluster {
     /// While copies that lost power are not equal again, the others are the only ones that have what was
     /// not synced: a group that loses these too is founded anew on whoever comes first, as is promised.
     async fn must_wait(&self, kind: Trouble) -> bool {
-        use Trouble::{Blackout, ClientKill, Flip, Full, Join, Jump, Slow, Storm};
-        let harmless =
-            matches!(kind, Blackout | ClientKill | Flip | Full | Join | Jump | Slow | Storm);
+        use Trouble::{AddDisk, Blackout, ClientKill, Flip, Full, Join, Jump, Move, Slow, Storm};
+        let harmless = matches!(
+            kind,
+            AddDisk | Blackout | ClientKill | Flip | Full | Join | Jump | Move | Slow | Storm
+        );
         if harmless || !self.weak.load(Ordering::Relaxed) {
             return false;
         }
@@ -132,7 +144,31 @@ impl Cluster {
     fn note_power(&self, loses: bool) {
         if loses {
             self.files.power_lost();
+            self.logs.power_lost();
         }
+    }
+
+    /// A disk of a machine is gone with all that was on it, and the machine comes back with an empty one.
+    async fn lose_disk(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        length: Duration,
+        random: &mut SplitMix64,
+    ) {
+        if self.plan.copies == 1 || !self.can_lose(host).await {
+            return;
+        }
+        self.weak.store(true, Ordering::Relaxed);
+        host.crash(Power::On).await;
+        let lost = host.swap_drive(random.below(host.drives().len() as u64) as usize);
+        self.world.note(format_args!("server {} loses target {lost}", host.number));
+        self.lost.lock().push(lost);
+        let (cluster, host) = (self.clone(), host.clone());
+        self.later(async move {
+            tokio::time::sleep(length).await;
+            cluster.start(&host).await;
+            cluster.replace_lost().await;
+        });
     }
 
     /// True if whatever a machine has not synced is on another one that is to stay: all groups are
@@ -207,7 +243,8 @@ impl Cluster {
     /// A bit of what the last machine's first disk holds changes: the other copies are elsewhere.
     fn flip(&self, random: &mut SplitMix64) {
         let Some(host) = self.members().last() else { return };
-        let disk = &host.drives[0].disk;
+        let drives = host.drives();
+        let disk = &drives[0].disk;
         let names = disk.process().list().unwrap_or_default();
         for name in names.iter().filter(|name| name.starts_with("data-")) {
             let (at, bit) = (random.below(disk.occupied(name)), random.below(8) as u8);
@@ -217,7 +254,7 @@ impl Cluster {
     }
 
     /// The machines that belong to the cluster by now.
-    fn members(&self) -> impl Iterator<Item = &Arc<Host>> {
+    pub(super) fn members(&self) -> impl Iterator<Item = &Arc<Host>> {
         self.hosts.iter().filter(|host| host.expected.load(Ordering::Relaxed))
     }
 
@@ -234,8 +271,9 @@ impl Cluster {
     }
 
     fn fill(self: &Arc<Self>, host: &Arc<Host>, length: Duration, random: &mut SplitMix64) {
-        let nth = random.below(host.drives.len() as u64) as usize;
-        let (disk, room) = (host.drives[nth].disk.clone(), self.plan.disk_bytes);
+        let drives = host.drives();
+        let nth = random.below(drives.len() as u64) as usize;
+        let (disk, room) = (drives[nth].disk.clone(), self.plan.disk_bytes);
         self.world.note(format_args!("a disk of server {} is full", host.number));
         // Somebody else has taken all that was free.
         let (total, free) = disk.process().space().unwrap_or((room, 0));

@@ -328,6 +328,7 @@ impl Parts {
                 storage,
                 lease: lease.clone(),
             }),
+            recopier: meta.clone().map(|m| m as _),
             lease_ms: self.joined.lease_ms,
         };
         let heart = Heart::start(pulse, follow);

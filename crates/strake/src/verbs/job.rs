@@ -1,4 +1,4 @@
-//! `strake job`: what moves, heals or is verified in the background.
+//! `strake job`: what moves, heals, is verified or gets other copies in the background.
 
 use crate::cluster::ClusterFlags;
 use crate::failure::{Failure, Outcome};
@@ -22,7 +22,7 @@ pub struct JobFlags {
 
 #[derive(Subcommand, Debug)]
 enum JobVerb {
-    /// List the jobs: heals, drains, replacements, rebalances, scrubs; the last hundred that have ended, too
+    /// List the jobs: heals, drains, replacements, rebalances, scrubs, recopies (layout set --existing); the last hundred that have ended, too
     List {
         /// Only those that have not ended
         #[arg(long)]
@@ -31,7 +31,7 @@ enum JobVerb {
         #[arg(long)]
         json: bool,
     },
-    /// Show everything about a job: each group or target, the file it is at, and why what failed has failed
+    /// Show everything about a job: each group or target, the files it is at, those that wait and who has them open, and why what failed has failed
     Show {
         /// The job's number
         #[arg(value_parser = clap::value_parser!(u64).range(1..))]
@@ -61,7 +61,7 @@ enum JobVerb {
         #[arg(value_parser = clap::value_parser!(u64).range(1..))]
         id: u64,
     },
-    /// Change how fast a job may send (a scrub: read), at once
+    /// Change how fast a job may send (a scrub: read; a recopy: copy), at once
     Throttle {
         /// The job's number, or `all`: every job without a rate of its own
         #[arg(value_name = "ID|all")]
@@ -70,7 +70,7 @@ enum JobVerb {
         #[arg(value_parser = size::parse)]
         rate: u64,
     },
-    /// End a job; what has moved stays where it is
+    /// End a job; what has moved stays where it is, and files that have other copies keep them
     Cancel {
         /// The job's number
         #[arg(value_parser = clap::value_parser!(u64).range(1..))]
@@ -188,7 +188,11 @@ fn rate_text(rate: u64) -> String {
 
 fn show(view: &JobView, begun_ms: u64, rate_max: u64) {
     output::line(&view.headline());
-    let does = if view.is_scrub() { "reads" } else { "sends" };
+    let does = match (view.is_scrub(), view.recopy().is_some()) {
+        (true, _) => "reads",
+        (_, true) => "copies",
+        _ => "sends",
+    };
     output::line(&format!("  begun {}, {does} {}", ago(begun_ms), rate_text(rate_max)));
     output::line(&format!("  {}", view.progress()));
     if let Some(took) = view.took() {

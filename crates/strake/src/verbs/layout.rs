@@ -1,7 +1,7 @@
 //! `strake layout`: where a file lies, and where new files will.
 
 use crate::cluster::{self, ClusterFlags};
-use crate::existing;
+use crate::existing::{self, ExistingFlags};
 use crate::failure::{Context, Failure, Outcome};
 use crate::groups::MemberState;
 use crate::layout_flags::{LayoutFlags, show_distribution};
@@ -67,29 +67,6 @@ enum LayoutVerb {
     },
 }
 
-/// Flags about files that are there already.
-#[derive(Args, Debug)]
-struct ExistingFlags {
-    /// Give the files that are there, below the directory too, so many copies as well, while they are in use
-    ///
-    /// They are copied one by one by the servers. A file that is open, or was changed meanwhile, is tried again a few
-    /// times and then named; the command can be given again whenever you like, and goes on where it was.
-    #[arg(long, requires = "copies", conflicts_with_all = ["chunk_size", "stripe_width", "distribution", "ack", "min_copies", "targets", "clear"])]
-    existing: bool,
-
-    /// Only say how many files and bytes would be copied
-    #[arg(long, requires = "existing")]
-    dry_run: bool,
-
-    /// Copy at most so much in a second, as 50M
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "existing")]
-    throttle: Option<u64>,
-
-    /// Print JSON
-    #[arg(long, requires = "existing")]
-    json: bool,
-}
-
 /// What a directory hands down, as `--json` prints it.
 #[derive(Serialize)]
 struct DirectoryView {
@@ -113,13 +90,14 @@ struct FileView<'a> {
     layout: &'a LayoutView,
 }
 
-/// Runs the verb.
-pub async fn run(flags: &LayoutVerbFlags, cluster: &ClusterFlags) -> Outcome {
-    match &flags.verb {
+/// Runs the verb; the exit code.
+pub async fn run(flags: &LayoutVerbFlags, cluster: &ClusterFlags) -> Outcome<u8> {
+    let done = match &flags.verb {
         LayoutVerb::Get { path, json, all } => get(path, *json, *all, cluster).await,
         LayoutVerb::Set { path, layout, existing, .. } if existing.existing => {
             let copies = layout.copies.unwrap_or(1);
-            set_existing(path, copies, existing, cluster).await
+            let Found { place, attr } = place::find(path, cluster, "layout").await?;
+            return existing::run(place.volume, path, &attr, copies, existing).await;
         }
         LayoutVerb::Set { path, layout, targets, clear, .. } => {
             let template = layout.template(None);
@@ -129,7 +107,8 @@ pub async fn run(flags: &LayoutVerbFlags, cluster: &ClusterFlags) -> Outcome {
             }
             set(path, template, targets, cluster).await
         }
-    }
+    };
+    done.map(|()| 0)
 }
 
 async fn get(path: &str, json: bool, all: bool, cluster: &ClusterFlags) -> Outcome {
@@ -290,36 +269,6 @@ async fn set(
     set_template(&place, attr.ino, &template, new).await.context(|| path.into())?;
     place.volume.close().await?;
     Ok(())
-}
-
-/// Gives what is there another number of copies.
-async fn set_existing(
-    path: &str,
-    copies: u32,
-    flags: &ExistingFlags,
-    cluster: &ClusterFlags,
-) -> Outcome {
-    if flags.throttle == Some(0) {
-        return Err(Failure::usage("--throttle 0 would never end").next("give a size, as 50M"));
-    }
-    let Found { place, attr } = place::find(path, cluster, "layout").await?;
-    if !flags.dry_run && prepare(place.volume.map(), copies).await? {
-        // Until the metadata server has heard of the new groups.
-        if attr.kind == FileKind::Directory {
-            let set = async |template| set_template(&place, attr.ino, &template, true).await;
-            existing::hand_down(&place.volume, attr.ino, copies, set)
-                .await
-                .context(|| path.into())?;
-        }
-    }
-    let order = existing::Order { copies, dry_run: flags.dry_run, rate: flags.throttle };
-    let report = existing::run(&place.volume, path, &attr, &order).await?;
-    place.volume.close().await?;
-    match flags.json {
-        true => output::json(&report)?,
-        false => report.show(&order),
-    }
-    report.verdict()
 }
 
 /// Copies that a volume keeps where nothing else is said.

@@ -2,14 +2,13 @@
 //! against each other; a job of the manager that the targets' servers carry out.
 
 use crate::cluster::ClusterFlags;
-use crate::failure::{FAILED, Failure, Outcome};
-use crate::jobs::{self, Files, JobView, is_done};
-use crate::plan_flags::{Followed, follow};
+use crate::failure::{Failure, Outcome};
+use crate::jobs::{self, Files, JobView};
+use crate::plan_flags::{follow_to_its_end, tell_begun};
 use crate::scrub_report::Report;
-use crate::signals::INTERRUPTED_CODE;
 use crate::{output, size};
 use clap::Args;
-use strake_wire::message::jobs::{JobKind, Plan};
+use strake_wire::message::jobs::{Job, JobKind, Plan};
 
 /// Flags of `strake scrub`.
 #[derive(Args, Debug)]
@@ -61,17 +60,12 @@ pub async fn run(flags: &ScrubFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         match flags.json {
             true => output::json(&JobView::new(&job, &Files::default()))?,
             false => {
-                let (id, about, held) = (job.id, &job.about, size::show(job.bytes));
-                output::line(&format!("job {id}: verifies {about}, about {held}"));
-                output::line(&format!("  next: strake job watch {id}"));
+                let (about, held) = (&job.about, size::show(job.bytes));
+                tell_begun(job.id, &format!("verifies {about}, about {held}"));
             }
         }
         return Ok(0);
     }
-    let job = match follow(&map, job.id).await? {
-        Followed::Ended(job) => job,
-        Followed::Interrupted => return Ok(INTERRUPTED_CODE),
-    };
-    Report::of(&map, &job).await.print(flags.json)?;
-    Ok(if is_done(&job) { 0 } else { FAILED })
+    let show = async |job: &Job| Report::of(&map, job).await.print(flags.json);
+    follow_to_its_end(&map, job.id, show).await
 }

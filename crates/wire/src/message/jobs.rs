@@ -1,5 +1,6 @@
 //! Jobs: what moves or mends the contents of groups in the background, and how far it is. What
-//! verifies targets has messages of its own, in [`scrubs`](super::scrubs).
+//! verifies targets has messages of its own, in [`scrubs`](super::scrubs), and so has what gives files
+//! another number of copies, in [`recopies`](super::recopies).
 
 use prost::Message;
 
@@ -96,6 +97,9 @@ pub struct Plan {
     /// Of a scrub, of which `targets` are those that are verified (none: all): it repairs nothing.
     #[prost(bool, tag = "11")]
     pub no_repair: bool,
+    /// Of a job that gives files another number of copies: which.
+    #[prost(message, optional, tag = "12")]
+    pub recopy: Option<super::recopies::RecopyWish>,
 }
 
 /// What a job does. Stored: never give a number another meaning.
@@ -112,13 +116,15 @@ pub enum JobKind {
     Rebalance = 4,
     /// What targets hold is verified, and repaired.
     Scrub = 5,
+    /// Files there are get another number of copies.
+    Recopy = 6,
 }
 
 impl JobKind {
     /// The kind of this number.
     pub fn of(number: u32) -> Option<Self> {
-        use JobKind::{Drain, Heal, Rebalance, Replace, Scrub};
-        let all = [Heal, Drain, Replace, Rebalance, Scrub];
+        use JobKind::{Drain, Heal, Rebalance, Recopy, Replace, Scrub};
+        let all = [Heal, Drain, Replace, Rebalance, Scrub, Recopy];
         all.into_iter().find(|kind| *kind as u32 == number)
     }
 }
@@ -226,6 +232,9 @@ pub struct Job {
     /// Of a scrub: it repairs nothing.
     #[prost(bool, tag = "15")]
     pub no_repair: bool,
+    /// Of a job that gives files another number of copies: which, and how far it is.
+    #[prost(message, optional, tag = "16")]
+    pub recopy: Option<super::recopies::JobRecopy>,
 }
 
 /// One group's part in a job.

@@ -2,6 +2,7 @@
 
 use super::common::Template;
 use super::jobs::{Held, JobList, ListJobs, Order, Plan, Progress, SteerJob};
+use super::recopies::{RecopyOrder, RecopyProgress};
 use super::scrubs::{ScrubOrder, ScrubProgress};
 use prost::{Message, Oneof};
 
@@ -153,6 +154,9 @@ pub struct Heartbeat {
     /// How far it is with targets that it verifies for a job.
     #[prost(message, repeated, tag = "5")]
     pub scrubs: Vec<ScrubProgress>,
+    /// How far it is with files that get another number of copies for a job.
+    #[prost(message, repeated, tag = "6")]
+    pub recopies: Vec<RecopyProgress>,
 }
 
 /// See [`ManagerOp::Resynced`].
@@ -264,6 +268,9 @@ pub struct ManagerReply {
     /// To a heartbeat: all targets of the server that it is to verify for a job.
     #[prost(message, repeated, tag = "2")]
     pub scrubs: Vec<ScrubOrder>,
+    /// To a heartbeat: all jobs by which files of its volumes get another number of copies.
+    #[prost(message, repeated, tag = "3")]
+    pub recopies: Vec<RecopyOrder>,
 }
 
 impl From<ManagerAnswer> for ManagerReply {

@@ -2,13 +2,11 @@
 
 mod answer;
 mod check;
-mod recopy;
 
 use super::common::{AttrChange, Cred, Template, Time};
 use prost::{Message, Oneof};
 
 pub use check::{Check, CheckPart, Checked, Problem};
-pub use recopy::{Recopied, Recopy, RecopyState};
 
 pub use answer::{
     Created, Description, DirEntry, Holder, MetaAnswer, MetaReply, Named, Opened, Page, Renamed,
@@ -36,7 +34,7 @@ pub struct MetaRequest {
     /// What to do.
     #[prost(
         oneof = "MetaOp",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38"
     )]
     pub op: Option<MetaOp>,
 }
@@ -136,11 +134,6 @@ pub enum MetaOp {
     /// Answer: Checked.
     #[prost(message, tag = "38")]
     Check(Check),
-    /// Gives a file that is there another number of copies, while nobody has it open. It is carried
-    /// out by the server; who asks again while it is under way is told how far it is. Only root may
-    /// ask. Answer: Recopied.
-    #[prost(message, tag = "39")]
-    Recopy(Recopy),
 }
 
 /// An operation without arguments.

@@ -5,6 +5,7 @@ pub mod common;
 pub mod jobs;
 pub mod manager;
 pub mod meta;
+pub mod recopies;
 pub mod scrubs;
 pub mod storage;
 

@@ -263,7 +263,6 @@ impl Gen {
             ReadInline(self.ino()),
             Describe(self.ino()),
             self.check(),
-            self.recopy(),
         ]
     }
 
@@ -347,7 +346,7 @@ impl Gen {
                 }),
             }),
         ];
-        let answers = answers.into_iter().chain([self.checked(), self.recopied()]);
+        let answers = answers.into_iter().chain([self.checked()]);
         answers.map(|a| meta::MetaReply { answer: Some(a) }).collect()
     }
 

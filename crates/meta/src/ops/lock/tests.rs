@@ -90,3 +90,29 @@ async fn nonsense_is_refused() {
     let nobody = root.clone().at(0);
     assert_eq!(kind(nobody.set_lock(lock(ino, 1, 2, 0, 4)).await), ErrorKind::NoSession);
 }
+
+/// A copy of a request to lock comes when its client has unlocked again: it would hold the lock for ever. A
+/// copy of the unlocking comes when it has locked again: it would lose the lock without a word.
+#[tokio::test]
+async fn a_late_copy_neither_locks_nor_unlocks() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let other = root.clone().at(world.open_session(0, &[]).await.session);
+    let (take, give) = (lock(ino, 1, 2, 0, 9), lock(ino, 1, 0, 0, 9));
+    let from_other = lock(ino, 5, 2, 0, 9);
+    let send = async |seq, answered, op| root.call_seq(seq, answered, MetaOp::SetLock(op)).await;
+    other.set_lock(from_other).await.unwrap();
+    assert_eq!(kind(send(1, 0, take).await), ErrorKind::WouldBlock);
+    other.set_lock(lock(ino, 5, 0, 0, 9)).await.unwrap();
+    assert_eq!(kind(send(1, 0, take).await), ErrorKind::WouldBlock, "as it was answered");
+    send(2, 1, take).await.unwrap();
+    send(2, 1, take).await.unwrap();
+    send(3, 2, give).await.unwrap();
+    assert_eq!(kind(send(2, 1, take).await), ErrorKind::Malformed);
+    other.set_lock(from_other).await.unwrap();
+    other.set_lock(lock(ino, 5, 0, 0, 9)).await.unwrap();
+    send(4, 3, take).await.unwrap();
+    assert_eq!(kind(send(3, 2, give).await), ErrorKind::Malformed);
+    assert_eq!(kind(other.set_lock(from_other).await), ErrorKind::WouldBlock, "it is held");
+}

@@ -1,6 +1,6 @@
 //! What a metadata server answers.
 
-use super::{Checked, Lock, Nothing, Recopied};
+use super::{Checked, Lock, Nothing};
 use crate::message::common::{Attributes, Template};
 use prost::{Message, Oneof};
 
@@ -8,10 +8,7 @@ use prost::{Message, Oneof};
 #[derive(Clone, PartialEq, Message)]
 pub struct MetaReply {
     /// Which answer.
-    #[prost(
-        oneof = "MetaAnswer",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24"
-    )]
+    #[prost(oneof = "MetaAnswer", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23")]
     pub answer: Option<MetaAnswer>,
 }
 
@@ -61,9 +58,6 @@ pub enum MetaAnswer {
     /// What a check has found.
     #[prost(message, tag = "23")]
     Checked(Checked),
-    /// How far a file is that gets another number of copies.
-    #[prost(message, tag = "24")]
-    Recopied(Recopied),
 }
 
 /// See [`MetaAnswer::Named`].

@@ -1,6 +1,9 @@
 //! Random messages about jobs.
 
 use super::super::jobs::{Held, Job, JobItem, JobList, Order, Plan, Progress, SteerJob};
+use super::super::recopies::{
+    JobRecopy, RecopyFile, RecopyLeft, RecopyOrder, RecopyProgress, RecopyTally, RecopyWish,
+};
 use super::super::scrubs::{JobScrub, ScrubFinding, ScrubOrder, ScrubProgress, ScrubTally};
 use super::Gen;
 
@@ -42,6 +45,7 @@ impl Gen {
             rate: self.u64(),
             undo: self.bool(),
             no_repair: self.bool(),
+            recopy: self.opt(Self::recopy_wish),
         }
     }
 
@@ -76,6 +80,7 @@ impl Gen {
             reason: self.string(),
             scrubs: self.list(Self::job_scrub),
             no_repair: self.bool(),
+            recopy: self.opt(Self::job_recopy),
         }
     }
 
@@ -149,6 +154,56 @@ impl Gen {
             at: self.opt(Self::chunk),
             findings: self.list(Self::scrub_finding),
             skipped: self.list(Self::string),
+        }
+    }
+
+    fn recopy_wish(&mut self) -> RecopyWish {
+        RecopyWish { volume: self.u32(), ino: self.u64(), copies: self.u32(), path: self.string() }
+    }
+
+    pub(super) fn recopy_order(&mut self) -> RecopyOrder {
+        RecopyOrder {
+            job: self.u64(),
+            volume: self.u32(),
+            ino: self.u64(),
+            copies: self.u32(),
+            paused: self.bool(),
+            rate: self.u64(),
+        }
+    }
+
+    fn recopy_tally(&mut self) -> RecopyTally {
+        RecopyTally { looked: self.u64(), files: self.u64(), bytes: self.u64() }
+    }
+
+    fn recopy_file(&mut self) -> RecopyFile {
+        RecopyFile { path: self.string(), copied: self.u64(), bytes: self.u64() }
+    }
+
+    fn recopy_left(&mut self) -> RecopyLeft {
+        RecopyLeft { path: self.string(), reason: self.string() }
+    }
+
+    pub(super) fn recopy_progress(&mut self) -> RecopyProgress {
+        RecopyProgress {
+            job: self.u64(),
+            tally: self.recopy_tally(),
+            under_way: self.list(Self::recopy_file),
+            left: self.u64(),
+            waiting: self.list(Self::recopy_left),
+            ended: self.bool(),
+            trouble: self.string(),
+        }
+    }
+
+    fn job_recopy(&mut self) -> JobRecopy {
+        JobRecopy {
+            wish: self.recopy_wish(),
+            reason: self.string(),
+            tally: self.recopy_tally(),
+            under_way: self.list(Self::recopy_file),
+            left: self.u64(),
+            waiting: self.list(Self::recopy_left),
         }
     }
 }

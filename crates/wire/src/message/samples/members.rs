@@ -45,6 +45,7 @@ impl Gen {
                 held: self.list(Self::held),
                 progress: self.list(Self::progress),
                 scrubs: self.list(Self::scrub_progress),
+                recopies: self.list(Self::recopy_progress),
             }),
             GetMap(mgr::GetMap { known_epoch: self.u64() }),
             CreateVolume(self.volume_spec()),
@@ -138,10 +139,12 @@ impl Gen {
         ];
         let orders = self.list(Self::order);
         let scrubs = self.list(Self::scrub_order);
+        let recopies = self.list(Self::recopy_order);
         let reply = |answer| mgr::ManagerReply {
             answer: Some(answer),
             orders: orders.clone(),
             scrubs: scrubs.clone(),
+            recopies: recopies.clone(),
         };
         answers.into_iter().map(reply).collect()
     }

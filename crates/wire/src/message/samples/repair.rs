@@ -20,19 +20,6 @@ impl Gen {
         })
     }
 
-    pub(super) fn recopy(&mut self) -> meta::MetaOp {
-        meta::MetaOp::Recopy(meta::Recopy { ino: self.u64(), copies: self.u32(), rate: self.u64() })
-    }
-
-    pub(super) fn recopied(&mut self) -> meta::MetaAnswer {
-        meta::MetaAnswer::Recopied(meta::Recopied {
-            state: self.u32() % 5,
-            copied: self.u64(),
-            bytes: self.u64(),
-            detail: self.string(),
-        })
-    }
-
     fn problem(&mut self) -> meta::Problem {
         meta::Problem {
             what: self.string(),

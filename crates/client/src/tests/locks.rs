@@ -1,0 +1,47 @@
+//! Locks that are waited for and given up.
+
+use super::*;
+
+fn lock(wait: bool) -> LockRequest {
+    let (kind, end) = (LockKind::Exclusive, u64::MAX);
+    LockRequest { owner: 7, pid: 1, start: 0, end, kind, flock: true, wait }
+}
+
+/// What the server is asked once nobody has anything to do any more.
+async fn asked(fake: &Fake) -> Vec<String> {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+    starting(&fake.take_log(), "lock")
+}
+
+/// A process that waits for a lock gets a signal, and asks again. The lock that its first request is granted is
+/// given back; that must not be the one that it gets by its second.
+#[tokio::test]
+async fn a_lock_that_was_given_up_is_given_back_before_its_owner_gets_it_again() {
+    let (fake, volume) = cluster().await;
+    fake.fail("lock", ErrorKind::WouldBlock);
+    let gate = fake.lock_gate.write().await;
+    let waiting = volume.set_lock(Ino(2), lock(true));
+    let gave_up = tokio::time::timeout(std::time::Duration::from_millis(20), waiting).await;
+    assert!(gave_up.is_err());
+    assert_eq!(asked(&fake).await, ["lock owner=7 kind=2"]);
+    let (own, ino) = (volume.clone(), Ino(2));
+    let again = tokio::spawn(async move { own.set_lock(ino, lock(false)).await });
+    assert_eq!(asked(&fake).await, [""; 0], "it waits for the end of the first");
+    let stranger = LockRequest { owner: 8, ..lock(false) };
+    volume.set_lock(ino, stranger).await.unwrap();
+    assert_eq!(asked(&fake).await, ["lock owner=8 kind=2"]);
+    drop(gate);
+    again.await.unwrap().unwrap();
+    let order = ["lock owner=7 kind=2", "lock owner=7 kind=0", "lock owner=7 kind=2"];
+    assert_eq!(asked(&fake).await, order);
+}
+
+/// Also the first question, to which the server would answer at once, may be given up.
+#[tokio::test]
+async fn a_lock_that_is_granted_to_nobody_is_given_back() {
+    let (fake, volume) = cluster().await;
+    assert!(volume.set_lock(Ino(2), lock(true)).now_or_never().is_none());
+    assert_eq!(asked(&fake).await, ["lock owner=7 kind=2", "lock owner=7 kind=0"]);
+}

@@ -1,0 +1,169 @@
+use super::*;
+use crate::jobs;
+use crate::testing::{all_serve, cluster};
+use std::sync::Arc;
+use strake_types::GroupId;
+use strake_wire::message::jobs::SteerJob;
+use strake_wire::message::manager::VolumeSpec;
+use strake_wire::message::recopies::{RecopyLeft, RecopyTally};
+
+const VOLUME: u32 = 1;
+/// The server that keeps the names of the volume.
+const META: u32 = 2;
+
+fn request(copies: u32) -> Plan {
+    let path = "main:/dir".to_owned();
+    let wish = RecopyWish { volume: VOLUME, ino: 77, copies, path };
+    Plan { kind: JobKind::Recopy as u32, recopy: Some(wish), ..Plan::default() }
+}
+
+/// Three servers of a target each, of which one keeps the names of a volume.
+fn state() -> State {
+    let mut state = cluster(&[1, 1, 1]);
+    let spec = VolumeSpec { name: "main".into(), ..VolumeSpec::default() };
+    let volume = Volume { spec, deleting: false, meta_server: META };
+    state.volumes.insert(VOLUME, volume.clone());
+    state.volumes.insert(VOLUME + 1, volume);
+    state
+}
+
+fn begun(wanted: &Plan) -> (State, Facts, u32) {
+    let mut state = state();
+    let facts = all_serve(&state, 100);
+    let (id, _) = jobs::plan(&mut state, &facts, wanted).unwrap();
+    (state, facts, id)
+}
+
+fn said(facts: &mut Facts, job: u32, change: impl FnOnce(&mut RecopyProgress)) {
+    let mut progress = RecopyProgress { job: job.into(), ..RecopyProgress::default() };
+    change(&mut progress);
+    facts.recopies.insert(job.into(), Arc::new(progress));
+}
+
+fn steer(state: &mut State, facts: &Facts, id: u32, change: impl FnOnce(&mut SteerJob)) {
+    let mut request = SteerJob { id: id.into(), ..SteerJob::default() };
+    change(&mut request);
+    jobs::steer(state, facts, &request).unwrap();
+}
+
+fn reason(state: &State, id: u32) -> &str {
+    &state.jobs[&id].recopy.as_ref().unwrap().reason
+}
+
+#[test]
+fn a_job_makes_the_groups_it_needs_and_its_order_goes_to_the_server_of_the_names() {
+    let (state, _, id) = begun(&Plan { rate: 900, ..request(2) });
+    let led = state.groups.keys().filter(|id| GroupId(**id).copies() == 2).count();
+    assert_eq!(led, 3);
+    assert_eq!(state.jobs[&id].about, "main:/dir, 2 copies");
+    assert!(orders(&state, 1).is_empty() && orders(&state, 3).is_empty());
+    let [order] = &orders(&state, META)[..] else { panic!("one job, one order") };
+    assert_eq!((order.job, order.volume, order.ino, order.copies), (id.into(), VOLUME, 77, 2));
+    assert_eq!((order.rate, order.paused), (900, false));
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_changes_nothing() {
+    let mut state = state();
+    let facts = all_serve(&state, 100);
+    for (copies, word) in [(0, "1 to 3 are possible"), (4, "1 to 3 are possible")] {
+        let error = jobs::plan(&mut state, &facts, &request(copies)).unwrap_err();
+        assert!(error.detail.contains(word), "{error}");
+    }
+    let nothing = Plan { recopy: None, ..request(2) };
+    assert_eq!(jobs::plan(&mut state, &facts, &nothing).unwrap_err().kind, ErrorKind::Invalid);
+    state.volumes.entry(VOLUME).and_modify(|volume| volume.deleting = true);
+    let gone = jobs::plan(&mut state, &facts, &request(2)).unwrap_err();
+    assert!(gone.kind == ErrorKind::NotFound && gone.detail.contains("strake volume list"));
+    assert!(state.jobs.is_empty());
+}
+
+#[test]
+fn a_volume_has_one_such_job_at_a_time() {
+    let (mut state, facts, id) = begun(&request(2));
+    let busy = jobs::plan(&mut state, &facts, &request(3)).unwrap_err();
+    assert_eq!(busy.kind, ErrorKind::Busy);
+    assert!(busy.detail.contains(&format!("strake job watch {id}")), "{busy}");
+    let mut other = request(2);
+    other.recopy.as_mut().unwrap().volume = VOLUME + 1;
+    jobs::plan(&mut state, &facts, &other).unwrap();
+    steer(&mut state, &facts, id, |steer| steer.cancel = true);
+    jobs::plan(&mut state, &facts, &request(3)).unwrap();
+}
+
+#[test]
+fn it_ends_with_the_word_of_its_server_and_files_that_are_left_make_it_fail() {
+    for left in [0, 2] {
+        let (mut state, mut facts, id) = begun(&request(2));
+        jobs::keep(&mut state, &facts);
+        assert_eq!(reason(&state, id), NOT_BEGUN);
+        said(&mut facts, id, |_| {});
+        jobs::keep(&mut state, &facts);
+        assert_eq!(reason(&state, id), "");
+        let tally = RecopyTally { looked: 9, files: 7, bytes: 1 << 30 };
+        let open = RecopyLeft { path: "main:/dir/f".into(), reason: "open by host".into() };
+        said(&mut facts, id, |said| {
+            (said.ended, said.tally, said.left) = (true, tally, left);
+            said.waiting = vec![open; left as usize];
+        });
+        jobs::keep(&mut state, &facts);
+        let job = &state.jobs[&id];
+        let one = job.recopy.as_ref().unwrap();
+        assert_eq!((one.tally, one.left, one.waiting.len()), (tally, left, left as usize));
+        assert_eq!(job.is(JobState::Done), left == 0);
+        assert_eq!(job.is(JobState::Failed), left > 0);
+        assert_eq!(job.reason.starts_with("2 files are as they were"), left > 0, "{job:?}");
+        assert!(orders(&state, META).is_empty(), "the server may forget it");
+    }
+}
+
+#[test]
+fn a_server_that_is_away_is_waited_for_and_given_up_after_an_hour_that_was_not_a_pause() {
+    let (mut state, mut facts, id) = begun(&request(2));
+    said(&mut facts, id, |said| said.tally.files = 3);
+    facts.up.remove(&META);
+    jobs::keep(&mut state, &facts);
+    assert!(reason(&state, id).starts_with("metadata server 2 (h2) does not answer"));
+    assert_eq!(orders(&state, META).len(), 1, "it goes on by itself when it is back");
+    let (away, then) = (state.clone(), facts.clone());
+    facts.now_ms += AWAY_MS_MAX;
+    jobs::keep(&mut state, &facts);
+    assert!(state.jobs[&id].lasts(), "not yet");
+    facts.now_ms += 1;
+    jobs::keep(&mut state, &facts);
+    assert!(state.jobs[&id].is(JobState::Failed));
+    assert!(state.jobs[&id].reason.starts_with("given up after an hour: metadata server 2"));
+    let (mut state, mut facts) = (away, then);
+    steer(&mut state, &facts, id, |steer| steer.pause = true);
+    facts.now_ms += 2 * AWAY_MS_MAX;
+    jobs::keep(&mut state, &facts);
+    steer(&mut state, &facts, id, |steer| steer.resume = true);
+    jobs::keep(&mut state, &facts);
+    assert!(state.jobs[&id].lasts(), "it has an hour again");
+    facts.up.insert(META);
+    jobs::keep(&mut state, &facts);
+    assert_eq!(reason(&state, id), "");
+}
+
+#[test]
+fn steered_jobs_say_so_in_their_orders_and_what_a_cancelled_one_has_done_stays_known() {
+    let (mut state, mut facts, id) = begun(&request(2));
+    said(&mut facts, id, |said| (said.tally.files, said.left) = (3, 1));
+    steer(&mut state, &facts, id, |steer| (steer.pause, steer.rate) = (true, Some(7)));
+    let order = orders(&state, META).remove(0);
+    assert_eq!((order.rate, order.paused), (7, true));
+    steer(&mut state, &facts, id, |steer| steer.cancel = true);
+    let job = &state.jobs[&id];
+    let one = job.recopy.as_ref().unwrap();
+    assert!(job.is(JobState::Cancelled) && one.tally.files == 3 && one.left == 1);
+    assert!(orders(&state, META).is_empty());
+}
+
+#[test]
+fn a_volume_that_is_deleted_ends_its_job() {
+    let (mut state, facts, id) = begun(&request(2));
+    state.volumes.entry(VOLUME).and_modify(|volume| volume.deleting = true);
+    jobs::keep(&mut state, &facts);
+    assert!(state.jobs[&id].is(JobState::Cancelled));
+    assert_eq!(state.jobs[&id].reason, "the volume is deleted");
+}

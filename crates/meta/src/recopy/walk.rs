@@ -1,0 +1,448 @@
+//! One job: a walk through all files below a directory.
+//!
+//! How far it is lies in the store after every page of a directory, so that a restart goes on. A record
+//! that is lost or older costs nothing but the tally: files that are ready are passed over.
+//!
+//! Files that cannot be copied now are tried again when the walk is over, with pauses; and walks are
+//! repeated until one finds nothing to do, because a directory may be moved out of what is still to be
+//! gone through.
+
+use super::pace::{Pace, Wish};
+use super::work::{self, Outcome, Wanted};
+use crate::contents::layout_of;
+use crate::core::Core;
+use crate::ctx::Ctx;
+use crate::keys;
+use crate::layout;
+use crate::ops::template::{check_groups, with_directory_template};
+use crate::ops::{describe, readdir};
+use crate::recopies::UnderWay;
+use crate::records::{self, Inode, Place, Recopying};
+use crate::txn::{Mutation, mutate};
+use crate::view::Tx;
+use futures::stream::{self, StreamExt};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_types::layout::LayoutTemplate;
+use strake_types::{Error, ErrorKind, FileKind, Ino, Result, VolumeId};
+use strake_wire::message::meta::{MetaAnswer, Nothing, ReadDir};
+use strake_wire::message::recopies::{
+    RecopyFile, RecopyLeft, RecopyOrder, RecopyProgress, RecopyTally,
+};
+
+/// Files under way at once.
+const FILES_MAX: usize = 8;
+/// Entries of a directory gone through at once.
+const PAGE: u32 = 256;
+/// Files that wait that are remembered; all are counted.
+pub(super) const LEFT_MAX: usize = 200;
+/// Characters of a path that are told.
+const PATH_MAX: usize = 1000;
+/// The pause before files that wait are tried again; it doubles each time, up to [`PAUSE_MAX`].
+const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// How long files are tried again of which none gets ready.
+pub(super) const PATIENCE_MS: u64 = 3_600_000;
+
+/// What is told of a job.
+pub(super) struct Shown {
+    job: u64,
+    state: Mutex<State>,
+    under_way: Mutex<BTreeMap<Ino, (String, Arc<UnderWay>)>>,
+}
+
+#[derive(Default)]
+struct State {
+    tally: RecopyTally,
+    /// Files that are as they were.
+    left: BTreeMap<Ino, RecopyLeft>,
+    /// How many more there are, as far as this walk has met them.
+    more: u64,
+    ended: bool,
+    trouble: String,
+}
+
+impl Shown {
+    /// Nothing is known of it yet.
+    pub fn of(job: u64) -> Self {
+        Self { job, state: Mutex::default(), under_way: Mutex::default() }
+    }
+
+    /// What is told now.
+    pub fn progress(&self) -> RecopyProgress {
+        let under_way = self.under_way.lock();
+        let file = |(path, file): &(String, Arc<UnderWay>)| {
+            let (copied, bytes) = file.progress();
+            RecopyFile { path: path.clone(), copied, bytes }
+        };
+        let state = self.state.lock();
+        RecopyProgress {
+            job: self.job,
+            tally: state.tally,
+            under_way: under_way.values().map(file).collect(),
+            left: state.left.len() as u64 + state.more,
+            waiting: state.left.values().cloned().collect(),
+            ended: state.ended,
+            trouble: state.trouble.clone(),
+        }
+    }
+
+    /// A file is ready, and so many bytes were copied for that.
+    fn note_done(&self, ino: Ino, bytes: u64) {
+        let mut state = self.state.lock();
+        state.tally.files += 1;
+        state.tally.bytes += bytes;
+        state.left.remove(&ino);
+    }
+
+    /// Nothing is to be done for a file.
+    fn note_nothing(&self, ino: Ino) {
+        self.state.lock().left.remove(&ino);
+    }
+
+    fn note_left(&self, ino: Ino, left: RecopyLeft) {
+        let mut state = self.state.lock();
+        if state.left.len() < LEFT_MAX || state.left.contains_key(&ino) {
+            state.left.insert(ino, left);
+        } else {
+            state.more += 1;
+        }
+    }
+}
+
+/// Where a walk is.
+struct Course {
+    /// See [`Recopying`].
+    stack: Vec<Place>,
+    /// Files that have got ready since it began.
+    done: u64,
+    /// The first one since the server started.
+    first: bool,
+    /// When something was got on with, in milliseconds.
+    ready_ms: u64,
+    pause: Duration,
+}
+
+/// A job.
+pub(super) struct Walk {
+    /// What all operations share.
+    pub core: Arc<Core>,
+    /// Which files, and how many copies.
+    pub order: RecopyOrder,
+    /// How fast, and how long.
+    pub pace: Pace,
+    /// What is told of it.
+    pub shown: Arc<Shown>,
+}
+
+impl Walk {
+    /// Carries it out, and waits until nobody wants to hear of it any more.
+    pub async fn run(self) {
+        let id = VolumeId(self.order.volume);
+        let volume = loop {
+            match self.core.volume(id).await {
+                Ok(volume) => break volume,
+                Err(_) if self.pace.is_over() => return,
+                Err(error) => self.trouble(&error).await,
+            }
+        };
+        // What an earlier job has begun comes to its end first.
+        let _turn = volume.recopies.turn.lock().await;
+        self.carry_out().await;
+        while !self.pace.is_over() {
+            self.pace.rest(PAUSE_MAX).await;
+        }
+        if self.pace.wish() == Wish::GiveUp
+            && let Err(error) = self.forget().await
+        {
+            tracing::warn!("volume {id}: what job {} noted stays: {error}", self.order.job);
+        }
+    }
+
+    async fn trouble(&self, error: &Error) {
+        tracing::debug!("job {}: {error}", self.order.job);
+        self.shown.state.lock().trouble = error.to_string();
+        self.pace.rest(PAUSE).await;
+    }
+
+    async fn carry_out(&self) {
+        let mut course = loop {
+            match self.resume().await {
+                Ok(course) => break course,
+                Err(_) if self.pace.is_over() => return,
+                Err(error) => self.trouble(&error).await,
+            }
+        };
+        while self.pace.wait(0, None).await {
+            let now_ms = self.core.monotonic_ms();
+            if self.pace.take_paused() {
+                course.ready_ms = now_ms;
+            }
+            let ended = match self.step(&mut course).await {
+                Ok(ended) => {
+                    self.shown.state.lock().trouble.clear();
+                    ended
+                }
+                Err(error) => {
+                    self.trouble(&error).await;
+                    self.is_given_up(&course)
+                }
+            };
+            if ended && !self.pace.is_over() {
+                self.shown.state.lock().ended = true;
+                let RecopyTally { files, bytes, .. } = self.shown.progress().tally;
+                let job = self.order.job;
+                tracing::info!("job {job} has ended: {files} files, {bytes} bytes were copied");
+                return;
+            }
+        }
+    }
+
+    fn is_given_up(&self, course: &Course) -> bool {
+        self.core.monotonic_ms().saturating_sub(course.ready_ms) > PATIENCE_MS
+    }
+
+    /// Where it was, if it had begun.
+    async fn resume(&self) -> Result<Course> {
+        let ctx = self.ctx().await?;
+        let key = keys::recopying(ctx.volume.id);
+        let found: Option<Recopying> = Tx::reader(&ctx).get(&key).await?;
+        let known = found.filter(|found| found.job == self.order.job).unwrap_or_default();
+        self.shown.state.lock().tally = known.tally;
+        let mut course = Course {
+            // What a part of a walk has done and left is not known any more: another one follows.
+            done: known.stack.len() as u64,
+            stack: known.stack,
+            first: true,
+            ready_ms: self.core.monotonic_ms(),
+            pause: PAUSE,
+        };
+        if course.stack.is_empty() {
+            self.begin(&mut course);
+        }
+        Ok(course)
+    }
+
+    fn begin(&self, course: &mut Course) {
+        course.stack = vec![Place { dir: self.order.ino, after: 0 }];
+        course.done = 0;
+        self.shown.state.lock().more = 0;
+    }
+
+    async fn ctx(&self) -> Result<Ctx> {
+        let volume = self.core.volume(VolumeId(self.order.volume)).await?;
+        Ok(Ctx::own(&self.core, &volume))
+    }
+
+    async fn store(&self, ctx: &Ctx, course: &Course) -> Result<()> {
+        let tally = self.shown.state.lock().tally;
+        let record = Recopying { job: self.order.job, stack: course.stack.clone(), tally };
+        self.core.put(keys::recopying(ctx.volume.id), records::encode(&record)).await
+    }
+
+    async fn forget(&self) -> Result<()> {
+        let key = keys::recopying(VolumeId(self.order.volume));
+        self.core.write(vec![(key, None)]).await
+    }
+
+    /// A page of a directory, or what is to be done when a walk is over. True: nothing is.
+    async fn step(&self, course: &mut Course) -> Result<bool> {
+        if let Some(place) = course.stack.last().copied() {
+            self.page(course, place).await?;
+            return Ok(false);
+        }
+        course.first = false;
+        let (left, more) = {
+            let state = self.shown.state.lock();
+            (state.left.keys().copied().collect::<Vec<_>>(), state.more)
+        };
+        if left.is_empty() {
+            let nothing = course.done == 0;
+            self.begin(course);
+            return Ok(nothing);
+        }
+        if self.is_given_up(course) {
+            return Ok(true);
+        }
+        self.pace.rest(course.pause).await;
+        course.pause = (course.pause * 2).min(PAUSE_MAX);
+        if more > 0 {
+            self.begin(course);
+            return Ok(false);
+        }
+        let ctx = self.ctx().await?;
+        self.copy(&ctx, course, left).await;
+        if self.pace.is_over() {
+            return Ok(false);
+        }
+        self.store(&ctx, course).await?;
+        Ok(false)
+    }
+
+    async fn page(&self, course: &mut Course, place: Place) -> Result<()> {
+        let ctx = self.ctx().await?;
+        let found = self.look(&ctx, place).await?;
+        self.copy(&ctx, course, found.files).await;
+        if self.pace.is_over() {
+            return Ok(());
+        }
+        if course.first {
+            course.ready_ms = self.core.monotonic_ms();
+        }
+        course.stack.pop();
+        course.stack.extend(found.rest);
+        course.stack.extend(found.directories);
+        self.store(&ctx, course).await
+    }
+
+    /// What there is at a place.
+    async fn look(&self, ctx: &Ctx, place: Place) -> Result<Found> {
+        let mut found = Found::default();
+        match Tx::reader(ctx).find_inode(Ino(place.dir)).await? {
+            Some(inode) if inode.is_file() => found.files.push(inode.id()),
+            Some(inode) if inode.is_dir() => {
+                if place.after == 0 {
+                    self.hand_down(ctx, &inode).await?;
+                }
+                let Place { dir: ino, after } = place;
+                let op = ReadDir { ino, after, limit: PAGE, plus: false };
+                let MetaAnswer::Page(page) = readdir::readdir(ctx, &op).await? else {
+                    return Ok(found);
+                };
+                let last = page.entries.last().filter(|_| !page.end);
+                found.rest = last.map(|entry| Place { dir: ino, after: entry.cookie });
+                for entry in page.entries {
+                    match u8::try_from(entry.kind).ok().and_then(FileKind::from_code) {
+                        Some(FileKind::File) => found.files.push(Ino(entry.ino)),
+                        Some(FileKind::Directory) => {
+                            found.directories.push(Place { dir: entry.ino, after: 0 });
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(found)
+    }
+
+    /// New files in a directory get as many copies.
+    async fn hand_down(&self, ctx: &Ctx, dir: &Inode) -> Result<()> {
+        if layout::template_of(dir)?.copies == Some(self.order.copies) {
+            return Ok(());
+        }
+        mutate(ctx, &HandDown { dir: dir.id(), copies: self.order.copies }).await.map(|_| ())
+    }
+
+    async fn copy(&self, ctx: &Ctx, course: &mut Course, files: Vec<Ino>) {
+        let works = files.into_iter().map(|ino| self.file(ctx, ino));
+        let ready = stream::iter(works).buffer_unordered(FILES_MAX);
+        let ready = ready.filter(|ready| std::future::ready(*ready)).count().await;
+        if ready > 0 {
+            course.done += ready as u64;
+            course.ready_ms = self.core.monotonic_ms();
+            course.pause = PAUSE;
+        }
+    }
+
+    /// One file; true if it has got ready.
+    async fn file(&self, ctx: &Ctx, ino: Ino) -> bool {
+        let outcome = self.attempt(ctx, ino).await;
+        let reason = match outcome {
+            Ok((Outcome::Done, bytes)) => {
+                self.shown.note_done(ino, bytes);
+                return true;
+            }
+            _ if self.pace.is_over() => return false,
+            Ok((Outcome::Unchanged, _)) => {
+                self.shown.note_nothing(ino);
+                return false;
+            }
+            Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::Stale) => {
+                self.shown.note_nothing(ino);
+                return false;
+            }
+            Ok((Outcome::Waits(why), _)) => why,
+            Err(error) => error.to_string(),
+        };
+        let path = path_of(ctx, ino).await;
+        self.shown.note_left(ino, RecopyLeft { path, reason });
+        false
+    }
+
+    /// What became of a file, and the bytes copied for it.
+    async fn attempt(&self, ctx: &Ctx, ino: Ino) -> Result<(Outcome, u64)> {
+        let nothing = Ok((Outcome::Unchanged, 0));
+        self.shown.state.lock().tally.looked += 1;
+        let copies = self.order.copies;
+        match Tx::reader(ctx).find_inode(ino).await? {
+            Some(inode) if inode.is_file() && layout_of(&inode)?.copies() != copies => {}
+            _ => return nothing,
+        }
+        if !self.pace.wait(0, None).await {
+            return nothing;
+        }
+        // By another of its names.
+        let Some(running) = ctx.volume.recopies.begin(ino) else { return nothing };
+        let path = path_of(ctx, ino).await;
+        self.shown.under_way.lock().insert(ino, (path, running.file.clone()));
+        let wanted = Wanted { ino, copies, pace: &self.pace };
+        let outcome = work::run(ctx, &wanted, &running.file).await;
+        self.shown.under_way.lock().remove(&ino);
+        Ok((outcome?, running.file.progress().0))
+    }
+}
+
+/// What there is at a place of a walk.
+#[derive(Default)]
+struct Found {
+    files: Vec<Ino>,
+    directories: Vec<Place>,
+    /// The same directory further on.
+    rest: Option<Place>,
+}
+
+/// A file as people know it.
+async fn path_of(ctx: &Ctx, ino: Ino) -> String {
+    let map = ctx.core.map.current();
+    let volume = map.volumes.iter().find(|volume| volume.id == ctx.volume.id.0);
+    let name = volume.map_or("?", |volume| &volume.spec.name);
+    let paths = describe::paths(ctx, ino).await.unwrap_or_default();
+    match paths.first() {
+        Some(path) => {
+            let path = String::from_utf8_lossy(path);
+            format!("{name}:/{}", path.chars().take(PATH_MAX).collect::<String>())
+        }
+        None => format!("{name}: inode {ino}"),
+    }
+}
+
+/// A directory hands down another number of copies; what else is set there stays.
+struct HandDown {
+    dir: Ino,
+    copies: u32,
+}
+
+impl Mutation for HandDown {
+    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
+        Ok(vec![self.dir])
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
+        let found = tx.find_inode(self.dir).await?;
+        if let Some(dir) = found.filter(|dir| dir.is_dir()) {
+            let copies = LayoutTemplate { copies: Some(self.copies), ..LayoutTemplate::default() };
+            let template = copies.or(&layout::template_of(&dir)?);
+            check_groups(tx.ctx, &template)?;
+            let ctime = tx.ctx.now.into();
+            tx.put_inode(Inode { ctime, ..with_directory_template(&dir, &template) }).await?;
+        }
+        Ok(MetaAnswer::Done(Nothing {}))
+    }
+
+    fn takes_room(&self) -> bool {
+        true
+    }
+}

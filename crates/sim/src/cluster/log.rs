@@ -1,0 +1,288 @@
+//! What is known of a file to which several clients append, one after the other, under a lock.
+//!
+//! Whoever holds the lock and opens the file sees everything that was acknowledged, and what it appends
+//! goes behind that. What a change that failed has touched may be anything from then on: its messages
+//! may still be under way. So a range of bytes is either known or not looked at any more.
+
+use bytes::Bytes;
+use std::ops::Range;
+use std::time::Duration;
+
+/// Time after which a holder that nobody has heard of may have lost its lock: the lease of its session is
+/// 30 s by the server's clock.
+const LEASE: Duration = Duration::from_secs(25);
+
+/// A client that holds the lock.
+#[derive(Clone, Copy, Debug)]
+struct Holder {
+    client: u32,
+    /// When it was surely heard by the metadata server.
+    heard: Duration,
+}
+
+/// A file of records.
+#[derive(Debug, Default)]
+pub struct Log {
+    /// As the holder of the lock sees it.
+    bytes: Vec<u8>,
+    /// Of these nobody knows what they are.
+    unknown: Vec<Range<usize>>,
+    /// From here on nobody knows how long the file is.
+    doubt: Option<usize>,
+    /// Longest it has ever been.
+    longest: usize,
+    /// Bytes up to here have been acknowledged, and nothing that began since has touched them.
+    stable: usize,
+    /// Bytes up to here are on disks.
+    durable: usize,
+    /// Where the first change begins that the holder has not been acknowledged.
+    pending: Option<usize>,
+    /// Cuts so far.
+    cuts: u64,
+    holder: Option<Holder>,
+    /// What was not synced may have been lost.
+    lossy: bool,
+    records: u64,
+}
+
+/// What was true before a file was opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    stable: usize,
+    cuts: u64,
+}
+
+impl Log {
+    /// From now on what is not synced may be lost.
+    pub fn power_lost(&mut self) {
+        self.lossy = true;
+        // What was cut off may come back, too.
+        self.unknown.push(self.durable..self.longest);
+    }
+
+    /// A client has been granted the lock.
+    ///
+    /// # Errors
+    /// Another one has it.
+    pub fn granted(&mut self, client: u32, now: Duration) -> Result<(), String> {
+        let before = self.holder.replace(Holder { client, heard: now });
+        let Some(other) = before else { return Ok(()) };
+        let silent = now.saturating_sub(other.heard);
+        if other.client != client && silent < LEASE {
+            let other = other.client;
+            return Err(format!("client {client} was granted what client {other} has locked"));
+        }
+        self.give_up();
+        Ok(())
+    }
+
+    /// The holder has had an answer of the metadata server to what it asked for at this time.
+    pub fn heard(&mut self, client: u32, asked: Duration) {
+        if let Some(holder) = self.holder.as_mut().filter(|holder| holder.client == client) {
+            holder.heard = holder.heard.max(asked);
+        }
+    }
+
+    /// True while the lock is a client's own.
+    pub fn is_held_by(&self, client: u32) -> bool {
+        self.holder.is_some_and(|holder| holder.client == client)
+    }
+
+    /// The holder lets go; what it has not been acknowledged is in doubt.
+    pub fn let_go(&mut self, client: u32) {
+        if self.is_held_by(client) {
+            self.give_up();
+            self.holder = None;
+        }
+    }
+
+    /// Of what the holder has not been acknowledged nobody knows what becomes of it.
+    pub fn give_up(&mut self) {
+        if let Some(from) = self.pending.take() {
+            self.unknown.push(from..usize::MAX);
+            self.doubt = Some(self.doubt.map_or(from, |doubt| doubt.min(from)));
+            self.stable = self.stable.min(from);
+        }
+    }
+
+    /// The holder has opened the file and found this length.
+    ///
+    /// # Errors
+    /// It is not one that the file can have.
+    pub fn opened(&mut self, len: usize) -> Result<(), String> {
+        let expected = self.bytes.len();
+        if len != expected && self.doubt.is_none_or(|from| len < from) {
+            return Err(format!("{len} bytes long where {expected} are ({:?})", self.unknown));
+        }
+        self.bytes.resize(len, 0);
+        self.longest = self.longest.max(len);
+        self.durable = self.durable.min(len);
+        Ok(())
+    }
+
+    /// Length as the holder sees it.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// True of an empty file.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The holder is about to append a record of so many bytes: where, and what.
+    pub fn append(&mut self, len: usize) -> (usize, Bytes) {
+        self.records += 1;
+        let at = self.bytes.len();
+        let mark = self.records.to_le_bytes();
+        let bytes: Vec<u8> = mark.into_iter().cycle().take(len).collect();
+        self.begin(at);
+        self.bytes.extend(&bytes);
+        self.longest = self.longest.max(self.bytes.len());
+        (at, bytes.into())
+    }
+
+    /// The holder is about to set the length; what is beyond the present one becomes zeros.
+    pub fn resize(&mut self, len: usize) {
+        self.begin(len.min(self.bytes.len()));
+        if len < self.bytes.len() {
+            self.cuts += 1;
+            self.stable = self.stable.min(len);
+            self.durable = self.durable.min(len);
+        }
+        self.bytes.resize(len, 0);
+        self.longest = self.longest.max(len);
+    }
+
+    fn begin(&mut self, at: usize) {
+        self.pending = Some(self.pending.map_or(at, |from| from.min(at)));
+    }
+
+    /// What the holder has done is with the servers; `synced`: on their disks.
+    pub fn acknowledged(&mut self, client: u32, synced: bool) {
+        if !self.is_held_by(client) {
+            return;
+        }
+        let from = self.pending.take().unwrap_or(self.bytes.len());
+        match (synced, self.lossy) {
+            (true, _) if self.durable >= from => self.durable = self.bytes.len(),
+            (false, true) => self.unknown.push(from..self.bytes.len()),
+            _ => {}
+        }
+        self.stable = self.bytes.len();
+    }
+
+    /// What is true now: whoever opens the file from now on sees what is stable.
+    pub fn seen(&self) -> Seen {
+        Seen { stable: self.stable, cuts: self.cuts }
+    }
+
+    /// What somebody has read who opened the file when this was true.
+    ///
+    /// # Errors
+    /// It lacks what was acknowledged, or has something else in its place.
+    pub fn check(&self, seen: Seen, len: usize, at: usize, data: &[u8]) -> Result<(), String> {
+        if seen.cuts != self.cuts {
+            return Ok(());
+        }
+        let stable = seen.stable.min(self.stable);
+        if len < stable {
+            return Err(format!("{len} bytes long where {stable} were acknowledged"));
+        }
+        self.compare(at, data, stable)
+    }
+
+    /// What the holder has read.
+    ///
+    /// # Errors
+    /// It is not what is there.
+    pub fn check_own(&self, at: usize, data: &[u8]) -> Result<(), String> {
+        let end = at + data.len();
+        if end > self.bytes.len() {
+            return Err(format!("bytes up to {end} of a file of {}", self.bytes.len()));
+        }
+        self.compare(at, data, self.bytes.len())
+    }
+
+    fn compare(&self, at: usize, data: &[u8], end: usize) -> Result<(), String> {
+        let known = self.bytes.iter().enumerate().take(end).skip(at);
+        for ((place, expected), found) in known.zip(data) {
+            let is_known = !self.unknown.iter().any(|range| range.contains(&place));
+            if is_known && found != expected {
+                return Err(format!("byte {place} is {found} where {expected} was written"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(100);
+
+    fn held() -> Log {
+        let mut log = Log::default();
+        log.granted(1, NOW).unwrap();
+        log.opened(0).unwrap();
+        log
+    }
+
+    #[test]
+    fn what_was_acknowledged_is_there_for_whoever_opens_then() {
+        let mut log = held();
+        let before = log.seen();
+        let (at, first) = log.append(10);
+        assert_eq!((at, log.check(before, 0, 0, &[])), (0, Ok(())));
+        log.acknowledged(1, false);
+        let after = log.seen();
+        assert_eq!(log.check(before, 0, 0, &[]), Ok(()), "as old as its open");
+        assert!(log.check(after, 9, 0, &first[..9]).unwrap_err().contains("9 bytes long"));
+        assert_eq!(log.check(after, 10, 0, &first), Ok(()));
+        assert!(log.check(after, 10, 0, &[0; 10]).unwrap_err().contains("byte 0 is 0"));
+        log.let_go(1);
+        log.granted(2, NOW).unwrap();
+        assert!(log.opened(9).is_err() && log.opened(11).is_err());
+        log.opened(10).unwrap();
+        log.resize(4);
+        assert_eq!(log.check(after, 4, 0, &first[..4]), Ok(()), "it has been cut since");
+    }
+
+    #[test]
+    fn what_failed_may_be_anything_and_what_was_before_it_is_there() {
+        let mut log = held();
+        let (_, first) = log.append(10);
+        log.acknowledged(1, false);
+        log.append(5);
+        log.let_go(1);
+        log.granted(2, NOW).unwrap();
+        assert!(log.opened(9).is_err());
+        log.opened(12).unwrap();
+        assert!(log.check_own(0, &[first.as_ref(), &[7, 7]].concat()).is_ok());
+        assert!(log.check_own(0, &[0; 10]).is_err());
+    }
+
+    #[test]
+    fn two_have_a_lock_only_where_one_was_silent_for_long() {
+        let mut log = held();
+        assert!(log.granted(2, NOW + Duration::from_secs(5)).is_err());
+        let mut log = held();
+        assert_eq!(log.granted(2, NOW + LEASE), Ok(()));
+        log.append(3);
+        log.acknowledged(1, true);
+        assert_eq!(log.seen().stable, 0, "who has lost its lock acknowledges nothing");
+    }
+
+    #[test]
+    fn a_loss_of_power_leaves_what_was_synced() {
+        let mut log = held();
+        let (_, first) = log.append(8);
+        log.acknowledged(1, true);
+        log.append(8);
+        log.acknowledged(1, false);
+        log.power_lost();
+        assert_eq!(log.check_own(0, &[first.as_ref(), &[0; 8]].concat()), Ok(()));
+        assert!(log.check_own(0, &[0; 16]).is_err());
+    }
+}

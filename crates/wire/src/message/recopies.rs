@@ -1,0 +1,133 @@
+//! Jobs that give files there are another number of copies: what a metadata server is to do, how far it
+//! is, and which files have to wait.
+
+use prost::Message;
+
+/// What such a job is about; see [`super::jobs::Plan`].
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct RecopyWish {
+    /// The volume.
+    #[prost(uint32, tag = "1")]
+    pub volume: u32,
+    /// The file, or the directory below which all files are meant.
+    #[prost(uint64, tag = "2")]
+    pub ino: u64,
+    /// Copies that are wanted.
+    #[prost(uint32, tag = "3")]
+    pub copies: u32,
+    /// What it is called, for people.
+    #[prost(string, tag = "4")]
+    pub path: String,
+}
+
+/// A job that a metadata server is to carry out. As long as it comes with the answers to heartbeats the
+/// server goes on, and tells of it; then it forgets it.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct RecopyOrder {
+    /// The job.
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    /// The volume.
+    #[prost(uint32, tag = "2")]
+    pub volume: u32,
+    /// The file, or the directory below which all files are meant.
+    #[prost(uint64, tag = "3")]
+    pub ino: u64,
+    /// Copies that are wanted.
+    #[prost(uint32, tag = "4")]
+    pub copies: u32,
+    /// It waits.
+    #[prost(bool, tag = "5")]
+    pub paused: bool,
+    /// Bytes copied per second at most; 0: no limit.
+    #[prost(uint64, tag = "6")]
+    pub rate: u64,
+}
+
+/// What such a job has gone through. Stored: never give a number another meaning.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct RecopyTally {
+    /// Files looked at, as often as they were.
+    #[prost(uint64, tag = "1")]
+    pub looked: u64,
+    /// Files that have got as many copies as wanted.
+    #[prost(uint64, tag = "2")]
+    pub files: u64,
+    /// Bytes copied for that.
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+}
+
+/// A file that is being copied.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct RecopyFile {
+    /// Volume and path, for people.
+    #[prost(string, tag = "1")]
+    pub path: String,
+    /// Bytes copied so far.
+    #[prost(uint64, tag = "2")]
+    pub copied: u64,
+    /// Bytes to copy in all, as far as is known.
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+}
+
+/// A file that is as it was. Stored: never give a number another meaning.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct RecopyLeft {
+    /// Volume and path, for people.
+    #[prost(string, tag = "1")]
+    pub path: String,
+    /// Who has it open, or what went wrong.
+    #[prost(string, tag = "2")]
+    pub reason: String,
+}
+
+/// How far a metadata server is with such a job.
+#[derive(Clone, PartialEq, Message)]
+pub struct RecopyProgress {
+    /// The job.
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    /// What it has gone through.
+    #[prost(message, required, tag = "2")]
+    pub tally: RecopyTally,
+    /// What it is at.
+    #[prost(message, repeated, tag = "3")]
+    pub under_way: Vec<RecopyFile>,
+    /// Files that are as they were, and are tried again.
+    #[prost(uint64, tag = "4")]
+    pub left: u64,
+    /// Some of them: as many as a server remembers.
+    #[prost(message, repeated, tag = "5")]
+    pub waiting: Vec<RecopyLeft>,
+    /// It does no more: all is done, or what is left was tried for long enough.
+    #[prost(bool, tag = "6")]
+    pub ended: bool,
+    /// Why it does not get on now; empty: it does.
+    #[prost(string, tag = "7")]
+    pub trouble: String,
+}
+
+/// What there is to say about a job that gives files another number of copies.
+#[derive(Clone, PartialEq, Message)]
+pub struct JobRecopy {
+    /// What it is about.
+    #[prost(message, required, tag = "1")]
+    pub wish: RecopyWish,
+    /// Why it does not get on; empty: it does.
+    #[prost(string, tag = "2")]
+    pub reason: String,
+    /// What it has gone through.
+    #[prost(message, required, tag = "3")]
+    pub tally: RecopyTally,
+    /// What it is at.
+    #[prost(message, repeated, tag = "4")]
+    pub under_way: Vec<RecopyFile>,
+    /// Files that are as they were.
+    #[prost(uint64, tag = "5")]
+    pub left: u64,
+    /// Some of them; only where one job was asked for.
+    #[prost(message, repeated, tag = "6")]
+    pub waiting: Vec<RecopyLeft>,
+}

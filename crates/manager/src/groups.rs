@@ -211,6 +211,12 @@ fn in_order(members: &[u32], lead: u32, in_sync: impl Fn(&u32) -> bool) -> Vec<u
     std::iter::once(lead).chain(others).collect()
 }
 
+/// True if a member of a group has got another one in its place already, in sync or not yet.
+pub(crate) fn is_replaced(id: u32, group: &Group, member: u32) -> bool {
+    let stays = |m: &&u32| **m != member && !group.leaving.contains(m);
+    group.members.iter().filter(stays).count() >= GroupId(id).copies() as usize
+}
+
 /// Members that are to leave and are not in sync go, if there are enough others.
 fn depart(id: u32, group: &mut Group) {
     let stays = group.in_sync.iter().filter(|m| !group.leaving.contains(m)).count();

@@ -1,5 +1,4 @@
-//! Jobs: what is moved or made equal in the background, item by item, as records that outlive the
-//! manager.
+//! Jobs: what is moved or made equal in the background, item by item; their records outlive the manager.
 //!
 //! [`keep`] brings all of them up to date, after every change and a few times a second while there are
 //! any. It only ever adds a member that joins, marks one that is to leave, or takes back one that is
@@ -525,7 +524,8 @@ fn start(state: &mut State, facts: &Facts, job: &mut Job, at: usize) {
         let place = Place { id: item.group, members: &members, from: item.from };
         let loads = Loads::of(state, facts);
         match plan::choose(state, facts, &loads, &place, &wanted) {
-            _ if item.fixed => {
+            // It may have got another part of the group since: then this one has to go elsewhere.
+            _ if item.fixed && !group.members.contains(&to) => {
                 let reason = format!("{} is away; start its server", name_of(state, to));
                 return job.items[at].set(JobState::Waiting, &reason);
             }
@@ -550,6 +550,7 @@ fn start(state: &mut State, facts: &Facts, job: &mut Job, at: usize) {
         false => bring_in(state, item.group, item.from, to),
     }
     let item = &mut job.items[at];
+    item.fixed &= item.to == to;
     (item.to, item.lost) = (to, lost);
     item.set(JobState::Running, "");
 }

@@ -1,5 +1,6 @@
 //! What becomes of a group of which nobody has everything any more.
 
+use crate::groups::is_replaced;
 use crate::plan::{Facts, name_of};
 use crate::records::Group;
 use crate::state::State;
@@ -36,7 +37,10 @@ pub(crate) fn give_up(state: &mut State, facts: &Facts, id: u32, from: u32, to: 
         tracing::warn!("group {id}: what only target {:?} had is given up", group.in_sync);
     }
     let heir = heir(group, facts, from).unwrap_or(to);
-    group.members.iter_mut().filter(|member| **member == from).for_each(|member| *member = to);
+    match is_replaced(id, group, from) {
+        true => group.members.retain(|member| *member != from),
+        false => group.members.iter_mut().filter(|m| **m == from).for_each(|m| *m = to),
+    }
     group.in_sync = vec![heir];
     group.joining.clear();
     group.leaving.clear();

@@ -1,5 +1,6 @@
 //! When an item of a job may begin, and why not yet.
 
+use crate::groups::is_replaced;
 use crate::loss;
 use crate::plan::{Facts, name_of};
 use crate::records::{Item, Job};
@@ -23,9 +24,11 @@ pub(crate) fn hindrance(state: &State, facts: &Facts, own: &Job, item: &Item) ->
         .filter(|(_, job, one)| moves(job, one))
         .map(|(id, _, one)| (id, one))
         .collect();
-    let dead = facts.is_gone(item.from)
-        && (!group.in_sync.contains(&item.from) || facts.is_lost(group, &own.going()));
     let changes = !group.leaving.is_empty() || !group.joining.is_empty();
+    // Another job brings somebody in for the very member; nothing may come of that where all is lost.
+    let dead = facts.is_gone(item.from)
+        && (facts.is_lost(group, &own.going())
+            || !group.in_sync.contains(&item.from) && !is_replaced(item.group, group, item.from));
     if changes && !dead {
         let at = |job: &Job| job.lasts() && job.items.iter().any(|one| one.holds(item.group));
         return Some(turn_of(state.jobs.iter().find(|(_, job)| at(job)).map(|(&id, _)| id)));

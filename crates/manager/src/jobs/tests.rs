@@ -319,6 +319,62 @@ fn a_dead_member_is_replaced_while_another_one_cannot_leave_without_it() {
     assert_eq!(group.members, [4, 5]);
 }
 
+/// A rebalancing moves the second target's part of the pair to the fourth, and the second dies.
+fn dies_while_it_moves() -> (State, Facts) {
+    let mut state = with_pair(&[2, 3], &[]);
+    let facts = all_serve(&state, 1);
+    let item =
+        Item { group: TWO, from: 2, to: 4, state: JobState::Waiting as u32, ..Item::default() };
+    let job = Job {
+        kind: JobKind::Rebalance as u32,
+        state: JobState::Running as u32,
+        items: vec![item],
+        ..Job::default()
+    };
+    enter(&mut state, job);
+    keep(&mut state, &facts);
+    assert_eq!(state.groups[&TWO].joining, [4]);
+    let facts = gone(&state, &[2]);
+    settle(&mut state, |target| facts.lives[&target], |_, _| false);
+    (state, facts)
+}
+
+/// The pair's primary makes one that joins equal, if it has to.
+fn equal_again(state: &mut State, facts: &Facts) {
+    settle(state, |target| facts.lives[&target], |_, _| false);
+    keep(state, facts);
+    let group = &state.groups[&TWO];
+    if let Some(&member) = group.joining.first() {
+        let said = Resynced { group: TWO, epoch: group.epoch, member, ..Resynced::default() };
+        resynced(state, &said).unwrap();
+    }
+    keep(state, facts);
+}
+
+/// Two jobs brought somebody in for the same member, and both stayed. Found by simulation (seed
+/// 795346250754).
+#[test]
+fn a_member_that_another_job_replaces_is_not_replaced_twice() {
+    let (mut state, facts) = dies_while_it_moves();
+    let id = replace(&mut state, &facts, 2, 5, true);
+    assert_eq!(item_of(&state, id, TWO).reason, "waits for job 1");
+    (0..5).for_each(|_| equal_again(&mut state, &facts));
+    assert_eq!(state.groups[&TWO].members, [4, 3]);
+    assert!(state.jobs.values().all(|job| job.is(JobState::Done)), "{:?}", state.jobs);
+}
+
+#[test]
+fn who_was_brought_in_for_a_lost_member_takes_its_place() {
+    let (mut state, _) = dies_while_it_moves();
+    let facts = gone(&state, &[2, 3]);
+    let lossy = Plan { lose_data: true, ..request(JobKind::Drain, &[2, 3]) };
+    plan(&mut state, &facts, &lossy).unwrap();
+    (0..10).for_each(|_| equal_again(&mut state, &facts));
+    let group = &state.groups[&TWO];
+    assert_eq!((group.members.len(), group.members.contains(&4)), (2, true), "{group:?}");
+    assert_eq!((group.in_sync.len(), group.leaving.len()), (2, 0), "{group:?}");
+}
+
 #[test]
 fn a_paused_job_holds_no_place_and_what_waits_says_for_which_job() {
     let mut state = pairs(6);
@@ -365,6 +421,24 @@ fn what_would_only_lie_more_evenly_does_not_wait_for_a_place() {
     assert!(item.is(JobState::Cancelled) && item.reason.contains("target 2"), "{item:?}");
     assert!(job.is(JobState::Done));
     assert_eq!(state.groups[&TWO].members, [2, 3]);
+}
+
+/// A replacement waited for ever, for a target that was there. Found by simulation (seed 795350998003).
+#[test]
+fn a_replacement_that_has_got_a_part_of_the_group_leaves_the_other_one_to_others() {
+    let mut state = with_pair(&[2, 3], &[]);
+    let facts = all_serve(&state, 1);
+    let id = replace(&mut state, &facts, 2, 4, false);
+    let item = Item { state: JobState::Waiting as u32, ..item_of(&state, id, TWO).clone() };
+    let group = Group { epoch: 9, members: vec![2, 4], in_sync: vec![2, 4], ..Group::default() };
+    state.groups.insert(TWO, group);
+    state.jobs.get_mut(&id).unwrap().items = vec![item];
+    for _ in 0..5 {
+        pass(&mut state, &facts);
+    }
+    let members = &state.groups[&TWO].members;
+    assert!(members.len() == 2 && members.contains(&4) && !members.contains(&2), "{members:?}");
+    assert!(state.jobs[&id].is(JobState::Done));
 }
 
 #[test]

@@ -65,8 +65,10 @@ pub struct Host {
     pub clock: Arc<MachineClock>,
     /// Longest time of an operation of its disks.
     pub disk_ms: Arc<AtomicU64>,
-    /// It belongs to the cluster: it was started, if only once.
+    /// It was started, if only once.
     pub expected: AtomicBool,
+    /// It has left the cluster for good.
+    pub dismissed: AtomicBool,
     world: Arc<World>,
     plan: Arc<Plan>,
     cluster: Mutex<String>,
@@ -142,6 +144,7 @@ impl Host {
             clock: Arc::new(MachineClock::new(drift)),
             disk_ms: Arc::new(AtomicU64::new(plan.disk_ms)),
             expected: AtomicBool::new(false),
+            dismissed: AtomicBool::new(false),
             world: world.clone(),
             plan: plan.clone(),
             cluster: Mutex::default(),
@@ -152,6 +155,11 @@ impl Host {
         let new = (0..drives).map(|_| host.new_drive()).collect();
         *host.drives.lock() = new;
         host
+    }
+
+    /// True if it belongs to the cluster: it was started, and has not left.
+    pub fn is_member(&self) -> bool {
+        self.expected.load(Ordering::Relaxed) && !self.dismissed.load(Ordering::Relaxed)
     }
 
     /// True while a server runs here.
@@ -176,10 +184,10 @@ impl Host {
         self.running.lock().as_ref().map(|running| running.map.clone())
     }
 
-    /// Starts the server, unless it runs; an error if it gave up.
+    /// Starts the server, unless it runs or has left the cluster; an error if it gave up.
     pub async fn start(self: &Arc<Self>) -> Result<()> {
         let _one = self.changing.lock().await;
-        if self.is_up() {
+        if self.is_up() || self.dismissed.load(Ordering::Relaxed) {
             return Ok(());
         }
         let mut random = SplitMix64::new(self.world.stream(0x3000).next_number());

@@ -1,15 +1,23 @@
-//! What an administrator does while the cluster is used: moves groups, ends and slows that down, and replaces
-//! disks that are gone.
+//! What an administrator does while the cluster is used: moves groups, gives files another number of copies, ends
+//! and slows that down, takes machines out, and replaces disks that are gone.
 
 use super::Cluster;
+use super::host::{HEAD, Host};
+use super::world::Power;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use strake_base::random::SplitMix64;
-use strake_types::{Error, ErrorKind, Result};
+use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::jobs::{Job, JobItem, JobKind, JobState, ListJobs, Plan, SteerJob};
-use strake_wire::message::manager::{ManagerAnswer, ManagerOp};
+use strake_wire::message::manager::{ClusterMap, ManagerAnswer, ManagerOp};
+use strake_wire::message::recopies::RecopyWish;
 
 /// Longest time until all jobs are over once nothing goes wrong any more.
 const JOBS_BOUND: Duration = Duration::from_secs(300);
+/// The same where files get other copies: what nobody knows the end of is left alone for ten minutes, and
+/// once more if that happens again.
+const RECOPY_BOUND: Duration = Duration::from_secs(1_500);
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -46,7 +54,7 @@ impl Cluster {
         let (one, other) = (any(), any());
         let force = random.percent(20);
         let targets = vec![one];
-        let plan = match random.below(8) {
+        let plan = match random.below(10) {
             0..3 => Plan { kind: JobKind::Drain as u32, targets, force, ..Plan::default() },
             3 => Plan { kind: JobKind::Rebalance as u32, ..Plan::default() },
             4 => {
@@ -57,9 +65,50 @@ impl Cluster {
                 let targets = map.targets.iter().filter(|t| t.drains).map(|t| t.id).collect();
                 Plan { kind: JobKind::Drain as u32, targets, undo: true, ..Plan::default() }
             }
+            7 | 8 => self.recopy(&map, random),
             _ => return self.steer(random).await,
         };
         let _refused = self.order(ManagerOp::Plan(plan)).await;
+    }
+
+    /// All files get another number of copies. What one copy is worth, more are not where only one is
+    /// counted on.
+    fn recopy(&self, map: &ClusterMap, random: &mut SplitMix64) -> Plan {
+        let copies = if self.plan.copies == 1 { 1 } else { 2 + random.below(2) as u32 };
+        let volume = map.volumes.first().map_or(0, |volume| volume.id);
+        let wish = RecopyWish { volume, ino: Ino::ROOT.0, copies, path: "/".into() };
+        Plan { kind: JobKind::Recopy as u32, recopy: Some(wish), ..Plan::default() }
+    }
+
+    /// Takes a machine out, if enough others stay.
+    pub(super) async fn take_out(&self, host: &Arc<Host>) {
+        let stay = self.members().filter(|other| other.number != host.number).count();
+        let most = self.plan.copies.max(2) as usize;
+        if host.number == HEAD || stay < most || !self.going.lock().insert(host.number) {
+            return;
+        }
+        let (kind, servers) = (JobKind::Drain as u32, vec![host.number]);
+        let plan = Plan { kind, servers, remove: true, ..Plan::default() };
+        if self.order(ManagerOp::Plan(plan)).await.is_err() {
+            self.going.lock().remove(&host.number);
+        }
+    }
+
+    /// Machines that have left the cluster are switched off for good.
+    pub(super) async fn switch_off(&self) {
+        if self.going.lock().is_empty() {
+            return;
+        }
+        let Ok(map) = self.map().await else { return };
+        let going = self.going.lock().clone();
+        let has_left = |number: &u32| map.servers.iter().all(|server| server.id != *number);
+        for number in going.into_iter().filter(has_left) {
+            let host = &self.hosts[number as usize - 1];
+            self.world.note(format_args!("server {number} has left"));
+            host.dismissed.store(true, Ordering::Relaxed);
+            host.crash(Power::On).await;
+            self.going.lock().remove(&number);
+        }
     }
 
     async fn steer(&self, random: &mut SplitMix64) {
@@ -134,26 +183,45 @@ impl Cluster {
                 self.use_drained().await?;
             }
             self.replace_lost().await;
+            self.switch_off().await;
             let nothing_lost = self.lost.lock().is_empty();
             if left.is_empty() && nothing_lost {
                 self.world.note(format_args!("all jobs are over"));
                 return Ok(());
             }
             let took = self.world.now() - began;
-            if took > JOBS_BOUND {
+            let recopies = left.iter().any(|job| job.kind == JobKind::Recopy as u32);
+            if took > if recopies { RECOPY_BOUND } else { JOBS_BOUND } {
                 let lost = self.lost.lock().clone();
                 let detail = format!("jobs have no end: {left:?}, lost {lost:?}");
                 return Err(Error::with(ErrorKind::TimedOut, detail));
             }
-            // What finds no place would wait for ever.
-            let moves = |job: &&Job| job.kind == JobKind::Drain as u32;
             if took > JOBS_BOUND / 2 {
-                for job in left.iter().filter(moves) {
-                    let steer = SteerJob { id: job.id, cancel: true, ..SteerJob::default() };
-                    let _refused = self.order(ManagerOp::SteerJob(steer)).await;
-                }
+                self.cancel_stuck(&left).await;
             }
             tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Ends what would wait for ever, or for a day: moves that find no place, and copying of files which clients
+    /// that were killed may still have open.
+    async fn cancel_stuck(&self, left: &[Job]) {
+        for job in left {
+            let id = job.id;
+            let stuck = match JobKind::of(job.kind) {
+                Some(JobKind::Drain) => true,
+                Some(JobKind::Recopy) => {
+                    let shown = self.jobs(ManagerOp::ListJobs(ListJobs { id })).await;
+                    let one = shown.unwrap_or_default().into_iter().find_map(|job| job.recopy);
+                    let waiting = one.map(|recopy| recopy.waiting).unwrap_or_default();
+                    !waiting.is_empty() && waiting.iter().all(|file| file.reason.contains("lost"))
+                }
+                _ => false,
+            };
+            if stuck {
+                let steer = SteerJob { id, cancel: true, ..SteerJob::default() };
+                let _refused = self.order(ManagerOp::SteerJob(steer)).await;
+            }
         }
     }
 }

@@ -42,7 +42,7 @@ use mount::{CLIENTS_FROM, Mount};
 use names::Names;
 use parking_lot::Mutex;
 use plan::Plan;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -100,6 +100,8 @@ pub(crate) struct Cluster {
     weak: AtomicBool,
     /// Targets that are gone for good and have not been replaced.
     lost: Mutex<Vec<u32>>,
+    /// Machines that are being taken out.
+    going: Mutex<BTreeSet<u32>>,
     /// What ends trouble later.
     later: Mutex<VecDeque<JoinHandle<()>>>,
 }
@@ -151,8 +153,8 @@ impl Cluster {
         let files = Files::new(&world, &plan);
         let names = Names::new(&world, plan.directories, plan.pause_ms);
         let logs = Logs::new(&world, &plan);
-        let (weak, lost, later) = Default::default();
-        Arc::new(Self { world, plan, hosts, files, names, logs, clients, weak, lost, later })
+        let (weak, lost, going, later) = Default::default();
+        Arc::new(Self { world, plan, hosts, files, names, logs, clients, weak, lost, going, later })
     }
 
     fn report(&self) -> Report {

@@ -37,8 +37,11 @@ pub enum Trouble {
     Join,
     /// A bit of a disk changes.
     Flip,
-    /// Groups are moved: targets are drained, evened out, and used again; jobs are paused and cancelled.
+    /// Groups are moved: targets are drained, evened out, and used again; files get another number of copies;
+    /// jobs are paused and cancelled.
     Move,
+    /// A machine is emptied and taken out of the cluster.
+    Leave,
     /// A running server gets one more disk.
     AddDisk,
     /// A disk is lost for good, and an empty one takes its place.
@@ -46,7 +49,7 @@ pub enum Trouble {
 }
 
 /// All kinds of trouble.
-const ALL: [Trouble; 17] = [
+const ALL: [Trouble; 18] = [
     Trouble::Kill,
     Trouble::Power,
     Trouble::Blackout,
@@ -62,6 +65,7 @@ const ALL: [Trouble; 17] = [
     Trouble::Join,
     Trouble::Flip,
     Trouble::Move,
+    Trouble::Leave,
     Trouble::AddDisk,
     Trouble::LoseDisk,
 ];

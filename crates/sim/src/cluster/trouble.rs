@@ -27,6 +27,7 @@ impl Cluster {
             if self.members().all(|host| host.is_up()) && self.is_whole().await.unwrap_or(false) {
                 self.files.whole_again();
             }
+            self.switch_off().await;
             let kinds = &self.plan.troubles;
             let kind = kinds[random.below(kinds.len() as u64) as usize];
             let chance = SplitMix64::new(random.next_number());
@@ -90,6 +91,7 @@ impl Cluster {
                     self.later(async move { drop(host.add_drive().await) });
                 }
             }
+            Trouble::Leave => self.take_out(&host).await,
             Trouble::LoseDisk => self.lose_disk(&host, length, &mut random).await,
             Trouble::Join => {
                 let new = self.hosts.iter().find(|host| !host.expected.load(Ordering::Relaxed));
@@ -104,10 +106,22 @@ impl Cluster {
     /// While copies that lost power are not equal again, the others are the only ones that have what was
     /// not synced: a group that loses these too is founded anew on whoever comes first, as is promised.
     async fn must_wait(&self, kind: Trouble) -> bool {
-        use Trouble::{AddDisk, Blackout, ClientKill, Flip, Full, Join, Jump, Move, Slow, Storm};
+        use Trouble::{
+            AddDisk, Blackout, ClientKill, Flip, Full, Join, Jump, Leave, Move, Slow, Storm,
+        };
         let harmless = matches!(
             kind,
-            AddDisk | Blackout | ClientKill | Flip | Full | Join | Jump | Move | Slow | Storm
+            AddDisk
+                | Blackout
+                | ClientKill
+                | Flip
+                | Full
+                | Join
+                | Jump
+                | Leave
+                | Move
+                | Slow
+                | Storm
         );
         if harmless || !self.weak.load(Ordering::Relaxed) {
             return false;
@@ -136,6 +150,8 @@ impl Cluster {
             if host.start().await.is_ok() {
                 return;
             }
+            // It may have left the cluster while it was off.
+            self.switch_off().await;
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         self.world.fail(format!("server {} does not start", host.number));
@@ -181,10 +197,11 @@ impl Cluster {
         calm && host.is_up() && (single || all_up && self.is_whole().await.unwrap_or(false))
     }
 
-    /// True if all members of all groups are in sync, by the manager's own word.
+    /// True if all members of all groups are in sync, by the manager's own word: it may not have noticed yet
+    /// which disks are gone.
     pub(super) async fn is_whole(&self) -> Result<bool> {
         let map = self.map().await?;
-        let up = map.servers.iter().all(|server| server.up);
+        let up = map.servers.iter().all(|server| server.up) && self.lost.lock().is_empty();
         Ok(up && map.groups.iter().all(|group| group.in_sync().len() == group.members.len()))
     }
 
@@ -255,7 +272,7 @@ impl Cluster {
 
     /// The machines that belong to the cluster by now.
     pub(super) fn members(&self) -> impl Iterator<Item = &Arc<Host>> {
-        self.hosts.iter().filter(|host| host.expected.load(Ordering::Relaxed))
+        self.hosts.iter().filter(|host| host.is_member())
     }
 
     fn pause(self: &Arc<Self>, host: &Arc<Host>, length: Duration) {

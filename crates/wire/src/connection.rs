@@ -18,10 +18,9 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_base::task;
+use strake_base::task::{Owned, spawn_owned};
 use strake_types::{Error, ErrorKind, Result};
 use tokio::sync::{Semaphore, oneshot};
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 /// Lanes for what members of a group forward; made when first used.
@@ -227,7 +226,7 @@ struct Connection {
     outbox: Arc<Outbox>,
     waiting: Arc<Mutex<Waiting>>,
     slots: Semaphore,
-    tasks: [AbortHandle; 2],
+    _tasks: [Owned<()>; 2],
 }
 
 impl Connection {
@@ -246,9 +245,9 @@ impl Connection {
         let (reader, outbox, writer) = tokio::time::timeout(limit, greet).await.map_err(late)??;
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         let name = address.to_owned();
-        let receiver = task::spawn(receive(reader, waiting.clone(), outbox.clone(), name));
-        let tasks = [task::spawn(writer).abort_handle(), receiver.abort_handle()];
-        Ok(Arc::new(Self { outbox, waiting, slots: Semaphore::new(CALLS_MAX), tasks }))
+        let receiver = receive(reader, waiting.clone(), outbox.clone(), name);
+        let _tasks = [spawn_owned(writer), spawn_owned(receiver)];
+        Ok(Arc::new(Self { outbox, waiting, slots: Semaphore::new(CALLS_MAX), _tasks }))
     }
 
     /// Connects and exchanges hellos.
@@ -307,7 +306,6 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.tasks.iter().for_each(AbortHandle::abort);
         self.outbox.close();
     }
 }

@@ -17,10 +17,9 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use strake_base::task;
+use strake_base::task::{Owned, spawn_owned};
 use strake_types::{Epoch, Error, ErrorKind, GroupId, Result, ServerId, TargetId, VolumeId};
 use tokio::sync::{Notify, watch};
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 /// Time between two fetches.
@@ -87,7 +86,7 @@ pub struct MapView {
     hurried: Arc<Notify>,
     /// Epoch of the newest map.
     epochs: watch::Sender<u64>,
-    poller: Mutex<Option<AbortHandle>>,
+    _poller: Mutex<Option<Owned<()>>>,
 }
 
 impl MapView {
@@ -109,11 +108,10 @@ impl MapView {
             outcome: Mutex::new((0, Ok(()))),
             hurried: Arc::clone(&hurried),
             epochs,
-            poller: Mutex::default(),
+            _poller: Mutex::default(),
         });
         if fixed.is_none() {
-            let task = task::spawn(poll(Arc::downgrade(&view), hurried));
-            *view.poller.lock() = Some(task.abort_handle());
+            *view._poller.lock() = Some(spawn_owned(poll(Arc::downgrade(&view), hurried)));
         }
         view
     }
@@ -334,14 +332,6 @@ impl MapView {
         drop(resolved);
         // Nobody is woken by the map that is known already.
         self.epochs.send_if_modified(|known| std::mem::replace(known, epoch) != epoch);
-    }
-}
-
-impl Drop for MapView {
-    fn drop(&mut self) {
-        if let Some(poller) = self.poller.get_mut() {
-            poller.abort();
-        }
     }
 }
 

@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -287,18 +288,31 @@ fn a_full_target_refuses_writes_and_deletes_make_room() {
     fs::remove_file(up.mount().join("too-big")).unwrap();
     // Deleting goes on in the background.
     let mut tries = 0;
-    while let Err(error) = write_synced(&up.mount().join("fits"), 50 << 20) {
+    while let Err(error) = write_synced(&up.mount().join("fits"), 50 << 20, tries + 2) {
         assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
         tries += 1;
         assert!(tries < 100, "the room does not come back");
         std::thread::sleep(Duration::from_millis(300));
     }
-    assert!(contents(&up.mount().join("fits")) == vec![7; 50 << 20]);
+    // Each try writes a byte of its own, the file before them ones: what is wrong tells where it is from.
+    let back = runs(&contents(&up.mount().join("fits")));
+    assert_eq!(back, [(tries + 2, 0..50 << 20)], "after {tries} tries that failed");
 }
 
-fn write_synced(path: &Path, len: usize) -> std::io::Result<()> {
+/// Which byte stands where.
+fn runs(bytes: &[u8]) -> Vec<(u8, Range<usize>)> {
+    let mut end = 0;
+    let run = |run: &[u8]| {
+        let start = end;
+        end += run.len();
+        (run[0], start..end)
+    };
+    bytes.chunk_by(|one, next| one == next).map(run).collect()
+}
+
+fn write_synced(path: &Path, len: usize, byte: u8) -> std::io::Result<()> {
     let mut file = File::create(path)?;
-    file.write_all(&vec![7; len])?;
+    file.write_all(&vec![byte; len])?;
     file.sync_all()
 }
 
@@ -309,7 +323,7 @@ fn room_of_deleted_files_comes_back() {
     for nth in 0..20 {
         let path = up.mount().join("file");
         let mut tries = 0;
-        while let Err(error) = write_synced(&path, 80 << 20) {
+        while let Err(error) = write_synced(&path, 80 << 20, 7) {
             assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
             tries += 1;
             assert!(tries < 100, "round {nth}: the room does not come back");

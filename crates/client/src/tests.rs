@@ -309,7 +309,7 @@ async fn no_attributes_are_asked_for_where_there_are_none() {
     assert!(starting(&fake.take_log(), "GetXattr").is_empty(), "we know");
 }
 
-/// A write that was accepted and failed later is reported once to each handle.
+/// A write that was accepted and failed later is reported to each handle: once by each of its calls.
 #[tokio::test]
 async fn a_failed_write_is_reported_once_per_handle() {
     let (fake, volume) = cluster().await;
@@ -322,12 +322,37 @@ async fn a_failed_write_is_reported_once_per_handle() {
     let error = volume.write(&two, 0, pattern(2, 10)).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::NoSpace);
     volume.write(&two, 0, pattern(2, 10)).await.unwrap();
+    assert_eq!(volume.flush(&two).await.unwrap_err().kind, ErrorKind::NoSpace);
     let later = volume.open(&Credentials::root(), one.ino(), OpenFlags::READ_WRITE).await.unwrap();
     volume.fsync(&later, false).await.unwrap();
     for file in [one, two, later] {
         volume.release(&file).await.unwrap();
     }
     assert_eq!(volume.memory().dirty_bytes(), 0);
+}
+
+/// In the middle of a long write(2) an error makes it a short one: nobody sees the error. The next fsync
+/// answered that all was well. As to a close, it may be that of a child process.
+#[tokio::test]
+async fn what_a_write_or_a_close_has_told_fsync_tells_again() {
+    let (fake, volume) = cluster().await;
+    let (file, cred) = (create(&volume, "fails").await, Credentials::root());
+    let other = volume.open(&cred, file.ino(), OpenFlags::READ_WRITE).await.unwrap();
+    let is_full = |result: strake_types::Result<()>| result.unwrap_err().kind == ErrorKind::NoSpace;
+    fake.fail("write 0:", ErrorKind::NoSpace);
+    write(&volume, &file, 0, pattern(1, CHUNK as usize)).await;
+    volume.drain(&file.state).await;
+    assert!(is_full(volume.write(&file, CHUNK, pattern(1, 10)).await.map(drop)));
+    write(&volume, &file, CHUNK, pattern(1, 10)).await;
+    assert!(is_full(volume.sync_written(&other).await));
+    volume.sync_written(&other).await.unwrap();
+    for file in [file, other] {
+        assert!(is_full(volume.flush(&file).await));
+        volume.flush(&file).await.unwrap();
+        assert!(is_full(volume.fsync(&file, false).await));
+        volume.fsync(&file, false).await.unwrap();
+        volume.release(&file).await.unwrap();
+    }
 }
 
 #[tokio::test]

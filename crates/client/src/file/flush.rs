@@ -1,6 +1,6 @@
 //! Sending and publishing what was written.
 
-use super::open::OpenFile;
+use super::open::{OpenFile, TellBy};
 use super::state::{Body, FileState};
 use crate::metrics::Op;
 use crate::volume::Volume;
@@ -15,11 +15,12 @@ const DIRTY_AGE_MAX: Duration = Duration::from_secs(1);
 
 impl Volume {
     /// Sends and publishes what was written, as at `close(2)`: other mounts that open the file from
-    /// now on see it. Reports a failure of earlier writes once.
+    /// now on see it. Reports a failure of earlier writes once, and leaves it to be reported by
+    /// [`Volume::fsync`] too.
     pub async fn flush(self: &Arc<Self>, file: &Arc<OpenFile>) -> Result<()> {
         let _timer = self.count(Op::Flush);
         let written = self.write_back(&file.state, false).await;
-        let failed = file.take_failure();
+        let failed = file.take_failure(TellBy::Close);
         written.and(failed)
     }
 

@@ -22,10 +22,21 @@ pub struct OpenFile {
     keep_cache: bool,
     /// Opened by an ordinary user: writing takes setuid and setgid away.
     pub(crate) drops_setid: bool,
-    /// Number of failures of the file that this handle has reported or that were before it.
-    failures_seen: AtomicU64,
+    /// Number of failures of the file that were before this handle, or that it need not tell any more
+    /// by each of [`TellBy`].
+    failures_told: [AtomicU64; 3],
     pub(crate) sequence: Mutex<Sequence>,
     released: AtomicBool,
+}
+
+/// By what a handle tells of a failure. Whoever calls may not notice: an error in the middle of a long
+/// `write` is a short write, and a `close` may be that of a child process. So what was told by one is
+/// told again by those that come after it here.
+#[derive(Clone, Copy)]
+pub(crate) enum TellBy {
+    Write,
+    Close,
+    Sync,
 }
 
 impl OpenFile {
@@ -52,15 +63,16 @@ impl OpenFile {
         core.merged(&newest)
     }
 
-    /// A failure of earlier writes that this handle has not reported yet.
-    pub(crate) fn take_failure(&self) -> Result<()> {
-        let mut core = self.state.core();
-        let count = core.failure.count;
-        if self.failures_seen.swap(count, Ordering::Relaxed) == count {
+    /// A failure of earlier writes that this handle has to tell.
+    pub(crate) fn take_failure(&self, by: TellBy) -> Result<()> {
+        let failure = &mut self.state.core().failure;
+        let told = &self.failures_told[..=by as usize];
+        if told[by as usize].load(Ordering::Relaxed) == failure.count {
             return Ok(());
         }
-        core.failure.untold = false;
-        Err(core.failure.error.clone().unwrap_or(Error::new(ErrorKind::Io)))
+        told.iter().for_each(|told| told.store(failure.count, Ordering::Relaxed));
+        failure.untold &= !matches!(by, TellBy::Sync);
+        Err(failure.error.clone().unwrap_or(Error::new(ErrorKind::Io)))
     }
 
     pub(crate) fn check_readable(&self, volume: &Volume) -> Result<()> {
@@ -171,7 +183,7 @@ impl Volume {
             flags,
             keep_cache,
             drops_setid: cred.uid != 0,
-            failures_seen: AtomicU64::new(failures),
+            failures_told: std::array::from_fn(|_| AtomicU64::new(failures)),
             sequence: Mutex::default(),
             released: AtomicBool::new(false),
         }))
@@ -200,7 +212,7 @@ impl Volume {
             file.state.discard();
         }
         let written = self.write_back(&file.state, last).await;
-        let failed = file.take_failure();
+        let failed = file.take_failure(TellBy::Close);
         self.forget_handle(file, true);
         written.and(failed)
     }

@@ -38,6 +38,10 @@ impl Drop for Sending<'_> {
     fn drop(&mut self) {
         let lost = || Err(Error::with(ErrorKind::Io, "a write was given up inside the client"));
         let result = self.result.take().unwrap_or_else(lost);
+        // First of all: a sync that finds everything settled answers.
+        if let Err(error) = &result {
+            self.volume.failed(self.file, error);
+        }
         {
             let now = self.volume.now();
             let mut core = self.file.core();
@@ -52,9 +56,6 @@ impl Drop for Sending<'_> {
                 let acknowledged = &mut core.unpublished.acknowledged;
                 *acknowledged = (*acknowledged).max(self.end);
             }
-        }
-        if let Err(error) = result {
-            self.volume.failed(self.file, &error);
         }
         self.volume.memory().make_way();
         self.file.progress.notify_waiters();

@@ -56,7 +56,7 @@ pub(crate) struct Failure {
     /// Number of failures so far.
     pub(crate) count: u64,
     pub(crate) error: Option<Error>,
-    /// Nobody has been told yet.
+    /// No sync has told of it yet.
     pub(crate) untold: bool,
 }
 
@@ -373,7 +373,7 @@ impl FileState {
         idle
     }
 
-    /// The last failure, if nobody has been told of any yet. The handles report it nevertheless.
+    /// The last failure, if no sync has told of any yet. The handles report it nevertheless.
     pub(crate) fn tell_failure(&self) -> Result<()> {
         let failure = &mut self.core().failure;
         match (std::mem::take(&mut failure.untold), &failure.error) {

@@ -1,11 +1,11 @@
 //! Making durable what was written.
 //!
 //! Targets say from which boot they acknowledge; what a sync answered from another one was to cover
-//! is lost (see [`crate::unsynced`]). It fails the file as a failed write-behind does: every handle
-//! reports it once, and the file goes on.
+//! is lost (see [`crate::unsynced`]). It fails the file as a failed write-behind does: the `fsync` of
+//! every handle reports it once, and the file goes on.
 
 use super::allocate::REQUESTS_MAX;
-use super::open::OpenFile;
+use super::open::{OpenFile, TellBy};
 use super::state::{Body, FileState};
 use crate::metrics::Op;
 use crate::ops::done;
@@ -28,10 +28,20 @@ impl Volume {
     /// As [`Volume::flush`], and answers when everything is on disk. `datasync` would allow to leave
     /// times out; they travel with the length, so nothing is gained by that.
     pub async fn fsync(self: &Arc<Self>, file: &Arc<OpenFile>, datasync: bool) -> Result<()> {
-        let _timer = self.count(Op::Fsync);
         let _ = datasync;
+        self.sync_and_tell(file, TellBy::Sync).await
+    }
+
+    /// As [`Volume::fsync`], for a write that is to be durable when it is answered. What it reports may
+    /// be missed, as with any write, and is left to be reported by the others.
+    pub async fn sync_written(self: &Arc<Self>, file: &Arc<OpenFile>) -> Result<()> {
+        self.sync_and_tell(file, TellBy::Write).await
+    }
+
+    async fn sync_and_tell(self: &Arc<Self>, file: &Arc<OpenFile>, by: TellBy) -> Result<()> {
+        let _timer = self.count(Op::Fsync);
         let synced = self.sync_file(&file.state).await;
-        let failed = file.take_failure();
+        let failed = file.take_failure(by);
         failed.and(synced)
     }
 

@@ -1,7 +1,7 @@
 //! Writing: into the inline contents, or into extents that senders carry away.
 
 use super::dirty::Fragment;
-use super::open::OpenFile;
+use super::open::{OpenFile, TellBy};
 use super::state::{Body, Core, FileState};
 use crate::api::Written;
 use crate::memory::Room;
@@ -48,7 +48,7 @@ impl Volume {
     ) -> Result<Written> {
         let _timer = self.count(Op::Write);
         file.check_writable()?;
-        file.take_failure()?;
+        file.take_failure(TellBy::Write)?;
         let len = data.len() as u64;
         if offset.checked_add(len).is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(Error::new(ErrorKind::FileTooBig));

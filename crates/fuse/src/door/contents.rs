@@ -91,7 +91,7 @@ impl FuseDoor {
         let written = self.volume.write(&handle.file, offset, data).await?;
         // Through the page cache the kernel sends an FSYNC of its own.
         if sync && handle.direct {
-            self.volume.fsync(&handle.file, true).await?;
+            self.volume.sync_written(&handle.file).await?;
         }
         Ok(Reply::Written(written.len as u32))
     }

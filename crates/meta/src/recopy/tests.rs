@@ -259,6 +259,24 @@ async fn a_copy_that_fails_or_is_lost_with_the_power_leaves_the_file_as_it_was()
     assert_eq!(read(&world, ino).await, contents());
 }
 
+/// What was asked before and after the copying itself writes nothing: nobody has to wait for it.
+#[tokio::test]
+async fn a_file_is_tried_again_at_once_unless_a_request_to_copy_has_failed() {
+    let world = World::new().await;
+    let ino = file(&world, "f").await;
+    for refused in [(|op| matches!(op, StorageOp::Chunks(_))) as fn(&StorageOp) -> bool, |op| {
+        matches!(op, StorageOp::Sync(_))
+    }] {
+        *world.storage.refuses.lock() = Some(refused);
+        assert_eq!(kind(ask(&world, ino, 2).await), ErrorKind::Unavailable);
+        *world.storage.refuses.lock() = None;
+        settled(&world).await;
+    }
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
+    settled(&world).await;
+    assert_eq!(read(&world, ino).await, contents());
+}
+
 #[tokio::test]
 async fn a_crash_while_it_is_copied_leaves_the_file_and_no_chunks() {
     let world = World::new().await;

@@ -65,6 +65,8 @@ enum Copied {
     All,
     /// It cannot be used, and nothing is under way any more.
     Void(String),
+    /// A request to copy has failed, and may be carried out still.
+    Unknown(Error),
 }
 
 /// Gives one file another number of copies.
@@ -73,16 +75,14 @@ pub(super) async fn run(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay) -> Resu
         Ok(begun) => begun,
         Err(outcome) => return Ok(outcome),
     };
-    let copied = match copy(ctx, wanted, file, &begun).await {
-        Ok(Copied::All) => switch_when_free(ctx, wanted, file, &begun).await,
-        Ok(Copied::Void(why)) => Ok(Outcome::Waits(why)),
-        Err(error) => {
-            give_up(ctx, file, &begun, false).await?;
-            return Err(error);
-        }
+    let (copied, settled) = match copy(ctx, wanted, file, &begun).await {
+        Ok(Copied::All) => (switch_when_free(ctx, wanted, file, &begun).await, true),
+        Ok(Copied::Void(why)) => (Ok(Outcome::Waits(why)), true),
+        Ok(Copied::Unknown(error)) => (Err(error), false),
+        Err(error) => (Err(error), true),
     };
     if copied != Ok(Outcome::Done) {
-        give_up(ctx, file, &begun, true).await?;
+        give_up(ctx, file, &begun, settled).await?;
     }
     ctx.core.work.notify_one();
     copied
@@ -189,7 +189,9 @@ async fn copy(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay, begun: &Begun) ->
     // To the end, also after a failure: nothing must be under way when this returns.
     let results: Vec<Result<()>> =
         stream::iter(copies).buffer_unordered(REQUESTS_MAX).collect().await;
-    results.into_iter().collect::<Result<()>>()?;
+    if let Err(error) = results.into_iter().collect::<Result<()>>() {
+        return Ok(Copied::Unknown(error));
+    }
     if file.is_touched() {
         return Ok(Copied::Void("it was opened for writing while it was copied".to_owned()));
     }

@@ -164,7 +164,9 @@ impl Volume {
         let what = || format!("the metadata server of volume {}", self.name());
         let (session, answered) = self.session().stamp();
         let volume = self.id().0;
-        let mut request = MetaRequest { volume, session, seq, answered, cred, op: Some(op) };
+        let leases = false;
+        let mut request =
+            MetaRequest { volume, session, seq, answered, cred, leases, op: Some(op) };
         loop {
             let error = match self.meta_once(request.clone()).await {
                 Ok(answer) => return Ok(answer),

@@ -141,7 +141,8 @@ impl Volume {
 
     fn session_request(&self, session: u64, op: MetaOp) -> MetaRequest {
         let cred = (&Credentials::root()).into();
-        MetaRequest { volume: self.id().0, session, seq: 0, answered: 0, cred, op: Some(op) }
+        let (volume, leases) = (self.id().0, false);
+        MetaRequest { volume, session, seq: 0, answered: 0, cred, leases, op: Some(op) }
     }
 
     /// Each second: reports closed files, or shows that we are alive when it is time.

@@ -31,6 +31,8 @@ pub(crate) fn attributes(inode: &Inode, shard: Option<&Shard>, settings: &Settin
         version: inode.version,
         inline: inode.inline,
         no_xattrs: has_no_xattrs(inode),
+        leased: false,
+        name_leased: false,
         layout: inode.layout.clone(),
     };
     if let Some(shard) = shard {

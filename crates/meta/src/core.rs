@@ -289,6 +289,8 @@ impl Core {
             Ok(())
         })
         .await?;
+        let keep = found.iter().filter(|(_, record)| record.leases).map(|(id, _)| *id);
+        volume.leases.expect(keep.collect(), &*self.clock);
         for (id, record) in found {
             let mut seqs = Vec::new();
             let prefix = keys::prefix_of(Kind::Result, volume.id, id);

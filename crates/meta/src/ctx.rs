@@ -2,13 +2,15 @@
 
 use crate::cluster::Settings;
 use crate::core::Core;
+use crate::leases::Holder;
 use crate::records::Inode;
 use crate::session::Session;
 use crate::volume::Volume;
 use std::sync::Arc;
 use strake_types::access::Subject;
 use strake_types::acl::Acl;
-use strake_types::{Credentials, Error, ErrorKind, Result, Timestamp};
+use strake_types::{Credentials, Error, ErrorKind, Ino, Result, Timestamp};
+use strake_wire::message::common::Attributes;
 
 /// What one request brings along.
 pub(crate) struct Ctx {
@@ -20,6 +22,10 @@ pub(crate) struct Ctx {
     pub settings: Arc<Settings>,
     /// The client's session, if it named one.
     pub session: Option<Arc<Session>>,
+    /// The client keeps what is leased to it.
+    pub keeps_leases: bool,
+    /// Where its leases are, if it keeps any: also of what the server does within this request.
+    pub holder: Option<Arc<Holder>>,
     /// Who asks.
     pub cred: Credentials,
     /// The time to stamp.
@@ -38,6 +44,8 @@ impl Ctx {
             volume: volume.clone(),
             settings: volume.settings(),
             session: None,
+            keeps_leases: false,
+            holder: None,
             cred: Credentials { checked: true, ..Credentials::root() },
             now: core.now(),
             seq: 0,
@@ -47,7 +55,29 @@ impl Ctx {
 
     /// The server's own business within this request.
     pub fn system(&self) -> Self {
-        Ctx { now: self.now, ..Self::own(&self.core, &self.volume) }
+        let holder = self.holder.clone();
+        Ctx { now: self.now, holder, ..Self::own(&self.core, &self.volume) }
+    }
+
+    /// Gives the caller a lease on an inode that is looked at after this. False: it gets none.
+    pub fn lease(&self, ino: Ino) -> bool {
+        let enter = |holder| self.volume.leases.enter(holder, ino, false, &*self.core.clock);
+        self.holder.as_ref().is_some_and(enter)
+    }
+
+    /// Attributes that were read after [`Ctx::lease`] said what it did.
+    pub fn leased(&self, attr: Attributes, leased: bool) -> Attributes {
+        if attr.nlink == 0 {
+            self.give_back(Ino(attr.ino));
+        }
+        Attributes { leased: leased && attr.nlink > 0, ..attr }
+    }
+
+    /// What was leased to the caller turns out to be gone: nobody would ever recall it.
+    pub fn give_back(&self, ino: Ino) {
+        if let Some(holder) = &self.holder {
+            self.volume.leases.give_back(holder, ino);
+        }
     }
 
     /// The session, which the operation cannot do without.

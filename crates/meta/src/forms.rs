@@ -160,7 +160,8 @@ fn shards() -> Vec<Vec<u8>> {
 }
 
 fn sessions() -> Vec<Vec<u8>> {
-    vec![encoded(&SessionRecord { client: "host, process 7, /mnt".into(), since_ms: 1 << 40 })]
+    let client = "host, process 7, /mnt".into();
+    vec![encoded(&SessionRecord { client, since_ms: 1 << 40, leases: true })]
 }
 
 fn locks() -> Vec<Vec<u8>> {

@@ -14,6 +14,7 @@
 //! * `contents` — small files inside the inode; cutting and deleting chunks on storage servers.
 //! * `check` — whether all of it fits together, while it is in use.
 //! * `locks` — locks of operations on inodes; locks of applications on files.
+//! * `leases` — what clients may believe without asking, and how it is taken back before a change.
 //! * `session`, `ledger` — who is connected, what he holds open, which replies he may ask for again.
 //! * `reaper` — what is done later: deleting files without a name, expired sessions, deleted volumes.
 //! * `recopy`, `recopies` — files there are get another number of copies.
@@ -34,6 +35,7 @@ mod ctx;
 mod forms;
 mod keys;
 mod layout;
+mod leases;
 mod ledger;
 mod locks;
 mod metrics;

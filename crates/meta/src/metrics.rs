@@ -4,7 +4,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::time::Duration;
 use strake_wire::message::meta::MetaOp;
 
-const NAMES: [&str; 29] = [
+const NAMES: [&str; 30] = [
     "open_session",
     "renew_session",
     "close_session",
@@ -34,6 +34,7 @@ const NAMES: [&str; 29] = [
     "read_inline",
     "describe",
     "check",
+    "recalls",
 ];
 
 fn index(op: &MetaOp) -> usize {
@@ -67,6 +68,7 @@ fn index(op: &MetaOp) -> usize {
         MetaOp::ReadInline(_) => 26,
         MetaOp::Describe(_) => 27,
         MetaOp::Check(_) => 28,
+        MetaOp::Recalls(_) => 29,
     }
 }
 

@@ -235,6 +235,9 @@ pub(crate) struct SessionRecord {
     /// When it began, milliseconds since 1970.
     #[prost(uint64, tag = "2")]
     pub since_ms: u64,
+    /// It keeps leases.
+    #[prost(bool, tag = "3")]
+    pub leases: bool,
 }
 
 /// `V`: statistics of the volume.

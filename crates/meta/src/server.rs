@@ -9,8 +9,8 @@ use crate::ops::move_out::MoveOut;
 use crate::ops::removexattr::RemoveXattr;
 use crate::ops::setxattr::SetXattr;
 use crate::ops::{
-    describe, getattr, getxattr, listxattr, lock, lookup, read_inline, readdir, readlink, sessions,
-    sync, template, volume_stat,
+    describe, getattr, getxattr, listxattr, lock, lookup, read_inline, readdir, readlink, recalls,
+    sessions, sync, template, volume_stat,
 };
 use crate::reaper::{self, Stop};
 use crate::recopy::Jobs;
@@ -91,6 +91,8 @@ impl MetaServer {
     pub async fn stop(&self) -> Result<()> {
         self.stopping.store(true, Ordering::Release);
         self.stop.stop();
+        let sessions = self.core.volumes().into_iter().flat_map(|volume| volume.sessions.all());
+        sessions.for_each(|session| session.holder.release());
         let background = self.background.lock().take();
         let Some(background) = background else { return Ok(()) };
         // The task ends by itself; that it panicked is in the log already.
@@ -154,10 +156,13 @@ impl MetaServer {
                 Some(session)
             }
         };
+        let keeps = session.as_ref().filter(|_| request.leases);
         let ctx = Ctx {
             core: self.core.clone(),
             settings: volume.settings(),
             volume,
+            keeps_leases: request.leases,
+            holder: keeps.map(|session| session.holder.clone()),
             session,
             cred: request.cred.into(),
             now: self.core.now(),
@@ -200,6 +205,7 @@ async fn perform(ctx: &Ctx, op: &MetaOp) -> Result<MetaAnswer> {
         MetaOp::ReadInline(op) => read_inline::read_inline(ctx, op).await,
         MetaOp::Describe(op) => describe::describe(ctx, op).await,
         MetaOp::Check(op) => check::check(ctx, op).await,
+        MetaOp::Recalls(op) => recalls::recalls(ctx, op).await,
     }
 }
 

@@ -4,6 +4,7 @@
 //! get a grace time to come back and tell what they hold open; until each has come back or has
 //! expired, no file without a name is deleted ([`Sessions::may_hold`]).
 
+use crate::leases::Holder;
 use crate::ledger::Ledger;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -19,6 +20,8 @@ pub(crate) struct Session {
     pub client: String,
     /// Replies to its mutations.
     pub ledger: Ledger,
+    /// What is leased to it.
+    pub holder: Arc<Holder>,
     /// Monotonic time at which it expires.
     deadline_ms: AtomicU64,
     /// It was read back after a restart and has not come back yet.
@@ -36,6 +39,7 @@ impl Session {
             id,
             client,
             ledger,
+            holder: Holder::new(id),
             deadline_ms: AtomicU64::new(deadline_ms),
             absent: AtomicBool::new(absent),
             reported: AtomicU64::new(0),
@@ -81,6 +85,11 @@ impl Sessions {
     /// The session with this id.
     pub fn get(&self, id: u64) -> Option<Arc<Session>> {
         self.all.read().get(&id).cloned()
+    }
+
+    /// All sessions.
+    pub fn all(&self) -> Vec<Arc<Session>> {
+        self.all.read().values().cloned().collect()
     }
 
     /// Number of sessions.

@@ -12,7 +12,7 @@ use crate::keys;
 use crate::ledger::Begin;
 use crate::locks::inodes::Held;
 use crate::records::{self, Raw};
-use crate::view::Tx;
+use crate::view::{Tx, each_attributes};
 use prost::Message;
 use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::common::Attributes;
@@ -61,7 +61,9 @@ pub(crate) async fn mutate(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
             Begin::New(running) => Some(running),
             Begin::Repeat => return repeat(ctx, op).await,
             Begin::Idle(answer) => {
-                let answer = (*answer).clone()?;
+                let mut answer = (*answer).clone()?;
+                // It may have been recalled since, and followed.
+                each_attributes(&mut answer, |attr| attr.leased = false);
                 hold_open(ctx, &answer);
                 return durable(ctx, op, as_it_lies(ctx, answer).await?).await;
             }
@@ -105,8 +107,8 @@ pub(crate) async fn under_locks(ctx: &Ctx, op: &impl Mutation) -> Result<()> {
     let ctx = ctx.system();
     for turn in 0..TRIES_MAX {
         let mut tx = Tx::begin(&ctx, Held::default());
-        let answer = op.run(&mut tx).await?;
-        if tx.commit(&answer).await?.is_some() {
+        let mut answer = op.run(&mut tx).await?;
+        if tx.commit(&mut answer).await?.is_some() {
             return Ok(());
         }
         backoff(turn).await;
@@ -120,12 +122,12 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     let held = ctx.core.locks.lock(ctx.volume.id, &scope).await;
     op.prepare(ctx, &held).await?;
     let mut tx = Tx::begin(ctx, held);
-    let answer = op.run(&mut tx).await?;
+    let mut answer = op.run(&mut tx).await?;
     if op.takes_room() && tx.writes() && ctx.core.kv.is_full() {
         let detail = "the metadata server's disk is full; delete files or give it room";
         return Err(Error::with(ErrorKind::NoSpace, detail));
     }
-    let Some(_held) = tx.commit(&answer).await? else { return Ok(None) };
+    let Some(_held) = tx.commit(&mut answer).await? else { return Ok(None) };
     if let Err(error) = op.finish(ctx, &answer).await {
         if let (Some(session), Some(ino)) = (&ctx.session, opened_by(&answer)) {
             ctx.volume.sessions.close(session, ino);

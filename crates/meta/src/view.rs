@@ -4,20 +4,23 @@
 //! Embedded engines decide a commit within one poll, so a request whose caller goes away never
 //! leaves one half known.
 
+mod commit;
+
+pub(crate) use commit::each_attributes;
+
 use crate::attributes::attributes;
 use crate::cache::Ticket;
 use crate::core::{Core, store_error};
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::locks::inodes::Held;
-use crate::records::{self, Entry, Inode, Mark, Order, Raw, Shard};
+use crate::records::{self, Entry, Inode, Mark, Order, Shard};
 use bytes::Bytes;
 use prost::Message;
 use std::sync::Arc;
-use strake_engine::kv::{Outcome, Transaction};
+use strake_engine::kv::Transaction;
 use strake_types::{Error, ErrorKind, Ino, Result, Timestamp};
 use strake_wire::message::common::Attributes;
-use strake_wire::message::meta::{MetaAnswer, MetaReply};
 
 /// Bits of a cookie that name the shard it was given by.
 const COOKIE_SHARD_BITS: u32 = 8;
@@ -42,6 +45,8 @@ pub(crate) struct Tx<'a> {
     entries: Vec<(u128, Option<Entry>)>,
     /// A key and the value that only this transaction gives it.
     witness: Option<(Vec<u8>, Option<Bytes>)>,
+    /// Inodes of which others see a change.
+    seen: Vec<Ino>,
     opens: Vec<Ino>,
     closes: Vec<Ino>,
     inodes_delta: i64,
@@ -61,6 +66,7 @@ impl<'a> Tx<'a> {
             shards: Vec::new(),
             entries: Vec::new(),
             witness: None,
+            seen: Vec::new(),
             opens: Vec::new(),
             closes: Vec::new(),
             inodes_delta: 0,
@@ -145,17 +151,14 @@ impl<'a> Tx<'a> {
     /// A directory that an operation on names begins at: NotFound if it is gone.
     pub async fn directory(&mut self, ino: Ino) -> Result<Arc<Inode>> {
         let gone = || Error::new(ErrorKind::NotFound);
-        let dir = self.find_inode(ino).await?.ok_or_else(gone)?;
-        match dir.is_dir() {
-            true => Ok(dir),
-            false => Err(Error::new(ErrorKind::NotDirectory)),
-        }
+        as_directory(self.find_inode(ino).await?.ok_or_else(gone)?)
     }
 
     /// Writes an inode. What others see of it has changed: its version goes one step further, so
     /// that a client can tell its own changes from those of others.
     pub async fn put_inode(&mut self, mut inode: Inode) -> Result<Arc<Inode>> {
         inode.version += 1;
+        self.seen.push(inode.id());
         self.put_unseen(inode).await
     }
 
@@ -174,6 +177,7 @@ impl<'a> Tx<'a> {
     pub async fn delete_inode(&mut self, ino: Ino) -> Result<()> {
         let key = keys::inode(self.ctx.volume.id, ino);
         self.witness = Some((key.clone(), None));
+        self.seen.push(ino);
         self.kv().await?.delete(key);
         stage(&mut self.inodes, ino, None);
         Ok(())
@@ -206,6 +210,7 @@ impl<'a> Tx<'a> {
     pub fn forget_entry(&mut self, dir: Ino, name: &[u8]) {
         let place = self.ctx.core.entry_key(self.ctx.volume.id, dir, name);
         stage(&mut self.entries, place, None);
+        self.seen.push(dir);
     }
 
     /// Corrects the counts of a guard shard; nobody sees a change of the directory.
@@ -354,6 +359,7 @@ impl<'a> Tx<'a> {
 
     async fn store_shard(&mut self, dir: Ino, index: u16, mut shard: Shard) -> Result<()> {
         shard.version += 1;
+        self.seen.push(dir);
         let key = keys::shard(self.ctx.volume.id, dir, index);
         let value = records::encode(&shard);
         self.witness = Some((key.clone(), Some(value.clone())));
@@ -415,151 +421,20 @@ impl<'a> Tx<'a> {
         self.inodes_delta += inodes;
         self.bytes_delta += bytes;
     }
-
-    /// True if it has something to write.
-    pub fn writes(&self) -> bool {
-        self.kv.as_ref().is_some_and(|kv| !kv.is_read_only())
-    }
-
-    /// Commits; the locks are given back to be held on. `None`: begin again.
-    pub async fn commit(mut self, answer: &MetaAnswer) -> Result<Option<Held>> {
-        let Some(mut kv) = self.kv.take().filter(|kv| !kv.is_read_only()) else {
-            self.effects();
-            return Ok(Some(self.held));
-        };
-        let forgotten = self.remember(&mut kv, answer);
-        let (ctx, counts) = (self.ctx, self.inodes_delta != 0 || self.bytes_delta != 0);
-        let _counting = match counts {
-            true => Some(ctx.volume.counts.gate.read().await),
-            false => None,
-        };
-        let committed = {
-            let mut changing = Changing::begin(&self);
-            let committed = match kv.commit(&*self.ctx.core.kv).await {
-                Ok(Outcome::Committed) => Ok(true),
-                Ok(Outcome::Conflict) => Ok(false),
-                Ok(Outcome::Unknown) => self.settle().await,
-                Err(error) => Err(store_error(error)),
-            };
-            changing.committed = matches!(committed, Ok(true));
-            committed
-        };
-        if !matches!(committed, Ok(true))
-            && let Some(session) = &self.ctx.session
-        {
-            session.ledger.keep(&forgotten);
-        }
-        if !committed? {
-            return Ok(None);
-        }
-        self.fill();
-        self.effects();
-        Ok(Some(self.held))
-    }
-
-    /// Stores the reply with the mutation, and deletes replies that were received.
-    fn remember(&mut self, kv: &mut Transaction, answer: &MetaAnswer) -> Vec<u64> {
-        let Some(session) = self.ctx.session.as_ref().filter(|_| self.ctx.seq != 0) else {
-            return Vec::new();
-        };
-        let volume = self.ctx.volume.id;
-        let reply = MetaReply { answer: Some(answer.clone()) }.encode_to_vec();
-        let key = keys::result(volume, session.id, self.ctx.seq);
-        let value = records::encode(&Raw { bytes: reply.into() });
-        kv.put(key.clone(), value.clone());
-        self.witness = Some((key, Some(value)));
-        let old = session.ledger.forget(self.ctx.answered);
-        for seq in &old {
-            kv.delete(keys::result(volume, session.id, *seq));
-        }
-        old
-    }
-
-    /// After a commit whose answer was lost: looks whether the witness is there.
-    async fn settle(&self) -> Result<bool> {
-        let Some((key, value)) = &self.witness else {
-            return Err(Error::with(ErrorKind::Io, "the store lost the answer to a commit"));
-        };
-        let snapshot = self.ctx.core.kv.snapshot().await.map_err(store_error)?;
-        Ok(snapshot.get(key).await.map_err(store_error)? == *value)
-    }
-
-    /// The caches know nothing of what changes.
-    fn forget(&self) {
-        let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
-        self.inodes.iter().for_each(|(ino, _)| core.inodes.forget(Core::inode_key(volume, *ino)));
-        self.entries.iter().for_each(|(place, _)| core.entries.forget(*place));
-        for ((dir, index), _) in &self.shards {
-            core.shards.forget(Core::shard_key(volume, *dir, *index));
-        }
-    }
-
-    /// After the commit: the caches know what is so now.
-    fn fill(&mut self) {
-        let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
-        for (ino, inode) in self.inodes.drain(..) {
-            let place = Core::inode_key(volume, ino);
-            match inode {
-                Some(inode) => core.inodes.put(place, inode),
-                None => core.inodes.forget(place),
-            }
-        }
-        self.entries.drain(..).for_each(|(place, entry)| core.entries.put(place, entry));
-        for ((dir, index), shard) in self.shards.drain(..) {
-            let place = Core::shard_key(volume, dir, index);
-            match shard {
-                Some(shard) => core.shards.put(place, shard),
-                None => core.shards.forget(place),
-            }
-        }
-    }
-
-    /// After the commit: what only memory knows.
-    fn effects(&self) {
-        let volume = &self.ctx.volume;
-        volume.counts.add(self.inodes_delta, self.bytes_delta);
-        let mut work = self.queued;
-        if let Some(session) = &self.ctx.session {
-            self.opens.iter().for_each(|ino| volume.sessions.open(session, *ino));
-            for ino in &self.closes {
-                work |= volume.sessions.close(session, *ino);
-            }
-            if self.ctx.seq != 0 && self.witness.is_some() {
-                session.ledger.stored(self.ctx.seq);
-            }
-        }
-        if work {
-            self.ctx.core.work.notify_one();
-        }
-    }
-}
-
-/// While a commit is under way: the caches know nothing of what changes, before it, and unless it
-/// is known to have got through, also not what a reader has filled in meanwhile.
-struct Changing<'t, 'a> {
-    tx: &'t Tx<'a>,
-    committed: bool,
-}
-
-impl<'t, 'a> Changing<'t, 'a> {
-    fn begin(tx: &'t Tx<'a>) -> Self {
-        tx.forget();
-        Changing { tx, committed: false }
-    }
-}
-
-impl Drop for Changing<'_, '_> {
-    fn drop(&mut self) {
-        if !self.committed {
-            self.tx.forget();
-        }
-    }
 }
 
 fn stage<K: PartialEq, V>(staged: &mut Vec<(K, V)>, key: K, value: V) {
     match staged.iter_mut().find(|(at, _)| *at == key) {
         Some((_, old)) => *old = value,
         None => staged.push((key, value)),
+    }
+}
+
+/// An inode that must be a directory.
+pub(crate) fn as_directory(inode: Arc<Inode>) -> Result<Arc<Inode>> {
+    match inode.is_dir() {
+        true => Ok(inode),
+        false => Err(Error::new(ErrorKind::NotDirectory)),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the server keeps in memory about one volume.
 
 use crate::cluster::Settings;
+use crate::leases::Leases;
 use crate::locks::ranges::RangeLocks;
 use crate::recopies::Recopies;
 use crate::session::Sessions;
@@ -99,6 +100,8 @@ pub(crate) struct Volume {
     pub inodes: Mutex<Block>,
     /// Who is connected.
     pub sessions: Sessions,
+    /// What they may believe.
+    pub leases: Leases,
     /// Locks of applications.
     pub ranges: RangeLocks,
     /// Inodes and bytes.
@@ -117,6 +120,7 @@ impl Volume {
             settings: RwLock::new(Arc::new(settings)),
             inodes: Mutex::default(),
             sessions: Sessions::default(),
+            leases: Leases::default(),
             ranges: RangeLocks::default(),
             counts: Counts::default(),
             audit: tokio::sync::Mutex::default(),

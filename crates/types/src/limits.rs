@@ -34,3 +34,8 @@ pub const BODY_BYTES_MAX: usize = 4 << 20;
 pub const OPERATION_WAIT_MS_DEFAULT: u64 = 30_000;
 /// Oldest attribute a client may answer from its cache.
 pub const ATTRIBUTE_AGE_MS_MAX: u64 = 1_000;
+
+/// How long a client believes what is leased to it after it last asked for recalls.
+pub const LEASE_MS: u64 = 3_000;
+/// How long the metadata server waits for a client to follow a recall: its clock may be slower than ours.
+pub const LEASE_MS_AT_SERVER: u64 = LEASE_MS + LEASE_MS / 10;

@@ -154,7 +154,10 @@ pub struct RemoteMeta {
 #[async_trait]
 impl MetaService for RemoteMeta {
     async fn call(&self, request: meta::MetaRequest) -> Result<meta::MetaReply> {
-        let call = Call::new(ServiceClass::Meta, Draft::message(&request)?);
+        let mut call = Call::new(ServiceClass::Meta, Draft::message(&request)?);
+        if matches!(request.op, Some(meta::MetaOp::Recalls(_))) {
+            call.lane = LaneKind::Forward;
+        }
         let (body, _) = self.peer.call(call).await?;
         decode(&self.peer, body)
     }

@@ -2,7 +2,7 @@
 //!
 //! A [`Peer`] is a server at an address. It has a few lanes of three kinds, so that a small call never
 //! waits behind a megabyte: control lanes for small messages, bulk lanes for data, and lanes for what
-//! members of a group forward to each other. A lane holds at
+//! others wait for: what members of a group forward to each other, and requests for recalls. A lane holds at
 //! most one connection, made when the first call needs it and again after it broke, with backoff.
 //! A call whose connection breaks fails as [`ErrorKind::Unavailable`]: it may or may not have been
 //! carried out, and the caller decides whether to send it again.
@@ -23,7 +23,7 @@ use strake_types::{Error, ErrorKind, Result};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
-/// Lanes for what members of a group forward; made when first used.
+/// Lanes for what must not wait behind what may wait for it; made when first used.
 const FORWARD_LANES: usize = 1;
 /// Calls that may be under way on one connection; further ones wait.
 const CALLS_MAX: usize = 256;
@@ -62,7 +62,8 @@ pub(crate) enum LaneKind {
     Control,
     /// Data.
     Bulk,
-    /// What members of a group tell each other: it must not wait behind what may wait for it.
+    /// What must not wait behind what may wait for it: what members of a group tell each other, and
+    /// requests for recalls.
     Forward,
 }
 

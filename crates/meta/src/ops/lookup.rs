@@ -3,11 +3,12 @@
 use crate::core::backoff;
 use crate::ctx::Ctx;
 use crate::records::Inode;
-use crate::view::Tx;
+use crate::view::{Tx, as_directory};
 use std::sync::Arc;
 use strake_types::access::EXECUTE;
 use strake_types::{Error, ErrorKind, Ino, Result, name};
-use strake_wire::message::meta::{MetaAnswer, Name};
+use strake_wire::message::common::Attributes;
+use strake_wire::message::meta::{MetaAnswer, Name, Nothing};
 
 /// How often a name is looked at anew that was given to another inode meanwhile.
 const TRIES_MAX: u32 = 8;
@@ -16,34 +17,67 @@ const TRIES_MAX: u32 = 8;
 pub(crate) async fn lookup(ctx: &Ctx, op: &Name) -> Result<MetaAnswer> {
     name::check(&op.name)?;
     for turn in 0..TRIES_MAX {
+        // Before the directory is read, as any lease.
+        let dir_leased = ctx.lease(Ino(op.parent));
         let mut tx = Tx::reader(ctx);
-        let dir = tx.directory(Ino(op.parent)).await?;
+        let Some(dir) = tx.find_inode(Ino(op.parent)).await? else {
+            ctx.give_back(Ino(op.parent));
+            return Err(Error::new(ErrorKind::NotFound));
+        };
+        let dir = as_directory(dir)?;
         ctx.check(&dir, EXECUTE)?;
-        if let Some(found) = find(&mut tx, &dir, &op.name).await? {
-            return Ok(MetaAnswer::Entry(tx.attributes(&found).await?));
+        match find(&mut tx, &dir, &op.name).await? {
+            Found::Inode(attr) => {
+                return Ok(MetaAnswer::Entry(Attributes { name_leased: dir_leased, ..attr }));
+            }
+            Found::Nothing if dir_leased => return Ok(MetaAnswer::Missing(Nothing {})),
+            Found::Nothing => return Err(Error::new(ErrorKind::NotFound)),
+            Found::Change => {}
         }
         backoff(turn).await;
     }
     Err(Error::new(ErrorKind::NotFound))
 }
 
-/// What a name leads to. `None`: between the two reads the name was removed, or given to another
-/// inode; what was read does not fit together.
-async fn find(tx: &mut Tx<'_>, dir: &Arc<Inode>, name: &[u8]) -> Result<Option<Arc<Inode>>> {
-    let missing = || Error::new(ErrorKind::NotFound);
+/// What a name leads to.
+enum Found {
+    Inode(Attributes),
+    Nothing,
+    /// Between the two reads the name was removed, or given to another inode: what was read does not
+    /// fit together.
+    Change,
+}
+
+async fn find(tx: &mut Tx<'_>, dir: &Arc<Inode>, name: &[u8]) -> Result<Found> {
+    let ctx = tx.ctx;
     let ino = match name {
-        b"." => return Ok(Some(dir.clone())),
+        b"." => dir.id(),
         b".." => Ino(dir.parent),
-        _ => Ino(tx.entry(dir.id(), name).await?.ok_or_else(missing)?.ino),
+        _ => match tx.entry(dir.id(), name).await? {
+            Some(entry) => Ino(entry.ino),
+            None => return Ok(Found::Nothing),
+        },
     };
-    let found = tx.find_inode(ino).await?;
-    if name == b".." {
-        return Ok(found);
+    let leased = ctx.lease(ino);
+    // Another view: this one may have begun before the lease, and may read the entry in a snapshot, and
+    // the inode in a cache, later.
+    let mut now = Tx::reader(ctx);
+    let Some(inode) = now.find_inode(ino).await? else {
+        ctx.give_back(ino);
+        return Ok(Found::Change);
+    };
+    let attr = now.attributes(&inode).await?;
+    let still = match name {
+        b"." | b".." => true,
+        _ => {
+            let entry = Tx::reader(ctx).entry(dir.id(), name).await?;
+            inode.nlink > 0 && entry.is_some_and(|entry| entry.ino == ino.0)
+        }
+    };
+    match still {
+        true => Ok(Found::Inode(ctx.leased(attr, leased))),
+        false => Ok(Found::Change),
     }
-    // Another view: this one may have read the entry in a snapshot, and the inode in a cache, later.
-    let now = Tx::reader(tx.ctx).entry(dir.id(), name).await?;
-    let still = now.is_some_and(|entry| entry.ino == ino.0);
-    Ok(found.filter(|inode| still && inode.nlink > 0))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub(crate) mod publish;
 pub(crate) mod read_inline;
 pub(crate) mod readdir;
 pub(crate) mod readlink;
+pub(crate) mod recalls;
 pub(crate) mod removexattr;
 pub(crate) mod rename;
 pub(crate) mod sessions;

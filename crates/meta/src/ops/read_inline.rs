@@ -8,6 +8,7 @@ use strake_wire::message::meta::{Inode, MetaAnswer, OpenMode};
 
 /// Answers as an open for reading would, but registers nothing.
 pub(crate) async fn read_inline(ctx: &Ctx, op: &Inode) -> Result<MetaAnswer> {
+    let leased = ctx.lease(Ino(op.ino));
     let mut tx = Tx::reader(ctx);
     let inode = tx.inode(Ino(op.ino)).await?;
     if !inode.is_file() {
@@ -15,5 +16,7 @@ pub(crate) async fn read_inline(ctx: &Ctx, op: &Inode) -> Result<MetaAnswer> {
     }
     check_reader(ctx, &inode)?;
     let read = OpenMode { read: true, ..OpenMode::default() };
-    Ok(MetaAnswer::Opened(view(&mut tx, &inode, &read).await?))
+    let mut opened = view(&mut tx, &inode, &read).await?;
+    opened.attr = ctx.leased(opened.attr, leased);
+    Ok(MetaAnswer::Opened(opened))
 }

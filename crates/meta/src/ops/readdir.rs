@@ -22,8 +22,10 @@ const PAGE_BYTES_MAX: usize = 1 << 20;
 /// About what the attributes of an entry add to a page.
 const ATTRIBUTES_BYTES: usize = 150;
 
-/// Answers with the entries after a cookie. The whole page is of one moment.
+/// Answers with the entries after a cookie. The whole page is of one moment; but for one who keeps leases
+/// the attributes are of a later one.
 pub(crate) async fn readdir(ctx: &Ctx, op: &ReadDir) -> Result<MetaAnswer> {
+    let leased = ctx.lease(Ino(op.ino));
     let mut tx = Tx::reader(ctx);
     let dir = tx.directory(Ino(op.ino)).await?;
     ctx.check(&dir, READ)?;
@@ -31,9 +33,28 @@ pub(crate) async fn readdir(ctx: &Ctx, op: &ReadDir) -> Result<MetaAnswer> {
     let (mut entries, end) = entries(&mut tx, &dir, op, limit).await?;
     // Attributes are for those who may search the directory.
     if op.plus && ctx.check(&dir, EXECUTE).is_ok() {
-        add_attributes(&mut tx, &dir, &mut entries).await?;
+        match &ctx.holder {
+            None => add_attributes(&mut tx, &dir, &mut entries).await?,
+            Some(_) => add_leased(&mut tx, &dir, &mut entries).await?,
+        }
     }
-    Ok(MetaAnswer::Page(Page { entries, end, parent: dir.parent }))
+    Ok(MetaAnswer::Page(Page { entries, end, parent: dir.parent, leased }))
+}
+
+/// Attributes for one who keeps leases: they are read after those were entered.
+async fn add_leased(tx: &mut Tx<'_>, dir: &Inode, entries: &mut [DirEntry]) -> Result<()> {
+    let ctx = tx.ctx;
+    let leased: Vec<bool> = entries.iter().map(|entry| ctx.lease(Ino(entry.ino))).collect();
+    add_attributes(&mut Tx::reader(ctx), dir, entries).await?;
+    for (entry, leased) in entries.iter_mut().zip(leased) {
+        if entry.attr.is_none() {
+            ctx.give_back(Ino(entry.ino));
+        }
+        let attr = entry.attr.take().map(|attr| ctx.leased(attr, leased));
+        // Its last name is gone since the names were read.
+        entry.attr = attr.filter(|attr| attr.nlink > 0);
+    }
+    Ok(())
 }
 
 async fn entries(

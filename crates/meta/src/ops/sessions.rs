@@ -34,7 +34,9 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     }
     let id = core.new_session_id(volume).await?;
     let client: String = op.client.chars().take(CLIENT_BYTES_MAX).collect();
-    let record = SessionRecord { client: client.clone(), since_ms: core.wall_ms() };
+    // After a restart it is waited for until what was leased to it is over.
+    let leases = ctx.keeps_leases;
+    let record = SessionRecord { client: client.clone(), since_ms: core.wall_ms(), leases };
     let value = records::encode(&record);
     core.put(keys::session(volume.id, id), value).await?;
     let session = Client::new(id, client, Ledger::default(), core.deadline_ms(), false);
@@ -68,6 +70,7 @@ pub(crate) async fn close(ctx: &Ctx) -> Result<MetaAnswer> {
 /// that it alone had open.
 pub(crate) async fn end(core: &Core, volume: &Volume, session: &Client) -> Result<Vec<Ino>> {
     let freed = volume.sessions.remove(session.id);
+    volume.leases.end(&session.holder);
     for (flock, ino) in volume.ranges.of_session(session.id) {
         let _held = core.locks.lock(volume.id, &[ino]).await;
         core.write(vec![(keys::lock(volume.id, flock, ino, session.id), None)]).await?;

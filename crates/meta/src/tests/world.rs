@@ -336,9 +336,14 @@ impl World {
 
     /// Opens or resumes a session.
     pub async fn open_session(&self, resume: u64, open: &[u64]) -> Session {
+        self.open_session_of(resume, open, false).await
+    }
+
+    /// As [`World::open_session`], of a client that keeps leases or does not.
+    pub async fn open_session_of(&self, resume: u64, open: &[u64], leases: bool) -> Session {
         let op = OpenSession { client: "test".into(), resume, open: open.to_vec() };
-        let request =
-            MetaRequest { volume: 1, op: Some(MetaOp::OpenSession(op)), ..MetaRequest::default() };
+        let op = Some(MetaOp::OpenSession(op));
+        let request = MetaRequest { volume: 1, leases, op, ..MetaRequest::default() };
         match self.server.call(request).await.unwrap().answer {
             Some(MetaAnswer::Session(session)) => session,
             other => panic!("{other:?}"),
@@ -347,13 +352,13 @@ impl World {
 
     /// Root.
     pub fn root(&self) -> User<'_> {
-        User { world: self, cred: Credentials::root(), session: self.session }
+        User { world: self, cred: Credentials::root(), session: self.session, leases: false }
     }
 
     /// Somebody else.
     pub fn user(&self, uid: u32, gid: u32) -> User<'_> {
         let cred = Credentials { uid, gid, groups: Vec::new(), checked: false };
-        User { world: self, cred, session: self.session }
+        User { world: self, cred, session: self.session, leases: false }
     }
 
     /// Waits until the background task has brought something about.
@@ -383,6 +388,8 @@ pub struct User<'a> {
     pub world: &'a World,
     pub cred: Credentials,
     pub session: u64,
+    /// It keeps leases.
+    pub leases: bool,
 }
 
 impl User<'_> {
@@ -395,6 +402,12 @@ impl User<'_> {
     /// With supplementary groups.
     pub fn in_groups(mut self, groups: &[u32]) -> Self {
         self.cred.groups = groups.to_vec();
+        self
+    }
+
+    /// As a client that keeps leases.
+    pub fn leasing(mut self) -> Self {
+        self.leases = true;
         self
     }
 
@@ -415,6 +428,7 @@ impl User<'_> {
             seq,
             answered,
             cred: (&self.cred).into(),
+            leases: self.leases,
             op: Some(op),
         };
         let reply = self.world.server.call(request).await?;

@@ -86,6 +86,12 @@ pub struct Attributes {
     /// It surely has neither extended attributes nor ACLs.
     #[prost(bool, tag = "17")]
     pub no_xattrs: bool,
+    /// The caller has a lease on the inode: no other changes it before the lease is recalled or over.
+    #[prost(bool, tag = "18")]
+    pub leased: bool,
+    /// Answers to a name: the caller has one on the directory, too, so the name may be believed as well.
+    #[prost(bool, tag = "19")]
+    pub name_leased: bool,
 }
 
 /// [`t::Distribution`].
@@ -382,6 +388,8 @@ impl From<&t::Attr> for Attributes {
             inline: v.inline,
             no_xattrs: v.no_xattrs,
             layout: v.layout.as_ref().map(Into::into),
+            leased: false,
+            name_leased: false,
         }
     }
 }

@@ -9,8 +9,8 @@ use prost::{Message, Oneof};
 pub use check::{Check, CheckPart, Checked, Problem};
 
 pub use answer::{
-    Created, Description, DirEntry, Holder, MetaAnswer, MetaReply, Named, Opened, Page, Renamed,
-    Session, VolumeStat,
+    Created, Description, DirEntry, Holder, MetaAnswer, MetaReply, Named, Opened, Page, Recalled,
+    Renamed, Session, VolumeStat,
 };
 
 /// One operation on a volume.
@@ -31,10 +31,13 @@ pub struct MetaRequest {
     /// Who asks.
     #[prost(message, required, tag = "5")]
     pub cred: Cred,
+    /// The client keeps what is leased to it ([`MetaOp::Recalls`]). Of [`MetaOp::OpenSession`]: it will.
+    #[prost(bool, tag = "6")]
+    pub leases: bool,
     /// What to do.
     #[prost(
         oneof = "MetaOp",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39"
     )]
     pub op: Option<MetaOp>,
 }
@@ -134,6 +137,10 @@ pub enum MetaOp {
     /// Answer: Checked.
     #[prost(message, tag = "38")]
     Check(Check),
+    /// What the client is to believe no longer; the answer waits a while until there is something. Keeps
+    /// the leases of the session alive. Answer: Recalled.
+    #[prost(message, tag = "39")]
+    Recalls(Recalls),
 }
 
 /// An operation without arguments.
@@ -182,6 +189,14 @@ pub struct RenewSession {
     /// Number of this report within its session, ascending: what is sent twice counts once. 0: none.
     #[prost(uint64, tag = "2")]
     pub number: u64,
+}
+
+/// See [`MetaOp::Recalls`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Recalls {
+    /// Number of the last recall that the client has followed; 0: none.
+    #[prost(uint64, tag = "1")]
+    pub followed: u64,
 }
 
 /// See [`MetaOp::SetAttr`].

@@ -109,6 +109,8 @@ impl Gen {
             inline: self.bool(),
             no_xattrs: self.bool(),
             layout: self.opt(Self::layout),
+            leased: self.bool(),
+            name_leased: self.bool(),
         }
     }
 
@@ -263,6 +265,7 @@ impl Gen {
             ReadInline(self.ino()),
             Describe(self.ino()),
             self.check(),
+            Recalls(meta::Recalls { followed: self.u64() }),
         ]
     }
 
@@ -280,6 +283,7 @@ impl Gen {
             seq: self.u64(),
             answered: self.u64(),
             cred,
+            leases: self.bool(),
             op: None,
         };
         let ops = self.meta_ops().into_iter();
@@ -294,6 +298,11 @@ impl Gen {
             cookie: self.u64(),
             attr: self.opt(Self::attr),
         }
+    }
+
+    fn recalled(&mut self) -> meta::MetaAnswer {
+        let (number, inodes) = (self.u64(), self.list(Self::u64));
+        meta::MetaAnswer::Recalled(meta::Recalled { number, inodes, everything: self.bool() })
     }
 
     /// A reply with each answer.
@@ -326,6 +335,7 @@ impl Gen {
                 entries: self.list(Self::dir_entry),
                 end: self.bool(),
                 parent: self.u64(),
+                leased: self.bool(),
             }),
             Lock(self.lock()),
             VolumeStat(meta::VolumeStat {
@@ -346,7 +356,8 @@ impl Gen {
                 }),
             }),
         ];
-        let answers = answers.into_iter().chain([self.checked()]);
+        let answers =
+            answers.into_iter().chain([self.checked(), self.recalled(), Missing(meta::Nothing {})]);
         answers.map(|a| meta::MetaReply { answer: Some(a) }).collect()
     }
 

@@ -8,7 +8,10 @@ use prost::{Message, Oneof};
 #[derive(Clone, PartialEq, Message)]
 pub struct MetaReply {
     /// Which answer.
-    #[prost(oneof = "MetaAnswer", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23")]
+    #[prost(
+        oneof = "MetaAnswer",
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25"
+    )]
     pub answer: Option<MetaAnswer>,
 }
 
@@ -58,6 +61,27 @@ pub enum MetaAnswer {
     /// What a check has found.
     #[prost(message, tag = "23")]
     Checked(Checked),
+    /// What is to be believed no longer.
+    #[prost(message, tag = "24")]
+    Recalled(Recalled),
+    /// Lookup: there is no such name, and the caller has a lease on the directory. Without one that is the
+    /// error [`strake_types::ErrorKind::NotFound`].
+    #[prost(message, tag = "25")]
+    Missing(Nothing),
+}
+
+/// See [`MetaAnswer::Recalled`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Recalled {
+    /// Number of the last of these recalls: [`Recalls::followed`](super::Recalls) when all are followed.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// Inodes of which nothing is leased any more, neither attributes nor names.
+    #[prost(uint64, repeated, tag = "2")]
+    pub inodes: Vec<u64>,
+    /// Nothing at all is leased any more.
+    #[prost(bool, tag = "3")]
+    pub everything: bool,
 }
 
 /// See [`MetaAnswer::Named`].
@@ -145,6 +169,9 @@ pub struct Page {
     /// The directory's parent, for `..`.
     #[prost(uint64, tag = "3")]
     pub parent: u64,
+    /// The caller has a lease on the directory.
+    #[prost(bool, tag = "4")]
+    pub leased: bool,
 }
 
 /// A directory entry.

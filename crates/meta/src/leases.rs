@@ -1,0 +1,522 @@
+//! Leases: what clients may believe of inodes without asking, and how it is taken back.
+//!
+//! A session has one lease on an inode at most; it covers the attributes and, of a directory, the names
+//! in it. It is entered *before* the inode is read. Who changes an inode marks it first, so that nobody
+//! gets a lease any more, recalls those of others, and waits until each has followed or its time is over;
+//! only then it commits. docs/design/0050-leases.md has the races.
+//!
+//! Recalls of a session are numbered and wait to be fetched by its next request for them
+//! ([`Holder::fetch`]), which says how far it has followed. Lock order: a part of the table, then
+//! a holder's state.
+
+use crate::session::Sessions;
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use strake_base::clock::Clock;
+use strake_types::Ino;
+use strake_types::limits::LEASE_MS_AT_SERVER;
+use strake_wire::message::meta::Recalled;
+use tokio::sync::Notify;
+
+/// Parts of the table with a lock each.
+const PARTS: usize = 64;
+/// Most leases of one session; beyond, the oldest is recalled.
+const LEASES_MAX: usize = 250_000;
+/// Most recalls that wait for one session; beyond, everything is recalled.
+const RECALLS_MAX: usize = 4_096;
+/// How often one who waits for a session looks at the clock.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a request for recalls waits for one.
+pub(crate) const FETCH: Duration = Duration::from_secs(1);
+
+/// The leases of a volume.
+pub(crate) struct Leases {
+    parts: [Mutex<HashMap<Ino, Place>>; PARTS],
+    /// Holders of which everything is being recalled.
+    clearing: AtomicUsize,
+    /// Until when (monotonic) leases may be held that a server before this one gave.
+    early_ms: AtomicU64,
+    /// By which sessions.
+    early: Mutex<Vec<u64>>,
+}
+
+/// What is known of an inode.
+#[derive(Default)]
+struct Place {
+    /// It is being changed: only who does it gets a lease.
+    changing: u32,
+    shares: Vec<Share>,
+}
+
+/// The lease of one session.
+struct Share {
+    holder: Arc<Holder>,
+    recalled: Option<Recall>,
+}
+
+/// A recall that somebody may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Recall {
+    number: u64,
+    /// When the leases end that the session had when this was entered.
+    until_ms: u64,
+}
+
+/// The side of one session.
+#[derive(Default)]
+pub(crate) struct Holder {
+    /// The session.
+    id: u64,
+    state: Mutex<State>,
+    /// Held by the one who lets leases begin anew.
+    renewing: Mutex<()>,
+    /// There is something to fetch.
+    entered: Notify,
+    /// A recall was followed.
+    followed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// When the leases end if nothing more is heard; 0 before the first request for recalls.
+    until_ms: u64,
+    /// The inodes leased, each with the turn at which it was.
+    held: HashMap<Ino, u64>,
+    /// The same by their turns, with some that are gone.
+    order: VecDeque<(u64, Ino)>,
+    turn: u64,
+    /// Number of the last recall.
+    last: u64,
+    /// Up to which number recalls were followed.
+    followed: u64,
+    /// Recalls that were not.
+    waiting: VecDeque<(u64, Ino)>,
+    /// One of them recalls everything: no lease is given until it is followed.
+    everything: Option<Recall>,
+    /// The session is over.
+    ended: bool,
+    /// Requests for recalls do not wait any more.
+    stopping: bool,
+}
+
+/// What has become of an attempt to recall one lease.
+enum Entered {
+    /// It was over.
+    Over,
+    /// It is waited for.
+    Waits(Recall),
+    /// There were too many: everything is recalled, and these inodes are free of the holder.
+    Everything(Vec<Ino>),
+}
+
+/// Inodes that are being changed; leases on them are given again when this is dropped.
+pub(crate) struct Changing<'a> {
+    leases: &'a Leases,
+    inodes: Vec<Ino>,
+}
+
+impl Default for Leases {
+    fn default() -> Self {
+        Leases {
+            parts: std::array::from_fn(|_| Mutex::default()),
+            clearing: AtomicUsize::new(0),
+            early_ms: AtomicU64::new(0),
+            early: Mutex::default(),
+        }
+    }
+}
+
+fn now_ms(clock: &dyn Clock) -> u64 {
+    clock.monotonic().as_millis() as u64
+}
+
+impl Leases {
+    fn part(&self, ino: Ino) -> &Mutex<HashMap<Ino, Place>> {
+        let mixed = ino.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.parts[(mixed >> 50) as usize % PARTS]
+    }
+
+    /// These sessions may have leases of a server that ran before: changes wait until they are over.
+    pub fn expect(&self, sessions: Vec<u64>, clock: &dyn Clock) {
+        if !sessions.is_empty() {
+            self.early_ms.store(now_ms(clock) + LEASE_MS_AT_SERVER, Ordering::Release);
+            *self.early.lock() = sessions;
+        }
+    }
+
+    /// Enters a lease on an inode that is read after this, or is in the hands of the caller: `own` says
+    /// that he holds its lock. False: there is none.
+    pub fn enter(&self, holder: &Arc<Holder>, ino: Ino, own: bool, clock: &dyn Clock) -> bool {
+        if !holder.may_have(now_ms(clock)) {
+            return false;
+        }
+        {
+            let mut part = self.part(ino).lock();
+            let place = part.entry(ino).or_default();
+            if place.changing > 0 && !own {
+                return false;
+            }
+            match place.shares.iter().find(|share| share.holder.id == holder.id) {
+                Some(share) => return share.recalled.is_none(),
+                None => place.shares.push(Share { holder: holder.clone(), recalled: None }),
+            }
+        }
+        if let Some(oldest) = holder.note(ino) {
+            self.recall_one(holder, oldest, now_ms(clock));
+        }
+        true
+    }
+
+    /// The inode is gone: leases on it are worth nothing, and nobody would ever recall them.
+    pub fn forget(&self, ino: Ino) {
+        let place =
+            self.part(ino).lock().get_mut(&ino).map(|place| std::mem::take(&mut place.shares));
+        place.iter().flatten().for_each(|share| share.holder.drop_lease(ino));
+        self.tidy(ino);
+    }
+
+    /// The holder gives a lease back.
+    pub fn give_back(&self, holder: &Holder, ino: Ino) {
+        holder.drop_lease(ino);
+        self.take_share(holder, ino, |recalled| recalled.is_none());
+    }
+
+    /// Recalls a lease that nobody waits for yet.
+    fn recall_one(&self, holder: &Arc<Holder>, ino: Ino, now_ms: u64) {
+        let mut cleared = Vec::new();
+        if let Some(place) = self.part(ino).lock().get_mut(&ino) {
+            let own = |share: &Share| share.holder.id == holder.id;
+            self.recall_from(place, ino, own, now_ms, &mut Vec::new(), &mut cleared);
+        }
+        self.clear(cleared);
+        self.tidy(ino);
+    }
+
+    /// Recalls the shares of a place that `which` chooses; adds what is to be waited for.
+    fn recall_from(
+        &self,
+        place: &mut Place,
+        ino: Ino,
+        which: impl Fn(&Share) -> bool,
+        now_ms: u64,
+        waits: &mut Vec<(Arc<Holder>, Recall)>,
+        cleared: &mut Vec<(Arc<Holder>, Vec<Ino>)>,
+    ) {
+        place.shares.retain_mut(|share| {
+            if !which(share) {
+                return true;
+            }
+            if share.recalled.is_none() {
+                match share.holder.recall(ino, now_ms, &self.clearing) {
+                    Entered::Over => return false,
+                    Entered::Everything(inodes) => {
+                        cleared.push((share.holder.clone(), inodes));
+                        return false;
+                    }
+                    Entered::Waits(recall) => share.recalled = Some(recall),
+                }
+            }
+            waits.extend(share.recalled.map(|recall| (share.holder.clone(), recall)));
+            true
+        });
+    }
+
+    /// Takes the shares of holders out.
+    fn clear(&self, cleared: Vec<(Arc<Holder>, Vec<Ino>)>) {
+        for (holder, inodes) in cleared {
+            inodes.into_iter().for_each(|ino| self.take_share(&holder, ino, |_| true));
+        }
+    }
+
+    fn take_share(&self, holder: &Holder, ino: Ino, which: impl Fn(Option<Recall>) -> bool) {
+        let mut part = self.part(ino).lock();
+        let Some(place) = part.get_mut(&ino) else { return };
+        place.shares.retain(|share| share.holder.id != holder.id || !which(share.recalled));
+        if place.is_empty() {
+            part.remove(&ino);
+        }
+    }
+
+    fn tidy(&self, ino: Ino) {
+        let mut part = self.part(ino).lock();
+        if part.get(&ino).is_some_and(Place::is_empty) {
+            part.remove(&ino);
+        }
+    }
+
+    /// Marks inodes as being changed by `own` (`None`: the server), recalls the leases of all others on
+    /// them, and waits until those have followed or their time is over.
+    pub async fn change(
+        &self,
+        own: Option<&Arc<Holder>>,
+        inodes: Vec<Ino>,
+        sessions: &Sessions,
+        clock: &dyn Clock,
+    ) -> Changing<'_> {
+        let mut waits = Vec::new();
+        let own = own.map(|holder| holder.id);
+        let changing = self.mark(own, inodes, clock, &mut waits);
+        // Looked at after the marks: who has been freed of a lease by this is waited for here.
+        if self.clearing.load(Ordering::SeqCst) > 0 {
+            let others = sessions.all().into_iter().filter(|session| Some(session.id) != own);
+            waits.extend(others.filter_map(|session| {
+                let recall = session.holder.everything()?;
+                Some((session.holder.clone(), recall))
+            }));
+        }
+        for (holder, recall) in waits {
+            holder.wait(recall, clock).await;
+        }
+        if self.early_ms.load(Ordering::Acquire) > 0 {
+            self.wait_for_early(own, clock).await;
+        }
+        changing
+    }
+
+    fn mark(
+        &self,
+        own: Option<u64>,
+        inodes: Vec<Ino>,
+        clock: &dyn Clock,
+        waits: &mut Vec<(Arc<Holder>, Recall)>,
+    ) -> Changing<'_> {
+        let (now_ms, mut cleared) = (now_ms(clock), Vec::new());
+        for &ino in &inodes {
+            let mut part = self.part(ino).lock();
+            let place = part.entry(ino).or_default();
+            place.changing += 1;
+            let others = |share: &Share| Some(share.holder.id) != own;
+            self.recall_from(place, ino, others, now_ms, waits, &mut cleared);
+        }
+        self.clear(cleared);
+        Changing { leases: self, inodes }
+    }
+
+    async fn wait_for_early(&self, own: Option<u64>, clock: &dyn Clock) {
+        loop {
+            let left = self.early_ms.load(Ordering::Acquire).saturating_sub(now_ms(clock));
+            if left == 0 {
+                self.early_ms.store(0, Ordering::Release);
+                return;
+            }
+            if self.early.lock().iter().all(|id| Some(*id) == own) {
+                return;
+            }
+            tokio::time::sleep(LOOK.min(Duration::from_millis(left))).await;
+        }
+    }
+
+    /// The session asks for recalls: it has followed those up to `followed`, and its leases go on. If they were
+    /// over, it knows that as well and believes nothing of before.
+    pub fn renew(&self, holder: &Arc<Holder>, followed: u64, clock: &dyn Clock) {
+        let _one = holder.renewing.lock();
+        let (done, over) = {
+            let mut state = holder.state.lock();
+            let over = match state.until_ms <= now_ms(clock) {
+                true => state.take_held(),
+                false => Vec::new(),
+            };
+            (state.follow(followed, &self.clearing), over)
+        };
+        for (number, ino) in done {
+            let same = |recalled: Option<Recall>| recalled.is_some_and(|r| r.number == number);
+            self.take_share(holder, ino, same);
+        }
+        over.into_iter()
+            .for_each(|ino| self.take_share(holder, ino, |recalled| recalled.is_none()));
+        holder.state.lock().until_ms = now_ms(clock) + LEASE_MS_AT_SERVER;
+        holder.followed.notify_waiters();
+    }
+
+    /// The session is over, with all that was leased to it.
+    pub fn end(&self, holder: &Arc<Holder>) {
+        let inodes = {
+            let mut state = holder.state.lock();
+            state.ended = true;
+            if state.everything.take().is_some() {
+                self.clearing.fetch_sub(1, Ordering::SeqCst);
+            }
+            state.take_all()
+        };
+        self.clear(vec![(holder.clone(), inodes)]);
+        self.early.lock().retain(|id| *id != holder.id);
+        holder.followed.notify_waiters();
+        holder.entered.notify_waiters();
+    }
+
+    /// How many inodes something is known of.
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.lock().len()).sum()
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        for &ino in &self.inodes {
+            let mut part = self.leases.part(ino).lock();
+            let Some(place) = part.get_mut(&ino) else { continue };
+            place.changing -= 1;
+            if place.is_empty() {
+                part.remove(&ino);
+            }
+        }
+    }
+}
+
+impl Place {
+    fn is_empty(&self) -> bool {
+        self.changing == 0 && self.shares.is_empty()
+    }
+}
+
+impl Holder {
+    /// The side of a session that has no leases.
+    pub fn new(id: u64) -> Arc<Self> {
+        Arc::new(Holder { id, ..Holder::default() })
+    }
+
+    fn may_have(&self, now_ms: u64) -> bool {
+        let state = self.state.lock();
+        state.until_ms > now_ms && state.everything.is_none() && !state.ended
+    }
+
+    /// Notes a lease. One that is to end, if there are too many.
+    fn note(&self, ino: Ino) -> Option<Ino> {
+        let mut state = self.state.lock();
+        state.turn += 1;
+        let turn = state.turn;
+        state.held.insert(ino, turn);
+        state.order.push_back((turn, ino));
+        if state.order.len() > 2 * state.held.len() + PARTS {
+            let State { held, order, .. } = &mut *state;
+            order.retain(|(turn, ino)| held.get(ino) == Some(turn));
+        }
+        match state.held.len() > LEASES_MAX {
+            true => state.oldest(),
+            false => None,
+        }
+    }
+
+    fn drop_lease(&self, ino: Ino) {
+        self.state.lock().held.remove(&ino);
+    }
+
+    /// Enters a recall of one inode. The number of those being cleared grows before anything is freed.
+    fn recall(&self, ino: Ino, now_ms: u64, clearing: &AtomicUsize) -> Entered {
+        let mut state = self.state.lock();
+        state.held.remove(&ino);
+        if state.ended || state.until_ms <= now_ms || state.everything.is_some() {
+            return Entered::Over;
+        }
+        state.last += 1;
+        let recall = Recall { number: state.last, until_ms: state.until_ms };
+        self.entered.notify_waiters();
+        if state.waiting.len() < RECALLS_MAX {
+            state.waiting.push_back((recall.number, ino));
+            return Entered::Waits(recall);
+        }
+        state.everything = Some(recall);
+        clearing.fetch_add(1, Ordering::SeqCst);
+        Entered::Everything(state.take_all())
+    }
+
+    fn everything(&self) -> Option<Recall> {
+        self.state.lock().everything
+    }
+
+    /// Waits until a recall was followed, or the leases are over that it was for.
+    async fn wait(&self, recall: Recall, clock: &dyn Clock) {
+        loop {
+            let told = self.followed.notified();
+            {
+                let state = self.state.lock();
+                if state.ended || state.followed >= recall.number {
+                    return;
+                }
+            }
+            let left = recall.until_ms.saturating_sub(now_ms(clock));
+            if left == 0 {
+                return;
+            }
+            // Told or not: it is looked at again.
+            let _ = tokio::time::timeout(LOOK.min(Duration::from_millis(left)), told).await;
+        }
+    }
+
+    /// What is recalled and not followed; waits a while for something.
+    pub async fn fetch(&self) -> Recalled {
+        let until = tokio::time::Instant::now() + FETCH;
+        loop {
+            let told = self.entered.notified();
+            if let Some(recalled) = self.state.lock().to_fetch() {
+                return recalled;
+            }
+            if tokio::time::timeout_at(until, told).await.is_err() {
+                return self.state.lock().nothing();
+            }
+        }
+    }
+
+    /// Requests for recalls are answered at once from now on: the server stops.
+    pub fn release(&self) {
+        self.state.lock().stopping = true;
+        self.entered.notify_waiters();
+    }
+}
+
+impl State {
+    fn oldest(&mut self) -> Option<Ino> {
+        while let Some((turn, ino)) = self.order.pop_front() {
+            if self.held.get(&ino) == Some(&turn) {
+                return Some(ino);
+            }
+        }
+        None
+    }
+
+    fn take_held(&mut self) -> Vec<Ino> {
+        self.order.clear();
+        std::mem::take(&mut self.held).into_keys().collect()
+    }
+
+    /// All that something is leased or recalled of.
+    fn take_all(&mut self) -> Vec<Ino> {
+        let mut inodes = self.take_held();
+        inodes.extend(self.waiting.drain(..).map(|(_, ino)| ino));
+        inodes
+    }
+
+    /// Recalls up to a number are followed: which.
+    fn follow(&mut self, followed: u64, clearing: &AtomicUsize) -> Vec<(u64, Ino)> {
+        self.followed = self.followed.max(followed.min(self.last));
+        if self.everything.is_some_and(|recall| recall.number <= self.followed) {
+            self.everything = None;
+            clearing.fetch_sub(1, Ordering::SeqCst);
+        }
+        let count = self.waiting.partition_point(|(number, _)| *number <= self.followed);
+        self.waiting.drain(..count).collect()
+    }
+
+    fn nothing(&self) -> Recalled {
+        Recalled { number: self.followed, inodes: Vec::new(), everything: false }
+    }
+
+    fn to_fetch(&self) -> Option<Recalled> {
+        if self.ended || self.stopping {
+            return Some(self.nothing());
+        }
+        let everything = self.everything.is_some();
+        (everything || !self.waiting.is_empty()).then(|| Recalled {
+            number: self.last,
+            inodes: self.waiting.iter().map(|(_, ino)| ino.0).collect(),
+            everything,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+use super::*;
+use crate::ledger::Ledger;
+use crate::session::Session;
+use crate::tests::world::TestClock;
+use futures::FutureExt;
+
+/// A volume's leases, and who has them.
+struct Table {
+    leases: Leases,
+    sessions: Sessions,
+    clock: TestClock,
+}
+
+impl Table {
+    fn new() -> Self {
+        Table {
+            leases: Leases::default(),
+            sessions: Sessions::default(),
+            clock: TestClock::default(),
+        }
+    }
+
+    /// A session that has asked for recalls once.
+    fn session(&self, id: u64) -> Arc<Session> {
+        let session = Session::new(id, "test".into(), Ledger::default(), 1 << 40, false);
+        let session = Arc::new(session);
+        self.sessions.insert(session.clone());
+        self.follow(&session, 0);
+        session
+    }
+
+    fn follow(&self, session: &Session, followed: u64) {
+        self.leases.renew(&session.holder, followed, &self.clock);
+    }
+
+    fn enter(&self, session: &Session, ino: u64) -> bool {
+        self.leases.enter(&session.holder, Ino(ino), false, &self.clock)
+    }
+
+    async fn change(&self, own: Option<&Session>, inodes: &[u64]) -> Changing<'_> {
+        let inodes = inodes.iter().map(|ino| Ino(*ino)).collect();
+        let own = own.map(|session| &session.holder);
+        self.leases.change(own, inodes, &self.sessions, &self.clock).await
+    }
+
+    fn is_free(&self, inodes: &[u64]) -> bool {
+        self.change(None, inodes).now_or_never().is_some()
+    }
+}
+
+fn fetched(session: &Session) -> Option<(u64, Vec<u64>, bool)> {
+    let recalled = session.holder.fetch().now_or_never()?;
+    Some((recalled.number, recalled.inodes, recalled.everything))
+}
+
+#[tokio::test]
+async fn a_change_waits_until_others_have_followed_and_not_for_its_own_session() {
+    let table = Table::new();
+    let (a, b) = (table.session(1), table.session(2));
+    assert!(table.enter(&a, 7) && table.enter(&b, 7) && table.enter(&b, 8));
+    assert!(table.change(Some(&b), &[8]).now_or_never().is_some(), "its own");
+    {
+        let change = table.change(Some(&b), &[7]);
+        futures::pin_mut!(change);
+        assert!(futures::poll!(change.as_mut()).is_pending());
+        assert_eq!(fetched(&a), Some((1, vec![7], false)));
+        assert_eq!(fetched(&b), None);
+        table.follow(&a, 0);
+        assert!(futures::poll!(change.as_mut()).is_pending(), "asked again without following");
+        assert!(!table.enter(&a, 7), "while it changes");
+        table.follow(&a, 1);
+        let _changing = change.await;
+        assert!(!table.enter(&a, 7), "while it changes");
+        let own = table.leases.enter(&b.holder, Ino(7), true, &table.clock);
+        assert!(own, "but who changes it");
+    }
+    assert!(table.enter(&a, 7));
+    assert_eq!(fetched(&a), None, "what was followed is over");
+}
+
+#[tokio::test]
+async fn leases_that_are_over_are_not_waited_for() {
+    let table = Table::new();
+    let a = table.session(1);
+    assert!(table.enter(&a, 7) && table.enter(&a, 8));
+    {
+        let change = table.change(None, &[7]);
+        futures::pin_mut!(change);
+        assert!(futures::poll!(change.as_mut()).is_pending());
+        table.clock.advance_ms(LEASE_MS_AT_SERVER / 2);
+        table.follow(&a, 0);
+        table.clock.advance_ms(LEASE_MS_AT_SERVER / 2);
+        // Those that were good when the recall was entered: what came later holds the recall.
+        change.await;
+    }
+    assert!(!table.is_free(&[8]));
+    table.clock.advance_ms(LEASE_MS_AT_SERVER);
+    assert!(table.is_free(&[8]));
+    assert!(!table.enter(&a, 9), "none without asking for recalls");
+}
+
+#[tokio::test]
+async fn who_comes_back_after_its_leases_were_over_has_none() {
+    let table = Table::new();
+    let a = table.session(1);
+    assert!(table.enter(&a, 7));
+    table.clock.advance_ms(LEASE_MS_AT_SERVER);
+    table.follow(&a, 0);
+    assert!(table.is_free(&[7]));
+    assert_eq!(table.leases.len(), 0);
+}
+
+#[tokio::test]
+async fn a_recall_that_its_caller_gave_up_is_waited_for_by_the_next() {
+    let table = Table::new();
+    let a = table.session(1);
+    assert!(table.enter(&a, 7));
+    assert!(!table.is_free(&[7]));
+    assert!(!table.enter(&a, 7), "until it was followed");
+    assert!(!table.is_free(&[7]));
+    table.follow(&a, 1);
+    assert!(table.is_free(&[7]));
+    assert_eq!(table.leases.len(), 0);
+}
+
+#[tokio::test]
+async fn too_many_leases_end_by_recalls_of_the_oldest() {
+    let table = Table::new();
+    let a = table.session(1);
+    for ino in 1..=LEASES_MAX as u64 + 2 {
+        assert!(table.enter(&a, ino));
+    }
+    assert_eq!(fetched(&a), Some((2, vec![1, 2], false)));
+    table.follow(&a, 2);
+    assert!(table.is_free(&[1, 2]) && !table.is_free(&[3]));
+    assert_eq!(table.leases.len(), LEASES_MAX);
+}
+
+#[tokio::test]
+async fn too_many_recalls_become_one_of_everything_that_ends() {
+    let table = Table::new();
+    let a = table.session(1);
+    let many = RECALLS_MAX as u64 + 10;
+    assert!((1..=many).all(|ino| table.enter(&a, ino)));
+    assert!((1..=many - 5).all(|ino| !table.is_free(&[ino])));
+    let number = RECALLS_MAX as u64 + 1;
+    assert_eq!(fetched(&a), Some((number, vec![], true)));
+    // Changes go on, of what was leased and of what was not: no further recall comes of them.
+    assert!(!table.is_free(&[many]) && !table.is_free(&[many + 1]) && !table.enter(&a, 5));
+    assert_eq!(fetched(&a), Some((number, vec![], true)));
+    assert_eq!(table.leases.len(), 0);
+    table.follow(&a, number);
+    assert!(table.is_free(&[many]) && table.enter(&a, 5));
+    assert_eq!(table.leases.clearing.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_session_that_ends() {
+    let table = Table::new();
+    let a = table.session(1);
+    assert!(table.enter(&a, 7) && table.enter(&a, 8));
+    let change = table.change(None, &[7]);
+    futures::pin_mut!(change);
+    assert!(futures::poll!(change.as_mut()).is_pending());
+    table.leases.end(&a.holder);
+    drop(change.await);
+    assert!(table.is_free(&[8]) && !table.enter(&a, 9));
+    assert_eq!(table.leases.len(), 0);
+}
+
+#[tokio::test]
+async fn leases_on_what_is_gone_are_forgotten() {
+    let table = Table::new();
+    let a = table.session(1);
+    assert!(table.enter(&a, 7) && table.enter(&a, 8));
+    table.leases.forget(Ino(7));
+    table.leases.give_back(&a.holder, Ino(8));
+    assert!(table.is_free(&[7, 8]));
+    assert_eq!(table.leases.len(), 0);
+    assert!(a.holder.state.lock().held.is_empty());
+}
+
+#[tokio::test]
+async fn after_a_start_changes_wait_unless_only_their_own_session_kept_leases() {
+    let table = Table::new();
+    let (a, b) = (table.session(1), table.session(2));
+    table.leases.expect(vec![1, 2], &table.clock);
+    assert!(table.change(Some(&a), &[7]).now_or_never().is_none());
+    table.leases.end(&b.holder);
+    assert!(table.change(Some(&a), &[7]).now_or_never().is_some());
+    assert!(!table.is_free(&[7]));
+    table.clock.advance_ms(LEASE_MS_AT_SERVER);
+    assert!(table.is_free(&[7]));
+}
+
+#[tokio::test]
+async fn what_was_kept_of_leases_given_and_taken_again_is_bounded() {
+    let table = Table::new();
+    let a = table.session(1);
+    for turn in 0..1000 {
+        assert!(table.enter(&a, 7));
+        assert!(!table.is_free(&[7]));
+        table.follow(&a, turn + 1);
+    }
+    let state = a.holder.state.lock();
+    assert!(state.order.len() <= PARTS + 2 && state.waiting.is_empty());
+}

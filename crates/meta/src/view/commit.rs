@@ -1,0 +1,210 @@
+//! The commit of a transaction: leases of others are recalled before it, and the caches, what only memory
+//! knows, and the caller's own leases follow it.
+
+use super::Tx;
+use crate::core::{Core, store_error};
+use crate::keys;
+use crate::leases::Changing as Recalled;
+use crate::locks::inodes::Held;
+use crate::records::{self, Raw};
+use prost::Message;
+use strake_engine::kv::{Outcome, Transaction};
+use strake_types::{Error, ErrorKind, Ino, Result};
+use strake_wire::message::common::Attributes;
+use strake_wire::message::meta::{MetaAnswer, MetaReply};
+
+impl<'a> Tx<'a> {
+    /// True if it has something to write.
+    pub fn writes(&self) -> bool {
+        self.kv.as_ref().is_some_and(|kv| !kv.is_read_only())
+    }
+
+    /// Commits; the locks are given back to be held on. `None`: begin again. The answer learns what the
+    /// caller has leases on; what is stored of it does not say so.
+    pub async fn commit(mut self, answer: &mut MetaAnswer) -> Result<Option<Held>> {
+        let Some(mut kv) = self.kv.take().filter(|kv| !kv.is_read_only()) else {
+            self.effects();
+            self.lease_to_caller(answer);
+            return Ok(Some(self.held));
+        };
+        // Others must see the old state until nobody believes it any more: first of all.
+        let _recalled = self.recall().await;
+        let forgotten = self.remember(&mut kv, answer);
+        // Before the commit: whoever changes it next is to know of it.
+        self.lease_to_caller(answer);
+        let (ctx, counts) = (self.ctx, self.inodes_delta != 0 || self.bytes_delta != 0);
+        let _counting = match counts {
+            true => Some(ctx.volume.counts.gate.read().await),
+            false => None,
+        };
+        let committed = {
+            let mut changing = Changing::begin(&self);
+            let committed = match kv.commit(&*self.ctx.core.kv).await {
+                Ok(Outcome::Committed) => Ok(true),
+                Ok(Outcome::Conflict) => Ok(false),
+                Ok(Outcome::Unknown) => self.settle().await,
+                Err(error) => Err(store_error(error)),
+            };
+            changing.committed = matches!(committed, Ok(true));
+            committed
+        };
+        if !matches!(committed, Ok(true))
+            && let Some(session) = &self.ctx.session
+        {
+            session.ledger.keep(&forgotten);
+        }
+        if !committed? {
+            return Ok(None);
+        }
+        self.fill();
+        self.effects();
+        Ok(Some(self.held))
+    }
+
+    /// Takes back what others believe of what changes.
+    async fn recall(&mut self) -> Recalled<'a> {
+        let ctx = self.ctx;
+        let mut seen = std::mem::take(&mut self.seen);
+        seen.sort_unstable();
+        seen.dedup();
+        let (volume, own) = (&ctx.volume, ctx.holder.as_ref());
+        volume.leases.change(own, seen, &volume.sessions, &*ctx.core.clock).await
+    }
+
+    /// Enters leases of the caller on what the answer tells of, as far as nobody else can change it: it is
+    /// locked, or new.
+    fn lease_to_caller(&self, answer: &mut MetaAnswer) {
+        let Some(holder) = &self.ctx.holder else { return };
+        let leases = &self.ctx.volume.leases;
+        each_attributes(answer, |attr| {
+            let ino = Ino(attr.ino);
+            let covered = self.held.has(ino) || self.inodes.iter().any(|(new, _)| *new == ino);
+            let lives = covered && attr.nlink > 0;
+            attr.leased = lives && leases.enter(holder, ino, true, &*self.ctx.core.clock);
+        });
+    }
+
+    /// Stores the reply with the mutation, and deletes replies that were received.
+    fn remember(&mut self, kv: &mut Transaction, answer: &MetaAnswer) -> Vec<u64> {
+        let Some(session) = self.ctx.session.as_ref().filter(|_| self.ctx.seq != 0) else {
+            return Vec::new();
+        };
+        let volume = self.ctx.volume.id;
+        let reply = MetaReply { answer: Some(answer.clone()) }.encode_to_vec();
+        let key = keys::result(volume, session.id, self.ctx.seq);
+        let value = records::encode(&Raw { bytes: reply.into() });
+        kv.put(key.clone(), value.clone());
+        self.witness = Some((key, Some(value)));
+        let old = session.ledger.forget(self.ctx.answered);
+        for seq in &old {
+            kv.delete(keys::result(volume, session.id, *seq));
+        }
+        old
+    }
+
+    /// After a commit whose answer was lost: looks whether the witness is there.
+    async fn settle(&self) -> Result<bool> {
+        let Some((key, value)) = &self.witness else {
+            return Err(Error::with(ErrorKind::Io, "the store lost the answer to a commit"));
+        };
+        let snapshot = self.ctx.core.kv.snapshot().await.map_err(store_error)?;
+        Ok(snapshot.get(key).await.map_err(store_error)? == *value)
+    }
+
+    /// The caches know nothing of what changes.
+    fn forget(&self) {
+        let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
+        self.inodes.iter().for_each(|(ino, _)| core.inodes.forget(Core::inode_key(volume, *ino)));
+        self.entries.iter().for_each(|(place, _)| core.entries.forget(*place));
+        for ((dir, index), _) in &self.shards {
+            core.shards.forget(Core::shard_key(volume, *dir, *index));
+        }
+    }
+
+    /// After the commit: the caches know what is so now.
+    fn fill(&mut self) {
+        let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
+        for (ino, inode) in self.inodes.drain(..) {
+            let place = Core::inode_key(volume, ino);
+            match inode {
+                Some(inode) => core.inodes.put(place, inode),
+                None => {
+                    core.inodes.forget(place);
+                    self.ctx.volume.leases.forget(ino);
+                }
+            }
+        }
+        self.entries.drain(..).for_each(|(place, entry)| core.entries.put(place, entry));
+        for ((dir, index), shard) in self.shards.drain(..) {
+            let place = Core::shard_key(volume, dir, index);
+            match shard {
+                Some(shard) => core.shards.put(place, shard),
+                None => core.shards.forget(place),
+            }
+        }
+    }
+
+    /// After the commit: what only memory knows.
+    fn effects(&self) {
+        let volume = &self.ctx.volume;
+        volume.counts.add(self.inodes_delta, self.bytes_delta);
+        let mut work = self.queued;
+        if let Some(session) = &self.ctx.session {
+            self.opens.iter().for_each(|ino| volume.sessions.open(session, *ino));
+            for ino in &self.closes {
+                work |= volume.sessions.close(session, *ino);
+            }
+            if self.ctx.seq != 0 && self.witness.is_some() {
+                session.ledger.stored(self.ctx.seq);
+            }
+        }
+        if work {
+            self.ctx.core.work.notify_one();
+        }
+    }
+}
+
+/// While a commit is under way: the caches know nothing of what changes, before it, and unless it
+/// is known to have got through, also not what a reader has filled in meanwhile.
+struct Changing<'t, 'a> {
+    tx: &'t Tx<'a>,
+    committed: bool,
+}
+
+impl<'t, 'a> Changing<'t, 'a> {
+    fn begin(tx: &'t Tx<'a>) -> Self {
+        tx.forget();
+        Changing { tx, committed: false }
+    }
+}
+
+impl Drop for Changing<'_, '_> {
+    fn drop(&mut self) {
+        if !self.committed {
+            self.tx.forget();
+        }
+    }
+}
+
+/// The attributes of an answer to a mutation, one after the other.
+pub(crate) fn each_attributes(answer: &mut MetaAnswer, mut each: impl FnMut(&mut Attributes)) {
+    match answer {
+        MetaAnswer::Entry(attr) => each(attr),
+        MetaAnswer::Opened(opened) => each(&mut opened.attr),
+        MetaAnswer::Named(named) => {
+            each(&mut named.attr);
+            named.parent.iter_mut().for_each(each);
+        }
+        MetaAnswer::Created(created) => {
+            each(&mut created.attr);
+            created.opened.iter_mut().for_each(|opened| each(&mut opened.attr));
+            created.parent.iter_mut().for_each(each);
+        }
+        MetaAnswer::Renamed(renamed) => {
+            each(&mut renamed.moved);
+            let others = [&mut renamed.other, &mut renamed.parent, &mut renamed.new_parent];
+            others.into_iter().flatten().for_each(each);
+        }
+        _ => {}
+    }
+}

@@ -4,7 +4,7 @@ use crate::memory;
 use bytes::Bytes;
 use serde::Serialize;
 use std::sync::Arc;
-use strake_base::clock::{Clock, SystemClock};
+use strake_base::clock::{Clock, WakingClock};
 use strake_types::limits::{ATTRIBUTE_AGE_MS_MAX, OPERATION_WAIT_MS_DEFAULT};
 use strake_types::{Attr, FileKind, Ino};
 
@@ -24,7 +24,10 @@ pub struct VolumeOptions {
     pub exclusive: bool,
     /// Number mutations, so that a repeated one is answered and not repeated. Needed over a network.
     pub remember: bool,
-    /// Where time comes from.
+    /// Keep what the metadata server has leased: names and attributes are asked for again only when they may
+    /// have changed.
+    pub leases: bool,
+    /// Where time comes from; a clock that goes on while the machine sleeps, if leases are kept.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -45,7 +48,8 @@ impl Default for VolumeOptions {
             client_name: String::new(),
             exclusive: false,
             remember: true,
-            clock: Arc::new(SystemClock::default()),
+            leases: false,
+            clock: Arc::new(WakingClock),
         }
     }
 }

@@ -16,6 +16,8 @@
 //! * [`route`] — from a piece of a file to the server that holds it, with retries within a time limit.
 //! * `copies`, `members` — groups of several members: fail-over, and which member answers a read.
 //! * [`session`] — what makes the metadata server remember our open files, locks and mutations.
+//! * `leases` — what the metadata server has leased to this mount, with `names`, `notes` of what was taken
+//!   back, and `told`, what answers say.
 //! * `kept` — what targets have acknowledged, for whoever reads it next through this mount.
 //! * `unsynced` — what targets have acknowledged and not made durable, and how a loss is noticed.
 //! * [`memory`] — the bound on what all of this may hold.
@@ -29,13 +31,17 @@ mod copies;
 pub mod file;
 mod inodes;
 mod kept;
+mod leases;
 mod members;
 pub mod memory;
 mod metrics;
+mod names;
+mod notes;
 pub mod ops;
 mod remote;
 mod route;
 mod session;
+mod told;
 mod unsynced;
 pub mod volume;
 
@@ -44,6 +50,7 @@ pub use api::{
     ReadData, RenameFlags, SeekTo, VolumeOptions, VolumeSpace, Written,
 };
 pub use file::OpenFile;
+pub use leases::Believer;
 pub use volume::Volume;
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! each time they are sent.
 
 use crate::file::FileState;
+use crate::leases::Doubt;
 use crate::ops::unexpected;
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -149,6 +150,15 @@ impl Drop for SeqGuard<'_> {
 impl Volume {
     /// Asks the metadata server something that changes nothing.
     pub(crate) async fn ask(&self, cred: &Credentials, op: MetaOp) -> Result<MetaAnswer> {
+        self.ask_timed(cred, op).await.map(|(answer, _)| answer)
+    }
+
+    /// As [`Volume::ask`]; also when the question was sent that was answered.
+    pub(crate) async fn ask_timed(
+        &self,
+        cred: &Credentials,
+        op: MetaOp,
+    ) -> Result<(MetaAnswer, Duration)> {
         self.meta(cred.into(), op, 0).await
     }
 
@@ -156,20 +166,32 @@ impl Volume {
     pub(crate) async fn mutate(&self, cred: &Credentials, op: MetaOp) -> Result<MetaAnswer> {
         let seq = if self.options().remember { self.session().begin_mutation() } else { 0 };
         let _guard = SeqGuard { volume: self, seq };
-        self.meta(cred.into(), op, seq).await
+        if !self.leases().are_on() {
+            return self.meta(cred.into(), op, seq).await.map(|(answer, _)| answer);
+        }
+        let doubt = Doubt::new(self, &op);
+        let answer = self.meta(cred.into(), op, seq).await.map(|(answer, _)| answer);
+        doubt.end(&answer);
+        answer
     }
 
-    async fn meta(&self, cred: Cred, op: MetaOp, seq: u64) -> Result<MetaAnswer> {
+    async fn meta(&self, cred: Cred, op: MetaOp, seq: u64) -> Result<(MetaAnswer, Duration)> {
         let mut patience = Patience::new(self);
         let what = || format!("the metadata server of volume {}", self.name());
         let (session, answered) = self.session().stamp();
         let volume = self.id().0;
-        let leases = false;
+        let leases = self.leases().are_on();
         let mut request =
             MetaRequest { volume, session, seq, answered, cred, leases, op: Some(op) };
         loop {
+            let asked = self.now();
             let error = match self.meta_once(request.clone()).await {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    if let Some(op) = request.op.as_ref().filter(|_| leases) {
+                        self.leases().learn(op, &answer, asked, self.now());
+                    }
+                    return Ok((answer, asked));
+                }
                 Err(error) => error,
             };
             if patience.heed(what, error, true).await? {

@@ -107,6 +107,7 @@ impl Volume {
         if self.session().id() != old {
             return Ok(());
         }
+        self.end_leases();
         self.session().forget_closed();
         let mut files = self.inodes().files();
         // What is unsent will be sent: until then the file counts as open.
@@ -139,9 +140,9 @@ impl Volume {
         Ok(())
     }
 
-    fn session_request(&self, session: u64, op: MetaOp) -> MetaRequest {
+    pub(crate) fn session_request(&self, session: u64, op: MetaOp) -> MetaRequest {
         let cred = (&Credentials::root()).into();
-        let (volume, leases) = (self.id().0, false);
+        let (volume, leases) = (self.id().0, self.leases().are_on());
         MetaRequest { volume, session, seq: 0, answered: 0, cred, leases, op: Some(op) }
     }
 

@@ -4,6 +4,7 @@ use crate::api::VolumeOptions;
 use crate::copies::Moves;
 use crate::file::FileState;
 use crate::inodes::Inodes;
+use crate::leases::{Leases, follow_recalls};
 use crate::members::Members;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
@@ -13,6 +14,7 @@ use crate::ops::space::SpaceCache;
 use crate::session::Session;
 use crate::unsynced::Left;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_base::clock::Clock;
@@ -41,6 +43,9 @@ pub struct Volume {
     members: Members,
     pub(crate) moves: Moves,
     inodes: Inodes,
+    leases: Leases,
+    /// The time last told by [`Volume::now`], in nanoseconds.
+    told_ns: AtomicU64,
     left: Left,
     memory: Memory,
     /// Files with something that the background task must look after.
@@ -73,6 +78,8 @@ impl Volume {
             members: Members::default(),
             moves: Moves::default(),
             inodes: Inodes::new(),
+            leases: Leases::new(options.leases && !options.exclusive),
+            told_ns: AtomicU64::new(0),
             left: Left::default(),
             memory: Memory::new(options.memory_bytes),
             busy: parking_lot::Mutex::default(),
@@ -88,6 +95,9 @@ impl Volume {
         let weak = || Arc::downgrade(&volume);
         let tasks = [task::spawn(look_after_files(weak())), task::spawn(stay_alive(weak()))];
         volume.background.lock().extend(tasks);
+        if volume.leases.are_on() {
+            volume.background.lock().push(task::spawn(follow_recalls(weak())));
+        }
         Ok(volume)
     }
 
@@ -143,6 +153,19 @@ impl Volume {
 
     pub(crate) fn inodes(&self) -> &Inodes {
         &self.inodes
+    }
+
+    /// What is leased to this mount.
+    pub(crate) fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// The time, later than whenever this was called before: what happens first has the earlier time.
+    pub(crate) fn now(&self) -> Duration {
+        let clock = self.clock.monotonic().as_nanos() as u64;
+        let next = |told: u64| Some(clock.max(told + 1));
+        let told = self.told_ns.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        Duration::from_nanos(told.map_or(clock, |told| clock.max(told + 1)))
     }
 
     /// What files that are closed have not made durable.

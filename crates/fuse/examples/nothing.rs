@@ -53,7 +53,8 @@ fn shown(ino: u64, length: u64) -> Shown {
         no_xattrs: true,
         layout: None,
     };
-    Shown { attr, valid: Duration::from_secs(60) }
+    let (valid, real) = (Duration::from_secs(60), attr.ino);
+    Shown { attr, valid, name_valid: valid, real }
 }
 
 /// As the real door does: writers around the page cache, others through it.

@@ -47,6 +47,8 @@ pub const FOPEN_DIRECT_IO: u32 = 1;
 pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 pub const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 
+pub const NOTIFY_INVAL_INODE: i32 = 2;
+
 pub const GETATTR_FH: u32 = 1;
 pub const OPEN_KILL_SUIDGID: u32 = 1;
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
@@ -126,6 +128,7 @@ outgoing! {
         bsize: u32, namelen: u32, frsize: u32, padding: u32, spare: [u32; 6]
     }
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }
+    InvalInodeOut { ino: u64, off: i64, len: i64 }
     SxTime { sec: i64, nsec: u32, reserved: i32 }
     StatxOut {
         attr_valid: u64, attr_valid_nsec: u32, flags: u32, spare: [u64; 2],
@@ -153,5 +156,6 @@ mod tests {
         assert_eq!(size_of::<AttrOut>(), 104);
         assert_eq!(size_of::<StatfsOut>(), 80);
         assert_eq!(size_of::<StatxOut>(), 288);
+        assert_eq!(size_of::<InvalInodeOut>(), 24);
     }
 }

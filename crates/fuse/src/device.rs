@@ -1,12 +1,14 @@
-//! One open `/dev/fuse`: requests are read from it, answers and nothing else are written to it.
+//! One open `/dev/fuse`: requests are read from it, answers and recalls are written to it.
 
+use crate::abi;
 use crate::errno::Errno;
 use crate::reply::{Reply, encode};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno as OsError;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use zerocopy::{Immutable, IntoBytes};
 
 /// `FUSE_DEV_IOC_CLONE` of linux/fuse.h: `_IOR(229, 0, uint32_t)`.
 const CLONE_IOCTL: libc::c_ulong = 0x8004_e500;
@@ -69,6 +71,17 @@ impl Device {
         match rustix::event::poll(&mut device, None) {
             Ok(_) | Err(OsError::INTR) => Ok(()),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Tells the kernel something that it has not asked for. That it does not know the inode is fine.
+    pub(crate) fn notify(&self, code: i32, body: &(impl IntoBytes + Immutable)) {
+        let len = (size_of::<abi::OutHeader>() + body.as_bytes().len()) as u32;
+        let head = abi::OutHeader { len, error: code, unique: 0 };
+        let parts = [IoSlice::new(head.as_bytes()), IoSlice::new(body.as_bytes())];
+        match rustix::io::writev(self.fd.as_fd(), &parts) {
+            Ok(_) | Err(OsError::NOENT | OsError::NODEV | OsError::CONNABORTED) => {}
+            Err(error) => tracing::error!(code, %error, "the kernel refused to be told"),
         }
     }
 

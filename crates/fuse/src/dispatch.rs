@@ -55,6 +55,27 @@ pub trait Door: Send + Sync + 'static {
         let _nothing_remembered = nodes;
     }
 
+    /// It is mounted: by this the kernel can be told what it has not asked for.
+    fn mounted(&self, device: Device) {
+        drop(device);
+    }
+
+    /// A mark of the moment at which an operation begins.
+    fn mark(&self) -> u64 {
+        0
+    }
+
+    /// Sends the answer of an operation that began at a mark.
+    fn send(
+        &self,
+        mark: u64,
+        answer: Result<Reply, Errno>,
+        send: impl FnOnce(&Result<Reply, Errno>),
+    ) {
+        let _same_at_any_time = mark;
+        send(&answer);
+    }
+
     /// Takes back what an answer granted that reached nobody: the process was killed meanwhile.
     fn abandon(&self, reply: Reply);
 }
@@ -236,12 +257,15 @@ fn carry_out<D: Door>(
     answerer: Answerer,
 ) -> impl Future<Output = ()> + Send + 'static {
     let interrupt = interrupts.of(request.unique, request.pid);
+    let mark = door.mark();
     let operation = door.clone().handle(request, interrupt.clone());
     async move {
         let mut operation = pin!(operation);
         tokio::select! {
             biased;
-            answer = &mut operation => return answerer.send(&answer),
+            answer = &mut operation => {
+                return door.send(mark, answer, |answer| answerer.send(answer));
+            }
             () = interrupt.fatal() => answerer.send(&Err(Errno::EINTR)),
         }
         if let Ok(reply) = operation.await {

@@ -5,7 +5,7 @@ use crate::errno::Errno;
 use bytes::Bytes;
 use std::io::IoSlice;
 use std::time::Duration;
-use strake_types::{Attr, FileKind};
+use strake_types::{Attr, FileKind, Ino};
 use zerocopy::IntoBytes;
 
 /// Most parts that one system call takes.
@@ -51,8 +51,12 @@ pub enum Reply {
 pub struct Shown {
     /// Attributes; `ino` is as the kernel knows it.
     pub attr: Attr,
-    /// How long the kernel may believe them, and a name that leads to them.
+    /// How long the kernel may believe them.
     pub valid: Duration,
+    /// How long it may believe a name that leads to them.
+    pub name_valid: Duration,
+    /// The inode as the volume knows it.
+    pub real: Ino,
 }
 
 /// An open file.
@@ -102,9 +106,9 @@ fn entry_out(shown: &Shown) -> abi::EntryOut {
     abi::EntryOut {
         nodeid: shown.attr.ino.0,
         generation: 0,
-        entry_valid: shown.valid.as_secs(),
+        entry_valid: shown.name_valid.as_secs(),
         attr_valid: shown.valid.as_secs(),
-        entry_valid_nsec: shown.valid.subsec_nanos(),
+        entry_valid_nsec: shown.name_valid.subsec_nanos(),
         attr_valid_nsec: shown.valid.subsec_nanos(),
         attr: fuse_attr(&shown.attr),
     }

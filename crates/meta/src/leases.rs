@@ -9,7 +9,6 @@
 //! ([`Holder::fetch`]), which says how far it has followed. Lock order: a part of the table, then
 //! a holder's state.
 
-use crate::session::Sessions;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -253,7 +252,7 @@ impl Leases {
         &self,
         own: Option<&Arc<Holder>>,
         inodes: Vec<Ino>,
-        sessions: &Sessions,
+        holders: impl Fn() -> Vec<Arc<Holder>>,
         clock: &dyn Clock,
     ) -> Changing<'_> {
         let mut waits = Vec::new();
@@ -261,10 +260,10 @@ impl Leases {
         let changing = self.mark(own, inodes, clock, &mut waits);
         // Looked at after the marks: who has been freed of a lease by this is waited for here.
         if self.clearing.load(Ordering::SeqCst) > 0 {
-            let others = sessions.all().into_iter().filter(|session| Some(session.id) != own);
-            waits.extend(others.filter_map(|session| {
-                let recall = session.holder.everything()?;
-                Some((session.holder.clone(), recall))
+            let others = holders().into_iter().filter(|holder| Some(holder.id) != own);
+            waits.extend(others.filter_map(|holder| {
+                let recall = holder.everything()?;
+                Some((holder, recall))
             }));
         }
         for (holder, recall) in waits {
@@ -310,16 +309,14 @@ impl Leases {
     }
 
     /// The session asks for recalls: it has followed those up to `followed`, and its leases go on. If they were
-    /// over, it knows that as well and believes nothing of before.
-    pub fn renew(&self, holder: &Arc<Holder>, followed: u64, clock: &dyn Clock) {
+    /// over, it knows that as well and believes nothing of before. True if they begin with this.
+    pub fn renew(&self, holder: &Arc<Holder>, followed: u64, clock: &dyn Clock) -> bool {
         let _one = holder.renewing.lock();
-        let (done, over) = {
+        let (done, over, begin) = {
             let mut state = holder.state.lock();
-            let over = match state.until_ms <= now_ms(clock) {
-                true => state.take_held(),
-                false => Vec::new(),
-            };
-            (state.follow(followed, &self.clearing), over)
+            let begin = state.until_ms <= now_ms(clock);
+            let over = if begin { state.take_held() } else { Vec::new() };
+            (state.follow(followed, &self.clearing), over, begin)
         };
         for (number, ino) in done {
             let same = |recalled: Option<Recall>| recalled.is_some_and(|r| r.number == number);
@@ -329,6 +326,7 @@ impl Leases {
             .for_each(|ino| self.take_share(holder, ino, |recalled| recalled.is_none()));
         holder.state.lock().until_ms = now_ms(clock) + LEASE_MS_AT_SERVER;
         holder.followed.notify_waiters();
+        begin
     }
 
     /// The session is over, with all that was leased to it.
@@ -447,9 +445,9 @@ impl Holder {
         }
     }
 
-    /// What is recalled and not followed; waits a while for something.
-    pub async fn fetch(&self) -> Recalled {
-        let until = tokio::time::Instant::now() + FETCH;
+    /// What is recalled and not followed; waits for something as long as it may.
+    pub async fn fetch(&self, patience: Duration) -> Recalled {
+        let until = tokio::time::Instant::now() + patience;
         loop {
             let told = self.entered.notified();
             if let Some(recalled) = self.state.lock().to_fetch() {

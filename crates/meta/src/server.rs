@@ -91,8 +91,8 @@ impl MetaServer {
     pub async fn stop(&self) -> Result<()> {
         self.stopping.store(true, Ordering::Release);
         self.stop.stop();
-        let sessions = self.core.volumes().into_iter().flat_map(|volume| volume.sessions.all());
-        sessions.for_each(|session| session.holder.release());
+        let holders = self.core.volumes().into_iter().flat_map(|v| v.sessions.holders());
+        holders.for_each(|holder| holder.release());
         let background = self.background.lock().take();
         let Some(background) = background else { return Ok(()) };
         // The task ends by itself; that it panicked is in the log already.

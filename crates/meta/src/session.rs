@@ -87,9 +87,9 @@ impl Sessions {
         self.all.read().get(&id).cloned()
     }
 
-    /// All sessions.
-    pub fn all(&self) -> Vec<Arc<Session>> {
-        self.all.read().values().cloned().collect()
+    /// What is leased to each session.
+    pub fn holders(&self) -> Vec<Arc<Holder>> {
+        self.all.read().values().map(|session| session.holder.clone()).collect()
     }
 
     /// Number of sessions.

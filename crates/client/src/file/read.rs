@@ -99,8 +99,13 @@ impl Volume {
     /// Another mount may have made the file longer: asks, unless we know well enough.
     async fn refresh_length(&self, file: &FileState) -> Result<()> {
         let age_max = std::time::Duration::from_millis(self.options().attribute_age_ms);
-        let learned = file.core().learned;
-        if self.options().exclusive || self.now().saturating_sub(learned) < age_max {
+        let (learned, version) = {
+            let core = file.core();
+            (core.learned, core.attr.version)
+        };
+        let now = self.now();
+        let fresh = self.options().exclusive || now.saturating_sub(learned) < age_max;
+        if fresh || self.leases().covers(file.ino(), version, now) {
             return Ok(());
         }
         self.fetch_attr(file.ino()).await.map(drop)

@@ -14,18 +14,22 @@ impl Volume {
     /// through this volume are in them at once.
     pub async fn getattr(&self, ino: Ino) -> Result<Attr> {
         let _timer = self.count(Op::GetAttr);
-        let (known, file) = self.inodes().get(ino);
-        if let Some((attr, learned)) = known
-            && self.is_fresh(learned)
-        {
+        if let Some(attr) = self.known_attr(ino) {
             self.metrics().attr_cache(true);
-            return Ok(match file {
-                Some(file) => file.merge(&attr),
-                None => Arc::unwrap_or_clone(attr),
-            });
+            return Ok(attr);
         }
         self.metrics().attr_cache(false);
         self.fetch_attr(ino).await
+    }
+
+    /// Attributes that need not be asked for.
+    pub(crate) fn known_attr(&self, ino: Ino) -> Option<Attr> {
+        let (known, file) = self.inodes().get(ino);
+        let (attr, _) = known.filter(|known| self.is_fresh(known))?;
+        Some(match file {
+            Some(file) => file.merge(&attr),
+            None => Arc::unwrap_or_clone(attr),
+        })
     }
 
     /// For how long attributes that [`Volume::getattr`] has just returned may be kept: what is left
@@ -33,6 +37,7 @@ impl Volume {
     pub fn attribute_ttl(&self, ino: Ino) -> Duration {
         let full = Duration::from_millis(self.options().attribute_age_ms);
         match self.inodes().get(ino).0 {
+            Some((attr, _)) if self.leases().are_on() => self.believable(ino, attr.version),
             Some((_, learned)) => {
                 full.saturating_sub(self.clock().monotonic().saturating_sub(learned))
             }
@@ -43,11 +48,14 @@ impl Volume {
     /// True if an inode is known to have neither extended attributes nor ACLs.
     pub(crate) fn has_no_xattrs(&self, ino: Ino) -> bool {
         let known = self.inodes().get(ino).0;
-        known.is_some_and(|(attr, learned)| attr.no_xattrs && self.is_fresh(learned))
+        known.is_some_and(|known| known.0.no_xattrs && self.is_fresh(&known))
     }
 
-    fn is_fresh(&self, learned: Duration) -> bool {
-        let age = self.clock().monotonic().saturating_sub(learned);
+    fn is_fresh(&self, (attr, learned): &(Arc<Attr>, Duration)) -> bool {
+        if self.leases().are_on() {
+            return self.leases().covers(attr.ino, attr.version, self.now());
+        }
+        let age = self.clock().monotonic().saturating_sub(*learned);
         self.options().exclusive || age < Duration::from_millis(self.options().attribute_age_ms)
     }
 

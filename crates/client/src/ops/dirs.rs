@@ -56,7 +56,7 @@ impl Pages {
         kept.insert(ino, page);
     }
 
-    /// The entries that follow a cookie, if they are here and not older than `oldest`, and when
+    /// The entries that follow a cookie, if they are here and what was asked for then `is_true`, and when
     /// they were asked for.
     fn find(
         &self,
@@ -64,11 +64,11 @@ impl Pages {
         after: u64,
         limit: u32,
         plus: bool,
-        oldest: Duration,
+        is_true: impl FnOnce(Duration) -> bool,
     ) -> Option<(Page, Duration)> {
         let mut kept = self.kept.lock();
         let found = kept.get(&ino)?;
-        if found.asked < oldest {
+        if !is_true(found.asked) {
             kept.remove(&ino);
             return None;
         }
@@ -105,24 +105,31 @@ impl Volume {
         plus: bool,
     ) -> Result<Page> {
         let _timer = self.count(Op::ReadDir);
+        let leases = self.leases().are_on();
         // Where the server checks permissions it is asked each time; nor is a listing from the start
-        // ever answered from memory.
-        if cred.checked && after != 0 {
+        // ever answered from memory, unless it is leased.
+        if cred.checked && (after != 0 || leases) {
+            let now = self.now();
             let age_max = Duration::from_millis(self.options().attribute_age_ms);
-            let oldest = self.now().saturating_sub(age_max);
-            if let Some((mut page, asked)) = self.pages.find(ino, after, limit, plus, oldest) {
+            let is_true = |asked: Duration| match leases {
+                true => self.leases().are_names_of(ino, asked, now),
+                false => asked >= now.saturating_sub(age_max),
+            };
+            if let Some((mut page, asked)) = self.pages.find(ino, after, limit, plus, is_true) {
                 page.entries.iter_mut().for_each(|entry| self.refresh_entry(entry, asked));
                 return Ok(page);
             }
         }
-        let asked = self.now();
         let limit_asked = if cred.checked { limit.max(FETCH_ENTRIES) } else { limit };
-        let page = self.fetch_page(cred, ino, after, limit_asked, plus, asked).await?;
-        if !cred.checked || page.entries.len() <= limit as usize {
+        let (page, asked) = self.fetch_page(cred, ino, after, limit_asked, plus).await?;
+        if !cred.checked || page.entries.len() <= limit as usize && !leases {
             return Ok(page);
         }
         let part = page.part(after, limit).ok_or_else(|| unexpected("readdir"))?;
-        let changed = || self.inodes().is_forgotten_since(ino, asked);
+        let changed = || match leases {
+            true => !self.leases().are_names_of(ino, asked, self.now()),
+            false => self.inodes().is_forgotten_since(ino, asked),
+        };
         self.pages.keep(ino, Kept { page, after, plus, asked }, changed);
         Ok(part)
     }
@@ -134,18 +141,13 @@ impl Volume {
         after: u64,
         limit: u32,
         plus: bool,
-        asked: Duration,
-    ) -> Result<Page> {
+    ) -> Result<(Page, Duration)> {
         let op = MetaOp::ReadDir(meta::ReadDir { ino: ino.0, after, limit, plus });
-        let MetaAnswer::Page(page) = self.ask(cred, op).await? else {
-            return Err(unexpected("readdir"));
-        };
+        let (answer, asked) = self.ask_timed(cred, op).await?;
+        let MetaAnswer::Page(page) = answer else { return Err(unexpected("readdir")) };
         let entries = page.entries.into_iter().map(|entry| self.dir_entry(entry, asked));
-        Ok(Page {
-            entries: entries.collect::<Result<_>>()?,
-            end: page.end,
-            parent: Ino(page.parent),
-        })
+        let entries = entries.collect::<Result<_>>()?;
+        Ok((Page { entries, end: page.end, parent: Ino(page.parent) }, asked))
     }
 
     fn dir_entry(&self, entry: meta::DirEntry, asked: Duration) -> Result<Entry> {
@@ -163,6 +165,10 @@ impl Volume {
     /// Replaces attributes of a kept entry, `asked` for then, by what is known by now.
     fn refresh_entry(&self, entry: &mut Entry, asked: Duration) {
         let Some(old) = entry.attr.take() else { return };
+        if self.leases().are_on() {
+            entry.attr = self.known_attr(entry.ino);
+            return;
+        }
         entry.attr = match self.inodes().get(entry.ino) {
             (Some((attr, _)), Some(file)) => Some(file.merge(&attr)),
             (Some((attr, _)), None) => Some(Arc::unwrap_or_clone(attr)),

@@ -25,14 +25,14 @@ pub(crate) fn unexpected(what: &str) -> Error {
 }
 
 impl Volume {
-    pub(crate) fn now(&self) -> Duration {
-        self.clock().monotonic()
-    }
-
     /// This mount has changed an inode without learning how it is now.
     pub(crate) fn forget_attr(&self, ino: Ino) {
-        self.inodes().forget_attr(ino, self.now());
+        let now = self.now();
+        self.inodes().forget_attr(ino, now);
         self.pages.forget(ino);
+        if self.leases().are_on() {
+            self.leases().forget(&[ino], now);
+        }
     }
 
     /// Takes attributes from a server into what this mount knows, and returns them with what this

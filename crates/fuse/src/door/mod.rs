@@ -7,9 +7,11 @@
 mod contents;
 mod locks;
 mod names;
+mod recalls;
 mod stat;
 
 use crate::abi;
+use crate::device::Device;
 use crate::dispatch::Door;
 use crate::errno::Errno;
 use crate::handles::Handles;
@@ -47,8 +49,9 @@ pub struct FuseDoor {
     view: View,
     handles: Handles<OpenHandle>,
     locks: locks::HeldLocks,
-    /// How long names, and attributes fresh from the server, are good for.
+    /// How long names, and attributes fresh from the server, are good for; nothing, if the mount keeps leases.
     valid: Duration,
+    recalls: Arc<recalls::Recalls>,
     runtime: Handle,
 }
 
@@ -65,10 +68,11 @@ impl FuseDoor {
     pub fn new(volume: Arc<Volume>, view: View, runtime: Handle) -> Self {
         let valid = match volume.options().exclusive {
             true => ALONE_VALID,
+            false if volume.keeps_leases() => Duration::ZERO,
             false => Duration::from_millis(volume.options().attribute_age_ms),
         };
         let (handles, locks) = (Handles::default(), locks::HeldLocks::default());
-        Self { volume, view, handles, locks, valid, runtime }
+        Self { volume, view, handles, locks, valid, recalls: Arc::default(), runtime }
     }
 
     /// The kernel has checked permissions already: the mount has `default_permissions`.
@@ -98,13 +102,14 @@ impl FuseDoor {
     }
 
     fn shown_for(&self, attr: Attr, valid: Duration) -> Shown {
+        let real = attr.ino;
         let attr = Attr {
-            ino: Ino(self.node(attr.ino)),
+            ino: Ino(self.node(real)),
             uid: self.view.uid.unwrap_or(attr.uid),
             gid: self.view.gid.unwrap_or(attr.gid),
             ..attr
         };
-        Shown { attr, valid }
+        Shown { attr, valid, name_valid: self.valid, real }
     }
 
     fn handle(&self, fh: u64) -> Result<OpenHandle, Errno> {
@@ -197,6 +202,26 @@ impl Door for FuseDoor {
         interrupt: Interrupt,
     ) -> Result<Reply, Errno> {
         self.carry_out(request, interrupt).await
+    }
+
+    fn mounted(&self, device: Device) {
+        self.recalls.mounted(device);
+    }
+
+    fn mark(&self) -> u64 {
+        self.recalls.count()
+    }
+
+    fn send(
+        &self,
+        mark: u64,
+        answer: Result<Reply, Errno>,
+        send: impl FnOnce(&Result<Reply, Errno>),
+    ) {
+        match self.volume.keeps_leases() {
+            true => self.send_leased(mark, answer, send),
+            false => send(&answer),
+        }
     }
 
     fn forget(&self, nodes: &[u64]) {

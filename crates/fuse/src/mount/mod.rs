@@ -93,6 +93,9 @@ pub async fn mount(
     let view =
         View { root: root.ino, uid: options.uid, gid: options.gid, writeback: options.writeback };
     let door = Arc::new(FuseDoor::new(volume.clone(), view, runtime.clone()));
+    if volume.keeps_leases() {
+        volume.set_believer(&door);
+    }
     let mut handle = mount_door(door, mountpoint, options, runtime).await?;
     handle.volume = Some(volume);
     Ok(handle)
@@ -140,6 +143,7 @@ fn start<D: Door>(
     runtime: Handle,
 ) -> std::io::Result<Vec<JoinHandle<()>>> {
     let first = Device::from_session(session.as_fd())?;
+    door.mounted(Device::from_session(session.as_fd())?);
     let devices = (0..threads).map(|_| first.clone_connection()).collect::<Result<_, _>>()?;
     dispatch::start(door, devices, REQUEST_BYTES_MAX as usize, runtime)
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::ledger::Ledger;
-use crate::session::Session;
+use crate::session::{Session, Sessions};
 use crate::tests::world::TestClock;
 use futures::FutureExt;
 
@@ -40,7 +40,8 @@ impl Table {
     async fn change(&self, own: Option<&Session>, inodes: &[u64]) -> Changing<'_> {
         let inodes = inodes.iter().map(|ino| Ino(*ino)).collect();
         let own = own.map(|session| &session.holder);
-        self.leases.change(own, inodes, &self.sessions, &self.clock).await
+        let holders = || self.sessions.holders();
+        self.leases.change(own, inodes, holders, &self.clock).await
     }
 
     fn is_free(&self, inodes: &[u64]) -> bool {
@@ -49,7 +50,7 @@ impl Table {
 }
 
 fn fetched(session: &Session) -> Option<(u64, Vec<u64>, bool)> {
-    let recalled = session.holder.fetch().now_or_never()?;
+    let recalled = session.holder.fetch(FETCH).now_or_never()?;
     Some((recalled.number, recalled.inodes, recalled.everything))
 }
 

@@ -40,6 +40,7 @@ pub(crate) async fn lookup(ctx: &Ctx, op: &Name) -> Result<MetaAnswer> {
 }
 
 /// What a name leads to.
+#[allow(clippy::large_enum_variant, reason = "one lives per call, and a box would cost more")]
 enum Found {
     Inode(Attributes),
     Nothing,

@@ -68,7 +68,8 @@ impl<'a> Tx<'a> {
         seen.sort_unstable();
         seen.dedup();
         let (volume, own) = (&ctx.volume, ctx.holder.as_ref());
-        volume.leases.change(own, seen, &volume.sessions, &*ctx.core.clock).await
+        let holders = || volume.sessions.holders();
+        volume.leases.change(own, seen, holders, &*ctx.core.clock).await
     }
 
     /// Enters leases of the caller on what the answer tells of, as far as nobody else can change it: it is

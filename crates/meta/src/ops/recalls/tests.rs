@@ -8,7 +8,7 @@ use strake_wire::message::meta::{Create, MetaAnswer, MetaOp, Nothing, Recalled, 
 async fn leasing(world: &World) -> User<'_> {
     let session = world.open_session_of(0, &[], true).await.session;
     let user = world.root().at(session).leasing();
-    assert!(follow(&user, 0).now_or_never().is_none(), "nothing is recalled");
+    assert_eq!(follow(&user, 0).await, Recalled::default(), "the leases begin at once");
     user
 }
 

@@ -1,0 +1,412 @@
+//! What the metadata server has leased to this mount, and so need not be asked for again.
+//!
+//! Whatever an answer says is leased is believed until it is recalled, as long as the leases of the session
+//! last: [`LEASE_MS`] from when the last request for recalls was *sent* that has been answered.
+//! [`Leases::learn`] takes note of every answer; [`follow_recalls`] always has one request for
+//! recalls with the server. docs/design/0050-leases.md has the races.
+
+use crate::names::{Known, Names};
+use crate::notes::{ANSWER_AGE_MAX, Notes};
+use crate::told::{self, Told};
+use crate::volume::Volume;
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use strake_types::error::Advice;
+use strake_types::limits::LEASE_MS;
+use strake_types::{Ino, Result};
+use strake_wire::message::common::Attributes;
+use strake_wire::message::meta::{MetaAnswer, MetaOp, Page, Recalled, Recalls};
+
+const SHARDS: usize = 16;
+/// Most inodes believed per shard.
+const INODES_PER_SHARD_MAX: usize = 4_096;
+/// Longest wait for an answer to a request for recalls; then it is sent again.
+const RECALLS_WAIT: Duration = Duration::from_millis(2_500);
+/// Pause after a request for recalls that failed.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What the clocks of kernels may be coarser than ours.
+const TICKS: Duration = Duration::from_millis(20);
+
+/// Who keeps what this mount tells and has to be told when it is no longer so: a kernel.
+pub trait Believer: Send + Sync + 'static {
+    /// The attributes of these inodes are not to be believed any more. Must not wait for anything that waits
+    /// for a server.
+    fn recall(&self, inodes: &[Ino]);
+}
+
+/// What is leased.
+pub(crate) struct Leases {
+    on: bool,
+    /// Until when, in nanoseconds; 0: nothing is.
+    until: AtomicU64,
+    /// Until when a believer may believe what it was told last.
+    told_until: AtomicU64,
+    shards: [Mutex<Shard>; SHARDS],
+    names: Names,
+    believer: RwLock<Option<Weak<dyn Believer>>>,
+}
+
+#[derive(Default)]
+struct Shard {
+    leased: HashMap<Ino, Leased>,
+    notes: Notes,
+}
+
+/// What is believed of one inode.
+struct Leased {
+    /// What was asked for since is true.
+    since: Duration,
+    /// When a change by this mount last ended.
+    changed: Duration,
+    /// Attributes from this version on are true; `None`: nothing is known of them.
+    version: Option<u64>,
+}
+
+fn nanos(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
+impl Leases {
+    /// `on`: the mount keeps leases.
+    pub fn new(on: bool) -> Self {
+        Leases {
+            on,
+            until: AtomicU64::new(0),
+            told_until: AtomicU64::new(0),
+            shards: std::array::from_fn(|_| Mutex::default()),
+            names: Names::default(),
+            believer: RwLock::default(),
+        }
+    }
+
+    /// True if this mount keeps leases.
+    pub fn are_on(&self) -> bool {
+        self.on
+    }
+
+    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
+        &self.shards[(ino.0 % SHARDS as u64) as usize]
+    }
+
+    fn left(&self, now: Duration) -> Duration {
+        Duration::from_nanos(self.until.load(Ordering::Acquire)).saturating_sub(now)
+    }
+
+    /// For how long one who is told attributes of this version now may believe them.
+    pub fn time_for(&self, ino: Ino, version: u64, now: Duration) -> Duration {
+        if !self.covers(ino, version, now) {
+            return Duration::ZERO;
+        }
+        let left = self.left(now).saturating_sub(TICKS);
+        self.told_until.fetch_max(nanos(now + left), Ordering::AcqRel);
+        left
+    }
+
+    /// True if attributes of this version are known to be true.
+    pub fn covers(&self, ino: Ino, version: u64, now: Duration) -> bool {
+        let known = |leased: &Leased| leased.version.is_some_and(|known| version >= known);
+        !self.left(now).is_zero() && self.shard(ino).lock().leased.get(&ino).is_some_and(known)
+    }
+
+    /// What a name is known to stand for; the outer option says whether anything is known.
+    pub fn name(&self, dir: Ino, name: &[u8], now: Duration) -> Option<Option<Ino>> {
+        let known = self.names.get(dir, name).filter(|_| !self.left(now).is_zero())?;
+        let shard = self.shard(dir).lock();
+        let leased = shard.leased.get(&dir)?;
+        (known.asked >= leased.since).then_some(known.leads)
+    }
+
+    /// True if the names of a directory are all as they were when they were `asked` for.
+    pub fn are_names_of(&self, dir: Ino, asked: Duration, now: Duration) -> bool {
+        let same = |leased: &Leased| asked >= leased.since && asked > leased.changed;
+        !self.left(now).is_zero() && self.shard(dir).lock().leased.get(&dir).is_some_and(same)
+    }
+
+    /// Takes note of an answer to what was `asked`, which ends `now`.
+    pub fn learn(&self, op: &MetaOp, answer: &MetaAnswer, asked: Duration, now: Duration) {
+        let (change, times) = (told::is_change(op), (asked, now));
+        told::each_attributes(answer, |attr| self.learn_inode(attr, times));
+        if let (MetaOp::ReadDir(read), MetaAnswer::Page(page)) = (op, answer) {
+            return self.learn_page(Ino(read.ino), page, times);
+        }
+        for told in told::names(op, answer).iter().flatten() {
+            self.learn_name(told, times, change);
+        }
+        if change {
+            told::each_attributes(answer, |attr| self.note_change(Ino(attr.ino), now));
+            // Such an answer does not tell what became of the inode.
+            if let (Some(ino), MetaAnswer::Done(_)) = (told::inode(op), answer) {
+                self.forget(&[ino], now);
+            }
+        }
+    }
+
+    fn learn_inode(&self, attr: &Attributes, (asked, now): (Duration, Duration)) {
+        let ino = Ino(attr.ino);
+        let mut shard = self.shard(ino).lock();
+        if !attr.leased {
+            shard.leased.remove(&ino);
+            shard.notes.note(ino, now, |note| note.recalled = note.recalled.max(now));
+            return;
+        }
+        let note = shard.notes.of(ino);
+        if asked <= note.recalled || now.saturating_sub(asked) > ANSWER_AGE_MAX {
+            return;
+        }
+        match shard.leased.get_mut(&ino) {
+            Some(leased) if leased.version.is_some_and(|known| attr.version < known) => {}
+            Some(leased) if leased.version.is_some() || asked > note.changed => {
+                leased.version = Some(attr.version);
+            }
+            None if asked > note.changed => shard.enter(ino, asked, Some(attr.version)),
+            // It may be of before a change by this mount.
+            _ => {}
+        }
+    }
+
+    fn learn_page(&self, dir: Ino, page: &Page, times: (Duration, Duration)) {
+        if !page.leased {
+            return;
+        }
+        // Also if it is empty.
+        self.learn_dir(dir, times, |_| {});
+        for entry in &page.entries {
+            let known = Known { leads: Some(Ino(entry.ino)), asked: times.0 };
+            self.learn_dir(dir, times, |names| names.put(dir, &entry.name, known));
+        }
+    }
+
+    /// Lets the names of a directory be learnt that were `asked` for, unless a recall or a change by this
+    /// mount has ended meanwhile: nobody knows which was first. True if they were.
+    fn learn_dir(
+        &self,
+        dir: Ino,
+        (asked, now): (Duration, Duration),
+        learn: impl FnOnce(&Names),
+    ) -> bool {
+        let mut shard = self.shard(dir).lock();
+        let note = shard.notes.of(dir);
+        let late = now.saturating_sub(asked) > ANSWER_AGE_MAX;
+        let believed = !late && asked > note.recalled && asked > note.changed;
+        if believed {
+            shard.enter(dir, asked, None);
+            learn(&self.names);
+        }
+        believed
+    }
+
+    /// A name as an answer tells it. `change`: it was changed.
+    fn learn_name(&self, told: &Told, (asked, now): (Duration, Duration), change: bool) {
+        let Told { dir, name, leads } = told;
+        let learnt = leads.is_some_and(|leads| {
+            let known = Known { leads, asked };
+            self.learn_dir(*dir, (asked, now), |names| names.put(*dir, name, known))
+        });
+        if change && !learnt {
+            self.names.forget(*dir, name);
+        }
+    }
+
+    /// A change of an inode by this mount has ended.
+    fn note_change(&self, ino: Ino, now: Duration) {
+        let mut shard = self.shard(ino).lock();
+        shard.notes.note(ino, now, |note| note.changed = note.changed.max(now));
+        if let Some(leased) = shard.leased.get_mut(&ino) {
+            leased.changed = now;
+        }
+    }
+
+    /// Nothing is believed of these inodes that was asked for before.
+    pub fn forget(&self, inodes: &[Ino], now: Duration) {
+        for &ino in inodes {
+            let mut shard = self.shard(ino).lock();
+            shard.leased.remove(&ino);
+            shard.notes.note(ino, now, |note| note.recalled = note.recalled.max(now));
+        }
+    }
+
+    /// Nothing is believed at all that was asked for before.
+    pub fn forget_all(&self, now: Duration) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            shard.leased.clear();
+            shard.notes.note_all(now);
+        }
+        self.names.clear();
+    }
+
+    /// Tells the believer, if there is one.
+    fn tell(&self, inodes: &[Ino]) {
+        let believer = self.believer.read().as_ref().and_then(Weak::upgrade);
+        if let Some(believer) = believer.filter(|_| !inodes.is_empty()) {
+            believer.recall(inodes);
+        }
+    }
+
+    /// The leases last so long from now on, at least.
+    fn extend(&self, until: Duration) {
+        self.until.fetch_max(nanos(until), Ordering::AcqRel);
+    }
+
+    /// The leases are over. For how long a believer may still believe what it was told.
+    fn end(&self, now: Duration) -> Duration {
+        self.until.store(0, Ordering::Release);
+        self.forget_all(now);
+        let told = Duration::from_nanos(self.told_until.load(Ordering::Acquire));
+        told.saturating_sub(now)
+    }
+}
+
+impl Shard {
+    /// Enters an inode, unless it is here.
+    fn enter(&mut self, ino: Ino, asked: Duration, version: Option<u64>) {
+        if self.leased.len() >= INODES_PER_SHARD_MAX && !self.leased.contains_key(&ino) {
+            let mut keep = false;
+            self.leased.retain(|_, _| {
+                keep = !keep;
+                keep
+            });
+        }
+        let changed = self.notes.of(ino).changed;
+        self.leased.entry(ino).or_insert(Leased { since: asked, changed, version });
+    }
+}
+
+/// A change under way. Unless its end is known, nothing that it may have touched is believed.
+pub(crate) struct Doubt<'a> {
+    volume: &'a Volume,
+    inode: Option<Ino>,
+    touched: Vec<Ino>,
+    over: bool,
+}
+
+impl<'a> Doubt<'a> {
+    /// Before it is sent.
+    pub fn new(volume: &'a Volume, op: &MetaOp) -> Self {
+        Doubt { volume, inode: told::inode(op), touched: told::touched(op), over: false }
+    }
+
+    /// It has ended so.
+    pub fn end(mut self, answer: &Result<MetaAnswer>) {
+        self.over = match answer {
+            Ok(_) => true,
+            Err(error) => told::is_refusal(error),
+        };
+        // The server may have moved contents before it refused.
+        if let (Err(_), Some(ino)) = (answer, self.inode) {
+            self.volume.forget_attr(ino);
+        }
+    }
+}
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.volume.leases().forget_all(self.volume.now());
+            self.volume.leases().tell(&self.touched);
+        }
+    }
+}
+
+/// How far recalls were followed, of which session.
+#[derive(Default)]
+struct Followed {
+    session: u64,
+    number: u64,
+}
+
+/// Always asks for recalls, and follows them. Ends with the volume.
+pub(crate) async fn follow_recalls(volume: Weak<Volume>) {
+    let mut followed = Followed::default();
+    loop {
+        let Some(volume) = volume.upgrade() else { return };
+        let pause = volume.ask_for_recalls(&mut followed).await;
+        drop(volume);
+        tokio::time::sleep(pause).await;
+    }
+}
+
+impl Volume {
+    /// From now on this one is told what is not to be believed any more.
+    pub fn set_believer(&self, believer: &Arc<impl Believer>) {
+        let weak: Weak<dyn Believer> = Arc::downgrade(believer) as _;
+        *self.leases().believer.write() = Some(weak);
+    }
+
+    /// True if this mount keeps what is leased to it.
+    pub fn keeps_leases(&self) -> bool {
+        self.leases().are_on()
+    }
+
+    /// For how long one who is told attributes of this version now may believe them.
+    pub fn believable(&self, ino: Ino, version: u64) -> Duration {
+        self.leases().time_for(ino, version, self.now())
+    }
+
+    /// One request for recalls. How long to wait before the next.
+    async fn ask_for_recalls(&self, at: &mut Followed) -> Duration {
+        let session = self.session().id();
+        if at.session != session {
+            *at = Followed { session, number: 0 };
+        }
+        let request =
+            self.session_request(session, MetaOp::Recalls(Recalls { followed: at.number }));
+        let sent = self.now();
+        let answer = match tokio::time::timeout(RECALLS_WAIT, self.meta_once(request)).await {
+            Ok(answer) => answer,
+            Err(_) => return Duration::ZERO,
+        };
+        match answer {
+            Ok(MetaAnswer::Recalled(recalled)) if self.session().id() == session => {
+                at.number = at.number.max(recalled.number);
+                self.follow(&recalled, sent)
+            }
+            Ok(_) => PAUSE,
+            Err(error) => {
+                let heeded = match error.advice() {
+                    Advice::Renew => self.renew_session(session).await,
+                    Advice::RefreshMap => self.map().refresh().await.map(drop),
+                    Advice::Retry | Advice::GiveUp => Ok(()),
+                };
+                let then = heeded.err();
+                tracing::debug!("volume {}: no recalls: {error}, {then:?}", self.name());
+                PAUSE
+            }
+        }
+    }
+
+    /// Follows what was recalled in an answer to what was `sent` then. How long to wait before it may be
+    /// said that it was followed.
+    fn follow(&self, recalled: &Recalled, sent: Duration) -> Duration {
+        let (leases, now) = (self.leases(), self.now());
+        if recalled.everything {
+            // What others were told of it cannot be recalled one by one.
+            return leases.end(now).saturating_add(TICKS);
+        }
+        if leases.left(now).is_zero() {
+            // They were over for a while: what changed then was not waited for.
+            leases.forget_all(now);
+        }
+        let inodes: Vec<Ino> = recalled.inodes.iter().map(|ino| Ino(*ino)).collect();
+        leases.forget(&inodes, now);
+        for ino in &inodes {
+            self.pages.forget(*ino);
+            // What is read next asks how long the file is.
+            self.inodes().file(*ino).iter().for_each(|file| file.core().learned = Duration::ZERO);
+        }
+        leases.tell(&inodes);
+        leases.extend(sent + Duration::from_millis(LEASE_MS));
+        Duration::ZERO
+    }
+
+    /// Before a new session, or an old one of a server that has forgotten its leases.
+    pub(crate) fn end_leases(&self) {
+        self.leases().end(self.now());
+    }
+}
+
+#[cfg(test)]
+mod tests;

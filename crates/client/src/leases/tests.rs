@@ -1,0 +1,210 @@
+use super::*;
+use bytes::Bytes;
+use std::sync::atomic::AtomicBool;
+use strake_types::{Error, ErrorKind};
+use strake_wire::message::common::AttrChange;
+use strake_wire::message::meta::{Create, Created, Inode, Name, Named, Nothing, SetAttr, Unlink};
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Leases that last until 3 s.
+fn leases() -> Leases {
+    let leases = Leases::new(true);
+    leases.extend(ms(LEASE_MS));
+    leases
+}
+
+fn attr(ino: u64, version: u64) -> Attributes {
+    Attributes { ino, version, nlink: 1, leased: true, name_leased: true, ..Attributes::default() }
+}
+
+fn at(name: &'static str) -> Name {
+    Name { parent: 1, name: Bytes::from_static(name.as_bytes()) }
+}
+
+fn getattr(ino: u64) -> MetaOp {
+    MetaOp::GetAttr(Inode { ino })
+}
+
+fn lookup(name: &'static str) -> MetaOp {
+    MetaOp::Lookup(at(name))
+}
+
+fn entry(ino: u64, version: u64) -> MetaAnswer {
+    MetaAnswer::Entry(attr(ino, version))
+}
+
+fn unlink(name: &'static str) -> (MetaOp, MetaAnswer) {
+    let gone = Attributes { nlink: 0, leased: false, ..attr(7, 9) };
+    let answer = MetaAnswer::Named(Named { attr: gone, parent: Some(attr(1, 9)) });
+    (MetaOp::Unlink(Unlink { at: at(name), directory: false }), answer)
+}
+
+fn create(name: &'static str, ino: u64) -> (MetaOp, MetaAnswer) {
+    let parent = Some(attr(1, 8));
+    let created = Created { attr: attr(ino, 1), created: true, opened: None, parent };
+    (MetaOp::Create(Create { at: at(name), ..Create::default() }), MetaAnswer::Created(created))
+}
+
+#[test]
+fn what_is_leased_is_believed_until_the_leases_are_over_or_it_is_recalled() {
+    let leases = leases();
+    leases.learn(&getattr(5), &entry(5, 3), ms(10), ms(11));
+    leases.learn(&getattr(6), &entry(6, 3), ms(10), ms(11));
+    assert!(leases.covers(Ino(5), 3, ms(12)) && leases.covers(Ino(5), 4, ms(2_999)));
+    assert!(!leases.covers(Ino(5), 2, ms(12)), "an older version");
+    assert!(!leases.covers(Ino(5), 3, ms(LEASE_MS)));
+    leases.forget(&[Ino(5)], ms(20));
+    assert!(!leases.covers(Ino(5), 3, ms(21)) && leases.covers(Ino(6), 3, ms(21)));
+    assert_eq!(leases.time_for(Ino(6), 3, ms(1_000)), ms(2_000) - TICKS);
+    let unleased = MetaAnswer::Entry(Attributes { leased: false, ..attr(6, 4) });
+    leases.learn(&getattr(6), &unleased, ms(30), ms(31));
+    assert!(!leases.covers(Ino(6), 4, ms(32)));
+}
+
+#[test]
+fn an_answer_that_a_recall_has_overtaken_is_not_believed() {
+    let leases = leases();
+    leases.forget(&[Ino(5), Ino(1)], ms(20));
+    leases.learn(&lookup("a"), &entry(5, 3), ms(10), ms(25));
+    leases.learn(&lookup("b"), &MetaAnswer::Missing(Nothing {}), ms(10), ms(25));
+    assert!(!leases.covers(Ino(5), 3, ms(26)));
+    assert_eq!(
+        (leases.name(Ino(1), b"a", ms(26)), leases.name(Ino(1), b"b", ms(26))),
+        (None, None)
+    );
+    leases.learn(&lookup("a"), &entry(5, 3), ms(21), ms(27));
+    assert!(leases.covers(Ino(5), 3, ms(28)));
+    assert_eq!(leases.name(Ino(1), b"a", ms(28)), Some(Some(Ino(5))));
+}
+
+#[test]
+fn an_answer_that_took_longer_than_notes_are_kept_is_not_believed() {
+    let leases = leases();
+    leases.extend(ms(60_000));
+    leases.learn(&lookup("a"), &entry(5, 3), ms(10), ms(4_011));
+    assert!(!leases.covers(Ino(5), 3, ms(4_012)));
+    assert_eq!(leases.name(Ino(1), b"a", ms(4_012)), None);
+}
+
+#[test]
+fn a_name_is_believed_only_with_a_lease_on_its_directory() {
+    let leases = leases();
+    let alone = MetaAnswer::Entry(Attributes { name_leased: false, ..attr(5, 3) });
+    leases.learn(&lookup("a"), &alone, ms(10), ms(11));
+    assert!(leases.covers(Ino(5), 3, ms(12)));
+    assert_eq!(leases.name(Ino(1), b"a", ms(12)), None);
+    leases.learn(&lookup("a"), &entry(5, 3), ms(13), ms(14));
+    assert_eq!(leases.name(Ino(1), b"a", ms(15)), Some(Some(Ino(5))));
+    leases.forget(&[Ino(1)], ms(16));
+    assert_eq!(leases.name(Ino(1), b"a", ms(17)), None);
+    // Leased anew: what was known of names before is not true again.
+    leases.learn(&lookup("b"), &entry(6, 3), ms(18), ms(19));
+    assert_eq!(leases.name(Ino(1), b"a", ms(20)), None);
+}
+
+#[test]
+fn what_two_crossing_changes_say_of_a_name_is_not_believed() {
+    let leases = leases();
+    let ((unlink, unlinked), (create, created)) = (unlink("a"), create("a", 7));
+    leases.learn(&unlink, &unlinked, ms(10), ms(11));
+    assert_eq!(leases.name(Ino(1), b"a", ms(12)), Some(None));
+    leases.learn(&create, &created, ms(20), ms(30));
+    assert_eq!(leases.name(Ino(1), b"a", ms(31)), Some(Some(Ino(7))));
+    leases.learn(&unlink, &unlinked, ms(21), ms(32));
+    assert_eq!(leases.name(Ino(1), b"a", ms(33)), None);
+}
+
+#[test]
+fn a_look_that_a_change_by_this_mount_has_overtaken_is_not_believed() {
+    let leases = leases();
+    let (unlink, unlinked) = unlink("a");
+    leases.learn(&lookup("a"), &entry(7, 3), ms(5), ms(6));
+    leases.learn(&unlink, &unlinked, ms(10), ms(12));
+    leases.learn(&lookup("a"), &entry(7, 3), ms(9), ms(13));
+    assert_eq!(leases.name(Ino(1), b"a", ms(14)), Some(None));
+    assert!(!leases.covers(Ino(7), 3, ms(14)), "also if nothing is known of the inode any more");
+}
+
+#[test]
+fn a_change_makes_listings_old_but_no_other_names() {
+    let leases = leases();
+    let read = MetaOp::ReadDir(meta_readdir(1));
+    let page = MetaAnswer::Page(Page { leased: true, end: true, ..Page::default() });
+    leases.learn(&read, &page, ms(10), ms(11));
+    leases.learn(&lookup("b"), &entry(6, 3), ms(12), ms(13));
+    assert!(leases.are_names_of(Ino(1), ms(10), ms(14)));
+    let (create, created) = create("a", 7);
+    leases.learn(&create, &created, ms(15), ms(16));
+    assert!(!leases.are_names_of(Ino(1), ms(10), ms(17)));
+    assert!(!leases.are_names_of(Ino(1), ms(15), ms(17)), "asked for before the change ended");
+    assert_eq!(leases.name(Ino(1), b"b", ms(17)), Some(Some(Ino(6))));
+}
+
+fn meta_readdir(ino: u64) -> strake_wire::message::meta::ReadDir {
+    strake_wire::message::meta::ReadDir { ino, limit: 10, ..Default::default() }
+}
+
+#[test]
+fn the_number_of_inodes_is_bounded() {
+    let leases = leases();
+    for ino in 0..200_000 {
+        leases.learn(&getattr(ino), &entry(ino, 1), ms(10), ms(11));
+    }
+    let kept: usize = leases.shards.iter().map(|shard| shard.lock().leased.len()).sum();
+    assert!((30_000..=SHARDS * INODES_PER_SHARD_MAX).contains(&kept), "{kept}");
+}
+
+#[test]
+fn after_everything_was_forgotten_only_later_questions_count() {
+    let leases = leases();
+    leases.learn(&getattr(5), &entry(5, 3), ms(10), ms(11));
+    assert_eq!(leases.time_for(Ino(5), 3, ms(500)), ms(2_500) - TICKS);
+    assert_eq!(leases.end(ms(1_000)), ms(2_000) - TICKS, "what others were told may last so long");
+    leases.extend(ms(5_000));
+    leases.learn(&getattr(5), &entry(5, 3), ms(999), ms(1_001));
+    assert!(!leases.covers(Ino(5), 3, ms(1_002)));
+    leases.learn(&getattr(5), &entry(5, 3), ms(1_003), ms(1_004));
+    assert!(leases.covers(Ino(5), 3, ms(1_005)));
+}
+
+/// A kernel that remembers whether it was told.
+#[derive(Default)]
+struct Kernel(AtomicBool);
+
+impl Believer for Kernel {
+    fn recall(&self, inodes: &[Ino]) {
+        assert_eq!(inodes, [Ino(9)]);
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn a_change_of_which_nobody_knows_the_end_leaves_nothing_believed() {
+    let fake = Arc::new(crate::testing::Fake::default());
+    let options = crate::VolumeOptions { leases: true, ..crate::testing::options() };
+    let volume = fake.volume(options).await;
+    volume.leases().extend(ms(u64::MAX / 2_000_000));
+    let kernel = Arc::new(Kernel::default());
+    volume.set_believer(&kernel);
+    let change =
+        MetaOp::SetAttr(SetAttr { ino: 9, change: AttrChange::default(), ..SetAttr::default() });
+    let believed = |ino| volume.leases().covers(Ino(ino), 3, volume.now());
+    let learn =
+        |ino| volume.leases().learn(&getattr(ino), &entry(ino, 3), volume.now(), volume.now());
+    let fail = |kind| Err(Error::new(kind));
+    (learn(5), learn(9)).0;
+    Doubt::new(&volume, &change).end(&Ok(entry(9, 4)));
+    assert!(believed(5) && believed(9));
+    Doubt::new(&volume, &change).end(&fail(ErrorKind::NotPermitted));
+    assert!(believed(5) && !believed(9), "it may have been done in part");
+    assert!(!kernel.0.load(Ordering::SeqCst));
+    Doubt::new(&volume, &change).end(&fail(ErrorKind::TimedOut));
+    assert!(!believed(5) && kernel.0.load(Ordering::SeqCst));
+    learn(5);
+    assert!(believed(5));
+    drop(Doubt::new(&volume, &change));
+    assert!(!believed(5), "given up");
+}

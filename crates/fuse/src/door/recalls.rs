@@ -1,0 +1,97 @@
+//! What the kernel believes of a volume whose leases this mount keeps, and how it is taken back.
+//!
+//! Attributes are believed for as long as the lease on their inode lasts; names are not believed at all: the
+//! kernel asks each time, and is answered from memory. A recall invalidates the attributes of the inode, which
+//! waits for no lock of the kernel. Names could only be taken back under the lock of their directory, which an
+//! operation may hold that waits for a server.
+
+use super::FuseDoor;
+use crate::abi;
+use crate::device::Device;
+use crate::errno::Errno;
+use crate::reply::{Reply, Shown};
+use parking_lot::RwLock;
+use std::sync::OnceLock;
+use std::time::Duration;
+use strake_client::Believer;
+use strake_types::Ino;
+
+/// When inodes are invalidated once more. The kernel may look later at an answer that makes an inode known to
+/// it than at a recall that was written after that answer.
+const ONCE_MORE: Duration = Duration::from_millis(20);
+
+/// The recalls of one mount.
+#[derive(Default)]
+pub(super) struct Recalls {
+    /// How many there were. Held shared while an answer is sent, so that each is either sent before
+    /// a recall or known to be older.
+    count: RwLock<u64>,
+    device: OnceLock<Device>,
+}
+
+impl Recalls {
+    /// From now on the kernel can be told.
+    pub fn mounted(&self, device: Device) {
+        // A door is mounted once.
+        let _again = self.device.set(device);
+    }
+
+    /// How many there were so far.
+    pub fn count(&self) -> u64 {
+        *self.count.read()
+    }
+
+    fn tell(&self, nodes: &[u64]) {
+        for &node in nodes {
+            self.device.get().iter().for_each(|device| device.forget_attributes(node));
+        }
+    }
+}
+
+impl FuseDoor {
+    /// Sends an answer that was made since there had been so many recalls. What it lets the kernel believe is
+    /// computed now.
+    pub(super) fn send_leased(
+        &self,
+        mark: u64,
+        mut answer: Result<Reply, Errno>,
+        send: impl FnOnce(&Result<Reply, Errno>),
+    ) {
+        let Some(shown) = answer.as_mut().ok().and_then(shown_in) else { return send(&answer) };
+        let count = self.recalls.count.read();
+        shown.valid = match *count == mark {
+            true => self.volume.believable(shown.real, shown.attr.version),
+            false => Duration::ZERO,
+        };
+        send(&answer);
+    }
+}
+
+fn shown_in(reply: &mut Reply) -> Option<&mut Shown> {
+    match reply {
+        Reply::Entry(shown) | Reply::Attr(shown) | Reply::Statx(shown) => Some(shown),
+        Reply::Created(shown, _) => Some(shown),
+        _ => None,
+    }
+}
+
+impl Believer for FuseDoor {
+    fn recall(&self, inodes: &[Ino]) {
+        *self.recalls.count.write() += 1;
+        let nodes: Vec<u64> = inodes.iter().map(|ino| self.node(*ino)).collect();
+        self.recalls.tell(&nodes);
+        let recalls = self.recalls.clone();
+        self.runtime.spawn(async move {
+            tokio::time::sleep(ONCE_MORE).await;
+            recalls.tell(&nodes);
+        });
+    }
+}
+
+impl Device {
+    /// The kernel believes no attributes and ACLs of an inode any more.
+    fn forget_attributes(&self, ino: u64) {
+        // An offset below zero leaves the pages alone.
+        self.notify(abi::NOTIFY_INVAL_INODE, &abi::InvalInodeOut { ino, off: -1, len: 0 });
+    }
+}

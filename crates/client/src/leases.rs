@@ -40,6 +40,8 @@ pub trait Believer: Send + Sync + 'static {
 /// What is leased.
 pub(crate) struct Leases {
     on: bool,
+    /// What requests are made under; grows when the end of a change is not known.
+    number: AtomicU64,
     /// Until when, in nanoseconds; 0: nothing is.
     until: AtomicU64,
     /// Until when a believer may believe what it was told last.
@@ -74,6 +76,7 @@ impl Leases {
     pub fn new(on: bool) -> Self {
         Leases {
             on,
+            number: AtomicU64::new(1),
             until: AtomicU64::new(0),
             told_until: AtomicU64::new(0),
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -85,6 +88,11 @@ impl Leases {
     /// True if this mount keeps leases.
     pub fn are_on(&self) -> bool {
         self.on
+    }
+
+    /// What requests are made under; 0: no leases are kept.
+    pub fn number(&self) -> u64 {
+        if self.on { self.number.load(Ordering::Acquire) } else { 0 }
     }
 
     fn shard(&self, ino: Ino) -> &Mutex<Shard> {
@@ -305,8 +313,11 @@ impl<'a> Doubt<'a> {
 impl Drop for Doubt<'_> {
     fn drop(&mut self) {
         if !self.over {
-            self.volume.leases().forget_all(self.volume.now());
-            self.volume.leases().tell(&self.touched);
+            let leases = self.volume.leases();
+            // It may still be carried out, and is somebody else's change then.
+            leases.number.fetch_add(1, Ordering::AcqRel);
+            leases.forget_all(self.volume.now());
+            leases.tell(&self.touched);
         }
     }
 }

@@ -180,14 +180,15 @@ impl Volume {
         let what = || format!("the metadata server of volume {}", self.name());
         let (session, answered) = self.session().stamp();
         let volume = self.id().0;
-        let leases = self.leases().are_on();
-        let mut request =
-            MetaRequest { volume, session, seq, answered, cred, leases, op: Some(op) };
+        let (leases, op) = (0, Some(op));
+        let mut request = MetaRequest { volume, session, seq, answered, cred, leases, op };
         loop {
             let asked = self.now();
+            // After the time: whatever is believed of the answer was asked under this number.
+            request.leases = self.leases().number();
             let error = match self.meta_once(request.clone()).await {
                 Ok(answer) => {
-                    if let Some(op) = request.op.as_ref().filter(|_| leases) {
+                    if let Some(op) = request.op.as_ref().filter(|_| self.leases().are_on()) {
                         self.leases().learn(op, &answer, asked, self.now());
                     }
                     return Ok((answer, asked));

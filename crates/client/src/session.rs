@@ -142,7 +142,7 @@ impl Volume {
 
     pub(crate) fn session_request(&self, session: u64, op: MetaOp) -> MetaRequest {
         let cred = (&Credentials::root()).into();
-        let (volume, leases) = (self.id().0, self.leases().are_on());
+        let (volume, leases) = (self.id().0, self.leases().number());
         MetaRequest { volume, session, seq: 0, answered: 0, cred, leases, op: Some(op) }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::cluster::Settings;
 use crate::core::Core;
-use crate::leases::Holder;
+use crate::leases::Keeper;
 use crate::records::Inode;
 use crate::session::Session;
 use crate::volume::Volume;
@@ -24,8 +24,8 @@ pub(crate) struct Ctx {
     pub session: Option<Arc<Session>>,
     /// The client keeps what is leased to it.
     pub keeps_leases: bool,
-    /// Where its leases are, if it keeps any: also of what the server does within this request.
-    pub holder: Option<Arc<Holder>>,
+    /// As whom, if it has a session: also of what the server does within this request.
+    pub keeper: Option<Keeper>,
     /// Who asks.
     pub cred: Credentials,
     /// The time to stamp.
@@ -45,7 +45,7 @@ impl Ctx {
             settings: volume.settings(),
             session: None,
             keeps_leases: false,
-            holder: None,
+            keeper: None,
             cred: Credentials { checked: true, ..Credentials::root() },
             now: core.now(),
             seq: 0,
@@ -55,14 +55,14 @@ impl Ctx {
 
     /// The server's own business within this request.
     pub fn system(&self) -> Self {
-        let holder = self.holder.clone();
-        Ctx { now: self.now, holder, ..Self::own(&self.core, &self.volume) }
+        let keeper = self.keeper.clone();
+        Ctx { now: self.now, keeper, ..Self::own(&self.core, &self.volume) }
     }
 
     /// Gives the caller a lease on an inode that is looked at after this. False: it gets none.
     pub fn lease(&self, ino: Ino) -> bool {
-        let enter = |holder| self.volume.leases.enter(holder, ino, false, &*self.core.clock);
-        self.holder.as_ref().is_some_and(enter)
+        let enter = |keeper| self.volume.leases.enter(keeper, ino, false, &*self.core.clock);
+        self.keeper.as_ref().is_some_and(enter)
     }
 
     /// Attributes that were read after [`Ctx::lease`] said what it did.
@@ -75,8 +75,8 @@ impl Ctx {
 
     /// What was leased to the caller turns out to be gone: nobody would ever recall it.
     pub fn give_back(&self, ino: Ino) {
-        if let Some(holder) = &self.holder {
-            self.volume.leases.give_back(holder, ino);
+        if let Some(keeper) = &self.keeper {
+            self.volume.leases.give_back(&keeper.holder, ino);
         }
     }
 

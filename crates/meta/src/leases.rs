@@ -50,9 +50,20 @@ struct Place {
     shares: Vec<Share>,
 }
 
+/// Who asks for a lease, or makes a change: a session, under one of its numbers (`MetaRequest::leases`).
+#[derive(Clone)]
+pub(crate) struct Keeper {
+    /// The side of the session.
+    pub holder: Arc<Holder>,
+    /// The number.
+    pub number: u64,
+}
+
 /// The lease of one session.
 struct Share {
     holder: Arc<Holder>,
+    /// The greatest number that it was given under.
+    number: u64,
     recalled: Option<Recall>,
 }
 
@@ -148,7 +159,8 @@ impl Leases {
 
     /// Enters a lease on an inode that is read after this, or is in the hands of the caller: `own` says
     /// that he holds its lock. False: there is none.
-    pub fn enter(&self, holder: &Arc<Holder>, ino: Ino, own: bool, clock: &dyn Clock) -> bool {
+    pub fn enter(&self, keeper: &Keeper, ino: Ino, own: bool, clock: &dyn Clock) -> bool {
+        let Keeper { holder, number } = keeper;
         if !holder.may_have(now_ms(clock)) {
             return false;
         }
@@ -158,9 +170,15 @@ impl Leases {
             if place.changing > 0 && !own {
                 return false;
             }
-            match place.shares.iter().find(|share| share.holder.id == holder.id) {
-                Some(share) => return share.recalled.is_none(),
-                None => place.shares.push(Share { holder: holder.clone(), recalled: None }),
+            match place.shares.iter_mut().find(|share| share.holder.id == holder.id) {
+                Some(share) => {
+                    share.number = share.number.max(*number);
+                    return share.recalled.is_none();
+                }
+                None => {
+                    let (holder, number) = (holder.clone(), *number);
+                    place.shares.push(Share { holder, number, recalled: None });
+                }
             }
         }
         if let Some(oldest) = holder.note(ino) {
@@ -250,14 +268,14 @@ impl Leases {
     /// them, and waits until those have followed or their time is over.
     pub async fn change(
         &self,
-        own: Option<&Arc<Holder>>,
+        own: Option<&Keeper>,
         inodes: Vec<Ino>,
         holders: impl Fn() -> Vec<Arc<Holder>>,
         clock: &dyn Clock,
     ) -> Changing<'_> {
         let mut waits = Vec::new();
-        let own = own.map(|holder| holder.id);
         let changing = self.mark(own, inodes, clock, &mut waits);
+        let own = own.map(|keeper| keeper.holder.id);
         // Looked at after the marks: who has been freed of a lease by this is waited for here.
         if self.clearing.load(Ordering::SeqCst) > 0 {
             let others = holders().into_iter().filter(|holder| Some(holder.id) != own);
@@ -277,7 +295,7 @@ impl Leases {
 
     fn mark(
         &self,
-        own: Option<u64>,
+        own: Option<&Keeper>,
         inodes: Vec<Ino>,
         clock: &dyn Clock,
         waits: &mut Vec<(Arc<Holder>, Recall)>,
@@ -287,7 +305,7 @@ impl Leases {
             let mut part = self.part(ino).lock();
             let place = part.entry(ino).or_default();
             place.changing += 1;
-            let others = |share: &Share| Some(share.holder.id) != own;
+            let others = |share: &Share| own.is_none_or(|own| !share.is_of(own));
             self.recall_from(place, ino, others, now_ms, waits, &mut cleared);
         }
         self.clear(cleared);
@@ -362,6 +380,13 @@ impl Drop for Changing<'_> {
                 part.remove(&ino);
             }
         }
+    }
+}
+
+impl Share {
+    /// True if the keeper knows of what it changes itself.
+    fn is_of(&self, keeper: &Keeper) -> bool {
+        self.holder.id == keeper.holder.id && self.number <= keeper.number
     }
 }
 

@@ -4,6 +4,7 @@ use crate::MetaOptions;
 use crate::check;
 use crate::core::{Core, store_error};
 use crate::ctx::Ctx;
+use crate::leases::Keeper;
 use crate::metrics::Metrics;
 use crate::ops::move_out::MoveOut;
 use crate::ops::removexattr::RemoveXattr;
@@ -156,13 +157,14 @@ impl MetaServer {
                 Some(session)
             }
         };
-        let keeps = session.as_ref().filter(|_| request.leases);
+        let number = request.leases;
+        let keeps = session.as_ref().filter(|_| number > 0);
         let ctx = Ctx {
             core: self.core.clone(),
             settings: volume.settings(),
             volume,
-            keeps_leases: request.leases,
-            holder: keeps.map(|session| session.holder.clone()),
+            keeps_leases: number > 0,
+            keeper: keeps.map(|session| Keeper { holder: session.holder.clone(), number }),
             session,
             cred: request.cred.into(),
             now: self.core.now(),

@@ -34,19 +34,27 @@ impl Table {
     }
 
     fn enter(&self, session: &Session, ino: u64) -> bool {
-        self.leases.enter(&session.holder, Ino(ino), false, &self.clock)
+        self.enter_under(session, 1, ino)
+    }
+
+    fn enter_under(&self, session: &Session, number: u64, ino: u64) -> bool {
+        self.leases.enter(&keeper(session, number), Ino(ino), false, &self.clock)
     }
 
     async fn change(&self, own: Option<&Session>, inodes: &[u64]) -> Changing<'_> {
         let inodes = inodes.iter().map(|ino| Ino(*ino)).collect();
-        let own = own.map(|session| &session.holder);
+        let own = own.map(|session| keeper(session, 1));
         let holders = || self.sessions.holders();
-        self.leases.change(own, inodes, holders, &self.clock).await
+        self.leases.change(own.as_ref(), inodes, holders, &self.clock).await
     }
 
     fn is_free(&self, inodes: &[u64]) -> bool {
         self.change(None, inodes).now_or_never().is_some()
     }
+}
+
+fn keeper(session: &Session, number: u64) -> Keeper {
+    Keeper { holder: session.holder.clone(), number }
 }
 
 fn fetched(session: &Session) -> Option<(u64, Vec<u64>, bool)> {
@@ -72,7 +80,7 @@ async fn a_change_waits_until_others_have_followed_and_not_for_its_own_session()
         table.follow(&a, 1);
         let _changing = change.await;
         assert!(!table.enter(&a, 7), "while it changes");
-        let own = table.leases.enter(&b.holder, Ino(7), true, &table.clock);
+        let own = table.leases.enter(&keeper(&b, 1), Ino(7), true, &table.clock);
         assert!(own, "but who changes it");
     }
     assert!(table.enter(&a, 7));
@@ -205,4 +213,16 @@ async fn what_was_kept_of_leases_given_and_taken_again_is_bounded() {
     }
     let state = a.holder.state.lock();
     assert!(state.order.len() <= PARTS + 2 && state.waiting.is_empty());
+}
+
+/// The client has given it up, and may believe since what it is about to change.
+#[tokio::test]
+async fn a_change_that_comes_late_recalls_from_its_own_session() {
+    let table = Table::new();
+    let a = table.session(1);
+    assert!(table.enter_under(&a, 1, 7) && table.enter_under(&a, 2, 8));
+    assert!(table.change(Some(&a), &[7]).now_or_never().is_some());
+    assert!(table.change(Some(&a), &[8]).now_or_never().is_none());
+    assert!(table.enter_under(&a, 2, 7));
+    assert!(table.change(Some(&a), &[7]).now_or_never().is_none());
 }

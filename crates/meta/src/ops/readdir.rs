@@ -33,7 +33,7 @@ pub(crate) async fn readdir(ctx: &Ctx, op: &ReadDir) -> Result<MetaAnswer> {
     let (mut entries, end) = entries(&mut tx, &dir, op, limit).await?;
     // Attributes are for those who may search the directory.
     if op.plus && ctx.check(&dir, EXECUTE).is_ok() {
-        match &ctx.holder {
+        match &ctx.keeper {
             None => add_attributes(&mut tx, &dir, &mut entries).await?,
             Some(_) => add_leased(&mut tx, &dir, &mut entries).await?,
         }

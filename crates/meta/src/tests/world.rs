@@ -343,6 +343,7 @@ impl World {
     pub async fn open_session_of(&self, resume: u64, open: &[u64], leases: bool) -> Session {
         let op = OpenSession { client: "test".into(), resume, open: open.to_vec() };
         let op = Some(MetaOp::OpenSession(op));
+        let leases = u64::from(leases);
         let request = MetaRequest { volume: 1, leases, op, ..MetaRequest::default() };
         match self.server.call(request).await.unwrap().answer {
             Some(MetaAnswer::Session(session)) => session,
@@ -428,7 +429,7 @@ impl User<'_> {
             seq,
             answered,
             cred: (&self.cred).into(),
-            leases: self.leases,
+            leases: u64::from(self.leases),
             op: Some(op),
         };
         let reply = self.world.server.call(request).await?;

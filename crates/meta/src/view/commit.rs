@@ -67,7 +67,7 @@ impl<'a> Tx<'a> {
         let mut seen = std::mem::take(&mut self.seen);
         seen.sort_unstable();
         seen.dedup();
-        let (volume, own) = (&ctx.volume, ctx.holder.as_ref());
+        let (volume, own) = (&ctx.volume, ctx.keeper.as_ref());
         let holders = || volume.sessions.holders();
         volume.leases.change(own, seen, holders, &*ctx.core.clock).await
     }
@@ -75,13 +75,13 @@ impl<'a> Tx<'a> {
     /// Enters leases of the caller on what the answer tells of, as far as nobody else can change it: it is
     /// locked, or new.
     fn lease_to_caller(&self, answer: &mut MetaAnswer) {
-        let Some(holder) = &self.ctx.holder else { return };
+        let Some(keeper) = &self.ctx.keeper else { return };
         let leases = &self.ctx.volume.leases;
         each_attributes(answer, |attr| {
             let ino = Ino(attr.ino);
             let covered = self.held.has(ino) || self.inodes.iter().any(|(new, _)| *new == ino);
             let lives = covered && attr.nlink > 0;
-            attr.leased = lives && leases.enter(holder, ino, true, &*self.ctx.core.clock);
+            attr.leased = lives && leases.enter(keeper, ino, true, &*self.ctx.core.clock);
         });
     }
 

@@ -31,9 +31,11 @@ pub struct MetaRequest {
     /// Who asks.
     #[prost(message, required, tag = "5")]
     pub cred: Cred,
-    /// The client keeps what is leased to it ([`MetaOp::Recalls`]). Of [`MetaOp::OpenSession`]: it will.
-    #[prost(bool, tag = "6")]
-    pub leases: bool,
+    /// The client keeps what is leased to it ([`MetaOp::Recalls`]); 0: it does not. The number grows when it
+    /// does not know the end of a change: should that be carried out later, under the smaller number, what was
+    /// leased under the greater one is recalled.
+    #[prost(uint64, tag = "6")]
+    pub leases: u64,
     /// What to do.
     #[prost(
         oneof = "MetaOp",

@@ -283,7 +283,7 @@ impl Gen {
             seq: self.u64(),
             answered: self.u64(),
             cred,
-            leases: self.bool(),
+            leases: self.u64(),
             op: None,
         };
         let ops = self.meta_ops().into_iter();

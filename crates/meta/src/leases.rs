@@ -274,6 +274,9 @@ impl Leases {
         clock: &dyn Clock,
     ) -> Changing<'_> {
         let mut waits = Vec::new();
+        if inodes.is_empty() {
+            return Changing { leases: self, inodes };
+        }
         let changing = self.mark(own, inodes, clock, &mut waits);
         let own = own.map(|keeper| keeper.holder.id);
         // Looked at after the marks: who has been freed of a lease by this is waited for here.

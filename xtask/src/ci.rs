@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::time::Instant;
 
 /// A step: what it is called, its command, and what it adds to the environment.
@@ -80,7 +80,7 @@ pub fn run(root: &Path) -> ExitCode {
 }
 
 fn run_step(root: &Path, step: &Step, counts: &mut Counts) -> std::io::Result<bool> {
-    let mut child = Command::new(step.command[0])
+    let mut child = crate::command(step.command[0])
         .args(&step.command[1..])
         .envs(step.environment.iter().copied())
         .current_dir(root)

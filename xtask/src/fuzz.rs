@@ -4,7 +4,7 @@
 //! small; an input that breaks a decoder is left in `fuzz/artifacts`.
 
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 /// Limits of a run: an input is short, and nothing it claims may cost much time or memory.
 const LIMITS: &[&str] = &["-max_len=8192", "-timeout=10", "-malloc_limit_mb=64"];
@@ -48,7 +48,7 @@ fn all(fuzz: &Path) -> std::io::Result<Vec<String>> {
 fn run_one(fuzz: &Path, target: &str, seconds: &str) -> std::io::Result<bool> {
     let (found, seeds) = (format!("target/corpus/{target}"), format!("corpus/{target}"));
     std::fs::create_dir_all(fuzz.join(&found))?;
-    let mut command = Command::new("rustup");
+    let mut command = crate::command("rustup");
     command.args(["run", "nightly", "cargo", "fuzz", "run", target, &found, &seeds, "--"]);
     command.arg(format!("-max_total_time={seconds}")).args(LIMITS);
     Ok(command.current_dir(fuzz).status()?.success())

@@ -8,7 +8,7 @@
 //! fuzzer, too).
 
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 mod ci;
 mod fuzz;
@@ -61,4 +61,15 @@ fn tidy_here(root: &std::path::Path) -> ExitCode {
         findings.len()
     );
     ExitCode::FAILURE
+}
+
+/// A command that is not told which package this tool is. A cargo that inherits it builds `ring` anew, whose
+/// build script looks at these variables, and everything that depends on it.
+fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    let own = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(own)) {
+        command.env_remove(name);
+    }
+    command
 }

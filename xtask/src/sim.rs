@@ -11,7 +11,7 @@ const PROGRAM: &str = "strake-sim";
 /// It is built as a part of the workspace, so that what the tests have built already serves: alone its
 /// dependencies would have other features, and be built once more.
 pub fn run(root: &Path, arguments: &[String]) -> ExitCode {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = crate::command("cargo");
     cargo.args(["build", "--quiet", "--workspace", "--bin", PROGRAM]).current_dir(root);
     let built = cargo.status().map(|status| status.success());
     let program = std::env::current_exe().map(|own| own.with_file_name(PROGRAM));

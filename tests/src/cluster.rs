@@ -6,6 +6,9 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
+use std::ops::Range;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Sender, channel};
@@ -18,6 +21,8 @@ const WAITING: &str = "waiting to start";
 const WAIT_TO_START: &str = "echo waiting to start; read -r _; exec \"$0\" \"$@\"";
 /// What `statfs` says of a FUSE mount.
 const FUSE_MAGIC: i64 = 0x6573_5546;
+/// Ports that tests listen at: below those that the kernel gives to connections.
+const PORTS: Range<u16> = 12_000..32_000;
 /// How long a program may take to be ready. Only a hang reaches it.
 const READY_WAIT: Duration = Duration::from_secs(60);
 /// How long a program may take to stop before it is killed.
@@ -239,11 +244,22 @@ pub fn mount_memory(path: &Path, bytes: u64) {
     rustix::mount::mount("tmpfs", path, "tmpfs", flags, size.as_c_str()).expect("root mounts");
 }
 
-/// A free TCP port of this machine. Another process may take it before it is used; nothing here
-/// starts many at once.
+/// A free TCP port of this machine, which no other test gets as long as this process lives. Outgoing
+/// connections do not take it either: they get higher ones.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("some port is free");
-    listener.local_addr().expect("a bound socket has an address").port()
+    /// A name in the kernel for each port given, which is free again when this process is gone.
+    static GIVEN: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
+    let first = std::process::id() as usize * 7;
+    for nth in 0..PORTS.len() {
+        let port = PORTS.start + ((first + nth) % PORTS.len()) as u16;
+        let name = SocketAddr::from_abstract_name(format!("strake tests port {port}"));
+        let Ok(given) = name.and_then(|name| UnixListener::bind_addr(&name)) else { continue };
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            GIVEN.lock().expect("nobody panics with it").push(given);
+            return port;
+        }
+    }
+    panic!("no port is free");
 }
 
 /// A file system of its own: `strake up` on a temporary directory.

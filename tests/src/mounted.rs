@@ -43,6 +43,7 @@ impl Mounted {
         let volume_options = VolumeOptions {
             exclusive: options.writeback,
             remember: false,
+            leases: true,
             ..VolumeOptions::default()
         };
         let handle = self.runtime.handle().clone();

@@ -81,7 +81,7 @@ fn a_second_mount_sees_length_and_time_of_a_file_that_stays_open() {
 }
 
 #[test]
-fn a_second_mount_sees_names_and_attributes_within_the_attribute_age() {
+fn a_second_mount_sees_names_and_attributes() {
     let servers = Servers::start();
     let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
     fs::write(a.at("file"), "x").unwrap();

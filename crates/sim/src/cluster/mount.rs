@@ -53,6 +53,7 @@ impl Mount {
             let options = VolumeOptions {
                 client_name: format!("client {number}"),
                 memory_bytes: 32 << 20,
+                leases: true,
                 clock,
                 ..VolumeOptions::default()
             };

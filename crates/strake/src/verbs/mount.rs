@@ -142,7 +142,7 @@ impl Mounted {
 fn sort_options(flags: &MountFlags) -> Outcome<Wanted> {
     let mut mount = MountOptions { source: flags.source.clone(), ..MountOptions::default() };
     let client_name = format!("{}:{}", host_name(), flags.mountpoint.display());
-    let mut volume = VolumeOptions { client_name, ..VolumeOptions::default() };
+    let mut volume = VolumeOptions { client_name, leases: true, ..VolumeOptions::default() };
     let (mut metrics, mut log, mut tls) = (None, None, TlsFlags::default());
     let mut others = Vec::new();
     let wrong = |cause: String| Failure::usage(cause).next("strake mount --help lists the options");

@@ -161,6 +161,7 @@ impl Up {
             client_name: format!("{}:{}", host_name(), point.display()),
             exclusive: options.writeback,
             remember: false,
+            leases: true,
             ..VolumeOptions::default()
         };
         let volume = Volume::connect(node.map().clone(), VOLUME, volume_options).await?;

@@ -42,6 +42,8 @@ pub(crate) struct Leases {
     on: bool,
     /// What requests are made under; grows when the end of a change is not known.
     number: AtomicU64,
+    /// How many sessions have begun or been taken up again.
+    sessions: AtomicU64,
     /// Until when, in nanoseconds; 0: nothing is.
     until: AtomicU64,
     /// Until when a believer may believe what it was told last.
@@ -77,6 +79,7 @@ impl Leases {
         Leases {
             on,
             number: AtomicU64::new(1),
+            sessions: AtomicU64::new(0),
             until: AtomicU64::new(0),
             told_until: AtomicU64::new(0),
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -322,7 +325,8 @@ impl Drop for Doubt<'_> {
     }
 }
 
-/// How far recalls were followed, of which session.
+/// How far recalls were followed since a session began or was taken up again: another server numbers
+/// them anew.
 #[derive(Default)]
 struct Followed {
     session: u64,
@@ -359,10 +363,11 @@ impl Volume {
 
     /// One request for recalls. How long to wait before the next.
     async fn ask_for_recalls(&self, at: &mut Followed) -> Duration {
-        let session = self.session().id();
-        if at.session != session {
-            *at = Followed { session, number: 0 };
+        let nth = || self.leases().sessions.load(Ordering::Acquire);
+        if at.session != nth() {
+            *at = Followed { session: nth(), number: 0 };
         }
+        let session = self.session().id();
         let request =
             self.session_request(session, MetaOp::Recalls(Recalls { followed: at.number }));
         let sent = self.now();
@@ -371,7 +376,7 @@ impl Volume {
             Err(_) => return Duration::ZERO,
         };
         match answer {
-            Ok(MetaAnswer::Recalled(recalled)) if self.session().id() == session => {
+            Ok(MetaAnswer::Recalled(recalled)) if nth() == at.session => {
                 at.number = at.number.max(recalled.number);
                 self.follow(&recalled, sent)
             }
@@ -415,6 +420,7 @@ impl Volume {
 
     /// Before a new session, or an old one of a server that has forgotten its leases.
     pub(crate) fn end_leases(&self) {
+        self.leases().sessions.fetch_add(1, Ordering::AcqRel);
         self.leases().end(self.now());
     }
 }

@@ -300,13 +300,9 @@ impl Core {
             })
             .await?;
             let ledger = Ledger::with(seqs);
-            volume.sessions.insert(Arc::new(Session::new(
-                id,
-                record.client,
-                ledger,
-                grace_ms,
-                true,
-            )));
+            let session = Session::new(id, record.client, ledger, grace_ms, true);
+            session.holder.count_from(self.wall_ms());
+            volume.sessions.insert(Arc::new(session));
         }
         for (kind, flock) in [(Kind::Flock, true), (Kind::Posix, false)] {
             scan(&*snapshot, &keys::prefix(kind, volume.id), |key, value| {

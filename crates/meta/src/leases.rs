@@ -26,6 +26,8 @@ const PARTS: usize = 64;
 const LEASES_MAX: usize = 250_000;
 /// Most recalls that wait for one session; beyond, everything is recalled.
 const RECALLS_MAX: usize = 4_096;
+/// Recalls of a session in a millisecond, at most, as a power of two.
+const NUMBERS_PER_MS_BITS: u32 = 10;
 /// How often one who waits for a session looks at the clock.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a request for recalls waits for one.
@@ -405,6 +407,14 @@ impl Holder {
         Arc::new(Holder { id, ..Holder::default() })
     }
 
+    /// Numbers recalls from here on: of a session that was there before a start, greater than any that it
+    /// may have heard of then, so that it cannot say that it has followed one that it was not told of.
+    pub fn count_from(&self, wall_ms: u64) {
+        let mut state = self.state.lock();
+        state.last = wall_ms << NUMBERS_PER_MS_BITS;
+        state.followed = state.last;
+    }
+
     fn may_have(&self, now_ms: u64) -> bool {
         let state = self.state.lock();
         state.until_ms > now_ms && state.everything.is_none() && !state.ended
@@ -518,7 +528,10 @@ impl State {
 
     /// Recalls up to a number are followed: which.
     fn follow(&mut self, followed: u64, clearing: &AtomicUsize) -> Vec<(u64, Ino)> {
-        self.followed = self.followed.max(followed.min(self.last));
+        // A greater number is of another server's time.
+        if followed <= self.last {
+            self.followed = self.followed.max(followed);
+        }
         if self.everything.is_some_and(|recall| recall.number <= self.followed) {
             self.everything = None;
             clearing.fetch_sub(1, Ordering::SeqCst);

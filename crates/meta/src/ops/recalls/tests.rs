@@ -166,3 +166,36 @@ async fn what_the_server_does_within_a_request_recalls_nothing_from_its_caller()
     let moved = a.move_out(file).now_or_never().expect("nobody is waited for").unwrap();
     assert!(moved.leased && !moved.inline);
 }
+
+/// Numbers of recalls begin anew with a server, as far as the client can tell.
+#[tokio::test]
+async fn after_a_restart_nothing_counts_as_followed_that_was_not_told() {
+    let world = World::new().await;
+    let a = leasing(&world).await;
+    let file = world.root().file(1, "f").await.unwrap();
+    let mut followed = 0;
+    for turn in 0..5 {
+        assert!(a.getattr(file).await.unwrap().leased);
+        let other = world.root();
+        let change = other.chmod(file, 0o600 + turn);
+        futures::pin_mut!(change);
+        assert!(futures::poll!(change.as_mut()).is_pending());
+        followed = follow(&a, followed).await.number;
+        assert!(follow(&a, followed).now_or_never().is_none());
+        change.await.unwrap();
+    }
+    let (session, own) = (a.session, world.session);
+    let world = world.restarted().await;
+    assert!(world.open_session_of(session, &[], true).await.resumed);
+    world.open_session(own, &[]).await;
+    let (a, other) = (world.root().at(session).leasing(), world.root());
+    world.clock.advance_ms(3_300);
+    let begin = follow(&a, followed).await;
+    assert!(begin.inodes.is_empty() && begin.number > followed);
+    assert!(a.getattr(file).await.unwrap().leased);
+    let change = other.chmod(file, 0o640);
+    futures::pin_mut!(change);
+    assert!(futures::poll!(change.as_mut()).is_pending());
+    assert_eq!(follow(&a, followed).await.inodes, [file]);
+    assert!(futures::poll!(change.as_mut()).is_pending(), "it says what it said before");
+}

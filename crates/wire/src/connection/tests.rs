@@ -1,10 +1,12 @@
+use super::CALLS_MAX;
 use crate::frame::crc32c;
-use crate::message::meta::{MetaAnswer, MetaRequest};
+use crate::message::meta::{MetaAnswer, MetaOp, MetaRequest, Recalls};
 use crate::message::storage::{Chunk, Data, Read, StorageAnswer, StorageOp, StorageRequest, Write};
 use crate::service::{MetaService, StorageService};
 use crate::tests::{Running, callers, pattern, server_at};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use strake_types::{ErrorKind, Result};
 
 async fn meta(service: &Arc<dyn MetaService>, session: u64, seq: u64) -> Result<u64> {
@@ -82,6 +84,39 @@ async fn a_slow_call_does_not_hold_up_those_behind_it() {
     }
     assert!(!stuck.is_finished());
     stuck.abort();
+}
+
+/// What takes all slots may itself wait for a recall to be followed.
+#[tokio::test]
+async fn a_request_for_recalls_does_not_wait_behind_calls_that_take_all_slots() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let names = callers(60_000).meta(&server.entry());
+    assert_eq!(meta(&names, 0, 7).await.unwrap(), 7);
+    let begun = Arc::new(AtomicUsize::new(0));
+    let stuck: Vec<_> = (0..2 * CALLS_MAX)
+        .map(|_| {
+            let (names, begun) = (names.clone(), begun.clone());
+            tokio::spawn(async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                meta(&names, 2, 0).await
+            })
+        })
+        .collect();
+    // The connection stands: whoever has begun has a slot, or waits for one.
+    while begun.load(Ordering::SeqCst) < stuck.len() {
+        tokio::task::yield_now().await;
+    }
+    let other = meta(&names, 0, 1);
+    futures::pin_mut!(other);
+    let op = Some(MetaOp::Recalls(Recalls::default()));
+    tokio::select! {
+        biased;
+        _ = &mut other => panic!("there is no slot for it"),
+        reply = names.call(MetaRequest { seq: 5, op, ..MetaRequest::default() }) => {
+            assert!(reply.unwrap().answer.is_some());
+        }
+    }
+    stuck.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 #[tokio::test]

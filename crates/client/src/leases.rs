@@ -5,6 +5,7 @@
 //! [`Leases::learn`] takes note of every answer; [`follow_recalls`] always has one request for
 //! recalls with the server. docs/design/0050-leases.md has the races.
 
+use crate::moments::Moments;
 use crate::names::{Known, Names};
 use crate::notes::{ANSWER_AGE_MAX, Notes};
 use crate::told::{self, Told};
@@ -57,6 +58,7 @@ pub(crate) struct Leases {
 struct Shard {
     leased: HashMap<Ino, Leased>,
     notes: Notes,
+    moments: Moments,
 }
 
 /// What is believed of one inode.
@@ -114,6 +116,24 @@ impl Leases {
         let left = self.left(now).saturating_sub(TICKS);
         self.told_until.fetch_max(nanos(now + left), Ordering::AcqRel);
         left
+    }
+
+    /// For how long one who is told now that a name leads to an inode may believe it.
+    pub fn time_for_name(&self, dir: Ino, name: &[u8], leads: Ino, now: Duration) -> Duration {
+        if self.name(dir, name, now) != Some(Some(leads)) {
+            return Duration::ZERO;
+        }
+        let left = self.left(now).saturating_sub(TICKS);
+        let time = self.shard(dir).lock().moments.begin(dir, left, now);
+        self.told_until.fetch_max(nanos(now + time), Ordering::AcqRel);
+        time
+    }
+
+    /// These inodes were recalled, and the believer knows. How long it may still believe names in them.
+    fn end_moments(&self, inodes: &[Ino], now: Duration) -> Duration {
+        let left = inodes.iter().map(|ino| self.shard(*ino).lock().moments.end(*ino, now));
+        let longest = left.max().unwrap_or_default();
+        if longest.is_zero() { longest } else { longest + TICKS }
     }
 
     /// True if attributes of this version are known to be true.
@@ -361,6 +381,11 @@ impl Volume {
         self.leases().time_for(ino, version, self.now())
     }
 
+    /// For how long one who is told now that a name leads to an inode may believe it.
+    pub fn believable_name(&self, dir: Ino, name: &[u8], leads: Ino) -> Duration {
+        self.leases().time_for_name(dir, name, leads, self.now())
+    }
+
     /// One request for recalls. How long to wait before the next.
     async fn ask_for_recalls(&self, at: &mut Followed) -> Duration {
         let nth = || self.leases().sessions.load(Ordering::Acquire);
@@ -415,7 +440,7 @@ impl Volume {
         }
         leases.tell(&inodes);
         leases.extend(sent + Duration::from_millis(LEASE_MS));
-        Duration::ZERO
+        leases.end_moments(&inodes, self.now())
     }
 
     /// Before a new session, or an old one of a server that has forgotten its leases.

@@ -35,6 +35,7 @@ mod leases;
 mod members;
 pub mod memory;
 mod metrics;
+mod moments;
 mod names;
 mod notes;
 pub mod ops;

@@ -54,7 +54,7 @@ fn shown(ino: u64, length: u64) -> Shown {
         layout: None,
     };
     let (valid, real) = (Duration::from_secs(60), attr.ino);
-    Shown { attr, valid, name_valid: valid, real }
+    Shown { attr, valid, name_valid: valid, name: None, real }
 }
 
 /// As the real door does: writers around the page cache, others through it.

@@ -55,6 +55,8 @@ pub struct Shown {
     pub valid: Duration,
     /// How long it may believe a name that leads to them.
     pub name_valid: Duration,
+    /// The name, in a directory as the volume knows it; `None`: none is shown.
+    pub name: Option<(Ino, Bytes)>,
     /// The inode as the volume knows it.
     pub real: Ino,
 }

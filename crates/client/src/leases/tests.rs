@@ -1,4 +1,5 @@
 use super::*;
+use crate::moments::MOMENT;
 use bytes::Bytes;
 use std::sync::atomic::AtomicBool;
 use strake_types::{Error, ErrorKind};
@@ -62,6 +63,24 @@ fn what_is_leased_is_believed_until_the_leases_are_over_or_it_is_recalled() {
     let unleased = MetaAnswer::Entry(Attributes { leased: false, ..attr(6, 4) });
     leases.learn(&getattr(6), &unleased, ms(30), ms(31));
     assert!(!leases.covers(Ino(6), 4, ms(32)));
+}
+
+#[test]
+fn names_are_believed_for_a_moment_and_a_recall_waits_for_its_end() {
+    let leases = leases();
+    let time = |name: &str, now| leases.time_for_name(Ino(1), name.as_bytes(), Ino(5), now);
+    assert_eq!(time("a", ms(9)), ms(0), "nothing is known of it");
+    leases.learn(&lookup("a"), &entry(5, 3), ms(10), ms(11));
+    leases.learn(&lookup("b"), &entry(6, 3), ms(10), ms(11));
+    assert_eq!((time("a", ms(20)), time("b", ms(20))), (MOMENT, ms(0)), "b is another inode");
+    assert_eq!(leases.end_moments(&[Ino(5)], ms(30)), ms(0));
+    leases.forget(&[Ino(1)], ms(40));
+    assert_eq!(time("a", ms(41)), ms(0));
+    assert_eq!(leases.end_moments(&[Ino(5), Ino(1)], ms(50)), ms(20) + MOMENT - ms(50) + TICKS);
+    leases.learn(&lookup("a"), &entry(5, 3), ms(60), ms(61));
+    assert_eq!(leases.name(Ino(1), b"a", ms(62)), Some(Some(Ino(5))));
+    assert_eq!(time("a", ms(62)), ms(0), "others change names there");
+    assert_eq!(leases.time_for_name(Ino(1), b"a", Ino(5), ms(LEASE_MS)), ms(0));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{FuseDoor, OpenHandle, page_cache_flags};
 use crate::abi;
 use crate::errno::Errno;
-use crate::reply::{Opened, Reply};
+use crate::reply::{Opened, Reply, Shown};
 use crate::request::CopyRange;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -60,8 +60,9 @@ impl FuseDoor {
     ) -> Result<Reply, Errno> {
         let how = self.open_flags(flags);
         let (attr, file, _) =
-            self.volume.create(cred, parent, name, mode & 0o7777, umask, how).await?;
-        Ok(Reply::Created(self.shown(attr), self.register(file, flags)))
+            self.volume.create(cred, parent, name.clone(), mode & 0o7777, umask, how).await?;
+        let shown = Shown { name: Some((parent, name)), ..self.shown(attr) };
+        Ok(Reply::Created(shown, self.register(file, flags)))
     }
 
     pub(super) async fn tmpfile(

@@ -109,7 +109,7 @@ impl FuseDoor {
             gid: self.view.gid.unwrap_or(attr.gid),
             ..attr
         };
-        Shown { attr, valid, name_valid: self.valid, real }
+        Shown { attr, valid, name_valid: self.valid, name: None, real }
     }
 
     fn handle(&self, fh: u64) -> Result<OpenHandle, Errno> {

@@ -2,7 +2,7 @@
 
 use super::{FuseDoor, MOUNT_ROOT};
 use crate::errno::Errno;
-use crate::reply::{Listing, Reply};
+use crate::reply::{Listing, Reply, Shown};
 use bytes::Bytes;
 use strake_client::api::{NewFile, RenameFlags};
 use strake_types::{Attr, Credentials, ErrorKind, FileKind, Ino, Result as StrakeResult};
@@ -13,8 +13,9 @@ const DOTS: u64 = 2;
 const ENTRY_BYTES: [u32; 2] = [32, 160];
 
 impl FuseDoor {
-    fn entry(&self, attr: StrakeResult<Attr>) -> Result<Reply, Errno> {
-        Ok(Reply::Entry(self.shown(attr?)))
+    /// The answer that a name in a directory leads to an inode.
+    fn entry(&self, at: (Ino, Bytes), attr: StrakeResult<Attr>) -> Result<Reply, Errno> {
+        Ok(Reply::Entry(Shown { name: Some(at), ..self.shown(attr?) }))
     }
 
     pub(super) async fn lookup(
@@ -24,11 +25,11 @@ impl FuseDoor {
         name: Bytes,
     ) -> Result<Reply, Errno> {
         if parent == self.view.root && &name[..] == b".." {
-            return self.entry(self.volume.getattr(parent).await);
+            return Ok(Reply::Entry(self.shown(self.volume.getattr(parent).await?)));
         }
-        match self.volume.lookup(cred, parent, name).await {
+        match self.volume.lookup(cred, parent, name.clone()).await {
             Err(error) if error.kind == ErrorKind::NotFound => Ok(Reply::NoEntry(self.valid)),
-            attr => self.entry(attr),
+            attr => self.entry((parent, name), attr),
         }
     }
 
@@ -43,7 +44,8 @@ impl FuseDoor {
         name: Bytes,
         target: Bytes,
     ) -> Result<Reply, Errno> {
-        self.entry(self.volume.make(cred, parent, name, NewFile::symlink(target)).await)
+        let made = self.volume.make(cred, parent, name.clone(), NewFile::symlink(target)).await;
+        self.entry((parent, name), made)
     }
 
     pub(super) async fn mknod(
@@ -63,7 +65,8 @@ impl FuseDoor {
             _ => return Err(Errno::EINVAL),
         };
         let new = NewFile::node(kind, mode & 0o7777, umask, rdev);
-        self.entry(self.volume.make(cred, parent, name, new).await)
+        let made = self.volume.make(cred, parent, name.clone(), new).await;
+        self.entry((parent, name), made)
     }
 
     pub(super) async fn mkdir(
@@ -74,7 +77,8 @@ impl FuseDoor {
         (mode, umask): (u32, u32),
     ) -> Result<Reply, Errno> {
         let new = NewFile::directory(mode & 0o7777, umask);
-        self.entry(self.volume.make(cred, parent, name, new).await)
+        let made = self.volume.make(cred, parent, name.clone(), new).await;
+        self.entry((parent, name), made)
     }
 
     pub(super) async fn unlink(
@@ -122,7 +126,8 @@ impl FuseDoor {
         parent: Ino,
         name: Bytes,
     ) -> Result<Reply, Errno> {
-        self.entry(self.volume.link(cred, ino, parent, name).await)
+        let linked = self.volume.link(cred, ino, parent, name.clone()).await;
+        self.entry((parent, name), linked)
     }
 
     pub(super) async fn readdir(

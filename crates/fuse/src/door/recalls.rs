@@ -1,9 +1,8 @@
 //! What the kernel believes of a volume whose leases this mount keeps, and how it is taken back.
 //!
-//! Attributes are believed for as long as the lease on their inode lasts; names are not believed at all: the
-//! kernel asks each time, and is answered from memory. A recall invalidates the attributes of the inode, which
-//! waits for no lock of the kernel. Names could only be taken back under the lock of their directory, which an
-//! operation may hold that waits for a server.
+//! Attributes are believed for as long as the lease on their inode lasts. A recall invalidates them, which waits
+//! for no lock of the kernel. Names could only be taken back under the lock of their directory, which an
+//! operation may hold that waits for a server: they are believed for a moment, which a recall waits for.
 
 use super::FuseDoor;
 use crate::abi;
@@ -59,10 +58,13 @@ impl FuseDoor {
     ) {
         let Some(shown) = answer.as_mut().ok().and_then(shown_in) else { return send(&answer) };
         let count = self.recalls.count.read();
-        shown.valid = match *count == mark {
-            true => self.volume.believable(shown.real, shown.attr.version),
-            false => Duration::ZERO,
-        };
+        (shown.valid, shown.name_valid) = Default::default();
+        if *count == mark {
+            shown.valid = self.volume.believable(shown.real, shown.attr.version);
+            if let Some((dir, name)) = &shown.name {
+                shown.name_valid = self.volume.believable_name(*dir, name, shown.real);
+            }
+        }
         send(&answer);
     }
 }

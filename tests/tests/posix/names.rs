@@ -183,6 +183,10 @@ fn a_removed_directory_stays_usable_for_those_in_it() {
     let directory = rustix::fs::open(place.at("d"), flags, Mode::empty()).unwrap();
     fs::remove_dir(place.at("d")).unwrap();
     assert_eq!(rustix::fs::fstat(&directory).unwrap().st_nlink, 0);
+    // Past what the kernel remembers.
+    let how = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    let asked = rustix::fs::statx(&directory, "", how, StatxFlags::NLINK).unwrap();
+    assert_eq!(asked.stx_nlink, 0);
     let inside = rustix::fs::openat(&directory, "f", OFlags::CREATE | OFlags::RDWR, Mode::RWXU);
     assert_eq!(inside.unwrap_err(), Errno::NOENT);
 }

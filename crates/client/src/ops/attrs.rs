@@ -6,7 +6,7 @@ use crate::metrics::Op;
 use crate::volume::Volume;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_types::{Attr, Credentials, Ino, Result, SetAttr};
+use strake_types::{Attr, Credentials, FileKind, Ino, Result, SetAttr};
 use strake_wire::message::meta::{self, MetaOp};
 
 impl Volume {
@@ -52,6 +52,10 @@ impl Volume {
     }
 
     fn is_fresh(&self, (attr, learned): &(Arc<Attr>, Duration)) -> bool {
+        // A directory that is gone stays as it was, and the server knows nothing of it any more.
+        if attr.kind == FileKind::Directory && attr.nlink == 0 {
+            return true;
+        }
         if self.leases().are_on() {
             return self.leases().covers(attr.ino, attr.version, self.now());
         }

@@ -89,6 +89,21 @@ fn attributes_of_what_is_open_are_seen_at_once() {
     }
 }
 
+#[test]
+fn a_directory_that_another_mount_removed_stays_for_who_has_it_open() {
+    let servers = Servers::start();
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    fs::create_dir(a.at("d")).unwrap();
+    let open = fs::File::open(b.at("d")).unwrap();
+    let inode = open.metadata().unwrap().ino();
+    fs::remove_dir(a.at("d")).unwrap();
+    for _ in 0..3 {
+        let gone = open.metadata().unwrap();
+        assert_eq!((gone.ino(), gone.nlink()), (inode, 0));
+    }
+    assert!(is_missing(&b.at("d")));
+}
+
 /// How often the metadata server has been asked for something of these names.
 fn asked(metrics: &str, ops: &[&str]) -> u64 {
     let page = http_get(metrics, "/metrics");

@@ -6,8 +6,12 @@ use crate::metrics::Op;
 use crate::volume::Volume;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_types::{Attr, Credentials, FileKind, Ino, Result, SetAttr};
+use strake_types::{Attr, Credentials, ErrorKind, FileKind, Ino, Result, SetAttr};
 use strake_wire::message::meta::{self, MetaOp};
+
+fn is_stale(outcome: &Result<Attr>) -> bool {
+    outcome.as_ref().is_err_and(|error| error.kind == ErrorKind::Stale)
+}
 
 impl Volume {
     /// Attributes of an inode, at most [`crate::VolumeOptions::attribute_age_ms`] old; changes made
@@ -19,7 +23,14 @@ impl Volume {
             return Ok(attr);
         }
         self.metrics().attr_cache(false);
-        self.fetch_attr(ino).await
+        let fetched = self.fetch_attr(ino).await;
+        match self.inodes().get(ino).0 {
+            // Another mount has removed it; here it may be open, or somebody's working directory.
+            Some((attr, _)) if is_stale(&fetched) && attr.kind == FileKind::Directory => {
+                Ok(Attr { nlink: 0, ..Arc::unwrap_or_clone(attr) })
+            }
+            _ => fetched,
+        }
     }
 
     /// Attributes that need not be asked for.

@@ -352,7 +352,7 @@ impl StorageServer {
             StorageOp::Stat(_) => {
                 let stat = target.run(|s| Ok(s.stat())).await?;
                 let parts = target.sharing.load(Ordering::Relaxed);
-                plain_answer(StorageAnswer::Stat(stat_answer(stat, parts)))
+                plain_answer(StorageAnswer::Stat(stat_answer(stat.of_one_in(parts))))
             }
             StorageOp::Scrub(request) => scrub(target, request).await,
             StorageOp::Repair(request) => {
@@ -470,10 +470,10 @@ async fn scrub(target: &Arc<Target>, request: msg::Scrub) -> Result<Answer> {
     }))
 }
 
-fn stat_answer(stat: StoreStat, parts: u64) -> msg::TargetStat {
+fn stat_answer(stat: StoreStat) -> msg::TargetStat {
     msg::TargetStat {
-        total_bytes: stat.total_bytes / parts,
-        free_bytes: stat.free_bytes / parts,
+        total_bytes: stat.total_bytes,
+        free_bytes: stat.free_bytes,
         chunks: stat.chunks,
         corrupt: stat.corrupt,
         poisoned: stat.poisoned.unwrap_or_default(),

@@ -87,6 +87,30 @@ pub struct StoreStat {
     pub unsynced_bytes: u64,
 }
 
+impl StoreStat {
+    /// The same for one of so many targets that share a disk: what it holds is its own, and of what is free it
+    /// has its part.
+    pub fn of_one_in(self, targets: u64) -> Self {
+        let free_bytes = self.free_bytes / targets.max(1);
+        let used_bytes = self.total_bytes.saturating_sub(self.free_bytes);
+        Self { total_bytes: used_bytes + free_bytes, free_bytes, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What targets on one disk hold was counted by its part, like what is free there.
+    #[test]
+    fn targets_on_one_disk_share_what_is_free_and_not_what_they_hold() {
+        let alone = StoreStat { total_bytes: 1_000, free_bytes: 400, ..StoreStat::default() };
+        let one = alone.clone().of_one_in(4);
+        assert_eq!((one.total_bytes, one.free_bytes), (700, 100));
+        assert_eq!(alone.clone().of_one_in(1), alone);
+    }
+}
+
 /// What a scrub found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubReport {

@@ -204,7 +204,7 @@ impl Adder {
         Added {
             target: target.id.0,
             path: spec.path,
-            total_bytes: spec.total_bytes * parts,
+            total_bytes: spec.total_bytes + spec.free_bytes * (parts - 1),
             free_bytes: spec.free_bytes * parts,
             beside: beside.map(|other| other.id.0).collect(),
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use strake_base::disk::{Disk, RealDisk, SlowDisk};
 use strake_base::random::{Random, SystemRandom};
-use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity};
+use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity, StoreStat};
 use strake_engine::kv::{EngineKind, Kv};
 use strake_types::TargetId;
 use strake_wire::message::manager::{ScrubWord, TargetSpec};
@@ -123,26 +123,23 @@ impl Target {
 
     /// What the target says of itself.
     pub fn spec(&self) -> TargetSpec {
-        let (total_bytes, free_bytes, poisoned) = match &self.store {
-            Some(store) => {
-                let stat = store.stat();
-                (stat.total_bytes, stat.free_bytes, stat.poisoned.unwrap_or_default())
-            }
+        let stat = match &self.store {
+            Some(store) => store.stat(),
             None => {
                 let existing = self.path.ancestors().find(|path| path.exists());
                 let disk = existing.and_then(|path| rustix::fs::statvfs(path).ok());
-                let (total, free) =
-                    disk.map_or((0, 0), |d| (d.f_blocks * d.f_frsize, d.f_bavail * d.f_frsize));
-                (total, free, String::new())
+                let free_bytes = disk.map_or(0, |disk| disk.f_bavail * disk.f_frsize);
+                StoreStat { total_bytes: free_bytes, free_bytes, ..StoreStat::default() }
             }
         };
+        let stat = stat.of_one_in(self.sharing());
         TargetSpec {
             target: self.id.0,
             uuid: self.uuid.clone(),
             path: self.path.display().to_string(),
-            total_bytes: total_bytes / self.sharing(),
-            free_bytes: free_bytes / self.sharing(),
-            poisoned,
+            total_bytes: stat.total_bytes,
+            free_bytes: stat.free_bytes,
+            poisoned: stat.poisoned.unwrap_or_default(),
             scrub: *self.scrub.lock(),
         }
     }

@@ -1,6 +1,7 @@
 //! What this mount knows of inodes: attributes of at most a given age, and the state of open files.
 
 use crate::file::FileState;
+use crate::names::halve;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -130,13 +131,10 @@ impl Inodes {
     }
 }
 
-/// Drops every other closed inode: cheap, and what is dropped is only asked for again. What was
-/// forgotten lately stays: answers that are older may still come.
+/// Drops every other closed inode. One that was forgotten lately stays: answers that are older may still come.
 fn make_room(shard: &mut HashMap<Ino, Node>, now: Duration) {
-    let mut keep = false;
-    shard.retain(|_, node| {
-        keep = !keep;
+    halve(shard, |node| {
         let lately = node.attr.is_none() && node.forgotten + FORGOTTEN_AGE > now;
-        keep || node.file.is_some() || lately
+        node.file.is_some() || lately
     });
 }

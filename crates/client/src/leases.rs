@@ -6,7 +6,7 @@
 //! recalls with the server. docs/design/0050-leases.md has the races.
 
 use crate::moments::Moments;
-use crate::names::{Known, Names};
+use crate::names::{Known, Names, halve};
 use crate::notes::{ANSWER_AGE_MAX, Notes};
 use crate::told::{self, Told};
 use crate::volume::Volume;
@@ -179,9 +179,7 @@ impl Leases {
         let ino = Ino(attr.ino);
         let mut shard = self.shard(ino).lock();
         if !attr.leased {
-            shard.leased.remove(&ino);
-            shard.notes.note(ino, now, |note| note.recalled = note.recalled.max(now));
-            return;
+            return shard.take_back(ino, now);
         }
         let note = shard.notes.of(ino);
         if asked <= note.recalled || now.saturating_sub(asked) > ANSWER_AGE_MAX {
@@ -202,12 +200,12 @@ impl Leases {
         if !page.leased {
             return;
         }
-        // Also if it is empty.
-        self.learn_dir(dir, times, |_| {});
-        for entry in &page.entries {
-            let known = Known { leads: Some(Ino(entry.ino)), asked: times.0 };
-            self.learn_dir(dir, times, |names| names.put(dir, &entry.name, known));
-        }
+        self.learn_dir(dir, times, |names| {
+            for entry in &page.entries {
+                let known = Known { leads: Some(Ino(entry.ino)), asked: times.0 };
+                names.put(dir, &entry.name, known);
+            }
+        });
     }
 
     /// Lets the names of a directory be learnt that were `asked` for, unless a recall or a change by this
@@ -253,9 +251,7 @@ impl Leases {
     /// Nothing is believed of these inodes that was asked for before.
     pub fn forget(&self, inodes: &[Ino], now: Duration) {
         for &ino in inodes {
-            let mut shard = self.shard(ino).lock();
-            shard.leased.remove(&ino);
-            shard.notes.note(ino, now, |note| note.recalled = note.recalled.max(now));
+            self.shard(ino).lock().take_back(ino, now);
         }
     }
 
@@ -292,14 +288,16 @@ impl Leases {
 }
 
 impl Shard {
+    /// Nothing is believed of an inode that was asked for before.
+    fn take_back(&mut self, ino: Ino, now: Duration) {
+        self.leased.remove(&ino);
+        self.notes.note(ino, now, |note| note.recalled = note.recalled.max(now));
+    }
+
     /// Enters an inode, unless it is here.
     fn enter(&mut self, ino: Ino, asked: Duration, version: Option<u64>) {
         if self.leased.len() >= INODES_PER_SHARD_MAX && !self.leased.contains_key(&ino) {
-            let mut keep = false;
-            self.leased.retain(|_, _| {
-                keep = !keep;
-                keep
-            });
+            halve(&mut self.leased, |_| false);
         }
         let changed = self.notes.of(ino).changed;
         self.leased.entry(ino).or_insert(Leased { since: asked, changed, version });

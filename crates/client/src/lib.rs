@@ -17,7 +17,7 @@
 //! * `copies`, `members` — groups of several members: fail-over, and which member answers a read.
 //! * [`session`] — what makes the metadata server remember our open files, locks and mutations.
 //! * `leases` — what the metadata server has leased to this mount, with `names`, `notes` of what was taken
-//!   back, and `told`, what answers say.
+//!   back, `told`, what answers say, and `moments`, for which a kernel believes names.
 //! * `kept` — what targets have acknowledged, for whoever reads it next through this mount.
 //! * `unsynced` — what targets have acknowledged and not made durable, and how a loss is noticed.
 //! * [`memory`] — the bound on what all of this may hold.

@@ -50,12 +50,7 @@ impl Names {
         let key = self.key(dir, name);
         let mut shard = self.shard(key).lock();
         if shard.len() >= NAMES_PER_SHARD_MAX && !shard.contains_key(&key) {
-            // Cheap, and what is dropped is only asked for again.
-            let mut keep = false;
-            shard.retain(|_, _| {
-                keep = !keep;
-                keep
-            });
+            halve(&mut shard, |_| false);
         }
         shard.insert(key, known);
     }
@@ -70,6 +65,15 @@ impl Names {
     pub fn clear(&self) {
         self.shards.iter().for_each(|shard| shard.lock().clear());
     }
+}
+
+/// Drops every other entry but those that stay: cheap, and what is dropped is only asked for again.
+pub(crate) fn halve<K, V>(map: &mut HashMap<K, V>, stays: impl Fn(&V) -> bool) {
+    let mut keep = false;
+    map.retain(|_, value| {
+        keep = !keep;
+        keep || stays(value)
+    });
 }
 
 #[cfg(test)]

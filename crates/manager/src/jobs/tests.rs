@@ -319,10 +319,8 @@ fn a_dead_member_is_replaced_while_another_one_cannot_leave_without_it() {
     assert_eq!(group.members, [4, 5]);
 }
 
-/// A rebalancing moves the second target's part of the pair to the fourth, and the second dies.
-fn dies_while_it_moves() -> (State, Facts) {
-    let mut state = with_pair(&[2, 3], &[]);
-    let facts = all_serve(&state, 1);
+/// Enters a rebalancing that is to move the second target's part of the pair to the fourth; its number.
+fn rebalance(state: &mut State) -> u32 {
     let item =
         Item { group: TWO, from: 2, to: 4, state: JobState::Waiting as u32, ..Item::default() };
     let job = Job {
@@ -331,7 +329,14 @@ fn dies_while_it_moves() -> (State, Facts) {
         items: vec![item],
         ..Job::default()
     };
-    enter(&mut state, job);
+    enter(state, job)
+}
+
+/// The second target's part of the pair is being moved to the fourth, and the second dies.
+fn dies_while_it_moves() -> (State, Facts) {
+    let mut state = with_pair(&[2, 3], &[]);
+    let facts = all_serve(&state, 1);
+    rebalance(&mut state);
     keep(&mut state, &facts);
     assert_eq!(state.groups[&TWO].joining, [4]);
     let facts = gone(&state, &[2]);
@@ -404,15 +409,7 @@ fn a_paused_job_holds_no_place_and_what_waits_says_for_which_job() {
 fn what_would_only_lie_more_evenly_does_not_wait_for_a_place() {
     let mut state = with_pair(&[2, 3], &[]);
     let facts = all_serve(&state, 1);
-    let item =
-        Item { group: TWO, from: 2, to: 4, state: JobState::Waiting as u32, ..Item::default() };
-    let job = Job {
-        kind: JobKind::Rebalance as u32,
-        state: JobState::Running as u32,
-        items: vec![item],
-        ..Job::default()
-    };
-    let id = enter(&mut state, job);
+    let id = rebalance(&mut state);
     for target in [1, 4, 5] {
         state.targets.get_mut(&target).unwrap().drains = true;
     }

@@ -8,6 +8,7 @@
 use crate::moments::Moments;
 use crate::names::{Known, Names, halve};
 use crate::notes::{ANSWER_AGE_MAX, Notes};
+use crate::session::Stamp;
 use crate::told::{self, Told};
 use crate::volume::Volume;
 use parking_lot::{Mutex, RwLock};
@@ -17,7 +18,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_types::error::Advice;
 use strake_types::limits::LEASE_MS;
-use strake_types::{Ino, Result};
+use strake_types::{Error, Ino};
 use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{MetaAnswer, MetaOp, Page, Recalled, Recalls};
 
@@ -319,13 +320,10 @@ impl<'a> Doubt<'a> {
     }
 
     /// It has ended so.
-    pub fn end(mut self, answer: &Result<MetaAnswer>) {
-        self.over = match answer {
-            Ok(_) => true,
-            Err(error) => told::is_refusal(error),
-        };
+    pub fn end(mut self, error: Option<&Error>) {
+        self.over = error.is_none_or(told::is_refusal);
         // The server may have moved contents before it refused.
-        if let (Err(_), Some(ino)) = (answer, self.inode) {
+        if let (Some(_), Some(ino)) = (error, self.inode) {
             self.volume.forget_attr(ino);
         }
     }
@@ -390,9 +388,9 @@ impl Volume {
         if at.session != nth() {
             *at = Followed { session: nth(), number: 0 };
         }
-        let session = self.session().id();
-        let request =
-            self.session_request(session, MetaOp::Recalls(Recalls { followed: at.number }));
+        let Stamp { session, incarnation, .. } = self.session().stamp();
+        let recalls = MetaOp::Recalls(Recalls { followed: at.number });
+        let request = self.session_request(session, incarnation, recalls);
         let sent = self.now();
         let answer = match tokio::time::timeout(RECALLS_WAIT, self.meta_once(request)).await {
             Ok(answer) => answer,
@@ -406,7 +404,7 @@ impl Volume {
             Ok(_) => PAUSE,
             Err(error) => {
                 let heeded = match error.advice() {
-                    Advice::Renew => self.renew_session(session).await,
+                    Advice::Renew => self.renew_session(incarnation).await,
                     Advice::RefreshMap => self.map().refresh().await.map(drop),
                     Advice::Retry | Advice::GiveUp => Ok(()),
                 };

@@ -9,6 +9,7 @@
 use crate::file::FileState;
 use crate::leases::Doubt;
 use crate::ops::unexpected;
+use crate::session::Stamp;
 use crate::volume::Volume;
 use bytes::Bytes;
 use std::time::Duration;
@@ -29,11 +30,20 @@ const PAUSE_MS_FIRST: u64 = 10;
 const PAUSE_MS_MAX: u64 = 500;
 /// A wait longer than this is logged.
 pub(crate) const SILENT_MS_MAX: u64 = 2_000;
-/// How often a refused capability is renewed before the refusal is believed.
+/// How often session or capability are renewed without a pause, and a capability at all.
 const RENEWALS_MAX: u32 = 3;
 
 /// A target's answer and its payload.
 pub(crate) type Answer = (StorageAnswer, Bytes);
+
+/// What the metadata server has said.
+pub(crate) struct Said {
+    pub(crate) answer: MetaAnswer,
+    /// When the question was sent that was answered.
+    pub(crate) asked: Duration,
+    /// In which incarnation of the session.
+    pub(crate) incarnation: u64,
+}
 
 /// The patience of one operation.
 pub(crate) struct Patience<'a> {
@@ -49,10 +59,15 @@ impl<'a> Patience<'a> {
         Self { volume, started: None, pause_ms: PAUSE_MS_FIRST, renewals: 0, said: false }
     }
 
-    /// Counts a renewal of session or capability; an error when there were too many.
-    fn renewal(&mut self, error: Error) -> Result<()> {
+    /// Before session or capability are renewed. A capability that is refused again and again is believed to
+    /// be; a session is opened again as often as its server restarts while there is time.
+    async fn renewal(&mut self, what: impl Fn() -> String, error: Error) -> Result<()> {
         self.renewals += 1;
-        if self.renewals > RENEWALS_MAX { Err(error) } else { Ok(()) }
+        match error.kind {
+            _ if self.renewals <= RENEWALS_MAX => Ok(()),
+            ErrorKind::NoSession => self.pause(what, error).await,
+            _ => Err(error),
+        }
     }
 
     /// How long to pause before the next attempt; an error when the time is over. `what` is being
@@ -96,7 +111,7 @@ impl<'a> Patience<'a> {
             Advice::Retry => self.pause(what, error).await?,
             Advice::RefreshMap => self.refresh(what, error).await?,
             Advice::Renew if renewable => {
-                self.renewal(error)?;
+                self.renewal(what, error).await?;
                 return Ok(true);
             }
             Advice::Renew | Advice::GiveUp => return Err(error),
@@ -150,38 +165,40 @@ impl Drop for SeqGuard<'_> {
 impl Volume {
     /// Asks the metadata server something that changes nothing.
     pub(crate) async fn ask(&self, cred: &Credentials, op: MetaOp) -> Result<MetaAnswer> {
-        self.ask_timed(cred, op).await.map(|(answer, _)| answer)
+        self.ask_about(cred, op).await.map(|said| said.answer)
     }
 
-    /// As [`Volume::ask`]; also when the question was sent that was answered.
-    pub(crate) async fn ask_timed(
-        &self,
-        cred: &Credentials,
-        op: MetaOp,
-    ) -> Result<(MetaAnswer, Duration)> {
+    /// As [`Volume::ask`]; also when and in which session it was asked.
+    pub(crate) async fn ask_about(&self, cred: &Credentials, op: MetaOp) -> Result<Said> {
         self.meta(cred.into(), op, 0).await
     }
 
     /// Lets the metadata server change something, once.
     pub(crate) async fn mutate(&self, cred: &Credentials, op: MetaOp) -> Result<MetaAnswer> {
+        self.mutate_as(cred, op).await.map(|said| said.answer)
+    }
+
+    /// As [`Volume::mutate`]; also when and in which session it was asked.
+    pub(crate) async fn mutate_as(&self, cred: &Credentials, op: MetaOp) -> Result<Said> {
         let seq = if self.options().remember { self.session().begin_mutation() } else { 0 };
         let _guard = SeqGuard { volume: self, seq };
         if !self.leases().are_on() {
-            return self.meta(cred.into(), op, seq).await.map(|(answer, _)| answer);
+            return self.meta(cred.into(), op, seq).await;
         }
         let doubt = Doubt::new(self, &op);
-        let answer = self.meta(cred.into(), op, seq).await.map(|(answer, _)| answer);
-        doubt.end(&answer);
-        answer
+        let said = self.meta(cred.into(), op, seq).await;
+        doubt.end(said.as_ref().err());
+        said
     }
 
-    async fn meta(&self, cred: Cred, op: MetaOp, seq: u64) -> Result<(MetaAnswer, Duration)> {
+    async fn meta(&self, cred: Cred, op: MetaOp, seq: u64) -> Result<Said> {
         let mut patience = Patience::new(self);
         let what = || format!("the metadata server of volume {}", self.name());
-        let (session, answered) = self.session().stamp();
+        let Stamp { session, incarnation, answered } = self.session().stamp();
         let volume = self.id().0;
         let (leases, op) = (0, Some(op));
-        let mut request = MetaRequest { volume, session, seq, answered, cred, leases, op };
+        let mut request =
+            MetaRequest { volume, session, seq, answered, cred, leases, incarnation, op };
         loop {
             let asked = self.now();
             // After the time: whatever is believed of the answer was asked under this number.
@@ -191,13 +208,14 @@ impl Volume {
                     if let Some(op) = request.op.as_ref().filter(|_| self.leases().are_on()) {
                         self.leases().learn(op, &answer, asked, self.now());
                     }
-                    return Ok((answer, asked));
+                    return Ok(Said { answer, asked, incarnation: request.incarnation });
                 }
                 Err(error) => error,
             };
             if patience.heed(what, error, true).await? {
-                self.renew_session(request.session).await?;
-                request.session = self.session().id();
+                self.renew_session(request.incarnation).await?;
+                let Stamp { session, incarnation, .. } = self.session().stamp();
+                (request.session, request.incarnation) = (session, incarnation);
             }
         }
     }

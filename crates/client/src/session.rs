@@ -21,6 +21,10 @@ pub(crate) struct Session {
 struct State {
     /// Its id; 0 before the first.
     id: u64,
+    /// Which incarnation of it the server counts our opens in; 0 before the first.
+    incarnation: u64,
+    /// The incarnation that was begun last: the server counts in it as soon as it has heard of it.
+    begun: u64,
     /// Of mutations.
     numbers: Numbers,
     /// Files closed and not yet reported, with repeats.
@@ -31,21 +35,50 @@ struct State {
     reports: u64,
 }
 
+/// What a request says of its session.
+#[derive(Clone, Copy)]
+pub(crate) struct Stamp {
+    pub(crate) session: u64,
+    pub(crate) incarnation: u64,
+    /// Every mutation up to this number is over.
+    pub(crate) answered: u64,
+}
+
 impl Session {
     pub(crate) fn new() -> Self {
         let numbers = Numbers::default();
-        let state = State { id: 0, numbers, closed: Vec::new(), report: None, reports: 0 };
+        let (closed, report) = (Vec::new(), None);
+        let state = State { id: 0, incarnation: 0, begun: 0, numbers, closed, report, reports: 0 };
         Self { state: Mutex::new(state), reopening: tokio::sync::Mutex::new(()) }
     }
 
     /// Its id now.
+    #[cfg(test)]
     pub(crate) fn id(&self) -> u64 {
         self.state.lock().id
     }
 
-    /// A new or resumed session takes effect.
-    pub(crate) fn set(&self, id: u64) {
-        self.state.lock().id = id;
+    /// True if an open that the server counts in this incarnation, and of which we know, will be counted in
+    /// any later one: none has begun yet.
+    pub(crate) fn is_newest(&self, incarnation: u64) -> bool {
+        self.state.lock().begun == incarnation
+    }
+
+    /// The next incarnation begins: whatever is known to be open from now on may be missing in what the
+    /// server is told.
+    fn begin(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.begun += 1;
+        state.begun
+    }
+
+    /// A new or resumed session takes effect. What was closed in an earlier incarnation is not told any
+    /// more: the server was told everything that is open.
+    fn set(&self, id: u64, incarnation: u64) {
+        let mut state = self.state.lock();
+        (state.id, state.incarnation) = (id, incarnation);
+        state.closed.clear();
+        state.report = None;
     }
 
     /// A number for a mutation; [`Session::end_mutation`] must follow.
@@ -58,16 +91,19 @@ impl Session {
         self.state.lock().numbers.end(seq);
     }
 
-    /// The id, and up to which number every mutation is over.
-    pub(crate) fn stamp(&self) -> (u64, u64) {
+    /// Id and incarnation, and up to which number every mutation is over.
+    pub(crate) fn stamp(&self) -> Stamp {
         let state = self.state.lock();
-        (state.id, state.numbers.oldest() - 1)
+        let (session, incarnation) = (state.id, state.incarnation);
+        Stamp { session, incarnation, answered: state.numbers.oldest() - 1 }
     }
 
-    /// Files to report as closed.
-    pub(crate) fn add_closed(&self, ino: u64, times: usize) {
+    /// A file to report as closed, so many times, if its opens were counted in the incarnation in force.
+    pub(crate) fn add_closed(&self, ino: u64, times: usize, incarnation: u64) {
         let mut state = self.state.lock();
-        state.closed.extend(std::iter::repeat_n(ino, times));
+        if state.incarnation == incarnation {
+            state.closed.extend(std::iter::repeat_n(ino, times));
+        }
     }
 
     /// What is to be reported as closed: first what may not have arrived, under the number it had.
@@ -76,7 +112,8 @@ impl Session {
         if state.report.is_none() && !state.closed.is_empty() {
             state.reports += 1;
             let closed = std::mem::take(&mut state.closed);
-            state.report = Some(meta::RenewSession { closed, number: state.reports });
+            let (number, incarnation) = (state.reports, state.incarnation);
+            state.report = Some(meta::RenewSession { closed, number, incarnation });
         }
         state.report.clone().unwrap_or_default()
     }
@@ -84,13 +121,6 @@ impl Session {
     /// A report has arrived.
     fn reported(&self, number: u64) {
         self.state.lock().report.take_if(|report| report.number == number);
-    }
-
-    /// The server is about to be told everything that is open: what was closed before is not told.
-    fn forget_closed(&self) {
-        let mut state = self.state.lock();
-        state.closed.clear();
-        state.report = None;
     }
 }
 
@@ -100,50 +130,58 @@ impl Volume {
         self.renew_session(0).await
     }
 
-    /// A new session in place of one that the server does not know any more; goes on with the old
-    /// one if that is possible. Those who come while one is being opened wait for it.
-    pub(crate) async fn renew_session(&self, old: u64) -> Result<()> {
+    /// The next incarnation of the session, after one that the server does not know any more; a new session
+    /// if it cannot go on with the old one. Those who come while it is being opened wait for it.
+    pub(crate) async fn renew_session(&self, outdated: u64) -> Result<()> {
         let _one = self.session().reopening.lock().await;
-        if self.session().id() != old {
+        let Stamp { session: old, incarnation, .. } = self.session().stamp();
+        if incarnation != outdated {
             return Ok(());
         }
         self.end_leases();
-        self.session().forget_closed();
+        let incarnation = self.session().begin();
         let mut files = self.inodes().files();
         // What is unsent will be sent: until then the file counts as open.
         files.retain(|file| file.core().is_used());
         let open: Vec<u64> = files.iter().map(|file| file.ino().0).collect();
-        let request =
-            meta::OpenSession { client: self.options().client_name.clone(), resume: old, open };
+        let client = self.options().client_name.clone();
+        let request = meta::OpenSession { client, resume: old, open, incarnation };
         let mut patience = Patience::new(self);
         let what = || format!("a session for volume {}", self.name());
         let session = loop {
             let op = MetaOp::OpenSession(request.clone());
-            let error = match self.meta_once(self.session_request(0, op)).await {
+            let error = match self.meta_once(self.session_request(0, 0, op)).await {
                 Ok(MetaAnswer::Session(session)) => break session,
                 Ok(_) => return Err(unexpected("open session")),
                 Err(error) => error,
             };
             patience.heed(what, error, false).await?;
         };
-        // The server counts each file once now, however many handles there are.
-        for file in &files {
-            file.core().registered = 1;
-            self.forget_if_closed(file);
-        }
         if old != 0 {
             let how =
                 if session.resumed { "goes on" } else { "was lost with its locks; a new one" };
             tracing::warn!("session {old} of volume {} {how}: {}", self.name(), session.session);
         }
-        self.session().set(session.session);
+        self.session().set(session.session, incarnation);
+        // The server counts each file once now, however many handles there are.
+        for file in &files {
+            file.core().register(incarnation);
+            self.forget_if_closed(file);
+        }
         Ok(())
     }
 
-    pub(crate) fn session_request(&self, session: u64, op: MetaOp) -> MetaRequest {
+    /// A request of the session itself: in the name of nobody, and not to be remembered.
+    pub(crate) fn session_request(
+        &self,
+        session: u64,
+        incarnation: u64,
+        op: MetaOp,
+    ) -> MetaRequest {
         let cred = (&Credentials::root()).into();
         let (volume, leases) = (self.id().0, self.leases().number());
-        MetaRequest { volume, session, seq: 0, answered: 0, cred, leases, op: Some(op) }
+        let (seq, answered, op) = (0, 0, Some(op));
+        MetaRequest { volume, session, seq, answered, cred, leases, incarnation, op }
     }
 
     /// Each second: reports closed files, or shows that we are alive when it is time.

@@ -47,6 +47,8 @@ struct FakeState {
     names: HashMap<Vec<u8>, u64>,
     chunks: BTreeMap<(u64, u64), Vec<u8>>,
     session: u64,
+    /// Of the session; 0: nobody has said yet what it has open.
+    incarnation: u64,
     seen_seqs: HashSet<(u64, u64)>,
     /// Numbers of the reports of closed files.
     reports: HashSet<u64>,
@@ -111,6 +113,13 @@ impl Fake {
     /// The server restarts without its sessions.
     pub(crate) fn forget_session(&self) {
         self.state.lock().session += 100;
+    }
+
+    /// The server restarts, and asks who goes on with a session what it has open.
+    pub(crate) fn restart(&self) {
+        let state = &mut *self.state.lock();
+        state.incarnation = 0;
+        state.reports.clear();
     }
 
     /// The targets speak from this boot from now on.
@@ -192,7 +201,8 @@ impl MetaService for FakeMeta {
         state.log.push(line.clone());
         state.injected(&line)?;
         let is_open = matches!(op, MetaOp::OpenSession(_));
-        if !is_open && request.session != state.session {
+        let asked_in = (request.session, request.incarnation);
+        if !is_open && asked_in != (state.session, state.incarnation) {
             return Err(ErrorKind::NoSession.into());
         }
         let repeated = request.seq != 0 && !state.seen_seqs.insert((request.session, request.seq));
@@ -273,11 +283,13 @@ impl FakeState {
         let nothing = MetaAnswer::Done(meta::Nothing {});
         match op {
             MetaOp::OpenSession(open) => {
-                self.session += 1;
+                let resumed = open.resume != 0 && open.resume == self.session;
+                self.session += u64::from(!resumed);
+                self.incarnation = open.incarnation;
+                self.files.values_mut().for_each(|file| file.opens = 0);
                 for ino in &open.open {
                     self.file(*ino)?.opens = 1;
                 }
-                let resumed = open.resume == self.session;
                 Ok(MetaAnswer::Session(meta::Session {
                     session: self.session,
                     lease_ms: 30_000,
@@ -285,7 +297,7 @@ impl FakeState {
                 }))
             }
             MetaOp::RenewSession(renew) => {
-                if self.reports.insert(renew.number) {
+                if renew.incarnation == self.incarnation && self.reports.insert(renew.number) {
                     for ino in renew.closed {
                         self.file(ino)?.opens -= 1;
                     }
@@ -375,6 +387,7 @@ impl FakeState {
     }
 
     fn write_inline(&mut self, write: meta::WriteInline) -> Result<MetaAnswer> {
+        let closes = write.close && write.incarnation == self.incarnation;
         let file = self.file(write.ino)?;
         let (from, to) = (write.offset as usize, write.offset as usize + write.data.len());
         if !file.attr.inline || to > 8192 {
@@ -384,7 +397,7 @@ impl FakeState {
         file.inline.resize(len, 0);
         file.inline[from..to].copy_from_slice(&write.data);
         file.attr.length = len as u64;
-        file.opens -= i64::from(write.close);
+        file.opens -= i64::from(closes);
         self.changed(write.ino, write.mtime)?;
         self.entry(write.ino)
     }

@@ -183,7 +183,10 @@ fn main() {
         MetaOp::Open(Open { ino: inos[nth as usize], mode })
     });
     bench.run("close", n, |nth| {
-        MetaOp::RenewSession(RenewSession { closed: vec![inos[nth as usize]], number: 0 })
+        MetaOp::RenewSession(RenewSession {
+            closed: vec![inos[nth as usize]],
+            ..RenewSession::default()
+        })
     });
     let mut after = 0;
     let began = Instant::now();

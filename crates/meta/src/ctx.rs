@@ -34,6 +34,8 @@ pub(crate) struct Ctx {
     pub seq: u64,
     /// Mutations up to this number have been answered.
     pub answered: u64,
+    /// The caller's incarnation of its session.
+    pub incarnation: u64,
 }
 
 impl Ctx {
@@ -50,6 +52,7 @@ impl Ctx {
             now: core.now(),
             seq: 0,
             answered: 0,
+            incarnation: 0,
         }
     }
 

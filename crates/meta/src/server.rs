@@ -148,9 +148,9 @@ impl MetaServer {
             id => {
                 let gone = || Error::with(ErrorKind::NoSession, format!("session {id} is over"));
                 let session = volume.sessions.get(id).ok_or_else(gone)?;
-                if session.is_absent() {
+                if session.is_outdated(request.incarnation) {
                     // It is to say first what it has open: until then nothing may be deleted.
-                    let what = format!("session {id} is of before this server's start");
+                    let what = format!("session {id} is to be opened again");
                     return Err(Error::with(ErrorKind::NoSession, what));
                 }
                 session.renew(self.core.deadline_ms());
@@ -170,6 +170,7 @@ impl MetaServer {
             now: self.core.now(),
             seq: request.seq,
             answered: request.answered,
+            incarnation: request.incarnation,
         };
         perform(&ctx, &op).await
     }

@@ -28,8 +28,15 @@ pub(crate) struct Session {
     absent: AtomicBool,
     /// Number of its last report of closed files.
     reported: AtomicU64,
-    /// Files it holds open, and how often.
-    opens: Mutex<HashMap<Ino, u32>>,
+    opens: Mutex<Opens>,
+}
+
+/// The files that a session holds open, and how often.
+#[derive(Default)]
+struct Opens {
+    /// Counted in this incarnation of the session: what another one opens or closes is not among them.
+    incarnation: u64,
+    counts: HashMap<Ino, u32>,
 }
 
 impl Session {
@@ -50,6 +57,12 @@ impl Session {
     /// It is alive: it lives until `deadline_ms`.
     pub fn renew(&self, deadline_ms: u64) {
         self.deadline_ms.store(deadline_ms, Ordering::Relaxed);
+    }
+
+    /// True if a request of this incarnation has to wait until the client has said what it has open: what it
+    /// opened would not be counted.
+    pub fn is_outdated(&self, incarnation: u64) -> bool {
+        self.is_absent() || self.opens.lock().incarnation != incarnation
     }
 
     /// True if it was there before a restart and has not come back.
@@ -106,21 +119,26 @@ impl Sessions {
     pub fn remove(&self, id: u64) -> Vec<Ino> {
         let Some(session) = self.all.write().remove(&id) else { return Vec::new() };
         let mut opens = self.opens.lock();
-        let held = std::mem::take(&mut *session.opens.lock());
+        let held = std::mem::take(&mut session.opens.lock().counts);
         held.into_iter()
             .filter(|(ino, count)| take(&mut opens, *ino, *count))
             .map(|h| h.0)
             .collect()
     }
 
-    /// A session that was absent has come back and holds these files open, each once. What it held
-    /// before and does not name is closed. Returns files that nobody has open any more.
-    pub fn resume(&self, session: &Session, open: &[u64]) -> Vec<Ino> {
+    /// A new incarnation of a session holds these files open, each once. What it held before and does not
+    /// name is closed. Returns files that nobody has open any more. A request that comes a second time, or
+    /// after a later one, changes nothing.
+    pub fn resume(&self, session: &Session, open: &[u64], incarnation: u64) -> Vec<Ino> {
         let mut opens = self.opens.lock();
         let mut own = session.opens.lock();
-        let before = std::mem::take(&mut *own);
+        if incarnation != 0 && incarnation <= own.incarnation {
+            return Vec::new();
+        }
+        own.incarnation = incarnation;
+        let before = std::mem::take(&mut own.counts);
         for &ino in open {
-            if own.insert(Ino(ino), 1).is_none() {
+            if own.counts.insert(Ino(ino), 1).is_none() {
                 *opens.entry(Ino(ino)).or_default() += 1;
             }
         }
@@ -132,38 +150,42 @@ impl Sessions {
             .collect()
     }
 
-    /// The session has opened a file.
-    pub fn open(&self, session: &Session, ino: Ino) {
-        let mut opens = self.opens.lock();
-        *opens.entry(ino).or_default() += 1;
-        *session.opens.lock().entry(ino).or_default() += 1;
-    }
-
-    /// The session has closed a file once. True if nobody has it open any more.
-    pub fn close(&self, session: &Session, ino: Ino) -> bool {
+    /// The session has opened a file in this incarnation.
+    pub fn open(&self, session: &Session, ino: Ino, incarnation: u64) {
         let mut opens = self.opens.lock();
         let mut own = session.opens.lock();
-        if !own.contains_key(&ino) {
+        if own.incarnation == incarnation {
+            *opens.entry(ino).or_default() += 1;
+            *own.counts.entry(ino).or_default() += 1;
+        }
+    }
+
+    /// The session has closed a file once that it opened in this incarnation. True if nobody has it open any
+    /// more.
+    pub fn close(&self, session: &Session, ino: Ino, incarnation: u64) -> bool {
+        let mut opens = self.opens.lock();
+        let mut own = session.opens.lock();
+        if own.incarnation != incarnation || !own.counts.contains_key(&ino) {
             return false;
         }
-        take(&mut own, ino, 1);
+        take(&mut own.counts, ino, 1);
         take(&mut opens, ino, 1)
     }
 
     /// The files that a session holds open.
     pub fn held(&self, session: &Session) -> Vec<Ino> {
-        session.opens.lock().keys().copied().collect()
+        session.opens.lock().counts.keys().copied().collect()
     }
 
     /// True if the session holds the file open.
     pub fn holds(&self, session: &Session, ino: Ino) -> bool {
-        session.opens.lock().contains_key(&ino)
+        session.opens.lock().counts.contains_key(&ino)
     }
 
     /// Every session, and how often it has the file open.
     pub fn users_of(&self, ino: Ino) -> Vec<(Arc<Session>, u32)> {
         let all = self.all.read();
-        let opens = |s: &Arc<Session>| s.opens.lock().get(&ino).copied().unwrap_or(0);
+        let opens = |s: &Arc<Session>| s.opens.lock().counts.get(&ino).copied().unwrap_or(0);
         all.values().map(|session| (session.clone(), opens(session))).collect()
     }
 
@@ -207,12 +229,12 @@ mod tests {
     fn a_file_is_free_when_the_last_session_has_closed_it() {
         let sessions = Sessions::default();
         let (a, b) = (session(&sessions, 1, false), session(&sessions, 2, false));
-        sessions.open(&a, Ino(9));
-        sessions.open(&a, Ino(9));
-        sessions.open(&b, Ino(9));
-        assert!(!sessions.close(&a, Ino(9)));
-        assert!(!sessions.close(&a, Ino(9)));
-        assert!(!sessions.close(&a, Ino(9)), "closed once too often");
+        sessions.open(&a, Ino(9), 0);
+        sessions.open(&a, Ino(9), 0);
+        sessions.open(&b, Ino(9), 0);
+        assert!(!sessions.close(&a, Ino(9), 0));
+        assert!(!sessions.close(&a, Ino(9), 0));
+        assert!(!sessions.close(&a, Ino(9), 0), "closed once too often");
         assert!(sessions.may_hold(Ino(9)));
         assert_eq!(sessions.remove(2), [Ino(9)]);
         assert!(!sessions.may_hold(Ino(9)));
@@ -223,21 +245,40 @@ mod tests {
         let sessions = Sessions::default();
         let a = session(&sessions, 1, true);
         assert!(sessions.may_hold(Ino(3)));
-        assert!(sessions.resume(&a, &[9, 9]).is_empty());
+        assert!(sessions.resume(&a, &[9, 9], 0).is_empty());
         assert!(!sessions.may_hold(Ino(3)));
-        assert!(sessions.close(&a, Ino(9)));
+        assert!(sessions.close(&a, Ino(9), 0));
     }
 
     #[test]
     fn a_resumed_session_closes_what_it_does_not_name() {
         let sessions = Sessions::default();
         let a = session(&sessions, 1, false);
-        sessions.open(&a, Ino(4));
-        sessions.open(&a, Ino(5));
-        assert_eq!(sessions.resume(&a, &[5]), [Ino(4)]);
+        sessions.open(&a, Ino(4), 0);
+        sessions.open(&a, Ino(5), 0);
+        assert_eq!(sessions.resume(&a, &[5], 0), [Ino(4)]);
         assert!(sessions.expired(99).is_empty());
         assert_eq!(sessions.expired(100).len(), 1);
         a.renew(200);
         assert!(sessions.expired(100).is_empty());
+    }
+
+    /// A report of before a restart once took a file for closed that the client had just said it has open, and
+    /// the file got another layout under its writer.
+    #[test]
+    fn what_an_earlier_incarnation_opens_and_closes_is_not_counted() {
+        let sessions = Sessions::default();
+        let a = session(&sessions, 1, true);
+        sessions.resume(&a, &[9], 2);
+        assert!(a.is_outdated(1) && !a.is_outdated(2));
+        assert!(!sessions.close(&a, Ino(9), 1), "it is in the list that came later");
+        sessions.open(&a, Ino(8), 1);
+        assert!(!sessions.may_hold(Ino(8)), "its client asks again");
+        sessions.open(&a, Ino(7), 2);
+        for late in [1, 2] {
+            assert!(sessions.resume(&a, &[9], late).is_empty());
+            assert!(sessions.may_hold(Ino(7)), "the request {late} came before");
+        }
+        assert!(sessions.close(&a, Ino(9), 2));
     }
 }

@@ -130,7 +130,7 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     let Some(_held) = tx.commit(&mut answer).await? else { return Ok(None) };
     if let Err(error) = op.finish(ctx, &answer).await {
         if let (Some(session), Some(ino)) = (&ctx.session, opened_by(&answer)) {
-            ctx.volume.sessions.close(session, ino);
+            ctx.volume.sessions.close(session, ino, ctx.incarnation);
         }
         return Err(error);
     }
@@ -163,7 +163,7 @@ fn hold_open(ctx: &Ctx, answer: &MetaAnswer) {
         && !ctx.volume.sessions.holds(session, ino)
     {
         ctx.volume.recopies.touch(ino);
-        ctx.volume.sessions.open(session, ino);
+        ctx.volume.sessions.open(session, ino, ctx.incarnation);
     }
 }
 

@@ -48,7 +48,8 @@ pub(crate) struct Tx<'a> {
     /// Inodes of which others see a change.
     seen: Vec<Ino>,
     opens: Vec<Ino>,
-    closes: Vec<Ino>,
+    /// Each with the incarnation of the session in which it was opened.
+    closes: Vec<(Ino, u64)>,
     inodes_delta: i64,
     bytes_delta: i64,
     queued: bool,
@@ -411,9 +412,9 @@ impl<'a> Tx<'a> {
         self.opens.push(ino);
     }
 
-    /// The session closes a file once, if the transaction commits.
-    pub fn closes(&mut self, ino: Ino) {
-        self.closes.push(ino);
+    /// The session closes a file once that it opened in this incarnation, if the transaction commits.
+    pub fn closes(&mut self, ino: Ino, incarnation: u64) {
+        self.closes.push((ino, incarnation));
     }
 
     /// Inodes and bytes that the volume has more afterwards.

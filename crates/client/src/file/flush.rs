@@ -76,11 +76,11 @@ impl Volume {
             let Some(unsent) = inline.unsent() else { return Ok(false) };
             (unsent, core.unpublished.mtime, core.unpublished.drop_setid)
         };
-        let close = close && {
+        let (close, incarnation) = {
             let mut core = file.core();
-            let close = core.registered > 0;
+            let close = close && core.registered > 0;
             core.registered -= usize::from(close);
-            close
+            (close, core.incarnation)
         };
         let write = meta::WriteInline {
             ino: file.ino().0,
@@ -90,6 +90,7 @@ impl Volume {
             sync,
             drop_setid,
             close,
+            incarnation,
         };
         let error = match self.mutate(&self.root_cred(), MetaOp::WriteInline(write)).await {
             Ok(answer) => {
@@ -103,7 +104,9 @@ impl Volume {
             }
             Err(error) => error,
         };
-        file.core().registered += usize::from(close);
+        if close {
+            file.core().register(incarnation);
+        }
         if error.kind == ErrorKind::FileTooBig {
             return self.move_and_resend(file, sync).await;
         }

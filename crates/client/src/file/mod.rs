@@ -21,4 +21,5 @@ mod sync;
 mod write;
 
 pub use open::OpenFile;
+pub(crate) use open::Opening;
 pub(crate) use state::FileState;

@@ -29,6 +29,16 @@ pub struct OpenFile {
     released: AtomicBool,
 }
 
+/// What the metadata server answered to an open.
+pub(crate) struct Opening {
+    pub(crate) flags: OpenFlags,
+    pub(crate) opened: Opened,
+    /// The file was made by it.
+    pub(crate) created: bool,
+    /// The incarnation of the session in which it is counted.
+    pub(crate) incarnation: u64,
+}
+
 /// By what a handle tells of a failure. Whoever calls may not notice: an error in the middle of a long
 /// `write` is a short write, and a `close` may be that of a child process. So what was told by one is
 /// told again by those that come after it here.
@@ -109,14 +119,13 @@ impl Volume {
             return self.open_and_cut(cred, ino, flags).await;
         }
         let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(flags, self) });
-        let answer = match flags.truncate {
-            true => self.mutate(cred, op).await?,
-            false => self.ask(cred, op).await?,
+        let said = match flags.truncate {
+            true => self.mutate_as(cred, op).await?,
+            false => self.ask_about(cred, op).await?,
         };
-        match answer {
-            MetaAnswer::Opened(opened) => self.opened(cred, flags, opened, false),
-            _ => Err(unexpected("open")),
-        }
+        let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
+        let told = Opening { flags, opened, created: false, incarnation: said.incarnation };
+        self.opened(cred, told).await
     }
 
     /// Opening with truncation while this mount has the file open: the cut must not overtake what
@@ -129,10 +138,10 @@ impl Volume {
     ) -> Result<Arc<OpenFile>> {
         let plain = OpenFlags { truncate: false, ..flags };
         let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(plain, self) });
-        let MetaAnswer::Opened(opened) = self.ask(cred, op).await? else {
-            return Err(unexpected("open"));
-        };
-        let file = self.opened(cred, flags, opened, false)?;
+        let said = self.ask_about(cred, op).await?;
+        let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
+        let told = Opening { flags, opened, created: false, incarnation: said.incarnation };
+        let file = self.opened(cred, told).await?;
         let change = SetAttr { length: Some(0), ..SetAttr::default() };
         match self.setattr(cred, ino, change, Some(&file)).await {
             Ok(_) => Ok(file),
@@ -143,14 +152,31 @@ impl Volume {
         }
     }
 
-    /// Makes a handle of what the server answered.
-    pub(crate) fn opened(
+    /// Makes a handle of what the server answered. If the session was opened anew meanwhile, the server may
+    /// not count it, and what it said of the file may be over: it is opened again.
+    pub(crate) async fn opened(
         self: &Arc<Self>,
         cred: &Credentials,
-        flags: OpenFlags,
-        opened: Opened,
-        created: bool,
+        mut told: Opening,
     ) -> Result<Arc<OpenFile>> {
+        loop {
+            let (flags, incarnation) = (told.flags, told.incarnation);
+            let file = self.handle(cred, told)?;
+            if self.session().is_newest(incarnation) {
+                return Ok(file);
+            }
+            let mode = meta::OpenMode { truncate: false, ..open_mode(flags, self) };
+            let op = MetaOp::Open(meta::Open { ino: file.ino().0, mode });
+            // Whoever may open it did so.
+            let said = self.ask_about(&self.root_cred(), op).await?;
+            let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
+            let flags = OpenFlags { truncate: false, ..flags };
+            told = Opening { flags, opened, created: false, incarnation: said.incarnation };
+        }
+    }
+
+    fn handle(self: &Arc<Self>, cred: &Credentials, told: Opening) -> Result<Arc<OpenFile>> {
+        let Opening { flags, opened, created, incarnation } = told;
         let attr: Arc<Attr> = Arc::new(opened.attr.clone().try_into()?);
         let now = self.now();
         let ino = attr.ino;
@@ -172,7 +198,7 @@ impl Volume {
                 Arc::new(file)
             },
             |file| {
-                file.add_handle(&attr, &opened, [mode.read, mode.write], now);
+                file.add_handle(&attr, &opened, [mode.read, mode.write], incarnation, now);
                 file.count_direct(flags.direct);
             },
         );
@@ -223,7 +249,7 @@ impl Volume {
             return;
         }
         let state = &file.state;
-        let (closes, last) = {
+        let (closes, incarnation, last) = {
             let mut core = state.core();
             core.handles -= 1;
             // The server is to count at least one open as long as there is a handle, or
@@ -238,9 +264,9 @@ impl Volume {
             if core.handles == 0 {
                 core.ahead.clear();
             }
-            (closes, core.handles == 0)
+            (closes, core.incarnation, core.handles == 0)
         };
-        self.session().add_closed(state.ino().0, closes);
+        self.session().add_closed(state.ino().0, closes, incarnation);
         if last && (idle || state.is_idle()) {
             self.drop_unused(state);
         }
@@ -249,12 +275,12 @@ impl Volume {
     /// Drops the state of a file if nothing needs it, but for what is not durable yet: who opens the
     /// file again and syncs it is to learn of a loss.
     pub(crate) fn drop_unused(&self, file: &FileState) {
-        let mut closes = 0;
+        let (mut closes, mut incarnation) = (0, 0);
         let unused = |file: &FileState| {
             let mut core = file.core();
             let unused = !core.is_used();
             if unused {
-                closes = std::mem::take(&mut core.registered);
+                (closes, incarnation) = (std::mem::take(&mut core.registered), core.incarnation);
             }
             // Nobody can open what has no name.
             if unused && core.attr.nlink > 0 {
@@ -264,19 +290,18 @@ impl Volume {
         };
         let ours = file.core().ours;
         self.inodes().drop_file(file.ino(), unused, ours);
-        self.session().add_closed(file.ino().0, closes);
+        self.session().add_closed(file.ino().0, closes, incarnation);
     }
 
     /// Asks for a new capability in place of one that was refused.
     pub(crate) async fn renew_capability(&self, file: &FileState, write: bool) -> Result<()> {
         let mode = meta::OpenMode { read: true, write, truncate: false };
         let op = MetaOp::Open(meta::Open { ino: file.ino().0, mode });
-        let MetaAnswer::Opened(opened) = self.ask(&self.root_cred(), op).await? else {
-            return Err(unexpected("open"));
-        };
+        let said = self.ask_about(&self.root_cred(), op).await?;
+        let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
         file.core().set_capability([true, write], &opened.capability);
         // The server counted one more open than there are handles.
-        self.session().add_closed(file.ino().0, 1);
+        self.session().add_closed(file.ino().0, 1, said.incarnation);
         Ok(())
     }
 }

@@ -74,8 +74,9 @@ pub(crate) struct Core {
     pub(crate) capability: [Bytes; 2],
     /// Open handles of this mount.
     pub(crate) handles: usize,
-    /// Opens that the server counts for us.
+    /// Opens that the server counts for us, in this incarnation of the session.
     pub(crate) registered: usize,
+    pub(crate) incarnation: u64,
     pub(crate) dirty: Dirty,
     /// What is being sent, by where it starts. Entries never overlap.
     pub(crate) in_flight: BTreeMap<u64, InFlight>,
@@ -161,6 +162,15 @@ impl Core {
     /// would go where the file was before.
     pub(crate) fn is_used(&self) -> bool {
         self.handles > 0 || !self.is_idle()
+    }
+
+    /// The server counts one more open in this incarnation of the session. What was counted in an earlier one
+    /// is over.
+    pub(crate) fn register(&mut self, incarnation: u64) {
+        if incarnation > self.incarnation {
+            (self.registered, self.incarnation) = (0, incarnation);
+        }
+        self.registered += usize::from(incarnation == self.incarnation);
     }
 
     pub(crate) fn placement(&self) -> Result<Arc<Placement>> {
@@ -272,6 +282,7 @@ impl FileState {
             capability: [Bytes::new(), Bytes::new()],
             handles: 0,
             registered: 0,
+            incarnation: 0,
             dirty: Dirty::default(),
             in_flight: BTreeMap::new(),
             senders: 0,
@@ -310,11 +321,12 @@ impl FileState {
         attr: &Arc<Attr>,
         opened: &Opened,
         rights: [bool; 2],
+        incarnation: u64,
         now: Duration,
     ) {
         let mut core = self.core();
         core.handles += 1;
-        core.registered += 1;
+        core.register(incarnation);
         core.set_capability(rights, &opened.capability);
         // First of all, so that what was cached goes if somebody else has changed the file.
         core.learn(attr, now);

@@ -7,6 +7,7 @@
 use super::unexpected;
 use crate::api::{Entry, Page};
 use crate::metrics::Op;
+use crate::route::Said;
 use crate::volume::Volume;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -143,7 +144,7 @@ impl Volume {
         plus: bool,
     ) -> Result<(Page, Duration)> {
         let op = MetaOp::ReadDir(meta::ReadDir { ino: ino.0, after, limit, plus });
-        let (answer, asked) = self.ask_timed(cred, op).await?;
+        let Said { answer, asked, .. } = self.ask_about(cred, op).await?;
         let MetaAnswer::Page(page) = answer else { return Err(unexpected("readdir")) };
         let entries = page.entries.into_iter().map(|entry| self.dir_entry(entry, asked));
         let entries = entries.collect::<Result<_>>()?;

@@ -2,7 +2,7 @@
 
 use super::unexpected;
 use crate::api::{NewFile, OpenFlags, RenameFlags};
-use crate::file::OpenFile;
+use crate::file::{OpenFile, Opening};
 use crate::metrics::Op;
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -132,12 +132,13 @@ impl Volume {
             template: None,
         };
         let asked = self.now();
-        let MetaAnswer::Created(created) = self.mutate(cred, MetaOp::Create(create)).await? else {
-            return Err(unexpected("create"));
-        };
+        let said = self.mutate_as(cred, MetaOp::Create(create)).await?;
+        let MetaAnswer::Created(created) = said.answer else { return Err(unexpected("create")) };
         self.learn_directory(parent, created.parent, asked);
         let opened = created.opened.ok_or_else(|| unexpected("create with open"))?;
-        let file = self.opened(cred, flags, opened, created.created)?;
+        let incarnation = said.incarnation;
+        let told = Opening { flags, opened, created: created.created, incarnation };
+        let file = self.opened(cred, told).await?;
         let shared = file.state.core().handles > 1 || !file.state.is_idle();
         if flags.truncate && !created.created && shared {
             // What this mount was still writing may have overtaken the cut: cut again, in order.

@@ -1,6 +1,9 @@
 //! What the metadata server counts as open.
 
 use super::*;
+use crate::file::Opening;
+use crate::ops::open_mode;
+use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
 /// A second copy of a report once took back the open of whoever had opened the file meanwhile.
 #[tokio::test]
@@ -15,6 +18,93 @@ async fn a_report_of_closed_files_whose_answer_is_lost_counts_once() {
     let log = fake.take_log();
     assert!(log.iter().filter(|line| line.starts_with("renew closed=[")).count() > 1, "{log:?}");
     assert_eq!(fake.opens(file.ino()), 0);
+}
+
+/// A report that was under way when the server restarted once took back the open that the client had just
+/// named: the file counted as closed while it was written, and could be given another layout.
+#[tokio::test]
+async fn a_report_of_before_a_restart_takes_back_no_open_of_after_it() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    let ino = file.ino();
+    volume.release(&file).await.unwrap();
+    let file = volume.open(&Credentials::root(), ino, OpenFlags::READ_WRITE).await.unwrap();
+    fake.restart();
+    volume.tick_session(1).await;
+    volume.tick_session(2).await;
+    assert_eq!(fake.opens(ino), 1);
+    volume.release(&file).await.unwrap();
+    volume.tick_session(3).await;
+    assert_eq!(fake.opens(ino), 0);
+}
+
+/// An operation once failed with ESTALE if the server restarted four times before it was answered.
+#[tokio::test]
+async fn a_server_that_restarts_again_and_again_is_waited_for() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    for _ in 0..6 {
+        fake.fail("open", ErrorKind::NoSession);
+    }
+    volume.open(&Credentials::root(), file.ino(), OpenFlags::READ_WRITE).await.unwrap();
+}
+
+/// A write that closes its file, too, goes to another incarnation of the session than it was made for.
+#[tokio::test]
+async fn a_write_of_before_a_restart_closes_nothing_after_it() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    let ino = file.ino();
+    write(&volume, &file, 0, pattern(1, 10)).await;
+    fake.restart();
+    volume.release(&file).await.unwrap();
+    let again = volume.open(&Credentials::root(), ino, OpenFlags::READ_WRITE).await.unwrap();
+    volume.tick_session(1).await;
+    assert!(fake.opens(ino) >= 1);
+    volume.release(&again).await.unwrap();
+    volume.tick_session(2).await;
+    assert_eq!(fake.opens(ino), 0);
+}
+
+/// Who was answered just before the session was opened again is not in the list of what is open.
+#[tokio::test]
+async fn an_open_that_was_answered_before_a_restart_is_asked_again() {
+    let (fake, volume) = cluster().await;
+    let ino = {
+        let file = create(&volume, "a").await;
+        volume.release(&file).await.unwrap();
+        file.ino()
+    };
+    let flags = OpenFlags::READ_WRITE;
+    let mode = open_mode(flags, &volume);
+    let open = MetaOp::Open(meta::Open { ino: ino.0, mode });
+    let said = volume.ask_about(&Credentials::root(), open).await.unwrap();
+    let MetaAnswer::Opened(opened) = said.answer else { panic!() };
+    fake.restart();
+    volume.renew_session(said.incarnation).await.unwrap();
+    assert_eq!(fake.opens(ino), 0);
+    let told = Opening { flags, opened, created: false, incarnation: said.incarnation };
+    let file = volume.opened(&Credentials::root(), told).await.unwrap();
+    assert_eq!(fake.opens(ino), 1);
+    volume.release(&file).await.unwrap();
+    volume.tick_session(1).await;
+    assert_eq!(fake.opens(ino), 0);
+}
+
+/// Each of those who were refused once opened the session again, and what the one had opened since was not
+/// in the list of the next.
+#[tokio::test]
+async fn a_session_is_opened_again_once_for_all_who_are_refused() {
+    let (fake, volume) = cluster().await;
+    let files = [create(&volume, "a").await, create(&volume, "b").await];
+    fake.restart();
+    fake.take_log();
+    let (root, flags) = (Credentials::root(), OpenFlags::READ_WRITE);
+    let opens = files.iter().map(|file| volume.open(&root, file.ino(), flags));
+    for opened in futures::future::join_all(opens).await {
+        opened.unwrap();
+    }
+    assert_eq!(starting(&fake.take_log(), "session").len(), 1);
 }
 
 /// What is unsent goes to where the file was when it was opened: until then it counts as open.

@@ -27,7 +27,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
         && let Some(session) = volume.sessions.get(op.resume)
     {
         session.renew(core.deadline_ms());
-        volume.sessions.resume(&session, &op.open);
+        volume.sessions.resume(&session, &op.open, op.incarnation);
         core.work.notify_one();
         let answer = Session { session: session.id, lease_ms, resumed: true };
         return Ok(MetaAnswer::Session(answer));
@@ -42,7 +42,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     let session = Client::new(id, client, Ledger::default(), core.deadline_ms(), false);
     let session = Arc::new(session);
     volume.sessions.insert(session.clone());
-    volume.sessions.resume(&session, &op.open);
+    volume.sessions.resume(&session, &op.open, op.incarnation);
     Ok(MetaAnswer::Session(Session { session: id, lease_ms, resumed: false }))
 }
 
@@ -52,7 +52,8 @@ pub(crate) async fn renew(ctx: &Ctx, op: &RenewSession) -> Result<MetaAnswer> {
     if !session.is_news(op.number) {
         return Ok(MetaAnswer::Done(Nothing {}));
     }
-    let closed = op.closed.iter().map(|ino| ctx.volume.sessions.close(session, Ino(*ino)));
+    let close = |ino: &u64| ctx.volume.sessions.close(session, Ino(*ino), op.incarnation);
+    let closed = op.closed.iter().map(close);
     if closed.fold(false, |any, free| any | free) {
         ctx.core.work.notify_one();
     }

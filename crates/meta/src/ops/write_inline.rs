@@ -23,7 +23,7 @@ impl Mutation for WriteInline {
             return Err(Error::with(ErrorKind::FileTooBig, "the contents do not fit the inode"));
         }
         if self.close {
-            tx.closes(inode.id());
+            tx.closes(inode.id(), self.incarnation);
         }
         if self.data.is_empty() && self.mtime.is_none() && !self.drop_setid {
             return Ok(MetaAnswer::Entry(tx.attributes(&inode).await?));

@@ -385,12 +385,13 @@ async fn a_report_of_closed_files_counts_once() {
     let root = world.root();
     let ino = file(&world, "f").await;
     root.open(ino, BOTH).await.unwrap();
-    let report = MetaOp::RenewSession(RenewSession { closed: vec![ino], number: 1 });
+    let report =
+        MetaOp::RenewSession(RenewSession { closed: vec![ino], number: 1, incarnation: 0 });
     root.call(report.clone()).await.unwrap();
     root.open(ino, BOTH).await.unwrap();
     root.call(report).await.unwrap();
     assert_eq!(recopy(&world, ino, 2).await.0, State::Waits);
-    let next = MetaOp::RenewSession(RenewSession { closed: vec![ino], number: 2 });
+    let next = MetaOp::RenewSession(RenewSession { closed: vec![ino], number: 2, incarnation: 0 });
     root.call(next).await.unwrap();
     assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
 }

@@ -341,7 +341,7 @@ impl World {
 
     /// As [`World::open_session`], of a client that keeps leases or does not.
     pub async fn open_session_of(&self, resume: u64, open: &[u64], leases: bool) -> Session {
-        let op = OpenSession { client: "test".into(), resume, open: open.to_vec() };
+        let op = OpenSession { client: "test".into(), resume, open: open.to_vec(), incarnation: 0 };
         let op = Some(MetaOp::OpenSession(op));
         let leases = u64::from(leases);
         let request = MetaRequest { volume: 1, leases, op, ..MetaRequest::default() };
@@ -430,6 +430,7 @@ impl User<'_> {
             answered,
             cred: (&self.cred).into(),
             leases: u64::from(self.leases),
+            incarnation: 0,
             op: Some(op),
         };
         let reply = self.world.server.call(request).await?;
@@ -525,7 +526,11 @@ impl User<'_> {
     }
 
     pub async fn close(&self, ino: u64) -> Result<()> {
-        self.done(MetaOp::RenewSession(RenewSession { closed: vec![ino], number: 0 })).await
+        self.done(MetaOp::RenewSession(RenewSession {
+            closed: vec![ino],
+            ..RenewSession::default()
+        }))
+        .await
     }
 
     pub async fn write(&self, ino: u64, offset: u64, data: &[u8]) -> Result<Attributes> {

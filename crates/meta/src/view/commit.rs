@@ -151,9 +151,10 @@ impl<'a> Tx<'a> {
         volume.counts.add(self.inodes_delta, self.bytes_delta);
         let mut work = self.queued;
         if let Some(session) = &self.ctx.session {
-            self.opens.iter().for_each(|ino| volume.sessions.open(session, *ino));
-            for ino in &self.closes {
-                work |= volume.sessions.close(session, *ino);
+            let now = self.ctx.incarnation;
+            self.opens.iter().for_each(|ino| volume.sessions.open(session, *ino, now));
+            for (ino, then) in &self.closes {
+                work |= volume.sessions.close(session, *ino, *then);
             }
             if self.ctx.seq != 0 && self.witness.is_some() {
                 session.ledger.stored(self.ctx.seq);

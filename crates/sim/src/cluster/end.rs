@@ -17,6 +17,10 @@ const WHOLE_BOUND: Duration = Duration::from_secs(120);
 /// Longest time until what is deleted is gone: sessions of dead clients end after 30 s, and the
 /// deletion waits for storage servers for as long again.
 const GONE_BOUND: Duration = Duration::from_secs(240);
+/// Looks at whether copies are equal: a deletion may be on its way to one of them.
+const COMPARISONS: usize = 3;
+/// Between two of them: what was told to nobody may still be on its way.
+const COMPARISON_PAUSE: Duration = Duration::from_secs(3);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(500);
 /// Bits of an index in a store that count within the file; above them is the group.
@@ -99,13 +103,26 @@ impl Cluster {
 
     /// Members of a group hold the same.
     async fn compare_copies(&self) -> Result<()> {
-        // Changes that were answered are everywhere; what was told to nobody may still be on its way.
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        let mut differ = Vec::new();
+        for _ in 0..COMPARISONS {
+            tokio::time::sleep(COMPARISON_PAUSE).await;
+            differ = self.differences().await?;
+            if differ.is_empty() {
+                break;
+            }
+        }
+        differ.into_iter().for_each(|what| self.world.fail(what));
+        Ok(())
+    }
+
+    /// Groups that have not as many members as they should, and members that do not hold the same.
+    async fn differences(&self) -> Result<Vec<String>> {
+        let mut differ = Vec::new();
         for group in self.map().await?.groups {
             let wanted = GroupId(group.id).copies() as usize;
             if group.members.len() != wanted {
                 let members = &group.members;
-                self.world.fail(format!("group {} of {wanted} has {members:?}", group.id));
+                differ.push(format!("group {} of {wanted} has {members:?}", group.id));
             }
             let mut copies = Vec::new();
             for &member in &group.members {
@@ -117,7 +134,7 @@ impl Cluster {
                     let only = |a: &[Stored], b: &[Stored]| -> Vec<_> {
                         a.iter().filter(|chunk| !b.contains(chunk)).copied().collect()
                     };
-                    self.world.fail(format!(
+                    differ.push(format!(
                         "group {}: target {first} has {:?}, target {member} has {:?}",
                         group.id,
                         only(expected, found),
@@ -126,7 +143,7 @@ impl Cluster {
                 }
             }
         }
-        Ok(())
+        Ok(differ)
     }
 
     fn store_of(&self, target: u32) -> Result<Arc<ChunkStore>> {

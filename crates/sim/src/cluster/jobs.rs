@@ -65,7 +65,7 @@ impl Cluster {
                 let targets = map.targets.iter().filter(|t| t.drains).map(|t| t.id).collect();
                 Plan { kind: JobKind::Drain as u32, targets, undo: true, ..Plan::default() }
             }
-            7 | 8 if self.plan.spares_servers() => self.recopy(&map, random),
+            7 | 8 => self.recopy(&map, random),
             _ => return self.steer(random).await,
         };
         let _refused = self.order(ManagerOp::Plan(plan)).await;

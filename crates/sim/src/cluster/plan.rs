@@ -196,14 +196,6 @@ impl Plan {
         1_000_000 - self.drift + random.below(2 * self.drift + 1)
     }
 
-    /// No server ends or stands still, and no disk is full: only then files get other copies (0041, "Known and
-    /// not mended").
-    pub fn spares_servers(&self) -> bool {
-        use Trouble::{Blackout, Full, Kill, LoseDisk, Pause, Power, Restart};
-        let ends = [Blackout, Full, Kill, LoseDisk, Pause, Power, Restart];
-        self.troubles.iter().all(|kind| !ends.contains(kind))
-    }
-
     /// One copy acknowledges what others may not have yet.
     pub fn acknowledges_alone(&self) -> bool {
         self.volume.template.as_ref().is_some_and(|template| template.ack == Some(ACK_PRIMARY))

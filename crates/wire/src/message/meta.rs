@@ -36,6 +36,9 @@ pub struct MetaRequest {
     /// leased under the greater one is recalled.
     #[prost(uint64, tag = "6")]
     pub leases: u64,
+    /// Which incarnation of its session the client asks in ([`OpenSession::incarnation`]).
+    #[prost(uint64, tag = "7")]
+    pub incarnation: u64,
     /// What to do.
     #[prost(
         oneof = "MetaOp",
@@ -180,6 +183,10 @@ pub struct OpenSession {
     /// Files that the client holds open, with repeats dropped.
     #[prost(uint64, repeated, tag = "3")]
     pub open: Vec<u64>,
+    /// How often the client has begun to open its session, this time included. Opens are counted anew in
+    /// each incarnation: what was opened and closed in an earlier one is in `open`, or over. 0: not said.
+    #[prost(uint64, tag = "4")]
+    pub incarnation: u64,
 }
 
 /// See [`MetaOp::RenewSession`].
@@ -191,6 +198,9 @@ pub struct RenewSession {
     /// Number of this report within its session, ascending: what is sent twice counts once. 0: none.
     #[prost(uint64, tag = "2")]
     pub number: u64,
+    /// The incarnation of the session in which they were opened: in another one they count for nothing.
+    #[prost(uint64, tag = "3")]
+    pub incarnation: u64,
 }
 
 /// See [`MetaOp::Recalls`].
@@ -375,6 +385,9 @@ pub struct WriteInline {
     /// The writer closes the file with this: takes back one open.
     #[prost(bool, tag = "7")]
     pub close: bool,
+    /// The incarnation of the session in which it was opened: in another one `close` counts for nothing.
+    #[prost(uint64, tag = "8")]
+    pub incarnation: u64,
 }
 
 /// An extended attribute. Also `system.posix_acl_access`, `system.posix_acl_default` and

@@ -192,6 +192,7 @@ impl Gen {
             sync: self.bool(),
             drop_setid: self.bool(),
             close: self.bool(),
+            incarnation: self.u64(),
         }
     }
 
@@ -227,8 +228,13 @@ impl Gen {
                 client: self.string(),
                 resume: self.u64(),
                 open: self.list(Self::u64),
+                incarnation: self.u64(),
             }),
-            RenewSession(meta::RenewSession { closed: self.list(Self::u64), number: self.u64() }),
+            RenewSession(meta::RenewSession {
+                closed: self.list(Self::u64),
+                number: self.u64(),
+                incarnation: self.u64(),
+            }),
             CloseSession(nothing),
             Lookup(self.name()),
             GetAttr(self.ino()),
@@ -284,6 +290,7 @@ impl Gen {
             answered: self.u64(),
             cred,
             leases: self.u64(),
+            incarnation: self.u64(),
             op: None,
         };
         let ops = self.meta_ops().into_iter();

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashSet};
 use strake_types::layout::GroupTables;
 use strake_types::limits::COPIES_MAX;
 use strake_types::{Error, ErrorKind, GroupId, Result};
-use strake_wire::message::manager::{Resynced, Voucher};
+use strake_wire::message::manager::{Resynced, Used, Voucher};
 
 /// What is known of a target at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -346,6 +346,19 @@ pub(crate) fn resynced(state: &mut State, report: &Resynced) -> Result<()> {
         log_change(report.group, group, &next);
         *group = next;
     }
+    Ok(())
+}
+
+/// Something is about to be put into a group, so it is not given up any more without being asked. Refused is who
+/// does not have the group, or not any more: it was given up, and what comes there now would be lost.
+pub(crate) fn used(state: &mut State, said: &Used) -> Result<()> {
+    let Used { group: id, target } = *said;
+    let Some(group) = state.groups.get_mut(&id).filter(|group| group.in_sync.contains(&target))
+    else {
+        let detail = format!("target {target} is not one of those that have group {id}");
+        return Err(Error::with(ErrorKind::StaleMap, detail));
+    };
+    group.never_used = false;
     Ok(())
 }
 

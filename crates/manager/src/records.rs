@@ -133,8 +133,8 @@ pub(crate) struct Group {
     /// From which boots they do.
     #[prost(message, repeated, tag = "8")]
     pub vouchers: Vec<Voucher>,
-    /// Of a group of one copy: nobody has ever said that something was written. Not known (false) of
-    /// groups of earlier releases.
+    /// Of a group of one copy: nobody has put anything into it, because whoever is the first to tells
+    /// this manager before. Not known (false) of groups of earlier releases.
     #[prost(bool, tag = "9")]
     pub never_used: bool,
 }

@@ -233,10 +233,10 @@ impl Manager {
         Ok(ManagerReply { orders, scrubs, recopies, ..self.epoch().into() })
     }
 
-    /// Groups of one copy in which something was written for the first time.
+    /// Groups of one copy in which there is something of which nobody has told: this manager's data are older.
     fn newly_used(&self, beat: &Heartbeat) -> Vec<u32> {
         let inner = self.inner.lock();
-        let used = beat.held.iter().filter(|held| held.chunks > 0 || held.written);
+        let used = beat.held.iter().filter(|held| held.chunks > 0);
         let fresh = |id: &u32| inner.state.groups.get(id).is_some_and(|group| group.never_used);
         used.map(|held| held.group).filter(fresh).collect()
     }
@@ -444,6 +444,10 @@ impl Manager {
             ManagerOp::ListJobs(wanted) => self.jobs(wanted.id),
             ManagerOp::SteerJob(request) => self.steer(request).await,
             ManagerOp::AddTarget(request) => self.add_target(request).await,
+            ManagerOp::Used(said) => {
+                let (_, epoch) = self.change(|state, _| groups::used(state, &said)).await?;
+                Ok(ManagerAnswer::Epoch(epoch))
+            }
         }
     }
 }

@@ -53,6 +53,7 @@ pub(crate) fn map(state: &State, live: &Liveness, now: Duration) -> ClusterMap {
         leaving: group.leaving.clone(),
         word: group.word,
         vouchers: group.vouchers.clone(),
+        never_used: group.never_used,
     });
     ClusterMap {
         cluster: state.cluster.uuid.clone(),

@@ -21,6 +21,10 @@ pub const RULES: &[Rule] = &[
     rule("all-members-acknowledge", "a primary acknowledges although a member has not answered"),
     rule("answers-need-lease", "members answer whether their lease lasts or not"),
     rule("chunks-are-deleted", "an inode is erased and its chunks are forgotten"),
+    rule(
+        "first-changes-are-told",
+        "a target puts something into a group that counts as never used",
+    ),
     rule("forwards-apply-once", "a forward that comes again is applied again"),
     rule("lease-needs-map", "a heartbeat renews the lease before the map that it names is known"),
     rule("losses-are-counted", "a group that is founded anew after a loss of power says nothing"),

@@ -1,6 +1,6 @@
 //! What an operation does to one target's store.
 
-use crate::gate::Pass;
+use crate::gate::{Gate, Pass};
 use crate::tag::{Tag, plain, plain_error};
 use crate::target::{Target, in_chunk};
 use bytes::Bytes;
@@ -52,9 +52,9 @@ impl Shelf {
         Self { pass: Some(pass), ..self }
     }
 
-    /// Notes that something is about to be written.
-    pub fn note_change(&self) {
-        self.pass.iter().for_each(Pass::note_change);
+    /// The gate of the group, of who has no replica.
+    pub fn gate(&self) -> Option<&Gate> {
+        self.pass.as_ref().map(Pass::gate)
     }
 
     async fn run<T: Send + 'static>(
@@ -117,7 +117,6 @@ impl Shelf {
 
     /// Makes a change. Copies are made of other changes and do not come here.
     pub async fn change(&self, op: StorageOp, payload: Bytes) -> Result<()> {
-        self.note_change();
         match op {
             StorageOp::Write(write) => self.write(write, payload).await,
             StorageOp::WriteMany(writes) => self.write_many(writes, payload).await,

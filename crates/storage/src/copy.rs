@@ -44,7 +44,7 @@ impl StorageServer {
         {
             let from = Tag::of(to.id, from_group).mark(from)?;
             let chunk = Tag::of(to.id, group).mark(chunk)?;
-            passes.iter().for_each(Shelf::note_change);
+            self.begin_use(&self.gates.of(to.id, group), to.id, group).await?;
             let clone = move |s: &ChunkStore| {
                 let cloned = s.clone_range(from, from_offset, chunk, offset, len);
                 drop(passes);

@@ -10,20 +10,17 @@ use crate::target::Target;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use strake_base::random::mixed;
 use strake_types::{Error, ErrorKind, GroupId, TargetId};
 use strake_wire::message::manager::Group;
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+use tokio::sync::{OnceCell, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 /// Who uses a group's chunks on a target without a replica.
 #[derive(Default)]
 pub(crate) struct Gate {
     lock: Arc<RwLock<()>>,
-    /// A change was made since the last look at what the target holds.
-    written: AtomicBool,
-    /// One was made before that look, which has not ended yet.
-    looked_for: AtomicBool,
+    /// The manager knows that the group is used.
+    pub used: OnceCell<()>,
 }
 
 /// As long as somebody has one, no replica of the group begins on the target, and nothing is cleared
@@ -49,21 +46,12 @@ impl Gate {
     pub async fn close(&self) -> OwnedRwLockWriteGuard<()> {
         self.lock.clone().write_owned().await
     }
-
-    fn is_written(&self) -> bool {
-        self.written.load(Ordering::Relaxed) || self.looked_for.load(Ordering::Relaxed)
-    }
-
-    /// Notes that something is about to be written.
-    pub fn note_change(&self) {
-        self.written.store(true, Ordering::Relaxed);
-    }
 }
 
 impl Pass {
-    /// See [`Gate::note_change`].
-    pub fn note_change(&self) {
-        self.gate.note_change();
+    /// The gate that was passed.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
     }
 }
 
@@ -71,31 +59,6 @@ impl Gates {
     /// The gate of a group on a target.
     pub fn of(&self, target: TargetId, group: GroupId) -> Arc<Gate> {
         self.0.lock().entry((target, group)).or_default().clone()
-    }
-
-    /// Where something was written since the last look.
-    pub fn written(&self) -> Vec<(TargetId, GroupId)> {
-        let gates = self.0.lock();
-        let written = gates.iter().filter(|(_, gate)| gate.is_written());
-        written.map(|(place, _)| *place).collect()
-    }
-
-    /// A look at a target begins.
-    pub fn begin_look(&self, target: TargetId) {
-        let gates = self.0.lock();
-        let own = gates.iter().filter(|((at, _), _)| *at == target);
-        own.for_each(|(_, gate)| {
-            if gate.written.swap(false, Ordering::Relaxed) {
-                gate.looked_for.store(true, Ordering::Relaxed);
-            }
-        });
-    }
-
-    /// It has ended: what was written before it is among what was found.
-    pub fn end_look(&self, target: TargetId) {
-        let gates = self.0.lock();
-        let own = gates.iter().filter(|((at, _), _)| *at == target);
-        own.for_each(|(_, gate)| gate.looked_for.store(false, Ordering::Relaxed));
     }
 }
 
@@ -117,24 +80,4 @@ pub(crate) fn word_of(group: Option<&Group>, target: &Target) -> u64 {
 pub(crate) fn no_member(target: TargetId, group: GroupId) -> Error {
     let detail = format!("target {target} is no member of group {group}");
     Error::with(ErrorKind::StaleMap, detail)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn what_was_written_is_told_until_a_look_that_began_later_has_ended() {
-        let gates = Gates::default();
-        let place = (TargetId(1), GroupId(0));
-        gates.of(place.0, place.1).enter().await.note_change();
-        gates.begin_look(place.0);
-        assert_eq!(gates.written(), [place], "nobody has found it yet");
-        gates.end_look(place.0);
-        assert!(gates.written().is_empty());
-        gates.begin_look(place.0);
-        gates.of(place.0, place.1).enter().await.note_change();
-        gates.end_look(place.0);
-        assert_eq!(gates.written(), [place], "the look may have passed it");
-    }
 }

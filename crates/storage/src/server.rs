@@ -1,6 +1,7 @@
 //! The storage service: what each operation needs, and what it does.
 
 mod census;
+mod first;
 mod way;
 
 use crate::apply::{Answer, Shelf, done_in, plain_answer};
@@ -262,10 +263,16 @@ impl StorageServer {
         op: StorageOp,
         payload: Bytes,
     ) -> Result<()> {
-        let shelf = match self.way(target, order.group, order.epoch).await? {
+        let way = self.way(target, order.group, order.epoch).await?;
+        if order.group.copies() == 1
+            && first::puts_something(&op)
+            && let Some(gate) = way.gate()
+        {
+            self.begin_use(gate, target.id, order.group).await?;
+        }
+        let shelf = match way {
             // That such a group has several members for a while is nothing its clients know of.
             Way::Several(replica) if order.group.copies() == 1 => {
-                self.gates.of(target.id, order.group).note_change();
                 return replica.change(&order.safely(), op, payload).await;
             }
             Way::Several(replica) => return replica.change(order, op, payload).await,

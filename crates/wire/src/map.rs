@@ -3,7 +3,7 @@
 //! Everybody reads the map from memory. It is fetched again every second, and at once when somebody
 //! was told that theirs is old; callers that want it at the same time share one fetch. While no
 //! manager answers, the last map stays: placement and addresses rarely change, and the data path
-//! does not need the manager.
+//! needs the manager for nothing but the first change ever of a group.
 //!
 //! Who suspects that the map is about to change (a target does not answer) watches it and asks for an
 //! early fetch ([`MapView::hurry`]); however many do, it is fetched a few times a second at most.
@@ -71,6 +71,8 @@ pub struct Standing {
     pub member: bool,
     /// and the only one.
     pub alone: bool,
+    /// As far as the map says, nothing was ever put into the group.
+    pub never_used: bool,
 }
 
 /// The cluster map, always at hand.
@@ -199,10 +201,12 @@ impl MapView {
     /// What a target is to a group.
     pub fn standing(&self, group: GroupId, target: TargetId) -> Standing {
         let resolved = self.resolved.read();
-        let Some(found) = resolved.map.group(group) else { return Standing::default() };
+        let Some(found) = resolved.map.group(group) else {
+            return Standing { never_used: true, ..Standing::default() };
+        };
         let member = found.members.contains(&target.0);
         let (epoch, alone) = (Epoch(found.epoch), member && found.members.len() == 1);
-        Standing { epoch, member, alone }
+        Standing { epoch, member, alone, never_used: found.never_used }
     }
 
     /// The targets of a group, in order.

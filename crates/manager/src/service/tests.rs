@@ -1,6 +1,7 @@
 mod copies;
 mod recopies;
 mod scrubs;
+mod used;
 
 use super::*;
 use parking_lot::Mutex as PlainMutex;

@@ -172,7 +172,10 @@ fn no_service() -> Error {
 impl ManagerService for Link {
     async fn call(&self, request: manager::ManagerRequest) -> Result<manager::ManagerReply> {
         use manager::ManagerOp as Op;
-        let again = matches!(request.op, Some(Op::Heartbeat(_) | Op::GetMap(_) | Op::Resynced(_)));
+        let again = matches!(
+            request.op,
+            Some(Op::Heartbeat(_) | Op::GetMap(_) | Op::Resynced(_) | Op::Used(_))
+        );
         let encoded = request.encode_to_vec();
         let serve = move |serving: Serving| {
             let encoded = encoded.clone();

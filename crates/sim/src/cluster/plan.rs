@@ -154,11 +154,6 @@ impl Plan {
         } else {
             troubles.retain(|kind| *kind != Trouble::Flip);
         }
-        // A target that was written to, and died before it said so, counts as never used: what it alone has is
-        // given up without being asked for (0041, "Known and not mended").
-        if copies == 1 {
-            troubles.retain(|kind| !matches!(kind, Trouble::Move | Trouble::Leave));
-        }
         if troubles.is_empty() {
             troubles.push(Trouble::Kill);
         }

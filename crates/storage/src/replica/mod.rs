@@ -274,6 +274,11 @@ impl Replica {
         self.opened.get_or_init(|| async { drop(self.gate.close().await) }).await;
     }
 
+    /// The gate of those who have no replica.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
     /// True if a group needs it no more: its target is no member, or alone and everything before is
     /// settled.
     pub fn is_over(&self, standing: Standing) -> bool {

@@ -22,7 +22,7 @@ use strake_wire::frame::crc32c;
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::message::manager::{
     ClusterMap, Group, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest, MapAnswer, Resynced,
-    Server, Target, Voucher,
+    Server, Target, Used, Voucher,
 };
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageReply, StorageRequest};
@@ -30,6 +30,7 @@ use strake_wire::service::{ManagerService, StorageService};
 use tokio::runtime::Runtime;
 
 mod damage;
+mod first;
 mod room;
 
 const GROUP: GroupId = GroupId::of_class(3, 0);
@@ -44,6 +45,10 @@ struct Manager {
     ignored: Mutex<Option<u32>>,
     /// It gives each its newest map once more, and answers nothing else.
     fades: Mutex<bool>,
+    /// Of which groups it was told that they are used, as often as it was.
+    used: Mutex<Vec<Used>>,
+    /// It does not answer that.
+    thinks: Mutex<bool>,
 }
 
 impl Manager {
@@ -65,6 +70,17 @@ impl Manager {
 
     fn let_join(&self, member: u32) {
         self.decide(|group| group.joining.push(member));
+    }
+
+    fn note_used(&self, said: Used) -> Result<()> {
+        self.used.lock().push(said);
+        let mut map = self.map.lock();
+        if !map.groups[0].in_sync.contains(&said.target) {
+            return Err(ErrorKind::StaleMap.into());
+        }
+        map.epoch += 1;
+        map.groups[0].never_used = false;
+        Ok(())
     }
 
     fn members(&self) -> Vec<u32> {
@@ -103,6 +119,13 @@ impl ManagerService for Manager {
                 if self.map.lock().groups[0].epoch == report.epoch {
                     self.decide(|group| reported(group, &report));
                 }
+                ManagerAnswer::Epoch(0)
+            }
+            ManagerOp::Used(said) => {
+                while *self.thinks.lock() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                self.note_used(said)?;
                 ManagerAnswer::Epoch(0)
             }
             other => panic!("{other:?}"),
@@ -231,6 +254,8 @@ impl Bench {
             away: Mutex::default(),
             ignored: Mutex::default(),
             fades: Mutex::default(),
+            used: Mutex::default(),
+            thinks: Mutex::default(),
         });
         let (net, servers) = (Arc::<Net>::default(), Lives::default());
         servers.lock().resize_with(MEMBERS as usize + 1, || None);

@@ -6,7 +6,7 @@ use crate::tag::Tag;
 use crate::target::Target;
 use metrics::counter;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -48,15 +48,11 @@ pub(crate) struct Census {
 impl StorageServer {
     /// What the targets hold, for the manager.
     pub fn held(&self) -> Vec<Held> {
-        let written: BTreeSet<_> = self.gates.written().into_iter().collect();
-        let counts = self.census.held.lock();
-        let places: BTreeSet<_> = counts.keys().chain(&written).copied().collect();
-        let show = |(target, group): (TargetId, GroupId)| {
-            let Count { chunks, bytes } = counts.get(&(target, group)).copied().unwrap_or_default();
-            let written = written.contains(&(target, group));
-            Held { target: target.0, group: group.0, chunks, bytes, written }
+        let show = |(&(target, group), count): (&(TargetId, GroupId), &Count)| {
+            let Count { chunks, bytes } = *count;
+            Held { target: target.0, group: group.0, chunks, bytes }
         };
-        places.into_iter().map(show).collect()
+        self.census.held.lock().iter().map(show).collect()
     }
 
     /// Walks over the targets if it is time to. Call it now and then.
@@ -90,7 +86,6 @@ impl StorageServer {
 
     /// Counts what a target holds, and deletes what is not its own any more.
     pub(crate) async fn walk(&self, target: &Arc<Target>) -> Result<()> {
-        self.gates.begin_look(target.id);
         let mut found: BTreeMap<GroupId, Count> = BTreeMap::new();
         let mut after = None;
         loop {
@@ -118,8 +113,6 @@ impl StorageServer {
         let mut held = self.census.held.lock();
         held.retain(|(at, _), _| *at != target.id);
         held.extend(found.into_iter().map(|(group, count)| ((target.id, group), count)));
-        drop(held);
-        self.gates.end_look(target.id);
         Ok(())
     }
 

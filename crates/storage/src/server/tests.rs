@@ -7,7 +7,7 @@ use strake_engine::chunk::{ChunkOptions, Identity};
 use strake_types::SessionId;
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::Capability;
-use strake_wire::message::manager::{ClusterMap, Server, Target as MapTarget};
+use strake_wire::message::manager::{ClusterMap, Group, Server, Target as MapTarget};
 use strake_wire::server::{Identity as WireIdentity, Listener, Services, serve};
 use tokio::sync::watch;
 
@@ -78,12 +78,14 @@ impl Cluster {
             let address = listeners[id as usize - 1].address();
             Server { id, address, up: true, ..Server::default() }
         };
+        let group = |id| Group { id: id - 1, epoch: 1, members: vec![id], ..Group::default() };
         let target = |id, server| MapTarget { id, server, up: true, ..MapTarget::default() };
         let map = ClusterMap {
             cluster: "c".into(),
             epoch: 1,
             servers: vec![server(1), server(2)],
             targets: vec![target(1, 1), target(2, 1), target(3, 2)],
+            groups: (1..=3).map(group).collect(),
             ..ClusterMap::default()
         };
         let view = || MapView::fixed(Callers::new(CallerOptions::default()), map.clone());
@@ -110,6 +112,7 @@ impl Cluster {
         let service = self.map.storage_of(TargetId(target)).unwrap();
         let request = StorageRequest {
             target,
+            group: target - 1,
             capability: encoded,
             op: Some(op),
             ..StorageRequest::default()

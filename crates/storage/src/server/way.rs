@@ -2,6 +2,7 @@
 
 use super::StorageServer;
 use crate::apply::Shelf;
+use crate::gate::Gate;
 use crate::replica::Replica;
 use crate::target::Target;
 use std::sync::Arc;
@@ -14,6 +15,16 @@ pub(crate) enum Way {
     Alone(Shelf),
     /// Through a replica.
     Several(Arc<Replica>),
+}
+
+impl Way {
+    /// The gate of the group.
+    pub fn gate(&self) -> Option<&Gate> {
+        match self {
+            Way::Alone(shelf) => shelf.gate(),
+            Way::Several(replica) => Some(replica.gate()),
+        }
+    }
 }
 
 impl StorageServer {

@@ -19,9 +19,6 @@ pub struct Held {
     /// Bytes of chunks.
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
-    /// Something was written since the last look.
-    #[prost(bool, tag = "5")]
-    pub written: bool,
 }
 
 /// How far a primary is with a joining member.

@@ -10,7 +10,7 @@ use prost::{Message, Oneof};
 #[derive(Clone, PartialEq, Message)]
 pub struct ManagerRequest {
     /// What to do.
-    #[prost(oneof = "ManagerOp", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22")]
+    #[prost(oneof = "ManagerOp", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23")]
     pub op: Option<ManagerOp>,
 }
 
@@ -56,14 +56,17 @@ pub enum ManagerOp {
     /// A server that is in the cluster gets a new target: first its number, then, when it is there, its place.
     #[prost(message, tag = "22")]
     AddTarget(AddTarget),
+    /// Something is about to be put into a group for the first time.
+    #[prost(message, tag = "23")]
+    Used(Used),
 }
 
 impl ManagerOp {
     /// True for what only servers say: a client that could would learn the key of the capabilities,
     /// or speak for a server.
     pub fn is_between_servers(&self) -> bool {
-        use ManagerOp::{AddTarget, Heartbeat, Join, Leave, Resynced};
-        matches!(self, Join(_) | Heartbeat(_) | Leave(_) | Resynced(_) | AddTarget(_))
+        use ManagerOp::{AddTarget, Heartbeat, Join, Leave, Resynced, Used};
+        matches!(self, Join(_) | Heartbeat(_) | Leave(_) | Resynced(_) | AddTarget(_) | Used(_))
     }
 }
 
@@ -213,6 +216,18 @@ pub struct AddTarget {
     /// As in [`Join`].
     #[prost(string, tag = "3")]
     pub boot: String,
+}
+
+/// See [`ManagerOp::Used`]. The answer is the map's epoch, once the manager will not forget it. Fails with
+/// `StaleMap` if the target is not one that has everything of the group.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Used {
+    /// The group.
+    #[prost(uint32, tag = "1")]
+    pub group: u32,
+    /// The target that is to make the change.
+    #[prost(uint32, tag = "2")]
+    pub target: u32,
 }
 
 /// See [`ManagerOp::GetMap`].
@@ -439,6 +454,10 @@ pub struct Group {
     /// Targets that have everything that was acknowledged under `word`.
     #[prost(message, repeated, tag = "9")]
     pub vouchers: Vec<Voucher>,
+    /// Of a group of one copy: nothing was ever put into it, and whoever is to be the first tells the manager
+    /// before ([`ManagerOp::Used`]).
+    #[prost(bool, tag = "10")]
+    pub never_used: bool,
 }
 
 /// A target, and the boot from which it vouches for a group.

@@ -9,13 +9,7 @@ use super::Gen;
 
 impl Gen {
     pub(super) fn held(&mut self) -> Held {
-        Held {
-            target: self.u32(),
-            group: self.u32(),
-            chunks: self.u64(),
-            bytes: self.u64(),
-            written: self.bool(),
-        }
+        Held { target: self.u32(), group: self.u32(), chunks: self.u64(), bytes: self.u64() }
     }
 
     pub(super) fn progress(&mut self) -> Progress {

@@ -72,6 +72,7 @@ impl Gen {
                 spec: self.target_spec(),
                 boot: self.string(),
             }),
+            Used(mgr::Used { group: self.u32(), target: self.u32() }),
         ];
         ops.into_iter().map(|op| mgr::ManagerRequest { op: Some(op) }).collect()
     }
@@ -106,6 +107,7 @@ impl Gen {
                 leaving: g.list(Self::u32),
                 word: g.u64(),
                 vouchers: g.list(|g| mgr::Voucher { target: g.u32(), boot: g.u64() }),
+                never_used: g.bool(),
             }),
             volumes: self.list(Self::volume),
         }

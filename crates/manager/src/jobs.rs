@@ -6,7 +6,7 @@
 
 use crate::groups::Life;
 use crate::loss;
-use crate::plan::{self, Facts, Loads, Place, Wanted, name_of};
+use crate::plan::{self, Facts, Loads, Place, Wanted, name_of, refuse};
 use crate::recopies;
 use crate::records::{Group, Item, Job, Server};
 use crate::scrubs;
@@ -14,7 +14,7 @@ use crate::state::State;
 use crate::turns::{hindrance, not_yet};
 use std::collections::{BTreeMap, BTreeSet};
 use strake_types::{Error, ErrorKind, Result};
-use strake_wire::message::jobs::{JobKind, JobState, Plan, SteerJob};
+use strake_wire::message::jobs::{JobKind, JobState, Plan};
 use strake_wire::message::manager::Resynced;
 
 /// Ended jobs that are remembered.
@@ -23,10 +23,6 @@ const ENDED_MAX: usize = 100;
 const TRIES_MAX: u32 = 10;
 /// Why an item waits that fits nowhere.
 const NO_ROOM: &str = "no target has room for it; add a disk or a server";
-
-fn refuse(detail: String) -> Error {
-    Error::with(ErrorKind::Invalid, detail)
-}
 
 impl Job {
     pub fn is(&self, state: JobState) -> bool {
@@ -61,7 +57,7 @@ impl Item {
         self.state == state as u32
     }
 
-    fn lasts(&self) -> bool {
+    pub fn lasts(&self) -> bool {
         self.is(JobState::Waiting) || self.is(JobState::Running)
     }
 
@@ -70,7 +66,7 @@ impl Item {
         self.group == group && self.is(JobState::Running)
     }
 
-    fn set(&mut self, state: JobState, reason: &str) {
+    pub fn set(&mut self, state: JobState, reason: &str) {
         self.state = state as u32;
         if self.reason != reason {
             reason.clone_into(&mut self.reason);
@@ -277,72 +273,8 @@ fn about(state: &State, request: &Plan, targets: &BTreeSet<u32>) -> String {
     }
 }
 
-/// Pauses, resumes, slows or cancels a job.
-pub(crate) fn steer(state: &mut State, facts: &Facts, request: &SteerJob) -> Result<()> {
-    if request.id == 0 {
-        if request.pause || request.resume || request.cancel || request.rate.is_none() {
-            return Err(refuse("name one job (strake job list shows their numbers)".into()));
-        }
-        state.cluster.job_rate = request.rate.unwrap_or(state.cluster.job_rate);
-        return Ok(());
-    }
-    let id = u32::try_from(request.id).unwrap_or(u32::MAX);
-    let Some(job) = state.jobs.get_mut(&id) else {
-        let detail = format!("job {} does not exist (strake job list shows all)", request.id);
-        return Err(Error::with(ErrorKind::NotFound, detail));
-    };
-    if !job.lasts() {
-        let word = JobState::of(job.state).unwrap_or(JobState::Done);
-        return Err(refuse(format!(
-            "job {id} has ended ({word:?}); strake job show {id} tells more"
-        )));
-    }
-    if request.cancel && job.kind == JobKind::Heal as u32 {
-        return Err(refuse(format!(
-            "job {id} heals {}, which goes on as long as copies differ; pause it instead (strake job \
-             pause {id})",
-            job.about
-        )));
-    }
-    if request.rate.is_some() {
-        job.rate = request.rate;
-    }
-    if request.pause {
-        job.state = JobState::Paused as u32;
-    }
-    if request.resume {
-        job.state = JobState::Running as u32;
-        scrubs::resumed(job, facts.now_ms);
-        recopies::resumed(job, facts.now_ms);
-    }
-    if request.cancel {
-        cancel(state, facts, id);
-    }
-    Ok(())
-}
-
-/// Takes back what is not in sync yet; what is nearly done is left to its end.
-fn cancel(state: &mut State, facts: &Facts, id: u32) {
-    let State { jobs, groups, targets, .. } = state;
-    let Some(job) = jobs.get_mut(&id) else { return };
-    for item in job.items.iter_mut().filter(|item| item.lasts()) {
-        let started = item.is(JobState::Running);
-        let back = !started || groups.get_mut(&item.group).is_none_or(|g| take_back(g, item));
-        match back {
-            true => item.set(JobState::Cancelled, ""),
-            false => item.set(JobState::Done, ""),
-        }
-    }
-    scrubs::cancel(facts, id, job);
-    recopies::cancel(facts, id, job);
-    for target in &job.targets {
-        targets.entry(*target).and_modify(|target| target.drains = false);
-    }
-    job.end(JobState::Cancelled, facts.now_ms);
-}
-
 /// Takes a member that entered out again; false if it is in sync and stays.
-fn take_back(group: &mut Group, item: &Item) -> bool {
+pub(crate) fn take_back(group: &mut Group, item: &Item) -> bool {
     if group.in_sync.contains(&item.to) {
         return false;
     }
@@ -372,22 +304,29 @@ pub(crate) fn reported(state: &mut State, report: &Resynced) {
 /// Brings all jobs up to date.
 pub(crate) fn keep(state: &mut State, facts: &Facts) {
     begin_heals(state, facts);
-    let ids: Vec<u32> =
-        state.jobs.iter().filter(|(_, job)| job.lasts()).map(|(&id, _)| id).collect();
-    for id in ids {
-        let Some(mut job) = state.jobs.remove(&id) else { continue };
-        match JobKind::of(job.kind) {
-            Some(JobKind::Heal) => heal_on(state, facts, &mut job),
-            Some(JobKind::Scrub) => scrubs::keep(state, facts, id, &mut job),
-            Some(JobKind::Recopy) => recopies::keep(state, facts, id, &mut job),
-            _ => move_on(state, facts, &mut job),
-        }
-        state.jobs.insert(id, job);
-    }
+    // First of all what is under way: another job may bring in again who has just left.
+    each(state, |state, _, job| go_on(state, facts, job));
+    each(state, |state, id, job| match JobKind::of(job.kind) {
+        Some(JobKind::Heal) => heal_on(state, facts, job),
+        Some(JobKind::Scrub) => scrubs::keep(state, facts, id, job),
+        Some(JobKind::Recopy) => recopies::keep(state, facts, id, job),
+        _ => move_on(state, facts, job),
+    });
     let ended: Vec<u32> =
         state.jobs.iter().filter(|(_, job)| !job.lasts()).map(|(&id, _)| id).collect();
     for id in ended.iter().take(ended.len().saturating_sub(ENDED_MAX)) {
         state.jobs.remove(id);
+    }
+}
+
+/// Does something with every job that lasts, one after the other.
+fn each(state: &mut State, mut what: impl FnMut(&mut State, u32, &mut Job)) {
+    let ids: Vec<u32> =
+        state.jobs.iter().filter(|(_, job)| job.lasts()).map(|(&id, _)| id).collect();
+    for id in ids {
+        let Some(mut job) = state.jobs.remove(&id) else { continue };
+        what(state, id, &mut job);
+        state.jobs.insert(id, job);
     }
 }
 
@@ -454,9 +393,6 @@ fn end_if_over(job: &mut Job, facts: &Facts) -> bool {
 }
 
 fn move_on(state: &mut State, facts: &Facts, job: &mut Job) {
-    for item in job.items.iter_mut().filter(|item| item.is(JobState::Running)) {
-        go_on(state, facts, item);
-    }
     if job.is(JobState::Running) {
         for at in 0..job.items.len() {
             if !job.items[at].is(JobState::Waiting) {
@@ -473,8 +409,14 @@ fn move_on(state: &mut State, facts: &Facts, job: &mut Job) {
     }
 }
 
-/// An item that is under way.
-fn go_on(state: &mut State, facts: &Facts, item: &mut Item) {
+/// The moves of a job that are under way.
+fn go_on(state: &mut State, facts: &Facts, job: &mut Job) {
+    let moves = |item: &&mut Item| item.is(JobState::Running) && item.from != 0;
+    job.items.iter_mut().filter(moves).for_each(|item| move_item(state, facts, item));
+}
+
+/// A move that is under way.
+fn move_item(state: &mut State, facts: &Facts, item: &mut Item) {
     let Some(group) = state.groups.get_mut(&item.group) else {
         return item.set(JobState::Failed, "the group is gone");
     };

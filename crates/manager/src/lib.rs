@@ -37,6 +37,7 @@ mod scrubs;
 mod service;
 mod show;
 mod state;
+mod steer;
 #[cfg(test)]
 mod testing;
 mod turns;

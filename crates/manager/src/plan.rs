@@ -104,7 +104,8 @@ pub(crate) struct Wanted {
     pub lose_data: bool,
 }
 
-fn refuse(detail: String) -> Error {
+/// What was asked for cannot be meant, or would do harm.
+pub(crate) fn refuse(detail: String) -> Error {
     Error::with(ErrorKind::Invalid, detail)
 }
 

@@ -10,6 +10,7 @@ use crate::records::Cluster;
 use crate::scrubs;
 use crate::show::{self, Detail};
 use crate::state::{State, stored};
+use crate::steer::steer;
 use crate::volumes;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -368,7 +369,7 @@ impl Manager {
     async fn steer(&self, request: SteerJob) -> Result<ManagerAnswer> {
         let decide = |state: &mut State, live: &Liveness| {
             let facts = self.facts(state, live);
-            jobs::steer(state, &facts, &request)
+            steer(state, &facts, &request)
         };
         self.change(decide).await?;
         self.jobs(request.id)

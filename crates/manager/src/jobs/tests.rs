@@ -1,8 +1,10 @@
 use super::*;
 use crate::groups::{prepare, resynced, settle};
+use crate::steer::steer;
 use crate::testing::{all_serve, cluster};
 use crate::turns::TARGET_MOVES_MAX;
 use strake_types::GroupId;
+use strake_wire::message::jobs::SteerJob;
 
 const TWO: u32 = GroupId::of_class(2, 0).0;
 
@@ -378,6 +380,34 @@ fn who_was_brought_in_for_a_lost_member_takes_its_place() {
     let group = &state.groups[&TWO];
     assert_eq!((group.members.len(), group.members.contains(&4)), (2, true), "{group:?}");
     assert_eq!((group.in_sync.len(), group.leaving.len()), (2, 0), "{group:?}");
+}
+
+/// Both jobs once waited for ever: the one that had moved it away took it for one that was still to leave.
+#[test]
+fn who_has_left_a_group_may_be_brought_in_again_by_another_job() {
+    let mut state = with_pair(&[4, 3], &[]);
+    state.groups.get_mut(&TWO).unwrap().members = vec![4, 3];
+    let facts = all_serve(&state, 1);
+    let item = |from, to, state: JobState| Item {
+        group: TWO,
+        from,
+        to,
+        state: state as u32,
+        ..Item::default()
+    };
+    let job = |kind: JobKind, item| Job {
+        kind: kind as u32,
+        state: JobState::Running as u32,
+        items: vec![item],
+        ..Job::default()
+    };
+    state.jobs.insert(7, job(JobKind::Drain, item(3, 2, JobState::Waiting)));
+    state.jobs.insert(10, job(JobKind::Rebalance, item(2, 4, JobState::Running)));
+    for _ in 0..3 {
+        pass(&mut state, &facts);
+    }
+    assert_eq!(state.groups[&TWO].members, [4, 2]);
+    assert!(state.jobs.values().all(|job| job.is(JobState::Done)), "{:?}", state.jobs);
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn said(facts: &mut Facts, job: u32, change: impl FnOnce(&mut RecopyProgress)) {
 fn steer(state: &mut State, facts: &Facts, id: u32, change: impl FnOnce(&mut SteerJob)) {
     let mut request = SteerJob { id: id.into(), ..SteerJob::default() };
     change(&mut request);
-    jobs::steer(state, facts, &request).unwrap();
+    crate::steer::steer(state, facts, &request).unwrap();
 }
 
 fn reason(state: &State, id: u32) -> &str {

@@ -91,7 +91,8 @@ fn tables(state: &State) -> GroupTables {
     GroupTables::of(state.groups.keys().map(|&id| GroupId(id)))
 }
 
-/// Every target that stays and leads no group of the class gets one to lead.
+/// Every target that stays and leads no group of the class gets one to lead. None does while fewer stay than
+/// a group has members.
 fn extend_class(state: &mut State, copies: u32) {
     if copies < 2 {
         return;
@@ -99,6 +100,9 @@ fn extend_class(state: &mut State, copies: u32) {
     let size = tables(state).size(copies);
     let staying = state.targets.iter().filter(|(_, target)| !target.drains);
     let mut loads: BTreeMap<u32, usize> = staying.map(|(&id, _)| (id, 0)).collect();
+    if loads.len() < copies as usize {
+        return;
+    }
     for member in state.groups.values().flat_map(|group| &group.members) {
         if let Some(load) = loads.get_mut(member) {
             *load += 1;

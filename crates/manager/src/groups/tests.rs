@@ -325,6 +325,20 @@ fn new_groups_lie_on_targets_that_stay_whatever_was_removed() {
     assert_eq!(prepare(&mut state, 3).unwrap_err().kind, ErrorKind::Invalid);
 }
 
+/// A target that came back once led a group of three copies with one other: the third was being emptied.
+#[test]
+fn no_group_is_made_with_fewer_members_than_copies() {
+    let mut state = cluster(&[1, 1, 1]);
+    prepare(&mut state, 3).unwrap();
+    state.groups.retain(|_, group| group.members[0] != 1);
+    state.targets.get_mut(&3).unwrap().drains = true;
+    extend(&mut state);
+    assert_eq!(of_class(&state, 3).len(), 2);
+    state.targets.get_mut(&3).unwrap().drains = false;
+    extend(&mut state);
+    assert!(of_class(&state, 3).iter().all(|members| members.len() == 3));
+}
+
 #[test]
 fn who_leaves_goes_on_while_too_few_of_the_others_live() {
     use Life::{Gone, Quiet, Serves};

@@ -30,11 +30,7 @@ const STEPS: &[Step] = &[
         // Private items are documented too, so links to them lead somewhere.
         environment: &[("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")],
     },
-    Step {
-        name: "tests",
-        command: &["cargo", "test", "--workspace", "--no-fail-fast"],
-        environment: &[],
-    },
+    Step { name: "tests", command: &["cargo", "xtask", "test"], environment: &[] },
     // Seeds that nobody has run before.
     Step {
         name: "simulate",

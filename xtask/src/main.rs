@@ -1,4 +1,4 @@
-//! Tools of the repository: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask sim` and `cargo xtask fuzz`.
+//! Tools of the repository: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask test`, `cargo xtask sim` and `cargo xtask fuzz`.
 //!
 //! `tidy` holds the tree against the rules that rustc and clippy do not know (ARCHITECTURE.md and
 //! CONTRIBUTING.md say which); it only reads files and needs nothing built. `ci` is the one gate:
@@ -12,16 +12,21 @@ use std::process::{Command, ExitCode};
 
 mod ci;
 mod fuzz;
+mod programs;
 mod sim;
 mod tidy;
 
-const USAGE: &str = "usage: cargo xtask <tidy|ci|sim ARGUMENTS|fuzz SECONDS [TARGET]...>
+const USAGE: &str = "usage: cargo xtask <tidy|ci|test [N]|sim ARGUMENTS|fuzz SECONDS [TARGET]...>
 
   tidy   check the rules of the repository; prints one line per finding
   ci     fmt, tidy, clippy, tests, docs: everything that CI runs
+  test   the tests of all packages, N test programs at once
   sim    the whole cluster, simulated, from seeds: --seeds N or --seconds S; `sim --help` says more
   fuzz   every fuzz target (or those named) for so many seconds each; needs nightly and cargo-fuzz
 ";
+
+/// Test programs that run at once.
+const PROGRAMS_AT_ONCE: usize = 3;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -30,6 +35,10 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["tidy"] => tidy_here(&root),
         ["ci"] => ci::run(&root),
+        ["test"] => programs::run(&root, PROGRAMS_AT_ONCE),
+        ["test", at_once] if at_once.parse::<u8>().is_ok() => {
+            programs::run(&root, at_once.parse().unwrap_or(1))
+        }
         ["sim", ..] => sim::run(&root, &arguments[1..]),
         ["fuzz", seconds, ..] if seconds.parse::<u32>().is_ok() => {
             fuzz::run(&root, seconds, &arguments[2..])

@@ -211,23 +211,22 @@ fn check_removable(state: &State, id: u32, server: &Server) -> Result<()> {
     }
 }
 
-/// Refuses targets of which another job takes the groups.
+/// Refuses targets of which another job takes the groups, or which it fills by name.
 fn check_free(state: &State, targets: &BTreeSet<u32>) -> Result<()> {
     let heals = JobKind::Heal as u32;
-    let busy = state.jobs.iter().find(|(_, job)| {
-        job.kind != heals && job.lasts() && job.targets.iter().any(|id| targets.contains(id))
-    });
-    match busy {
-        None => Ok(()),
-        Some((id, job)) => {
-            let detail = format!(
-                "job {id} moves the data of {} already; wait for it (strake job watch {id}) or end it \
-                 (strake job cancel {id})",
-                job.about
-            );
-            Err(Error::with(ErrorKind::Busy, detail))
-        }
-    }
+    let empties =
+        |job: &Job| job.kind != heals && job.targets.iter().any(|id| targets.contains(id));
+    let fills = |job: &Job| {
+        job.items.iter().any(|item| item.lasts() && item.fixed && targets.contains(&item.to))
+    };
+    let busy = state.jobs.iter().find(|(_, job)| job.lasts() && (empties(job) || fills(job)));
+    let Some((id, job)) = busy else { return Ok(()) };
+    let detail = format!(
+        "job {id} moves the data of {} already; wait for it (strake job watch {id}) or end it \
+         (strake job cancel {id})",
+        job.about
+    );
+    Err(Error::with(ErrorKind::Busy, detail))
 }
 
 fn check_replacement(state: &State, facts: &Facts, request: &Plan) -> Result<()> {

@@ -382,6 +382,24 @@ fn who_was_brought_in_for_a_lost_member_takes_its_place() {
     assert_eq!((group.in_sync.len(), group.leaving.len()), (2, 0), "{group:?}");
 }
 
+/// A server once left the cluster while another one was to be replaced by it: the rest of that waited for ever.
+#[test]
+fn who_takes_the_place_of_another_is_not_emptied_meanwhile() {
+    let mut state = pairs(4);
+    let facts = all_serve(&state, 1);
+    replace(&mut state, &facts, 2, 4, false);
+    let leaves = Plan { servers: vec![4], remove: true, ..request(JobKind::Drain, &[]) };
+    let error = plan(&mut state, &facts, &leaves).unwrap_err();
+    assert!(
+        error.detail.contains("by target 4") && error.detail.contains("job cancel 1"),
+        "{error}"
+    );
+    for _ in 0..20 {
+        pass(&mut state, &facts);
+    }
+    plan(&mut state, &facts, &leaves).unwrap();
+}
+
 /// Both jobs once waited for ever: the one that had moved it away took it for one that was still to leave.
 #[test]
 fn who_has_left_a_group_may_be_brought_in_again_by_another_job() {

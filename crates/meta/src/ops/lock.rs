@@ -1,6 +1,6 @@
 //! Locks of applications: POSIX record locks and flocks.
 
-use crate::core::Core;
+use crate::core::{Core, store_error};
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::ledger::Begin;
@@ -67,6 +67,9 @@ async fn carry_out(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
             Tx::reader(ctx).inode(ino).await?;
             take(ctx, op, ino, &range).await?;
         }
+    }
+    if ctx.settings.sync_always {
+        ctx.core.kv.sync().await.map_err(store_error)?;
     }
     Ok(MetaAnswer::Done(Nothing {}))
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strake_engine::kv::memory::MemoryKv;
 use strake_engine::kv::{Kv, Outcome, Result as KvResult, Snapshot, Writes};
 use strake_types::{ErrorKind, FileKind};
-use strake_wire::message::meta::{Create, MetaOp, MetaRequest, Name};
+use strake_wire::message::meta::{Create, Lock, MetaOp, MetaRequest, Name};
 use strake_wire::service::MetaService;
 
 async fn lookup(world: &World, volume: u32) -> strake_types::Result<()> {
@@ -106,12 +106,15 @@ async fn with_sync_always_a_change_is_on_disk_before_it_is_answered() {
     assert_eq!(synced(), before, "nobody asked for it");
     change(&world, |map| map.volumes[0].spec.sync_always = Some(true));
     world.map.refresh().await.unwrap();
-    for step in 0..4 {
+    let lock = Lock { ino, owner: 1, flock: true, ..Lock::default() };
+    for step in 0..6 {
         let committed = kv.committed.load(Ordering::SeqCst);
         match step {
             0 => root.mkdir(1, "directory").await.map(drop).unwrap(),
             1 => root.write(ino, 0, b"contents").await.map(drop).unwrap(),
             2 => root.chmod(ino, 0o600).await.map(drop).unwrap(),
+            3 => root.set_lock(Lock { kind: 2, ..lock }).await.unwrap(),
+            4 => root.set_lock(lock).await.unwrap(),
             _ => root.rename((1, "before"), (1, "after")).await.map(drop).unwrap(),
         }
         assert!(synced() > committed, "step {step}");

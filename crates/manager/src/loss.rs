@@ -36,12 +36,17 @@ pub(crate) fn give_up(state: &mut State, facts: &Facts, id: u32, from: u32, to: 
     if !group.never_used {
         tracing::warn!("group {id}: what only target {:?} had is given up", group.in_sync);
     }
-    let heir = heir(group, facts, from).unwrap_or(to);
-    match is_replaced(id, group, from) {
-        true => group.members.retain(|member| *member != from),
-        false => group.members.iter_mut().filter(|m| **m == from).for_each(|m| *m = to),
-    }
-    group.in_sync = vec![heir];
+    let heir = heir(group, facts, from);
+    let stays = |m: &u32| *m != from && !group.leaving.contains(m);
+    let place = match is_replaced(id, group, from) {
+        false => Some(from),
+        // Who was brought in for it is gone, too.
+        true if heir.is_none() => group.members.iter().copied().rfind(stays),
+        true => None,
+    };
+    group.members.iter_mut().filter(|m| Some(**m) == place).for_each(|m| *m = to);
+    group.members.retain(|member| *member != from);
+    group.in_sync = vec![heir.unwrap_or(to)];
     group.joining.clear();
     group.leaving.clear();
     group.epoch += 1;

@@ -429,6 +429,21 @@ fn who_has_left_a_group_may_be_brought_in_again_by_another_job() {
 }
 
 #[test]
+fn a_group_of_which_both_ends_of_a_move_die_goes_on_with_a_member() {
+    let mut state = cluster(&[1; 4]);
+    let group = state.groups.get_mut(&0).unwrap();
+    (group.members, group.joining, group.leaving) = (vec![1, 2], vec![2], vec![1]);
+    let facts = gone(&state, &[1, 2]);
+    let lossy = Plan { lose_data: true, ..request(JobKind::Drain, &[1, 2]) };
+    let (id, _) = plan(&mut state, &facts, &lossy).unwrap();
+    (0..2).for_each(|_| keep(&mut state, &facts));
+    let group = &state.groups[&0];
+    assert_eq!((group.members.len(), &group.members), (1, &group.in_sync), "{group:?}");
+    assert!([3, 4].contains(&group.members[0]), "{group:?}");
+    assert!(state.jobs[&id].is(JobState::Done), "{:?}", state.jobs[&id].items);
+}
+
+#[test]
 fn a_paused_job_holds_no_place_and_what_waits_says_for_which_job() {
     let mut state = pairs(6);
     let facts = all_serve(&state, 1);

@@ -42,6 +42,8 @@ pub struct Log {
     holder: Option<Holder>,
     /// What was not synced may have been lost.
     lossy: bool,
+    /// It may be as long as this again: a cut was not synced when power was lost.
+    regrows_to: usize,
     records: u64,
 }
 
@@ -56,8 +58,10 @@ impl Log {
     /// From now on what is not synced may be lost.
     pub fn power_lost(&mut self) {
         self.lossy = true;
-        // What was cut off may come back, too.
+        // What was cut off may come back, too, and the file be as long as before when a client dies that had it
+        // open: then targets say how long it is.
         self.unknown.push(self.durable..self.longest);
+        self.regrows_to = self.longest;
     }
 
     /// A client has been granted the lock.
@@ -111,7 +115,8 @@ impl Log {
     /// It is not one that the file can have.
     pub fn opened(&mut self, len: usize) -> Result<(), String> {
         let expected = self.bytes.len();
-        if len != expected && self.doubt.is_none_or(|from| len < from) {
+        let regrown = len > expected && len <= self.regrows_to;
+        if len != expected && !regrown && self.doubt.is_none_or(|from| len < from) {
             return Err(format!("{len} bytes long where {expected} are ({:?})", self.unknown));
         }
         self.bytes.resize(len, 0);
@@ -165,7 +170,10 @@ impl Log {
         }
         let from = self.pending.take().unwrap_or(self.bytes.len());
         match (synced, self.lossy) {
-            (true, _) if self.durable >= from => self.durable = self.bytes.len(),
+            (true, _) if self.durable >= from => {
+                self.durable = self.bytes.len();
+                self.regrows_to = 0;
+            }
             (false, true) => self.unknown.push(from..self.bytes.len()),
             _ => {}
         }
@@ -284,5 +292,8 @@ mod tests {
         log.power_lost();
         assert_eq!(log.check_own(0, &[first.as_ref(), &[0; 8]].concat()), Ok(()));
         assert!(log.check_own(0, &[0; 16]).is_err());
+        log.resize(9);
+        log.acknowledged(1, false);
+        assert_eq!((log.opened(16), log.opened(17).is_err()), (Ok(()), true));
     }
 }

@@ -72,9 +72,14 @@ impl Cluster {
     }
 
     /// All files get another number of copies. What one copy is worth, more are not where only one is
-    /// counted on.
+    /// counted on; and where a target is gone, its groups must find a place beside their other members.
     fn recopy(&self, map: &ClusterMap, random: &mut SplitMix64) -> Plan {
-        let copies = if self.plan.copies == 1 { 1 } else { 2 + random.below(2) as u32 };
+        let stay = map.targets.len() - self.lost.lock().len();
+        let copies = match 2 + random.below(2) as u32 {
+            _ if self.plan.copies == 1 => 1,
+            three if three as usize > stay => 2,
+            copies => copies,
+        };
         let volume = map.volumes.first().map_or(0, |volume| volume.id);
         let wish = RecopyWish { volume, ino: Ino::ROOT.0, copies, path: "/".into() };
         Plan { kind: JobKind::Recopy as u32, recopy: Some(wish), ..Plan::default() }

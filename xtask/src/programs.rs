@@ -156,13 +156,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_says_is_shown_whole_and_a_failure_is_one() {
-        let program = |executable: &str| Program {
-            name: "it".into(),
-            executable: executable.into(),
-            directory: "/".into(),
-        };
-        let missing = program("/does/not/exist");
+    fn a_program_that_cannot_be_run_is_a_failure() {
+        let (name, executable, directory) = ("it".into(), "/does/not/exist".into(), "/".into());
+        let missing = Program { name, executable, directory };
         assert!(!show(&missing, attempt(&missing)));
     }
 }

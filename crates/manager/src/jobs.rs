@@ -13,7 +13,7 @@ use crate::scrubs;
 use crate::state::State;
 use crate::turns::{hindrance, not_yet};
 use std::collections::{BTreeMap, BTreeSet};
-use strake_types::{Error, ErrorKind, Result};
+use strake_types::{Error, ErrorKind, GroupId, Result};
 use strake_wire::message::jobs::{JobKind, JobState, Plan};
 use strake_wire::message::manager::Resynced;
 
@@ -115,6 +115,7 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<(
         Some(JobKind::Rebalance) => plan::even_out(state, facts),
         _ => return Err(refuse(format!("no job of kind {} can be asked for", request.kind))),
     };
+    check_places(state, &targets)?;
     let job = Job {
         kind: request.kind,
         state: JobState::Running as u32,
@@ -227,6 +228,24 @@ fn check_free(state: &State, targets: &BTreeSet<u32>) -> Result<()> {
         job.about
     );
     Err(Error::with(ErrorKind::Busy, detail))
+}
+
+/// Refuses to empty targets where too few would stay for what these and other jobs move: each of them could
+/// find a place for its own, and all together not.
+fn check_places(state: &State, leaving: &BTreeSet<u32>) -> Result<()> {
+    let goes = |id: &u32| leaving.contains(id) || state.targets.get(id).is_some_and(|t| t.drains);
+    let stay = state.targets.keys().filter(|id| !goes(id)).count();
+    let lacks = |(id, group): &(&u32, &Group)| {
+        stay < GroupId(**id).copies() as usize && group.members.iter().any(goes)
+    };
+    let Some((id, _)) = state.groups.iter().find(lacks).filter(|_| !leaving.is_empty()) else {
+        return Ok(());
+    };
+    Err(refuse(format!(
+        "group {id} keeps {} copies, and {stay} targets would stay that are not emptied by this or another \
+         job (strake job list); add a server (strake server --join ADDR --data DIR) first",
+        GroupId(*id).copies()
+    )))
 }
 
 fn check_replacement(state: &State, facts: &Facts, request: &Plan) -> Result<()> {

@@ -400,6 +400,20 @@ fn who_takes_the_place_of_another_is_not_emptied_meanwhile() {
     plan(&mut state, &facts, &leaves).unwrap();
 }
 
+/// A server once left the cluster that another job needed for what it moved: each of the two had found a place for
+/// its own.
+#[test]
+fn who_is_needed_for_what_another_job_moves_is_not_emptied_meanwhile() {
+    let mut state = pairs(3);
+    let facts = all_serve(&state, 1);
+    plan(&mut state, &facts, &request(JobKind::Drain, &[1])).unwrap();
+    for second in [2, 3] {
+        let error = plan(&mut state, &facts, &request(JobKind::Drain, &[second])).unwrap_err();
+        assert!(error.detail.contains("2 copies") && error.detail.contains("1 "), "{error}");
+    }
+    assert!(!state.targets[&2].drains && !state.targets[&3].drains);
+}
+
 /// Both jobs once waited for ever: the one that had moved it away took it for one that was still to leave.
 #[test]
 fn who_has_left_a_group_may_be_brought_in_again_by_another_job() {

@@ -215,6 +215,11 @@ impl Cluster {
             let id = job.id;
             let stuck = match JobKind::of(job.kind) {
                 Some(JobKind::Drain) => true,
+                // Another one was forced to leave only places on servers that have copies already.
+                Some(JobKind::Replace) => {
+                    let mut waits = job.items.iter().filter(|i| i.state < JobState::Done as u32);
+                    waits.all(|item| item.reason.contains("--force"))
+                }
                 Some(JobKind::Recopy) => {
                     let shown = self.jobs(ManagerOp::ListJobs(ListJobs { id })).await;
                     let one = shown.unwrap_or_default().into_iter().find_map(|job| job.recopy);

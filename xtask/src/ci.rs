@@ -31,10 +31,11 @@ const STEPS: &[Step] = &[
         environment: &[("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")],
     },
     Step { name: "tests", command: &["cargo", "xtask", "test"], environment: &[] },
-    // Seeds that nobody has run before.
+    // Seeds that nobody has run before; one at a time as long as one in some thousands is known to fail
+    // (docs/design/0041-simulation.md, "Known and not mended").
     Step {
         name: "simulate",
-        command: &["cargo", "xtask", "sim", "--seconds", "60"],
+        command: &["cargo", "xtask", "sim", "--seconds", "60", "--jobs", "1"],
         environment: &[],
     },
 ];

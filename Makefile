@@ -50,6 +50,14 @@ need_chromium() {
   done
   [ "$$(id -u)" != 0 ] || need chromium-headless-shell chromium-headless-shell
 }
+# The tests of the engine on PostgreSQL start a server of their own; its programs are not in PATH.
+need_postgres() {
+  local found
+  for found in /usr/lib/postgresql/*/bin/initdb; do
+    [ ! -x "$$found" ] || return 0
+  done
+  need initdb postgresql
+}
 need_fuse() {
   [ -e /dev/fuse ] || modprobe fuse 2>/dev/null || { [ "$$(id -u)" != 0 ] || mknod /dev/fuse c 10 229; }
   [ -e /dev/fuse ] || { echo "make: /dev/fuse is missing: sudo modprobe fuse" >&2; exit 1; }
@@ -128,6 +136,7 @@ test:
 	need setfacl acl
 	need setfattr attr
 	need_chromium
+	need_postgres
 	cargo xtask ci
 
 check: test

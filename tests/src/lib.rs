@@ -10,6 +10,7 @@
 //! * [`network`] — hosts as network namespaces, which can be cut off.
 //! * [`helpers`] — `mount -t strake`, with nothing installed.
 //! * [`system`] — what applications ask of the kernel and no safe library offers.
+//! * [`postgres`] — a PostgreSQL server of the distribution's package.
 //! * [`suites`] — suites that nobody here wrote, fetched once into `target/tools`.
 //!
 //! The tests themselves are in `tests/tests`, one file per subject. What this crate never does: keep
@@ -21,6 +22,7 @@ pub mod helpers;
 pub mod local;
 pub mod mounted;
 pub mod network;
+pub mod postgres;
 pub mod property;
 pub mod records;
 pub mod servers;

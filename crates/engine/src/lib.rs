@@ -1,11 +1,12 @@
 //! What one machine keeps: an ordered transactional map ([`kv`]) and the contents of chunks
-//! ([`chunk`]). Neither knows that there is a network, other machines, or file names.
+//! ([`chunk`]). Neither knows of other machines or file names; only the map's engine on a database
+//! ([`kv::open_postgres`]) has a network, and all that it says there is SQL.
 //!
 //! Both answer when what they were given survives the death of the process, and sync when it is to
 //! survive the loss of power. Both refuse every write after the first error that leaves them in
 //! doubt about their disk, and say so when what they find there is damaged.
 //!
-//! What this crate never does: talk to another machine, or decide what a key or a chunk means.
+//! What this crate never does: talk to another machine of ours, or decide what a key or a chunk means.
 
 pub mod chunk;
 pub mod kv;

@@ -442,6 +442,10 @@ pub(crate) fn store_error(error: KvError) -> Error {
         KvError::Full { .. } => ErrorKind::NoSpace,
         KvError::Poisoned { .. } | KvError::Io { .. } => ErrorKind::Io,
         KvError::InUse { .. }
+        | KvError::Unreachable { .. }
+        | KvError::Refused { .. }
+        | KvError::OtherOwner { .. }
+        | KvError::TakenOver { .. }
         | KvError::Newer { .. }
         | KvError::Older { .. }
         | KvError::OtherEngine { .. } => ErrorKind::Unavailable,

@@ -82,4 +82,45 @@ pub enum KvError {
         /// The error.
         cause: String,
     },
+    /// The database server does not answer, or has no connection to spare. Nothing was written.
+    #[error(
+        "metadata store {store} cannot be reached: {cause}; see that the database server runs and that --meta is right"
+    )]
+    Unreachable {
+        /// Where it is.
+        store: String,
+        /// What was tried and how it failed.
+        cause: String,
+    },
+    /// The database server answers, and does not let us do what has to be done. Nothing was written.
+    #[error("metadata store {store}: {cause}; {next}")]
+    Refused {
+        /// Where it is.
+        store: String,
+        /// What it said.
+        cause: String,
+        /// What to do.
+        next: String,
+    },
+    /// The database holds what another server keeps.
+    #[error(
+        "metadata store {store} holds the metadata of another server ({owner}); give this one a database of its own, \
+         or restore the data directory that belongs to it"
+    )]
+    OtherOwner {
+        /// Where it is.
+        store: String,
+        /// The store's id, and the host that made it.
+        owner: String,
+    },
+    /// The same server has been started a second time elsewhere, and that one writes now.
+    #[error(
+        "metadata store {store} was taken over by a later start of the same server on {by}; stop one of the two"
+    )]
+    TakenOver {
+        /// Where it is.
+        store: String,
+        /// The host of the other.
+        by: String,
+    },
 }

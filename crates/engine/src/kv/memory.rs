@@ -13,7 +13,7 @@ use super::{Kv, Outcome, Pair, Result, Snapshot, Writes};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-pub(super) use random::Random;
+pub(in crate::kv) use random::Random;
 use std::future::Future;
 use std::ops::Bound;
 use std::pin::Pin;

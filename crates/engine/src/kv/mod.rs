@@ -20,6 +20,7 @@ mod engine_kind;
 mod error;
 mod fjall;
 pub mod memory;
+mod postgres;
 mod redb;
 mod step;
 #[cfg(test)]
@@ -28,6 +29,7 @@ mod tests;
 pub use embedded::FORMS;
 pub use engine_kind::{EngineKind, UnknownEngine, open};
 pub use error::{KvError, Result};
+pub use postgres::{PostgresOptions, WAIT_MS_DEFAULT, is_postgres, open_postgres, postgres_shown};
 
 /// A key and its value.
 pub type Pair = (Bytes, Bytes);

@@ -5,5 +5,6 @@ mod crash;
 mod damage;
 mod faults;
 mod format;
+mod postgres;
 mod power;
 mod workload;

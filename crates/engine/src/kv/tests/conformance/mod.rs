@@ -4,6 +4,7 @@ mod basics;
 mod concurrent;
 mod interleaved;
 
+use super::postgres::Database;
 use crate::kv::memory::{MemoryKv, Rates};
 use crate::kv::{EngineKind, Kv, KvError, Outcome, Transaction, Writes, open};
 use bytes::Bytes;
@@ -16,32 +17,57 @@ pub struct Subject {
     pub kv: Arc<dyn Kv>,
     /// Commits conflict only if they must, and their answers are never lost.
     pub exact: bool,
-    kept: Option<(EngineKind, TempDir)>,
+    kept: Kept,
+}
+
+/// By what it can be opened again.
+enum Kept {
+    Nothing,
+    Directory(EngineKind, TempDir),
+    Database(Database),
 }
 
 impl Subject {
     fn memory() -> Self {
-        Self { kv: Arc::new(MemoryKv::new()), exact: true, kept: None }
+        Self { kv: Arc::new(MemoryKv::new()), exact: true, kept: Kept::Nothing }
     }
 
     fn adversary() -> Self {
         let seed = std::env::var("STRAKE_SEED").ok().and_then(|seed| seed.parse().ok());
         let kv = MemoryKv::adversarial(seed.unwrap_or(7), Rates::ROUGH);
-        Self { kv: Arc::new(kv), exact: false, kept: None }
+        Self { kv: Arc::new(kv), exact: false, kept: Kept::Nothing }
     }
 
     fn embedded(kind: EngineKind) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let kv = open(kind, directory.path()).unwrap();
-        Self { kv, exact: true, kept: Some((kind, directory)) }
+        Self { kv, exact: true, kept: Kept::Directory(kind, directory) }
+    }
+
+    fn postgres() -> Self {
+        let database = Database::new();
+        Self { kv: database.open().unwrap(), exact: true, kept: Kept::Database(database) }
+    }
+
+    /// Commits are cut at random.
+    fn postgres_cut() -> Self {
+        let seed = std::env::var("STRAKE_SEED").ok().and_then(|seed| seed.parse().ok());
+        let database = Database::cut(seed.unwrap_or(7));
+        Self { kv: database.open().unwrap(), exact: false, kept: Kept::Database(database) }
     }
 
     /// Closes and opens it again, if that means anything to it.
     fn reopen(self) -> Self {
-        let Some((kind, directory)) = self.kept else { return self };
+        if let Kept::Nothing = self.kept {
+            return self;
+        }
         drop(self.kv);
-        let kv = open(kind, directory.path()).unwrap();
-        Self { kv, kept: Some((kind, directory)), ..self }
+        let kv = match &self.kept {
+            Kept::Nothing => unreachable!("returned above"),
+            Kept::Directory(kind, directory) => open(*kind, directory.path()).unwrap(),
+            Kept::Database(database) => database.open().unwrap(),
+        };
+        Self { kv, ..self }
     }
 
     async fn begin(&self) -> Transaction {
@@ -123,6 +149,8 @@ conformance! {
     adversary: super::Subject::adversary();
     fjall: super::Subject::embedded(crate::kv::EngineKind::Fjall);
     redb: super::Subject::embedded(crate::kv::EngineKind::Redb);
+    postgres: super::Subject::postgres();
+    postgres_cut: super::Subject::postgres_cut();
 }
 
 #[test]

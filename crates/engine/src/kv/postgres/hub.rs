@@ -1,0 +1,127 @@
+//! What readers and the writer share: the address, connections that are free, and what is known of the
+//! store's health.
+
+use super::super::{KvError, Result};
+use super::address::Address;
+use super::connection::Connection;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+/// Snapshots of different ages at once, each on a connection of its own.
+const READERS_MAX: usize = 24;
+/// Pauses between attempts to connect, in milliseconds.
+const PAUSE_MS: u64 = 50;
+const PAUSE_MS_MAX: u64 = 1000;
+
+/// Shared by all tasks of one open store.
+pub struct Hub {
+    pub address: Address,
+    /// Our number among those that have written the store.
+    pub writer: i64,
+    /// How long to wait for a database that is away.
+    pub wait: Duration,
+    pub runtime: tokio::runtime::Handle,
+    /// There may be a commit of which it is not known whether it happened.
+    pub in_doubt: AtomicBool,
+    /// The database's disk was full at the last commit.
+    pub full: AtomicBool,
+    idle: Mutex<Vec<Connection>>,
+    places: Arc<Semaphore>,
+}
+
+impl Hub {
+    pub fn new(
+        address: Address,
+        writer: i64,
+        wait: Duration,
+        runtime: tokio::runtime::Handle,
+    ) -> Self {
+        Self {
+            address,
+            writer,
+            wait,
+            runtime,
+            in_doubt: AtomicBool::new(false),
+            full: AtomicBool::new(false),
+            idle: Mutex::default(),
+            places: Arc::new(Semaphore::new(READERS_MAX)),
+        }
+    }
+
+    /// A place among the readers.
+    pub async fn place(&self, deadline: Instant) -> Result<OwnedSemaphorePermit> {
+        let free = self.places.clone().acquire_owned();
+        match tokio::time::timeout_at(deadline, free).await {
+            Ok(Ok(place)) => Ok(place),
+            Ok(Err(_)) | Err(_) => Err(self.unreachable(&format!(
+                "all {READERS_MAX} connections have been in use for {} s",
+                self.wait.as_secs()
+            ))),
+        }
+    }
+
+    /// A connection that was used before, if one is free. It may be broken by now.
+    pub fn idle(&self) -> Option<Connection> {
+        self.idle.lock().pop()
+    }
+
+    /// Ends a reader's transaction, and keeps its connection if it is still good.
+    pub fn give_back(self: &Arc<Self>, connection: Connection, place: OwnedSemaphorePermit) {
+        let hub = self.clone();
+        self.runtime.spawn(async move {
+            let ended = super::connection::answer(connection.client.batch_execute("ROLLBACK"));
+            if matches!(ended.await, Some(Ok(()))) {
+                hub.idle.lock().push(connection);
+            }
+            drop(place);
+        });
+    }
+
+    /// A new connection, tried again until the deadline as long as waiting may help.
+    pub async fn connect(&self, deadline: Instant) -> Result<Connection> {
+        let mut pause = Pause::default();
+        loop {
+            match Connection::open(&self.address).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => pause.after(error, deadline).await?,
+            }
+        }
+    }
+
+    pub fn deadline(&self) -> Instant {
+        Instant::now() + self.wait
+    }
+
+    pub fn unreachable(&self, cause: &str) -> KvError {
+        KvError::Unreachable { store: self.address.shown.clone(), cause: cause.into() }
+    }
+
+    pub fn note_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+    }
+}
+
+/// Pauses that grow.
+#[derive(Default)]
+pub struct Pause(u32);
+
+impl Pause {
+    /// Waits a little if that may help and the time is not over; else the error is the answer.
+    pub async fn after(&mut self, error: KvError, deadline: Instant) -> Result<()> {
+        let pause = Duration::from_millis((PAUSE_MS << self.0.min(10)).min(PAUSE_MS_MAX));
+        let helps = matches!(error, KvError::Unreachable { .. });
+        if !helps || Instant::now() + pause >= deadline {
+            return Err(error);
+        }
+        if self.0 == 2 {
+            tracing::warn!("{error}; trying again");
+        }
+        self.0 += 1;
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,209 @@
+//! PostgreSQL, and what speaks its protocol, as an engine.
+//!
+//! One table holds the map, a row a key, with the version that wrote it. What is deleted stays for a while as a
+//! row without a value, so that a commit can tell "never there" from "there and gone". A snapshot is a
+//! transaction that reads; a commit is one statement that writes all of its keys if each still has the
+//! version of the snapshot. So nothing depends on what a database does about conflicts between
+//! transactions, where PostgreSQL, CockroachDB and YugabyteDB differ. docs/design/0060-postgresql.md says why.
+//!
+//! A commit is acknowledged when the database has committed it, which is as durable as it gets:
+//! [`Kv::sync`] has nothing to do.
+
+mod address;
+mod connection;
+mod failure;
+mod hub;
+mod readers;
+mod schema;
+mod writer;
+
+use super::{Kv, KvError, Outcome, Result, Snapshot, Writes};
+use address::Address;
+use async_trait::async_trait;
+use hub::{Hub, Pause};
+use readers::{PostgresSnapshot, Waiting};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use writer::{Ask, Commit, Write, Writer};
+
+/// How long to wait for a database that does not answer, in milliseconds, unless told otherwise.
+pub const WAIT_MS_DEFAULT: u64 = 10_000;
+/// Threads that carry the connections.
+const THREADS: usize = 2;
+/// Pause between two searches for what can be forgotten.
+const SWEEP_SECONDS: u64 = 60;
+/// Deleted keys that are forgotten with one statement. They are kept for ten minutes first, twice as
+/// long as a snapshot can be committed.
+const SWEEP: &str = "DELETE FROM strake_kv WHERE k IN (\
+     SELECT k FROM strake_kv WHERE buried < now() - INTERVAL '10 minutes' LIMIT 5000) \
+     AND buried < now() - INTERVAL '10 minutes'";
+
+/// A database to open.
+#[derive(Clone, Debug)]
+pub struct PostgresOptions {
+    /// `postgres://USER[:PASSWORD]@HOST[:PORT]/DATABASE`.
+    pub url: String,
+    /// Id of the store, known to its owner alone: a database with another one in it is refused.
+    pub store: String,
+    /// Make the tables if there are none; without, an empty database is refused.
+    pub create: bool,
+    /// This machine's name, to be shown to others.
+    pub host: String,
+    /// How long to wait for a database that does not answer, in milliseconds.
+    pub wait_ms_max: u64,
+}
+
+/// Opens a store in a database, and shuts out whoever has opened the same store before. Blocks, for not
+/// much longer than `wait_ms_max`.
+pub fn open_postgres(options: &PostgresOptions) -> Result<Arc<dyn Kv>> {
+    Ok(Arc::new(PostgresKv::open(options)?))
+}
+
+/// True if `text` is meant to be the URL of a database.
+#[must_use]
+pub fn is_postgres(text: &str) -> bool {
+    text.starts_with("postgres://") || text.starts_with("postgresql://")
+}
+
+/// Where a database is, without the password.
+pub fn postgres_shown(url: &str) -> Result<String> {
+    Ok(Address::parse(url)?.shown)
+}
+
+/// The threads that carry the connections. Nobody waits for them when they go.
+pub(crate) struct Background(Option<Runtime>);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// An open store.
+struct PostgresKv {
+    hub: Arc<Hub>,
+    snapshots: mpsc::UnboundedSender<Waiting>,
+    writer: mpsc::Sender<Ask>,
+    background: Arc<Background>,
+}
+
+impl PostgresKv {
+    fn open(options: &PostgresOptions) -> Result<Self> {
+        let address = Address::parse(&options.url)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("strake-pg")
+            .enable_all()
+            .build()
+            .map_err(|e| KvError::Io { store: address.shown.clone(), cause: e.to_string() })?;
+        let handle = runtime.handle().clone();
+        let background = Arc::new(Background(Some(runtime)));
+        let wait = Duration::from_millis(options.wait_ms_max);
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let (claimed, options) = (address.clone(), options.clone());
+        handle.spawn(async move {
+            let _told = tell.send(claim(&claimed, &options, Instant::now() + wait).await);
+        });
+        // Every step of it has its time limit.
+        let number = told.recv().map_err(|e| KvError::Io {
+            store: address.shown.clone(),
+            cause: format!("opening it ended early: {e}"),
+        })??;
+        let hub = Arc::new(Hub::new(address, number, wait, handle.clone()));
+        let (snapshots, waiting) = mpsc::unbounded_channel();
+        let (writer, asked) = mpsc::channel(writer::WAITING_MAX);
+        handle.spawn(readers::begin_for_all(hub.clone(), waiting, writer.clone()));
+        handle.spawn(Writer::new(hub.clone()).run(asked));
+        handle.spawn(sweep(Arc::downgrade(&hub)));
+        Ok(Self { hub, snapshots, writer, background })
+    }
+
+    fn closed(&self) -> KvError {
+        self.hub.unreachable("the store is being closed")
+    }
+}
+
+/// Opens the tables, and tries again while the database is on its way up.
+async fn claim(address: &Address, options: &PostgresOptions, deadline: Instant) -> Result<i64> {
+    let mut pause = Pause::default();
+    loop {
+        let claimed = async {
+            let client = connection::connect(address).await?;
+            schema::open(&client, address, options).await
+        };
+        match claimed.await {
+            Ok(number) => return Ok(number),
+            Err(error) => pause.after(error, deadline).await?,
+        }
+    }
+}
+
+/// Forgets what was deleted long ago, as long as the store is open.
+async fn sweep(hub: std::sync::Weak<Hub>) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(SWEEP_SECONDS)).await;
+        let Some(hub) = hub.upgrade() else { return };
+        let swept = async {
+            let client = connection::connect(&hub.address).await?;
+            while connection::bounded(&hub.address, client.execute(SWEEP, &[])).await? > 0 {}
+            Ok::<(), KvError>(())
+        };
+        if let Err(error) = swept.await {
+            tracing::debug!("deleted keys are kept for now: {error}");
+        }
+    }
+}
+
+#[async_trait]
+impl Kv for PostgresKv {
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
+    async fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
+        let (tell, told) = oneshot::channel();
+        self.snapshots.send(tell).map_err(|_| self.closed())?;
+        let reader = told.await.map_err(|_| self.closed())??;
+        Ok(Arc::new(PostgresSnapshot::new(reader, self.background.clone())))
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> Result<Outcome> {
+        let snapshot = snapshot
+            .as_any()
+            .downcast_ref::<PostgresSnapshot>()
+            .expect("a snapshot is committed to the engine that gave it: a caller's bug otherwise");
+        if writes.is_empty() {
+            return Ok(Outcome::Committed);
+        }
+        if snapshot.is_too_old() {
+            return Ok(Outcome::Conflict);
+        }
+        let keys: Vec<&[u8]> = writes.keys().map(Vec::as_slice).collect();
+        let versions = match snapshot.versions(&keys).await {
+            Ok(versions) => versions,
+            // With its connection the snapshot is gone; nothing has been written, so begin again.
+            Err(KvError::Unreachable { .. }) => return Ok(Outcome::Conflict),
+            Err(error) => return Err(error),
+        };
+        let writes = writes.into_iter().zip(versions);
+        let writes = writes.map(|((key, value), replaced)| Write { key, value, replaced });
+        let (answer, answered) = oneshot::channel();
+        let commit = Commit { writes: writes.collect(), answer };
+        self.writer.send(Ask::Commit(commit)).await.map_err(|_| self.closed())?;
+        answered.await.unwrap_or(Ok(Outcome::Unknown))
+    }
+
+    fn is_full(&self) -> bool {
+        self.hub.full.load(Ordering::Relaxed)
+    }
+
+    async fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+}

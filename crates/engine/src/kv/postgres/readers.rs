@@ -1,0 +1,227 @@
+//! Snapshots: transactions that only read.
+//!
+//! A snapshot is a REPEATABLE READ transaction on a connection of its own. All who ask for one while one
+//! is being begun share the next, so that the number of connections follows from how many ages of
+//! snapshots are alive, not from how many operations.
+
+use super::super::{KvError, Pair, Result, Snapshot, is_empty_range};
+use super::Background;
+use super::connection::{Connection, bounded};
+use super::failure::failure;
+use super::hub::{Hub, Pause};
+use super::writer::{self, Ask};
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_postgres::{Row, SimpleQueryMessage};
+
+/// Pairs asked for at a time.
+const PAGE: i64 = 2000;
+/// A commit on an older snapshot is refused. Deleted keys are remembered longer than that.
+const COMMIT_AGE_MAX: Duration = Duration::from_secs(300);
+
+/// Who waits for a snapshot.
+pub type Waiting = oneshot::Sender<Result<Arc<Reader>>>;
+
+/// One transaction that reads, and is ended when nobody uses it any more.
+pub struct Reader {
+    hub: Arc<Hub>,
+    connection: Option<(Connection, OwnedSemaphorePermit)>,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if let Some((connection, place)) = self.connection.take() {
+            self.hub.give_back(connection, place);
+        }
+    }
+}
+
+/// Begins transactions for those who wait, until nobody can ask any more.
+pub async fn begin_for_all(
+    hub: Arc<Hub>,
+    mut waiting: mpsc::UnboundedReceiver<Waiting>,
+    writer: mpsc::Sender<Ask>,
+) {
+    while let Some(first) = waiting.recv().await {
+        // Who asks from here on may want to see what is committed from here on.
+        let mut all = vec![first];
+        while let Ok(next) = waiting.try_recv() {
+            all.push(next);
+        }
+        let begun = begin(&hub, &writer).await.map(Arc::new);
+        for one in all {
+            let _gone = one.send(begun.clone());
+        }
+    }
+}
+
+async fn begin(hub: &Arc<Hub>, writer: &mpsc::Sender<Ask>) -> Result<Reader> {
+    let deadline = hub.deadline();
+    // What a read has shown must not change by a commit that was given up long ago.
+    if hub.in_doubt.load(Ordering::SeqCst) {
+        writer::settle(hub, writer).await?;
+    }
+    let place = hub.place(deadline).await?;
+    let sql = format!(
+        "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; \
+         SELECT fenced, (SELECT host FROM strake_writer ORDER BY writer DESC LIMIT 1) \
+         FROM strake_writer WHERE writer = {}",
+        hub.writer
+    );
+    let mut pause = Pause::default();
+    loop {
+        let (connection, fresh) = match hub.idle() {
+            Some(connection) => (connection, false),
+            None => (hub.connect(deadline).await?, true),
+        };
+        match bounded(&hub.address, connection.client.simple_query(&sql)).await {
+            Ok(said) => {
+                check_fence(hub, &said)?;
+                return Ok(Reader { hub: hub.clone(), connection: Some((connection, place)) });
+            }
+            // Connections that nobody used go stale together; a new one tells how things are.
+            Err(error) if fresh => pause.after(error, deadline).await?,
+            Err(_) => {}
+        }
+    }
+}
+
+fn check_fence(hub: &Hub, said: &[SimpleQueryMessage]) -> Result<()> {
+    let row = said.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    });
+    let fenced = row.and_then(|row| row.get(0)).is_none_or(|fenced| fenced.starts_with('t'));
+    if !fenced {
+        return Ok(());
+    }
+    let by = row.and_then(|row| row.get(1)).unwrap_or("a host that is not known").to_owned();
+    Err(KvError::TakenOver { store: hub.address.shown.clone(), by })
+}
+
+/// What a caller holds.
+pub struct PostgresSnapshot {
+    reader: Arc<Reader>,
+    taken: Instant,
+    /// The connections live on it.
+    _background: Arc<Background>,
+}
+
+impl PostgresSnapshot {
+    pub fn new(reader: Arc<Reader>, background: Arc<Background>) -> Self {
+        Self { reader, taken: Instant::now(), _background: background }
+    }
+
+    /// True if it is too old for a commit: what was deleted since may have been forgotten.
+    pub fn is_too_old(&self) -> bool {
+        self.taken.elapsed() > COMMIT_AGE_MAX
+    }
+
+    fn connection(&self) -> Result<&Connection> {
+        let connection = self.reader.connection.as_ref().map(|(connection, _)| connection);
+        connection.ok_or_else(|| self.reader.hub.unreachable("the snapshot has ended"))
+    }
+
+    async fn ask(
+        &self,
+        asked: impl Future<Output = Result<Vec<Row>, tokio_postgres::Error>>,
+    ) -> Result<Vec<Row>> {
+        bounded(&self.reader.hub.address, asked).await
+    }
+
+    fn read<'r, T: tokio_postgres::types::FromSql<'r>>(
+        &self,
+        row: &'r Row,
+        at: usize,
+    ) -> Result<T> {
+        row.try_get(at).map_err(|e| failure(&self.reader.hub.address.shown, &e))
+    }
+
+    /// The versions of keys, 0 for those that never were.
+    pub async fn versions(&self, keys: &[&[u8]]) -> Result<Vec<i64>> {
+        let connection = self.connection()?;
+        let rows = self.ask(connection.client.query(&connection.versions, &[&keys])).await?;
+        let mut found = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            found.insert(self.read::<&[u8]>(row, 0)?, self.read::<i64>(row, 1)?);
+        }
+        Ok(keys.iter().map(|key| found.get(key).copied().unwrap_or(0)).collect())
+    }
+
+    async fn page(&self, from: &[u8], to: Option<&[u8]>, limit: i64) -> Result<Vec<Pair>> {
+        let connection = self.connection()?;
+        let client = &connection.client;
+        let rows = match to {
+            Some(to) => self.ask(client.query(&connection.scan, &[&from, &to, &limit])).await?,
+            None => self.ask(client.query(&connection.scan_to_end, &[&from, &limit])).await?,
+        };
+        rows.iter().map(|row| Ok((self.bytes(row, 0)?, self.bytes(row, 1)?))).collect()
+    }
+
+    fn bytes(&self, row: &Row, at: usize) -> Result<Bytes> {
+        Ok(Bytes::copy_from_slice(self.read::<&[u8]>(row, at)?))
+    }
+}
+
+/// The first key after `key`.
+fn after(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}
+
+#[async_trait]
+impl Snapshot for PostgresSnapshot {
+    async fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        let connection = self.connection()?;
+        let rows = self.ask(connection.client.query(&connection.get, &[&key])).await?;
+        rows.first().map(|row| self.bytes(row, 0)).transpose()
+    }
+
+    async fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>> {
+        let connection = self.connection()?;
+        let rows = self.ask(connection.client.query(&connection.multi_get, &[&keys])).await?;
+        let mut found = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            found.insert(self.read::<&[u8]>(row, 0)?, self.bytes(row, 1)?);
+        }
+        Ok(keys.iter().map(|key| found.get(key.as_slice()).cloned()).collect())
+    }
+
+    async fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, limit: usize) -> Result<Vec<Pair>> {
+        if is_empty_range(from, to) {
+            return Ok(Vec::new());
+        }
+        let mut from = match from {
+            Bound::Included(key) => key.to_vec(),
+            Bound::Excluded(key) => after(key),
+            Bound::Unbounded => Vec::new(),
+        };
+        let to = match to {
+            Bound::Included(key) => Some(after(key)),
+            Bound::Excluded(key) => Some(key.to_vec()),
+            Bound::Unbounded => None,
+        };
+        let mut pairs = Vec::new();
+        while pairs.len() < limit {
+            let wanted = PAGE.min(i64::try_from(limit - pairs.len()).unwrap_or(PAGE));
+            let page = self.page(&from, to.as_deref(), wanted).await?;
+            let is_last = (page.len() as i64) < wanted;
+            pairs.extend(page);
+            match pairs.last() {
+                Some((last, _)) if !is_last => from = after(last),
+                _ => break,
+            }
+        }
+        Ok(pairs)
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+}

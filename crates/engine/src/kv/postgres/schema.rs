@@ -1,0 +1,176 @@
+//! The tables, whose they are, and who may write them.
+
+use super::super::{KvError, Result};
+use super::PostgresOptions;
+use super::address::Address;
+use super::connection::bounded;
+use tokio_postgres::Client;
+
+/// Version of the tables that this release makes and reads.
+const FORMAT: i64 = 1;
+/// Oldest PostgreSQL that is good enough, as its `server_version_num` (YugabyteDB is 11.2 there).
+const SERVER_VERSION_MIN: i64 = 110_000;
+/// Earlier starts that are remembered.
+const WRITERS_KEPT: i64 = 100;
+
+/// One by one, not in a transaction: not everything that speaks the protocol has transactions over
+/// tables. The identity row comes last, so without it nothing has been made.
+const TABLES: [&str; 4] = [
+    "CREATE TABLE IF NOT EXISTS strake_kv (
+       k BYTEA PRIMARY KEY, v BYTEA, version INT8 NOT NULL, replaced INT8 NOT NULL, buried TIMESTAMPTZ)",
+    "CREATE INDEX IF NOT EXISTS strake_kv_buried ON strake_kv (buried) WHERE buried IS NOT NULL",
+    "CREATE TABLE IF NOT EXISTS strake_writer (
+       writer INT8 PRIMARY KEY, seq INT8 NOT NULL, fenced BOOL NOT NULL, host TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS strake_store (
+       id INT8 PRIMARY KEY, format INT8 NOT NULL, owner TEXT NOT NULL, host TEXT NOT NULL,
+       made TIMESTAMPTZ NOT NULL, writers INT8 NOT NULL)",
+];
+
+/// Opens the store as its only writer: whoever wrote before, and still does, is fenced. Gives the number
+/// of the new writer.
+pub async fn open(client: &Client, address: &Address, options: &PostgresOptions) -> Result<i64> {
+    let db = Db { client, address };
+    db.check_server().await?;
+    match db.owner().await? {
+        Some(found) => db.check_owner(&found, &options.store)?,
+        None if !options.create => return Err(db.missing()),
+        None => db.create(options).await?,
+    }
+    db.take_over(&options.host).await
+}
+
+/// The identity row.
+struct Found {
+    format: i64,
+    owner: String,
+    host: String,
+}
+
+struct Db<'a> {
+    client: &'a Client,
+    address: &'a Address,
+}
+
+impl Db<'_> {
+    fn store(&self) -> String {
+        self.address.shown.clone()
+    }
+
+    async fn show(&self, setting: &str) -> Result<String> {
+        let sql = format!("SHOW {setting}");
+        Ok(bounded(self.address, self.client.query_one(&sql, &[])).await?.get(0))
+    }
+
+    async fn check_server(&self) -> Result<()> {
+        check_version(&self.store(), &self.show("server_version_num").await?)?;
+        if self.show("transaction_read_only").await? == "on" {
+            return Err(KvError::Refused {
+                store: self.store(),
+                cause: "the database is read-only".into(),
+                next: "is it a standby? Name the primary in --meta, or let it be written again"
+                    .into(),
+            });
+        }
+        // Only PostgreSQL has it: without it a crash of the machine loses more than the file system allows.
+        if self.show("fsync").await.is_ok_and(|fsync| fsync == "off") {
+            let store = self.store();
+            tracing::warn!(
+                "{store} runs with fsync=off: a loss of power loses what was acknowledged"
+            );
+        }
+        Ok(())
+    }
+
+    /// The identity row, if there is one.
+    async fn owner(&self) -> Result<Option<Found>> {
+        let exists = "SELECT count(*) FROM information_schema.tables \
+             WHERE table_name = 'strake_store' AND table_schema = ANY(current_schemas(false))";
+        let count: i64 = bounded(self.address, self.client.query_one(exists, &[])).await?.get(0);
+        if count == 0 {
+            return Ok(None);
+        }
+        let sql = "SELECT format, owner, host FROM strake_store WHERE id = 1";
+        let row = bounded(self.address, self.client.query_opt(sql, &[])).await?;
+        Ok(row.map(|row| Found { format: row.get(0), owner: row.get(1), host: row.get(2) }))
+    }
+
+    fn check_owner(&self, found: &Found, own: &str) -> Result<()> {
+        let (format, known) = (u32::try_from(found.format).unwrap_or(u32::MAX), FORMAT as u32);
+        if found.format > FORMAT {
+            return Err(KvError::Newer { store: self.store(), found: format, known });
+        }
+        if found.format < FORMAT {
+            return Err(KvError::Older { store: self.store(), found: format, known });
+        }
+        if found.owner != own {
+            let owner = format!("store {}, made on {}", found.owner, found.host);
+            return Err(KvError::OtherOwner { store: self.store(), owner });
+        }
+        Ok(())
+    }
+
+    fn missing(&self) -> KvError {
+        KvError::Refused {
+            store: self.store(),
+            cause: "it is empty, and this server's metadata should be there".into(),
+            next: "correct --meta, or restore the database from a backup".into(),
+        }
+    }
+
+    async fn create(&self, options: &PostgresOptions) -> Result<()> {
+        for table in TABLES {
+            bounded(self.address, self.client.batch_execute(table)).await?;
+        }
+        let some = "SELECT k FROM strake_kv LIMIT 1";
+        if bounded(self.address, self.client.query_opt(some, &[])).await?.is_some() {
+            let cause = "keys are there, but not the row in strake_store that says whose".into();
+            return Err(KvError::Corrupt { store: self.store(), cause });
+        }
+        let sql = "INSERT INTO strake_store (id, format, owner, host, made, writers) \
+             VALUES (1, $1, $2, $3, now(), 0) ON CONFLICT (id) DO NOTHING";
+        let values: &[&(dyn tokio_postgres::types::ToSql + Sync)] =
+            &[&FORMAT, &options.store, &options.host];
+        bounded(self.address, self.client.execute(sql, values)).await?;
+        // Another may have been faster.
+        let found = self.owner().await?.ok_or_else(|| self.missing())?;
+        self.check_owner(&found, &options.store)
+    }
+
+    /// Each step alone, in this order: of two that open at once the later number is left.
+    async fn take_over(&self, host: &str) -> Result<i64> {
+        let number = "UPDATE strake_store SET writers = writers + 1 WHERE id = 1 RETURNING writers";
+        let writer: i64 = bounded(self.address, self.client.query_one(number, &[])).await?.get(0);
+        let enter =
+            "INSERT INTO strake_writer (writer, seq, fenced, host) VALUES ($1, 0, false, $2)";
+        bounded(self.address, self.client.execute(enter, &[&writer, &host])).await?;
+        // Waits for a commit of an earlier one that is under way; none is begun after it.
+        let fence = "UPDATE strake_writer SET fenced = true WHERE writer < $1 AND NOT fenced";
+        bounded(self.address, self.client.execute(fence, &[&writer])).await?;
+        let forget = "DELETE FROM strake_writer WHERE fenced AND writer < $1";
+        bounded(self.address, self.client.execute(forget, &[&(writer - WRITERS_KEPT)])).await?;
+        Ok(writer)
+    }
+}
+
+fn check_version(store: &str, found: &str) -> Result<()> {
+    match found.parse::<i64>() {
+        Ok(version) if version < SERVER_VERSION_MIN => Err(KvError::Refused {
+            store: store.into(),
+            cause: format!("the server is PostgreSQL {}", version / 10_000),
+            next: format!("upgrade it to {} or newer", SERVER_VERSION_MIN / 10_000),
+        }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_too_old_is_refused() {
+        let error = check_version("postgres://u@h:5432/d", "100023").unwrap_err().to_string();
+        assert!(error.contains("PostgreSQL 10") && error.contains("upgrade it to 11"), "{error}");
+        check_version("", "150018").unwrap();
+    }
+}

@@ -1,0 +1,249 @@
+//! What only the engine on a database can meet: cut connections, refusals, and a second writer.
+
+mod proxy;
+#[path = "../../../../../../tests/src/postgres.rs"]
+mod server;
+
+use crate::kv::memory::Random;
+use crate::kv::{Kv, KvError, Outcome, PostgresOptions, Result, Transaction, open_postgres};
+use proxy::Proxy;
+use server::PostgresServer;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A database of its own on the test program's server, and the way to it.
+pub struct Database {
+    name: String,
+    options: PostgresOptions,
+    proxy: Option<Proxy>,
+}
+
+impl Database {
+    pub fn new() -> Self {
+        let server = PostgresServer::shared();
+        let name = server.database();
+        let options = PostgresOptions {
+            url: server.url(&name),
+            store: "own".into(),
+            create: true,
+            host: "here".into(),
+            wait_ms_max: 20_000,
+        };
+        Self { name, options, proxy: None }
+    }
+
+    /// Reached through a network that cuts commits at random.
+    pub fn cut(seed: u64) -> Self {
+        Self::new().through(Some(Random::new(seed)))
+    }
+
+    fn through(mut self, random: Option<Random>) -> Self {
+        let port = PostgresServer::shared().port();
+        let proxy = Proxy::new(port, random);
+        self.options.url = self.options.url.replace(&port.to_string(), &proxy.port.to_string());
+        self.proxy = Some(proxy);
+        self
+    }
+
+    pub fn open(&self) -> Result<Arc<dyn Kv>> {
+        open_postgres(&self.options)
+    }
+
+    fn sql(&self, sql: &str) -> String {
+        PostgresServer::shared().sql(&self.name, sql)
+    }
+
+    /// Why it cannot be opened.
+    fn refusal(&self) -> String {
+        self.open().err().expect("refused").to_string()
+    }
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+async fn put(kv: &dyn Kv, key: &str, value: &'static str) -> Result<Outcome> {
+    let mut transaction = Transaction::begin(kv).await?;
+    transaction.put(key.as_bytes().to_vec(), value);
+    transaction.commit(kv).await
+}
+
+async fn get(kv: &dyn Kv, key: &str) -> Option<Vec<u8>> {
+    let snapshot = kv.snapshot().await.unwrap();
+    snapshot.get(key.as_bytes()).await.unwrap().map(|value| value.to_vec())
+}
+
+#[test]
+fn commits_that_were_cut_happen_once() {
+    let database = Database::cut(11);
+    let kv = database.open().unwrap();
+    run(async {
+        for i in 0..200_u64 {
+            loop {
+                let mut transaction = Transaction::begin(&*kv).await.unwrap();
+                let before = transaction.get(b"n").await.unwrap();
+                let before = before.map_or(0, |v| u64::from_be_bytes(v[..].try_into().unwrap()));
+                assert_eq!(before, i);
+                transaction.put(b"n".to_vec(), (i + 1).to_be_bytes().to_vec());
+                // The outcome is found out, so that a conflict means that nothing was written.
+                match transaction.commit(&*kv).await.unwrap() {
+                    Outcome::Committed => break,
+                    Outcome::Conflict => {}
+                    Outcome::Unknown => panic!("the database can be reached"),
+                }
+            }
+        }
+    });
+    let cuts = database.proxy.as_ref().unwrap().state.cuts.load(Ordering::SeqCst);
+    assert!(cuts > 10, "{cuts} cuts");
+}
+
+/// The commit was carried out, its answer lost, and the database away for longer than one waits.
+#[test]
+fn a_commit_is_unknown_while_the_database_is_away_and_settled_by_the_next_read() {
+    let mut database = Database::new().through(None);
+    database.options.wait_ms_max = 300;
+    let kv = database.open().unwrap();
+    let state = &database.proxy.as_ref().unwrap().state;
+    run(async {
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        let mut transaction = Transaction::begin(&*kv).await.unwrap();
+        transaction.put(b"a".to_vec(), "2");
+        state.down_at_commit.store(true, Ordering::SeqCst);
+        assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Unknown);
+        let error = kv.snapshot().await.err().unwrap();
+        assert!(matches!(error, KvError::Unreachable { .. }), "{error}");
+        assert!(matches!(put(&*kv, "b", "1").await, Err(KvError::Unreachable { .. })));
+        state.down.store(false, Ordering::SeqCst);
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"2");
+        assert_eq!(put(&*kv, "a", "3").await.unwrap(), Outcome::Committed);
+    });
+}
+
+#[test]
+fn a_server_that_crashes_and_comes_back_is_waited_for() {
+    let server = PostgresServer::start();
+    let name = server.database();
+    let options = PostgresOptions { url: server.url(&name), ..Database::new().options };
+    let kv = open_postgres(&options).unwrap();
+    run(async {
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        let old = kv.snapshot().await.unwrap();
+        server.crash();
+        server.resume();
+        let lost = old.get(b"a").await.unwrap_err();
+        assert!(matches!(lost, KvError::Unreachable { .. }), "{lost}");
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
+        let writes = [(b"a".to_vec(), Some("2".into()))].into_iter().collect();
+        assert_eq!(kv.commit(old, writes).await.unwrap(), Outcome::Conflict);
+        assert_eq!(put(&*kv, "a", "3").await.unwrap(), Outcome::Committed);
+    });
+}
+
+#[test]
+fn a_later_start_of_the_same_server_takes_over() {
+    let database = Database::new();
+    let first = database.open().unwrap();
+    run(async {
+        assert_eq!(put(&*first, "a", "1").await.unwrap(), Outcome::Committed);
+        let mut late = Transaction::begin(&*first).await.unwrap();
+        late.put(b"a".to_vec(), "late");
+        let second = database.open().unwrap();
+        let error = late.commit(&*first).await.unwrap_err();
+        assert!(error.to_string().contains("later start of the same server on here"), "{error}");
+        assert!(matches!(first.snapshot().await, Err(KvError::TakenOver { .. })));
+        assert_eq!(get(&*second, "a").await.unwrap(), b"1");
+        assert_eq!(put(&*second, "a", "2").await.unwrap(), Outcome::Committed);
+    });
+}
+
+#[test]
+fn the_store_of_another_server_is_refused() {
+    let mut database = Database::new();
+    let kv = database.open().unwrap();
+    run(async { assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed) });
+    database.options.store = "another".into();
+    let error = database.refusal();
+    assert!(error.contains("store own, made on here") && error.contains("database of its own"));
+    run(async { assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed) });
+}
+
+#[test]
+fn a_newer_or_damaged_database_is_refused() {
+    let database = Database::new();
+    drop(database.open().unwrap());
+    database.sql("UPDATE strake_store SET format = 2");
+    assert!(matches!(database.open(), Err(KvError::Newer { found: 2, known: 1, .. })));
+    database.sql("UPDATE strake_store SET format = 0");
+    assert!(matches!(database.open(), Err(KvError::Older { found: 0, .. })));
+    database.sql("DELETE FROM strake_store; INSERT INTO strake_kv VALUES ('k', 'v', 1, 0, NULL)");
+    assert!(matches!(database.open(), Err(KvError::Corrupt { .. })));
+}
+
+#[test]
+fn an_empty_database_is_refused_to_a_server_that_had_a_store() {
+    let mut database = Database::new();
+    database.options.create = false;
+    assert!(database.refusal().contains("restore the database from a backup"));
+    assert_eq!(database.sql("SELECT count(*) FROM pg_tables WHERE tablename LIKE 'strake%'"), "0");
+}
+
+#[test]
+fn a_wrong_password_user_or_database_is_named() {
+    let mut database = Database::new();
+    let good = database.options.url.clone();
+    for (right, wrong, said) in [
+        ("strake-tests@", "nonsense@", "PGPASSWORD"),
+        ("/postgres:", "/nobody:", "PGPASSWORD"),
+        (&*format!("/{}", database.name), "/missing", "createdb"),
+    ] {
+        database.options.url = good.replace(right, wrong);
+        let error = database.refusal();
+        assert!(error.contains(said), "{error}");
+        assert!(!error.contains("strake-tests") && !error.contains("nonsense"), "{error}");
+    }
+}
+
+#[test]
+fn a_user_without_rights_is_told_what_is_missing() {
+    let mut database = Database::new();
+    database.sql("CREATE USER weak PASSWORD 'weak'");
+    let own = database.options.url.clone();
+    database.options.url = own.replace("postgres:strake-tests", "weak:weak");
+    let error = database.refusal();
+    assert!(error.contains("permission denied") && error.contains("OWNER TO"), "{error}");
+}
+
+#[test]
+fn a_read_only_database_is_refused_and_becomes_so_under_way() {
+    let database = Database::new();
+    let kv = database.open().unwrap();
+    run(async {
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        let name = &database.name;
+        let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+             WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        database.sql(&format!("ALTER DATABASE {name} SET default_transaction_read_only = on"));
+        database.sql(end);
+        let error = put(&*kv, "a", "2").await.unwrap_err().to_string();
+        assert!(error.contains("read-only"), "{error}");
+        assert!(database.refusal().contains("read-only"));
+        PostgresServer::shared()
+            .sql("postgres", &format!("ALTER DATABASE {name} RESET default_transaction_read_only"));
+        database.sql(end);
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
+        assert_eq!(put(&*kv, "a", "3").await.unwrap(), Outcome::Committed);
+    });
+}
+
+#[test]
+fn a_database_that_is_away_is_waited_for_and_then_named() {
+    let mut database = Database::new();
+    database.options.url = "postgres://u:p@127.0.0.1:1/d".into();
+    database.options.wait_ms_max = 200;
+    let error = database.refusal();
+    assert!(error.contains("postgres://u@127.0.0.1:1/d cannot be reached"), "{error}");
+    assert!(error.contains("refused") && error.contains("--meta"), "{error}");
+}

@@ -1,0 +1,213 @@
+//! A PostgreSQL server of the distribution's package, in a directory of its own, for as long as the
+//! test program lives.
+//!
+//! `postgres` refuses to be run by root, so where tests are root it runs as the package's user. A shell stands
+//! between: it ends the server when this program is gone, however it went. (The tests of `engine` use this
+//! file too.)
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+/// The superuser's password.
+pub const PASSWORD: &str = "strake-tests";
+/// Waits for its standard input to end, then ends the server at once, as a crash would; the word `keep`
+/// keeps the directory.
+const GUARD: &str = r#"
+"$1/postgres" -D "$2/data" -p "$3" -k "$2" -c listen_addresses=127.0.0.1 -c fsync=off \
+  -c max_connections=300 -c shared_buffers=32MB </dev/null >"$2/log" 2>&1 &
+server=$!
+read -r word
+kill -QUIT $server
+wait $server
+[ "$word" = keep ] || rm -rf "$2"
+"#;
+
+/// A server.
+pub struct PostgresServer {
+    programs: PathBuf,
+    dir: PathBuf,
+    port: u16,
+    owner: (u32, u32),
+    guard: Mutex<Option<Child>>,
+    databases: AtomicU32,
+}
+
+impl PostgresServer {
+    /// The one of this test program.
+    pub fn shared() -> &'static PostgresServer {
+        static SERVER: OnceLock<PostgresServer> = OnceLock::new();
+        SERVER.get_or_init(Self::start)
+    }
+
+    /// Makes and starts a server. Panics where the package is missing.
+    pub fn start() -> PostgresServer {
+        let programs = programs();
+        let owner = owner();
+        let dir = tempfile::Builder::new().prefix("strake-pg-").tempdir().unwrap().keep();
+        chown(&dir, Some(owner.0), Some(owner.1)).unwrap();
+        let password = dir.join("password");
+        std::fs::write(&password, PASSWORD).unwrap();
+        chown(&password, Some(owner.0), Some(owner.1)).unwrap();
+        let mut initdb = Command::new(programs.join("initdb"));
+        initdb.args(["--no-sync", "--locale=C", "-E", "UTF8", "-U", "postgres"]);
+        initdb.args(["--auth=scram-sha-256", "--pwfile"]).arg(&password);
+        initdb.arg("-D").arg(dir.join("data"));
+        run(as_owner(&mut initdb, owner, &dir));
+        let (guard, databases) = (Mutex::new(None), AtomicU32::new(0));
+        let mut server = PostgresServer { programs, dir, port: 0, owner, guard, databases };
+        // Another test program may take the same port before the server does.
+        for _ in 0..10 {
+            server.port = free_port();
+            if server.resumes() {
+                return server;
+            }
+            server.crash();
+        }
+        panic!("PostgreSQL does not start:\n{}", server.log());
+    }
+
+    /// Starts it again.
+    pub fn resume(&self) {
+        assert!(self.resumes(), "PostgreSQL does not start again:\n{}", self.log());
+    }
+
+    fn resumes(&self) -> bool {
+        let mut guard = Command::new("sh");
+        guard
+            .args(["-c", GUARD, "sh"])
+            .arg(&self.programs)
+            .arg(&self.dir)
+            .arg(self.port.to_string());
+        guard.stdin(Stdio::piped());
+        *self.guard.lock().unwrap() =
+            Some(as_owner(&mut guard, self.owner, &self.dir).spawn().unwrap());
+        for _ in 0..600 {
+            if self.psql("postgres", "SELECT 1").output().unwrap().status.success() {
+                return true;
+            }
+            if self.log().contains("could not create any TCP/IP sockets") {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        false
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+
+    /// Ends it at once; what was not written is to be recovered.
+    pub fn crash(&self) {
+        if let Some(mut guard) = self.guard.lock().unwrap().take() {
+            writeln!(guard.stdin.take().unwrap(), "keep").unwrap();
+            guard.wait().unwrap();
+        }
+    }
+
+    /// A new, empty database: its name.
+    pub fn database(&self) -> String {
+        let name = format!("d{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.sql("postgres", &format!("CREATE DATABASE {name}"));
+        name
+    }
+
+    /// The port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The URL of a database for the superuser.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres:{PASSWORD}@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Carries out SQL as the superuser; what it prints.
+    pub fn sql(&self, database: &str, sql: &str) -> String {
+        run(&mut self.psql(database, sql))
+    }
+
+    fn psql(&self, database: &str, sql: &str) -> Command {
+        let mut psql = Command::new(self.programs.join("psql"));
+        // By its socket: what answers there is no other program's server.
+        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h"]).arg(&self.dir);
+        psql.args(["-U", "postgres", "-p", &self.port.to_string(), "-d", database, "-c", sql]);
+        psql.env("PGPASSWORD", PASSWORD).stdin(Stdio::null());
+        psql
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        if let Some(mut guard) = self.guard.lock().unwrap().take() {
+            drop(guard.stdin.take());
+            let _gone = guard.wait();
+        }
+    }
+}
+
+/// A port that nobody listens on, below those that the kernel gives to callers.
+fn free_port() -> u16 {
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = std::process::id()
+            .wrapping_mul(131)
+            .wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
+        let port = 20_000 + (next % 10_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// Where the newest package has its programs.
+fn programs() -> PathBuf {
+    let packages = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let programs = packages.map(|package| package.path().join("bin"));
+    let found = programs.filter(|bin| bin.join("initdb").exists() && bin.join("postgres").exists());
+    let version = |bin: &PathBuf| -> u32 {
+        let name = bin.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+        name.and_then(|name| name.parse().ok()).unwrap_or(0)
+    };
+    found.max_by_key(version).expect(
+        "PostgreSQL is not installed, and the tests of its engine need it: apt-get install postgresql \
+         (`make test` does that where it may)",
+    )
+}
+
+/// Who runs the server: the package's user, or nobody, where this program is root's.
+fn owner() -> (u32, u32) {
+    let own = std::fs::metadata("/proc/self").unwrap();
+    if own.uid() != 0 {
+        return (own.uid(), own.gid());
+    }
+    let users = std::fs::read_to_string("/etc/passwd").unwrap();
+    let find = |name: &str| {
+        let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
+        let mut numbers = line.split(':').skip(2).map_while(|field| field.parse().ok());
+        Some((numbers.next()?, numbers.next()?))
+    };
+    find("postgres").or_else(|| find("nobody")).expect("a user who is not root")
+}
+
+fn as_owner<'a>(command: &'a mut Command, owner: (u32, u32), dir: &Path) -> &'a mut Command {
+    command.current_dir(dir);
+    if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+        command.uid(owner.0).gid(owner.1);
+    }
+    command
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}

@@ -2,10 +2,11 @@
 //!
 //! Only this server writes its volumes, and each writer holds the locks of what it writes, so the
 //! cache stays true by three steps around a commit: forget, commit, and then put what is so now or,
-//! where nothing is or nobody knows, forget once more. Readers fill as well, but only if nothing in
+//! where nothing is or nobody knows, forget once more. Between the first step and the last nothing is
+//! kept: what a reader found before the commit could be read here after somebody else
+//! has seen in the store what is so now. Readers fill as well, but only if nothing in
 //! their part of the cache was forgotten or put since before they took their snapshot of the store
-//! ([`Cache::ticket`]); so a slow reader never puts back what a writer has replaced or removed. What
-//! it fills in while a commit is under way, the third step takes out again.
+//! ([`Cache::ticket`]); so a slow reader never puts back what a writer has replaced or removed.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -47,6 +48,8 @@ type Map<V> = HashMap<u128, V, BuildHasherDefault<Mixed>>;
 struct Part<V> {
     young: Map<V>,
     old: Map<V>,
+    /// Keys of which a commit is under way.
+    changing: Vec<u128>,
     /// The cache's turn when something here was last forgotten or put.
     turn: u64,
 }
@@ -54,6 +57,15 @@ struct Part<V> {
 /// The moment before a snapshot of the store.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Ticket(u64);
+
+/// Where a commit is when something is forgotten because of it.
+#[derive(Clone, Copy)]
+pub(crate) enum Commit {
+    /// Nothing is kept until it has ended.
+    Begins,
+    /// It left no value, or nobody knows which.
+    Ended,
+}
 
 /// The cache.
 pub(crate) struct Cache<V> {
@@ -67,7 +79,8 @@ pub(crate) struct Cache<V> {
 impl<V: Clone> Cache<V> {
     /// A cache of at most `max` values.
     pub fn new(max: usize) -> Self {
-        let part = || Part { young: Map::default(), old: Map::default(), turn: 0 };
+        let part =
+            || Part { young: Map::default(), old: Map::default(), changing: Vec::new(), turn: 0 };
         let parts = (0..PARTS).map(|_| Mutex::new(part())).collect();
         Cache { parts, part_max: (max / PARTS / 2).max(1), turn: AtomicU64::new(0) }
     }
@@ -96,32 +109,43 @@ impl<V: Clone> Cache<V> {
         self.turn.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Keeps what a reader found, unless a writer came by since the ticket was taken.
+    /// Keeps what a reader found, unless a writer came by since the ticket was taken, or is here.
     pub fn fill(&self, key: u128, value: V, ticket: Ticket) {
         let mut part = self.part(key).lock();
-        if part.turn <= ticket.0 {
+        if part.turn <= ticket.0 && !part.changing.contains(&key) {
             part.insert(key, value, self.part_max);
         }
     }
 
     /// Forgets a value: before a commit that changes it, and after one that leaves none to put.
-    pub fn forget(&self, key: u128) {
+    pub fn forget(&self, key: u128, commit: Commit) {
         let mut part = self.part(key).lock();
         part.turn = self.next_turn();
         part.young.remove(&key);
         part.old.remove(&key);
+        match commit {
+            Commit::Begins => part.changing.push(key),
+            Commit::Ended => part.end(key),
+        }
     }
 
-    /// Keeps what a writer, who holds the lock of it, has committed.
+    /// After a commit: keeps what a writer, who holds the lock of it, has committed.
     pub fn put(&self, key: u128, value: V) {
         let mut part = self.part(key).lock();
         part.turn = self.next_turn();
-        part.old.remove(&key);
+        part.end(key);
         part.insert(key, value, self.part_max);
     }
 }
 
 impl<V> Part<V> {
+    /// A commit that changed a value is over.
+    fn end(&mut self, key: u128) {
+        if let Some(at) = self.changing.iter().position(|changing| *changing == key) {
+            self.changing.swap_remove(at);
+        }
+    }
+
     fn insert(&mut self, key: u128, value: V, max: usize) {
         if self.young.len() >= max && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);
@@ -138,11 +162,23 @@ mod tests {
     fn a_reader_that_began_before_a_commit_does_not_fill() {
         let cache = Cache::new(1000);
         let ticket = cache.ticket();
-        cache.forget(1);
+        cache.forget(1, Commit::Begins);
         cache.fill(1, "before", ticket);
         assert_eq!(cache.get(1), None);
         cache.put(1, "after");
         cache.fill(1, "before", ticket);
+        assert_eq!(cache.get(1), Some("after"));
+    }
+
+    /// Or it could be read from here after somebody has seen the commit in the store.
+    #[test]
+    fn nothing_is_kept_while_a_commit_is_under_way() {
+        let cache = Cache::new(1000);
+        cache.forget(1, Commit::Begins);
+        cache.fill(1, "before", cache.ticket());
+        assert_eq!(cache.get(1), None);
+        cache.forget(1, Commit::Ended);
+        cache.fill(1, "after", cache.ticket());
         assert_eq!(cache.get(1), Some("after"));
     }
 
@@ -151,7 +187,8 @@ mod tests {
         let cache = Cache::new(1000);
         let ticket = cache.ticket();
         for key in 1..1000 {
-            cache.forget(key);
+            cache.forget(key, Commit::Begins);
+            cache.forget(key, Commit::Ended);
         }
         for key in 1..1000 {
             cache.fill(key, "before", ticket);
@@ -165,9 +202,13 @@ mod tests {
     #[test]
     fn the_number_of_values_is_bounded_and_the_used_ones_stay() {
         let cache = Cache::new(PARTS * 2 * 10);
-        cache.put(0, 0);
-        for key in 1..100_000 {
+        let put = |key| {
+            cache.forget(key, Commit::Begins);
             cache.put(key, key);
+        };
+        put(0);
+        for key in 1..100_000 {
+            put(key);
             assert_eq!(cache.get(0), Some(0));
         }
         let kept = (0..100_000).filter(|&key| cache.get(key).is_some()).count();

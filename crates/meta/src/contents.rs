@@ -26,8 +26,8 @@ use strake_wire::message::storage::{
 };
 use tokio::time::Instant;
 
-/// How often bytes are written that a target then loses with its power.
-const WRITES_MAX: u32 = 4;
+/// How often a change is made that a target then loses with its power.
+const CHANGES_MAX: u32 = 4;
 
 /// Contents of an inline file, as long as its length says.
 pub(crate) async fn inline_bytes(tx: &mut Tx<'_>, inode: &Inode) -> Result<Bytes> {
@@ -210,33 +210,36 @@ pub(crate) fn layout_of(inode: &Inode) -> Result<Layout> {
     inode.layout.clone().ok_or_else(none)?.try_into()
 }
 
-/// Deletes all chunks of a file.
-pub(crate) async fn delete_chunks(core: &Core, volume: VolumeId, inode: &Inode) -> Result<()> {
-    cut_chunks(core, volume, inode, 0).await
+/// Deletes everything that a file has in the groups of a layout, for good: when nothing names the chunks
+/// any more, no loss of power may bring them back. Whatever makes them superfluous is on disk already.
+pub(crate) async fn delete_chunks(
+    core: &Core,
+    volume: VolumeId,
+    ino: Ino,
+    layout: &Layout,
+) -> Result<()> {
+    let all = StorageOp::Truncate(Truncate {
+        volume: volume.0,
+        ino: ino.0,
+        from_index: 0,
+        last_chunk_len: None,
+    });
+    let parts = parts_of(volume, ino, layout);
+    let calls = parts.into_iter().map(|part| durably(core, part, all.clone(), Bytes::new()));
+    try_join_all(calls).await.map(drop)
+}
+
+/// The groups of a layout, each once.
+fn parts_of(volume: VolumeId, ino: Ino, layout: &Layout) -> Vec<Part> {
+    let mut groups = layout.slots();
+    groups.sort_unstable();
+    groups.dedup();
+    groups.into_iter().map(|group| Part { volume, ino, group, min_copies: 0 }).collect()
 }
 
 /// Cuts the chunks of a file at a length, on every target that may have some.
 async fn cut_chunks(core: &Core, volume: VolumeId, inode: &Inode, length: u64) -> Result<()> {
-    cut_layout(core, volume, inode.id(), &layout_of(inode)?, length).await
-}
-
-/// Deletes everything that a file has in the groups of a layout.
-pub(crate) async fn clear_layout(
-    core: &Core,
-    volume: VolumeId,
-    ino: Ino,
-    layout: &Layout,
-) -> Result<()> {
-    cut_layout(core, volume, ino, layout, 0).await
-}
-
-async fn cut_layout(
-    core: &Core,
-    volume: VolumeId,
-    ino: Ino,
-    layout: &Layout,
-    length: u64,
-) -> Result<()> {
+    let (ino, layout) = (inode.id(), layout_of(inode)?);
     let index = layout.chunk_at(length);
     let (start, _) = layout.chunk_bounds(index);
     let within = length > start;
@@ -246,11 +249,8 @@ async fn cut_layout(
         from_index: index.0 + u64::from(within),
         last_chunk_len: within.then_some(length - start),
     });
-    let mut groups = layout.slots();
-    groups.sort_unstable();
-    groups.dedup();
-    let parts = groups.into_iter().map(|group| Part { volume, ino, group, min_copies: 0 });
-    let calls = parts.map(|part| on_group(core, part, op.clone(), Bytes::new()));
+    let parts = parts_of(volume, ino, &layout);
+    let calls = parts.into_iter().map(|part| on_group(core, part, op.clone(), Bytes::new()));
     try_join_all(calls).await.map(drop)
 }
 
@@ -269,22 +269,22 @@ async fn write_chunks(core: &Core, volume: VolumeId, inode: &Inode, bytes: &Byte
         });
         let min_copies = placement.layout().safety.min_copies;
         let part = Part { volume, ino: inode.id(), group: piece.group, min_copies };
-        write_durably(core, part, op, payload)
+        durably(core, part, op, payload)
     });
     try_join_all(calls).await.map(drop)
 }
 
-/// Writes to a group until a sync is answered from the boots that have the write.
-async fn write_durably(core: &Core, part: Part, write: StorageOp, payload: Bytes) -> Result<()> {
+/// Makes a change in a group until a sync is answered from the boots that have it.
+async fn durably(core: &Core, part: Part, change: StorageOp, payload: Bytes) -> Result<()> {
     let Part { volume, ino, group, .. } = part;
     let sync = StorageOp::Sync(FileRef { volume: volume.0, ino: ino.0 });
-    for _ in 0..WRITES_MAX {
-        let written = on_group(core, part, write.clone(), payload.clone()).await?;
+    for _ in 0..CHANGES_MAX {
+        let changed = on_group(core, part, change.clone(), payload.clone()).await?;
         let synced = on_group(core, part, sync.clone(), Bytes::new()).await?;
-        if written == synced || written == 0 || synced == 0 {
+        if changed == synced || changed == 0 || synced == 0 {
             return Ok(());
         }
-        tracing::warn!("volume {volume} inode {ino}: group {group} lost power: writing again");
+        tracing::warn!("volume {volume} inode {ino}: group {group} lost power: once more");
     }
     let detail = format!("volume {volume} inode {ino}: group {group} loses power again and again");
     Err(Error::with(ErrorKind::Io, detail))

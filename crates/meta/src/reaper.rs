@@ -136,6 +136,10 @@ async fn reap(core: &Arc<Core>, volume: &Arc<Volume>, stop: &Stop) -> Result<usi
         let start = from.as_ref().map(Vec::as_slice);
         let page = snapshot.scan(start, to, PAGE).await.map_err(store_error)?;
         let found: Vec<_> = page.iter().filter_map(|(key, _)| keys::two_ids(key)).collect();
+        if !found.is_empty() {
+            // A name that a power loss gives back must not lead to a file without its chunks.
+            core.kv.sync().await.map_err(store_error)?;
+        }
         let works = found.into_iter().map(|(queued_ms, ino)| {
             let work = Work { queued_ms, ino: Ino(ino) };
             async move { work.attempt(core, volume).await }
@@ -189,7 +193,8 @@ impl Work {
             return Ok(false);
         }
         if inode.has_chunks() && !strake_base::is_broken("chunks-are-deleted") {
-            contents::delete_chunks(core, volume.id, &inode).await?;
+            let layout = contents::layout_of(&inode)?;
+            contents::delete_chunks(core, volume.id, self.ino, &layout).await?;
         }
         under_locks(&ctx, self).await?;
         Ok(true)

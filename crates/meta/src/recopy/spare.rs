@@ -1,6 +1,6 @@
 //! Chunks that no layout names, until they are deleted, and what lost clients may still use.
 
-use crate::contents::clear_layout;
+use crate::contents::delete_chunks;
 use crate::core::{Core, scan, store_error};
 use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
@@ -78,17 +78,25 @@ pub(crate) async fn clear(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<usiz
     forget_lost(core, volume).await?;
     let now_ms = core.wall_ms();
     let snapshot = core.kv.snapshot().await.map_err(store_error)?;
-    let (mut due, mut left) = (Vec::new(), 0);
+    let (mut due, mut left, mut ahead) = (Vec::new(), 0, Vec::new());
     scan(&*snapshot, &keys::prefix(Kind::Spare, volume.id), |key, value| {
         let ino = Ino(keys::last_id(key).ok_or_else(|| records::corrupt(key, "has no id"))?);
+        let spare: Spare = records::decode(key, value)?;
         left += 1;
-        if records::decode::<Spare>(key, value)?.again_ms <= now_ms {
+        if spare.again_ms <= now_ms {
             due.push(ino);
+        } else if spare.again_ms > now_ms + QUIET_MS {
+            // The clock was put back since: the time begins anew.
+            let again = Spare { again_ms: now_ms + QUIET_MS, ..spare };
+            ahead.push((key.to_vec(), Some(records::encode(&again))));
         }
         Ok(())
     })
     .await?;
     drop(snapshot);
+    if !ahead.is_empty() {
+        core.write(ahead).await?;
+    }
     due.retain(|ino| !volume.recopies.is_active(*ino));
     if due.is_empty() {
         return Ok(left);
@@ -158,7 +166,7 @@ async fn delete(core: &Arc<Core>, volume: &Arc<Volume>, ino: Ino) -> Result<bool
         }
         (spare, layout)
     };
-    clear_layout(core, volume.id, ino, &layout).await?;
+    delete_chunks(core, volume.id, ino, &layout).await?;
     if spare.settled || spare.again_ms > 0 {
         core.write(vec![(key, None)]).await?;
         return Ok(true);

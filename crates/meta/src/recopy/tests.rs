@@ -5,11 +5,13 @@ use super::work::{self, Outcome, Wanted};
 use crate::check::tests::fsck;
 use crate::core::Core;
 use crate::ctx::Ctx;
+use crate::keys;
+use crate::records::{self, Spare};
 use crate::tests::world::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use strake_types::layout::Placement;
+use strake_types::layout::{Groups, Placement};
 use strake_types::{ChunkIndex, ErrorKind, FileKind, GroupId, Ino, Layout, Result, VolumeId};
 use strake_wire::member::Recopier;
 use strake_wire::message::meta::{MetaAnswer, MetaOp, OpenMode, Publish};
@@ -545,6 +547,21 @@ async fn a_paused_job_begins_nothing_and_a_cancelled_one_gives_up_what_it_has_be
     until_ended(&world).await;
     assert_eq!(copies(&world, &files).await, [2; 4]);
     settled(&world).await;
+}
+
+/// Chunks were to be deleted again ten minutes later, and the clock was put back by ten days.
+#[tokio::test]
+async fn chunks_are_deleted_again_soon_after_the_clock_was_put_back() {
+    let world = World::new().await;
+    let ino = file(&world, "f").await;
+    let two = vec![GroupId::of_class(2, 0)];
+    let two = Layout { groups: Groups::List(two), width: 1, ..layout(&world, ino).await };
+    let again_ms = world.server.core().wall_ms() + 10 * 24 * 3_600_000;
+    let spare = Spare { layout: (&two).into(), settled: false, again_ms };
+    let key = keys::spare(VolumeId(1), Ino(ino));
+    world.server.core().put(key, records::encode(&spare)).await.unwrap();
+    quiet(&world).await;
+    assert_eq!(read(&world, ino).await, contents());
 }
 
 /// The server is killed while a file is copied, and again when everything is done.

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strake_engine::kv::memory::MemoryKv;
-use strake_engine::kv::{Kv, Outcome, Result as KvResult, Snapshot, Writes};
+use strake_engine::kv::{Kv, KvError, Outcome, Result as KvResult, Snapshot, Writes};
 use strake_types::{ErrorKind, FileKind};
 use strake_wire::message::meta::{Create, Lock, MetaOp, MetaRequest, Name};
 use strake_wire::service::MetaService;
@@ -51,18 +51,27 @@ async fn settings_hold_for_what_is_made_later() {
     assert!(!root.move_out(before).await.unwrap().inline);
 }
 
-/// A store that counts commits, and how many of them a sync has covered; full if it is told so.
+/// A store that counts commits, and how many of them a sync has covered; full, or unable to sync, if it
+/// is told so.
 struct Watched {
     kv: MemoryKv,
     committed: AtomicU64,
     synced: AtomicU64,
     full: AtomicBool,
+    fails: AtomicBool,
+    failed: AtomicU64,
 }
 
 impl Watched {
     fn new() -> Arc<Self> {
-        let (committed, synced) = (AtomicU64::default(), AtomicU64::default());
-        Arc::new(Self { kv: MemoryKv::new(), committed, synced, full: AtomicBool::default() })
+        Arc::new(Self {
+            kv: MemoryKv::new(),
+            committed: AtomicU64::default(),
+            synced: AtomicU64::default(),
+            full: AtomicBool::default(),
+            fails: AtomicBool::default(),
+            failed: AtomicU64::default(),
+        })
     }
 }
 
@@ -88,6 +97,10 @@ impl Kv for Watched {
 
     async fn sync(&self) -> KvResult<()> {
         let committed = self.committed.load(Ordering::SeqCst);
+        if self.fails.load(Ordering::SeqCst) {
+            self.failed.fetch_add(1, Ordering::SeqCst);
+            return Err(KvError::Full { store: "watched".into() });
+        }
         self.kv.sync().await?;
         self.synced.fetch_max(committed, Ordering::SeqCst);
         Ok(())
@@ -119,6 +132,24 @@ async fn with_sync_always_a_change_is_on_disk_before_it_is_answered() {
         }
         assert!(synced() > committed, "step {step}");
     }
+}
+
+/// Or a loss of power would give the name back, and not what the file had.
+#[tokio::test]
+async fn chunks_are_deleted_when_the_unlink_is_on_disk() {
+    let kv = Watched::new();
+    let world = World::on(kv.clone()).await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"contents").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    kv.fails.store(true, Ordering::SeqCst);
+    root.unlink(1, "f").await.unwrap();
+    world.until(async || kv.failed.load(Ordering::SeqCst) >= 3).await;
+    assert_eq!(world.storage.chunks.lock().len(), 1);
+    kv.fails.store(false, Ordering::SeqCst);
+    world.until(async || world.keys(b'G').await == 0).await;
+    assert!(world.storage.chunks.lock().is_empty());
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! knows, and the caller's own leases follow it.
 
 use super::Tx;
+use crate::cache::Commit;
 use crate::core::{Core, store_error};
 use crate::keys;
 use crate::leases::Changing as Recalled;
@@ -113,12 +114,16 @@ impl<'a> Tx<'a> {
     }
 
     /// The caches know nothing of what changes.
-    fn forget(&self) {
+    fn forget(&self, commit: Commit) {
         let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
-        self.inodes.iter().for_each(|(ino, _)| core.inodes.forget(Core::inode_key(volume, *ino)));
-        self.entries.iter().for_each(|(place, _)| core.entries.forget(*place));
+        for (ino, _) in &self.inodes {
+            core.inodes.forget(Core::inode_key(volume, *ino), commit);
+        }
+        for (place, _) in &self.entries {
+            core.entries.forget(*place, commit);
+        }
         for ((dir, index), _) in &self.shards {
-            core.shards.forget(Core::shard_key(volume, *dir, *index));
+            core.shards.forget(Core::shard_key(volume, *dir, *index), commit);
         }
     }
 
@@ -130,7 +135,7 @@ impl<'a> Tx<'a> {
             match inode {
                 Some(inode) => core.inodes.put(place, inode),
                 None => {
-                    core.inodes.forget(place);
+                    core.inodes.forget(place, Commit::Ended);
                     self.ctx.volume.leases.forget(ino);
                 }
             }
@@ -140,7 +145,7 @@ impl<'a> Tx<'a> {
             let place = Core::shard_key(volume, dir, index);
             match shard {
                 Some(shard) => core.shards.put(place, shard),
-                None => core.shards.forget(place),
+                None => core.shards.forget(place, Commit::Ended),
             }
         }
     }
@@ -166,8 +171,8 @@ impl<'a> Tx<'a> {
     }
 }
 
-/// While a commit is under way: the caches know nothing of what changes, before it, and unless it
-/// is known to have got through, also not what a reader has filled in meanwhile.
+/// While a commit is under way: the caches know nothing of what changes, and unless it is known to have
+/// got through, they are told here that it has ended.
 struct Changing<'t, 'a> {
     tx: &'t Tx<'a>,
     committed: bool,
@@ -175,7 +180,7 @@ struct Changing<'t, 'a> {
 
 impl<'t, 'a> Changing<'t, 'a> {
     fn begin(tx: &'t Tx<'a>) -> Self {
-        tx.forget();
+        tx.forget(Commit::Begins);
         Changing { tx, committed: false }
     }
 }
@@ -183,7 +188,7 @@ impl<'t, 'a> Changing<'t, 'a> {
 impl Drop for Changing<'_, '_> {
     fn drop(&mut self) {
         if !self.committed {
-            self.tx.forget();
+            self.tx.forget(Commit::Ended);
         }
     }
 }

@@ -1,4 +1,5 @@
 use crate::tests::world::*;
+use std::sync::atomic::Ordering::SeqCst;
 use strake_types::{ErrorKind, FileKind};
 use strake_wire::message::meta::{Create, Link, MetaAnswer, MetaOp, Unlink};
 
@@ -59,13 +60,31 @@ async fn chunks_are_deleted_later_and_survive_a_server_that_is_away() {
     root.write(ino, 0, b"contents").await.unwrap();
     root.move_out(ino).await.unwrap();
     assert_eq!(world.storage.chunks.lock().len(), 1);
-    world.storage.away.store(true, std::sync::atomic::Ordering::SeqCst);
+    world.storage.away.store(true, SeqCst);
     root.unlink(1, "f").await.unwrap();
     assert_eq!(world.keys(b'G').await, 1);
-    world.storage.away.store(false, std::sync::atomic::Ordering::SeqCst);
+    world.storage.away.store(false, SeqCst);
     world.until(async || world.keys(b'G').await == 0).await;
     assert!(world.storage.chunks.lock().is_empty());
     assert_eq!(kind(root.getattr(ino).await), ErrorKind::Stale);
+}
+
+/// The simulation found it: nothing named them any more, so nobody deleted them again.
+#[tokio::test]
+async fn chunks_that_were_deleted_do_not_come_back_with_the_power() {
+    for fails_at_sync in [false, true] {
+        let world = World::new().await;
+        let root = world.root();
+        let ino = root.file(1, "f").await.unwrap();
+        root.write(ino, 0, b"contents").await.unwrap();
+        root.move_out(ino).await.unwrap();
+        world.storage.fails_at_sync.store(fails_at_sync, SeqCst);
+        root.unlink(1, "f").await.unwrap();
+        world.until(async || world.keys(b'G').await == 0).await;
+        assert!(!world.storage.fails_at_sync.load(SeqCst));
+        world.storage.lose_power();
+        assert!(world.storage.chunks.lock().is_empty());
+    }
 }
 
 #[tokio::test]

@@ -18,6 +18,8 @@ use strake_types::{Attr, Credentials, ErrorKind, FileKind, Ino, Result};
 const NAMES: u64 = 4;
 /// Entries asked for at once: all.
 const ENTRIES: u32 = 100;
+/// How often names are found in a directory that was just emptied.
+const LATE_MAX: usize = 10;
 
 /// Directories, and what has happened in them.
 pub struct Names {
@@ -88,29 +90,49 @@ impl Names {
         told
     }
 
-    /// Looks at all directories for the last time, judges what has happened, and removes all.
+    /// Looks at all directories, judges what has happened, and removes all. What a client asked for before
+    /// it died may still be carried out meanwhile.
     pub async fn end(&self, mount: &Mount) -> Result<()> {
         let mut left = Vec::new();
         for nth in 0..self.directories.len() {
-            if let Told::Names(names) = self.carry_out(mount, Ask::List(nth as u8)).await {
-                left.extend(names);
-            }
+            left.push(self.list(mount, nth).await);
         }
         match judge(&self.history.lock()) {
             Verdict::Fits => {}
             Verdict::TooLong => self.world.note(format_args!("names: not judged")),
             Verdict::Impossible(why) => self.world.fail(format!("names: {why}")),
         }
-        for (name, _) in left {
+        for (nth, names) in left.into_iter().enumerate() {
+            let mut removed = self.remove(mount, nth, names).await;
+            for _ in 0..LATE_MAX {
+                if !removed.as_ref().is_err_and(|error| error.kind == ErrorKind::NotEmpty) {
+                    break;
+                }
+                let late = self.list(mount, nth).await;
+                removed = self.remove(mount, nth, late).await;
+            }
+            removed?;
+        }
+        Ok(())
+    }
+
+    /// All names in a directory.
+    async fn list(&self, mount: &Mount, nth: usize) -> Vec<Name> {
+        match self.carry_out(mount, Ask::List(nth as u8)).await {
+            Told::Names(names) => names.into_iter().map(|(name, _)| name).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Removes a directory with these names.
+    async fn remove(&self, mount: &Mount, nth: usize, names: Vec<Name>) -> Result<()> {
+        for name in names {
             if let Told::Refused(_) = self.carry_out(mount, Ask::Unlink(name)).await {
                 self.carry_out(mount, Ask::Rmdir(name)).await;
             }
         }
-        for nth in 0..self.directories.len() {
-            let (cred, name) = (Credentials::root(), Bytes::from(format!("names-{nth}")));
-            mount.call("rmdir", mount.volume.rmdir(&cred, ROOT, name)).await?;
-        }
-        Ok(())
+        let (cred, name) = (Credentials::root(), Bytes::from(format!("names-{nth}")));
+        mount.call("rmdir", mount.volume.rmdir(&cred, ROOT, name)).await.map(drop)
     }
 
     /// The inode of the directory of a name, and the name there.

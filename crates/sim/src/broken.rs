@@ -38,6 +38,8 @@ pub const RULES: &[Rule] = &[
     ),
     rule("requests-are-remembered", "a write that comes again is applied again"),
     rule("resync-compares-all", "a resync passes over some of the chunks"),
+    rule("scrubs-repair", "a scrub calls repaired what it has not asked anybody to repair"),
+    rule("scrubs-see-all", "a scrub ends after its first step"),
     rule("settled-is-everywhere", "a primary calls settled what is still under way"),
     rule(
         "syncs-compare-boots",

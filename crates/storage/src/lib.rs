@@ -30,6 +30,8 @@
 //! * `tag` — how chunks of different groups are kept apart on one target.
 //! * `attempts` — what makes a change happen once; `lease` — how long a member may answer readers.
 //! * `room` — when a target is short of room, as primaries are told.
+//! * [`soundness`] — whether what targets hold is sound, asked of any server of the cluster; [`scrubs`] —
+//!   the walks over targets of this server that jobs of the manager want verified.
 //! * `target` — one target, its bounded threads and its metrics; `member` — what the cluster hears of
 //!   a server with targets, and has it do; `opener` — who makes targets while it runs.
 
@@ -43,11 +45,14 @@ mod opener;
 mod order;
 mod replica;
 mod room;
+pub mod scrubs;
 pub mod server;
+pub mod soundness;
 mod tag;
 mod target;
 
 pub use lease::Lease;
 pub use member::{Disks, Here};
 pub use opener::Opener;
+pub use scrubs::{Scrubbed, Scrubs};
 pub use server::StorageServer;

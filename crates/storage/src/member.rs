@@ -1,6 +1,7 @@
 //! What a server with targets does as a member of its cluster.
 
 use crate::lease::Lease;
+use crate::scrubs::Scrubs;
 use crate::server::StorageServer;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +17,14 @@ pub trait Disks: Send + Sync + 'static {
     fn specs(&self) -> Vec<TargetSpec>;
     /// Drops what they hold of a volume; may wait for a disk. False: not everywhere yet.
     fn drop_volume(&self, volume: VolumeId) -> bool;
-    /// How far it is with targets that it verifies for a job.
-    fn scrubs(&self) -> Vec<ScrubProgress>;
-    /// Which targets it is to verify from now on: these, and no others.
-    fn obey_scrubs(&self, orders: &[ScrubOrder]);
 }
 
 /// A server with its disks.
 pub struct Here<D> {
     /// Where its targets lie.
     pub disks: D,
+    /// What verifies them for jobs.
+    pub scrubs: Arc<Scrubs>,
     /// Whose replicas are to do their part; `None`: it has no targets.
     pub storage: Option<Arc<StorageServer>>,
     /// What an answer to a heartbeat renews.
@@ -50,11 +49,11 @@ impl<D: Disks> Member for Here<D> {
     }
 
     fn scrubs(&self) -> Vec<ScrubProgress> {
-        self.disks.scrubs()
+        self.scrubs.progress()
     }
 
     fn obey_scrubs(&self, orders: &[ScrubOrder]) {
-        self.disks.obey_scrubs(orders);
+        self.scrubs.obey(orders);
     }
 
     fn wake(&self) {

@@ -8,7 +8,7 @@
 //! * [`cluster`] finds and connects to a cluster; [`place`] opens a path in a volume.
 //! * [`servers`] and [`groups`]: what a cluster is made of, in words.
 //! * [`jobs`] and [`plan_flags`]: what moves in the background, and what the verbs for it share.
-//! * [`soundness`] and [`scrub_report`]: what is damaged, what was made of it, and how that is told.
+//! * [`soundness`] and [`scrub_report`]: which files are damaged, what was made of it, and how that is told.
 //! * [`runfile`] is how `strake down` and the others find what `strake up` started.
 //! * [`telemetry`] and [`log`] show what a long-running verb does; [`signals`] end it.
 //!

@@ -176,6 +176,14 @@ impl SimDisk {
         file.map_or(0, |file| file.now.occupied_pages() * PAGE)
     }
 
+    /// Where the pages of a file begin that were written to.
+    pub fn written(&self, name: &str) -> Vec<u64> {
+        let state = self.state.lock();
+        let file = state.names.get(name).and_then(|id| state.files.get(id));
+        file.map(|file| file.now.written_pages().map(|page| page * PAGE).collect())
+            .unwrap_or_default()
+    }
+
     /// Flips a bit of a stored byte, on the disk and in the cache.
     pub fn flip_bit(&self, name: &str, offset: u64, bit: u8) {
         let state = &mut *self.state.lock();

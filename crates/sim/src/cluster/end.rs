@@ -13,7 +13,7 @@ use strake_wire::message::meta::{Check, CheckPart};
 
 /// Longest time until all copies are equal: a member that could not be made equal is tried again after
 /// 32 s at most, and that may happen twice.
-const WHOLE_BOUND: Duration = Duration::from_secs(120);
+pub(super) const WHOLE_BOUND: Duration = Duration::from_secs(120);
 /// Longest time until what is deleted is gone: sessions of dead clients end after 30 s, and the
 /// deletion waits for storage servers for as long again.
 const GONE_BOUND: Duration = Duration::from_secs(240);
@@ -24,7 +24,7 @@ const COMPARISON_PAUSE: Duration = Duration::from_secs(3);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(500);
 /// Bits of an index in a store that count within the file; above them is the group.
-const INDEX_BITS: u32 = 40;
+pub(super) const INDEX_BITS: u32 = 40;
 /// First byte of the keys of inodes.
 const INODE: u8 = b'I';
 
@@ -33,13 +33,17 @@ type Stored = (u32, u64, u64, u64, u64);
 
 impl Cluster {
     /// Looks at everything once trouble is over.
-    pub(super) async fn check_end(&self) -> Result<()> {
+    pub(super) async fn check_end(self: &Arc<Self>) -> Result<()> {
         self.end_jobs().await?;
         self.wait(WHOLE_BOUND, "all copies are equal again", async |cluster| {
             cluster.is_whole().await
         })
         .await?;
         self.files.whole_again();
+        // What is damaged in its only copy cannot be read any more.
+        if self.plan.copies > 1 {
+            self.check_rot().await?;
+        }
         let mount = Mount::start(&self.world, &self.plan, CLIENTS_FROM + self.plan.clients).await?;
         for file in self.files.numbers() {
             self.files.read_whole(&mount, file).await?;
@@ -47,6 +51,9 @@ impl Cluster {
         self.names.end(&mount).await?;
         self.logs.end(&mount).await?;
         self.compare_copies().await?;
+        if self.plan.copies == 1 {
+            self.check_rot().await?;
+        }
         for file in self.files.numbers() {
             self.files.remove(&mount, file).await?;
         }
@@ -73,7 +80,7 @@ impl Cluster {
         }
     }
 
-    async fn wait(
+    pub(super) async fn wait(
         &self,
         bound: Duration,
         what: &str,

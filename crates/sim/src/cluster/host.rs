@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_base::disk::Disk;
+use strake_base::disk::sim::SimDisk;
 use strake_base::random::SplitMix64;
 use strake_base::simulation::Process;
 use strake_base::task;
@@ -23,7 +24,7 @@ use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity};
 use strake_engine::kv::Kv;
 use strake_manager::{Manager, ManagerOptions};
 use strake_meta::{MetaOptions, MetaServer};
-use strake_storage::{Disks, Here, Lease, StorageServer};
+use strake_storage::{Disks, Here, Lease, Scrubbed, Scrubs, StorageServer};
 use strake_types::{Error, ErrorKind, Result, ServerId, TargetId, VolumeId};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::CapabilityKey;
@@ -32,7 +33,7 @@ use strake_wire::member::{Heart, Pulse, join};
 use strake_wire::message::manager::{
     Join, Leave, ManagerAnswer, ManagerOp, ManagerRequest, TargetSpec,
 };
-use strake_wire::message::scrubs::{ScrubOrder, ScrubProgress};
+use strake_wire::message::scrubs::ScrubTally;
 use strake_wire::service::{ManagerService, Services};
 
 pub use drives::Drive;
@@ -48,6 +49,8 @@ const JOIN_WAIT_MS: u64 = 15_000;
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 /// Between two syncs of the metadata store that nobody asks for.
 const STORE_SYNC: Duration = Duration::from_secs(1);
+/// Bytes of the disk with the server's own directory.
+const HOME_BYTES: u64 = 1 << 20;
 /// Between two checkpoints of a target that nobody asks for.
 const CHECKPOINT: Duration = Duration::from_secs(2);
 
@@ -59,6 +62,8 @@ pub struct Host {
     drives: Mutex<Vec<Arc<Drive>>>,
     /// How many it has ever had.
     drives_ever: AtomicU64,
+    /// Its own directory.
+    home: SimDisk,
     /// Its metadata store, if it is the head.
     pub store: Option<SimStore>,
     /// Its clocks.
@@ -102,17 +107,20 @@ impl Disks for Specs {
         self.0.lock().iter().map(|(spec, store)| fill(spec, store)).collect()
     }
 
-    fn scrubs(&self) -> Vec<ScrubProgress> {
-        Vec::new()
-    }
-
-    /// Jobs that scrub are not simulated.
-    fn obey_scrubs(&self, _: &[ScrubOrder]) {}
-
     fn drop_volume(&self, volume: VolumeId) -> bool {
         let stores: Vec<_> = self.0.lock().iter().map(|(_, store)| store.clone()).collect();
         stores.iter().all(|store| store.drop_volume(volume).is_ok())
     }
+}
+
+/// The same for what verifies them.
+impl Scrubbed for Specs {
+    fn has(&self, target: TargetId) -> bool {
+        self.0.lock().iter().any(|(spec, _)| spec.target == target.0)
+    }
+
+    /// What the program tells of it is its own.
+    fn note_verified(&self, _: TargetId, _: ScrubTally) {}
 }
 
 fn fill(spec: &TargetSpec, store: &ChunkStore) -> TargetSpec {
@@ -140,6 +148,7 @@ impl Host {
             number,
             drives: Mutex::default(),
             drives_ever: AtomicU64::new(0),
+            home: SimDisk::new(world.stream(0x7000 + u64::from(number)).next_number(), HOME_BYTES),
             store: (number == HEAD).then_some(store),
             clock: Arc::new(MachineClock::new(drift)),
             disk_ms: Arc::new(AtomicU64::new(plan.disk_ms)),
@@ -257,11 +266,13 @@ impl Host {
         };
         callers.register_local(server, services.clone());
         self.world.serve(self.number, process, services);
-        let lease = storage.lease();
         let specs = self.specs().into_iter().zip(stores.iter().cloned()).collect();
         let open = Arc::new(Mutex::new(specs));
         let disks = Specs(Arc::clone(&open));
-        let member = Here { disks, storage: Some(storage.clone()), lease: lease.clone() };
+        let verified = Arc::new(Specs(Arc::clone(&open)));
+        let scrubs = Arc::new(Scrubs::new(self.home.process(), verified, &map));
+        let (lease, own) = (storage.lease(), Some(storage.clone()));
+        let member = Here { disks, scrubs, storage: own, lease: lease.clone() };
         let pulse = Pulse {
             server,
             manager: manager.clone(),
@@ -468,10 +479,11 @@ impl Host {
 
     /// Whatever is written after this is not.
     fn end(&self, process: &Arc<Process>, power: Power) {
-        for drive in self.drives() {
+        let drives = self.drives();
+        for disk in drives.iter().map(|drive| &drive.disk).chain([&self.home]) {
             match power {
-                Power::On => drive.disk.kill(),
-                Power::Off => drive.disk.power_loss(),
+                Power::On => disk.kill(),
+                Power::Off => disk.power_loss(),
             }
         }
         self.store.iter().for_each(SimStore::kill);

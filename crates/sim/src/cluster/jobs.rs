@@ -22,7 +22,7 @@ const RECOPY_BOUND: Duration = Duration::from_secs(1_500);
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Cluster {
-    async fn jobs(&self, op: ManagerOp) -> Result<Vec<Job>> {
+    pub(super) async fn jobs(&self, op: ManagerOp) -> Result<Vec<Job>> {
         match self.ask(op).await? {
             ManagerAnswer::Jobs(list) => Ok(list.jobs),
             ManagerAnswer::Epoch(_) => Ok(Vec::new()),
@@ -31,12 +31,12 @@ impl Cluster {
     }
 
     /// Jobs that are not over.
-    async fn jobs_left(&self) -> Result<Vec<Job>> {
+    pub(super) async fn jobs_left(&self) -> Result<Vec<Job>> {
         let jobs = self.jobs(ManagerOp::ListJobs(ListJobs { id: 0 })).await?;
         Ok(jobs.into_iter().filter(|job| job.state < JobState::Done as u32).collect())
     }
 
-    async fn order(&self, op: ManagerOp) -> Result<Vec<Job>> {
+    pub(super) async fn order(&self, op: ManagerOp) -> Result<Vec<Job>> {
         let shown = format!("{op:?}");
         let done = self.jobs(op).await;
         let told = done.as_ref().map(Vec::len).map_err(ToString::to_string);
@@ -184,6 +184,7 @@ impl Cluster {
         let began = self.world.now();
         loop {
             let left = self.jobs_left().await?;
+            self.judge_scrubs().await?;
             if left.is_empty() {
                 self.use_drained().await?;
             }

@@ -176,6 +176,7 @@ impl ManagerService for Link {
             request.op,
             Some(Op::Heartbeat(_) | Op::GetMap(_) | Op::Resynced(_) | Op::Used(_))
         );
+        let is_map = matches!(request.op, Some(Op::GetMap(_)));
         let encoded = request.encode_to_vec();
         let serve = move |serving: Serving| {
             let encoded = encoded.clone();
@@ -185,7 +186,11 @@ impl ManagerService for Link {
                 sent(service.call(request).await.map(|reply| reply.encode_to_vec()))
             }
         };
-        received(&self.call(CALL_LIMIT, again, serve).await?)
+        let reply = self.call(CALL_LIMIT, again, serve).await?;
+        if is_map && let Some(lateness) = self.world.lateness_of_map() {
+            tokio::time::sleep(lateness).await;
+        }
+        received(&reply)
     }
 }
 

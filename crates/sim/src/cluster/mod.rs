@@ -15,7 +15,7 @@
 //!
 //! [`files`] is the workload on contents, and [`register`] knows what its readers may see; [`names`] is
 //! that on names, and [`history`] says whether it can have happened so; [`logs`] is that on files which all
-//! append to under a lock, and [`log`](mod@log) knows what has to be in them. [`end`] looks at what is left
+//! append to under a lock, and [`log`](mod@log) knows what has to be in them; `scrubs` changes bits on disks, and knows what may be found damaged. [`end`] looks at what is left
 //! when all is over.
 
 mod end;
@@ -30,6 +30,7 @@ pub mod mount;
 pub mod names;
 pub mod plan;
 pub mod register;
+mod scrubs;
 pub mod store;
 pub mod trace;
 pub mod trouble;
@@ -100,6 +101,8 @@ pub(crate) struct Cluster {
     weak: AtomicBool,
     /// Targets that are gone for good and have not been replaced.
     lost: Mutex<Vec<u32>>,
+    /// Bits that have changed.
+    rot: Mutex<scrubs::Rot>,
     /// Machines that are being taken out.
     going: Mutex<BTreeSet<u32>>,
     /// What ends trouble later.
@@ -146,15 +149,28 @@ impl Cluster {
     fn new(seed: u64, show: bool) -> Arc<Self> {
         let world = World::new(seed, show);
         let plan = Arc::new(Plan::of(&world));
-        world.set_weather(plan.weather);
+        world.set_weather(plan.fair_weather());
         let host = |number| Host::new(&world, &plan, number, plan.drives);
         let hosts = (1..=plan.servers + plan.spares).map(host).collect();
         let clients = Mutex::new(vec![None; plan.clients as usize]);
         let files = Files::new(&world, &plan);
         let names = Names::new(&world, plan.directories, plan.pause_ms);
         let logs = Logs::new(&world, &plan);
-        let (weak, lost, going, later) = Default::default();
-        Arc::new(Self { world, plan, hosts, files, names, logs, clients, weak, lost, going, later })
+        let (weak, lost, rot, going, later) = Default::default();
+        Arc::new(Self {
+            world,
+            plan,
+            hosts,
+            files,
+            names,
+            logs,
+            clients,
+            weak,
+            lost,
+            rot,
+            going,
+            later,
+        })
     }
 
     fn report(&self) -> Report {

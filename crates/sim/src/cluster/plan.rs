@@ -37,6 +37,8 @@ pub enum Trouble {
     Join,
     /// A bit of a disk changes.
     Flip,
+    /// Targets are verified by jobs, which are paused, slowed and cancelled.
+    Scrub,
     /// Groups are moved: targets are drained, evened out, and used again; files get another number of copies;
     /// jobs are paused and cancelled.
     Move,
@@ -49,7 +51,7 @@ pub enum Trouble {
 }
 
 /// All kinds of trouble.
-const ALL: [Trouble; 18] = [
+const ALL: [Trouble; 19] = [
     Trouble::Kill,
     Trouble::Power,
     Trouble::Blackout,
@@ -64,6 +66,7 @@ const ALL: [Trouble; 18] = [
     Trouble::Slow,
     Trouble::Join,
     Trouble::Flip,
+    Trouble::Scrub,
     Trouble::Move,
     Trouble::Leave,
     Trouble::AddDisk,
@@ -118,7 +121,7 @@ pub struct Plan {
     pub length: Duration,
     /// Longest time between two troubles.
     pub calm_ms: u64,
-    /// The network, when nothing else happens to it.
+    /// The network while there is trouble, when nothing else happens to it.
     pub weather: Weather,
 }
 
@@ -147,10 +150,10 @@ impl Plan {
         };
         let mut troubles: Vec<_> = ALL.into_iter().filter(|_| random.percent(35)).collect();
         // A bit that changes where no other copy is costs the block: then nobody else may go.
-        if copies > 1 && random.percent(10) {
-            use Trouble::{ClientKill, Flip, Jump, Slow, Storm};
+        if copies > 1 && random.percent(15) {
+            use Trouble::{ClientKill, Flip, Jump, Scrub, Slow, Storm};
             troubles.retain(|kind| matches!(kind, ClientKill | Jump | Slow | Storm));
-            troubles.push(Flip);
+            troubles.extend([Flip, Scrub]);
         } else {
             troubles.retain(|kind| *kind != Trouble::Flip);
         }
@@ -181,6 +184,7 @@ impl Plan {
             calm_ms: [500, 3_000, 8_000][random.below(3) as usize],
             weather: Weather {
                 delay_ms: [1, 3, 30][random.below(3) as usize],
+                late_maps: [0, 0, 50][random.below(3) as usize],
                 ..Weather::default()
             },
         }
@@ -189,6 +193,11 @@ impl Plan {
     /// How fast a machine's clock runs, in millionths.
     pub fn drift_of(&self, random: &mut SplitMix64) -> u64 {
         1_000_000 - self.drift + random.below(2 * self.drift + 1)
+    }
+
+    /// The network before and after all trouble.
+    pub fn fair_weather(&self) -> Weather {
+        Weather { late_maps: 0, ..self.weather }
     }
 
     /// One copy acknowledges what others may not have yet.

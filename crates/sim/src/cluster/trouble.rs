@@ -20,6 +20,7 @@ impl Cluster {
     /// Makes trouble for as long as the plan says.
     pub(super) async fn make_trouble(self: &Arc<Self>) {
         let mut random = self.world.stream(2);
+        self.world.set_weather(self.plan.weather);
         let end = self.world.now() + self.plan.length;
         while self.world.now() < end {
             let pause = 100 + random.below(self.plan.calm_ms);
@@ -84,6 +85,7 @@ impl Cluster {
             Trouble::Split => self.split(length, &mut random),
             Trouble::Slow => self.slow_down(&host, length),
             Trouble::Flip => self.flip(&mut random),
+            Trouble::Scrub => self.scrub_about(&mut random).await,
             Trouble::Move => self.move_about(&mut random).await,
             Trouble::AddDisk => {
                 if host.drives().len() < DRIVES_MAX {
@@ -107,7 +109,7 @@ impl Cluster {
     /// not synced: a group that loses these too is founded anew on whoever comes first, as is promised.
     async fn must_wait(&self, kind: Trouble) -> bool {
         use Trouble::{
-            AddDisk, Blackout, ClientKill, Flip, Full, Join, Jump, Leave, Move, Slow, Storm,
+            AddDisk, Blackout, ClientKill, Flip, Full, Join, Jump, Leave, Move, Scrub, Slow, Storm,
         };
         let harmless = matches!(
             kind,
@@ -120,6 +122,7 @@ impl Cluster {
                 | Jump
                 | Leave
                 | Move
+                | Scrub
                 | Slow
                 | Storm
         );
@@ -259,14 +262,9 @@ impl Cluster {
 
     /// A bit of what the last machine's first disk holds changes: the other copies are elsewhere.
     fn flip(&self, random: &mut SplitMix64) {
-        let Some(host) = self.members().last() else { return };
-        let drives = host.drives();
-        let disk = &drives[0].disk;
-        let names = disk.process().list().unwrap_or_default();
-        for name in names.iter().filter(|name| name.starts_with("data-")) {
-            let (at, bit) = (random.below(disk.occupied(name)), random.below(8) as u8);
-            self.world.note(format_args!("server {}: bit {bit} of byte {at} changes", host.number));
-            disk.flip_bit(name, at, bit);
+        let Some(host) = self.members().last().filter(|host| host.is_up()) else { return };
+        if let Err(error) = self.change_bits(host, &host.drives()[0], 1, random) {
+            self.world.note(format_args!("nobody knows what changed: {error}"));
         }
     }
 
@@ -308,6 +306,7 @@ impl Cluster {
             late: some([0, 2, 10]),
             lost: some([0, 1, 3]),
             twice: some([0, 5, 20]),
+            late_maps: self.plan.weather.late_maps,
         };
         self.world.note(format_args!("a storm: {weather:?}"));
         self.world.set_weather(weather);
@@ -326,7 +325,7 @@ impl Cluster {
             let _killed = later.await;
         }
         self.world.mend_all();
-        self.world.set_weather(self.plan.weather);
+        self.world.set_weather(self.plan.fair_weather());
         for host in self.members() {
             self.start(host).await;
         }

@@ -13,6 +13,8 @@ use tokio::time::Instant;
 
 /// When a run begins, in seconds since 1970.
 const WALL_SECONDS: u64 = 1_800_000_000;
+/// How late a message may be.
+const LATE_MS: u64 = 8_000;
 
 /// What the network does to messages, in percent.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,6 +27,8 @@ pub struct Weather {
     pub lost: u64,
     /// A request arrives twice.
     pub twice: u64,
+    /// A map of the cluster, the longest of messages, is late.
+    pub late_maps: u64,
 }
 
 /// A server that answers.
@@ -183,12 +187,20 @@ impl World {
             return Fate::Lost;
         }
         let most = match network.random.percent(weather.late) {
-            true => 8_000,
+            true => LATE_MS,
             false => weather.delay_ms + 1,
         };
         // Most messages are fast; a few take as long as they may.
         let most = if network.random.percent(60) { most.min(2) } else { most };
         Fate::Arrives(Duration::from_millis(network.random.below(most)))
+    }
+
+    /// How much later than other messages a map of the cluster comes.
+    pub fn lateness_of_map(&self) -> Option<Duration> {
+        let mut network = self.network.lock();
+        let late = network.weather.late_maps;
+        let is_late = network.random.percent(late);
+        is_late.then(|| Duration::from_millis(network.random.below(LATE_MS)))
     }
 
     /// If a request arrives again: how much later.

@@ -333,6 +333,12 @@ impl Replica {
                 self.send_block(Errand { reign, epoch, member }, chunk, block, pad).await?;
                 tale.note(member, self.me(), block);
             }
+            if pad == Pad::Block && !copy.damaged.is_empty() {
+                // What is sent up to the end of its block may have made the copy longer than it was.
+                let length = Some(copy.sums.chunk_len());
+                let cut = StorageOp::Cut(msg::Cut { chunk: chunk.into(), length });
+                self.mend(Errand { reign, epoch, member }, cut, Bytes::new()).await?;
+            }
         }
         Ok(())
     }

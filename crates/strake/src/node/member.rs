@@ -1,29 +1,21 @@
 //! The targets of this server, as its cluster hears of them.
 
 use super::list::TargetList;
-use super::scrubs::Scrubs;
+use super::patrol::Patrol;
 use std::sync::Arc;
-use strake_storage::Disks;
-use strake_types::VolumeId;
+use strake_storage::{Disks, Scrubbed};
+use strake_types::{TargetId, VolumeId};
 use strake_wire::message::manager::TargetSpec;
-use strake_wire::message::scrubs::{ScrubOrder, ScrubProgress};
+use strake_wire::message::scrubs::ScrubTally;
 
-/// All targets of the server.
-pub struct Targets {
-    /// Themselves.
-    pub all: TargetList,
-    /// What verifies them for jobs.
-    pub scrubs: Arc<Scrubs>,
-}
-
-impl Disks for Targets {
+impl Disks for TargetList {
     fn specs(&self) -> Vec<TargetSpec> {
-        self.all.all().iter().map(|target| target.spec()).collect()
+        self.all().iter().map(|target| target.spec()).collect()
     }
 
     fn drop_volume(&self, volume: VolumeId) -> bool {
         let mut all = true;
-        for target in self.all.all() {
+        for target in self.all() {
             let Some(store) = &target.store else { continue };
             if let Err(error) = store.drop_volume(volume) {
                 tracing::warn!("{volume} stays on {}: {error}", target.path.display());
@@ -32,12 +24,24 @@ impl Disks for Targets {
         }
         all
     }
+}
 
-    fn scrubs(&self) -> Vec<ScrubProgress> {
-        self.scrubs.progress()
+/// The targets of this server, as jobs have them verified.
+pub struct Verified {
+    /// Themselves.
+    pub targets: TargetList,
+    /// Whose rounds a scrub counts as.
+    pub patrol: Arc<Patrol>,
+}
+
+impl Scrubbed for Verified {
+    fn has(&self, target: TargetId) -> bool {
+        self.targets.of(target).is_some()
     }
 
-    fn obey_scrubs(&self, orders: &[ScrubOrder]) {
-        self.scrubs.obey(orders);
+    fn note_verified(&self, target: TargetId, tally: ScrubTally) {
+        if let Some(target) = self.targets.of(target) {
+            self.patrol.note_ended(&target, tally.bytes, tally.repaired, tally.left);
+        }
     }
 }

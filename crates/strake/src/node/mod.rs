@@ -11,7 +11,6 @@ pub mod identity;
 mod list;
 mod member;
 mod patrol;
-mod scrubs;
 mod stores;
 
 use crate::cluster::no_manager;
@@ -21,9 +20,8 @@ use add::Adder;
 pub use add::TARGET;
 use front::Front;
 use list::TargetList;
-use member::Targets;
+use member::Verified;
 use patrol::Patrol;
-use scrubs::Scrubs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +32,7 @@ use strake_base::process::boot_id;
 use strake_engine::kv::{EngineKind, Kv};
 use strake_manager::{Manager, ManagerOptions};
 use strake_meta::{MetaOptions, MetaServer};
-use strake_storage::{Here, Lease, StorageServer};
+use strake_storage::{Here, Lease, Scrubs, StorageServer};
 use strake_types::{ServerId, TargetId};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::CapabilityKey;
@@ -294,7 +292,9 @@ impl Parts {
         let targets = TargetList::new(std::mem::take(&mut self.targets));
         let (home, every) = (&self.options.home, self.options.scrub_every);
         let patrol = Arc::new(Patrol::start(home, &targets.all(), &self.map, every));
-        let scrubs = Arc::new(Scrubs::new(home, &targets, &self.map, &patrol));
+        let disk = RealDisk::new(home).context(|| format!("data directory {}", home.display()))?;
+        let verified = Verified { targets: targets.clone(), patrol: patrol.clone() };
+        let scrubs = Arc::new(Scrubs::new(Arc::new(disk), Arc::new(verified), &self.map));
         let storage =
             self.options.roles.storage.then(|| self.storage(server, key, &targets, &patrol));
         let no_reads = || Arc::new(Lease::new(Arc::new(WakingClock)));
@@ -324,7 +324,8 @@ impl Parts {
             manager: self.manager.clone(),
             map: self.map.clone(),
             member: Arc::new(Here {
-                disks: Targets { all: targets.clone(), scrubs: scrubs.clone() },
+                disks: targets.clone(),
+                scrubs: scrubs.clone(),
                 storage,
                 lease: lease.clone(),
             }),

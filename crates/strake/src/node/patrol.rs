@@ -5,7 +5,6 @@
 //! goes on; a file that cannot be read only means that it begins anew.
 
 use super::stores::Target;
-use crate::soundness::{self, Comparison, Fate, Finding};
 use metrics::{counter, gauge};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -13,6 +12,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use strake_storage::soundness::{self, Comparison, Fate, Finding};
 use strake_types::Result;
 use strake_wire::map::MapView;
 use strake_wire::message::manager::ScrubWord;

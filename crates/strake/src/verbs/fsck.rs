@@ -3,7 +3,7 @@
 
 use crate::cluster::{self, ClusterFlags};
 use crate::failure::{Failure, Outcome};
-use crate::soundness::{self, Comparison, Fate, path_in};
+use crate::soundness::{self, path_in};
 use crate::{output, servers};
 use bytes::Bytes;
 use clap::Args;
@@ -12,6 +12,7 @@ use serde::Serialize;
 use std::collections::HashSet;
 use std::sync::Arc;
 use strake_client::{NewFile, Volume};
+use strake_storage::soundness::{Comparison, Fate};
 use strake_types::{Credentials, ErrorKind, FileKind, GroupId, Ino};
 use strake_wire::map::MapView;
 use strake_wire::message::meta::{Check, CheckPart, Checked, Problem};

@@ -30,6 +30,11 @@ impl Content {
         self.pages.len() as u64
     }
 
+    /// Pages that were written to.
+    pub(super) fn written_pages(&self) -> impl Iterator<Item = u64> {
+        self.pages.iter().filter(|(_, bytes)| bytes.is_some()).map(|(page, _)| *page)
+    }
+
     /// Pages that a range needs and that do not occupy space yet.
     pub(super) fn missing_pages(&self, offset: u64, len: u64) -> u64 {
         let range = offset / PAGE..(offset + len).div_ceil(PAGE);

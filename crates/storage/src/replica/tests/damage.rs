@@ -170,6 +170,26 @@ async fn a_chunk_is_cut_within_a_damaged_block() {
     assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
 }
 
+/// A file was made longer, which cuts what chunks may have behind its old end.
+#[tokio::test]
+async fn a_cut_behind_the_end_of_a_damaged_copy_makes_it_no_longer() {
+    let bench = Bench::start().await;
+    for victim in 1..=MEMBERS {
+        let fill = victim as u8 * 10;
+        bench.write_part(0, fill).await.unwrap();
+        assert!(bench.damage(victim, |block| block[..10] == [fill; 10]) > 0);
+        let cut = msg::Truncate { volume: 1, ino: 2, from_index: 1, last_chunk_len: Some(50) };
+        bench.change(StorageOp::Truncate(cut), Bytes::new()).await.unwrap();
+        bench.repair(0).await.unwrap();
+        for member in 1..=MEMBERS {
+            let read = async || bench.bytes_at(member, 0, BLOCK as u64).await.ok();
+            let bytes = bench.until(read).await;
+            assert_eq!(bytes, vec![fill; 10], "damaged at {victim}, read from {member}");
+        }
+    }
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+}
+
 #[tokio::test]
 async fn a_member_is_made_equal_although_the_primary_is_damaged() {
     let bench = Bench::start().await;

@@ -5,32 +5,34 @@
 //! step, so that a restart goes on; a file that cannot be read only means that walks begin anew. What the
 //! manager gives no order for any more is forgotten.
 
-use super::list::TargetList;
-use super::patrol::Patrol;
-use super::stores::Target;
 use crate::soundness::{self, Comparison, Fate, Finding};
 use metrics::counter;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use strake_base::disk::Disk;
+use strake_base::task;
 use strake_types::{GroupId, Result, TargetId};
 use strake_wire::map::MapView;
 use strake_wire::message::scrubs::{ScrubOrder, ScrubProgress, ScrubTally};
 use strake_wire::message::storage::Chunk;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// Name of the file.
 const NAME: &str = "scrubs.json";
+/// The same while it is written.
+const NEW: &str = "scrubs.new";
 /// Version of the file that this release writes.
 const FORMAT: u32 = 1;
 /// Bytes verified at a time.
 const STEP_BYTES_MAX: u64 = 64 << 20;
 /// The least, however slow it is to go.
-const STEP_BYTES_MIN: u64 = 1 << 20;
+const STEP_BYTES_MIN: u64 = 64 << 10;
 /// Findings that are remembered of a target; all are counted.
 const FINDINGS_MAX: usize = 200;
 /// How often a step is tried.
@@ -91,6 +93,13 @@ struct Tally {
     compared: u64,
 }
 
+impl Tally {
+    fn told(self) -> ScrubTally {
+        let Tally { chunks, bytes, repaired, left, compared } = self;
+        ScrubTally { chunks, bytes, repaired, left, compared }
+    }
+}
+
 /// A [`Finding`] without what is looked up for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Found {
@@ -149,11 +158,10 @@ impl Entry {
     }
 
     fn progress(&self) -> ScrubProgress {
-        let Tally { chunks, bytes, repaired, left, compared } = self.tally;
         ScrubProgress {
             job: self.job,
             target: self.target,
-            tally: ScrubTally { chunks, bytes, repaired, left, compared },
+            tally: self.tally.told(),
             at: self.after.filter(|_| !self.ended).map(chunk),
             findings: self.findings.iter().map(|found| found.finding().told()).collect(),
             skipped: self.skipped.clone(),
@@ -165,19 +173,19 @@ impl Entry {
 
 /// Where the progress is kept.
 struct Book {
-    path: PathBuf,
+    disk: Arc<dyn Disk>,
     entries: Mutex<BTreeMap<Key, Entry>>,
+    /// Held while the file is written: the last to write knows of all others.
+    writing: Mutex<()>,
 }
 
 impl Book {
-    fn open(home: &Path) -> Book {
-        let path = home.join(NAME);
-        let read = std::fs::read(&path).ok();
-        let stored = read.and_then(|bytes| serde_json::from_slice::<Stored>(&bytes).ok());
+    fn open(disk: Arc<dyn Disk>) -> Book {
+        let stored = read(&*disk).and_then(|bytes| serde_json::from_slice::<Stored>(&bytes).ok());
         let known = stored.filter(|stored| stored.format == FORMAT);
         let scrubs = known.map(|stored| stored.scrubs).unwrap_or_default();
         let entries = scrubs.into_iter().map(|entry| (entry.key(), entry)).collect();
-        Book { path, entries: Mutex::new(entries) }
+        Book { disk, entries: Mutex::new(entries), writing: Mutex::default() }
     }
 
     fn of(&self, (job, target): Key) -> Entry {
@@ -190,30 +198,56 @@ impl Book {
         self.entries.lock().insert(entry.key(), entry.clone());
     }
 
-    fn keep(&self, entry: &Entry) {
-        let mut entries = self.entries.lock();
-        entries.insert(entry.key(), entry.clone());
-        self.write(&entries);
+    /// Shows an entry that outlives a restart.
+    async fn keep(self: &Arc<Self>, entry: &Entry) {
+        self.show(entry);
+        let _abandoned = self.write_behind().await;
     }
 
-    fn forget_others(&self, wanted: impl Fn(&Key) -> bool) {
+    /// True if there was something to forget.
+    fn forget_others(&self, wanted: impl Fn(&Key) -> bool) -> bool {
         let mut entries = self.entries.lock();
         let before = entries.len();
         entries.retain(|key, _| wanted(key));
-        if entries.len() < before {
-            self.write(&entries);
-        }
+        entries.len() < before
     }
 
-    fn write(&self, entries: &BTreeMap<Key, Entry>) {
-        let stored = Stored { format: FORMAT, scrubs: entries.values().cloned().collect() };
-        let new = self.path.with_extension("new");
-        let text = serde_json::to_vec_pretty(&stored).map_err(std::io::Error::from);
-        let written = text.and_then(|text| std::fs::write(&new, text));
-        if let Err(error) = written.and_then(|()| std::fs::rename(&new, &self.path)) {
-            tracing::warn!("{} is not kept: {error}", self.path.display());
-        }
+    /// Writes all entries as they are by then, on a thread that may wait for the disk.
+    fn write_behind(self: &Arc<Self>) -> JoinHandle<()> {
+        let book = self.clone();
+        task::blocking(move || {
+            if let Err(error) = book.write() {
+                tracing::warn!("{NAME} in {} is not kept: {error}", book.disk.path());
+            }
+        })
     }
+
+    fn write(&self) -> io::Result<()> {
+        let _turn = self.writing.lock();
+        let scrubs = self.entries.lock().values().cloned().collect();
+        let text = serde_json::to_vec_pretty(&Stored { format: FORMAT, scrubs })?;
+        let file = self.disk.open(NEW, true)?;
+        file.set_len(0)?;
+        file.write_all_at(&text, 0)?;
+        // A loss of power leaves the old one or the new one, not parts of both.
+        file.sync()?;
+        self.disk.rename(NEW, NAME)
+    }
+}
+
+fn read(disk: &dyn Disk) -> Option<Vec<u8>> {
+    let file = disk.open(NAME, false).ok()?;
+    let mut bytes = vec![0; usize::try_from(file.len().ok()?).ok()?];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    Some(bytes)
+}
+
+/// The server whose targets are verified.
+pub trait Scrubbed: Send + Sync + 'static {
+    /// True if it has this target.
+    fn has(&self, target: TargetId) -> bool;
+    /// All of a target was verified, and nothing was passed over.
+    fn note_verified(&self, target: TargetId, tally: ScrubTally);
 }
 
 /// A walk that is under way, or has ended.
@@ -224,28 +258,18 @@ struct Walking {
 
 /// The scrubs of a server.
 pub struct Scrubs {
-    targets: TargetList,
+    server: Arc<dyn Scrubbed>,
     map: Arc<MapView>,
-    patrol: Arc<Patrol>,
     book: Arc<Book>,
     walks: Mutex<HashMap<Key, Walking>>,
 }
 
 impl Scrubs {
-    /// Those that were under way go on when the manager says so.
-    pub fn new(
-        home: &Path,
-        targets: &TargetList,
-        map: &Arc<MapView>,
-        patrol: &Arc<Patrol>,
-    ) -> Scrubs {
-        Scrubs {
-            targets: targets.clone(),
-            map: map.clone(),
-            patrol: patrol.clone(),
-            book: Arc::new(Book::open(home)),
-            walks: Mutex::default(),
-        }
+    /// Those of which `home`, the server's own directory, says that they were under way go on when the
+    /// manager says so.
+    pub fn new(home: Arc<dyn Disk>, server: Arc<dyn Scrubbed>, map: &Arc<MapView>) -> Scrubs {
+        let book = Arc::new(Book::open(home));
+        Scrubs { server, map: map.clone(), book, walks: Mutex::default() }
     }
 
     /// Does what these orders say, and nothing else.
@@ -259,7 +283,9 @@ impl Scrubs {
             }
             stays
         });
-        self.book.forget_others(wanted);
+        if self.book.forget_others(wanted) {
+            self.book.write_behind();
+        }
         for order in orders {
             let key = (order.job, order.target);
             if let Some(walk) = walks.get(&key) {
@@ -269,25 +295,24 @@ impl Scrubs {
                     differs
                 };
                 walk.order.send_if_modified(changed);
-            } else if let Some(target) = self.targets.of(TargetId(order.target)) {
-                walks.insert(key, self.begin(target, order));
+            } else if self.server.has(TargetId(order.target)) {
+                walks.insert(key, self.begin(order));
             }
         }
     }
 
-    fn begin(&self, target: Arc<Target>, order: &ScrubOrder) -> Walking {
+    fn begin(&self, order: &ScrubOrder) -> Walking {
         let entry = self.book.of((order.job, order.target));
         self.book.show(&entry);
         let (sender, receiver) = watch::channel(order.clone());
         let walk = Walk {
-            target,
+            server: self.server.clone(),
             map: self.map.clone(),
-            patrol: self.patrol.clone(),
             book: self.book.clone(),
             order: receiver,
             entry,
         };
-        Walking { order: sender, task: tokio::spawn(walk.run()) }
+        Walking { order: sender, task: task::spawn(walk.run()) }
     }
 
     /// How far each is.
@@ -303,9 +328,8 @@ impl Scrubs {
 
 /// The scrub of one target.
 struct Walk {
-    target: Arc<Target>,
+    server: Arc<dyn Scrubbed>,
     map: Arc<MapView>,
-    patrol: Arc<Patrol>,
     book: Arc<Book>,
     order: watch::Receiver<ScrubOrder>,
     entry: Entry,
@@ -319,7 +343,7 @@ impl Walk {
                 Ok(bytes) => {
                     tries = 0;
                     self.entry.trouble.clear();
-                    self.book.keep(&self.entry);
+                    self.book.keep(&self.entry).await;
                     self.pay(bytes).await;
                 }
                 Err(error) => {
@@ -371,7 +395,7 @@ impl Walk {
         self.entry.tally.chunks += report.chunks;
         self.entry.tally.bytes += report.bytes;
         self.entry.after = report.next.map(place).or(self.entry.after);
-        self.entry.verified = report.next.is_none();
+        self.entry.verified = report.next.is_none() || strake_base::is_broken("scrubs-see-all");
         if self.entry.verified && repair {
             self.repair_again().await;
         }
@@ -437,7 +461,7 @@ impl Walk {
         self.entry.ended = true;
         let (target, tally) = (self.entry.target, self.entry.tally);
         if self.entry.skipped.is_empty() {
-            self.patrol.note_ended(&self.target, tally.bytes, tally.repaired, tally.left);
+            self.server.note_verified(TargetId(target), tally.told());
         }
         tracing::info!(
             "job {}: all {} bytes of target {target} were verified; {} chunks were repaired, {} are \
@@ -458,7 +482,8 @@ impl Walk {
                 let order = self.order.borrow_and_update();
                 (order.rate as f64, order.paused)
             };
-            if !paused && (rate == 0.0 || owed <= 0.0) {
+            // Less than a byte is what rounding leaves: no timer is as short as that.
+            if !paused && (rate == 0.0 || owed < 1.0) {
                 return;
             }
             let cost = match paused {

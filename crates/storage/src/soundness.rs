@@ -1,0 +1,276 @@
+//! Whether what targets hold is sound: verified step by step, and repaired where another copy is. What
+//! scrubs, the servers' own slow round and `fsck` share.
+
+use bytes::Bytes;
+use metrics::counter;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use strake_types::{ChunkId, Error, ErrorKind, GroupId, Result, TargetId};
+use strake_wire::map::MapView;
+use strake_wire::message::scrubs::{ScrubFate, ScrubFinding};
+use strake_wire::message::storage::{
+    Chunk, Compare, Repair, Repaired, Scrub, ScrubReport, StorageAnswer, StorageOp, StorageRequest,
+};
+
+/// How often a group's primary is looked for.
+const ASKS_MAX: u32 = 20;
+/// Pause between that.
+const ASK_PAUSE: Duration = Duration::from_millis(500);
+/// As a message says that a scrub has met damage.
+const MET_BY_SCRUB: u32 = 3;
+
+/// What became of a chunk that was damaged, or not the same at all members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fate {
+    /// It is sound again.
+    Repaired,
+    /// It could be repaired; nobody has asked for it.
+    Left,
+    /// No copy of some of it is sound.
+    Lost,
+    /// It cannot be said now.
+    Unknown,
+}
+
+/// A chunk with damage, or one of which a member's copy differs from the others'.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// Where it was found.
+    pub target: u32,
+    /// The group it belongs to.
+    pub group: u32,
+    /// Which chunk.
+    #[serde(serialize_with = "as_text")]
+    pub chunk: ChunkId,
+    /// What became of it.
+    pub fate: Fate,
+    /// True: its checksums are right, and it is not what the primary has.
+    pub different: bool,
+    /// What there is to say beside.
+    pub detail: String,
+    /// The file's paths; empty as long as nobody has looked, or if no file has it.
+    pub paths: Vec<String>,
+}
+
+impl Fate {
+    /// As metrics and JSON have it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Fate::Repaired => "repaired",
+            Fate::Left => "left",
+            Fate::Lost => "lost",
+            Fate::Unknown => "unknown",
+        }
+    }
+}
+
+impl Finding {
+    /// As servers tell it.
+    pub fn told(&self) -> ScrubFinding {
+        let fate = match self.fate {
+            Fate::Repaired => ScrubFate::Repaired,
+            Fate::Left => ScrubFate::Left,
+            Fate::Lost => ScrubFate::Lost,
+            Fate::Unknown => ScrubFate::Unknown,
+        };
+        ScrubFinding {
+            target: self.target,
+            group: self.group,
+            chunk: Some(self.chunk.into()),
+            fate: fate as u32,
+            different: self.different,
+            detail: self.detail.clone(),
+        }
+    }
+
+    /// From what a server has told.
+    pub fn from_told(told: &ScrubFinding) -> Self {
+        Self {
+            target: told.target,
+            group: told.group,
+            chunk: told.chunk.unwrap_or_default().into(),
+            fate: match ScrubFate::of(told.fate) {
+                ScrubFate::Repaired => Fate::Repaired,
+                ScrubFate::Left => Fate::Left,
+                ScrubFate::Lost => Fate::Lost,
+                ScrubFate::Unknown => Fate::Unknown,
+            },
+            different: told.different,
+            detail: told.detail.clone(),
+            paths: Vec::new(),
+        }
+    }
+
+    /// The file, or what there is to say instead.
+    pub fn file(&self) -> String {
+        match self.paths.first() {
+            Some(path) => path.clone(),
+            None => format!("({}, which no file has any more)", self.chunk),
+        }
+    }
+}
+
+/// Counts a chunk that was found damaged, or different.
+pub fn count(finding: &Finding) {
+    let (target, fate) = (finding.target.to_string(), finding.fate.word());
+    counter!("strake_storage_scrub_findings_total", "target" => target, "fate" => fate)
+        .increment(1);
+}
+
+fn as_text<S: serde::Serializer>(chunk: &ChunkId, out: S) -> std::result::Result<S::Ok, S::Error> {
+    out.collect_str(chunk)
+}
+
+fn nonsense(target: u32) -> Error {
+    Error::with(ErrorKind::Malformed, format!("target {target} answers something else"))
+}
+
+async fn ask(map: &MapView, target: u32, group: u32, op: StorageOp) -> Result<StorageAnswer> {
+    let request = StorageRequest { target, group, op: Some(op), ..StorageRequest::default() };
+    let (reply, _) = map.storage_of(TargetId(target))?.call(request, Bytes::new()).await?;
+    reply.answer.ok_or_else(|| nonsense(target))
+}
+
+/// Asks the primary of a group, whoever that is by then.
+async fn ask_primary(map: &MapView, group: GroupId, op: &StorageOp) -> Result<StorageAnswer> {
+    let mut asked = 0;
+    loop {
+        let answer = match map.route(group) {
+            Ok(route) => ask(map, route.primary.0, group.0, op.clone()).await,
+            Err(error) => Err(error),
+        };
+        asked += 1;
+        match answer {
+            Err(error) if is_passing(&error) && asked < ASKS_MAX => {
+                tokio::time::sleep(ASK_PAUSE).await;
+                // If it cannot be had, the next attempt says so.
+                let _ = map.refresh().await;
+            }
+            other => return other,
+        }
+    }
+}
+
+fn is_passing(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::StaleMap | ErrorKind::NotCurrent | ErrorKind::Unavailable)
+}
+
+/// Verifies the chunks of a target after a cursor, about so many bytes.
+pub async fn verify(
+    map: &MapView,
+    target: u32,
+    after: Option<Chunk>,
+    budget_bytes: u64,
+) -> Result<(ScrubReport, Vec<Finding>)> {
+    let op = StorageOp::Scrub(Scrub { after, budget_bytes });
+    let StorageAnswer::Scrub(report) = ask(map, target, 0, op).await? else {
+        return Err(nonsense(target));
+    };
+    // An earlier release does not say the group: then nothing can be repaired.
+    let groups = report.groups.iter().copied().chain(std::iter::repeat(target.saturating_sub(1)));
+    let finding = |(chunk, group): (&Chunk, u32)| Finding {
+        target,
+        group,
+        chunk: (*chunk).into(),
+        fate: Fate::Left,
+        different: false,
+        detail: String::new(),
+        paths: Vec::new(),
+    };
+    let findings = report.corrupt.iter().zip(groups).map(finding).collect();
+    Ok((report, findings))
+}
+
+/// Repairs what was found, where there are other copies.
+pub async fn repair(map: &MapView, finding: &mut Finding) {
+    if strake_base::is_broken("scrubs-repair") {
+        finding.fate = Fate::Repaired;
+        return;
+    }
+    let op = Repair { chunk: finding.chunk.into(), met_by: MET_BY_SCRUB };
+    let group = GroupId(finding.group);
+    let (fate, detail) = match ask_primary(map, group, &StorageOp::Repair(op)).await {
+        Ok(StorageAnswer::Repaired(Repaired { lost, .. })) if lost.is_empty() => {
+            (Fate::Repaired, "from another copy".into())
+        }
+        Ok(StorageAnswer::Repaired(Repaired { lost, .. })) => {
+            let where_else = if group.copies() > 1 { "at every copy" } else { "in its only copy" };
+            let first = lost.first().copied().unwrap_or_default();
+            (
+                Fate::Lost,
+                format!("{} blocks {where_else}, the first at byte {}", lost.len(), first * 4096),
+            )
+        }
+        Ok(_) => (Fate::Unknown, nonsense(finding.target).to_string()),
+        Err(error) => (Fate::Unknown, error.to_string()),
+    };
+    (finding.fate, finding.detail) = (fate, detail);
+}
+
+/// A group's chunks, compared at all its members page by page.
+pub struct Comparison {
+    group: u32,
+    repair: bool,
+    after: Option<Chunk>,
+    ended: bool,
+}
+
+impl Comparison {
+    /// From the first chunk on. With `repair`, members get what the primary has.
+    pub fn of(group: u32, repair: bool) -> Self {
+        Self::after(group, repair, None)
+    }
+
+    /// From the chunk after a cursor on.
+    pub fn after(group: u32, repair: bool, after: Option<Chunk>) -> Self {
+        Self { group, repair, after, ended: false }
+    }
+
+    /// The last chunk that was compared; `None`: of all, or of none yet.
+    pub fn cursor(&self) -> Option<Chunk> {
+        self.after
+    }
+
+    /// The next page: how many chunks were compared, and which differ; `None`: all were.
+    pub async fn next(&mut self, map: &MapView) -> Result<Option<(u64, Vec<Finding>)>> {
+        if self.ended {
+            return Ok(None);
+        }
+        let (group, repair) = (self.group, self.repair);
+        let op = StorageOp::Compare(Compare { after: self.after, repair });
+        let StorageAnswer::Compared(page) = ask_primary(map, GroupId(group), &op).await? else {
+            return Err(nonsense(0));
+        };
+        let finding = |(chunk, &target): (&Chunk, &u32)| Finding {
+            target,
+            group,
+            chunk: (*chunk).into(),
+            fate: if repair { Fate::Repaired } else { Fate::Left },
+            different: true,
+            detail: "not what the primary has".into(),
+            paths: Vec::new(),
+        };
+        let findings = page.different.iter().zip(&page.members).map(finding).collect();
+        (self.after, self.ended) = (page.next, page.next.is_none());
+        Ok(Some((page.chunks, findings)))
+    }
+
+    /// All that is left of it: how many chunks were compared, which differ, and what ended it early.
+    pub async fn rest(mut self, map: &MapView) -> (u64, Vec<Finding>, Option<String>) {
+        let (mut compared, mut findings) = (0, Vec::new());
+        loop {
+            match self.next(map).await {
+                Ok(Some((chunks, mut found))) => {
+                    compared += chunks;
+                    findings.append(&mut found);
+                }
+                Ok(None) => return (compared, findings, None),
+                Err(error) => {
+                    let skipped = format!("copies of group {}: {error}", self.group);
+                    return (compared, findings, Some(skipped));
+                }
+            }
+        }
+    }
+}

@@ -21,6 +21,9 @@ pub enum Trouble {
     Partition,
     /// A process does not run for a while.
     Pause,
+    /// A server is cut off from the others, a client stands still meanwhile, and both hear late what has
+    /// become of the groups.
+    Doze,
     /// A wall clock jumps.
     Jump,
     /// A client's process is killed.
@@ -51,13 +54,14 @@ pub enum Trouble {
 }
 
 /// All kinds of trouble.
-const ALL: [Trouble; 19] = [
+const ALL: [Trouble; 20] = [
     Trouble::Kill,
     Trouble::Power,
     Trouble::Blackout,
     Trouble::Restart,
     Trouble::Partition,
     Trouble::Pause,
+    Trouble::Doze,
     Trouble::Jump,
     Trouble::ClientKill,
     Trouble::Full,
@@ -154,8 +158,13 @@ impl Plan {
             use Trouble::{ClientKill, Flip, Jump, Scrub, Slow, Storm};
             troubles.retain(|kind| matches!(kind, ClientKill | Jump | Slow | Storm));
             troubles.extend([Flip, Scrub]);
+        } else if copies > 1 && random.percent(10) {
+            // It needs others to work, and time.
+            use Trouble::{ClientKill, Doze, Jump, Slow};
+            troubles.retain(|kind| matches!(kind, ClientKill | Jump | Slow));
+            troubles.push(Doze);
         } else {
-            troubles.retain(|kind| *kind != Trouble::Flip);
+            troubles.retain(|kind| !matches!(kind, Trouble::Flip | Trouble::Doze));
         }
         if troubles.is_empty() {
             troubles.push(Trouble::Kill);

@@ -13,6 +13,8 @@ use strake_types::Result;
 
 /// How often a server that does not start is started again.
 const STARTS_MAX: u32 = 40;
+/// For how long maps are late after somebody has stood still.
+const LATE_MAPS: Duration = Duration::from_secs(5);
 /// No machine gets more disks than that.
 const DRIVES_MAX: usize = 3;
 
@@ -74,6 +76,7 @@ impl Cluster {
             }
             Trouble::Partition => self.cut(&host, length, &mut random),
             Trouble::Pause => self.pause(&host, length),
+            Trouble::Doze => self.doze(&mut random).await,
             Trouble::Jump => {
                 let seconds = [-36_000, -5, 5, 36_000][random.below(4) as usize];
                 self.world.note(format_args!("server {}: clock jumps {seconds} s", host.number));
@@ -216,6 +219,34 @@ impl Cluster {
         self.world.note(format_args!("server {me} is cut off from {cut:?}, way {way}"));
         let pairs = cut.into_iter().map(|other| (me, other)).collect();
         self.part(pairs, way, length, format!("server {me} is not cut off any more"));
+    }
+
+    /// A server is taken out of its groups while a client stands still, and for a while after that both have the
+    /// map of before.
+    async fn doze(self: &Arc<Self>, random: &mut SplitMix64) {
+        let nth = random.below(self.plan.clients.into()) as usize;
+        let client = self.clients.lock()[nth].clone();
+        let others: Vec<_> = self.members().filter(|host| host.number != HEAD).collect();
+        let Some(client) = client.filter(|_| !others.is_empty()) else { return };
+        let me = others[random.below(others.len() as u64) as usize].number;
+        let length = Duration::from_millis(3_500 + random.below(2_500));
+        self.world
+            .note(format_args!("server {me} is cut off from servers, and client {nth} dozes"));
+        let cut = |is| {
+            for other in self.members().filter(|host| host.number != me) {
+                self.world.set_cut(me, other.number, is);
+                self.world.set_cut(other.number, me, is);
+            }
+        };
+        client.pause();
+        cut(true);
+        tokio::time::sleep(length).await;
+        self.world.set_weather(Weather { late_maps: 100, ..self.plan.weather });
+        self.world.note(format_args!("server {me} and client {nth} are back, and maps are late"));
+        cut(false);
+        client.resume();
+        tokio::time::sleep(LATE_MAPS).await;
+        self.world.set_weather(self.plan.weather);
     }
 
     /// Everybody on one side does not hear those on the other, or one side does not hear the other.

@@ -467,6 +467,11 @@ impl Servers {
         &self.address
     }
 
+    /// The directory that holds its targets (`target0`, ...) and its mounts.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     /// A mount of the volume `main`, with options as for `-o`.
     pub fn mount(&self, name: &str, options: &str) -> Mount {
         mount_of(&self.address, &self.directory.path().join(name), options)

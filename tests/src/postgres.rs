@@ -153,14 +153,14 @@ impl Drop for PostgresServer {
     }
 }
 
-/// A port that nobody listens on, below those that the kernel gives to callers.
+/// A port that nobody listens on, below those of other tests and those that the kernel gives to callers.
 fn free_port() -> u16 {
     static TRIED: AtomicU32 = AtomicU32::new(0);
     loop {
         let next = std::process::id()
             .wrapping_mul(131)
             .wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
-        let port = 20_000 + (next % 10_000) as u16;
+        let port = 10_000 + (next % 2_000) as u16;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }

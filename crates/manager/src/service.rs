@@ -70,8 +70,9 @@ struct Inner {
 pub struct Manager {
     kv: Arc<dyn Kv>,
     options: ManagerOptions,
-    /// Held over a whole change, the store's part included: changes come one after the other.
-    changing: tokio::sync::Mutex<()>,
+    /// Held over a whole change, the store's part included: changes come one after the other. True after
+    /// one that may or may not have been stored, because the store was lost in the middle of it.
+    changing: tokio::sync::Mutex<bool>,
     inner: Mutex<Inner>,
     /// Epoch of the map, for whoever in this process wants to know at once.
     epochs: watch::Sender<u64>,
@@ -116,7 +117,11 @@ impl Manager {
         &self,
         decide: impl Fn(&mut State, &Liveness) -> Result<T> + Send,
     ) -> Result<(T, u64)> {
-        let _one = self.changing.lock().await;
+        let mut in_doubt = self.changing.lock().await;
+        if *in_doubt {
+            self.reload().await?;
+            *in_doubt = false;
+        }
         for _ in 0..COMMIT_TRIES_MAX {
             let (old, mut new, answer) = {
                 let inner = self.inner.lock();
@@ -130,7 +135,11 @@ impl Manager {
                 return Ok((answer, old.cluster.epoch));
             }
             new.cluster.epoch = old.cluster.epoch + 1;
-            if self.store(&old, &new).await? {
+            // Dropped in the middle, too, it is not known what is stored.
+            *in_doubt = true;
+            let is_stored = self.store(&old, &new).await?;
+            *in_doubt = false;
+            if is_stored {
                 let epoch = new.cluster.epoch;
                 self.inner.lock().state = new;
                 self.epochs.send_replace(epoch);
@@ -138,6 +147,17 @@ impl Manager {
             }
         }
         Err(Error::with(ErrorKind::Conflict, "another manager changes the same cluster"))
+    }
+
+    /// Goes on with what is stored.
+    async fn reload(&self) -> Result<()> {
+        let snapshot = self.kv.snapshot().await.map_err(|e| stored(&e))?;
+        let gone = || Error::with(ErrorKind::Corrupt, "the metadata store has lost the cluster");
+        let found = State::load(&*snapshot).await?.ok_or_else(gone)?;
+        let epoch = found.cluster.epoch;
+        self.inner.lock().state = found;
+        self.epochs.send_replace(epoch);
+        Ok(())
     }
 
     /// What is known now, beside what is stored.

@@ -32,6 +32,10 @@ pub(crate) fn stored(error: &KvError) -> Error {
             ErrorKind::WrongPeer
         }
         KvError::Poisoned { .. } => ErrorKind::Poisoned,
+        KvError::Unreachable { .. }
+        | KvError::Refused { .. }
+        | KvError::OtherOwner { .. }
+        | KvError::TakenOver { .. } => ErrorKind::Unavailable,
         _ => ErrorKind::Io,
     };
     Error::with(kind, error.to_string())

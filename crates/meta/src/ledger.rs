@@ -25,6 +25,8 @@ struct State {
     stored: BTreeSet<u64>,
     /// How those were answered that changed nothing.
     idle: BTreeMap<u64, Arc<Result<MetaAnswer>>>,
+    /// Numbers whose reply may be stored: the store was lost in the middle of the commit.
+    doubtful: BTreeSet<u64>,
     /// Numbers being worked on.
     running: HashSet<u64>,
     /// Everything up to this number has been answered.
@@ -89,7 +91,24 @@ impl Ledger {
 
     /// The reply to this number is stored now.
     pub fn stored(&self, seq: u64) {
-        self.state.lock().stored.insert(seq);
+        let mut state = self.state.lock();
+        state.doubtful.remove(&seq);
+        state.stored.insert(seq);
+    }
+
+    /// The reply to this number may be stored or not.
+    pub fn doubt(&self, seq: u64) {
+        self.state.lock().doubtful.insert(seq);
+    }
+
+    /// True until it has been found out whether the reply to this number is stored.
+    pub fn is_in_doubt(&self, seq: u64) -> bool {
+        self.state.lock().doubtful.contains(&seq)
+    }
+
+    /// The reply to this number is not stored, and will not be.
+    pub fn settled(&self, seq: u64) {
+        self.state.lock().doubtful.remove(&seq);
     }
 
     /// This number has ended. Of what has changed nothing the answer is remembered until the client has
@@ -99,6 +118,7 @@ impl Ledger {
         let after = answered.max(state.answered);
         state.answered = after;
         state.idle = state.idle.split_off(&(after + 1));
+        state.doubtful = state.doubtful.split_off(&(after + 1));
         let again = answer.as_ref().is_err_and(|error| error.advice() != Advice::GiveUp);
         // What is stored is answered from there.
         if !again && !state.stored.contains(&seq) && seq > after {

@@ -3,6 +3,7 @@
 
 pub mod check;
 mod damage;
+mod lost;
 mod model;
 mod random;
 mod storm;

@@ -58,6 +58,15 @@ pub(crate) async fn mutate(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
     let _running = match ledger {
         None => None,
         Some(ledger) => match ledger.begin(ctx.seq).await {
+            Begin::New(running) if ledger.is_in_doubt(ctx.seq) => {
+                if is_stored(ctx).await? {
+                    ledger.stored(ctx.seq);
+                    drop(running);
+                    return repeat(ctx, op).await;
+                }
+                ledger.settled(ctx.seq);
+                Some(running)
+            }
             Begin::New(running) => Some(running),
             Begin::Repeat => return repeat(ctx, op).await,
             Begin::Idle(answer) => {
@@ -135,6 +144,13 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
         return Err(error);
     }
     Ok(Some(answer))
+}
+
+/// True if the reply to this request is in the store.
+async fn is_stored(ctx: &Ctx) -> Result<bool> {
+    let key = keys::result(ctx.volume.id, ctx.need_session()?.id, ctx.seq);
+    let snapshot = ctx.core.kv.snapshot().await.map_err(store_error)?;
+    Ok(snapshot.get(&key).await.map_err(store_error)?.is_some())
 }
 
 /// Answers a mutation that has been carried out before.

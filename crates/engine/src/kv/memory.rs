@@ -9,7 +9,7 @@
 mod random;
 mod versions;
 
-use super::{Kv, Outcome, Pair, Result, Snapshot, Writes};
+use super::{Kv, KvError, Outcome, Pair, Result, Snapshot, Writes};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -53,6 +53,16 @@ struct State {
     random: Random,
     /// Commits whose answers were lost and that have not been decided. Any read decides them.
     undecided: Vec<(u64, Writes)>,
+    reach: Reach,
+}
+
+/// Whether the store can be reached, as if it were a database elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Within,
+    /// The next commit is carried out, and the store lost before its answer comes.
+    LostAtCommit,
+    Lost,
 }
 
 impl State {
@@ -86,8 +96,19 @@ impl MemoryKv {
             rates,
             random: Random::new(seed),
             undecided: Vec::new(),
+            reach: Reach::Within,
         };
         Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The next commit is carried out, its answer is lost, and the store cannot be reached from then on.
+    pub fn get_lost_at_commit(&self) {
+        self.state.lock().reach = Reach::LostAtCommit;
+    }
+
+    /// The store can be reached again.
+    pub fn come_back(&self) {
+        self.state.lock().reach = Reach::Within;
     }
 
     /// Suspends now and then, and never when calm.
@@ -118,7 +139,13 @@ impl Kv for MemoryKv {
 
     async fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
         self.interleave().await;
-        let version = self.decided().versions.hold();
+        let mut state = self.decided();
+        if state.reach == Reach::Lost {
+            let cause = "it is lost".into();
+            return Err(KvError::Unreachable { store: "memory".into(), cause });
+        }
+        let version = state.versions.hold();
+        drop(state);
         Ok(Arc::new(MemorySnapshot { kv: self.clone(), version }))
     }
 
@@ -134,6 +161,12 @@ impl Kv for MemoryKv {
             let rates = state.rates;
             if writes.is_empty() {
                 Outcome::Committed
+            } else if state.reach == Reach::LostAtCommit {
+                state.reach = Reach::Lost;
+                if !state.versions.conflicts(version, &writes) {
+                    state.versions.apply(writes);
+                }
+                Outcome::Unknown
             } else if state.random.chance(rates.unknown) {
                 state.versions.hold_at(version);
                 state.undecided.push((version, writes));

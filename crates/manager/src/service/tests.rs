@@ -29,6 +29,26 @@ impl Clock for TestClock {
     }
 }
 
+/// It went on with what it knew, and stored another map under the same epoch.
+#[tokio::test]
+async fn a_change_whose_commit_was_lost_with_the_store_is_known_when_it_is_back() {
+    let kv = MemoryKv::new();
+    let clock = Arc::new(TestClock::default());
+    let manager = start(&(Arc::new(kv.clone()) as Arc<dyn Kv>), &clock).await;
+    let bench = Bench { kv: Arc::new(kv.clone()), clock, manager };
+    let before = bench.map().await;
+    kv.get_lost_at_commit();
+    for _ in 0..2 {
+        let error = bench.join(server("a:1", &["x"])).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+    }
+    kv.come_back();
+    bench.join(server("b:1", &["y"])).await.unwrap();
+    let map = bench.map().await;
+    assert_eq!(map.epoch, before.epoch + 2);
+    assert_eq!(map.servers.len(), 2);
+}
+
 /// A manager on a store that outlives it.
 struct Bench {
     kv: Arc<dyn Kv>,

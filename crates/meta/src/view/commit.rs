@@ -43,7 +43,13 @@ impl<'a> Tx<'a> {
             let committed = match kv.commit(&*self.ctx.core.kv).await {
                 Ok(Outcome::Committed) => Ok(true),
                 Ok(Outcome::Conflict) => Ok(false),
-                Ok(Outcome::Unknown) => self.settle().await,
+                Ok(Outcome::Unknown) => {
+                    let settled = self.settle().await;
+                    if let (Err(_), Some(session)) = (&settled, &self.ctx.session) {
+                        session.ledger.doubt(self.ctx.seq);
+                    }
+                    settled
+                }
                 Err(error) => Err(store_error(error)),
             };
             changing.committed = matches!(committed, Ok(true));

@@ -26,6 +26,12 @@ pub struct Node {
     /// Engine of its metadata store; empty if it has none.
     #[serde(default)]
     pub engine: String,
+    /// Id of its store in a database (32 hex digits); empty if it has none there.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub store: String,
+    /// Where that database was last, without the password.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub database: String,
     /// Its targets.
     pub targets: Vec<TargetRecord>,
 }

@@ -10,6 +10,7 @@ mod front;
 pub mod identity;
 mod list;
 mod member;
+mod meta_store;
 mod patrol;
 mod stores;
 
@@ -21,6 +22,7 @@ pub use add::TARGET;
 use front::Front;
 use list::TargetList;
 use member::Verified;
+pub use meta_store::{MetaPlace, Wanted};
 use patrol::Patrol;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,7 +31,7 @@ use stores::Target;
 use strake_base::clock::{SystemClock, WakingClock};
 use strake_base::disk::{Disk, RealDisk};
 use strake_base::process::boot_id;
-use strake_engine::kv::{EngineKind, Kv};
+use strake_engine::kv::Kv;
 use strake_manager::{Manager, ManagerOptions};
 use strake_meta::{MetaOptions, MetaServer};
 use strake_storage::{Here, Lease, Scrubs, StorageServer};
@@ -78,8 +80,8 @@ pub struct NodeOptions {
     pub join: Vec<String>,
     /// Name shown to people.
     pub name: String,
-    /// Engine of a new metadata store.
-    pub engine: Option<EngineKind>,
+    /// Where its metadata is to be.
+    pub meta_store: Wanted,
     /// Directories of targets that were added while it ran, and are not opened this time.
     pub without: Vec<PathBuf>,
     /// Directories that should hold a target and do not are new disks.
@@ -111,14 +113,16 @@ impl Node {
     /// Starts a server; returns when it serves. What a failed start has made is taken away again.
     pub async fn start(options: NodeOptions) -> Outcome<Node> {
         let fresh = Fresh::look(&options.home);
-        let started = Self::start_on(options).await;
-        if started.is_err() {
+        let mut has_database = false;
+        let started = Self::start_on(options, &mut has_database).await;
+        // What is in a database cannot be taken away, and only this home knows whose it is.
+        if started.is_err() && !has_database {
             fresh.take_away();
         }
         started
     }
 
-    async fn start_on(mut options: NodeOptions) -> Outcome<Node> {
+    async fn start_on(mut options: NodeOptions, has_database: &mut bool) -> Outcome<Node> {
         let home = options.home.clone();
         let lock = lock_home(&home)?;
         let mut identity = identity::Node::read(&home)?;
@@ -127,7 +131,7 @@ impl Node {
         check_orphans(&options, &identity, &targets)?;
         let with_meta = options.roles.manager || options.roles.meta;
         if with_meta {
-            stores::look_meta(&home, &identity, options.engine)?;
+            meta_store::look(&home, &identity, &options.meta_store)?;
         }
         let (name, tls) = (options.name.clone(), options.tls.clone());
         let callers = Callers::new(CallerOptions { name, tls, ..CallerOptions::default() });
@@ -138,9 +142,10 @@ impl Node {
         };
         targets = open_targets(targets, options.disk_rate).await?;
         let kv = match with_meta {
-            true => Some(stores::open_meta(&home, &mut identity, options.engine).await?),
+            true => Some(meta_store::open(&options, &mut identity).await?),
             false => None,
         };
+        *has_database = with_meta && !identity.store.is_empty();
         let own_manager = start_manager(&options, kv.as_ref(), &identity).await?;
         let manager = match (&own_manager, other_manager) {
             (Some(manager), _) => manager.clone() as Arc<dyn ManagerService>,
@@ -236,7 +241,7 @@ struct Fresh {
 
 impl Fresh {
     fn look(home: &Path) -> Fresh {
-        let ours = [home.join(identity::NAME), home.join(stores::META)];
+        let ours = [home.join(identity::NAME), home.join(meta_store::META)];
         let made = ours.into_iter().chain([home.to_owned()]).filter(|path| !path.exists());
         Fresh { home: home.to_owned(), made: made.collect() }
     }

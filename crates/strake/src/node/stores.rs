@@ -10,12 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use strake_base::disk::{Disk, RealDisk, SlowDisk};
 use strake_base::random::{Random, SystemRandom};
 use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity, StoreStat};
-use strake_engine::kv::{EngineKind, Kv};
 use strake_types::TargetId;
 use strake_wire::message::manager::{ScrubWord, TargetSpec};
-
-/// Directory of the metadata store within the home directory.
-pub const META: &str = "meta";
 
 /// A target of this server.
 pub struct Target {
@@ -226,7 +222,8 @@ fn check_cluster(path: &Path, found: &Identity, node: &Node) -> Outcome {
     .next("give a target of this cluster, or an empty directory"))
 }
 
-fn check_empty(path: &Path) -> Outcome {
+/// Refuses a directory that has something in it, or that cannot be made.
+pub fn check_empty(path: &Path) -> Outcome {
     match std::fs::read_dir(path).map(|mut entries| entries.next().is_some()) {
         Ok(true) => {
             Err(Failure::new(format!("{} holds other files and no target", path.display()))
@@ -249,57 +246,9 @@ pub fn check_writable(path: &Path) -> Outcome {
         .map_err(|f| f.next("make the directory writable (read-only mount? wrong owner?), or choose another directory"))
 }
 
-fn new_uuid() -> Outcome<String> {
+/// A random id of 32 hex digits.
+pub fn new_uuid() -> Outcome<String> {
     let mut bytes = [0; 16];
     SystemRandom.fill(&mut bytes).context(|| "random numbers".into())?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-/// Looks at the metadata store in `home`: is it where it was, and is it of the engine `wanted`?
-pub fn look_meta(home: &Path, node: &Node, wanted: Option<EngineKind>) -> Outcome {
-    let dir = home.join(META);
-    choose_engine(&dir, node, wanted)?;
-    if node.has_joined() && !dir.exists() && !node.engine.is_empty() {
-        return Err(Failure::new(format!("metadata store {} is missing", dir.display()))
-            .next("mount its disk, or restore it from a backup"));
-    }
-    if dir.exists() { Ok(()) } else { check_empty(&dir) }
-}
-
-/// Opens the metadata store in `home`, with the engine it was made with.
-pub async fn open_meta(
-    home: &Path,
-    node: &mut Node,
-    wanted: Option<EngineKind>,
-) -> Outcome<Arc<dyn Kv>> {
-    let dir = home.join(META);
-    let engine = choose_engine(&dir, node, wanted)?;
-    private::make_directory(&dir).context(|| format!("metadata store {}", dir.display()))?;
-    let opened = tokio::task::spawn_blocking(move || strake_engine::kv::open(engine, &dir)).await;
-    let kv = opened.context(|| "opening the metadata store".into())?.plain()?;
-    node.engine = kv.name().to_owned();
-    Ok(kv)
-}
-
-fn choose_engine(dir: &Path, node: &Node, wanted: Option<EngineKind>) -> Outcome<EngineKind> {
-    if node.engine.is_empty() {
-        return Ok(wanted.unwrap_or_default());
-    }
-    let made_with: EngineKind = node.engine.parse().map_err(|_| {
-        Failure::new(format!(
-            "metadata store {} was made with engine {}, which this release does not have",
-            dir.display(),
-            node.engine
-        ))
-        .next("install the release that made it")
-    })?;
-    match wanted {
-        Some(wanted) if wanted != made_with => Err(Failure::new(format!(
-            "metadata store {} was made with --engine {}",
-            dir.display(),
-            node.engine
-        ))
-        .next("leave --engine out; the engine of a store cannot be changed")),
-        _ => Ok(made_with),
-    }
 }

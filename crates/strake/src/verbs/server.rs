@@ -4,7 +4,7 @@ use super::servers::ServersVerb;
 use crate::address;
 use crate::cluster::host_name;
 use crate::failure::{Failure, Outcome};
-use crate::node::{Node, NodeOptions, Roles, TARGET};
+use crate::node::{MetaPlace, Node, NodeOptions, Roles, TARGET, Wanted};
 use crate::tls_flags::TlsFlags;
 use crate::{output, signals, telemetry};
 use clap::Args;
@@ -63,7 +63,12 @@ pub struct ServerFlags {
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<String>,
 
-    /// Engine of a new metadata store: fjall or redb
+    /// Where the metadata is: embedded (in the first of --data), or postgres://USER@HOST/DATABASE, whose password
+    /// PGPASSWORD may give [default: where it was; embedded at first]
+    #[arg(long, value_name = "WHERE", env = "STRAKE_META", hide_env_values = true)]
+    pub meta: Option<MetaPlace>,
+
+    /// Engine of a new embedded metadata store: fjall or redb
     #[arg(long, value_name = "ENGINE")]
     pub engine: Option<EngineKind>,
 
@@ -105,6 +110,7 @@ struct Config {
     join: Vec<String>,
     name: Option<String>,
     metrics: Option<String>,
+    meta: Option<String>,
     engine: Option<String>,
     disk_rate: Option<String>,
     scrub_every: Option<f64>,
@@ -135,7 +141,7 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
         tls,
         join,
         name: flags.name.unwrap_or_else(host_name),
-        engine: flags.engine,
+        meta_store: Wanted { place: flags.meta, engine: flags.engine },
         without: flags.without,
         new_disks: flags.new_disks,
         disk_rate: flags.disk_rate.map(Rate::bytes_per_second),
@@ -223,6 +229,11 @@ fn with_config(mut flags: ServerFlags, tls: TlsFlags) -> Outcome<(ServerFlags, T
     }
     if flags.data.is_empty() {
         flags.data = config.data;
+    }
+    if let (None, Some(meta)) = (&flags.meta, config.meta) {
+        let meta =
+            meta.parse().map_err(|e| Failure::usage(format!("--config {shown}: meta: {e}")))?;
+        flags.meta = Some(meta);
     }
     if let (None, Some(engine)) = (flags.engine, config.engine) {
         let engine =

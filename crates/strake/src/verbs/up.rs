@@ -3,7 +3,7 @@
 use crate::cluster::{DATA_DEFAULT, host_name};
 use crate::failure::{Context, Failure, Outcome};
 use crate::log::LogFlags;
-use crate::node::{Node, NodeOptions, Roles};
+use crate::node::{MetaPlace, Node, NodeOptions, Roles, Wanted};
 use crate::runfile::RunFile;
 use crate::tls_flags::TlsFlags;
 use crate::verbs::server;
@@ -71,7 +71,12 @@ pub struct UpFlags {
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<String>,
 
-    /// Engine of a new metadata store: fjall or redb
+    /// Where the metadata is: embedded (in --data), or postgres://USER@HOST/DATABASE, whose password
+    /// PGPASSWORD may give [default: where it was; embedded at first]
+    #[arg(long, value_name = "WHERE", env = "STRAKE_META", hide_env_values = true)]
+    pub meta: Option<MetaPlace>,
+
+    /// Engine of a new embedded metadata store: fjall or redb
     #[arg(long, value_name = "ENGINE")]
     pub engine: Option<EngineKind>,
 
@@ -316,7 +321,7 @@ fn node_options(flags: &UpFlags, data: &Path, doors: Doors) -> Outcome<NodeOptio
         tls: doors.tls,
         join: Vec::new(),
         name: host_name(),
-        engine: flags.engine,
+        meta_store: Wanted { place: flags.meta.clone(), engine: flags.engine },
         without: flags.without.clone(),
         new_disks: false,
         disk_rate: None,

@@ -32,6 +32,7 @@ pub async fn open(client: &Client, address: &Address, options: &PostgresOptions)
     let db = Db { client, address };
     db.check_server().await?;
     match db.owner().await? {
+        Some(found) if db.is_left_over(&found, options).await? => return db.adopt(options).await,
         Some(found) => db.check_owner(&found, &options.store)?,
         None if !options.create => return Err(db.missing()),
         None => db.create(options).await?,
@@ -109,6 +110,31 @@ impl Db<'_> {
         Ok(())
     }
 
+    /// True for a store that another server has begun to make and never used, where one may be made.
+    async fn is_left_over(&self, found: &Found, options: &PostgresOptions) -> Result<bool> {
+        let foreign = found.format == FORMAT && found.owner != options.store;
+        Ok(foreign && options.create && self.is_empty().await?)
+    }
+
+    async fn is_empty(&self) -> Result<bool> {
+        let some = "SELECT k FROM strake_kv LIMIT 1";
+        Ok(bounded(self.address, self.client.query_opt(some, &[])).await?.is_none())
+    }
+
+    /// Makes a store that was left over our own, unless its owner wrote into it just now.
+    async fn adopt(&self, options: &PostgresOptions) -> Result<i64> {
+        let writer = self.take_over(&options.host).await?;
+        if self.is_empty().await? {
+            let sql = "UPDATE strake_store SET owner = $1, host = $2 WHERE id = 1";
+            let values: &[&(dyn tokio_postgres::types::ToSql + Sync)] =
+                &[&options.store, &options.host];
+            bounded(self.address, self.client.execute(sql, values)).await?;
+        }
+        let found = self.owner().await?.ok_or_else(|| self.missing())?;
+        self.check_owner(&found, &options.store)?;
+        Ok(writer)
+    }
+
     fn missing(&self) -> KvError {
         KvError::Refused {
             store: self.store(),
@@ -121,8 +147,7 @@ impl Db<'_> {
         for table in TABLES {
             bounded(self.address, self.client.batch_execute(table)).await?;
         }
-        let some = "SELECT k FROM strake_kv LIMIT 1";
-        if bounded(self.address, self.client.query_opt(some, &[])).await?.is_some() {
+        if !self.is_empty().await? {
             let cause = "keys are there, but not the row in strake_store that says whose".into();
             return Err(KvError::Corrupt { store: self.store(), cause });
         }

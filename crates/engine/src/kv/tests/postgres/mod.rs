@@ -11,6 +11,7 @@ use server::PostgresServer;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// A database of its own on the test program's server, and the way to it.
 pub struct Database {
@@ -122,6 +123,30 @@ fn a_commit_is_unknown_while_the_database_is_away_and_settled_by_the_next_read()
     });
 }
 
+/// The network holds a commit back until long after it has been given up.
+#[test]
+fn a_commit_that_arrives_when_it_was_given_up_does_not_happen() {
+    let mut database = Database::new().through(None);
+    database.options.wait_ms_max = 300;
+    let kv = database.open().unwrap();
+    let state = &database.proxy.as_ref().unwrap().state;
+    run(async {
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        let mut transaction = Transaction::begin(&*kv).await.unwrap();
+        transaction.put(b"a".to_vec(), "late");
+        state.hold_commit.store(true, Ordering::SeqCst);
+        assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Unknown);
+        state.down.store(false, Ordering::SeqCst);
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
+        state.hold_commit.store(false, Ordering::SeqCst);
+        while !state.arrived.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
+        assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed);
+    });
+}
+
 #[test]
 fn a_server_that_crashes_and_comes_back_is_waited_for() {
     let server = PostgresServer::start();
@@ -168,6 +193,21 @@ fn the_store_of_another_server_is_refused() {
     let error = database.refusal();
     assert!(error.contains("store own, made on here") && error.contains("database of its own"));
     run(async { assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed) });
+}
+
+/// Whoever began it never came to the point of having something in it.
+#[test]
+fn a_store_that_was_begun_and_never_used_is_no_hindrance() {
+    let mut database = Database::new();
+    let first = database.open().unwrap();
+    database.options.store = "another".into();
+    let second = database.open().unwrap();
+    run(async {
+        assert!(matches!(put(&*first, "a", "1").await, Err(KvError::TakenOver { .. })));
+        assert_eq!(put(&*second, "a", "2").await.unwrap(), Outcome::Committed);
+    });
+    database.options.store = "own".into();
+    assert!(database.refusal().contains("store another"));
 }
 
 #[test]

@@ -28,6 +28,11 @@ pub struct State {
     pub down: AtomicBool,
     /// The next commit goes through, its answer does not, and from then on nothing does.
     pub down_at_commit: AtomicBool,
+    /// The next commit is held back, its client cut off, and from then on nothing goes through; when
+    /// this is false again, the commit arrives.
+    pub hold_commit: AtomicBool,
+    /// What was held back has arrived, and the server has ended that connection.
+    pub arrived: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -72,6 +77,8 @@ enum Fate {
     Lost,
     /// It arrives when the client has long given up this connection.
     Late,
+    /// As that, but as late as the test says.
+    Held,
     /// It arrives, and nobody waits for the answer.
     NotAwaited,
     /// It is carried out; the answer does not arrive.
@@ -101,12 +108,19 @@ impl Pair {
             }
             let _gone = to.shutdown(Shutdown::Both);
         });
-        self.carry_requests(&mute);
-        let _gone = (self.client.shutdown(Shutdown::Both), self.server.shutdown(Shutdown::Both));
+        let held = self.carry_requests(&mute);
+        let _gone = self.client.shutdown(Shutdown::Both);
+        if held {
+            // Until the server has done with it.
+            while (&self.server).read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
+            self.state.arrived.store(true, Ordering::SeqCst);
+        }
+        let _gone = self.server.shutdown(Shutdown::Both);
         answers.join().unwrap();
     }
 
-    fn carry_requests(&self, mute: &AtomicBool) {
+    /// True if the last was a commit that was held back.
+    fn carry_requests(&self, mute: &AtomicBool) -> bool {
         let mut bytes = vec![0; 1 << 16];
         let mut commit = None;
         while let Ok(count @ 1..) = (&self.client).read(&mut bytes) {
@@ -114,37 +128,49 @@ impl Pair {
             commit = commit.or_else(|| name_of_commit(said));
             let is_commit = commit.as_ref().is_some_and(|name| holds(said, name));
             let fate = if is_commit { self.fate() } else { Fate::Passes };
-            let mute_answers = matches!(fate, Fate::AnswerLost);
+            let mute_answers = matches!(fate, Fate::AnswerLost | Fate::Held);
             if self.state.down.load(Ordering::SeqCst) && !mute_answers {
-                return;
+                return false;
             }
             mute.store(mute_answers, Ordering::SeqCst);
             match fate {
-                Fate::Lost => return,
+                Fate::Lost => return false,
                 Fate::Late => {
                     let _gone = self.client.shutdown(Shutdown::Both);
                     thread::sleep(LATE);
                 }
+                Fate::Held => {
+                    let _gone = self.client.shutdown(Shutdown::Both);
+                    while self.state.hold_commit.load(Ordering::SeqCst) {
+                        thread::sleep(LATE);
+                    }
+                }
                 Fate::Passes | Fate::NotAwaited | Fate::AnswerLost => {}
             }
             if (&self.server).write_all(said).is_err() {
-                return;
+                return false;
             }
             match fate {
                 Fate::Passes | Fate::Lost => {}
                 // The server reads what is there before it sees the end.
+                Fate::Held => {
+                    let _gone = self.server.shutdown(Shutdown::Write);
+                    return true;
+                }
                 Fate::Late | Fate::NotAwaited => {
                     let _gone = self.client.shutdown(Shutdown::Both);
                     let _gone = self.server.shutdown(Shutdown::Write);
-                    return thread::sleep(LATE);
+                    thread::sleep(LATE);
+                    return false;
                 }
                 // The other thread closes the client's side when the answer has come.
                 Fate::AnswerLost => {
                     while (&self.client).read(&mut bytes).is_ok_and(|count| count > 0) {}
-                    return;
+                    return false;
                 }
             }
         }
+        false
     }
 
     fn fate(&self) -> Fate {
@@ -153,6 +179,10 @@ impl Pair {
             self.state.down_at_commit.store(false, Ordering::SeqCst);
             self.state.cuts.fetch_add(1, Ordering::SeqCst);
             return Fate::AnswerLost;
+        }
+        if self.state.hold_commit.load(Ordering::SeqCst) {
+            self.state.down.store(true, Ordering::SeqCst);
+            return Fate::Held;
         }
         let Some(random) = &self.random else { return Fate::Passes };
         let mut random = random.lock();

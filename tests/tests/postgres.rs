@@ -154,6 +154,8 @@ fn a_database_that_is_not_ours_or_not_usable_is_refused_and_nothing_is_changed()
 #[test]
 fn a_server_with_an_embedded_store_is_not_moved_by_a_flag() {
     let mut servers = Servers::start();
+    // From then on it belongs to its cluster.
+    drop(servers.mount("mnt", ""));
     servers.kill();
     let home = servers.directory().join("target0");
     let database = PostgresServer::shared();

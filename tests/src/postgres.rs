@@ -17,17 +17,32 @@ use std::time::Duration;
 
 /// The superuser's password.
 pub const PASSWORD: &str = "strake-tests";
-/// Waits for its standard input to end, then ends the server at once, as a crash would; the word `keep`
-/// keeps the directory.
+/// What stands between: it starts the server, ends it at once when told (as a crash would), starts it again, and
+/// ends all when its standard input ends. This program starts nothing itself for that: its children have the
+/// files that are open on mounts until they become another program, and closing those may wait for this very server.
 const GUARD: &str = r#"
-"$1/postgres" -D "$2/data" -p "$3" -k "$2" -c listen_addresses=127.0.0.1 -c fsync=off \
-  -c max_connections=300 -c shared_buffers=32MB </dev/null >"$2/log" 2>&1 &
-server=$!
-read -r word
+start() {
+  "$1/postgres" -D "$2/data" -p "$3" -k "$2" -c listen_addresses=127.0.0.1 -c fsync=off \
+    -c max_connections=300 -c shared_buffers=32MB </dev/null >>"$2/log" 2>&1 &
+  server=$!
+}
+start "$@"
+while read -r word; do
+  case $word in
+    crash) kill -QUIT $server; wait $server; echo crashed >>"$2/log" ;;
+    resume) start "$@" ;;
+  esac
+done
 kill -QUIT $server
 wait $server
-[ "$word" = keep ] || rm -rf "$2"
+grep -q "could not create any TCP/IP sockets" "$2/log" || rm -rf "$2"
 "#;
+/// What the log says of a server that is up, and of one that was ended.
+const READY: &str = "ready to accept connections";
+const CRASHED: &str = "crashed\n";
+/// How often, and how long apart, a log is looked at. Only a hang reaches the end.
+const LOOKS_MAX: u32 = 3000;
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A server.
 pub struct PostgresServer {
@@ -65,20 +80,17 @@ impl PostgresServer {
         // Another test program may take the same port before the server does.
         for _ in 0..10 {
             server.port = free_port();
-            if server.resumes() {
+            server.begin();
+            if server.says(READY, 1) {
                 return server;
             }
-            server.crash();
+            server.end();
+            std::fs::remove_file(server.dir.join("log")).unwrap();
         }
-        panic!("PostgreSQL does not start:\n{}", server.log());
+        panic!("PostgreSQL finds no port");
     }
 
-    /// Starts it again.
-    pub fn resume(&self) {
-        assert!(self.resumes(), "PostgreSQL does not start again:\n{}", self.log());
-    }
-
-    fn resumes(&self) -> bool {
+    fn begin(&mut self) {
         let mut guard = Command::new("sh");
         guard
             .args(["-c", GUARD, "sh"])
@@ -88,28 +100,55 @@ impl PostgresServer {
         guard.stdin(Stdio::piped());
         *self.guard.lock().unwrap() =
             Some(as_owner(&mut guard, self.owner, &self.dir).spawn().unwrap());
-        for _ in 0..600 {
-            if self.psql("postgres", "SELECT 1").output().unwrap().status.success() {
+    }
+
+    fn end(&self) {
+        if let Some(mut guard) = self.guard.lock().unwrap().take() {
+            drop(guard.stdin.take());
+            let _gone = guard.wait();
+        }
+    }
+
+    /// Ends it at once; what was not written is to be recovered.
+    pub fn crash(&self) {
+        let before = self.count(CRASHED);
+        self.tell("crash");
+        assert!(self.says(CRASHED, before + 1), "PostgreSQL does not end:\n{}", self.log());
+    }
+
+    /// Starts it again.
+    pub fn resume(&self) {
+        let before = self.count(READY);
+        self.tell("resume");
+        assert!(self.says(READY, before + 1), "PostgreSQL does not start:\n{}", self.log());
+    }
+
+    fn tell(&self, word: &str) {
+        let mut guard = self.guard.lock().unwrap();
+        let input = guard.as_mut().and_then(|guard| guard.stdin.as_mut()).unwrap();
+        writeln!(input, "{word}").unwrap();
+    }
+
+    /// Waits until its log says something so many times; false if its port is taken.
+    fn says(&self, what: &str, times: usize) -> bool {
+        for _ in 0..LOOKS_MAX {
+            if self.count(what) >= times {
                 return true;
             }
             if self.log().contains("could not create any TCP/IP sockets") {
                 return false;
             }
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(LOOK);
         }
-        false
+        panic!("PostgreSQL does not say {what:?}:\n{}", self.log());
+    }
+
+    fn count(&self, what: &str) -> usize {
+        self.log().matches(what).count()
     }
 
     fn log(&self) -> String {
         std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
-    }
-
-    /// Ends it at once; what was not written is to be recovered.
-    pub fn crash(&self) {
-        if let Some(mut guard) = self.guard.lock().unwrap().take() {
-            writeln!(guard.stdin.take().unwrap(), "keep").unwrap();
-            guard.wait().unwrap();
-        }
     }
 
     /// A new, empty database: its name.
@@ -146,10 +185,7 @@ impl PostgresServer {
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {
-        if let Some(mut guard) = self.guard.lock().unwrap().take() {
-            drop(guard.stdin.take());
-            let _gone = guard.wait();
-        }
+        self.end();
     }
 }
 

@@ -15,7 +15,7 @@ use prost::Message;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use strake_types::{Error, ErrorKind, Result, ServerId};
+use strake_types::{Error, ErrorKind, GroupId, Result, ServerId};
 
 pub use crate::options::CallerOptions;
 pub use crate::service::Services as LocalServices;
@@ -176,6 +176,7 @@ impl StorageService for RemoteStorage {
         payload: Bytes,
     ) -> Result<(storage::StorageReply, Bytes)> {
         use storage::StorageOp as Op;
+        let group = GroupId(request.group);
         let (moved, long) = match &request.op {
             Some(Op::Read(read)) => (read.len, false),
             Some(Op::Write(_) | Op::WriteMany(_)) => (payload.len() as u64, false),
@@ -184,12 +185,16 @@ impl StorageService for RemoteStorage {
             ) => (0, true),
             _ => (0, false),
         };
+        let is_write = matches!(request.op, Some(Op::Write(_) | Op::WriteMany(_)));
         let draft = Draft::message(&request)?.with_payload(payload)?;
         let mut call = Call::new(ServiceClass::Storage, draft);
         call.lane = match request.forward {
             Some(_) => LaneKind::Forward,
-            None if moved >= BULK_BYTES_MIN => LaneKind::Bulk,
-            None => LaneKind::Control,
+            None if moved < BULK_BYTES_MIN => LaneKind::Control,
+            // The primary forwards what it has in full: two writes that share its link would both come
+            // late, and its own way out would be idle meanwhile.
+            None if is_write && group.copies() > 1 => LaneKind::BulkInTurn(group.ordinal()),
+            None => LaneKind::Bulk,
         };
         if long {
             call.timeout_factor = LONG_CALL_FACTOR;

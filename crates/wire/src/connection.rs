@@ -62,6 +62,9 @@ pub(crate) enum LaneKind {
     Control,
     /// Data.
     Bulk,
+    /// Data that is of use one after the other: what has the same number goes by the same lane, so
+    /// that the first comes in full before the next.
+    BulkInTurn(u32),
     /// What must not wait behind what may wait for it: what members of a group tell each other, and
     /// requests for recalls.
     Forward,
@@ -118,7 +121,7 @@ impl Peer {
     }
 
     async fn call_unbounded(&self, call: Call) -> Answer {
-        let lane = self.least_loaded(call.lane);
+        let lane = self.lane(call.lane);
         let connection = match lane.current() {
             Some(connection) => connection,
             None => lane.connect(self, call.lane != LaneKind::Control).await?,
@@ -126,13 +129,17 @@ impl Peer {
         connection.call(call.service, call.draft).await
     }
 
+    fn lane(&self, kind: LaneKind) -> &Lane {
+        match kind {
+            LaneKind::Control => Self::least_loaded(&self.control),
+            LaneKind::Bulk => Self::least_loaded(&self.bulk),
+            LaneKind::BulkInTurn(number) => &self.bulk[number as usize % self.bulk.len()],
+            LaneKind::Forward => Self::least_loaded(&self.forward),
+        }
+    }
+
     /// The first of the lanes with the fewest calls under way: a lone caller stays on one.
-    fn least_loaded(&self, kind: LaneKind) -> &Lane {
-        let lanes = match kind {
-            LaneKind::Control => &self.control,
-            LaneKind::Bulk => &self.bulk,
-            LaneKind::Forward => &self.forward,
-        };
+    fn least_loaded(lanes: &[Lane]) -> &Lane {
         let mut best = &lanes[0];
         if lanes.len() > 1 {
             let mut load = best.load();

@@ -5,7 +5,7 @@
 //! way is left until that has been answered.
 
 use super::dirty::Job;
-use super::state::{Core, FileState, InFlight, overlaps};
+use super::state::{Core, FileState, InFlight, overlaps, sent_unit_bytes};
 use crate::volume::Volume;
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
@@ -16,12 +16,13 @@ use strake_types::{ChunkId, Error, ErrorKind, Piece, Result};
 use strake_wire::frame::crc32c;
 use strake_wire::message::storage::{StorageOp, Write, WriteMany};
 
-/// Writes under way per target of a file.
-const SENDERS_PER_TARGET: usize = 4;
-/// Writes under way per file.
-const SENDERS_MAX: usize = 64;
-/// Small extents are sent together up to this many bytes.
-const TOGETHER_BYTES_MAX: usize = 512 << 10;
+/// Bytes under way per group of a file, in the largest writes: what a primary receives, what it forwards
+/// and what is being acknowledged at the same time.
+const UNDER_WAY_BYTES: u64 = 4 << 20;
+/// The same per file.
+const UNDER_WAY_BYTES_MAX: u64 = 64 << 20;
+/// Small extents are sent together up to this many bytes, or what else is sent at once.
+const TOGETHER_BYTES_MAX: u64 = 512 << 10;
 
 /// What a sender has in hand. If it is dropped without an answer (a panic below), the file does not
 /// wait for it for ever.
@@ -72,8 +73,9 @@ impl Volume {
     /// Sees to it that everything ready is being sent.
     pub(crate) fn start_senders(self: &Arc<Self>, file: &Arc<FileState>, core: &mut Core) {
         let Some(placement) = &core.placement else { return };
-        let most = (placement.groups().len() * SENDERS_PER_TARGET).min(SENDERS_MAX);
-        let wanted = core.dirty.ready_len().min(most);
+        let under_way = placement.groups().len() as u64 * UNDER_WAY_BYTES;
+        let most = under_way.min(UNDER_WAY_BYTES_MAX) / sent_unit_bytes(placement);
+        let wanted = core.dirty.ready_len().min(most as usize);
         while core.senders < wanted {
             core.senders += 1;
             task::spawn(send_all(Arc::clone(self), Arc::clone(file), Arc::clone(placement)));
@@ -136,8 +138,9 @@ impl Core {
     fn take_jobs(&mut self, placement: &Placement) -> Vec<Job> {
         let in_flight = &self.in_flight;
         let blocked = |from: u64, to: u64| overlaps(in_flight, from, to);
-        let unit_of = |at| Core::unit_of(placement, at);
-        let mut jobs = self.dirty.take(unit_of, blocked, TOGETHER_BYTES_MAX);
+        let unit_of = |at| Core::sent_unit_of(placement, at);
+        let together = TOGETHER_BYTES_MAX.min(sent_unit_bytes(placement));
+        let mut jobs = self.dirty.take(unit_of, blocked, together as usize);
         for job in &mut jobs {
             let (data, kept_mark) = (job.data.clone(), self.kept.mark());
             let flying = InFlight { data, kept_mark, _room: job.room.take() };

@@ -17,8 +17,11 @@ use strake_types::{Attr, Error, ErrorKind, Ino, Result, Timestamp};
 use strake_wire::message::meta::Opened;
 use tokio::sync::Notify;
 
-/// Largest part of a chunk that is sent or fetched at once.
+/// Largest part of a chunk that is fetched at once, and that is sent at once to a group of one copy.
 pub(crate) const UNIT_BYTES: u64 = 1 << 20;
+/// The same of what is sent to a group of several copies. Its primary forwards what it has received in
+/// full: smaller parts keep both directions of its link busy sooner, and until later.
+const COPIED_UNIT_BYTES: u64 = 256 << 10;
 
 /// Where the contents of a file are.
 pub(crate) enum Body {
@@ -113,13 +116,27 @@ pub struct FileState {
     pub(crate) progress: Notify,
 }
 
+/// Largest part of a chunk that is sent at once.
+pub(crate) fn sent_unit_bytes(placement: &Placement) -> u64 {
+    if placement.layout().copies() > 1 { COPIED_UNIT_BYTES } else { UNIT_BYTES }
+}
+
+fn part_of_chunk(placement: &Placement, at: u64, part_bytes: u64) -> (u64, u64) {
+    let layout = placement.layout();
+    let (start, bytes) = layout.chunk_bounds(layout.chunk_at(at));
+    let from = start + (at - start) / part_bytes * part_bytes;
+    (from, (from + part_bytes).min(start + bytes))
+}
+
 impl Core {
-    /// Bounds of the unit around a byte.
+    /// Bounds of what is fetched at once around a byte.
     pub(crate) fn unit_of(placement: &Placement, at: u64) -> (u64, u64) {
-        let layout = placement.layout();
-        let (start, bytes) = layout.chunk_bounds(layout.chunk_at(at));
-        let from = start + (at - start) / UNIT_BYTES * UNIT_BYTES;
-        (from, (from + UNIT_BYTES).min(start + bytes))
+        part_of_chunk(placement, at, UNIT_BYTES)
+    }
+
+    /// Bounds of what is sent at once around a byte.
+    pub(crate) fn sent_unit_of(placement: &Placement, at: u64) -> (u64, u64) {
+        part_of_chunk(placement, at, sent_unit_bytes(placement))
     }
 
     /// True if a part of a range is being sent.
@@ -446,5 +463,24 @@ fn body_of(attr: &Attr, opened: &Opened) -> Body {
         Some(data) if attr.inline => Body::Inline(Inline::new(data)),
         None if attr.inline => Body::Inline(Inline::default()),
         _ => Body::Chunks,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_types::GroupId;
+    use strake_types::layout::{GroupTables, LayoutTemplate};
+
+    #[test]
+    fn what_is_forwarded_is_sent_in_smaller_parts() {
+        for (copies, sent) in [(1, 1 << 20), (2, 256 << 10), (3, 256 << 10)] {
+            let template = LayoutTemplate { copies: Some(copies), ..LayoutTemplate::default() };
+            let tables = GroupTables::of([GroupId::of_class(copies, 0)]);
+            let placement = Placement::new(template.resolve(42, &tables));
+            let at = (3 << 20) + 5;
+            assert_eq!(Core::sent_unit_of(&placement, at), (3 << 20, (3 << 20) + sent));
+            assert_eq!(Core::unit_of(&placement, at), (3 << 20, 4 << 20));
+        }
     }
 }

@@ -215,7 +215,7 @@ impl Core {
         self.kept.cut(offset, end);
         let mut at = offset;
         while at < end {
-            let unit = Core::unit_of(&placement, at);
+            let unit = Core::sent_unit_of(&placement, at);
             let stop = end.min(unit.1);
             let part = data.slice((at - offset) as usize..(stop - offset) as usize);
             let part_room = match stop == end {

@@ -1,7 +1,8 @@
-use super::CALLS_MAX;
+use super::{CALLS_MAX, LaneKind, Peer, PeerOptions};
 use crate::frame::crc32c;
 use crate::message::meta::{MetaAnswer, MetaOp, MetaRequest, Recalls};
 use crate::message::storage::{Chunk, Data, Read, StorageAnswer, StorageOp, StorageRequest, Write};
+use crate::options::CallerOptions;
 use crate::service::{MetaService, StorageService};
 use crate::tests::{Running, callers, pattern, server_at};
 use bytes::Bytes;
@@ -208,4 +209,14 @@ async fn closing_the_address_book_fails_calls_in_flight() {
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     callers.close();
     assert_eq!(stuck.await.unwrap().unwrap_err().kind, ErrorKind::Unavailable);
+}
+
+/// Also while nothing is under way: who is alone uses the first lane for anything else.
+#[test]
+fn writes_that_are_forwarded_go_by_the_lane_of_their_group() {
+    let options = PeerOptions::new(CallerOptions { bulk_lanes: 2, ..CallerOptions::default() });
+    let peer = Peer::new("127.0.0.1:1", Arc::new(options));
+    let nth = |kind| peer.bulk.iter().position(|lane| std::ptr::eq(lane, peer.lane(kind)));
+    assert_eq!(nth(LaneKind::Bulk), Some(0));
+    assert_eq!([0, 1, 2, 3].map(|group| nth(LaneKind::BulkInTurn(group))), [0, 1, 0, 1].map(Some));
 }

@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 pub(crate) const UNIT_BYTES: u64 = 1 << 20;
 /// The same of what is sent to a group of several copies. Its primary forwards what it has received in
 /// full: smaller parts keep both directions of its link busy sooner, and until later.
-const COPIED_UNIT_BYTES: u64 = 256 << 10;
+const COPIED_UNIT_BYTES: u64 = 512 << 10;
 
 /// Where the contents of a file are.
 pub(crate) enum Body {
@@ -474,7 +474,7 @@ mod tests {
 
     #[test]
     fn what_is_forwarded_is_sent_in_smaller_parts() {
-        for (copies, sent) in [(1, 1 << 20), (2, 256 << 10), (3, 256 << 10)] {
+        for (copies, sent) in [(1, 1 << 20), (2, 512 << 10), (3, 512 << 10)] {
             let template = LayoutTemplate { copies: Some(copies), ..LayoutTemplate::default() };
             let tables = GroupTables::of([GroupId::of_class(copies, 0)]);
             let placement = Placement::new(template.resolve(42, &tables));

@@ -194,10 +194,21 @@ impl Drop for Process {
     }
 }
 
-/// Sends a signal to a process that was started here.
+/// Sends a signal to a process that was started here. Starts none: that would wait for whoever has a file open
+/// here in a mount that stands still.
 pub fn signal(pid: u32, name: &str) {
-    let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status();
-    status.expect("kill starts");
+    use rustix::process::{Pid, Signal, kill_process};
+    let signal = match name {
+        "STOP" => Signal::STOP,
+        "CONT" => Signal::CONT,
+        "TERM" => Signal::TERM,
+        "INT" => Signal::INT,
+        "KILL" => Signal::KILL,
+        other => panic!("no test sends {other}"),
+    };
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process has a number");
+    // It may have ended by itself.
+    let _gone = kill_process(pid, signal);
 }
 
 fn spawner(command: Command) -> Child {

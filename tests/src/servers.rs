@@ -185,6 +185,15 @@ impl Cluster {
         (output.status.code(), String::from_utf8_lossy(&said).into_owned())
     }
 
+    /// A process that will run a verb on the cluster ([`Process::wait_to_start`]), and what it says.
+    pub fn prepare_verb(&self, arguments: &[&str]) -> Process {
+        let log = self.directory.path().join("verb.log");
+        let cluster = ["--cluster", self.address.as_str()];
+        let arguments: Vec<String> =
+            arguments.iter().copied().chain(cluster).map(str::to_owned).collect();
+        Process::wait_to_start(&arguments, &log)
+    }
+
     /// Runs a verb that must succeed; its standard output.
     pub fn succeed(&self, arguments: &[&str]) -> String {
         succeed(arguments.iter().copied().chain(["--cluster", &self.address]))

@@ -69,7 +69,8 @@ impl Known {
     fn aim(&self, op: &mut MetaOp) {
         use MetaOp::*;
         match op {
-            OpenSession(_) | RenewSession(_) | CloseSession(_) | VolumeStat(_) | Recalls(_) => {}
+            OpenSession(_) | RenewSession(_) | CloseSession(_) | VolumeStat(_) | Recalls(_)
+            | ListClients(_) | EvictClient(_) => {}
             Lookup(name) => self.name(name),
             GetAttr(v) | ReadLink(v) | MoveOut(v) | ListXattr(v) | Sync(v) | GetTemplate(v)
             | ReadInline(v) | Describe(v) => self.ino(&mut v.ino),

@@ -37,6 +37,10 @@ pub trait Believer: Send + Sync + 'static {
     /// The attributes of these inodes are not to be believed any more. Must not wait for anything that waits
     /// for a server.
     fn recall(&self, inodes: &[Ino]);
+
+    /// What was written to these inodes is lost in part: their contents are not as they were written. As
+    /// [`Believer::recall`], returns at once.
+    fn lose(&self, inodes: &[Ino]);
 }
 
 /// What is leased.
@@ -365,6 +369,11 @@ impl Volume {
     pub fn set_believer(&self, believer: &Arc<impl Believer>) {
         let weak: Weak<dyn Believer> = Arc::downgrade(believer) as _;
         *self.leases().believer.write() = Some(weak);
+    }
+
+    /// Who was set by [`Volume::set_believer`].
+    pub(crate) fn believer(&self) -> Option<Arc<dyn Believer>> {
+        self.leases().believer.read().as_ref().and_then(Weak::upgrade)
     }
 
     /// True if this mount keeps what is leased to it.

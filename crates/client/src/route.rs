@@ -6,7 +6,7 @@
 //! a wait becomes long and once when it ends in vain. Changes on targets carry a number, the same
 //! each time they are sent.
 
-use crate::file::FileState;
+use crate::file::{FileState, Life, Rights};
 use crate::leases::Doubt;
 use crate::ops::unexpected;
 use crate::session::Stamp;
@@ -57,6 +57,11 @@ pub(crate) struct Patience<'a> {
 impl<'a> Patience<'a> {
     pub(crate) fn new(volume: &'a Volume) -> Self {
         Self { volume, started: None, pause_ms: PAUSE_MS_FIRST, renewals: 0, said: false }
+    }
+
+    /// The session is another one since: what was refused before says nothing of it.
+    fn begin_anew(&mut self) {
+        self.renewals = 0;
     }
 
     /// Before session or capability are renewed. A capability that is refused again and again is believed to
@@ -170,7 +175,7 @@ impl Volume {
 
     /// As [`Volume::ask`]; also when and in which session it was asked.
     pub(crate) async fn ask_about(&self, cred: &Credentials, op: MetaOp) -> Result<Said> {
-        self.meta(cred.into(), op, 0).await
+        self.meta(cred.into(), op, 0, None).await
     }
 
     /// Lets the metadata server change something, once.
@@ -178,20 +183,34 @@ impl Volume {
         self.mutate_as(cred, op).await.map(|said| said.answer)
     }
 
+    /// As [`Volume::mutate`], of what was written in a life of a file: never after that.
+    pub(crate) async fn mutate_in(&self, life: Life<'_>, op: MetaOp) -> Result<MetaAnswer> {
+        self.mutate_about(&self.root_cred(), op, Some(life)).await.map(|said| said.answer)
+    }
+
     /// As [`Volume::mutate`]; also when and in which session it was asked.
     pub(crate) async fn mutate_as(&self, cred: &Credentials, op: MetaOp) -> Result<Said> {
+        self.mutate_about(cred, op, None).await
+    }
+
+    async fn mutate_about(
+        &self,
+        cred: &Credentials,
+        op: MetaOp,
+        life: Option<Life<'_>>,
+    ) -> Result<Said> {
         let seq = if self.options().remember { self.session().begin_mutation() } else { 0 };
         let _guard = SeqGuard { volume: self, seq };
         if !self.leases().are_on() {
-            return self.meta(cred.into(), op, seq).await;
+            return self.meta(cred.into(), op, seq, life).await;
         }
         let doubt = Doubt::new(self, &op);
-        let said = self.meta(cred.into(), op, seq).await;
+        let said = self.meta(cred.into(), op, seq, life).await;
         doubt.end(said.as_ref().err());
         said
     }
 
-    async fn meta(&self, cred: Cred, op: MetaOp, seq: u64) -> Result<Said> {
+    async fn meta(&self, cred: Cred, op: MetaOp, seq: u64, life: Option<Life<'_>>) -> Result<Said> {
         let mut patience = Patience::new(self);
         let what = || format!("the metadata server of volume {}", self.name());
         let Stamp { session, incarnation, answered } = self.session().stamp();
@@ -199,7 +218,11 @@ impl Volume {
         let (leases, op) = (0, Some(op));
         let mut request =
             MetaRequest { volume, session, seq, answered, cred, leases, incarnation, op };
+        // It may have been carried out, and its answer be lost: only its session knows.
+        let mut in_doubt = false;
         loop {
+            // After the session was looked up: files end their lives before the next one is used.
+            life.map_or(Ok(()), |life| life.check())?;
             let asked = self.now();
             // After the time: whatever is believed of the answer was asked under this number.
             request.leases = self.leases().number();
@@ -212,9 +235,14 @@ impl Volume {
                 }
                 Err(error) => error,
             };
+            in_doubt |= seq != 0 && matches!(error.kind, ErrorKind::Unavailable);
             if patience.heed(what, error, true).await? {
                 self.renew_session(request.incarnation).await?;
                 let Stamp { session, incarnation, .. } = self.session().stamp();
+                if in_doubt && session != request.session {
+                    let detail = "the session was lost, and nobody knows whether this was done";
+                    return Err(Error::with(ErrorKind::Io, detail));
+                }
                 (request.session, request.incarnation) = (session, incarnation);
             }
         }
@@ -223,7 +251,8 @@ impl Volume {
     /// One attempt, without retries.
     pub(crate) async fn meta_once(&self, request: MetaRequest) -> Result<MetaAnswer> {
         let service = self.map().meta_for(self.id())?;
-        let MetaReply { answer } = service.call(request).await?;
+        let MetaReply { answer, fenced } = service.call(request).await?;
+        self.learn_fenced(fenced);
         answer.ok_or_else(|| Error::with(ErrorKind::Malformed, "empty answer of a metadata server"))
     }
 
@@ -236,21 +265,27 @@ impl Volume {
         op: StorageOp,
         payload: Bytes,
     ) -> Result<Answer> {
-        self.on_group(group, op, payload, Some((file, write))).await
+        let rights = match op.is_change() {
+            true => Rights::in_life(file.life(), write),
+            false => Rights::of(file, write),
+        };
+        self.on_group(group, op, payload, Some(rights)).await
     }
 
-    /// One operation on a group. `rights` says in whose name, and whether to write.
+    /// One operation on a group, with the rights to a file if it needs any.
     pub(crate) async fn on_group(
         &self,
         group: GroupId,
         op: StorageOp,
         payload: Bytes,
-        rights: Option<(&FileState, bool)>,
+        rights: Option<Rights<'_>>,
     ) -> Result<Answer> {
         let attempt = is_numbered(&op).then(|| self.attempts().begin());
         let ask = Ask { volume: self, group, op, payload, rights, attempt };
         let mut patience = Patience::new(self);
         let what = || format!("the target of group {group}");
+        let life = || rights.map(|rights| rights.file().life());
+        let mut renewed_in = life();
         loop {
             let route = self.map().route(group);
             let sent = match &route {
@@ -267,8 +302,12 @@ impl Volume {
                 }
                 _ => patience.heed(what, error, rights.is_some()).await?,
             };
-            if let Some((file, write)) = rights.filter(|_| renews) {
-                self.renew_capability(file, write).await?;
+            if let Some(rights) = rights.filter(|_| renews) {
+                self.renew_capability(rights.file(), rights.write).await?;
+                if renewed_in.is_some_and(|life| !life.lasts()) {
+                    renewed_in = life();
+                    patience.begin_anew();
+                }
             }
         }
     }
@@ -301,8 +340,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) group: GroupId,
     pub(crate) op: StorageOp,
     pub(crate) payload: Bytes,
-    /// In whose name, and whether to write.
-    pub(crate) rights: Option<(&'a FileState, bool)>,
+    /// The rights to a file, if it needs any.
+    pub(crate) rights: Option<Rights<'a>>,
     /// Its number, if it changes something.
     pub(crate) attempt: Option<OpenAttempt<'a>>,
 }
@@ -324,7 +363,7 @@ impl Ask<'_> {
 
     /// What the file's layout asks of the copies.
     fn safety(&self) -> Safety {
-        let placement = self.rights.and_then(|(file, _)| file.core().placement().ok());
+        let placement = self.rights.and_then(|rights| rights.file().core().placement().ok());
         placement.map(|placement| placement.layout().safety).unwrap_or_default()
     }
 
@@ -336,11 +375,13 @@ impl Ask<'_> {
         }
         let safety = self.safety();
         let changes = self.attempt.is_some();
+        let capability = self.rights.map_or(Ok(Bytes::new()), |rights| rights.capability())?;
         Ok(StorageRequest {
             target: target.0,
             group: self.group.0,
             epoch: epoch.0,
-            capability: self.rights.map_or_else(Bytes::new, |(file, write)| file.capability(write)),
+            capability,
+            fenced: self.volume.fenced(),
             attempt: self.attempt.as_ref().map(OpenAttempt::stamp),
             ack_primary: changes && safety.ack == Ack::Primary,
             min_copies: if changes { safety.min_copies } else { 0 },

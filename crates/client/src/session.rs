@@ -162,6 +162,9 @@ impl Volume {
                 if session.resumed { "goes on" } else { "was lost with its locks; a new one" };
             tracing::warn!("session {old} of volume {} {how}: {}", self.name(), session.session);
         }
+        if old != 0 && !session.resumed {
+            self.end_lives();
+        }
         self.session().set(session.session, incarnation);
         // The server counts each file once now, however many handles there are.
         for file in &files {

@@ -46,12 +46,15 @@ struct FakeState {
     files: BTreeMap<u64, FakeFile>,
     names: HashMap<Vec<u8>, u64>,
     chunks: BTreeMap<(u64, u64), Vec<u8>>,
+    /// Each session with its incarnation; 0: nobody has said yet what it has open.
+    sessions: BTreeMap<u64, u64>,
+    /// The last session that began.
     session: u64,
-    /// Of the session; 0: nobody has said yet what it has open.
+    /// That of whoever asks now.
     incarnation: u64,
     seen_seqs: HashSet<(u64, u64)>,
-    /// Numbers of the reports of closed files.
-    reports: HashSet<u64>,
+    /// Reports of closed files: incarnation and number.
+    reports: HashSet<(u64, u64)>,
     log: Vec<String>,
     /// Errors to answer to the next requests whose log line begins so.
     errors: Vec<(String, Error)>,
@@ -59,6 +62,8 @@ struct FakeState {
     boot: u64,
     /// Errors to answer after having carried the request out.
     lost_answers: Vec<(String, Error)>,
+    /// The sessions are forgotten with the answer that is lost.
+    with_session: bool,
 }
 
 struct FakeFile {
@@ -110,15 +115,21 @@ impl Fake {
         self.state.lock().lost_answers.push((prefix.into(), ErrorKind::Unavailable.into()));
     }
 
+    /// As [`Fake::lose_answer`], and the server forgets its sessions then.
+    pub(crate) fn lose_answer_and_session(&self, prefix: &str) {
+        self.state.lock().with_session = true;
+        self.lose_answer(prefix);
+    }
+
     /// The server restarts without its sessions.
     pub(crate) fn forget_session(&self) {
-        self.state.lock().session += 100;
+        self.state.lock().sessions.clear();
     }
 
     /// The server restarts, and asks who goes on with a session what it has open.
     pub(crate) fn restart(&self) {
         let state = &mut *self.state.lock();
-        state.incarnation = 0;
+        state.sessions.values_mut().for_each(|incarnation| *incarnation = 0);
         state.reports.clear();
     }
 
@@ -181,6 +192,7 @@ fn map() -> ClusterMap {
             deleting: false,
             meta_server: 1,
         }],
+        fenced: Vec::new(),
     }
 }
 
@@ -201,17 +213,18 @@ impl MetaService for FakeMeta {
         state.log.push(line.clone());
         state.injected(&line)?;
         let is_open = matches!(op, MetaOp::OpenSession(_));
-        let asked_in = (request.session, request.incarnation);
-        if !is_open && asked_in != (state.session, state.incarnation) {
+        let known = state.sessions.get(&request.session).copied();
+        if !is_open && known != Some(request.incarnation) {
             return Err(ErrorKind::NoSession.into());
         }
+        state.incarnation = request.incarnation;
         let repeated = request.seq != 0 && !state.seen_seqs.insert((request.session, request.seq));
         if repeated {
             state.log.push(format!("repeated {}", request.seq));
         }
         let answer = state.meta(op, repeated)?;
         state.lost(&line)?;
-        Ok(MetaReply { answer: Some(answer) })
+        Ok(MetaReply { answer: Some(answer), fenced: 0 })
     }
 }
 
@@ -245,7 +258,12 @@ impl FakeState {
 
     fn lost(&mut self, line: &str) -> Result<()> {
         match self.lost_answers.iter().position(|(prefix, _)| line.starts_with(prefix.as_str())) {
-            Some(at) => Err(self.lost_answers.remove(at).1),
+            Some(at) => {
+                if std::mem::take(&mut self.with_session) {
+                    self.sessions.clear();
+                }
+                Err(self.lost_answers.remove(at).1)
+            }
             None => Ok(()),
         }
     }
@@ -283,21 +301,20 @@ impl FakeState {
         let nothing = MetaAnswer::Done(meta::Nothing {});
         match op {
             MetaOp::OpenSession(open) => {
-                let resumed = open.resume != 0 && open.resume == self.session;
+                let resumed = self.sessions.contains_key(&open.resume);
                 self.session += u64::from(!resumed);
-                self.incarnation = open.incarnation;
+                let session = if resumed { open.resume } else { self.session };
+                self.sessions.insert(session, open.incarnation);
                 self.files.values_mut().for_each(|file| file.opens = 0);
                 for ino in &open.open {
                     self.file(*ino)?.opens = 1;
                 }
-                Ok(MetaAnswer::Session(meta::Session {
-                    session: self.session,
-                    lease_ms: 30_000,
-                    resumed,
-                }))
+                Ok(MetaAnswer::Session(meta::Session { session, lease_ms: 30_000, resumed }))
             }
             MetaOp::RenewSession(renew) => {
-                if renew.incarnation == self.incarnation && self.reports.insert(renew.number) {
+                if renew.incarnation == self.incarnation
+                    && self.reports.insert((renew.incarnation, renew.number))
+                {
                     for ino in renew.closed {
                         self.file(ino)?.opens -= 1;
                     }
@@ -317,6 +334,11 @@ impl FakeState {
                 self.entry(publish.ino)
             }
             MetaOp::WriteInline(write) => self.write_inline(write),
+            MetaOp::ReadInline(inode) => {
+                let opened = self.opened(inode.ino, false)?;
+                self.file(inode.ino)?.opens -= 1;
+                Ok(MetaAnswer::Opened(opened))
+            }
             MetaOp::SetLock(_) => Ok(MetaAnswer::Done(meta::Nothing {})),
             MetaOp::VolumeStat(_) => Ok(MetaAnswer::VolumeStat(meta::VolumeStat::default())),
             MetaOp::MoveOut(inode) => {

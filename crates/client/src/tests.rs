@@ -10,6 +10,7 @@ use strake_types::{Credentials, ErrorKind, Ino, SetAttr, SetTime, Timestamp};
 mod closing;
 mod kept;
 mod locks;
+mod lost;
 
 async fn cluster() -> (Arc<Fake>, Arc<Volume>) {
     let fake = Arc::new(Fake::default());
@@ -422,13 +423,12 @@ async fn a_lost_session_is_replaced() {
     let old = volume.session().id();
     fake.take_log();
     fake.forget_session();
-    write(&volume, &file, 0, pattern(1, 10)).await;
-    volume.flush(&file).await.unwrap();
+    volume.open(&Credentials::root(), file.ino(), OpenFlags::READ).await.unwrap();
     let log = fake.take_log();
     let reopened = format!("session resume={old} open=[{}]", file.ino());
     assert_eq!(starting(&log, "session"), [reopened]);
     assert_ne!(volume.session().id(), old);
-    assert_eq!(fake.opens(file.ino()), 1);
+    assert_eq!(fake.opens(file.ino()), 2);
 }
 
 #[tokio::test]

@@ -39,6 +39,8 @@ pub struct Volume {
     inline_bytes_max: u64,
     clock: Arc<dyn Clock>,
     session: Session,
+    /// Epoch of the map up to which sessions are known to be fenced.
+    fenced: AtomicU64,
     attempts: Attempts,
     members: Members,
     pub(crate) moves: Moves,
@@ -74,6 +76,7 @@ impl Volume {
             ),
             clock: options.clock.clone(),
             session: Session::new(),
+            fenced: AtomicU64::new(0),
             attempts: Attempts::new()?,
             members: Members::default(),
             moves: Moves::default(),
@@ -139,6 +142,17 @@ impl Volume {
 
     pub(crate) fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// Sessions are fenced up to this epoch of the map.
+    pub(crate) fn learn_fenced(&self, epoch: u64) {
+        self.fenced.fetch_max(epoch, Ordering::Relaxed);
+    }
+
+    /// Up to which epoch of the map sessions are fenced, as far as is known. Targets are told: whatever
+    /// follows from what a metadata server has answered comes after what they had been allowed.
+    pub(crate) fn fenced(&self) -> u64 {
+        self.fenced.load(Ordering::Relaxed)
     }
 
     /// Numbers of changes on targets.

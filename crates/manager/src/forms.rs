@@ -46,6 +46,7 @@ fn clusters() -> Vec<Vec<u8>> {
         next_volume: 2,
         next_job: 4,
         job_rate: 1 << 20,
+        next_fence: 2,
     };
     vec![encoded(&cluster)]
 }

@@ -24,6 +24,7 @@
 //! The manager never talks to a server by itself, holds no file's name and no chunk's place, and is
 //! not needed for reading and writing: clients go on with the last map they have.
 
+mod fences;
 mod forms;
 mod groups;
 mod jobs;

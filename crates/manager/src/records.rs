@@ -24,6 +24,8 @@ pub(crate) const PREFIX: &[u8] = b"C\0\0\0\0";
 pub(crate) enum Kind {
     /// The cluster itself.
     Cluster = b'c',
+    /// A session that is fenced.
+    Fence = b'f',
     /// A group.
     Group = b'g',
     /// A job.
@@ -63,6 +65,26 @@ pub(crate) struct Cluster {
     /// Bytes per second at most of a job that has no limit of its own; 0: none.
     #[prost(uint64, tag = "8")]
     pub job_rate: u64,
+    /// Id of the next fence.
+    #[prost(uint32, tag = "9")]
+    pub next_fence: u32,
+}
+
+/// `f`: a session that is over, and whose capabilities may not be.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct Fence {
+    /// The volume.
+    #[prost(uint32, tag = "1")]
+    pub volume: u32,
+    /// The session.
+    #[prost(uint64, tag = "2")]
+    pub session: u64,
+    /// Epoch of the first map that says so.
+    #[prost(uint64, tag = "3")]
+    pub epoch: u64,
+    /// When it was entered, in milliseconds since 1970-01-01 UTC.
+    #[prost(uint64, tag = "4")]
+    pub since_ms: u64,
 }
 
 /// `s`: a server.

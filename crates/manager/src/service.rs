@@ -1,5 +1,6 @@
 //! The manager itself: one operation at a time, each stored before it shows.
 
+use crate::fences;
 use crate::groups::{self, Life};
 use crate::jobs;
 use crate::join;
@@ -468,6 +469,11 @@ impl Manager {
             ManagerOp::Used(said) => {
                 let (_, epoch) = self.change(|state, _| groups::used(state, &said)).await?;
                 Ok(ManagerAnswer::Epoch(epoch))
+            }
+            ManagerOp::Fence(fence) => {
+                let now = self.options.clock.wall();
+                self.change(|state, _| fences::enter(state, &fence, now)).await?;
+                Ok(self.epoch())
             }
         }
     }

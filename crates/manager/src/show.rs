@@ -19,6 +19,10 @@ pub(crate) fn volume(id: u32, volume: &crate::records::Volume) -> message::Volum
     }
 }
 
+fn fenced(fence: &crate::records::Fence) -> message::Fenced {
+    message::Fenced { volume: fence.volume, session: fence.session, epoch: fence.epoch }
+}
+
 /// The map that everybody sees.
 pub(crate) fn map(state: &State, live: &Liveness, now: Duration) -> ClusterMap {
     let servers = state.servers.iter().map(|(&id, server)| message::Server {
@@ -62,6 +66,7 @@ pub(crate) fn map(state: &State, live: &Liveness, now: Duration) -> ClusterMap {
         targets: targets.collect(),
         groups: groups.collect(),
         volumes: state.volumes.iter().map(|(&id, v)| volume(id, v)).collect(),
+        fenced: state.fences.values().map(fenced).collect(),
     }
 }
 

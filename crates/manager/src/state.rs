@@ -1,6 +1,6 @@
 //! Everything that the manager stores, as it is in memory.
 
-use crate::records::{self, Cluster, Group, Job, Kind, Server, Target, Volume};
+use crate::records::{self, Cluster, Fence, Group, Job, Kind, Server, Target, Volume};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -20,6 +20,7 @@ pub(crate) struct State {
     pub groups: BTreeMap<u32, Group>,
     pub volumes: BTreeMap<u32, Volume>,
     pub jobs: BTreeMap<u32, Job>,
+    pub fences: BTreeMap<u32, Fence>,
 }
 
 /// An error of the store in POSIX vocabulary.
@@ -63,6 +64,7 @@ impl State {
                     insert(&mut state.groups, id, key, value)?;
                     state.groups.entry(id).and_modify(complete);
                 }
+                k if k == Kind::Fence as u8 => insert(&mut state.fences, id, key, value)?,
                 k if k == Kind::Job as u8 => insert(&mut state.jobs, id, key, value)?,
                 k if k == Kind::Volume as u8 => insert(&mut state.volumes, id, key, value)?,
                 _ => {}
@@ -81,6 +83,7 @@ impl State {
         write_changed(Kind::Target, &self.targets, &old.targets, transaction);
         write_changed(Kind::Group, &self.groups, &old.groups, transaction);
         write_changed(Kind::Job, &self.jobs, &old.jobs, transaction);
+        write_changed(Kind::Fence, &self.fences, &old.fences, transaction);
         write_changed(Kind::Volume, &self.volumes, &old.volumes, transaction);
     }
 

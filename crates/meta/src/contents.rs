@@ -454,5 +454,6 @@ async fn ask_primary(
 
 fn request(core: &Core, volume: VolumeId, ino: Ino, op: StorageOp) -> StorageRequest {
     let capability = core.key.mint_own(volume, ino, core.wall_ms());
-    StorageRequest { capability, op: Some(op), ..StorageRequest::default() }
+    let fenced = core.map.fenced_epoch().0;
+    StorageRequest { capability, fenced, op: Some(op), ..StorageRequest::default() }
 }

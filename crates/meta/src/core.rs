@@ -19,7 +19,7 @@ use std::sync::Arc;
 use strake_base::clock::Clock;
 use strake_base::task;
 use strake_engine::kv::{Kv, KvError, Outcome, Snapshot, Transaction};
-use strake_types::{Error, ErrorKind, FileKind, Ino, Result, Timestamp, VolumeId};
+use strake_types::{Error, ErrorKind, FileKind, Ino, Result, SessionId, Timestamp, VolumeId};
 use strake_wire::attempts::Attempts;
 use strake_wire::capability::CapabilityKey;
 use strake_wire::map::MapView;
@@ -302,6 +302,9 @@ impl Core {
             let ledger = Ledger::with(seqs);
             let session = Session::new(id, record.client, ledger, grace_ms, true);
             session.holder.count_from(self.wall_ms());
+            if self.map.is_fenced(volume.id, SessionId(id)) {
+                session.lose(self.monotonic_ms());
+            }
             volume.sessions.insert(Arc::new(session));
         }
         for (kind, flock) in [(Kind::Flock, true), (Kind::Posix, false)] {

@@ -415,6 +415,11 @@ impl Holder {
         state.followed = state.last;
     }
 
+    /// Inodes that are leased to it.
+    pub fn len(&self) -> usize {
+        self.state.lock().held.len()
+    }
+
     fn may_have(&self, now_ms: u64) -> bool {
         let state = self.state.lock();
         state.until_ms > now_ms && state.everything.is_none() && !state.ended

@@ -38,6 +38,7 @@ mod layout;
 mod leases;
 mod ledger;
 mod locks;
+mod lost;
 mod metrics;
 mod ops;
 mod options;

@@ -4,7 +4,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::time::Duration;
 use strake_wire::message::meta::MetaOp;
 
-const NAMES: [&str; 30] = [
+const NAMES: [&str; 32] = [
     "open_session",
     "renew_session",
     "close_session",
@@ -35,6 +35,8 @@ const NAMES: [&str; 30] = [
     "describe",
     "check",
     "recalls",
+    "list_clients",
+    "evict_client",
 ];
 
 fn index(op: &MetaOp) -> usize {
@@ -69,6 +71,8 @@ fn index(op: &MetaOp) -> usize {
         MetaOp::Describe(_) => 27,
         MetaOp::Check(_) => 28,
         MetaOp::Recalls(_) => 29,
+        MetaOp::ListClients(_) => 30,
+        MetaOp::EvictClient(_) => 31,
     }
 }
 

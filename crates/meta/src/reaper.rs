@@ -11,8 +11,9 @@ use crate::core::{Core, store_error};
 use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
 use crate::locks::inodes::Held;
+use crate::lost;
 use crate::ops::orphan::erase;
-use crate::ops::sessions::{delete_prefix, end};
+use crate::ops::sessions::delete_prefix;
 use crate::recopy;
 use crate::records::{self, Stat};
 use crate::txn::{Mutation, under_locks};
@@ -93,24 +94,7 @@ pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
 
 /// Ends sessions that are over, and stores the counts.
 async fn tend(core: &Arc<Core>, volume: &Arc<Volume>, turn: u64) -> Result<()> {
-    for session in volume.sessions.expired(core.monotonic_ms()) {
-        tracing::info!(
-            "volume {}: session {} of {} is over",
-            volume.id,
-            session.id,
-            session.client
-        );
-        let ctx = Ctx::own(core, volume);
-        recopy::note_lost(core, volume, &session).await?;
-        for ino in end(core, volume, &session).await? {
-            if let Err(error) = contents::settle_length(&ctx, ino).await {
-                tracing::warn!(
-                    "volume {} inode {ino}: length after a lost client: {error}",
-                    volume.id
-                );
-            }
-        }
-    }
+    lost::end_all(core, volume).await?;
     if turn.is_multiple_of(STORE_TURNS) && volume.counts.is_exact() && volume.counts.take_dirty() {
         store_counts(core, volume, false).await?;
     }

@@ -10,8 +10,8 @@ use crate::ops::move_out::MoveOut;
 use crate::ops::removexattr::RemoveXattr;
 use crate::ops::setxattr::SetXattr;
 use crate::ops::{
-    describe, getattr, getxattr, listxattr, lock, lookup, read_inline, readdir, readlink, recalls,
-    sessions, sync, template, volume_stat,
+    clients, describe, getattr, getxattr, listxattr, lock, lookup, read_inline, readdir, readlink,
+    recalls, sessions, sync, template, volume_stat,
 };
 use crate::reaper::{self, Stop};
 use crate::recopy::Jobs;
@@ -147,7 +147,7 @@ impl MetaServer {
             0 => None,
             id => {
                 let gone = || Error::with(ErrorKind::NoSession, format!("session {id} is over"));
-                let session = volume.sessions.get(id).ok_or_else(gone)?;
+                let session = volume.sessions.get(id).filter(|s| !s.is_lost()).ok_or_else(gone)?;
                 if session.is_outdated(request.incarnation) {
                     // It is to say first what it has open: until then nothing may be deleted.
                     let what = format!("session {id} is to be opened again");
@@ -209,6 +209,8 @@ async fn perform(ctx: &Ctx, op: &MetaOp) -> Result<MetaAnswer> {
         MetaOp::Describe(op) => describe::describe(ctx, op).await,
         MetaOp::Check(op) => check::check(ctx, op).await,
         MetaOp::Recalls(op) => recalls::recalls(ctx, op).await,
+        MetaOp::ListClients(_) => clients::list(ctx),
+        MetaOp::EvictClient(op) => clients::evict(ctx, op),
     }
 }
 
@@ -233,6 +235,7 @@ impl MetaService for MetaServer {
             let took = self.core.clock.monotonic().saturating_sub(began);
             self.core.metrics.record(slot, took, answer.is_err());
         }
-        answer.map(|answer| MetaReply { answer: Some(answer) })
+        let fenced = self.core.map.fenced_epoch().0;
+        answer.map(|answer| MetaReply { answer: Some(answer), fenced })
     }
 }

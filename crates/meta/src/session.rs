@@ -26,6 +26,10 @@ pub(crate) struct Session {
     deadline_ms: AtomicU64,
     /// It was read back after a restart and has not come back yet.
     absent: AtomicBool,
+    /// Monotonic time at which it was over, and what it held is about to be given back; 0: it is not.
+    lost_ms: AtomicU64,
+    /// It was taken out: what is still under way in it opens and locks nothing.
+    ended: AtomicBool,
     /// Number of its last report of closed files.
     reported: AtomicU64,
     opens: Mutex<Opens>,
@@ -49,6 +53,8 @@ impl Session {
             holder: Holder::new(id),
             deadline_ms: AtomicU64::new(deadline_ms),
             absent: AtomicBool::new(absent),
+            lost_ms: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
             reported: AtomicU64::new(0),
             opens: Mutex::default(),
         }
@@ -70,14 +76,41 @@ impl Session {
         self.absent.load(Ordering::Acquire)
     }
 
+    /// It is over: its client is refused from now on. True if it was not before.
+    pub fn lose(&self, now_ms: u64) -> bool {
+        let (none, now_ms) = (0, now_ms.max(1));
+        self.lost_ms.compare_exchange(none, now_ms, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// True if nothing must become its own any more.
+    pub fn is_over(&self) -> bool {
+        self.is_lost() || self.ended.load(Ordering::Acquire)
+    }
+
+    /// Milliseconds since it is over, if it is.
+    pub fn lost_for_ms(&self, now_ms: u64) -> Option<u64> {
+        let lost_ms = self.lost_ms.load(Ordering::Acquire);
+        (lost_ms > 0).then(|| now_ms.saturating_sub(lost_ms))
+    }
+
+    /// True if it is over.
+    pub fn is_lost(&self) -> bool {
+        self.lost_ms.load(Ordering::Acquire) > 0
+    }
+
     /// False if a report of closed files was there before; 0: one without a number.
     pub fn is_news(&self, number: u64) -> bool {
         number == 0 || self.reported.fetch_max(number, Ordering::AcqRel) < number
     }
 
+    /// Monotonic time at which it expires.
+    pub fn deadline_ms(&self) -> u64 {
+        self.deadline_ms.load(Ordering::Relaxed)
+    }
+
     /// True if its time is over.
     pub fn expired(&self, now_ms: u64) -> bool {
-        self.deadline_ms.load(Ordering::Relaxed) <= now_ms
+        self.is_lost() || self.deadline_ms.load(Ordering::Relaxed) <= now_ms
     }
 }
 
@@ -105,6 +138,11 @@ impl Sessions {
         self.all.read().values().map(|session| session.holder.clone()).collect()
     }
 
+    /// Every session.
+    pub fn all(&self) -> Vec<Arc<Session>> {
+        self.all.read().values().cloned().collect()
+    }
+
     /// Number of sessions.
     pub fn len(&self) -> usize {
         self.all.read().len()
@@ -115,15 +153,15 @@ impl Sessions {
         self.all.read().values().filter(|s| s.expired(now_ms)).cloned().collect()
     }
 
-    /// Takes a session out; the files it alone held open are returned.
-    pub fn remove(&self, id: u64) -> Vec<Ino> {
-        let Some(session) = self.all.write().remove(&id) else { return Vec::new() };
+    /// Takes a session out, with what it held open.
+    pub fn remove(&self, id: u64) {
+        let Some(session) = self.all.write().remove(&id) else { return };
         let mut opens = self.opens.lock();
-        let held = std::mem::take(&mut session.opens.lock().counts);
-        held.into_iter()
-            .filter(|(ino, count)| take(&mut opens, *ino, *count))
-            .map(|h| h.0)
-            .collect()
+        let mut own = session.opens.lock();
+        session.ended.store(true, Ordering::Release);
+        for (ino, count) in std::mem::take(&mut own.counts) {
+            take(&mut opens, ino, count);
+        }
     }
 
     /// A new incarnation of a session holds these files open, each once. What it held before and does not
@@ -132,7 +170,8 @@ impl Sessions {
     pub fn resume(&self, session: &Session, open: &[u64], incarnation: u64) -> Vec<Ino> {
         let mut opens = self.opens.lock();
         let mut own = session.opens.lock();
-        if incarnation != 0 && incarnation <= own.incarnation {
+        let late = incarnation != 0 && incarnation <= own.incarnation;
+        if late || session.ended.load(Ordering::Acquire) {
             return Vec::new();
         }
         own.incarnation = incarnation;
@@ -154,7 +193,8 @@ impl Sessions {
     pub fn open(&self, session: &Session, ino: Ino, incarnation: u64) {
         let mut opens = self.opens.lock();
         let mut own = session.opens.lock();
-        if own.incarnation == incarnation {
+        let ended = session.ended.load(Ordering::Acquire);
+        if own.incarnation == incarnation && !ended {
             *opens.entry(ino).or_default() += 1;
             *own.counts.entry(ino).or_default() += 1;
         }
@@ -236,7 +276,19 @@ mod tests {
         assert!(!sessions.close(&a, Ino(9), 0));
         assert!(!sessions.close(&a, Ino(9), 0), "closed once too often");
         assert!(sessions.may_hold(Ino(9)));
-        assert_eq!(sessions.remove(2), [Ino(9)]);
+        sessions.remove(2);
+        assert!(!sessions.may_hold(Ino(9)));
+    }
+
+    /// It once counted for ever, and the file was never deleted.
+    #[test]
+    fn what_is_still_under_way_when_a_session_ends_opens_nothing() {
+        let sessions = Sessions::default();
+        let a = session(&sessions, 1, false);
+        sessions.remove(1);
+        assert!(a.is_over());
+        sessions.open(&a, Ino(9), 0);
+        assert!(sessions.resume(&a, &[9], 0).is_empty());
         assert!(!sessions.may_hold(Ino(9)));
     }
 

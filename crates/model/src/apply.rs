@@ -63,7 +63,8 @@ impl Model {
             return Ok(Outcome::Skipped);
         }
         let ino = handle.ino;
-        let cred = if self.opener_writes { &handle.opener } else { cred };
+        // A mount writes for who opened the file; a new length is asked for by whoever asks.
+        let (caller, cred) = (cred, if self.opener_writes { &handle.opener } else { cred });
         match op {
             Op::Read(_, offset, len) => {
                 Ok(Outcome::Bytes(self.contents(ino).read(*offset, u64::from(*len))))
@@ -74,7 +75,7 @@ impl Model {
                 Ok(Outcome::Count(u64::from(data.len)))
             }
             Op::SetLength(_, length) => {
-                self.change_contents(cred, ino, |bytes| bytes.set_length(*length));
+                self.change_contents(caller, ino, |bytes| bytes.set_length(*length));
                 Ok(Outcome::Done)
             }
             Op::Fallocate(_, mode, offset, len) => self.fallocate(cred, ino, *mode, *offset, *len),

@@ -45,6 +45,7 @@ impl StorageServer {
             let from = Tag::of(to.id, from_group).mark(from)?;
             let chunk = Tag::of(to.id, group).mark(chunk)?;
             self.begin_use(&self.gates.of(to.id, group), to.id, group).await?;
+            self.check_fence(order.whose)?;
             let clone = move |s: &ChunkStore| {
                 let cloned = s.clone_range(from, from_offset, chunk, offset, len);
                 drop(passes);
@@ -122,16 +123,22 @@ impl StorageServer {
 
     async fn read_from(&self, source: &Source, request: &Copy, read: Read) -> Result<(Bytes, u32)> {
         let (target, group) = (request.from_target, GroupId(request.from_group));
+        // Nothing of a session that is fenced may come into the source after it was read.
+        let fenced = self.map().fenced_epoch();
         let (answer, data) = match source {
-            Source::Local(target) => match self.way(target, group, 0).await? {
-                Way::Alone(shelf) => return shelf.bytes(read).await,
-                Way::Several(replica) => replica.look(0, StorageOp::Read(read)).await?,
-            },
+            Source::Local(target) => {
+                self.gates.of(target.id, group).fence(fenced).await;
+                match self.way(target, group, 0).await? {
+                    Way::Alone(shelf) => return shelf.bytes(read).await,
+                    Way::Several(replica) => replica.look(0, StorageOp::Read(read)).await?,
+                }
+            }
             Source::Remote(service) => {
                 let request = StorageRequest {
                     target,
                     group: group.0,
                     capability: request.from_capability.clone(),
+                    fenced: fenced.0,
                     op: Some(StorageOp::Read(read)),
                     ..StorageRequest::default()
                 };

@@ -10,8 +10,9 @@ use crate::target::Target;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use strake_base::random::mixed;
-use strake_types::{Error, ErrorKind, GroupId, TargetId};
+use strake_types::{Epoch, Error, ErrorKind, GroupId, TargetId};
 use strake_wire::message::manager::Group;
 use tokio::sync::{OnceCell, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
@@ -21,6 +22,8 @@ pub(crate) struct Gate {
     lock: Arc<RwLock<()>>,
     /// The manager knows that the group is used.
     pub used: OnceCell<()>,
+    /// Nothing is under way inside of sessions that were fenced up to this epoch of the map.
+    fenced: AtomicU64,
 }
 
 /// As long as somebody has one, no replica of the group begins on the target, and nothing is cleared
@@ -40,6 +43,15 @@ impl Gate {
     pub async fn enter(self: Arc<Self>) -> Pass {
         let inside = Arc::new(self.lock.clone().read_owned().await);
         Pass { gate: self, _inside: inside }
+    }
+
+    /// Waits until nobody is inside who came in before the map said which sessions are fenced up to this
+    /// epoch. Whoever comes later looks at that map.
+    pub async fn fence(&self, epoch: Epoch) {
+        if self.fenced.load(Ordering::Acquire) < epoch.0 {
+            let _alone = self.lock.write().await;
+            self.fenced.fetch_max(epoch.0, Ordering::Release);
+        }
     }
 
     /// Waits until nobody is inside.

@@ -1,8 +1,11 @@
 //! What a request says beside its operation.
 
-use strake_types::{Ack, GroupId, Safety};
+use strake_types::{Ack, GroupId, Safety, SessionId, VolumeId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::StorageRequest;
+
+/// A client's session of a volume.
+pub(crate) type Whose = (VolumeId, SessionId);
 
 /// What a request says beside its operation.
 pub(crate) struct Order {
@@ -13,6 +16,8 @@ pub(crate) struct Order {
     pub attempt: Option<msg::Attempt>,
     /// What it asks of the copies.
     pub safety: Safety,
+    /// Whose it is, if not another server's: refused when that session is fenced.
+    pub whose: Option<Whose>,
 }
 
 impl Order {
@@ -22,14 +27,15 @@ impl Order {
         Self { safety, ..*self }
     }
 
-    /// That of a request.
-    pub fn of(request: &StorageRequest) -> Self {
+    /// That of a request that was sent on behalf of a session.
+    pub fn of(request: &StorageRequest, whose: Option<Whose>) -> Self {
         let ack = if request.ack_primary { Ack::Primary } else { Ack::All };
         Self {
             group: GroupId(request.group),
             epoch: request.epoch,
             attempt: request.attempt,
             safety: Safety { ack, min_copies: request.min_copies.max(1) },
+            whose,
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::apply::{Answer, Shelf, done_in, plain_answer};
 use crate::gate::{Gates, no_member, word_of};
 use crate::lease::Lease;
 use crate::opener::Opener;
-use crate::order::Order;
+use crate::order::{Order, Whose};
 use crate::replica::{Common, Healing, MetBy, Outcome, Replica};
 use crate::tag::{Tag, plain};
 use crate::target::{OpKind, Target, describe_metrics};
@@ -24,7 +24,9 @@ use strake_base::clock::{Clock, WakingClock};
 use strake_base::random::mixed;
 use strake_base::task;
 use strake_engine::chunk::{ChunkStore, StoreStat};
-use strake_types::{Ack, ChunkId, Error, ErrorKind, GroupId, Ino, Result, TargetId, VolumeId};
+use strake_types::{
+    Ack, ChunkId, Epoch, Error, ErrorKind, GroupId, Ino, Result, SessionId, TargetId, VolumeId,
+};
 use strake_wire::capability::{CapabilityKey, Rights};
 use strake_wire::map::MapView;
 use strake_wire::message::jobs;
@@ -143,24 +145,36 @@ impl StorageServer {
         self.targets.read().get(&id).cloned()
     }
 
-    /// Checks that a capability allows `rights` on a file.
-    fn authorise(&self, capability: &[u8], volume: u32, ino: u64, rights: Rights) -> Result<()> {
+    /// Checks that a capability allows `rights` on a file. Whose it is, if not another server's.
+    fn authorise(
+        &self,
+        capability: &[u8],
+        volume: u32,
+        ino: u64,
+        rights: Rights,
+    ) -> Result<Option<Whose>> {
         let held = self.common.key.verify(capability, self.common.wall_ms())?;
         if held.covers(VolumeId(volume), Ino(ino), rights) {
-            return Ok(());
+            return Ok(Some((held.volume, held.session)).filter(|_| held.session != SessionId(0)));
         }
         let detail = format!("volume {volume} inode {ino}: the capability is for something else");
         Err(Error::with(ErrorKind::BadCapability, detail))
     }
 
+    /// Fails if the session is fenced.
+    pub(crate) fn check_fence(&self, whose: Option<Whose>) -> Result<()> {
+        self.common.check_fence(whose)
+    }
+
     /// Checks that a capability allows to read a chunk's file.
     pub(crate) fn check_read(&self, capability: &[u8], chunk: msg::Chunk) -> Result<()> {
-        self.authorise(capability, chunk.volume, chunk.ino, Rights::READ)
+        let whose = self.authorise(capability, chunk.volume, chunk.ino, Rights::READ)?;
+        self.common.check_fence(whose)
     }
 
     /// Every operation that shows or changes contents needs a right to the file. Sync, Stat, Scrub,
-    /// Repair, Compare and AddTarget do neither.
-    fn check_right(&self, capability: &[u8], op: &StorageOp) -> Result<()> {
+    /// Repair, Compare and AddTarget do neither. Whose the right is, if not another server's.
+    fn check_right(&self, capability: &[u8], op: &StorageOp) -> Result<Option<Whose>> {
         let (volume, ino, rights) = match op {
             StorageOp::Read(r) => (r.chunk.volume, r.chunk.ino, Rights::READ),
             StorageOp::Write(w) => (w.chunk.volume, w.chunk.ino, Rights::WRITE),
@@ -188,9 +202,27 @@ impl StorageServer {
             | StorageOp::Scrub(_)
             | StorageOp::Repair(_)
             | StorageOp::AddTarget(_)
-            | StorageOp::Compare(_) => return Ok(()),
+            | StorageOp::Compare(_) => return Ok(None),
         };
         self.authorise(capability, volume, ino, rights)
+    }
+
+    /// As [`StorageServer::check_right`]. Refuses what was allowed to a session that is fenced, and waits
+    /// until nothing of those is under way that the sender knows to be fenced. What a primary forwards it has
+    /// begun: it ends everywhere.
+    async fn admit(&self, request: &StorageRequest, op: &StorageOp) -> Result<Option<Whose>> {
+        let whose = self.check_right(&request.capability, op)?;
+        if request.forward.is_some() {
+            return Ok(None);
+        }
+        if request.fenced > 0 {
+            let fenced = Epoch(request.fenced);
+            self.map().reach(fenced).await?;
+            let (target, group) = (TargetId(request.target), GroupId(request.group));
+            self.gates.of(target, group).fence(fenced).await;
+        }
+        self.common.check_fence(whose)?;
+        Ok(whose)
     }
 
     /// A target's part of a group of several members, when it may begin. A request of a newer epoch than
@@ -278,6 +310,8 @@ impl StorageServer {
             Way::Several(replica) => return replica.change(order, op, payload).await,
             Way::Alone(shelf) => shelf,
         };
+        // Once more: inside the gate it counts.
+        self.common.check_fence(order.whose)?;
         let Some(running) = target.attempts.begin(order.attempt)? else { return Ok(()) };
         shelf.change(op, payload).await?;
         running.succeed();
@@ -330,7 +364,7 @@ impl StorageServer {
         op: StorageOp,
         payload: Bytes,
     ) -> Result<Answer> {
-        let order = Order::of(&request);
+        let order = Order::of(&request, self.admit(&request, &op).await?);
         let (group, epoch) = (order.group, order.epoch);
         match op {
             op if let Some(forward) = request.forward => {
@@ -407,10 +441,7 @@ impl StorageService for StorageServer {
         let op = request.op.take().ok_or_else(unknown)?;
         let kind = if request.forward.is_some() { OpKind::Replicate } else { kind_of(&op) };
         let _foreground = target.foreground(kind);
-        let result = match self.check_right(&request.capability, &op) {
-            Ok(()) => self.carry_out(&target, request, op, payload).await,
-            Err(e) => Err(e),
-        };
+        let result = self.carry_out(&target, request, op, payload).await;
         target.count(kind, begun, result.is_ok());
         let (answer, payload) = result?;
         Ok((StorageReply { answer: Some(answer) }, payload))

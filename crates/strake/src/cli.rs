@@ -49,6 +49,8 @@ pub enum Verb {
     Rebalance(verbs::rebalance::RebalanceFlags),
     /// Show, follow, slow and end what moves or heals in the background
     Job(verbs::job::JobFlags),
+    /// List the clients of volumes, and end those that hold what others need
+    Client(verbs::client::ClientFlags),
     /// Show on one screen how the cluster is; exit code 0 fine, 1 degraded, 2 broken
     Status(verbs::status::StatusFlags),
     /// Look for what is wrong, phase by phase, and name the command that mends it
@@ -117,6 +119,7 @@ impl Cli {
                 }
                 None => server::run(flags, &cluster.tls).await,
             },
+            Verb::Client(flags) => client::run(&flags, cluster).await,
             Verb::Mount(flags) => mount::run(&flags, cluster, log).await,
             Verb::Umount(flags) => umount::run(&flags),
             Verb::Volume(flags) => volume::run(&flags, cluster).await,

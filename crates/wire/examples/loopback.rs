@@ -53,7 +53,7 @@ impl StorageService for Null {
 #[async_trait]
 impl MetaService for Null {
     async fn call(&self, _: MetaRequest) -> Result<MetaReply> {
-        Ok(MetaReply { answer: Some(MetaAnswer::Done(Nothing {})) })
+        Ok(MetaReply { answer: Some(MetaAnswer::Done(Nothing {})), fenced: 0 })
     }
 }
 

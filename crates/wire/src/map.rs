@@ -10,15 +10,18 @@
 
 use crate::caller::Callers;
 use crate::message::manager::{
-    ClusterMap, GetMap, Group, ManagerAnswer, ManagerOp, ManagerRequest, Server, Volume,
+    ClusterMap, Fence, Fenced, GetMap, Group, ManagerAnswer, ManagerOp, ManagerRequest, Server,
+    Volume,
 };
 use crate::service::{ManagerService, MetaService, StorageService};
 use parking_lot::{Mutex, RwLock};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_base::task::{Owned, spawn_owned};
-use strake_types::{Epoch, Error, ErrorKind, GroupId, Result, ServerId, TargetId, VolumeId};
+use strake_types::{
+    Epoch, Error, ErrorKind, GroupId, Result, ServerId, SessionId, TargetId, VolumeId,
+};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -45,6 +48,10 @@ struct Resolved {
     map: Arc<ClusterMap>,
     storage: HashMap<TargetId, Arc<dyn StorageService>>,
     meta: HashMap<VolumeId, Arc<dyn MetaService>>,
+    /// Sessions whose capabilities are refused,
+    fenced: HashSet<(VolumeId, SessionId)>,
+    /// and the epoch in which the last of them was.
+    fenced_epoch: Epoch,
     /// Of the address book, when the services were looked up.
     generation: u64,
 }
@@ -272,6 +279,59 @@ impl MapView {
         found.cloned().ok_or_else(|| not_in_map("server", id.0))
     }
 
+    /// True if what was allowed to a session is refused.
+    pub fn is_fenced(&self, volume: VolumeId, session: SessionId) -> bool {
+        let resolved = self.resolved.read();
+        !resolved.fenced.is_empty() && resolved.fenced.contains(&(volume, session))
+    }
+
+    /// The epoch in which the last of the fenced sessions was fenced; 0: there are none.
+    pub fn fenced_epoch(&self) -> Epoch {
+        self.resolved.read().fenced_epoch
+    }
+
+    /// Lets the manager fence sessions of a volume. When it returns, this map says so.
+    pub async fn fence(&self, volume: VolumeId, sessions: &[SessionId]) -> Result<()> {
+        if matches!(self.source, ManagerSource::Fixed(_)) {
+            self.fence_here(volume, sessions);
+            return Ok(());
+        }
+        let sessions = sessions.iter().map(|session| session.0).collect();
+        let fence = Fence { volume: volume.0, sessions };
+        let mut last = Error::with(ErrorKind::Unavailable, "no manager address is known");
+        for manager in self.managers() {
+            let op = Some(ManagerOp::Fence(fence.clone()));
+            match manager.call(ManagerRequest { op }).await.map(|reply| reply.answer) {
+                Ok(Some(ManagerAnswer::Epoch(epoch))) => return self.reach(Epoch(epoch)).await,
+                Ok(_) => last = Error::with(ErrorKind::Malformed, "a manager's answer to Fence"),
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
+    }
+
+    /// Without a manager there is nobody else to tell.
+    fn fence_here(&self, volume: VolumeId, sessions: &[SessionId]) {
+        let mut map = (*self.current()).clone();
+        map.epoch += 1;
+        let (volume, epoch) = (volume.0, map.epoch);
+        map.fenced.extend(sessions.iter().map(|s| Fenced { volume, session: s.0, epoch }));
+        self.install(map);
+    }
+
+    /// Fetches the map, if the one known is of an earlier epoch.
+    pub async fn reach(&self, epoch: Epoch) -> Result<()> {
+        if self.current().epoch < epoch.0 {
+            self.refresh().await?;
+        }
+        let known = self.current().epoch;
+        if known < epoch.0 {
+            let detail = format!("the cluster map is of epoch {known}, and {epoch} is needed");
+            return Err(Error::with(ErrorKind::Unavailable, detail));
+        }
+        Ok(())
+    }
+
     fn resolved(&self) -> Arc<Resolved> {
         let known = self.resolved.read().clone();
         if known.generation == self.callers.generation() {
@@ -353,7 +413,10 @@ impl Resolved {
             Some((VolumeId(volume.id), callers.meta(server)))
         };
         let meta = map.volumes.iter().filter_map(with_meta).collect();
-        Self { storage, meta, generation, map: Arc::new(map) }
+        let fenced = map.fenced.iter().map(|f| (VolumeId(f.volume), SessionId(f.session)));
+        let fenced = fenced.collect();
+        let fenced_epoch = Epoch(map.fenced.iter().map(|f| f.epoch).max().unwrap_or(0));
+        Self { storage, meta, fenced, fenced_epoch, generation, map: Arc::new(map) }
     }
 }
 

@@ -66,7 +66,7 @@ impl MetaService for Fake {
             ms => tokio::time::sleep(Duration::from_millis(ms)).await,
         }
         let bytes = Bytes::from(request.seq.to_le_bytes().to_vec());
-        Ok(MetaReply { answer: Some(MetaAnswer::Bytes(bytes)) })
+        Ok(MetaReply { answer: Some(MetaAnswer::Bytes(bytes)), fenced: 0 })
     }
 }
 

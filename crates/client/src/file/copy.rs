@@ -1,5 +1,6 @@
 //! Copying ranges between files without moving the bytes through the client.
 
+use super::Rights;
 use super::allocate::REQUESTS_MAX;
 use super::open::OpenFile;
 use super::resize::Exclusive;
@@ -134,7 +135,7 @@ impl Volume {
             // Looked up whenever it is sent.
             from_target: 0,
             from_group: run.from.group.0,
-            from_capability: source.capability(false),
+            from_capability: Rights::of(source, false).capability()?,
         };
         let group = run.to.group;
         // Before as well: it may be done although nobody waits for the answer any more.

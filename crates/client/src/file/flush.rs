@@ -1,5 +1,6 @@
 //! Sending and publishing what was written.
 
+use super::Life;
 use super::open::{OpenFile, TellBy};
 use super::state::{Body, FileState};
 use crate::metrics::Op;
@@ -70,11 +71,12 @@ impl Volume {
         sync: bool,
         close: bool,
     ) -> Result<bool> {
-        let (unsent, mtime, drop_setid) = {
+        let (unsent, mtime, drop_setid, life) = {
             let core = file.core();
             let Body::Inline(inline) = &core.body else { return Ok(false) };
             let Some(unsent) = inline.unsent() else { return Ok(false) };
-            (unsent, core.unpublished.mtime, core.unpublished.drop_setid)
+            let unpublished = &core.unpublished;
+            (unsent, unpublished.mtime, unpublished.drop_setid, Life::of(file, &core))
         };
         let (close, incarnation) = {
             let mut core = file.core();
@@ -92,7 +94,9 @@ impl Volume {
             close,
             incarnation,
         };
-        let error = match self.mutate(&self.root_cred(), MetaOp::WriteInline(write)).await {
+        let error = match self.mutate_in(life, MetaOp::WriteInline(write)).await {
+            // The session was lost while the answer came: it is told already.
+            _ if !life.lasts() => return life.check().map(|()| true),
             Ok(answer) => {
                 if let Body::Inline(inline) = &mut file.core().body {
                     inline.accepted(&unsent);
@@ -131,7 +135,7 @@ impl Volume {
     /// Tells the metadata server length and time of what targets have acknowledged. False if it
     /// knows all. The caller holds the file's order.
     pub(crate) async fn publish(&self, file: &Arc<FileState>, sync: bool) -> Result<bool> {
-        let (publish, mtime) = {
+        let (publish, mtime, life) = {
             let core = file.core();
             if !core.is_unpublished() {
                 return Ok(false);
@@ -149,9 +153,11 @@ impl Volume {
                 occupied_delta: unpublished.occupied,
                 drop_setid: unpublished.drop_setid,
             };
-            (publish, told)
+            (publish, told, Life::of(file, &core))
         };
-        let answer = match self.mutate(&self.root_cred(), MetaOp::Publish(publish)).await {
+        let answer = match self.mutate_in(life, MetaOp::Publish(publish)).await {
+            // As above.
+            _ if !life.lasts() => return life.check().map(|()| true),
             Ok(answer) => answer,
             Err(error) => {
                 if error.kind != ErrorKind::TimedOut {

@@ -12,6 +12,7 @@ pub(crate) mod dirty;
 mod flush;
 mod holes;
 pub(crate) mod inline;
+mod life;
 mod open;
 mod read;
 mod resize;
@@ -20,6 +21,7 @@ mod state;
 mod sync;
 mod write;
 
+pub(crate) use life::{Life, Rights};
 pub use open::OpenFile;
 pub(crate) use open::Opening;
 pub(crate) use state::FileState;

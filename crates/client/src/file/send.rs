@@ -6,6 +6,7 @@
 
 use super::dirty::Job;
 use super::state::{Core, FileState, InFlight, overlaps, sent_unit_bytes};
+use super::{Life, Rights};
 use crate::volume::Volume;
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ const TOGETHER_BYTES_MAX: u64 = 512 << 10;
 struct Sending<'a> {
     volume: &'a Volume,
     file: &'a FileState,
+    life: Life<'a>,
     /// Start and flush generation of each extent.
     extents: Vec<(u64, u64)>,
     result: Option<Result<()>>,
@@ -39,21 +41,24 @@ impl Drop for Sending<'_> {
     fn drop(&mut self) {
         let lost = || Err(Error::with(ErrorKind::Io, "a write was given up inside the client"));
         let result = self.result.take().unwrap_or_else(lost);
-        // First of all: a sync that finds everything settled answers.
-        if let Err(error) = &result {
+        // First of all: a sync that finds everything settled answers. A life that is over has told already.
+        if let Err(error) = &result
+            && self.life.lasts()
+        {
             self.volume.failed(self.file, error);
         }
         {
             let now = self.volume.now();
             let mut core = self.file.core();
+            let counts = result.is_ok() && self.life.is_that_of(&core);
             for (start, generation) in &self.extents {
                 let sent = core.in_flight.remove(start);
                 core.dirty.settle(*generation);
-                if let Some(sent) = sent.filter(|_| result.is_ok() && self.volume.keeps()) {
+                if let Some(sent) = sent.filter(|_| counts && self.volume.keeps()) {
                     core.keep(*start, sent, now);
                 }
             }
-            if result.is_ok() {
+            if counts {
                 let acknowledged = &mut core.unpublished.acknowledged;
                 *acknowledged = (*acknowledged).max(self.end);
             }
@@ -83,7 +88,8 @@ impl Volume {
     }
 
     /// Sends extents of one group.
-    async fn send(&self, file: &FileState, placement: &Placement, jobs: &[Job]) -> Result<()> {
+    async fn send(&self, life: Life<'_>, placement: &Placement, jobs: &[Job]) -> Result<()> {
+        let file = life.file();
         let piece = |job: &Job| {
             let piece = placement.pieces(job.start, job.data.len() as u64).next();
             piece.ok_or_else(|| Error::with(ErrorKind::Io, "an empty extent"))
@@ -96,7 +102,8 @@ impl Volume {
             ([job], [piece]) => self.write_one(file, job, piece),
             _ => self.write_many(file, jobs, &pieces),
         };
-        let sent = self.storage(file, group, true, op, payload).await;
+        let rights = Some(Rights::in_life(life, true));
+        let sent = self.on_group(group, op, payload, rights).await;
         // Only now: a sync that ran meanwhile may have come too early for this write. And even if it
         // failed: the target may have done it and only the answer was lost.
         self.acknowledged(file, group, sent.as_ref().ok().map(|(answer, _)| answer));
@@ -153,23 +160,24 @@ impl Core {
 async fn send_all(volume: Arc<Volume>, file: Arc<FileState>, placement: Arc<Placement>) {
     let (volume, file) = (&*volume, &*file);
     loop {
-        let jobs = {
+        let (jobs, life) = {
             let mut core = file.core();
             let jobs = core.take_jobs(&placement);
             if jobs.is_empty() {
                 core.senders -= 1;
                 return;
             }
-            jobs
+            (jobs, Life::of(file, &core))
         };
         let mut sending = Sending {
             volume,
             file,
+            life,
             extents: jobs.iter().map(|job| (job.start, job.generation)).collect(),
             result: None,
             end: jobs.iter().map(|job| job.start + job.data.len() as u64).max().unwrap_or(0),
         };
-        sending.result = Some(volume.send(file, &placement, &jobs).await);
+        sending.result = Some(volume.send(life, &placement, &jobs).await);
         drop(sending);
         // The target may answer at once, each time: let others run in between.
         tokio::task::consume_budget().await;

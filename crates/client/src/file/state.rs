@@ -75,6 +75,8 @@ pub(crate) struct Core {
     pub(crate) placement: Option<Arc<Placement>>,
     /// Newest right to read and to write.
     pub(crate) capability: [Bytes; 2],
+    /// See [`super::Life`].
+    pub(crate) life: u64,
     /// Open handles of this mount.
     pub(crate) handles: usize,
     /// Opens that the server counts for us, in this incarnation of the session.
@@ -297,6 +299,7 @@ impl FileState {
             body: body_of(attr, opened),
             placement,
             capability: [Bytes::new(), Bytes::new()],
+            life: 0,
             handles: 0,
             registered: 0,
             incarnation: 0,
@@ -365,11 +368,6 @@ impl FileState {
         core.kept.clear();
         core.inline_stale = true;
         core.learned = Duration::ZERO;
-    }
-
-    /// Right to read or to write.
-    pub(crate) fn capability(&self, write: bool) -> Bytes {
-        self.core().capability[usize::from(write)].clone()
     }
 
     /// Takes attributes of the server, `changed` by this mount or only looked at; what a caller is

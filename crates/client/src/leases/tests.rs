@@ -198,6 +198,8 @@ impl Believer for Kernel {
         assert_eq!(inodes, [Ino(9)]);
         self.0.store(true, Ordering::SeqCst);
     }
+
+    fn lose(&self, _inodes: &[Ino]) {}
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! For those who look what is the matter with a file.
 
-use super::unexpected;
-use crate::file::OpenFile;
+use super::{done, unexpected};
+use crate::file::{OpenFile, Rights};
 use crate::metrics::Op;
 use crate::route::Ask;
 use crate::volume::Volume;
@@ -9,7 +9,9 @@ use bytes::Bytes;
 use std::sync::Arc;
 use strake_types::layout::Placement;
 use strake_types::{ChunkId, ChunkIndex, Credentials, Error, ErrorKind, Ino, Result, TargetId};
-use strake_wire::message::meta::{self, Check, Checked, Description, MetaAnswer, MetaOp};
+use strake_wire::message::meta::{
+    self, Check, Checked, Client, ClientRef, Description, MetaAnswer, MetaOp,
+};
 use strake_wire::message::storage::{Read, StorageOp};
 
 impl Volume {
@@ -20,6 +22,26 @@ impl Volume {
             MetaAnswer::Description(description) => Ok(description),
             _ => Err(unexpected("describe")),
         }
+    }
+
+    /// All clients of the volume but this one. Only root is told.
+    pub async fn clients(&self, cred: &Credentials) -> Result<Vec<Client>> {
+        let _timer = self.count(Op::Layout);
+        let MetaAnswer::Clients(list) =
+            self.ask(cred, MetaOp::ListClients(meta::Nothing {})).await?
+        else {
+            return Err(unexpected("list clients"));
+        };
+        let own = self.session().stamp().session;
+        Ok(list.clients.into_iter().filter(|client| client.session != own).collect())
+    }
+
+    /// Ends the session of a client as if nothing had been heard of it for long. It is gone when it is among
+    /// [`Volume::clients`] no more. Only root may.
+    pub async fn evict(&self, cred: &Credentials, session: u64) -> Result<()> {
+        let _timer = self.count(Op::Layout);
+        let op = MetaOp::EvictClient(ClientRef { session });
+        done(&self.ask(cred, op).await?, "evict")
     }
 
     /// Looks through a page of a part of the volume for what does not fit. Only root may ask.
@@ -48,7 +70,7 @@ impl Volume {
         let group = placement.group_of(chunk);
         let id = ChunkId { volume: self.id(), ino: file.ino(), index: chunk };
         let read = StorageOp::Read(Read { chunk: id.into(), offset, len });
-        let rights = Some((&*file.state, false));
+        let rights = Some(Rights::of(&file.state, false));
         let ask =
             Ask { volume: self, group, op: read, payload: Bytes::new(), rights, attempt: None };
         let request = ask.request(target, self.map().route(group)?.epoch)?;

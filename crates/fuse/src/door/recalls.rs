@@ -88,6 +88,17 @@ impl Believer for FuseDoor {
             recalls.tell(&nodes);
         });
     }
+
+    fn lose(&self, inodes: &[Ino]) {
+        let nodes: Vec<u64> = inodes.iter().map(|ino| self.node(*ino)).collect();
+        let recalls = self.recalls.clone();
+        // The kernel waits for pages that are being read or written, and so for us.
+        self.runtime.spawn_blocking(move || {
+            for node in nodes {
+                recalls.device.get().iter().for_each(|device| device.forget_contents(node));
+            }
+        });
+    }
 }
 
 impl Device {
@@ -95,5 +106,10 @@ impl Device {
     fn forget_attributes(&self, ino: u64) {
         // An offset below zero leaves the pages alone.
         self.notify(abi::NOTIFY_INVAL_INODE, &abi::InvalInodeOut { ino, off: -1, len: 0 });
+    }
+
+    /// The kernel believes neither attributes nor contents of an inode any more.
+    fn forget_contents(&self, ino: u64) {
+        self.notify(abi::NOTIFY_INVAL_INODE, &abi::InvalInodeOut { ino, off: 0, len: 0 });
     }
 }

@@ -105,9 +105,20 @@ async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
 /// Stores the session's locks on the file as they are after a change, then says so to others.
 async fn apply(ctx: &Ctx, flock: bool, ino: Ino, range: &Range, change: Change) -> Result<()> {
     let (core, volume) = (&ctx.core, &ctx.volume);
+    let session = ctx.need_session()?;
+    let over = || Error::with(ErrorKind::NoSession, format!("session {} is over", session.id));
+    if session.is_over() {
+        return Err(over());
+    }
     let after = volume.ranges.preview(flock, ino, range, change);
     store(core, ctx, flock, ino, range.session, &after).await?;
     volume.ranges.set(flock, ino, range.session, after);
+    if session.is_over() {
+        // Whoever ends it may have looked for its locks before this one was there.
+        store(core, ctx, flock, ino, range.session, &[]).await?;
+        volume.ranges.set(flock, ino, range.session, Vec::new());
+        return Err(over());
+    }
     Ok(())
 }
 
@@ -119,10 +130,6 @@ async fn store(
     session: u64,
     locks: &[HeldLock],
 ) -> Result<()> {
-    // A session that has ended meanwhile must not leave a lock behind.
-    if ctx.volume.sessions.get(session).is_none() {
-        return Err(Error::with(ErrorKind::NoSession, format!("session {session} is over")));
-    }
     let key = keys::lock(ctx.volume.id, flock, ino, session);
     let value = match locks.is_empty() {
         true => None,

@@ -24,7 +24,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     let lease_ms = core.options.lease_ms;
     op.open.iter().for_each(|ino| volume.recopies.touch(Ino(*ino)));
     if op.resume != 0
-        && let Some(session) = volume.sessions.get(op.resume)
+        && let Some(session) = volume.sessions.get(op.resume).filter(|s| !s.is_lost())
     {
         session.renew(core.deadline_ms());
         volume.sessions.resume(&session, &op.open, op.incarnation);
@@ -67,10 +67,9 @@ pub(crate) async fn close(ctx: &Ctx) -> Result<MetaAnswer> {
     Ok(MetaAnswer::Done(Nothing {}))
 }
 
-/// Ends a session: it is refused from now on, and what it held is given back. Returns the files
-/// that it alone had open.
-pub(crate) async fn end(core: &Core, volume: &Volume, session: &Client) -> Result<Vec<Ino>> {
-    let freed = volume.sessions.remove(session.id);
+/// Ends a session: it is refused from now on, and what it held is given back.
+pub(crate) async fn end(core: &Core, volume: &Volume, session: &Client) -> Result<()> {
+    volume.sessions.remove(session.id);
     volume.leases.end(&session.holder);
     for (flock, ino) in volume.ranges.of_session(session.id) {
         let _held = core.locks.lock(volume.id, &[ino]).await;
@@ -80,7 +79,7 @@ pub(crate) async fn end(core: &Core, volume: &Volume, session: &Client) -> Resul
     delete_prefix(core, &keys::prefix_of(Kind::Result, volume.id, session.id)).await?;
     core.write(vec![(keys::session(volume.id, session.id), None)]).await?;
     core.work.notify_one();
-    Ok(freed)
+    Ok(())
 }
 
 /// Deletes all keys that begin with `prefix`, in transactions of bounded size.

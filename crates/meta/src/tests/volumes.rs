@@ -17,7 +17,7 @@ async fn lookup(world: &World, volume: u32) -> strake_types::Result<()> {
 }
 
 fn change(world: &World, change: impl FnOnce(&mut strake_wire::message::manager::ClusterMap)) {
-    let mut map = world.manager.0.lock();
+    let mut map = world.manager.map.lock();
     change(&mut map);
     map.epoch += 1;
 }

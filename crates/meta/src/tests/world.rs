@@ -18,8 +18,8 @@ use strake_wire::capability::{CapabilityKey, Rights};
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::message::common::{AttrChange, Attributes, Template};
 use strake_wire::message::manager::{
-    ClusterMap, Group, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest, MapAnswer, Server,
-    Target, TargetSpec, Volume, VolumeSpec,
+    ClusterMap, Fenced, Group, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest, MapAnswer,
+    Server, Target, TargetSpec, Volume, VolumeSpec,
 };
 use strake_wire::message::meta::*;
 use strake_wire::message::storage::{
@@ -209,18 +209,33 @@ impl StorageService for FakeStorage {
 }
 
 /// The manager: a map that tests change.
-pub struct FakeManager(pub Mutex<ClusterMap>);
+pub struct FakeManager {
+    pub map: Mutex<ClusterMap>,
+    /// It fences nobody now.
+    pub away: AtomicBool,
+}
 
 #[async_trait]
 impl ManagerService for FakeManager {
     async fn call(&self, request: ManagerRequest) -> Result<ManagerReply> {
         match request.op {
             Some(ManagerOp::GetMap(_)) => {
-                let map = Some(self.0.lock().clone());
+                let map = Some(self.map.lock().clone());
                 Ok(ManagerReply {
                     answer: Some(ManagerAnswer::Map(MapAnswer { map })),
                     ..ManagerReply::default()
                 })
+            }
+            Some(ManagerOp::Fence(fence)) => {
+                if self.away.load(Ordering::SeqCst) {
+                    return Err(ErrorKind::Unavailable.into());
+                }
+                let mut map = self.map.lock();
+                map.epoch += 1;
+                let epoch = map.epoch;
+                let fenced = |session| Fenced { volume: fence.volume, session, epoch };
+                map.fenced.extend(fence.sessions.into_iter().map(fenced));
+                Ok(ManagerAnswer::Epoch(epoch).into())
             }
             _ => Err(ErrorKind::NotSupported.into()),
         }
@@ -243,6 +258,7 @@ pub fn cluster_map() -> ClusterMap {
         targets: (11..11 + TARGETS).map(target).collect(),
         groups: groups(),
         volumes: vec![volume(1, "main")],
+        fenced: Vec::new(),
     }
 }
 
@@ -306,7 +322,8 @@ impl World {
         let callers = Callers::new(CallerOptions::default());
         let services = Services { storage: Some(storage.clone()), ..Services::default() };
         callers.register_local(ServerId(1), services);
-        let manager = Arc::new(FakeManager(Mutex::new(cluster_map())));
+        let manager = FakeManager { map: Mutex::new(cluster_map()), away: AtomicBool::new(false) };
+        let manager = Arc::new(manager);
         let source = ManagerSource::Local(manager.clone());
         let map = MapView::connect(callers, source, 1000).await.unwrap();
         let clock = Arc::new(TestClock::default());

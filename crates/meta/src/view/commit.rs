@@ -98,7 +98,7 @@ impl<'a> Tx<'a> {
             return Vec::new();
         };
         let volume = self.ctx.volume.id;
-        let reply = MetaReply { answer: Some(answer.clone()) }.encode_to_vec();
+        let reply = MetaReply { answer: Some(answer.clone()), fenced: 0 }.encode_to_vec();
         let key = keys::result(volume, session.id, self.ctx.seq);
         let value = records::encode(&Raw { bytes: reply.into() });
         kv.put(key.clone(), value.clone());

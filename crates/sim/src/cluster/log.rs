@@ -5,6 +5,7 @@
 //! may still be under way. So a range of bytes is either known or not looked at any more.
 
 use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ struct Holder {
     client: u32,
     /// When it was surely heard by the metadata server.
     heard: Duration,
+    /// Somebody evicts it: it may have lost the lock, and what it has not been acknowledged.
+    evicted: bool,
 }
 
 /// A file of records.
@@ -29,6 +32,9 @@ pub struct Log {
     unknown: Vec<Range<usize>>,
     /// From here on nobody knows how long the file is.
     doubt: Option<usize>,
+    /// From here on a holder had changed the file that is lost. It is fenced before anybody else gets the lock:
+    /// what the next one finds when it opens the file is what has become of that, and nothing comes later.
+    lost: Option<usize>,
     /// Longest it has ever been.
     longest: usize,
     /// Bytes up to here have been acknowledged, and nothing that began since has touched them.
@@ -40,6 +46,10 @@ pub struct Log {
     /// Cuts so far.
     cuts: u64,
     holder: Option<Holder>,
+    /// Clients that are being evicted: nobody knows which of their sessions that ends.
+    evicting: BTreeSet<u32>,
+    /// When clients were evicted last: what they asked for before was in the session that is over.
+    evictions: BTreeMap<u32, Duration>,
     /// What was not synced may have been lost.
     lossy: bool,
     /// It may be as long as this again: a cut was not synced when power was lost.
@@ -68,16 +78,35 @@ impl Log {
     ///
     /// # Errors
     /// Another one has it.
-    pub fn granted(&mut self, client: u32, now: Duration) -> Result<(), String> {
-        let before = self.holder.replace(Holder { client, heard: now });
+    pub fn granted(&mut self, client: u32, asked: Duration) -> Result<(), String> {
+        let evicted = self.evicting.contains(&client)
+            || self.evictions.get(&client).is_some_and(|at| asked <= *at);
+        let before = self.holder.replace(Holder { client, heard: asked, evicted });
         let Some(other) = before else { return Ok(()) };
-        let silent = now.saturating_sub(other.heard);
-        if other.client != client && silent < LEASE {
+        let silent = asked.saturating_sub(other.heard);
+        if other.client != client && silent < LEASE && !other.evicted {
             let other = other.client;
             return Err(format!("client {client} was granted what client {other} has locked"));
         }
-        self.give_up();
+        match other.client == client {
+            true => self.give_up(),
+            false => self.lose(),
+        }
         Ok(())
+    }
+
+    /// A client is about to be evicted.
+    pub fn evict(&mut self, client: u32) {
+        self.evicting.insert(client);
+        if let Some(holder) = self.holder.as_mut().filter(|holder| holder.client == client) {
+            holder.evicted = true;
+        }
+    }
+
+    /// That has happened: what the client does from now on it does in another session.
+    pub fn evicted(&mut self, client: u32, now: Duration) {
+        self.evicting.remove(&client);
+        self.evictions.insert(client, now);
     }
 
     /// The holder has had an answer of the metadata server to what it asked for at this time.
@@ -87,21 +116,44 @@ impl Log {
         }
     }
 
-    /// True while the lock is a client's own.
+    /// True while the lock is surely a client's own.
     pub fn is_held_by(&self, client: u32) -> bool {
-        self.holder.is_some_and(|holder| holder.client == client)
+        self.holder.is_some_and(|holder| holder.client == client && !holder.evicted)
     }
 
     /// The holder lets go; what it has not been acknowledged is in doubt.
     pub fn let_go(&mut self, client: u32) {
+        let Some(holder) = self.holder.take_if(|holder| holder.client == client) else { return };
+        match holder.evicted && !self.evicting.contains(&client) {
+            true => self.lose(),
+            false => self.give_up(),
+        }
+    }
+
+    /// The holder dies, and others get the lock when it is fenced.
+    pub fn died(&mut self, client: u32) {
+        if self.holder.take_if(|holder| holder.client == client).is_some() {
+            self.lose();
+        }
+    }
+
+    /// As [`Log::give_up`], of a holder that is lost.
+    fn lose(&mut self) {
+        if let Some(from) = self.pending.take() {
+            self.lost = Some(self.lost.map_or(from, |lost| lost.min(from)));
+            self.stable = self.stable.min(from);
+        }
+    }
+
+    /// Something that a client did has failed.
+    pub fn failed(&mut self, client: u32) {
         if self.is_held_by(client) {
             self.give_up();
-            self.holder = None;
         }
     }
 
     /// Of what the holder has not been acknowledged nobody knows what becomes of it.
-    pub fn give_up(&mut self) {
+    fn give_up(&mut self) {
         if let Some(from) = self.pending.take() {
             self.unknown.push(from..usize::MAX);
             self.doubt = Some(self.doubt.map_or(from, |doubt| doubt.min(from)));
@@ -116,8 +168,12 @@ impl Log {
     pub fn opened(&mut self, len: usize) -> Result<(), String> {
         let expected = self.bytes.len();
         let regrown = len > expected && len <= self.regrows_to;
-        if len != expected && !regrown && self.doubt.is_none_or(|from| len < from) {
+        let doubt = self.doubt.into_iter().chain(self.lost).min();
+        if len != expected && !regrown && doubt.is_none_or(|from| len < from) {
             return Err(format!("{len} bytes long where {expected} are ({:?})", self.unknown));
+        }
+        if let Some(from) = self.lost.take().filter(|from| *from < len) {
+            self.unknown.push(from..len);
         }
         self.bytes.resize(len, 0);
         self.longest = self.longest.max(len);
@@ -263,6 +319,7 @@ mod tests {
         let (_, first) = log.append(10);
         log.acknowledged(1, false);
         log.append(5);
+        log.failed(1);
         log.let_go(1);
         log.granted(2, NOW).unwrap();
         assert!(log.opened(9).is_err());
@@ -280,6 +337,34 @@ mod tests {
         log.append(3);
         log.acknowledged(1, true);
         assert_eq!(log.seen().stable, 0, "who has lost its lock acknowledges nothing");
+    }
+
+    #[test]
+    fn nothing_of_a_lost_holder_comes_after_the_next_one_has_opened_the_file() {
+        for dies in [true, false] {
+            let mut log = held();
+            log.append(10);
+            log.acknowledged(1, false);
+            log.append(8);
+            match dies {
+                true => log.died(1),
+                false => {
+                    log.evict(1);
+                    log.evicted(1, NOW);
+                }
+            }
+            log.acknowledged(1, false);
+            assert!(!log.is_held_by(1));
+            log.granted(2, NOW).unwrap();
+            assert!(log.opened(9).is_err());
+            log.opened(14).unwrap();
+            let (at, own) = log.append(4);
+            assert_eq!((at, log.check_own(10, &[7; 4])), (14, Ok(())), "of the lost one's");
+            assert_eq!(log.check_own(14, &own), Ok(()));
+            assert!(log.check_own(14, &[7; 4]).is_err());
+            log.acknowledged(2, false);
+            assert!(log.opened(19).is_err());
+        }
     }
 
     #[test]

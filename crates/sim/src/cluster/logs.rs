@@ -88,7 +88,17 @@ impl Logs {
 
     /// What a mount was about to do, and whatever it has locked, is gone with it.
     pub fn forget(&self, mount: &Mount) {
-        self.logs.iter().for_each(|(_, log)| log.lock().let_go(mount.number));
+        self.logs.iter().for_each(|(_, log)| log.lock().died(mount.number));
+    }
+
+    /// A client is about to be evicted.
+    pub fn evict(&self, client: u32) {
+        self.logs.iter().for_each(|(_, log)| log.lock().evict(client));
+    }
+
+    /// That has happened.
+    pub fn evicted(&self, client: u32) {
+        self.logs.iter().for_each(|(_, log)| log.lock().evicted(client, self.world.now()));
     }
 
     async fn lock(&self, mount: &Mount, nth: usize, random: &mut SplitMix64) -> Result<bool> {
@@ -154,7 +164,7 @@ impl Logs {
         if outcome.is_ok() && flushed.is_ok() {
             self.log(nth).lock().acknowledged(mount.number, false);
         } else {
-            self.log(nth).lock().give_up();
+            self.log(nth).lock().failed(mount.number);
         }
         let released = mount.call(&format!("close log {nth}"), mount.volume.release(&open)).await;
         outcome.and(flushed).and(released)

@@ -49,7 +49,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use strake_base::simulation::{Process, entropy, sabotage};
+use strake_base::simulation::{entropy, sabotage};
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::message::common::Template;
 use strake_wire::message::manager::{
@@ -95,8 +95,8 @@ pub(crate) struct Cluster {
     files: Arc<Files>,
     names: Arc<Names>,
     logs: Arc<Logs>,
-    /// Processes of clients, by their order.
-    clients: Mutex<Vec<Option<Arc<Process>>>>,
+    /// Clients, by their order.
+    clients: Mutex<Vec<Option<Arc<Mount>>>>,
     /// A machine has lost power, and not all groups are whole yet.
     weak: AtomicBool,
     /// Targets that are gone for good and have not been replaced.
@@ -105,6 +105,8 @@ pub(crate) struct Cluster {
     rot: Mutex<scrubs::Rot>,
     /// Machines that are being taken out.
     going: Mutex<BTreeSet<u32>>,
+    /// A client is being evicted.
+    evicting: AtomicBool,
     /// What ends trouble later.
     later: Mutex<VecDeque<JoinHandle<()>>>,
 }
@@ -156,7 +158,7 @@ impl Cluster {
         let files = Files::new(&world, &plan);
         let names = Names::new(&world, plan.directories, plan.pause_ms);
         let logs = Logs::new(&world, &plan);
-        let (weak, lost, rot, going, later) = Default::default();
+        let (weak, lost, rot, going, evicting, later) = Default::default();
         Arc::new(Self {
             world,
             plan,
@@ -169,6 +171,7 @@ impl Cluster {
             lost,
             rot,
             going,
+            evicting,
             later,
         })
     }
@@ -266,7 +269,7 @@ impl Cluster {
                     tokio::time::sleep(Duration::from_millis(500)).await;
                     continue;
                 };
-                cluster.clients.lock()[nth as usize] = Some(mount.process.clone());
+                cluster.clients.lock()[nth as usize] = Some(mount.clone());
                 life += 1;
                 cluster.work_in(&mount, life).await;
             }
@@ -298,9 +301,9 @@ impl Cluster {
     }
 
     fn kill_client(&self, nth: u32) {
-        if let Some(process) = self.clients.lock()[nth as usize].take() {
+        if let Some(mount) = self.clients.lock()[nth as usize].take() {
             self.world.note(format_args!("client {} dies", CLIENTS_FROM + nth));
-            process.kill();
+            mount.process.kill();
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_base::simulation::Process;
 use strake_client::{Volume, VolumeOptions};
-use strake_types::{Error, ErrorKind, Result, ServerId};
+use strake_types::{Credentials, Error, ErrorKind, Result, ServerId};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::map::{ManagerSource, MapView};
 
@@ -38,10 +38,8 @@ impl Mount {
         let clock = Arc::new(MachineClock::new(plan.drift_of(&mut random)));
         let (own, shared) = (process.clone(), world.clone());
         let connected = process.spawn(async move {
-            let callers = Callers::new(CallerOptions {
-                name: format!("client {number}"),
-                ..CallerOptions::default()
-            });
+            let callers =
+                Callers::new(CallerOptions { name: name_of(number), ..CallerOptions::default() });
             for server in 1..=SERVERS_MAX {
                 let link = Link::services(&shared, number, server);
                 callers.register_local(ServerId(server), link);
@@ -51,7 +49,7 @@ impl Mount {
             let source = ManagerSource::Local(manager.ok_or_else(none)?);
             let map = MapView::connect(callers, source, 30_000).await?;
             let options = VolumeOptions {
-                client_name: format!("client {number}"),
+                client_name: name_of(number),
                 memory_bytes: 32 << 20,
                 leases: true,
                 clock,
@@ -86,6 +84,17 @@ impl Mount {
         }
     }
 
+    /// Evicts a client by its number.
+    pub async fn evict(&self, client: u32) -> Result<()> {
+        let root = Credentials::root();
+        let name = name_of(client);
+        let all = self.call("list clients", self.volume.clients(&root)).await?;
+        for client in all.iter().filter(|client| client.name == name) {
+            self.call("evict", self.volume.evict(&root, client.session)).await?;
+        }
+        Ok(())
+    }
+
     /// Unmounts.
     pub async fn close(&self) -> Result<()> {
         let volume = self.volume.clone();
@@ -95,4 +104,8 @@ impl Mount {
         self.process.kill();
         outcome
     }
+}
+
+fn name_of(number: u32) -> String {
+    format!("client {number}")
 }

@@ -28,6 +28,8 @@ pub enum Trouble {
     Jump,
     /// A client's process is killed.
     ClientKill,
+    /// A client is cut off from targets and evicted; what it had sent arrives later.
+    Evict,
     /// A disk has room for nothing for a while.
     Full,
     /// The network is bad.
@@ -169,6 +171,8 @@ impl Plan {
         if troubles.is_empty() {
             troubles.push(Trouble::Kill);
         }
+        let evicts = random.percent(25);
+        troubles.extend(evicts.then_some(Trouble::Evict));
         Plan {
             servers: servers as u32,
             spares: u32::from(troubles.contains(&Trouble::Join)),

@@ -83,6 +83,7 @@ impl Cluster {
                 host.clock.jump(seconds);
             }
             Trouble::ClientKill => self.kill_client(random.below(self.plan.clients.into()) as u32),
+            Trouble::Evict => self.evict(&mut random),
             Trouble::Full => self.fill(&host, length, &mut random),
             Trouble::Storm => self.storm(length, &mut random),
             Trouble::Split => self.split(length, &mut random),
@@ -112,13 +113,15 @@ impl Cluster {
     /// not synced: a group that loses these too is founded anew on whoever comes first, as is promised.
     async fn must_wait(&self, kind: Trouble) -> bool {
         use Trouble::{
-            AddDisk, Blackout, ClientKill, Flip, Full, Join, Jump, Leave, Move, Scrub, Slow, Storm,
+            AddDisk, Blackout, ClientKill, Evict, Flip, Full, Join, Jump, Leave, Move, Scrub, Slow,
+            Storm,
         };
         let harmless = matches!(
             kind,
             AddDisk
                 | Blackout
                 | ClientKill
+                | Evict
                 | Flip
                 | Full
                 | Join
@@ -221,6 +224,43 @@ impl Cluster {
         self.part(pairs, way, length, format!("server {me} is not cut off any more"));
     }
 
+    /// A client is cut off from machines that have targets only, and another one evicts it. When the way is mended,
+    /// whatever it has sent arrives: others may have its locks by then.
+    fn evict(self: &Arc<Self>, random: &mut SplitMix64) {
+        let nth = random.below(self.plan.clients.into()) as usize;
+        let mounts = self.clients.lock();
+        let other = mounts.iter().enumerate().find(|(at, mount)| *at != nth && mount.is_some());
+        let (Some(victim), Some((_, Some(other)))) = (mounts[nth].clone(), other) else { return };
+        if self.evicting.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (victim, other) = (victim.number, other.clone());
+        drop(mounts);
+        self.world.note(format_args!("client {victim} is cut off from targets"));
+        let cut = move |cluster: &Self, is| {
+            for host in cluster.hosts.iter().filter(|host| host.number != HEAD) {
+                cluster.world.set_cut(victim, host.number, is);
+            }
+        };
+        cut(self, true);
+        let (before, after) = (random.below(1_500), random.below(6_000));
+        let cluster = self.clone();
+        self.later(async move {
+            tokio::time::sleep(Duration::from_millis(before)).await;
+            cluster.logs.evict(victim);
+            let (admin, own) = (other.process.clone(), other);
+            let evicted = admin.spawn(async move { own.evict(victim).await }).await;
+            cluster.world.note(format_args!("client {victim} is evicted: {evicted:?}"));
+            if matches!(evicted, Ok(Ok(()))) {
+                cluster.logs.evicted(victim);
+            }
+            tokio::time::sleep(Duration::from_millis(after)).await;
+            cluster.world.note(format_args!("client {victim} is not cut off any more"));
+            cut(&cluster, false);
+            cluster.evicting.store(false, Ordering::Relaxed);
+        });
+    }
+
     /// A server is taken out of its groups while a client stands still, and for a while after that both have the
     /// map of before.
     async fn doze(self: &Arc<Self>, random: &mut SplitMix64) {
@@ -238,13 +278,13 @@ impl Cluster {
                 self.world.set_cut(other.number, me, is);
             }
         };
-        client.pause();
+        client.process.pause();
         cut(true);
         tokio::time::sleep(length).await;
         self.world.set_weather(Weather { late_maps: 100, ..self.plan.weather });
         self.world.note(format_args!("server {me} and client {nth} are back, and maps are late"));
         cut(false);
-        client.resume();
+        client.process.resume();
         tokio::time::sleep(LATE_MAPS).await;
         self.world.set_weather(self.plan.weather);
     }

@@ -49,7 +49,7 @@ impl Replica {
         let view = self.current(order.epoch).await?;
         self.check_lead(&view)?;
         let area = Area::checked(&op, payload.len() as u64)?;
-        let message = Message { attempt: order.attempt, op, payload };
+        let message = Message { attempt: order.attempt, whose: order.whose, op, payload };
         let (early, made_here) = oneshot::channel();
         let Safety { ack, min_copies: least } = order.safety;
         let early = Some(early).filter(|_| ack == Ack::Primary);
@@ -85,8 +85,10 @@ impl Replica {
         };
         // In whole blocks: one that is damaged and changed in part is mended first.
         let _held = self.ranges.take(area.in_blocks(), true).await;
-        // Its client may have given it up while others had the range.
+        // Its client may have given it up while others had the range, or may be fenced since: whoever changes
+        // the range after this one then knew.
         running.check()?;
+        self.common.check_fence(message.whose)?;
         self.check_room(reign, &message).await?;
         let numbered = match self.make(reign, area.clone(), &message).await {
             Err(error) if error.kind == ErrorKind::Corrupt => {
@@ -411,7 +413,7 @@ impl Replica {
         let Errand { reign, epoch, member } = errand;
         let area = Area::checked(&op, payload.len() as u64)?;
         let numbered = self.number(reign, area, None)?;
-        let message = Message { attempt: None, op, payload };
+        let message = Message { payload, ..Message::of(op) };
         let sent = self.send_until_heard(&numbered, epoch, member, &message).await;
         // Should it have failed, the whole chunk is compared again before anybody may rely on it.
         self.settle(&numbered);

@@ -30,6 +30,7 @@ mod short;
 use crate::apply::{Answer, Shelf};
 use crate::gate::Gate;
 use crate::lease::Lease;
+use crate::order::Whose;
 use crate::target::Target;
 use bytes::Bytes;
 pub(crate) use errand::{MetBy, Outcome};
@@ -42,6 +43,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_base::clock::Clock;
+use strake_base::is_broken;
 use strake_types::{Error, ErrorKind, GroupId, Result, TargetId};
 use strake_wire::capability::CapabilityKey;
 use strake_wire::map::MapView;
@@ -72,11 +74,23 @@ impl Common {
     pub fn wall_ms(&self) -> u64 {
         u64::try_from(self.clock.wall().as_millis()).unwrap_or(u64::MAX)
     }
+
+    /// Fails if the session is fenced. Its client opens a new one, and learns what it has lost.
+    pub fn check_fence(&self, whose: Option<Whose>) -> Result<()> {
+        let Some((volume, session)) = whose else { return Ok(()) };
+        if !self.map.is_fenced(volume, session) || is_broken("fenced-sessions-are-refused") {
+            return Ok(());
+        }
+        let detail = format!("session {session} of volume {volume} is over");
+        Err(Error::with(ErrorKind::BadCapability, detail))
+    }
 }
 
 /// What is sent to members.
 struct Message {
     attempt: Option<Attempt>,
+    /// See [`Order::whose`](crate::order::Order::whose).
+    whose: Option<Whose>,
     op: StorageOp,
     payload: Bytes,
 }
@@ -84,7 +98,7 @@ struct Message {
 impl Message {
     /// One without payload, which is no client's change.
     fn of(op: StorageOp) -> Self {
-        Self { attempt: None, op, payload: Bytes::new() }
+        Self { attempt: None, whose: None, op, payload: Bytes::new() }
     }
 }
 

@@ -30,6 +30,7 @@ use strake_wire::service::{ManagerService, StorageService};
 use tokio::runtime::Runtime;
 
 mod damage;
+mod fences;
 mod first;
 mod room;
 

@@ -60,6 +60,8 @@ fn store(dir: &tempfile::TempDir, name: &str) -> Arc<ChunkStore> {
 /// Two servers over loopback: server 1 with targets 1 and 2, server 2 with target 3.
 struct Cluster {
     map: Arc<MapView>,
+    /// What each server knows of the cluster.
+    views: Vec<Arc<MapView>>,
     _stop: watch::Sender<bool>,
     _dir: tempfile::TempDir,
 }
@@ -91,15 +93,16 @@ impl Cluster {
         let view = || MapView::fixed(Callers::new(CallerOptions::default()), map.clone());
         let (stop, stopped) = watch::channel(false);
         let own = [vec![(1, "1"), (2, "2")], vec![(3, "3")]];
-        for (listener, targets) in listeners.into_iter().zip(own) {
+        let views = vec![view(), view()];
+        for ((listener, targets), view) in listeners.into_iter().zip(own).zip(&views) {
             let stores = targets.iter().map(|(id, name)| (TargetId(*id), store(&dir, name)));
             let clock = Arc::new(FixedClock);
-            let storage = StorageServer::with_clock(stores.collect(), key(), view(), clock);
+            let storage = StorageServer::with_clock(stores.collect(), key(), view.clone(), clock);
             let services = Services { storage: Some(Arc::new(storage)), ..Services::default() };
             let identity = WireIdentity { cluster: "c".into(), name: "test".into() };
             tokio::spawn(serve(listener, services, identity, stopped.clone()));
         }
-        Self { map: view(), _stop: stop, _dir: dir }
+        Self { map: view(), views, _stop: stop, _dir: dir }
     }
 
     async fn call_as(
@@ -335,6 +338,35 @@ async fn forged_expired_and_foreign_capabilities_are_refused() {
     let error = cluster.call_as(own, 1, op, Bytes::new()).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::BadCapability);
     assert!(cluster.read(1, 0, 0, 4096).await == data);
+}
+
+/// The servers of this cluster have a map each, which nobody changes: a sender who knows more is told so.
+#[tokio::test]
+async fn what_a_fenced_session_sends_is_refused_as_soon_as_somebody_knows() {
+    let cluster = Cluster::start().await;
+    let data = bytes(2, 4096);
+    let client =
+        |session| Capability { session: SessionId(session), ..capability(Rights::READ_WRITE) };
+    let write = StorageOp::Write(msg::Write { chunk: chunk(0), offset: 0, crc: crc(&data) });
+    let sent = async |session, fenced| {
+        let request = StorageRequest {
+            target: 1,
+            capability: key().mint(&client(session)),
+            fenced,
+            op: Some(write.clone()),
+            ..StorageRequest::default()
+        };
+        let service = cluster.map.storage_of(TargetId(1)).unwrap();
+        service.call(request, data.clone()).await.map(drop).map_err(|error| error.kind)
+    };
+    assert_eq!(sent(5, 0).await, Ok(()));
+    assert_eq!(sent(6, 2).await, Err(ErrorKind::Unavailable), "the map there is of epoch 1");
+    cluster.views[0].fence(VolumeId(VOLUME), &[SessionId(5)]).await.unwrap();
+    assert_eq!(sent(5, 0).await, Err(ErrorKind::BadCapability));
+    assert_eq!(sent(6, 2).await, Ok(()));
+    let of_another_volume = VolumeId(VOLUME + 1);
+    cluster.views[0].fence(of_another_volume, &[SessionId(6)]).await.unwrap();
+    assert_eq!(sent(6, 3).await, Ok(()));
 }
 
 #[tokio::test]

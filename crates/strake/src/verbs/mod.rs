@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod cat;
+pub mod client;
 pub mod cp;
 pub mod df;
 pub mod doctor;

@@ -10,7 +10,10 @@ use prost::{Message, Oneof};
 #[derive(Clone, PartialEq, Message)]
 pub struct ManagerRequest {
     /// What to do.
-    #[prost(oneof = "ManagerOp", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23")]
+    #[prost(
+        oneof = "ManagerOp",
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24"
+    )]
     pub op: Option<ManagerOp>,
 }
 
@@ -59,14 +62,20 @@ pub enum ManagerOp {
     /// Something is about to be put into a group for the first time.
     #[prost(message, tag = "23")]
     Used(Used),
+    /// Sessions of a volume are over: storage servers are to refuse what was allowed to them.
+    #[prost(message, tag = "24")]
+    Fence(Fence),
 }
 
 impl ManagerOp {
     /// True for what only servers say: a client that could would learn the key of the capabilities,
     /// or speak for a server.
     pub fn is_between_servers(&self) -> bool {
-        use ManagerOp::{AddTarget, Heartbeat, Join, Leave, Resynced, Used};
-        matches!(self, Join(_) | Heartbeat(_) | Leave(_) | Resynced(_) | AddTarget(_) | Used(_))
+        use ManagerOp::{AddTarget, Fence, Heartbeat, Join, Leave, Resynced, Used};
+        matches!(
+            self,
+            Join(_) | Heartbeat(_) | Leave(_) | Resynced(_) | AddTarget(_) | Used(_) | Fence(_)
+        )
     }
 }
 
@@ -230,6 +239,17 @@ pub struct Used {
     pub target: u32,
 }
 
+/// See [`ManagerOp::Fence`]. The answer is an epoch of the map in which all of them are fenced.
+#[derive(Clone, PartialEq, Message)]
+pub struct Fence {
+    /// The volume.
+    #[prost(uint32, tag = "1")]
+    pub volume: u32,
+    /// The sessions.
+    #[prost(uint64, repeated, tag = "2")]
+    pub sessions: Vec<u64>,
+}
+
 /// See [`ManagerOp::GetMap`].
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct GetMap {
@@ -366,6 +386,23 @@ pub struct ClusterMap {
     /// Volumes, by id.
     #[prost(message, repeated, tag = "6")]
     pub volumes: Vec<Volume>,
+    /// Sessions that are over, and whose capabilities may not be.
+    #[prost(message, repeated, tag = "7")]
+    pub fenced: Vec<Fenced>,
+}
+
+/// A session whose capabilities storage servers refuse.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Fenced {
+    /// The volume.
+    #[prost(uint32, tag = "1")]
+    pub volume: u32,
+    /// The session.
+    #[prost(uint64, tag = "2")]
+    pub session: u64,
+    /// Epoch of the first map that says so.
+    #[prost(uint64, tag = "3")]
+    pub epoch: u64,
 }
 
 impl ClusterMap {

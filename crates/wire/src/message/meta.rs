@@ -9,8 +9,8 @@ use prost::{Message, Oneof};
 pub use check::{Check, CheckPart, Checked, Problem};
 
 pub use answer::{
-    Created, Description, DirEntry, Holder, MetaAnswer, MetaReply, Named, Opened, Page, Recalled,
-    Renamed, Session, VolumeStat,
+    Client, ClientList, Created, Description, DirEntry, Holder, MetaAnswer, MetaReply, Named,
+    Opened, Page, Recalled, Renamed, Session, VolumeStat,
 };
 
 /// One operation on a volume.
@@ -42,7 +42,7 @@ pub struct MetaRequest {
     /// What to do.
     #[prost(
         oneof = "MetaOp",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41"
     )]
     pub op: Option<MetaOp>,
 }
@@ -146,6 +146,13 @@ pub enum MetaOp {
     /// the leases of the session alive. Answer: Recalled.
     #[prost(message, tag = "39")]
     Recalls(Recalls),
+    /// The clients of the volume, for administrators: only root may ask. Answer: Clients.
+    #[prost(message, tag = "40")]
+    ListClients(Nothing),
+    /// Ends a client's session as if nothing had been heard of it for long: only root may ask. Answer: Done,
+    /// at once; the client is gone when it is in the list no more.
+    #[prost(message, tag = "41")]
+    EvictClient(ClientRef),
 }
 
 /// An operation without arguments.
@@ -201,6 +208,14 @@ pub struct RenewSession {
     /// The incarnation of the session in which they were opened: in another one they count for nothing.
     #[prost(uint64, tag = "3")]
     pub incarnation: u64,
+}
+
+/// See [`MetaOp::EvictClient`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct ClientRef {
+    /// Its session.
+    #[prost(uint64, tag = "1")]
+    pub session: u64,
 }
 
 /// See [`MetaOp::Recalls`].

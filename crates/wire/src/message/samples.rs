@@ -272,6 +272,8 @@ impl Gen {
             Describe(self.ino()),
             self.check(),
             Recalls(meta::Recalls { followed: self.u64() }),
+            ListClients(nothing),
+            EvictClient(meta::ClientRef { session: self.u64() }),
         ]
     }
 
@@ -363,9 +365,25 @@ impl Gen {
                 }),
             }),
         ];
-        let answers =
-            answers.into_iter().chain([self.checked(), self.recalled(), Missing(meta::Nothing {})]);
-        answers.map(|a| meta::MetaReply { answer: Some(a) }).collect()
+        let more =
+            [self.checked(), self.recalled(), Missing(meta::Nothing {}), Clients(self.clients())];
+        let fenced = self.u64();
+        let answers = answers.into_iter().chain(more);
+        answers.map(|a| meta::MetaReply { answer: Some(a), fenced }).collect()
+    }
+
+    fn clients(&mut self) -> meta::ClientList {
+        let clients = self.list(|g| meta::Client {
+            session: g.u64(),
+            name: g.string(),
+            silent_ms: g.u64(),
+            open: g.u64(),
+            locked: g.u64(),
+            leased: g.u64(),
+            absent: g.bool(),
+            lost: g.bool(),
+        });
+        meta::ClientList { clients }
     }
 
     fn chunk(&mut self) -> st::Chunk {
@@ -445,6 +463,7 @@ impl Gen {
             }),
             ack_primary: self.bool(),
             min_copies: self.u32(),
+            fenced: self.u64(),
             op: None,
         };
         let with = |op| st::StorageRequest { op: Some(op), ..request.clone() };

@@ -50,6 +50,10 @@ pub struct StorageRequest {
     /// Copies that must be in sync for a change or sync to be answered; 0 is 1.
     #[prost(uint32, tag = "8")]
     pub min_copies: u32,
+    /// The sender knows that sessions are fenced up to this epoch of the map: it is done only when nothing of
+    /// them can come after it.
+    #[prost(uint64, tag = "9")]
+    pub fenced: u64,
     /// What to do.
     #[prost(
         oneof = "StorageOp",

@@ -10,9 +10,12 @@ pub struct MetaReply {
     /// Which answer.
     #[prost(
         oneof = "MetaAnswer",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26"
     )]
     pub answer: Option<MetaAnswer>,
+    /// Sessions are fenced up to this epoch of the map ([`crate::message::storage::StorageRequest::fenced`]).
+    #[prost(uint64, tag = "1")]
+    pub fenced: u64,
 }
 
 /// The answers of a metadata server.
@@ -68,6 +71,46 @@ pub enum MetaAnswer {
     /// error [`strake_types::ErrorKind::NotFound`].
     #[prost(message, tag = "25")]
     Missing(Nothing),
+    /// Clients.
+    #[prost(message, tag = "26")]
+    Clients(ClientList),
+}
+
+/// See [`MetaAnswer::Clients`].
+#[derive(Clone, PartialEq, Message)]
+pub struct ClientList {
+    /// By session.
+    #[prost(message, repeated, tag = "1")]
+    pub clients: Vec<Client>,
+}
+
+/// A client of a volume.
+#[derive(Clone, PartialEq, Message)]
+pub struct Client {
+    /// Its session.
+    #[prost(uint64, tag = "1")]
+    pub session: u64,
+    /// Who it is, for people.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// Milliseconds since the metadata server heard of it last.
+    #[prost(uint64, tag = "3")]
+    pub silent_ms: u64,
+    /// Files that it has open.
+    #[prost(uint64, tag = "4")]
+    pub open: u64,
+    /// Files on which it holds locks.
+    #[prost(uint64, tag = "5")]
+    pub locked: u64,
+    /// Inodes that are leased to it.
+    #[prost(uint64, tag = "6")]
+    pub leased: u64,
+    /// It has not come back since the metadata server was started.
+    #[prost(bool, tag = "7")]
+    pub absent: bool,
+    /// It is being fenced: what it held is about to be given back.
+    #[prost(bool, tag = "8")]
+    pub lost: bool,
 }
 
 /// See [`MetaAnswer::Recalled`].

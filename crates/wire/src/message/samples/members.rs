@@ -73,6 +73,7 @@ impl Gen {
                 boot: self.string(),
             }),
             Used(mgr::Used { group: self.u32(), target: self.u32() }),
+            Fence(mgr::Fence { volume: self.u32(), sessions: self.list(Self::u64) }),
         ];
         ops.into_iter().map(|op| mgr::ManagerRequest { op: Some(op) }).collect()
     }
@@ -110,6 +111,11 @@ impl Gen {
                 never_used: g.bool(),
             }),
             volumes: self.list(Self::volume),
+            fenced: self.list(|g| mgr::Fenced {
+                volume: g.u32(),
+                session: g.u64(),
+                epoch: g.u64(),
+            }),
         }
     }
 

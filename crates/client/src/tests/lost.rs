@@ -1,0 +1,117 @@
+//! What becomes of unwritten data when the session is lost.
+
+use super::*;
+
+/// The server has given up on this client, which learns of it.
+async fn lose(fake: &Fake, volume: &Arc<Volume>) {
+    fake.forget_session();
+    fake.take_log();
+    volume.tick_session(5).await;
+    assert_eq!(starting(&fake.take_log(), "session").len(), 1);
+}
+
+/// Each handle tells it once by `fsync`, and all is well from then on.
+async fn tells_once(volume: &Arc<Volume>, file: &Arc<OpenFile>) {
+    let error = volume.fsync(file, false).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Io);
+    assert!(error.detail.contains("lost"), "{error}");
+    volume.fsync(file, false).await.unwrap();
+    volume.flush(file).await.unwrap();
+    write(volume, file, 0, pattern(7, 30_000)).await;
+    volume.fsync(file, false).await.unwrap();
+    assert_eq!(read(volume, file, 0, 30_000).await, pattern(7, 30_000));
+}
+
+#[tokio::test]
+async fn a_small_file_s_unwritten_data_is_given_up() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 10)).await;
+    volume.flush(&file).await.unwrap();
+    write(&volume, &file, 0, pattern(2, 20)).await;
+    lose(&fake, &volume).await;
+    assert_eq!(read(&volume, &file, 0, 100).await, pattern(1, 10), "what the server has");
+    tells_once(&volume, &file).await;
+    assert!(starting(&fake.take_log(), "inline").is_empty(), "nothing of it was sent");
+}
+
+#[tokio::test]
+async fn unwritten_data_for_targets_is_given_up() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.fsync(&file, false).await.unwrap();
+    let other = volume.open(&Credentials::root(), file.ino(), OpenFlags::READ_WRITE).await.unwrap();
+    write(&volume, &file, 10_000, pattern(2, 20_000)).await;
+    lose(&fake, &volume).await;
+    assert_eq!(volume.getattr(file.ino()).await.unwrap().length, 20_000);
+    assert_eq!(read(&volume, &file, 0, 40_000).await, pattern(1, 20_000));
+    assert!(starting(&fake.take_log(), "write").is_empty(), "nothing of it was sent");
+    assert_eq!(volume.flush(&other).await.unwrap_err().kind, ErrorKind::Io, "each handle");
+    tells_once(&volume, &file).await;
+}
+
+/// A target refuses a write of a fenced session; with a new one it is not sent again.
+#[tokio::test]
+async fn a_write_that_is_refused_is_not_sent_under_another_session() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.fsync(&file, false).await.unwrap();
+    write(&volume, &file, 0, pattern(2, 20_000)).await;
+    fake.forget_session();
+    fake.fail("write 0:", ErrorKind::BadCapability);
+    fake.take_log();
+    tells_once(&volume, &file).await;
+    let log = fake.take_log();
+    let writes = starting(&log, "write");
+    assert_eq!(writes.len(), 2, "the one that was refused, and that of afterwards: {log:?}");
+}
+
+/// Somebody else may have cut the file meanwhile: a length told late would make it longer again.
+#[tokio::test]
+async fn a_length_of_before_is_not_told_afterwards() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    let gate = fake.publish_gate.write().await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    let (flushing, to_flush) = (Arc::clone(&volume), Arc::clone(&file));
+    let flushed = tokio::spawn(async move { flushing.flush(&to_flush).await });
+    while !fake.take_log().iter().any(|line| line.starts_with("write")) {
+        tokio::task::yield_now().await;
+    }
+    fake.forget_session();
+    drop(gate);
+    assert_eq!(flushed.await.unwrap().unwrap_err().kind, ErrorKind::Io);
+    assert_eq!(fake.server_length(file.ino()), 0);
+}
+
+#[tokio::test]
+async fn who_has_written_everything_goes_on_unharmed() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.fsync(&file, false).await.unwrap();
+    lose(&fake, &volume).await;
+    volume.fsync(&file, false).await.unwrap();
+    assert_eq!(read(&volume, &file, 0, 20_000).await, pattern(1, 20_000));
+    write(&volume, &file, 0, pattern(2, 20_000)).await;
+    volume.fsync(&file, false).await.unwrap();
+}
+
+/// Carried out again it might find that somebody else has done something in between.
+#[tokio::test]
+async fn what_may_have_been_done_in_a_lost_session_is_not_done_again() {
+    let (fake, volume) = cluster().await;
+    let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
+    let cred = Credentials::root();
+    fake.lose_answer_and_session("create");
+    let made = volume.create(&cred, Ino::ROOT, "x".into(), 0o644, 0, flags).await;
+    let error = made.err().unwrap();
+    assert_eq!(error.kind, ErrorKind::Io);
+    assert!(error.detail.contains("nobody knows whether"), "{error}");
+    assert_eq!(starting(&fake.take_log(), "create").len(), 2, "the second was refused");
+    // What was refused and never done is sent again.
+    fake.forget_session();
+    volume.create(&cred, Ino::ROOT, "y".into(), 0o644, 0, flags).await.unwrap();
+}

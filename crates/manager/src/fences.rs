@@ -1,0 +1,92 @@
+//! Sessions that are over, and what was allowed to them.
+//!
+//! A capability says to which session it was given, and holds for a day whatever becomes of that. The map
+//! names the sessions whose capabilities storage servers are to refuse; a name stays there until no capability
+//! of that session can be valid any more.
+
+use crate::records::Fence;
+use crate::state::State;
+use std::time::Duration;
+use strake_types::{Error, ErrorKind, Result};
+use strake_wire::message::manager as message;
+
+/// How long a session stays fenced: twice as long as a capability holds, so that clocks may differ.
+const LASTS: Duration = Duration::from_secs(2 * 24 * 3600);
+
+/// Fences sessions, and forgets those fenced long ago.
+pub(crate) fn enter(state: &mut State, fence: &message::Fence, wall: Duration) -> Result<()> {
+    if !state.volumes.contains_key(&fence.volume) {
+        let detail = format!("volume {} of sessions that are to be fenced", fence.volume);
+        return Err(Error::with(ErrorKind::NotFound, detail));
+    }
+    let since_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
+    let epoch = state.cluster.epoch + 1;
+    for &session in &fence.sessions {
+        let is_it = |known: &&Fence| (known.volume, known.session) == (fence.volume, session);
+        if state.fences.values().find(is_it).is_some() {
+            continue;
+        }
+        state.cluster.next_fence = state.cluster.next_fence.wrapping_add(1);
+        let entered = Fence { volume: fence.volume, session, epoch, since_ms };
+        state.fences.insert(state.cluster.next_fence, entered);
+    }
+    let lasts_ms = LASTS.as_millis() as u64;
+    let volumes = &state.volumes;
+    state.fences.retain(|_, fence| {
+        volumes.contains_key(&fence.volume) && since_ms.saturating_sub(fence.since_ms) < lasts_ms
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::Volume;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn state() -> State {
+        let mut state = State::default();
+        state.volumes.insert(1, Volume::default());
+        state
+    }
+
+    fn fence(session: u64) -> message::Fence {
+        message::Fence { volume: 1, sessions: vec![session] }
+    }
+
+    fn sessions(state: &State) -> Vec<u64> {
+        state.fences.values().map(|fence| fence.session).collect()
+    }
+
+    #[test]
+    fn a_session_is_fenced_once_in_the_epoch_that_says_so_first() {
+        let mut state = state();
+        state.cluster.epoch = 7;
+        enter(&mut state, &fence(5), HOUR).unwrap();
+        let before = state.clone();
+        state.cluster.epoch = 8;
+        enter(&mut state, &fence(5), HOUR * 2).unwrap();
+        assert!(state.fences == before.fences, "asked again after a lost answer");
+        assert_eq!(state.fences.values().next().unwrap().epoch, 8);
+    }
+
+    #[test]
+    fn a_fence_stays_until_no_capability_of_its_session_can_be_valid() {
+        let mut state = state();
+        enter(&mut state, &fence(5), HOUR).unwrap();
+        enter(&mut state, &fence(6), HOUR * 40).unwrap();
+        assert_eq!(sessions(&state), [5, 6]);
+        enter(&mut state, &fence(7), HOUR * 50).unwrap();
+        assert_eq!(sessions(&state), [6, 7]);
+        // A clock that is put back forgets nothing.
+        enter(&mut state, &fence(8), Duration::ZERO).unwrap();
+        assert_eq!(sessions(&state), [6, 7, 8]);
+    }
+
+    #[test]
+    fn a_volume_that_does_not_exist_is_an_error() {
+        let error = enter(&mut state(), &message::Fence { volume: 2, sessions: vec![1] }, HOUR);
+        assert_eq!(error.unwrap_err().kind, ErrorKind::NotFound);
+    }
+}

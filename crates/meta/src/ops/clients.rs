@@ -1,0 +1,56 @@
+//! The clients of a volume, for administrators.
+
+use crate::ctx::Ctx;
+use crate::session::Session;
+use std::collections::HashSet;
+use strake_types::{Error, ErrorKind, Result};
+use strake_wire::message::meta::{Client, ClientList, ClientRef, MetaAnswer, Nothing};
+
+/// Answers with all clients.
+pub(crate) fn list(ctx: &Ctx) -> Result<MetaAnswer> {
+    check_root(ctx)?;
+    let mut sessions = ctx.volume.sessions.all();
+    sessions.sort_by_key(|session| session.id);
+    let clients = sessions.iter().map(|session| client(ctx, session)).collect();
+    Ok(MetaAnswer::Clients(ClientList { clients }))
+}
+
+/// Ends a client's session as if its time were over; what it held is given back soon after.
+pub(crate) fn evict(ctx: &Ctx, op: &ClientRef) -> Result<MetaAnswer> {
+    check_root(ctx)?;
+    let none = || {
+        let detail = format!("no client has session {} (strake client list)", op.session);
+        Error::with(ErrorKind::NotFound, detail)
+    };
+    let session = ctx.volume.sessions.get(op.session).ok_or_else(none)?;
+    session.lose(ctx.core.monotonic_ms());
+    tracing::warn!("volume {}: {} is evicted", ctx.volume.id, session.client);
+    ctx.core.work.notify_one();
+    Ok(MetaAnswer::Done(Nothing {}))
+}
+
+fn check_root(ctx: &Ctx) -> Result<()> {
+    match ctx.cred.uid {
+        0 => Ok(()),
+        _ => Err(Error::new(ErrorKind::NotPermitted)),
+    }
+}
+
+fn client(ctx: &Ctx, session: &Session) -> Client {
+    let (core, volume) = (&ctx.core, &ctx.volume);
+    let locks = volume.ranges.of_session(session.id).into_iter();
+    let locked: HashSet<_> = locks.map(|(_, ino)| ino).collect();
+    Client {
+        session: session.id,
+        name: session.client.clone(),
+        silent_ms: core.deadline_ms().saturating_sub(session.deadline_ms()),
+        open: volume.sessions.held(session).len() as u64,
+        locked: locked.len() as u64,
+        leased: session.holder.len() as u64,
+        absent: session.is_absent(),
+        lost: session.is_lost(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

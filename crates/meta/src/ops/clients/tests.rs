@@ -1,0 +1,153 @@
+use crate::tests::world::*;
+use std::sync::atomic::Ordering;
+use strake_types::{ErrorKind, Layout, SessionId, VolumeId};
+use strake_wire::message::meta::{Client, ClientRef, Lock, MetaAnswer, MetaOp, Nothing, Publish};
+use strake_wire::message::storage::StorageOp;
+
+const WHOLE: Lock =
+    Lock { ino: 0, owner: 1, pid: 1, start: 0, end: u64::MAX, kind: 2, flock: false, wait_ms: 0 };
+
+async fn clients(user: &User<'_>) -> Vec<Client> {
+    match user.call(MetaOp::ListClients(Nothing {})).await.unwrap() {
+        MetaAnswer::Clients(list) => list.clients,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn clients_are_listed_with_what_they_hold() {
+    let world = World::new().await;
+    let root = world.root();
+    let (one, two) = (root.file(1, "a").await.unwrap(), root.file(1, "b").await.unwrap());
+    let second = world.open_session(0, &[]).await.session;
+    let other = root.clone().at(second);
+    other.open(one, BOTH).await.unwrap();
+    other.open(two, BOTH).await.unwrap();
+    other.set_lock(Lock { ino: one, ..WHOLE }).await.unwrap();
+    world.clock.advance_ms(5_000);
+    let list = clients(&root).await;
+    assert_eq!(list.iter().map(|c| c.session).collect::<Vec<_>>(), [world.session, second]);
+    assert_eq!((list[0].open, list[0].locked, list[0].silent_ms), (0, 0, 0));
+    assert_eq!((list[1].open, list[1].locked), (2, 1));
+    assert!((5_000..6_000).contains(&list[1].silent_ms), "{list:?}");
+    let user = world.user(7, 7);
+    assert_eq!(kind(user.call(MetaOp::ListClients(Nothing {})).await), ErrorKind::NotPermitted);
+    let evict = |session| MetaOp::EvictClient(ClientRef { session });
+    assert_eq!(kind(user.call(evict(second)).await), ErrorKind::NotPermitted);
+    assert_eq!(kind(root.call(evict(999)).await), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn an_evicted_client_is_fenced_before_others_get_its_locks() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let session = world.open_session(0, &[]).await.session;
+    let client = root.clone().at(session);
+    client.set_lock(Lock { ino, ..WHOLE }).await.unwrap();
+    world.manager.away.store(true, Ordering::SeqCst);
+    root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
+    // Refused at once, also when it wants to go on.
+    assert_eq!(kind(client.getattr(1).await), ErrorKind::NoSession);
+    assert!(!world.open_session(session, &[]).await.resumed);
+    let mine = Lock { ino, owner: 2, ..WHOLE };
+    assert_eq!(kind(root.set_lock(mine).await), ErrorKind::WouldBlock, "nobody has fenced it yet");
+    assert!(clients(&root).await.iter().any(|c| c.session == session && c.lost));
+    world.manager.away.store(false, Ordering::SeqCst);
+    world.until(async || root.set_lock(mine).await.is_ok()).await;
+    assert!(world.map.is_fenced(VolumeId(1), SessionId(session)));
+    assert!(!world.map.is_fenced(VolumeId(1), SessionId(world.session)));
+    assert!(clients(&root).await.iter().all(|c| c.session != session));
+}
+
+/// Else it would go on with a session whose writes are refused.
+#[tokio::test]
+async fn a_fenced_client_cannot_come_back_after_a_restart() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let session = world.open_session(0, &[]).await.session;
+    let client = root.clone().at(session);
+    client.move_out(ino).await.unwrap();
+    client.set_lock(Lock { ino, ..WHOLE }).await.unwrap();
+    // Fenced; but what it held cannot be given back before the server stops.
+    *world.storage.refuses.lock() = Some(|op| matches!(op, StorageOp::Chunks(_)));
+    root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
+    world.until(async || world.map.is_fenced(VolumeId(1), SessionId(session))).await;
+    let world = world.killed().await;
+    assert!(!world.open_session(session, &[]).await.resumed);
+    assert!(world.open_session(world.session, &[]).await.resumed);
+    *world.storage.refuses.lock() = None;
+    let root = world.root();
+    let mine = Lock { ino, owner: 2, ..WHOLE };
+    world.until(async || root.set_lock(mine).await.is_ok()).await;
+}
+
+/// Who got the lock once saw the file grow.
+#[tokio::test]
+async fn what_a_lost_client_had_written_is_there_before_others_get_its_locks() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let session = world.open_session(0, &[]).await.session;
+    let writer = root.clone().at(session);
+    writer.open(ino, BOTH).await.unwrap();
+    writer.move_out(ino).await.unwrap();
+    writer.set_lock(Lock { ino, ..WHOLE }).await.unwrap();
+    writer.publish(Publish { ino, length_min: 10, ..Publish::default() }).await.unwrap();
+    let layout: Layout = root.getattr(ino).await.unwrap().layout.unwrap().try_into().unwrap();
+    let group = strake_types::layout::Placement::new(layout).group_of(strake_types::ChunkIndex(1));
+    world.storage.chunks.lock().insert((11 + group.0, ino, 1), vec![1; 100]);
+    *world.storage.refuses.lock() = Some(|op| matches!(op, StorageOp::Chunks(_)));
+    root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
+    world.until(async || world.map.is_fenced(VolumeId(1), SessionId(session))).await;
+    let mine = Lock { ino, owner: 2, ..WHOLE };
+    assert_eq!(
+        kind(root.set_lock(mine).await),
+        ErrorKind::WouldBlock,
+        "nobody knows how long it is"
+    );
+    *world.storage.refuses.lock() = None;
+    world.until(async || root.set_lock(mine).await.is_ok()).await;
+    assert_eq!(root.getattr(ino).await.unwrap().length, 65_536 + 100);
+}
+
+/// A storage server that does not come back holds up nobody for ever.
+#[tokio::test]
+async fn locks_are_given_back_in_the_end_though_lengths_are_not_settled() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let session = world.open_session(0, &[]).await.session;
+    let writer = root.clone().at(session);
+    writer.move_out(ino).await.unwrap();
+    writer.set_lock(Lock { ino, ..WHOLE }).await.unwrap();
+    *world.storage.refuses.lock() = Some(|op| matches!(op, StorageOp::Chunks(_)));
+    root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
+    world.until(async || world.map.is_fenced(VolumeId(1), SessionId(session))).await;
+    world.clock.advance_ms(70_000);
+    let again = world.open_session(0, &[]).await.session;
+    let root = world.root().at(again);
+    let mine = Lock { ino, owner: 2, ..WHOLE };
+    world.until(async || root.set_lock(mine).await.is_ok()).await;
+}
+
+/// It once held the lock for ever: nobody was left to give it back.
+#[tokio::test]
+async fn who_waits_for_a_lock_when_it_is_evicted_does_not_get_it() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.set_lock(Lock { ino, ..WHOLE }).await.unwrap();
+    let session = world.open_session(0, &[]).await.session;
+    let waiter = root.clone().at(session);
+    let waiting = waiter.set_lock(Lock { ino, owner: 2, wait_ms: 1_000, ..WHOLE });
+    let (waited, freed) = futures::join!(waiting, async {
+        tokio::task::yield_now().await;
+        root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
+        root.set_lock(Lock { ino, kind: 0, ..WHOLE }).await
+    });
+    freed.unwrap();
+    assert_eq!(kind(waited), ErrorKind::NoSession);
+    root.set_lock(Lock { ino, ..WHOLE }).await.unwrap();
+}

@@ -1,0 +1,213 @@
+//! `strake client`: who uses volumes.
+
+use crate::cluster::{self, ClusterFlags};
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use strake_client::Volume;
+use strake_types::Credentials;
+use strake_wire::map::MapView;
+use strake_wire::message::meta::Client;
+
+/// How long an evicted client may take to be gone: its session is fenced, and lengths are settled.
+const GONE_MAX: Duration = Duration::from_secs(90);
+/// Time between two looks whether it is.
+const LOOK: Duration = Duration::from_millis(200);
+/// Silence that is told in seconds.
+const SILENT_MS_MIN: u64 = 10_000;
+
+/// Flags of `strake client`.
+#[derive(Args, Debug)]
+pub struct ClientFlags {
+    /// What to do.
+    #[command(subcommand)]
+    verb: ClientVerb,
+}
+
+#[derive(Subcommand, Debug)]
+enum ClientVerb {
+    /// List the clients: who they are, what they hold, and how long nothing was heard of them
+    List {
+        /// Only of these volumes
+        #[arg(value_name = "VOLUME")]
+        volumes: Vec<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// End a client: its locks are given back, storage servers refuse it, and what it has not written is lost
+    Evict {
+        /// Its number (strake client list)
+        #[arg(value_name = "CLIENT", value_parser = clap::value_parser!(u64).range(1..))]
+        session: u64,
+        /// Its volume, where clients of several volumes have that number
+        #[arg(long, value_name = "VOLUME")]
+        volume: Option<String>,
+    },
+}
+
+/// A client, as `--json` prints it.
+#[derive(Serialize)]
+struct Row {
+    client: u64,
+    volume: String,
+    name: String,
+    state: &'static str,
+    silent_seconds: f64,
+    open_files: u64,
+    locked_files: u64,
+    leased_inodes: u64,
+}
+
+impl Row {
+    fn new(volume: &str, client: &Client) -> Self {
+        Self {
+            client: client.session,
+            volume: volume.to_owned(),
+            name: client.name.clone(),
+            state: state(client),
+            silent_seconds: client.silent_ms as f64 / 1e3,
+            open_files: client.open,
+            locked_files: client.locked,
+            leased_inodes: client.leased,
+        }
+    }
+}
+
+fn state(client: &Client) -> &'static str {
+    match client {
+        Client { lost: true, .. } => "being evicted",
+        Client { absent: true, .. } => "not back since the server started",
+        Client { silent_ms: SILENT_MS_MIN.., .. } => "silent",
+        _ => "here",
+    }
+}
+
+/// Runs the verb.
+pub async fn run(flags: &ClientFlags, cluster: &ClusterFlags) -> Outcome {
+    let map = cluster.connect().await?;
+    match &flags.verb {
+        ClientVerb::List { volumes, json } => list(&map, volumes, *json).await,
+        ClientVerb::Evict { session, volume } => evict(&map, *session, volume.as_deref()).await,
+    }
+}
+
+/// The volumes named, or all.
+fn names(map: &MapView, named: &[String]) -> Vec<String> {
+    if !named.is_empty() {
+        return named.to_vec();
+    }
+    let map = map.current();
+    map.volumes.iter().filter(|v| !v.deleting).map(|v| v.spec.name.clone()).collect()
+}
+
+async fn list(map: &Arc<MapView>, named: &[String], json: bool) -> Outcome {
+    let mut rows = Vec::new();
+    for name in names(map, named) {
+        let volume = cluster::open_volume(map.clone(), &name, "client").await?;
+        let clients = volume.clients(&Credentials::root()).await?;
+        volume.close().await?;
+        rows.extend(clients.iter().map(|client| Row::new(&name, client)));
+    }
+    if json {
+        return output::json(&rows);
+    }
+    if rows.is_empty() {
+        output::line("no clients");
+        return Ok(());
+    }
+    let head = [">CLIENT", "VOLUME", "NAME", ">OPEN", ">LOCKED", ">LEASED", ">HEARD", "STATE"];
+    let mut table = output::table(&head);
+    for row in rows {
+        table.add_row([
+            row.client.to_string(),
+            row.volume,
+            row.name,
+            row.open_files.to_string(),
+            row.locked_files.to_string(),
+            row.leased_inodes.to_string(),
+            format!("{:.0} s ago", row.silent_seconds),
+            row.state.to_owned(),
+        ]);
+    }
+    output::show(&table);
+    Ok(())
+}
+
+async fn evict(map: &Arc<MapView>, session: u64, named: Option<&str>) -> Outcome {
+    let named: Vec<String> = named.map(str::to_owned).into_iter().collect();
+    let root = Credentials::root();
+    let mut found: Vec<(Arc<Volume>, Client)> = Vec::new();
+    for name in names(map, &named) {
+        let volume = cluster::open_volume(map.clone(), &name, "client").await?;
+        let clients = volume.clients(&root).await?;
+        match clients.into_iter().find(|client| client.session == session) {
+            Some(client) => found.push((volume, client)),
+            None => volume.close().await?,
+        }
+    }
+    let volumes: Vec<&str> = found.iter().map(|(volume, _)| volume.name()).collect();
+    let evicted = match &found[..] {
+        [] => Err(Failure::new(format!("there is no client {session}"))
+            .next("strake client list shows the numbers")),
+        [(volume, client)] => evict_from(volume, client).await,
+        _ => Err(Failure::usage(format!(
+            "client {session} is one of each of the volumes {}",
+            volumes.join(", ")
+        ))
+        .next(format!("strake client evict {session} --volume {}", volumes[0]))),
+    };
+    for (volume, _) in &found {
+        volume.close().await?;
+    }
+    evicted
+}
+
+async fn evict_from(volume: &Arc<Volume>, client: &Client) -> Outcome {
+    let root = Credentials::root();
+    volume.evict(&root, client.session).await?;
+    let until = Instant::now() + GONE_MAX;
+    while volume.clients(&root).await?.iter().any(|other| other.session == client.session) {
+        if Instant::now() > until {
+            let what = format!(
+                "client {} is evicted, and after {} s its locks are not given back yet",
+                client.session,
+                GONE_MAX.as_secs()
+            );
+            return Err(Failure::new(what)
+                .next("strake status shows whether a manager and all storage servers answer"));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    output::line(&format!(
+        "client {} ({}) is evicted: {} and {} given back",
+        client.session,
+        client.name,
+        counted(client.open, "open file"),
+        counted(client.locked, "locked file"),
+    ));
+    Ok(())
+}
+
+fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_in_the_worst_of_its_states() {
+        let here = Client { silent_ms: SILENT_MS_MIN - 1, ..Client::default() };
+        assert_eq!(state(&here), "here");
+        let silent = Client { silent_ms: SILENT_MS_MIN, ..here.clone() };
+        assert_eq!(state(&silent), "silent");
+        let absent = Client { absent: true, ..silent };
+        assert_eq!(state(&absent), "not back since the server started");
+        assert_eq!(state(&Client { lost: true, ..absent }), "being evicted");
+    }
+}

@@ -183,9 +183,14 @@ impl Volume {
         self.mutate_as(cred, op).await.map(|said| said.answer)
     }
 
-    /// As [`Volume::mutate`], of what was written in a life of a file: never after that.
-    pub(crate) async fn mutate_in(&self, life: Life<'_>, op: MetaOp) -> Result<MetaAnswer> {
-        self.mutate_about(&self.root_cred(), op, Some(life)).await.map(|said| said.answer)
+    /// As [`Volume::mutate`], of what was begun in a life of a file: never after that.
+    pub(crate) async fn mutate_in(
+        &self,
+        life: Life<'_>,
+        cred: &Credentials,
+        op: MetaOp,
+    ) -> Result<MetaAnswer> {
+        self.mutate_about(cred, op, Some(life)).await.map(|said| said.answer)
     }
 
     /// As [`Volume::mutate`]; also when and in which session it was asked.
@@ -256,7 +261,7 @@ impl Volume {
         answer.ok_or_else(|| Error::with(ErrorKind::Malformed, "empty answer of a metadata server"))
     }
 
-    /// One operation on a file's part in a group.
+    /// One operation on a file's part in a group that changes nothing.
     pub(crate) async fn storage(
         &self,
         file: &FileState,
@@ -265,11 +270,18 @@ impl Volume {
         op: StorageOp,
         payload: Bytes,
     ) -> Result<Answer> {
-        let rights = match op.is_change() {
-            true => Rights::in_life(file.life(), write),
-            false => Rights::of(file, write),
-        };
-        self.on_group(group, op, payload, Some(rights)).await
+        self.on_group(group, op, payload, Some(Rights::of(file, write))).await
+    }
+
+    /// Changes a file's part in a group, in one of its lives and in no other.
+    pub(crate) async fn change(
+        &self,
+        life: Life<'_>,
+        group: GroupId,
+        op: StorageOp,
+        payload: Bytes,
+    ) -> Result<Answer> {
+        self.on_group(group, op, payload, Some(Rights::in_life(life, true))).await
     }
 
     /// One operation on a group, with the rights to a file if it needs any.

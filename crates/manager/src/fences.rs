@@ -20,6 +20,11 @@ pub(crate) fn enter(state: &mut State, fence: &message::Fence, wall: Duration) -
         return Err(Error::with(ErrorKind::NotFound, detail));
     }
     let since_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
+    let lasts_ms = LASTS.as_millis() as u64;
+    let volumes = &state.volumes;
+    state.fences.retain(|_, fence| {
+        volumes.contains_key(&fence.volume) && since_ms.saturating_sub(fence.since_ms) < lasts_ms
+    });
     let epoch = state.cluster.epoch + 1;
     for &session in &fence.sessions {
         let is_it = |known: &&Fence| (known.volume, known.session) == (fence.volume, session);
@@ -30,11 +35,6 @@ pub(crate) fn enter(state: &mut State, fence: &message::Fence, wall: Duration) -
         let entered = Fence { volume: fence.volume, session, epoch, since_ms };
         state.fences.insert(state.cluster.next_fence, entered);
     }
-    let lasts_ms = LASTS.as_millis() as u64;
-    let volumes = &state.volumes;
-    state.fences.retain(|_, fence| {
-        volumes.contains_key(&fence.volume) && since_ms.saturating_sub(fence.since_ms) < lasts_ms
-    });
     Ok(())
 }
 

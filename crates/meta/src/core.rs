@@ -303,7 +303,7 @@ impl Core {
             let session = Session::new(id, record.client, ledger, grace_ms, true);
             session.holder.count_from(self.wall_ms());
             if self.map.is_fenced(volume.id, SessionId(id)) {
-                session.lose(self.monotonic_ms());
+                session.lose();
             }
             volume.sessions.insert(Arc::new(session));
         }

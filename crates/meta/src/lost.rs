@@ -14,6 +14,7 @@ use crate::ops::sessions::end;
 use crate::recopy;
 use crate::session::Session;
 use crate::volume::Volume;
+use futures::stream::{self, StreamExt};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
@@ -24,62 +25,81 @@ use tokio::time::timeout;
 /// How long the manager, and the storage servers of a client's files, may take to answer before they are asked
 /// again.
 const TRY_WAIT: Duration = Duration::from_secs(10);
+/// Files settled at the same time.
+const PARALLEL: usize = 16;
 /// How long lengths that cannot be settled hold up what is given back.
 const SETTLE_MS_MAX: u64 = 60_000;
 
 /// Ends the sessions of a volume that are over. What fails is tried again at the next call.
 pub(crate) async fn end_all(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<()> {
-    let lost = volume.sessions.expired(core.monotonic_ms());
-    for session in &lost {
-        if session.lose(core.monotonic_ms()) {
-            tracing::info!(
-                "volume {}: session {} of {} is over",
-                volume.id,
-                session.id,
-                session.client
-            );
-        }
+    let now_ms = core.monotonic_ms();
+    let is_fenced = |session: &Session| core.map.is_fenced(volume.id, SessionId(session.id));
+    let mut lost = volume.sessions.all();
+    // A fence that was asked for before a restart may be entered after it.
+    lost.retain(|session| session.is_lost() || session.expired(now_ms) || is_fenced(session));
+    for session in lost.iter().filter(|session| session.lose()) {
+        tracing::info!(
+            "volume {}: session {} of {} is over",
+            volume.id,
+            session.id,
+            session.client
+        );
     }
-    let ids = lost.iter().map(|session| SessionId(session.id));
-    let unfenced: Vec<_> = ids.filter(|id| !core.map.is_fenced(volume.id, *id)).collect();
+    let unfenced = lost.iter().filter(|session| !is_fenced(session));
+    let unfenced: Vec<_> = unfenced.map(|session| SessionId(session.id)).collect();
     if !unfenced.is_empty() {
         in_time("the manager", core.map.fence(volume.id, &unfenced)).await?;
     }
-    for session in &lost {
-        if is_settled(core, volume, session).await {
-            recopy::note_lost(core, volume, session).await?;
-            end(core, volume, session).await?;
+    for session in lost {
+        if let Err(error) = give_back(core, volume, &session).await {
+            tracing::warn!(
+                "volume {}: what {} held, which is lost: {error}; trying again",
+                volume.id,
+                session.client
+            );
         }
     }
     Ok(())
 }
 
-/// What a lost client had written counts, as far as it has arrived: its files are as long as that. False if
-/// that is to be tried again.
-async fn is_settled(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) -> bool {
-    let ctx = Ctx::own(core, volume);
+async fn give_back(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) -> Result<()> {
+    if let Err(error) = in_time("the storage servers", settle(core, volume, session)).await {
+        let since_ms = session.settling.lock().since_ms.unwrap_or_default();
+        if core.monotonic_ms().saturating_sub(since_ms) < SETTLE_MS_MAX {
+            return Err(error);
+        }
+        let client = &session.client;
+        tracing::warn!("volume {}: lengths of files of {client} are not known: {error}", volume.id);
+    }
+    recopy::note_lost(core, volume, session).await?;
+    end(core, volume, session).await
+}
+
+/// What a lost client had written counts, as far as it has arrived: its files are as long as that. Goes on where
+/// the last call has ended.
+async fn settle(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) -> Result<()> {
+    let ctx = &Ctx::own(core, volume);
     let mut files: BTreeSet<Ino> = volume.sessions.held(session).into_iter().collect();
     files.extend(volume.ranges.of_session(session.id).into_iter().map(|(_, ino)| ino));
-    let settle = async {
-        for ino in files {
-            let about = |e: Error| Error::with(e.kind, format!("inode {ino}: {e}"));
-            contents::settle_length(&ctx, ino).await.map_err(about)?;
-        }
+    {
+        let mut settling = session.settling.lock();
+        settling.since_ms.get_or_insert(core.monotonic_ms());
+        files.retain(|ino| !settling.done.contains(ino));
+    }
+    let settled = stream::iter(files).map(|ino| async move {
+        let about = |e: Error| Error::with(e.kind, format!("inode {ino}: {e}"));
+        contents::settle_length(ctx, ino).await.map_err(about)?;
+        session.settling.lock().done.insert(ino);
         Ok(())
-    };
-    let Err(error) = in_time("the storage servers", settle).await else { return true };
-    let waited_ms = session.lost_for_ms(core.monotonic_ms()).unwrap_or(0);
-    let gives_up = waited_ms >= SETTLE_MS_MAX;
-    let then = if gives_up { "what it held is given back" } else { "trying again" };
-    tracing::warn!(
-        "volume {}: lengths of the files of {}, which is lost: {error}; {then}",
-        volume.id,
-        session.client
-    );
-    gives_up
+    });
+    // All that can be, whatever becomes of the others.
+    let first_wins = |so_far: Result<()>, one| async move { so_far.and(one) };
+    settled.buffer_unordered(PARALLEL).fold(Ok(()), first_wins).await
 }
 
 async fn in_time(who: &str, work: impl Future<Output = Result<()>>) -> Result<()> {
-    let late = |_| Error::with(ErrorKind::Unavailable, format!("{who} did not answer in time"));
+    let late = |_| {
+        Error::with(ErrorKind::Unavailable, format!("{who} did not answer in time (strake status)"))
+    };
     timeout(TRY_WAIT, work).await.map_err(late)?
 }

@@ -147,7 +147,8 @@ impl MetaServer {
             0 => None,
             id => {
                 let gone = || Error::with(ErrorKind::NoSession, format!("session {id} is over"));
-                let session = volume.sessions.get(id).filter(|s| !s.is_lost()).ok_or_else(gone)?;
+                let session = volume.sessions.get(id).ok_or_else(gone)?;
+                session.check()?;
                 if session.is_outdated(request.incarnation) {
                     // It is to say first what it has open: until then nothing may be deleted.
                     let what = format!("session {id} is to be opened again");

@@ -7,10 +7,10 @@
 use crate::leases::Holder;
 use crate::ledger::Ledger;
 use parking_lot::{Mutex, RwLock};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use strake_types::Ino;
+use strake_types::{Error, ErrorKind, Ino, Result};
 
 /// One client's session.
 pub(crate) struct Session {
@@ -26,13 +26,24 @@ pub(crate) struct Session {
     deadline_ms: AtomicU64,
     /// It was read back after a restart and has not come back yet.
     absent: AtomicBool,
-    /// Monotonic time at which it was over, and what it held is about to be given back; 0: it is not.
-    lost_ms: AtomicU64,
+    /// It is over, and what it held is about to be given back.
+    lost: AtomicBool,
+    /// Of a lost one: what is known of the lengths of its files.
+    pub settling: Mutex<Settling>,
     /// It was taken out: what is still under way in it opens and locks nothing.
     ended: AtomicBool,
     /// Number of its last report of closed files.
     reported: AtomicU64,
     opens: Mutex<Opens>,
+}
+
+/// How far the lengths of a lost session's files are settled.
+#[derive(Default)]
+pub(crate) struct Settling {
+    /// Monotonic time at which that began.
+    pub since_ms: Option<u64>,
+    /// Files of which nothing more is to be done.
+    pub done: HashSet<Ino>,
 }
 
 /// The files that a session holds open, and how often.
@@ -53,7 +64,8 @@ impl Session {
             holder: Holder::new(id),
             deadline_ms: AtomicU64::new(deadline_ms),
             absent: AtomicBool::new(absent),
-            lost_ms: AtomicU64::new(0),
+            lost: AtomicBool::new(false),
+            settling: Mutex::default(),
             ended: AtomicBool::new(false),
             reported: AtomicU64::new(0),
             opens: Mutex::default(),
@@ -77,25 +89,26 @@ impl Session {
     }
 
     /// It is over: its client is refused from now on. True if it was not before.
-    pub fn lose(&self, now_ms: u64) -> bool {
-        let (none, now_ms) = (0, now_ms.max(1));
-        self.lost_ms.compare_exchange(none, now_ms, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    pub fn lose(&self) -> bool {
+        !self.lost.swap(true, Ordering::AcqRel)
     }
 
-    /// True if nothing must become its own any more.
-    pub fn is_over(&self) -> bool {
-        self.is_lost() || self.ended.load(Ordering::Acquire)
-    }
-
-    /// Milliseconds since it is over, if it is.
-    pub fn lost_for_ms(&self, now_ms: u64) -> Option<u64> {
-        let lost_ms = self.lost_ms.load(Ordering::Acquire);
-        (lost_ms > 0).then(|| now_ms.saturating_sub(lost_ms))
-    }
-
-    /// True if it is over.
+    /// True if it is lost.
     pub fn is_lost(&self) -> bool {
-        self.lost_ms.load(Ordering::Acquire) > 0
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// True if what it held is being given back.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Fails if nothing is to be done in it any more.
+    pub fn check(&self) -> Result<()> {
+        if self.is_lost() || self.has_ended() {
+            return Err(Error::with(ErrorKind::NoSession, format!("session {} is over", self.id)));
+        }
+        Ok(())
     }
 
     /// False if a report of closed files was there before; 0: one without a number.
@@ -110,7 +123,7 @@ impl Session {
 
     /// True if its time is over.
     pub fn expired(&self, now_ms: u64) -> bool {
-        self.is_lost() || self.deadline_ms.load(Ordering::Relaxed) <= now_ms
+        self.deadline_ms.load(Ordering::Relaxed) <= now_ms
     }
 }
 
@@ -148,20 +161,20 @@ impl Sessions {
         self.all.read().len()
     }
 
-    /// Sessions whose time is over.
-    pub fn expired(&self, now_ms: u64) -> Vec<Arc<Session>> {
-        self.all.read().values().filter(|s| s.expired(now_ms)).cloned().collect()
-    }
-
-    /// Takes a session out, with what it held open.
-    pub fn remove(&self, id: u64) {
-        let Some(session) = self.all.write().remove(&id) else { return };
+    /// A session opens nothing any more, and what it held open is closed.
+    pub fn end(&self, session: &Session) {
         let mut opens = self.opens.lock();
         let mut own = session.opens.lock();
         session.ended.store(true, Ordering::Release);
         for (ino, count) in std::mem::take(&mut own.counts) {
             take(&mut opens, ino, count);
         }
+    }
+
+    /// Takes a session out.
+    pub fn remove(&self, session: &Session) {
+        self.end(session);
+        self.all.write().remove(&session.id);
     }
 
     /// A new incarnation of a session holds these files open, each once. What it held before and does not
@@ -276,7 +289,7 @@ mod tests {
         assert!(!sessions.close(&a, Ino(9), 0));
         assert!(!sessions.close(&a, Ino(9), 0), "closed once too often");
         assert!(sessions.may_hold(Ino(9)));
-        sessions.remove(2);
+        sessions.remove(&b);
         assert!(!sessions.may_hold(Ino(9)));
     }
 
@@ -285,8 +298,8 @@ mod tests {
     fn what_is_still_under_way_when_a_session_ends_opens_nothing() {
         let sessions = Sessions::default();
         let a = session(&sessions, 1, false);
-        sessions.remove(1);
-        assert!(a.is_over());
+        sessions.remove(&a);
+        assert!(a.check().is_err());
         sessions.open(&a, Ino(9), 0);
         assert!(sessions.resume(&a, &[9], 0).is_empty());
         assert!(!sessions.may_hold(Ino(9)));
@@ -309,10 +322,9 @@ mod tests {
         sessions.open(&a, Ino(4), 0);
         sessions.open(&a, Ino(5), 0);
         assert_eq!(sessions.resume(&a, &[5], 0), [Ino(4)]);
-        assert!(sessions.expired(99).is_empty());
-        assert_eq!(sessions.expired(100).len(), 1);
+        assert!(!a.expired(99) && a.expired(100));
         a.renew(200);
-        assert!(sessions.expired(100).is_empty());
+        assert!(!a.expired(100));
     }
 
     /// A report of before a restart once took a file for closed that the client had just said it has open, and

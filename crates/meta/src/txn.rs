@@ -129,6 +129,8 @@ pub(crate) async fn under_locks(ctx: &Ctx, op: &impl Mutation) -> Result<()> {
 async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     let scope = op.scope(ctx).await?;
     let held = ctx.core.locks.lock(ctx.volume.id, &scope).await;
+    // It may have waited for longer than its session lasted: what that had locked is given back under this lock.
+    ctx.session.as_ref().map_or(Ok(()), |session| session.check())?;
     op.prepare(ctx, &held).await?;
     let mut tx = Tx::begin(ctx, held);
     let mut answer = op.run(&mut tx).await?;

@@ -38,6 +38,10 @@ impl StorageServer {
             (TargetId(request.from_target), GroupId(request.from_group));
         let single = group.copies() == 1 && from_group.copies() == 1;
         let source = self.source_of(&request)?;
+        if let Source::Local(target) = &source {
+            // Nothing of a session that is fenced may come into the source after it was read.
+            self.gates.of(target.id, from_group).fence(self.map().fenced_epoch()).await;
+        }
         if single
             && from_target == to.id
             && let Some(passes) = self.passes(to, from_group, group).await
@@ -123,22 +127,17 @@ impl StorageServer {
 
     async fn read_from(&self, source: &Source, request: &Copy, read: Read) -> Result<(Bytes, u32)> {
         let (target, group) = (request.from_target, GroupId(request.from_group));
-        // Nothing of a session that is fenced may come into the source after it was read.
-        let fenced = self.map().fenced_epoch();
         let (answer, data) = match source {
-            Source::Local(target) => {
-                self.gates.of(target.id, group).fence(fenced).await;
-                match self.way(target, group, 0).await? {
-                    Way::Alone(shelf) => return shelf.bytes(read).await,
-                    Way::Several(replica) => replica.look(0, StorageOp::Read(read)).await?,
-                }
-            }
+            Source::Local(target) => match self.way(target, group, 0).await? {
+                Way::Alone(shelf) => return shelf.bytes(read).await,
+                Way::Several(replica) => replica.look(0, StorageOp::Read(read)).await?,
+            },
             Source::Remote(service) => {
                 let request = StorageRequest {
                     target,
                     group: group.0,
                     capability: request.from_capability.clone(),
-                    fenced: fenced.0,
+                    fenced: self.map().fenced_epoch().0,
                     op: Some(StorageOp::Read(read)),
                     ..StorageRequest::default()
                 };

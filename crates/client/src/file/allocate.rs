@@ -1,5 +1,6 @@
 //! Reserving, freeing and zeroing ranges of a file.
 
+use super::Life;
 use super::open::OpenFile;
 use super::resize::Exclusive;
 use super::state::{Body, FileState};
@@ -50,15 +51,21 @@ impl Volume {
             self.check_room(len).await?;
         }
         let state = &file.state;
+        let life = state.life();
         let _order = state.order.lock().await;
         let exclusive = Exclusive::new(state);
+        let stale = state.core().is_inline_stale();
+        if stale {
+            self.refresh_inline(state).await?;
+        }
         if self.fallocate_inline(state, mode, offset, end) {
             self.mark_busy(state);
             return Ok(());
         }
         self.move_out(state).await?;
         self.drain(state).await;
-        self.fallocate_chunks(state, mode, offset, end).await?;
+        life.check()?;
+        self.fallocate_chunks(life, mode, offset, end).await?;
         drop(exclusive);
         self.publish(state, false).await.map(drop)
     }
@@ -93,11 +100,12 @@ impl Volume {
 
     async fn fallocate_chunks(
         &self,
-        file: &FileState,
+        life: Life<'_>,
         mode: FallocateMode,
         from: u64,
         to: u64,
     ) -> Result<()> {
+        let file = life.file();
         let placement = {
             let core = file.core();
             // Already now: nobody may see it again, not even if this is given up half-way.
@@ -109,12 +117,13 @@ impl Volume {
             false => placement.pieces(from, to - from).collect(),
         };
         let changed = stream::iter(pieces)
-            .map(|piece| self.fallocate_piece(file, piece, mode.frees()))
+            .map(|piece| self.fallocate_piece(life, piece, mode.frees()))
             .buffer_unordered(REQUESTS_MAX)
             .try_fold(0i64, |sum, delta| async move { Ok(sum + delta) });
         let changed = changed.await;
         let mut core = file.core();
         core.ahead.cut(from, to);
+        life.check_in(&core)?;
         core.unpublished.mtime = Some(self.wall_time());
         core.unpublished.occupied += *changed.as_ref().unwrap_or(&0);
         if changed.is_ok() && mode.extends() && to > core.length {
@@ -125,7 +134,8 @@ impl Volume {
     }
 
     /// By how much the bytes occupied have changed.
-    async fn fallocate_piece(&self, file: &FileState, piece: Piece, frees: bool) -> Result<i64> {
+    async fn fallocate_piece(&self, life: Life<'_>, piece: Piece, frees: bool) -> Result<i64> {
+        let file = life.file();
         let held: u64 = self.data_in(file, piece).await?.iter().map(|(from, to)| to - from).sum();
         if frees && held == 0 {
             return Ok(0);
@@ -135,7 +145,7 @@ impl Volume {
         let op = if frees { StorageOp::Punch(range) } else { StorageOp::Allocate(range) };
         // Before as well: it may be done although nobody waits for the answer any more.
         self.acknowledged(file, piece.group, None);
-        let (answer, _) = self.storage(file, piece.group, true, op, Bytes::new()).await?;
+        let (answer, _) = self.change(life, piece.group, op, Bytes::new()).await?;
         self.acknowledged(file, piece.group, Some(&answer));
         Ok(if frees { -(held as i64) } else { (piece.len - held) as i64 })
     }

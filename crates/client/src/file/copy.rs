@@ -1,10 +1,10 @@
 //! Copying ranges between files without moving the bytes through the client.
 
-use super::Rights;
 use super::allocate::REQUESTS_MAX;
 use super::open::OpenFile;
 use super::resize::Exclusive;
 use super::state::{Body, FileState};
+use super::{Life, Rights};
 use crate::metrics::Op;
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -96,6 +96,7 @@ impl Volume {
         if matches!(target.core().body, Body::Inline(_)) && to + len <= self.inline_bytes_max() {
             return Ok(None);
         }
+        let life = target.life();
         let _order = target.order.lock().await;
         let _exclusive = Exclusive::new(target);
         self.move_out(target).await?;
@@ -110,13 +111,14 @@ impl Volume {
             return Ok(None);
         }
         let copied = stream::iter(runs)
-            .map(|run| self.copy_run(source, target, run))
+            .map(|run| self.copy_run(source, life, run))
             .buffer_unordered(REQUESTS_MAX)
             .try_collect::<Vec<()>>()
             .await;
         let mut core = target.core();
         core.ahead.cut(to, to + len);
         copied?;
+        life.check_in(&core)?;
         core.touch(to, to + len, self.wall_time());
         core.unpublished.acknowledged = core.unpublished.acknowledged.max(to + len);
         drop(core);
@@ -124,24 +126,35 @@ impl Volume {
         Ok(Some(len))
     }
 
-    async fn copy_run(&self, source: &FileState, target: &FileState, run: Run) -> Result<()> {
+    async fn copy_run(&self, source: &FileState, life: Life<'_>, run: Run) -> Result<()> {
+        let target = life.file();
         let range = |file: &FileState, piece: Piece| {
             let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
             Range { chunk: chunk.into(), offset: piece.chunk_offset, len: run.len }
         };
-        let copy = Copy {
-            to: range(target, run.to),
-            from: range(source, run.from),
-            // Looked up whenever it is sent.
-            from_target: 0,
-            from_group: run.from.group.0,
-            from_capability: Rights::of(source, false).capability()?,
+        let copy = |from_capability| {
+            StorageOp::Copy(Copy {
+                to: range(target, run.to),
+                from: range(source, run.from),
+                // Looked up whenever it is sent.
+                from_target: 0,
+                from_group: run.from.group.0,
+                from_capability,
+            })
         };
+        let right = || Rights::of(source, false).capability();
         let group = run.to.group;
         // Before as well: it may be done although nobody waits for the answer any more.
         self.acknowledged(target, group, None);
-        let (answer, _) =
-            self.storage(target, group, true, StorageOp::Copy(copy), Bytes::new()).await?;
+        let sent = match self.change(life, group, copy(right()?), Bytes::new()).await {
+            // That to the source was another session's.
+            Err(error) if error.kind == ErrorKind::BadCapability => {
+                self.renew_capability(source, false).await?;
+                self.change(life, group, copy(right()?), Bytes::new()).await
+            }
+            sent => sent,
+        };
+        let (answer, _) = sent?;
         self.acknowledged(target, group, Some(&answer));
         Ok(())
     }

@@ -94,7 +94,8 @@ impl Volume {
             close,
             incarnation,
         };
-        let error = match self.mutate_in(life, MetaOp::WriteInline(write)).await {
+        let error = match self.mutate_in(life, &self.root_cred(), MetaOp::WriteInline(write)).await
+        {
             // The session was lost while the answer came: it is told already.
             _ if !life.lasts() => return life.check().map(|()| true),
             Ok(answer) => {
@@ -102,7 +103,7 @@ impl Volume {
                     inline.accepted(&unsent);
                 }
                 let attr = self.own_entry(file, answer, "write inline")?;
-                self.published(file, mtime, drop_setid, (0, 0));
+                self.published(life, mtime, drop_setid, (0, 0));
                 self.inodes().learn(&attr, self.now());
                 return Ok(true);
             }
@@ -155,7 +156,7 @@ impl Volume {
             };
             (publish, told, Life::of(file, &core))
         };
-        let answer = match self.mutate_in(life, MetaOp::Publish(publish)).await {
+        let answer = match self.mutate_in(life, &self.root_cred(), MetaOp::Publish(publish)).await {
             // As above.
             _ if !life.lasts() => return life.check().map(|()| true),
             Ok(answer) => answer,
@@ -169,7 +170,7 @@ impl Volume {
         };
         let attr = self.own_entry(file, answer, "publish")?;
         let told = (publish.length_min, publish.occupied_delta);
-        self.published(file, mtime, publish.drop_setid, told);
+        self.published(life, mtime, publish.drop_setid, told);
         self.inodes().learn(&attr, self.now());
         Ok(true)
     }
@@ -177,12 +178,15 @@ impl Volume {
     /// The server knows this much now; what was written meanwhile stays unpublished.
     fn published(
         &self,
-        file: &FileState,
+        life: Life<'_>,
         mtime: Option<Timestamp>,
         drop_setid: bool,
         (length, occupied): (u64, i64),
     ) {
-        let mut core = file.core();
+        let mut core = life.file().core();
+        if !life.is_that_of(&core) {
+            return;
+        }
         let unsent = core.is_unsent();
         let unpublished = &mut core.unpublished;
         unpublished.occupied -= occupied;

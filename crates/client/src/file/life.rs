@@ -56,9 +56,14 @@ impl<'a> Life<'a> {
         self.is_that_of(&self.file.core())
     }
 
+    /// Fails unless a state belongs to it.
+    pub(crate) fn check_in(&self, core: &Core) -> Result<()> {
+        if self.is_that_of(core) { Ok(()) } else { Err(over()) }
+    }
+
     /// Fails if it is over.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.lasts() { Ok(()) } else { Err(over()) }
+        self.check_in(&self.file.core())
     }
 }
 
@@ -97,7 +102,11 @@ impl FileState {
     /// Ends a life: what is unwritten is given up. True if there was something.
     fn end_life(&self) -> bool {
         let mut core = self.core();
-        let lost = !core.is_idle();
+        let lost = !core.is_idle() && !is_broken("lost-writes-are-told");
+        if lost {
+            // Before anybody who waits for what is given up can look.
+            core.fail(&over());
+        }
         core.life += 1;
         core.capability = [Bytes::new(), Bytes::new()];
         core.dirty.cut(0, u64::MAX);
@@ -123,8 +132,8 @@ impl Volume {
     pub(crate) fn end_lives(&self) {
         let mut losers = Vec::new();
         for file in self.inodes().files() {
-            if file.end_life() && !is_broken("lost-writes-are-told") {
-                self.failed(&file, &over());
+            if file.end_life() {
+                self.lost(file.ino(), &over());
                 losers.push(file.ino());
             }
         }

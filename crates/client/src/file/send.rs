@@ -4,9 +4,9 @@
 //! one large extent or many small ones, and then the next. What overlaps with something still under
 //! way is left until that has been answered.
 
+use super::Life;
 use super::dirty::Job;
 use super::state::{Core, FileState, InFlight, overlaps, sent_unit_bytes};
-use super::{Life, Rights};
 use crate::volume::Volume;
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
@@ -102,8 +102,7 @@ impl Volume {
             ([job], [piece]) => self.write_one(file, job, piece),
             _ => self.write_many(file, jobs, &pieces),
         };
-        let rights = Some(Rights::in_life(life, true));
-        let sent = self.on_group(group, op, payload, rights).await;
+        let sent = self.change(life, group, op, payload).await;
         // Only now: a sync that ran meanwhile may have come too early for this write. And even if it
         // failed: the target may have done it and only the answer was lost.
         self.acknowledged(file, group, sent.as_ref().ok().map(|(answer, _)| answer));

@@ -165,6 +165,14 @@ impl Core {
         !self.is_unsent() && !self.is_unpublished()
     }
 
+    /// As [`FileState::fail`].
+    pub(crate) fn fail(&mut self, error: &Error) {
+        self.failure.count += 1;
+        self.failure.error = Some(error.clone());
+        self.failure.untold = true;
+        self.kept.clear();
+    }
+
     /// The server refuses to be told: the file is as the server has it.
     pub(crate) fn forget_unpublished(&mut self) {
         if let Body::Inline(inline) = &mut self.body {
@@ -411,11 +419,7 @@ impl FileState {
 
     /// Remembers a failure for every handle to report.
     pub(crate) fn fail(&self, error: &Error) {
-        let mut core = self.core();
-        core.failure.count += 1;
-        core.failure.error = Some(error.clone());
-        core.failure.untold = true;
-        core.kept.clear();
+        self.core().fail(error);
     }
 
     /// Nobody has the file open any more: what is kept of it waits for the next open.

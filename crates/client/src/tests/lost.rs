@@ -115,3 +115,27 @@ async fn what_may_have_been_done_in_a_lost_session_is_not_done_again() {
     fake.forget_session();
     volume.create(&cred, Ino::ROOT, "y".into(), 0o644, 0, flags).await.unwrap();
 }
+
+/// Somebody else may have written since: a cut that waited would take that away.
+#[tokio::test]
+async fn a_length_that_was_to_be_set_in_a_lost_session_is_not_set_in_the_next() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.fsync(&file, false).await.unwrap();
+    write(&volume, &file, 0, pattern(2, 20_000)).await;
+    let gate = fake.gate.write().await;
+    let (cutting, to_cut) = (Arc::clone(&volume), Arc::clone(&file));
+    let cut = tokio::spawn(async move {
+        let cred = Credentials::root();
+        cutting.setattr(&cred, to_cut.ino(), length(5), Some(&to_cut)).await
+    });
+    while !fake.take_log().iter().any(|line| line.starts_with("write")) {
+        tokio::task::yield_now().await;
+    }
+    lose(&fake, &volume).await;
+    drop(gate);
+    assert_eq!(cut.await.unwrap().unwrap_err().kind, ErrorKind::Io);
+    assert_eq!(fake.server_length(file.ino()), 20_000);
+    tells_once(&volume, &file).await;
+}

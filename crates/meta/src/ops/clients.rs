@@ -23,7 +23,7 @@ pub(crate) fn evict(ctx: &Ctx, op: &ClientRef) -> Result<MetaAnswer> {
         Error::with(ErrorKind::NotFound, detail)
     };
     let session = ctx.volume.sessions.get(op.session).ok_or_else(none)?;
-    session.lose(ctx.core.monotonic_ms());
+    session.lose();
     tracing::warn!("volume {}: {} is evicted", ctx.volume.id, session.client);
     ctx.core.work.notify_one();
     Ok(MetaAnswer::Done(Nothing {}))

@@ -106,18 +106,15 @@ async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
 async fn apply(ctx: &Ctx, flock: bool, ino: Ino, range: &Range, change: Change) -> Result<()> {
     let (core, volume) = (&ctx.core, &ctx.volume);
     let session = ctx.need_session()?;
-    let over = || Error::with(ErrorKind::NoSession, format!("session {} is over", session.id));
-    if session.is_over() {
-        return Err(over());
-    }
+    session.check()?;
     let after = volume.ranges.preview(flock, ino, range, change);
     store(core, ctx, flock, ino, range.session, &after).await?;
     volume.ranges.set(flock, ino, range.session, after);
-    if session.is_over() {
+    if session.has_ended() {
         // Whoever ends it may have looked for its locks before this one was there.
         store(core, ctx, flock, ino, range.session, &[]).await?;
         volume.ranges.set(flock, ino, range.session, Vec::new());
-        return Err(over());
+        return session.check();
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     let lease_ms = core.options.lease_ms;
     op.open.iter().for_each(|ino| volume.recopies.touch(Ino(*ino)));
     if op.resume != 0
-        && let Some(session) = volume.sessions.get(op.resume).filter(|s| !s.is_lost())
+        && let Some(session) = volume.sessions.get(op.resume).filter(|s| s.check().is_ok())
     {
         session.renew(core.deadline_ms());
         volume.sessions.resume(&session, &op.open, op.incarnation);
@@ -69,7 +69,7 @@ pub(crate) async fn close(ctx: &Ctx) -> Result<MetaAnswer> {
 
 /// Ends a session: it is refused from now on, and what it held is given back.
 pub(crate) async fn end(core: &Core, volume: &Volume, session: &Client) -> Result<()> {
-    volume.sessions.remove(session.id);
+    volume.sessions.end(session);
     volume.leases.end(&session.holder);
     for (flock, ino) in volume.ranges.of_session(session.id) {
         let _held = core.locks.lock(volume.id, &[ino]).await;
@@ -78,6 +78,7 @@ pub(crate) async fn end(core: &Core, volume: &Volume, session: &Client) -> Resul
     }
     delete_prefix(core, &keys::prefix_of(Kind::Result, volume.id, session.id)).await?;
     core.write(vec![(keys::session(volume.id, session.id), None)]).await?;
+    volume.sessions.remove(session);
     core.work.notify_one();
     Ok(())
 }

@@ -124,6 +124,7 @@ async fn a_length_that_was_to_be_set_in_a_lost_session_is_not_set_in_the_next() 
     write(&volume, &file, 0, pattern(1, 20_000)).await;
     volume.fsync(&file, false).await.unwrap();
     write(&volume, &file, 0, pattern(2, 20_000)).await;
+    fake.take_log();
     let gate = fake.gate.write().await;
     let (cutting, to_cut) = (Arc::clone(&volume), Arc::clone(&file));
     let cut = tokio::spawn(async move {

@@ -189,10 +189,7 @@ impl Cluster {
         for (target, store) in self.hosts.iter().flat_map(|host| host.stores()) {
             all.extend(damaged_in(target, &store)?);
         }
-        let is_member = |(target, id, ..): &Copy| {
-            map.groups.iter().any(|group| group.id == *id && group.members.contains(target))
-        };
-        all.retain(is_member);
+        all.retain(|copy| is_member(&map, copy));
         Ok(all)
     }
 
@@ -279,6 +276,11 @@ impl Cluster {
             1 => (there.clone(), left, repaired),
             _ => (BTreeSet::new(), repaired, left),
         };
+        // What a target has left of a group of which it is no member is verified, too, until it is deleted.
+        let map = self.map().await?;
+        let findings = job.scrubs.iter().flat_map(|one| &one.findings);
+        let strays = findings.filter(|found| !is_member(&map, &found_at(found))).count() as u64;
+        let found = found.saturating_sub(strays);
         let counted = (there.len() as u64..=damaged.len() as u64).contains(&found) && other == 0;
         let state = if left == 0 { JobState::Done } else { JobState::Failed };
         if still != expected || !counted || job.state != state as u32 {
@@ -304,6 +306,11 @@ impl Cluster {
         }
         Ok(held)
     }
+}
+
+/// True if a copy's target is a member of its group.
+fn is_member(map: &ClusterMap, (target, id, ..): &Copy) -> bool {
+    map.groups.iter().any(|group| group.id == *id && group.members.contains(target))
 }
 
 /// A scrub of all targets, or of some.

@@ -250,6 +250,15 @@ impl Writer {
 
     /// Tells those commits of which a key has been written since their snapshot.
     async fn refuse_losers(&mut self, batch: &mut Vec<Commit>, deadline: Instant) -> Result<()> {
+        let mut pause = Pause::default();
+        // Nothing was written, and nothing is by asking: a connection that breaks now is no answer.
+        while let Err(error) = self.look_for_losers(batch, deadline).await {
+            pause.after(error, deadline).await?;
+        }
+        Ok(())
+    }
+
+    async fn look_for_losers(&mut self, batch: &mut Vec<Commit>, deadline: Instant) -> Result<()> {
         self.check_fence(deadline).await?;
         let connection = self.connection(deadline).await?;
         let address = &self.hub.address;

@@ -281,7 +281,7 @@ impl Volume {
         op: StorageOp,
         payload: Bytes,
     ) -> Result<Answer> {
-        self.on_group(group, op, payload, Some(Rights::in_life(life, true))).await
+        self.on_group(group, op, payload, Some(Rights::in_life(life))).await
     }
 
     /// One operation on a group, with the rights to a file if it needs any.

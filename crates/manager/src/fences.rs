@@ -27,8 +27,8 @@ pub(crate) fn enter(state: &mut State, fence: &message::Fence, wall: Duration) -
     });
     let epoch = state.cluster.epoch + 1;
     for &session in &fence.sessions {
-        let is_it = |known: &&Fence| (known.volume, known.session) == (fence.volume, session);
-        if state.fences.values().find(is_it).is_some() {
+        let is_it = |known: &Fence| (known.volume, known.session) == (fence.volume, session);
+        if state.fences.values().any(&is_it) {
             continue;
         }
         state.cluster.next_fence = state.cluster.next_fence.wrapping_add(1);

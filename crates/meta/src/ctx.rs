@@ -89,6 +89,14 @@ impl Ctx {
         self.session.as_ref().ok_or_else(none)
     }
 
+    /// Fails unless root asks.
+    pub fn need_root(&self) -> Result<()> {
+        match self.cred.uid {
+            0 => Ok(()),
+            _ => Err(Error::new(ErrorKind::NotPermitted)),
+        }
+    }
+
     /// True if the server has to check permissions itself.
     pub fn checks(&self) -> bool {
         !self.cred.checked

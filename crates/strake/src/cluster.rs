@@ -137,6 +137,16 @@ pub async fn fresh_map(map: &MapView) -> Result<ClusterMap> {
     }
 }
 
+/// The names of all volumes that are not being deleted.
+pub fn volume_names(map: &ClusterMap) -> Vec<String> {
+    map.volumes.iter().filter(|v| !v.deleting).map(|v| v.spec.name.clone()).collect()
+}
+
+/// The volumes that a command names; all, if it names none.
+pub fn named_or_all(map: &ClusterMap, named: &[String]) -> Vec<String> {
+    if named.is_empty() { volume_names(map) } else { named.to_vec() }
+}
+
 /// Opens a volume for one command.
 pub async fn open_volume(map: Arc<MapView>, name: &str, verb: &str) -> Outcome<Arc<Volume>> {
     let options = VolumeOptions { client_name: caller_name(verb), ..VolumeOptions::default() };

@@ -297,17 +297,12 @@ impl MapView {
             return Ok(());
         }
         let sessions = sessions.iter().map(|session| session.0).collect();
-        let fence = Fence { volume: volume.0, sessions };
-        let mut last = Error::with(ErrorKind::Unavailable, "no manager address is known");
-        for manager in self.managers() {
-            let op = Some(ManagerOp::Fence(fence.clone()));
-            match manager.call(ManagerRequest { op }).await.map(|reply| reply.answer) {
-                Ok(Some(ManagerAnswer::Epoch(epoch))) => return self.reach(Epoch(epoch)).await,
-                Ok(_) => last = Error::with(ErrorKind::Malformed, "a manager's answer to Fence"),
-                Err(e) => last = e,
-            }
-        }
-        Err(last)
+        let op = ManagerOp::Fence(Fence { volume: volume.0, sessions });
+        let epoch = self.ask_managers("Fence", op, |answer| match answer {
+            ManagerAnswer::Epoch(epoch) => Some(Epoch(epoch)),
+            _ => None,
+        });
+        self.reach(epoch.await?).await
     }
 
     /// Without a manager there is nobody else to tell.
@@ -363,16 +358,31 @@ impl MapView {
         if matches!(self.source, ManagerSource::Fixed(_)) {
             return Ok(());
         }
+        let op = ManagerOp::GetMap(GetMap { known_epoch: self.current().epoch });
+        let answer = self.ask_managers("GetMap", op, |answer| match answer {
+            ManagerAnswer::Map(answer) => Some(answer),
+            _ => None,
+        });
+        answer.await?.map.into_iter().for_each(|map| self.install(map));
+        Ok(())
+    }
+
+    /// Asks the managers in turn until one gives an answer that can be taken.
+    async fn ask_managers<T>(
+        &self,
+        what: &str,
+        op: ManagerOp,
+        take: impl Fn(ManagerAnswer) -> Option<T>,
+    ) -> Result<T> {
         let mut last = Error::with(ErrorKind::Unavailable, "no manager address is known");
         for manager in self.managers() {
-            let known_epoch = self.current().epoch;
-            let op = Some(ManagerOp::GetMap(GetMap { known_epoch }));
-            match manager.call(ManagerRequest { op }).await.map(|reply| reply.answer) {
-                Ok(Some(ManagerAnswer::Map(answer))) => {
-                    answer.map.into_iter().for_each(|map| self.install(map));
-                    return Ok(());
+            let request = ManagerRequest { op: Some(op.clone()) };
+            match manager.call(request).await.map(|reply| reply.answer.and_then(&take)) {
+                Ok(Some(taken)) => return Ok(taken),
+                Ok(None) => {
+                    let detail = format!("a manager's answer to {what}");
+                    last = Error::with(ErrorKind::Malformed, detail);
                 }
-                Ok(_) => last = Error::with(ErrorKind::Malformed, "a manager's answer to GetMap"),
                 Err(e) => last = e,
             }
         }

@@ -94,10 +94,10 @@ impl Volume {
             close,
             incarnation,
         };
-        let error = match self.mutate_in(life, &self.root_cred(), MetaOp::WriteInline(write)).await
-        {
-            // The session was lost while the answer came: it is told already.
-            _ if !life.lasts() => return life.check().map(|()| true),
+        let answer = self.mutate_in(life, &self.root_cred(), MetaOp::WriteInline(write)).await;
+        // Where the session was lost while the answer came, that is told already.
+        life.check()?;
+        let error = match answer {
             Ok(answer) => {
                 if let Body::Inline(inline) = &mut file.core().body {
                     inline.accepted(&unsent);
@@ -156,9 +156,10 @@ impl Volume {
             };
             (publish, told, Life::of(file, &core))
         };
-        let answer = match self.mutate_in(life, &self.root_cred(), MetaOp::Publish(publish)).await {
-            // As above.
-            _ if !life.lasts() => return life.check().map(|()| true),
+        let answer = self.mutate_in(life, &self.root_cred(), MetaOp::Publish(publish)).await;
+        // As above.
+        life.check()?;
+        let answer = match answer {
             Ok(answer) => answer,
             Err(error) => {
                 if error.kind != ErrorKind::TimedOut {

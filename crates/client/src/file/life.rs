@@ -73,9 +73,9 @@ impl<'a> Rights<'a> {
         Self { file, write, life: None }
     }
 
-    /// To read or write a file in one life.
-    pub(crate) fn in_life(life: Life<'a>, write: bool) -> Self {
-        Self { file: life.file, write, life: Some(life.number) }
+    /// To write a file in one life.
+    pub(crate) fn in_life(life: Life<'a>) -> Self {
+        Self { file: life.file, write: true, life: Some(life.number) }
     }
 
     /// The file.

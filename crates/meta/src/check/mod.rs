@@ -72,9 +72,7 @@ impl Findings {
 
 /// Looks through a page of a part.
 pub(crate) async fn check(ctx: &Ctx, op: &Check) -> Result<MetaAnswer> {
-    if ctx.cred.uid != 0 {
-        return Err(Error::new(ErrorKind::NotPermitted));
-    }
+    ctx.need_root()?;
     let newer = || Error::with(ErrorKind::NotSupported, "a part of a newer release");
     let limit = match op.limit as usize {
         0 => PAGE_DEFAULT,

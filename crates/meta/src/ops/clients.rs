@@ -8,7 +8,7 @@ use strake_wire::message::meta::{Client, ClientList, ClientRef, MetaAnswer, Noth
 
 /// Answers with all clients.
 pub(crate) fn list(ctx: &Ctx) -> Result<MetaAnswer> {
-    check_root(ctx)?;
+    ctx.need_root()?;
     let mut sessions = ctx.volume.sessions.all();
     sessions.sort_by_key(|session| session.id);
     let clients = sessions.iter().map(|session| client(ctx, session)).collect();
@@ -17,7 +17,7 @@ pub(crate) fn list(ctx: &Ctx) -> Result<MetaAnswer> {
 
 /// Ends a client's session as if its time were over; what it held is given back soon after.
 pub(crate) fn evict(ctx: &Ctx, op: &ClientRef) -> Result<MetaAnswer> {
-    check_root(ctx)?;
+    ctx.need_root()?;
     let none = || {
         let detail = format!("no client has session {} (strake client list)", op.session);
         Error::with(ErrorKind::NotFound, detail)
@@ -27,13 +27,6 @@ pub(crate) fn evict(ctx: &Ctx, op: &ClientRef) -> Result<MetaAnswer> {
     tracing::warn!("volume {}: {} is evicted", ctx.volume.id, session.client);
     ctx.core.work.notify_one();
     Ok(MetaAnswer::Done(Nothing {}))
-}
-
-fn check_root(ctx: &Ctx) -> Result<()> {
-    match ctx.cred.uid {
-        0 => Ok(()),
-        _ => Err(Error::new(ErrorKind::NotPermitted)),
-    }
 }
 
 fn client(ctx: &Ctx, session: &Session) -> Client {

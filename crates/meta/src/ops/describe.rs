@@ -8,7 +8,7 @@ use crate::view::Tx;
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::ops::Bound;
-use strake_types::{Error, ErrorKind, Ino, Result};
+use strake_types::{Ino, Result};
 use strake_wire::message::meta::{self, Description, Holder, MetaAnswer};
 
 /// Names of one file that are told.
@@ -20,9 +20,7 @@ const DEPTH_MAX: usize = 8192;
 /// Answers with an inode's paths and users. Paths pass through directories that not everybody may
 /// look into, so only root is told.
 pub(crate) async fn describe(ctx: &Ctx, op: &meta::Inode) -> Result<MetaAnswer> {
-    if ctx.cred.uid != 0 {
-        return Err(Error::new(ErrorKind::NotPermitted));
-    }
+    ctx.need_root()?;
     let ino = Ino(op.ino);
     let paths = paths(ctx, ino).await?;
     let users = ctx.volume.sessions.users_of(ino).into_iter();

@@ -95,18 +95,9 @@ pub async fn run(flags: &ClientFlags, cluster: &ClusterFlags) -> Outcome {
     }
 }
 
-/// The volumes named, or all.
-fn names(map: &MapView, named: &[String]) -> Vec<String> {
-    if !named.is_empty() {
-        return named.to_vec();
-    }
-    let map = map.current();
-    map.volumes.iter().filter(|v| !v.deleting).map(|v| v.spec.name.clone()).collect()
-}
-
 async fn list(map: &Arc<MapView>, named: &[String], json: bool) -> Outcome {
     let mut rows = Vec::new();
-    for name in names(map, named) {
+    for name in cluster::named_or_all(&map.current(), named) {
         let volume = cluster::open_volume(map.clone(), &name, "client").await?;
         let clients = volume.clients(&Credentials::root()).await?;
         volume.close().await?;
@@ -141,7 +132,7 @@ async fn evict(map: &Arc<MapView>, session: u64, named: Option<&str>) -> Outcome
     let named: Vec<String> = named.map(str::to_owned).into_iter().collect();
     let root = Credentials::root();
     let mut found: Vec<(Arc<Volume>, Client)> = Vec::new();
-    for name in names(map, &named) {
+    for name in cluster::named_or_all(&map.current(), &named) {
         let volume = cluster::open_volume(map.clone(), &name, "client").await?;
         let clients = volume.clients(&root).await?;
         match clients.into_iter().find(|client| client.session == session) {

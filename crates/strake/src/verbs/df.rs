@@ -32,13 +32,7 @@ struct Row {
 /// Runs the verb.
 pub async fn run(flags: &DfFlags, cluster: &ClusterFlags) -> Outcome {
     let map = cluster.connect().await?;
-    let names = match flags.volumes.is_empty() {
-        true => {
-            let current = map.current();
-            current.volumes.iter().filter(|v| !v.deleting).map(|v| v.spec.name.clone()).collect()
-        }
-        false => flags.volumes.clone(),
-    };
+    let names = cluster::named_or_all(&map.current(), &flags.volumes);
     let mut rows = Vec::new();
     for name in names {
         let volume = cluster::open_volume(map.clone(), &name, "df").await?;

@@ -103,11 +103,7 @@ pub async fn run(flags: &FsckFlags, cluster: &ClusterFlags) -> Outcome<u8> {
 async fn look(flags: &FsckFlags, cluster: &ClusterFlags) -> Outcome<Report> {
     let map = cluster.connect().await?;
     map.refresh().await?;
-    let all = map.current();
-    let names: Vec<String> = match flags.volumes.is_empty() {
-        true => all.volumes.iter().filter(|v| !v.deleting).map(|v| v.spec.name.clone()).collect(),
-        false => flags.volumes.clone(),
-    };
+    let names = cluster::named_or_all(&map.current(), &flags.volumes);
     let style = ProgressStyle::with_template("{msg}: {pos} of about {len}, {per_sec}, {eta} left");
     let bar = ProgressBar::new(0);
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

@@ -151,7 +151,7 @@ fn judge(map: &ClusterMap) -> Report {
         targets: map.targets.iter().map(|t| target_row(map, t)).collect(),
         groups: groups::troubled(map),
         jobs: Vec::new(),
-        volumes: map.volumes.iter().filter(|v| !v.deleting).map(|v| v.spec.name.clone()).collect(),
+        volumes: cluster::volume_names(map),
     }
 }
 

@@ -66,6 +66,14 @@ pub fn succeed<'a>(arguments: impl IntoIterator<Item = &'a str>) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// A process of `strake-test-application` (see [`crate::applications`]), which ends with the test process.
+pub(crate) fn application() -> Child {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(beside_tests("strake-test-application"));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    spawner(command)
+}
+
 /// A process that ends with this value, or with the test process.
 pub struct Process {
     child: Child,
@@ -538,6 +546,22 @@ impl Drop for Mount {
             self.process.stop();
         }
         take_away(&self.path);
+    }
+}
+
+/// A file to read and write; it is made if it is missing.
+pub fn read_write(path: &Path) -> File {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path).expect("the file can be opened")
+}
+
+/// Looks again and again until something is so, for so long at most.
+pub fn eventually(most: Duration, what: &str, mut so: impl FnMut() -> bool) {
+    let end = Instant::now() + most;
+    while !so() {
+        assert!(Instant::now() < end, "{what}: never");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -40,6 +40,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "manager_records", forms: strake_manager::FORMS },
     Target { name: "meta_records", forms: strake_meta::FORMS },
     Target { name: "journal", forms: strake_engine::kv::FORMS },
+    Target { name: "metadata_file", forms: strake_engine::kv::dump::FORMS },
     Target { name: "chunk_records", forms: strake_engine::chunk::FORMS },
 ];
 

@@ -4,6 +4,7 @@
 //! * [`local`] — all services in this process, restarted at will.
 //! * [`mounted`] — the same, with the volume mounted.
 //! * [`cluster`] — `strake up` on temporary directories, killed and restarted at will.
+//! * [`applications`] — processes that use what is mounted, and tell what came of it.
 //! * [`servers`] — a witness and storage servers that come and go.
 //! * [`records`] — a file that shows whether something that was acknowledged is old or torn.
 //! * [`decoders`] — the rule that every decoder is held to, by tests and by fuzz targets.
@@ -16,6 +17,7 @@
 //! The tests themselves are in `tests/tests`, one file per subject. What this crate never does: keep
 //! anything of a run that passed, depend on another test, or assert how long something took.
 
+pub mod applications;
 pub mod cluster;
 pub mod decoders;
 pub mod helpers;

@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use strake_base::clock::{Clock, WakingClock};
 
 /// A file mapped into memory.
 pub struct Mapping {
@@ -102,4 +103,9 @@ pub fn lock(
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
+}
+
+/// Nanoseconds of the clock that all processes of this machine share and nobody sets.
+pub fn now_ns() -> u64 {
+    WakingClock.monotonic().as_nanos() as u64
 }

@@ -2,32 +2,19 @@
 //! never written, and they learn of it.
 
 use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::time::{Duration, Instant};
-use strake_tests::cluster::{contents, signal};
+use std::time::Duration;
+use strake_tests::cluster::{contents, eventually, read_write, signal};
 use strake_tests::servers::{Cluster, WAIT};
 
 const BYTES: usize = 200_000;
-
-fn open(path: &Path) -> File {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
-}
 
 /// The number of the client whose mount point ends so.
 fn client(cluster: &Cluster, mount: &str) -> Option<u64> {
     let list = cluster.json(&["client", "list"]);
     let named = |row: &&serde_json::Value| row["name"].as_str().unwrap().contains(mount);
     list.as_array().unwrap().iter().find(named).map(|row| row["client"].as_u64().unwrap())
-}
-
-fn until(what: &str, so: impl Fn() -> bool) {
-    let end = Instant::now() + WAIT;
-    while !so() {
-        assert!(Instant::now() < end, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 fn is_io_error(result: std::io::Result<()>) -> bool {
@@ -44,17 +31,17 @@ fn what_an_evicted_mount_had_not_written_is_never_written_and_told_once() {
     let number = client(&cluster, "mount-a").expect("a mount is a client");
     // Now: a process that has files of a stopped mount open cannot start another.
     let mut evict = cluster.prepare_verb(&["client", "evict", &number.to_string()]);
-    let files = ["large", "small"].map(|name| open(&a.at(name)));
+    let files = ["large", "small"].map(|name| read_write(&a.at(name)));
     files.iter().for_each(|file| flock(file, FlockOperation::LockExclusive).unwrap());
     // Of a length at which the mount waits for more before it sends it.
     files[0].write_all_at(&vec![1; BYTES], 0).unwrap();
     files[1].write_all_at(b"lost", 0).unwrap();
     let pid = a.process().pid();
     signal(pid, "STOP");
-    let others = ["large", "small"].map(|name| open(&b.at(name)));
+    let others = ["large", "small"].map(|name| read_write(&b.at(name)));
     assert!(flock(&others[0], FlockOperation::NonBlockingLockExclusive).is_err());
     evict.go();
-    until("it is evicted", || evict.log().contains("2 locked files given back"));
+    eventually(WAIT, "it is evicted", || evict.log().contains("2 locked files given back"));
     for file in &others {
         flock(file, FlockOperation::NonBlockingLockExclusive).unwrap();
         file.write_all_at(b"others", 0).unwrap();
@@ -83,15 +70,15 @@ fn a_mount_that_hangs_for_too_long_is_fenced_by_itself() {
     let cluster = Cluster::start(1);
     let (mut a, b) = (cluster.mount("mount-a"), cluster.mount("mount-b"));
     fs::write(b.at("file"), "before").unwrap();
-    let file = open(&a.at("file"));
+    let file = read_write(&a.at("file"));
     flock(&file, FlockOperation::LockExclusive).unwrap();
     file.write_all_at(&vec![1; BYTES], 0).unwrap();
     let pid = a.process().pid();
     signal(pid, "STOP");
-    let other = open(&b.at("file"));
+    let other = read_write(&b.at("file"));
     let free = || flock(&other, FlockOperation::NonBlockingLockExclusive).is_ok();
     assert!(!free());
-    until("the lock comes free", free);
+    eventually(WAIT, "the lock comes free", free);
     other.write_all_at(b"others", 0).unwrap();
     other.sync_all().unwrap();
     signal(pid, "CONT");

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use strake_tests::cluster::{Servers, free_port, http_get, signal};
+use strake_tests::cluster::{Mount, Servers, eventually, free_port, http_get, signal};
 
 /// Only something that never comes reaches it.
 const WAIT: Duration = Duration::from_secs(60);
@@ -104,10 +104,61 @@ fn a_directory_that_another_mount_removed_stays_for_who_has_it_open() {
     assert!(is_missing(&b.at("d")));
 }
 
+/// On a local file system, too, there is nothing in a directory that was removed; the kernel shows ESTALE to
+/// whoever is told ESTALE twice.
+#[test]
+fn in_a_directory_that_another_mount_has_removed_nothing_is_found_or_made() {
+    use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, renameat, statat, unlinkat};
+    use rustix::io::Errno;
+    let servers = Servers::start();
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    fs::create_dir(a.at("d")).unwrap();
+    let gone = fs::File::open(b.at("d")).unwrap();
+    let root = fs::File::open(b.path()).unwrap();
+    fs::write(b.at("f"), "x").unwrap();
+    fs::remove_dir(a.at("d")).unwrap();
+    let mode = Mode::from_raw_mode(0o755);
+    let none = AtFlags::empty();
+    assert_eq!(statat(&gone, "x", none).unwrap_err(), Errno::NOENT);
+    assert_eq!(openat(&gone, "x", OFlags::CREATE | OFlags::RDWR, mode).unwrap_err(), Errno::NOENT);
+    assert_eq!(mkdirat(&gone, "x", mode).unwrap_err(), Errno::NOENT);
+    assert_eq!(unlinkat(&gone, "x", none).unwrap_err(), Errno::NOENT);
+    assert_eq!(renameat(&root, "f", &gone, "x").unwrap_err(), Errno::NOENT);
+    assert_eq!(rustix::fs::linkat(&root, "f", &gone, "x", none).unwrap_err(), Errno::NOENT);
+    let mut listing = rustix::fs::Dir::read_from(&gone).unwrap();
+    assert!(listing.next().is_none());
+}
+
+/// The kernel takes a directory over from the place where it knew it under locks that a rename between
+/// directories holds itself.
+#[test]
+fn a_directory_that_another_mount_has_moved_is_replaced_once_it_was_looked_at() {
+    use rustix::io::Errno;
+    let servers = Servers::start();
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    for name in ["d1", "d2", "d1/moved", "d1/own"] {
+        fs::create_dir(a.at(name)).unwrap();
+    }
+    assert!(fs::metadata(b.at("d1/moved")).is_ok() && fs::metadata(b.at("d1/own")).is_ok());
+    fs::rename(a.at("d1/moved"), a.at("d2/moved")).unwrap();
+    if let Err(error) = rustix::fs::rename(b.at("d1/own"), b.at("d2/moved")) {
+        assert_eq!(error, Errno::STALE);
+        assert!(b.at("d1/own").exists(), "nothing was done");
+        fs::metadata(b.at("d2/moved")).unwrap();
+        fs::rename(b.at("d1/own"), b.at("d2/moved")).unwrap();
+    }
+    assert!(names(&a.at("d1")).is_empty() && names(&a.at("d2")) == ["moved".to_owned()].into());
+}
+
 /// How often the metadata server has been asked for something of these names.
 fn asked(metrics: &str, ops: &[&str]) -> u64 {
+    counted(metrics, "strake_meta_ops_total{", ops)
+}
+
+/// How often something of these names is counted.
+fn counted(metrics: &str, counter: &str, ops: &[&str]) -> u64 {
     let page = http_get(metrics, "/metrics");
-    let lines = page.lines().filter(|line| line.starts_with("strake_meta_ops_total{"));
+    let lines = page.lines().filter(|line| line.starts_with(counter));
     let of = |line: &&str| ops.iter().any(|op| line.contains(&format!("op=\"{op}\"")));
     lines.filter(of).map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
@@ -140,6 +191,81 @@ fn what_is_known_is_looked_at_again_without_asking_the_server() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(looks(), before);
+}
+
+#[test]
+fn what_a_listing_shows_a_kernel_looks_at_without_asking_the_mount() {
+    const FILES: u64 = 300;
+    let metrics = format!("127.0.0.1:{}", free_port());
+    let servers = Servers::start();
+    let a = servers.mount("a", &format!("metrics={metrics}"));
+    for file in 0..FILES {
+        fs::File::create(a.at(&format!("file{file}"))).unwrap();
+    }
+    // On a busy machine a listing may take longer than names are believed.
+    eventually(WAIT, "a listing that spares looks", || {
+        let before = counted(&metrics, "strake_fuse_ops_total{", &["lookup", "getattr"]);
+        let listed = fs::read_dir(a.path()).unwrap();
+        assert_eq!(listed.map(|entry| entry.unwrap().metadata().unwrap().len()).sum::<u64>(), 0);
+        counted(&metrics, "strake_fuse_ops_total{", &["lookup", "getattr"]) - before < FILES / 4
+    });
+}
+
+#[test]
+fn what_was_open_is_opened_and_read_again_without_asking_the_server() {
+    let metrics = format!("127.0.0.1:{}", free_port());
+    let servers = Servers::start_with(&["--metrics".into(), metrics.clone()]);
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    // Inside the inode, and on the targets.
+    let contents = |round: u8| [vec![round; 100], vec![round; 300_000]];
+    let read = |mount: &Mount| [fs::read(mount.at("small")), fs::read(mount.at("large"))];
+    let write = |mount: &Mount, round| {
+        let [small, large] = contents(round);
+        fs::write(mount.at("small"), small).unwrap();
+        fs::write(mount.at("large"), large).unwrap();
+    };
+    write(&a, 0);
+    for round in 0..4 {
+        let (own, other) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
+        for mount in [own, other] {
+            assert_eq!(read(mount).map(Result::unwrap), contents(round), "round {round}");
+        }
+        let opens = asked(&metrics, &["open", "read_inline", "getattr"]);
+        for mount in [own, other].into_iter().cycle().take(20) {
+            assert_eq!(read(mount).map(Result::unwrap), contents(round), "round {round}");
+        }
+        assert_eq!(asked(&metrics, &["open", "read_inline", "getattr"]), opens);
+        // Whoever opens after this sees it.
+        write(other, round + 1);
+    }
+}
+
+#[test]
+fn what_another_mount_removes_is_gone_although_a_close_is_deferred() {
+    let servers = Servers::start();
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    let used = || {
+        let stat = rustix::fs::statvfs(a.at(".")).unwrap();
+        stat.f_files - stat.f_ffree
+    };
+    let before = used();
+    for name in ["f", "g", "h", "i"] {
+        fs::write(a.at(name), vec![1; 200_000]).unwrap();
+        for mount in [&a, &b] {
+            assert_eq!(fs::read(mount.at(name)).unwrap().len(), 200_000);
+        }
+    }
+    let open = fs::File::open(a.at("f")).unwrap();
+    fs::remove_file(b.at("f")).unwrap();
+    fs::remove_file(a.at("g")).unwrap();
+    fs::rename(a.at("h"), a.at("i")).unwrap();
+    fs::remove_file(b.at("i")).unwrap();
+    assert!(["f", "g", "h", "i"].iter().all(|name| fs::File::open(a.at(name)).is_err()));
+    // An open file lives on; nothing else does.
+    assert_eq!(open.metadata().unwrap().len(), 200_000);
+    eventually(WAIT, "something that is closed is kept", || used() == before + 1);
+    drop(open);
+    eventually(WAIT, "what was closed last is kept", || used() == before);
 }
 
 #[test]
@@ -203,6 +329,28 @@ fn of_names_that_two_mounts_change_each_sees_the_last_state() {
     assert_eq!((names(&a.at("d")), names(&a.at("d")).len()), (names(&b.at("d")), 100));
 }
 
+/// The kernel takes a name that it believes for a moment along into the other directory.
+#[test]
+fn a_name_that_was_moved_to_another_directory_is_believed_no_longer_than_others_there() {
+    let servers = Servers::start();
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    for round in 0..6 {
+        let at = |mount: &Mount, name: &str| mount.at(&format!("r{round}/{name}"));
+        fs::create_dir(b.at(&format!("r{round}"))).unwrap();
+        for dir in ["from", "to"] {
+            fs::create_dir(at(&b, dir)).unwrap();
+        }
+        fs::write(at(&b, "from/f"), "").unwrap();
+        fs::write(at(&b, "to/g"), "").unwrap();
+        // All moments are over; then one begins in the one directory.
+        std::thread::sleep(Duration::from_millis(150));
+        assert!(!is_missing(&at(&b, "from/f")));
+        fs::rename(at(&b, "from/f"), at(&b, "to/f")).unwrap();
+        fs::remove_file(at(&a, "to/f")).unwrap();
+        assert!(is_missing(&at(&b, "to/f")), "round {round}");
+    }
+}
+
 fn sessions(metrics: &str) -> u64 {
     let page = http_get(metrics, "/metrics");
     let line = page.lines().find(|line| line.starts_with("strake_meta_sessions "));
@@ -217,13 +365,10 @@ fn a_mount_whose_session_was_lost_believes_nothing_of_before() {
     fs::write(a.at("f"), "x").unwrap();
     assert_eq!((names(&b.at(".")).len(), mode(&b.at("f"))), (1, 0o644));
     assert!(is_missing(&b.at("g")));
-    let (pid, end) = (b.process().pid(), Instant::now() + WAIT);
+    let pid = b.process().pid();
     signal(pid, "STOP");
     // Its session ends when nothing was heard of it for 30 s.
-    while sessions(&metrics) != 1 {
-        assert!(Instant::now() < end, "the session goes on");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    eventually(WAIT, "the session ends", || sessions(&metrics) == 1);
     fs::rename(a.at("f"), a.at("g")).unwrap();
     set_mode(&a.at("g"), 0o600);
     signal(pid, "CONT");

@@ -7,9 +7,10 @@ use std::io::ErrorKind;
 use std::io::Write as _;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use strake_tests::cluster::{
-    Servers, contents, free_port, http_get, mount_at, mounts_at, signal, take_away,
+    Servers, contents, eventually, free_port, http_get, mount_at, mounts_at, read_write, signal,
+    take_away,
 };
 use strake_tests::system::{LockOwner, RangeLock, lock};
 
@@ -17,19 +18,6 @@ use strake_tests::system::{LockOwner, RangeLock, lock};
 const WAIT: Duration = Duration::from_secs(30);
 
 /// Waits until something is so, however long that takes within reason.
-fn eventually(what: &str, mut so: impl FnMut() -> bool) {
-    let end = Instant::now() + WAIT;
-    while !so() {
-        assert!(Instant::now() < end, "{what}: never");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn read_write(path: &Path) -> File {
-    let mut options = File::options();
-    options.read(true).write(true).create(true).truncate(false).open(path).unwrap()
-}
-
 #[test]
 fn a_second_mount_sees_what_a_closed_file_holds() {
     let servers = Servers::start();
@@ -75,7 +63,7 @@ fn a_second_mount_sees_length_and_time_of_a_file_that_stays_open() {
         let own = file.metadata().unwrap();
         let time = |stat: &fs::Metadata| (stat.len(), stat.mtime(), stat.mtime_nsec());
         assert_eq!(own.len(), len);
-        eventually(name, || fs::metadata(b.at(name)).is_ok_and(|s| time(&s) == time(&own)));
+        eventually(WAIT, name, || fs::metadata(b.at(name)).is_ok_and(|s| time(&s) == time(&own)));
         assert_eq!(time(&file.metadata().unwrap()), time(&own));
     }
 }
@@ -85,18 +73,20 @@ fn a_second_mount_sees_names_and_attributes() {
     let servers = Servers::start();
     let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
     fs::write(a.at("file"), "x").unwrap();
-    eventually("the name", || b.at("file").exists());
+    eventually(WAIT, "the name", || b.at("file").exists());
     rustix::fs::chmod(a.at("file"), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
-    eventually("the mode", || fs::metadata(b.at("file")).unwrap().mode() & 0o777 == 0o600);
+    eventually(WAIT, "the mode", || fs::metadata(b.at("file")).unwrap().mode() & 0o777 == 0o600);
     fs::write(a.at("file"), "longer").unwrap();
-    eventually("the length", || fs::metadata(b.at("file")).unwrap().len() == 6);
+    eventually(WAIT, "the length", || fs::metadata(b.at("file")).unwrap().len() == 6);
     fs::rename(a.at("file"), a.at("new")).unwrap();
-    eventually("the rename", || b.at("new").exists() && !b.at("file").exists());
+    eventually(WAIT, "the rename", || b.at("new").exists() && !b.at("file").exists());
     fs::create_dir(b.at("d")).unwrap();
     fs::write(b.at("d/inside"), "").unwrap();
-    eventually("the listing", || fs::read_dir(a.at("d")).is_ok_and(|entries| entries.count() == 1));
+    eventually(WAIT, "the listing", || {
+        fs::read_dir(a.at("d")).is_ok_and(|entries| entries.count() == 1)
+    });
     fs::remove_file(a.at("new")).unwrap();
-    eventually("the removal", || !b.at("new").exists());
+    eventually(WAIT, "the removal", || !b.at("new").exists());
 }
 
 #[test]
@@ -184,7 +174,7 @@ fn locks_survive_a_restart_of_the_server() {
     assert_eq!(refused.kind(), ErrorKind::WouldBlock);
     lock(&file_b, owner, RangeLock::Shared, (0, 100), false).unwrap();
     drop(file_a);
-    eventually("the lock is free", || flock(&file_b, exclusive).is_ok());
+    eventually(WAIT, "the lock is free", || flock(&file_b, exclusive).is_ok());
 }
 
 /// Reads of contents that the targets of a server have been asked for so far.
@@ -286,7 +276,7 @@ fn the_mount_of_a_killed_process_is_taken_away() {
     let path = mount.path().canonicalize().unwrap();
     assert_eq!(mounts_at(&path), 1);
     mount.process().kill();
-    eventually("the mount is gone", || mounts_at(&path) == 0);
+    eventually(WAIT, "the mount is gone", || mounts_at(&path) == 0);
     assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "the bare directory is there again");
 }
 
@@ -303,7 +293,7 @@ fn a_mount_made_anew_where_a_process_was_killed_stays() {
     take_away(&path);
     let anew = mount_at(servers.address(), &path, "");
     signal(watch, "CONT");
-    eventually("the old watch has ended", || watch_of(&path) != Some(watch));
+    eventually(WAIT, "the old watch has ended", || watch_of(&path) != Some(watch));
     assert_eq!(mounts_at(&path), 1);
     assert_eq!(fs::read(anew.at("file")).unwrap(), b"x");
 }

@@ -88,6 +88,17 @@ impl Inodes {
         Arc::clone(file)
     }
 
+    /// The state of a file, if it has one, with what `look` says of it under the table's lock.
+    pub(crate) fn with_file<T>(
+        &self,
+        ino: Ino,
+        look: impl FnOnce(&Arc<FileState>) -> Option<T>,
+    ) -> Option<(Arc<FileState>, T)> {
+        let shard = self.shard(ino).lock();
+        let file = shard.get(&ino)?.file.as_ref()?;
+        look(file).map(|seen| (Arc::clone(file), seen))
+    }
+
     /// Drops the state of a file if `unused` says so, and remembers what its contents were.
     pub(crate) fn drop_file(
         &self,

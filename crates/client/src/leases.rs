@@ -134,6 +134,14 @@ impl Leases {
         time
     }
 
+    /// A name is moved to another directory: a kernel takes what it believes of it along.
+    pub fn carry_moments(&self, from: Ino, to: Ino, now: Duration) {
+        if self.on && from != to {
+            let until = self.shard(from).lock().moments.leave(from, now);
+            self.shard(to).lock().moments.arrive(to, until, now);
+        }
+    }
+
     /// These inodes were recalled, and the believer knows. How long it may still believe names in them.
     fn end_moments(&self, inodes: &[Ino], now: Duration) -> Duration {
         let left = inodes.iter().map(|ino| self.shard(*ino).lock().moments.end(*ino, now));
@@ -351,6 +359,8 @@ impl Drop for Doubt<'_> {
 struct Followed {
     session: u64,
     number: u64,
+    /// Files were closed because they were recalled.
+    closed: bool,
 }
 
 /// Always asks for recalls, and follows them. Ends with the volume.
@@ -395,11 +405,14 @@ impl Volume {
     async fn ask_for_recalls(&self, at: &mut Followed) -> Duration {
         let nth = || self.leases().sessions.load(Ordering::Acquire);
         if at.session != nth() {
-            *at = Followed { session: nth(), number: 0 };
+            *at = Followed { session: nth(), ..Followed::default() };
         }
         let Stamp { session, incarnation, .. } = self.session().stamp();
         let recalls = MetaOp::Recalls(Recalls { followed: at.number });
-        let request = self.session_request(session, incarnation, recalls);
+        let mut request = self.session_request(session, incarnation, recalls);
+        // What was closed because it was recalled: somebody may be waiting for that.
+        request.closed = if at.closed { self.session().report() } else { None };
+        let report = request.closed.as_ref().map(|report| report.number);
         let sent = self.now();
         let answer = match tokio::time::timeout(RECALLS_WAIT, self.meta_once(request)).await {
             Ok(answer) => answer,
@@ -408,7 +421,10 @@ impl Volume {
         match answer {
             Ok(MetaAnswer::Recalled(recalled)) if nth() == at.session => {
                 at.number = at.number.max(recalled.number);
-                self.follow(&recalled, sent)
+                report.iter().for_each(|number| self.session().reported(*number));
+                let (pause, closed) = self.follow(&recalled, sent);
+                at.closed = closed;
+                pause
             }
             Ok(_) => PAUSE,
             Err(error) => {
@@ -425,33 +441,41 @@ impl Volume {
     }
 
     /// Follows what was recalled in an answer to what was `sent` then. How long to wait before it may be
-    /// said that it was followed.
-    fn follow(&self, recalled: &Recalled, sent: Duration) -> Duration {
+    /// said that it was followed, and whether files were closed because of it.
+    fn follow(&self, recalled: &Recalled, sent: Duration) -> (Duration, bool) {
         let (leases, now) = (self.leases(), self.now());
         if recalled.everything {
             // What others were told of it cannot be recalled one by one.
-            return leases.end(now).saturating_add(TICKS);
+            let believed = leases.end(now);
+            self.report_all_closes();
+            return (believed.saturating_add(TICKS), true);
         }
         if leases.left(now).is_zero() {
             // They were over for a while: what changed then was not waited for.
             leases.forget_all(now);
+            self.report_all_closes();
         }
         let inodes: Vec<Ino> = recalled.inodes.iter().map(|ino| Ino(*ino)).collect();
         leases.forget(&inodes, now);
+        let mut closed = false;
         for ino in &inodes {
             self.pages.forget(*ino);
+            if !strake_base::is_broken("leases-cover-opens") {
+                closed |= self.report_close(*ino);
+            }
             // What is read next asks how long the file is.
             self.inodes().file(*ino).iter().for_each(|file| file.core().learned = Duration::ZERO);
         }
         leases.tell(&inodes);
         leases.extend(sent + Duration::from_millis(LEASE_MS));
-        leases.end_moments(&inodes, self.now())
+        (leases.end_moments(&inodes, self.now()), closed)
     }
 
     /// Before a new session, or an old one of a server that has forgotten its leases.
     pub(crate) fn end_leases(&self) {
         self.leases().sessions.fetch_add(1, Ordering::AcqRel);
         self.leases().end(self.now());
+        self.report_all_closes();
     }
 }
 

@@ -13,6 +13,8 @@ use strake_types::Ino;
 pub(crate) const MOMENT: Duration = Duration::from_millis(100);
 /// How long no names of a directory are, after a recall of it.
 const REST: Duration = Duration::from_secs(60);
+/// The same, while a name is taken along into another directory.
+const MOVE_REST: Duration = Duration::from_secs(5);
 /// Most directories that are known; of others no name is believed.
 const DIRECTORIES_MAX: usize = 1_024;
 
@@ -42,14 +44,35 @@ impl Moments {
             moment.until = moment.until.max(now + time);
             return time;
         }
-        if self.directories.len() >= DIRECTORIES_MAX {
-            self.directories.retain(|_, moment| moment.until.max(moment.rests) > now);
-        }
+        self.make_room(now);
         if self.directories.len() >= DIRECTORIES_MAX {
             return Duration::ZERO;
         }
         self.directories.insert(dir, Moment { until: now + time, ..Moment::default() });
         time
+    }
+
+    fn make_room(&mut self, now: Duration) {
+        if self.directories.len() >= DIRECTORIES_MAX {
+            self.directories.retain(|_, moment| moment.until.max(moment.rests) > now);
+        }
+    }
+
+    /// A name is about to be taken along from here into another directory. When the last moment ends that it
+    /// may be taken along with: none begins meanwhile.
+    pub fn leave(&mut self, dir: Ino, now: Duration) -> Duration {
+        self.make_room(now);
+        let moment = self.directories.entry(dir).or_default();
+        moment.rests = moment.rests.max(now + MOVE_REST);
+        moment.until
+    }
+
+    /// What was taken along is believed here until then.
+    pub fn arrive(&mut self, dir: Ino, until: Duration, now: Duration) {
+        if until > now {
+            let moment = self.directories.entry(dir).or_default();
+            moment.until = moment.until.max(until);
+        }
     }
 
     /// A directory was recalled, and no name of it is told before that was followed. How long until those told
@@ -81,6 +104,18 @@ mod tests {
         assert_eq!(moments.begin(Ino(2), ms(2_000), ms(50)), MOMENT, "another directory");
         assert_eq!(moments.end(Ino(1), ms(300)), ms(0));
         assert_eq!(moments.begin(Ino(1), ms(2_000), ms(300) + REST), MOMENT);
+    }
+
+    #[test]
+    fn moments_are_taken_along() {
+        let mut moments = Moments::default();
+        assert_eq!(moments.begin(Ino(1), ms(2_000), ms(10)), MOMENT);
+        let until = moments.leave(Ino(1), ms(20));
+        moments.arrive(Ino(2), until, ms(20));
+        assert_eq!(moments.begin(Ino(1), ms(2_000), ms(30)), ms(0), "it is being moved");
+        assert_eq!(moments.end(Ino(2), ms(30)), ms(10) + MOMENT - ms(30));
+        assert_eq!(moments.begin(Ino(1), ms(2_000), ms(20) + MOVE_REST), MOMENT);
+        assert_eq!(moments.leave(Ino(3), ms(20)), ms(0), "nobody was told anything");
     }
 
     #[test]

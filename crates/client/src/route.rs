@@ -10,6 +10,7 @@ use crate::file::{FileState, Life, Rights};
 use crate::leases::Doubt;
 use crate::ops::unexpected;
 use crate::session::Stamp;
+use crate::told;
 use crate::volume::Volume;
 use bytes::Bytes;
 use std::time::Duration;
@@ -220,9 +221,10 @@ impl Volume {
         let what = || format!("the metadata server of volume {}", self.name());
         let Stamp { session, incarnation, answered } = self.session().stamp();
         let volume = self.id().0;
+        let closed = told::takes_names_away(&op).then(|| self.session().report()).flatten();
         let (leases, op) = (0, Some(op));
         let mut request =
-            MetaRequest { volume, session, seq, answered, cred, leases, incarnation, op };
+            MetaRequest { volume, session, seq, answered, cred, leases, incarnation, closed, op };
         // It may have been carried out, and its answer be lost: only its session knows.
         let mut in_doubt = false;
         loop {
@@ -231,7 +233,12 @@ impl Volume {
             let asked = self.now();
             // After the time: whatever is believed of the answer was asked under this number.
             request.leases = self.leases().number();
-            let error = match self.meta_once(request.clone()).await {
+            let answer = self.meta_once(request.clone()).await;
+            let was_taken = answer.as_ref().err().is_none_or(told::is_refusal);
+            if let Some(report) = request.closed.as_ref().filter(|_| was_taken) {
+                self.session().reported(report.number);
+            }
+            let error = match answer {
                 Ok(answer) => {
                     if let Some(op) = request.op.as_ref().filter(|_| self.leases().are_on()) {
                         self.leases().learn(op, &answer, asked, self.now());
@@ -268,9 +275,8 @@ impl Volume {
         group: GroupId,
         write: bool,
         op: StorageOp,
-        payload: Bytes,
     ) -> Result<Answer> {
-        self.on_group(group, op, payload, Some(Rights::of(file, write))).await
+        self.on_group(group, op, Bytes::new(), Some(Rights::of(file, write))).await
     }
 
     /// Changes a file's part in a group, in one of its lives and in no other.

@@ -106,8 +106,8 @@ impl Session {
         }
     }
 
-    /// What is to be reported as closed: first what may not have arrived, under the number it had.
-    fn report(&self) -> meta::RenewSession {
+    /// What is to be reported as closed, if anything: first what may not have arrived, under the number it had.
+    pub(crate) fn report(&self) -> Option<meta::RenewSession> {
         let state = &mut *self.state.lock();
         if state.report.is_none() && !state.closed.is_empty() {
             state.reports += 1;
@@ -115,11 +115,11 @@ impl Session {
             let (number, incarnation) = (state.reports, state.incarnation);
             state.report = Some(meta::RenewSession { closed, number, incarnation });
         }
-        state.report.clone().unwrap_or_default()
+        state.report.clone()
     }
 
     /// A report has arrived.
-    fn reported(&self, number: u64) {
+    pub(crate) fn reported(&self, number: u64) {
         self.state.lock().report.take_if(|report| report.number == number);
     }
 }
@@ -170,6 +170,9 @@ impl Volume {
         for file in &files {
             file.core().register(incarnation);
             self.forget_if_closed(file);
+            // Or it was closed, and its state dropped, while the session was opened.
+            let closes = file.core().give_up_opens();
+            self.session().add_closed(file.ino().0, closes, incarnation);
         }
         Ok(())
     }
@@ -183,13 +186,13 @@ impl Volume {
     ) -> MetaRequest {
         let cred = (&Credentials::root()).into();
         let (volume, leases) = (self.id().0, self.leases().number());
-        let (seq, answered, op) = (0, 0, Some(op));
-        MetaRequest { volume, session, seq, answered, cred, leases, incarnation, op }
+        let (seq, answered, closed, op) = (0, 0, None, Some(op));
+        MetaRequest { volume, session, seq, answered, cred, leases, incarnation, closed, op }
     }
 
     /// Each second: reports closed files, or shows that we are alive when it is time.
     pub(crate) async fn tick_session(&self, ticks: u64) {
-        let report = self.session().report();
+        let report = self.session().report().unwrap_or_default();
         if report.closed.is_empty() && !ticks.is_multiple_of(RENEW_TICKS) {
             return;
         }

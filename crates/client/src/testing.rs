@@ -21,7 +21,10 @@ use strake_wire::message::storage::{
 };
 use strake_wire::service::{MetaService, StorageService};
 
+mod described;
 pub(crate) mod pairs;
+
+use described::describe;
 
 pub(crate) const TARGETS: u32 = 4;
 pub(crate) const CHUNK: u64 = 64 << 10;
@@ -208,6 +211,10 @@ impl MetaService for FakeMeta {
         if matches!(&op, MetaOp::SetLock(lock) if lock.wait_ms > 0) {
             let _gate = self.0.lock_gate.read().await;
         }
+        if matches!(&op, MetaOp::Recalls(recalls) if recalls.followed > 0) {
+            // There is never anything to recall.
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        }
         let mut state = self.0.state.lock();
         let line = describe(&op);
         state.log.push(line.clone());
@@ -218,6 +225,9 @@ impl MetaService for FakeMeta {
             return Err(ErrorKind::NoSession.into());
         }
         state.incarnation = request.incarnation;
+        if let Some(closed) = request.closed {
+            state.meta(MetaOp::RenewSession(closed), false)?;
+        }
         let repeated = request.seq != 0 && !state.seen_seqs.insert((request.session, request.seq));
         if repeated {
             state.log.push(format!("repeated {}", request.seq));
@@ -225,26 +235,6 @@ impl MetaService for FakeMeta {
         let answer = state.meta(op, repeated)?;
         state.lost(&line)?;
         Ok(MetaReply { answer: Some(answer), fenced: 0 })
-    }
-}
-
-fn describe(op: &MetaOp) -> String {
-    match op {
-        MetaOp::OpenSession(o) => format!("session resume={} open={:?}", o.resume, o.open),
-        MetaOp::RenewSession(r) => format!("renew closed={:?}", r.closed),
-        MetaOp::CloseSession(_) => "close session".into(),
-        MetaOp::Create(_) => "create".into(),
-        MetaOp::Open(_) => "open".into(),
-        MetaOp::GetAttr(_) => "getattr".into(),
-        MetaOp::SetAttr(s) => format!("setattr length={:?}", s.change.length),
-        MetaOp::Publish(p) => format!("publish length={} sync={}", p.length_min, p.sync),
-        MetaOp::WriteInline(w) => {
-            format!("inline {}+{} close={} sync={}", w.offset, w.data.len(), w.close, w.sync)
-        }
-        MetaOp::MoveOut(_) => "move out".into(),
-        MetaOp::Sync(s) => format!("sync {}", s.ino),
-        MetaOp::SetLock(l) => format!("lock owner={} kind={}", l.owner, l.kind),
-        other => format!("{other:?}"),
     }
 }
 
@@ -339,7 +329,10 @@ impl FakeState {
                 self.file(inode.ino)?.opens -= 1;
                 Ok(MetaAnswer::Opened(opened))
             }
-            MetaOp::SetLock(_) => Ok(MetaAnswer::Done(meta::Nothing {})),
+            MetaOp::SetLock(_) => Ok(nothing),
+            MetaOp::Recalls(_) => {
+                Ok(MetaAnswer::Recalled(meta::Recalled { number: 1, ..Default::default() }))
+            }
             MetaOp::VolumeStat(_) => Ok(MetaAnswer::VolumeStat(meta::VolumeStat::default())),
             MetaOp::MoveOut(inode) => {
                 self.move_out(inode.ino)?;
@@ -455,6 +448,7 @@ impl FakeFile {
             version: 1,
             inline: true,
             no_xattrs: true,
+            leased: true,
             layout: Some(layout),
             ..Attributes::default()
         };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use strake_types::{Credentials, ErrorKind, Ino, SetAttr, SetTime, Timestamp};
 
 mod closing;
+mod deferred;
 mod kept;
 mod locks;
 mod lost;
@@ -25,6 +26,10 @@ fn starting(log: &[String], prefix: &str) -> Vec<String> {
 
 fn length(length: u64) -> SetAttr {
     SetAttr { length: Some(length), ..SetAttr::default() }
+}
+
+async fn open(volume: &Arc<Volume>, ino: Ino, flags: OpenFlags) -> Arc<OpenFile> {
+    volume.open(&Credentials::root(), ino, flags).await.unwrap()
 }
 
 async fn set_length(volume: &Arc<Volume>, file: &Arc<OpenFile>, to: u64) {
@@ -590,6 +595,49 @@ async fn another_mount_s_write_is_seen_at_open() {
     let again = one.open(&cred, file.ino(), OpenFlags::READ).await.unwrap();
     assert!(!again.keep_cache());
     assert_eq!(read(&one, &again, 0, 100).await, pattern(2, 100));
+}
+
+/// Of two opens at the same time the first one is told to drop the kernel's pages; the second must not believe
+/// them before that has happened.
+#[tokio::test]
+async fn who_opens_while_another_open_drops_old_pages_keeps_none() {
+    let fake = Arc::new(Fake::default());
+    let one = fake.volume(options()).await;
+    let file = create(&one, "both").await;
+    write(&one, &file, 0, pattern(1, 100)).await;
+    one.fsync(&file, false).await.unwrap();
+    let two = fake.volume(options()).await;
+    let (cred, ino) = (Credentials::root(), file.ino());
+    let early = two.open(&cred, ino, OpenFlags::READ).await.unwrap();
+    assert_eq!(read(&two, &early, 0, 100).await, pattern(1, 100));
+    write(&one, &file, 0, pattern(2, 100)).await;
+    one.release(&file).await.unwrap();
+    let first = two.open(&cred, ino, OpenFlags::READ).await.unwrap();
+    let second = two.open(&cred, ino, OpenFlags::READ).await.unwrap();
+    assert!(!first.keep_cache() && !second.keep_cache());
+    read(&two, &first, 0, 100).await;
+    assert!(!two.open(&cred, ino, OpenFlags::READ).await.unwrap().keep_cache());
+    read(&two, &second, 0, 100).await;
+    assert!(two.open(&cred, ino, OpenFlags::READ).await.unwrap().keep_cache());
+}
+
+/// A `stat` tells of another mount's write; what this mount changes after that must not hide it from the next open.
+#[tokio::test]
+async fn our_own_change_hides_no_write_of_another_mount_that_a_look_has_told_of() {
+    let fake = Arc::new(Fake::default());
+    let one = fake.volume(options()).await;
+    let file = create(&one, "looked-at").await;
+    write(&one, &file, 0, pattern(1, CHUNK as usize)).await;
+    one.fsync(&file, false).await.unwrap();
+    let two = fake.volume(options()).await;
+    let (cred, ino) = (Credentials::root(), file.ino());
+    let ours = two.open(&cred, ino, OpenFlags::READ_WRITE).await.unwrap();
+    write(&one, &file, 0, pattern(2, 4096)).await;
+    one.release(&file).await.unwrap();
+    two.fetch_attr(ino).await.unwrap();
+    let change = SetAttr { length: Some(CHUNK), ..SetAttr::default() };
+    two.setattr(&cred, ino, change, Some(&ours)).await.unwrap();
+    assert!(!two.open(&cred, ino, OpenFlags::READ).await.unwrap().keep_cache());
 }
 
 /// An open took the contents of a small file from the answer, and with them, for every file, the

@@ -43,6 +43,11 @@ pub(crate) fn inode(op: &MetaOp) -> Option<Ino> {
     }))
 }
 
+/// True for what may take the last name of a file away.
+pub(crate) fn takes_names_away(op: &MetaOp) -> bool {
+    matches!(op, MetaOp::Unlink(_) | MetaOp::Rename(_))
+}
+
 /// The directories in which a change names something.
 fn directories(op: &MetaOp) -> [Option<Ino>; 2] {
     match op {

@@ -3,6 +3,7 @@
 use crate::api::VolumeOptions;
 use crate::copies::Moves;
 use crate::file::FileState;
+use crate::file::deferred::Deferred;
 use crate::inodes::Inodes;
 use crate::leases::{Leases, follow_recalls};
 use crate::members::Members;
@@ -49,6 +50,7 @@ pub struct Volume {
     /// The time last told by [`Volume::now`], in nanoseconds.
     told_ns: AtomicU64,
     left: Left,
+    pub(crate) deferred: Deferred,
     memory: Memory,
     /// Files with something that the background task must look after.
     busy: parking_lot::Mutex<HashMap<Ino, Arc<FileState>>>,
@@ -84,6 +86,7 @@ impl Volume {
             leases: Leases::new(options.leases && !options.exclusive),
             told_ns: AtomicU64::new(0),
             left: Left::default(),
+            deferred: Deferred::default(),
             memory: Memory::new(options.memory_bytes),
             busy: parking_lot::Mutex::default(),
             space: SpaceCache::default(),

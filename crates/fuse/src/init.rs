@@ -31,9 +31,9 @@ const WANTED: &[InitFlags] = &[
     // Cached pages go when a file's mtime or length has changed: by another mount, or by this one
     // through a handle that goes around the page cache.
     InitFlags::FUSE_AUTO_INVAL_DATA,
-    // A listing brings the attributes along when the program asks for them.
+    // A listing always brings the attributes along: a program asks for them mostly after it has read the whole
+    // directory, and a removal needs them, too. READDIRPLUS_AUTO would leave them out after the first page.
     InitFlags::FUSE_DO_READDIRPLUS,
-    InitFlags::FUSE_READDIRPLUS_AUTO,
     // Lookups and listings of one directory go on side by side.
     InitFlags::FUSE_PARALLEL_DIROPS,
     // Setuid bits and capabilities go with the write itself. Without it the kernel asks for
@@ -46,7 +46,7 @@ const WANTED: &[InitFlags] = &[
 ];
 // Not wanted: WRITEBACK_CACHE except for a mount alone (the kernel then ignores lengths that other
 // mounts make); SPLICE (a pipe in between is slower than one copy into an aligned buffer);
-// NO_OPEN and NO_OPENDIR (an open asks the server what changed); EXPLICIT_INVAL_DATA (nobody would
+// NO_OPEN and NO_OPENDIR (an open asks what changed); EXPLICIT_INVAL_DATA (nobody would
 // tell the kernel of another mount's writes); HANDLE_KILLPRIV (the second version replaces it);
 // SECURITY_CTX, SUBMOUNTS, DAX, PASSTHROUGH (nothing here uses them).
 

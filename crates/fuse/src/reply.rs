@@ -30,6 +30,8 @@ pub enum Reply {
     Open(Opened),
     /// A new file, opened.
     Created(Shown, Opened),
+    /// A page of a directory.
+    Listing(Listing),
     /// Bytes.
     Data(Vec<Bytes>),
     /// Bytes taken.
@@ -44,6 +46,28 @@ pub enum Reply {
     Lock(abi::LkOut),
     /// A position.
     Offset(u64),
+}
+
+impl Reply {
+    /// True if inodes are shown.
+    pub fn shows(&self) -> bool {
+        use Reply::{Attr, Created, Entry, Listing, Statx};
+        matches!(self, Entry(_) | Attr(_) | Statx(_) | Created(..) | Listing(_))
+    }
+
+    /// Changes how each inode is shown.
+    pub fn each_shown(&mut self, each: impl FnMut(&mut Shown)) {
+        match self {
+            Reply::Entry(shown) | Reply::Attr(shown) | Reply::Statx(shown) => {
+                Some(shown).into_iter().for_each(each)
+            }
+            Reply::Created(shown, _) => Some(shown).into_iter().for_each(each),
+            Reply::Listing(listing) => {
+                listing.entries.iter_mut().filter_map(|entry| entry.shown.as_mut()).for_each(each);
+            }
+            _ => {}
+        }
+    }
 }
 
 /// An inode as the mount shows it.
@@ -184,6 +208,7 @@ pub fn encode<T>(
             head.extend_from_slice(entry_out(shown).as_bytes());
             head.extend_from_slice(open_out(*opened).as_bytes());
         }
+        Ok(Reply::Listing(listing)) => listing.write_to(&mut head),
         Ok(Reply::Data(parts)) => data = parts,
         Ok(Reply::Written(size)) => {
             head.extend_from_slice(abi::WriteOut { size: *size, padding: 0 }.as_bytes());
@@ -227,61 +252,73 @@ fn send_parts<T>(
     }
 }
 
-/// A page of a directory in the making; full when the kernel's buffer is.
+/// A page of a directory; full when the kernel's buffer is.
+#[derive(Debug)]
 pub struct Listing {
-    bytes: Vec<u8>,
+    entries: Vec<Listed>,
+    /// Each entry is one of READDIRPLUS.
+    plus: bool,
+    bytes: usize,
     bytes_max: usize,
+}
+
+/// An entry of a page.
+#[derive(Debug)]
+pub struct Listed {
+    /// Its name.
+    pub name: Bytes,
+    /// Its inode as the kernel knows it.
+    pub node: u64,
+    /// What it is.
+    pub kind: FileKind,
+    /// The position after it.
+    pub cookie: u64,
+    /// What READDIRPLUS shows; `None`: the kernel is not to remember the inode.
+    pub shown: Option<Shown>,
 }
 
 impl Listing {
     /// An empty page for a buffer of `bytes_max`.
-    pub fn new(bytes_max: u32) -> Self {
-        Self {
-            bytes: Vec::with_capacity(bytes_max.min(1 << 17) as usize),
-            bytes_max: bytes_max as usize,
-        }
+    pub fn new(bytes_max: u32, plus: bool) -> Self {
+        Self { entries: Vec::new(), plus, bytes: 0, bytes_max: bytes_max as usize }
     }
 
-    /// Adds an entry. `shown` makes it one of READDIRPLUS: `Some(None)` is an entry whose inode the
-    /// kernel is not to remember. False, and no change, if it does not fit.
-    pub fn push(
-        &mut self,
-        name: &[u8],
-        (ino, kind, cookie): (u64, FileKind, u64),
-        shown: Option<Option<&Shown>>,
-    ) -> bool {
-        let plus = if shown.is_some() { size_of::<abi::EntryOut>() } else { 0 };
-        let padded = (size_of::<abi::Dirent>() + name.len()).next_multiple_of(8);
-        if self.bytes.len() + plus + padded > self.bytes_max {
-            return false;
+    /// Adds an entry. False, and no change, if it does not fit.
+    pub fn push(&mut self, entry: Listed) -> bool {
+        let plus = if self.plus { size_of::<abi::EntryOut>() } else { 0 };
+        let bytes = self.bytes + plus + padded(&entry.name);
+        let fits = bytes <= self.bytes_max;
+        if fits {
+            self.bytes = bytes;
+            self.entries.push(entry);
         }
-        match shown {
-            None => {}
-            Some(None) => self.bytes.extend_from_slice(abi::EntryOut::default().as_bytes()),
-            Some(Some(shown)) => self.bytes.extend_from_slice(entry_out(shown).as_bytes()),
-        }
-        let dirent = abi::Dirent {
-            ino,
-            off: cookie,
-            namelen: name.len() as u32,
-            kind: type_bits(kind) >> 12,
-        };
-        self.bytes.extend_from_slice(dirent.as_bytes());
-        self.bytes.extend_from_slice(name);
-        let end = self.bytes.len() - size_of::<abi::Dirent>() - name.len() + padded;
-        self.bytes.resize(end, 0);
-        true
+        fits
     }
 
-    /// True if nothing was added.
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+    fn write_to(&self, bytes: &mut Vec<u8>) {
+        bytes.reserve(self.bytes);
+        for entry in &self.entries {
+            if self.plus {
+                let out = entry.shown.as_ref().map(entry_out).unwrap_or_default();
+                bytes.extend_from_slice(out.as_bytes());
+            }
+            let dirent = abi::Dirent {
+                ino: entry.node,
+                off: entry.cookie,
+                namelen: entry.name.len() as u32,
+                kind: type_bits(entry.kind) >> 12,
+            };
+            let end = bytes.len() + padded(&entry.name);
+            bytes.extend_from_slice(dirent.as_bytes());
+            bytes.extend_from_slice(&entry.name);
+            bytes.resize(end, 0);
+        }
     }
+}
 
-    /// The answer.
-    pub fn into_reply(self) -> Reply {
-        Reply::Data(vec![self.bytes.into()])
-    }
+/// What an entry with a name takes.
+fn padded(name: &[u8]) -> usize {
+    (size_of::<abi::Dirent>() + name.len()).next_multiple_of(8)
 }
 
 #[cfg(test)]
@@ -313,11 +350,20 @@ mod tests {
 
     #[test]
     fn a_listing_never_outgrows_its_buffer_and_is_padded() {
-        let mut listing = Listing::new(64);
-        assert!(listing.push(b"a", (1, FileKind::File, 1), None));
-        assert!(listing.push(b"12345678", (2, FileKind::Directory, 2), None));
-        assert!(!listing.push(b"c", (3, FileKind::File, 3), None));
-        let Reply::Data(parts) = listing.into_reply() else { panic!("not data") };
-        assert_eq!(parts[0].len(), 64);
+        let entry = |name: &'static str, node| {
+            let (kind, name) = (FileKind::File, Bytes::from_static(name.as_bytes()));
+            Listed { name, node, kind, cookie: node, shown: None }
+        };
+        for (plus, entry_bytes) in [(false, 32), (true, 32 + size_of::<abi::EntryOut>())] {
+            let bytes_max = 2 * entry_bytes;
+            let mut listing = Listing::new(bytes_max as u32, plus);
+            assert!(listing.push(entry("a", 1)));
+            assert!(listing.push(entry("12345678", 2)));
+            assert!(!listing.push(entry("c", 3)));
+            let bytes = sent(Ok(Reply::Listing(listing)));
+            assert_eq!(bytes.len(), 16 + bytes_max);
+            assert_eq!(bytes[..4], (bytes.len() as u32).to_ne_bytes());
+            assert!(bytes.ends_with(b"12345678"));
+        }
     }
 }

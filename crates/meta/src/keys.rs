@@ -137,7 +137,7 @@ pub(crate) fn lock(volume: VolumeId, flock: bool, ino: Ino, session: u64) -> Vec
     Key::new(kind, volume).id(ino.0).id(session).end()
 }
 
-/// Delayed work on an inode, queued at `time_ms`.
+/// Delayed work on an inode, whose time comes at `time_ms`.
 pub(crate) fn queue(volume: VolumeId, time_ms: u64, ino: Ino) -> Vec<u8> {
     Key::new(Kind::Queue, volume).id(time_ms).id(ino.0).end()
 }

@@ -184,7 +184,7 @@ impl Leases {
             }
         }
         if let Some(oldest) = holder.note(ino) {
-            self.recall_one(holder, oldest, now_ms(clock));
+            self.recall_those(oldest, |share| share.holder.id == holder.id, now_ms(clock));
         }
         true
     }
@@ -203,12 +203,16 @@ impl Leases {
         self.take_share(holder, ino, |recalled| recalled.is_none());
     }
 
-    /// Recalls a lease that nobody waits for yet.
-    fn recall_one(&self, holder: &Arc<Holder>, ino: Ino, now_ms: u64) {
+    /// Recalls all leases on an inode and waits for nobody: who only defers to close the file closes it.
+    pub fn recall(&self, ino: Ino, clock: &dyn Clock) {
+        self.recall_those(ino, |_| true, now_ms(clock));
+    }
+
+    /// Recalls leases on an inode that nobody waits for yet.
+    fn recall_those(&self, ino: Ino, which: impl Fn(&Share) -> bool, now_ms: u64) {
         let mut cleared = Vec::new();
         if let Some(place) = self.part(ino).lock().get_mut(&ino) {
-            let own = |share: &Share| share.holder.id == holder.id;
-            self.recall_from(place, ino, own, now_ms, &mut Vec::new(), &mut cleared);
+            self.recall_from(place, ino, which, now_ms, &mut Vec::new(), &mut cleared);
         }
         self.clear(cleared);
         self.tidy(ino);

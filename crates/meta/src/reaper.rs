@@ -12,7 +12,7 @@ use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
 use crate::locks::inodes::Held;
 use crate::lost;
-use crate::ops::orphan::erase;
+use crate::ops::orphan::{REPLACED_STAYS_MS, erase};
 use crate::ops::sessions::delete_prefix;
 use crate::recopy;
 use crate::records::{self, Stat};
@@ -120,6 +120,10 @@ async fn reap(core: &Arc<Core>, volume: &Arc<Volume>, stop: &Stop) -> Result<usi
         let start = from.as_ref().map(Vec::as_slice);
         let page = snapshot.scan(start, to, PAGE).await.map_err(store_error)?;
         let found: Vec<_> = page.iter().filter_map(|(key, _)| keys::two_ids(key)).collect();
+        let now_ms = core.wall_ms();
+        let (found, later): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|(queued_ms, _)| is_due(*queued_ms, now_ms));
+        left += later.len();
         if !found.is_empty() {
             // A name that a power loss gives back must not lead to a file without its chunks.
             core.kv.sync().await.map_err(store_error)?;
@@ -139,6 +143,11 @@ async fn reap(core: &Arc<Core>, volume: &Arc<Volume>, stop: &Stop) -> Result<usi
         }
     }
     Ok(left)
+}
+
+/// True if the time of an entry has come. The wall clock may have been set back since it was made.
+fn is_due(queued_ms: u64, now_ms: u64) -> bool {
+    queued_ms <= now_ms || queued_ms > now_ms + REPLACED_STAYS_MS
 }
 
 /// An entry of the queue.

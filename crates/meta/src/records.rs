@@ -97,7 +97,7 @@ pub(crate) struct Inode {
     /// Chunks may hold bytes from this offset on that must not be seen: cut them first.
     #[prost(uint64, optional, tag = "26")]
     pub cut_from: Option<u64>,
-    /// When it was put into the queue `G` (milliseconds); 0: it is not in it.
+    /// When its time in the queue `G` comes (milliseconds); 0: it is not in it.
     #[prost(uint64, tag = "27")]
     pub queued_ms: u64,
     /// Guard shards of a directory: their number is 1 more than this.

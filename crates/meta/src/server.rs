@@ -173,6 +173,9 @@ impl MetaServer {
             answered: request.answered,
             incarnation: request.incarnation,
         };
+        if let Some(closed) = &request.closed {
+            sessions::renew(&ctx, closed).await?;
+        }
         perform(&ctx, &op).await
     }
 }

@@ -389,11 +389,17 @@ impl<'a> Tx<'a> {
 
     /// Puts an inode into the queue of delayed work.
     pub async fn enqueue(&mut self, inode: &mut Inode) -> Result<()> {
+        self.enqueue_for(inode, 0).await
+    }
+
+    /// As [`Tx::enqueue`]; unless it is there already, its time comes in so many milliseconds.
+    pub async fn enqueue_for(&mut self, inode: &mut Inode, later_ms: u64) -> Result<()> {
         if inode.queued_ms == 0 {
-            inode.queued_ms = self.ctx.core.wall_ms().max(1);
+            inode.queued_ms = self.ctx.core.wall_ms().max(1) + later_ms;
             let key = keys::queue(self.ctx.volume.id, inode.queued_ms, inode.id());
             self.put(key, &Mark {}).await?;
-            self.queued = true;
+            // What has time is found at the next turn.
+            self.queued |= later_ms == 0;
         }
         Ok(())
     }

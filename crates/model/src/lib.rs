@@ -9,6 +9,7 @@
 //! * [`tree`] — directories, links, renames, open handles; [`inode`] — one inode.
 //! * [`access`] — who may do what: mode bits, sticky, set-id rules.
 //! * [`bytes`] — sparse contents.
+//! * [`history`] — whether what several clients were told can have happened one after the other.
 //!
 //! What the model never does: keep time (a time is known only after it was set), fail for want of
 //! space or servers, or share a line of code with what it judges, `types` aside.
@@ -16,6 +17,7 @@
 pub mod access;
 pub mod apply;
 pub mod bytes;
+pub mod history;
 pub mod inode;
 pub mod op;
 pub mod tree;

@@ -28,6 +28,7 @@ pub const RULES: &[Rule] = &[
     ),
     rule("forwards-apply-once", "a forward that comes again is applied again"),
     rule("lease-needs-map", "a heartbeat renews the lease before the map that it names is known"),
+    rule("leases-cover-opens", "a client opens a file again by what it knew when it closed it"),
     rule("lost-writes-are-told", "a client that was evicted says nothing of what it gives up"),
     rule("losses-are-counted", "a group that is founded anew after a loss of power says nothing"),
     rule("manager-waits-a-lease", "the manager takes a server out before its lease is over"),

@@ -43,6 +43,8 @@ pub enum Verb {
     Volume(verbs::volume::VolumeFlags),
     /// Show and set where files lie
     Layout(verbs::layout::LayoutVerbFlags),
+    /// Move the metadata of a server to another engine, while it is stopped
+    Meta(verbs::meta::MetaFlags),
     /// List, add, replace and remove the disks of the cluster
     Target(verbs::target::TargetFlags),
     /// Move data so that all targets hold about as much
@@ -103,6 +105,7 @@ impl Cli {
             Verb::Doctor(flags) => return doctor::run(&flags, cluster).await,
             Verb::Why(flags) => return why::run(&flags, cluster).await,
             Verb::Fsck(flags) => return fsck::run(&flags, cluster).await,
+            Verb::Meta(flags) => return meta::run(flags).await,
             Verb::Target(flags) => return target::run(&flags, cluster).await,
             Verb::Rebalance(flags) => return rebalance::run(&flags, cluster).await,
             Verb::Job(flags) => return job::run(&flags, cluster).await,

@@ -20,6 +20,7 @@ impl Volume {
     /// [`Volume::fsync`] too.
     pub async fn flush(self: &Arc<Self>, file: &Arc<OpenFile>) -> Result<()> {
         let _timer = self.count(Op::Flush);
+        file.heard_of();
         let written = self.write_back(&file.state, false).await;
         let failed = file.take_failure(TellBy::Close);
         written.and(failed)
@@ -80,7 +81,8 @@ impl Volume {
         };
         let (close, incarnation) = {
             let mut core = file.core();
-            let close = close && core.registered > 0;
+            // Somebody may have opened it again meanwhile, by what is counted already.
+            let close = close && core.handles <= 1 && core.registered > 0;
             core.registered -= usize::from(close);
             (close, core.incarnation)
         };
@@ -223,6 +225,7 @@ impl Volume {
         self.drop_idle();
         self.settle_left();
         let now = self.now();
+        self.report_old_closes(now);
         self.memory().kept().drop_old(now);
         self.metrics().kept_bytes.set(self.memory().kept().bytes() as f64);
         if self.memory().has_freed_much() {

@@ -6,7 +6,6 @@ use crate::api::SeekTo;
 use crate::metrics::Op;
 use crate::ops::unexpected;
 use crate::volume::Volume;
-use bytes::Bytes;
 use futures::future::try_join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -110,7 +109,7 @@ impl Volume {
     pub(crate) async fn data_in(&self, file: &FileState, piece: Piece) -> Result<Vec<(u64, u64)>> {
         let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
         let op = StorageOp::Extents(chunk.into());
-        let (answer, _) = self.storage(file, piece.group, false, op, Bytes::new()).await?;
+        let (answer, _) = self.storage(file, piece.group, false, op).await?;
         let StorageAnswer::Extents(list) = answer else { return Err(unexpected("extents")) };
         let (first, last) = (piece.chunk_offset, piece.chunk_offset + piece.len);
         let ranges = list.starts.iter().zip(&list.lens).filter_map(|(&start, &len)| {
@@ -130,8 +129,7 @@ impl Volume {
         let reference = FileRef { volume: self.id().0, ino: file.ino().0 };
         let op = StorageOp::Chunks(reference);
         let groups: BTreeSet<_> = placement.groups().iter().copied().collect();
-        let asked =
-            groups.into_iter().map(|g| self.storage(file, g, false, op.clone(), Bytes::new()));
+        let asked = groups.into_iter().map(|g| self.storage(file, g, false, op.clone()));
         let mut all = BTreeSet::new();
         for (answer, _) in try_join_all(asked).await? {
             let StorageAnswer::Chunks(list) = answer else { return Err(unexpected("chunks")) };

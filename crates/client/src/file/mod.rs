@@ -8,12 +8,14 @@
 pub(crate) mod ahead;
 mod allocate;
 mod copy;
+pub(crate) mod deferred;
 pub(crate) mod dirty;
 mod flush;
 mod holes;
 pub(crate) mod inline;
 mod life;
 mod open;
+mod parts;
 mod read;
 mod resize;
 mod send;

@@ -20,6 +20,8 @@ pub struct OpenFile {
     volume: Weak<Volume>,
     flags: OpenFlags,
     keep_cache: bool,
+    /// It counts among those that [`super::state::Core::dropping`] speaks of.
+    dropping: AtomicBool,
     /// Opened by an ordinary user: writing takes setuid and setgid away.
     pub(crate) drops_setid: bool,
     /// Number of failures of the file that were before this handle, or that it need not tell any more
@@ -64,6 +66,13 @@ impl OpenFile {
     /// cached since are still good.
     pub fn keep_cache(&self) -> bool {
         self.keep_cache
+    }
+
+    /// The handle is used, so its `open` has returned: what the kernel was to drop then is dropped.
+    pub(crate) fn heard_of(&self) {
+        if self.dropping.load(Ordering::Relaxed) && self.dropping.swap(false, Ordering::Relaxed) {
+            self.state.core().dropping -= 1;
+        }
     }
 
     /// Attributes as this mount knows them now.
@@ -115,8 +124,15 @@ impl Volume {
         flags: OpenFlags,
     ) -> Result<Arc<OpenFile>> {
         let _timer = self.count(Op::Open);
-        if flags.truncate && self.inodes().file(ino).is_some() {
-            return self.open_and_cut(cred, ino, flags).await;
+        if let Some(file) = self.open_again(cred, ino, flags) {
+            return Ok(file);
+        }
+        if flags.truncate {
+            // A state that nobody uses would only be in the way.
+            self.report_close(ino);
+            if self.inodes().file(ino).is_some() {
+                return self.open_and_cut(cred, ino, flags).await;
+            }
         }
         let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(flags, self) });
         let said = match flags.truncate {
@@ -198,12 +214,33 @@ impl Volume {
                 Arc::new(file)
             },
             |file| {
+                // Before it is known as unchanged to those who open it after this.
+                file.core().dropping += usize::from(!keep_cache);
                 file.add_handle(&attr, &opened, [mode.read, mode.write], incarnation, now);
                 file.count_direct(flags.direct);
+                self.end_deferral(ino, &mut file.core());
             },
         );
-        let failures = state.core().failure.count;
-        Ok(Arc::new(OpenFile {
+        Ok(self.handle_of(state, cred, flags, keep_cache))
+    }
+
+    /// A handle of a file in which it is counted already, also as one that drops pages.
+    pub(super) fn handle_of(
+        self: &Arc<Self>,
+        state: Arc<FileState>,
+        cred: &Credentials,
+        flags: OpenFlags,
+        keep_cache: bool,
+    ) -> Arc<OpenFile> {
+        let (failures, keep_cache) = {
+            let mut core = state.core();
+            // Who was told to drop them does so when the answer has arrived: pages of before may be there still.
+            let still = keep_cache && core.dropping > 0 && !self.options().exclusive;
+            core.dropping += usize::from(still);
+            (core.failure.count, keep_cache && !still)
+        };
+        Arc::new(OpenFile {
+            dropping: AtomicBool::new(!keep_cache),
             state,
             volume: Arc::downgrade(self),
             flags,
@@ -212,7 +249,7 @@ impl Volume {
             failures_told: std::array::from_fn(|_| AtomicU64::new(failures)),
             sequence: Mutex::default(),
             released: AtomicBool::new(false),
-        }))
+        })
     }
 
     fn is_unchanged(&self, attr: &Attr) -> bool {
@@ -248,13 +285,15 @@ impl Volume {
         if file.released.swap(true, Ordering::Relaxed) {
             return;
         }
+        file.heard_of();
         let state = &file.state;
-        let (closes, incarnation, last) = {
+        let (closes, incarnation, last, deferred) = {
             let mut core = state.core();
             core.handles -= 1;
+            let deferred = self.defer_close(state.ino(), &mut core);
             // The server is to count at least one open as long as there is a handle, or
             // something is on its way.
-            let keep = usize::from(core.is_used());
+            let keep = usize::from(core.counts_as_open());
             let closes = core.registered.saturating_sub(keep).min(match core.handles {
                 0 => usize::MAX,
                 _ => 1,
@@ -264,10 +303,12 @@ impl Volume {
             if core.handles == 0 {
                 core.ahead.clear();
             }
-            (closes, core.incarnation, core.handles == 0)
+            (closes, core.incarnation, core.handles == 0, deferred)
         };
         self.session().add_closed(state.ino().0, closes, incarnation);
-        if last && (idle || state.is_idle()) {
+        if deferred {
+            self.check_deferral(state);
+        } else if last && (idle || state.is_idle()) {
             self.drop_unused(state);
         }
     }
@@ -278,10 +319,8 @@ impl Volume {
         let (mut closes, mut incarnation) = (0, 0);
         let unused = |file: &FileState| {
             let mut core = file.core();
-            let unused = !core.is_used();
-            if unused {
-                (closes, incarnation) = (std::mem::take(&mut core.registered), core.incarnation);
-            }
+            let unused = !core.counts_as_open();
+            (closes, incarnation) = (core.give_up_opens(), core.incarnation);
             // Nobody can open what has no name.
             if unused && core.attr.nlink > 0 {
                 self.left().put(file.ino(), std::mem::take(&mut core.unsynced), self.now());
@@ -308,7 +347,7 @@ impl Volume {
 
 impl FileState {
     /// Counts a handle that was opened, if with O_DIRECT.
-    fn count_direct(&self, direct: bool) {
+    pub(super) fn count_direct(&self, direct: bool) {
         if direct {
             let mut core = self.core();
             core.direct_handles += 1;

@@ -3,7 +3,8 @@
 
 use super::ahead::{Block, Reach};
 use super::open::OpenFile;
-use super::state::{Body, Core, FileState, UNIT_BYTES};
+use super::parts::{UNIT_BYTES, fetched_around};
+use super::state::{Body, Core, FileState};
 use crate::api::ReadData;
 use crate::metrics::Op;
 use crate::ops::unexpected;
@@ -57,6 +58,7 @@ impl Volume {
         len: u32,
     ) -> Result<ReadData> {
         let _timer = self.count(Op::Read);
+        file.heard_of();
         file.check_readable(self)?;
         let wanted_end = offset.saturating_add(u64::from(len));
         if wanted_end > file.state.core().length {
@@ -97,7 +99,7 @@ impl Volume {
     }
 
     /// Another mount may have made the file longer: asks, unless we know well enough.
-    async fn refresh_length(&self, file: &FileState) -> Result<()> {
+    pub(super) async fn refresh_length(&self, file: &FileState) -> Result<()> {
         let age_max = std::time::Duration::from_millis(self.options().attribute_age_ms);
         let (learned, version) = {
             let core = file.core();
@@ -195,7 +197,7 @@ impl Volume {
         let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
         let read = Read { chunk: chunk.into(), offset: piece.chunk_offset, len: piece.len };
         let op = StorageOp::Read(read);
-        Ok(self.storage(file, piece.group, false, op, Bytes::new()).await?.1)
+        Ok(self.storage(file, piece.group, false, op).await?.1)
     }
 
     /// Starts fetching what a sequential reader will want next, on all targets at once.
@@ -217,7 +219,7 @@ impl Volume {
         let to = to.min(core.length);
         let mut at = from;
         while at < to {
-            let unit_end = Core::unit_of(placement, at).1;
+            let unit_end = fetched_around(placement, at).1;
             if let Some(covered) = core.ahead.covered_to(at) {
                 at = covered;
                 continue;
@@ -255,7 +257,7 @@ fn units(placement: &Placement, from: u64, to: u64) -> impl Iterator<Item = Piec
         if at >= to {
             return None;
         }
-        let end = Core::unit_of(placement, at).1.min(to);
+        let end = fetched_around(placement, at).1.min(to);
         let piece = placement.pieces(at, end - at).next();
         at = end;
         piece

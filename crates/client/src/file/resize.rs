@@ -57,7 +57,12 @@ impl Volume {
         let MetaAnswer::Entry(attributes) = answer else { return Err(unexpected("setattr")) };
         let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
         let now = self.now();
-        self.inodes().learn(&attr, now);
+        let known = self.inodes().learn(&attr, now);
+        // The file may have been closed and opened again since.
+        if let Some(other) = known.filter(|known| !Arc::ptr_eq(known, file)) {
+            other.distrust();
+            other.learn(&attr, true, now);
+        }
         if let Some(length) = length {
             file.resized(&attr, length, now);
         } else {

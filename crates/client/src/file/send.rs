@@ -6,7 +6,7 @@
 
 use super::Life;
 use super::dirty::Job;
-use super::state::{Core, FileState, InFlight, overlaps, sent_unit_bytes};
+use super::state::{Core, FileState, InFlight, overlaps};
 use crate::volume::Volume;
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Volume {
     pub(crate) fn start_senders(self: &Arc<Self>, file: &Arc<FileState>, core: &mut Core) {
         let Some(placement) = &core.placement else { return };
         let under_way = placement.groups().len() as u64 * UNDER_WAY_BYTES;
-        let most = under_way.min(UNDER_WAY_BYTES_MAX) / sent_unit_bytes(placement);
+        let most = under_way.min(UNDER_WAY_BYTES_MAX) / core.parts.bytes(placement);
         let wanted = core.dirty.ready_len().min(most as usize);
         while core.senders < wanted {
             core.senders += 1;
@@ -102,11 +102,13 @@ impl Volume {
             ([job], [piece]) => self.write_one(file, job, piece),
             _ => self.write_many(file, jobs, &pieces),
         };
+        let began = self.now();
         let sent = self.change(life, group, op, payload).await;
         // Only now: a sync that ran meanwhile may have come too early for this write. And even if it
         // failed: the target may have done it and only the answer was lost.
         self.acknowledged(file, group, sent.as_ref().ok().map(|(answer, _)| answer));
         sent?;
+        file.core().parts.note(bytes, self.now() - began);
         self.metrics().bytes_written.increment(bytes);
         Ok(())
     }
@@ -144,8 +146,8 @@ impl Core {
     fn take_jobs(&mut self, placement: &Placement) -> Vec<Job> {
         let in_flight = &self.in_flight;
         let blocked = |from: u64, to: u64| overlaps(in_flight, from, to);
-        let unit_of = |at| Core::sent_unit_of(placement, at);
-        let together = TOGETHER_BYTES_MAX.min(sent_unit_bytes(placement));
+        let unit_of = |at| self.parts.around(placement, at);
+        let together = TOGETHER_BYTES_MAX.min(self.parts.bytes(placement));
         let mut jobs = self.dirty.take(unit_of, blocked, together as usize);
         for job in &mut jobs {
             let (data, kept_mark) = (job.data.clone(), self.kept.mark());

@@ -3,6 +3,7 @@
 use super::ahead::Ahead;
 use super::dirty::Dirty;
 use super::inline::Inline;
+use super::parts::SentParts;
 use crate::inodes::Contents;
 use crate::kept::{Kept, KeptFile};
 use crate::memory::Room;
@@ -16,12 +17,6 @@ use strake_types::layout::Placement;
 use strake_types::{Attr, Error, ErrorKind, Ino, Result, Timestamp};
 use strake_wire::message::meta::Opened;
 use tokio::sync::Notify;
-
-/// Largest part of a chunk that is fetched at once, and that is sent at once to a group of one copy.
-pub(crate) const UNIT_BYTES: u64 = 1 << 20;
-/// The same of what is sent to a group of several copies. Its primary forwards what it has received in
-/// full: smaller parts keep both directions of its link busy sooner, and until later.
-const COPIED_UNIT_BYTES: u64 = 512 << 10;
 
 /// Where the contents of a file are.
 pub(crate) enum Body {
@@ -83,6 +78,7 @@ pub(crate) struct Core {
     pub(crate) registered: usize,
     pub(crate) incarnation: u64,
     pub(crate) dirty: Dirty,
+    pub(crate) parts: SentParts,
     /// What is being sent, by where it starts. Entries never overlap.
     pub(crate) in_flight: BTreeMap<u64, InFlight>,
     /// Tasks that send extents.
@@ -100,12 +96,16 @@ pub(crate) struct Core {
     /// Length and mtime at the server after the last change known to be ours; `None` if somebody
     /// else has changed the file beside us, so that nothing cached can be told to be true.
     pub(crate) ours: Option<Contents>,
+    /// Handles at whose opening the kernel was to drop its pages, and may not have done so yet.
+    pub(crate) dropping: usize,
     /// The background task is at work on it.
     pub(crate) ticking: bool,
     /// The background task knows of it.
     pub(crate) busy: bool,
     /// Another mount may have changed the inline contents: to be asked for before they are used.
     pub(crate) inline_stale: bool,
+    /// Since when its close is deferred ([`super::deferred`]).
+    pub(crate) deferred: Option<Duration>,
 }
 
 /// A file that has handles open or something unsent.
@@ -118,29 +118,7 @@ pub struct FileState {
     pub(crate) progress: Notify,
 }
 
-/// Largest part of a chunk that is sent at once.
-pub(crate) fn sent_unit_bytes(placement: &Placement) -> u64 {
-    if placement.layout().copies() > 1 { COPIED_UNIT_BYTES } else { UNIT_BYTES }
-}
-
-fn part_of_chunk(placement: &Placement, at: u64, part_bytes: u64) -> (u64, u64) {
-    let layout = placement.layout();
-    let (start, bytes) = layout.chunk_bounds(layout.chunk_at(at));
-    let from = start + (at - start) / part_bytes * part_bytes;
-    (from, (from + part_bytes).min(start + bytes))
-}
-
 impl Core {
-    /// Bounds of what is fetched at once around a byte.
-    pub(crate) fn unit_of(placement: &Placement, at: u64) -> (u64, u64) {
-        part_of_chunk(placement, at, UNIT_BYTES)
-    }
-
-    /// Bounds of what is sent at once around a byte.
-    pub(crate) fn sent_unit_of(placement: &Placement, at: u64) -> (u64, u64) {
-        part_of_chunk(placement, at, sent_unit_bytes(placement))
-    }
-
     /// True if a part of a range is being sent.
     pub(crate) fn is_in_flight(&self, from: u64, to: u64) -> bool {
         overlaps(&self.in_flight, from, to)
@@ -176,6 +154,7 @@ impl Core {
     /// The server refuses to be told: the file is as the server has it.
     pub(crate) fn forget_unpublished(&mut self) {
         if let Body::Inline(inline) = &mut self.body {
+            self.inline_stale |= inline.is_dirty();
             inline.forget_unsent();
         }
         if !self.is_unsent() {
@@ -189,6 +168,16 @@ impl Core {
     /// would go where the file was before.
     pub(crate) fn is_used(&self) -> bool {
         self.handles > 0 || !self.is_idle()
+    }
+
+    /// True if the server is to count it as open, also because its close is deferred.
+    pub(crate) fn counts_as_open(&self) -> bool {
+        self.is_used() || self.deferred.is_some()
+    }
+
+    /// The opens that the server need not count any more: all, unless it is to count the file as open.
+    pub(crate) fn give_up_opens(&mut self) -> usize {
+        if self.counts_as_open() { 0 } else { std::mem::take(&mut self.registered) }
     }
 
     /// The server counts one more open in this incarnation of the session. What was counted in an earlier one
@@ -246,13 +235,14 @@ impl Core {
             return;
         }
         let foreign = Some((attr.length, attr.mtime)) != self.ours;
-        if foreign && attr.version > self.attr.version {
+        // Stricter than what the kernel's pages are held to: whoever writes may set the old mtime
+        // again afterwards. Each change is one step of the version.
+        let others = attr.version > self.attr.version + own;
+        if others || foreign && attr.version > self.attr.version {
             self.ahead.clear();
             self.inline_stale = true;
         }
-        // Stricter than what the kernel's pages are held to: whoever writes may set the old mtime
-        // again afterwards. Each change is one step of the version.
-        if foreign || attr.version > self.attr.version + own {
+        if others || foreign {
             self.kept.clear();
         }
         if attr.layout.is_some() && attr.layout != self.attr.layout {
@@ -283,8 +273,9 @@ impl Core {
     /// As [`Core::learn`], of an answer to a change of contents that this mount has made.
     pub(crate) fn learn_own(&mut self, attr: &Arc<Attr>, now: Duration) {
         // Each change is one step of the version: with more than one, our length and time hide
-        // those of somebody else.
-        let alone = attr.version <= self.attr.version + 1;
+        // those of somebody else. So they do where somebody else's were learned before.
+        let known = self.ours == Some((self.attr.length, self.attr.mtime));
+        let alone = known && attr.version <= self.attr.version + 1;
         self.ours = alone.then_some((attr.length, attr.mtime));
         self.learn_after(1, attr, now);
     }
@@ -312,6 +303,7 @@ impl FileState {
             registered: 0,
             incarnation: 0,
             dirty: Dirty::default(),
+            parts: SentParts::default(),
             in_flight: BTreeMap::new(),
             senders: 0,
             exclusive: false,
@@ -322,9 +314,11 @@ impl FileState {
             kept: kept.take_up(attr),
             direct_handles: 0,
             ours: Some((attr.length, attr.mtime)),
+            dropping: 0,
             ticking: false,
             busy: false,
             inline_stale: false,
+            deferred: None,
         };
         Self {
             ino: attr.ino,
@@ -465,24 +459,5 @@ fn body_of(attr: &Attr, opened: &Opened) -> Body {
         Some(data) if attr.inline => Body::Inline(Inline::new(data)),
         None if attr.inline => Body::Inline(Inline::default()),
         _ => Body::Chunks,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use strake_types::GroupId;
-    use strake_types::layout::{GroupTables, LayoutTemplate};
-
-    #[test]
-    fn what_is_forwarded_is_sent_in_smaller_parts() {
-        for (copies, sent) in [(1, 1 << 20), (2, 512 << 10), (3, 512 << 10)] {
-            let template = LayoutTemplate { copies: Some(copies), ..LayoutTemplate::default() };
-            let tables = GroupTables::of([GroupId::of_class(copies, 0)]);
-            let placement = Placement::new(template.resolve(42, &tables));
-            let at = (3 << 20) + 5;
-            assert_eq!(Core::sent_unit_of(&placement, at), (3 << 20, (3 << 20) + sent));
-            assert_eq!(Core::unit_of(&placement, at), (3 << 20, 4 << 20));
-        }
     }
 }

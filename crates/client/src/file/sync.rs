@@ -80,7 +80,7 @@ impl Volume {
         let reference = FileRef { volume: self.id().0, ino: file.ino().0 };
         let syncs = unsynced.iter().map(|(&group, held)| async move {
             let sync = StorageOp::Sync(reference);
-            let (answer, _) = self.storage(file, group, true, sync, Bytes::new()).await?;
+            let (answer, _) = self.storage(file, group, true, sync).await?;
             self.synced(file, group, held, boot_of(&answer));
             Ok::<_, Error>(())
         });
@@ -120,6 +120,8 @@ impl Volume {
     pub async fn sync_all(self: &Arc<Self>) -> Result<()> {
         let _timer = self.count(Op::Fsync);
         let mut result = Ok(());
+        // Whoever opens such a file again is to learn of a loss as well: what is left of it is remembered.
+        self.report_all_closes();
         let files = self.busy_files();
         let mut written = stream::iter(files)
             .map(|file| async move { (self.write_back(&file, false).await, file) })

@@ -1,5 +1,6 @@
 //! Writing: into the inline contents, or into extents that senders carry away.
 
+use super::Life;
 use super::dirty::Fragment;
 use super::open::{OpenFile, TellBy};
 use super::state::{Body, Core, FileState};
@@ -47,14 +48,20 @@ impl Volume {
         data: Bytes,
     ) -> Result<Written> {
         let _timer = self.count(Op::Write);
+        file.heard_of();
         file.check_writable()?;
         file.take_failure(TellBy::Write)?;
         let len = data.len() as u64;
         if offset.checked_add(len).is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(Error::new(ErrorKind::FileTooBig));
         }
+        let life = file.state.life();
         let at = if file.flags().append { At::End } else { At::Offset(offset) };
-        self.write_parts(file, at, data).await
+        if matches!(at, At::End) && file.state.is_idle() {
+            // Others may have appended since, or the session was lost.
+            self.refresh_length(&file.state).await?;
+        }
+        self.write_parts(file, life, at, data).await
     }
 
     /// Writes at an offset, also where the handle was opened to append.
@@ -64,30 +71,34 @@ impl Volume {
         offset: u64,
         data: Bytes,
     ) -> Result<Written> {
-        self.write_parts(file, At::Offset(offset), data).await
+        self.write_parts(file, file.state.life(), At::Offset(offset), data).await
     }
 
     async fn write_parts(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
+        life: Life<'_>,
         at: At,
         data: Bytes,
     ) -> Result<Written> {
         let len = data.len() as u64;
-        let first = self.write_part(file, at, data.slice(..data.len().min(PART_BYTES_MAX))).await?;
+        let first =
+            self.write_part(file, life, at, data.slice(..data.len().min(PART_BYTES_MAX))).await?;
         let mut done = data.len().min(PART_BYTES_MAX);
         while done < data.len() {
             let part = data.slice(done..data.len().min(done + PART_BYTES_MAX));
             let part_len = part.len();
-            self.write_part(file, At::Offset(first + done as u64), part).await?;
+            self.write_part(file, life, At::Offset(first + done as u64), part).await?;
             done += part_len;
         }
         Ok(Written { offset: first, len })
     }
 
+    /// What began in one life of the file is not taken in the next: somebody else may have its locks.
     async fn write_part(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
+        life: Life<'_>,
         at: At,
         data: Bytes,
     ) -> Result<u64> {
@@ -101,6 +112,7 @@ impl Volume {
             let progress = state.progress.notified();
             let taken = {
                 let mut core = state.core();
+                life.check_in(&core)?;
                 let taken = self.take(&mut core, file, at, &data, &mut room);
                 if core.dirty.ready_len() > 0 {
                     self.start_senders(state, &mut core);
@@ -215,7 +227,7 @@ impl Core {
         self.kept.cut(offset, end);
         let mut at = offset;
         while at < end {
-            let unit = Core::sent_unit_of(&placement, at);
+            let unit = self.parts.around(&placement, at);
             let stop = end.min(unit.1);
             let part = data.slice((at - offset) as usize..(stop - offset) as usize);
             let part_room = match stop == end {

@@ -183,10 +183,13 @@ impl Volume {
         name: Bytes,
         directory: bool,
     ) -> Result<Attr> {
+        self.report_close_of(parent, &name);
         let unlink = meta::Unlink { at: at(parent, name)?, directory };
         let asked = self.now();
         let answer = self.mutate(cred, MetaOp::Unlink(unlink)).await?;
-        self.named(answer, parent, asked, "unlink")
+        let attr = self.named(answer, parent, asked, "unlink")?;
+        self.forget_nameless(&attr);
+        Ok(attr)
     }
 
     /// Moves a name. What was moved, and what was replaced or exchanged if anything.
@@ -200,6 +203,9 @@ impl Volume {
         flags: RenameFlags,
     ) -> Result<(Attr, Option<Attr>)> {
         let _timer = self.count(Op::Rename);
+        if !flags.exchange {
+            self.report_close_of(new_parent, &new_name);
+        }
         let rename = meta::Rename {
             from: at(parent, name)?,
             // Checked by the server, which first looks whether there is anything to rename.
@@ -208,14 +214,32 @@ impl Volume {
             exchange: flags.exchange,
         };
         let asked = self.now();
-        let answer = self.mutate(cred, MetaOp::Rename(rename)).await?;
+        let carry = || {
+            self.leases().carry_moments(parent, new_parent, self.now());
+            if flags.exchange {
+                self.leases().carry_moments(new_parent, parent, self.now());
+            }
+        };
+        // Before anybody else can change it there; and what was still told while it was under way.
+        carry();
+        let answer = self.mutate(cred, MetaOp::Rename(rename)).await;
+        carry();
+        let answer = answer?;
         let MetaAnswer::Renamed(renamed) = answer else { return Err(unexpected("rename")) };
         self.learn_directory(parent, renamed.parent, asked);
         if new_parent != parent {
             self.learn_directory(new_parent, renamed.new_parent, asked);
         }
         let other = renamed.other.map(|other| self.learn_changed(other, asked)).transpose()?;
+        other.iter().for_each(|other| self.forget_nameless(other));
         Ok((self.learn_changed(renamed.moved, asked)?, other))
+    }
+
+    /// Nobody can open a file again whose last name is gone.
+    fn forget_nameless(&self, attr: &Attr) {
+        if attr.nlink == 0 {
+            self.report_close(attr.ino);
+        }
     }
 
     /// The answer to a change of a name in `parent`: the inode.

@@ -1,7 +1,7 @@
 //! What was sent is kept for the next reader of the same mount, and for nobody longer than it is
 //! true.
 
-use super::{cluster, length, starting};
+use super::{cluster, length, open, starting};
 use crate::testing::{CHUNK, Fake, create, options, pattern, read, write};
 use crate::*;
 use std::sync::Arc;
@@ -19,10 +19,6 @@ async fn written(volume: &Arc<Volume>, name: &str) -> Ino {
     write(volume, &file, 0, whole(1)).await;
     volume.release(&file).await.unwrap();
     file.ino()
-}
-
-async fn open(volume: &Arc<Volume>, ino: Ino, flags: OpenFlags) -> Arc<OpenFile> {
-    volume.open(&Credentials::root(), ino, flags).await.unwrap()
 }
 
 /// What a reader that opens the file now sees, and how many messages to targets that took.

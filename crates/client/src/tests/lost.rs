@@ -10,6 +10,21 @@ async fn lose(fake: &Fake, volume: &Arc<Volume>) {
     assert_eq!(starting(&fake.take_log(), "session").len(), 1);
 }
 
+/// A file of which everything written is on disk.
+async fn synced(volume: &Arc<Volume>) -> Arc<OpenFile> {
+    let file = create(volume, "a").await;
+    write(volume, &file, 0, pattern(1, 20_000)).await;
+    volume.fsync(&file, false).await.unwrap();
+    file
+}
+
+/// Waits until a write is on its way to a target.
+async fn until_sent(fake: &Fake) {
+    while starting(&fake.take_log(), "write").is_empty() {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// Each handle tells it once by `fsync`, and all is well from then on.
 async fn tells_once(volume: &Arc<Volume>, file: &Arc<OpenFile>) {
     let error = volume.fsync(file, false).await.unwrap_err();
@@ -38,9 +53,7 @@ async fn a_small_file_s_unwritten_data_is_given_up() {
 #[tokio::test]
 async fn unwritten_data_for_targets_is_given_up() {
     let (fake, volume) = cluster().await;
-    let file = create(&volume, "a").await;
-    write(&volume, &file, 0, pattern(1, 20_000)).await;
-    volume.fsync(&file, false).await.unwrap();
+    let file = synced(&volume).await;
     let other = volume.open(&Credentials::root(), file.ino(), OpenFlags::READ_WRITE).await.unwrap();
     write(&volume, &file, 10_000, pattern(2, 20_000)).await;
     lose(&fake, &volume).await;
@@ -55,9 +68,7 @@ async fn unwritten_data_for_targets_is_given_up() {
 #[tokio::test]
 async fn a_write_that_is_refused_is_not_sent_under_another_session() {
     let (fake, volume) = cluster().await;
-    let file = create(&volume, "a").await;
-    write(&volume, &file, 0, pattern(1, 20_000)).await;
-    volume.fsync(&file, false).await.unwrap();
+    let file = synced(&volume).await;
     write(&volume, &file, 0, pattern(2, 20_000)).await;
     fake.forget_session();
     fake.fail("write 0:", ErrorKind::BadCapability);
@@ -77,9 +88,7 @@ async fn a_length_of_before_is_not_told_afterwards() {
     write(&volume, &file, 0, pattern(1, 20_000)).await;
     let (flushing, to_flush) = (Arc::clone(&volume), Arc::clone(&file));
     let flushed = tokio::spawn(async move { flushing.flush(&to_flush).await });
-    while !fake.take_log().iter().any(|line| line.starts_with("write")) {
-        tokio::task::yield_now().await;
-    }
+    until_sent(&fake).await;
     fake.forget_session();
     drop(gate);
     assert_eq!(flushed.await.unwrap().unwrap_err().kind, ErrorKind::Io);
@@ -89,9 +98,7 @@ async fn a_length_of_before_is_not_told_afterwards() {
 #[tokio::test]
 async fn who_has_written_everything_goes_on_unharmed() {
     let (fake, volume) = cluster().await;
-    let file = create(&volume, "a").await;
-    write(&volume, &file, 0, pattern(1, 20_000)).await;
-    volume.fsync(&file, false).await.unwrap();
+    let file = synced(&volume).await;
     lose(&fake, &volume).await;
     volume.fsync(&file, false).await.unwrap();
     assert_eq!(read(&volume, &file, 0, 20_000).await, pattern(1, 20_000));
@@ -120,9 +127,7 @@ async fn what_may_have_been_done_in_a_lost_session_is_not_done_again() {
 #[tokio::test]
 async fn a_length_that_was_to_be_set_in_a_lost_session_is_not_set_in_the_next() {
     let (fake, volume) = cluster().await;
-    let file = create(&volume, "a").await;
-    write(&volume, &file, 0, pattern(1, 20_000)).await;
-    volume.fsync(&file, false).await.unwrap();
+    let file = synced(&volume).await;
     write(&volume, &file, 0, pattern(2, 20_000)).await;
     fake.take_log();
     let gate = fake.gate.write().await;
@@ -131,12 +136,44 @@ async fn a_length_that_was_to_be_set_in_a_lost_session_is_not_set_in_the_next() 
         let cred = Credentials::root();
         cutting.setattr(&cred, to_cut.ino(), length(5), Some(&to_cut)).await
     });
-    while !fake.take_log().iter().any(|line| line.starts_with("write")) {
-        tokio::task::yield_now().await;
-    }
+    until_sent(&fake).await;
     lose(&fake, &volume).await;
     drop(gate);
     assert_eq!(cut.await.unwrap().unwrap_err().kind, ErrorKind::Io);
     assert_eq!(fake.server_length(file.ino()), 20_000);
     tells_once(&volume, &file).await;
+}
+
+/// An append that waited was taken after the session was lost, at the length of before: over what another client
+/// had appended since. Found by simulation (seed 920000001944).
+#[tokio::test]
+async fn a_write_that_waits_while_the_session_is_lost_is_not_taken() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    let order = file.state.order.lock().await;
+    let (writing, to_write) = (Arc::clone(&volume), Arc::clone(&file));
+    let written =
+        tokio::spawn(async move { writing.write(&to_write, 0, pattern(1, 20_000)).await });
+    tokio::task::yield_now().await;
+    assert!(!written.is_finished());
+    lose(&fake, &volume).await;
+    drop(order);
+    assert_eq!(written.await.unwrap().unwrap_err().kind, ErrorKind::Io);
+    volume.fsync(&file, false).await.unwrap();
+    assert!(starting(&fake.take_log(), "write").is_empty(), "nothing of it was sent");
+}
+
+#[tokio::test]
+async fn who_appends_after_the_session_was_lost_appends_behind_what_others_have() {
+    let (fake, volume) = cluster().await;
+    let ino = synced(&volume).await.ino();
+    let flags = OpenFlags { append: true, ..OpenFlags::READ_WRITE };
+    let file = open(&volume, ino, flags).await;
+    lose(&fake, &volume).await;
+    let other = fake.volume(options()).await;
+    let others = open(&other, ino, OpenFlags::READ_WRITE).await;
+    write(&other, &others, 20_000, pattern(2, 10_000)).await;
+    other.fsync(&others, false).await.unwrap();
+    let written = volume.write(&file, 0, pattern(3, 100)).await.unwrap();
+    assert_eq!(written.offset, 30_000);
 }

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+pub mod dump;
 mod embedded;
 mod engine_kind;
 mod error;

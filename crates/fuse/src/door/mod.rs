@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_client::Volume;
 use strake_client::file::OpenFile;
-use strake_types::{Attr, Credentials, Ino};
+use strake_types::{Attr, Credentials, ErrorKind, Ino};
 use tokio::runtime::Handle;
 
 /// Inode number of the root of every mount.
@@ -195,13 +195,42 @@ impl FuseDoor {
     }
 }
 
+/// True for what is asked of the names in a directory.
+fn is_in_directory(op: &Op) -> bool {
+    use Op::{
+        Create, Link, Lookup, Mkdir, Mknod, Readdir, Rename, Rmdir, Symlink, Tmpfile, Unlink,
+    };
+    matches!(
+        op,
+        Lookup { .. }
+            | Readdir { .. }
+            | Create { .. }
+            | Tmpfile { .. }
+            | Symlink { .. }
+            | Mknod { .. }
+            | Mkdir { .. }
+            | Link { .. }
+            | Rename { .. }
+            | Unlink { .. }
+            | Rmdir { .. }
+    )
+}
+
+/// In a directory that another mount has removed there is nothing, and nothing can be made (S-033). With
+/// ESTALE the kernel would try the whole path once more, and pass ESTALE on if others were as quick again.
+fn gone(error: Errno) -> Errno {
+    if error == Errno::from(ErrorKind::Stale) { Errno::from(ErrorKind::NotFound) } else { error }
+}
+
 impl Door for FuseDoor {
     async fn handle(
         self: Arc<Self>,
         request: Request,
         interrupt: Interrupt,
     ) -> Result<Reply, Errno> {
-        self.carry_out(request, interrupt).await
+        let in_directory = is_in_directory(&request.op);
+        let outcome = self.carry_out(request, interrupt).await;
+        outcome.map_err(|error| if in_directory { gone(error) } else { error })
     }
 
     fn mounted(&self, device: Device) {

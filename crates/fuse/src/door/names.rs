@@ -2,9 +2,9 @@
 
 use super::{FuseDoor, MOUNT_ROOT};
 use crate::errno::Errno;
-use crate::reply::{Listing, Reply, Shown};
+use crate::reply::{Listed, Listing, Reply, Shown};
 use bytes::Bytes;
-use strake_client::api::{NewFile, RenameFlags};
+use strake_client::api::{Entry, NewFile, RenameFlags};
 use strake_types::{Attr, Credentials, ErrorKind, FileKind, Ino, Result as StrakeResult};
 
 /// Positions 1 and 2 are after `.` and `..`; entries follow, each at its cookie and this.
@@ -141,24 +141,24 @@ impl FuseDoor {
         let limit = (size / ENTRY_BYTES[usize::from(plus)]).max(1);
         let after = offset.saturating_sub(DOTS);
         let page = self.volume.readdir(cred, ino, after, limit, plus).await?;
-        let mut listing = Listing::new(size);
-        let nobody = plus.then_some(None);
+        let mut listing = Listing::new(size, plus);
         let parent = if ino == self.view.root { MOUNT_ROOT } else { self.node(page.parent) };
-        for (position, name, node) in [(1, &b"."[..], self.node(ino)), (2, b"..", parent)] {
-            if offset < position
-                && !listing.push(name, (node, FileKind::Directory, position), nobody)
-            {
-                return Ok(listing.into_reply());
+        for (cookie, name, node) in [(1, &b"."[..], self.node(ino)), (2, b"..", parent)] {
+            let name = Bytes::from_static(name);
+            let dots = Listed { name, node, kind: FileKind::Directory, cookie, shown: None };
+            if offset < cookie && !listing.push(dots) {
+                return Ok(Reply::Listing(listing));
             }
         }
-        for entry in page.entries {
-            let shown = entry.attr.map(|attr| self.shown(attr));
-            let with = plus.then_some(shown.as_ref());
-            let node = self.node(entry.ino);
-            if !listing.push(&entry.name, (node, entry.kind, entry.cookie + DOTS), with) {
+        for Entry { name, ino: child, kind, cookie, attr } in page.entries {
+            let shown = attr
+                .filter(|_| plus)
+                .map(|attr| Shown { name: Some((ino, name.clone())), ..self.shown(attr) });
+            let (node, cookie) = (self.node(child), cookie + DOTS);
+            if !listing.push(Listed { name, node, kind, cookie, shown }) {
                 break;
             }
         }
-        Ok(listing.into_reply())
+        Ok(Reply::Listing(listing))
     }
 }

@@ -8,7 +8,7 @@ use super::FuseDoor;
 use crate::abi;
 use crate::device::Device;
 use crate::errno::Errno;
-use crate::reply::{Reply, Shown};
+use crate::reply::Reply;
 use parking_lot::RwLock;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -56,24 +56,21 @@ impl FuseDoor {
         mut answer: Result<Reply, Errno>,
         send: impl FnOnce(&Result<Reply, Errno>),
     ) {
-        let Some(shown) = answer.as_mut().ok().and_then(shown_in) else { return send(&answer) };
+        let Some(reply) = answer.as_mut().ok().filter(|reply| reply.shows()) else {
+            return send(&answer);
+        };
         let count = self.recalls.count.read();
-        (shown.valid, shown.name_valid) = Default::default();
-        if *count == mark {
-            shown.valid = self.volume.believable(shown.real, shown.attr.version);
-            if let Some((dir, name)) = &shown.name {
-                shown.name_valid = self.volume.believable_name(*dir, name, shown.real);
+        let newest = *count == mark;
+        reply.each_shown(|shown| {
+            (shown.valid, shown.name_valid) = Default::default();
+            if newest {
+                shown.valid = self.volume.believable(shown.real, shown.attr.version);
+                if let Some((dir, name)) = &shown.name {
+                    shown.name_valid = self.volume.believable_name(*dir, name, shown.real);
+                }
             }
-        }
+        });
         send(&answer);
-    }
-}
-
-fn shown_in(reply: &mut Reply) -> Option<&mut Shown> {
-    match reply {
-        Reply::Entry(shown) | Reply::Attr(shown) | Reply::Statx(shown) => Some(shown),
-        Reply::Created(shown, _) => Some(shown),
-        _ => None,
     }
 }
 

@@ -3,7 +3,7 @@
 //! The table in memory decides; the caller keeps it equal to the store (`F` and `P` keys), one
 //! value per session and file. Waiters are told when a file's locks change and then look again. For
 //! POSIX locks each waiter is also an edge of a graph of owners, so that a wait that could never
-//! end is refused.
+//! end is found.
 
 use crate::records::HeldLock;
 use parking_lot::Mutex;
@@ -80,10 +80,6 @@ pub(crate) struct Waiting<'a> {
     pub changed: Arc<Notify>,
 }
 
-/// Waiting for a lock would never end.
-#[derive(Debug)]
-pub(crate) struct Deadlock;
-
 impl RangeLocks {
     /// The first lock that keeps `wanted` from being given.
     pub fn conflict(&self, flock: bool, ino: Ino, wanted: &Range) -> Option<Range> {
@@ -126,23 +122,29 @@ impl RangeLocks {
     }
 
     /// Begins to wait for `wanted`. The caller looks again at each change.
-    pub fn wait(&self, flock: bool, ino: Ino, wanted: &Range) -> Result<Waiting<'_>, Deadlock> {
+    pub fn wait(&self, flock: bool, ino: Ino, wanted: &Range) -> Waiting<'_> {
         let mut table = self.table.lock();
         let key = (flock, ino);
         let owner = wanted.owner();
         let file = table.files.entry(key).or_default();
         let changed = file.changed.clone();
-        let blockers: Vec<Owner> =
-            file.held.iter().filter(|held| held.conflicts(wanted)).map(Range::owner).collect();
+        let blockers = file.held.iter().filter(|held| held.conflicts(wanted)).map(Range::owner);
+        let blockers: Vec<Owner> = blockers.collect();
         file.waiting += 1;
         if !flock {
-            if table.leads_to(&blockers, owner) {
-                table.leave(key);
-                return Err(Deadlock);
-            }
             table.waits.insert(owner, blockers);
         }
-        Ok(Waiting { locks: self, owner, key, changed })
+        Waiting { locks: self, owner, key, changed }
+    }
+}
+
+impl Waiting<'_> {
+    /// True if the wait can end only when it is given up: whoever holds the lock waits, perhaps through others,
+    /// for its owner.
+    pub fn is_in_circle(&self) -> bool {
+        let table = self.locks.table.lock();
+        let blockers = table.waits.get(&self.owner).filter(|_| !self.key.0);
+        blockers.is_some_and(|blockers| table.leads_to(blockers, self.owner))
     }
 }
 
@@ -270,24 +272,26 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_of_waits_is_refused() {
+    fn a_circle_of_waits_is_found() {
         let locks = RangeLocks::default();
         for (ino, owner) in [(1, 1), (2, 2), (3, 3)] {
             locks.set(false, Ino(ino), owner, vec![range(owner, 0, 9, true).lock]);
         }
         let wants = |owner| Range { session: owner, ..range(owner, 0, 0, true) };
-        let first = locks.wait(false, Ino(2), &wants(1)).map_err(|_| ()).unwrap();
-        let _second = locks.wait(false, Ino(3), &wants(2)).map_err(|_| ()).unwrap();
-        assert!(matches!(locks.wait(false, Ino(1), &wants(3)), Err(Deadlock)));
+        let first = locks.wait(false, Ino(2), &wants(1));
+        let second = locks.wait(false, Ino(3), &wants(2));
+        assert!(!first.is_in_circle() && !second.is_in_circle());
+        let third = locks.wait(false, Ino(1), &wants(3));
+        assert!([&first, &second, &third].iter().all(|waiting| waiting.is_in_circle()));
         drop(first);
-        assert!(locks.wait(false, Ino(1), &wants(3)).is_ok());
+        assert!(!second.is_in_circle() && !third.is_in_circle());
     }
 
     #[test]
     fn nothing_is_kept_of_files_without_locks() {
         let locks = RangeLocks::default();
         locks.set(true, Ino(1), 1, vec![range(1, 0, 9, true).lock]);
-        let waiting = locks.wait(true, Ino(1), &range(2, 0, 9, true)).map_err(|_| ()).unwrap();
+        let waiting = locks.wait(true, Ino(1), &range(2, 0, 9, true));
         locks.set(true, Ino(1), 1, Vec::new());
         drop(waiting);
         assert!(locks.table.lock().files.is_empty());

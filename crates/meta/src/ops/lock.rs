@@ -77,6 +77,8 @@ async fn carry_out(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
 async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
     let ranges = &ctx.volume.ranges;
     let until = Instant::now() + Duration::from_millis(op.wait_ms.min(WAIT_MS_MAX).into());
+    // In a circle of waits since this one began.
+    let mut circle = true;
     loop {
         {
             let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
@@ -88,7 +90,7 @@ async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
             return Err(Error::new(ErrorKind::WouldBlock));
         }
         let waiting = ranges.wait(op.flock, ino, range);
-        let waiting = waiting.map_err(|_| Error::new(ErrorKind::Deadlock))?;
+        circle &= waiting.is_in_circle();
         let changed = waiting.changed.notified();
         futures::pin_mut!(changed);
         changed.as_mut().enable();
@@ -97,7 +99,13 @@ async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
             continue;
         }
         if timeout_at(until, changed).await.is_err() {
-            return Err(Error::new(ErrorKind::WouldBlock));
+            // What a client has given up waits here as long as any request may: who waits longer waits for
+            // somebody who has asked again since.
+            let kind = match circle && waiting.is_in_circle() {
+                true => ErrorKind::Deadlock,
+                false => ErrorKind::WouldBlock,
+            };
+            return Err(Error::new(kind));
         }
     }
 }

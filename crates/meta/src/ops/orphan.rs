@@ -9,13 +9,19 @@ use strake_types::{Ino, Result};
 /// Most extended attributes an inode can have, with room to spare.
 const XATTRS_SCAN: usize = 1024;
 
+/// How long a file that was replaced can still be opened by its inode. A name that is replaced is there at every
+/// moment: who has looked it up just before opens the old file, as on a local file system. (Who has looked
+/// up a name that is removed looks again, and learns that.)
+pub(crate) const REPLACED_STAYS_MS: u64 = 1_000;
+
 /// Takes a name away from an inode that is no directory. Returns the inode after it; with its last
-/// name it is deleted, now or (while it is open, or has chunks) by the reaper.
+/// name it is deleted: now, or (while it is open, has chunks, or `stays_ms` are not over) by the reaper.
 pub(crate) async fn drop_name(
     tx: &mut Tx<'_>,
     inode: &Inode,
     parent: Ino,
     name: &[u8],
+    stays_ms: u64,
 ) -> Result<Inode> {
     let mut inode = inode.clone();
     inode.nlink = inode.nlink.saturating_sub(1);
@@ -27,8 +33,8 @@ pub(crate) async fn drop_name(
         return Ok((*tx.put_inode(inode).await?).clone());
     }
     inode.nameless = false;
-    if inode.has_chunks() || tx.ctx.volume.sessions.may_hold(inode.id()) {
-        tx.enqueue(&mut inode).await?;
+    if stays_ms > 0 || inode.has_chunks() || tx.ctx.volume.sessions.may_hold(inode.id()) {
+        tx.enqueue_for(&mut inode, stays_ms).await?;
         return Ok((*tx.put_inode(inode).await?).clone());
     }
     erase(tx, &inode).await?;

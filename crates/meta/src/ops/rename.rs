@@ -1,7 +1,7 @@
 //! Moves a name, over another if there is one, or exchanges two.
 
 use super::names::{check_add, check_remove, existing, peek};
-use super::orphan::drop_name;
+use super::orphan::{REPLACED_STAYS_MS, drop_name};
 use super::unlink::remove_directory;
 use crate::ctx::Ctx;
 use crate::keys;
@@ -168,7 +168,9 @@ impl<'a> Plan<'a> {
     async fn replace(&self, tx: &mut Tx<'_>, other: &Inode) -> Result<(Arc<Inode>, Arc<Inode>)> {
         let after = match other.is_dir() {
             true => remove_directory(tx, other).await?,
-            false => drop_name(tx, other, self.to.id(), &self.op.to.name).await?,
+            false => {
+                drop_name(tx, other, self.to.id(), &self.op.to.name, REPLACED_STAYS_MS).await?
+            }
         };
         let (from, to) = (&self.op.from.name, &self.op.to.name);
         if let Some(target) = self.target {

@@ -33,7 +33,7 @@ impl Mutation for Unlink {
             (true, false) => return Err(Error::new(ErrorKind::IsDirectory)),
             (false, true) => return Err(Error::new(ErrorKind::NotDirectory)),
             (true, true) => remove_directory(tx, &child).await?,
-            (false, false) => drop_name(tx, &child, dir.id(), &self.at.name).await?,
+            (false, false) => drop_name(tx, &child, dir.id(), &self.at.name, 0).await?,
         };
         tx.remove_entry(&dir, &self.at.name, entry).await?;
         let (attr, parent) = (tx.attributes(&after).await?, tx.attributes(&dir).await?);

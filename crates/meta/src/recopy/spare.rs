@@ -56,7 +56,10 @@ pub(super) async fn in_use(ctx: &Ctx, ino: Ino) -> Result<Option<String>> {
         names.dedup();
         return Ok(Some(match names.is_empty() {
             true => "clients have not come back since the metadata server started".to_owned(),
-            false => format!("open by {}", names.join(", ")),
+            false => {
+                ctx.volume.leases.recall(ino, &*ctx.core.clock);
+                format!("open by {}", names.join(", "))
+            }
         }));
     }
     let now_ms = ctx.core.wall_ms();

@@ -14,7 +14,7 @@ use std::time::Duration;
 use strake_types::layout::{Groups, Placement};
 use strake_types::{ChunkIndex, ErrorKind, FileKind, GroupId, Ino, Layout, Result, VolumeId};
 use strake_wire::member::Recopier;
-use strake_wire::message::meta::{MetaAnswer, MetaOp, OpenMode, Publish};
+use strake_wire::message::meta::{MetaAnswer, MetaOp, OpenMode, Publish, Recalls};
 use strake_wire::message::recopies::{RecopyOrder, RecopyProgress};
 use strake_wire::message::storage::StorageOp;
 use tokio::sync::watch;
@@ -182,6 +182,27 @@ async fn who_has_a_file_open_keeps_it_where_it_is() {
     assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
     settled(&world).await;
     assert_eq!(read(&world, ino).await, contents());
+}
+
+#[tokio::test]
+async fn who_only_defers_to_close_a_file_is_asked_for_it() {
+    let world = World::new().await;
+    let ino = file(&world, "f").await;
+    let user = world.root().at(world.open_session_of(0, &[], true).await.session).leasing();
+    let follow = async |followed| match user.call(MetaOp::Recalls(Recalls { followed })).await {
+        Ok(MetaAnswer::Recalled(recalled)) => recalled,
+        other => panic!("{other:?}"),
+    };
+    follow(0).await;
+    user.open(ino, READ).await.unwrap();
+    assert!(user.getattr(ino).await.unwrap().leased);
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Waits);
+    let recalled = follow(0).await;
+    assert_eq!(recalled.inodes, [ino]);
+    user.close(ino).await.unwrap();
+    follow(recalled.number).await;
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
+    settled(&world).await;
 }
 
 #[tokio::test]

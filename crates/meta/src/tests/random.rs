@@ -135,6 +135,8 @@ impl Pair {
             self.inos.push(created.attr.ino);
         }
         assert_eq!(answer.map(drop).map_err(|e| e.kind), expected, "{op:?}");
+        // The model knows no moment in which a file that was replaced is still there.
+        self.world.all_done().await;
         self
     }
 

@@ -76,7 +76,7 @@ async fn storm(seed: u64, rates: Rates, turns: usize) {
         }
     };
     futures::join!(clients, checks);
-    world.until(async || world.keys(b'G').await == 0).await;
+    world.all_done().await;
     let inodes = check(&*world.kv).await;
     assert_eq!(fsck(&world.root().at(0), false).await, []);
     world.until(async || root.stat().await.inodes == inodes as u64).await;
@@ -117,7 +117,7 @@ async fn who_looks_while_the_last_name_goes_does_not_bring_the_inode_back() {
         assert!(root.link(file, 1, "again").await.is_err(), "round {round}: a file without record");
         assert!(root.file(dir, "f").await.is_err(), "round {round}: a directory without record");
     }
-    world.until(async || world.keys(b'G').await == 0).await;
+    world.all_done().await;
     check(&*world.kv).await;
 }
 
@@ -134,6 +134,6 @@ async fn many_threads_leave_everything_in_order() {
     for task in tasks {
         task.await.unwrap();
     }
-    world.until(async || world.keys(b'G').await == 0).await;
+    world.all_done().await;
     check(&*world.kv).await;
 }

@@ -1,6 +1,7 @@
 //! A metadata server over a store in memory, with storage servers that are a map, for the tests of
 //! this crate.
 
+use crate::ops::orphan::REPLACED_STAYS_MS;
 use crate::{MetaOptions, MetaServer};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -12,7 +13,10 @@ use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_engine::kv::Kv;
 use strake_engine::kv::memory::MemoryKv;
-use strake_types::{Credentials, Error, ErrorKind, FileKind, GroupId, Result, ServerId};
+use strake_types::layout::Placement;
+use strake_types::{
+    ChunkIndex, Credentials, Error, ErrorKind, FileKind, GroupId, Layout, Result, ServerId,
+};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::{CapabilityKey, Rights};
 use strake_wire::map::{ManagerSource, MapView};
@@ -379,6 +383,18 @@ impl World {
         User { world: self, cred, session: self.session, leases: false }
     }
 
+    /// A client opens a file, tells of 10 bytes, and has written on to the second chunk, of which it has told
+    /// nobody. How long the file is by that.
+    pub async fn write_untold(&self, writer: &User<'_>, ino: u64) -> u64 {
+        writer.open(ino, BOTH).await.unwrap();
+        writer.move_out(ino).await.unwrap();
+        writer.publish(Publish { ino, length_min: 10, ..Publish::default() }).await.unwrap();
+        let layout: Layout = writer.getattr(ino).await.unwrap().layout.unwrap().try_into().unwrap();
+        let group = Placement::new(layout).group_of(ChunkIndex(1));
+        self.storage.chunks.lock().insert((11 + group.0, ino, 1), vec![1; 100]);
+        65_536 + 100
+    }
+
     /// Waits until the background task has brought something about.
     pub async fn until(&self, what: impl AsyncFn() -> bool) {
         for _ in 0..2_000 {
@@ -388,6 +404,12 @@ impl World {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         panic!("it did not come about within 10 s");
+    }
+
+    /// Waits until nothing waits to be done later, not even for its time to come.
+    pub async fn all_done(&self) {
+        self.clock.advance_ms(REPLACED_STAYS_MS + 1);
+        self.until(async || self.keys(b'G').await == 0).await;
     }
 
     /// Number of keys whose first byte is `kind`.
@@ -448,6 +470,7 @@ impl User<'_> {
             cred: (&self.cred).into(),
             leases: u64::from(self.leases),
             incarnation: 0,
+            closed: None,
             op: Some(op),
         };
         let reply = self.world.server.call(request).await?;

@@ -185,7 +185,9 @@ impl Cluster {
         loop {
             let left = self.jobs_left().await?;
             self.judge_scrubs().await?;
-            if left.is_empty() {
+            // What does not move anything may wait for a lost target, whose place only a drained one can take.
+            let stays = [JobKind::Recopy as u32, JobKind::Scrub as u32];
+            if left.iter().all(|job| stays.contains(&job.kind)) {
                 self.use_drained().await?;
             }
             self.replace_lost().await;

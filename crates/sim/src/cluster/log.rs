@@ -81,6 +81,10 @@ impl Log {
     pub fn granted(&mut self, client: u32, asked: Duration) -> Result<(), String> {
         let evicted = self.evicting.contains(&client)
             || self.evictions.get(&client).is_some_and(|at| asked <= *at);
+        if evicted && self.holder.is_some_and(|other| other.client != client) {
+            // It had it in a session that is over, and hears of that late.
+            return Ok(());
+        }
         let before = self.holder.replace(Holder { client, heard: asked, evicted });
         let Some(other) = before else { return Ok(()) };
         let silent = asked.saturating_sub(other.heard);
@@ -337,6 +341,17 @@ mod tests {
         log.append(3);
         log.acknowledged(1, true);
         assert_eq!(log.seen().stable, 0, "who has lost its lock acknowledges nothing");
+    }
+
+    /// Seed 940000004221.
+    #[test]
+    fn who_hears_late_of_a_lock_that_was_lost_meanwhile_has_none() {
+        let mut log = Log::default();
+        log.evict(2);
+        log.evicted(2, NOW + Duration::from_secs(1));
+        log.granted(1, NOW + Duration::from_secs(2)).unwrap();
+        assert_eq!(log.granted(2, NOW), Ok(()));
+        assert!(log.is_held_by(1) && !log.is_held_by(2));
     }
 
     #[test]

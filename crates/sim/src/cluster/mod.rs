@@ -14,13 +14,12 @@
 //! ```
 //!
 //! [`files`] is the workload on contents, and [`register`] knows what its readers may see; [`names`] is
-//! that on names, and [`history`] says whether it can have happened so; [`logs`] is that on files which all
+//! that on names, and [`strake_model::history`] says whether it can have happened so; [`logs`] is that on files which all
 //! append to under a lock, and [`log`](mod@log) knows what has to be in them; `scrubs` changes bits on disks, and knows what may be found damaged. [`end`] looks at what is left
 //! when all is over.
 
 mod end;
 pub mod files;
-pub mod history;
 pub mod host;
 mod jobs;
 pub mod link;

@@ -1,8 +1,7 @@
 //! The workload on names: all clients change the same few directories, and move names between them. What
-//! they were told must be the history of plain directories (see [`super::history`]).
+//! they were told must be the history of plain directories (see [`strake_model::history`]).
 
 use super::files::ROOT;
-use super::history::{Ask, How, Name, Operation, Told, Verdict, judge};
 use super::mount::Mount;
 use super::world::World;
 use bytes::Bytes;
@@ -12,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::random::SplitMix64;
 use strake_client::{NewFile, RenameFlags};
+use strake_model::history::Verdict;
+use strake_model::history::names::{Ask, How, Name, Operation, Told, judge};
 use strake_types::{Attr, Credentials, ErrorKind, FileKind, Ino, Result};
 
 /// Names in each directory.

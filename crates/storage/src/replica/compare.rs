@@ -87,7 +87,12 @@ impl Replica {
     }
 
     /// True if a member's copy differs from ours while nobody changes it.
-    async fn differs(&self, errand: Errand, chunk: ChunkId, repair: bool) -> Result<bool> {
+    pub(super) async fn differs(
+        &self,
+        errand: Errand,
+        chunk: ChunkId,
+        repair: bool,
+    ) -> Result<bool> {
         let _held = self.ranges.take(Area::of_chunk(chunk), true).await;
         let ours = self.shelf.sums(chunk).await?;
         let op = StorageOp::Sums(chunk.into());
@@ -95,6 +100,8 @@ impl Replica {
             StorageAnswer::Sums(sums) => sums_of(&sums)?,
             _ => return Err(self.nonsense(errand.member)),
         };
+        // It may have left the group while we waited for a change that it has not made, and not know yet.
+        self.current(errand.epoch).await?;
         let digest =
             |sums: &Option<strake_engine::chunk::BlockSums>| sums.as_ref().map(|s| s.digest());
         if digest(&ours) == digest(&theirs) {

@@ -32,6 +32,9 @@ pub struct Node {
     /// Where that database was last, without the password.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub database: String,
+    /// Its metadata was moved to where this file says, and directories may have their old names still.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub moved: bool,
     /// Its targets.
     pub targets: Vec<TargetRecord>,
 }

@@ -5,17 +5,25 @@ use super::identity::Node;
 use super::stores::{check_empty, new_uuid};
 use crate::failure::{Context, Failure, Outcome, Plain};
 use crate::private;
+use std::fs::File;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
+use strake_engine::kv::dump::forget;
 use strake_engine::kv::{
     EngineKind, Kv, PostgresOptions, WAIT_MS_DEFAULT, is_postgres, open_postgres, postgres_shown,
 };
 
 /// Directory of an embedded metadata store within the home directory.
 pub const META: &str = "meta";
+/// The same, while the metadata is moved into it.
+pub const META_NEW: &str = "meta.new";
+/// The same, after the metadata was moved out of it.
+pub const META_MOVED: &str = "meta.moved";
 /// What `node.json` calls the engine of a store in a database.
-const POSTGRES: &str = "postgres";
+pub const POSTGRES: &str = "postgres";
+/// How the metadata gets to another place.
+const MOVE: &str = "strake meta export, then strake meta import, moves it to another place";
 
 /// Where a server is told to keep its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +81,7 @@ pub fn look(home: &Path, node: &Node, wanted: &Wanted) -> Outcome {
             home.display(),
             node.database
         ))
-        .next("give --meta with that URL and its password, or set STRAKE_META"));
+        .next(format!("give --meta with that URL and its password, or set STRAKE_META; {MOVE}")));
     }
     choose_engine(&dir, node, wanted.engine)?;
     if node.has_joined() && !dir.exists() && !node.engine.is_empty() {
@@ -90,18 +98,53 @@ fn check_database(dir: &Path, node: &Node, wanted: &Wanted) -> Outcome {
     }
     if !node.engine.is_empty() && node.engine != POSTGRES {
         return Err(Failure::new(format!("the metadata of this server is in {}", dir.display()))
-            .next("leave --meta out; where a server keeps its metadata cannot be changed"));
+            .next(format!("leave --meta out; {MOVE}")));
     }
     Ok(())
 }
 
-/// Opens the metadata store, and makes it where the server has none.
+/// Opens the metadata store to change it, and makes it where the server has none.
 pub async fn open(options: &NodeOptions, node: &mut Node) -> Outcome<Arc<dyn Kv>> {
-    let wanted = &options.meta_store;
+    let kv = reopen(&options.home, node, &options.meta_store, &options.name).await?;
+    forget(&*kv).await.plain()?;
+    Ok(kv)
+}
+
+/// Opens the metadata store as it is.
+pub async fn reopen(
+    home: &Path,
+    node: &mut Node,
+    wanted: &Wanted,
+    host: &str,
+) -> Outcome<Arc<dyn Kv>> {
     match wanted.url() {
-        Some(url) => open_database(&options.home, node, url, &options.name).await,
-        None => open_embedded(&options.home, node, wanted.engine).await,
+        Some(url) => open_database(home, node, url, host).await,
+        None => open_embedded(home, node, wanted.engine).await,
     }
+}
+
+/// Does what is left of a move that `node.json` knows to be done: the new store gets its name, and the old one
+/// another.
+pub fn finish_move(home: &Path, node: &mut Node) -> Outcome {
+    if !node.moved {
+        return Ok(());
+    }
+    let [meta, new, old] = [META, META_NEW, META_MOVED].map(|name| home.join(name));
+    let rename = |from: &Path, to: &Path| {
+        std::fs::rename(from, to)
+            .context(|| format!("{} cannot be renamed to {}", from.display(), to.display()))
+    };
+    let is_embedded = node.engine != POSTGRES;
+    // Where the new one has its name already, so has the old one.
+    if meta.exists() && (new.exists() || !is_embedded) {
+        rename(&meta, &old)?;
+    }
+    if is_embedded && new.exists() {
+        rename(&new, &meta)?;
+    }
+    File::open(home).and_then(|dir| dir.sync_all()).context(|| home.display().to_string())?;
+    node.moved = false;
+    node.write(home)
 }
 
 async fn open_embedded(
@@ -129,9 +172,11 @@ async fn open_database(
     if node.store.is_empty() {
         node.store = new_uuid()?;
     }
+    let before = std::mem::replace(&mut node.database, postgres_shown(url).plain()?);
     node.engine = POSTGRES.to_owned();
-    node.database = postgres_shown(url).plain()?;
-    node.write(home)?;
+    if !node.has_joined() {
+        node.write(home)?;
+    }
     let options = PostgresOptions {
         url: url.to_owned(),
         store: node.store.clone(),
@@ -140,7 +185,12 @@ async fn open_database(
         wait_ms_max: WAIT_MS_DEFAULT,
     };
     let opened = tokio::task::spawn_blocking(move || open_postgres(&options)).await;
-    opened.context(|| "opening the metadata store".into())?.plain()
+    let kv = opened.context(|| "opening the metadata store".into())?.plain()?;
+    if node.has_joined() && node.database != before {
+        // Its host has another name.
+        node.write(home)?;
+    }
+    Ok(kv)
 }
 
 fn choose_engine(dir: &Path, node: &Node, wanted: Option<EngineKind>) -> Outcome<EngineKind> {
@@ -161,7 +211,59 @@ fn choose_engine(dir: &Path, node: &Node, wanted: Option<EngineKind>) -> Outcome
             dir.display(),
             node.engine
         ))
-        .next("leave --engine out; the engine of a store cannot be changed")),
+        .next(format!("leave --engine out; {MOVE}"))),
         _ => Ok(made_with),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A home in which these directories hold a file that says what they were.
+    fn home(directories: &[&str], engine: &str) -> (tempfile::TempDir, Node) {
+        let home = tempfile::tempdir().unwrap();
+        for name in directories {
+            std::fs::create_dir(home.path().join(name)).unwrap();
+            std::fs::write(home.path().join(name).join("was"), name).unwrap();
+        }
+        let node = Node { engine: engine.into(), moved: true, ..Node::default() };
+        node.write(home.path()).unwrap();
+        (home, node)
+    }
+
+    fn was(home: &Path, name: &str) -> Option<String> {
+        std::fs::read_to_string(home.join(name).join("was")).ok()
+    }
+
+    #[test]
+    fn a_move_that_was_interrupted_in_the_end_is_finished() {
+        let begun: [&[&str]; 3] = [&[META, META_NEW], &[META_MOVED, META_NEW], &[META_MOVED, META]];
+        for (nth, directories) in begun.into_iter().enumerate() {
+            let (dir, mut node) = home(directories, "redb");
+            for _ in 0..2 {
+                finish_move(dir.path(), &mut node).unwrap();
+                let new = if nth == 2 { META } else { META_NEW };
+                let old = if nth == 0 { META } else { META_MOVED };
+                assert_eq!(was(dir.path(), META).as_deref(), Some(new));
+                assert_eq!(was(dir.path(), META_MOVED).as_deref(), Some(old));
+                assert!(!dir.path().join(META_NEW).exists());
+                assert!(!Node::read(dir.path()).unwrap().moved);
+            }
+        }
+        for directories in [&[META][..], &[META_MOVED]] {
+            let (dir, mut node) = home(directories, POSTGRES);
+            finish_move(dir.path(), &mut node).unwrap();
+            assert!(!dir.path().join(META).exists() && dir.path().join(META_MOVED).exists());
+        }
+    }
+
+    #[test]
+    fn what_was_not_moved_stays_where_it_is() {
+        let (dir, _) = home(&[META, META_NEW], "redb");
+        let mut node = Node { engine: "redb".into(), ..Node::default() };
+        finish_move(dir.path(), &mut node).unwrap();
+        assert_eq!(was(dir.path(), META).as_deref(), Some(META));
+        assert_eq!(was(dir.path(), META_NEW).as_deref(), Some(META_NEW));
     }
 }

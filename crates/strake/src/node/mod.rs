@@ -11,6 +11,7 @@ pub mod identity;
 mod list;
 mod member;
 mod meta_store;
+pub mod moving;
 mod patrol;
 mod stores;
 
@@ -131,6 +132,7 @@ impl Node {
         check_orphans(&options, &identity, &targets)?;
         let with_meta = options.roles.manager || options.roles.meta;
         if with_meta {
+            meta_store::finish_move(&home, &mut identity)?;
             meta_store::look(&home, &identity, &options.meta_store)?;
         }
         let (name, tls) = (options.name.clone(), options.tls.clone());

@@ -12,6 +12,7 @@ pub mod fsck;
 pub mod job;
 pub mod layout;
 pub mod ls;
+pub mod meta;
 pub mod mount;
 pub mod rebalance;
 pub mod rm;

@@ -39,6 +39,10 @@ pub struct MetaRequest {
     /// Which incarnation of its session the client asks in ([`OpenSession::incarnation`]).
     #[prost(uint64, tag = "7")]
     pub incarnation: u64,
+    /// What the client has closed, before the operation: what that may take the last name of. As in
+    /// [`MetaOp::RenewSession`], and counted once with that.
+    #[prost(message, optional, tag = "8")]
+    pub closed: Option<RenewSession>,
     /// What to do.
     #[prost(
         oneof = "MetaOp",

@@ -230,11 +230,7 @@ impl Gen {
                 open: self.list(Self::u64),
                 incarnation: self.u64(),
             }),
-            RenewSession(meta::RenewSession {
-                closed: self.list(Self::u64),
-                number: self.u64(),
-                incarnation: self.u64(),
-            }),
+            RenewSession(self.closed()),
             CloseSession(nothing),
             Lookup(self.name()),
             GetAttr(self.ino()),
@@ -277,6 +273,14 @@ impl Gen {
         ]
     }
 
+    fn closed(&mut self) -> meta::RenewSession {
+        meta::RenewSession {
+            closed: self.list(Self::u64),
+            number: self.u64(),
+            incarnation: self.u64(),
+        }
+    }
+
     /// A request with each operation.
     pub fn meta_requests(&mut self) -> Vec<meta::MetaRequest> {
         let cred = Cred {
@@ -293,6 +297,7 @@ impl Gen {
             cred,
             leases: self.u64(),
             incarnation: self.u64(),
+            closed: Some(self.closed()),
             op: None,
         };
         let ops = self.meta_ops().into_iter();

@@ -195,7 +195,9 @@ fn look(browser: &Path, page: &str) -> serde_json::Value {
     let frames = [360, 1200].map(|width| {
         format!("<iframe width=\"{width}\" height=\"900\" style=\"border:0\" srcdoc=\"{inside}\"></iframe>")
     });
-    let page = format!("<!doctype html><title>-</title>{LOOK}{}", frames.concat());
+    // Without its character set a browser guesses it from however much it has read first.
+    let head = "<!doctype html><meta charset=\"utf-8\"><title>-</title>";
+    let page = format!("{head}{LOOK}{}", frames.concat());
     std::fs::write(&file, page).unwrap();
     let dom = render(browser, &file, &["--dump-dom", "--window-size=1280,1000"]);
     let title = dom.split_once("<title>").unwrap().1.split_once("</title>").unwrap().0;

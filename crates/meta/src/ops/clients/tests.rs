@@ -1,7 +1,7 @@
 use crate::tests::world::*;
 use std::sync::atomic::Ordering;
-use strake_types::{ErrorKind, Layout, SessionId, VolumeId};
-use strake_wire::message::meta::{Client, ClientRef, Lock, MetaAnswer, MetaOp, Nothing, Publish};
+use strake_types::{ErrorKind, SessionId, VolumeId};
+use strake_wire::message::meta::{Client, ClientRef, Lock, MetaAnswer, MetaOp, Nothing};
 use strake_wire::message::storage::StorageOp;
 
 const WHOLE: Lock =
@@ -12,6 +12,13 @@ async fn clients(user: &User<'_>) -> Vec<Client> {
         MetaAnswer::Clients(list) => list.clients,
         other => panic!("{other:?}"),
     }
+}
+
+/// Evicts a client and waits until it is fenced. Nobody says how long its files are.
+async fn evict_unsettled(world: &World, session: u64) {
+    *world.storage.refuses.lock() = Some(|op| matches!(op, StorageOp::Chunks(_)));
+    world.root().call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
+    world.until(async || world.map.is_fenced(VolumeId(1), SessionId(session))).await;
 }
 
 #[tokio::test]
@@ -71,9 +78,7 @@ async fn a_fenced_client_cannot_come_back_after_a_restart() {
     client.move_out(ino).await.unwrap();
     client.set_lock(Lock { ino, ..WHOLE }).await.unwrap();
     // Fenced; but what it held cannot be given back before the server stops.
-    *world.storage.refuses.lock() = Some(|op| matches!(op, StorageOp::Chunks(_)));
-    root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
-    world.until(async || world.map.is_fenced(VolumeId(1), SessionId(session))).await;
+    evict_unsettled(&world, session).await;
     let world = world.killed().await;
     assert!(!world.open_session(session, &[]).await.resumed);
     assert!(world.open_session(world.session, &[]).await.resumed);
@@ -91,16 +96,9 @@ async fn what_a_lost_client_had_written_is_there_before_others_get_its_locks() {
     let ino = root.file(1, "f").await.unwrap();
     let session = world.open_session(0, &[]).await.session;
     let writer = root.clone().at(session);
-    writer.open(ino, BOTH).await.unwrap();
-    writer.move_out(ino).await.unwrap();
     writer.set_lock(Lock { ino, ..WHOLE }).await.unwrap();
-    writer.publish(Publish { ino, length_min: 10, ..Publish::default() }).await.unwrap();
-    let layout: Layout = root.getattr(ino).await.unwrap().layout.unwrap().try_into().unwrap();
-    let group = strake_types::layout::Placement::new(layout).group_of(strake_types::ChunkIndex(1));
-    world.storage.chunks.lock().insert((11 + group.0, ino, 1), vec![1; 100]);
-    *world.storage.refuses.lock() = Some(|op| matches!(op, StorageOp::Chunks(_)));
-    root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
-    world.until(async || world.map.is_fenced(VolumeId(1), SessionId(session))).await;
+    let length = world.write_untold(&writer, ino).await;
+    evict_unsettled(&world, session).await;
     let mine = Lock { ino, owner: 2, ..WHOLE };
     assert_eq!(
         kind(root.set_lock(mine).await),
@@ -109,7 +107,7 @@ async fn what_a_lost_client_had_written_is_there_before_others_get_its_locks() {
     );
     *world.storage.refuses.lock() = None;
     world.until(async || root.set_lock(mine).await.is_ok()).await;
-    assert_eq!(root.getattr(ino).await.unwrap().length, 65_536 + 100);
+    assert_eq!(root.getattr(ino).await.unwrap().length, length);
 }
 
 /// A storage server that does not come back holds up nobody for ever.
@@ -122,9 +120,7 @@ async fn locks_are_given_back_in_the_end_though_lengths_are_not_settled() {
     let writer = root.clone().at(session);
     writer.move_out(ino).await.unwrap();
     writer.set_lock(Lock { ino, ..WHOLE }).await.unwrap();
-    *world.storage.refuses.lock() = Some(|op| matches!(op, StorageOp::Chunks(_)));
-    root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
-    world.until(async || world.map.is_fenced(VolumeId(1), SessionId(session))).await;
+    evict_unsettled(&world, session).await;
     world.clock.advance_ms(70_000);
     let again = world.open_session(0, &[]).await.session;
     let root = world.root().at(again);

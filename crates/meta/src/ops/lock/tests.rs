@@ -42,6 +42,16 @@ async fn a_waiter_gets_the_lock_when_it_is_released() {
     assert_eq!(kind(root.set_lock(short).await), ErrorKind::WouldBlock);
 }
 
+/// Waits as a client does: asks again and again. What it was told at last.
+async fn wait_for(root: &User<'_>, wanted: Lock) -> Result<(), ErrorKind> {
+    loop {
+        match root.set_lock(Lock { wait_ms: 1_000, ..wanted }).await {
+            Err(error) if error.kind == ErrorKind::WouldBlock => {}
+            other => return other.map(drop).map_err(|error| error.kind),
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_wait_without_end_is_refused() {
     let world = World::new().await;
@@ -49,16 +59,40 @@ async fn a_wait_without_end_is_refused() {
     let (a, b) = (root.file(1, "a").await.unwrap(), root.file(1, "b").await.unwrap());
     root.set_lock(lock(a, 1, 2, 0, 0)).await.unwrap();
     root.set_lock(lock(b, 2, 2, 0, 0)).await.unwrap();
-    let first = root.set_lock(Lock { wait_ms: 1_000, ..lock(b, 1, 2, 0, 0) });
-    let second = async {
-        tokio::task::yield_now().await;
-        let refused = root.set_lock(Lock { wait_ms: 1_000, ..lock(a, 2, 2, 0, 0) }).await;
-        root.set_lock(lock(b, 2, 0, 0, 0)).await.unwrap();
-        refused
+    let waits = async |owner, own, wanted| {
+        let told = wait_for(&root, lock(wanted, owner, 2, 0, 0)).await;
+        root.set_lock(lock(own, owner, 0, 0, 0)).await.unwrap();
+        told
     };
-    let (first, second) = futures::join!(first, second);
-    assert_eq!(kind(second), ErrorKind::Deadlock);
-    first.unwrap();
+    let (first, second) = futures::join!(waits(1, a, b), waits(2, b, a));
+    let refused = Err(ErrorKind::Deadlock);
+    assert!((first == refused) != (second == refused), "{first:?} {second:?}");
+    assert!(first.is_ok() != second.is_ok());
+}
+
+/// A client that is interrupted in its wait gives it up, and the server does not hear of that: nobody else is
+/// refused for it.
+#[tokio::test]
+async fn a_wait_that_was_given_up_is_in_no_circle() {
+    let world = World::new().await;
+    let root = world.root();
+    let (a, b) = (root.file(1, "a").await.unwrap(), root.file(1, "b").await.unwrap());
+    root.set_lock(lock(a, 1, 2, 0, 0)).await.unwrap();
+    root.set_lock(lock(b, 2, 2, 0, 0)).await.unwrap();
+    let given_up = root.set_lock(Lock { wait_ms: 1_000, ..lock(a, 2, 2, 0, 0) });
+    let (given_up, waited, ()) = futures::join!(
+        given_up,
+        async {
+            tokio::task::yield_now().await;
+            wait_for(&root, lock(b, 1, 2, 0, 0)).await
+        },
+        async {
+            tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
+            root.set_lock(lock(b, 2, 0, 0, 0)).await.unwrap();
+        }
+    );
+    assert_eq!(kind(given_up), ErrorKind::WouldBlock);
+    assert_eq!(waited, Ok(()));
 }
 
 #[tokio::test]

@@ -1,3 +1,4 @@
+use crate::ops::orphan::REPLACED_STAYS_MS;
 use crate::tests::world::*;
 use strake_types::{ErrorKind, FileKind};
 use strake_wire::message::meta::{MetaOp, Rename};
@@ -146,7 +147,38 @@ async fn an_open_file_that_is_replaced_lives_on() {
     root.rename((1, "new"), (1, "old")).await.unwrap();
     root.write(old, 0, b"x").await.unwrap();
     root.close(old).await.unwrap();
+    world.clock.advance_ms(REPLACED_STAYS_MS + 1);
     world.until(async || root.getattr(old).await.is_err()).await;
+}
+
+/// Who had looked a name up when it was replaced got ESTALE for opening what he had found; the kernel looks again
+/// once, and the second time was not better where names are replaced often.
+#[tokio::test]
+async fn a_replaced_file_can_be_opened_for_a_moment_by_who_has_just_looked_it_up() {
+    let world = World::new().await;
+    let root = world.root();
+    let old = root.file(1, "name").await.unwrap();
+    root.file(1, "new").await.unwrap();
+    root.rename((1, "new"), (1, "name")).await.unwrap();
+    world.clock.advance_ms(REPLACED_STAYS_MS - 1);
+    assert_eq!(root.open(old, BOTH).await.unwrap().attr.nlink, 0);
+    world.clock.advance_ms(2);
+    root.write(old, 0, b"x").await.unwrap();
+    root.close(old).await.unwrap();
+    world.until(async || root.getattr(old).await.is_err()).await;
+}
+
+#[tokio::test]
+async fn a_replaced_file_that_nobody_opens_is_deleted_when_its_moment_is_over() {
+    let world = World::new().await;
+    let root = world.root();
+    let old = root.file(1, "name").await.unwrap();
+    root.file(1, "new").await.unwrap();
+    let inodes = root.stat().await.inodes;
+    root.rename((1, "new"), (1, "name")).await.unwrap();
+    world.clock.advance_ms(REPLACED_STAYS_MS + 1);
+    world.until(async || root.getattr(old).await.is_err()).await;
+    assert_eq!(root.stat().await.inodes, inodes - 1);
 }
 
 /// Between two names of one file a rename does nothing, and left nothing in the ledger. A copy of the

@@ -1,6 +1,7 @@
 use crate::tests::world::*;
 use strake_types::{ErrorKind, FileKind};
-use strake_wire::message::meta::{Create, MetaOp, Nothing, Publish};
+use strake_wire::message::meta::{Create, MetaOp, MetaRequest, Nothing, RenewSession, Unlink};
+use strake_wire::service::MetaService;
 
 #[tokio::test]
 async fn a_session_ends_by_itself_or_by_the_clock() {
@@ -101,15 +102,36 @@ async fn what_a_lost_client_had_written_is_not_cut_off() {
     let ino = root.file(1, "f").await.unwrap();
     let session = world.open_session(0, &[]).await.session;
     let writer = root.clone().at(session);
-    writer.open(ino, BOTH).await.unwrap();
-    writer.move_out(ino).await.unwrap();
-    writer.publish(Publish { ino, length_min: 10, ..Publish::default() }).await.unwrap();
-    // It wrote on, to the second chunk, and died before it told the length.
-    let layout = root.getattr(ino).await.unwrap().layout.unwrap();
-    let layout: strake_types::Layout = layout.try_into().unwrap();
-    let group = strake_types::layout::Placement::new(layout).group_of(strake_types::ChunkIndex(1));
-    world.storage.chunks.lock().insert((11 + group.0, ino, 1), vec![1; 100]);
+    // It died before it told the length.
+    let length = world.write_untold(&writer, ino).await;
     world.clock.advance_ms(31_000);
     let nobody = root.clone().at(0);
-    world.until(async || nobody.getattr(ino).await.unwrap().length == 65_536 + 100).await;
+    world.until(async || nobody.getattr(ino).await.unwrap().length == length).await;
+}
+
+#[tokio::test]
+async fn what_is_closed_with_the_request_that_takes_its_name_is_not_kept_and_counts_once() {
+    let world = World::new().await;
+    let root = world.root();
+    let report = |ino| RenewSession { closed: vec![ino], number: 1, incarnation: 0 };
+    let unlink = async |ino, name| {
+        let request = MetaRequest {
+            volume: 1,
+            session: world.session,
+            closed: Some(report(ino)),
+            op: Some(MetaOp::Unlink(Unlink { at: at(1, name), directory: false })),
+            ..MetaRequest::default()
+        };
+        world.server.call(request).await.unwrap();
+    };
+    let ino = root.file(1, "f").await.unwrap();
+    root.open(ino, BOTH).await.unwrap();
+    unlink(ino, "f").await;
+    assert_eq!((world.keys(b'G').await, kind(root.getattr(ino).await)), (0, ErrorKind::Stale));
+    // The same report once more, also by itself, closes nothing.
+    let ino = root.file(1, "g").await.unwrap();
+    root.open(ino, BOTH).await.unwrap();
+    root.call(MetaOp::RenewSession(report(ino))).await.unwrap();
+    unlink(ino, "g").await;
+    assert_eq!(root.getattr(ino).await.unwrap().nlink, 0);
 }

@@ -91,7 +91,9 @@ async fn a_group_of_one_copy_moves_while_it_is_written_and_leaves_nothing_behind
     for block in 0..40 {
         assert_eq!(bench.read(2, block).await, 2);
         let refused = bench.read_from(1, block).await.unwrap_err();
-        assert_eq!(refused.kind, ErrorKind::StaleMap);
+        // Whether or not it has heard of it yet.
+        let left = matches!(refused.kind, ErrorKind::StaleMap | ErrorKind::NotCurrent);
+        assert!(left, "{refused}");
     }
     bench.write(3, 3).await;
     assert_eq!(bench.chunks_at(1).await, 0, "what it held is deleted");

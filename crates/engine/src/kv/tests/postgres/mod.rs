@@ -4,11 +4,12 @@ mod proxy;
 #[path = "../../../../../../tests/src/postgres.rs"]
 mod server;
 
-use crate::kv::memory::Random;
-use crate::kv::{Kv, KvError, Outcome, PostgresOptions, Result, Transaction, open_postgres};
+use crate::kv::memory::{MemoryKv, Random};
+use crate::kv::{Kv, KvError, Outcome, PostgresOptions, Result, Transaction, dump, open_postgres};
 use proxy::Proxy;
 use server::PostgresServer;
 use std::future::Future;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -74,6 +75,35 @@ async fn put(kv: &dyn Kv, key: &str, value: &'static str) -> Result<Outcome> {
 async fn get(kv: &dyn Kv, key: &str) -> Option<Vec<u8>> {
     let snapshot = kv.snapshot().await.unwrap();
     snapshot.get(key.as_bytes()).await.unwrap().map(|value| value.to_vec())
+}
+
+#[test]
+fn a_store_is_moved_there_and_back_although_commits_are_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let (there, back) = (dir.path().join("there"), dir.path().join("back"));
+    let database = Database::cut(12);
+    let kv = database.open().unwrap();
+    let (from, to) = (MemoryKv::new(), MemoryKv::new());
+    run(async {
+        let mut transaction = Transaction::begin(&from).await.unwrap();
+        for nth in 0..20_000_u32 {
+            transaction.put(nth.to_be_bytes().to_vec(), vec![nth as u8; nth as usize % 300]);
+        }
+        assert_eq!(transaction.commit(&from).await.unwrap(), Outcome::Committed);
+        let moved = dump::export(&from, "", &there, |_| ()).await.unwrap();
+        dump::import(&*kv, &there, &moved, |_| ()).await.unwrap();
+        assert_eq!(moved.pairs, 20_000);
+        let again = dump::export(&*kv, "", &back, |_| ()).await.unwrap();
+        assert_eq!((again.pairs, again.bytes), (moved.pairs, moved.bytes));
+        assert!(dump::is_what_was_exported(&*kv, &again.id).await.unwrap());
+        dump::forget(&*kv).await.unwrap();
+        dump::import(&to, &back, &again, |_| ()).await.unwrap();
+        let all = async |kv: &MemoryKv| {
+            let snapshot = kv.snapshot().await.unwrap();
+            snapshot.scan(Bound::Unbounded, Bound::Excluded(b"!"), usize::MAX).await.unwrap()
+        };
+        assert_eq!(all(&to).await, all(&from).await);
+    });
 }
 
 #[test]

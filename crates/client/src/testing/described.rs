@@ -1,0 +1,23 @@
+//! Requests as the log of the fake metadata server shows them.
+
+use strake_wire::message::meta::MetaOp;
+
+pub(super) fn describe(op: &MetaOp) -> String {
+    match op {
+        MetaOp::OpenSession(o) => format!("session resume={} open={:?}", o.resume, o.open),
+        MetaOp::RenewSession(r) => format!("renew closed={:?}", r.closed),
+        MetaOp::CloseSession(_) => "close session".into(),
+        MetaOp::Create(_) => "create".into(),
+        MetaOp::Open(_) => "open".into(),
+        MetaOp::GetAttr(_) => "getattr".into(),
+        MetaOp::SetAttr(s) => format!("setattr length={:?}", s.change.length),
+        MetaOp::Publish(p) => format!("publish length={} sync={}", p.length_min, p.sync),
+        MetaOp::WriteInline(w) => {
+            format!("inline {}+{} close={} sync={}", w.offset, w.data.len(), w.close, w.sync)
+        }
+        MetaOp::MoveOut(_) => "move out".into(),
+        MetaOp::Sync(s) => format!("sync {}", s.ino),
+        MetaOp::SetLock(l) => format!("lock owner={} kind={}", l.owner, l.kind),
+        other => format!("{other:?}"),
+    }
+}

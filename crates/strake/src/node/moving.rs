@@ -1,0 +1,338 @@
+//! A server's metadata on its way to another engine, while the server is stopped: first to a file, then from the
+//! file to the new place.
+//!
+//! Until `node.json` names the new place, the old one is as it was and the server starts on it. From then on the
+//! new one counts, and what is left to do is done by whoever comes next: the same command given again, or the
+//! server when it starts ([`meta_store::finish_move`]).
+
+use super::identity::{NAME, Node};
+use super::meta_store::{self, META, META_MOVED, META_NEW, MetaPlace, POSTGRES, Wanted};
+use crate::cluster::host_name;
+use crate::failure::{Context, Failure, Outcome, Plain};
+use crate::private;
+use crate::runfile::RunFile;
+use serde::{Deserialize, Serialize};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use strake_base::disk::{Disk, RealDisk};
+use strake_engine::kv::dump::{self, Dump, DumpError, DumpId, Progress};
+use strake_engine::kv::{
+    EngineKind, Kv, KvError, PostgresOptions, WAIT_MS_DEFAULT, open_postgres, postgres_shown,
+};
+use strake_wire::frame::crc32c;
+
+/// Whose metadata is in a file: what [`Dump::about`] holds, as JSON.
+#[derive(Debug, Serialize, Deserialize)]
+struct About {
+    cluster: String,
+    server: u32,
+    engine: String,
+}
+
+/// What is to be imported, and where to.
+pub struct Import {
+    /// The server's first data directory.
+    pub home: PathBuf,
+    /// Where its metadata is now, if that is a database.
+    pub from: Option<MetaPlace>,
+    /// Where it is to be.
+    pub to: MetaPlace,
+    /// Engine of an embedded store.
+    pub engine: Option<EngineKind>,
+    /// The export.
+    pub file: PathBuf,
+}
+
+/// What was imported.
+pub struct Imported {
+    /// What the file says of itself; `None` where an earlier try had done it all.
+    pub dump: Option<Dump>,
+    /// Where the metadata is now.
+    pub place: String,
+    /// The old store, if it was an embedded one.
+    pub old: Option<PathBuf>,
+}
+
+/// Writes the metadata of a server to a file.
+pub async fn export(
+    home: &Path,
+    from: Option<&MetaPlace>,
+    file: &Path,
+    progress: impl Fn(Progress),
+) -> Outcome<Dump> {
+    let (_lock, mut node) = hold(home)?;
+    meta_store::finish_move(home, &mut node)?;
+    let kv = open_old(home, &mut node, from).await?;
+    let about =
+        About { cluster: node.cluster.clone(), server: node.server, engine: node.engine.clone() };
+    let about = serde_json::to_string(&about).plain()?;
+    dump::export(&*kv, &about, file, progress).await.plain()
+}
+
+/// Fills a new store with what a file holds, and makes it the server's.
+pub async fn import(import: &Import, progress: impl Fn(Progress)) -> Outcome<Imported> {
+    let home = &import.home;
+    let (_lock, mut node) = hold(home)?;
+    meta_store::finish_move(home, &mut node)?;
+    let (id, about) = dump::head(&import.file).plain()?;
+    check_owner(&node, &about, import)?;
+    let dump = match is_done(&mut node, &id, import).await? {
+        true => None,
+        false => Some(fill(&mut node, &id, import, progress).await?),
+    };
+    let old = home.join(META_MOVED);
+    let place = match node.engine == POSTGRES {
+        true => node.database,
+        false => format!("{} ({})", home.join(META).display(), node.engine),
+    };
+    Ok(Imported { dump, place, old: old.exists().then_some(old) })
+}
+
+/// Fills the new store, and makes it the server's.
+async fn fill(
+    node: &mut Node,
+    id: &DumpId,
+    import: &Import,
+    progress: impl Fn(Progress),
+) -> Outcome<Dump> {
+    check_place(import)?;
+    check_unchanged(node, id, import).await?;
+    let dump = dump::verify(&import.file, &progress).plain()?;
+    let new = New::open(node, import, id).await?;
+    let imported = dump::import(&*new.kv, &import.file, &dump, progress).await;
+    imported.map_err(|error| new.refused(error))?;
+    let (engine, database) = (new.kv.name().to_owned(), new.database.clone());
+    // Its files are moved next.
+    drop(new);
+    node.store = database.as_deref().map(|shown| store_of(id, shown)).unwrap_or_default();
+    (node.engine, node.database, node.moved) = (engine, database.unwrap_or_default(), true);
+    node.write(&import.home)?;
+    meta_store::finish_move(&import.home, node)?;
+    Ok(dump)
+}
+
+/// True if the server's metadata came to the place that is asked for from this very file, and no server has started
+/// there since.
+async fn is_done(node: &mut Node, id: &DumpId, import: &Import) -> Outcome<bool> {
+    let here = match &import.to {
+        MetaPlace::Postgres(url) => {
+            let shown = postgres_shown(url).plain()?;
+            node.engine == POSTGRES && node.store == store_of(id, &shown)
+        }
+        MetaPlace::Embedded => node.engine == import.engine.unwrap_or_default().name(),
+    };
+    if !here {
+        return Ok(false);
+    }
+    let kv = open_old(&import.home, node, Some(&import.to)).await?;
+    dump::is_import_of(&*kv, id).await.plain()
+}
+
+/// Keeps a server from starting, and reads who it is.
+fn hold(home: &Path) -> Outcome<(Box<dyn Send + Sync>, Node)> {
+    let shown = home.display();
+    let owner = match home.join(NAME).metadata() {
+        Ok(node) => node.uid(),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(Failure::new(format!(
+                "{shown} is no data directory of a server: no {NAME}"
+            ))
+            .next("name the first --data directory of the server that keeps the metadata"));
+        }
+        Err(error) => return Err(Failure::new(format!("{shown}: {error}"))),
+    };
+    if owner != rustix::process::geteuid().as_raw() {
+        // What another user makes here the server could not open.
+        return Err(Failure::new(format!("{shown} belongs to the user with the number {owner}"))
+            .next(format!(
+                "sudo -u '#{owner}' strake meta ..., as the user that the server runs as"
+            )));
+    }
+    let disk = RealDisk::new(home).context(|| shown.to_string())?;
+    let lock = disk.lock().map_err(|e| match e.kind() {
+        ErrorKind::WouldBlock => is_running(home),
+        _ => Failure::new(format!("{shown}: {e}")),
+    })?;
+    let node = Node::read(home)?;
+    if !node.has_joined() || node.engine.is_empty() {
+        return Err(Failure::new(format!("the server of {shown} keeps no metadata"))
+            .next("do this where the server with the role meta or manager runs"));
+    }
+    Ok((lock, node))
+}
+
+fn is_running(home: &Path) -> Failure {
+    let shown = home.display();
+    let stop = match RunFile::read(home).filter(RunFile::is_alive) {
+        Some(_) => format!("strake down --data {shown}"),
+        None => format!("systemctl stop strake, or kill its process (fuser {shown} names it)"),
+    };
+    let cause = "its metadata can be moved only while it is stopped";
+    Failure::new(format!("the server of {shown} is running, and {cause}"))
+        .next(format!("{stop}; then the same command again"))
+}
+
+/// Opens the store that the server has now.
+async fn open_old(home: &Path, node: &mut Node, from: Option<&MetaPlace>) -> Outcome<Arc<dyn Kv>> {
+    let wanted = match (node.engine == POSTGRES, from) {
+        (true, Some(place @ MetaPlace::Postgres(_))) => {
+            Wanted { place: Some(place.clone()), engine: None }
+        }
+        (true, _) => {
+            let (home, database) = (home.display(), &node.database);
+            return Err(Failure::new(format!("the metadata of {home} is in {database}"))
+                .next("give --from with that URL and its password, or set STRAKE_META"));
+        }
+        (false, _) => Wanted::default(),
+    };
+    meta_store::look(home, node, &wanted)?;
+    meta_store::reopen(home, node, &wanted, &host_name()).await
+}
+
+fn check_owner(node: &Node, about: &str, import: &Import) -> Outcome {
+    let file = import.file.display();
+    let about: About = serde_json::from_str(about)
+        .context(|| format!("{file} does not say whose metadata it holds"))?;
+    if (&about.cluster, about.server) == (&node.cluster, node.server) {
+        return Ok(());
+    }
+    let home = import.home.display();
+    Err(Failure::new(format!(
+        "{file} holds the metadata of server {} of cluster {}, but {home} is server {} of cluster {}",
+        about.server, about.cluster, node.server, node.cluster
+    ))
+    .next("name an export of this server, or the --data directory that belongs to the file"))
+}
+
+fn check_place(import: &Import) -> Outcome {
+    if matches!(import.to, MetaPlace::Postgres(_)) && import.engine.is_some() {
+        return Err(Failure::usage("--engine is for an embedded metadata store")
+            .next("leave out --engine, or give --meta embedded"));
+    }
+    let [meta, old] = [META, META_MOVED].map(|name| import.home.join(name));
+    let Ok(there) = meta.symlink_metadata() else { return Ok(()) };
+    if old.exists() {
+        return Err(Failure::new(format!("{} is there, from an earlier move", old.display()))
+            .next(format!("rm -r {}, if the server has run well without it", old.display())));
+    }
+    let home = import.home.metadata().context(|| import.home.display().to_string())?;
+    match there.is_dir() && there.dev() == home.dev() {
+        true => Ok(()),
+        // It could not be renamed, or the new one would not come to lie where it does.
+        false => Err(Failure::new(format!("{} is a disk of its own, or a link", meta.display()))
+            .next("put a directory in its place that holds the same, then the same command again")),
+    }
+}
+
+/// Refuses to lose what a server has written since the export.
+async fn check_unchanged(node: &mut Node, id: &DumpId, import: &Import) -> Outcome {
+    let old = open_old(&import.home, node, import.from.as_ref()).await.map_err(|failure| {
+        let next = failure.next.unwrap_or_else(|| "see that it can be opened".into());
+        Failure::new(format!("has it changed since the export? {}", failure.cause)).next(next)
+    })?;
+    // It may have come here from the same file.
+    if dump::is_what_was_exported(&*old, id).await.plain()?
+        || dump::is_import_of(&*old, id).await.plain()?
+    {
+        return Ok(());
+    }
+    let (home, file) = (import.home.display(), import.file.display());
+    Err(Failure::new(format!("the server of {home} has run since {file} was exported"))
+        .next("strake meta export, to another file, and import that"))
+}
+
+/// The store that is being filled.
+struct New {
+    kv: Arc<dyn Kv>,
+    /// What it is called in messages.
+    shown: String,
+    /// The database without its password, if it is one.
+    database: Option<String>,
+}
+
+impl New {
+    async fn open(node: &Node, import: &Import, id: &DumpId) -> Outcome<New> {
+        match &import.to {
+            MetaPlace::Embedded => {
+                let engine = import.engine.unwrap_or_default();
+                Self::open_embedded(import.home.join(META_NEW), engine).await
+            }
+            MetaPlace::Postgres(url) => Self::open_database(node, url, id).await,
+        }
+    }
+
+    async fn open_embedded(dir: PathBuf, engine: EngineKind) -> Outcome<New> {
+        let shown = dir.display().to_string();
+        private::make_directory(&dir).context(|| shown.clone())?;
+        let opened =
+            tokio::task::spawn_blocking(move || strake_engine::kv::open(engine, &dir)).await;
+        let kv = opened.context(|| shown.clone())?.map_err(|error| match error {
+            KvError::OtherEngine { found, .. } => {
+                Failure::new(format!("an import into {shown} with --engine {found} was begun"))
+                    .next(format!("go on with that engine; or, to begin anew, rm -r {shown}"))
+            }
+            other => Failure::new(other.to_string()),
+        })?;
+        Ok(New { kv, shown, database: None })
+    }
+
+    async fn open_database(node: &Node, url: &str, id: &DumpId) -> Outcome<New> {
+        let shown = postgres_shown(url).plain()?;
+        if node.engine == POSTGRES && node.database == shown {
+            return Err(Failure::new(format!(
+                "{shown} is where the metadata of this server is now"
+            ))
+            .next("name another database, an empty one"));
+        }
+        let options = PostgresOptions {
+            url: url.to_owned(),
+            store: store_of(id, &shown),
+            create: true,
+            host: host_name(),
+            wait_ms_max: WAIT_MS_DEFAULT,
+        };
+        let opened = tokio::task::spawn_blocking(move || open_postgres(&options)).await;
+        let kv = opened.context(|| shown.clone())?.map_err(|error| match error {
+            KvError::OtherOwner { owner, .. } => {
+                Failure::new(format!("{shown} is not empty: it holds {owner}"))
+                    .next(emptied(&shown, Some(&shown)))
+            }
+            other => Failure::new(other.to_string()),
+        })?;
+        Ok(New { kv, database: Some(shown.clone()), shown })
+    }
+
+    fn refused(&self, error: DumpError) -> Failure {
+        let (shown, empty) = (&self.shown, emptied(&self.shown, self.database.as_deref()));
+        match error {
+            DumpError::NotEmpty { .. } => Failure::new(format!("{shown} is not empty")).next(empty),
+            DumpError::OtherImport { .. } => {
+                Failure::new(format!("the import of another file into {shown} was begun"))
+                    .next(format!("name that file, to go on; to begin anew, {empty}"))
+            }
+            DumpError::Differs { .. } => {
+                Failure::new(error.to_string()).next(format!("check its disk, then {empty}"))
+            }
+            other => Failure::new(other.to_string()),
+        }
+    }
+}
+
+/// How a store becomes an empty one.
+fn emptied(shown: &str, database: Option<&str>) -> String {
+    match database {
+        Some(_) => "name an empty database, or, if nobody needs what is in this one, empty it: \
+             DROP TABLE strake_kv, strake_writer, strake_store"
+            .into(),
+        None => format!("rm -r {shown}"),
+    }
+}
+
+/// Id of a store that is filled from a file in a database: the same command finds its own again, and a server none
+/// of another place.
+fn store_of(id: &DumpId, shown: &str) -> String {
+    let file: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{file}-{:08x}", crc32c(shown.as_bytes()))
+}

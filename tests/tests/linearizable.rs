@@ -1,0 +1,461 @@
+//! Several processes on several mounts of one volume: what they were told must be the history of one file
+//! system. Who is told what, and what may be of several moments, is in `strake_model::history`.
+//!
+//! `STRAKE_HISTORIES=N` asks for N histories of each kind; without it there are as many as fit in some seconds.
+//! `STRAKE_SEED=S` begins with the seed that a failure has named.
+
+use std::time::{Duration, Instant};
+use strake_base::random::SplitMix64;
+use strake_model::history::contents::{Change, Deed, Done, Whole, judge_seen};
+use strake_model::history::names::{How, Name};
+use strake_model::history::{Object, Operation, Verdict, judge, lines, locks, paths};
+use strake_tests::applications::{Answer, Application};
+use strake_tests::cluster::{Mount, Servers};
+use strake_tests::system::now_ns;
+use strake_types::ErrorKind;
+
+/// How long each kind of histories is made where nobody says how many.
+const TIME: Duration = Duration::from_secs(4);
+/// Mounts.
+const MOUNTS: usize = 4;
+/// Processes; the first ones on different mounts.
+const APPLICATIONS: usize = 6;
+/// Names in each of two directories.
+const NAMES: u64 = 3;
+/// For how long a kernel believes a name without asking what it stands for.
+const BELIEF_NS: u64 = 100_000_000;
+/// Blocks of a file at most.
+const BLOCKS: u64 = 6;
+
+/// A volume with its mounts and the processes on them.
+struct Stage {
+    applications: Vec<Application>,
+    mounts: Vec<Mount>,
+    _servers: Servers,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let servers = Servers::start();
+        let mounts = ["a", "b", "c", "d"].map(|name| servers.mount(name, "")).into();
+        let applications = (0..APPLICATIONS).map(|_| Application::start()).collect();
+        Self { applications, mounts, _servers: servers }
+    }
+
+    /// Has some processes, each on its mount, do something at the same time: what each notes of it, together.
+    fn play<T: Send>(
+        &mut self,
+        seed: u64,
+        each: impl Fn(&mut Player, &mut Vec<T>) + Sync,
+    ) -> Vec<T> {
+        let mut random = SplitMix64::new(seed);
+        let (players, skipped) = (3 + random.below(4) as usize, random.below(2) as usize);
+        let mounts = 2 + random.below(MOUNTS as u64 - 1) as usize;
+        let (all, each) = (&self.mounts, &each);
+        std::thread::scope(|scope| {
+            let players = self.applications.iter_mut().enumerate().skip(skipped).take(players);
+            let tasks = players.map(|(number, application)| {
+                let random = SplitMix64::new(seed ^ (number as u64 + 1) << 48);
+                let root = all[number % mounts].path().join(format!("h{seed}"));
+                let root = root.display().to_string();
+                let client = number as u32;
+                let mut player = Player { client, random, root, application, marks: 0 };
+                scope.spawn(move || {
+                    let mut noted = Vec::new();
+                    each(&mut player, &mut noted);
+                    noted
+                })
+            });
+            let tasks: Vec<_> = tasks.collect();
+            tasks.into_iter().flat_map(|task| task.join().expect("told above")).collect()
+        })
+    }
+
+    /// Makes histories, one seed after the other.
+    fn perform(
+        &mut self,
+        kind: &str,
+        mut history: impl FnMut(&mut Self, u64) -> (Verdict, String),
+    ) {
+        let number = |name: &str| std::env::var(name).ok().map(|n| n.parse().expect("a number"));
+        let count: Option<u64> = number("STRAKE_HISTORIES");
+        let first = number("STRAKE_SEED").unwrap_or(now_ns() & 0xffff_ffff);
+        let end = Instant::now() + TIME;
+        let mut made = 0;
+        while count.map_or(Instant::now() < end, |count| made < count) {
+            let seed = first + made;
+            std::fs::create_dir(self.mounts[0].at(&format!("h{seed}"))).expect("a fresh name");
+            let (verdict, shown) = history(self, seed);
+            match verdict {
+                Verdict::Fits => {}
+                Verdict::TooLong => panic!("seed {seed}: too much to look through:\n{shown}"),
+                Verdict::Impossible(why) => panic!("seed {seed}: {why}\n{shown}"),
+            }
+            std::fs::remove_dir_all(self.mounts[0].at(&format!("h{seed}"))).expect("ours");
+            made += 1;
+        }
+        println!("{kind}: {made} histories from seed {first}");
+        assert!(made > 0);
+    }
+}
+
+/// A process in a history.
+struct Player<'a> {
+    client: u32,
+    random: SplitMix64,
+    /// Its way to the directory of the history.
+    root: String,
+    application: &'a mut Application,
+    /// How many marks it has used.
+    marks: u64,
+}
+
+impl Player<'_> {
+    fn path(&self, name: Name) -> String {
+        format!("{}/d{}/n{}", self.root, name.within, name.name)
+    }
+
+    fn ask(&mut self, words: &str) -> Answer {
+        self.application.ask(words)
+    }
+
+    fn note<O: Object>(&self, ask: O::Ask, told: O::Told, answer: &Answer) -> Operation<O> {
+        let Answer { began, ended, .. } = *answer;
+        Operation { client: self.client, ask, told, began, ended }
+    }
+
+    /// A mark that nobody else writes.
+    fn mark(&mut self) -> u64 {
+        self.marks += 1;
+        u64::from(self.client + 1) * 1000 + self.marks
+    }
+
+    fn done(&self, deed: Deed, answer: &Answer) -> Done {
+        let Answer { began, ended, .. } = *answer;
+        Done { client: self.client, deed, began, ended }
+    }
+}
+
+fn refusal(words: &str, error: i32) -> ErrorKind {
+    match error {
+        libc::EEXIST => ErrorKind::Exists,
+        libc::ENOENT => ErrorKind::NotFound,
+        libc::ENOTDIR => ErrorKind::NotDirectory,
+        libc::EISDIR => ErrorKind::IsDirectory,
+        libc::ENOTEMPTY => ErrorKind::NotEmpty,
+        libc::EPERM => ErrorKind::NotPermitted,
+        libc::ESTALE => ErrorKind::Stale,
+        other => panic!("{words}: error {other}"),
+    }
+}
+
+fn any_name(random: &mut SplitMix64) -> Name {
+    Name { within: random.below(2) as u8, name: random.below(NAMES) as u8 }
+}
+
+/// A system call on names, and the words for it.
+fn call_on_names(player: &mut Player) -> (paths::Ask, String) {
+    use paths::Ask;
+    let (name, mut other) = (any_name(&mut player.random), any_name(&mut player.random));
+    if other == name {
+        other.name = (other.name + 1) % NAMES as u8;
+    }
+    let (path, to) = (player.path(name), player.path(other));
+    let within = name.within;
+    let directory = format!("{}/d{within}", player.root);
+    let rename = |how, word| (Ask::Rename(name, other, how), format!("rename {path} {to} {word}"));
+    match player.random.below(22) {
+        0..3 => (Ask::Create(name), format!("create {path}")),
+        3..5 => (Ask::Open(name), format!("open {path}")),
+        5 => (Ask::Mkdir(name), format!("mkdir {path}")),
+        6..8 => (Ask::Unlink(name), format!("unlink {path}")),
+        8 => (Ask::Rmdir(name), format!("rmdir {path}")),
+        9..11 => (Ask::Link(name, other), format!("link {path} {to}")),
+        11..14 => rename(How::Over, "over"),
+        14 => rename(How::ToFree, "free"),
+        15 => rename(How::Exchange, "exchange"),
+        16..18 => (Ask::Stat(name), format!("stat {path}")),
+        18 => (Ask::Leave(within), format!("rmdir {directory}")),
+        19 => (Ask::Enter(within), format!("mkdir {directory}")),
+        // A listing: see `note_listing`.
+        _ => (Ask::Find(name), format!("list {directory}")),
+    }
+}
+
+fn change_names(player: &mut Player, noted: &mut Vec<paths::Operation>) {
+    use paths::{Ask, Told};
+    for _ in 0..6 + player.random.below(5) {
+        let (ask, words) = call_on_names(player);
+        let answer = player.ask(&words);
+        let told = match (&answer.told, ask) {
+            (Err(error), _) => Told::Refused(refusal(&words, *error)),
+            (Ok(all), Ask::Find(_)) => {
+                note_listing(player, ask, all, &answer, noted);
+                continue;
+            }
+            (Ok(all), _) => match all[..] {
+                [] => Told::Done,
+                [ino] => Told::Inode(ino),
+                [ino, links, ..] => Told::Stat(ino, links as u32),
+            },
+        };
+        noted.push(player.note(ask, told, &answer));
+    }
+}
+
+/// A listing says something of each name.
+fn note_listing(
+    player: &Player,
+    ask: paths::Ask,
+    all: &[u64],
+    answer: &Answer,
+    noted: &mut Vec<paths::Operation>,
+) {
+    use paths::{Ask, Told};
+    let Ask::Find(Name { within, .. }) = ask else { return };
+    for name in 0..NAMES as u8 {
+        let entries = all.chunks(2).filter(|entry| entry[0] == u64::from(name));
+        let inodes: Vec<u64> = entries.map(|entry| entry[1]).collect();
+        assert!(inodes.len() < 2, "a name is listed twice: {all:?}");
+        let gone = Told::Refused(ErrorKind::NotFound);
+        let told = inodes.first().map_or(gone, |ino| Told::Inode(*ino));
+        noted.push(player.note(Ask::Find(Name { within, name }), told, answer));
+    }
+}
+
+/// The names in a call.
+fn names_in(ask: paths::Ask) -> Vec<Name> {
+    use paths::Ask;
+    match ask {
+        Ask::Link(from, to) | Ask::Rename(from, to, _) => vec![from, to],
+        Ask::Create(name) | Ask::Open(name) | Ask::Mkdir(name) | Ask::Unlink(name) => vec![name],
+        Ask::Rmdir(name) | Ask::Stat(name) | Ask::Find(name) => vec![name],
+        Ask::Leave(_) | Ask::Enter(_) => Vec::new(),
+    }
+}
+
+/// True if a call was refused by a kernel that could not take over what others have moved to a name of it from the
+/// other directory (S-110): nothing was done, and nothing seen.
+fn is_not_taken_over(call: &paths::Operation, history: &[paths::Operation]) -> bool {
+    let moves = |other: &paths::Operation| match other.ask {
+        paths::Ask::Rename(from, to, _) if from.within != to.within => {
+            let both = names_in(call.ask);
+            other.told == paths::Told::Done
+                && other.client != call.client
+                && other.began < call.ended
+                && (both.contains(&from) || both.contains(&to))
+        }
+        _ => false,
+    };
+    call.told == paths::Told::Refused(ErrorKind::Stale) && history.iter().any(moves)
+}
+
+/// True if a link was refused by a kernel that took the file for unlinked (S-110): while it waits for the answer to the
+/// removal of another name it may learn of what that leaves, and counts the name once more when the answer comes.
+fn is_taken_for_unlinked(call: &paths::Operation, history: &[paths::Operation]) -> bool {
+    let removes = |other: &paths::Operation| {
+        let removal =
+            matches!(other.ask, paths::Ask::Unlink(_) | paths::Ask::Rename(_, _, How::Over));
+        removal
+            && other.told == paths::Told::Done
+            && other.client != call.client
+            && other.began < call.ended
+            && call.began < other.ended.saturating_add(BELIEF_NS)
+    };
+    matches!(call.ask, paths::Ask::Link(..))
+        && call.told == paths::Told::Refused(ErrorKind::NotFound)
+        && history.iter().any(removes)
+}
+
+#[test]
+fn names_on_several_mounts_have_one_history() {
+    Stage::new().perform("names", |stage, seed| {
+        for within in 0..2 {
+            std::fs::create_dir(stage.mounts[1].at(&format!("h{seed}/d{within}"))).unwrap();
+        }
+        let history = stage.play(seed, change_names);
+        let of_kernel = |call: &&paths::Operation| {
+            is_not_taken_over(call, &history) || is_taken_for_unlinked(call, &history)
+        };
+        let judged = history.iter().filter(|call| !of_kernel(call));
+        (paths::judge(&judged.cloned().collect::<Vec<_>>()), lines(&history))
+    });
+}
+
+/// How files are opened.
+fn any_how(random: &mut SplitMix64) -> &'static str {
+    ["cached", "cached", "direct", "synced"][random.below(4) as usize]
+}
+
+/// Changes and looks without a lock. A small file is written as a whole: see S-013.
+fn use_file(player: &mut Player, noted: &mut Vec<Done>, unit: u64, blocks: u64) {
+    let path = format!("{}/file", player.root);
+    for _ in 0..6 + player.random.below(5) {
+        let (how, at) = (any_how(&mut player.random), player.random.below(blocks));
+        let count = 1 + player.random.below(blocks - at);
+        let deed = match player.random.below(10) {
+            0..4 => Deed::Write(at, count, player.mark()),
+            4 if blocks > 1 => Deed::Resize(at + count),
+            4..6 => Deed::Length(0),
+            _ => Deed::Read(0, Vec::new(), blocks + 1),
+        };
+        let words = match &deed {
+            Deed::Write(at, count, mark) => {
+                format!("write {path} {how} {unit} {at} {count} {mark}")
+            }
+            Deed::Resize(len) => format!("truncate {path} {}", len * unit),
+            Deed::Length(_) => format!("length {path}"),
+            Deed::Read(at, _, count) => format!("read {path} {how} {unit} {at} {count}"),
+        };
+        let answer = player.ask(&words);
+        let told = answer.good(&words);
+        let deed = match deed {
+            Deed::Read(at, _, count) => Deed::Read(at, told, count),
+            Deed::Length(_) => {
+                assert_eq!(told[0] % unit, 0, "no length that anybody has set");
+                Deed::Length(told[0] / unit)
+            }
+            other => other,
+        };
+        noted.push(player.done(deed, &answer));
+    }
+}
+
+/// What a process has done, a line each.
+fn deeds(history: &[Done]) -> String {
+    let mut all: Vec<_> = history.iter().collect();
+    all.sort_by_key(|done| done.began);
+    let first = all.first().map_or(0, |done| done.began);
+    let line = |done: &&Done| {
+        let (began, ended) = ((done.began - first) / 1000, (done.ended - first) / 1000);
+        format!("{began:9} {ended:9} client {}: {:?}\n", done.client, done.deed)
+    };
+    all.iter().map(line).collect()
+}
+
+/// Makes the file of a history: its blocks.
+fn first_blocks(stage: &mut Stage, seed: u64, unit: u64, count: u64) -> Vec<u64> {
+    let path = stage.mounts[0].at(&format!("h{seed}/file"));
+    let words = format!("write {} cached {unit} 0 {count} 1", path.display());
+    stage.applications[0].ask(&words).good(&words);
+    vec![1; count as usize]
+}
+
+#[test]
+fn who_opens_a_file_sees_what_other_mounts_have_closed() {
+    Stage::new().perform("files", |stage, seed| {
+        let (unit, blocks) = if seed % 3 == 0 { (512, 1) } else { (4096, BLOCKS) };
+        let first = first_blocks(stage, seed, unit, blocks);
+        let history = stage.play(seed, |player, noted| use_file(player, noted, unit, blocks));
+        (judge_seen(&first, &history), deeds(&history))
+    });
+}
+
+/// Through a handle with O_DIRECT that is open all the time; a write ends with its `fsync`.
+fn use_direct_handle(player: &mut Player, noted: &mut Vec<Done>) {
+    let path = format!("{}/file", player.root);
+    player.ask(&format!("hold file {path} direct")).good("hold");
+    for _ in 0..6 + player.random.below(5) {
+        let at = player.random.below(BLOCKS);
+        let count = 1 + player.random.below(BLOCKS - at);
+        let (deed, words) = match player.random.percent(50) {
+            true => {
+                let mark = player.mark();
+                (Deed::Write(at, count, mark), format!("pwrite file 4096 {at} {count} {mark}"))
+            }
+            false => (Deed::Read(at, vec![], count), format!("pread file 4096 {at} {count}")),
+        };
+        let answer = player.ask(&words);
+        let told = answer.good(&words);
+        let deed = match deed {
+            Deed::Read(at, _, count) => Deed::Read(at, told, count),
+            other => other,
+        };
+        noted.push(player.done(deed, &answer));
+    }
+    player.ask("drop file").good("drop");
+}
+
+#[test]
+fn who_reads_with_o_direct_sees_what_other_mounts_have_synced() {
+    Stage::new().perform("direct", |stage, seed| {
+        let first = first_blocks(stage, seed, 4096, BLOCKS);
+        let history = stage.play(seed, use_direct_handle);
+        (judge_seen(&first, &history), deeds(&history))
+    });
+}
+
+/// Takes the lock, reads all, changes it.
+fn use_locked(player: &mut Player, noted: &mut Vec<Operation<Whole>>, owner: &str, unit: u64) {
+    let path = format!("{}/file", player.root);
+    // The locks of a process end with the first close of the file.
+    player.ask(&format!("hold lock {path}.lock cached")).good("hold");
+    for _ in 0..4 + player.random.below(4) {
+        let how = ["cached", "direct"][player.random.below(2) as usize];
+        let (at, count, mark) = (player.random.below(6), 1 + player.random.below(3), player.mark());
+        let (change, words) = match player.random.below(6) {
+            0..2 => (Change::Write(at, count), format!("write {at} {count} {mark}")),
+            2..4 => (Change::Append(count), format!("append {count} {mark}")),
+            4 => (Change::Resize(at), format!("resize {at}")),
+            _ => (Change::Nothing, "nothing".to_owned()),
+        };
+        let words = format!("locked lock {owner} {path} {how} {unit} {words}");
+        let answer = player.ask(&words);
+        let before = answer.good(&words);
+        noted.push(player.note((change, mark), before, &answer));
+    }
+    player.ask("drop lock").good("drop");
+}
+
+#[test]
+fn under_a_lock_a_file_has_one_history() {
+    Stage::new().perform("locked", |stage, seed| {
+        let owner = ["process", "file", "flock"][(seed % 3) as usize];
+        // Within the inode, on its way out of it, and in chunks.
+        let unit = [100, 1500, 4096][(seed / 3 % 3) as usize];
+        let history = stage.play(seed, |player, noted| use_locked(player, noted, owner, unit));
+        (judge(Whole::default(), &history), lines(&history))
+    });
+}
+
+/// Asks for locks on bytes of a file, and never waits.
+fn use_locks(player: &mut Player, noted: &mut Vec<locks::Operation>, owner: &str) {
+    use locks::Ask;
+    let path = format!("{}/file", player.root);
+    player.ask(&format!("hold file {path} cached")).good("hold");
+    let bytes = if owner == "flock" { 1 } else { 5 };
+    for _ in 0..6 + player.random.below(5) {
+        let from = player.random.below(bytes) as u8;
+        let to = from + 1 + player.random.below(bytes - u64::from(from)) as u8;
+        let (ask, kind) = match player.random.below(5) {
+            0..2 => (Ask::Exclude(from, to), "exclude"),
+            2 => (Ask::Share(from, to), "share"),
+            _ => (Ask::Unlock(from, to), "unlock"),
+        };
+        let words = format!("lock file {owner} {kind} {from} {} try", to - from);
+        let answer = player.ask(&words);
+        let told = match answer.told {
+            Ok(_) => true,
+            Err(libc::EAGAIN | libc::EACCES) => false,
+            Err(error) => panic!("{words}: error {error}"),
+        };
+        noted.push(player.note((player.client, ask), told, &answer));
+    }
+    let answer = player.ask("drop file");
+    let ask = (player.client, Ask::Unlock(0, bytes as u8));
+    let mut last = player.note(ask, true, &answer);
+    if owner != "process" {
+        // The kernel tells of the last close of an open file when that has returned.
+        last.ended = u64::MAX;
+    }
+    noted.push(last);
+}
+
+#[test]
+fn locks_on_several_mounts_have_one_history() {
+    Stage::new().perform("locks", |stage, seed| {
+        let owner = ["process", "file", "flock"][(seed % 3) as usize];
+        let history = stage.play(seed, |player, noted| use_locks(player, noted, owner));
+        (locks::judge(&history), lines(&history))
+    });
+}

@@ -1,0 +1,238 @@
+//! Files that several processes share through several mounts: appends, maps, and locks, whatever becomes of who
+//! holds them.
+
+use rustix::fs::{FlockOperation, flock};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::time::Duration;
+use strake_tests::applications::Application;
+use strake_tests::cluster::{Mount, Servers, contents, read_write};
+use strake_tests::system::{LockOwner, Mapping, RangeLock, lock};
+
+/// Bytes of a record.
+const RECORD: usize = 1000;
+const PAGE: usize = 4096;
+/// What no wait reaches where somebody lets go.
+const SOON: Duration = Duration::from_secs(20);
+
+fn mounts<const N: usize>(servers: &Servers, names: [&str; N]) -> [Mount; N] {
+    names.map(|name| servers.mount(name, ""))
+}
+
+fn ask(application: &mut Application, words: &str) -> Vec<u64> {
+    application.ask(words).good(words)
+}
+
+#[test]
+fn appends_of_eight_processes_on_four_mounts_are_all_there_and_whole() {
+    const EACH: u64 = 40;
+    let servers = Servers::start();
+    let mounts = mounts(&servers, ["a", "b", "c", "d"]);
+    std::thread::scope(|scope| {
+        for nth in 0..8_u64 {
+            let path = mounts[nth as usize % 4].at("log").display().to_string();
+            scope.spawn(move || {
+                let mut application = Application::start();
+                ask(&mut application, &format!("hold lock {path}.lock cached"));
+                ask(&mut application, &format!("open {path}"));
+                for record in 1..=EACH {
+                    // Of one to three parts.
+                    let (parts, mark) = (1 + record % 3, nth * 1000 + record);
+                    let words = format!("append lock {path} {RECORD} {parts} {mark}");
+                    assert_eq!(ask(&mut application, &words), [parts * RECORD as u64]);
+                }
+            });
+        }
+    });
+    for mount in &mounts {
+        let all = contents(&mount.at("log"));
+        let marks: Vec<u64> = all
+            .chunks(RECORD)
+            .map(|part| {
+                let mark = u64::from_le_bytes(part[..8].try_into().unwrap());
+                assert!(part.chunks(8).all(|word| word == mark.to_le_bytes()), "it is torn");
+                mark
+            })
+            .collect();
+        let mut found = BTreeSet::new();
+        for run in marks.chunk_by(|a, b| a == b) {
+            assert_eq!(run.len() as u64, 1 + run[0] % 1000 % 3, "{} is not whole", run[0]);
+            assert!(found.insert(run[0]), "{} is there twice", run[0]);
+        }
+        assert_eq!(found.len() as u64, 8 * EACH, "nothing is lost");
+    }
+}
+
+#[test]
+fn a_map_shows_what_another_mount_has_synced_once_the_file_is_opened_again() {
+    let servers = Servers::start();
+    let [a, b] = mounts(&servers, ["a", "b"]);
+    fs::write(a.at("file"), vec![1; 4 * PAGE]).unwrap();
+    let (file_a, file_b) = (read_write(&a.at("file")), read_write(&b.at("file")));
+    let mut map_a = Mapping::new(&file_a, 4 * PAGE, true).unwrap();
+    let mut map_b = Mapping::new(&file_b, 4 * PAGE, true).unwrap();
+    assert!(map_b.bytes().iter().all(|byte| *byte == 1));
+    for round in 2..5_u8 {
+        map_a.bytes()[PAGE..2 * PAGE].fill(round);
+        map_a.sync().unwrap();
+        let seen = map_b.bytes()[PAGE];
+        assert!(seen == round || seen == round - 1, "as old as the open, or newer: {seen}");
+        let again = File::open(b.at("file")).unwrap();
+        let mut new_map = Mapping::new(&again, 4 * PAGE, false).unwrap();
+        // All maps of a mount are of the same pages.
+        for map in [&mut map_b, &mut new_map] {
+            assert_eq!(map.bytes()[PAGE..2 * PAGE], [round; PAGE]);
+            assert!(map.bytes()[..PAGE].iter().all(|byte| *byte == 1));
+        }
+        assert_eq!(contents(&b.at("file"))[PAGE], round);
+    }
+}
+
+#[test]
+fn two_mounts_store_to_different_pages_of_shared_maps_and_both_keep_them() {
+    const PAGES: usize = 16;
+    let servers = Servers::start();
+    let [a, b] = mounts(&servers, ["a", "b"]);
+    fs::write(a.at("file"), vec![0; PAGES * PAGE]).unwrap();
+    std::thread::scope(|scope| {
+        for (mount, own) in [(&a, 0), (&b, 1)] {
+            scope.spawn(move || {
+                let file = read_write(&mount.at("file"));
+                let mut map = Mapping::new(&file, PAGES * PAGE, true).unwrap();
+                for page in (own..PAGES).step_by(2) {
+                    map.bytes()[page * PAGE..(page + 1) * PAGE].fill(page as u8 + 1);
+                    if page % 3 == 0 {
+                        map.sync().unwrap();
+                    }
+                }
+                map.sync().unwrap();
+            });
+        }
+    });
+    for mount in [&a, &b] {
+        for (page, bytes) in contents(&mount.at("file")).chunks(PAGE).enumerate() {
+            assert!(bytes.iter().all(|byte| *byte == page as u8 + 1), "page {page}");
+        }
+    }
+}
+
+/// Each holds a lock of its own and waits for that of the next one.
+fn circle(count: usize) {
+    let servers = Servers::start();
+    let mounts = mounts(&servers, ["a", "b", "c"]);
+    let mut all: Vec<Application> = (0..count).map(|_| Application::start()).collect();
+    for (nth, application) in all.iter_mut().enumerate() {
+        for file in 0..count {
+            let path = mounts[nth].at(&format!("file{file}")).display().to_string();
+            ask(application, &format!("hold {file} {path} cached"));
+        }
+        ask(application, &format!("lock {nth} process exclude 0 10 try"));
+    }
+    for (nth, application) in all.iter_mut().enumerate() {
+        application.begin(&format!("lock {} process exclude 5 1 wait", (nth + 1) % count));
+    }
+    // One is refused; when it lets go of its own lock, the one before it goes on, and so on.
+    let mut refused = None;
+    for _ in 0..600 {
+        for (nth, application) in all.iter_mut().enumerate() {
+            if let Some(answer) = application.wait_for(Duration::from_millis(50)) {
+                assert_eq!(answer.told, Err(libc::EDEADLK), "nobody has let go");
+                refused = Some(nth);
+                break;
+            }
+        }
+        if refused.is_some() {
+            break;
+        }
+    }
+    let refused = refused.expect("a circle is found");
+    for step in 0..count - 1 {
+        let holder = (refused + count - step) % count;
+        ask(&mut all[holder], &format!("lock {holder} process unlock 0 0 try"));
+        let before = (holder + count - 1) % count;
+        let answer = all[before].wait_for(SOON).expect("its turn has come");
+        assert_eq!(answer.told, Ok(Vec::new()));
+    }
+}
+
+#[test]
+fn of_two_processes_on_two_mounts_that_wait_for_each_other_one_is_refused() {
+    circle(2);
+}
+
+#[test]
+fn of_three_processes_on_three_mounts_that_wait_in_a_circle_one_is_refused() {
+    circle(3);
+}
+
+#[test]
+fn locks_of_a_killed_process_are_free_for_other_mounts() {
+    let servers = Servers::start();
+    let [a, b] = mounts(&servers, ["a", "b"]);
+    let (mut holder, mut other) = (Application::start(), Application::start());
+    let owners = ["process", "file", "flock"];
+    for owner in owners {
+        for (mount, application) in [(&a, &mut holder), (&b, &mut other)] {
+            ask(application, &format!("hold {owner} {} cached", mount.at(owner).display()));
+        }
+        ask(&mut holder, &format!("lock {owner} {owner} exclude 0 10 try"));
+        let refused = other.ask(&format!("lock {owner} {owner} share 5 1 try"));
+        assert_eq!(refused.told, Err(libc::EAGAIN), "{owner}");
+    }
+    other.begin("lock process process exclude 0 0 wait");
+    assert!(other.wait_for(Duration::from_millis(300)).is_none(), "it is held");
+    holder.kill();
+    let answer = other.wait_for(SOON).expect("who held it is dead");
+    assert_eq!(answer.told, Ok(Vec::new()));
+    for owner in owners {
+        let words = format!("lock {owner} {owner} exclude 0 10 wait");
+        other.begin(&words);
+        let answer = other.wait_for(SOON).expect("who held it is dead");
+        answer.good(&words);
+    }
+}
+
+/// Who waits and is killed takes nothing from others: neither the lock, nor by standing in a circle.
+#[test]
+fn a_process_that_is_killed_while_it_waits_leaves_nothing_behind() {
+    let servers = Servers::start();
+    let [a, b] = mounts(&servers, ["a", "b"]);
+    let (mut holder, mut waiter) = (Application::start(), Application::start());
+    let mut third = Application::start();
+    for (mount, application) in [(&a, &mut holder), (&b, &mut waiter), (&b, &mut third)] {
+        for name in ["one", "two"] {
+            ask(application, &format!("hold {name} {} cached", mount.at(name).display()));
+        }
+    }
+    ask(&mut holder, "lock one process exclude 0 0 try");
+    ask(&mut waiter, "lock two process exclude 0 0 try");
+    waiter.begin("lock one process exclude 0 0 wait");
+    assert!(waiter.wait_for(Duration::from_millis(300)).is_none(), "it is held");
+    waiter.kill();
+    holder.begin("lock two process exclude 0 0 wait");
+    let answer = holder.wait_for(SOON).expect("who held it is dead");
+    assert_eq!(answer.told, Ok(Vec::new()), "it is no circle any more");
+    ask(&mut holder, "lock one process unlock 0 0 try");
+    third.begin("lock one process exclude 0 0 wait");
+    let answer = third.wait_for(SOON).expect("nobody holds it");
+    assert_eq!(answer.told, Ok(Vec::new()));
+}
+
+#[test]
+fn locks_of_a_killed_mount_are_free_when_its_session_is_over() {
+    let servers = Servers::start();
+    let [mut a, b] = mounts(&servers, ["a", "b"]);
+    let (file_a, file_b) = (read_write(&a.at("file")), read_write(&b.at("file")));
+    flock(&file_a, FlockOperation::LockExclusive).unwrap();
+    lock(&file_a, LockOwner::Process, RangeLock::Exclusive, (0, 10), false).unwrap();
+    lock(&file_a, LockOwner::OpenFile, RangeLock::Exclusive, (20, 10), false).unwrap();
+    a.process().kill();
+    let exclusive = FlockOperation::NonBlockingLockExclusive;
+    assert!(flock(&file_b, exclusive).is_err(), "it may come back");
+    let mut waiter = Application::start();
+    ask(&mut waiter, &format!("hold file {} cached", b.at("file").display()));
+    waiter.begin("lock file process exclude 0 0 wait");
+    let answer = waiter.wait_for(3 * SOON).expect("its session is over");
+    assert_eq!(answer.told, Ok(Vec::new()));
+    flock(&file_b, exclusive).unwrap();
+}

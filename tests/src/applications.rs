@@ -19,6 +19,8 @@ use std::time::Duration;
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 /// Bytes of a mark: a block is filled with one.
 const MARK: usize = 8;
+/// Told instead of the mark of a block that is not filled with one.
+pub const TORN: u64 = u64::MAX;
 
 /// What came of something, and when it was done.
 #[derive(Clone, Debug)]
@@ -285,7 +287,7 @@ fn filled(unit: u64, count: u64, mark: u64) -> Vec<u8> {
     block.collect::<Vec<u8>>().repeat(count as usize)
 }
 
-/// The marks of blocks, as far as the file goes.
+/// The marks of blocks, as far as the file goes; [`TORN`] for one that is of several.
 fn marks(file: &File, unit: u64, at: u64, count: u64) -> Told {
     let mut bytes = vec![0; (unit * count) as usize];
     let mut len = 0;
@@ -296,14 +298,11 @@ fn marks(file: &File, unit: u64, at: u64, count: u64) -> Told {
         }
     }
     bytes.truncate(len);
-    let blocks = bytes.chunks(unit as usize).map(|block| {
+    let mark = |block: &[u8]| {
         let mark = block.first_chunk::<MARK>().map_or(0, |mark| u64::from_le_bytes(*mark));
-        match *block == filled(unit, 1, mark) {
-            true => Ok(mark),
-            false => Err(io::Error::other(format!("a torn block: {block:?}"))),
-        }
-    });
-    blocks.collect()
+        if *block == filled(unit, 1, mark) { mark } else { TORN }
+    };
+    Ok(bytes.chunks(unit as usize).map(mark).collect())
 }
 
 fn take(

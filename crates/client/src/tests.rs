@@ -449,16 +449,17 @@ async fn a_refused_capability_is_renewed() {
 }
 
 #[tokio::test]
-async fn a_wrong_checksum_is_read_again_once() {
+async fn what_is_damaged_is_read_some_more_times() {
     let (fake, volume) = cluster().await;
     let file = create(&volume, "garbled").await;
     write(&volume, &file, 0, pattern(1, 20_000)).await;
     volume.flush(&file).await.unwrap();
     volume.let_go(file.ino());
-    fake.garble_next_read();
-    assert_eq!(read(&volume, &file, 0, 20_000).await, pattern(1, 20_000));
-    fake.garble_next_read();
-    fake.garble_next_read();
+    let times = |count| (0..count).for_each(|_| fake.garble_next_read());
+    times(3);
+    assert_eq!(read(&volume, &file, 0, 10).await, pattern(1, 20_000)[..10]);
+    volume.let_go(file.ino());
+    times(4);
     assert_eq!(volume.read(&file, 0, 10).await.unwrap_err().kind, ErrorKind::Corrupt);
 }
 

@@ -25,6 +25,9 @@ const WINDOW_CHUNKS_PER_TARGET: u64 = 2;
 
 /// A shorter run of kept bytes is used only where it answers a read alone.
 const KEPT_RUN_BYTES_MIN: u64 = 64 << 10;
+/// How often what is damaged is read before its reader is told. It is mended between two reads of it, which may wait
+/// for a server that stands still: a disk that goes bad can damage the same block again meanwhile.
+const READS_OF_DAMAGED: usize = 4;
 
 /// A part of an answer.
 enum Part {
@@ -178,19 +181,19 @@ impl Volume {
         Ok(data)
     }
 
-    /// Reads a piece from its target; the answer is short where nothing was ever written.
+    /// Reads a piece from its target; the answer is short where nothing was ever written. What is damaged there is
+    /// being mended from another copy when the answer comes, and may be damaged once more before it is read again.
     async fn fetch(&self, file: &FileState, piece: Piece) -> Result<Bytes> {
-        match self.fetch_once(file, piece).await {
-            Err(error) if error.kind == ErrorKind::Corrupt => {
-                tracing::warn!(
-                    "inode {} chunk {}: {error}; reading again",
-                    file.ino(),
-                    piece.index
-                );
-                self.fetch_once(file, piece).await
+        for _ in 1..READS_OF_DAMAGED {
+            match self.fetch_once(file, piece).await {
+                Err(error) if error.kind == ErrorKind::Corrupt => {
+                    let (ino, index) = (file.ino(), piece.index);
+                    tracing::warn!("inode {ino} chunk {index}: {error}; reading again");
+                }
+                result => return result,
             }
-            result => result,
         }
+        self.fetch_once(file, piece).await
     }
 
     async fn fetch_once(&self, file: &FileState, piece: Piece) -> Result<Bytes> {

@@ -598,6 +598,26 @@ async fn another_mount_s_write_is_seen_at_open() {
     assert_eq!(read(&one, &again, 0, 100).await, pattern(2, 100));
 }
 
+/// Something of our own is on its way meanwhile: the file is as long as that reaches, not as long as it was.
+#[tokio::test]
+async fn another_mount_s_cut_is_seen_at_open_while_something_is_unpublished_here() {
+    let fake = Arc::new(Fake::default());
+    let one = fake.volume(options()).await;
+    let file = create(&one, "cut").await;
+    write(&one, &file, 0, pattern(1, 4 * CHUNK as usize)).await;
+    one.fsync(&file, false).await.unwrap();
+    write(&one, &file, CHUNK, pattern(2, 100)).await;
+    let two = fake.volume(options()).await;
+    let (cred, ino) = (Credentials::root(), file.ino());
+    let theirs = two.open(&cred, ino, OpenFlags::READ_WRITE).await.unwrap();
+    set_length(&two, &theirs, 10).await;
+    let again = one.open(&cred, ino, OpenFlags::READ).await.unwrap();
+    assert_eq!(again.attr().length, CHUNK + 100);
+    one.release(&file).await.unwrap();
+    assert_eq!(fake.server_length(ino), CHUNK + 100);
+    assert_eq!(again.attr().length, CHUNK + 100);
+}
+
 /// Of two opens at the same time the first one is told to drop the kernel's pages; the second must not believe
 /// them before that has happened.
 #[tokio::test]

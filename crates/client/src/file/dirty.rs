@@ -128,6 +128,11 @@ impl Dirty {
         self.extents.is_empty()
     }
 
+    /// End of the last unsent byte.
+    pub(crate) fn end(&self) -> u64 {
+        self.extents.last_key_value().map_or(0, |(start, extent)| start + extent.len())
+    }
+
     /// True if something may be sent.
     pub(crate) fn ready_len(&self) -> usize {
         self.ready_len

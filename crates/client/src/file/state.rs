@@ -248,6 +248,7 @@ impl Core {
         if attr.layout.is_some() && attr.layout != self.attr.layout {
             self.placement = attr.layout.clone().map(|layout| Arc::new(Placement::new(layout)));
         }
+        let is_cut = attr.length < self.attr.length;
         self.attr = Arc::clone(attr);
         self.learned = now;
         if !attr.inline && matches!(&self.body, Body::Inline(inline) if !inline.is_dirty()) {
@@ -255,9 +256,23 @@ impl Core {
         }
         if self.knows_no_better() && !self.exclusive {
             self.length = attr.length;
+        } else if is_cut && !self.exclusive {
+            // What is left of it, and what this mount has written beyond that.
+            self.length = attr.length.max(self.end_of_unpublished());
         } else {
             self.length = self.length.max(attr.length);
         }
+    }
+
+    /// End of what was written here and the metadata server may not know of.
+    fn end_of_unpublished(&self) -> u64 {
+        let inline = match &self.body {
+            Body::Inline(inline) if inline.is_dirty() => inline.as_slice().len() as u64,
+            _ => 0,
+        };
+        let last = self.in_flight.last_key_value();
+        let in_flight = last.map_or(0, |(start, flying)| start + flying.data.len() as u64);
+        inline.max(in_flight).max(self.dirty.end()).max(self.unpublished.acknowledged)
     }
 
     pub(crate) fn is_inline_stale(&self) -> bool {

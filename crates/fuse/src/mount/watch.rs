@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Longest that a new mount waits for the process that watched over one of before.
-const CLAIM_WAIT: Duration = Duration::from_secs(10);
+const CLAIM_WAIT: Duration = Duration::from_secs(3);
 /// Between two looks whether it has ended.
 const CLAIM_LOOK: Duration = Duration::from_millis(5);
 

@@ -26,7 +26,8 @@ pub fn drop_all(directory: &Path) -> io::Result<()> {
     std::fs::write(DROP_CACHES, EVERYTHING)
 }
 
-/// Makes the kernel forget the contents of one file.
+/// Makes the kernel forget the contents of one file, but for pages that something holds at this
+/// moment (its journal, its reclaim): for the kernel this is advice.
 pub fn drop_file(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
     file.sync_all()?;
@@ -37,6 +38,7 @@ pub fn drop_file(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::io::IoSliceMut;
+    use std::time::Duration;
 
     #[test]
     fn a_dropped_file_is_read_from_the_disk_again() {
@@ -51,7 +53,14 @@ mod tests {
             rustix::io::preadv2(&file, slices, 0, rustix::io::ReadWriteFlags::NOWAIT) == Ok(8192)
         };
         assert!(is_cached());
-        drop_file(&path).unwrap();
-        assert!(!is_cached());
+        let is_dropped = |_| {
+            drop_file(&path).unwrap();
+            let is_dropped = !is_cached();
+            if !is_dropped {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            is_dropped
+        };
+        assert!((0..500).any(is_dropped), "something held the pages for 10 s");
     }
 }

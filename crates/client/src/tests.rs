@@ -545,6 +545,17 @@ async fn fsync_makes_targets_and_length_durable() {
     assert_eq!(fake.take_log(), [format!("sync {}", file.ino())]);
 }
 
+/// Two mounts, and a file that the first has written, synced and holds open.
+async fn two_mounts(length: usize) -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>, Arc<Volume>) {
+    let fake = Arc::new(Fake::default());
+    let one = fake.volume(options()).await;
+    let file = create(&one, "both").await;
+    write(&one, &file, 0, pattern(1, length)).await;
+    one.fsync(&file, false).await.unwrap();
+    let two = fake.volume(options()).await;
+    (fake, one, file, two)
+}
+
 #[tokio::test]
 async fn pages_may_be_kept_while_nobody_else_writes() {
     let (_, volume) = cluster().await;
@@ -561,12 +572,7 @@ async fn pages_may_be_kept_while_nobody_else_writes() {
 /// The background task tells the time of a write that is still on its way.
 #[tokio::test]
 async fn who_opens_before_the_bytes_are_there_keeps_no_old_pages() {
-    let fake = Arc::new(Fake::default());
-    let one = fake.volume(options()).await;
-    let file = create(&one, "early").await;
-    write(&one, &file, 0, pattern(1, CHUNK as usize)).await;
-    one.fsync(&file, false).await.unwrap();
-    let two = fake.volume(options()).await;
+    let (fake, one, file, two) = two_mounts(CHUNK as usize).await;
     let cred = Credentials::root();
     let gate = fake.gate.write().await;
     write(&one, &file, 0, pattern(2, 4096)).await;
@@ -601,13 +607,8 @@ async fn another_mount_s_write_is_seen_at_open() {
 /// Something of our own is on its way meanwhile: the file is as long as that reaches, not as long as it was.
 #[tokio::test]
 async fn another_mount_s_cut_is_seen_at_open_while_something_is_unpublished_here() {
-    let fake = Arc::new(Fake::default());
-    let one = fake.volume(options()).await;
-    let file = create(&one, "cut").await;
-    write(&one, &file, 0, pattern(1, 4 * CHUNK as usize)).await;
-    one.fsync(&file, false).await.unwrap();
+    let (fake, one, file, two) = two_mounts(4 * CHUNK as usize).await;
     write(&one, &file, CHUNK, pattern(2, 100)).await;
-    let two = fake.volume(options()).await;
     let (cred, ino) = (Credentials::root(), file.ino());
     let theirs = two.open(&cred, ino, OpenFlags::READ_WRITE).await.unwrap();
     set_length(&two, &theirs, 10).await;
@@ -622,12 +623,7 @@ async fn another_mount_s_cut_is_seen_at_open_while_something_is_unpublished_here
 /// them before that has happened.
 #[tokio::test]
 async fn who_opens_while_another_open_drops_old_pages_keeps_none() {
-    let fake = Arc::new(Fake::default());
-    let one = fake.volume(options()).await;
-    let file = create(&one, "both").await;
-    write(&one, &file, 0, pattern(1, 100)).await;
-    one.fsync(&file, false).await.unwrap();
-    let two = fake.volume(options()).await;
+    let (_, one, file, two) = two_mounts(100).await;
     let (cred, ino) = (Credentials::root(), file.ino());
     let early = two.open(&cred, ino, OpenFlags::READ).await.unwrap();
     assert_eq!(read(&two, &early, 0, 100).await, pattern(1, 100));
@@ -645,19 +641,13 @@ async fn who_opens_while_another_open_drops_old_pages_keeps_none() {
 /// A `stat` tells of another mount's write; what this mount changes after that must not hide it from the next open.
 #[tokio::test]
 async fn our_own_change_hides_no_write_of_another_mount_that_a_look_has_told_of() {
-    let fake = Arc::new(Fake::default());
-    let one = fake.volume(options()).await;
-    let file = create(&one, "looked-at").await;
-    write(&one, &file, 0, pattern(1, CHUNK as usize)).await;
-    one.fsync(&file, false).await.unwrap();
-    let two = fake.volume(options()).await;
+    let (_, one, file, two) = two_mounts(CHUNK as usize).await;
     let (cred, ino) = (Credentials::root(), file.ino());
     let ours = two.open(&cred, ino, OpenFlags::READ_WRITE).await.unwrap();
     write(&one, &file, 0, pattern(2, 4096)).await;
     one.release(&file).await.unwrap();
     two.fetch_attr(ino).await.unwrap();
-    let change = SetAttr { length: Some(CHUNK), ..SetAttr::default() };
-    two.setattr(&cred, ino, change, Some(&ours)).await.unwrap();
+    set_length(&two, &ours, CHUNK).await;
     assert!(!two.open(&cred, ino, OpenFlags::READ).await.unwrap().keep_cache());
 }
 

@@ -109,16 +109,15 @@ pub async fn mount_door<D: Door>(
     runtime: Handle,
 ) -> Result<MountHandle> {
     let (path, options) = (mountpoint.to_path_buf(), options.clone());
-    let (full, session) = blocking(move || {
+    let (full, session, options, claim) = blocking(move || {
         let full = check(&path, options.nonempty)?;
         let claim = watch::Claim::wait(&full);
         let handshake = Handshake { writeback: options.writeback };
         let session = Session::new(handshake, &full, &config(&options))
             .map_err(|error| cannot_mount(&full, &error))?;
-        Ok((full, (session, options, claim)))
+        Ok((full, session, options, claim))
     })
     .await?;
-    let (session, options, claim) = session;
     let (tell, ended) = channel::channel(false);
     let threads = start(door, &session, options.threads(), runtime)
         .map_err(|error| cannot_mount(&full, &error))?;

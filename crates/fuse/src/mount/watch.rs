@@ -62,8 +62,8 @@ impl Watch {
     pub fn start(mountpoint: &Path, claim: Claim) -> io::Result<Self> {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", SCRIPT, "strake-mount-watch"]).arg(mountpoint);
-        // Of its own group and away from every directory: signals for us are not for it, and it keeps
-        // nothing busy.
+        // Of its own group and away from where we were started: signals for us are not for it, and it keeps
+        // no more busy than the mount does.
         command.process_group(0).current_dir("/");
         // Nothing is written to it: the lock lasts until the last process that has it open ends.
         let claimed = claim.0.map_or_else(Stdio::null, Stdio::from);

@@ -377,16 +377,22 @@ fn who_opens_a_file_sees_what_other_mounts_have_closed() {
         let (unit, blocks) = if seed % 3 == 0 { (512, 1) } else { (4096, BLOCKS) };
         let first = first_blocks(stage, seed, unit, blocks);
         let history = stage.play(seed, |player, noted| use_file(player, noted, unit, blocks));
-        let judged = history.iter().filter(|used| !is_torn_by_kernel(used, &history));
-        let judged: Vec<Done> = judged.map(|used| used.done.clone()).collect();
-        (judge_seen(&first, &judged), deeds(&judged))
+        judged(&first, &history)
     });
 }
 
-/// Through a handle with O_DIRECT that is open all the time; a write ends with its `fsync`.
-fn use_direct_handle(player: &mut Player, noted: &mut Vec<Done>) {
+/// What is to be said of a history, and the history.
+fn judged(first: &[u64], history: &[Used]) -> (Verdict, String) {
+    let judged = history.iter().filter(|used| !is_torn_by_kernel(used, history));
+    let judged: Vec<Done> = judged.map(|used| used.done.clone()).collect();
+    (judge_seen(first, &judged), deeds(&judged))
+}
+
+/// Through a handle that is open all the time, with or without the kernel's pages; a write ends with its `fsync`.
+fn use_handle(player: &mut Player, noted: &mut Vec<Used>) {
     let path = format!("{}/file", player.root);
-    player.ask(&format!("hold file {path} direct")).good("hold");
+    let how = ["cached", "direct"][player.random.below(2) as usize];
+    player.ask(&format!("hold file {path} {how}")).good("hold");
     for _ in 0..6 + player.random.below(5) {
         let at = player.random.below(BLOCKS);
         let count = 1 + player.random.below(BLOCKS - at);
@@ -403,17 +409,17 @@ fn use_direct_handle(player: &mut Player, noted: &mut Vec<Done>) {
             Deed::Read(at, _, count) => Deed::Read(at, told, count),
             other => other,
         };
-        noted.push(player.done(deed, &answer));
+        let (done, mount) = (player.done(deed, &answer), player.mount);
+        noted.push(Used { done, mount, with_pages: how == "cached" });
     }
     player.ask("drop file").good("drop");
 }
 
 #[test]
-fn who_reads_with_o_direct_sees_what_other_mounts_have_synced() {
-    Stage::new().perform("direct", |stage, seed| {
+fn who_reads_an_open_file_sees_what_other_mounts_have_synced() {
+    Stage::new().perform("handles", |stage, seed| {
         let first = first_blocks(stage, seed, 4096, BLOCKS);
-        let history = stage.play(seed, use_direct_handle);
-        (judge_seen(&first, &history), deeds(&history))
+        judged(&first, &stage.play(seed, use_handle))
     });
 }
 

@@ -1,11 +1,11 @@
 //! Several mounts of one volume at once, each a process of its own, and their server another.
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::io::Write as _;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 use strake_tests::cluster::{
@@ -50,6 +50,39 @@ fn an_fsync_shows_to_a_later_open_of_another_mount() {
         file.write_all_at(&vec![3; len as usize], 0).unwrap();
         file.sync_all().unwrap();
         assert!(contents(&b.at("log")) == vec![3; len as usize], "{len}");
+    }
+}
+
+/// With and without the kernel's pages, inside the inode and outside, grown and cut.
+#[test]
+fn an_open_file_shows_what_another_mount_has_synced() {
+    let servers = Servers::start();
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    let file = read_write(&a.at("log"));
+    let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap();
+    let held = [
+        File::open(b.at("log")).unwrap(),
+        File::options().read(true).custom_flags(direct).open(b.at("log")).unwrap(),
+    ];
+    for (round, len) in (1_u8..).zip([100, 100, 10_000, 2_000_000, 2_000_000, 300_000]) {
+        file.write_all_at(&vec![round; len], 0).unwrap();
+        file.set_len(len as u64).unwrap();
+        file.sync_all().unwrap();
+        for reader in &held {
+            let mut seen = vec![0; 4 << 20];
+            let count = read_up_to(reader, &mut seen);
+            assert!(seen[..count] == vec![round; len], "round {round}: {count} bytes of {len}");
+        }
+    }
+}
+
+fn read_up_to(file: &File, buffer: &mut [u8]) -> usize {
+    let mut done = 0;
+    loop {
+        match file.read_at(&mut buffer[done..], done as u64).unwrap() {
+            0 => return done,
+            count => done += count,
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::notes::{ANSWER_AGE_MAX, Notes};
 use crate::session::Stamp;
 use crate::told::{self, Told};
 use crate::volume::Volume;
+use futures::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,6 +30,9 @@ const INODES_PER_SHARD_MAX: usize = 4_096;
 const RECALLS_WAIT: Duration = Duration::from_millis(2_500);
 /// Pause after a request for recalls that failed.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Longest wait for a kernel to drop the pages of open files that somebody else changes. It may have to wait for a
+/// request of its own that waits for that change.
+const PAGES_WAIT: Duration = Duration::from_millis(200);
 /// What the clocks of kernels may be coarser than ours.
 const TICKS: Duration = Duration::from_millis(20);
 
@@ -38,9 +42,9 @@ pub trait Believer: Send + Sync + 'static {
     /// for a server.
     fn recall(&self, inodes: &[Ino]);
 
-    /// What was written to these inodes is lost in part: their contents are not as they were written. As
-    /// [`Believer::recall`], returns at once.
-    fn lose(&self, inodes: &[Ino]);
+    /// The contents of these inodes may not be what they were any more. As [`Believer::recall`], returns at once;
+    /// what comes back ends when nobody is shown those of before.
+    fn forget_contents(&self, inodes: &[Ino]) -> BoxFuture<'static, ()>;
 }
 
 /// What is leased.
@@ -422,8 +426,15 @@ impl Volume {
             Ok(MetaAnswer::Recalled(recalled)) if nth() == at.session => {
                 at.number = at.number.max(recalled.number);
                 report.iter().for_each(|number| self.session().reported(*number));
+                let open = self.open_ones(&recalled);
                 let (pause, closed) = self.follow(&recalled, sent);
                 at.closed = closed;
+                if let Some(believer) = self.believer().filter(|_| !open.is_empty()) {
+                    let dropped = tokio::time::timeout(PAGES_WAIT, believer.forget_contents(&open));
+                    if dropped.await.is_err() {
+                        tracing::debug!("the kernel is still busy with pages of {open:?}");
+                    }
+                }
                 pause
             }
             Ok(_) => PAUSE,
@@ -438,6 +449,12 @@ impl Volume {
                 PAUSE
             }
         }
+    }
+
+    /// The inodes that are recalled while somebody here has them open.
+    fn open_ones(&self, recalled: &Recalled) -> Vec<Ino> {
+        let is_open = |ino: &Ino| self.inodes().file(*ino).is_some_and(|f| f.core().handles > 0);
+        recalled.inodes.iter().map(|ino| Ino(*ino)).filter(is_open).collect()
     }
 
     /// Follows what was recalled in an answer to what was `sent` then. How long to wait before it may be
@@ -463,7 +480,7 @@ impl Volume {
             if !strake_base::is_broken("leases-cover-opens") {
                 closed |= self.report_close(*ino);
             }
-            // What is read next asks how long the file is.
+            // What is read next asks what has become of the file.
             self.inodes().file(*ino).iter().for_each(|file| file.core().learned = Duration::ZERO);
         }
         leases.tell(&inodes);

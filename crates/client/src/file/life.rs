@@ -139,7 +139,8 @@ impl Volume {
         }
         self.memory().make_way();
         if let Some(believer) = self.believer().filter(|_| !losers.is_empty()) {
-            believer.lose(&losers);
+            // It begins at once; nobody waits for its end.
+            drop(believer.forget_contents(&losers));
         }
     }
 }

@@ -64,8 +64,8 @@ impl Volume {
         file.heard_of();
         file.check_readable(self)?;
         let wanted_end = offset.saturating_add(u64::from(len));
-        if wanted_end > file.state.core().length {
-            self.refresh_length(&file.state).await?;
+        if self.leases().are_on() || wanted_end > file.state.core().length {
+            self.refresh_attr(&file.state).await?;
         }
         if file.state.core().is_inline_stale() {
             self.refresh_inline(&file.state).await?;
@@ -101,16 +101,23 @@ impl Volume {
         self.metrics().ahead_misses.increment(there as u64);
     }
 
-    /// Another mount may have made the file longer: asks, unless we know well enough.
-    pub(super) async fn refresh_length(&self, file: &FileState) -> Result<()> {
-        let age_max = std::time::Duration::from_millis(self.options().attribute_age_ms);
-        let (learned, version) = {
+    /// Another mount may have changed the file: asks, unless we know well enough. What is cached of it goes
+    /// if so.
+    pub(super) async fn refresh_attr(&self, file: &FileState) -> Result<()> {
+        let (learned, version, has_name) = {
             let core = file.core();
-            (core.learned, core.attr.version)
+            (core.learned, core.attr.version, core.attr.nlink > 0)
         };
         let now = self.now();
-        let fresh = self.options().exclusive || now.saturating_sub(learned) < age_max;
-        if fresh || self.leases().covers(file.ino(), version, now) {
+        let known = match self.leases().are_on() && has_name {
+            true => self.leases().covers(file.ino(), version, now),
+            // Nothing is leased of a file without a name.
+            false => {
+                let age_max = self.options().attribute_age_ms;
+                now.saturating_sub(learned) < std::time::Duration::from_millis(age_max)
+            }
+        };
+        if known || self.options().exclusive {
             return Ok(());
         }
         self.fetch_attr(file.ino()).await.map(drop)

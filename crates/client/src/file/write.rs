@@ -59,7 +59,7 @@ impl Volume {
         let at = if file.flags().append { At::End } else { At::Offset(offset) };
         if matches!(at, At::End) && file.state.is_idle() {
             // Others may have appended since, or the session was lost.
-            self.refresh_length(&file.state).await?;
+            self.refresh_attr(&file.state).await?;
         }
         self.write_parts(file, life, at, data).await
     }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::moments::MOMENT;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use std::sync::atomic::AtomicBool;
 use strake_types::{Error, ErrorKind};
 use strake_wire::message::common::AttrChange;
@@ -199,7 +200,9 @@ impl Believer for Kernel {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    fn lose(&self, _inodes: &[Ino]) {}
+    fn forget_contents(&self, _inodes: &[Ino]) -> BoxFuture<'static, ()> {
+        Box::pin(async {})
+    }
 }
 
 #[tokio::test]

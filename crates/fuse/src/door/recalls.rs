@@ -9,26 +9,57 @@ use crate::abi;
 use crate::device::Device;
 use crate::errno::Errno;
 use crate::reply::Reply;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use parking_lot::RwLock;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use strake_client::Believer;
 use strake_types::Ino;
 
 /// When inodes are invalidated once more. The kernel may look later at an answer that makes an inode known to
 /// it than at a recall that was written after that answer.
 const ONCE_MORE: Duration = Duration::from_millis(20);
+/// Slots for when inodes were made known last.
+const SLOTS: usize = 1024;
 
 /// The recalls of one mount.
-#[derive(Default)]
 pub(super) struct Recalls {
+    /// Since when times are counted.
+    began: Instant,
+    /// When an answer last made an inode known, for all that share a slot: ms. To invalidate an inode that is in
+    /// use once more than needed would let the kernel drop an answer about it.
+    known: [AtomicU64; SLOTS],
     /// How many there were. Held shared while an answer is sent, so that each is either sent before
     /// a recall or known to be older.
     count: RwLock<u64>,
     device: OnceLock<Device>,
 }
 
+impl Default for Recalls {
+    fn default() -> Self {
+        let known = std::array::from_fn(|_| AtomicU64::new(0));
+        Recalls { began: Instant::now(), known, count: RwLock::default(), device: OnceLock::new() }
+    }
+}
+
 impl Recalls {
+    fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    /// An answer makes an inode known to the kernel.
+    fn note_known(&self, ino: Ino) {
+        self.known[ino.0 as usize % SLOTS].store(self.now_ms() + 1, Ordering::Relaxed);
+    }
+
+    /// True if the kernel may still have such an answer before it.
+    fn is_fresh(&self, ino: Ino) -> bool {
+        let known = self.known[ino.0 as usize % SLOTS].load(Ordering::Relaxed);
+        known > 0 && self.now_ms().saturating_sub(known) <= ONCE_MORE.as_millis() as u64
+    }
+
     /// From now on the kernel can be told.
     pub fn mounted(&self, device: Device) {
         // A door is mounted once.
@@ -61,9 +92,13 @@ impl FuseDoor {
         };
         let count = self.recalls.count.read();
         let newest = *count == mark;
+        let introduces = !matches!(reply, Reply::Attr(_) | Reply::Statx(_));
         reply.each_shown(|shown| {
             (shown.valid, shown.name_valid) = Default::default();
             if newest {
+                if introduces {
+                    self.recalls.note_known(shown.real);
+                }
                 shown.valid = self.volume.believable(shown.real, shown.attr.version);
                 if let Some((dir, name)) = &shown.name {
                     shown.name_valid = self.volume.believable_name(*dir, name, shown.real);
@@ -80,21 +115,27 @@ impl Believer for FuseDoor {
         let nodes: Vec<u64> = inodes.iter().map(|ino| self.node(*ino)).collect();
         self.recalls.tell(&nodes);
         let recalls = self.recalls.clone();
-        self.runtime.spawn(async move {
-            tokio::time::sleep(ONCE_MORE).await;
-            recalls.tell(&nodes);
-        });
+        let fresh = inodes.iter().filter(|ino| recalls.is_fresh(**ino));
+        let again: Vec<u64> = fresh.map(|ino| self.node(*ino)).collect();
+        if !again.is_empty() {
+            self.runtime.spawn(async move {
+                tokio::time::sleep(ONCE_MORE).await;
+                recalls.tell(&again);
+            });
+        }
     }
 
-    fn lose(&self, inodes: &[Ino]) {
+    fn forget_contents(&self, inodes: &[Ino]) -> BoxFuture<'static, ()> {
         let nodes: Vec<u64> = inodes.iter().map(|ino| self.node(*ino)).collect();
         let recalls = self.recalls.clone();
         // The kernel waits for pages that are being read or written, and so for us.
-        self.runtime.spawn_blocking(move || {
+        let dropped = self.runtime.spawn_blocking(move || {
             for node in nodes {
                 recalls.device.get().iter().for_each(|device| device.forget_contents(node));
             }
         });
+        // Ended in whatever way: nothing more is to be done.
+        Box::pin(dropped.map(drop))
     }
 }
 

@@ -169,6 +169,7 @@ impl Files {
     ) -> Result<()> {
         let what = format!("read file {file} blocks {first}+{count}");
         let len = (count * BLOCK) as u32;
+        let opened = &self.register(file).lock().read(opened);
         let read = mount.call(&what, mount.volume.read(open, first * BLOCK, len)).await?;
         let data = read.into_bytes();
         let own = self.is_owner(mount, file) && open.flags().write;

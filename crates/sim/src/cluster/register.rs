@@ -182,6 +182,14 @@ impl Register {
         Opened { floors, durable, losses: self.losses }
     }
 
+    /// A file that was `opened` is about to be read: what others have told since is seen, too. What somebody
+    /// else has merely seen need not be (S-014).
+    pub fn read(&self, opened: &Opened) -> Opened {
+        let before = if opened.losses == self.losses { &opened.floors } else { &opened.durable };
+        let floors = self.blocks.iter().zip(before).map(|(block, &before)| before.max(block.acked));
+        Opened { floors: floors.collect(), ..self.open() }
+    }
+
     /// What a reader has read; `own`: by the mount that writes the file.
     ///
     /// # Errors

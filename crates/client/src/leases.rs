@@ -426,9 +426,10 @@ impl Volume {
             Ok(MetaAnswer::Recalled(recalled)) if nth() == at.session => {
                 at.number = at.number.max(recalled.number);
                 report.iter().for_each(|number| self.session().reported(*number));
-                let open = self.open_ones(&recalled);
+                let over = self.leases().left(self.now()).is_zero();
                 let (pause, closed) = self.follow(&recalled, sent);
                 at.closed = closed;
+                let open = self.open_ones(&recalled, over || recalled.everything);
                 if let Some(believer) = self.believer().filter(|_| !open.is_empty()) {
                     let dropped = tokio::time::timeout(PAGES_WAIT, believer.forget_contents(&open));
                     if dropped.await.is_err() {
@@ -451,10 +452,13 @@ impl Volume {
         }
     }
 
-    /// The inodes that are recalled while somebody here has them open.
-    fn open_ones(&self, recalled: &Recalled) -> Vec<Ino> {
-        let is_open = |ino: &Ino| self.inodes().file(*ino).is_some_and(|f| f.core().handles > 0);
-        recalled.inodes.iter().map(|ino| Ino(*ino)).filter(is_open).collect()
+    /// The inodes that are recalled, or `all`, as far as somebody here has them open.
+    fn open_ones(&self, recalled: &Recalled, all: bool) -> Vec<Ino> {
+        let files = match all {
+            true => self.inodes().files(),
+            false => recalled.inodes.iter().filter_map(|i| self.inodes().file(Ino(*i))).collect(),
+        };
+        files.iter().filter(|file| file.core().handles > 0).map(|file| file.ino()).collect()
     }
 
     /// Follows what was recalled in an answer to what was `sent` then. How long to wait before it may be

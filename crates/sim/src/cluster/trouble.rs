@@ -358,6 +358,10 @@ impl Cluster {
 
     fn fill(self: &Arc<Self>, host: &Arc<Host>, length: Duration, random: &mut SplitMix64) {
         let drives = host.drives();
+        if drives.is_empty() {
+            // It was emptied, and its targets were taken away.
+            return;
+        }
         let nth = random.below(drives.len() as u64) as usize;
         let (disk, room) = (drives[nth].disk.clone(), self.plan.disk_bytes);
         self.world.note(format_args!("a disk of server {} is full", host.number));

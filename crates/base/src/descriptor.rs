@@ -1,8 +1,27 @@
-//! Closing a file and hearing about it.
+//! What the standard library leaves out about open files: closing one and hearing about it, and waiting for a
+//! lock for a while.
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::fd::IntoRawFd;
+use std::time::{Duration, Instant};
+
+/// Between two looks whether a lock is free.
+const LOCK_LOOK: Duration = Duration::from_millis(5);
+
+/// Locks a file or directory for this open file alone (`flock`). Blocks for at most `wait`, then
+/// [`io::ErrorKind::WouldBlock`].
+pub fn lock_within(file: &File, wait: Duration) -> io::Result<()> {
+    let end = Instant::now() + wait;
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < end => std::thread::sleep(LOCK_LOOK),
+            outcome => return Ok(outcome?),
+        }
+    }
+}
 
 /// Closes a file. A file system that sends what it holds back only now (NFS, FUSE) says here what
 /// went wrong, which dropping the value would not tell.
@@ -24,5 +43,21 @@ mod tests {
         let weak = file.try_clone().unwrap();
         close(file).unwrap();
         assert!(weak.metadata().is_ok(), "another handle of the same file stays open");
+    }
+
+    #[test]
+    fn a_lock_is_waited_for_and_given_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || File::open(directory.path()).unwrap();
+        let held = open();
+        lock_within(&held, Duration::ZERO).unwrap();
+        let refused = lock_within(&open(), Duration::from_millis(20)).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+        let waiting = open();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| lock_within(&waiting, Duration::from_secs(60)));
+            drop(held);
+            waits.join().unwrap().unwrap();
+        });
     }
 }

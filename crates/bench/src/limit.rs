@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strake_base::disk::{Disk, RealDisk, SlowDisk};
 
@@ -133,32 +133,25 @@ pub fn figure(
 }
 
 /// Sends `bytes` over each connection, from the first to the second host of each pair, all at once: what
-/// arrived per second by the receivers' clock, from the first bytes at any to the last at any.
+/// arrived per second, from before the first byte is sent to after the last has arrived. A clock that is
+/// read late makes it less, never more than the links carry.
 pub fn streams(pairs: &[(&Host, &Host)], bytes: u64) -> Result<f64> {
     let connections =
         pairs.iter().map(|(from, to)| connect(from, to)).collect::<Result<Vec<_>, _>>()?;
-    let together = Arc::new(Barrier::new(pairs.len()));
-    let received = std::thread::scope(|scope| {
+    let begun = Instant::now();
+    let received: io::Result<Vec<Instant>> = std::thread::scope(|scope| {
         let mut receivers = Vec::new();
         for (sender, receiver) in connections {
-            let together = together.clone();
-            scope.spawn(move || {
-                together.wait();
-                // A receiver that misses bytes tells.
-                let _failed = send(sender, bytes);
-            });
+            // A receiver that misses bytes tells.
+            scope.spawn(move || send(sender, bytes).ok());
             receivers.push(scope.spawn(move || receive(receiver, bytes)));
         }
         let received = receivers.into_iter().map(|thread| thread.join());
         received.map(|done| done.unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
     });
-    let received: io::Result<Vec<Received>> = received;
     let received = received.map_err(|e| Error::failed(format!("a plain TCP stream: {e}")))?;
-    let first = received.iter().map(|r| r.first).min();
-    let last = received.iter().map(|r| r.last).max();
-    let (Some(first), Some(last)) = (first, last) else { return Ok(0.0) };
-    let bytes: u64 = received.iter().map(|r| r.bytes).sum();
-    Ok(bytes as f64 / last.duration_since(first).as_secs_f64())
+    let Some(last) = received.into_iter().max() else { return Ok(0.0) };
+    Ok((pairs.len() as u64 * bytes) as f64 / last.duration_since(begun).as_secs_f64())
 }
 
 /// A connection from one host to another: the sender's end and the receiver's.
@@ -190,18 +183,10 @@ fn send(mut stream: TcpStream, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// What one receiver saw.
-struct Received {
-    first: Instant,
-    last: Instant,
-    /// Bytes after the first ones, whose way here nobody timed.
-    bytes: u64,
-}
-
-fn receive(mut stream: TcpStream, bytes: u64) -> io::Result<Received> {
+/// When the last of them had arrived.
+fn receive(mut stream: TcpStream, bytes: u64) -> io::Result<Instant> {
     let mut buffer = vec![0; CALL_BYTES];
-    let mut got = stream.read(&mut buffer)? as u64;
-    let (first, before) = (Instant::now(), got);
+    let mut got = 0;
     while got < bytes {
         let now = stream.read(&mut buffer)? as u64;
         if now == 0 {
@@ -209,7 +194,7 @@ fn receive(mut stream: TcpStream, bytes: u64) -> io::Result<Received> {
         }
         got += now;
     }
-    Ok(Received { first, last: Instant::now(), bytes: got - before })
+    Ok(Instant::now())
 }
 
 /// Writes `bytes` to a disk of this rate in `directory` and reads them back, 1 MiB a call: both in

@@ -367,6 +367,21 @@ struct Followed {
     closed: bool,
 }
 
+/// What followed from an answer to a request for recalls.
+struct Following {
+    /// How long to wait before it may be said that it was followed.
+    pause: Duration,
+    /// Files were closed because of it.
+    closed: bool,
+    changed: Changed,
+}
+
+/// The inodes that others may change, or have changed.
+enum Changed {
+    These(Vec<Ino>),
+    All,
+}
+
 /// Always asks for recalls, and follows them. Ends with the volume.
 pub(crate) async fn follow_recalls(volume: Weak<Volume>) {
     let mut followed = Followed::default();
@@ -426,10 +441,9 @@ impl Volume {
             Ok(MetaAnswer::Recalled(recalled)) if nth() == at.session => {
                 at.number = at.number.max(recalled.number);
                 report.iter().for_each(|number| self.session().reported(*number));
-                let over = self.leases().left(self.now()).is_zero();
-                let (pause, closed) = self.follow(&recalled, sent);
+                let Following { pause, closed, changed } = self.follow(&recalled, sent);
                 at.closed = closed;
-                let open = self.open_ones(&recalled, over || recalled.everything);
+                let open = self.open_ones(&changed);
                 if let Some(believer) = self.believer().filter(|_| !open.is_empty()) {
                     let dropped = tokio::time::timeout(PAGES_WAIT, believer.forget_contents(&open));
                     if dropped.await.is_err() {
@@ -452,26 +466,27 @@ impl Volume {
         }
     }
 
-    /// The inodes that are recalled, or `all`, as far as somebody here has them open.
-    fn open_ones(&self, recalled: &Recalled, all: bool) -> Vec<Ino> {
-        let files = match all {
-            true => self.inodes().files(),
-            false => recalled.inodes.iter().filter_map(|i| self.inodes().file(Ino(*i))).collect(),
+    /// Which of the inodes that others may change somebody here has open.
+    fn open_ones(&self, changed: &Changed) -> Vec<Ino> {
+        let files = match changed {
+            Changed::All => self.inodes().files(),
+            Changed::These(these) => these.iter().filter_map(|i| self.inodes().file(*i)).collect(),
         };
         files.iter().filter(|file| file.core().handles > 0).map(|file| file.ino()).collect()
     }
 
-    /// Follows what was recalled in an answer to what was `sent` then. How long to wait before it may be
-    /// said that it was followed, and whether files were closed because of it.
-    fn follow(&self, recalled: &Recalled, sent: Duration) -> (Duration, bool) {
+    /// Follows what was recalled in an answer to what was `sent` then.
+    fn follow(&self, recalled: &Recalled, sent: Duration) -> Following {
         let (leases, now) = (self.leases(), self.now());
         if recalled.everything {
             // What others were told of it cannot be recalled one by one.
             let believed = leases.end(now);
             self.report_all_closes();
-            return (believed.saturating_add(TICKS), true);
+            let pause = believed.saturating_add(TICKS);
+            return Following { pause, closed: true, changed: Changed::All };
         }
-        if leases.left(now).is_zero() {
+        let over = leases.left(now).is_zero();
+        if over {
             // They were over for a while: what changed then was not waited for.
             leases.forget_all(now);
             self.report_all_closes();
@@ -489,7 +504,12 @@ impl Volume {
         }
         leases.tell(&inodes);
         leases.extend(sent + Duration::from_millis(LEASE_MS));
-        (leases.end_moments(&inodes, self.now()), closed)
+        let pause = leases.end_moments(&inodes, self.now());
+        Following {
+            pause,
+            closed,
+            changed: if over { Changed::All } else { Changed::These(inodes) },
+        }
     }
 
     /// Before a new session, or an old one of a server that has forgotten its leases.

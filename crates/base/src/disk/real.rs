@@ -1,6 +1,7 @@
 //! A directory of the machine's own file system.
 
 use super::{Disk, DiskFile};
+use crate::descriptor;
 use crate::random::mixed;
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, StatxFlags};
 use std::fs::File;
@@ -8,12 +9,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a lock of somebody else is waited for: it may outlive his process by a moment.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
-/// Between two looks whether it is free.
-const LOCK_LOOK: Duration = Duration::from_millis(10);
 
 /// A directory of the machine's own file system.
 pub struct RealDisk {
@@ -64,15 +63,8 @@ impl Disk for RealDisk {
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
         // A new open file: locks of one open file never exclude each other.
         let file = File::open(&self.path)?;
-        let end = Instant::now() + LOCK_WAIT;
-        loop {
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < end => {
-                    std::thread::sleep(LOCK_LOOK);
-                }
-                outcome => return Ok(outcome.map(|()| Box::new(Lock(file)))?),
-            }
-        }
+        descriptor::lock_within(&file, LOCK_WAIT)?;
+        Ok(Box::new(Lock(file)))
     }
 
     fn space(&self) -> io::Result<(u64, u64)> {

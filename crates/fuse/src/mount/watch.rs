@@ -3,18 +3,16 @@
 //! Without it, `kill -9` would leave a mount point that answers nothing but "Transport endpoint is
 //! not connected". The kernel tells nobody of a dead process but who holds the other end of a pipe.
 
-use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use strake_base::descriptor::lock_within;
 
 /// Longest that a new mount waits for the process that watched over one of before.
 const CLAIM_WAIT: Duration = Duration::from_secs(3);
-/// Between two looks whether it has ended.
-const CLAIM_LOOK: Duration = Duration::from_millis(5);
 
 /// Reads one line. With it, all is well; without it, the writer has died. Only a mount that answers
 /// nobody is taken away: whoever was quicker may have mounted something else.
@@ -35,18 +33,12 @@ impl Claim {
     /// cannot be locked, or somebody holds a lock for long, one goes on without.
     pub fn wait(mountpoint: &Path) -> Self {
         let Ok(directory) = File::open(mountpoint) else { return Self(None) };
-        let end = Instant::now() + CLAIM_WAIT;
-        loop {
-            match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Self(Some(directory)),
-                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < end => {
-                    std::thread::sleep(CLAIM_LOOK);
-                }
-                Err(error) => {
-                    let point = mountpoint.display();
-                    tracing::warn!("{point}: mounting without a lock of the directory: {error}");
-                    return Self(None);
-                }
+        match lock_within(&directory, CLAIM_WAIT) {
+            Ok(()) => Self(Some(directory)),
+            Err(error) => {
+                let point = mountpoint.display();
+                tracing::warn!("{point}: mounting without a lock of the directory: {error}");
+                Self(None)
             }
         }
     }
@@ -88,6 +80,7 @@ impl Drop for Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{FlockOperation, flock};
     use rustix::mount::{MountFlags, UnmountFlags};
 
     #[test]

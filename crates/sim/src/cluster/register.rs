@@ -177,7 +177,10 @@ impl Register {
 
     /// The file is about to be opened.
     pub fn open(&self) -> Opened {
-        let floors = self.blocks.iter().map(|block| block.acked.max(block.seen)).collect();
+        self.opened(self.blocks.iter().map(|block| block.acked.max(block.seen)).collect())
+    }
+
+    fn opened(&self, floors: Vec<u64>) -> Opened {
         let durable = self.blocks.iter().map(|block| block.durable).collect();
         Opened { floors, durable, losses: self.losses }
     }
@@ -187,7 +190,7 @@ impl Register {
     pub fn read(&self, opened: &Opened) -> Opened {
         let before = if opened.losses == self.losses { &opened.floors } else { &opened.durable };
         let floors = self.blocks.iter().zip(before).map(|(block, &before)| before.max(block.acked));
-        Opened { floors: floors.collect(), ..self.open() }
+        self.opened(floors.collect())
     }
 
     /// What a reader has read; `own`: by the mount that writes the file.

@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use strake_tests::cluster::{contents, is_mounted, run, signal, strake, succeed, take_away};
+use std::time::Duration;
+use strake_tests::cluster::{
+    contents, eventually, is_mounted, run, signal, strake, succeed, take_away,
+};
 use tempfile::TempDir;
 
 /// A place for `strake up --detach`, stopped and taken away with the value.
@@ -125,7 +128,8 @@ fn unmounting_from_outside_stops_it() {
     std::fs::write(home.at("f"), "x").unwrap();
     succeed(["umount", &home.mount().display().to_string()]);
     home.down();
-    assert!(ended(pid));
+    // `down` may find that nothing runs any more while the process still ends.
+    eventually(Duration::from_secs(20), "the process ends", || ended(pid));
     home.up(&[]);
     assert_eq!(contents(&home.at("f")), b"x");
 }

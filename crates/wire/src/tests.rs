@@ -25,6 +25,7 @@ use tokio::task::JoinHandle;
 pub struct Fake {
     pub map: Mutex<ClusterMap>,
     pub map_calls: AtomicUsize,
+    pub meta_calls: AtomicUsize,
     pub storage_calls: AtomicUsize,
 }
 
@@ -58,6 +59,7 @@ impl ManagerService for Fake {
 impl MetaService for Fake {
     /// Session 0 answers at once, 1 fails, 2 never answers, 3 panics, others answer later.
     async fn call(&self, request: MetaRequest) -> Result<MetaReply> {
+        self.meta_calls.fetch_add(1, Ordering::SeqCst);
         match request.session {
             0 => {}
             1 => return Err(Error::with(ErrorKind::NotFound, "as the test wishes")),

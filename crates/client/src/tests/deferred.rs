@@ -1,11 +1,27 @@
 //! Closes that are deferred: files that are opened again by what is known.
 
 use super::*;
+use std::time::Duration;
+use strake_base::clock::{Clock, WakingClock};
+
+/// Time that stands still: however long a test is kept waiting, no lease is over.
+struct Still;
+
+impl Clock for Still {
+    fn monotonic(&self) -> Duration {
+        Duration::from_secs(3_600)
+    }
+
+    fn wall(&self) -> Duration {
+        WakingClock.wall()
+    }
+}
 
 /// A mount to which everything that it learns is leased, and another one.
 async fn mounts() -> (Arc<Fake>, Arc<Volume>, Arc<Volume>) {
     let fake = Arc::new(Fake::default());
-    let leasing = fake.volume(VolumeOptions { leases: true, ..options() }).await;
+    let leasing = VolumeOptions { leases: true, clock: Arc::new(Still), ..options() };
+    let leasing = fake.volume(leasing).await;
     while fake.take_log().iter().all(|line| !line.starts_with("Recalls(Recalls { followed: 1")) {
         tokio::task::yield_now().await;
     }

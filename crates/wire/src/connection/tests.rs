@@ -138,7 +138,13 @@ async fn a_call_without_an_answer_ends_as_unavailable() {
     let error = meta(&names, 2, 0).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unavailable);
     assert!(error.detail.contains("no answer within 100 ms"), "{error}");
-    assert_eq!(meta(&names, 0, 7).await.unwrap(), 7);
+    // The next one is answered; on a busy machine not the first time within 100 ms.
+    let answered = async {
+        while meta(&names, 0, 7).await.ok() != Some(7) {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), answered).await.unwrap();
 }
 
 #[tokio::test]
@@ -168,7 +174,10 @@ async fn calls_in_flight_are_answered_before_a_server_stops() {
         let names = names.clone();
         async move { meta(&names, 200, 5).await }
     });
-    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    while server.fake.meta_calls.load(Ordering::SeqCst) < 2 {
+        assert!(!slow.is_finished(), "the server never had it");
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
     server.stop().await;
     assert_eq!(slow.await.unwrap().unwrap(), 5);
 }

@@ -15,6 +15,13 @@ fn names_in(directory: &Path) -> Vec<String> {
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
+/// True if a run has made its directory there, and said in it whose it is.
+fn has_begun(directory: &Path) -> bool {
+    let names = names_in(directory);
+    let owner = names.first().map(|name| directory.join(name).join("owner.json"));
+    owner.is_some_and(|owner| owner.metadata().is_ok_and(|owner| owner.len() > 0))
+}
+
 #[test]
 fn iozone_compares_two_directories_and_leaves_both_empty() {
     let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -118,8 +125,9 @@ fn a_run_that_is_interrupted_shows_what_it_has_and_leaves_nothing() {
 fn interrupted(crew: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let here = directory.path().display().to_string();
+    // So much that it is not done when it is interrupted: each record is waited for.
     let arguments =
-        ["bench", "iozone", "-s", "64K", "-i", "0", "--repetitions", "1000", "-o", "--on", &here];
+        ["bench", "iozone", "-s", "16M", "-i", "0", "--repetitions", "1000", "-o", "--on", &here];
     let mut command = strake(arguments.into_iter().chain(crew.iter().copied()));
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let began = Instant::now();
@@ -152,12 +160,7 @@ fn the_next_run_removes_what_a_killed_one_left() {
     let mut command = strake(["bench", "iozone", "-s", "1G", "-i", "0", "-o", "--on", &here]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
-    let has_files = || {
-        names_in(directory.path())
-            .first()
-            .is_some_and(|name| directory.path().join(name).join("owner.json").exists())
-    };
-    while !has_files() && began.elapsed() < LIMIT {
+    while !has_begun(directory.path()) && began.elapsed() < LIMIT {
         std::thread::sleep(Duration::from_millis(5));
     }
     child.kill().unwrap();
@@ -369,9 +372,10 @@ fn a_file_system_that_vanishes_ends_the_run_with_what_was_measured() {
     let mut command = strake(arguments);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let began = Instant::now();
-    while names_in(mounted.0.path()).is_empty() && began.elapsed() < LIMIT {
+    while !has_begun(mounted.0.path()) && began.elapsed() < LIMIT {
         std::thread::sleep(Duration::from_millis(1));
     }
+    // Something is measured.
     std::thread::sleep(Duration::from_millis(20));
     let unmounted = Command::new("umount").arg("-l").arg(mounted.0.path()).status().unwrap();
     assert!(unmounted.success());

@@ -175,9 +175,12 @@ fn a_disk_that_is_full_takes_no_copy_out_of_its_groups() {
     write("kept", 20).unwrap();
     let error = write("too-big", 500).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
-    let (_, status) = cluster.run(&["status"]);
-    let mut troubles = status.lines().filter(|line| line.trim_start().starts_with('!'));
-    assert!(troubles.all(|line| line.contains("is nearly full")), "nobody has left: {status}");
+    // On a busy machine a server may count as down for a moment; who is full stays, which the logs show below.
+    cluster.until("nobody has left", |c| {
+        let (_, status) = c.run(&["status"]);
+        let mut troubles = status.lines().filter(|line| line.trim_start().starts_with('!'));
+        troubles.all(|line| line.contains("is nearly full"))
+    });
     fs::remove_file(mount.at("too-big")).unwrap();
     cluster.until("the room is back", |_| match write("fits", 100) {
         Ok(()) => true,

@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use strake_tests::cluster::{is_mounted, program, run, strake, take_away};
+use std::time::Duration;
+use strake_tests::cluster::{eventually, is_mounted, program, run, strake, take_away};
 use tempfile::TempDir;
 
 /// A testbed with a name that no other test of this machine has. Goes with its value.
@@ -65,6 +66,13 @@ impl Bed {
         let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
         let names = entries.map(|e| e.file_name().to_string_lossy().into_owned());
         names.filter(|name| name.starts_with(&prefix)).collect()
+    }
+
+    /// How many processes name this testbed in their command line.
+    fn commands(&self) -> usize {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+        lines.filter(|line| String::from_utf8_lossy(line).contains(&self.name)).count()
     }
 
     /// Nothing that a testbed consists of is there.
@@ -203,6 +211,8 @@ fn what_a_kill_leaves_is_named_and_removed() {
     }
     up.kill().unwrap();
     up.wait().unwrap();
+    // A command that it had begun outlives it, and may still make a namespace.
+    eventually(Duration::from_secs(20), "its last command ends", || bed.commands() == 0);
     assert!(!bed.namespaces().is_empty());
     let again = bed.run("up", &["--data", &data]);
     let error = String::from_utf8_lossy(&again.stderr);

@@ -61,7 +61,8 @@ async fn probe_meta(view: &Arc<MapView>, name: &str) -> Result<i64> {
     volume.release(&file).await?;
     volume.close().await?;
     let made = attr.btime.seconds * 1000 + i64::from(attr.btime.nanos / 1_000_000);
-    Ok(made - i64::midpoint(before, after))
+    // Somewhere in between it was made.
+    Ok(made - made.clamp(before, after.max(before)))
 }
 
 fn now_ms() -> i64 {

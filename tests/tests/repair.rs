@@ -292,9 +292,8 @@ fn a_scrub_goes_on_where_it_was_when_a_server_and_the_manager_were_killed() {
     File::open(mount.at("file")).unwrap().sync_all().unwrap();
     drop(mount);
     let held = |c: &Cluster, nth: usize| c.counter(nth, "strake_storage_scrubbed_bytes_total");
-    // Far from its end when the server is killed, also where that takes its time.
-    let job = begin_scrub(&cluster, &["--throttle", "1M"]);
-    cluster.until("some is verified", |c| done_of(c, job, 0) >= 3 << 20);
+    let job = begin_scrub(&cluster, &["--throttle", "4M"]);
+    cluster.until("some is verified", |c| done_of(c, job, 0) >= 10 << 20);
     cluster.kill(0);
     let before = done_of(&cluster, job, 0);
     cluster.until("it waits", |c| reason_of(c, job, 0).contains("does not answer"));

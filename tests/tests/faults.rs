@@ -12,6 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_tests::cluster::{Servers, Up, contents, eventually};
+use strake_tests::servers::WAIT;
 
 /// What a writer was told to be done: a path and what it holds.
 type Ledger = Mutex<Vec<(PathBuf, u8, usize)>>;
@@ -165,8 +166,7 @@ fn an_operation_fails_when_the_wait_is_over() {
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
     servers.start_again();
     // The mount may not try to connect again within the wait.
-    let wait = Duration::from_secs(60);
-    eventually(wait, "a write after the restart", || fs::write(mount.at("new"), "y").is_ok());
+    eventually(WAIT, "a write after the restart", || fs::write(mount.at("new"), "y").is_ok());
     assert_eq!(contents(&mount.at("file")), b"x");
 }
 

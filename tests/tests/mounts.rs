@@ -9,8 +9,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 use strake_tests::cluster::{
-    Servers, contents, eventually, free_port, http_get, mount_at, mounts_at, read_write, signal,
-    take_away,
+    Servers, command_lines, contents, eventually, free_port, http_get, mount_at, mounts_at,
+    read_write, signal, take_away,
 };
 use strake_tests::system::{LockOwner, RangeLock, lock};
 
@@ -294,11 +294,8 @@ fn with_o_direct_a_mount_reads_what_another_has_just_written() {
 /// The process that watches over a mount; of several, the one that began first.
 fn watch_of(path: &Path) -> Option<u32> {
     let end = format!("strake-mount-watch\0{}\0", path.display());
-    let is_it = |pid: &u32| {
-        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(end.as_bytes()))
-    };
-    let pids = fs::read_dir("/proc").unwrap().flatten();
-    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_it).min()
+    let watches = command_lines().filter(|(_, line)| line.ends_with(end.as_bytes()));
+    watches.map(|(pid, _)| pid).min()
 }
 
 #[test]

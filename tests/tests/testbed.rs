@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
-use strake_tests::cluster::{eventually, is_mounted, program, run, strake, take_away};
+use strake_tests::cluster::{
+    command_lines, eventually, is_mounted, program, run, strake, take_away,
+};
 use tempfile::TempDir;
 
 /// A testbed with a name that no other test of this machine has. Goes with its value.
@@ -70,9 +72,8 @@ impl Bed {
 
     /// How many processes name this testbed in their command line.
     fn commands(&self) -> usize {
-        let entries = std::fs::read_dir("/proc").unwrap().flatten();
-        let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
-        lines.filter(|line| String::from_utf8_lossy(line).contains(&self.name)).count()
+        let names_it = |line: &[u8]| String::from_utf8_lossy(line).contains(&self.name);
+        command_lines().filter(|(_, line)| names_it(line)).count()
     }
 
     /// Nothing that a testbed consists of is there.

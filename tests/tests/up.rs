@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use strake_base::process::began_ticks;
 use strake_tests::cluster::{
     contents, eventually, is_mounted, run, signal, strake, succeed, take_away,
 };
@@ -66,11 +67,13 @@ fn pattern(len: usize) -> Vec<u8> {
 }
 
 fn ended(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
     // Its first thread may be gone before the others.
-    threads <= 1
-        && stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
+    threads <= 1 && began_ticks(pid).is_none()
+}
+
+fn wait_for_end(pid: u32) {
+    eventually(Duration::from_secs(20), "the process ends", || ended(pid));
 }
 
 #[test]
@@ -101,13 +104,13 @@ fn after_kill_9_the_next_up_cleans_up_and_finds_the_files() {
     drop(file);
     let pid = home.pid();
     signal(pid, "KILL");
-    eventually(Duration::from_secs(20), "the process ends", || ended(pid));
+    wait_for_end(pid);
     home.up(&[]);
     assert_eq!(contents(&home.at("synced")), pattern(3_000_000));
     assert_eq!(contents(&home.at("small")), b"x");
     let pid = home.pid();
     signal(pid, "KILL");
-    eventually(Duration::from_secs(20), "the process ends", || ended(pid));
+    wait_for_end(pid);
     assert!(home.down().contains("nothing runs"));
     assert!(!is_mounted(&home.mount()));
 }
@@ -132,7 +135,7 @@ fn unmounting_from_outside_stops_it() {
     succeed(["umount", &home.mount().display().to_string()]);
     home.down();
     // `down` may find that nothing runs any more while the process still ends.
-    eventually(Duration::from_secs(20), "the process ends", || ended(pid));
+    wait_for_end(pid);
     home.up(&[]);
     assert_eq!(contents(&home.at("f")), b"x");
 }

@@ -183,7 +183,7 @@ fn send(mut stream: TcpStream, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// When the last of them had arrived.
+/// Reads `bytes`; when the last of them had arrived.
 fn receive(mut stream: TcpStream, bytes: u64) -> io::Result<Instant> {
     let mut buffer = vec![0; CALL_BYTES];
     let mut got = 0;

@@ -182,8 +182,14 @@ fn with_file(verb: &str, file: &File, words: &[&str]) -> Told {
         ("pread", [unit, at, count]) => marks(file, number(unit)?, number(at)?, number(count)?),
         ("pwrite", [unit, at, count, mark]) => {
             let bytes = filled(number(unit)?, number(count)?, number(mark)?);
-            file.write_all_at(&bytes, number(at)? * number(unit)?)?;
-            done(file.sync_all())
+            // One call, whole or not at all.
+            Ok(vec![file.write_at(&bytes, number(at)? * number(unit)?)? as u64])
+        }
+        ("sync", []) => done(file.sync_all()),
+        ("add", [unit, count, mark]) => {
+            let bytes = filled(number(unit)?, number(count)?, number(mark)?);
+            let mut file = file;
+            Ok(vec![file.write(&bytes)? as u64])
         }
         ("append", [path, unit, count, mark]) => {
             // The lock first, then the open: S-042.
@@ -255,7 +261,7 @@ fn readable(path: &str, how: &str) -> io::Result<File> {
 
 fn writable(path: &str, how: &str) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
+    options.read(true).write(true).create(true).truncate(false).append(how == "end");
     options.custom_flags(flags(how)).open(path)
 }
 

@@ -388,7 +388,7 @@ fn judged(first: &[u64], history: &[Used]) -> (Verdict, String) {
     (judge_seen(first, &judged), deeds(&judged))
 }
 
-/// Through a handle that is open all the time, with or without the kernel's pages; a write ends with its `fsync`.
+/// Through a handle that is open all the time, with or without the kernel's pages.
 fn use_handle(player: &mut Player, noted: &mut Vec<Used>) {
     let path = format!("{}/file", player.root);
     let how = ["cached", "direct"][player.random.below(2) as usize];
@@ -416,7 +416,7 @@ fn use_handle(player: &mut Player, noted: &mut Vec<Used>) {
 }
 
 #[test]
-fn who_reads_an_open_file_sees_what_other_mounts_have_synced() {
+fn who_reads_an_open_file_sees_what_other_mounts_have_written() {
     Stage::new().perform("handles", |stage, seed| {
         let first = first_blocks(stage, seed, 4096, BLOCKS);
         judged(&first, &stage.play(seed, use_handle))

@@ -53,6 +53,38 @@ fn an_fsync_shows_to_a_later_open_of_another_mount() {
     }
 }
 
+/// Nobody syncs or closes: by handles that were open before, and by new ones; by who opened first, and by who came later.
+#[test]
+fn what_one_mount_writes_others_read_at_once() {
+    let servers = Servers::start();
+    let mounts = [servers.mount("a", ""), servers.mount("b", ""), servers.mount("c", "")];
+    let open = |nth: usize| read_write(&mounts[nth % 3].at("file"));
+    let handles: Vec<File> = (0..3).map(open).collect();
+    let mut expected = Vec::new();
+    for (round, len) in (1_u8..).zip([10, 5_000, 9_000, 300_000, 2_000_000, 100]) {
+        for (nth, writer) in handles.iter().enumerate() {
+            let (mark, at) = (round * 10 + nth as u8, nth * len);
+            writer.write_all_at(&vec![mark; len], at as u64).unwrap();
+            expected.resize(expected.len().max(at + len), 0);
+            expected[at..at + len].fill(mark);
+            for (other, reader) in handles.iter().enumerate() {
+                let mut seen = vec![0; expected.len() + 1];
+                let count = read_up_to(reader, &mut seen);
+                assert!(seen[..count] == expected, "round {round}: {nth} wrote, {other} read");
+            }
+            assert!(contents(&mounts[(nth + 1) % 3].at("file")) == expected, "round {round}");
+        }
+    }
+    // Cut by who opens it anew: what the others had written is gone, and comes back in nobody's write.
+    handles[0].write_all_at(&[7; 20_000], 0).unwrap();
+    let cut = File::create(mounts[1].at("file")).unwrap();
+    assert_eq!(handles[2].metadata().unwrap().len(), 0);
+    cut.write_all_at(&[8; 10], 5).unwrap();
+    let mut seen = [1; 100];
+    assert_eq!(read_up_to(&handles[0], &mut seen), 15);
+    assert_eq!(seen[..15], [0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8]);
+}
+
 /// With and without the kernel's pages, inside the inode and outside, grown and cut.
 #[test]
 fn an_open_file_shows_what_another_mount_has_synced() {

@@ -73,8 +73,9 @@ impl Known {
             | ListClients(_) | EvictClient(_) => {}
             Lookup(name) => self.name(name),
             GetAttr(v) | ReadLink(v) | MoveOut(v) | ListXattr(v) | Sync(v) | GetTemplate(v)
-            | ReadInline(v) | Describe(v) => self.ino(&mut v.ino),
+            | ReadInline(v) | Describe(v) | Settle(v) => self.ino(&mut v.ino),
             SetAttr(v) => self.ino(&mut v.ino),
+            Told(v) => self.ino(&mut v.ino),
             Create(v) => {
                 self.name(&mut v.at);
                 v.kind = 1 + v.kind % 8;

@@ -4,9 +4,13 @@
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 use strake_tests::applications::Application;
-use strake_tests::cluster::{Mount, Servers, contents, eventually, read_write};
+use strake_tests::cluster::{
+    Mount, Servers, contents, eventually, free_port, http_get, read_write, succeed,
+};
+use strake_tests::servers::WAIT;
 use strake_tests::system::{LockOwner, Mapping, RangeLock, lock};
 
 /// Bytes of a record.
@@ -25,6 +29,15 @@ fn ask(application: &mut Application, words: &str) -> Vec<u64> {
 
 #[test]
 fn appends_of_eight_processes_on_four_mounts_are_all_there_and_whole() {
+    append_by_many(true);
+}
+
+#[test]
+fn appends_of_eight_processes_on_four_mounts_need_no_lock() {
+    append_by_many(false);
+}
+
+fn append_by_many(locked: bool) {
     const EACH: u64 = 40;
     let servers = Servers::start();
     let mounts = mounts(&servers, ["a", "b", "c", "d"]);
@@ -33,12 +46,19 @@ fn appends_of_eight_processes_on_four_mounts_are_all_there_and_whole() {
             let path = mounts[nth as usize % 4].at("log").display().to_string();
             scope.spawn(move || {
                 let mut application = Application::start();
-                ask(&mut application, &format!("hold lock {path}.lock cached"));
+                let held = match locked {
+                    true => format!("hold log {path}.lock cached"),
+                    false => format!("hold log {path} end"),
+                };
+                ask(&mut application, &held);
                 ask(&mut application, &format!("open {path}"));
                 for record in 1..=EACH {
                     // Of one to three parts.
                     let (parts, mark) = (1 + record % 3, nth * 1000 + record);
-                    let words = format!("append lock {path} {RECORD} {parts} {mark}");
+                    let words = match locked {
+                        true => format!("append log {path} {RECORD} {parts} {mark}"),
+                        false => format!("add log {RECORD} {parts} {mark}"),
+                    };
                     assert_eq!(ask(&mut application, &words), [parts * RECORD as u64]);
                 }
             });
@@ -241,4 +261,63 @@ fn locks_of_a_killed_mount_are_free_when_its_session_is_over() {
     let answer = waiter.wait_for(3 * SOON).expect("its session is over");
     assert_eq!(answer.told, Ok(Vec::new()));
     flock(&file_b, exclusive).unwrap();
+}
+
+/// How often the metadata server was told of something written.
+fn told(metrics: &str) -> u64 {
+    let page = http_get(metrics, "/metrics");
+    let line = page
+        .lines()
+        .find(|line| line.starts_with("strake_meta_ops_total{") && line.contains("\"publish\""));
+    line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
+}
+
+/// Two mounts write disjoint parts of a file by turns; all of it is there when they have synced. How often they told.
+fn write_by_turns(mounts: &[Mount; 2], name: &str, metrics: &str) -> u64 {
+    const PIECE: usize = 10_000;
+    const PIECES: usize = 60;
+    fs::write(mounts[0].at(name), vec![0; PIECES * PIECE]).unwrap();
+    let handles = [read_write(&mounts[0].at(name)), read_write(&mounts[1].at(name))];
+    let before = told(metrics);
+    for piece in 0..PIECES {
+        let bytes = vec![piece as u8 + 1; PIECE];
+        handles[piece % 2].write_all_at(&bytes, (piece * PIECE) as u64).unwrap();
+    }
+    let count = told(metrics) - before;
+    handles.iter().for_each(|handle| handle.sync_all().unwrap());
+    let expected: Vec<u8> = (0..PIECES * PIECE).map(|at| (at / PIECE) as u8 + 1).collect();
+    for mount in mounts {
+        assert!(contents(&mount.at(name)) == expected, "{name}");
+    }
+    // Longer, and cut, by one; the other looks.
+    handles[0].write_all_at(b"more", expected.len() as u64).unwrap();
+    handles[0].sync_all().unwrap();
+    assert_eq!(fs::metadata(mounts[1].at(name)).unwrap().size(), expected.len() as u64 + 4);
+    handles[1].set_len(7).unwrap();
+    assert_eq!(fs::metadata(mounts[0].at(name)).unwrap().size(), 7);
+    assert_eq!(contents(&mounts[0].at(name)), [1; 7]);
+    count
+}
+
+#[test]
+fn a_directory_says_whether_writers_of_one_file_wait_for_each_other() {
+    let metrics = format!("127.0.0.1:{}", free_port());
+    let servers = Servers::start_with(&["--metrics".into(), metrics.clone()]);
+    let mounts = mounts(&servers, ["a", "b"]);
+    assert!(write_by_turns(&mounts, "strict", &metrics) >= 60, "each write is told");
+    for mode in ["close-to-open", "parallel"] {
+        let directory = mounts[0].at(mode);
+        fs::create_dir(&directory).unwrap();
+        let path = directory.display().to_string();
+        succeed(["layout", "set", &path, "--consistency", mode]);
+        let shown = succeed(["layout", "get", &path]);
+        assert!(shown.contains(&format!("consistency   {mode}")), "{shown}");
+        let name = format!("{mode}/file");
+        // They tell by themselves each second.
+        eventually(WAIT, "writes that are told together", || {
+            write_by_turns(&mounts, &name, &metrics) < 30
+        });
+        let shown = succeed(["layout", "get", &mounts[1].at(&name).display().to_string()]);
+        assert!(shown.contains(mode), "{shown}");
+    }
 }

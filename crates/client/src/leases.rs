@@ -412,6 +412,10 @@ impl Volume {
 
     /// For how long one who is told attributes of this version now may believe them.
     pub fn believable(&self, ino: Ino, version: u64) -> Duration {
+        // Of what others write as well, a kernel is to ask each time.
+        if self.inodes().file(ino).is_some_and(|file| file.core().shared) {
+            return Duration::ZERO;
+        }
         self.leases().time_for(ino, version, self.now())
     }
 
@@ -421,7 +425,7 @@ impl Volume {
     }
 
     /// One request for recalls. How long to wait before the next.
-    async fn ask_for_recalls(&self, at: &mut Followed) -> Duration {
+    async fn ask_for_recalls(self: &Arc<Self>, at: &mut Followed) -> Duration {
         let nth = || self.leases().sessions.load(Ordering::Acquire);
         if at.session != nth() {
             *at = Followed { session: nth(), ..Followed::default() };
@@ -441,6 +445,7 @@ impl Volume {
             Ok(MetaAnswer::Recalled(recalled)) if nth() == at.session => {
                 at.number = at.number.max(recalled.number);
                 report.iter().for_each(|number| self.session().reported(*number));
+                self.share(&recalled.shared);
                 let Following { pause, closed, changed } = self.follow(&recalled, sent);
                 at.closed = closed;
                 let open = self.open_ones(&changed);

@@ -46,6 +46,10 @@ pub(crate) struct Said {
     pub(crate) incarnation: u64,
 }
 
+/// Longest wait for another client to tell what it has written: its lease, and the time that it takes to settle what a
+/// lost one has left.
+const HELD_BACK_WAIT_MS: u64 = 120_000;
+
 /// The patience of one operation.
 pub(crate) struct Patience<'a> {
     volume: &'a Volume,
@@ -82,7 +86,10 @@ impl<'a> Patience<'a> {
         let now = self.volume.clock().monotonic();
         let started = *self.started.get_or_insert(now);
         let waited_ms = (now - started).as_millis() as u64;
-        let limit_ms = self.volume.options().operation_wait_ms;
+        let limit_ms = match error.kind {
+            ErrorKind::HeldBack => HELD_BACK_WAIT_MS.max(self.volume.options().operation_wait_ms),
+            _ => self.volume.options().operation_wait_ms,
+        };
         if waited_ms >= limit_ms {
             let what = what();
             tracing::error!("gave up waiting for {what} after {waited_ms} ms: {error}");

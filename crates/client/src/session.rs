@@ -144,8 +144,10 @@ impl Volume {
         // What is unsent will be sent: until then the file counts as open.
         files.retain(|file| file.core().is_used());
         let open: Vec<u64> = files.iter().map(|file| file.ino().0).collect();
+        let writable = files.iter().filter(|file| !file.core().capability[1].is_empty());
+        let writable = writable.map(|file| file.ino().0).collect();
         let client = self.options().client_name.clone();
-        let request = meta::OpenSession { client, resume: old, open, incarnation };
+        let request = meta::OpenSession { client, resume: old, open, incarnation, writable };
         let mut patience = Patience::new(self);
         let what = || format!("a session for volume {}", self.name());
         let session = loop {

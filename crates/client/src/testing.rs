@@ -46,6 +46,8 @@ pub(crate) struct Fake {
 struct FakeState {
     /// New files lie in the pair.
     in_pair: bool,
+    /// Somebody else has everything open.
+    shared: bool,
     files: BTreeMap<u64, FakeFile>,
     names: HashMap<Vec<u8>, u64>,
     chunks: BTreeMap<(u64, u64), Vec<u8>>,
@@ -127,6 +129,10 @@ impl Fake {
     /// The server restarts without its sessions.
     pub(crate) fn forget_session(&self) {
         self.state.lock().sessions.clear();
+    }
+
+    pub(crate) fn share(&self) {
+        self.state.lock().shared = true;
     }
 
     /// The server restarts, and asks who goes on with a session what it has open.
@@ -275,7 +281,9 @@ impl FakeState {
         file.opens += 1;
         let inline = file.attr.inline.then(|| Bytes::copy_from_slice(&file.inline));
         let attr = file.attr.clone();
-        Ok(Opened { attr, inline, capability: Bytes::from_static(b"cap") })
+        let capability = Bytes::from_static(b"cap");
+        let (shared, unsettled) = (self.shared, self.shared);
+        Ok(Opened { attr, inline, capability, shared, unsettled })
     }
 
     fn changed(&mut self, ino: u64, mtime: Option<Time>) -> Result<()> {
@@ -324,7 +332,7 @@ impl FakeState {
                 self.entry(publish.ino)
             }
             MetaOp::WriteInline(write) => self.write_inline(write),
-            MetaOp::ReadInline(inode) => {
+            MetaOp::ReadInline(inode) | MetaOp::Settle(inode) => {
                 let opened = self.opened(inode.ino, false)?;
                 self.file(inode.ino)?.opens -= 1;
                 Ok(MetaAnswer::Opened(opened))

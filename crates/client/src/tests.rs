@@ -12,6 +12,7 @@ mod deferred;
 mod kept;
 mod locks;
 mod lost;
+mod shared;
 
 async fn cluster() -> (Arc<Fake>, Arc<Volume>) {
     let fake = Arc::new(Fake::default());

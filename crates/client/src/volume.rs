@@ -4,6 +4,7 @@ use crate::api::VolumeOptions;
 use crate::copies::Moves;
 use crate::file::FileState;
 use crate::file::deferred::Deferred;
+use crate::file::shared::Asked;
 use crate::inodes::Inodes;
 use crate::leases::{Leases, follow_recalls};
 use crate::members::Members;
@@ -57,6 +58,7 @@ pub struct Volume {
     pub(crate) space: SpaceCache,
     pub(crate) pages: Pages,
     pub(crate) given_up: GivenUp,
+    pub(crate) asked: Asked,
     metrics: Metrics,
     background: parking_lot::Mutex<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -92,6 +94,7 @@ impl Volume {
             space: SpaceCache::default(),
             pages: Pages::default(),
             given_up: GivenUp::default(),
+            asked: Asked::default(),
             metrics: Metrics::new(),
             background: parking_lot::Mutex::default(),
             map,

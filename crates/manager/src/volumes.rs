@@ -5,7 +5,7 @@ use crate::records::Volume;
 use crate::state::State;
 use strake_types::layout::{Distribution, LayoutTemplate};
 use strake_types::limits::{CHUNK_BYTES_DEFAULT, INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
-use strake_types::{Ack, Error, ErrorKind, Result};
+use strake_types::{Ack, Consistency, Error, ErrorKind, Result};
 use strake_wire::message::manager::VolumeSpec;
 
 /// Longest name of a volume.
@@ -134,5 +134,6 @@ fn defaults() -> LayoutTemplate {
         copies: Some(1),
         ack: Some(Ack::All),
         min_copies: Some(1),
+        consistency: Some(Consistency::Strict),
     }
 }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use strake_base::clock::Clock;
 use strake_base::task;
 use strake_engine::kv::{Kv, KvError, Outcome, Snapshot, Transaction};
+use strake_types::limits::LEASE_MS_AT_SERVER;
 use strake_types::{Error, ErrorKind, FileKind, Ino, Result, SessionId, Timestamp, VolumeId};
 use strake_wire::attempts::Attempts;
 use strake_wire::capability::CapabilityKey;
@@ -291,6 +292,7 @@ impl Core {
         .await?;
         let keep = found.iter().filter(|(_, record)| record.leases).map(|(id, _)| *id);
         volume.leases.expect(keep.collect(), &*self.clock);
+        volume.sessions.be_patient_until(self.monotonic_ms() + LEASE_MS_AT_SERVER);
         for (id, record) in found {
             let mut seqs = Vec::new();
             let prefix = keys::prefix_of(Kind::Result, volume.id, id);
@@ -300,7 +302,8 @@ impl Core {
             })
             .await?;
             let ledger = Ledger::with(seqs);
-            let session = Session::new(id, record.client, ledger, grace_ms, true);
+            let session = Session::new(id, record.client, ledger, grace_ms, true)
+                .keeping_leases(record.leases);
             session.holder.count_from(self.wall_ms());
             if self.map.is_fenced(volume.id, SessionId(id)) {
                 session.lose();

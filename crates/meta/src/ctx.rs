@@ -9,7 +9,7 @@ use crate::volume::Volume;
 use std::sync::Arc;
 use strake_types::access::Subject;
 use strake_types::acl::Acl;
-use strake_types::{Credentials, Error, ErrorKind, Ino, Result, Timestamp};
+use strake_types::{Consistency, Credentials, Error, ErrorKind, Ino, Result, Timestamp};
 use strake_wire::message::common::Attributes;
 
 /// What one request brings along.
@@ -36,6 +36,11 @@ pub(crate) struct Ctx {
     pub answered: u64,
     /// The caller's incarnation of its session.
     pub incarnation: u64,
+}
+
+/// Nobody is leased what has no name any more, and files of which everybody writes his part.
+pub(crate) fn is_leasable(attr: &Attributes) -> bool {
+    attr.nlink > 0 && attr.consistency() != Consistency::Parallel
 }
 
 impl Ctx {
@@ -70,10 +75,11 @@ impl Ctx {
 
     /// Attributes that were read after [`Ctx::lease`] said what it did.
     pub fn leased(&self, attr: Attributes, leased: bool) -> Attributes {
-        if attr.nlink == 0 {
+        let leasable = is_leasable(&attr);
+        if !leasable {
             self.give_back(Ino(attr.ino));
         }
-        Attributes { leased: leased && attr.nlink > 0, ..attr }
+        Attributes { leased: leased && leasable, ..attr }
     }
 
     /// What was leased to the caller turns out to be gone: nobody would ever recall it.

@@ -87,6 +87,7 @@ fn layout() -> FileLayout {
         copies: 2,
         ack: 1,
         min_copies: 2,
+        consistency: 2,
     }
 }
 

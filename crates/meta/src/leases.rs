@@ -10,14 +10,14 @@
 //! a holder's state.
 
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_types::Ino;
 use strake_types::limits::LEASE_MS_AT_SERVER;
-use strake_wire::message::meta::Recalled;
+use strake_wire::message::meta::{Ask, Recalled};
 use tokio::sync::Notify;
 
 /// Parts of the table with a lock each.
@@ -106,6 +106,8 @@ struct State {
     followed: u64,
     /// Recalls that were not.
     waiting: VecDeque<(u64, Ino)>,
+    /// Files of which it is to tell what it has written, until it has heard of that.
+    asked: BTreeMap<Ino, u64>,
     /// One of them recalls everything: no lease is given until it is followed.
     everything: Option<Recall>,
     /// The session is over.
@@ -492,12 +494,18 @@ impl Holder {
         }
     }
 
+    /// It is to tell what it has written to a file, with what it fetches next.
+    pub fn ask_to_tell(&self, ino: Ino, number: u64) {
+        self.state.lock().asked.insert(ino, number);
+        self.entered.notify_waiters();
+    }
+
     /// What is recalled and not followed; waits for something as long as it may.
     pub async fn fetch(&self, patience: Duration) -> Recalled {
         let until = tokio::time::Instant::now() + patience;
         loop {
             let told = self.entered.notified();
-            if let Some(recalled) = self.state.lock().to_fetch() {
+            if let Some(recalled) = self.state.lock().fetched() {
                 return recalled;
             }
             if tokio::time::timeout_at(until, told).await.is_err() {
@@ -550,18 +558,22 @@ impl State {
     }
 
     fn nothing(&self) -> Recalled {
-        Recalled { number: self.followed, inodes: Vec::new(), everything: false }
+        Recalled { number: self.followed, ..Recalled::default() }
     }
 
-    fn to_fetch(&self) -> Option<Recalled> {
+    fn fetched(&mut self) -> Option<Recalled> {
         if self.ended || self.stopping {
             return Some(self.nothing());
         }
         let everything = self.everything.is_some();
-        (everything || !self.waiting.is_empty()).then(|| Recalled {
+        (everything || !self.waiting.is_empty() || !self.asked.is_empty()).then(|| Recalled {
             number: self.last,
             inodes: self.waiting.iter().map(|(_, ino)| ino.0).collect(),
             everything,
+            shared: std::mem::take(&mut self.asked)
+                .into_iter()
+                .map(|(ino, number)| Ask { ino: ino.0, number })
+                .collect(),
         })
     }
 }

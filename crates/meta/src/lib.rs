@@ -48,6 +48,7 @@ mod recopy;
 mod records;
 mod server;
 mod session;
+mod sharing;
 #[cfg(test)]
 mod tests;
 mod txn;

@@ -4,7 +4,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::time::Duration;
 use strake_wire::message::meta::MetaOp;
 
-const NAMES: [&str; 32] = [
+const NAMES: [&str; 34] = [
     "open_session",
     "renew_session",
     "close_session",
@@ -37,6 +37,8 @@ const NAMES: [&str; 32] = [
     "recalls",
     "list_clients",
     "evict_client",
+    "settle",
+    "told",
 ];
 
 fn index(op: &MetaOp) -> usize {
@@ -73,6 +75,8 @@ fn index(op: &MetaOp) -> usize {
         MetaOp::Recalls(_) => 29,
         MetaOp::ListClients(_) => 30,
         MetaOp::EvictClient(_) => 31,
+        MetaOp::Settle(_) => 32,
+        MetaOp::Told(_) => 33,
     }
 }
 

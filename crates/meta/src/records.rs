@@ -7,7 +7,7 @@
 use bytes::{Bytes, BytesMut};
 use crc_fast::CrcAlgorithm;
 use prost::Message;
-use strake_types::{Error, ErrorKind, FileKind, Ino, Result};
+use strake_types::{Consistency, Error, ErrorKind, FileKind, Ino, Result};
 use strake_wire::message::common::{FileLayout, Template, Time};
 use strake_wire::message::recopies::RecopyTally;
 
@@ -106,6 +106,11 @@ pub(crate) struct Inode {
 }
 
 impl Inode {
+    /// What clients see of each other's work on its contents.
+    pub fn consistency(&self) -> Consistency {
+        self.layout.as_ref().map(FileLayout::consistency).unwrap_or_default()
+    }
+
     /// Its number.
     pub fn id(&self) -> Ino {
         Ino(self.ino)

@@ -11,7 +11,7 @@ use crate::ops::removexattr::RemoveXattr;
 use crate::ops::setxattr::SetXattr;
 use crate::ops::{
     clients, describe, getattr, getxattr, listxattr, lock, lookup, read_inline, readdir, readlink,
-    recalls, sessions, sync, template, volume_stat,
+    recalls, sessions, settle, sync, template, volume_stat,
 };
 use crate::reaper::{self, Stop};
 use crate::recopy::Jobs;
@@ -189,12 +189,12 @@ async fn perform(ctx: &Ctx, op: &MetaOp) -> Result<MetaAnswer> {
         MetaOp::Lookup(op) => lookup::lookup(ctx, op).await,
         MetaOp::GetAttr(op) => getattr::getattr(ctx, op).await,
         MetaOp::SetAttr(op) => mutate(ctx, op).await,
-        MetaOp::Create(op) => mutate(ctx, op).await,
+        MetaOp::Create(op) => noting_others(ctx, mutate(ctx, op).await),
         MetaOp::Link(op) => mutate(ctx, op).await,
         MetaOp::Unlink(op) => mutate(ctx, op).await,
         MetaOp::Rename(op) => mutate(ctx, op).await,
         MetaOp::ReadLink(op) => readlink::readlink(ctx, op).await,
-        MetaOp::Open(op) => mutate(ctx, op).await,
+        MetaOp::Open(op) => noting_others(ctx, mutate(ctx, op).await),
         MetaOp::ReadDir(op) => readdir::readdir(ctx, op).await,
         MetaOp::Publish(op) => mutate(ctx, op).await,
         MetaOp::WriteInline(op) => mutate(ctx, op).await,
@@ -215,7 +215,15 @@ async fn perform(ctx: &Ctx, op: &MetaOp) -> Result<MetaAnswer> {
         MetaOp::Recalls(op) => recalls::recalls(ctx, op).await,
         MetaOp::ListClients(_) => clients::list(ctx),
         MetaOp::EvictClient(op) => clients::evict(ctx, op),
+        MetaOp::Settle(op) => settle::settled(ctx, op).await,
+        MetaOp::Told(op) => settle::told(ctx, op),
     }
+}
+
+fn noting_others(ctx: &Ctx, answer: Result<MetaAnswer>) -> Result<MetaAnswer> {
+    let mut answer = answer?;
+    settle::note_others(ctx, &mut answer);
+    Ok(answer)
 }
 
 impl Recopier for MetaServer {

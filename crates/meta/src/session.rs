@@ -11,6 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strake_types::{Error, ErrorKind, Ino, Result};
+use tokio::sync::Notify;
 
 /// One client's session.
 pub(crate) struct Session {
@@ -24,6 +25,8 @@ pub(crate) struct Session {
     pub holder: Arc<Holder>,
     /// Monotonic time at which it expires.
     deadline_ms: AtomicU64,
+    /// It keeps leases, and so can be asked for something.
+    keeps_leases: bool,
     /// It was read back after a restart and has not come back yet.
     absent: AtomicBool,
     /// It is over, and what it held is about to be given back.
@@ -51,7 +54,19 @@ pub(crate) struct Settling {
 struct Opens {
     /// Counted in this incarnation of the session: what another one opens or closes is not among them.
     incarnation: u64,
-    counts: HashMap<Ino, u32>,
+    counts: HashMap<Ino, Open>,
+}
+
+/// How a session holds a file open.
+#[derive(Clone, Copy, Default)]
+struct Open {
+    count: u32,
+    /// It may write.
+    writes: bool,
+    /// It tells each write before that returns.
+    tells: bool,
+    /// Number of the last question whether it does; 0: none.
+    asked: u64,
 }
 
 impl Session {
@@ -62,6 +77,7 @@ impl Session {
             client,
             ledger,
             holder: Holder::new(id),
+            keeps_leases: false,
             deadline_ms: AtomicU64::new(deadline_ms),
             absent: AtomicBool::new(absent),
             lost: AtomicBool::new(false),
@@ -70,6 +86,12 @@ impl Session {
             reported: AtomicU64::new(0),
             opens: Mutex::default(),
         }
+    }
+
+    /// It keeps leases, or not.
+    pub fn keeping_leases(mut self, keeps: bool) -> Self {
+        self.keeps_leases = keeps;
+        self
     }
 
     /// It is alive: it lives until `deadline_ms`.
@@ -133,12 +155,27 @@ pub(crate) struct Sessions {
     all: RwLock<HashMap<u64, Arc<Session>>>,
     /// How often each file is open, over all sessions. Lock order: before a session's own map.
     opens: Mutex<HashMap<Ino, u32>>,
+    /// Somebody holds nothing back any more.
+    pub told: Notify,
+    /// How often sessions were asked to tell something.
+    questions: AtomicU64,
+    /// Until when (monotonic) those are waited for that were there before a restart and have not come back.
+    patience_ms: AtomicU64,
+    /// A session was absent when this was looked at last.
+    had_absent: AtomicBool,
 }
 
 impl Sessions {
     /// Enters a session.
     pub fn insert(&self, session: Arc<Session>) {
-        self.all.write().insert(session.id, session);
+        let mut all = self.all.write();
+        self.had_absent.fetch_or(session.is_absent(), Ordering::AcqRel);
+        all.insert(session.id, session);
+    }
+
+    /// Those who are absent are waited for until then, and may be late after that.
+    pub fn be_patient_until(&self, time_ms: u64) {
+        self.patience_ms.store(time_ms, Ordering::Relaxed);
     }
 
     /// The session with this id.
@@ -166,9 +203,10 @@ impl Sessions {
         let mut opens = self.opens.lock();
         let mut own = session.opens.lock();
         session.ended.store(true, Ordering::Release);
-        for (ino, count) in std::mem::take(&mut own.counts) {
-            take(&mut opens, ino, count);
+        for (ino, open) in std::mem::take(&mut own.counts) {
+            take(&mut opens, ino, open.count);
         }
+        self.told.notify_waiters();
     }
 
     /// Takes a session out that has ended.
@@ -179,7 +217,13 @@ impl Sessions {
     /// A new incarnation of a session holds these files open, each once. What it held before and does not
     /// name is closed. Returns files that nobody has open any more. A request that comes a second time, or
     /// after a later one, changes nothing.
-    pub fn resume(&self, session: &Session, open: &[u64], incarnation: u64) -> Vec<Ino> {
+    pub fn resume(
+        &self,
+        session: &Session,
+        open: &[u64],
+        writable: &[u64],
+        incarnation: u64,
+    ) -> Vec<Ino> {
         let mut opens = self.opens.lock();
         let mut own = session.opens.lock();
         let late = incarnation != 0 && incarnation <= own.incarnation;
@@ -187,28 +231,32 @@ impl Sessions {
             return Vec::new();
         }
         own.incarnation = incarnation;
+        let writable: HashSet<_> = writable.iter().collect();
         let before = std::mem::take(&mut own.counts);
         for &ino in open {
-            if own.counts.insert(Ino(ino), 1).is_none() {
+            let open = Open { count: 1, writes: writable.contains(&ino), ..Open::default() };
+            if own.counts.insert(Ino(ino), open).is_none() {
                 *opens.entry(Ino(ino)).or_default() += 1;
             }
         }
         session.absent.store(false, Ordering::Release);
+        self.told.notify_waiters();
         before
             .into_iter()
-            .filter(|(ino, count)| take(&mut opens, *ino, *count))
+            .filter(|(ino, open)| take(&mut opens, *ino, open.count))
             .map(|h| h.0)
             .collect()
     }
 
-    /// The session has opened a file in this incarnation.
-    pub fn open(&self, session: &Session, ino: Ino, incarnation: u64) {
+    /// The session has opened a file in this incarnation, and may write to it.
+    pub fn open(&self, session: &Session, ino: Ino, writes: bool, incarnation: u64) {
         let mut opens = self.opens.lock();
         let mut own = session.opens.lock();
         let ended = session.ended.load(Ordering::Acquire);
         if own.incarnation == incarnation && !ended {
             *opens.entry(ino).or_default() += 1;
-            *own.counts.entry(ino).or_default() += 1;
+            let open = own.counts.entry(ino).or_default();
+            (open.count, open.writes) = (open.count + 1, open.writes | writes);
         }
     }
 
@@ -217,11 +265,86 @@ impl Sessions {
     pub fn close(&self, session: &Session, ino: Ino, incarnation: u64) -> bool {
         let mut opens = self.opens.lock();
         let mut own = session.opens.lock();
-        if own.incarnation != incarnation || !own.counts.contains_key(&ino) {
+        let then = own.incarnation;
+        let Some(open) = own.counts.get_mut(&ino) else { return false };
+        if then != incarnation {
             return false;
         }
-        take(&mut own.counts, ino, 1);
+        open.count -= 1;
+        if open.count == 0 {
+            own.counts.remove(&ino);
+            self.told.notify_waiters();
+        }
         take(&mut opens, ino, 1)
+    }
+
+    /// Has a session tell what it has written to a file, with what it fetches next.
+    pub fn ask_to_tell(&self, session: &Session, ino: Ino) {
+        let number = {
+            let mut own = session.opens.lock();
+            let Some(open) = own.counts.get_mut(&ino) else { return };
+            if open.asked == 0 {
+                open.asked = self.questions.fetch_add(1, Ordering::Relaxed) + 1;
+            }
+            open.asked
+        };
+        session.holder.ask_to_tell(ino, number);
+    }
+
+    /// The answer to a question: the session tells each write to a file that it holds open in this incarnation.
+    pub fn tells(&self, session: &Session, ino: Ino, number: u64, incarnation: u64) {
+        let mut own = session.opens.lock();
+        if own.incarnation == incarnation
+            && let Some(open) = own.counts.get_mut(&ino)
+        {
+            open.tells |= open.asked == number;
+        }
+        drop(own);
+        self.told.notify_waiters();
+    }
+
+    /// Who but `own` may hold back something written to a file: who has it open for writing, and who may have and
+    /// has not come back yet. Not who keeps no leases: he cannot be asked.
+    pub fn holding_back(&self, ino: Ino, own: Option<&Session>, now_ms: u64) -> Vec<Arc<Session>> {
+        if !self.may_others_hold(ino, own) {
+            return Vec::new();
+        }
+        let own = own.map_or(0, |own| own.id);
+        let waits = now_ms < self.patience_ms.load(Ordering::Relaxed);
+        let all = self.all.read();
+        let others = all.values().filter(|session| session.id != own && session.keeps_leases);
+        let may = |session: &&Arc<Session>| {
+            let opens = session.opens.lock();
+            let holds_back = |open: &Open| open.writes && !open.tells;
+            let absent = waits && session.is_absent();
+            absent || opens.counts.get(&ino).is_some_and(holds_back)
+        };
+        others.filter(may).cloned().collect()
+    }
+
+    /// True if the session has to tell each write to a file: it may write to it, and somebody else has it open or
+    /// may have it open; or it has said that it does, and is taken at its word as long as it has the file open.
+    pub fn has_to_tell(&self, session: &Session, ino: Ino) -> bool {
+        let open = session.opens.lock().counts.get(&ino).copied().unwrap_or_default();
+        if open.tells {
+            return true;
+        }
+        if !open.writes || !self.may_others_hold(ino, Some(session)) {
+            return false;
+        }
+        let all = self.all.read();
+        let mut others = all.values().filter(|other| other.id != session.id);
+        let has_it = |other: &Arc<Session>| {
+            other.is_absent() || other.opens.lock().counts.contains_key(&ino)
+        };
+        others.any(has_it)
+    }
+
+    /// False if nobody but `own` has a file open, or may have it open: mostly, and quickly said.
+    fn may_others_hold(&self, ino: Ino, own: Option<&Session>) -> bool {
+        let all = self.opens.lock().get(&ino).copied().unwrap_or(0);
+        let count = |own: &Session| own.opens.lock().counts.get(&ino).map_or(0, |open| open.count);
+        all > own.map_or(0, count) || self.somebody_absent()
     }
 
     /// The files that a session holds open.
@@ -237,7 +360,7 @@ impl Sessions {
     /// Every session, and how often it has the file open.
     pub fn users_of(&self, ino: Ino) -> Vec<(Arc<Session>, u32)> {
         let all = self.all.read();
-        let opens = |s: &Arc<Session>| s.opens.lock().counts.get(&ino).copied().unwrap_or(0);
+        let opens = |s: &Arc<Session>| s.opens.lock().counts.get(&ino).map_or(0, |open| open.count);
         all.values().map(|session| (session.clone(), opens(session))).collect()
     }
 
@@ -248,7 +371,13 @@ impl Sessions {
 
     /// True while a session from before a restart has neither come back nor expired.
     pub fn somebody_absent(&self) -> bool {
-        self.all.read().values().any(|s| s.is_absent())
+        if !self.had_absent.load(Ordering::Acquire) {
+            return false;
+        }
+        let all = self.all.read();
+        let some = all.values().any(|s| s.is_absent());
+        self.had_absent.store(some, Ordering::Release);
+        some
     }
 }
 
@@ -281,9 +410,9 @@ mod tests {
     fn a_file_is_free_when_the_last_session_has_closed_it() {
         let sessions = Sessions::default();
         let (a, b) = (session(&sessions, 1, false), session(&sessions, 2, false));
-        sessions.open(&a, Ino(9), 0);
-        sessions.open(&a, Ino(9), 0);
-        sessions.open(&b, Ino(9), 0);
+        sessions.open(&a, Ino(9), true, 0);
+        sessions.open(&a, Ino(9), true, 0);
+        sessions.open(&b, Ino(9), true, 0);
         assert!(!sessions.close(&a, Ino(9), 0));
         assert!(!sessions.close(&a, Ino(9), 0));
         assert!(!sessions.close(&a, Ino(9), 0), "closed once too often");
@@ -299,8 +428,8 @@ mod tests {
         let a = session(&sessions, 1, false);
         sessions.end(&a);
         assert!(a.check().is_err());
-        sessions.open(&a, Ino(9), 0);
-        assert!(sessions.resume(&a, &[9], 0).is_empty());
+        sessions.open(&a, Ino(9), true, 0);
+        assert!(sessions.resume(&a, &[9], &[], 0).is_empty());
         assert!(!sessions.may_hold(Ino(9)));
     }
 
@@ -309,7 +438,7 @@ mod tests {
         let sessions = Sessions::default();
         let a = session(&sessions, 1, true);
         assert!(sessions.may_hold(Ino(3)));
-        assert!(sessions.resume(&a, &[9, 9], 0).is_empty());
+        assert!(sessions.resume(&a, &[9, 9], &[], 0).is_empty());
         assert!(!sessions.may_hold(Ino(3)));
         assert!(sessions.close(&a, Ino(9), 0));
     }
@@ -318,9 +447,9 @@ mod tests {
     fn a_resumed_session_closes_what_it_does_not_name() {
         let sessions = Sessions::default();
         let a = session(&sessions, 1, false);
-        sessions.open(&a, Ino(4), 0);
-        sessions.open(&a, Ino(5), 0);
-        assert_eq!(sessions.resume(&a, &[5], 0), [Ino(4)]);
+        sessions.open(&a, Ino(4), true, 0);
+        sessions.open(&a, Ino(5), true, 0);
+        assert_eq!(sessions.resume(&a, &[5], &[], 0), [Ino(4)]);
         assert!(!a.expired(99) && a.expired(100));
         a.renew(200);
         assert!(!a.expired(100));
@@ -332,14 +461,14 @@ mod tests {
     fn what_an_earlier_incarnation_opens_and_closes_is_not_counted() {
         let sessions = Sessions::default();
         let a = session(&sessions, 1, true);
-        sessions.resume(&a, &[9], 2);
+        sessions.resume(&a, &[9], &[], 2);
         assert!(a.is_outdated(1) && !a.is_outdated(2));
         assert!(!sessions.close(&a, Ino(9), 1), "it is in the list that came later");
-        sessions.open(&a, Ino(8), 1);
+        sessions.open(&a, Ino(8), true, 1);
         assert!(!sessions.may_hold(Ino(8)), "its client asks again");
-        sessions.open(&a, Ino(7), 2);
+        sessions.open(&a, Ino(7), true, 2);
         for late in [1, 2] {
-            assert!(sessions.resume(&a, &[9], late).is_empty());
+            assert!(sessions.resume(&a, &[9], &[], late).is_empty());
             assert!(sessions.may_hold(Ino(7)), "the request {late} came before");
         }
         assert!(sessions.close(&a, Ino(9), 2));

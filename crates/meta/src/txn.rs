@@ -181,7 +181,8 @@ fn hold_open(ctx: &Ctx, answer: &MetaAnswer) {
         && !ctx.volume.sessions.holds(session, ino)
     {
         ctx.volume.recopies.touch(ino);
-        ctx.volume.sessions.open(session, ino, ctx.incarnation);
+        // Nobody remembers how it was opened.
+        ctx.volume.sessions.open(session, ino, true, ctx.incarnation);
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct Tx<'a> {
     witness: Option<(Vec<u8>, Option<Bytes>)>,
     /// Inodes of which others see a change.
     seen: Vec<Ino>,
-    opens: Vec<Ino>,
+    opens: Vec<(Ino, bool)>,
     /// Each with the incarnation of the session in which it was opened.
     closes: Vec<(Ino, u64)>,
     inodes_delta: i64,
@@ -413,9 +413,9 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
-    /// The session opens a file, if the transaction commits.
-    pub fn opens(&mut self, ino: Ino) {
-        self.opens.push(ino);
+    /// The session opens a file, and may write to it, if the transaction commits.
+    pub fn opens(&mut self, ino: Ino, writes: bool) {
+        self.opens.push((ino, writes));
     }
 
     /// The session closes a file once that it opened in this incarnation, if the transaction commits.

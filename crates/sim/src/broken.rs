@@ -39,11 +39,13 @@ pub const RULES: &[Rule] = &[
         "only-in-sync-serve",
         "members answer readers whoever they are by now, and of whatever epoch",
     ),
+    rule("recalls-reach-readers", "a client reads on by what it has cached, whatever was recalled"),
     rule("requests-are-remembered", "a write that comes again is applied again"),
     rule("resync-compares-all", "a resync passes over some of the chunks"),
     rule("scrubs-repair", "a scrub calls repaired what it has not asked anybody to repair"),
     rule("scrubs-see-all", "a scrub ends after its first step"),
     rule("settled-is-everywhere", "a primary calls settled what is still under way"),
+    rule("shared-writes-are-told", "a client holds back what it writes to a file of others, too"),
     rule(
         "syncs-compare-boots",
         "a client does not compare the boot of a sync with that of its writes",

@@ -27,7 +27,7 @@ pub struct ExistingFlags {
     /// strake job list, show, watch, pause, resume, throttle and cancel are for it. Files are copied one by one. One that
     /// is open, or was changed meanwhile, is tried again and named; after an hour in which none got ready the job ends.
     /// Exit code: 0 all have so many copies; 1 some are as they were; 130 after Ctrl-C.
-    #[arg(long, requires = "copies", conflicts_with_all = ["chunk_size", "stripe_width", "distribution", "ack", "min_copies", "targets", "clear"])]
+    #[arg(long, requires = "copies", conflicts_with_all = ["chunk_size", "stripe_width", "distribution", "ack", "min_copies", "consistency", "targets", "clear"])]
     pub existing: bool,
 
     /// Only say how many files and bytes would be copied

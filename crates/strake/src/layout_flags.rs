@@ -4,7 +4,7 @@ use crate::size;
 use clap::Args;
 use strake_types::layout::{Distribution, LayoutTemplate, Strip};
 use strake_types::limits::COPIES_MAX;
-use strake_types::{Ack, GroupId};
+use strake_types::{Ack, Consistency, GroupId};
 
 /// Flags that make up a layout template.
 #[derive(Args, Clone, Debug, Default)]
@@ -44,6 +44,17 @@ pub struct LayoutFlags {
     /// Writes wait, and then fail, while fewer copies than these are in sync: 1 to the copies [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(COPIES_MAX)))]
     pub min_copies: Option<u32>,
+
+    /// What mounts see of each other's writes: strict, close-to-open or parallel [default: strict]
+    ///
+    /// strict: what a write has returned for, every mount reads from then on. Writing one file from several mounts
+    /// costs a message to the metadata server for each write.
+    /// close-to-open: an open sees what was closed or synced before it. Writes are told within some seconds.
+    /// parallel: the same, and no mount is asked before another one's writes count: for programs on many mounts that
+    /// write disjoint parts of one file. stat asks the server each time, and a file that is open may be read as it
+    /// was a second ago.
+    #[arg(long, value_name = "MODE", verbatim_doc_comment)]
+    pub consistency: Option<Consistency>,
 }
 
 impl LayoutFlags {
@@ -57,6 +68,7 @@ impl LayoutFlags {
             copies: self.copies,
             ack: self.ack,
             min_copies: self.min_copies,
+            consistency: self.consistency,
         }
     }
 }

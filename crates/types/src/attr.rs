@@ -1,5 +1,6 @@
 //! What `stat` shows of an inode.
 
+use crate::consistency::Consistency;
 use crate::{Ino, Layout};
 
 /// Seconds and nanoseconds since 1970-01-01 UTC. Negative seconds are before it.
@@ -120,6 +121,14 @@ pub struct Attr {
     pub no_xattrs: bool,
     /// Where the contents lie (a regular file), or what children inherit (a directory).
     pub layout: Option<Layout>,
+}
+
+impl Attr {
+    /// What clients see of each other's work on the contents. The layout of a directory is that of files to come.
+    pub fn consistency(&self) -> Consistency {
+        let own = self.layout.as_ref().filter(|_| self.kind == FileKind::File);
+        own.map(|layout| layout.consistency).unwrap_or_default()
+    }
 }
 
 /// A time to set.

@@ -113,6 +113,8 @@ kinds! {
     /// This copy may not answer now (it is not in sync, its lease is over, a write is under way):
     /// ask another member of the group, or the same one later.
     NotCurrent = 49, "this copy is not current";
+    /// Another client holds back what it has written to the file: it is being asked for that.
+    HeldBack = 50, "another client is still to tell what it has written";
 }
 
 /// What the caller inside Strake should do about an error.
@@ -132,7 +134,7 @@ impl ErrorKind {
     /// What to do about it.
     pub fn advice(self) -> Advice {
         match self {
-            ErrorKind::Unavailable | ErrorKind::Conflict => Advice::Retry,
+            ErrorKind::Unavailable | ErrorKind::Conflict | ErrorKind::HeldBack => Advice::Retry,
             ErrorKind::StaleMap | ErrorKind::NotCurrent => Advice::RefreshMap,
             ErrorKind::NoSession | ErrorKind::BadCapability => Advice::Renew,
             _ => Advice::GiveUp,

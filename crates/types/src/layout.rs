@@ -5,6 +5,7 @@
 //! turns the slot into a group. `docs/FORMATS.md` specifies both, so that any implementation
 //! computes the same places. [`Placement`] is a layout with its slots resolved, for the data path.
 
+use crate::consistency::Consistency;
 use crate::limits::{
     CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, COPIES_MAX, STRIPE_WIDTH_MAX,
 };
@@ -76,6 +77,8 @@ pub struct Layout {
     pub groups: Groups,
     /// What writes ask of the copies.
     pub safety: Safety,
+    /// What clients see of each other's work.
+    pub consistency: Consistency,
 }
 
 /// What a volume or directory hands down to files made below it; `None` leaves it to the parent.
@@ -95,6 +98,8 @@ pub struct LayoutTemplate {
     pub ack: Option<Ack>,
     /// Copies that must be in sync for a change to be acknowledged; more than there are count as all.
     pub min_copies: Option<u32>,
+    /// What clients see of each other's work.
+    pub consistency: Option<Consistency>,
 }
 
 /// How many groups a cluster has of each number of copies.
@@ -137,6 +142,7 @@ impl LayoutTemplate {
             copies: listed.or(self.copies).or(parent.copies),
             ack: self.ack.or(parent.ack),
             min_copies: self.min_copies.or(parent.min_copies),
+            consistency: self.consistency.or(parent.consistency),
         }
     }
 
@@ -168,6 +174,7 @@ impl LayoutTemplate {
             seed,
             groups,
             safety: Safety { ack: self.ack.unwrap_or_default(), min_copies },
+            consistency: self.consistency.unwrap_or_default(),
         }
     }
 

@@ -20,6 +20,7 @@
 pub mod access;
 pub mod acl;
 pub mod attr;
+pub mod consistency;
 pub mod error;
 pub mod form;
 pub mod ids;
@@ -30,6 +31,7 @@ pub mod name;
 pub mod safety;
 
 pub use attr::{Attr, Credentials, FileKind, SetAttr, SetTime, Timestamp};
+pub use consistency::Consistency;
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{
     Boot, ChunkId, ChunkIndex, Epoch, GroupId, Ino, Seq, ServerId, SessionId, TargetId, VolumeId,

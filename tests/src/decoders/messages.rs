@@ -4,7 +4,7 @@ use prost::Message;
 use samples::Gen;
 use strake_types::form::{Form, Outcome, again, unsealed};
 use strake_types::layout::{GroupTables, LayoutTemplate, Placement};
-use strake_types::{Ack, Attr, ChunkIndex, GroupId, Layout, SetAttr};
+use strake_types::{Ack, Attr, ChunkIndex, Consistency, GroupId, Layout, SetAttr};
 use strake_wire::hello::Hello;
 use strake_wire::message::{common, jobs, manager, meta, recopies, scrubs, storage};
 
@@ -87,6 +87,7 @@ fn all_templates() -> Vec<LayoutTemplate> {
         copies: Some(2),
         ack: Some(Ack::Primary),
         min_copies: Some(2),
+        consistency: Some(Consistency::Parallel),
     };
     words.into_iter().map(template).chain([LayoutTemplate::default()]).collect()
 }

@@ -52,7 +52,8 @@ impl Volume {
         }
         let state = &file.state;
         let life = state.life();
-        let _order = state.order.lock().await;
+        self.refresh_attr(state).await?;
+        let order = state.order.lock().await;
         let exclusive = Exclusive::new(state);
         let stale = state.core().is_inline_stale();
         if stale {
@@ -60,7 +61,8 @@ impl Volume {
         }
         if self.fallocate_inline(state, mode, offset, end) {
             self.mark_busy(state);
-            return Ok(());
+            drop((exclusive, order));
+            return self.tell_shared(file).await;
         }
         self.move_out(state).await?;
         self.drain(state).await;
@@ -84,6 +86,9 @@ impl Volume {
         let mut core = file.core();
         let core = &mut *core;
         let length = core.length;
+        if core.shared {
+            return false;
+        }
         let Body::Inline(inline) = &mut core.body else { return false };
         let grows = mode.extends() && to > length;
         if (grows || !mode.frees()) && to > self.inline_bytes_max() {

@@ -52,6 +52,7 @@ impl Volume {
         if same && source_offset.abs_diff(target_offset) < len {
             return Err(Error::with(ErrorKind::Invalid, "source and target overlap"));
         }
+        self.refresh_attr(&source.state).await?;
         self.drain(&source.state).await;
         let left = source.state.core().length.saturating_sub(source_offset);
         let len = len.min(left);
@@ -59,14 +60,15 @@ impl Volume {
             return Ok(0);
         }
         let ranges = (source_offset, target_offset, len.min(SERVER_BYTES_MAX));
-        match self.copy_on_servers(&source.state, &target.state, ranges).await {
+        let copied = match self.copy_on_servers(&source.state, &target.state, ranges).await {
             Ok(Some(copied)) => Ok(copied),
             Ok(None) => self.copy_through(source, target, ranges).await,
             Err(error) if error.kind == ErrorKind::NotSupported => {
                 self.copy_through(source, target, ranges).await
             }
             Err(error) => Err(error),
-        }
+        };
+        self.tell_shared(target).await.and(copied)
     }
 
     async fn copy_through(
@@ -79,7 +81,7 @@ impl Volume {
         let copied = data.len() as u64;
         let bytes = data.into_bytes();
         // Not at the end, whatever the handle says: the offset was given.
-        self.write_at(target, to, bytes).await?;
+        let _taken = self.write_at(target, to, bytes).await?;
         Ok(copied)
     }
 

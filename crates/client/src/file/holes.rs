@@ -27,6 +27,7 @@ impl Volume {
     ) -> Result<u64> {
         let _timer = self.count(Op::Seek);
         let state = &file.state;
+        self.refresh_attr(state).await?;
         self.drain(state).await;
         let (length, placement) = {
             let core = state.core();

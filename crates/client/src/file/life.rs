@@ -11,7 +11,7 @@ use crate::volume::Volume;
 use bytes::Bytes;
 use std::time::Duration;
 use strake_base::is_broken;
-use strake_types::{Error, ErrorKind, Result};
+use strake_types::{Consistency, Error, ErrorKind, Result};
 
 /// A life of a file: the time within one session.
 #[derive(Clone, Copy)]
@@ -39,6 +39,16 @@ impl<'a> Life<'a> {
     /// The life whose state is in hand.
     pub(crate) fn of(file: &'a FileState, core: &Core) -> Self {
         Self { file, number: core.life }
+    }
+
+    /// The life of this number.
+    pub(crate) fn numbered(file: &'a FileState, number: u64) -> Self {
+        Self { file, number }
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// The file.
@@ -108,6 +118,9 @@ impl FileState {
             core.fail(&over());
         }
         core.life += 1;
+        // Who has opened it meanwhile was not told of us.
+        let strict = core.attr.consistency() == Consistency::Strict;
+        (core.shared, core.unsettled) = (strict, strict);
         core.capability = [Bytes::new(), Bytes::new()];
         core.dirty.cut(0, u64::MAX);
         if let Body::Inline(inline) = &mut core.body {

@@ -19,6 +19,7 @@ mod parts;
 mod read;
 mod resize;
 mod send;
+pub(crate) mod shared;
 mod state;
 mod sync;
 mod write;

@@ -10,7 +10,8 @@ use crate::volume::Volume;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use strake_types::{Attr, Credentials, Error, ErrorKind, Ino, Result, SetAttr};
+use std::time::Duration;
+use strake_types::{Attr, Consistency, Credentials, Error, ErrorKind, Ino, Result, SetAttr};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp, Opened};
 
 /// A handle of a file. Release it with [`Volume::release`]; if it is only dropped, what was written
@@ -37,6 +38,8 @@ pub(crate) struct Opening {
     pub(crate) opened: Opened,
     /// The file was made by it.
     pub(crate) created: bool,
+    /// When it was asked for.
+    pub(crate) asked: Duration,
     /// The incarnation of the session in which it is counted.
     pub(crate) incarnation: u64,
 }
@@ -52,6 +55,11 @@ pub(crate) enum TellBy {
 }
 
 impl OpenFile {
+    /// True if others have it open as well, and it is written to: nobody keeps what he has of it.
+    pub fn is_shared(&self) -> bool {
+        self.state.core().shared
+    }
+
     /// The file.
     pub fn ino(&self) -> Ino {
         self.state.ino()
@@ -134,14 +142,15 @@ impl Volume {
                 return self.open_and_cut(cred, ino, flags).await;
             }
         }
+        let asked = self.now();
         let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(flags, self) });
         let said = match flags.truncate {
             true => self.mutate_as(cred, op).await?,
             false => self.ask_about(cred, op).await?,
         };
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
-        let told = Opening { flags, opened, created: false, incarnation: said.incarnation };
-        self.opened(cred, told).await
+        let incarnation = said.incarnation;
+        self.opened(cred, Opening { flags, opened, created: false, asked, incarnation }).await
     }
 
     /// Opening with truncation while this mount has the file open: the cut must not overtake what
@@ -153,10 +162,12 @@ impl Volume {
         flags: OpenFlags,
     ) -> Result<Arc<OpenFile>> {
         let plain = OpenFlags { truncate: false, ..flags };
+        let asked = self.now();
         let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(plain, self) });
         let said = self.ask_about(cred, op).await?;
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
-        let told = Opening { flags, opened, created: false, incarnation: said.incarnation };
+        let incarnation = said.incarnation;
+        let told = Opening { flags, opened, created: false, asked, incarnation };
         let file = self.opened(cred, told).await?;
         let change = SetAttr { length: Some(0), ..SetAttr::default() };
         match self.setattr(cred, ino, change, Some(&file)).await {
@@ -177,22 +188,26 @@ impl Volume {
     ) -> Result<Arc<OpenFile>> {
         loop {
             let (flags, incarnation) = (told.flags, told.incarnation);
+            if told.opened.unsettled {
+                self.settle_or_close(&mut told.opened, incarnation).await?;
+            }
             let file = self.handle(cred, told)?;
             if self.session().is_newest(incarnation) {
                 return Ok(file);
             }
             let mode = meta::OpenMode { truncate: false, ..open_mode(flags, self) };
             let op = MetaOp::Open(meta::Open { ino: file.ino().0, mode });
+            let asked = self.now();
             // Whoever may open it did so.
             let said = self.ask_about(&self.root_cred(), op).await?;
             let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
             let flags = OpenFlags { truncate: false, ..flags };
-            told = Opening { flags, opened, created: false, incarnation: said.incarnation };
+            told = Opening { flags, opened, created: false, asked, incarnation: said.incarnation };
         }
     }
 
     fn handle(self: &Arc<Self>, cred: &Credentials, told: Opening) -> Result<Arc<OpenFile>> {
-        let Opening { flags, opened, created, incarnation } = told;
+        let Opening { flags, opened, created, asked, incarnation } = told;
         let attr: Arc<Attr> = Arc::new(opened.attr.clone().try_into()?);
         let now = self.now();
         let ino = attr.ino;
@@ -216,11 +231,23 @@ impl Volume {
             |file| {
                 // Before it is known as unchanged to those who open it after this.
                 file.core().dropping += usize::from(!keep_cache);
+                file.core().shared |= opened.shared;
                 file.add_handle(&attr, &opened, [mode.read, mode.write], incarnation, now);
                 file.count_direct(flags.direct);
                 self.end_deferral(ino, &mut file.core());
             },
         );
+        // Where it was recalled meanwhile the kernel may have been told before there was a handle.
+        let leases = self.leases();
+        let leased = attr.consistency() != Consistency::Parallel;
+        let asks = leased && leases.are_on() && !self.options().exclusive;
+        if keep_cache && asks && !leases.covers(ino, attr.version, now) {
+            keep_cache = false;
+            state.core().dropping += 1;
+        }
+        if self.is_shared(&opened, asked) {
+            state.core().shared = true;
+        }
         Ok(self.handle_of(state, cred, flags, keep_cache))
     }
 

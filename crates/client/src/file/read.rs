@@ -12,9 +12,9 @@ use crate::volume::Volume;
 use bytes::Bytes;
 use futures::future::try_join_all;
 use std::sync::Arc;
-use strake_base::task;
+use strake_base::{is_broken, task};
 use strake_types::layout::Placement;
-use strake_types::{ChunkId, Error, ErrorKind, Piece, Result};
+use strake_types::{ChunkId, Consistency, Error, ErrorKind, Piece, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 use strake_wire::message::storage::{Read, StorageOp};
 
@@ -60,12 +60,26 @@ impl Volume {
         offset: u64,
         len: u32,
     ) -> Result<ReadData> {
+        self.read_telling(file, offset, len, || {}).await
+    }
+
+    /// As [`Volume::read`], for who keeps what he reads: before any bytes are fetched he is told if they are `unleased`,
+    /// so that nothing is recalled when they change, or if others write to the file as well.
+    pub async fn read_telling(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        len: u32,
+        unleased: impl FnOnce(),
+    ) -> Result<ReadData> {
         let _timer = self.count(Op::Read);
         file.heard_of();
         file.check_readable(self)?;
         let wanted_end = offset.saturating_add(u64::from(len));
-        if self.leases().are_on() || wanted_end > file.state.core().length {
-            self.refresh_attr(&file.state).await?;
+        let asks = self.leases().are_on() || wanted_end > file.state.core().length;
+        let leased = !asks || self.refresh_attr(&file.state).await?;
+        if !leased || file.is_shared() {
+            unleased();
         }
         if file.state.core().is_inline_stale() {
             self.refresh_inline(&file.state).await?;
@@ -102,25 +116,29 @@ impl Volume {
     }
 
     /// Another mount may have changed the file: asks, unless we know well enough. What is cached of it goes
-    /// if so.
-    pub(super) async fn refresh_attr(&self, file: &FileState) -> Result<()> {
-        let (learned, version, has_name) = {
+    /// if so. False if the file could be leased, and is not.
+    pub(super) async fn refresh_attr(&self, file: &FileState) -> Result<bool> {
+        self.settle_again(file).await?;
+        let (learned, version, leasable) = {
             let core = file.core();
-            (core.learned, core.attr.version, core.attr.nlink > 0)
+            let leasable = core.attr.nlink > 0 && core.attr.consistency() != Consistency::Parallel;
+            (core.learned, core.attr.version, leasable)
         };
         let now = self.now();
-        let known = match self.leases().are_on() && has_name {
+        let known = match self.leases().are_on() && leasable {
             true => self.leases().covers(file.ino(), version, now),
-            // Nothing is leased of a file without a name.
+            // Nothing is leased of a file without a name, or one of which everybody writes his part.
             false => {
                 let age_max = self.options().attribute_age_ms;
                 now.saturating_sub(learned) < std::time::Duration::from_millis(age_max)
             }
         };
-        if known || self.options().exclusive {
-            return Ok(());
+        if known || self.options().exclusive || is_broken("recalls-reach-readers") {
+            return Ok(true);
         }
-        self.fetch_attr(file.ino()).await.map(drop)
+        let attr = self.fetch_attr(file.ino()).await?;
+        let leasable = leasable && attr.nlink > 0 && self.leases().are_on();
+        Ok(!leasable || self.leases().covers(attr.ino, attr.version, self.now()))
     }
 
     /// Asks for inline contents that another mount has changed.

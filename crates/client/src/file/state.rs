@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_types::layout::Placement;
-use strake_types::{Attr, Error, ErrorKind, Ino, Result, Timestamp};
+use strake_types::{Attr, Consistency, Error, ErrorKind, Ino, Result, Timestamp};
 use strake_wire::message::meta::Opened;
 use tokio::sync::Notify;
 
@@ -98,6 +98,12 @@ pub(crate) struct Core {
     pub(crate) ours: Option<Contents>,
     /// Handles at whose opening the kernel was to drop its pages, and may not have done so yet.
     pub(crate) dropping: usize,
+    /// A kernel may have pages of before a change of somebody else, and no recall will tell it.
+    pub(crate) stale_pages: bool,
+    /// Others have it open: each write is told before it returns.
+    pub(crate) shared: bool,
+    /// Those may hold back what they have written.
+    pub(crate) unsettled: bool,
     /// The background task is at work on it.
     pub(crate) ticking: bool,
     /// The background task knows of it.
@@ -114,6 +120,8 @@ pub struct FileState {
     core: Mutex<Core>,
     /// Held while the length, the place of the contents or what is published changes: one at a time.
     pub(crate) order: tokio::sync::Mutex<()>,
+    /// Held by who appends while others may: one of this mount at a time.
+    pub(crate) appending: tokio::sync::Mutex<()>,
     /// Something was answered, or writes may go on.
     pub(crate) progress: Notify,
 }
@@ -244,6 +252,7 @@ impl Core {
         }
         if others || foreign {
             self.kept.clear();
+            self.stale_pages |= attr.consistency() == Consistency::Parallel;
         }
         if attr.layout.is_some() && attr.layout != self.attr.layout {
             self.placement = attr.layout.clone().map(|layout| Arc::new(Placement::new(layout)));
@@ -330,6 +339,9 @@ impl FileState {
             direct_handles: 0,
             ours: Some((attr.length, attr.mtime)),
             dropping: 0,
+            stale_pages: false,
+            shared: false,
+            unsettled: false,
             ticking: false,
             busy: false,
             inline_stale: false,
@@ -339,6 +351,7 @@ impl FileState {
             ino: attr.ino,
             core: Mutex::new(core),
             order: tokio::sync::Mutex::new(()),
+            appending: tokio::sync::Mutex::new(()),
             progress: Notify::new(),
         }
     }

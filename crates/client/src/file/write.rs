@@ -12,7 +12,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_types::limits::FILE_BYTES_MAX;
-use strake_types::{Error, ErrorKind, Result, Timestamp};
+use strake_types::{Consistency, Error, ErrorKind, Result, Timestamp};
 
 /// A longer write is taken in parts of this many bytes.
 const PART_BYTES_MAX: usize = 8 << 20;
@@ -21,9 +21,12 @@ const SETID_BITS: u32 = 0o6000;
 
 /// Where a write goes.
 #[derive(Clone, Copy)]
-enum At {
+pub(super) enum At {
     Offset(u64),
+    /// At the end, unless others may append as well.
     End,
+    /// At the end, which is locked.
+    LockedEnd,
 }
 
 /// How an attempt to take a write ended.
@@ -36,6 +39,8 @@ enum Taken {
     MoveOut,
     /// What is in the inode must be asked for first.
     Refresh,
+    /// The end must be locked first.
+    Lock,
 }
 
 impl Volume {
@@ -56,12 +61,20 @@ impl Volume {
             return Err(Error::new(ErrorKind::FileTooBig));
         }
         let life = file.state.life();
+        self.settle_again(&file.state).await?;
         let at = if file.flags().append { At::End } else { At::Offset(offset) };
-        if matches!(at, At::End) && file.state.is_idle() {
+        if matches!(at, At::End) && file.state.is_idle() && !file.state.core().shared {
             // Others may have appended since, or the session was lost.
             self.refresh_attr(&file.state).await?;
         }
-        self.write_parts(file, life, at, data).await
+        if matches!(at, At::End) && data.len() > PART_BYTES_MAX {
+            // The file may get shared between two parts.
+            return self.append_shared(file, life, data).await;
+        }
+        match self.write_parts(file, life, at, data.clone()).await? {
+            Some(written) => self.tell_shared(file).await.map(|()| written),
+            None => self.append_shared(file, life, data).await,
+        }
     }
 
     /// Writes at an offset, also where the handle was opened to append.
@@ -70,20 +83,21 @@ impl Volume {
         file: &Arc<OpenFile>,
         offset: u64,
         data: Bytes,
-    ) -> Result<Written> {
+    ) -> Result<Option<Written>> {
         self.write_parts(file, file.state.life(), At::Offset(offset), data).await
     }
 
-    async fn write_parts(
+    /// `None`: the end must be locked first.
+    pub(super) async fn write_parts(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         life: Life<'_>,
         at: At,
         data: Bytes,
-    ) -> Result<Written> {
+    ) -> Result<Option<Written>> {
         let len = data.len() as u64;
-        let first =
-            self.write_part(file, life, at, data.slice(..data.len().min(PART_BYTES_MAX))).await?;
+        let part = data.slice(..data.len().min(PART_BYTES_MAX));
+        let Some(first) = self.write_part(file, life, at, part).await? else { return Ok(None) };
         let mut done = data.len().min(PART_BYTES_MAX);
         while done < data.len() {
             let part = data.slice(done..data.len().min(done + PART_BYTES_MAX));
@@ -91,7 +105,7 @@ impl Volume {
             self.write_part(file, life, At::Offset(first + done as u64), part).await?;
             done += part_len;
         }
-        Ok(Written { offset: first, len })
+        Ok(Some(Written { offset: first, len }))
     }
 
     /// What began in one life of the file is not taken in the next: somebody else may have its locks.
@@ -101,10 +115,10 @@ impl Volume {
         life: Life<'_>,
         at: At,
         data: Bytes,
-    ) -> Result<u64> {
+    ) -> Result<Option<u64>> {
         if data.is_empty() {
             let length = file.state.core().length;
-            return Ok(if let At::Offset(offset) = at { offset } else { length });
+            return Ok(Some(if let At::Offset(offset) = at { offset } else { length }));
         }
         let mut room = Some(self.room_for(data.len()).await);
         let state = &file.state;
@@ -122,8 +136,9 @@ impl Volume {
             match taken? {
                 Taken::At(offset) => {
                     self.mark_busy(state);
-                    return Ok(offset);
+                    return Ok(Some(offset));
                 }
+                Taken::Lock => return Ok(None),
                 Taken::Wait => progress.await,
                 Taken::Refresh => self.refresh_inline(state).await?,
                 Taken::MoveOut => {
@@ -163,14 +178,21 @@ impl Volume {
         }
         let offset = match at {
             At::Offset(offset) => offset,
-            At::End => core.length,
+            // A long append is not torn by a short one of this mount either.
+            At::End if core.shared || file.state.appending.try_lock().is_err() => {
+                return Ok(Taken::Lock);
+            }
+            At::End | At::LockedEnd => core.length,
         };
         let end = offset + data.len() as u64;
         if end > FILE_BYTES_MAX {
             return Err(Error::new(ErrorKind::FileTooBig));
         }
+        // Of a small file the bytes between two writes are sent along, and may be somebody else's by then.
+        let alone = !core.shared && core.attr.consistency() != Consistency::Parallel;
+        let stays = alone && end <= self.inline_bytes_max();
         match &mut core.body {
-            Body::Inline(inline) if end <= self.inline_bytes_max() => {
+            Body::Inline(inline) if stays => {
                 inline.write(offset as usize, data);
             }
             Body::Inline(_) => return Ok(Taken::MoveOut),

@@ -6,7 +6,7 @@ use crate::metrics::Op;
 use crate::volume::Volume;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_types::{Attr, Credentials, ErrorKind, FileKind, Ino, Result, SetAttr};
+use strake_types::{Attr, Consistency, Credentials, ErrorKind, FileKind, Ino, Result, SetAttr};
 use strake_wire::message::meta::{self, MetaOp};
 
 fn is_stale(outcome: &Result<Attr>) -> bool {
@@ -60,6 +60,16 @@ impl Volume {
     pub(crate) fn has_no_xattrs(&self, ino: Ino) -> bool {
         let known = self.inodes().get(ino).0;
         known.is_some_and(|known| known.0.no_xattrs && self.is_fresh(&known))
+    }
+
+    /// Attributes of an open file of which nothing is ever leased, if they are not older than attributes may be: a
+    /// kernel asks for them before each read.
+    pub fn recent_attr(&self, file: &OpenFile) -> Option<Attr> {
+        let core = file.state.core();
+        let age = self.now().saturating_sub(core.learned);
+        let recent = age < Duration::from_millis(self.options().attribute_age_ms);
+        let parallel = core.attr.consistency() == Consistency::Parallel;
+        (parallel && recent).then(|| core.merged(&core.attr))
     }
 
     fn is_fresh(&self, (attr, learned): &(Arc<Attr>, Duration)) -> bool {

@@ -74,7 +74,8 @@ fn to_wire(ino: Ino, lock: &LockRequest, wait_ms: u32) -> meta::Lock {
         owner: lock.owner,
         pid: lock.pid,
         start: lock.start,
-        end: lock.end,
+        // The last byte of all stands for the end of the file, which is locked apart.
+        end: if lock.start == u64::MAX { lock.end } else { lock.end.min(u64::MAX - 1) },
         kind: match lock.kind {
             LockKind::Unlock => 0,
             LockKind::Shared => 1,
@@ -90,7 +91,7 @@ fn from_wire(lock: meta::Lock) -> LockRequest {
         owner: lock.owner,
         pid: lock.pid,
         start: lock.start,
-        end: lock.end,
+        end: if lock.end == u64::MAX - 1 { u64::MAX } else { lock.end },
         kind: match lock.kind {
             0 => LockKind::Unlock,
             1 => LockKind::Shared,
@@ -131,14 +132,14 @@ impl Volume {
         Ok(())
     }
 
-    async fn lock_once(&self, ino: Ino, lock: &LockRequest, wait_ms: u32) -> Result<()> {
+    pub(crate) async fn lock_once(&self, ino: Ino, lock: &LockRequest, wait_ms: u32) -> Result<()> {
         let op = MetaOp::SetLock(to_wire(ino, lock, wait_ms));
         // Numbered: a copy that comes late must not lock, or unlock, what has changed hands since.
         let answer = self.mutate(&self.root_cred(), op).await?;
         done(&answer, "setlk")
     }
 
-    async fn take_lock(self: &Arc<Self>, ino: Ino, lock: LockRequest) -> Result<()> {
+    pub(crate) async fn take_lock(self: &Arc<Self>, ino: Ino, lock: LockRequest) -> Result<()> {
         let mut wait_ms = 0;
         loop {
             // A task of its own: if the caller goes away while the server is about to grant the

@@ -12,6 +12,7 @@ mod xattrs;
 
 pub(crate) use names::open_mode;
 
+use crate::file::FileState;
 use crate::volume::Volume;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,8 +41,25 @@ impl Volume {
     pub(crate) fn learn(&self, attributes: Attributes, asked: Duration) -> Result<Attr> {
         let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
         match self.inodes().learn(&attr, asked) {
-            Some(file) => Ok(file.learn(&attr, false, asked)),
+            Some(file) => {
+                let newest = file.learn(&attr, false, asked);
+                self.drop_stale_pages(&file);
+                Ok(newest)
+            }
             None => Ok(Arc::unwrap_or_clone(attr)),
+        }
+    }
+
+    /// What a kernel has of a file that is never recalled goes when we find that somebody else has changed it: our own
+    /// times may hide his from it.
+    fn drop_stale_pages(&self, file: &FileState) {
+        let stale = {
+            let mut core = file.core();
+            std::mem::take(&mut core.stale_pages) && core.handles > 0
+        };
+        if let Some(believer) = self.believer().filter(|_| stale) {
+            // Begun by this; nobody waits for it.
+            drop(believer.forget_contents(&[file.ino()]));
         }
     }
 

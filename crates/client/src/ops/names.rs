@@ -137,7 +137,7 @@ impl Volume {
         self.learn_directory(parent, created.parent, asked);
         let opened = created.opened.ok_or_else(|| unexpected("create with open"))?;
         let incarnation = said.incarnation;
-        let told = Opening { flags, opened, created: created.created, incarnation };
+        let told = Opening { flags, opened, created: created.created, asked, incarnation };
         let file = self.opened(cred, told).await?;
         let shared = file.state.core().handles > 1 || !file.state.is_idle();
         if flags.truncate && !created.created && shared {

@@ -7,12 +7,28 @@ use crate::reply::{Opened, Reply, Shown};
 use crate::request::CopyRange;
 use bytes::Bytes;
 use std::sync::Arc;
-use strake_client::api::{FallocateMode, OpenFlags, SeekTo};
+use strake_client::api::{FallocateMode, OpenFlags, SeekTo, Written};
 use strake_client::file::OpenFile;
 use strake_types::{Credentials, Ino};
 
 /// Most that a COPY_FILE_RANGE of older kernels can answer: whole pages in 32 bits.
 const COPY_BYTES_MAX: u64 = 0xffff_f000;
+
+/// A write from the page cache is under way until this is dropped.
+struct WriteEnd<'a> {
+    door: &'a FuseDoor,
+    file: &'a OpenFile,
+    range: (u64, u64),
+}
+
+impl Drop for WriteEnd<'_> {
+    fn drop(&mut self) {
+        let (door, ino) = (self.door, self.file.ino());
+        if door.recalls.writing.end(ino, self.range) || self.file.is_shared() {
+            door.forget_again(ino, door.recalls.dropping.begin(ino));
+        }
+    }
+}
 
 impl FuseDoor {
     fn open_flags(&self, flags: u32) -> OpenFlags {
@@ -78,7 +94,15 @@ impl FuseDoor {
     }
 
     pub(super) async fn read(&self, fh: u64, offset: u64, size: u32) -> Result<Reply, Errno> {
-        Ok(Reply::Data(self.volume.read(&self.file(fh)?, offset, size).await?.parts))
+        let handle = self.handle(fh)?;
+        let (mut unleased, ino) = (None, handle.file.ino());
+        let told = || unleased = Some(self.recalls.dropping.begin(ino));
+        let data = self.volume.read_telling(&handle.file, offset, size, told).await?;
+        if let Some(drops) = unleased.filter(|_| !handle.direct) {
+            // Nobody would tell the kernel when they change.
+            self.forget_again(ino, drops);
+        }
+        Ok(Reply::Data(data.parts))
     }
 
     pub(super) async fn write(
@@ -89,12 +113,28 @@ impl FuseDoor {
         sync: bool,
     ) -> Result<Reply, Errno> {
         let handle = self.handle(fh)?;
-        let written = self.volume.write(&handle.file, offset, data).await?;
+        let written = match handle.direct {
+            true => self.volume.write(&handle.file, offset, data).await?,
+            false => self.write_pages(&handle, offset, data).await?,
+        };
         // Through the page cache the kernel sends an FSYNC of its own.
         if sync && handle.direct {
             self.volume.sync_written(&handle.file).await?;
         }
         Ok(Reply::Written(written.len as u32))
+    }
+
+    /// The kernel holds these pages locked meanwhile.
+    async fn write_pages(
+        &self,
+        handle: &OpenHandle,
+        offset: u64,
+        data: Bytes,
+    ) -> Result<Written, Errno> {
+        let ino = handle.file.ino();
+        let range = self.recalls.writing.begin(ino, offset, data.len() as u64);
+        let _end = WriteEnd { door: self, file: &handle.file, range };
+        Ok(self.volume.write(&handle.file, offset, data).await?)
     }
 
     pub(super) async fn flush(&self, ino: Ino, fh: u64, owner: u64) -> Result<Reply, Errno> {

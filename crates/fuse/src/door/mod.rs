@@ -7,6 +7,7 @@
 mod contents;
 mod locks;
 mod names;
+mod pages;
 mod recalls;
 mod stat;
 
@@ -272,13 +273,14 @@ impl Door for FuseDoor {
 /// Flags of OPEN for the kernel: whether the file goes through its page cache.
 ///
 /// Going around it more than doubles what one stream of writes carries, so files open for writing
-/// only do. Readers, and programs that read and write (and may map the file shared), use it: it is
+/// only do, and those that append: where the end is only we may know. Readers, and programs that read and write (and may map the file shared), use it: it is
 /// kept from one open to the next if nothing changed in between. Writes around the cache make the
 /// kernel drop the pages they touch, and their new mtime makes it drop those that a reader brought
 /// in meanwhile.
 fn page_cache_flags(flags: u32, writeback: bool, keep: bool) -> u32 {
-    let direct = flags & libc::O_DIRECT as u32 != 0
-        || (!writeback && flags & libc::O_ACCMODE as u32 == libc::O_WRONLY as u32);
+    let only_writes = flags & libc::O_ACCMODE as u32 == libc::O_WRONLY as u32;
+    let appends = flags & libc::O_APPEND as u32 != 0;
+    let direct = flags & libc::O_DIRECT as u32 != 0 || (!writeback && (only_writes || appends));
     match (direct, keep) {
         (true, _) => abi::FOPEN_DIRECT_IO | abi::FOPEN_PARALLEL_DIRECT_WRITES,
         (false, true) => abi::FOPEN_KEEP_CACHE,
@@ -296,6 +298,7 @@ mod tests {
             page_cache_flags(flags as u32, writeback, true) & abi::FOPEN_DIRECT_IO != 0
         };
         assert!(around(libc::O_WRONLY | libc::O_APPEND, false));
+        assert!(around(libc::O_RDWR | libc::O_APPEND, false));
         assert!(!around(libc::O_WRONLY, true));
         assert!(!around(libc::O_RDWR, false) && !around(libc::O_RDONLY, false));
         assert!(around(libc::O_RDONLY | libc::O_DIRECT, false));

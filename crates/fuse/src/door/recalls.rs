@@ -5,6 +5,7 @@
 //! operation may hold that waits for a server: they are believed for a moment, which a recall waits for.
 
 use super::FuseDoor;
+use super::pages::{Dropping, Drops, Writing};
 use crate::abi;
 use crate::device::Device;
 use crate::errno::Errno;
@@ -12,11 +13,12 @@ use crate::reply::Reply;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::RwLock;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use strake_client::Believer;
 use strake_types::Ino;
+use tokio::task::JoinHandle;
 
 /// When inodes are invalidated once more. The kernel may look later at an answer that makes an inode known to
 /// it than at a recall that was written after that answer.
@@ -35,12 +37,23 @@ pub(super) struct Recalls {
     /// a recall or known to be older.
     count: RwLock<u64>,
     device: OnceLock<Device>,
+    /// What cannot be dropped now.
+    pub writing: Writing,
+    /// What is being dropped.
+    pub dropping: Arc<Dropping>,
 }
 
 impl Default for Recalls {
     fn default() -> Self {
         let known = std::array::from_fn(|_| AtomicU64::new(0));
-        Recalls { began: Instant::now(), known, count: RwLock::default(), device: OnceLock::new() }
+        Recalls {
+            began: Instant::now(),
+            known,
+            count: RwLock::default(),
+            device: OnceLock::new(),
+            writing: Writing::default(),
+            dropping: Arc::default(),
+        }
     }
 }
 
@@ -99,13 +112,40 @@ impl FuseDoor {
                 if introduces {
                     self.recalls.note_known(shown.real);
                 }
-                shown.valid = self.volume.believable(shown.real, shown.attr.version);
+                // Not while the kernel may have contents that it got without a lease.
+                if !self.recalls.dropping.has(shown.real) {
+                    shown.valid = self.volume.believable(shown.real, shown.attr.version);
+                }
                 if let Some((dir, name)) = &shown.name {
                     shown.name_valid = self.volume.believable_name(*dir, name, shown.real);
                 }
             }
         });
         send(&answer);
+    }
+}
+
+impl FuseDoor {
+    /// Has the kernel drop what was left out when a file was recalled, or what it was given without a lease, and all
+    /// else that is not being written. Being told makes it ignore the answer about attributes that is on its way,
+    /// by which it would have dropped the rest itself: those answers wait for this ([`Dropping`]).
+    pub(super) fn forget_again(&self, ino: Ino, drops: Drops) {
+        let dropped = self.drop_pages(vec![(self.node(ino), self.recalls.writing.free(ino))]);
+        self.runtime.spawn(dropped.map(|_ended| drop(drops)));
+    }
+
+    /// Has the kernel drop these ranges of inodes. It waits for pages that are being read or written, and so may
+    /// whoever waits for the end of this.
+    fn drop_pages(&self, all: Vec<(u64, Vec<(u64, u64)>)>) -> JoinHandle<()> {
+        let recalls = self.recalls.clone();
+        self.runtime.spawn_blocking(move || {
+            for (node, ranges) in all {
+                for (from, len) in ranges {
+                    let device = recalls.device.get();
+                    device.iter().for_each(|device| device.forget_contents(node, from, len));
+                }
+            }
+        })
     }
 }
 
@@ -126,14 +166,8 @@ impl Believer for FuseDoor {
     }
 
     fn forget_contents(&self, inodes: &[Ino]) -> BoxFuture<'static, ()> {
-        let nodes: Vec<u64> = inodes.iter().map(|ino| self.node(*ino)).collect();
-        let recalls = self.recalls.clone();
-        // The kernel waits for pages that are being read or written, and so for us.
-        let dropped = self.runtime.spawn_blocking(move || {
-            for node in nodes {
-                recalls.device.get().iter().for_each(|device| device.forget_contents(node));
-            }
-        });
+        let ranges = |ino: &Ino| (self.node(*ino), self.recalls.writing.leave_out(*ino));
+        let dropped = self.drop_pages(inodes.iter().map(ranges).collect());
         // Ended in whatever way: nothing more is to be done.
         Box::pin(dropped.map(drop))
     }
@@ -146,8 +180,10 @@ impl Device {
         self.notify(abi::NOTIFY_INVAL_INODE, &abi::InvalInodeOut { ino, off: -1, len: 0 });
     }
 
-    /// The kernel believes neither attributes nor contents of an inode any more.
-    fn forget_contents(&self, ino: u64) {
-        self.notify(abi::NOTIFY_INVAL_INODE, &abi::InvalInodeOut { ino, off: 0, len: 0 });
+    /// The kernel believes neither attributes nor these contents of an inode any more. Length 0: to the end.
+    fn forget_contents(&self, ino: u64, from: u64, len: u64) {
+        // Both are signed there, and no file is so long.
+        let (off, len) = (from.min(i64::MAX as u64) as i64, len.min(i64::MAX as u64) as i64);
+        self.notify(abi::NOTIFY_INVAL_INODE, &abi::InvalInodeOut { ino, off, len });
     }
 }

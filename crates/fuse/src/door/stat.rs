@@ -16,9 +16,16 @@ const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 
 impl FuseDoor {
     pub(super) async fn getattr(&self, ino: Ino, fh: Option<u64>) -> Result<Shown, Errno> {
-        let attr = match self.volume.getattr(ino).await {
+        let handle = fh.and_then(|fh| self.handles.get(fh));
+        let recent = handle.as_ref().and_then(|handle| self.volume.recent_attr(&handle.file));
+        let found = match recent {
+            Some(attr) => Ok(attr),
+            None => self.volume.getattr(ino).await,
+        };
+        self.recalls.dropping.wait(ino).await;
+        let attr = match found {
             // The last name is gone, but somebody holds the file open.
-            Err(error) if is_gone(error.kind) => match fh.and_then(|fh| self.handles.get(fh)) {
+            Err(error) if is_gone(error.kind) => match handle {
                 Some(handle) => handle.file.attr(),
                 None => return Err(error.into()),
             },

@@ -18,6 +18,7 @@ pub(crate) enum LayoutField {
     Copies,
     Ack,
     MinCopies,
+    Consistency,
 }
 
 /// The layout in force: of a file its own, of a directory what its children get.
@@ -38,6 +39,7 @@ pub(crate) fn show(layout: &Layout, field: LayoutField, map: &ClusterMap) -> Res
         LayoutField::Copies => layout.copies().to_string(),
         LayoutField::Ack => layout.safety.ack.to_string(),
         LayoutField::MinCopies => layout.safety.min_copies.to_string(),
+        LayoutField::Consistency => layout.consistency.to_string(),
         LayoutField::Targets => match &layout.groups {
             Groups::Table { .. } => return Err(Error::new(ErrorKind::NoAttribute)),
             Groups::List(list) => {
@@ -95,6 +97,7 @@ pub(crate) fn set(
             let least = text.parse().map_err(|_| invalid("min_copies is a number"))?;
             template.min_copies = Some(least);
         }
+        LayoutField::Consistency => template.consistency = Some(text.parse()?),
     }
     template.validate()
 }
@@ -110,6 +113,7 @@ fn clear(template: &mut LayoutTemplate, field: LayoutField) {
         LayoutField::Copies => {}
         LayoutField::Ack => template.ack = None,
         LayoutField::MinCopies => template.min_copies = None,
+        LayoutField::Consistency => template.consistency = None,
     }
 }
 

@@ -8,14 +8,15 @@ use crate::keys;
 use crate::layout;
 use crate::locks::inodes::Held;
 use crate::records::{Entry, Inode, Raw};
+use crate::sharing::settle_to_cut;
 use crate::txn::Mutation;
 use crate::view::Tx;
 use bytes::Bytes;
-use strake_types::access::{self, EXECUTE};
+use strake_types::access::{self, EXECUTE, WRITE};
 use strake_types::acl::Acl;
 use strake_types::limits::PATH_BYTES_MAX;
 use strake_types::{Error, ErrorKind, FileKind, Ino, Result, name};
-use strake_wire::message::meta::{Create, Created, MetaAnswer};
+use strake_wire::message::meta::{Create, Created, MetaAnswer, OpenMode};
 
 impl Mutation for Create {
     async fn scope(&self, ctx: &Ctx) -> Result<Vec<Ino>> {
@@ -24,6 +25,11 @@ impl Mutation for Create {
             return Ok(vec![dir]);
         }
         let child = peek(ctx, dir, &self.at.name).await?;
+        if let (Some(child), Some(OpenMode { truncate: true, .. }), false) =
+            (child, &self.open, self.exclusive)
+        {
+            settle_to_cut(ctx, child, |inode| ctx.check(inode, WRITE)).await?;
+        }
         Ok([dir].into_iter().chain(child).collect())
     }
 

@@ -20,6 +20,7 @@ pub(crate) mod removexattr;
 pub(crate) mod rename;
 pub(crate) mod sessions;
 pub(crate) mod setattr;
+pub(crate) mod settle;
 pub(crate) mod setxattr;
 pub(crate) mod sync;
 pub(crate) mod template;

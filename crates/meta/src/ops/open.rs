@@ -4,13 +4,18 @@ use super::open_file::open_existing;
 use crate::contents;
 use crate::ctx::Ctx;
 use crate::locks::inodes::Held;
+use crate::sharing::settle_to_cut;
 use crate::txn::Mutation;
 use crate::view::Tx;
+use strake_types::access::WRITE;
 use strake_types::{Ino, Result};
 use strake_wire::message::meta::{MetaAnswer, Open};
 
 impl Mutation for Open {
-    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
+    async fn scope(&self, ctx: &Ctx) -> Result<Vec<Ino>> {
+        if self.mode.truncate {
+            settle_to_cut(ctx, Ino(self.ino), |inode| ctx.check(inode, WRITE)).await?;
+        }
         Ok(vec![Ino(self.ino)])
     }
 

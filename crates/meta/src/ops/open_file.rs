@@ -3,6 +3,7 @@
 use crate::contents;
 use crate::ctx::Ctx;
 use crate::records::Inode;
+use crate::sharing::is_settled;
 use crate::view::Tx;
 use std::sync::Arc;
 use strake_types::access::{READ, WRITE, without_setid};
@@ -28,6 +29,10 @@ pub(crate) async fn open_existing(
     if !mode.truncate {
         return opened(tx, inode, mode).await;
     }
+    // What others had written before goes as well.
+    if !is_settled(tx.ctx, inode) {
+        return Err(Error::new(ErrorKind::Conflict));
+    }
     let mut cut = (**inode).clone();
     if cut.length > 0 || !cut.inline {
         contents::set_length(tx, &mut cut, 0).await?;
@@ -44,10 +49,11 @@ pub(crate) async fn open_existing(
 /// What a client needs of a file that it opens; the open is registered with the commit.
 pub(crate) async fn opened(tx: &mut Tx<'_>, inode: &Inode, mode: &OpenMode) -> Result<Opened> {
     tx.ctx.need_session()?;
-    if mode.write || mode.truncate {
+    let writes = mode.write || mode.truncate;
+    if writes {
         tx.ctx.volume.recopies.touch(inode.id());
     }
-    tx.opens(inode.id());
+    tx.opens(inode.id(), writes);
     view(tx, inode, mode).await
 }
 
@@ -65,7 +71,8 @@ pub(crate) async fn view(tx: &mut Tx<'_>, inode: &Inode, mode: &OpenMode) -> Res
         session: SessionId(tx.ctx.session.as_ref().map_or(0, |session| session.id)),
         expires_unix_ms: core.wall_ms() + core.options.capability_ms,
     });
-    Ok(Opened { attr: tx.attributes(inode).await?, inline, capability })
+    let attr = tx.attributes(inode).await?;
+    Ok(Opened { attr, inline, capability, shared: false, unsettled: false })
 }
 
 /// Fails unless the inode is a regular file that the session holds open or the caller may write.

@@ -27,7 +27,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
         && let Some(session) = volume.sessions.get(op.resume).filter(|s| s.check().is_ok())
     {
         session.renew(core.deadline_ms());
-        volume.sessions.resume(&session, &op.open, op.incarnation);
+        volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
         core.work.notify_one();
         let answer = Session { session: session.id, lease_ms, resumed: true };
         return Ok(MetaAnswer::Session(answer));
@@ -40,9 +40,9 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     let value = records::encode(&record);
     core.put(keys::session(volume.id, id), value).await?;
     let session = Client::new(id, client, Ledger::default(), core.deadline_ms(), false);
-    let session = Arc::new(session);
+    let session = Arc::new(session.keeping_leases(leases));
     volume.sessions.insert(session.clone());
-    volume.sessions.resume(&session, &op.open, op.incarnation);
+    volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
     Ok(MetaAnswer::Session(Session { session: id, lease_ms, resumed: false }))
 }
 

@@ -4,6 +4,7 @@ use crate::contents;
 use crate::ctx::{Ctx, with_subject};
 use crate::locks::inodes::Held;
 use crate::records::Inode;
+use crate::sharing::{is_settled, settle_to_cut};
 use crate::txn::Mutation;
 use crate::view::Tx;
 use strake_types::access::{self, WRITE, without_setid};
@@ -14,7 +15,10 @@ use strake_wire::message::common::TimeSet;
 use strake_wire::message::meta::{MetaAnswer, SetAttr};
 
 impl Mutation for SetAttr {
-    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
+    async fn scope(&self, ctx: &Ctx) -> Result<Vec<Ino>> {
+        if self.change.length.is_some() {
+            settle_to_cut(ctx, Ino(self.ino), |inode| check(ctx, inode, self)).await?;
+        }
         Ok(vec![Ino(self.ino)])
     }
 
@@ -22,6 +26,10 @@ impl Mutation for SetAttr {
         let Some(length) = self.change.length else { return Ok(()) };
         let inode = Tx::reader(ctx).inode(Ino(self.ino)).await?;
         check(ctx, &inode, self)?;
+        // What others had written before is cut off as well.
+        if !is_settled(ctx, &inode) {
+            return Err(Error::new(ErrorKind::Conflict));
+        }
         contents::make_room(ctx, inode.id(), length).await
     }
 

@@ -90,6 +90,11 @@ pub(crate) fn with_file_template(
     let present = as_template(&text::effective(file, &ctx.settings)?);
     let layout = template.or(&present).resolve(file.ino, &ctx.settings.tables);
     layout.validate()?;
+    let id = file.id();
+    if layout.consistency != file.consistency() && ctx.volume.sessions.may_hold(id) {
+        let detail = format!("file {id} is open: its consistency stays as it is");
+        return Err(Error::with(ErrorKind::Busy, detail));
+    }
     Ok(Inode { layout: Some((&layout).into()), ..file.clone() })
 }
 
@@ -106,6 +111,7 @@ pub(crate) fn as_template(layout: &Layout) -> LayoutTemplate {
         copies: Some(layout.copies()),
         ack: Some(layout.safety.ack),
         min_copies: Some(layout.safety.min_copies),
+        consistency: Some(layout.consistency),
     }
 }
 

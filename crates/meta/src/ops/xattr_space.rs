@@ -45,9 +45,10 @@ impl Space {
                 b"copies" => Ok(Space::Layout(LayoutField::Copies)),
                 b"ack" => Ok(Space::Layout(LayoutField::Ack)),
                 b"min_copies" => Ok(Space::Layout(LayoutField::MinCopies)),
+                b"consistency" => Ok(Space::Layout(LayoutField::Consistency)),
                 _ => Err(Error::with(
                     ErrorKind::Invalid,
-                    "user.strake.layout has chunk_size, width, distribution, targets, copies, ack and min_copies",
+                    "user.strake.layout has chunk_size, width, distribution, targets, copies, ack, min_copies and consistency",
                 )),
             };
         }

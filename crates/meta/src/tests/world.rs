@@ -362,7 +362,9 @@ impl World {
 
     /// As [`World::open_session`], of a client that keeps leases or does not.
     pub async fn open_session_of(&self, resume: u64, open: &[u64], leases: bool) -> Session {
-        let op = OpenSession { client: "test".into(), resume, open: open.to_vec(), incarnation: 0 };
+        let (client, open) = ("test".into(), open.to_vec());
+        let writable = open.clone();
+        let op = OpenSession { client, resume, open, incarnation: 0, writable };
         let op = Some(MetaOp::OpenSession(op));
         let leases = u64::from(leases);
         let request = MetaRequest { volume: 1, leases, op, ..MetaRequest::default() };

@@ -4,6 +4,7 @@
 use super::Tx;
 use crate::cache::Commit;
 use crate::core::{Core, store_error};
+use crate::ctx::is_leasable;
 use crate::keys;
 use crate::leases::Changing as Recalled;
 use crate::locks::inodes::Held;
@@ -80,14 +81,17 @@ impl<'a> Tx<'a> {
     }
 
     /// Enters leases of the caller on what the answer tells of, as far as nobody else can change it: it is
-    /// locked, or new.
+    /// locked, or new. Not of a file that others have open as well: several who write to it would recall each
+    /// other's leases with every write.
     fn lease_to_caller(&self, answer: &mut MetaAnswer) {
         let Some(keeper) = &self.ctx.keeper else { return };
-        let leases = &self.ctx.volume.leases;
+        let (leases, sessions) = (&self.ctx.volume.leases, &self.ctx.volume.sessions);
+        let own = self.ctx.session.as_deref();
         each_attributes(answer, |attr| {
             let ino = Ino(attr.ino);
             let covered = self.held.has(ino) || self.inodes.iter().any(|(new, _)| *new == ino);
-            let lives = covered && attr.nlink > 0;
+            let shared = own.is_some_and(|session| sessions.has_to_tell(session, ino));
+            let lives = covered && is_leasable(attr) && !shared;
             attr.leased = lives && leases.enter(keeper, ino, true, &*self.ctx.core.clock);
         });
     }
@@ -163,7 +167,9 @@ impl<'a> Tx<'a> {
         let mut work = self.queued;
         if let Some(session) = &self.ctx.session {
             let now = self.ctx.incarnation;
-            self.opens.iter().for_each(|ino| volume.sessions.open(session, *ino, now));
+            let opened =
+                |(ino, writes): &(Ino, bool)| volume.sessions.open(session, *ino, *writes, now);
+            self.opens.iter().for_each(opened);
             for (ino, then) in &self.closes {
                 work |= volume.sessions.close(session, *ino, *then);
             }

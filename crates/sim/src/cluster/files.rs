@@ -50,6 +50,11 @@ impl Files {
         self.registers.iter().for_each(|register| register.lock().power_lost());
     }
 
+    /// The metadata server was restarted, or a client is evicted.
+    pub fn may_be_missed(&self) {
+        self.registers.iter().for_each(|register| register.lock().may_be_missed());
+    }
+
     /// All copies are equal again.
     pub fn whole_again(&self) {
         self.registers.iter().for_each(|register| register.lock().whole_again());

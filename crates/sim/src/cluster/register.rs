@@ -46,6 +46,10 @@ pub struct Register {
     shaky: bool,
     /// How often power was lost.
     losses: u64,
+    /// How often what the mount has written may have become less: it died, or was told of an error.
+    upsets: u64,
+    /// What the mount holds back may be missed, until it has told something.
+    unheard: bool,
     /// One copy acknowledges what others may not have: only an `fsync` says that it stays.
     alone: bool,
     /// The mount has read something older than what it has written: its next sync has to say why, or
@@ -59,6 +63,9 @@ pub struct Opened {
     floors: Vec<u64>,
     durable: Vec<u64>,
     losses: u64,
+    /// What the mount that writes it had written, told or not.
+    written: Vec<u64>,
+    upsets: u64,
 }
 
 impl Register {
@@ -66,8 +73,10 @@ impl Register {
     pub fn new(file: u32, blocks: u64) -> Self {
         let block = Block { zeros: BTreeSet::from([0]), ..Block::default() };
         let blocks = vec![block; blocks as usize];
-        let (next, lossy, shaky, losses, alone, suspect) = (1, 0, false, 0, false, None);
-        Self { file, blocks, next, lossy, shaky, losses, alone, suspect }
+        let (next, lossy, shaky, alone, suspect) = (1, 0, false, false, None);
+        let (losses, upsets) = (0, 0);
+        let unheard = false;
+        Self { file, blocks, next, lossy, shaky, losses, upsets, unheard, alone, suspect }
     }
 
     /// From now on one copy acknowledges alone (`--ack primary`, S-099).
@@ -138,12 +147,14 @@ impl Register {
                 block.acked = block.acked.max(own);
             }
         }
+        self.unheard = false;
         Ok(())
     }
 
     /// The mount was told of an error, or is gone.
     pub fn failed(&mut self) {
         self.suspect = None;
+        self.upsets += 1;
         self.blocks.iter_mut().for_each(|block| block.own = None);
     }
 
@@ -167,6 +178,13 @@ impl Register {
         }
     }
 
+    /// The metadata server was restarted, and who stays away from it then is not waited for until he is back; or a
+    /// client is evicted, and what it holds back is lost.
+    pub fn may_be_missed(&mut self) {
+        self.upsets += 1;
+        self.unheard = true;
+    }
+
     /// All copies are equal again.
     pub fn whole_again(&mut self) {
         if self.shaky {
@@ -182,7 +200,10 @@ impl Register {
 
     fn opened(&self, floors: Vec<u64>) -> Opened {
         let durable = self.blocks.iter().map(|block| block.durable).collect();
-        Opened { floors, durable, losses: self.losses }
+        let stays = |own: &u64| *own > self.lossy && !self.unheard;
+        let kept = |block: &Block| block.own.filter(stays).unwrap_or(0);
+        let written = self.blocks.iter().map(kept).collect();
+        Opened { floors, durable, losses: self.losses, written, upsets: self.upsets }
     }
 
     /// A file that was `opened` is about to be read: what others have told since is seen, too. What somebody
@@ -223,7 +244,10 @@ impl Register {
         let since = opened.losses != self.losses;
         let block = &mut self.blocks[nth as usize];
         let floors = if since { &opened.durable } else { &opened.floors };
-        let floor = floors[nth as usize];
+        // Nobody holds back what others may look for (S-014), while nothing is lost.
+        let quiet = !since && !self.shaky && opened.upsets == self.upsets;
+        let written = if quiet { opened.written[nth as usize] } else { 0 };
+        let floor = floors[nth as usize].max(written);
         let range = floor..=block.latest;
         let version = match found {
             Some((of_file, of_block, _)) if (of_file, of_block) != (file, nth as u32) => {

@@ -155,6 +155,9 @@ impl Cluster {
 
     /// Starts a server, however often it gives up.
     pub(super) async fn start(&self, host: &Arc<Host>) {
+        if host.number == HEAD {
+            self.files.may_be_missed();
+        }
         for _ in 0..STARTS_MAX {
             if host.start().await.is_ok() {
                 return;
@@ -248,6 +251,7 @@ impl Cluster {
         self.later(async move {
             tokio::time::sleep(Duration::from_millis(before)).await;
             cluster.logs.evict(victim);
+            cluster.files.may_be_missed();
             let (admin, own) = (other.process.clone(), other);
             let evicted = admin.spawn(async move { own.evict(victim).await }).await;
             cluster.world.note(format_args!("client {victim} is evicted: {evicted:?}"));

@@ -13,7 +13,7 @@ use std::time::Duration;
 use strake_client::LayoutView;
 use strake_types::layout::LayoutTemplate;
 use strake_types::{
-    Ack, Attr, Credentials, ErrorKind, FileKind, GroupId, Ino, Layout, Result, Safety,
+    Ack, Attr, Consistency, Credentials, ErrorKind, FileKind, GroupId, Ino, Layout, Result, Safety,
 };
 use strake_wire::map::MapView;
 use strake_wire::message::manager::{ClusterMap, Group, ManagerOp, PrepareCopies};
@@ -59,7 +59,7 @@ enum LayoutVerb {
         targets: Vec<u32>,
 
         /// Take away what was set, so that the directory above counts again
-        #[arg(long, conflicts_with_all = ["chunk_size", "stripe_width", "distribution", "copies", "ack", "min_copies", "targets"])]
+        #[arg(long, conflicts_with_all = ["chunk_size", "stripe_width", "distribution", "copies", "ack", "min_copies", "consistency", "targets"])]
         clear: bool,
 
         #[command(flatten)]
@@ -77,6 +77,7 @@ struct DirectoryView {
     copies: Option<u32>,
     ack: Option<String>,
     min_copies: Option<u32>,
+    consistency: Option<String>,
     groups: Option<Vec<u32>>,
 }
 
@@ -86,6 +87,7 @@ struct FileView<'a> {
     copies: u32,
     ack: String,
     min_copies: u32,
+    consistency: String,
     #[serde(flatten)]
     layout: &'a LayoutView,
 }
@@ -123,8 +125,11 @@ async fn get(path: &str, json: bool, all: bool, cluster: &ClusterFlags) -> Outco
             let copies = attr.layout.as_ref().map_or(1, |layout| layout.copies());
             let safety = attr.layout.as_ref().map(|layout| layout.safety).unwrap_or_default();
             let (ack, min_copies) = (safety.ack.to_string(), safety.min_copies);
+            let consistency = attr.layout.as_ref().map(|layout| layout.consistency);
+            let consistency = consistency.unwrap_or_default().to_string();
+            let layout = &view;
             match json {
-                true => output::json(&FileView { copies, ack, min_copies, layout: &view }),
+                true => output::json(&FileView { copies, ack, min_copies, consistency, layout }),
                 false => show_file(path, &attr, &view, &place.volume.map().current(), all),
             }
         }
@@ -141,6 +146,7 @@ fn show_directory(path: &str, template: &LayoutTemplate, json: bool) -> Outcome 
         copies: template.copies,
         ack: template.ack.map(|ack| ack.to_string()),
         min_copies: template.min_copies,
+        consistency: template.consistency.map(|consistency| consistency.to_string()),
         groups: template.groups.as_ref().map(|list| list.iter().map(|g| g.0).collect()),
     };
     if json {
@@ -162,14 +168,20 @@ fn show_directory(path: &str, template: &LayoutTemplate, json: bool) -> Outcome 
     let least = view.min_copies.map(|least| least.to_string());
     output::line(&format!("  min copies    {}", least.unwrap_or_else(inherited)));
     output::line(&format!("  ack           {}", view.ack.unwrap_or_else(inherited)));
+    output::line(&format!("  consistency   {}", view.consistency.unwrap_or_else(inherited)));
     output::line(&format!("  groups        {}", groups.unwrap_or_else(inherited)));
     Ok(())
 }
 
 fn show_file(path: &str, attr: &Attr, view: &LayoutView, map: &ClusterMap, all: bool) -> Outcome {
     let copies = attr.layout.as_ref().map_or_else(String::new, show_copies);
+    let consistency = attr.layout.as_ref().map(|layout| layout.consistency).unwrap_or_default();
+    let relaxed = match consistency {
+        Consistency::Strict => String::new(),
+        relaxed => format!(", {relaxed}"),
+    };
     output::line(&format!(
-        "{path}: {}, chunks of {}, {} over {} groups{copies}",
+        "{path}: {}, chunks of {}, {} over {} groups{copies}{relaxed}",
         size::show(attr.length),
         size::show(view.chunk_size),
         view.distribution,

@@ -144,6 +144,9 @@ pub struct FileLayout {
     /// Copies that must be in sync for a change; 0 (from an earlier release) is 1.
     #[prost(uint32, tag = "9")]
     pub min_copies: u32,
+    /// What clients see of each other's work: 0 strict, 1 close-to-open, 2 parallel.
+    #[prost(uint32, tag = "10")]
+    pub consistency: u32,
 }
 
 /// [`LayoutTemplate`].
@@ -170,6 +173,9 @@ pub struct Template {
     /// Copies that must be in sync for a change.
     #[prost(uint32, optional, tag = "7")]
     pub min_copies: Option<u32>,
+    /// What clients see of each other's work, as in [`FileLayout`].
+    #[prost(uint32, optional, tag = "8")]
+    pub consistency: Option<u32>,
 }
 
 /// [`t::SetTime`].
@@ -282,6 +288,21 @@ impl TryFrom<Dist> for t::Distribution {
     }
 }
 
+impl FileLayout {
+    /// What clients see of each other's work; of a number that this release does not know, all.
+    pub fn consistency(&self) -> t::Consistency {
+        consistency_of(self.consistency).unwrap_or_default()
+    }
+}
+
+impl Attributes {
+    /// What clients see of each other's work on the contents. The layout of a directory is that of files to come.
+    pub fn consistency(&self) -> t::Consistency {
+        let own = self.layout.as_ref().filter(|_| self.kind == t::FileKind::File as u32);
+        own.map(FileLayout::consistency).unwrap_or_default()
+    }
+}
+
 impl From<&t::Layout> for FileLayout {
     fn from(v: &t::Layout) -> Self {
         let (table, list, copies) = match &v.groups {
@@ -299,6 +320,7 @@ impl From<&t::Layout> for FileLayout {
             ack: v.safety.ack as u32,
             // What most files have is not written.
             min_copies: Some(v.safety.min_copies).filter(|&min| min > 1).unwrap_or(0),
+            consistency: v.consistency as u32,
         }
     }
 }
@@ -318,6 +340,7 @@ impl TryFrom<FileLayout> for t::Layout {
             seed: v.seed,
             groups,
             safety: t::Safety { ack: ack_of(v.ack)?, min_copies: v.min_copies.max(1) },
+            consistency: consistency_of(v.consistency)?,
         };
         layout.validate()?;
         Ok(layout)
@@ -334,6 +357,7 @@ impl From<&LayoutTemplate> for Template {
             copies: v.copies,
             ack: v.ack.map(|ack| ack as u32),
             min_copies: v.min_copies,
+            consistency: v.consistency.map(|consistency| consistency as u32),
         }
     }
 }
@@ -344,6 +368,18 @@ fn ack_of(number: u32) -> t::Result<t::Ack> {
         1 => Ok(t::Ack::Primary),
         other => {
             let detail = format!("acknowledgement number {other} (from a newer release?)");
+            Err(t::Error::with(t::ErrorKind::Malformed, detail))
+        }
+    }
+}
+
+fn consistency_of(number: u32) -> t::Result<t::Consistency> {
+    match number {
+        0 => Ok(t::Consistency::Strict),
+        1 => Ok(t::Consistency::CloseToOpen),
+        2 => Ok(t::Consistency::Parallel),
+        other => {
+            let detail = format!("consistency number {other} (from a newer release?)");
             Err(t::Error::with(t::ErrorKind::Malformed, detail))
         }
     }
@@ -362,6 +398,7 @@ impl TryFrom<Template> for LayoutTemplate {
             copies: v.copies,
             ack: v.ack.map(ack_of).transpose()?,
             min_copies: v.min_copies,
+            consistency: v.consistency.map(consistency_of).transpose()?,
         };
         template.validate()?;
         Ok(template)

@@ -9,7 +9,7 @@ use prost::{Message, Oneof};
 pub use check::{Check, CheckPart, Checked, Problem};
 
 pub use answer::{
-    Client, ClientList, Created, Description, DirEntry, Holder, MetaAnswer, MetaReply, Named,
+    Ask, Client, ClientList, Created, Description, DirEntry, Holder, MetaAnswer, MetaReply, Named,
     Opened, Page, Recalled, Renamed, Session, VolumeStat,
 };
 
@@ -46,7 +46,7 @@ pub struct MetaRequest {
     /// What to do.
     #[prost(
         oneof = "MetaOp",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43"
     )]
     pub op: Option<MetaOp>,
 }
@@ -157,6 +157,15 @@ pub enum MetaOp {
     /// at once; the client is gone when it is in the list no more.
     #[prost(message, tag = "41")]
     EvictClient(ClientRef),
+    /// Waits until nobody else holds back what he has written to a file that the caller has open
+    /// ([`Opened::unsettled`]); [`strake_types::ErrorKind::HeldBack`] if that takes long: to be asked again.
+    /// Answer: Opened, without registering an open.
+    #[prost(message, tag = "42")]
+    Settle(Inode),
+    /// What the client has written to a file is told, and from now on it tells each write before that returns
+    /// ([`Recalled::shared`]). Answer: Done.
+    #[prost(message, tag = "43")]
+    Told(Told),
 }
 
 /// An operation without arguments.
@@ -198,6 +207,9 @@ pub struct OpenSession {
     /// each incarnation: what was opened and closed in an earlier one is in `open`, or over. 0: not said.
     #[prost(uint64, tag = "4")]
     pub incarnation: u64,
+    /// Those of the open files that it may write to.
+    #[prost(uint64, repeated, tag = "5")]
+    pub writable: Vec<u64>,
 }
 
 /// See [`MetaOp::RenewSession`].
@@ -220,6 +232,17 @@ pub struct ClientRef {
     /// Its session.
     #[prost(uint64, tag = "1")]
     pub session: u64,
+}
+
+/// See [`MetaOp::Told`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Told {
+    /// The file.
+    #[prost(uint64, tag = "1")]
+    pub ino: u64,
+    /// Which question this answers ([`Ask::number`]): an earlier one may be of before the file was closed.
+    #[prost(uint64, tag = "2")]
+    pub number: u64,
 }
 
 /// See [`MetaOp::Recalls`].

@@ -73,6 +73,7 @@ impl Gen {
             copies: self.opt(Self::u32),
             ack: self.opt(Self::u32),
             min_copies: self.opt(Self::u32),
+            consistency: self.opt(Self::u32),
         }
     }
 
@@ -87,6 +88,7 @@ impl Gen {
             copies: self.u32(),
             ack: self.u32(),
             min_copies: self.u32(),
+            consistency: self.u32(),
         }
     }
 
@@ -217,7 +219,13 @@ impl Gen {
     }
 
     fn opened(&mut self) -> meta::Opened {
-        meta::Opened { attr: self.attr(), inline: self.opt(Self::bytes), capability: self.bytes() }
+        meta::Opened {
+            attr: self.attr(),
+            inline: self.opt(Self::bytes),
+            capability: self.bytes(),
+            shared: self.bool(),
+            unsettled: self.bool(),
+        }
     }
 
     fn meta_ops(&mut self) -> Vec<meta::MetaOp> {
@@ -229,6 +237,7 @@ impl Gen {
                 resume: self.u64(),
                 open: self.list(Self::u64),
                 incarnation: self.u64(),
+                writable: self.list(Self::u64),
             }),
             RenewSession(self.closed()),
             CloseSession(nothing),
@@ -270,6 +279,8 @@ impl Gen {
             Recalls(meta::Recalls { followed: self.u64() }),
             ListClients(nothing),
             EvictClient(meta::ClientRef { session: self.u64() }),
+            Settle(self.ino()),
+            Told(meta::Told { ino: self.u64(), number: self.u64() }),
         ]
     }
 
@@ -316,7 +327,12 @@ impl Gen {
 
     fn recalled(&mut self) -> meta::MetaAnswer {
         let (number, inodes) = (self.u64(), self.list(Self::u64));
-        meta::MetaAnswer::Recalled(meta::Recalled { number, inodes, everything: self.bool() })
+        meta::MetaAnswer::Recalled(meta::Recalled {
+            number,
+            inodes,
+            everything: self.bool(),
+            shared: self.list(|s| meta::Ask { ino: s.u64(), number: s.u64() }),
+        })
     }
 
     /// A reply with each answer.

@@ -125,6 +125,22 @@ pub struct Recalled {
     /// Nothing at all is leased any more.
     #[prost(bool, tag = "3")]
     pub everything: bool,
+    /// Files that somebody else has open now. What was written to them is to be told, from now on each write
+    /// before it returns, and [`MetaOp::Told`](super::MetaOp::Told) says so. Not numbered: asked for again
+    /// until it is said.
+    #[prost(message, repeated, tag = "4")]
+    pub shared: Vec<Ask>,
+}
+
+/// See [`Recalled::shared`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Ask {
+    /// The file.
+    #[prost(uint64, tag = "1")]
+    pub ino: u64,
+    /// Number of the question.
+    #[prost(uint64, tag = "2")]
+    pub number: u64,
 }
 
 /// See [`MetaAnswer::Named`].
@@ -181,6 +197,13 @@ pub struct Opened {
     /// Right to the chunks.
     #[prost(bytes = "bytes", tag = "3")]
     pub capability: bytes::Bytes,
+    /// Others have it open: each write is to be told before it returns.
+    #[prost(bool, tag = "4")]
+    pub shared: bool,
+    /// Others may hold back what they have written: [`MetaOp::Settle`](super::MetaOp::Settle) before this is
+    /// believed.
+    #[prost(bool, tag = "5")]
+    pub unsettled: bool,
 }
 
 /// See [`MetaAnswer::Renamed`].

@@ -1,0 +1,234 @@
+//! Files that others have open as well: each write is told before it returns, so that nobody holds back what
+//! somebody else may ask for (SPRITE's rule, as the metadata server's `sharing.rs` has it).
+//!
+//! The metadata server says of a file that it is shared when it is opened, or later by what is fetched with
+//! recalls. It stays so until the last handle of this mount is gone. An append locks the end of the file first.
+
+use super::Life;
+use super::open::{OpenFile, TellBy};
+use super::state::FileState;
+use super::write::At;
+use crate::api::{LockKind, LockRequest, Written};
+use crate::ops::{done, unexpected};
+use crate::volume::Volume;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use strake_base::{is_broken, task};
+use strake_types::{Attr, ErrorKind, Ino, Result};
+use strake_wire::message::meta::{self, MetaAnswer, MetaOp, Opened};
+
+/// For how long an answer to an open may be on its way that does not know yet that the file is shared.
+const ANSWER_AGE_MAX: Duration = Duration::from_secs(120);
+/// Between two attempts to tell what could not be told.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What the metadata server has asked for.
+#[derive(Default)]
+pub(crate) struct Asked {
+    /// When files were last said to be shared.
+    at: Mutex<HashMap<Ino, Duration>>,
+    /// Files of which what was written is being told.
+    telling: Mutex<HashSet<Ino>>,
+}
+
+impl Asked {
+    fn note(&self, ino: Ino, now: Duration) {
+        let mut at = self.at.lock();
+        at.retain(|_, noted| now.saturating_sub(*noted) < ANSWER_AGE_MAX);
+        at.insert(ino, now);
+    }
+
+    /// True if a file is known to be shared since something was `asked`.
+    fn is_since(&self, ino: Ino, asked: Duration) -> bool {
+        self.telling.lock().contains(&ino)
+            || self.at.lock().get(&ino).is_some_and(|noted| *noted >= asked)
+    }
+}
+
+/// Opens that the server counts and nobody has yet; dropped, they are closed.
+struct Counted<'a> {
+    volume: &'a Volume,
+    ino: u64,
+    incarnation: u64,
+    times: usize,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.volume.session().add_closed(self.ino, self.times, self.incarnation);
+    }
+}
+
+/// No application locks this byte ([`crate::ops::locks`]).
+fn end_lock(ino: Ino, kind: LockKind) -> LockRequest {
+    let (start, end) = (u64::MAX, u64::MAX);
+    // One for each file: they wait for each other in no circle.
+    let owner = u64::MAX - ino.0;
+    LockRequest { owner, pid: 0, start, end, kind, flock: false, wait: true }
+}
+
+impl Volume {
+    /// Others have opened these files. What was written to them is told by tasks of their own, then the
+    /// metadata server is.
+    pub(crate) fn share(self: &Arc<Self>, asks: &[meta::Ask]) {
+        for &meta::Ask { ino, number } in asks {
+            let ino = Ino(ino);
+            self.asked.note(ino, self.now());
+            let closed = self.report_close(ino);
+            let file = self.inodes().file(ino);
+            file.iter().for_each(|file| file.core().shared = true);
+            if self.asked.telling.lock().insert(ino) {
+                let volume = Arc::clone(self);
+                task::spawn(async move {
+                    if let Some(file) = file {
+                        volume.tell(&file).await;
+                    }
+                    if closed {
+                        volume.tick_session(0).await;
+                    }
+                    let told = volume.say_told(ino, number).await;
+                    // An open that was asked for meanwhile may have been counted before.
+                    volume.asked.note(ino, volume.now());
+                    volume.asked.telling.lock().remove(&ino);
+                    if let Err(error) = told {
+                        tracing::debug!("cannot say that inode {ino} is told: {error}");
+                    }
+                });
+            }
+        }
+    }
+
+    /// Tells what has been written so far. What fails is reported by the handles, and held back no more.
+    async fn tell(self: &Arc<Self>, file: &Arc<FileState>) {
+        while let Err(error) = self.write_back(file, false).await {
+            if error.kind != ErrorKind::TimedOut {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn say_told(&self, ino: Ino, number: u64) -> Result<()> {
+        let op = MetaOp::Told(meta::Told { ino: ino.0, number });
+        done(&self.ask(&self.root_cred(), op).await?, "told")
+    }
+
+    /// True if a file that was asked to be opened then is to be written to as one that others have open.
+    pub(super) fn is_shared(&self, opened: &Opened, asked: Duration) -> bool {
+        let ino = Ino(opened.attr.ino);
+        opened.shared || self.asked.is_since(ino, asked)
+    }
+
+    /// As [`Volume::settle`], of a file that is closed again unless that succeeds.
+    pub(super) async fn settle_or_close(
+        &self,
+        opened: &mut Opened,
+        incarnation: u64,
+    ) -> Result<()> {
+        let mut counted = Counted { volume: self, ino: opened.attr.ino, incarnation, times: 1 };
+        self.settle(opened).await?;
+        counted.times = 0;
+        Ok(())
+    }
+
+    /// Waits until nobody else holds back what he has written to a file that was opened, and learns what is in
+    /// it then.
+    async fn settle(&self, opened: &mut Opened) -> Result<()> {
+        let settled = self.settled(Ino(opened.attr.ino)).await?;
+        (opened.attr, opened.inline) = (settled.attr, settled.inline);
+        (opened.shared, opened.unsettled) = (settled.shared, false);
+        Ok(())
+    }
+
+    async fn settled(&self, ino: Ino) -> Result<Opened> {
+        let op = MetaOp::Settle(meta::Inode { ino: ino.0 });
+        match self.ask(&self.root_cred(), op).await? {
+            MetaAnswer::Opened(settled) => Ok(settled),
+            _ => Err(unexpected("settle")),
+        }
+    }
+
+    /// Before a change of contents is answered: tells it, where others have the file open.
+    pub(crate) async fn tell_shared(self: &Arc<Self>, file: &Arc<OpenFile>) -> Result<()> {
+        if !file.state.core().shared || is_broken("shared-writes-are-told") {
+            return Ok(());
+        }
+        self.write_back(&file.state, false).await?;
+        file.take_failure(TellBy::Write)
+    }
+
+    /// Appends where others may append as well. Goes on if its caller goes away: somebody must be left to give
+    /// the lock back.
+    pub(super) async fn append_shared(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        life: Life<'_>,
+        data: Bytes,
+    ) -> Result<Written> {
+        life.check()?;
+        let (volume, file, began) = (Arc::clone(self), Arc::clone(file), life.number());
+        let appended = task::spawn(async move {
+            let _one = file.state.appending.lock().await;
+            let ino = file.ino();
+            let appended = match volume.take_lock(ino, end_lock(ino, LockKind::Exclusive)).await {
+                Ok(()) => volume.append_locked(&file, began, data).await,
+                // It may have been granted all the same.
+                Err(error) => Err(error),
+            };
+            volume.unlock_end(Life::numbered(&file.state, began)).await;
+            appended
+        });
+        appended.await.unwrap_or_else(|_| Err(ErrorKind::Interrupted.into()))
+    }
+
+    /// Gives the end of a file back, however long that takes: others wait for it. With the session it is free.
+    async fn unlock_end(self: &Arc<Self>, life: Life<'_>) {
+        let ino = life.file().ino();
+        while life.lasts() {
+            match self.lock_once(ino, &end_lock(ino, LockKind::Unlock), 0).await {
+                Err(error) if error.kind == ErrorKind::TimedOut => {
+                    tracing::warn!("cannot give back the end of inode {ino} yet: {error}");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => {
+                    return tracing::warn!("cannot give back the end of inode {ino}: {error}");
+                }
+                Ok(()) => return,
+            }
+        }
+    }
+
+    /// After the session was lost, before a file is used again: as when it is opened.
+    pub(super) async fn settle_again(&self, file: &FileState) -> Result<()> {
+        let life = {
+            let core = file.core();
+            if !core.unsettled {
+                return Ok(());
+            }
+            Life::of(file, &core)
+        };
+        let asked = self.now();
+        let settled = self.settled(file.ino()).await?;
+        let attr = Arc::new(settled.attr.clone().try_into()?);
+        file.refresh_body(&attr, &settled, asked);
+        let mut core = file.core();
+        core.unsettled &= !life.is_that_of(&core);
+        Ok(())
+    }
+
+    async fn append_locked(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        began: u64,
+        data: Bytes,
+    ) -> Result<Written> {
+        let _newest: Attr = self.fetch_attr(file.ino()).await?;
+        let life = Life::numbered(&file.state, began);
+        let written = self.write_parts(file, life, At::LockedEnd, data).await?;
+        self.tell_shared(file).await?;
+        written.ok_or_else(|| unexpected("append"))
+    }
+}

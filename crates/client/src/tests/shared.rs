@@ -1,0 +1,81 @@
+//! Files that others have open as well.
+
+use super::*;
+
+async fn open(volume: &Arc<Volume>, file: &OpenFile, flags: OpenFlags) -> Arc<OpenFile> {
+    volume.open(&Credentials::root(), file.ino(), flags).await.unwrap()
+}
+
+/// What is asked before the handle is there, and then what each write waits for.
+#[tokio::test]
+async fn each_write_to_a_file_of_others_is_told_before_it_returns() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 10)).await;
+    volume.release(&file).await.unwrap();
+    fake.share();
+    fake.take_log();
+    let file = open(&volume, &file, OpenFlags::READ_WRITE).await;
+    assert_eq!(starting(&fake.take_log(), "Settle").len(), 1);
+    for at in [0, 20_000] {
+        write(&volume, &file, at, pattern(2, 20_000)).await;
+        let log = fake.take_log();
+        let (sent, told) = (starting(&log, "write").len(), starting(&log, "publish").len());
+        assert!(sent >= 1 && told == 1, "{log:?}");
+    }
+    assert_eq!(fake.server_length(file.ino()), 40_000);
+}
+
+/// The bytes between two small writes may be somebody else's by then: nothing is sent but what was written.
+#[tokio::test]
+async fn a_small_file_of_others_leaves_its_inode() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 10)).await;
+    volume.flush(&file).await.unwrap();
+    volume.release(&file).await.unwrap();
+    fake.share();
+    let file = open(&volume, &file, OpenFlags::READ_WRITE).await;
+    fake.take_log();
+    write(&volume, &file, 2, pattern(2, 3)).await;
+    let log = fake.take_log();
+    assert!(
+        starting(&log, "inline").is_empty() && !starting(&log, "write 0:2+3").is_empty(),
+        "{log:?}"
+    );
+    let mut expected = pattern(1, 10).to_vec();
+    expected[2..5].copy_from_slice(&pattern(2, 3));
+    assert_eq!(read(&volume, &file, 0, 100).await, expected);
+}
+
+#[tokio::test]
+async fn who_appends_to_a_file_of_others_locks_its_end_and_gives_it_back() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 10)).await;
+    volume.release(&file).await.unwrap();
+    fake.share();
+    let file = open(&volume, &file, OpenFlags { append: true, ..OpenFlags::READ_WRITE }).await;
+    fake.take_log();
+    let written = volume.write(&file, 0, pattern(2, 5)).await.unwrap();
+    assert_eq!((written.offset, written.len), (10, 5));
+    let log = fake.take_log();
+    assert_eq!(starting(&log, "lock").len(), 2, "{log:?}");
+    assert!(log.last().unwrap().starts_with("lock"), "{log:?}");
+}
+
+/// The parts of a long one once were sent where the first had put them, over what was appended meanwhile.
+#[tokio::test]
+async fn a_long_append_is_not_torn_by_a_short_one() {
+    const LONG: usize = 20 << 20;
+    let (_fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    let flags = OpenFlags { append: true, ..OpenFlags::READ_WRITE };
+    let (one, two) = (open(&volume, &file, flags).await, open(&volume, &file, flags).await);
+    let long = volume.write(&one, 0, pattern(1, LONG));
+    let short = volume.write(&two, 0, pattern(2, 10));
+    let (long, short) = tokio::join!(long, short);
+    let (long, short) = (long.unwrap().offset as usize, short.unwrap().offset as usize);
+    assert!((long, short) == (0, LONG) || (long, short) == (10, 0), "{long} {short}");
+    assert_eq!(read(&volume, &file, short as u64, 10).await, pattern(2, 10));
+}

@@ -1,0 +1,59 @@
+//! What clients and server say to each other of files that several have open ([`crate::sharing`]).
+
+use super::read_inline::read_inline;
+use crate::ctx::Ctx;
+use crate::sharing::{is_held_back, settle};
+use crate::view::Tx;
+use strake_types::{Consistency, Ino, Result};
+use strake_wire::message::meta::{Inode, MetaAnswer, Nothing, Opened, Told};
+
+/// Says in an answer that opens a file whether others have it open. After the open is counted, so that of two
+/// who open at the same time one at least learns of the other.
+pub(crate) fn note_others(ctx: &Ctx, answer: &mut MetaAnswer) {
+    let (Some(session), Some(opened)) = (&ctx.session, opened_in(answer)) else { return };
+    if opened.attr.consistency() != Consistency::Strict {
+        return;
+    }
+    let ino = Ino(opened.attr.ino);
+    opened.shared = ctx.volume.sessions.has_to_tell(session, ino);
+    opened.unsettled = opened.shared || is_held_back(ctx, ino);
+}
+
+fn opened_in(answer: &mut MetaAnswer) -> Option<&mut Opened> {
+    match answer {
+        MetaAnswer::Opened(opened) => Some(opened),
+        MetaAnswer::Created(created) if !created.created => created.opened.as_mut(),
+        _ => None,
+    }
+}
+
+/// As [`settle`], and answers with the file as it is then; and whether others still have it open, when those have
+/// closed it who only defer that.
+pub(crate) async fn settled(ctx: &Ctx, op: &Inode) -> Result<MetaAnswer> {
+    let (ino, session) = (Ino(op.ino), ctx.need_session()?);
+    let (sessions, leases) = (&ctx.volume.sessions, &ctx.volume.leases);
+    let inode = Tx::reader(ctx).inode(ino).await?;
+    if inode.consistency() != Consistency::Strict {
+        return read_inline(ctx, op).await;
+    }
+    if sessions.has_to_tell(session, ino) {
+        let holders = || sessions.holders();
+        drop(leases.change(ctx.keeper.as_ref(), vec![ino], holders, &*ctx.core.clock).await);
+    }
+    settle(ctx, &inode).await?;
+    let mut answer = read_inline(ctx, op).await?;
+    if let MetaAnswer::Opened(opened) = &mut answer {
+        opened.shared = sessions.has_to_tell(session, ino);
+    }
+    Ok(answer)
+}
+
+/// The caller has told what it had written, and holds nothing back from now on.
+pub(crate) fn told(ctx: &Ctx, op: &Told) -> Result<MetaAnswer> {
+    let session = ctx.need_session()?;
+    ctx.volume.sessions.tells(session, Ino(op.ino), op.number, ctx.incarnation);
+    Ok(MetaAnswer::Done(Nothing {}))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+use crate::tests::world::*;
+use futures::FutureExt;
+use strake_types::ErrorKind;
+use strake_types::limits::LEASE_MS_AT_SERVER;
+use strake_wire::message::meta::{
+    Ask, Inode, MetaAnswer, MetaOp, Nothing, OpenMode, Opened, Publish, Recalls, RenewSession, Told,
+};
+
+const READ: OpenMode = OpenMode { read: true, write: false, truncate: false };
+
+/// A user of a session that can be asked.
+async fn client(world: &World) -> User<'_> {
+    let session = world.open_session_of(0, &[], true).await.session;
+    world.root().at(session).leasing()
+}
+
+/// Whether it has to tell, and whether it has to wait for others.
+async fn flags(user: &User<'_>, ino: u64, mode: OpenMode) -> (bool, bool) {
+    let opened = user.open(ino, mode).await.unwrap();
+    (opened.shared, opened.unsettled)
+}
+
+async fn asked(user: &User<'_>) -> Vec<Ask> {
+    match user.call(MetaOp::Recalls(Recalls { followed: 0 })).await.unwrap() {
+        MetaAnswer::Recalled(recalled) => recalled.shared,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn settle(user: &User<'_>, ino: u64) -> Opened {
+    match user.call(MetaOp::Settle(Inode { ino })).await.unwrap() {
+        MetaAnswer::Opened(opened) => opened,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn tell(user: &User<'_>, Ask { ino, number }: Ask) {
+    let told = user.call(MetaOp::Told(Told { ino, number })).await.unwrap();
+    assert_eq!(told, MetaAnswer::Done(Nothing {}));
+}
+
+async fn close(user: &User<'_>, ino: u64) {
+    let closed = RenewSession { closed: vec![ino], ..RenewSession::default() };
+    user.call(MetaOp::RenewSession(closed)).await.unwrap();
+}
+
+/// Follows what is recalled.
+async fn follow(user: &User<'_>) -> Vec<u64> {
+    let recalls = |followed| user.call(MetaOp::Recalls(Recalls { followed }));
+    let MetaAnswer::Recalled(recalled) = recalls(0).await.unwrap() else { panic!() };
+    let _pending = recalls(recalled.number).now_or_never();
+    recalled.inodes
+}
+
+#[tokio::test]
+async fn who_opens_a_file_waits_until_those_who_write_have_told() {
+    let world = World::new().await;
+    let (a, b, c) = (client(&world).await, client(&world).await, client(&world).await);
+    let ino = a.file(1, "f").await.unwrap();
+    assert_eq!(flags(&a, ino, BOTH).await, (false, false), "it is alone");
+    a.move_out(ino).await.unwrap();
+    assert_eq!(flags(&b, ino, READ).await, (false, true), "it does not write");
+    let settled = settle(&b, ino);
+    futures::pin_mut!(settled);
+    assert!(futures::poll!(settled.as_mut()).is_pending());
+    let asks = asked(&a).await;
+    assert_eq!(asks.iter().map(|ask| ask.ino).collect::<Vec<_>>(), [ino]);
+    // What it tells meanwhile needs the locks of the file.
+    a.publish(Publish { ino, length_min: 70_000, ..Publish::default() }).await.unwrap();
+    assert!(futures::poll!(settled.as_mut()).is_pending());
+    tell(&a, asks[0]).await;
+    assert_eq!(settled.await.attr.length, 70_000);
+    assert_eq!(flags(&c, ino, BOTH).await, (true, true), "others have it open");
+    assert_eq!(flags(&b, ino, READ).await, (false, true), "the third writes now");
+    close(&c, ino).await;
+    close(&b, ino).await;
+    close(&b, ino).await;
+    assert!(flags(&a, ino, BOTH).await.0, "it is taken at its word");
+}
+
+#[tokio::test]
+async fn who_only_reads_is_not_waited_for() {
+    let world = World::new().await;
+    let (a, b) = (client(&world).await, client(&world).await);
+    let ino = a.file(1, "f").await.unwrap();
+    assert_eq!(flags(&a, ino, READ).await, (false, false));
+    assert_eq!(flags(&b, ino, BOTH).await, (true, true));
+    let settled = a.call(MetaOp::Settle(Inode { ino })).now_or_never();
+    assert!(settled.is_none(), "the other writes, and has not said that it tells");
+}
+
+/// What it said was of the file as it had it open before.
+#[tokio::test]
+async fn an_answer_to_an_earlier_question_counts_for_nothing() {
+    let world = World::new().await;
+    let (a, b) = (client(&world).await, client(&world).await);
+    let ino = a.file(1, "f").await.unwrap();
+    a.open(ino, BOTH).await.unwrap();
+    b.open(ino, READ).await.unwrap();
+    let _asks = b.call(MetaOp::Settle(Inode { ino })).now_or_never();
+    let old = asked(&a).await;
+    close(&a, ino).await;
+    close(&b, ino).await;
+    assert_eq!(flags(&a, ino, BOTH).await, (false, false));
+    tell(&a, old[0]).await;
+    assert_eq!(flags(&b, ino, READ).await, (false, true));
+}
+
+#[tokio::test]
+async fn a_cut_waits_for_what_others_hold_back() {
+    let world = World::new().await;
+    let (a, b) = (client(&world).await, client(&world).await);
+    let ino = a.file(1, "f").await.unwrap();
+    a.open(ino, BOTH).await.unwrap();
+    let cut = b.open(ino, OpenMode { truncate: true, ..BOTH });
+    let resized = b.truncate(ino, 5);
+    futures::pin_mut!(cut, resized);
+    assert!(
+        futures::poll!(cut.as_mut()).is_pending() && futures::poll!(resized.as_mut()).is_pending()
+    );
+    tell(&a, asked(&a).await[0]).await;
+    assert_eq!(cut.await.unwrap().attr.length, 0);
+    resized.await.unwrap();
+}
+
+#[tokio::test]
+async fn who_does_not_tell_is_named_after_a_while() {
+    let world = World::new().await;
+    let (a, b) = (client(&world).await, client(&world).await);
+    let ino = a.file(1, "f").await.unwrap();
+    a.open(ino, BOTH).await.unwrap();
+    b.open(ino, READ).await.unwrap();
+    let error = b.call(MetaOp::Settle(Inode { ino })).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::HeldBack);
+    assert!(error.to_string().contains("test") && error.to_string().contains("client list"));
+}
+
+#[tokio::test]
+async fn who_keeps_no_leases_or_ends_is_not_waited_for() {
+    let world = World::new().await;
+    let (a, b, root) = (client(&world).await, client(&world).await, world.root());
+    let ino = root.file(1, "f").await.unwrap();
+    root.open(ino, BOTH).await.unwrap();
+    b.open(ino, READ).await.unwrap();
+    assert!(!b.open(ino, READ).await.unwrap().unsettled, "it cannot be asked");
+    close(&b, ino).await;
+    close(&b, ino).await;
+    a.open(ino, BOTH).await.unwrap();
+    assert_eq!(flags(&b, ino, READ).await, (false, true));
+    a.call(MetaOp::CloseSession(Nothing {})).await.unwrap();
+    settle(&b, ino).await;
+}
+
+#[tokio::test]
+async fn after_a_restart_those_who_may_come_back_are_waited_for_a_while() {
+    let world = World::new().await;
+    let (a, ino) = {
+        let user = client(&world).await;
+        (user.session, user.file(1, "f").await.unwrap())
+    };
+    let world = world.killed().await;
+    let b = client(&world).await;
+    assert_eq!(flags(&b, ino, BOTH).await, (true, true), "it may have it open");
+    assert_eq!(world.open_session_of(a, &[ino], true).await.session, a);
+    assert_eq!(flags(&b, ino, READ).await, (true, true), "it has");
+    let world = world.killed().await;
+    let b = client(&world).await;
+    world.clock.advance_ms(LEASE_MS_AT_SERVER + 1);
+    assert_eq!(flags(&b, ino, READ).await, (false, false), "it is late");
+}
+
+/// Who has read the file a while ago, and only defers to close it, does not make every write of others a message.
+#[tokio::test]
+async fn who_only_defers_to_close_a_file_does_not_have_it_open() {
+    let world = World::new().await;
+    let (a, b) = (client(&world).await, client(&world).await);
+    let ino = a.file(1, "f").await.unwrap();
+    assert!(asked(&a).await.is_empty(), "its leases begin");
+    assert!(a.open(ino, READ).await.unwrap().attr.leased);
+    let opened = b.open(ino, BOTH).await.unwrap();
+    assert!(opened.shared && opened.unsettled);
+    let settled = settle(&b, ino);
+    futures::pin_mut!(settled);
+    assert!(futures::poll!(settled.as_mut()).is_pending(), "it may be asked for");
+    close(&a, ino).await;
+    assert_eq!(follow(&a).await, [ino]);
+    assert!(!settled.await.shared);
+}
+
+/// What `consistency` gives up is not asked for; of what is parallel nothing is leased, so nobody waits for a recall.
+#[tokio::test]
+async fn files_of_a_relaxed_directory_are_written_without_asking_others() {
+    let world = World::new().await;
+    let (a, b) = (client(&world).await, client(&world).await);
+    for user in [&a, &b] {
+        assert!(asked(user).await.is_empty(), "its leases begin");
+    }
+    for (mode, leased) in [("close-to-open", true), ("parallel", false)] {
+        let dir = a.mkdir(1, mode).await.unwrap();
+        a.setxattr(dir, "user.strake.layout.consistency", mode.as_bytes()).await.unwrap();
+        let ino = a.file(dir, "f").await.unwrap();
+        assert!(b.getattr(dir).await.unwrap().leased, "it is a directory like others");
+        a.move_out(ino).await.unwrap();
+        for user in [&a, &b, &a] {
+            assert_eq!(flags(user, ino, BOTH).await, (false, false), "{mode}");
+        }
+        assert_eq!(a.open(ino, OpenMode { truncate: true, ..BOTH }).await.unwrap().attr.length, 0);
+        settle(&b, ino).await;
+        assert_eq!(b.getattr(ino).await.unwrap().leased, leased, "{mode}");
+        if !leased {
+            a.publish(Publish { ino, length_min: 70_000, ..Publish::default() }).await.unwrap();
+            a.truncate(ino, 5).await.unwrap();
+            assert_eq!(b.getattr(ino).await.unwrap().length, 5);
+        }
+    }
+    let error = a.setxattr(1, "user.strake.layout.consistency", b"loose").await.unwrap_err();
+    assert!(error.to_string().contains("strict, close-to-open or parallel"), "{error}");
+}
+
+/// Several who write would take each other's leases away with every write.
+#[tokio::test]
+async fn who_writes_to_a_file_of_others_is_not_leased_it_by_that() {
+    let world = World::new().await;
+    let (a, b) = (client(&world).await, client(&world).await);
+    for user in [&a, &b] {
+        assert!(asked(user).await.is_empty(), "its leases begin");
+    }
+    let ino = a.file(1, "f").await.unwrap();
+    a.open(ino, BOTH).await.unwrap();
+    a.move_out(ino).await.unwrap();
+    let longer = |length_min| Publish { ino, length_min, ..Publish::default() };
+    assert!(a.publish(longer(100)).await.unwrap().leased, "it is alone");
+    assert!(b.open(ino, READ).await.unwrap().attr.leased);
+    let told = a.publish(longer(200));
+    futures::pin_mut!(told);
+    assert!(futures::poll!(told.as_mut()).is_pending(), "the other believes what it knows");
+    follow(&b).await;
+    assert!(!told.await.unwrap().leased);
+    assert!(b.getattr(ino).await.unwrap().leased, "who looks is");
+}

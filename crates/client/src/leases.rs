@@ -5,6 +5,7 @@
 //! [`Leases::learn`] takes note of every answer; [`follow_recalls`] always has one request for
 //! recalls with the server. docs/design/0050-leases.md has the races.
 
+use crate::file::OpenFile;
 use crate::moments::Moments;
 use crate::names::{Known, Names, halve};
 use crate::notes::{ANSWER_AGE_MAX, Notes};
@@ -410,12 +411,14 @@ impl Volume {
         self.leases().are_on()
     }
 
+    /// True if what this mount knows of an open file is leased: who keeps its contents is told when they change.
+    pub fn is_leased(&self, file: &OpenFile) -> bool {
+        let version = file.state.core().attr.version;
+        self.leases().covers(file.ino(), version, self.now())
+    }
+
     /// For how long one who is told attributes of this version now may believe them.
     pub fn believable(&self, ino: Ino, version: u64) -> Duration {
-        // Of what others write as well, a kernel is to ask each time.
-        if self.inodes().file(ino).is_some_and(|file| file.core().shared) {
-            return Duration::ZERO;
-        }
         self.leases().time_for(ino, version, self.now())
     }
 

@@ -283,7 +283,7 @@ impl FakeState {
         let attr = file.attr.clone();
         let capability = Bytes::from_static(b"cap");
         let (shared, unsettled) = (self.shared, self.shared);
-        Ok(Opened { attr, inline, capability, shared, unsettled })
+        Ok(Opened { attr, inline, capability, shared, unsettled, others_write: false })
     }
 
     fn changed(&mut self, ino: u64, mtime: Option<Time>) -> Result<()> {

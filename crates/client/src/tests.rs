@@ -532,6 +532,32 @@ async fn appends_follow_each_other() {
     assert_eq!(read(&volume, &file, 0, 100).await, b"onetwothree");
 }
 
+/// What was unsent inside the inode was moved out by another write while a sync waited: it was not sent, and the sync
+/// succeeded. So did a close, and who opened the file then did not see it. Found by histories of files that grow.
+#[tokio::test]
+async fn what_another_write_moves_out_meanwhile_is_sent_by_sync_and_flush() {
+    for sync in [true, false] {
+        let (fake, volume) = cluster().await;
+        let file = create(&volume, "a").await;
+        write(&volume, &file, 0, pattern(1, 100)).await;
+        let order = file.state.order.lock().await;
+        let (waiting, to_wait) = (Arc::clone(&volume), Arc::clone(&file));
+        let done = tokio::spawn(async move {
+            match sync {
+                true => waiting.fsync(&to_wait, false).await,
+                false => waiting.flush(&to_wait).await,
+            }
+        });
+        tokio::task::yield_now().await;
+        volume.move_out(&file.state).await.unwrap();
+        drop(order);
+        done.await.unwrap().unwrap();
+        assert_eq!(starting(&fake.take_log(), "write 0:").len(), 1, "sync: {sync}");
+        assert_eq!(volume.getattr(file.ino()).await.unwrap().length, 100);
+        assert!(file.state.is_idle());
+    }
+}
+
 #[tokio::test]
 async fn fsync_makes_targets_and_length_durable() {
     let (fake, volume) = cluster().await;

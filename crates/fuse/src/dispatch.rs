@@ -55,9 +55,10 @@ pub trait Door: Send + Sync + 'static {
         let _nothing_remembered = nodes;
     }
 
-    /// It is mounted: by this the kernel can be told what it has not asked for.
-    fn mounted(&self, device: Device) {
-        drop(device);
+    /// It is mounted: by this the kernel can be told what it has not asked for; and whether it can map files that go
+    /// around its page cache.
+    fn mounted(&self, device: Device, maps_direct: bool) {
+        drop((device, maps_direct));
     }
 
     /// A mark of the moment at which an operation begins.

@@ -2,6 +2,8 @@
 
 use fuser::{Filesystem, InitFlags, KernelConfig, Request};
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Largest write and read in one request.
 pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
@@ -55,6 +57,8 @@ const WANTED: &[InitFlags] = &[
 pub struct Handshake {
     /// Let the kernel keep written data back.
     pub writeback: bool,
+    /// Set if the kernel can map files that go around its page cache.
+    pub maps_direct: Arc<AtomicBool>,
 }
 
 impl Filesystem for Handshake {
@@ -62,6 +66,8 @@ impl Filesystem for Handshake {
         for &flag in WANTED {
             if config.add_capabilities(flag).is_err() {
                 tracing::debug!(?flag, "this kernel lacks a capability");
+            } else if flag == InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP {
+                self.maps_direct.store(true, Ordering::Relaxed);
             }
         }
         if self.writeback && config.add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE).is_err() {

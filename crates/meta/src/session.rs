@@ -11,6 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strake_types::{Error, ErrorKind, Ino, Result};
+use strake_wire::message::meta::Told;
 use tokio::sync::Notify;
 
 /// One client's session.
@@ -65,6 +66,8 @@ struct Open {
     writes: bool,
     /// It tells each write before that returns.
     tells: bool,
+    /// Its kernel may keep pages of what it writes.
+    keeps_pages: bool,
     /// Number of the last question whether it does; 0: none.
     asked: u64,
 }
@@ -292,12 +295,13 @@ impl Sessions {
     }
 
     /// The answer to a question: the session tells each write to a file that it holds open in this incarnation.
-    pub fn tells(&self, session: &Session, ino: Ino, number: u64, incarnation: u64) {
+    pub fn tells(&self, session: &Session, told: &Told, incarnation: u64) {
         let mut own = session.opens.lock();
         if own.incarnation == incarnation
-            && let Some(open) = own.counts.get_mut(&ino)
+            && let Some(open) = own.counts.get_mut(&Ino(told.ino))
+            && open.asked == told.number
         {
-            open.tells |= open.asked == number;
+            (open.tells, open.keeps_pages) = (true, told.keeps_pages);
         }
         drop(own);
         self.told.notify_waiters();
@@ -329,15 +333,30 @@ impl Sessions {
         if open.tells {
             return true;
         }
-        if !open.writes || !self.may_others_hold(ino, Some(session)) {
+        open.writes && self.some_other_holds(session, ino, |_| true)
+    }
+
+    /// True if the session has to tell each write to a file, and its kernel keeps nothing of what it writes: it was
+    /// opened when that was known, or only to write.
+    pub fn writes_through(&self, session: &Session, ino: Ino) -> bool {
+        let open = session.opens.lock().counts.get(&ino).copied().unwrap_or_default();
+        let asked = open.asked != 0 && !open.tells;
+        !asked && !open.keeps_pages && self.has_to_tell(session, ino)
+    }
+
+    /// True if somebody else has a file open, or may have it open, and may write to it.
+    pub fn may_others_write(&self, session: &Session, ino: Ino) -> bool {
+        self.some_other_holds(session, ino, |open| open.writes)
+    }
+
+    fn some_other_holds(&self, own: &Session, ino: Ino, how: impl Fn(&Open) -> bool) -> bool {
+        if !self.may_others_hold(ino, Some(own)) {
             return false;
         }
         let all = self.all.read();
-        let mut others = all.values().filter(|other| other.id != session.id);
-        let has_it = |other: &Arc<Session>| {
-            other.is_absent() || other.opens.lock().counts.contains_key(&ino)
-        };
-        others.any(has_it)
+        let mut others = all.values().filter(|other| other.id != own.id);
+        others
+            .any(|other| other.is_absent() || other.opens.lock().counts.get(&ino).is_some_and(&how))
     }
 
     /// False if nobody but `own` has a file open, or may have it open: mostly, and quickly said.

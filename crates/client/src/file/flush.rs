@@ -10,6 +10,7 @@ use std::time::Duration;
 use strake_base::task;
 use strake_types::{Attr, Error, ErrorKind, Ino, Result, Timestamp};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
+use tokio::sync::MutexGuard;
 
 /// Writes older than this are sent by the background task.
 const DIRTY_AGE_MAX: Duration = Duration::from_secs(1);
@@ -35,12 +36,27 @@ impl Volume {
         if file.is_idle() {
             return Ok(());
         }
-        self.drain(file).await;
-        let _order = file.order.lock().await;
+        let _order = self.drain_in_order(file).await;
         if !self.write_inline(file, false, close).await? {
             self.publish(file, false).await?;
         }
         Ok(())
+    }
+
+    /// As [`Volume::drain`], and takes the file's order. While that was waited for a write may have moved out of the
+    /// inode what was unsent in it: that is sent, too.
+    pub(super) async fn drain_in_order<'a>(
+        self: &Arc<Self>,
+        file: &'a Arc<FileState>,
+    ) -> MutexGuard<'a, ()> {
+        let is_inline = || matches!(file.core().body, Body::Inline(_));
+        let was_inline = is_inline();
+        self.drain(file).await;
+        let order = file.order.lock().await;
+        if was_inline && !is_inline() {
+            self.drain(file).await;
+        }
+        order
     }
 
     /// Sends everything written so far to chunks and waits for the answers. Failures are kept for

@@ -21,6 +21,7 @@ pub struct OpenFile {
     volume: Weak<Volume>,
     flags: OpenFlags,
     keep_cache: bool,
+    opened_shared: bool,
     /// It counts among those that [`super::state::Core::dropping`] speaks of.
     dropping: AtomicBool,
     /// Opened by an ordinary user: writing takes setuid and setgid away.
@@ -55,11 +56,6 @@ pub(crate) enum TellBy {
 }
 
 impl OpenFile {
-    /// True if others have it open as well, and it is written to: nobody keeps what he has of it.
-    pub fn is_shared(&self) -> bool {
-        self.state.core().shared
-    }
-
     /// The file.
     pub fn ino(&self) -> Ino {
         self.state.ino()
@@ -74,6 +70,21 @@ impl OpenFile {
     /// cached since are still good.
     pub fn keep_cache(&self) -> bool {
         self.keep_cache
+    }
+
+    /// True if others have it open as well, and it is written to.
+    pub fn is_shared(&self) -> bool {
+        self.state.core().shared
+    }
+
+    /// True if others could write to it when it was opened, or had it open where this mount may write: what is kept of
+    /// it is taken back all the time.
+    pub fn opened_shared(&self) -> bool {
+        self.opened_shared
+    }
+
+    fn is_paged(&self) -> bool {
+        is_paged(self.flags, self.opened_shared)
     }
 
     /// The handle is used, so its `open` has returned: what the kernel was to drop then is dropped.
@@ -111,6 +122,11 @@ impl OpenFile {
         let writable = self.flags.write;
         if writable { Ok(()) } else { Err(Error::with(ErrorKind::Invalid, "not open for writing")) }
     }
+}
+
+/// True if the kernel may keep pages of what goes through such a handle.
+fn is_paged(flags: OpenFlags, opened_shared: bool) -> bool {
+    flags.read && !flags.direct && !flags.append && !opened_shared
 }
 
 impl Drop for OpenFile {
@@ -248,7 +264,7 @@ impl Volume {
         if self.is_shared(&opened, asked) {
             state.core().shared = true;
         }
-        Ok(self.handle_of(state, cred, flags, keep_cache))
+        Ok(self.handle_of(state, cred, flags, (keep_cache, opened.others_write)))
     }
 
     /// A handle of a file in which it is counted already, also as one that drops pages.
@@ -257,14 +273,16 @@ impl Volume {
         state: Arc<FileState>,
         cred: &Credentials,
         flags: OpenFlags,
-        keep_cache: bool,
+        (keep_cache, others_write): (bool, bool),
     ) -> Arc<OpenFile> {
-        let (failures, keep_cache) = {
+        let (failures, keep_cache, opened_shared) = {
             let mut core = state.core();
             // Who was told to drop them does so when the answer has arrived: pages of before may be there still.
             let still = keep_cache && core.dropping > 0 && !self.options().exclusive;
             core.dropping += usize::from(still);
-            (core.failure.count, keep_cache && !still)
+            let shared = core.shared || others_write;
+            core.paged_handles += usize::from(is_paged(flags, shared));
+            (core.failure.count, keep_cache && !still, shared)
         };
         Arc::new(OpenFile {
             dropping: AtomicBool::new(!keep_cache),
@@ -272,6 +290,7 @@ impl Volume {
             volume: Arc::downgrade(self),
             flags,
             keep_cache,
+            opened_shared,
             drops_setid: cred.uid != 0,
             failures_told: std::array::from_fn(|_| AtomicU64::new(failures)),
             sequence: Mutex::default(),
@@ -327,6 +346,7 @@ impl Volume {
             });
             core.registered -= closes;
             core.direct_handles -= usize::from(file.flags.direct);
+            core.paged_handles -= usize::from(file.is_paged());
             if core.handles == 0 {
                 core.ahead.clear();
             }

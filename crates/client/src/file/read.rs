@@ -64,7 +64,7 @@ impl Volume {
     }
 
     /// As [`Volume::read`], for who keeps what he reads: before any bytes are fetched he is told if they are `unleased`,
-    /// so that nothing is recalled when they change, or if others write to the file as well.
+    /// so that nothing is recalled when they change.
     pub async fn read_telling(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
@@ -78,7 +78,7 @@ impl Volume {
         let wanted_end = offset.saturating_add(u64::from(len));
         let asks = self.leases().are_on() || wanted_end > file.state.core().length;
         let leased = !asks || self.refresh_attr(&file.state).await?;
-        if !leased || file.is_shared() {
+        if !leased {
             unleased();
         }
         if file.state.core().is_inline_stale() {

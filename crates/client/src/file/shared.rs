@@ -112,7 +112,9 @@ impl Volume {
     }
 
     async fn say_told(&self, ino: Ino, number: u64) -> Result<()> {
-        let op = MetaOp::Told(meta::Told { ino: ino.0, number });
+        let paged = |file: Arc<FileState>| file.core().paged_handles > 0;
+        let keeps_pages = self.inodes().file(ino).is_some_and(paged);
+        let op = MetaOp::Told(meta::Told { ino: ino.0, number, keeps_pages });
         done(&self.ask(&self.root_cred(), op).await?, "told")
     }
 

@@ -93,6 +93,8 @@ pub(crate) struct Core {
     pub(crate) kept: KeptFile,
     /// Open handles with O_DIRECT: while there are any, nothing is kept.
     pub(crate) direct_handles: usize,
+    /// Open handles through which a kernel may keep pages although others write.
+    pub(crate) paged_handles: usize,
     /// Length and mtime at the server after the last change known to be ours; `None` if somebody
     /// else has changed the file beside us, so that nothing cached can be told to be true.
     pub(crate) ours: Option<Contents>,
@@ -337,6 +339,7 @@ impl FileState {
             ahead: Ahead::default(),
             kept: kept.take_up(attr),
             direct_handles: 0,
+            paged_handles: 0,
             ours: Some((attr.length, attr.mtime)),
             dropping: 0,
             stale_pages: false,

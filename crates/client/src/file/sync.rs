@@ -46,9 +46,8 @@ impl Volume {
     }
 
     async fn sync_file(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
-        self.drain(file).await;
         // Who comes while another syncs must not answer before that one is done.
-        let _order = file.order.lock().await;
+        let _order = self.drain_in_order(file).await;
         // Neither waits for the other: until both are done nothing is promised, and a length may be
         // on disk before its bytes at any time, by the background task.
         let (data, attributes) = join(self.sync_targets(file), self.sync_attributes(file)).await;

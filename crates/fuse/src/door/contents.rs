@@ -7,6 +7,7 @@ use crate::reply::{Opened, Reply, Shown};
 use crate::request::CopyRange;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use strake_client::api::{FallocateMode, OpenFlags, SeekTo, Written};
 use strake_client::file::OpenFile;
 use strake_types::{Credentials, Ino};
@@ -24,7 +25,8 @@ struct WriteEnd<'a> {
 impl Drop for WriteEnd<'_> {
     fn drop(&mut self) {
         let (door, ino) = (self.door, self.file.ino());
-        if door.recalls.writing.end(ino, self.range) || self.file.is_shared() {
+        let left_out = door.recalls.writing.end(ino, self.range);
+        if left_out || (self.file.is_shared() && !door.volume.is_leased(self.file)) {
             door.forget_again(ino, door.recalls.dropping.begin(ino));
         }
     }
@@ -46,6 +48,12 @@ impl FuseDoor {
     }
 
     fn register(&self, file: Arc<OpenFile>, flags: u32) -> Opened {
+        // A kernel that cannot map a file that goes around its page cache had better keep pages.
+        let shared = file.opened_shared() && self.maps_direct.load(Ordering::Relaxed);
+        let flags = match shared {
+            true => flags | libc::O_DIRECT as u32,
+            false => flags,
+        };
         let flags = page_cache_flags(flags, self.view.writeback, file.keep_cache());
         let direct = flags & abi::FOPEN_DIRECT_IO != 0;
         Opened { fh: self.handles.add(OpenHandle { file, direct }), flags }

@@ -20,6 +20,7 @@ use crate::interrupt::Interrupt;
 use crate::reply::{Opened, Reply, Shown};
 use crate::request::{Op, Request};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_client::Volume;
 use strake_client::file::OpenFile;
@@ -53,6 +54,8 @@ pub struct FuseDoor {
     /// How long names, and attributes fresh from the server, are good for; nothing, if the mount keeps leases.
     valid: Duration,
     recalls: Arc<recalls::Recalls>,
+    /// The kernel can map files that go around its page cache.
+    maps_direct: AtomicBool,
     runtime: Handle,
 }
 
@@ -73,7 +76,8 @@ impl FuseDoor {
             false => Duration::from_millis(volume.options().attribute_age_ms),
         };
         let (handles, locks) = (Handles::default(), locks::HeldLocks::default());
-        Self { volume, view, handles, locks, valid, recalls: Arc::default(), runtime }
+        let (recalls, maps_direct) = Default::default();
+        Self { volume, view, handles, locks, valid, recalls, maps_direct, runtime }
     }
 
     /// The kernel has checked permissions already: the mount has `default_permissions`.
@@ -234,8 +238,9 @@ impl Door for FuseDoor {
         outcome.map_err(|error| if in_directory { gone(error) } else { error })
     }
 
-    fn mounted(&self, device: Device) {
+    fn mounted(&self, device: Device, maps_direct: bool) {
         self.recalls.mounted(device);
+        self.maps_direct.store(maps_direct, Ordering::Relaxed);
     }
 
     fn mark(&self) -> u64 {

@@ -14,6 +14,7 @@ use fuser::{Config, MountOption, Session, SessionACL};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use strake_client::Volume;
 use strake_types::{Credentials, Error, ErrorKind, FileKind, Result};
@@ -109,17 +110,19 @@ pub async fn mount_door<D: Door>(
     runtime: Handle,
 ) -> Result<MountHandle> {
     let (path, options) = (mountpoint.to_path_buf(), options.clone());
-    let (full, session, options, claim) = blocking(move || {
+    let (full, (session, maps_direct), options, claim) = blocking(move || {
         let full = check(&path, options.nonempty)?;
         let claim = watch::Claim::wait(&full);
-        let handshake = Handshake { writeback: options.writeback };
+        let maps_direct = Arc::new(AtomicBool::new(false));
+        let handshake =
+            Handshake { writeback: options.writeback, maps_direct: maps_direct.clone() };
         let session = Session::new(handshake, &full, &config(&options))
             .map_err(|error| cannot_mount(&full, &error))?;
-        Ok((full, session, options, claim))
+        Ok((full, (session, maps_direct.load(Ordering::Relaxed)), options, claim))
     })
     .await?;
     let (tell, ended) = channel::channel(false);
-    let threads = start(door, &session, options.threads(), runtime)
+    let threads = start(door, (&session, maps_direct), options.threads(), runtime)
         .map_err(|error| cannot_mount(&full, &error))?;
     let watch = watch::Watch::start(&full, claim).map_err(|error| cannot_mount(&full, &error))?;
     let keeper = move || keep(session, threads, watch, &tell);
@@ -138,12 +141,12 @@ pub async fn mount_door<D: Door>(
 
 fn start<D: Door>(
     door: Arc<D>,
-    session: &Session<Handshake>,
+    (session, maps_direct): (&Session<Handshake>, bool),
     threads: usize,
     runtime: Handle,
 ) -> std::io::Result<Vec<JoinHandle<()>>> {
     let first = Device::from_session(session.as_fd())?;
-    door.mounted(Device::from_session(session.as_fd())?);
+    door.mounted(Device::from_session(session.as_fd())?, maps_direct);
     let devices = (0..threads).map(|_| first.clone_connection()).collect::<Result<_, _>>()?;
     dispatch::start(door, devices, REQUEST_BYTES_MAX as usize, runtime)
 }

@@ -72,7 +72,7 @@ pub(crate) async fn view(tx: &mut Tx<'_>, inode: &Inode, mode: &OpenMode) -> Res
         expires_unix_ms: core.wall_ms() + core.options.capability_ms,
     });
     let attr = tx.attributes(inode).await?;
-    Ok(Opened { attr, inline, capability, shared: false, unsettled: false })
+    Ok(Opened { attr, inline, capability, ..Opened::default() })
 }
 
 /// Fails unless the inode is a regular file that the session holds open or the caller may write.

@@ -81,8 +81,8 @@ impl<'a> Tx<'a> {
     }
 
     /// Enters leases of the caller on what the answer tells of, as far as nobody else can change it: it is
-    /// locked, or new. Not of a file that others have open as well: several who write to it would recall each
-    /// other's leases with every write.
+    /// locked, or new. Not of a file that others have open and of which its kernel keeps nothing: several who write to
+    /// it would recall each other's leases with every write.
     fn lease_to_caller(&self, answer: &mut MetaAnswer) {
         let Some(keeper) = &self.ctx.keeper else { return };
         let (leases, sessions) = (&self.ctx.volume.leases, &self.ctx.volume.sessions);
@@ -90,7 +90,7 @@ impl<'a> Tx<'a> {
         each_attributes(answer, |attr| {
             let ino = Ino(attr.ino);
             let covered = self.held.has(ino) || self.inodes.iter().any(|(new, _)| *new == ino);
-            let shared = own.is_some_and(|session| sessions.has_to_tell(session, ino));
+            let shared = own.is_some_and(|session| sessions.writes_through(session, ino));
             let lives = covered && is_leasable(attr) && !shared;
             attr.leased = lives && leases.enter(keeper, ino, true, &*self.ctx.core.clock);
         });

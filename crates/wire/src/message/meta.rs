@@ -243,6 +243,9 @@ pub struct Told {
     /// Which question this answers ([`Ask::number`]): an earlier one may be of before the file was closed.
     #[prost(uint64, tag = "2")]
     pub number: u64,
+    /// Its kernel may keep pages of what it writes, so it needs leases on that.
+    #[prost(bool, tag = "3")]
+    pub keeps_pages: bool,
 }
 
 /// See [`MetaOp::Recalls`].

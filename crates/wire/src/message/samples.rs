@@ -225,6 +225,7 @@ impl Gen {
             capability: self.bytes(),
             shared: self.bool(),
             unsettled: self.bool(),
+            others_write: self.bool(),
         }
     }
 
@@ -280,7 +281,7 @@ impl Gen {
             ListClients(nothing),
             EvictClient(meta::ClientRef { session: self.u64() }),
             Settle(self.ino()),
-            Told(meta::Told { ino: self.u64(), number: self.u64() }),
+            Told(meta::Told { ino: self.u64(), number: self.u64(), keeps_pages: self.bool() }),
         ]
     }
 

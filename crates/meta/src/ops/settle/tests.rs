@@ -35,7 +35,7 @@ async fn settle(user: &User<'_>, ino: u64) -> Opened {
 }
 
 async fn tell(user: &User<'_>, Ask { ino, number }: Ask) {
-    let told = user.call(MetaOp::Told(Told { ino, number })).await.unwrap();
+    let told = user.call(MetaOp::Told(Told { ino, number, keeps_pages: false })).await.unwrap();
     assert_eq!(told, MetaAnswer::Done(Nothing {}));
 }
 

@@ -204,6 +204,9 @@ pub struct Opened {
     /// believed.
     #[prost(bool, tag = "5")]
     pub unsettled: bool,
+    /// Others have it open and may write to it: who keeps what he reads of it would have it taken back all the time.
+    #[prost(bool, tag = "6")]
+    pub others_write: bool,
 }
 
 /// See [`MetaAnswer::Renamed`].

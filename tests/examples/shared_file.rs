@@ -18,13 +18,15 @@ use std::time::Instant;
 use strake_types::layout_text::parse_bytes;
 
 const ROUNDS: usize = 5;
-const USAGE: &str = "usage: shared_file THREADS_PER_MOUNT MIB_PER_THREAD BLOCK MOUNT...";
+const USAGE: &str = "usage: shared_file [--read] THREADS_PER_MOUNT MIB_PER_THREAD BLOCK MOUNT...";
 
 struct Work {
     mounts: Vec<PathBuf>,
     threads: usize,
     bytes: u64,
     block: u64,
+    /// The handles are open for reading, too: those opened before others have the file open use the page cache.
+    reads: bool,
 }
 
 impl Work {
@@ -52,7 +54,8 @@ impl Work {
     }
 
     fn write(&self, path: &Path, from: u64, barrier: &Barrier) {
-        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file =
+            File::options().read(self.reads).write(true).create(true).truncate(false).open(path);
         let file = file.expect("it can be made");
         let block = vec![7; self.block as usize];
         barrier.wait();
@@ -69,13 +72,15 @@ fn median(mut samples: Vec<f64>) -> f64 {
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let reads = arguments.first().is_some_and(|first| first == "--read");
+    arguments.drain(..usize::from(reads));
     let [threads, mib, block, mounts @ ..] = &arguments[..] else { panic!("{USAGE}") };
     let mounts: Vec<PathBuf> = mounts.iter().map(PathBuf::from).collect();
     let each: usize = threads.parse().expect(USAGE);
     let mib: u64 = mib.parse().expect(USAGE);
     let block = parse_bytes(block).expect(USAGE);
-    let work = Work { threads: each * mounts.len(), mounts, bytes: mib << 20, block };
+    let work = Work { threads: each * mounts.len(), mounts, bytes: mib << 20, block, reads };
     for mode in ["strict", "close-to-open", "parallel"] {
         let directory = work.mounts.first().expect(USAGE).join(mode);
         fs::create_dir(&directory).expect("a new directory");

@@ -295,6 +295,8 @@ struct Used {
     done: Done,
     mount: usize,
     with_pages: bool,
+    /// When the handle was opened, if it stays open: from and to.
+    held: Option<(u64, u64)>,
 }
 
 /// True if a block was read while another process wrote it to the same page of the same kernel, which does not keep
@@ -317,9 +319,17 @@ fn is_torn_by_kernel(read: &Used, history: &[Used]) -> bool {
 }
 
 /// True if a read through a kernel's pages ended early while another process changed or read the file: what the kernel
-/// hears of one makes it ignore what it was told of the length (S-014).
+/// hears of one makes it ignore what it was told of the length (S-014). Not if the handle was opened when another mount
+/// had the file open (S-104).
 fn is_cut_short_by_kernel(read: &Used, history: &[Used]) -> bool {
     let Deed::Read(_, marks, wanted) = &read.done.deed else { return false };
+    let before = |used: &Used| {
+        let ((_, there), (here, _)) = (used.held?, read.held?);
+        (used.mount != read.mount && there < here).then_some(())
+    };
+    if history.iter().any(|used| before(used).is_some()) {
+        return false;
+    }
     let meanwhile = |other: &&Used| {
         other.done.client != read.done.client
             && other.done.began < read.done.ended
@@ -359,7 +369,7 @@ fn use_file(player: &mut Player, noted: &mut Vec<Used>, unit: u64, blocks: u64) 
             other => other,
         };
         let (done, mount) = (player.done(deed, &answer), player.mount);
-        noted.push(Used { done, mount, with_pages: how == "cached" });
+        noted.push(Used { done, mount, with_pages: how == "cached", held: None });
     }
 }
 
@@ -409,7 +419,9 @@ fn judged(first: &[u64], history: &[Used]) -> (Verdict, String) {
 fn use_handle(player: &mut Player, noted: &mut Vec<Used>) {
     let path = format!("{}/file", player.root);
     let how = ["cached", "direct"][player.random.below(2) as usize];
-    player.ask(&format!("hold file {path} {how}")).good("hold");
+    let hold = player.ask(&format!("hold file {path} {how}"));
+    hold.good("hold");
+    let held = Some((hold.began, hold.ended));
     for _ in 0..6 + player.random.below(5) {
         let at = player.random.below(BLOCKS);
         let count = 1 + player.random.below(BLOCKS - at);
@@ -427,7 +439,7 @@ fn use_handle(player: &mut Player, noted: &mut Vec<Used>) {
             other => other,
         };
         let (done, mount) = (player.done(deed, &answer), player.mount);
-        noted.push(Used { done, mount, with_pages: how == "cached" });
+        noted.push(Used { done, mount, with_pages: how == "cached", held });
     }
     player.ask("drop file").good("drop");
 }

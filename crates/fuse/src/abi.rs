@@ -51,6 +51,7 @@ pub const NOTIFY_INVAL_INODE: i32 = 2;
 
 pub const GETATTR_FH: u32 = 1;
 pub const OPEN_KILL_SUIDGID: u32 = 1;
+pub const WRITE_CACHE: u32 = 1;
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
 pub const FSYNC_FDATASYNC: u32 = 1;

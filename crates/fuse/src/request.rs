@@ -101,6 +101,8 @@ pub enum Op {
         data: Bytes,
         sync: bool,
         kill_suidgid: bool,
+        /// The kernel writes pages back that were changed through a map (or kept back), by any handle that may write.
+        from_pages: bool,
     },
     Flush {
         fh: u64,
@@ -318,6 +320,7 @@ fn write(buffer: &mut Option<Buffer>, len: usize) -> Option<Op> {
         data,
         sync: args.flags & libc::O_DSYNC as u32 != 0,
         kill_suidgid: args.write_flags & abi::WRITE_KILL_SUIDGID != 0,
+        from_pages: args.write_flags & abi::WRITE_CACHE != 0,
     })
 }
 

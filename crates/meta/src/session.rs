@@ -136,6 +136,11 @@ impl Session {
         Ok(())
     }
 
+    /// True if it has a file open in such a way.
+    fn has(&self, ino: Ino, how: impl Fn(&Open) -> bool) -> bool {
+        self.opens.lock().counts.get(&ino).is_some_and(how)
+    }
+
     /// False if a report of closed files was there before; 0: one without a number.
     pub fn is_news(&self, number: u64) -> bool {
         number == 0 || self.reported.fetch_max(number, Ordering::AcqRel) < number
@@ -237,7 +242,10 @@ impl Sessions {
         let writable: HashSet<_> = writable.iter().collect();
         let before = std::mem::take(&mut own.counts);
         for &ino in open {
-            let open = Open { count: 1, writes: writable.contains(&ino), ..Open::default() };
+            // Until it is asked, and says otherwise.
+            let keeps_pages = true;
+            let writes = writable.contains(&ino);
+            let open = Open { count: 1, writes, keeps_pages, ..Open::default() };
             if own.counts.insert(Ino(ino), open).is_none() {
                 *opens.entry(Ino(ino)).or_default() += 1;
             }
@@ -333,7 +341,8 @@ impl Sessions {
         if open.tells {
             return true;
         }
-        open.writes && self.some_other_holds(session, ino, |_| true)
+        open.writes
+            && self.some_other(session, ino, |other| other.is_absent() || other.has(ino, |_| true))
     }
 
     /// True if the session has to tell each write to a file, and its kernel keeps nothing of what it writes: it was
@@ -344,19 +353,17 @@ impl Sessions {
         !asked && !open.keeps_pages && self.has_to_tell(session, ino)
     }
 
-    /// True if somebody else has a file open, or may have it open, and may write to it.
-    pub fn may_others_write(&self, session: &Session, ino: Ino) -> bool {
-        self.some_other_holds(session, ino, |open| open.writes)
+    /// True if somebody else has a file open and may write to it. Who has not come back after a restart does not
+    /// count: that is of no use to those who keep nothing of every file meanwhile.
+    pub fn others_write(&self, session: &Session, ino: Ino) -> bool {
+        self.some_other(session, ino, |other| other.has(ino, |open| open.writes))
     }
 
-    fn some_other_holds(&self, own: &Session, ino: Ino, how: impl Fn(&Open) -> bool) -> bool {
+    fn some_other(&self, own: &Session, ino: Ino, so: impl Fn(&Session) -> bool) -> bool {
         if !self.may_others_hold(ino, Some(own)) {
             return false;
         }
-        let all = self.all.read();
-        let mut others = all.values().filter(|other| other.id != own.id);
-        others
-            .any(|other| other.is_absent() || other.opens.lock().counts.get(&ino).is_some_and(&how))
+        self.all.read().values().any(|other| other.id != own.id && so(other))
     }
 
     /// False if nobody but `own` has a file open, or may have it open: mostly, and quickly said.

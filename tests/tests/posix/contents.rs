@@ -114,6 +114,25 @@ fn a_map_sees_what_others_of_the_same_mount_write() {
     assert_eq!(byte, [0]);
 }
 
+/// The kernel writes pages back through any handle that may write: through one that appends they were appended.
+#[test]
+fn what_is_stored_into_a_map_stays_in_its_place_where_handles_append() {
+    let place = Place::new("mmap-append");
+    fs::write(place.at("file"), pattern(20_000)).unwrap();
+    let file = File::options().read(true).append(true).open(place.at("file")).unwrap();
+    let mut map = Mapping::new(&file, 20_000, true).unwrap();
+    map.bytes()[5000..5006].copy_from_slice(b"stored");
+    map.sync().unwrap();
+    (&file).write_all(b"appended").unwrap();
+    map.bytes()[19_990] = 1;
+    drop((map, file));
+    let mut expected = pattern(20_000);
+    expected[5000..5006].copy_from_slice(b"stored");
+    expected[19_990] = 1;
+    expected.extend_from_slice(b"appended");
+    assert!(contents(&place.at("file")) == expected);
+}
+
 #[test]
 fn truncate_cuts_and_extends_with_zeros() {
     let place = Place::new("truncate");

@@ -53,6 +53,8 @@ impl Volume {
             return Err(Error::with(ErrorKind::Invalid, "source and target overlap"));
         }
         self.refresh_attr(&source.state).await?;
+        // Before all is sent: it may be moved out meanwhile, unsent.
+        let is_inline = matches!(source.state.core().body, Body::Inline(_));
         self.drain(&source.state).await;
         let left = source.state.core().length.saturating_sub(source_offset);
         let len = len.min(left);
@@ -60,7 +62,11 @@ impl Volume {
             return Ok(0);
         }
         let ranges = (source_offset, target_offset, len.min(SERVER_BYTES_MAX));
-        let copied = match self.copy_on_servers(&source.state, &target.state, ranges).await {
+        let on_servers = match is_inline {
+            true => Ok(None),
+            false => self.copy_on_servers(&source.state, &target.state, ranges).await,
+        };
+        let copied = match on_servers {
             Ok(Some(copied)) => Ok(copied),
             Ok(None) => self.copy_through(source, target, ranges).await,
             Err(error) if error.kind == ErrorKind::NotSupported => {
@@ -92,9 +98,6 @@ impl Volume {
         target: &Arc<FileState>,
         (from, to, len): (u64, u64, u64),
     ) -> Result<Option<u64>> {
-        if matches!(source.core().body, Body::Inline(_)) {
-            return Ok(None);
-        }
         if matches!(target.core().body, Body::Inline(_)) && to + len <= self.inline_bytes_max() {
             return Ok(None);
         }

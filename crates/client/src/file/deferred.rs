@@ -102,7 +102,7 @@ impl Volume {
         // open, so that it finds this, or this finds that the one known is not the newest.
         let (file, unchanged) = self.inodes().with_file(ino, counted)?;
         file.count_direct(flags.direct);
-        Some(self.handle_of(file, cred, flags, (unchanged, false)))
+        Some(self.handle_of(file, cred, flags, unchanged, false))
     }
 
     /// Its close is not deferred any more: it is open, or about to be reported.

@@ -28,7 +28,7 @@ impl Volume {
         let _timer = self.count(Op::Seek);
         let state = &file.state;
         self.refresh_attr(state).await?;
-        self.drain(state).await;
+        // Looked at before all is sent: it may be moved out of the inode meanwhile, unsent.
         let (length, placement) = {
             let core = state.core();
             if offset >= core.length {
@@ -39,6 +39,7 @@ impl Volume {
             }
             (core.length, core.placement()?)
         };
+        self.drain(state).await;
         let found = match to {
             SeekTo::Data => self.seek_data(state, &placement, offset, length).await?,
             SeekTo::Hole => Some(self.seek_hole(state, &placement, offset, length).await?),

@@ -22,6 +22,8 @@ pub struct OpenFile {
     flags: OpenFlags,
     keep_cache: bool,
     opened_shared: bool,
+    /// It counts in [`super::state::Core::paged_handles`].
+    paged: bool,
     /// It counts among those that [`super::state::Core::dropping`] speaks of.
     dropping: AtomicBool,
     /// Opened by an ordinary user: writing takes setuid and setgid away.
@@ -83,10 +85,6 @@ impl OpenFile {
         self.opened_shared
     }
 
-    fn is_paged(&self) -> bool {
-        is_paged(self.flags, self.opened_shared)
-    }
-
     /// The handle is used, so its `open` has returned: what the kernel was to drop then is dropped.
     pub(crate) fn heard_of(&self) {
         if self.dropping.load(Ordering::Relaxed) && self.dropping.swap(false, Ordering::Relaxed) {
@@ -122,11 +120,6 @@ impl OpenFile {
         let writable = self.flags.write;
         if writable { Ok(()) } else { Err(Error::with(ErrorKind::Invalid, "not open for writing")) }
     }
-}
-
-/// True if the kernel may keep pages of what goes through such a handle.
-fn is_paged(flags: OpenFlags, opened_shared: bool) -> bool {
-    flags.read && !flags.direct && !flags.append && !opened_shared
 }
 
 impl Drop for OpenFile {
@@ -264,7 +257,7 @@ impl Volume {
         if self.is_shared(&opened, asked) {
             state.core().shared = true;
         }
-        Ok(self.handle_of(state, cred, flags, (keep_cache, opened.others_write)))
+        Ok(self.handle_of(state, cred, flags, keep_cache, opened.others_write))
     }
 
     /// A handle of a file in which it is counted already, also as one that drops pages.
@@ -273,15 +266,19 @@ impl Volume {
         state: Arc<FileState>,
         cred: &Credentials,
         flags: OpenFlags,
-        (keep_cache, others_write): (bool, bool),
+        keep_cache: bool,
+        others_write: bool,
     ) -> Arc<OpenFile> {
+        let paged;
         let (failures, keep_cache, opened_shared) = {
             let mut core = state.core();
             // Who was told to drop them does so when the answer has arrived: pages of before may be there still.
             let still = keep_cache && core.dropping > 0 && !self.options().exclusive;
             core.dropping += usize::from(still);
             let shared = core.shared || others_write;
-            core.paged_handles += usize::from(is_paged(flags, shared));
+            // What is written through others a kernel does not keep; what it reads is leased.
+            paged = flags.read && flags.write && !flags.direct && !flags.append && !shared;
+            core.paged_handles += usize::from(paged);
             (core.failure.count, keep_cache && !still, shared)
         };
         Arc::new(OpenFile {
@@ -291,6 +288,7 @@ impl Volume {
             flags,
             keep_cache,
             opened_shared,
+            paged,
             drops_setid: cred.uid != 0,
             failures_told: std::array::from_fn(|_| AtomicU64::new(failures)),
             sequence: Mutex::default(),
@@ -346,7 +344,7 @@ impl Volume {
             });
             core.registered -= closes;
             core.direct_handles -= usize::from(file.flags.direct);
-            core.paged_handles -= usize::from(file.is_paged());
+            core.paged_handles -= usize::from(file.paged);
             if core.handles == 0 {
                 core.ahead.clear();
             }

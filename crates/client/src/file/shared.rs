@@ -142,6 +142,7 @@ impl Volume {
         let settled = self.settled(Ino(opened.attr.ino)).await?;
         (opened.attr, opened.inline) = (settled.attr, settled.inline);
         (opened.shared, opened.unsettled) = (settled.shared, false);
+        opened.others_write = settled.others_write;
         Ok(())
     }
 

@@ -93,7 +93,7 @@ pub(crate) struct Core {
     pub(crate) kept: KeptFile,
     /// Open handles with O_DIRECT: while there are any, nothing is kept.
     pub(crate) direct_handles: usize,
-    /// Open handles through which a kernel may keep pages although others write.
+    /// Open handles through which a kernel may keep pages of what is written although others write.
     pub(crate) paged_handles: usize,
     /// Length and mtime at the server after the last change known to be ours; `None` if somebody
     /// else has changed the file beside us, so that nothing cached can be told to be true.

@@ -52,6 +52,27 @@ impl Volume {
         offset: u64,
         data: Bytes,
     ) -> Result<Written> {
+        let at = if file.flags().append { At::End } else { At::Offset(offset) };
+        self.write_told(file, at, offset, data).await
+    }
+
+    /// As [`Volume::write`], at the offset also where the handle was opened to append: pages of a map.
+    pub async fn write_pages(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        data: Bytes,
+    ) -> Result<Written> {
+        self.write_told(file, At::Offset(offset), offset, data).await
+    }
+
+    async fn write_told(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        at: At,
+        offset: u64,
+        data: Bytes,
+    ) -> Result<Written> {
         let _timer = self.count(Op::Write);
         file.heard_of();
         file.check_writable()?;
@@ -62,7 +83,6 @@ impl Volume {
         }
         let life = file.state.life();
         self.settle_again(&file.state).await?;
-        let at = if file.flags().append { At::End } else { At::Offset(offset) };
         if matches!(at, At::End) && file.state.is_idle() && !file.state.core().shared {
             // Others may have appended since, or the session was lost.
             self.refresh_attr(&file.state).await?;

@@ -8,7 +8,7 @@ use crate::request::CopyRange;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use strake_client::api::{FallocateMode, OpenFlags, SeekTo, Written};
+use strake_client::api::{FallocateMode, OpenFlags, SeekTo};
 use strake_client::file::OpenFile;
 use strake_types::{Credentials, Ino};
 
@@ -50,11 +50,7 @@ impl FuseDoor {
     fn register(&self, file: Arc<OpenFile>, flags: u32) -> Opened {
         // A kernel that cannot map a file that goes around its page cache had better keep pages.
         let shared = file.opened_shared() && self.maps_direct.load(Ordering::Relaxed);
-        let flags = match shared {
-            true => flags | libc::O_DIRECT as u32,
-            false => flags,
-        };
-        let flags = page_cache_flags(flags, self.view.writeback, file.keep_cache());
+        let flags = page_cache_flags(flags, self.view.writeback, shared, file.keep_cache());
         let direct = flags & abi::FOPEN_DIRECT_IO != 0;
         Opened { fh: self.handles.add(OpenHandle { file, direct }), flags }
     }
@@ -106,8 +102,8 @@ impl FuseDoor {
         let (mut unleased, ino) = (None, handle.file.ino());
         let told = || unleased = Some(self.recalls.dropping.begin(ino));
         let data = self.volume.read_telling(&handle.file, offset, size, told).await?;
-        if let Some(drops) = unleased.filter(|_| !handle.direct) {
-            // Nobody would tell the kernel when they change.
+        if let Some(drops) = unleased {
+            // Nobody would tell the kernel when they change. A map asks by a handle that goes around the page cache, too.
             self.forget_again(ino, drops);
         }
         Ok(Reply::Data(data.parts))
@@ -123,7 +119,10 @@ impl FuseDoor {
         let handle = self.handle(fh)?;
         let written = match handle.direct {
             true => self.volume.write(&handle.file, offset, data).await?,
-            false => self.write_pages(&handle, offset, data).await?,
+            false => {
+                let _end = self.begin_write(&handle.file, offset, data.len());
+                self.volume.write(&handle.file, offset, data).await?
+            }
         };
         // Through the page cache the kernel sends an FSYNC of its own.
         if sync && handle.direct {
@@ -132,17 +131,24 @@ impl FuseDoor {
         Ok(Reply::Written(written.len as u32))
     }
 
-    /// The kernel holds these pages locked meanwhile.
-    async fn write_pages(
+    /// Pages that were changed through a map. The handle says nothing of how they are to be written, not even where
+    /// it appends.
+    pub(super) async fn write_back(
         &self,
-        handle: &OpenHandle,
+        fh: u64,
         offset: u64,
         data: Bytes,
-    ) -> Result<Written, Errno> {
-        let ino = handle.file.ino();
-        let range = self.recalls.writing.begin(ino, offset, data.len() as u64);
-        let _end = WriteEnd { door: self, file: &handle.file, range };
-        Ok(self.volume.write(&handle.file, offset, data).await?)
+    ) -> Result<Reply, Errno> {
+        let handle = self.handle(fh)?;
+        let _end = self.begin_write(&handle.file, offset, data.len());
+        let written = self.volume.write_pages(&handle.file, offset, data).await?;
+        Ok(Reply::Written(written.len as u32))
+    }
+
+    /// The kernel holds the pages of such a write locked until it is answered.
+    fn begin_write<'a>(&'a self, file: &'a OpenFile, offset: u64, len: usize) -> WriteEnd<'a> {
+        let range = self.recalls.writing.begin(file.ino(), offset, len as u64);
+        WriteEnd { door: self, file, range }
     }
 
     pub(super) async fn flush(&self, ino: Ino, fh: u64, owner: u64) -> Result<Reply, Errno> {

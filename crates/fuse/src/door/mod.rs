@@ -133,8 +133,11 @@ impl FuseDoor {
             Op::Getattr { fh } => self.getattr(ino, fh).await.map(Reply::Attr),
             Op::Statx { fh } => self.getattr(ino, fh).await.map(Reply::Statx),
             Op::Read { fh, offset, size } => self.read(fh, offset, size).await,
-            Op::Write { fh, offset, data, sync, kill_suidgid } => {
-                let written = self.write(fh, offset, data, sync).await?;
+            Op::Write { fh, offset, data, sync, kill_suidgid, from_pages } => {
+                let written = match from_pages {
+                    true => self.write_back(fh, offset, data).await?,
+                    false => self.write(fh, offset, data, sync).await?,
+                };
                 if kill_suidgid {
                     self.drop_setid(ino).await?;
                 }
@@ -278,14 +281,17 @@ impl Door for FuseDoor {
 /// Flags of OPEN for the kernel: whether the file goes through its page cache.
 ///
 /// Going around it more than doubles what one stream of writes carries, so files open for writing
-/// only do, and those that append: where the end is only we may know. Readers, and programs that read and write (and may map the file shared), use it: it is
-/// kept from one open to the next if nothing changed in between. Writes around the cache make the
+/// only do, and those that append: where the end is only we may know; and those of files that are `shared` with other
+/// mounts: a kernel that is told of their changes loses answers about length and time. Other readers, and programs that
+/// read and write (and may map the file shared), use it: it is kept from one open to the next if nothing changed in
+/// between. Writes around the cache make the
 /// kernel drop the pages they touch, and their new mtime makes it drop those that a reader brought
 /// in meanwhile.
-fn page_cache_flags(flags: u32, writeback: bool, keep: bool) -> u32 {
+fn page_cache_flags(flags: u32, writeback: bool, shared: bool, keep: bool) -> u32 {
     let only_writes = flags & libc::O_ACCMODE as u32 == libc::O_WRONLY as u32;
     let appends = flags & libc::O_APPEND as u32 != 0;
-    let direct = flags & libc::O_DIRECT as u32 != 0 || (!writeback && (only_writes || appends));
+    let direct =
+        flags & libc::O_DIRECT as u32 != 0 || (!writeback && (only_writes || appends || shared));
     match (direct, keep) {
         (true, _) => abi::FOPEN_DIRECT_IO | abi::FOPEN_PARALLEL_DIRECT_WRITES,
         (false, true) => abi::FOPEN_KEEP_CACHE,
@@ -300,14 +306,16 @@ mod tests {
     #[test]
     fn only_writers_and_o_direct_go_around_the_page_cache() {
         let around = |flags: i32, writeback| {
-            page_cache_flags(flags as u32, writeback, true) & abi::FOPEN_DIRECT_IO != 0
+            page_cache_flags(flags as u32, writeback, false, true) & abi::FOPEN_DIRECT_IO != 0
         };
         assert!(around(libc::O_WRONLY | libc::O_APPEND, false));
         assert!(around(libc::O_RDWR | libc::O_APPEND, false));
         assert!(!around(libc::O_WRONLY, true));
         assert!(!around(libc::O_RDWR, false) && !around(libc::O_RDONLY, false));
         assert!(around(libc::O_RDONLY | libc::O_DIRECT, false));
-        assert_eq!(page_cache_flags(0, false, true), abi::FOPEN_KEEP_CACHE);
-        assert_eq!(page_cache_flags(0, false, false), 0);
+        assert_eq!(page_cache_flags(0, false, false, true), abi::FOPEN_KEEP_CACHE);
+        assert_eq!(page_cache_flags(0, false, false, false), 0);
+        assert_eq!(page_cache_flags(0, true, true, false), 0);
+        assert!(page_cache_flags(0, false, true, true) & abi::FOPEN_DIRECT_IO != 0);
     }
 }

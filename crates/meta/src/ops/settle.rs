@@ -17,7 +17,7 @@ pub(crate) fn note_others(ctx: &Ctx, answer: &mut MetaAnswer) {
     let ino = Ino(opened.attr.ino);
     opened.shared = ctx.volume.sessions.has_to_tell(session, ino);
     opened.unsettled = opened.shared || is_held_back(ctx, ino);
-    opened.others_write = ctx.volume.sessions.may_others_write(session, ino);
+    opened.others_write = ctx.volume.sessions.others_write(session, ino);
 }
 
 fn opened_in(answer: &mut MetaAnswer) -> Option<&mut Opened> {
@@ -45,7 +45,7 @@ pub(crate) async fn settled(ctx: &Ctx, op: &Inode) -> Result<MetaAnswer> {
     let mut answer = read_inline(ctx, op).await?;
     if let MetaAnswer::Opened(opened) = &mut answer {
         opened.shared = sessions.has_to_tell(session, ino);
-        opened.others_write = sessions.may_others_write(session, ino);
+        opened.others_write = sessions.others_write(session, ino);
     }
     Ok(answer)
 }

@@ -81,6 +81,8 @@ pub enum Verb {
     Du(verbs::du::DuFlags),
     /// Measure mounted directories, side by side
     Bench(verbs::bench::BenchFlags),
+    /// Say what memory, disks and network so many files, clients and servers take
+    Plan(verbs::plan::PlanVerbFlags),
     /// Make a network of hosts on this machine, with slow links and disks, to measure in
     Testbed(verbs::testbed::TestbedFlags),
 }
@@ -112,6 +114,7 @@ impl Cli {
             Verb::Scrub(flags) => return scrub::run(&flags, cluster).await,
             Verb::Layout(flags) => return layout::run(&flags, cluster).await,
             Verb::Bench(flags) => return bench::run(flags).await,
+            Verb::Plan(flags) => return plan::run(&flags),
             Verb::Testbed(flags) => return testbed::run(flags).await,
             Verb::Up(flags) => up::run(&flags, &cluster.tls, log).await,
             Verb::Down(flags) => down::run(&flags).await,

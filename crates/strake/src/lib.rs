@@ -10,6 +10,7 @@
 //! * [`jobs`] and [`plan_flags`]: what moves in the background, and what the verbs for it share.
 //! * [`soundness`] and [`scrub_report`]: which files are damaged, what was made of it, and how that is told.
 //! * [`runfile`] is how `strake down` and the others find what `strake up` started.
+//! * [`capacity`]: what a cluster takes, before there is one.
 //! * [`telemetry`] and [`log`] show what a long-running verb does; [`signals`] end it.
 //!
 //! What this crate never does: know how files, names or chunks are kept (the crates below do), leave
@@ -19,6 +20,7 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 pub mod address;
+pub mod capacity;
 pub mod cli;
 pub mod cluster;
 pub mod detach;

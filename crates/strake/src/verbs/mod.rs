@@ -14,6 +14,7 @@ pub mod layout;
 pub mod ls;
 pub mod meta;
 pub mod mount;
+pub mod plan;
 pub mod rebalance;
 pub mod rm;
 pub mod scrub;

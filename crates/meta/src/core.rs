@@ -5,6 +5,7 @@ use crate::cache::Cache;
 use crate::cluster::Settings;
 use crate::ledger::Ledger;
 use crate::locks::inodes::InodeLocks;
+use crate::merge::Merges;
 use crate::metrics::Metrics;
 use crate::records::{self, Inode, Locks, Number, SessionRecord, Shard, Stat};
 use crate::session::Session;
@@ -60,6 +61,8 @@ pub(crate) struct Core {
     pub entries: Cache<Option<records::Entry>>,
     /// Locks of operations.
     pub locks: InodeLocks,
+    /// Creates that wait to be carried out together.
+    pub merges: Merges,
     /// There may be work for the background task.
     pub work: Notify,
     /// Counters and histograms.
@@ -92,6 +95,7 @@ impl Core {
             entries: Cache::new(options.cached_entries_max),
             options,
             locks: InodeLocks::default(),
+            merges: Merges::default(),
             work: Notify::new(),
             metrics: Metrics::new(),
             volumes: RwLock::default(),

@@ -13,6 +13,7 @@ use strake_types::{Consistency, Credentials, Error, ErrorKind, Ino, Result, Time
 use strake_wire::message::common::Attributes;
 
 /// What one request brings along.
+#[derive(Clone)]
 pub(crate) struct Ctx {
     /// What all operations share.
     pub core: Arc<Core>,

@@ -89,6 +89,11 @@ impl Ledger {
         }
     }
 
+    /// True if the reply to this number is stored.
+    pub fn is_stored(&self, seq: u64) -> bool {
+        self.state.lock().stored.contains(&seq)
+    }
+
     /// The reply to this number is stored now.
     pub fn stored(&self, seq: u64) {
         let mut state = self.state.lock();

@@ -96,6 +96,7 @@ pub(crate) struct Metrics {
     pub backlog: Gauge,
     /// Transactions that lost against another.
     pub conflicts: Counter,
+    pub merged: Counter,
 }
 
 impl Metrics {
@@ -111,6 +112,7 @@ impl Metrics {
             sessions: gauge!("strake_meta_sessions"),
             backlog: gauge!("strake_meta_reaper_backlog"),
             conflicts: counter!("strake_meta_conflicts_total"),
+            merged: counter!("strake_meta_merged_total"),
         }
     }
 

@@ -35,6 +35,11 @@ pub(crate) trait Mutation: Sync {
     /// Reads, decides, writes. [`ErrorKind::Conflict`] lets it begin again with a new scope.
     fn run(&self, tx: &mut Tx<'_>) -> impl Future<Output = Result<MetaAnswer>> + Send;
 
+    /// Carried out together with others, if that is possible now.
+    fn merged(&self, _ctx: &Ctx) -> impl Future<Output = Option<Result<MetaAnswer>>> + Send {
+        async { None }
+    }
+
     /// What is still to be done under the locks after the commit.
     fn finish(&self, _ctx: &Ctx, _answer: &MetaAnswer) -> impl Future<Output = Result<()>> + Send {
         async { Ok(()) }
@@ -90,6 +95,9 @@ pub(crate) fn late() -> Error {
 }
 
 async fn until_carried_out(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
+    if let Some(answer) = op.merged(ctx).await {
+        return answer;
+    }
     for turn in 0..TRIES_MAX {
         match attempt(ctx, op).await {
             Ok(Some(answer)) => return Ok(answer),
@@ -131,6 +139,11 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     let held = ctx.core.locks.lock(ctx.volume.id, &scope).await;
     // It may have waited for longer than its session lasted: what that had locked is given back under this lock.
     ctx.session.as_ref().map_or(Ok(()), |session| session.check())?;
+    if ctx.session.as_ref().is_some_and(|s| ctx.seq != 0 && s.ledger.is_stored(ctx.seq)) {
+        // It was carried out with others, for a caller that has gone away.
+        drop(held);
+        return repeat(ctx, op).await.map(Some);
+    }
     op.prepare(ctx, &held).await?;
     let mut tx = Tx::begin(ctx, held);
     let mut answer = op.run(&mut tx).await?;

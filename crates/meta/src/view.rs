@@ -199,6 +199,24 @@ impl<'a> Tx<'a> {
         Ok(entry)
     }
 
+    /// Looks for several names of a directory with one question to the store, for those who ask for one after the other.
+    pub async fn look_for_entries(&mut self, dir: Ino, names: &[&[u8]]) -> Result<()> {
+        let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
+        let place = |name: &[u8]| core.entry_key(volume, dir, name);
+        let unknown = |name: &&&[u8]| core.entries.get(place(name)).is_none();
+        let unknown: Vec<&[u8]> = names.iter().filter(unknown).copied().collect();
+        if unknown.len() < 2 {
+            return Ok(());
+        }
+        let keys: Vec<_> = unknown.iter().map(|name| keys::entry(volume, dir, name)).collect();
+        let values = self.kv().await?.multi_get(&keys).await.map_err(store_error)?;
+        for ((name, key), value) in unknown.into_iter().zip(&keys).zip(values) {
+            let entry = value.map(|value| records::decode(key, &value)).transpose()?;
+            core.entries.fill(place(name), entry, self.tickets.entries);
+        }
+        Ok(())
+    }
+
     /// True if a name in a directory leads to an inode.
     pub async fn leads(&mut self, dir: Ino, name: &[u8], ino: Ino) -> Result<bool> {
         if name.is_empty() {

@@ -9,16 +9,17 @@ use strake_types::limits::{CHUNK_BYTES_DEFAULT, COPIES_MAX, INLINE_BYTES_DEFAULT
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Records of a file and its name, of 21 bytes, in an embedded engine; an average over directories of 1,000.
-const EMBEDDED_FILE_BYTES: f64 = 200.0;
-/// The same in PostgreSQL: rows and their index.
-const POSTGRES_FILE_BYTES: f64 = 500.0;
+/// Records of a file and its name of 21 letters, before an engine packs them.
+const RECORD_BYTES: u64 = 312;
+/// What an engine takes for a byte of records, with what it has not cleaned up yet.
+const EMBEDDED_FACTOR: f64 = 1.5;
+const POSTGRES_FACTOR: f64 = 2.0;
 /// Journal, and what is kept back for a full disk.
 const EMBEDDED_FIXED_BYTES: u64 = 96 * MIB;
 /// Log that PostgreSQL keeps where nothing else is said (`max_wal_size`).
 const POSTGRES_FIXED_BYTES: u64 = GIB;
 /// Memory of a metadata server that has files, without leases: caches, tables in memory, allocator.
-const META_BYTES: u64 = 320 * MIB;
+const META_BYTES: u64 = 480 * MIB;
 /// Memory for a client's lease on one inode, at the server.
 const LEASE_BYTES: u64 = 280;
 /// Memory for a session.
@@ -30,6 +31,8 @@ const MAP_BYTES_PER_GIB: u64 = MIB;
 const MAP_BYTES_PER_CHUNK: u64 = 84;
 /// Smallest part of a disk that a chunk takes.
 const BLOCK_BYTES: u64 = 4 << 10;
+/// Log and tables of a target that holds nothing.
+const TARGET_FIXED_BYTES: u64 = 50 * MIB;
 /// A disk is not to be fuller than this: what is deleted comes back late, and copies move.
 const FULL_MAX: f64 = 0.85;
 /// A storage server that does nothing.
@@ -48,7 +51,7 @@ const CONNECTION_BYTES: u64 = 40 << 10;
 
 /// Memory of a mount that does nothing, and for a file that it knows: attributes, name, lease.
 const MOUNT_BYTES: u64 = 20 * MIB;
-const KNOWN_FILE_BYTES: u64 = 900;
+const KNOWN_FILE_BYTES: u64 = 1_800;
 /// Files of which a client keeps leases.
 pub const KNOWN_FILES_MAX: u64 = 65_536;
 /// Contents that a mount holds at most, where nothing else is said.
@@ -62,10 +65,10 @@ const LINK_USE: f64 = 0.955;
 /// The map of a cluster for each target: the target, and the groups that it leads.
 const MAP_BYTES_PER_TARGET: u64 = 250;
 
-/// Files made in a second by 16 threads through mounts, on two cores that do everything.
-const EMBEDDED_CREATES: u64 = 3_800;
-const POSTGRES_CREATES: u64 = 720;
-/// From so many files on an embedded store that is lost with its machine is a plan to talk about.
+/// Files made in a second in one directory by 16 tasks of a native client, on two cores that do everything.
+const EMBEDDED_CREATES: u64 = 11_400;
+const POSTGRES_CREATES: u64 = 4_100;
+/// So many files are too much for one metadata server.
 const MANY_FILES: u64 = 1_000_000_000;
 
 /// Which engine keeps the metadata.
@@ -129,7 +132,9 @@ impl Default for Demand {
 /// What the metadata server takes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Metadata {
-    /// Records, small contents and journal.
+    /// Records and small contents, as an export holds them.
+    pub records_bytes: u64,
+    /// What the engine takes for them, with its journal.
     pub disk_bytes: u64,
     /// Of the process (of the database: what it is given).
     pub memory_bytes: u64,
@@ -220,16 +225,17 @@ impl Demand {
     }
 
     fn metadata(&self) -> Metadata {
-        let (per_file, fixed, creates_per_s) = match self.engine {
-            Engine::Embedded => (EMBEDDED_FILE_BYTES, EMBEDDED_FIXED_BYTES, EMBEDDED_CREATES),
-            Engine::Postgres => (POSTGRES_FILE_BYTES, POSTGRES_FIXED_BYTES, POSTGRES_CREATES),
+        let (factor, fixed, creates_per_s) = match self.engine {
+            Engine::Embedded => (EMBEDDED_FACTOR, EMBEDDED_FIXED_BYTES, EMBEDDED_CREATES),
+            Engine::Postgres => (POSTGRES_FACTOR, POSTGRES_FIXED_BYTES, POSTGRES_CREATES),
         };
-        let records = (self.files as f64 * per_file) as u64;
+        let records_bytes = self.files.saturating_mul(RECORD_BYTES).saturating_add(self.split().0);
         let leases = self.used_files.min(KNOWN_FILES_MAX).saturating_mul(self.clients);
         let lease_bytes = leases.saturating_mul(LEASE_BYTES);
         let sessions = self.clients.saturating_mul(SESSION_BYTES + CONNECTION_BYTES);
         Metadata {
-            disk_bytes: records.saturating_add(self.split().0).saturating_add(fixed),
+            records_bytes,
+            disk_bytes: ((records_bytes as f64 * factor) as u64).saturating_add(fixed),
             memory_bytes: META_BYTES.saturating_add(lease_bytes).saturating_add(sessions),
             lease_bytes,
             idle_messages_per_s: (self.clients as f64 * IDLE_META_MESSAGES).ceil() as u64,
@@ -255,12 +261,13 @@ impl Demand {
         let map_bytes = (per_server / GIB * MAP_BYTES_PER_GIB)
             .saturating_add(chunks.saturating_mul(MAP_BYTES_PER_CHUNK));
         let disk_bytes = per_server.saturating_add(map_bytes);
+        let fixed = self.targets.saturating_mul(TARGET_FIXED_BYTES);
         let connections = (self.clients.saturating_mul(CONNECTIONS_PER_CLIENT))
             .saturating_add(self.servers.saturating_mul(CONNECTIONS_PER_CLIENT + 1));
         Storage {
             disk_bytes,
             map_bytes,
-            buy_bytes: (disk_bytes as f64 / FULL_MAX) as u64,
+            buy_bytes: (disk_bytes.saturating_add(fixed) as f64 / FULL_MAX) as u64,
             memory_bytes: STORAGE_BYTES
                 .saturating_add(self.targets.saturating_mul(TARGET_BYTES))
                 .saturating_add(UNDER_WAY_BYTES)
@@ -304,12 +311,12 @@ impl Demand {
 
     fn advice(&self) -> Vec<String> {
         let mut advice = Vec::new();
+        if self.files >= MANY_FILES {
+            advice.push(
+                "one metadata server serves a volume: make several volumes, each on a server of its own".into(),
+            );
+        }
         match self.engine {
-            Engine::Embedded if self.files >= MANY_FILES => advice.push(
-                "so many files lie in one directory of one machine: keep its disk mirrored, or take --engine postgres \
-                 with a standby (docs/guide/metadata.md)"
-                    .into(),
-            ),
             Engine::Embedded => advice.push(
                 "the embedded engine is the faster one; take --engine postgres if the metadata is to outlive its \
                  machine (docs/guide/metadata.md)"

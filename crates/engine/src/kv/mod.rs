@@ -164,6 +164,11 @@ impl Transaction {
         Ok(value)
     }
 
+    /// How many keys it writes.
+    pub fn written(&self) -> usize {
+        self.writes.len()
+    }
+
     /// True if nothing is to be written.
     pub fn is_read_only(&self) -> bool {
         self.writes.is_empty()

@@ -72,6 +72,11 @@ impl InodeLocks {
         held
     }
 
+    /// True if somebody holds the lock of an inode.
+    pub fn is_taken(&self, volume: VolumeId, ino: Ino) -> bool {
+        self.0.part((volume, ino)).lock().contains_key(&(volume, ino))
+    }
+
     async fn lock_one(&self, name: Name) -> Guard {
         for _ in 0..SPINS_MAX {
             if let Some(guard) = self.try_lock(name) {

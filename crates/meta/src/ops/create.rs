@@ -7,6 +7,7 @@ use crate::ctx::{Ctx, with_subject};
 use crate::keys;
 use crate::layout;
 use crate::locks::inodes::Held;
+use crate::merge;
 use crate::records::{Entry, Inode, Raw};
 use crate::sharing::settle_to_cut;
 use crate::txn::Mutation;
@@ -58,6 +59,10 @@ impl Mutation for Create {
             Some(entry) => use_existing(tx, self, &dir, entry).await,
             None => make_named(tx, self, &dir, kind).await,
         }
+    }
+
+    async fn merged(&self, ctx: &Ctx) -> Option<Result<MetaAnswer>> {
+        merge::create(ctx, self).await
     }
 
     async fn finish(&self, ctx: &Ctx, answer: &MetaAnswer) -> Result<()> {

@@ -4,7 +4,7 @@
 use super::Tx;
 use crate::cache::Commit;
 use crate::core::{Core, store_error};
-use crate::ctx::is_leasable;
+use crate::ctx::{Ctx, is_leasable};
 use crate::keys;
 use crate::leases::Changing as Recalled;
 use crate::locks::inodes::Held;
@@ -15,7 +15,16 @@ use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{MetaAnswer, MetaReply};
 
+/// A request, and what is answered to it.
+pub(crate) type Asked<'a, 't> = (&'a Ctx, &'t mut MetaAnswer);
+
 impl<'a> Tx<'a> {
+    /// Has changed if anything was written since.
+    pub fn mark(&self) -> (usize, usize, usize, i64) {
+        let written = self.kv.as_ref().map_or(0, Transaction::written);
+        (written, self.seen.len(), self.opens.len() + self.closes.len(), self.inodes_delta)
+    }
+
     /// True if it has something to write.
     pub fn writes(&self) -> bool {
         self.kv.as_ref().is_some_and(|kv| !kv.is_read_only())
@@ -23,17 +32,26 @@ impl<'a> Tx<'a> {
 
     /// Commits; the locks are given back to be held on. `None`: begin again. The answer learns what the
     /// caller has leases on; what is stored of it does not say so.
-    pub async fn commit(mut self, answer: &mut MetaAnswer) -> Result<Option<Held>> {
+    pub async fn commit(self, answer: &mut MetaAnswer) -> Result<Option<Held>> {
+        let ctx = self.ctx;
+        self.commit_all(&mut [(ctx, answer)]).await
+    }
+
+    /// The same for the requests of one session that were carried out on this view, each with its answer.
+    pub async fn commit_all(mut self, asked: &mut [Asked<'a, '_>]) -> Result<Option<Held>> {
         let Some(mut kv) = self.kv.take().filter(|kv| !kv.is_read_only()) else {
-            self.effects();
-            self.lease_to_caller(answer);
+            self.effects(asked);
+            self.lease_to_callers(asked);
             return Ok(Some(self.held));
         };
         // Others must see the old state until nobody believes it any more: first of all.
         let _recalled = self.recall().await;
-        let forgotten = self.remember(&mut kv, answer);
+        let mut forgotten = Vec::new();
+        for (ctx, answer) in &*asked {
+            forgotten.extend(self.remember(&mut kv, ctx, answer));
+        }
         // Before the commit: whoever changes it next is to know of it.
-        self.lease_to_caller(answer);
+        self.lease_to_callers(asked);
         let (ctx, counts) = (self.ctx, self.inodes_delta != 0 || self.bytes_delta != 0);
         let _counting = match counts {
             true => Some(ctx.volume.counts.gate.read().await),
@@ -47,7 +65,7 @@ impl<'a> Tx<'a> {
                 Ok(Outcome::Unknown) => {
                     let settled = self.settle().await;
                     if let (Err(_), Some(session)) = (&settled, &self.ctx.session) {
-                        session.ledger.doubt(self.ctx.seq);
+                        asked.iter().for_each(|(ctx, _)| session.ledger.doubt(ctx.seq));
                     }
                     settled
                 }
@@ -65,7 +83,7 @@ impl<'a> Tx<'a> {
             return Ok(None);
         }
         self.fill();
-        self.effects();
+        self.effects(asked);
         Ok(Some(self.held))
     }
 
@@ -83,8 +101,12 @@ impl<'a> Tx<'a> {
     /// Enters leases of the caller on what the answer tells of, as far as nobody else can change it: it is
     /// locked, or new. Not of a file that others have open and of which its kernel keeps nothing: several who write to
     /// it would recall each other's leases with every write.
-    fn lease_to_caller(&self, answer: &mut MetaAnswer) {
-        let Some(keeper) = &self.ctx.keeper else { return };
+    fn lease_to_callers(&self, asked: &mut [Asked<'a, '_>]) {
+        asked.iter_mut().for_each(|(ctx, answer)| self.lease_to_caller(ctx, answer));
+    }
+
+    fn lease_to_caller(&self, ctx: &Ctx, answer: &mut MetaAnswer) {
+        let Some(keeper) = &ctx.keeper else { return };
         let (leases, sessions) = (&self.ctx.volume.leases, &self.ctx.volume.sessions);
         let own = self.ctx.session.as_deref();
         each_attributes(answer, |attr| {
@@ -97,17 +119,17 @@ impl<'a> Tx<'a> {
     }
 
     /// Stores the reply with the mutation, and deletes replies that were received.
-    fn remember(&mut self, kv: &mut Transaction, answer: &MetaAnswer) -> Vec<u64> {
-        let Some(session) = self.ctx.session.as_ref().filter(|_| self.ctx.seq != 0) else {
+    fn remember(&mut self, kv: &mut Transaction, ctx: &Ctx, answer: &MetaAnswer) -> Vec<u64> {
+        let Some(session) = ctx.session.as_ref().filter(|_| ctx.seq != 0) else {
             return Vec::new();
         };
-        let volume = self.ctx.volume.id;
+        let volume = ctx.volume.id;
         let reply = MetaReply { answer: Some(answer.clone()), fenced: 0 }.encode_to_vec();
-        let key = keys::result(volume, session.id, self.ctx.seq);
+        let key = keys::result(volume, session.id, ctx.seq);
         let value = records::encode(&Raw { bytes: reply.into() });
         kv.put(key.clone(), value.clone());
         self.witness = Some((key, Some(value)));
-        let old = session.ledger.forget(self.ctx.answered);
+        let old = session.ledger.forget(ctx.answered);
         for seq in &old {
             kv.delete(keys::result(volume, session.id, *seq));
         }
@@ -161,7 +183,7 @@ impl<'a> Tx<'a> {
     }
 
     /// After the commit: what only memory knows.
-    fn effects(&self) {
+    fn effects(&self, asked: &[Asked<'a, '_>]) {
         let volume = &self.ctx.volume;
         volume.counts.add(self.inodes_delta, self.bytes_delta);
         let mut work = self.queued;
@@ -173,8 +195,9 @@ impl<'a> Tx<'a> {
             for (ino, then) in &self.closes {
                 work |= volume.sessions.close(session, *ino, *then);
             }
-            if self.ctx.seq != 0 && self.witness.is_some() {
-                session.ledger.stored(self.ctx.seq);
+            if self.witness.is_some() {
+                let numbered = asked.iter().filter(|(ctx, _)| ctx.seq != 0);
+                numbered.for_each(|(ctx, _)| session.ledger.stored(ctx.seq));
             }
         }
         if work {

@@ -1,0 +1,74 @@
+//! How many files a second a native client makes in one directory, with so many tasks.
+//!
+//! A server with all roles, over TCP, and the client, on this machine. Five rounds, each in a new directory; printed are all
+//! and the median. `STRAKE_BIN` names another build of the server, to compare with.
+//!
+//! ```sh
+//! cargo build -p strake
+//! cargo run -p strake-tests --example creates -- 16 20000 [--meta postgres://USER@HOST/DATABASE]
+//! ```
+
+use bytes::Bytes;
+use std::fs;
+use std::time::Instant;
+use strake_client::Volume;
+use strake_client::api::{NewFile, OpenFlags, VolumeOptions};
+use strake_tests::cluster::{Process, free_port};
+use strake_types::{Credentials, Ino};
+
+const ROUNDS: usize = 5;
+const USAGE: &str = "usage: creates TASKS FILES [--meta URL]";
+
+#[tokio::main]
+async fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [tasks, files, meta @ ..] = &arguments[..] else { panic!("{USAGE}") };
+    let (tasks, files): (usize, usize) = (tasks.parse().expect(USAGE), files.parse().expect(USAGE));
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let (address, data) = (format!("127.0.0.1:{}", free_port()), directory.path().join("data"));
+    fs::create_dir(&data).expect("a fresh name");
+    let data = data.display().to_string();
+    let words =
+        ["server", "--listen", &address, "--data", &data, "--roles", "manager,meta,storage"];
+    let words: Vec<String> = words.map(str::to_owned).into_iter().chain(meta.to_vec()).collect();
+    let mut server = Process::start(&words, &directory.path().join("log"));
+    server.wait_until("a target", || server_serves(&address));
+    let volume = Volume::connect_to(vec![address], "main", VolumeOptions::default());
+    let volume = volume.await.expect("the volume is there");
+    let mut rates = Vec::new();
+    for round in 0..ROUNDS {
+        let cred = Credentials::root();
+        let name = Bytes::from(format!("round{round}"));
+        let made = volume.make(&cred, Ino::ROOT, name, NewFile::directory(0o755, 0)).await;
+        let dir = made.expect("a fresh name").ino;
+        let began = Instant::now();
+        let all = (0..tasks).map(|task| {
+            let volume = volume.clone();
+            tokio::spawn(async move {
+                for nth in 0..files / tasks {
+                    let name = Bytes::from(format!("task{task:03}-file{nth:08}"));
+                    let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
+                    let cred = Credentials::root();
+                    let made = volume.create(&cred, dir, name, 0o644, 0, flags).await;
+                    let (_, file, _) = made.expect("a fresh name");
+                    volume.release(&file).await.expect("nothing was written");
+                }
+            })
+        });
+        for task in all.collect::<Vec<_>>() {
+            task.await.expect("no panic");
+        }
+        rates.push((files / tasks * tasks) as f64 / began.elapsed().as_secs_f64());
+        println!("{:.0} files/s", rates[round]);
+    }
+    rates.sort_by(f64::total_cmp);
+    println!("median {:.0} files/s, {tasks} tasks", rates[ROUNDS / 2]);
+    volume.close().await.expect("it can be closed");
+    server.stop();
+}
+
+fn server_serves(address: &str) -> bool {
+    let listed = strake_tests::cluster::run(["target", "list", "--json", "--cluster", address]);
+    serde_json::from_slice::<serde_json::Value>(&listed.stdout)
+        .is_ok_and(|targets| targets.as_array().is_some_and(|targets| !targets.is_empty()))
+}

@@ -5,7 +5,7 @@ use crate::cache::Cache;
 use crate::cluster::Settings;
 use crate::ledger::Ledger;
 use crate::locks::inodes::InodeLocks;
-use crate::merge::Merges;
+use crate::merges::Merges;
 use crate::metrics::Metrics;
 use crate::records::{self, Inode, Locks, Number, SessionRecord, Shard, Stat};
 use crate::session::Session;

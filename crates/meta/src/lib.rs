@@ -10,7 +10,7 @@
 //! * `forms` — the same, for those who test decoders.
 //! * `ctx`, `view`, `txn` — what a request brings along; its view of the volume; how a mutation is
 //!   carried out once: locks, retries, lost answers, the ledger.
-//! * `merge` — creates that wait for the same directory are carried out together.
+//! * `merge`, `merges` — creates that wait for the same directory are carried out together.
 //! * `ops` — the operations of POSIX, one file each.
 //! * `contents` — small files inside the inode; cutting and deleting chunks on storage servers.
 //! * `check` — whether all of it fits together, while it is in use.
@@ -41,6 +41,7 @@ mod ledger;
 mod locks;
 mod lost;
 mod merge;
+mod merges;
 mod metrics;
 mod ops;
 mod options;

@@ -9,79 +9,29 @@
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::locks::inodes::Held;
+use crate::merges::{Answer, Place, Waiting};
 use crate::txn::Mutation;
 use crate::view::Tx;
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use strake_base::task;
-use strake_types::{ErrorKind, Ino, Result, VolumeId, name};
+use strake_types::{ErrorKind, Ino, Result, name};
 use strake_wire::message::meta::{Create, MetaAnswer};
 use tokio::sync::oneshot;
 
-/// Most creates in a transaction.
-const CREATES_MAX: usize = 256;
-
-type Answer = Result<MetaAnswer>;
-
-/// Which creates may go together: those in one directory of one client, which then has the same leases for all.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Place {
-    volume: VolumeId,
-    dir: Ino,
-    session: u64,
-    incarnation: u64,
-    leases: Option<u64>,
-}
-
-/// One that waits.
-struct Waiting {
-    ctx: Ctx,
-    op: Create,
-    /// Dropped, it goes its own way.
-    answer: oneshot::Sender<Answer>,
-}
-
-/// All that wait.
-#[derive(Default)]
-pub(crate) struct Merges {
-    waiting: Mutex<HashMap<Place, Vec<Waiting>>>,
-}
-
-impl Merges {
-    fn add(&self, place: Place, waiting: Waiting) {
-        self.waiting.lock().entry(place).or_default().push(waiting);
-    }
-
-    /// The first of those that wait, and still want to know.
-    fn take(&self, place: Place) -> Vec<Waiting> {
-        let mut all = self.waiting.lock();
-        let Some(waiting) = all.get_mut(&place) else { return Vec::new() };
-        waiting.retain(|one| !one.answer.is_closed());
-        let later = waiting.split_off(waiting.len().min(CREATES_MAX));
-        let first = std::mem::replace(waiting, later);
-        if waiting.is_empty() {
-            all.remove(&place);
-        }
-        first
-    }
-}
-
-impl Place {
-    fn of(ctx: &Ctx, op: &Create) -> Option<Self> {
-        let session = ctx.session.as_ref().filter(|_| ctx.seq != 0 && !op.at.name.is_empty())?;
-        Some(Place {
-            volume: ctx.volume.id,
-            dir: Ino(op.at.parent),
-            session: session.id,
-            incarnation: ctx.incarnation,
-            leases: ctx.keeper.as_ref().map(|keeper| keeper.number),
-        })
-    }
+/// Where a create waits; `None`: it is not merged.
+fn place_of(ctx: &Ctx, op: &Create) -> Option<Place> {
+    let session = ctx.session.as_ref().filter(|_| ctx.seq != 0 && !op.at.name.is_empty())?;
+    Some(Place {
+        volume: ctx.volume.id,
+        dir: Ino(op.at.parent),
+        session: session.id,
+        incarnation: ctx.incarnation,
+        leases: ctx.keeper.as_ref().map(|keeper| keeper.number),
+    })
 }
 
 /// Carries out a create with others that wait for its directory. `None`: it has to go its own way.
 pub(crate) async fn create(ctx: &Ctx, op: &Create) -> Option<Answer> {
-    let place = Place::of(ctx, op)?;
+    let place = place_of(ctx, op)?;
     let Core { locks, merges, .. } = &*ctx.core;
     if !locks.is_taken(place.volume, place.dir) {
         return None;
@@ -89,8 +39,12 @@ pub(crate) async fn create(ctx: &Ctx, op: &Create) -> Option<Answer> {
     if name::check(&op.at.name).is_err() {
         return None;
     }
+    // Before the channel, so that it ends after it.
+    let _leaves = merges.leaves(place);
     let (sender, mut answer) = oneshot::channel();
-    merges.add(place, Waiting { ctx: ctx.clone(), op: op.clone(), answer: sender });
+    let (cred, op) = (ctx.cred.clone(), op.clone());
+    let (seq, answered) = (ctx.seq, ctx.answered);
+    merges.add(place, Waiting { cred, now: ctx.now, seq, answered, op, answer: sender });
     let only = [place.dir];
     let held = tokio::select! {
         biased;
@@ -100,14 +54,18 @@ pub(crate) async fn create(ctx: &Ctx, op: &Create) -> Option<Answer> {
     let batch = merges.take(place);
     if !batch.is_empty() {
         // To its end, whoever of them goes away.
-        task::spawn(carry_out(batch, held));
+        task::spawn(carry_out(ctx.clone(), batch, held));
     }
     answer.await.ok()
 }
 
-async fn carry_out(batch: Vec<Waiting>, held: Held) {
-    let (asked, senders): (Vec<_>, Vec<_>) =
-        batch.into_iter().map(|one| ((one.ctx, one.op), one.answer)).unzip();
+/// `like`: the request of one of them; the others are of the same session.
+async fn carry_out(like: Ctx, batch: Vec<Waiting>, held: Held) {
+    let request = |one: Waiting| {
+        let Waiting { cred, now, seq, answered, op, answer } = one;
+        ((Ctx { cred, now, seq, answered, ..like.clone() }, op), answer)
+    };
+    let (asked, senders): (Vec<_>, Vec<_>) = batch.into_iter().map(request).unzip();
     let Some(answers) = carried_out(&asked, held).await else { return };
     for (sender, answer) in senders.into_iter().zip(answers.list) {
         if let Some(answer) = answer {

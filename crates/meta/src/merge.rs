@@ -36,7 +36,8 @@ pub(crate) async fn create(ctx: &Ctx, op: &Create) -> Option<Answer> {
     if !locks.is_taken(place.volume, place.dir) {
         return None;
     }
-    if name::check(&op.at.name).is_err() {
+    let known = || ctx.core.entries.get(ctx.core.entry_key(place.volume, place.dir, &op.at.name));
+    if name::check(&op.at.name).is_err() || (!op.exclusive && matches!(known(), Some(Some(_)))) {
         return None;
     }
     // Before the channel, so that it ends after it.
@@ -75,7 +76,7 @@ async fn carry_out(like: Ctx, batch: Vec<Waiting>, held: Held) {
     }
 }
 
-/// One for each that asked; until this is dropped the directory stays locked.
+/// One for each that asked. After a commit the directory stays locked until this is dropped.
 struct Answers {
     list: Vec<Option<Answer>>,
     _held: Held,
@@ -93,6 +94,11 @@ async fn carried_out(asked: &[(Ctx, Create)], held: Held) -> Option<Answers> {
     tx.look_for_entries(Ino(asked[0].1.at.parent), &names).await.ok()?;
     let mut list = Vec::with_capacity(asked.len());
     for (ctx, op) in asked {
+        if session.ledger.is_stored(ctx.seq) || session.ledger.is_in_doubt(ctx.seq) {
+            // An earlier call of it has been carried out since this one began.
+            list.push(None);
+            continue;
+        }
         tx.ctx = ctx;
         let before = tx.mark();
         list.push(match op.run(&mut tx).await {
@@ -116,7 +122,9 @@ async fn carried_out(asked: &[(Ctx, Create)], held: Held) -> Option<Answers> {
             return Some(Answers { list, _held: Held::default() });
         }
     };
-    first.core.metrics.merged.increment(count);
+    if count > 1 {
+        first.core.metrics.merged.increment(count);
+    }
     Some(Answers { list, _held: held })
 }
 

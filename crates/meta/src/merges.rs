@@ -55,6 +55,12 @@ impl Merges {
         Leaves { all: self, place }
     }
 
+    /// True if nobody waits.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.lock().is_empty()
+    }
+
     /// The first of those that wait, and still want to know.
     pub fn take(&self, place: Place) -> Vec<Waiting> {
         let mut all = self.waiting.lock();

@@ -139,8 +139,7 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     let held = ctx.core.locks.lock(ctx.volume.id, &scope).await;
     // It may have waited for longer than its session lasted: what that had locked is given back under this lock.
     ctx.session.as_ref().map_or(Ok(()), |session| session.check())?;
-    if ctx.session.as_ref().is_some_and(|s| ctx.seq != 0 && s.ledger.is_stored(ctx.seq)) {
-        // It was carried out with others, for a caller that has gone away.
+    if was_carried_out(ctx).await? {
         drop(held);
         return repeat(ctx, op).await.map(Some);
     }
@@ -159,6 +158,19 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
         return Err(error);
     }
     Ok(Some(answer))
+}
+
+/// True if the request was carried out meanwhile, with others that waited for the same lock, for a caller that has gone away.
+async fn was_carried_out(ctx: &Ctx) -> Result<bool> {
+    let Some(session) = ctx.session.as_ref().filter(|_| ctx.seq != 0) else { return Ok(false) };
+    let ledger = &session.ledger;
+    if ledger.is_in_doubt(ctx.seq) {
+        match is_stored(ctx).await? {
+            true => ledger.stored(ctx.seq),
+            false => ledger.settled(ctx.seq),
+        }
+    }
+    Ok(ledger.is_stored(ctx.seq))
 }
 
 /// True if the reply to this request is in the store.

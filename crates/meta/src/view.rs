@@ -17,6 +17,7 @@ use crate::locks::inodes::Held;
 use crate::records::{self, Entry, Inode, Mark, Order, Shard};
 use bytes::Bytes;
 use prost::Message;
+use std::collections::HashMap;
 use std::sync::Arc;
 use strake_engine::kv::Transaction;
 use strake_types::{Error, ErrorKind, Ino, Result, Timestamp};
@@ -43,6 +44,8 @@ pub(crate) struct Tx<'a> {
     inodes: Vec<(Ino, Option<Arc<Inode>>)>,
     shards: Vec<((Ino, u16), Option<Shard>)>,
     entries: Vec<(u128, Option<Entry>)>,
+    /// What was looked for beforehand; the lock of its directory is held.
+    looked_for: HashMap<u128, Option<Entry>>,
     /// A key and the value that only this transaction gives it.
     witness: Option<(Vec<u8>, Option<Bytes>)>,
     /// Inodes of which others see a change.
@@ -66,6 +69,7 @@ impl<'a> Tx<'a> {
             inodes: Vec::new(),
             shards: Vec::new(),
             entries: Vec::new(),
+            looked_for: HashMap::new(),
             witness: None,
             seen: Vec::new(),
             opens: Vec::new(),
@@ -191,7 +195,9 @@ impl<'a> Tx<'a> {
         if let Some((_, staged)) = self.entries.iter().find(|(staged, _)| *staged == place) {
             return Ok(*staged);
         }
-        if let Some(entry) = core.entries.get(place) {
+        if let Some(entry) =
+            core.entries.get(place).or_else(|| self.looked_for.get(&place).copied())
+        {
             return Ok(entry);
         }
         let entry = self.get::<Entry>(&keys::entry(volume, dir, name)).await?;
@@ -199,7 +205,8 @@ impl<'a> Tx<'a> {
         Ok(entry)
     }
 
-    /// Looks for several names of a directory with one question to the store, for those who ask for one after the other.
+    /// Looks for several names of a directory, whose lock is held, with one question to the store, for those who ask for
+    /// one after the other.
     pub async fn look_for_entries(&mut self, dir: Ino, names: &[&[u8]]) -> Result<()> {
         let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
         let place = |name: &[u8]| core.entry_key(volume, dir, name);
@@ -213,6 +220,7 @@ impl<'a> Tx<'a> {
         for ((name, key), value) in unknown.into_iter().zip(&keys).zip(values) {
             let entry = value.map(|value| records::decode(key, &value)).transpose()?;
             core.entries.fill(place(name), entry, self.tickets.entries);
+            self.looked_for.insert(place(name), entry);
         }
         Ok(())
     }

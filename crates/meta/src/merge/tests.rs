@@ -172,3 +172,37 @@ async fn merged_creates_on_a_store_at_its_worst_are_made_once() {
         world.until(async || root.stat().await.inodes == 41).await;
     }
 }
+
+#[tokio::test]
+async fn who_goes_away_while_he_waits_leaves_nothing_and_may_ask_again() {
+    let (_, world) = counting().await;
+    let root = world.root();
+    let core = world.server.core();
+    let held = core.locks.lock(VolumeId(1), &[Ino::ROOT]).await;
+    let create = || root.call_seq(5, 0, MetaOp::Create(files(1).remove(0)));
+    {
+        let first = create();
+        futures::pin_mut!(first);
+        assert!(futures::poll!(first.as_mut()).is_pending());
+        assert!(!core.merges.is_empty());
+    }
+    assert!(core.merges.is_empty());
+    let release = async { drop(held) };
+    let (made, ()) = futures::join!(create(), release);
+    assert!(matches!(made.unwrap(), MetaAnswer::Created(created) if created.created));
+    assert!(core.merges.is_empty());
+}
+
+/// More than go into one transaction.
+#[tokio::test]
+async fn however_many_wait_all_are_carried_out() {
+    let (kv, world) = counting().await;
+    let root = world.root();
+    root.file(1, "first").await.unwrap();
+    let before = kv.commits.load(Ordering::SeqCst);
+    let made = at_once(&world, &root, &files(600)).await;
+    assert!(made.iter().all(Result::is_ok));
+    assert_eq!(root.names(1).await.len(), 601);
+    assert!(kv.commits.load(Ordering::SeqCst) <= before + 10, "three, and those of new numbers");
+    assert!(world.server.core().merges.is_empty());
+}

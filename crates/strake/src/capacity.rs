@@ -293,7 +293,7 @@ impl Demand {
         let fill_s = self.split().1 as f64 / write.max(1.0);
         // What a target led and followed lies with its neighbours in the ring.
         let others = self.servers.saturating_sub(1).max(1);
-        let healers = (2 * self.copies.saturating_sub(1))
+        let healers = (self.copies.saturating_sub(1).saturating_mul(2))
             .saturating_mul(self.targets)
             .clamp(1, others) as f64;
         let heal = storage.disk_bytes as f64 / (healers * usable).max(1.0);

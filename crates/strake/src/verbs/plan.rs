@@ -98,7 +98,7 @@ fn demand(flags: &PlanVerbFlags) -> Outcome<Demand> {
         }
     }
     if !capacity::copies_possible(flags.copies, flags.servers, flags.targets) {
-        let targets = flags.servers * flags.targets;
+        let targets = flags.servers.saturating_mul(flags.targets);
         let why = format!(
             "{} copies on {targets} targets; 1 to 3 are possible, each on another target",
             flags.copies

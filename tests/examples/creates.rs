@@ -9,11 +9,10 @@
 //! ```
 
 use bytes::Bytes;
-use std::fs;
 use std::time::Instant;
 use strake_client::Volume;
 use strake_client::api::{NewFile, OpenFlags, VolumeOptions};
-use strake_tests::cluster::{Process, free_port};
+use strake_tests::cluster::Servers;
 use strake_types::{Credentials, Ino};
 
 const ROUNDS: usize = 5;
@@ -24,16 +23,9 @@ async fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [tasks, files, meta @ ..] = &arguments[..] else { panic!("{USAGE}") };
     let (tasks, files): (usize, usize) = (tasks.parse().expect(USAGE), files.parse().expect(USAGE));
-    let directory = tempfile::tempdir().expect("a directory can be made");
-    let (address, data) = (format!("127.0.0.1:{}", free_port()), directory.path().join("data"));
-    fs::create_dir(&data).expect("a fresh name");
-    let data = data.display().to_string();
-    let words =
-        ["server", "--listen", &address, "--data", &data, "--roles", "manager,meta,storage"];
-    let words: Vec<String> = words.map(str::to_owned).into_iter().chain(meta.to_vec()).collect();
-    let mut server = Process::start(&words, &directory.path().join("log"));
-    server.wait_until("a target", || server_serves(&address));
-    let volume = Volume::connect_to(vec![address], "main", VolumeOptions::default());
+    let servers = Servers::start_with(meta);
+    let addresses = vec![servers.address().to_owned()];
+    let volume = Volume::connect_to(addresses, "main", VolumeOptions::default());
     let volume = volume.await.expect("the volume is there");
     let mut rates = Vec::new();
     for round in 0..ROUNDS {
@@ -64,11 +56,4 @@ async fn main() {
     rates.sort_by(f64::total_cmp);
     println!("median {:.0} files/s, {tasks} tasks", rates[ROUNDS / 2]);
     volume.close().await.expect("it can be closed");
-    server.stop();
-}
-
-fn server_serves(address: &str) -> bool {
-    let listed = strake_tests::cluster::run(["target", "list", "--json", "--cluster", address]);
-    serde_json::from_slice::<serde_json::Value>(&listed.stdout)
-        .is_ok_and(|targets| targets.as_array().is_some_and(|targets| !targets.is_empty()))
 }

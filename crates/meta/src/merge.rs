@@ -47,17 +47,20 @@ pub(crate) async fn create(ctx: &Ctx, op: &Create) -> Option<Answer> {
     let (seq, answered) = (ctx.seq, ctx.answered);
     merges.add(place, Waiting { cred, now: ctx.now, seq, answered, op, answer: sender });
     let only = [place.dir];
-    let held = tokio::select! {
-        biased;
-        answer = &mut answer => return answer.ok(),
-        held = locks.lock(place.volume, &only) => held,
-    };
-    let batch = merges.take(place);
-    if !batch.is_empty() {
+    // Once more where so many wait that this one was not among those carried out.
+    loop {
+        let held = tokio::select! {
+            biased;
+            answer = &mut answer => return answer.ok(),
+            held = locks.lock(place.volume, &only) => held,
+        };
+        let batch = merges.take(place);
+        if batch.is_empty() {
+            return answer.await.ok();
+        }
         // To its end, whoever of them goes away.
         task::spawn(carry_out(ctx.clone(), batch, held));
     }
-    answer.await.ok()
 }
 
 /// `like`: the request of one of them; the others are of the same session.

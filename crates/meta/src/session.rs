@@ -380,7 +380,7 @@ impl Sessions {
 
     /// True if the session holds the file open.
     pub fn holds(&self, session: &Session, ino: Ino) -> bool {
-        session.opens.lock().counts.contains_key(&ino)
+        session.has(ino, |_| true)
     }
 
     /// Every session, and how often it has the file open.

@@ -64,12 +64,10 @@ pub(crate) async fn mutate(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
         None => None,
         Some(ledger) => match ledger.begin(ctx.seq).await {
             Begin::New(running) if ledger.is_in_doubt(ctx.seq) => {
-                if is_stored(ctx).await? {
-                    ledger.stored(ctx.seq);
+                if was_carried_out(ctx).await? {
                     drop(running);
                     return repeat(ctx, op).await;
                 }
-                ledger.settled(ctx.seq);
                 Some(running)
             }
             Begin::New(running) => Some(running),
@@ -160,7 +158,8 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     Ok(Some(answer))
 }
 
-/// True if the request was carried out meanwhile, with others that waited for the same lock, for a caller that has gone away.
+/// True if the request has been carried out: its outcome was in doubt, or it went with others that waited for the same
+/// lock, for a caller that has gone away.
 async fn was_carried_out(ctx: &Ctx) -> Result<bool> {
     let Some(session) = ctx.session.as_ref().filter(|_| ctx.seq != 0) else { return Ok(false) };
     let ledger = &session.ledger;

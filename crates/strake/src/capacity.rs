@@ -4,7 +4,7 @@
 //! says `docs/design/0061-capacity.md`.
 
 use serde::Serialize;
-use strake_types::limits::{CHUNK_BYTES_DEFAULT, COPIES_MAX, INLINE_BYTES_DEFAULT};
+use strake_types::limits::{COPIES_MAX, INLINE_BYTES_DEFAULT};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -108,25 +108,6 @@ pub struct Demand {
     pub chunk: u64,
     /// Engine of the metadata.
     pub engine: Engine,
-}
-
-impl Default for Demand {
-    fn default() -> Self {
-        Self {
-            files: 1_000_000,
-            bytes: 0,
-            small: 0.0,
-            small_bytes: 0,
-            clients: 1,
-            used_files: 10_000,
-            servers: 1,
-            targets: 1,
-            link: 1_250_000_000,
-            copies: 1,
-            chunk: CHUNK_BYTES_DEFAULT,
-            engine: Engine::Embedded,
-        }
-    }
 }
 
 /// What the metadata server takes.
@@ -368,10 +349,16 @@ mod tests {
         Demand {
             files: 100_000_000,
             bytes: 400 << 40,
+            small: 0.0,
+            small_bytes: 0,
+            clients: 200,
+            used_files: 10_000,
             servers: 16,
             targets: 4,
-            clients: 200,
-            ..Demand::default()
+            link: 1_250_000_000,
+            copies: 1,
+            chunk: 1 << 20,
+            engine: Engine::Embedded,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::allocate::REQUESTS_MAX;
 use super::open::OpenFile;
 use super::resize::Exclusive;
-use super::state::{Body, FileState};
+use super::state::FileState;
 use super::{Life, Rights};
 use crate::metrics::Op;
 use crate::volume::Volume;
@@ -54,7 +54,7 @@ impl Volume {
         }
         self.refresh_attr(&source.state).await?;
         // Before all is sent: it may be moved out meanwhile, unsent.
-        let is_inline = matches!(source.state.core().body, Body::Inline(_));
+        let is_inline = source.state.core().is_inline();
         self.drain(&source.state).await;
         let left = source.state.core().length.saturating_sub(source_offset);
         let len = len.min(left);
@@ -98,7 +98,7 @@ impl Volume {
         target: &Arc<FileState>,
         (from, to, len): (u64, u64, u64),
     ) -> Result<Option<u64>> {
-        if matches!(target.core().body, Body::Inline(_)) && to + len <= self.inline_bytes_max() {
+        if target.core().is_inline() && to + len <= self.inline_bytes_max() {
             return Ok(None);
         }
         let life = target.life();

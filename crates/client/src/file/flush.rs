@@ -49,11 +49,10 @@ impl Volume {
         self: &Arc<Self>,
         file: &'a Arc<FileState>,
     ) -> MutexGuard<'a, ()> {
-        let is_inline = || matches!(file.core().body, Body::Inline(_));
-        let was_inline = is_inline();
+        let was_inline = file.core().is_inline();
         self.drain(file).await;
         let order = file.order.lock().await;
-        if was_inline && !is_inline() {
+        if was_inline && !file.core().is_inline() {
             self.drain(file).await;
         }
         order

@@ -1,7 +1,7 @@
 //! Finding data and holes.
 
 use super::open::OpenFile;
-use super::state::{Body, FileState};
+use super::state::FileState;
 use crate::api::SeekTo;
 use crate::metrics::Op;
 use crate::ops::unexpected;
@@ -34,7 +34,7 @@ impl Volume {
             if offset >= core.length {
                 return Err(Error::new(ErrorKind::NoSuchAddress));
             }
-            if matches!(core.body, Body::Inline(_)) {
+            if core.is_inline() {
                 return Ok(if to == SeekTo::Data { offset } else { core.length });
             }
             (core.length, core.placement()?)

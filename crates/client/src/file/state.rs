@@ -148,6 +148,11 @@ impl Core {
             || unpublished.acknowledged > self.attr.length
     }
 
+    /// True if the contents lie inside the inode.
+    pub(crate) fn is_inline(&self) -> bool {
+        matches!(self.body, Body::Inline(_))
+    }
+
     /// True if the servers know everything.
     pub(crate) fn is_idle(&self) -> bool {
         !self.is_unsent() && !self.is_unpublished()

@@ -6,7 +6,7 @@
 
 use super::allocate::REQUESTS_MAX;
 use super::open::{OpenFile, TellBy};
-use super::state::{Body, FileState};
+use super::state::FileState;
 use crate::metrics::Op;
 use crate::ops::done;
 use crate::unsynced::{Acknowledged, Marks, boot_of, lost};
@@ -68,7 +68,7 @@ impl Volume {
     pub(crate) async fn sync_targets(&self, file: &FileState) -> Result<()> {
         let unsynced = {
             let core = file.core();
-            if matches!(core.body, Body::Inline(_)) {
+            if core.is_inline() {
                 return Ok(());
             }
             match core.unsynced.all {

@@ -2,10 +2,6 @@
 
 use super::*;
 
-async fn open(volume: &Arc<Volume>, file: &OpenFile, flags: OpenFlags) -> Arc<OpenFile> {
-    volume.open(&Credentials::root(), file.ino(), flags).await.unwrap()
-}
-
 /// What is asked before the handle is there, and then what each write waits for.
 #[tokio::test]
 async fn each_write_to_a_file_of_others_is_told_before_it_returns() {
@@ -15,7 +11,7 @@ async fn each_write_to_a_file_of_others_is_told_before_it_returns() {
     volume.release(&file).await.unwrap();
     fake.share();
     fake.take_log();
-    let file = open(&volume, &file, OpenFlags::READ_WRITE).await;
+    let file = open(&volume, file.ino(), OpenFlags::READ_WRITE).await;
     assert_eq!(starting(&fake.take_log(), "Settle").len(), 1);
     for at in [0, 20_000] {
         write(&volume, &file, at, pattern(2, 20_000)).await;
@@ -35,7 +31,7 @@ async fn a_small_file_of_others_leaves_its_inode() {
     volume.flush(&file).await.unwrap();
     volume.release(&file).await.unwrap();
     fake.share();
-    let file = open(&volume, &file, OpenFlags::READ_WRITE).await;
+    let file = open(&volume, file.ino(), OpenFlags::READ_WRITE).await;
     fake.take_log();
     write(&volume, &file, 2, pattern(2, 3)).await;
     let log = fake.take_log();
@@ -55,7 +51,7 @@ async fn who_appends_to_a_file_of_others_locks_its_end_and_gives_it_back() {
     write(&volume, &file, 0, pattern(1, 10)).await;
     volume.release(&file).await.unwrap();
     fake.share();
-    let file = open(&volume, &file, OpenFlags { append: true, ..OpenFlags::READ_WRITE }).await;
+    let file = open(&volume, file.ino(), OpenFlags { append: true, ..OpenFlags::READ_WRITE }).await;
     fake.take_log();
     let written = volume.write(&file, 0, pattern(2, 5)).await.unwrap();
     assert_eq!((written.offset, written.len), (10, 5));
@@ -71,7 +67,8 @@ async fn a_long_append_is_not_torn_by_a_short_one() {
     let (_fake, volume) = cluster().await;
     let file = create(&volume, "a").await;
     let flags = OpenFlags { append: true, ..OpenFlags::READ_WRITE };
-    let (one, two) = (open(&volume, &file, flags).await, open(&volume, &file, flags).await);
+    let (one, two) =
+        (open(&volume, file.ino(), flags).await, open(&volume, file.ino(), flags).await);
     let long = volume.write(&one, 0, pattern(1, LONG));
     let short = volume.write(&two, 0, pattern(2, 10));
     let (long, short) = tokio::join!(long, short);

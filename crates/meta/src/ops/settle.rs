@@ -2,6 +2,7 @@
 
 use super::read_inline::read_inline;
 use crate::ctx::Ctx;
+use crate::session::Session;
 use crate::sharing::{is_held_back, settle};
 use crate::view::Tx;
 use strake_types::{Consistency, Ino, Result};
@@ -14,10 +15,14 @@ pub(crate) fn note_others(ctx: &Ctx, answer: &mut MetaAnswer) {
     if opened.attr.consistency() != Consistency::Strict {
         return;
     }
-    let ino = Ino(opened.attr.ino);
-    opened.shared = ctx.volume.sessions.has_to_tell(session, ino);
-    opened.unsettled = opened.shared || is_held_back(ctx, ino);
-    opened.others_write = ctx.volume.sessions.others_write(session, ino);
+    note_sharing(ctx, session, opened);
+    opened.unsettled = opened.shared || is_held_back(ctx, Ino(opened.attr.ino));
+}
+
+fn note_sharing(ctx: &Ctx, session: &Session, opened: &mut Opened) {
+    let (sessions, ino) = (&ctx.volume.sessions, Ino(opened.attr.ino));
+    opened.shared = sessions.has_to_tell(session, ino);
+    opened.others_write = sessions.others_write(session, ino);
 }
 
 fn opened_in(answer: &mut MetaAnswer) -> Option<&mut Opened> {
@@ -44,8 +49,7 @@ pub(crate) async fn settled(ctx: &Ctx, op: &Inode) -> Result<MetaAnswer> {
     settle(ctx, &inode).await?;
     let mut answer = read_inline(ctx, op).await?;
     if let MetaAnswer::Opened(opened) = &mut answer {
-        opened.shared = sessions.has_to_tell(session, ino);
-        opened.others_write = sessions.others_write(session, ino);
+        note_sharing(ctx, session, opened);
     }
     Ok(answer)
 }

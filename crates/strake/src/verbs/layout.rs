@@ -125,8 +125,7 @@ async fn get(path: &str, json: bool, all: bool, cluster: &ClusterFlags) -> Outco
             let copies = attr.layout.as_ref().map_or(1, |layout| layout.copies());
             let safety = attr.layout.as_ref().map(|layout| layout.safety).unwrap_or_default();
             let (ack, min_copies) = (safety.ack.to_string(), safety.min_copies);
-            let consistency = attr.layout.as_ref().map(|layout| layout.consistency);
-            let consistency = consistency.unwrap_or_default().to_string();
+            let consistency = attr.consistency().to_string();
             let layout = &view;
             match json {
                 true => output::json(&FileView { copies, ack, min_copies, consistency, layout }),
@@ -175,8 +174,7 @@ fn show_directory(path: &str, template: &LayoutTemplate, json: bool) -> Outcome 
 
 fn show_file(path: &str, attr: &Attr, view: &LayoutView, map: &ClusterMap, all: bool) -> Outcome {
     let copies = attr.layout.as_ref().map_or_else(String::new, show_copies);
-    let consistency = attr.layout.as_ref().map(|layout| layout.consistency).unwrap_or_default();
-    let relaxed = match consistency {
+    let relaxed = match attr.consistency() {
         Consistency::Strict => String::new(),
         relaxed => format!(", {relaxed}"),
     };

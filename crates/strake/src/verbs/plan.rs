@@ -5,7 +5,8 @@ use crate::failure::{Failure, Outcome};
 use crate::{output, size};
 use clap::Args;
 use strake_bench::testbed::Rate;
-use strake_types::limits::{CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
+use strake_types::layout::LayoutTemplate;
+use strake_types::limits::CHUNK_BYTES_DEFAULT;
 
 const EXAMPLES: &str = "Examples:
   strake plan --files 20M --bytes 30T --servers 4 --clients 40
@@ -113,9 +114,9 @@ fn demand(flags: &PlanVerbFlags) -> Outcome<Demand> {
         );
     }
     let chunk = flags.chunk.unwrap_or(CHUNK_BYTES_DEFAULT);
-    if !(CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&chunk) || !chunk.is_power_of_two() {
-        let (least, most) = (size::show(CHUNK_BYTES_MIN), size::show(CHUNK_BYTES_MAX));
-        return refused("chunk", format!("a power of two from {least} to {most}"));
+    let template = LayoutTemplate { chunk_size: Some(chunk), ..LayoutTemplate::default() };
+    if let Err(error) = template.validate() {
+        return refused("chunk", error.to_string());
     }
     Ok(Demand {
         files: flags.files,
@@ -189,7 +190,7 @@ fn show(demand: &Demand, needs: &Needs) {
         metadata.creates_per_s,
         span(demand.files / metadata.creates_per_s.max(1)),
     ));
-    if demand.used_files <= KNOWN_FILES_MAX && demand.clients > 0 {
+    if demand.used_files <= KNOWN_FILES_MAX {
         output::line(&format!(
             "Assumed: --used-files {}, --small {}%",
             demand.used_files,

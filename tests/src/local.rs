@@ -10,8 +10,8 @@ use strake_base::disk::sim::SimDisk;
 use strake_base::disk::{Disk, RealDisk};
 use strake_client::{Volume, VolumeOptions};
 use strake_engine::chunk::{ChunkError, ChunkOptions, ChunkStore, Identity};
-use strake_engine::kv::Kv;
 use strake_engine::kv::memory::MemoryKv;
+use strake_engine::kv::{Alone, Kv};
 use strake_manager::{Manager, ManagerOptions};
 use strake_meta::{MetaOptions, MetaServer};
 use strake_storage::StorageServer;
@@ -172,7 +172,7 @@ impl LocalCluster {
         let storage = self.storage(stores);
         self.register(Some(Arc::clone(&storage)), None);
         let clock = Arc::new(SystemClock::default());
-        let meta = MetaServer::start(kv, map, key, clock, MetaOptions::default());
+        let meta = MetaServer::start(Arc::new(Alone(kv)), map, key, clock, MetaOptions::default());
         let meta = meta.await.expect("the metadata server starts");
         self.register(Some(storage), Some(Arc::clone(&meta)));
         self.meta = Some(meta);
@@ -279,7 +279,9 @@ async fn join(manager: &dyn ManagerService, last: &Joined, targets: Vec<TargetSp
     let (name, address) = ("local".to_owned(), "127.0.0.1:9".to_owned());
     let (server, cluster) = (last.server, last.cluster.clone());
     let boot = "this one".to_owned();
-    let join = Join { server, cluster, address, manager: true, meta: true, targets, name, boot };
+    let store = String::new();
+    let join =
+        Join { server, cluster, address, manager: true, meta: true, targets, name, boot, store };
     let request = ManagerRequest { op: Some(ManagerOp::Join(join)) };
     match manager.call(request).await.expect("the manager lets its own server in").answer {
         Some(ManagerAnswer::Joined(joined)) => joined,

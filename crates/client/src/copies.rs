@@ -26,9 +26,9 @@ use strake_wire::message::storage::StorageOp;
 use tokio::time::Instant;
 
 /// A call that has waited so long makes the client look at the map,
-const WATCH_MS: u64 = 300;
+pub(crate) const WATCH_MS: u64 = 300;
 /// and fetch it so often.
-const FETCH_MS: u64 = 500;
+pub(crate) const FETCH_MS: u64 = 500;
 
 /// In which epoch each group was when a call to it was last sent again, so that it is logged once.
 #[derive(Default)]

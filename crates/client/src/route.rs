@@ -6,6 +6,7 @@
 //! a wait becomes long and once when it ends in vain. Changes on targets carry a number, the same
 //! each time they are sent.
 
+use crate::copies::{FETCH_MS, WATCH_MS};
 use crate::file::{FileState, Life, Rights};
 use crate::leases::Doubt;
 use crate::ops::unexpected;
@@ -151,6 +152,25 @@ impl<'a> Patience<'a> {
         Ok(false)
     }
 
+    /// As [`Patience::heed`], of an attempt at the metadata server that the volume has had since this epoch: the next one is
+    /// made as soon as it has another.
+    async fn heed_owner(
+        &mut self,
+        what: impl Fn() -> String,
+        error: Error,
+        renewable: bool,
+        since: Option<Epoch>,
+    ) -> Result<bool> {
+        if error.advice() != Advice::Retry {
+            return self.heed(what, error, renewable).await;
+        }
+        let pause = self.next_pause(what, error)?;
+        if tokio::time::timeout(pause, self.volume.owner_moved(since, true)).await.is_ok() {
+            self.pause_ms = PAUSE_MS_FIRST;
+        }
+        Ok(false)
+    }
+
     /// Fetches the map after a pause, so that a map that stays old is not asked for in a loop.
     async fn refresh(&mut self, what: impl Fn() -> String, error: Error) -> Result<()> {
         self.pause(what, error).await?;
@@ -237,7 +257,7 @@ impl Volume {
         loop {
             // After the session was looked up: files end their lives before the next one is used.
             life.map_or(Ok(()), |life| life.check())?;
-            let asked = self.now();
+            let (asked, since) = (self.now(), self.map().owned_since(self.id()));
             // After the time: whatever is believed of the answer was asked under this number.
             request.leases = self.leases().number();
             let answer = self.meta_once(request.clone()).await;
@@ -255,7 +275,7 @@ impl Volume {
                 Err(error) => error,
             };
             in_doubt |= seq != 0 && matches!(error.kind, ErrorKind::Unavailable);
-            if patience.heed(what, error, true).await? {
+            if patience.heed_owner(what, error, true, since).await? {
                 self.renew_session(request.incarnation).await?;
                 let Stamp { session, incarnation, .. } = self.session().stamp();
                 if in_doubt && session != request.session {
@@ -267,10 +287,40 @@ impl Volume {
         }
     }
 
+    /// Waits until the map shows that the volume has got another metadata server, or the same one anew. If it is
+    /// `urgent`, the map is fetched meanwhile, and more often than it is anyway.
+    async fn owner_moved(&self, since: Option<Epoch>, urgent: bool) {
+        let mut maps = self.map().watch();
+        while self.map().owned_since(self.id()) == since {
+            if urgent {
+                self.map().hurry();
+            }
+            let fetched = tokio::time::timeout(Duration::from_millis(FETCH_MS), maps.changed());
+            let fetched = fetched.await;
+            debug_assert!(!matches!(fetched, Ok(Err(_))), "the map is there as long as the volume");
+        }
+    }
+
+    /// Waits until a call that was sent just now is to be given up, and says why.
+    async fn is_replaced(&self, since: Option<Epoch>, urgent: bool) -> Error {
+        tokio::time::sleep(Duration::from_millis(WATCH_MS)).await;
+        self.owner_moved(since, urgent).await;
+        let detail = format!("volume {} has got another metadata server", self.name());
+        Error::with(ErrorKind::Unavailable, detail)
+    }
+
     /// One attempt, without retries.
     pub(crate) async fn meta_once(&self, request: MetaRequest) -> Result<MetaAnswer> {
+        let since = self.map().owned_since(self.id());
+        // That one is answered when there is something to say.
+        let urgent = !matches!(request.op, Some(MetaOp::Recalls(_)));
         let service = self.map().meta_for(self.id())?;
-        let MetaReply { answer, fenced } = service.call(request).await?;
+        let MetaReply { answer, fenced } = tokio::select! {
+            biased;
+            reply = service.call(request) => reply?,
+            // One that has stopped without a word, or cannot be reached, does not say so.
+            error = self.is_replaced(since, urgent) => return Err(error),
+        };
         self.learn_fenced(fenced);
         answer.ok_or_else(|| Error::with(ErrorKind::Malformed, "empty answer of a metadata server"))
     }

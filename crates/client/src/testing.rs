@@ -198,8 +198,8 @@ fn map() -> ClusterMap {
         volumes: vec![VolumeEntry {
             id: 1,
             spec: VolumeSpec { name: "main".into(), ..VolumeSpec::default() },
-            deleting: false,
             meta_server: 1,
+            ..VolumeEntry::default()
         }],
         fenced: Vec::new(),
     }

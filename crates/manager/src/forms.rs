@@ -53,7 +53,13 @@ fn clusters() -> Vec<Vec<u8>> {
 
 fn servers() -> Vec<Vec<u8>> {
     let address = "host:7440".into();
-    vec![encoded(&Server { address, manager: true, meta: true, name: "host".into() })]
+    vec![encoded(&Server {
+        address,
+        manager: true,
+        meta: true,
+        name: "host".into(),
+        store: "5a".into(),
+    })]
 }
 
 fn targets() -> Vec<Vec<u8>> {
@@ -160,7 +166,7 @@ fn volumes() -> Vec<Vec<u8>> {
         sync_always: Some(false),
         ..VolumeSpec::default()
     };
-    vec![encoded(&Volume { spec, deleting: false, meta_server: 1 })]
+    vec![encoded(&Volume { spec, deleting: false, meta_server: 1, owned_since: 2, leaving: 3 })]
 }
 
 fn keys() -> Vec<Vec<u8>> {

@@ -6,9 +6,10 @@
 
 use crate::groups::Life;
 use crate::loss;
+use crate::owners;
 use crate::plan::{self, Facts, Loads, Place, Wanted, name_of, refuse};
 use crate::recopies;
-use crate::records::{Group, Item, Job, Server};
+use crate::records::{Group, Item, Job, Server, Volume};
 use crate::scrubs;
 use crate::state::State;
 use crate::turns::{hindrance, not_yet};
@@ -199,12 +200,13 @@ fn check_removable(state: &State, id: u32, server: &Server) -> Result<()> {
             server.name
         )));
     }
-    let own = state.volumes.values().filter(|v| !v.deleting && v.meta_server == id);
+    let bound = |v: &&Volume| !v.deleting && v.meta_server == id && !owners::can_move(state, v);
+    let own = state.volumes.values().filter(bound);
     let names: Vec<&str> = own.map(|volume| volume.spec.name.as_str()).collect();
     match names.is_empty() {
         true => Ok(()),
         false => Err(refuse(format!(
-            "server {id} ({}) keeps the names of volume {}, which cannot move; drain it (strake server \
+            "server {id} ({}) keeps the names of volume {}, which no other server can serve; drain it (strake server \
              drain {id}) to take only its data away",
             server.name,
             names.join(", ")

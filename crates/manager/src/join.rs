@@ -1,6 +1,7 @@
 //! A server enters or returns: who is it, and are these its targets? And one that runs gets a new target.
 
 use crate::groups::{self, Return, Since};
+use crate::owners;
 use crate::records::{Group, Server, Target};
 use crate::state::State;
 use std::collections::{BTreeMap, HashSet};
@@ -39,6 +40,7 @@ pub(crate) fn join(
         manager: request.manager,
         meta: request.meta,
         name: request.name.clone(),
+        store: request.store.clone(),
     };
     state.servers.insert(server, record);
     state.cluster.next_server = state.cluster.next_server.max(server + 1);
@@ -297,7 +299,7 @@ fn adopt_orphan_volumes(state: &mut State) {
         .map(|(id, _)| *id)
         .collect();
     for id in orphans {
-        let Some(server) = state.choose_meta_server(|_| true) else { return };
+        let Some(server) = owners::choose(state, id, |_| true) else { return };
         if let Some(volume) = state.volumes.get_mut(&id) {
             volume.meta_server = server;
         }

@@ -21,6 +21,9 @@
 //! go ([`show::orders`]). Jobs that verify what targets hold are done by the targets' servers ([`scrubs`]),
 //! those that give files another number of copies by the metadata server of their volume ([`recopies`]).
 //!
+//! Volumes whose names are in a database are served by any of the servers on it, and get another one when theirs is
+//! gone ([`owners`]).
+//!
 //! The manager never talks to a server by itself, holds no file's name and no chunk's place, and is
 //! not needed for reading and writing: clients go on with the last map they have.
 
@@ -31,6 +34,7 @@ mod jobs;
 mod join;
 mod liveness;
 mod loss;
+mod owners;
 mod plan;
 mod recopies;
 mod records;

@@ -1,9 +1,11 @@
 //! Who is heard from, and what targets said of themselves last. Never stored.
 
 use crate::groups::{Life, Since};
+use crate::owners::Tenure;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+use strake_wire::member::tenure_ms;
 use strake_wire::message::jobs::{Held, Progress};
 use strake_wire::message::manager::TargetSpec;
 use strake_wire::message::recopies::{RecopyFile, RecopyProgress, RecopyTally};
@@ -27,6 +29,8 @@ struct Heard {
     left: bool,
     /// Targets it has.
     targets: HashSet<u32>,
+    /// Volumes that it serves, going by the map of this epoch or a later one.
+    volumes: (u64, HashSet<u32>),
 }
 
 /// How a server speaks.
@@ -151,6 +155,7 @@ impl Liveness {
             since: now,
             left: false,
             targets: HashSet::new(),
+            volumes: (0, HashSet::new()),
         };
         let servers: HashMap<_, _> = servers.map(|id| (id, heard.clone())).collect();
         Self {
@@ -216,7 +221,8 @@ impl Liveness {
         let on =
             |h: &&Heard| serves && h.serves && !h.left && now.saturating_sub(h.at) <= self.lease;
         let since = known.filter(on).map_or(now, |h| h.since);
-        let heard = Heard { at: now, spoke: true, serves, since, left: false, targets };
+        let volumes = known.map(|h| h.volumes.clone()).unwrap_or_default();
+        let heard = Heard { at: now, spoke: true, serves, since, left: false, targets, volumes };
         let mut news = known.is_none_or(|h| {
             (h.spoke, h.serves, h.left) != (true, serves, false) || h.targets != heard.targets
         });
@@ -234,6 +240,32 @@ impl Liveness {
             news |= other;
         }
         news
+    }
+
+    /// A server says which volumes it serves, going by the map of this epoch or a later one.
+    pub fn hear_volumes(&mut self, server: u32, epoch: u64, volumes: Vec<u32>) {
+        if let Some(heard) = self.servers.get_mut(&server) {
+            heard.volumes = (epoch, volumes.into_iter().collect());
+        }
+    }
+
+    /// True if a server has said, going by the map of this epoch or a later one, that it does not serve a volume.
+    pub fn has_released(&self, server: u32, volume: u32, epoch: u64) -> bool {
+        let said = self.servers.get(&server).map(|heard| &heard.volumes);
+        said.is_some_and(|(known, volumes)| *known >= epoch && !volumes.contains(&volume))
+    }
+
+    /// Whether a metadata server may serve volumes.
+    pub fn tenure(&self, server: u32, now: Duration) -> Tenure {
+        let Some(heard) = self.servers.get(&server).filter(|heard| !heard.left) else {
+            return Tenure::default();
+        };
+        let lease_ms = u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX);
+        let tenure = Duration::from_millis(tenure_ms(lease_ms));
+        let silent = now.saturating_sub(heard.at);
+        let well = heard.serves && silent <= tenure;
+        let steady = well && now.saturating_sub(heard.since) > self.lease * STEADY_LEASES;
+        Tenure { lasts: silent <= tenure, well, steady }
     }
 
     /// A server that serves has one more target, which serves too.

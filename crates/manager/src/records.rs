@@ -102,6 +102,9 @@ pub(crate) struct Server {
     /// Name for people.
     #[prost(string, tag = "4")]
     pub name: String,
+    /// Id of the store in a database that it keeps metadata in; empty where that is its own, or none.
+    #[prost(string, tag = "5")]
+    pub store: String,
 }
 
 /// `t`: a target.
@@ -317,6 +320,12 @@ pub(crate) struct Volume {
     /// The metadata server that serves it; 0: none yet.
     #[prost(uint32, tag = "3")]
     pub meta_server: u32,
+    /// Epoch of the map in which that became so.
+    #[prost(uint64, tag = "4")]
+    pub owned_since: u64,
+    /// The server that has served it before, and may still: until then the other waits. 0: none.
+    #[prost(uint32, tag = "5")]
+    pub leaving: u32,
 }
 
 /// The key of a record.

@@ -5,6 +5,7 @@ use crate::groups::{self, Life};
 use crate::jobs;
 use crate::join;
 use crate::liveness::{Liveness, Word};
+use crate::owners;
 use crate::plan::Facts;
 use crate::recopies;
 use crate::records::Cluster;
@@ -288,7 +289,9 @@ impl Manager {
         };
         recopied.retain(|said| here(said.job));
         live.hear_recopies(recopied, now);
-        Ok(live.hear(beat.server, now, Word::Beat, specs))
+        let news = live.hear(beat.server, now, Word::Beat, specs);
+        live.hear_volumes(beat.server, beat.epoch, beat.serves);
+        Ok(news)
     }
 
     fn epoch(&self) -> ManagerAnswer {
@@ -322,13 +325,18 @@ impl Manager {
             let Inner { state, live } = &*inner;
             let life = |target| life(state, live, target, now);
             let paused = |group, member| live.is_paused(group, member, now);
-            (changed, !groups::is_settled(state, life, paused) || jobs::are_due(state))
+            let tenure = |server| live.tenure(server, now);
+            let released = |server, volume, epoch| live.has_released(server, volume, epoch);
+            let owned = owners::is_settled(state, tenure, released);
+            (changed, !groups::is_settled(state, life, paused) || !owned || jobs::are_due(state))
         };
         if changed || due {
             self.change(|state, live| {
                 let lives = jobs::lives(state, |id| life(state, live, id, now));
                 let life = |target| lives.get(&target).copied().unwrap_or(Life::Gone);
                 groups::settle(state, life, |g, m| live.is_paused(g, m, now));
+                let tenure = |server| live.tenure(server, now);
+                owners::settle(state, tenure, |server, v, e| live.has_released(server, v, e));
                 // Where no group differs, the epoch is the change.
                 state.cluster.epoch += u64::from(changed);
                 Ok(())

@@ -16,6 +16,8 @@ pub(crate) fn volume(id: u32, volume: &crate::records::Volume) -> message::Volum
         spec: volume.spec.clone(),
         deleting: volume.deleting,
         meta_server: volume.meta_server,
+        owned_since: volume.owned_since,
+        leaving: volume.leaving,
     }
 }
 
@@ -33,6 +35,7 @@ pub(crate) fn map(state: &State, live: &Liveness, now: Duration) -> ClusterMap {
         up: live.is_up(id, now),
         name: server.name.clone(),
         silent_ms: live.silent_ms(id, now),
+        store: server.store.clone(),
     });
     let targets = state.targets.iter().map(|(&id, target)| {
         let stored = TargetSpec {

@@ -92,16 +92,6 @@ impl State {
         let mut living = self.volumes.iter().filter(|(_, v)| !v.deleting);
         living.find(|(_, v)| v.spec.name == name).map(|(id, v)| (*id, v))
     }
-
-    /// The metadata server with the fewest volumes, preferring those that stay and those that `is_up`.
-    pub fn choose_meta_server(&self, is_up: impl Fn(u32) -> bool) -> Option<u32> {
-        let load =
-            |id: u32| self.volumes.values().filter(|v| !v.deleting && v.meta_server == id).count();
-        let metas = self.servers.iter().filter(|(_, s)| s.meta).map(|(id, _)| *id);
-        let goes =
-            |id: u32| self.jobs.values().any(|j| j.lasts() && j.remove && j.servers.contains(&id));
-        metas.min_by_key(|&id| (goes(id), !is_up(id), load(id), id))
-    }
 }
 
 /// Releases that knew one copy only did not say who is in sync.

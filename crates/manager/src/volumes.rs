@@ -1,6 +1,7 @@
 //! Volumes: making, changing and deleting them.
 
 use crate::groups;
+use crate::owners;
 use crate::records::Volume;
 use crate::state::State;
 use strake_types::layout::{Distribution, LayoutTemplate};
@@ -40,8 +41,8 @@ pub(crate) fn create(
     };
     let id = state.cluster.next_volume.max(1);
     state.cluster.next_volume = id + 1;
-    let meta_server = state.choose_meta_server(is_up).unwrap_or(0);
-    state.volumes.insert(id, Volume { spec, deleting: false, meta_server });
+    let meta_server = owners::choose(state, id, is_up).unwrap_or(0);
+    state.volumes.insert(id, Volume { spec, meta_server, ..Volume::default() });
     Ok(id)
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 use strake_base::clock::SystemClock;
-use strake_engine::kv::{EngineKind, open};
+use strake_engine::kv::{Alone, EngineKind, open};
 use strake_meta::{MetaOptions, MetaServer};
 use strake_types::{FileKind, Result};
 use strake_wire::caller::{CallerOptions, Callers};
@@ -148,7 +148,7 @@ fn start(options: &Options) -> Bench {
     let server = runtime.block_on(async {
         let map = MapView::fixed(Callers::new(CallerOptions::default()), map());
         let (key, clock) = (CapabilityKey::new([1; 32]), Arc::new(SystemClock::default()));
-        MetaServer::start(kv, map, key, clock, MetaOptions::default()).await
+        MetaServer::start(Arc::new(Alone(kv)), map, key, clock, MetaOptions::default()).await
     });
     let mut bench = Bench { server: server.expect("a server"), session: 0, runtime };
     let session = bench.call(MetaOp::OpenSession(OpenSession::default()), &mut 0);

@@ -10,6 +10,8 @@ use strake_wire::message::manager::{ClusterMap, Volume};
 pub(crate) struct Settings {
     /// Epoch of the map they were taken from.
     pub epoch: Epoch,
+    /// Epoch in which this server became the one that serves it.
+    pub owned_since: Epoch,
     /// Layout that files inherit where nothing else is said.
     pub template: LayoutTemplate,
     /// Files up to this many bytes lie inside their inode.
@@ -29,6 +31,7 @@ impl Settings {
         let template = spec.template.clone().map(LayoutTemplate::try_from).transpose()?;
         Ok(Settings {
             epoch: Epoch(map.epoch),
+            owned_since: Epoch(volume.owned_since),
             template: template.unwrap_or_default(),
             inline_bytes_max: spec
                 .inline_bytes_max

@@ -7,42 +7,37 @@ use crate::ledger::Ledger;
 use crate::locks::inodes::InodeLocks;
 use crate::merges::Merges;
 use crate::metrics::Metrics;
-use crate::records::{self, Inode, Locks, Number, SessionRecord, Shard, Stat};
+use crate::records::{self, Inode, Locks, SessionRecord, Shard, Stat};
 use crate::session::Session;
-use crate::volume::Volume;
+use crate::volume::{Opening, Volume};
 use crate::{keys, keys::Kind};
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use strake_base::clock::Clock;
 use strake_base::task;
-use strake_engine::kv::{Kv, KvError, Outcome, Snapshot, Transaction};
+use strake_engine::kv::{KvError, Part, Snapshot, Store};
 use strake_types::limits::LEASE_MS_AT_SERVER;
-use strake_types::{Error, ErrorKind, FileKind, Ino, Result, SessionId, Timestamp, VolumeId};
+use strake_types::{
+    Error, ErrorKind, FileKind, Ino, Result, ServerId, SessionId, Timestamp, VolumeId,
+};
 use strake_wire::attempts::Attempts;
 use strake_wire::capability::CapabilityKey;
 use strake_wire::map::MapView;
 use strake_wire::message::manager;
 use tokio::sync::Notify;
 
-/// Numbers reserved at a time.
-const BLOCK: u64 = 4096;
-/// Which number under `N` counts inodes.
-const NUMBER_INODES: u8 = 0;
-/// Which number under `N` counts sessions.
-const NUMBER_SESSIONS: u8 = 1;
-/// How often a small transaction of the server's own is tried again.
-const OWN_TRIES_MAX: u32 = 100;
 /// Pairs read at a time.
 const SCAN_PAGE: usize = 1000;
 
 /// What all operations share.
 pub(crate) struct Core {
-    /// The store.
-    pub kv: Arc<dyn Kv>,
+    /// The store: volumes are parts of it.
+    pub store: Arc<dyn Store>,
     /// The cluster map.
     pub map: Arc<MapView>,
     /// Numbers of what we change on targets.
@@ -71,6 +66,10 @@ pub(crate) struct Core {
     volumes: RwLock<HashMap<VolumeId, Arc<Volume>>>,
     /// One volume is taken into use at a time.
     opening: tokio::sync::Mutex<()>,
+    /// That one.
+    being_opened: Mutex<Option<VolumeId>>,
+    /// How often one was.
+    openings: AtomicU32,
     /// Two independent keyed hashes name an entry in the cache.
     hashes: (RandomState, RandomState),
 }
@@ -78,14 +77,14 @@ pub(crate) struct Core {
 impl Core {
     /// A server without volumes.
     pub fn new(
-        kv: Arc<dyn Kv>,
+        store: Arc<dyn Store>,
         map: Arc<MapView>,
         key: CapabilityKey,
         clock: Arc<dyn Clock>,
         options: MetaOptions,
     ) -> Result<Self> {
         Ok(Core {
-            kv,
+            store,
             map,
             attempts: Attempts::new()?,
             key,
@@ -100,24 +99,26 @@ impl Core {
             metrics: Metrics::new(),
             volumes: RwLock::default(),
             opening: tokio::sync::Mutex::default(),
+            being_opened: Mutex::default(),
+            openings: AtomicU32::new(0),
             hashes: (RandomState::new(), RandomState::new()),
         })
     }
 
     /// Where an inode is in its cache.
-    pub fn inode_key(volume: VolumeId, ino: Ino) -> u128 {
-        u128::from(volume.0) << 64 | u128::from(ino.0)
+    pub fn inode_key(opening: Opening, ino: Ino) -> u128 {
+        u128::from(opening.0) << 64 | u128::from(ino.0)
     }
 
     /// Where a directory's shard is in its cache.
-    pub fn shard_key(volume: VolumeId, dir: Ino, shard: u16) -> u128 {
-        u128::from(shard) << 96 | Self::inode_key(volume, dir)
+    pub fn shard_key(opening: Opening, dir: Ino, shard: u16) -> u128 {
+        u128::from(shard) << 96 | Self::inode_key(opening, dir)
     }
 
     /// Where a directory entry is in its cache. The two hashes are keyed, so nobody can make two
     /// names that meet.
-    pub fn entry_key(&self, volume: VolumeId, dir: Ino, name: &[u8]) -> u128 {
-        let place = (volume.0, dir.0, name);
+    pub fn entry_key(&self, opening: Opening, dir: Ino, name: &[u8]) -> u128 {
+        let place = (opening.0, dir.0, name);
         u128::from(self.hashes.0.hash_one(place)) << 64 | u128::from(self.hashes.1.hash_one(place))
     }
 
@@ -150,7 +151,17 @@ impl Core {
     /// True if the volume is this server's.
     pub fn serves(&self, volume: &manager::Volume) -> bool {
         let own = self.options.server;
-        own.0 == 0 || volume.meta_server == own.0
+        own.0 == 0 || volume.meta_server == own.0 && volume.leaving == 0
+    }
+
+    /// Fails unless nobody else can be serving what the map says is ours.
+    pub fn check_tenure(&self) -> Result<()> {
+        if self.options.tenure.as_ref().is_none_or(|tenure| tenure.holds()) {
+            return Ok(());
+        }
+        let detail = "this metadata server has not heard of the manager for too long, and another may \
+             serve the volume by now";
+        Err(Error::with(ErrorKind::Unavailable, detail))
     }
 
     /// The settings of a volume by the newest map.
@@ -158,26 +169,50 @@ impl Core {
         let map = self.map.current();
         let found = map.volumes.iter().find(|volume| volume.id == id.0)?;
         if !self.serves(found) {
-            let detail = format!("volume {id} is served by server {}", found.meta_server);
-            return Some(Err(Error::with(ErrorKind::StaleMap, detail)));
+            return Some(Err(not_ours(found, self.options.server)));
         }
         Some(Settings::of(&map, found))
     }
 
-    /// Takes a volume out of use.
+    /// Takes a volume out of use. Who waits for news of it is told to ask elsewhere.
     pub fn forget_volume(&self, id: VolumeId) {
         if let Some(volume) = self.volumes.write().remove(&id) {
             volume.recopies.stop();
+            volume.sessions.holders().iter().for_each(|holder| holder.release());
+        }
+    }
+
+    /// Takes out of use what another server serves now, and into use what is ours. It may be in vain.
+    pub async fn follow_map(self: &Arc<Self>) {
+        for volume in self.volumes() {
+            // Another error passes.
+            let _kept = self.volume(volume.id).await;
+        }
+        let map = self.map.current();
+        for volume in map.volumes.iter().filter(|v| !v.deleting && self.serves(v)) {
+            if let Err(error) = self.volume(VolumeId(volume.id)).await {
+                tracing::warn!("volume {}: {error}; trying again", volume.spec.name);
+            }
         }
     }
 
     /// A volume, with settings as new as the map.
     pub async fn volume(self: &Arc<Self>, id: VolumeId) -> Result<Arc<Volume>> {
+        self.check_tenure()?;
         let found = self.volumes.read().get(&id).cloned();
         let Some(volume) = found else { return self.open_volume(id).await };
-        if volume.settings().epoch.0 != self.map.current().epoch {
-            let settings = self.settings(id).ok_or_else(|| no_volume(id))??;
-            volume.set_settings(settings);
+        let is_taken_over = volume.kv.is_taken_over();
+        if is_taken_over || volume.settings().epoch.0 != self.map.current().epoch {
+            let settings = self.settings(id).ok_or_else(|| no_volume(id))?;
+            let is_ours =
+                |settings: &Settings| settings.owned_since == volume.settings().owned_since;
+            if is_taken_over || !settings.as_ref().is_ok_and(is_ours) {
+                // Another server has served it meanwhile, or does.
+                self.forget_volume(id);
+                settings?;
+                return self.open_volume(id).await;
+            }
+            volume.set_settings(settings?);
         }
         match volume.settings().deleting {
             true => Err(no_volume(id)),
@@ -199,13 +234,35 @@ impl Core {
         if settings.deleting {
             return Err(no_volume(id));
         }
-        let volume = Arc::new(Volume::new(id, settings));
+        let _coming = Coming::begin(&self.being_opened, id);
+        self.take_into_use(id, settings).await
+    }
+
+    async fn take_into_use(&self, id: VolumeId, settings: Settings) -> Result<Arc<Volume>> {
+        let volume = Arc::new(self.part(id, settings).await?);
         self.make_root(&volume).await?;
         self.load_counts(&volume).await?;
         self.load_sessions(&volume).await?;
         self.volumes.write().insert(id, volume.clone());
         self.work.notify_one();
         Ok(volume)
+    }
+
+    /// Ids of the volumes in use, and of the one that is about to be.
+    pub fn served(&self) -> Vec<u32> {
+        // In the order in which one becomes the other.
+        let coming = *self.being_opened.lock();
+        let served = self.volumes.read();
+        served.keys().copied().chain(coming).map(|id| id.0).collect()
+    }
+
+    /// Opens the part of the store that a volume is.
+    pub async fn part(&self, id: VolumeId, settings: Settings) -> Result<Volume> {
+        let kv = self.store.open(Part::Volume(id.0)).await.map_err(store_error)?;
+        // What it writes from here on is in the part that we have; whether it is still ours is what is asked.
+        self.check_tenure()?;
+        let opening = Opening(self.openings.fetch_add(1, Ordering::Relaxed));
+        Ok(Volume::new(id, settings, kv, opening))
     }
 
     async fn make_root(&self, volume: &Volume) -> Result<()> {
@@ -226,31 +283,32 @@ impl Core {
             ..Inode::default()
         };
         let shard = Shard { mtime: now, ctime: now, version: 1, ..Shard::default() };
-        self.own_transaction(Some(&inode_key), |found, tx| {
-            if found.is_none() {
-                tx.put(inode_key.clone(), records::encode(&root));
-                tx.put(shard_key.clone(), records::encode(&shard));
-            }
-            Ok(())
-        })
-        .await
+        volume
+            .own_transaction(Some(&inode_key), |found, tx| {
+                if found.is_none() {
+                    tx.put(inode_key.clone(), records::encode(&root));
+                    tx.put(shard_key.clone(), records::encode(&shard));
+                }
+                Ok(())
+            })
+            .await
     }
 
-    async fn load_counts(self: &Arc<Self>, volume: &Arc<Volume>) -> Result<()> {
+    async fn load_counts(&self, volume: &Arc<Volume>) -> Result<()> {
         let key = keys::volume_stat(volume.id);
-        let snapshot = self.kv.snapshot().await.map_err(store_error)?;
+        let snapshot = volume.kv.snapshot().await.map_err(store_error)?;
         let stored: Option<Stat> = get(&*snapshot, &key).await?;
         // Whatever ends this process from here on, the counts stored are not to be believed.
         let stat = stored.unwrap_or_default();
-        self.put(key, records::encode(&Stat { clean: false, ..stat })).await?;
+        volume.put(key, records::encode(&Stat { clean: false, ..stat })).await?;
         volume.counts.add(stat.inodes as i64, stat.bytes as i64);
         if stat.clean {
             volume.counts.set_exact();
             return Ok(());
         }
-        let (core, volume) = (self.clone(), volume.clone());
+        let volume = volume.clone();
         task::spawn(async move {
-            match core.recount(&volume, snapshot, stat).await {
+            match recount(&volume, snapshot, stat).await {
                 Ok(()) => volume.counts.set_exact(),
                 Err(error) => tracing::error!("counting volume {}: {error}", volume.id),
             }
@@ -258,33 +316,8 @@ impl Core {
         Ok(())
     }
 
-    /// Counts what was there when the volume was taken into use, and corrects the stored counts by
-    /// it; what has changed since is counted as it changes.
-    async fn recount(
-        &self,
-        volume: &Volume,
-        snapshot: Arc<dyn Snapshot>,
-        stored: Stat,
-    ) -> Result<()> {
-        let (inodes, bytes) = self.count(volume.id, &*snapshot).await?;
-        volume.counts.add(inodes - stored.inodes as i64, bytes - stored.bytes as i64);
-        Ok(())
-    }
-
-    /// Inodes and bytes of contents. A record that cannot be read counts as an inode without contents.
-    pub async fn count(&self, volume: VolumeId, snapshot: &dyn Snapshot) -> Result<(i64, i64)> {
-        let (mut inodes, mut bytes) = (0, 0);
-        scan(snapshot, &keys::prefix(Kind::Inode, volume), |key, value| {
-            inodes += 1;
-            bytes += records::decode(key, value).map_or(0, |inode: Inode| inode.occupied as i64);
-            Ok(())
-        })
-        .await?;
-        Ok((inodes, bytes))
-    }
-
     async fn load_sessions(&self, volume: &Volume) -> Result<()> {
-        let snapshot = self.kv.snapshot().await.map_err(store_error)?;
+        let snapshot = volume.kv.snapshot().await.map_err(store_error)?;
         let grace_ms = self.monotonic_ms() + 2 * self.options.lease_ms;
         let mut found = Vec::new();
         scan(&*snapshot, &keys::prefix(Kind::Session, volume.id), |key, value| {
@@ -326,83 +359,41 @@ impl Core {
         }
         Ok(())
     }
+}
 
-    /// A number for a new inode below `dir`.
-    pub async fn new_ino(&self, volume: &Volume, dir: Ino) -> Result<Ino> {
-        loop {
-            if let Some(counter) = volume.inodes.lock().take() {
-                return Ok(keys::child_ino(dir, counter));
-            }
-            let _one = self.opening.lock().await;
-            if volume.inodes.lock().clone().take().is_some() {
-                continue;
-            }
-            let next = self.reserve(volume.id, NUMBER_INODES, BLOCK).await?;
-            if next + BLOCK > keys::COUNTER_MAX {
-                return Err(Error::with(ErrorKind::NoSpace, "inode numbers are used up"));
-            }
-            let mut block = volume.inodes.lock();
-            (block.next, block.end) = (next, next + BLOCK);
-        }
+/// Counts what was there when the volume was taken into use, and corrects the stored counts by
+/// it; what has changed since is counted as it changes.
+async fn recount(volume: &Volume, snapshot: Arc<dyn Snapshot>, stored: Stat) -> Result<()> {
+    let (inodes, bytes) = count(volume.id, &*snapshot).await?;
+    volume.counts.add(inodes - stored.inodes as i64, bytes - stored.bytes as i64);
+    Ok(())
+}
+
+/// Inodes and bytes of contents. A record that cannot be read counts as an inode without contents.
+pub(crate) async fn count(volume: VolumeId, snapshot: &dyn Snapshot) -> Result<(i64, i64)> {
+    let (mut inodes, mut bytes) = (0, 0);
+    scan(snapshot, &keys::prefix(Kind::Inode, volume), |key, value| {
+        inodes += 1;
+        bytes += records::decode(key, value).map_or(0, |inode: Inode| inode.occupied as i64);
+        Ok(())
+    })
+    .await?;
+    Ok((inodes, bytes))
+}
+
+/// A volume that is being taken into use, until this is dropped.
+struct Coming<'a>(&'a Mutex<Option<VolumeId>>);
+
+impl<'a> Coming<'a> {
+    fn begin(place: &'a Mutex<Option<VolumeId>>, id: VolumeId) -> Self {
+        *place.lock() = Some(id);
+        Self(place)
     }
+}
 
-    /// An id for a new session.
-    pub async fn new_session_id(&self, volume: &Volume) -> Result<u64> {
-        self.reserve(volume.id, NUMBER_SESSIONS, 1).await
-    }
-
-    async fn reserve(&self, volume: VolumeId, which: u8, count: u64) -> Result<u64> {
-        let key = keys::number(volume, which);
-        let mut first = 0;
-        self.own_transaction(Some(&key), |stored, tx| {
-            let number: Option<Number> = stored.map(|v| records::decode(&key, &v)).transpose()?;
-            first = number.map_or(2, |n| n.next);
-            tx.put(key.clone(), records::encode(&Number { next: first + count }));
-            Ok(())
-        })
-        .await?;
-        Ok(first)
-    }
-
-    /// Sets a key, whatever it was.
-    pub async fn put(&self, key: Vec<u8>, value: Bytes) -> Result<()> {
-        self.write(vec![(key, Some(value))]).await
-    }
-
-    /// Sets or deletes keys, whatever they were.
-    pub async fn write(&self, writes: Vec<(Vec<u8>, Option<Bytes>)>) -> Result<()> {
-        self.own_transaction(None, |_, tx| {
-            for (key, value) in &writes {
-                match value {
-                    Some(value) => tx.put(key.clone(), value.clone()),
-                    None => tx.delete(key.clone()),
-                }
-            }
-            Ok(())
-        })
-        .await
-    }
-
-    /// Runs a transaction that may be repeated freely, because it writes the same whether or not an
-    /// earlier try got through. `body` gets the value of `read`.
-    async fn own_transaction(
-        &self,
-        read: Option<&[u8]>,
-        mut body: impl FnMut(Option<Bytes>, &mut Transaction) -> Result<()> + Send,
-    ) -> Result<()> {
-        for turn in 0..OWN_TRIES_MAX {
-            let mut tx = Transaction::begin(&*self.kv).await.map_err(store_error)?;
-            let found = match read {
-                Some(key) => tx.get(key).await.map_err(store_error)?,
-                None => None,
-            };
-            body(found, &mut tx)?;
-            match tx.commit(&*self.kv).await.map_err(store_error)? {
-                Outcome::Committed => return Ok(()),
-                Outcome::Conflict | Outcome::Unknown => backoff(turn).await,
-            }
-        }
-        Err(Error::with(ErrorKind::Unavailable, "metadata store: too many conflicts"))
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        *self.0.lock() = None;
     }
 }
 
@@ -461,6 +452,15 @@ pub(crate) fn store_error(error: KvError) -> Error {
         | KvError::OtherEngine { .. } => ErrorKind::Unavailable,
     };
     Error::with(kind, error.to_string())
+}
+
+fn not_ours(volume: &manager::Volume, own: ServerId) -> Error {
+    let (id, server, leaving) = (volume.id, volume.meta_server, volume.leaving);
+    if server == own.0 {
+        let detail = format!("volume {id} is being handed over by server {leaving}");
+        return Error::with(ErrorKind::Unavailable, detail);
+    }
+    Error::with(ErrorKind::StaleMap, format!("volume {id} is served by server {server}"))
 }
 
 fn no_volume(id: VolumeId) -> Error {

@@ -19,7 +19,7 @@
 //! * `session`, `ledger` — who is connected, what he holds open, which replies he may ask for again.
 //! * `reaper` — what is done later: deleting files without a name, expired sessions, deleted volumes.
 //! * `recopy`, `recopies` — files there are get another number of copies.
-//! * `cache`, `core`, `volume`, `cluster`, `metrics`, `layout`, `attributes` — what those share.
+//! * `cache`, `core`, `volume`, `own`, `cluster`, `metrics`, `layout`, `attributes` — what those share.
 //!
 //! What this crate never does: touch the contents of a large file (clients and storage servers do),
 //! wait while it holds nothing but the store (embedded stores answer at once), or trust a client's
@@ -45,6 +45,7 @@ mod merges;
 mod metrics;
 mod ops;
 mod options;
+mod own;
 mod reaper;
 mod recopies;
 mod recopy;

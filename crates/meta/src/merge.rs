@@ -36,7 +36,8 @@ pub(crate) async fn create(ctx: &Ctx, op: &Create) -> Option<Answer> {
     if !locks.is_taken(place.volume, place.dir) {
         return None;
     }
-    let known = || ctx.core.entries.get(ctx.core.entry_key(place.volume, place.dir, &op.at.name));
+    let known =
+        || ctx.core.entries.get(ctx.core.entry_key(ctx.volume.opening, place.dir, &op.at.name));
     if name::check(&op.at.name).is_err() || (!op.exclusive && matches!(known(), Some(Some(_)))) {
         return None;
     }
@@ -89,7 +90,7 @@ struct Answers {
 async fn carried_out(asked: &[(Ctx, Create)], held: Held) -> Option<Answers> {
     let (first, _) = asked.first()?;
     let session = first.session.as_ref()?;
-    if session.check().is_err() || first.core.kv.is_full() {
+    if session.check().is_err() || first.volume.kv.is_full() {
         return None;
     }
     let mut tx = Tx::begin(first, held);

@@ -1,12 +1,16 @@
 //! Limits and times of a metadata server.
 
+use std::sync::Arc;
 use strake_types::ServerId;
+use strake_wire::lease::Lease;
 
 /// Limits and times of a metadata server.
 #[derive(Clone, Debug)]
 pub struct MetaOptions {
     /// This server, so that it serves only the volumes that are its own; 0: whatever is asked for.
     pub server: ServerId,
+    /// Where volumes may be given to another server: while it holds, what the map says is ours is served by nobody else.
+    pub tenure: Option<Arc<Lease>>,
     /// Time within which a client must be heard of.
     pub lease_ms: u64,
     /// How long a capability lasts; a client that still has the file open asks for a new one.
@@ -25,6 +29,7 @@ impl Default for MetaOptions {
     fn default() -> Self {
         MetaOptions {
             server: ServerId(0),
+            tenure: None,
             lease_ms: 30_000,
             capability_ms: 24 * 3_600_000,
             storage_wait_ms: 30_000,

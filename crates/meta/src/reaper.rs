@@ -6,6 +6,7 @@
 //! Nothing is lost: the work lies in the store (`G` keys, sessions, the map) and is found again
 //! after a restart. What fails (a storage server is away) is tried again at the next turn.
 
+use crate::cluster::Settings;
 use crate::contents;
 use crate::core::{Core, store_error};
 use crate::ctx::Ctx;
@@ -61,18 +62,24 @@ impl Stop {
 pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
     let tick = Duration::from_millis(core.options.tick_ms);
     let mut emptied: HashMap<VolumeId, u32> = HashMap::new();
+    let mut epochs = core.map.watch();
     for turn in 1u64.. {
         tokio::select! {
             biased;
             () = core.work.notified() => {}
             () = tokio::time::sleep(tick) => {}
+            // One that ends with the map is over with this, too.
+            _ = epochs.changed() => {}
             () = stop.told.notified() => {}
         }
         if stop.is_stopped() {
             return;
         }
+        core.follow_map().await;
         let (mut backlog, mut sessions) = (0, 0);
-        for volume in core.volumes() {
+        // Without, they may be another server's by now.
+        let volumes = core.check_tenure().map_or_else(|_| Vec::new(), |()| core.volumes());
+        for volume in volumes {
             if let Err(error) = tend(&core, &volume, turn).await {
                 tracing::warn!("volume {}: {error}; trying again", volume.id);
             }
@@ -96,16 +103,16 @@ pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
 async fn tend(core: &Arc<Core>, volume: &Arc<Volume>, turn: u64) -> Result<()> {
     lost::end_all(core, volume).await?;
     if turn.is_multiple_of(STORE_TURNS) && volume.counts.is_exact() && volume.counts.take_dirty() {
-        store_counts(core, volume, false).await?;
+        store_counts(volume, false).await?;
     }
     Ok(())
 }
 
 /// Stores the counts; `clean` says that nothing changes any more.
-pub(crate) async fn store_counts(core: &Core, volume: &Volume, clean: bool) -> Result<()> {
+pub(crate) async fn store_counts(volume: &Volume, clean: bool) -> Result<()> {
     let (inodes, bytes) = volume.counts.get();
     let stat = Stat { inodes, bytes, clean };
-    core.put(keys::volume_stat(volume.id), records::encode(&stat)).await
+    volume.put(keys::volume_stat(volume.id), records::encode(&stat)).await
 }
 
 /// Goes once through the queue of a volume. Returns how many entries stay.
@@ -116,7 +123,7 @@ async fn reap(core: &Arc<Core>, volume: &Arc<Volume>, stop: &Stop) -> Result<usi
     let mut from = Bound::Included(prefix.clone());
     let mut left = 0;
     while !stop.is_stopped() {
-        let snapshot = core.kv.snapshot().await.map_err(store_error)?;
+        let snapshot = volume.kv.snapshot().await.map_err(store_error)?;
         let start = from.as_ref().map(Vec::as_slice);
         let page = snapshot.scan(start, to, PAGE).await.map_err(store_error)?;
         let found: Vec<_> = page.iter().filter_map(|(key, _)| keys::two_ids(key)).collect();
@@ -126,7 +133,7 @@ async fn reap(core: &Arc<Core>, volume: &Arc<Volume>, stop: &Stop) -> Result<usi
         left += later.len();
         if !found.is_empty() {
             // A name that a power loss gives back must not lead to a file without its chunks.
-            core.kv.sync().await.map_err(store_error)?;
+            volume.kv.sync().await.map_err(store_error)?;
         }
         let works = found.into_iter().map(|(queued_ms, ino)| {
             let work = Work { queued_ms, ino: Ino(ino) };
@@ -175,7 +182,7 @@ impl Work {
         let Some(inode) = inode.filter(|inode| inode.queued_ms == self.queued_ms) else {
             // Nothing to do: what was queued has been done, or queued anew.
             let key = keys::queue(volume.id, self.queued_ms, self.ino);
-            core.write(vec![(key, None)]).await?;
+            volume.write(vec![(key, None)]).await?;
             return Ok(true);
         };
         if inode.nlink > 0 {
@@ -214,18 +221,19 @@ async fn empty_deleted(core: &Arc<Core>, emptied: &mut HashMap<VolumeId, u32>) {
         if emptied.get(&id).is_some_and(|times| *times >= EMPTYINGS) {
             continue;
         }
-        match empty(core, id).await {
+        match empty(core, id, Settings::of(&map, volume)).await {
             Ok(()) => *emptied.entry(id).or_default() += 1,
             Err(error) => tracing::warn!("deleting volume {id}: {error}; trying again"),
         }
     }
 }
 
-async fn empty(core: &Arc<Core>, id: VolumeId) -> Result<()> {
+async fn empty(core: &Arc<Core>, id: VolumeId, settings: Result<Settings>) -> Result<()> {
     core.forget_volume(id);
     contents::drop_volume(core, id).await?;
+    let part = core.part(id, settings?).await?;
     for kind in Kind::ALL {
-        delete_prefix(core, &keys::prefix(kind, id)).await?;
+        delete_prefix(&part, &keys::prefix(kind, id)).await?;
     }
     Ok(())
 }

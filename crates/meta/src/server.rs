@@ -23,11 +23,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_base::task;
-use strake_engine::kv::Kv;
+use strake_engine::kv::Store;
 use strake_types::{Error, ErrorKind, Ino, Result, VolumeId};
 use strake_wire::capability::CapabilityKey;
 use strake_wire::map::MapView;
-use strake_wire::member::Recopier;
+use strake_wire::member::MetaRole;
+use strake_wire::message::manager::Volume;
 use strake_wire::message::meta::{MetaAnswer, MetaOp, MetaReply, MetaRequest};
 use strake_wire::message::recopies::{RecopyOrder, RecopyProgress};
 use strake_wire::service::MetaService;
@@ -60,19 +61,20 @@ impl Drop for Busy<'_> {
 }
 
 impl MetaServer {
-    /// Starts a server on a store that is its alone. Volumes of the map are taken into use, which
-    /// brings back their sessions and locks; others follow when they are first asked for. Must be
-    /// called within a Tokio runtime.
+    /// Starts a server on a store of which it writes the parts of its volumes. Volumes that the map says are its
+    /// own are taken into use, which brings back their sessions and locks; with a tenure to wait for, as soon as that
+    /// holds. Must be called within a Tokio runtime.
     pub async fn start(
-        kv: Arc<dyn Kv>,
+        store: Arc<dyn Store>,
         map: Arc<MapView>,
         key: CapabilityKey,
         clock: Arc<dyn Clock>,
         options: MetaOptions,
     ) -> Result<Arc<Self>> {
-        let core = Arc::new(Core::new(kv, map, key, clock, options)?);
+        let core = Arc::new(Core::new(store, map, key, clock, options)?);
         let known = core.map.current();
-        for volume in known.volumes.iter().filter(|v| !v.deleting && core.serves(v)) {
+        let ours = |v: &&Volume| !v.deleting && core.serves(v) && core.check_tenure().is_ok();
+        for volume in known.volumes.iter().filter(ours) {
             core.volume(VolumeId(volume.id)).await?;
         }
         let stop = Arc::new(Stop::default());
@@ -90,6 +92,7 @@ impl MetaServer {
     /// Stops in good order: no more operations, those under way end, the background task ends, the
     /// counts are stored, everything is on disk. A second call does nothing.
     pub async fn stop(&self) -> Result<()> {
+        self.leave();
         self.stopping.store(true, Ordering::Release);
         self.stop.stop();
         let holders = self.core.volumes().into_iter().flat_map(|v| v.sessions.holders());
@@ -108,9 +111,22 @@ impl MetaServer {
         for volume in self.core.volumes() {
             volume.recopies.stop();
             let clean = all_done && volume.counts.is_exact();
-            reaper::store_counts(&self.core, &volume, clean).await?;
+            let stored = async {
+                reaper::store_counts(&volume, clean).await?;
+                volume.kv.sync().await.map_err(store_error)
+            };
+            let stored = stored.await;
+            // Who serves it now counts for himself.
+            if !volume.kv.is_taken_over() {
+                stored?;
+            }
         }
-        self.core.kv.sync().await.map_err(store_error)
+        Ok(())
+    }
+
+    /// Serves nothing from now on that another server may serve; after that the manager may be told.
+    pub fn leave(&self) {
+        self.core.options.tenure.iter().for_each(|tenure| tenure.give_up());
     }
 
     /// Stops working as if killed: the background task ends, nothing is stored.
@@ -226,7 +242,24 @@ fn noting_others(ctx: &Ctx, answer: Result<MetaAnswer>) -> Result<MetaAnswer> {
     Ok(answer)
 }
 
-impl Recopier for MetaServer {
+impl MetaRole for MetaServer {
+    fn serves(&self) -> Vec<u32> {
+        self.core.served()
+    }
+
+    fn now(&self) -> Duration {
+        self.core.options.tenure.as_ref().map_or(Duration::ZERO, |tenure| tenure.now())
+    }
+
+    fn renew(&self, sent: Duration, tenure_ms: u64) {
+        let Some(tenure) = &self.core.options.tenure else { return };
+        let held = tenure.holds();
+        tenure.renew(sent, tenure_ms);
+        if !held {
+            self.core.work.notify_one();
+        }
+    }
+
     fn recopies(&self) -> Vec<RecopyProgress> {
         self.jobs.progress()
     }

@@ -112,7 +112,7 @@ async fn until_carried_out(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
 /// Waits, with no lock held, until an answer is on disk that has to be.
 async fn durable(ctx: &Ctx, op: &impl Mutation, answer: MetaAnswer) -> Result<MetaAnswer> {
     if ctx.settings.sync_always || op.wants_sync() {
-        ctx.core.kv.sync().await.map_err(store_error)?;
+        ctx.volume.kv.sync().await.map_err(store_error)?;
     }
     Ok(answer)
 }
@@ -144,7 +144,7 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     op.prepare(ctx, &held).await?;
     let mut tx = Tx::begin(ctx, held);
     let mut answer = op.run(&mut tx).await?;
-    if op.takes_room() && tx.writes() && ctx.core.kv.is_full() {
+    if op.takes_room() && tx.writes() && ctx.volume.kv.is_full() {
         let detail = "the metadata server's disk is full; delete files or give it room";
         return Err(Error::with(ErrorKind::NoSpace, detail));
     }
@@ -175,7 +175,7 @@ async fn was_carried_out(ctx: &Ctx) -> Result<bool> {
 /// True if the reply to this request is in the store.
 async fn is_stored(ctx: &Ctx) -> Result<bool> {
     let key = keys::result(ctx.volume.id, ctx.need_session()?.id, ctx.seq);
-    let snapshot = ctx.core.kv.snapshot().await.map_err(store_error)?;
+    let snapshot = ctx.volume.kv.snapshot().await.map_err(store_error)?;
     Ok(snapshot.get(&key).await.map_err(store_error)?.is_some())
 }
 
@@ -183,7 +183,7 @@ async fn is_stored(ctx: &Ctx) -> Result<bool> {
 async fn repeat(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
     let session = ctx.need_session()?;
     let key = keys::result(ctx.volume.id, session.id, ctx.seq);
-    let snapshot = ctx.core.kv.snapshot().await.map_err(store_error)?;
+    let snapshot = ctx.volume.kv.snapshot().await.map_err(store_error)?;
     let stored: Option<Raw> = crate::core::get(&*snapshot, &key).await?;
     let gone = || Error::with(ErrorKind::Malformed, "the reply to this request was forgotten");
     let reply = MetaReply::decode(stored.ok_or_else(gone)?.bytes);

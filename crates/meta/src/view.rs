@@ -95,7 +95,7 @@ impl<'a> Tx<'a> {
                 shards: core.shards.ticket(),
                 entries: core.entries.ticket(),
             };
-            let kv = Transaction::begin(&*self.ctx.core.kv).await.map_err(store_error)?;
+            let kv = Transaction::begin(&*self.ctx.volume.kv).await.map_err(store_error)?;
             self.kv = Some(kv);
         }
         let none = || Error::with(ErrorKind::Io, "a transaction without a snapshot");
@@ -135,7 +135,7 @@ impl<'a> Tx<'a> {
             return Ok(staged.clone());
         }
         let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
-        let place = Core::inode_key(volume, ino);
+        let place = Core::inode_key(self.ctx.volume.opening, ino);
         if let Some(inode) = core.inodes.get(place) {
             return Ok(Some(inode));
         }
@@ -191,7 +191,7 @@ impl<'a> Tx<'a> {
     /// A directory entry.
     pub async fn entry(&mut self, dir: Ino, name: &[u8]) -> Result<Option<Entry>> {
         let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
-        let place = core.entry_key(volume, dir, name);
+        let place = core.entry_key(self.ctx.volume.opening, dir, name);
         if let Some((_, staged)) = self.entries.iter().find(|(staged, _)| *staged == place) {
             return Ok(*staged);
         }
@@ -208,8 +208,8 @@ impl<'a> Tx<'a> {
     /// Looks for several names of a directory, whose lock is held, with one question to the store, for those who ask for
     /// one after the other.
     pub async fn look_for_entries(&mut self, dir: Ino, names: &[&[u8]]) -> Result<()> {
-        let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
-        let place = |name: &[u8]| core.entry_key(volume, dir, name);
+        let (core, volume, opening) = (&self.ctx.core, self.ctx.volume.id, self.ctx.volume.opening);
+        let place = |name: &[u8]| core.entry_key(opening, dir, name);
         let unknown = |name: &&&[u8]| core.entries.get(place(name)).is_none();
         let unknown: Vec<&[u8]> = names.iter().filter(unknown).copied().collect();
         if unknown.len() < 2 {
@@ -235,7 +235,7 @@ impl<'a> Tx<'a> {
 
     /// An entry was removed by its key, because it stands in no directory.
     pub fn forget_entry(&mut self, dir: Ino, name: &[u8]) {
-        let place = self.ctx.core.entry_key(self.ctx.volume.id, dir, name);
+        let place = self.ctx.core.entry_key(self.ctx.volume.opening, dir, name);
         stage(&mut self.entries, place, None);
         self.seen.push(dir);
     }
@@ -280,7 +280,7 @@ impl<'a> Tx<'a> {
         let volume = self.ctx.volume.id;
         self.delete(keys::entry(volume, dir.id(), name)).await?;
         self.delete(keys::order(volume, dir.id(), entry.cookie)).await?;
-        let place = self.ctx.core.entry_key(volume, dir.id(), name);
+        let place = self.ctx.core.entry_key(self.ctx.volume.opening, dir.id(), name);
         stage(&mut self.entries, place, None);
         Ok(())
     }
@@ -319,7 +319,7 @@ impl<'a> Tx<'a> {
         self.put_shard(dir.id(), index, shard).await?;
         let volume = self.ctx.volume.id;
         self.delete(keys::entry(volume, dir.id(), from)).await?;
-        let place = self.ctx.core.entry_key(volume, dir.id(), from);
+        let place = self.ctx.core.entry_key(self.ctx.volume.opening, dir.id(), from);
         stage(&mut self.entries, place, None);
         self.write_entry(dir.id(), to, entry).await
     }
@@ -329,7 +329,7 @@ impl<'a> Tx<'a> {
         let order = Order { name: name.clone(), ino: entry.ino, kind: entry.kind };
         self.put(keys::entry(volume, dir, name), &entry).await?;
         self.put(keys::order(volume, dir, entry.cookie), &order).await?;
-        let place = self.ctx.core.entry_key(volume, dir, name);
+        let place = self.ctx.core.entry_key(self.ctx.volume.opening, dir, name);
         stage(&mut self.entries, place, Some(entry));
         Ok(())
     }
@@ -340,7 +340,7 @@ impl<'a> Tx<'a> {
             return Ok(staged.unwrap_or_default());
         }
         let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
-        let place = Core::shard_key(volume, dir, index);
+        let place = Core::shard_key(self.ctx.volume.opening, dir, index);
         if let Some(shard) = core.shards.get(place) {
             return Ok(shard);
         }

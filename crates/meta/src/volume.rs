@@ -8,6 +8,7 @@ use crate::session::Sessions;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use strake_engine::kv::Kv;
 use strake_types::{Result, VolumeId};
 use tokio::sync::{RwLock as RwGate, watch};
 
@@ -90,14 +91,25 @@ impl Counts {
     }
 }
 
+/// Which taking into use of a volume in this process. What was cached in an earlier one is not found any more:
+/// another server may have served it since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Opening(pub u32);
+
 /// One volume.
 pub(crate) struct Volume {
     /// Its id.
     pub id: VolumeId,
+    /// Its part of the store.
+    pub kv: Arc<dyn Kv>,
+    /// Which time it was taken into use.
+    pub opening: Opening,
     /// Its settings, by the newest map that an operation has looked at.
     settings: RwLock<Arc<Settings>>,
     /// Inode counters.
     pub inodes: Mutex<Block>,
+    /// Held by the one who reserves more of them.
+    pub reserving: tokio::sync::Mutex<()>,
     /// Who is connected.
     pub sessions: Sessions,
     /// What they may believe.
@@ -114,11 +126,14 @@ pub(crate) struct Volume {
 
 impl Volume {
     /// A volume of which nothing is known but its settings.
-    pub fn new(id: VolumeId, settings: Settings) -> Self {
+    pub fn new(id: VolumeId, settings: Settings, kv: Arc<dyn Kv>, opening: Opening) -> Self {
         Volume {
             id,
+            kv,
+            opening,
             settings: RwLock::new(Arc::new(settings)),
             inodes: Mutex::default(),
+            reserving: tokio::sync::Mutex::default(),
             sessions: Sessions::default(),
             leases: Leases::default(),
             ranges: RangeLocks::default(),

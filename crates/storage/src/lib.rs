@@ -39,7 +39,6 @@ mod apply;
 mod attempts;
 mod copy;
 mod gate;
-mod lease;
 mod member;
 mod opener;
 mod order;
@@ -51,7 +50,6 @@ pub mod soundness;
 mod tag;
 mod target;
 
-pub use lease::Lease;
 pub use member::{Disks, Here};
 pub use opener::Opener;
 pub use scrubs::{Scrubbed, Scrubs};

@@ -1,11 +1,11 @@
 //! What a server with targets does as a member of its cluster.
 
-use crate::lease::Lease;
 use crate::scrubs::Scrubs;
 use crate::server::StorageServer;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_types::VolumeId;
+use strake_wire::lease::Lease;
 use strake_wire::member::Member;
 use strake_wire::message::jobs::{Held, Order, Progress};
 use strake_wire::message::manager::TargetSpec;

@@ -6,7 +6,6 @@ mod way;
 
 use crate::apply::{Answer, Shelf, done_in, plain_answer};
 use crate::gate::{Gates, no_member, word_of};
-use crate::lease::Lease;
 use crate::opener::Opener;
 use crate::order::{Order, Whose};
 use crate::replica::{Common, Healing, MetBy, Outcome, Replica};
@@ -28,6 +27,7 @@ use strake_types::{
     Ack, ChunkId, Epoch, Error, ErrorKind, GroupId, Ino, Result, SessionId, TargetId, VolumeId,
 };
 use strake_wire::capability::{CapabilityKey, Rights};
+use strake_wire::lease::Lease;
 use strake_wire::map::MapView;
 use strake_wire::message::jobs;
 use strake_wire::message::storage as msg;

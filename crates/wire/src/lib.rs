@@ -36,6 +36,7 @@ pub mod capability;
 mod connection;
 pub mod frame;
 pub mod hello;
+pub mod lease;
 mod link;
 pub mod map;
 pub mod member;

@@ -47,7 +47,8 @@ pub enum ManagerSource {
 struct Resolved {
     map: Arc<ClusterMap>,
     storage: HashMap<TargetId, Arc<dyn StorageService>>,
-    meta: HashMap<VolumeId, Arc<dyn MetaService>>,
+    /// With the epoch since which it is the one.
+    meta: HashMap<VolumeId, (Arc<dyn MetaService>, Epoch)>,
     /// Sessions whose capabilities are refused,
     fenced: HashSet<(VolumeId, SessionId)>,
     /// and the epoch in which the last of them was.
@@ -268,8 +269,13 @@ impl MapView {
 
     /// The metadata service of a volume.
     pub fn meta_for(&self, volume: VolumeId) -> Result<Arc<dyn MetaService>> {
-        let known = self.resolved().meta.get(&volume).cloned();
+        let known = self.resolved().meta.get(&volume).map(|(service, _)| service.clone());
         known.ok_or_else(|| not_in_map("the metadata server of volume", volume.0))
+    }
+
+    /// The epoch of the map in which a volume got the metadata server that it has; `None`: it has none.
+    pub fn owned_since(&self, volume: VolumeId) -> Option<Epoch> {
+        self.resolved.read().meta.get(&volume).map(|(_, since)| *since)
     }
 
     /// A server by its id.
@@ -420,7 +426,7 @@ impl Resolved {
         let storage = map.targets.iter().filter_map(with_server).collect();
         let with_meta = |volume: &Volume| {
             let server = servers.get(&volume.meta_server)?;
-            Some((VolumeId(volume.id), callers.meta(server)))
+            Some((VolumeId(volume.id), (callers.meta(server), Epoch(volume.owned_since))))
         };
         let meta = map.volumes.iter().filter_map(with_meta).collect();
         let fenced = map.fenced.iter().map(|f| (VolumeId(f.volume), SessionId(f.session)));

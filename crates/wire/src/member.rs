@@ -37,6 +37,13 @@ impl ManagerService for ManagerOfMap {
     }
 }
 
+/// How long a metadata server may serve volumes after a heartbeat, where a target may answer reads for `lease_ms`: names
+/// have no second copy that goes on meanwhile.
+#[must_use]
+pub const fn tenure_ms(lease_ms: u64) -> u64 {
+    lease_ms / 2
+}
+
 /// What a server does of which only it knows how.
 pub trait Member: Send + Sync + 'static {
     /// Its targets as they are now.
@@ -62,7 +69,14 @@ pub trait Member: Send + Sync + 'static {
 }
 
 /// What a metadata server does of which only it knows how.
-pub trait Recopier: Send + Sync + 'static {
+pub trait MetaRole: Send + Sync + 'static {
+    /// Ids of the volumes that it serves.
+    fn serves(&self) -> Vec<u32>;
+    /// The time by the clock of its tenure.
+    fn now(&self) -> Duration;
+    /// A heartbeat that was sent at this time was answered by a manager whose map is known here: for so long
+    /// nobody else serves what that map says is ours.
+    fn renew(&self, sent: Duration, tenure_ms: u64);
     /// How far it is with files that get another number of copies for a job.
     fn recopies(&self) -> Vec<RecopyProgress>;
     /// Which files get another number of copies from now on: these, and no others.
@@ -107,7 +121,7 @@ pub struct Pulse {
     /// What it does.
     pub member: Arc<dyn Member>,
     /// The metadata server, if it is one.
-    pub recopier: Option<Arc<dyn Recopier>>,
+    pub meta: Option<Arc<dyn MetaRole>>,
     /// How long an answer counts.
     pub lease_ms: u64,
 }
@@ -158,12 +172,16 @@ async fn look_again(news: Arc<Notify>, map: Arc<MapView>) {
 /// One heartbeat; the epoch of the manager's map.
 async fn beat_once(pulse: &Pulse) -> Result<u64> {
     // The lease counts from before the question was sent.
-    let sent = pulse.member.now();
+    let (sent, meta) = (pulse.member.now(), pulse.meta.as_ref());
+    let sent_by_meta = meta.map(|meta| meta.now());
+    // First the epoch: what is served is served by that map or a later one.
+    let epoch = pulse.map.current().epoch;
+    let serves = meta.map(|meta| meta.serves()).unwrap_or_default();
     let (server, targets) = (pulse.server.0, pulse.member.targets());
     let (held, progress) = (pulse.member.held(), pulse.member.progress());
     let scrubs = pulse.member.scrubs();
-    let recopies = pulse.recopier.iter().flat_map(|recopier| recopier.recopies()).collect();
-    let beat = Heartbeat { server, targets, held, progress, scrubs, recopies };
+    let recopies = meta.map(|meta| meta.recopies()).unwrap_or_default();
+    let beat = Heartbeat { server, targets, held, progress, scrubs, recopies, serves, epoch };
     let op = Some(ManagerOp::Heartbeat(beat));
     let limit = Duration::from_millis(pulse.lease_ms / 2);
     let answer = tokio::time::timeout(limit, pulse.manager.call(ManagerRequest { op })).await;
@@ -173,11 +191,14 @@ async fn beat_once(pulse: &Pulse) -> Result<u64> {
         Some(ManagerAnswer::Epoch(epoch)) => {
             pulse.member.obey(&reply.orders);
             pulse.member.obey_scrubs(&reply.scrubs);
-            pulse.recopier.iter().for_each(|recopier| recopier.obey_recopies(&reply.recopies));
+            meta.inspect(|meta| meta.obey_recopies(&reply.recopies));
             // Whoever was taken out of a group must know it before it has a lease again.
             let known = pulse.map.current().epoch;
             if epoch <= known || strake_base::is_broken("lease-needs-map") {
                 pulse.member.renew(sent, pulse.lease_ms);
+                if let (Some(meta), Some(sent)) = (meta, sent_by_meta) {
+                    meta.renew(sent, tenure_ms(pulse.lease_ms));
+                }
             }
             Ok(epoch)
         }

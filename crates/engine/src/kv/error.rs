@@ -113,9 +113,9 @@ pub enum KvError {
         /// The store's id, and the host that made it.
         owner: String,
     },
-    /// The same server has been started a second time elsewhere, and that one writes now.
+    /// What we wrote is written by another server now, or by a later start of this one.
     #[error(
-        "metadata store {store} was taken over by a later start of the same server on {by}; stop one of the two"
+        "metadata store {store} was taken over by a server on {by}; if that is a copy of this one, stop one of the two"
     )]
     TakenOver {
         /// Where it is.

@@ -21,6 +21,7 @@ mod engine_kind;
 mod error;
 mod fjall;
 pub mod memory;
+mod parts;
 mod postgres;
 mod redb;
 mod step;
@@ -30,6 +31,7 @@ mod tests;
 pub use embedded::FORMS;
 pub use engine_kind::{EngineKind, UnknownEngine, open};
 pub use error::{KvError, Result};
+pub use parts::{Alone, Part, Store};
 pub use postgres::{PostgresOptions, WAIT_MS_DEFAULT, is_postgres, open_postgres, postgres_shown};
 
 /// A key and its value.
@@ -66,6 +68,11 @@ pub trait Kv: Send + Sync + 'static {
     /// True while there is so little room that only what frees some should be written: a commit may
     /// be refused soon.
     fn is_full(&self) -> bool {
+        false
+    }
+
+    /// True once it is known that another has opened this part: nothing can be read or written any more.
+    fn is_taken_over(&self) -> bool {
         false
     }
 

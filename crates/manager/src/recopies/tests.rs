@@ -21,7 +21,7 @@ fn request(copies: u32) -> Plan {
 fn state() -> State {
     let mut state = cluster(&[1, 1, 1]);
     let spec = VolumeSpec { name: "main".into(), ..VolumeSpec::default() };
-    let volume = Volume { spec, deleting: false, meta_server: META };
+    let volume = Volume { spec, meta_server: META, ..Volume::default() };
     state.volumes.insert(VOLUME, volume.clone());
     state.volumes.insert(VOLUME + 1, volume);
     state

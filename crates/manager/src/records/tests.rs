@@ -13,7 +13,7 @@ fn a_record_of_version_1_is_read() {
     let key = key(Kind::Server, 7);
     assert_eq!(key, b"C\0\0\0\0s\0\0\0\x07");
     let server =
-        Server { address: "host:744".into(), meta: true, name: "h1".into(), manager: false };
+        Server { address: "host:744".into(), meta: true, name: "h1".into(), ..Server::default() };
     let hex: String = encode(&server).iter().map(|b| format!("{b:02x}")).collect();
     assert_eq!(hex, SERVER_V1);
     assert_eq!(decode::<Server>(&key, &bytes(SERVER_V1)).unwrap(), server);

@@ -132,7 +132,7 @@ async fn page(
 
 /// Keys of some kinds, in this order, after a cursor.
 async fn scan(ctx: &Ctx, kinds: &[Kind], after: &Bytes, limit: usize) -> Result<Vec<Bytes>> {
-    let snapshot = ctx.core.kv.snapshot().await.map_err(store_error)?;
+    let snapshot = ctx.volume.kv.snapshot().await.map_err(store_error)?;
     let mut found: Vec<Bytes> = Vec::new();
     let first = kinds.iter().position(|kind| after.first() == Some(&(*kind as u8)));
     for kind in &kinds[first.unwrap_or(0)..] {

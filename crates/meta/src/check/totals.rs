@@ -4,7 +4,7 @@
 //! the background, however much changes meanwhile, and a difference is as wrong then as now.
 
 use super::{Findings, Mend};
-use crate::core::store_error;
+use crate::core::{count, store_error};
 use crate::ctx::Ctx;
 use crate::ops::volume_stat::are_exact;
 use crate::volume::Audit;
@@ -68,12 +68,12 @@ async fn begin(ctx: &Ctx) -> Result<Audit> {
     }
     let (told, snapshot) = {
         let _still = counts.gate.write().await;
-        (counts.raw(), ctx.core.kv.snapshot().await.map_err(store_error)?)
+        (counts.raw(), ctx.volume.kv.snapshot().await.map_err(store_error)?)
     };
     let (result, counted) = watch::channel(None);
-    let (core, volume) = (ctx.core.clone(), ctx.volume.id);
+    let volume = ctx.volume.id;
     task::spawn(async move {
-        result.send_replace(Some(core.count(volume, &*snapshot).await));
+        result.send_replace(Some(count(volume, &*snapshot).await));
     });
     Ok(Audit { told, counted })
 }

@@ -168,7 +168,7 @@ async fn new_inode(tx: &mut Tx<'_>, op: &Create, dir: &Inode, kind: FileKind) ->
     if device && ctx.checks() && ctx.cred.uid != 0 {
         return Err(Error::new(ErrorKind::NotPermitted));
     }
-    let ino = ctx.core.new_ino(&ctx.volume, dir.id()).await?;
+    let ino = ctx.volume.new_ino(dir.id()).await?;
     let now = ctx.now.into();
     let directory = kind == FileKind::Directory;
     let rights = Rights::of(op, dir, kind)?;

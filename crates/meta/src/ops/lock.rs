@@ -1,6 +1,6 @@
 //! Locks of applications: POSIX record locks and flocks.
 
-use crate::core::{Core, store_error};
+use crate::core::store_error;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::ledger::Begin;
@@ -69,7 +69,7 @@ async fn carry_out(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
         }
     }
     if ctx.settings.sync_always {
-        ctx.core.kv.sync().await.map_err(store_error)?;
+        ctx.volume.kv.sync().await.map_err(store_error)?;
     }
     Ok(MetaAnswer::Done(Nothing {}))
 }
@@ -112,35 +112,28 @@ async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
 
 /// Stores the session's locks on the file as they are after a change, then says so to others.
 async fn apply(ctx: &Ctx, flock: bool, ino: Ino, range: &Range, change: Change) -> Result<()> {
-    let (core, volume) = (&ctx.core, &ctx.volume);
+    let volume = &ctx.volume;
     let session = ctx.need_session()?;
     session.check()?;
     let after = volume.ranges.preview(flock, ino, range, change);
-    store(core, ctx, flock, ino, range.session, &after).await?;
+    store(ctx, flock, ino, range.session, &after).await?;
     volume.ranges.set(flock, ino, range.session, after);
     if session.has_ended() {
         // Whoever ends it may have looked for its locks before this one was there.
-        store(core, ctx, flock, ino, range.session, &[]).await?;
+        store(ctx, flock, ino, range.session, &[]).await?;
         volume.ranges.set(flock, ino, range.session, Vec::new());
         return session.check();
     }
     Ok(())
 }
 
-async fn store(
-    core: &Core,
-    ctx: &Ctx,
-    flock: bool,
-    ino: Ino,
-    session: u64,
-    locks: &[HeldLock],
-) -> Result<()> {
+async fn store(ctx: &Ctx, flock: bool, ino: Ino, session: u64, locks: &[HeldLock]) -> Result<()> {
     let key = keys::lock(ctx.volume.id, flock, ino, session);
     let value = match locks.is_empty() {
         true => None,
         false => Some(records::encode(&Locks { held: locks.to_vec() })),
     };
-    core.write(vec![(key, value)]).await
+    ctx.volume.write(vec![(key, value)]).await
 }
 
 /// Answers with the first lock that conflicts, if there is one.

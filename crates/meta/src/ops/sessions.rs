@@ -32,13 +32,13 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
         let answer = Session { session: session.id, lease_ms, resumed: true };
         return Ok(MetaAnswer::Session(answer));
     }
-    let id = core.new_session_id(volume).await?;
+    let id = volume.new_session_id().await?;
     let client: String = op.client.chars().take(CLIENT_BYTES_MAX).collect();
     // After a restart it is waited for until what was leased to it is over.
     let leases = ctx.keeps_leases;
     let record = SessionRecord { client: client.clone(), since_ms: core.wall_ms(), leases };
     let value = records::encode(&record);
-    core.put(keys::session(volume.id, id), value).await?;
+    volume.put(keys::session(volume.id, id), value).await?;
     let session = Client::new(id, client, Ledger::default(), core.deadline_ms(), false);
     let session = Arc::new(session.keeping_leases(leases));
     volume.sessions.insert(session.clone());
@@ -73,26 +73,26 @@ pub(crate) async fn end(core: &Core, volume: &Volume, session: &Client) -> Resul
     volume.leases.end(&session.holder);
     for (flock, ino) in volume.ranges.of_session(session.id) {
         let _held = core.locks.lock(volume.id, &[ino]).await;
-        core.write(vec![(keys::lock(volume.id, flock, ino, session.id), None)]).await?;
+        volume.write(vec![(keys::lock(volume.id, flock, ino, session.id), None)]).await?;
         volume.ranges.set(flock, ino, session.id, Vec::new());
     }
-    delete_prefix(core, &keys::prefix_of(Kind::Result, volume.id, session.id)).await?;
-    core.write(vec![(keys::session(volume.id, session.id), None)]).await?;
+    delete_prefix(volume, &keys::prefix_of(Kind::Result, volume.id, session.id)).await?;
+    volume.write(vec![(keys::session(volume.id, session.id), None)]).await?;
     volume.sessions.remove(session);
     core.work.notify_one();
     Ok(())
 }
 
 /// Deletes all keys that begin with `prefix`, in transactions of bounded size.
-pub(crate) async fn delete_prefix(core: &Core, prefix: &[u8]) -> Result<()> {
+pub(crate) async fn delete_prefix(volume: &Volume, prefix: &[u8]) -> Result<()> {
     let end = keys::end_of(prefix);
     let to = end.as_ref().map(Vec::as_slice);
     loop {
-        let snapshot = core.kv.snapshot().await.map_err(store_error)?;
+        let snapshot = volume.kv.snapshot().await.map_err(store_error)?;
         let pairs = snapshot.scan(Bound::Included(prefix), to, DELETE_MAX).await;
         let keys: Vec<_> = pairs.map_err(store_error)?.into_iter().map(|(key, _)| key).collect();
         let found = keys.len();
-        core.write(keys.into_iter().map(|key| (key.to_vec(), None)).collect()).await?;
+        volume.write(keys.into_iter().map(|key| (key.to_vec(), None)).collect()).await?;
         if found < DELETE_MAX {
             return Ok(());
         }

@@ -43,7 +43,7 @@ pub(crate) async fn note_lost(core: &Core, volume: &Volume, session: &Session) -
     let until_ms = core.wall_ms() + core.options.capability_ms;
     let value = records::encode(&LostUse { until_ms });
     let writes = used.into_iter().map(|ino| (keys::lost(volume.id, ino), Some(value.clone())));
-    core.write(writes.collect()).await
+    volume.write(writes.collect()).await
 }
 
 /// Why a file must stay where it is, if it must: somebody has it open, or may have.
@@ -80,7 +80,7 @@ pub(super) async fn in_use(ctx: &Ctx, ino: Ino) -> Result<Option<String>> {
 pub(crate) async fn clear(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<usize> {
     forget_lost(core, volume).await?;
     let now_ms = core.wall_ms();
-    let snapshot = core.kv.snapshot().await.map_err(store_error)?;
+    let snapshot = volume.kv.snapshot().await.map_err(store_error)?;
     let (mut due, mut left, mut ahead) = (Vec::new(), 0, Vec::new());
     scan(&*snapshot, &keys::prefix(Kind::Spare, volume.id), |key, value| {
         let ino = Ino(keys::last_id(key).ok_or_else(|| records::corrupt(key, "has no id"))?);
@@ -98,7 +98,7 @@ pub(crate) async fn clear(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<usiz
     .await?;
     drop(snapshot);
     if !ahead.is_empty() {
-        core.write(ahead).await?;
+        volume.write(ahead).await?;
     }
     due.retain(|ino| !volume.recopies.is_active(*ino));
     if due.is_empty() {
@@ -106,7 +106,7 @@ pub(crate) async fn clear(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<usiz
     }
     // What a power loss may still take back must not be believed: the layout that was left would be
     // in force again, without chunks.
-    core.kv.sync().await.map_err(store_error)?;
+    volume.kv.sync().await.map_err(store_error)?;
     // Another one is first each time: a group that is away holds up nobody for ever.
     let first = now_ms as usize % due.len();
     due.rotate_left(first);
@@ -122,7 +122,7 @@ pub(crate) async fn clear(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<usiz
 }
 
 async fn forget_lost(core: &Core, volume: &Volume) -> Result<()> {
-    let snapshot = core.kv.snapshot().await.map_err(store_error)?;
+    let snapshot = volume.kv.snapshot().await.map_err(store_error)?;
     let now_ms = core.wall_ms();
     let mut over = Vec::new();
     scan(&*snapshot, &keys::prefix(Kind::Lost, volume.id), |key, value| {
@@ -134,7 +134,7 @@ async fn forget_lost(core: &Core, volume: &Volume) -> Result<()> {
     .await?;
     match over.is_empty() {
         true => Ok(()),
-        false => core.write(over).await,
+        false => volume.write(over).await,
     }
 }
 
@@ -171,10 +171,10 @@ async fn delete(core: &Arc<Core>, volume: &Arc<Volume>, ino: Ino) -> Result<bool
     };
     delete_chunks(core, volume.id, ino, &layout).await?;
     if spare.settled || spare.again_ms > 0 {
-        core.write(vec![(key, None)]).await?;
+        volume.write(vec![(key, None)]).await?;
         return Ok(true);
     }
     let again = Spare { again_ms: core.wall_ms() + QUIET_MS, ..spare };
-    core.put(key, records::encode(&again)).await?;
+    volume.put(key, records::encode(&again)).await?;
     Ok(false)
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use strake_types::layout::{Groups, Placement};
 use strake_types::{ChunkIndex, ErrorKind, FileKind, GroupId, Ino, Layout, Result, VolumeId};
-use strake_wire::member::Recopier;
+use strake_wire::member::MetaRole;
 use strake_wire::message::meta::{MetaAnswer, MetaOp, OpenMode, Publish, Recalls};
 use strake_wire::message::recopies::{RecopyOrder, RecopyProgress};
 use strake_wire::message::storage::StorageOp;
@@ -580,7 +580,8 @@ async fn chunks_are_deleted_again_soon_after_the_clock_was_put_back() {
     let again_ms = world.server.core().wall_ms() + 10 * 24 * 3_600_000;
     let spare = Spare { layout: (&two).into(), settled: false, again_ms };
     let key = keys::spare(VolumeId(1), Ino(ino));
-    world.server.core().put(key, records::encode(&spare)).await.unwrap();
+    let volume = world.server.core().volumes().remove(0);
+    volume.put(key, records::encode(&spare)).await.unwrap();
     quiet(&world).await;
     assert_eq!(read(&world, ino).await, contents());
 }

@@ -239,12 +239,13 @@ impl Walk {
     async fn store(&self, ctx: &Ctx, course: &Course) -> Result<()> {
         let tally = self.shown.state.lock().tally;
         let record = Recopying { job: self.order.job, stack: course.stack.clone(), tally };
-        self.core.put(keys::recopying(ctx.volume.id), records::encode(&record)).await
+        ctx.volume.put(keys::recopying(ctx.volume.id), records::encode(&record)).await
     }
 
     async fn forget(&self) -> Result<()> {
+        let ctx = self.ctx().await?;
         let key = keys::recopying(VolumeId(self.order.volume));
-        self.core.write(vec![(key, None)]).await
+        ctx.volume.write(vec![(key, None)]).await
     }
 
     /// A page of a directory, or what is to be done when a walk is over. True: nothing is.

@@ -122,8 +122,8 @@ async fn begin(
         return Ok(Err(Outcome::Done));
     }
     let spare = Spare { layout: (&begun.new).into(), ..Spare::default() };
-    core.put(keys::spare(ctx.volume.id, ino), records::encode(&spare)).await?;
-    core.kv.sync().await.map_err(store_error)?;
+    ctx.volume.put(keys::spare(ctx.volume.id, ino), records::encode(&spare)).await?;
+    ctx.volume.kv.sync().await.map_err(store_error)?;
     file.start();
     Ok(Ok(begun))
 }

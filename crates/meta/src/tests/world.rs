@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::clock::Clock;
-use strake_engine::kv::Kv;
 use strake_engine::kv::memory::MemoryKv;
+use strake_engine::kv::{Alone, Kv};
 use strake_types::layout::Placement;
 use strake_types::{
     ChunkIndex, Credentials, Error, ErrorKind, FileKind, GroupId, Layout, Result, ServerId,
@@ -281,7 +281,7 @@ fn groups() -> Vec<Group> {
 pub fn volume(id: u32, name: &str) -> Volume {
     let template = Template { chunk_size: Some(65_536), ..Template::default() };
     let spec = VolumeSpec { name: name.into(), template: Some(template), ..VolumeSpec::default() };
-    Volume { id, spec, deleting: false, meta_server: 1 }
+    Volume { id, spec, meta_server: 1, ..Volume::default() }
 }
 
 /// A server and what is around it.
@@ -331,8 +331,13 @@ impl World {
         let source = ManagerSource::Local(manager.clone());
         let map = MapView::connect(callers, source, 1000).await.unwrap();
         let clock = Arc::new(TestClock::default());
-        let server =
-            MetaServer::start(kv.clone(), map.clone(), key, clock.clone(), options.clone());
+        let server = MetaServer::start(
+            Arc::new(Alone(kv.clone())),
+            map.clone(),
+            key,
+            clock.clone(),
+            options.clone(),
+        );
         let server = server.await.unwrap();
         let mut world = World { kv, map, manager, storage, clock, server, options, session: 0 };
         world.session = world.open_session(0, &[]).await.session;
@@ -344,7 +349,8 @@ impl World {
         let key = CapabilityKey::new([7; 32]);
         let World { kv, map, manager, storage, clock, options, session, server } = self;
         server.halt();
-        let (k, m, c, o) = (kv.clone(), map.clone(), clock.clone(), options.clone());
+        let (k, m, c, o) =
+            (Arc::new(Alone(kv.clone())), map.clone(), clock.clone(), options.clone());
         let server = MetaServer::start(k, m, key, c, o).await.unwrap();
         World { kv, map, manager, storage, clock, server, options, session }
     }

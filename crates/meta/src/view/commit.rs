@@ -59,7 +59,7 @@ impl<'a> Tx<'a> {
         };
         let committed = {
             let mut changing = Changing::begin(&self);
-            let committed = match kv.commit(&*self.ctx.core.kv).await {
+            let committed = match kv.commit(&*self.ctx.volume.kv).await {
                 Ok(Outcome::Committed) => Ok(true),
                 Ok(Outcome::Conflict) => Ok(false),
                 Ok(Outcome::Unknown) => {
@@ -141,29 +141,29 @@ impl<'a> Tx<'a> {
         let Some((key, value)) = &self.witness else {
             return Err(Error::with(ErrorKind::Io, "the store lost the answer to a commit"));
         };
-        let snapshot = self.ctx.core.kv.snapshot().await.map_err(store_error)?;
+        let snapshot = self.ctx.volume.kv.snapshot().await.map_err(store_error)?;
         Ok(snapshot.get(key).await.map_err(store_error)? == *value)
     }
 
     /// The caches know nothing of what changes.
     fn forget(&self, commit: Commit) {
-        let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
+        let (core, opening) = (&self.ctx.core, self.ctx.volume.opening);
         for (ino, _) in &self.inodes {
-            core.inodes.forget(Core::inode_key(volume, *ino), commit);
+            core.inodes.forget(Core::inode_key(opening, *ino), commit);
         }
         for (place, _) in &self.entries {
             core.entries.forget(*place, commit);
         }
         for ((dir, index), _) in &self.shards {
-            core.shards.forget(Core::shard_key(volume, *dir, *index), commit);
+            core.shards.forget(Core::shard_key(opening, *dir, *index), commit);
         }
     }
 
     /// After the commit: the caches know what is so now.
     fn fill(&mut self) {
-        let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
+        let (core, opening) = (&self.ctx.core, self.ctx.volume.opening);
         for (ino, inode) in self.inodes.drain(..) {
-            let place = Core::inode_key(volume, ino);
+            let place = Core::inode_key(opening, ino);
             match inode {
                 Some(inode) => core.inodes.put(place, inode),
                 None => {
@@ -174,7 +174,7 @@ impl<'a> Tx<'a> {
         }
         self.entries.drain(..).for_each(|(place, entry)| core.entries.put(place, entry));
         for ((dir, index), shard) in self.shards.drain(..) {
-            let place = Core::shard_key(volume, dir, index);
+            let place = Core::shard_key(opening, dir, index);
             match shard {
                 Some(shard) => core.shards.put(place, shard),
                 None => core.shards.forget(place, Commit::Ended),

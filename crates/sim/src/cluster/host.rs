@@ -21,13 +21,14 @@ use strake_base::random::SplitMix64;
 use strake_base::simulation::Process;
 use strake_base::task;
 use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity};
-use strake_engine::kv::Kv;
+use strake_engine::kv::{Alone, Kv};
 use strake_manager::{Manager, ManagerOptions};
 use strake_meta::{MetaOptions, MetaServer};
-use strake_storage::{Disks, Here, Lease, Scrubbed, Scrubs, StorageServer};
+use strake_storage::{Disks, Here, Scrubbed, Scrubs, StorageServer};
 use strake_types::{Error, ErrorKind, Result, ServerId, TargetId, VolumeId};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::CapabilityKey;
+use strake_wire::lease::Lease;
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::member::{Heart, Pulse, join};
 use strake_wire::message::manager::{
@@ -278,7 +279,7 @@ impl Host {
             manager: manager.clone(),
             map: map.clone(),
             member: Arc::new(member),
-            recopier: meta.clone().map(|m| m as _),
+            meta: meta.clone().map(|m| m as _),
             lease_ms: joined.lease_ms,
         };
         let heart = Heart::start(pulse, own_manager.map(|own| own.epochs()));
@@ -312,7 +313,8 @@ impl Host {
     ) -> Result<Arc<MetaServer>> {
         let options = MetaOptions::default();
         let clock = self.clock.clone();
-        MetaServer::start(kv.clone(), map.clone(), key.clone(), clock, options).await
+        MetaServer::start(Arc::new(Alone(kv.clone())), map.clone(), key.clone(), clock, options)
+            .await
     }
 
     fn start_storage(
@@ -402,6 +404,7 @@ impl Host {
             targets: self.specs().into_iter().zip(opened).map(filled).collect(),
             name: format!("server-{}", self.number),
             boot: self.boot(),
+            store: String::new(),
         }
     }
 

@@ -29,7 +29,6 @@ mod short;
 
 use crate::apply::{Answer, Shelf};
 use crate::gate::Gate;
-use crate::lease::Lease;
 use crate::order::Whose;
 use crate::target::Target;
 use bytes::Bytes;
@@ -46,6 +45,7 @@ use strake_base::clock::Clock;
 use strake_base::is_broken;
 use strake_types::{Error, ErrorKind, GroupId, Result, TargetId};
 use strake_wire::capability::CapabilityKey;
+use strake_wire::lease::Lease;
 use strake_wire::map::MapView;
 use strake_wire::map::Standing;
 use strake_wire::message::storage::{Attempt, Forward, StorageAnswer, StorageOp, StorageRequest};

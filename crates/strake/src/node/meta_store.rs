@@ -9,10 +9,11 @@ use std::fs::File;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
-use strake_engine::kv::dump::forget;
 use strake_engine::kv::{
-    EngineKind, Kv, PostgresOptions, WAIT_MS_DEFAULT, is_postgres, open_postgres, postgres_shown,
+    Alone, EngineKind, PostgresOptions, Store, WAIT_MS_DEFAULT, is_postgres, open_postgres,
+    postgres_shown,
 };
+use strake_wire::message::manager::ClusterMap;
 
 /// Directory of an embedded metadata store within the home directory.
 pub const META: &str = "meta";
@@ -103,22 +104,44 @@ fn check_database(dir: &Path, node: &Node, wanted: &Wanted) -> Outcome {
     Ok(())
 }
 
-/// Opens the metadata store to change it, and makes it where the server has none.
-pub async fn open(options: &NodeOptions, node: &mut Node) -> Outcome<Arc<dyn Kv>> {
-    let kv = reopen(&options.home, node, &options.meta_store, &options.name).await?;
-    forget(&*kv).await.plain()?;
-    Ok(kv)
+/// A server that serves names in a cluster that it does not manage does so from the cluster's database: from now on
+/// that is its store. Refused where there is none.
+pub fn share(options: &NodeOptions, node: &mut Node, map: &ClusterMap) -> Outcome {
+    let manager = map.servers.iter().find(|server| server.manager);
+    let store = manager.map(|manager| manager.store.clone()).unwrap_or_default();
+    let is_in_database = options.meta_store.url().is_some();
+    if !is_in_database && node.has_joined() && !node.engine.is_empty() && node.engine != POSTGRES {
+        return Ok(());
+    }
+    if store.is_empty() {
+        let (id, name) = manager.map_or((0, ""), |manager| (manager.id, &manager.name));
+        return Err(Failure::new(format!(
+            "a second metadata server needs a database that all reach: the metadata of this cluster is in an \
+             embedded store, which only server {id} ({name}) has"
+        ))
+        .next(format!(
+            "leave meta out of --roles; or move the metadata: on {name} strake meta export, then strake meta \
+             import --meta postgres://USER@HOST/DATABASE; then start both servers with that --meta"
+        )));
+    }
+    if !is_in_database {
+        return Err(Failure::new("the metadata of this cluster is in a database")
+            .next("give --meta with its URL, as its other metadata servers have it; or leave meta out of --roles"));
+    }
+    node.store = store;
+    Ok(())
 }
 
-/// Opens the metadata store as it is.
-pub async fn reopen(
+/// Opens the metadata store, and, where the server may, makes it if there is none.
+pub async fn open(
     home: &Path,
     node: &mut Node,
     wanted: &Wanted,
     host: &str,
-) -> Outcome<Arc<dyn Kv>> {
+    may_make: bool,
+) -> Outcome<Arc<dyn Store>> {
     match wanted.url() {
-        Some(url) => open_database(home, node, url, host).await,
+        Some(url) => open_database(home, node, url, host, may_make).await,
         None => open_embedded(home, node, wanted.engine).await,
     }
 }
@@ -151,14 +174,14 @@ async fn open_embedded(
     home: &Path,
     node: &mut Node,
     engine: Option<EngineKind>,
-) -> Outcome<Arc<dyn Kv>> {
+) -> Outcome<Arc<dyn Store>> {
     let dir = home.join(META);
     let engine = choose_engine(&dir, node, engine)?;
     private::make_directory(&dir).context(|| format!("metadata store {}", dir.display()))?;
     let opened = tokio::task::spawn_blocking(move || strake_engine::kv::open(engine, &dir)).await;
     let kv = opened.context(|| "opening the metadata store".into())?.plain()?;
     node.engine = kv.name().to_owned();
-    Ok(kv)
+    Ok(Arc::new(Alone(kv)))
 }
 
 /// `node.json` knows the store's id before the database does: so whatever ends a first start, the next one
@@ -168,7 +191,8 @@ async fn open_database(
     node: &mut Node,
     url: &str,
     host: &str,
-) -> Outcome<Arc<dyn Kv>> {
+    may_make: bool,
+) -> Outcome<Arc<dyn Store>> {
     if node.store.is_empty() {
         node.store = new_uuid()?;
     }
@@ -180,17 +204,17 @@ async fn open_database(
     let options = PostgresOptions {
         url: url.to_owned(),
         store: node.store.clone(),
-        create: !node.has_joined(),
+        create: may_make && !node.has_joined(),
         host: host.to_owned(),
         wait_ms_max: WAIT_MS_DEFAULT,
     };
     let opened = tokio::task::spawn_blocking(move || open_postgres(&options)).await;
-    let kv = opened.context(|| "opening the metadata store".into())?.plain()?;
+    let store = opened.context(|| "opening the metadata store".into())?.plain()?;
     if node.has_joined() && node.database != before {
         // Its host has another name.
         node.write(home)?;
     }
-    Ok(kv)
+    Ok(store)
 }
 
 fn choose_engine(dir: &Path, node: &Node, wanted: Option<EngineKind>) -> Outcome<EngineKind> {

@@ -16,7 +16,7 @@ mod patrol;
 mod stores;
 
 use crate::cluster::no_manager;
-use crate::failure::{Context, Failure, Outcome};
+use crate::failure::{Context, Failure, Outcome, Plain};
 use crate::private;
 use add::Adder;
 pub use add::TARGET;
@@ -32,13 +32,14 @@ use stores::Target;
 use strake_base::clock::{SystemClock, WakingClock};
 use strake_base::disk::{Disk, RealDisk};
 use strake_base::process::boot_id;
-use strake_engine::kv::Kv;
+use strake_engine::kv::{Part, Store, dump};
 use strake_manager::{Manager, ManagerOptions};
 use strake_meta::{MetaOptions, MetaServer};
-use strake_storage::{Here, Lease, Scrubs, StorageServer};
+use strake_storage::{Here, Scrubs, StorageServer};
 use strake_types::{ServerId, TargetId};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::CapabilityKey;
+use strake_wire::lease::Lease;
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::member::{Heart, ManagerOfMap, Pulse};
 use strake_wire::message::manager::{Join, Joined, Leave, ManagerOp, ManagerRequest};
@@ -99,7 +100,6 @@ pub struct Node {
     server: ServerId,
     manager: Arc<dyn ManagerService>,
     meta: Option<Arc<MetaServer>>,
-    kv: Option<Arc<dyn Kv>>,
     targets: TargetList,
     heart: Heart,
     patrol: Arc<Patrol>,
@@ -142,16 +142,19 @@ impl Node {
             true => None,
             false => Some(first_manager(&callers, &options, &cluster).await?),
         };
+        if let Some(map) = other_manager.as_ref().filter(|_| options.roles.meta) {
+            meta_store::share(&options, &mut identity, &map.current())?;
+        }
         targets = open_targets(targets, options.disk_rate).await?;
-        let kv = match with_meta {
-            true => Some(meta_store::open(&options, &mut identity).await?),
+        let store = match with_meta {
+            true => Some(open_store(&options, &mut identity).await?),
             false => None,
         };
         *has_database = with_meta && !identity.store.is_empty();
-        let own_manager = start_manager(&options, kv.as_ref(), &identity).await?;
+        let own_manager = start_manager(&options, store.as_ref(), &identity).await?;
         let manager = match (&own_manager, other_manager) {
             (Some(manager), _) => manager.clone() as Arc<dyn ManagerService>,
-            (None, Some(manager)) => manager,
+            (None, Some(map)) => Arc::new(ManagerOfMap(map)),
             (None, None) => return Err(Failure::usage("no manager: give --join ADDR")),
         };
         let added = added::look(&options, &mut identity, &*manager).await?;
@@ -189,7 +192,8 @@ impl Node {
             None => ManagerSource::Addresses(options.join.clone()),
         };
         let map = MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await?;
-        let parts = Parts { options, joined, map, manager, own_manager, kv, targets, front, lock };
+        let parts =
+            Parts { options, joined, map, manager, own_manager, store, targets, front, lock };
         parts.serve().await
     }
 
@@ -215,6 +219,7 @@ impl Node {
         self.scrubs.stop();
         // From when the manager hears it, others may go on without this server.
         self.lease.give_up();
+        self.meta.iter().for_each(|meta| meta.leave());
         let leave = ManagerOp::Leave(Leave { server: self.server.0 });
         let leaving = self.manager.call(ManagerRequest { op: Some(leave) });
         // Whoever does not hear it finds out by the lease.
@@ -223,9 +228,6 @@ impl Node {
         let mut result = Ok(());
         if let Some(meta) = &self.meta {
             result = meta.stop().await.context(|| "metadata server".into());
-        }
-        if let Some(kv) = &self.kv {
-            result = result.and(kv.sync().await.context(|| "metadata store".into()));
         }
         let targets = self.targets.clone();
         let synced = tokio::task::spawn_blocking(move || sync_all(&targets.all())).await;
@@ -277,7 +279,7 @@ struct Parts {
     map: Arc<MapView>,
     manager: Arc<dyn ManagerService>,
     own_manager: Option<Arc<Manager>>,
-    kv: Option<Arc<dyn Kv>>,
+    store: Option<Arc<dyn Store>>,
     targets: Vec<Target>,
     /// Absent: nothing is served yet.
     front: Option<Front>,
@@ -288,11 +290,14 @@ impl Parts {
     async fn serve(mut self) -> Outcome<Node> {
         let server = ServerId(self.joined.server);
         let key = CapabilityKey::from_slice(&self.joined.capability_key)?;
-        let meta = match (&self.kv, self.options.roles.meta) {
-            (Some(kv), true) => {
+        let meta = match (&self.store, self.options.roles.meta) {
+            (Some(store), true) => {
                 let clock = Arc::new(SystemClock::default());
-                let (kv, map) = (kv.clone(), self.map.clone());
-                Some(MetaServer::start(kv, map, key.clone(), clock, MetaOptions::default()).await?)
+                let (store, map) = (store.clone(), self.map.clone());
+                let tenure = || Arc::new(Lease::new(Arc::new(WakingClock)));
+                let tenure = store.is_shared().then(tenure);
+                let options = MetaOptions { server, tenure, ..MetaOptions::default() };
+                Some(MetaServer::start(store, map, key.clone(), clock, options).await?)
             }
             _ => None,
         };
@@ -336,7 +341,7 @@ impl Parts {
                 storage,
                 lease: lease.clone(),
             }),
-            recopier: meta.clone().map(|m| m as _),
+            meta: meta.clone().map(|m| m as _),
             lease_ms: self.joined.lease_ms,
         };
         let heart = Heart::start(pulse, follow);
@@ -345,7 +350,6 @@ impl Parts {
             server,
             manager: self.manager,
             meta,
-            kv: self.kv,
             targets,
             heart,
             patrol,
@@ -439,15 +443,25 @@ fn check_orphans(options: &NodeOptions, identity: &identity::Node, targets: &[Ta
     }
 }
 
+async fn open_store(
+    options: &NodeOptions,
+    identity: &mut identity::Node,
+) -> Outcome<Arc<dyn Store>> {
+    let (home, wanted, makes) = (&options.home, &options.meta_store, options.roles.manager);
+    meta_store::open(home, identity, wanted, &options.name, makes).await
+}
+
 async fn start_manager(
     options: &NodeOptions,
-    kv: Option<&Arc<dyn Kv>>,
+    store: Option<&Arc<dyn Store>>,
     identity: &identity::Node,
 ) -> Outcome<Option<Arc<Manager>>> {
-    let Some(kv) = kv.filter(|_| options.roles.manager) else {
+    let Some(store) = store.filter(|_| options.roles.manager) else {
         return Ok(None);
     };
-    let manager = Manager::start(kv.clone(), ManagerOptions::default()).await?;
+    let kv = store.open(Part::Control).await.plain()?;
+    dump::forget(&*kv).await.plain()?;
+    let manager = Manager::start(kv, ManagerOptions::default()).await?;
     let cluster = manager.cluster();
     if identity.has_joined() && identity.cluster != cluster {
         return Err(Failure::new(format!(
@@ -465,16 +479,15 @@ async fn first_manager(
     callers: &Arc<Callers>,
     options: &NodeOptions,
     cluster: &str,
-) -> Outcome<Arc<dyn ManagerService>> {
+) -> Outcome<Arc<MapView>> {
     if !cluster.is_empty() {
         callers.set_cluster(cluster);
     }
     let source = ManagerSource::Addresses(options.join.clone());
-    let view = MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await.map_err(|e| {
+    MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await.map_err(|e| {
         let next = "start the server with the manager role first, or correct --join";
         no_manager(&options.join, &e, next)
-    })?;
-    Ok(Arc::new(ManagerOfMap(view)))
+    })
 }
 
 async fn join(
@@ -493,6 +506,11 @@ async fn join(
         name: options.name.clone(),
         // One that cannot be read is one that may have changed.
         boot: boot_id().unwrap_or_default(),
+        store: if identity.engine == meta_store::POSTGRES {
+            identity.store.clone()
+        } else {
+            String::new()
+        },
     };
     Ok(strake_wire::member::join(manager, &request, JOIN_WAIT_MS).await?)
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use strake_base::disk::{Disk, RealDisk};
 use strake_engine::kv::dump::{self, Dump, DumpError, DumpId, Progress};
 use strake_engine::kv::{
-    EngineKind, Kv, KvError, PostgresOptions, WAIT_MS_DEFAULT, open_postgres, postgres_shown,
+    EngineKind, Kv, KvError, Part, PostgresOptions, WAIT_MS_DEFAULT, open_postgres, postgres_shown,
 };
 use strake_wire::frame::crc32c;
 
@@ -188,7 +188,8 @@ async fn open_old(home: &Path, node: &mut Node, from: Option<&MetaPlace>) -> Out
         (false, _) => Wanted::default(),
     };
     meta_store::look(home, node, &wanted)?;
-    meta_store::reopen(home, node, &wanted, &host_name()).await
+    let store = meta_store::open(home, node, &wanted, &host_name(), false).await?;
+    store.open(Part::Whole).await.plain()
 }
 
 fn check_owner(node: &Node, about: &str, import: &Import) -> Outcome {
@@ -294,13 +295,14 @@ impl New {
             wait_ms_max: WAIT_MS_DEFAULT,
         };
         let opened = tokio::task::spawn_blocking(move || open_postgres(&options)).await;
-        let kv = opened.context(|| shown.clone())?.map_err(|error| match error {
+        let store = opened.context(|| shown.clone())?.map_err(|error| match error {
             KvError::OtherOwner { owner, .. } => {
                 Failure::new(format!("{shown} is not empty: it holds {owner}"))
                     .next(emptied(&shown, Some(&shown)))
             }
             other => Failure::new(other.to_string()),
         })?;
+        let kv = store.open(Part::Whole).await.plain()?;
         Ok(New { kv, database: Some(shown.clone()), shown })
     }
 

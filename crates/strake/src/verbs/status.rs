@@ -299,7 +299,7 @@ mod tests {
         ClusterMap {
             servers: vec![server(1), server(2)],
             targets: vec![target(1, 1), target(2, 2)],
-            volumes: vec![Volume { id: 1, spec, deleting: false, meta_server: 1 }],
+            volumes: vec![Volume { id: 1, spec, meta_server: 1, ..Volume::default() }],
             ..ClusterMap::default()
         }
     }

@@ -11,6 +11,7 @@ fn map(epoch: u64, servers: Vec<Server>) -> ClusterMap {
         spec: VolumeSpec { name: name.into(), ..VolumeSpec::default() },
         deleting,
         meta_server: 1,
+        ..Volume::default()
     };
     ClusterMap {
         cluster: "c".into(),

@@ -106,6 +106,9 @@ pub struct Join {
     /// The kernel's boot id: another one means that its host has stopped since.
     #[prost(string, tag = "8")]
     pub boot: String,
+    /// Id of the store in a database that it keeps metadata in; empty where that is its own, or none.
+    #[prost(string, tag = "9")]
+    pub store: String,
 }
 
 /// A target that a server brings.
@@ -169,6 +172,12 @@ pub struct Heartbeat {
     /// How far it is with files that get another number of copies for a job.
     #[prost(message, repeated, tag = "6")]
     pub recopies: Vec<RecopyProgress>,
+    /// Ids of the volumes whose names and attributes it serves,
+    #[prost(uint32, repeated, tag = "7")]
+    pub serves: Vec<u32>,
+    /// going by the map of this epoch or a later one.
+    #[prost(uint64, tag = "8")]
+    pub epoch: u64,
 }
 
 /// See [`ManagerOp::Resynced`].
@@ -437,6 +446,9 @@ pub struct Server {
     /// Milliseconds since it was last heard from, when the map was sent.
     #[prost(uint64, tag = "7")]
     pub silent_ms: u64,
+    /// Id of the store in a database that it keeps metadata in; empty where that is its own, or none.
+    #[prost(string, tag = "8")]
+    pub store: String,
 }
 
 /// A target of the map.
@@ -537,4 +549,10 @@ pub struct Volume {
     /// Id of the metadata server that serves it.
     #[prost(uint32, tag = "4")]
     pub meta_server: u32,
+    /// Epoch of the map in which that became so.
+    #[prost(uint64, tag = "5")]
+    pub owned_since: u64,
+    /// Id of the server that has served it before, and may still: until then the other waits. 0: none.
+    #[prost(uint32, tag = "6")]
+    pub leaving: u32,
 }

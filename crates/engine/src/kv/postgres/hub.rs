@@ -1,5 +1,5 @@
-//! What readers and the writer share: the address, connections that are free, and what is known of the
-//! store's health.
+//! What is shared: by all parts of a store the address and the connections that are free, and by readers and
+//! writer of one part what is known of its health.
 
 use super::super::{KvError, Result};
 use super::address::Address;
@@ -17,36 +17,56 @@ const READERS_MAX: usize = 24;
 const PAUSE_MS: u64 = 50;
 const PAUSE_MS_MAX: u64 = 1000;
 
-/// Shared by all tasks of one open store.
+/// Shared by all tasks of one part.
 pub struct Hub {
-    pub address: Address,
-    /// Our number among those that have written the store.
+    pub pool: Arc<Pool>,
+    /// Our number among those that have opened a part of the store.
     pub writer: i64,
-    /// How long to wait for a database that is away.
-    pub wait: Duration,
-    pub runtime: tokio::runtime::Handle,
     /// There may be a commit of which it is not known whether it happened.
     pub in_doubt: AtomicBool,
     /// The database's disk was full at the last commit.
     pub full: AtomicBool,
+    /// Another writes what we wrote.
+    taken_over: AtomicBool,
+}
+
+impl Hub {
+    pub fn new(pool: Arc<Pool>, writer: i64) -> Self {
+        let [in_doubt, full, taken_over] = Default::default();
+        Self { pool, writer, in_doubt, full, taken_over }
+    }
+
+    /// Another, on the host named, writes what we wrote.
+    pub fn taken_over(&self, by: String) -> KvError {
+        self.taken_over.store(true, Ordering::Relaxed);
+        KvError::TakenOver { store: self.pool.address.shown.clone(), by }
+    }
+
+    pub fn is_taken_over(&self) -> bool {
+        self.taken_over.load(Ordering::Relaxed)
+    }
+
+    pub fn note_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+    }
+}
+
+/// Shared by all parts of one open store.
+pub struct Pool {
+    pub address: Address,
+    /// How long to wait for a database that is away.
+    pub wait: Duration,
+    pub runtime: tokio::runtime::Handle,
     idle: Mutex<Vec<Connection>>,
     places: Arc<Semaphore>,
 }
 
-impl Hub {
-    pub fn new(
-        address: Address,
-        writer: i64,
-        wait: Duration,
-        runtime: tokio::runtime::Handle,
-    ) -> Self {
+impl Pool {
+    pub fn new(address: Address, wait: Duration, runtime: tokio::runtime::Handle) -> Self {
         Self {
             address,
-            writer,
             wait,
             runtime,
-            in_doubt: AtomicBool::new(false),
-            full: AtomicBool::new(false),
             idle: Mutex::default(),
             places: Arc::new(Semaphore::new(READERS_MAX)),
         }
@@ -71,14 +91,19 @@ impl Hub {
 
     /// Ends a reader's transaction, and keeps its connection if it is still good.
     pub fn give_back(self: &Arc<Self>, connection: Connection, place: OwnedSemaphorePermit) {
-        let hub = self.clone();
+        let pool = self.clone();
         self.runtime.spawn(async move {
             let ended = super::connection::answer(connection.client.batch_execute("ROLLBACK"));
             if matches!(ended.await, Some(Ok(()))) {
-                hub.idle.lock().push(connection);
+                pool.keep(connection);
             }
             drop(place);
         });
+    }
+
+    /// Keeps a connection on which nothing is under way.
+    pub fn keep(&self, connection: Connection) {
+        self.idle.lock().push(connection);
     }
 
     /// A new connection, tried again until the deadline as long as waiting may help.
@@ -98,10 +123,6 @@ impl Hub {
 
     pub fn unreachable(&self, cause: &str) -> KvError {
         KvError::Unreachable { store: self.address.shown.clone(), cause: cause.into() }
-    }
-
-    pub fn note_full(&self, full: bool) {
-        self.full.store(full, Ordering::Relaxed);
     }
 }
 

@@ -17,10 +17,10 @@ mod readers;
 mod schema;
 mod writer;
 
-use super::{Kv, KvError, Outcome, Result, Snapshot, Writes};
+use super::{Kv, KvError, Outcome, Part, Result, Snapshot, Store, Writes};
 use address::Address;
 use async_trait::async_trait;
-use hub::{Hub, Pause};
+use hub::{Hub, Pause, Pool};
 use readers::{PostgresSnapshot, Waiting};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,6 +32,8 @@ use writer::{Ask, Commit, Write, Writer};
 
 /// How long to wait for a database that does not answer, in milliseconds, unless told otherwise.
 pub const WAIT_MS_DEFAULT: u64 = 10_000;
+/// The engine's name.
+const NAME: &str = "postgres";
 /// Threads that carry the connections.
 const THREADS: usize = 2;
 /// Pause between two searches for what can be forgotten.
@@ -57,10 +59,10 @@ pub struct PostgresOptions {
     pub wait_ms_max: u64,
 }
 
-/// Opens a store in a database, and shuts out whoever has opened the same store before. Blocks, for not
-/// much longer than `wait_ms_max`.
-pub fn open_postgres(options: &PostgresOptions) -> Result<Arc<dyn Kv>> {
-    Ok(Arc::new(PostgresKv::open(options)?))
+/// Opens a store in a database, and makes it where there is none. Blocks, for not much longer than
+/// `wait_ms_max`.
+pub fn open_postgres(options: &PostgresOptions) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(PostgresStore::open(options)?))
 }
 
 /// True if `text` is meant to be the URL of a database.
@@ -86,6 +88,13 @@ impl Drop for Background {
 }
 
 /// An open store.
+struct PostgresStore {
+    pool: Arc<Pool>,
+    host: String,
+    background: Arc<Background>,
+}
+
+/// A part of it that we write.
 struct PostgresKv {
     hub: Arc<Hub>,
     snapshots: mpsc::UnboundedSender<Waiting>,
@@ -93,7 +102,7 @@ struct PostgresKv {
     background: Arc<Background>,
 }
 
-impl PostgresKv {
+impl PostgresStore {
     fn open(options: &PostgresOptions) -> Result<Self> {
         let address = Address::parse(&options.url)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -106,36 +115,79 @@ impl PostgresKv {
         let background = Arc::new(Background(Some(runtime)));
         let wait = Duration::from_millis(options.wait_ms_max);
         let (tell, told) = std::sync::mpsc::sync_channel(1);
-        let (claimed, options) = (address.clone(), options.clone());
+        let (opened, options) = (address.clone(), options.clone());
+        let host = options.host.clone();
         handle.spawn(async move {
-            let _told = tell.send(claim(&claimed, &options, Instant::now() + wait).await);
+            let _told = tell.send(prepare(&opened, &options, Instant::now() + wait).await);
         });
         // Every step of it has its time limit.
-        let number = told.recv().map_err(|e| KvError::Io {
+        told.recv().map_err(|e| KvError::Io {
             store: address.shown.clone(),
             cause: format!("opening it ended early: {e}"),
         })??;
-        let hub = Arc::new(Hub::new(address, number, wait, handle.clone()));
-        let (snapshots, waiting) = mpsc::unbounded_channel();
-        let (writer, asked) = mpsc::channel(writer::WAITING_MAX);
-        handle.spawn(readers::begin_for_all(hub.clone(), waiting, writer.clone()));
-        handle.spawn(Writer::new(hub.clone()).run(asked));
-        handle.spawn(sweep(Arc::downgrade(&hub)));
-        Ok(Self { hub, snapshots, writer, background })
+        let pool = Arc::new(Pool::new(address, wait, handle.clone()));
+        handle.spawn(sweep(Arc::downgrade(&pool)));
+        Ok(Self { pool, host, background })
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn name(&self) -> &'static str {
+        NAME
     }
 
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    async fn open(&self, part: Part) -> Result<Arc<dyn Kv>> {
+        let (pool, host) = (self.pool.clone(), self.host.clone());
+        // The connections live on threads of their own.
+        let claimed = self
+            .pool
+            .runtime
+            .spawn(async move { claim(&pool, &host, part, pool.deadline()).await });
+        let closed = |_| self.pool.unreachable("the store is being closed");
+        let number = claimed.await.map_err(closed)??;
+        let (pool, runtime) = (self.pool.clone(), &self.pool.runtime);
+        let hub = Arc::new(Hub::new(pool, number));
+        let (snapshots, waiting) = mpsc::unbounded_channel();
+        let (writer, asked) = mpsc::channel(writer::WAITING_MAX);
+        runtime.spawn(readers::begin_for_all(hub.clone(), waiting, writer.clone()));
+        runtime.spawn(Writer::new(hub.clone()).run(asked));
+        Ok(Arc::new(PostgresKv { hub, snapshots, writer, background: self.background.clone() }))
+    }
+}
+
+impl PostgresKv {
     fn closed(&self) -> KvError {
-        self.hub.unreachable("the store is being closed")
+        self.hub.pool.unreachable("the store is being closed")
     }
 }
 
 /// Opens the tables, and tries again while the database is on its way up.
-async fn claim(address: &Address, options: &PostgresOptions, deadline: Instant) -> Result<i64> {
+async fn prepare(address: &Address, options: &PostgresOptions, deadline: Instant) -> Result<()> {
+    let mut pause = Pause::default();
+    loop {
+        let prepared = async {
+            let client = connection::connect(address).await?;
+            schema::open(&client, address, options).await
+        };
+        match prepared.await {
+            Ok(()) => return Ok(()),
+            Err(error) => pause.after(error, deadline).await?,
+        }
+    }
+}
+
+/// Becomes the writer of a part; a number that was taken and whose answer was lost is never used.
+async fn claim(pool: &Pool, host: &str, part: Part, deadline: Instant) -> Result<i64> {
     let mut pause = Pause::default();
     loop {
         let claimed = async {
-            let client = connection::connect(address).await?;
-            schema::open(&client, address, options).await
+            let client = connection::connect(&pool.address).await?;
+            schema::claim(&client, &pool.address, host, part).await
         };
         match claimed.await {
             Ok(number) => return Ok(number),
@@ -145,13 +197,13 @@ async fn claim(address: &Address, options: &PostgresOptions, deadline: Instant) 
 }
 
 /// Forgets what was deleted long ago, as long as the store is open.
-async fn sweep(hub: std::sync::Weak<Hub>) {
+async fn sweep(pool: std::sync::Weak<Pool>) {
     loop {
         tokio::time::sleep(Duration::from_secs(SWEEP_SECONDS)).await;
-        let Some(hub) = hub.upgrade() else { return };
+        let Some(pool) = pool.upgrade() else { return };
         let swept = async {
-            let client = connection::connect(&hub.address).await?;
-            while connection::bounded(&hub.address, client.execute(SWEEP, &[])).await? > 0 {}
+            let client = connection::connect(&pool.address).await?;
+            while connection::bounded(&pool.address, client.execute(SWEEP, &[])).await? > 0 {}
             Ok::<(), KvError>(())
         };
         if let Err(error) = swept.await {
@@ -163,7 +215,7 @@ async fn sweep(hub: std::sync::Weak<Hub>) {
 #[async_trait]
 impl Kv for PostgresKv {
     fn name(&self) -> &'static str {
-        "postgres"
+        NAME
     }
 
     async fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
@@ -201,6 +253,10 @@ impl Kv for PostgresKv {
 
     fn is_full(&self) -> bool {
         self.hub.full.load(Ordering::Relaxed)
+    }
+
+    fn is_taken_over(&self) -> bool {
+        self.hub.is_taken_over()
     }
 
     async fn sync(&self) -> Result<()> {

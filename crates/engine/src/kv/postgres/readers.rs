@@ -4,11 +4,12 @@
 //! is being begun share the next, so that the number of connections follows from how many ages of
 //! snapshots are alive, not from how many operations.
 
-use super::super::{KvError, Pair, Result, Snapshot, is_empty_range};
+use super::super::{Pair, Result, Snapshot, is_empty_range};
 use super::Background;
 use super::connection::{Connection, bounded};
 use super::failure::failure;
 use super::hub::{Hub, Pause};
+use super::schema;
 use super::writer::{self, Ask};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -38,7 +39,7 @@ pub struct Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         if let Some((connection, place)) = self.connection.take() {
-            self.hub.give_back(connection, place);
+            self.hub.pool.give_back(connection, place);
         }
     }
 }
@@ -63,25 +64,25 @@ pub async fn begin_for_all(
 }
 
 async fn begin(hub: &Arc<Hub>, writer: &mpsc::Sender<Ask>) -> Result<Reader> {
-    let deadline = hub.deadline();
+    let deadline = hub.pool.deadline();
     // What a read has shown must not change by a commit that was given up long ago.
     if hub.in_doubt.load(Ordering::SeqCst) {
         writer::settle(hub, writer).await?;
     }
-    let place = hub.place(deadline).await?;
+    let place = hub.pool.place(deadline).await?;
     let sql = format!(
         "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; \
-         SELECT fenced, (SELECT host FROM strake_writer ORDER BY writer DESC LIMIT 1) \
-         FROM strake_writer WHERE writer = {}",
+         SELECT w.fenced, ({}) FROM strake_writer w WHERE w.writer = {}",
+        schema::FENCED_BY.replace("$1", &hub.writer.to_string()),
         hub.writer
     );
     let mut pause = Pause::default();
     loop {
-        let (connection, fresh) = match hub.idle() {
+        let (connection, fresh) = match hub.pool.idle() {
             Some(connection) => (connection, false),
-            None => (hub.connect(deadline).await?, true),
+            None => (hub.pool.connect(deadline).await?, true),
         };
-        match bounded(&hub.address, connection.client.simple_query(&sql)).await {
+        match bounded(&hub.pool.address, connection.client.simple_query(&sql)).await {
             Ok(said) => {
                 check_fence(hub, &said)?;
                 return Ok(Reader { hub: hub.clone(), connection: Some((connection, place)) });
@@ -103,7 +104,7 @@ fn check_fence(hub: &Hub, said: &[SimpleQueryMessage]) -> Result<()> {
         return Ok(());
     }
     let by = row.and_then(|row| row.get(1)).unwrap_or("a host that is not known").to_owned();
-    Err(KvError::TakenOver { store: hub.address.shown.clone(), by })
+    Err(hub.taken_over(by))
 }
 
 /// What a caller holds.
@@ -126,14 +127,14 @@ impl PostgresSnapshot {
 
     fn connection(&self) -> Result<&Connection> {
         let connection = self.reader.connection.as_ref().map(|(connection, _)| connection);
-        connection.ok_or_else(|| self.reader.hub.unreachable("the snapshot has ended"))
+        connection.ok_or_else(|| self.reader.hub.pool.unreachable("the snapshot has ended"))
     }
 
     async fn ask(
         &self,
         asked: impl Future<Output = Result<Vec<Row>, tokio_postgres::Error>>,
     ) -> Result<Vec<Row>> {
-        bounded(&self.reader.hub.address, asked).await
+        bounded(&self.reader.hub.pool.address, asked).await
     }
 
     fn read<'r, T: tokio_postgres::types::FromSql<'r>>(
@@ -141,7 +142,7 @@ impl PostgresSnapshot {
         row: &'r Row,
         at: usize,
     ) -> Result<T> {
-        row.try_get(at).map_err(|e| failure(&self.reader.hub.address.shown, &e))
+        row.try_get(at).map_err(|e| failure(&self.reader.hub.pool.address.shown, &e))
     }
 
     /// The versions of keys, 0 for those that never were.

@@ -1,17 +1,28 @@
 //! The tables, whose they are, and who may write them.
 
-use super::super::{KvError, Result};
+use super::super::{KvError, Part, Result};
 use super::PostgresOptions;
 use super::address::Address;
 use super::connection::bounded;
 use tokio_postgres::Client;
 
 /// Version of the tables that this release makes and reads.
-const FORMAT: i64 = 1;
+const FORMAT: i64 = 2;
+/// The format in which a store had one writer. It becomes one of today's when it is opened.
+const FORMAT_OF_ONE_WRITER: i64 = 1;
 /// Oldest PostgreSQL that is good enough, as its `server_version_num` (YugabyteDB is 11.2 there).
 const SERVER_VERSION_MIN: i64 = 110_000;
 /// Earlier starts that are remembered.
 const WRITERS_KEPT: i64 = 100;
+/// The part of those who write all of a store; the control plane is 0, and a volume its id.
+const WHOLE: i64 = -1;
+/// What parts a writer has, where the table is older than they are.
+const ADD_PARTS: &str =
+    "ALTER TABLE strake_writer ADD COLUMN IF NOT EXISTS part INT8 NOT NULL DEFAULT -1";
+/// Where the one is who has shut out writer $1.
+pub const FENCED_BY: &str = "SELECT t.host FROM strake_writer o JOIN strake_writer t \
+     ON t.writer > o.writer AND (t.part = o.part OR t.part = -1 OR o.part = -1) \
+     WHERE o.writer = $1 ORDER BY t.writer DESC LIMIT 1";
 
 /// One by one, not in a transaction: not everything that speaks the protocol has transactions over
 /// tables. The identity row comes last, so without it nothing has been made.
@@ -20,27 +31,34 @@ const TABLES: [&str; 4] = [
        k BYTEA PRIMARY KEY, v BYTEA, version INT8 NOT NULL, replaced INT8 NOT NULL, buried TIMESTAMPTZ)",
     "CREATE INDEX IF NOT EXISTS strake_kv_buried ON strake_kv (buried) WHERE buried IS NOT NULL",
     "CREATE TABLE IF NOT EXISTS strake_writer (
-       writer INT8 PRIMARY KEY, seq INT8 NOT NULL, fenced BOOL NOT NULL, host TEXT NOT NULL)",
+       writer INT8 PRIMARY KEY, seq INT8 NOT NULL, fenced BOOL NOT NULL, host TEXT NOT NULL,
+       part INT8 NOT NULL DEFAULT -1)",
     "CREATE TABLE IF NOT EXISTS strake_store (
        id INT8 PRIMARY KEY, format INT8 NOT NULL, owner TEXT NOT NULL, host TEXT NOT NULL,
        made TIMESTAMPTZ NOT NULL, writers INT8 NOT NULL)",
 ];
 
-/// Opens the store as its only writer: whoever wrote before, and still does, is fenced. Gives the number
-/// of the new writer.
-pub async fn open(client: &Client, address: &Address, options: &PostgresOptions) -> Result<i64> {
+/// Sees to it that the store is there and ours. Whoever writes it goes on.
+pub async fn open(client: &Client, address: &Address, options: &PostgresOptions) -> Result<()> {
     let db = Db { client, address };
     db.check_server().await?;
     match db.owner().await? {
-        Some(found) if db.is_left_over(&found, options).await? => return db.adopt(options).await,
-        Some(found) => db.check_owner(&found, &options.store)?,
-        None if !options.create => return Err(db.missing()),
-        None => db.create(options).await?,
+        Some(found) if db.is_left_over(&found, options).await? => db.adopt(options).await,
+        Some(found) if found.format == FORMAT_OF_ONE_WRITER => db.upgrade(&found, options).await,
+        Some(found) => db.check_owner(&found, &options.store),
+        None if !options.create => Err(db.missing()),
+        None => db.create(options).await,
     }
-    db.take_over(&options.host).await
+}
+
+/// Opens a part as its only writer: whoever wrote it before, and still does, is fenced. Gives the number of the
+/// new writer. The store is there.
+pub async fn claim(client: &Client, address: &Address, host: &str, part: Part) -> Result<i64> {
+    Db { client, address }.take_over(host, part).await
 }
 
 /// The identity row.
+#[derive(Clone)]
 struct Found {
     format: i64,
     owner: String,
@@ -122,8 +140,8 @@ impl Db<'_> {
     }
 
     /// Makes a store that was left over our own, unless its owner wrote into it just now.
-    async fn adopt(&self, options: &PostgresOptions) -> Result<i64> {
-        let writer = self.take_over(&options.host).await?;
+    async fn adopt(&self, options: &PostgresOptions) -> Result<()> {
+        self.take_over(&options.host, Part::Whole).await?;
         if self.is_empty().await? {
             let sql = "UPDATE strake_store SET owner = $1, host = $2 WHERE id = 1";
             let values: &[&(dyn tokio_postgres::types::ToSql + Sync)] =
@@ -131,8 +149,17 @@ impl Db<'_> {
             bounded(self.address, self.client.execute(sql, values)).await?;
         }
         let found = self.owner().await?.ok_or_else(|| self.missing())?;
-        self.check_owner(&found, &options.store)?;
-        Ok(writer)
+        self.check_owner(&found, &options.store)
+    }
+
+    /// Brings the tables of an older release up to date, and shuts out whoever writes as that one did.
+    async fn upgrade(&self, found: &Found, options: &PostgresOptions) -> Result<()> {
+        self.check_owner(&Found { format: FORMAT, ..found.clone() }, &options.store)?;
+        bounded(self.address, self.client.batch_execute(ADD_PARTS)).await?;
+        self.take_over(&options.host, Part::Whole).await?;
+        let sql = "UPDATE strake_store SET format = $1 WHERE id = 1 AND format < $1";
+        bounded(self.address, self.client.execute(sql, &[&FORMAT])).await?;
+        Ok(())
     }
 
     fn missing(&self) -> KvError {
@@ -162,15 +189,20 @@ impl Db<'_> {
     }
 
     /// Each step alone, in this order: of two that open at once the later number is left.
-    async fn take_over(&self, host: &str) -> Result<i64> {
+    async fn take_over(&self, host: &str, part: Part) -> Result<i64> {
+        let part = match part {
+            Part::Whole => WHOLE,
+            Part::Control => 0,
+            Part::Volume(id) => i64::from(id),
+        };
         let number = "UPDATE strake_store SET writers = writers + 1 WHERE id = 1 RETURNING writers";
         let writer: i64 = bounded(self.address, self.client.query_one(number, &[])).await?.get(0);
-        let enter =
-            "INSERT INTO strake_writer (writer, seq, fenced, host) VALUES ($1, 0, false, $2)";
-        bounded(self.address, self.client.execute(enter, &[&writer, &host])).await?;
+        let enter = "INSERT INTO strake_writer (writer, seq, fenced, host, part) VALUES ($1, 0, false, $2, $3)";
+        bounded(self.address, self.client.execute(enter, &[&writer, &host, &part])).await?;
         // Waits for a commit of an earlier one that is under way; none is begun after it.
-        let fence = "UPDATE strake_writer SET fenced = true WHERE writer < $1 AND NOT fenced";
-        bounded(self.address, self.client.execute(fence, &[&writer])).await?;
+        let fence = "UPDATE strake_writer SET fenced = true WHERE writer < $1 AND NOT fenced \
+             AND (part = $2 OR part = -1 OR $2 = -1)";
+        bounded(self.address, self.client.execute(fence, &[&writer, &part])).await?;
         let forget = "DELETE FROM strake_writer WHERE fenced AND writer < $1";
         bounded(self.address, self.client.execute(forget, &[&(writer - WRITERS_KEPT)])).await?;
         Ok(writer)

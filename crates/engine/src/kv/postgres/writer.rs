@@ -9,6 +9,7 @@ use super::super::{KvError, Outcome, Result};
 use super::connection::{Connection, answer, bounded};
 use super::failure::{failure, is_lost_race, is_unsure};
 use super::hub::{Hub, Pause};
+use super::schema;
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -59,7 +60,7 @@ impl Commit {
 /// Asks the writer to settle what is in doubt.
 pub async fn settle(hub: &Hub, writer: &mpsc::Sender<Ask>) -> Result<()> {
     let (tell, told) = oneshot::channel();
-    let closed = || hub.unreachable("the store is being closed");
+    let closed = || hub.pool.unreachable("the store is being closed");
     writer.send(Ask::Settle(tell)).await.map_err(|_| closed())?;
     told.await.map_err(|_| closed())?
 }
@@ -98,6 +99,8 @@ impl Writer {
         let mut waiting = VecDeque::new();
         loop {
             if waiting.is_empty() {
+                // Most parts are quiet most of the time.
+                self.connection.take().into_iter().for_each(|unused| self.hub.pool.keep(unused));
                 match asked.recv().await {
                     Some(ask) => self.take(ask, &mut waiting).await,
                     None => return,
@@ -117,7 +120,7 @@ impl Writer {
         match ask {
             Ask::Commit(commit) => waiting.push_back(commit),
             Ask::Settle(tell) => {
-                let deadline = self.hub.deadline();
+                let deadline = self.hub.pool.deadline();
                 let _gone = tell.send(self.settle(deadline).await.map(|_| ()));
             }
         }
@@ -125,7 +128,7 @@ impl Writer {
 
     /// Commits a batch; those against which something stands are told so and leave it.
     async fn carry_out(&mut self, batch: &mut Vec<Commit>) -> Result<Outcome> {
-        let deadline = self.hub.deadline();
+        let deadline = self.hub.pool.deadline();
         let mut races = 0;
         while !batch.is_empty() && races <= RACES_MAX {
             self.settle(deadline).await?;
@@ -193,7 +196,7 @@ impl Writer {
         match error.code() {
             Some(&SqlState::DIVISION_BY_ZERO) => Ended::Against,
             _ if is_lost_race(&error) => Ended::LostRace,
-            _ => Ended::Failed(failure(&self.hub.address.shown, &error)),
+            _ => Ended::Failed(failure(&self.hub.pool.address.shown, &error)),
         }
     }
 
@@ -204,9 +207,10 @@ impl Writer {
     }
 
     async fn connection(&mut self, deadline: Instant) -> Result<Connection> {
-        match self.connection.take().filter(|connection| !connection.client.is_closed()) {
+        let kept = || self.hub.pool.idle();
+        match self.connection.take().or_else(kept).filter(|kept| !kept.client.is_closed()) {
             Some(connection) => Ok(connection),
-            None => self.hub.connect(deadline).await,
+            None => self.hub.pool.connect(deadline).await,
         }
     }
 
@@ -238,12 +242,12 @@ impl Writer {
         let sql = "UPDATE strake_writer SET seq = CASE WHEN seq = $2 THEN $3 ELSE seq END \
              WHERE writer = $1 RETURNING seq";
         let parameters: [&(dyn ToSql + Sync); 3] = [&writer, &last, &instead];
-        let row = bounded(&self.hub.address, client.query_opt(sql, &parameters));
+        let row = bounded(&self.hub.pool.address, client.query_opt(sql, &parameters));
         let row = row.await?.ok_or_else(|| KvError::Corrupt {
-            store: self.hub.address.shown.clone(),
+            store: self.hub.pool.address.shown.clone(),
             cause: format!("writer {writer} has no row in strake_writer"),
         })?;
-        let found = row.try_get(0).map_err(|e| failure(&self.hub.address.shown, &e))?;
+        let found = row.try_get(0).map_err(|e| failure(&self.hub.pool.address.shown, &e))?;
         self.connection = Some(connection);
         Ok(found)
     }
@@ -261,7 +265,7 @@ impl Writer {
     async fn look_for_losers(&mut self, batch: &mut Vec<Commit>, deadline: Instant) -> Result<()> {
         self.check_fence(deadline).await?;
         let connection = self.connection(deadline).await?;
-        let address = &self.hub.address;
+        let address = &self.hub.pool.address;
         let keys: Vec<&[u8]> =
             batch.iter().flat_map(|commit| &commit.writes).map(|write| &*write.key).collect();
         let parameters: [&(dyn ToSql + Sync); 1] = [&keys];
@@ -286,15 +290,14 @@ impl Writer {
 
     async fn check_fence(&mut self, deadline: Instant) -> Result<()> {
         let connection = self.connection(deadline).await?;
-        let sql = "SELECT host FROM strake_writer WHERE writer > $1 ORDER BY writer DESC LIMIT 1";
         let parameters: [&(dyn ToSql + Sync); 1] = [&self.hub.writer];
-        let asked = connection.client.query_opt(sql, &parameters);
-        let row = bounded(&self.hub.address, asked).await?;
+        let asked = connection.client.query_opt(schema::FENCED_BY, &parameters);
+        let row = bounded(&self.hub.pool.address, asked).await?;
         self.connection = Some(connection);
-        let store = || self.hub.address.shown.clone();
+        let store = || self.hub.pool.address.shown.clone();
         match row.map(|row| row.try_get(0)) {
             None => Ok(()),
-            Some(Ok(by)) => Err(KvError::TakenOver { store: store(), by }),
+            Some(Ok(by)) => Err(self.hub.taken_over(by)),
             Some(Err(error)) => Err(failure(&store(), &error)),
         }
     }

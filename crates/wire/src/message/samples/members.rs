@@ -38,6 +38,7 @@ impl Gen {
                 targets: self.list(Self::target_spec),
                 name: self.string(),
                 boot: self.string(),
+                store: self.string(),
             }),
             Heartbeat(mgr::Heartbeat {
                 server: self.u32(),
@@ -46,6 +47,8 @@ impl Gen {
                 progress: self.list(Self::progress),
                 scrubs: self.list(Self::scrub_progress),
                 recopies: self.list(Self::recopy_progress),
+                serves: self.list(Self::u32),
+                epoch: self.u64(),
             }),
             GetMap(mgr::GetMap { known_epoch: self.u64() }),
             CreateVolume(self.volume_spec()),
@@ -90,6 +93,7 @@ impl Gen {
                 up: g.bool(),
                 name: g.string(),
                 silent_ms: g.u64(),
+                store: g.string(),
             }),
             targets: self.list(|g| mgr::Target {
                 id: g.u32(),
@@ -125,6 +129,8 @@ impl Gen {
             spec: self.volume_spec(),
             deleting: self.bool(),
             meta_server: self.u32(),
+            owned_since: self.u64(),
+            leaving: self.u32(),
         }
     }
 

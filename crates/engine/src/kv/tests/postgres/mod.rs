@@ -5,7 +5,9 @@ mod proxy;
 mod server;
 
 use crate::kv::memory::{MemoryKv, Random};
-use crate::kv::{Kv, KvError, Outcome, PostgresOptions, Result, Transaction, dump, open_postgres};
+use crate::kv::{
+    Kv, KvError, Outcome, Part, PostgresOptions, Result, Store, Transaction, dump, open_postgres,
+};
 use proxy::Proxy;
 use server::PostgresServer;
 use std::future::Future;
@@ -49,6 +51,12 @@ impl Database {
     }
 
     pub fn open(&self) -> Result<Arc<dyn Kv>> {
+        let store = self.store()?;
+        // Some who call this run tasks already.
+        std::thread::scope(|scope| scope.spawn(|| run(store.open(Part::Whole))).join().unwrap())
+    }
+
+    fn store(&self) -> Result<Arc<dyn Store>> {
         open_postgres(&self.options)
     }
 
@@ -182,8 +190,9 @@ fn a_server_that_crashes_and_comes_back_is_waited_for() {
     let server = PostgresServer::start();
     let name = server.database();
     let options = PostgresOptions { url: server.url(&name), ..Database::new().options };
-    let kv = open_postgres(&options).unwrap();
+    let store = open_postgres(&options).unwrap();
     run(async {
+        let kv = store.open(Part::Whole).await.unwrap();
         assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
         let old = kv.snapshot().await.unwrap();
         server.crash();
@@ -205,13 +214,87 @@ fn a_later_start_of_the_same_server_takes_over() {
         assert_eq!(put(&*first, "a", "1").await.unwrap(), Outcome::Committed);
         let mut late = Transaction::begin(&*first).await.unwrap();
         late.put(b"a".to_vec(), "late");
-        let second = database.open().unwrap();
+        let second = database.store().unwrap().open(Part::Whole).await.unwrap();
         let error = late.commit(&*first).await.unwrap_err();
-        assert!(error.to_string().contains("later start of the same server on here"), "{error}");
+        assert!(error.to_string().contains("taken over by a server on here"), "{error}");
         assert!(matches!(first.snapshot().await, Err(KvError::TakenOver { .. })));
         assert_eq!(get(&*second, "a").await.unwrap(), b"1");
         assert_eq!(put(&*second, "a", "2").await.unwrap(), Outcome::Committed);
     });
+}
+
+#[test]
+fn parts_of_a_store_are_taken_over_one_by_one() {
+    let mut database = Database::new();
+    let here = database.store().unwrap();
+    database.options.host = "there".into();
+    run(async {
+        let control = here.open(Part::Control).await.unwrap();
+        let (one, two) = (Part::Volume(1), Part::Volume(2));
+        let ours = [here.open(one).await.unwrap(), here.open(two).await.unwrap()];
+        for (kv, key) in [(&ours[0], "one"), (&ours[1], "two"), (&control, "control")] {
+            assert_eq!(put(&**kv, key, "1").await.unwrap(), Outcome::Committed);
+        }
+        let there = database.store().unwrap();
+        let mut late = Transaction::begin(&*ours[0]).await.unwrap();
+        late.put(b"one".to_vec(), "late");
+        let theirs = there.open(one).await.unwrap();
+        let error = late.commit(&*ours[0]).await.unwrap_err().to_string();
+        assert!(error.contains("taken over by a server on there"), "{error}");
+        assert!(
+            matches!(ours[0].snapshot().await, Err(KvError::TakenOver { by, .. }) if by == "there")
+        );
+        assert_eq!(put(&*theirs, "one", "2").await.unwrap(), Outcome::Committed);
+        // The others go on, and see what was written there.
+        assert_eq!(put(&*ours[1], "two", "2").await.unwrap(), Outcome::Committed);
+        assert_eq!(put(&*control, "control", "2").await.unwrap(), Outcome::Committed);
+        assert_eq!(get(&*control, "one").await.unwrap(), b"2");
+        let whole = there.open(Part::Whole).await.unwrap();
+        for kv in [&ours[1], &theirs, &control] {
+            assert!(matches!(kv.snapshot().await, Err(KvError::TakenOver { .. })));
+        }
+        assert!(matches!(control.snapshot().await, Err(KvError::TakenOver { .. })));
+        let again = here.open(two).await.unwrap();
+        assert!(matches!(whole.snapshot().await, Err(KvError::TakenOver { .. })));
+        assert_eq!(get(&*again, "two").await.unwrap(), b"2");
+    });
+}
+
+/// Everybody writes all the time, with a connection each only while he does.
+#[test]
+fn many_parts_share_few_connections() {
+    const PARTS: u32 = 40;
+    let database = Database::new();
+    let store = database.store().unwrap();
+    let mut open = Vec::new();
+    run(async {
+        for round in ["1", "2"] {
+            for id in 1..=PARTS {
+                let kv = store.open(Part::Volume(id)).await.unwrap();
+                assert_eq!(put(&*kv, &format!("k{id}"), round).await.unwrap(), Outcome::Committed);
+                open.push(kv);
+            }
+        }
+    });
+    let count = "SELECT count(*) FROM pg_stat_activity \
+         WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    let connections: u32 = database.sql(count).trim().parse().unwrap();
+    assert!(connections < PARTS / 2, "{connections} connections");
+}
+
+#[test]
+fn a_store_of_one_writer_becomes_one_of_parts() {
+    let database = Database::new();
+    let old = database.open().unwrap();
+    run(async { assert_eq!(put(&*old, "a", "1").await.unwrap(), Outcome::Committed) });
+    database.sql("ALTER TABLE strake_writer DROP COLUMN part; UPDATE strake_store SET format = 1");
+    let store = database.store().unwrap();
+    run(async {
+        let kv = store.open(Part::Volume(1)).await.unwrap();
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
+        assert!(matches!(old.snapshot().await, Err(KvError::TakenOver { .. })));
+    });
+    assert_eq!(database.sql("SELECT format FROM strake_store").trim(), "2");
 }
 
 #[test]
@@ -244,8 +327,8 @@ fn a_store_that_was_begun_and_never_used_is_no_hindrance() {
 fn a_newer_or_damaged_database_is_refused() {
     let database = Database::new();
     drop(database.open().unwrap());
-    database.sql("UPDATE strake_store SET format = 2");
-    assert!(matches!(database.open(), Err(KvError::Newer { found: 2, known: 1, .. })));
+    database.sql("UPDATE strake_store SET format = 3");
+    assert!(matches!(database.open(), Err(KvError::Newer { found: 3, known: 2, .. })));
     database.sql("UPDATE strake_store SET format = 0");
     assert!(matches!(database.open(), Err(KvError::Older { found: 0, .. })));
     database.sql("DELETE FROM strake_store; INSERT INTO strake_kv VALUES ('k', 'v', 1, 0, NULL)");

@@ -1,6 +1,8 @@
-//! How long a server may answer reads of groups in which it is not alone.
+//! How long a server may do what the manager may give to another: answer reads of groups in which it is not
+//! alone, or serve volumes.
 
 use parking_lot::Mutex;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::clock::Clock;
@@ -18,6 +20,12 @@ pub struct Lease {
 struct State {
     until: Duration,
     given_up: bool,
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("holds", &self.holds()).finish_non_exhaustive()
+    }
 }
 
 impl Lease {
@@ -50,9 +58,9 @@ impl Lease {
         self.state.lock().given_up
     }
 
-    /// Ends it at once.
-    #[cfg(test)]
-    pub(crate) fn end(&self) {
+    /// Ends it at once, for tests.
+    #[doc(hidden)]
+    pub fn end(&self) {
         self.state.lock().until = Duration::ZERO;
     }
 

@@ -1,0 +1,52 @@
+//! Stores and their parts: what is written by one server at a time.
+//!
+//! A store in a database may be open in several servers at once. Each of its parts has one writer: whoever
+//! opens a part shuts out the one before him. So a server whose part was given to another, and that does not
+//! know it yet, changes nothing any more.
+
+use super::{Kv, Result};
+use async_trait::async_trait;
+use std::sync::Arc;
+
+/// A part of a store. The keys of different parts are different; a writer keeps to those of his own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// All of it: every other writer is shut out.
+    Whole,
+    /// The control plane: who belongs to the cluster.
+    Control,
+    /// Names and attributes of the volume with this id, from 1.
+    Volume(u32),
+}
+
+/// A store that is open.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// The engine's name, as in `--meta` and in messages.
+    fn name(&self) -> &'static str;
+
+    /// True if several servers may have it open at once.
+    fn is_shared(&self) -> bool;
+
+    /// Opens a part to write it. What its earlier writer has under way is waited for; from then on he is told
+    /// [`KvError::TakenOver`](super::KvError::TakenOver).
+    async fn open(&self, part: Part) -> Result<Arc<dyn Kv>>;
+}
+
+/// A store that one process has to itself, and with it every part.
+pub struct Alone(pub Arc<dyn Kv>);
+
+#[async_trait]
+impl Store for Alone {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    async fn open(&self, _part: Part) -> Result<Arc<dyn Kv>> {
+        Ok(self.0.clone())
+    }
+}

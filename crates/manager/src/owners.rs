@@ -1,0 +1,132 @@
+//! Which metadata server serves a volume.
+//!
+//! A volume whose names are in an embedded store is served where that is. One in a database can be served by any
+//! server on the same database, and is by the one that rendezvous hashing gives it of those that live (highest
+//! random weight, Thaler and Ravishankar 1998): when one goes, its volumes are spread over all others, and no other
+//! volume moves. A server serves what the map says is its own while its tenure holds, which each heartbeat renews.
+//! So a volume is given to another when the tenure of its server is over, or, where the two agree on it, when the one
+//! that leaves says that it serves the volume no more: until then the other waits ([`Volume::leaving`]).
+//!
+//! That no two write is not decided here: whoever opens a part of the database shuts out the one before him.
+
+use crate::records::{Server, Volume};
+use crate::state::State;
+use std::cmp::Reverse;
+use strake_base::random::mixed;
+
+/// What is known of a server now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tenure {
+    /// It may still serve what it has served.
+    pub lasts: bool,
+    /// It is well, so that volumes may be given to it.
+    pub well: bool,
+    /// It has been well for so long that it is worth while to take a volume from another for it.
+    pub steady: bool,
+}
+
+/// Volumes get the servers that are to serve them. `released` says whether a server has said, going by a map of
+/// this epoch or a later one, that it does not serve a volume.
+pub(crate) fn settle(
+    state: &mut State,
+    tenure: impl Fn(u32) -> Tenure,
+    released: impl Fn(u32, u32, u64) -> bool,
+) {
+    let epoch = state.cluster.epoch + 1;
+    let ids: Vec<u32> = state.volumes.keys().copied().collect();
+    for id in ids {
+        let Some(mut volume) = state.volumes.get(&id).cloned() else { continue };
+        let has_left =
+            |server: u32| !tenure(server).lasts || released(server, id, volume.owned_since);
+        if volume.leaving != 0 && has_left(volume.leaving) {
+            volume.leaving = 0;
+        }
+        if let Some(server) = next(state, id, &volume, &tenure) {
+            // Whoever waits for a third to leave does not serve it yet.
+            if volume.leaving == 0 && tenure(volume.meta_server).lasts {
+                volume.leaving = volume.meta_server;
+            } else if volume.leaving == server {
+                volume.leaving = 0;
+            }
+            tracing::info!(
+                volume = id,
+                from = volume.meta_server,
+                to = server,
+                "gets another metadata server"
+            );
+            (volume.meta_server, volume.owned_since) = (server, epoch);
+        }
+        state.volumes.insert(id, volume);
+    }
+}
+
+/// True if there is nothing to do for [`settle`].
+pub(crate) fn is_settled(
+    state: &State,
+    tenure: impl Fn(u32) -> Tenure,
+    released: impl Fn(u32, u32, u64) -> bool,
+) -> bool {
+    state.volumes.iter().all(|(&id, volume)| {
+        let waits = volume.leaving != 0
+            && tenure(volume.leaving).lasts
+            && !released(volume.leaving, id, volume.owned_since);
+        (volume.leaving == 0 || waits) && next(state, id, volume, &tenure).is_none()
+    })
+}
+
+/// The server that a volume is to have instead of the one that it has.
+fn next(state: &State, id: u32, volume: &Volume, tenure: &impl Fn(u32) -> Tenure) -> Option<u32> {
+    let owner = state.servers.get(&volume.meta_server)?;
+    if owner.store.is_empty() || volume.leaving != 0 && tenure(volume.meta_server).lasts {
+        return None;
+    }
+    let lasts = tenure(volume.meta_server).lasts && !goes(state, volume.meta_server);
+    let can = |&(&other, server): &(&u32, &Server)| {
+        let known = tenure(other);
+        let well = if lasts { known.steady } else { known.well };
+        serves_the_same(owner, server)
+            && !goes(state, other)
+            && (well || other == volume.meta_server)
+    };
+    let best = state.servers.iter().filter(can).map(|(&other, _)| other);
+    let best = best.filter(|&other| lasts || other != volume.meta_server);
+    best.max_by_key(|&other| weight(id, other)).filter(|&other| other != volume.meta_server)
+}
+
+/// True if another server could serve the volume.
+pub(crate) fn can_move(state: &State, volume: &Volume) -> bool {
+    let Some(owner) = state.servers.get(&volume.meta_server) else { return false };
+    let others = state.servers.iter().filter(|(id, _)| **id != volume.meta_server);
+    !owner.store.is_empty() && others.into_iter().any(|(_, other)| serves_the_same(owner, other))
+}
+
+/// The metadata server for a new volume with this id: one that stays before one that goes, one that `is_up` before
+/// one that is not, and then the one that it would have anyway, or, of those with stores of their own, the one with
+/// the fewest volumes.
+pub(crate) fn choose(state: &State, volume: u32, is_up: impl Fn(u32) -> bool) -> Option<u32> {
+    let load =
+        |id: u32| state.volumes.values().filter(|v| !v.deleting && v.meta_server == id).count();
+    let rank = |id: u32, server: &Server| match server.store.is_empty() {
+        true => (load(id), Reverse(0)),
+        false => (0, Reverse(weight(volume, id))),
+    };
+    let metas = state.servers.iter().filter(|(_, s)| s.meta);
+    let best = metas.min_by_key(|&(&id, s)| (goes(state, id), !is_up(id), rank(id, s), id));
+    best.map(|(id, _)| *id)
+}
+
+/// True while a job is about to take a server out of the cluster.
+fn goes(state: &State, id: u32) -> bool {
+    state.jobs.values().any(|job| job.lasts() && job.remove && job.servers.contains(&id))
+}
+
+fn serves_the_same(one: &Server, other: &Server) -> bool {
+    other.meta && other.store == one.store
+}
+
+fn weight(volume: u32, server: u32) -> u64 {
+    mixed(u64::from(volume) << 32 | u64::from(server))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+use super::*;
+use crate::testing::cluster;
+use std::collections::BTreeSet;
+
+const DEAD: Tenure = Tenure { lasts: false, well: false, steady: false };
+const QUIET: Tenure = Tenure { lasts: true, well: false, steady: false };
+const WELL: Tenure = Tenure { lasts: true, well: true, steady: false };
+const STEADY: Tenure = Tenure { lasts: true, well: true, steady: true };
+
+/// So many metadata servers on one database, and as many volumes as are asked for, where they belong.
+fn on_one_database(servers: usize, volumes: u32) -> State {
+    let mut state = cluster(&vec![0; servers]);
+    for server in state.servers.values_mut() {
+        (server.meta, server.store) = (true, "db".into());
+    }
+    for id in 1..=volumes {
+        let meta_server = choose(&state, id, |_| true).unwrap();
+        state.volumes.insert(id, Volume { meta_server, ..Volume::default() });
+    }
+    state
+}
+
+/// Lets the volumes settle; `true` if something has changed. What is said to be settled does not change.
+fn step(state: &mut State, known: &[Tenure], released: impl Fn(u32, u32, u64) -> bool) -> bool {
+    let tenure = |server: u32| known[server as usize - 1];
+    let (before, is_settled) = (state.volumes.clone(), is_settled(state, tenure, &released));
+    settle(state, tenure, &released);
+    assert_eq!(is_settled, state.volumes == before);
+    state.cluster.epoch += u64::from(!is_settled);
+    !is_settled
+}
+
+fn none(_: u32, _: u32, _: u64) -> bool {
+    false
+}
+
+fn owners(state: &State) -> Vec<u32> {
+    state.volumes.values().map(|volume| volume.meta_server).collect()
+}
+
+#[test]
+fn volumes_are_spread_and_only_those_of_a_dead_server_move() {
+    let mut state = on_one_database(3, 60);
+    let before = owners(&state);
+    for server in 1..=3 {
+        let own = before.iter().filter(|owner| **owner == server).count();
+        assert!((10..=30).contains(&own), "server {server} has {own} of 60");
+    }
+    assert!(!step(&mut state, &[STEADY, STEADY, STEADY], none));
+    assert!(!step(&mut state, &[STEADY, QUIET, STEADY], none), "its tenure lasts");
+    assert!(step(&mut state, &[STEADY, DEAD, STEADY], none));
+    let after = owners(&state);
+    let heirs: BTreeSet<_> =
+        before.iter().zip(&after).filter(|(b, _)| **b == 2).map(|(_, a)| *a).collect();
+    assert_eq!(heirs, [1, 3].into(), "both take some");
+    assert!(before.iter().zip(&after).all(|(b, a)| *b == 2 || a == b));
+    let moved = state.volumes.values().filter(|v| v.owned_since == 1);
+    assert!(moved.clone().all(|v| v.leaving == 0) && moved.count() > 9);
+    assert!(!step(&mut state, &[DEAD, DEAD, DEAD], none), "there is nobody to take them");
+}
+
+#[test]
+fn a_server_that_is_back_gets_its_volumes_when_the_others_let_go_of_them() {
+    let mut state = on_one_database(2, 20);
+    let before = owners(&state);
+    assert!(step(&mut state, &[STEADY, DEAD], none));
+    assert!(!step(&mut state, &[STEADY, WELL], none), "it may fall over again");
+    assert!(step(&mut state, &[STEADY, STEADY], none));
+    assert_eq!(owners(&state), before);
+    let since = state.cluster.epoch;
+    let waits = |state: &State| state.volumes.values().filter(|v| v.leaving == 1).count();
+    let moved = waits(&state);
+    assert!(moved > 0 && state.volumes.values().all(|v| v.leaving != 1 || v.owned_since == since));
+    assert!(!step(&mut state, &[STEADY, STEADY], none), "what it may serve it keeps");
+    let one = *state.volumes.iter().find(|(_, v)| v.leaving == 1).unwrap().0;
+    assert!(step(&mut state, &[STEADY, STEADY], |server, volume, epoch| {
+        (server, volume) == (1, one) && epoch == since
+    }));
+    assert_eq!(waits(&state), moved - 1);
+    assert!(step(&mut state, &[DEAD, STEADY], none), "it is dead");
+    assert_eq!(waits(&state), 0);
+}
+
+#[test]
+fn a_volume_that_is_handed_over_to_one_who_dies_goes_back_or_on() {
+    let mut state = on_one_database(3, 30);
+    step(&mut state, &[STEADY, STEADY, DEAD], none);
+    step(&mut state, &[STEADY, STEADY, STEADY], none);
+    let under_way: Vec<u32> =
+        state.volumes.iter().filter(|(_, v)| v.leaving != 0).map(|(&id, _)| id).collect();
+    assert!(under_way.iter().all(|id| state.volumes[id].meta_server == 3) && under_way.len() > 3);
+    step(&mut state, &[STEADY, STEADY, DEAD], none);
+    for id in under_way {
+        let volume = &state.volumes[&id];
+        assert!([0, 3 - volume.meta_server].contains(&volume.leaving), "{volume:?}");
+    }
+}
+
+#[test]
+fn a_volume_in_a_store_of_its_own_stays_where_that_is() {
+    let mut state = on_one_database(3, 6);
+    for (id, server) in &mut state.servers {
+        server.store = if *id == 3 { String::new() } else { format!("db{id}") };
+    }
+    let before = owners(&state);
+    assert!(!step(&mut state, &[DEAD, STEADY, STEADY], none));
+    assert!(!step(&mut state, &[STEADY, DEAD, DEAD], none));
+    assert_eq!(owners(&state), before);
+    assert!(state.volumes.values().all(|volume| !can_move(&state, volume)));
+}
+
+#[test]
+fn a_server_that_is_about_to_go_hands_its_volumes_over() {
+    let mut state = on_one_database(2, 8);
+    let job = crate::records::Job {
+        state: strake_wire::message::jobs::JobState::Running as u32,
+        remove: true,
+        servers: vec![1],
+        ..Default::default()
+    };
+    state.jobs.insert(1, job);
+    assert!(state.volumes.values().all(|volume| can_move(&state, volume)));
+    assert!(step(&mut state, &[STEADY, WELL], none));
+    assert!(state.volumes.values().all(|v| v.meta_server == 2 && [0, 1].contains(&v.leaving)));
+    assert!(step(&mut state, &[STEADY, STEADY], |_, _, _| true));
+    assert!(!step(&mut state, &[STEADY, STEADY], none), "it stays gone");
+}

@@ -1,0 +1,98 @@
+//! What a server writes into a volume by itself, in small transactions.
+
+use crate::core::{backoff, store_error};
+use crate::keys;
+use crate::records::{self, Number};
+use crate::volume::Volume;
+use bytes::Bytes;
+use strake_engine::kv::{Outcome, Transaction};
+use strake_types::{Error, ErrorKind, Ino, Result};
+
+/// Numbers reserved at a time.
+const BLOCK: u64 = 4096;
+/// Which number under `N` counts inodes.
+const NUMBER_INODES: u8 = 0;
+/// Which number under `N` counts sessions.
+const NUMBER_SESSIONS: u8 = 1;
+/// How often a small transaction of the server's own is tried again.
+const OWN_TRIES_MAX: u32 = 100;
+
+impl Volume {
+    /// A number for a new inode below `dir`.
+    pub async fn new_ino(&self, dir: Ino) -> Result<Ino> {
+        loop {
+            if let Some(counter) = self.inodes.lock().take() {
+                return Ok(keys::child_ino(dir, counter));
+            }
+            let _one = self.reserving.lock().await;
+            if self.inodes.lock().clone().take().is_some() {
+                continue;
+            }
+            let next = self.reserve(NUMBER_INODES, BLOCK).await?;
+            if next + BLOCK > keys::COUNTER_MAX {
+                return Err(Error::with(ErrorKind::NoSpace, "inode numbers are used up"));
+            }
+            let mut block = self.inodes.lock();
+            (block.next, block.end) = (next, next + BLOCK);
+        }
+    }
+
+    /// An id for a new session.
+    pub async fn new_session_id(&self) -> Result<u64> {
+        self.reserve(NUMBER_SESSIONS, 1).await
+    }
+
+    async fn reserve(&self, which: u8, count: u64) -> Result<u64> {
+        let key = keys::number(self.id, which);
+        let mut first = 0;
+        self.own_transaction(Some(&key), |stored, tx| {
+            let number: Option<Number> = stored.map(|v| records::decode(&key, &v)).transpose()?;
+            first = number.map_or(2, |n| n.next);
+            tx.put(key.clone(), records::encode(&Number { next: first + count }));
+            Ok(())
+        })
+        .await?;
+        Ok(first)
+    }
+
+    /// Sets a key, whatever it was.
+    pub async fn put(&self, key: Vec<u8>, value: Bytes) -> Result<()> {
+        self.write(vec![(key, Some(value))]).await
+    }
+
+    /// Sets or deletes keys, whatever they were.
+    pub async fn write(&self, writes: Vec<(Vec<u8>, Option<Bytes>)>) -> Result<()> {
+        self.own_transaction(None, |_, tx| {
+            for (key, value) in &writes {
+                match value {
+                    Some(value) => tx.put(key.clone(), value.clone()),
+                    None => tx.delete(key.clone()),
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Runs a transaction that may be repeated freely, because it writes the same whether or not an
+    /// earlier try got through. `body` gets the value of `read`.
+    pub async fn own_transaction(
+        &self,
+        read: Option<&[u8]>,
+        mut body: impl FnMut(Option<Bytes>, &mut Transaction) -> Result<()> + Send,
+    ) -> Result<()> {
+        for turn in 0..OWN_TRIES_MAX {
+            let mut tx = Transaction::begin(&*self.kv).await.map_err(store_error)?;
+            let found = match read {
+                Some(key) => tx.get(key).await.map_err(store_error)?,
+                None => None,
+            };
+            body(found, &mut tx)?;
+            match tx.commit(&*self.kv).await.map_err(store_error)? {
+                Outcome::Committed => return Ok(()),
+                Outcome::Conflict | Outcome::Unknown => backoff(turn).await,
+            }
+        }
+        Err(Error::with(ErrorKind::Unavailable, "metadata store: too many conflicts"))
+    }
+}

@@ -1,0 +1,277 @@
+//! Several metadata servers on one database: they take over from each other, and nothing is lost or done twice.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+use strake_tests::cluster::{
+    Mount, Process, contents, eventually, free_port, mount_of, run, signal, strake, succeed,
+};
+use strake_tests::postgres::PostgresServer;
+use tempfile::TempDir;
+
+/// How long anything may take. Only a hang reaches it.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// A process of the cluster, and what it was started with.
+struct Server {
+    process: Process,
+    arguments: Vec<String>,
+    log: PathBuf,
+}
+
+impl Server {
+    fn start(directory: &Path, name: &str, further: &[&str]) -> Self {
+        let data = directory.join(name).display().to_string();
+        let listen = format!("127.0.0.1:{}", free_port());
+        let all = ["server", "--name", name, "--data", &data, "--listen", &listen];
+        let arguments: Vec<String> = all.iter().chain(further).map(|&word| word.into()).collect();
+        let log = directory.join(format!("{name}.log"));
+        let mut process = Process::start(&arguments, &log);
+        process.wait_until(name, || std::net::TcpStream::connect(&listen).is_ok());
+        Self { process, arguments, log }
+    }
+
+    /// What will take its place: made before it is killed, see [`Process::wait_to_start`].
+    fn next(&self) -> Process {
+        Process::wait_to_start(&self.arguments, &self.log)
+    }
+
+    fn address(&self) -> &str {
+        let at = self.arguments.iter().position(|word| word == "--listen").unwrap();
+        &self.arguments[at + 1]
+    }
+}
+
+/// A manager with storage, and metadata servers, all on one database.
+struct Cluster {
+    metas: Vec<Server>,
+    manager: Server,
+    directory: TempDir,
+}
+
+impl Cluster {
+    fn start(url: &str, metas: usize) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let manager =
+            Server::start(directory.path(), "head", &["--roles", "manager,storage", "--meta", url]);
+        let mut cluster = Self { metas: Vec::new(), manager, directory };
+        for nth in 0..metas {
+            let further =
+                ["--roles", "meta", "--meta", url, "--join", &cluster.address().to_owned()];
+            let name = format!("meta{nth}");
+            cluster.metas.push(Server::start(cluster.directory.path(), &name, &further));
+        }
+        eventually(WAIT, "all have joined", || {
+            let servers = succeed(["server", "list", "--cluster", cluster.address()]);
+            (0..metas).all(|nth| servers.contains(&format!("meta{nth}")))
+        });
+        cluster
+    }
+
+    fn address(&self) -> &str {
+        self.manager.address()
+    }
+
+    fn mount(&self, name: &str) -> Mount {
+        mount_of(self.address(), &self.directory.path().join(name), "")
+    }
+
+    /// Which of the metadata servers serves the volume `main`.
+    fn owner(&self) -> usize {
+        self.owner_of("main")
+    }
+
+    fn owner_of(&self, name: &str) -> usize {
+        let said = succeed(["volume", "list", "--json", "--cluster", self.address()]);
+        let volumes: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let volume = volumes.as_array().unwrap().iter().find(|v| v["name"] == name).unwrap();
+        let server = volume["metadata_server"].as_str().unwrap();
+        let is = |nth: &usize| server.starts_with(&format!("meta{nth} "));
+        (0..self.metas.len()).find(is).unwrap_or_else(|| panic!("{server}"))
+    }
+
+    fn fsck(&self) {
+        let output = run(["fsck", "--cluster", self.address()]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// Who makes, renames, and removes files for as long as he is let, and what must be there then.
+struct Ledger<'a> {
+    stop: &'a AtomicBool,
+    done: &'a AtomicU32,
+}
+
+impl Ledger<'_> {
+    fn keep(&self, dir: &Path) -> Vec<(PathBuf, u32)> {
+        fs::create_dir(dir).unwrap();
+        let mut written: Vec<(PathBuf, u32)> = Vec::new();
+        for nth in 0_u32.. {
+            if self.stop.load(Ordering::SeqCst) {
+                break;
+            }
+            let (made, path) = (dir.join("made"), dir.join(format!("f{nth}")));
+            // Exclusively: had the one before not been renamed, or were it made twice, it would be there.
+            let mut file = File::create_new(&made).unwrap();
+            file.write_all(&nth.to_be_bytes()).unwrap();
+            file.sync_all().unwrap();
+            fs::rename(&made, &path).unwrap();
+            written.push((path, nth));
+            if nth % 3 == 2 {
+                let (path, _) = written.remove(written.len() / 2);
+                fs::remove_file(path).unwrap();
+            }
+            self.done.fetch_add(1, Ordering::SeqCst);
+        }
+        written
+    }
+}
+
+/// Files are made on two mounts while `trouble` is made: it is given what waits until more have been. Then all must be there
+/// that should be, and nothing else.
+fn under_load(cluster: &mut Cluster, trouble: impl FnOnce(&mut Cluster, &dyn Fn())) {
+    let mounts = [cluster.mount("one"), cluster.mount("two")];
+    let (stop, done) = (AtomicBool::new(false), AtomicU32::new(0));
+    let written = std::thread::scope(|scope| {
+        let writers: Vec<_> = mounts
+            .iter()
+            .enumerate()
+            .map(|(nth, mount)| {
+                let dir = mount.at(&format!("d{nth}"));
+                let ledger = Ledger { stop: &stop, done: &done };
+                scope.spawn(move || ledger.keep(&dir))
+            })
+            .collect();
+        let more = || {
+            let before = done.load(Ordering::SeqCst);
+            eventually(WAIT, "more is written", || done.load(Ordering::SeqCst) > before + 20);
+        };
+        more();
+        let troubled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            trouble(cluster, &more);
+            more();
+        }));
+        stop.store(true, Ordering::SeqCst);
+        let written: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+        troubled.unwrap();
+        written
+    });
+    for (nth, files) in written.into_iter().enumerate() {
+        // By the other mount.
+        let dir = mounts[1 - nth].at(&format!("d{nth}"));
+        for (path, number) in &files {
+            let path = dir.join(path.file_name().unwrap());
+            assert_eq!(contents(&path), number.to_be_bytes(), "{}", path.display());
+        }
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), files.len());
+    }
+    drop(mounts);
+    cluster.fsck();
+}
+
+#[test]
+fn a_metadata_server_that_is_killed_is_followed_by_another() {
+    let database = PostgresServer::shared();
+    let mut cluster = Cluster::start(&database.url(&database.database()), 2);
+    under_load(&mut cluster, |cluster, more| {
+        for _ in 0..3 {
+            let owner = cluster.owner();
+            let mut next = cluster.metas[owner].next();
+            cluster.metas[owner].process.kill();
+            more();
+            assert_ne!(cluster.owner(), owner);
+            next.go();
+            cluster.metas[owner].process = next;
+            more();
+        }
+    });
+}
+
+#[test]
+fn a_metadata_server_that_stood_still_writes_nothing_when_it_goes_on() {
+    let database = PostgresServer::shared();
+    let mut cluster = Cluster::start(&database.url(&database.database()), 2);
+    under_load(&mut cluster, |cluster, more| {
+        for _ in 0..2 {
+            let owner = cluster.owner();
+            let pid = cluster.metas[owner].process.pid();
+            signal(pid, "STOP");
+            more();
+            assert_ne!(cluster.owner(), owner);
+            signal(pid, "CONT");
+            more();
+        }
+    });
+}
+
+#[test]
+fn volumes_are_handed_over_when_a_metadata_server_comes_back_or_leaves() {
+    let database = PostgresServer::shared();
+    let mut cluster = Cluster::start(&database.url(&database.database()), 2);
+    under_load(&mut cluster, |cluster, more| {
+        let owner = cluster.owner();
+        let mut next = cluster.metas[owner].next();
+        cluster.metas[owner].process.stop();
+        more();
+        assert_ne!(cluster.owner(), owner);
+        next.go();
+        cluster.metas[owner].process = next;
+        eventually(WAIT, "it has its volume again", || cluster.owner() == owner);
+        more();
+    });
+    let log = cluster.metas.iter().map(|meta| meta.process.log()).collect::<String>();
+    assert!(!log.contains("ERROR"), "{log}");
+}
+
+#[test]
+fn volumes_are_spread_over_the_metadata_servers() {
+    let database = PostgresServer::shared();
+    let cluster = Cluster::start(&database.url(&database.database()), 2);
+    let mut owners = Vec::new();
+    for nth in 0..8 {
+        let name = format!("v{nth}");
+        succeed(["volume", "create", &name, "--cluster", cluster.address()]);
+        owners.push(cluster.owner_of(&name));
+    }
+    assert!(owners.contains(&0) && owners.contains(&1), "{owners:?}");
+    // Each can be used.
+    for name in ["v0", "v3", "v7"] {
+        let volume = format!("{}:/{name}", cluster.address());
+        succeed(["cp", "/etc/hostname", &format!("{volume}/file")]);
+        assert!(succeed(["ls", &volume]).contains("file"));
+    }
+}
+
+/// What a server says that must not start.
+fn refused(directory: &Path, further: &[&str]) -> String {
+    let (listen, data) = (format!("127.0.0.1:{}", free_port()), directory.join("refused"));
+    let mut command = strake(["server", "--listen", &listen, "--data"]);
+    let output = command.arg(&data).args(further).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && !data.exists(), "{said}");
+    said
+}
+
+#[test]
+fn a_second_metadata_server_without_the_database_of_the_first_is_refused() {
+    let database = PostgresServer::shared();
+    let directory = tempfile::tempdir().unwrap();
+    let embedded = Server::start(directory.path(), "head", &["--roles", "manager,meta,storage"]);
+    let join = ["--join", embedded.address(), "--roles", "meta"];
+    let url = database.url(&database.database());
+    for further in [&join[..], &[&join[..], &["--meta", &url]].concat()] {
+        let said = refused(directory.path(), further);
+        assert!(said.contains("needs a database that all reach"), "{said}");
+        assert!(said.contains("strake meta export") && said.contains("head"), "{said}");
+    }
+    let cluster = Cluster::start(&url, 1);
+    let join = ["--join", cluster.address(), "--roles", "meta"];
+    let said = refused(directory.path(), &join);
+    assert!(said.contains("is in a database") && said.contains("give --meta"), "{said}");
+    let other = database.url(&database.database());
+    let said = refused(directory.path(), &[&join[..], &["--meta", &other]].concat());
+    assert!(said.contains("it is empty") && said.contains("correct --meta"), "{said}");
+}

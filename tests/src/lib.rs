@@ -24,6 +24,7 @@ pub mod helpers;
 pub mod local;
 pub mod mounted;
 pub mod network;
+pub mod owners;
 pub mod postgres;
 pub mod property;
 pub mod records;

@@ -5,99 +5,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
-use strake_tests::cluster::{
-    Mount, Process, contents, eventually, free_port, mount_of, run, signal, strake, succeed,
-};
+use strake_tests::cluster::{contents, eventually, free_port, signal, strake, succeed};
+use strake_tests::owners::{Cluster, Server};
 use strake_tests::postgres::PostgresServer;
-use tempfile::TempDir;
 
 /// How long anything may take. Only a hang reaches it.
 const WAIT: Duration = Duration::from_secs(60);
-
-/// A process of the cluster, and what it was started with.
-struct Server {
-    process: Process,
-    arguments: Vec<String>,
-    log: PathBuf,
-}
-
-impl Server {
-    fn start(directory: &Path, name: &str, further: &[&str]) -> Self {
-        let data = directory.join(name).display().to_string();
-        let listen = format!("127.0.0.1:{}", free_port());
-        let all = ["server", "--name", name, "--data", &data, "--listen", &listen];
-        let arguments: Vec<String> = all.iter().chain(further).map(|&word| word.into()).collect();
-        let log = directory.join(format!("{name}.log"));
-        let mut process = Process::start(&arguments, &log);
-        process.wait_until(name, || std::net::TcpStream::connect(&listen).is_ok());
-        Self { process, arguments, log }
-    }
-
-    /// What will take its place: made before it is killed, see [`Process::wait_to_start`].
-    fn next(&self) -> Process {
-        Process::wait_to_start(&self.arguments, &self.log)
-    }
-
-    fn address(&self) -> &str {
-        let at = self.arguments.iter().position(|word| word == "--listen").unwrap();
-        &self.arguments[at + 1]
-    }
-}
-
-/// A manager with storage, and metadata servers, all on one database.
-struct Cluster {
-    metas: Vec<Server>,
-    manager: Server,
-    directory: TempDir,
-}
-
-impl Cluster {
-    fn start(url: &str, metas: usize) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let manager =
-            Server::start(directory.path(), "head", &["--roles", "manager,storage", "--meta", url]);
-        let mut cluster = Self { metas: Vec::new(), manager, directory };
-        for nth in 0..metas {
-            let further =
-                ["--roles", "meta", "--meta", url, "--join", &cluster.address().to_owned()];
-            let name = format!("meta{nth}");
-            cluster.metas.push(Server::start(cluster.directory.path(), &name, &further));
-        }
-        eventually(WAIT, "all have joined", || {
-            let servers = succeed(["server", "list", "--cluster", cluster.address()]);
-            (0..metas).all(|nth| servers.contains(&format!("meta{nth}")))
-        });
-        cluster
-    }
-
-    fn address(&self) -> &str {
-        self.manager.address()
-    }
-
-    fn mount(&self, name: &str) -> Mount {
-        mount_of(self.address(), &self.directory.path().join(name), "")
-    }
-
-    /// Which of the metadata servers serves the volume `main`.
-    fn owner(&self) -> usize {
-        self.owner_of("main")
-    }
-
-    fn owner_of(&self, name: &str) -> usize {
-        let said = succeed(["volume", "list", "--json", "--cluster", self.address()]);
-        let volumes: serde_json::Value = serde_json::from_str(&said).unwrap();
-        let volume = volumes.as_array().unwrap().iter().find(|v| v["name"] == name).unwrap();
-        let server = volume["metadata_server"].as_str().unwrap();
-        let is = |nth: &usize| server.starts_with(&format!("meta{nth} "));
-        (0..self.metas.len()).find(is).unwrap_or_else(|| panic!("{server}"))
-    }
-
-    fn fsck(&self) {
-        let output = run(["fsck", "--cluster", self.address()]);
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    }
-}
 
 /// Who makes, renames, and removes files for as long as he is let, and what must be there then.
 struct Ledger<'a> {

@@ -12,13 +12,14 @@ use crate::keys;
 use crate::records::{self, Inode, Raw};
 use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
+use crate::volume::Reign;
 use bytes::{Bytes, BytesMut};
 use futures::future::try_join_all;
 use std::time::Duration;
 use strake_types::layout::Placement;
 use strake_types::limits::FILE_BYTES_MAX;
 use strake_types::{
-    ChunkId, ChunkIndex, Epoch, Error, ErrorKind, GroupId, Ino, Layout, Result, TargetId, VolumeId,
+    ChunkId, ChunkIndex, Epoch, Error, ErrorKind, GroupId, Ino, Layout, Result, TargetId,
 };
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::storage::{
@@ -120,7 +121,7 @@ pub(crate) async fn settle_queued(ctx: &Ctx, inode: &Inode) -> Result<()> {
 
 async fn finish_cut_of(ctx: &Ctx, inode: &Inode) -> Result<()> {
     let Some(from) = inode.cut_from else { return Ok(()) };
-    cut_chunks(&ctx.core, ctx.volume.id, inode, from).await?;
+    cut_chunks(&ctx.core, ctx.volume.reign(), inode, from).await?;
     under_locks(ctx, &ClearCut { ino: inode.id() }).await
 }
 
@@ -158,7 +159,7 @@ pub(crate) async fn move_out(ctx: &Ctx, ino: Ino) -> Result<()> {
         // Should this server stop half-way, what it has written to chunks must not be seen.
         finish_cut_of(ctx, &inode).await?;
         under_locks(ctx, &MarkMoving { ino }).await?;
-        write_chunks(&ctx.core, ctx.volume.id, &inode, &bytes).await?;
+        write_chunks(&ctx.core, ctx.volume.reign(), &inode, &bytes).await?;
     }
     under_locks(ctx, &MovedOut { ino }).await
 }
@@ -214,53 +215,54 @@ pub(crate) fn layout_of(inode: &Inode) -> Result<Layout> {
 /// any more, no loss of power may bring them back. Whatever makes them superfluous is on disk already.
 pub(crate) async fn delete_chunks(
     core: &Core,
-    volume: VolumeId,
+    reign: Reign,
     ino: Ino,
     layout: &Layout,
 ) -> Result<()> {
     let all = StorageOp::Truncate(Truncate {
-        volume: volume.0,
+        volume: reign.volume.0,
         ino: ino.0,
         from_index: 0,
         last_chunk_len: None,
     });
-    let parts = parts_of(volume, ino, layout);
+    let parts = parts_of(reign, ino, layout);
     let calls = parts.into_iter().map(|part| durably(core, part, all.clone(), Bytes::new()));
     try_join_all(calls).await.map(drop)
 }
 
 /// The groups of a layout, each once.
-fn parts_of(volume: VolumeId, ino: Ino, layout: &Layout) -> Vec<Part> {
+fn parts_of(reign: Reign, ino: Ino, layout: &Layout) -> Vec<Part> {
     let mut groups = layout.slots();
     groups.sort_unstable();
     groups.dedup();
-    groups.into_iter().map(|group| Part { volume, ino, group, min_copies: 0 }).collect()
+    groups.into_iter().map(|group| Part { reign, ino, group, min_copies: 0 }).collect()
 }
 
 /// Cuts the chunks of a file at a length, on every target that may have some.
-async fn cut_chunks(core: &Core, volume: VolumeId, inode: &Inode, length: u64) -> Result<()> {
+async fn cut_chunks(core: &Core, reign: Reign, inode: &Inode, length: u64) -> Result<()> {
     let (ino, layout) = (inode.id(), layout_of(inode)?);
     let index = layout.chunk_at(length);
     let (start, _) = layout.chunk_bounds(index);
     let within = length > start;
     let op = StorageOp::Truncate(Truncate {
-        volume: volume.0,
+        volume: reign.volume.0,
         ino: ino.0,
         from_index: index.0 + u64::from(within),
         last_chunk_len: within.then_some(length - start),
     });
-    let parts = parts_of(volume, ino, &layout);
+    let parts = parts_of(reign, ino, &layout);
     let calls = parts.into_iter().map(|part| on_group(core, part, op.clone(), Bytes::new()));
     try_join_all(calls).await.map(drop)
 }
 
 /// Writes the first bytes of a file to its chunks and makes them durable: they were, if somebody had
 /// synced the file while they lay inside the inode.
-async fn write_chunks(core: &Core, volume: VolumeId, inode: &Inode, bytes: &Bytes) -> Result<()> {
+async fn write_chunks(core: &Core, reign: Reign, inode: &Inode, bytes: &Bytes) -> Result<()> {
     let placement = Placement::new(layout_of(inode)?);
     let calls = placement.pieces(0, bytes.len() as u64).map(|piece| {
         let first = piece.file_offset as usize;
         let payload = bytes.slice(first..first + piece.len as usize);
+        let volume = reign.volume;
         let chunk = strake_types::ChunkId { volume, ino: inode.id(), index: piece.index };
         let op = StorageOp::Write(Write {
             chunk: chunk.into(),
@@ -268,7 +270,7 @@ async fn write_chunks(core: &Core, volume: VolumeId, inode: &Inode, bytes: &Byte
             crc: records::checksum(&payload),
         });
         let min_copies = placement.layout().safety.min_copies;
-        let part = Part { volume, ino: inode.id(), group: piece.group, min_copies };
+        let part = Part { reign, ino: inode.id(), group: piece.group, min_copies };
         durably(core, part, op, payload)
     });
     try_join_all(calls).await.map(drop)
@@ -276,7 +278,7 @@ async fn write_chunks(core: &Core, volume: VolumeId, inode: &Inode, bytes: &Byte
 
 /// Makes a change in a group until a sync is answered from the boots that have it.
 async fn durably(core: &Core, part: Part, change: StorageOp, payload: Bytes) -> Result<()> {
-    let Part { volume, ino, group, .. } = part;
+    let Part { reign: Reign { volume, .. }, ino, group, .. } = part;
     let sync = StorageOp::Sync(FileRef { volume: volume.0, ino: ino.0 });
     for _ in 0..CHANGES_MAX {
         let changed = on_group(core, part, change.clone(), payload.clone()).await?;
@@ -300,21 +302,21 @@ pub(crate) async fn settle_length(ctx: &Ctx, ino: Ino) -> Result<()> {
         return Ok(());
     }
     finish_cut_of(ctx, &inode).await?;
-    let length = stored_length(core, volume, &inode).await?;
+    let length = stored_length(core, ctx.volume.reign(), &inode).await?;
     match length > inode.length {
         true => under_locks(ctx, &Extend { ino, length }).await,
         false => Ok(()),
     }
 }
 
-async fn stored_length(core: &Core, volume: VolumeId, inode: &Inode) -> Result<u64> {
+async fn stored_length(core: &Core, reign: Reign, inode: &Inode) -> Result<u64> {
     let layout = layout_of(inode)?;
-    let op = StorageOp::Chunks(FileRef { volume: volume.0, ino: inode.ino });
+    let op = StorageOp::Chunks(FileRef { volume: reign.volume.0, ino: inode.ino });
     let mut length = 0;
     for group in layout.slots() {
         let Ok(primary) = core.map.primary_of(group) else { continue };
         let request =
-            StorageRequest { group: group.0, ..request(core, volume, inode.id(), op.clone()) };
+            StorageRequest { group: group.0, ..request(core, reign, inode.id(), op.clone()) };
         let answer = ask_primary(core, primary, request, Bytes::new()).await?;
         let Some(StorageAnswer::Chunks(list)) = answer else { continue };
         for (index, len) in list.indices.iter().zip(&list.lens) {
@@ -347,12 +349,12 @@ impl Mutation for Extend {
 }
 
 /// Deletes everything of a volume on all targets.
-pub(crate) async fn drop_volume(core: &Core, volume: VolumeId) -> Result<()> {
+pub(crate) async fn drop_volume(core: &Core, reign: Reign) -> Result<()> {
     let map = core.map.current();
-    let op = StorageOp::DropVolume(FileRef { volume: volume.0, ino: 0 });
+    let op = StorageOp::DropVolume(FileRef { volume: reign.volume.0, ino: 0 });
     let calls = map.targets.iter().map(|target| {
         let request =
-            StorageRequest { target: target.id, ..request(core, volume, Ino(0), op.clone()) };
+            StorageRequest { target: target.id, ..request(core, reign, Ino(0), op.clone()) };
         async move { core.map.storage_of(TargetId(target.id))?.call(request, Bytes::new()).await }
     });
     try_join_all(calls).await.map(drop)
@@ -361,8 +363,8 @@ pub(crate) async fn drop_volume(core: &Core, volume: VolumeId) -> Result<()> {
 /// A file's part in a group.
 #[derive(Clone, Copy)]
 pub(crate) struct Part {
-    /// The volume.
-    pub volume: VolumeId,
+    /// The volume, and in whose name.
+    pub reign: Reign,
     /// The file.
     pub ino: Ino,
     /// The group.
@@ -372,9 +374,15 @@ pub(crate) struct Part {
 }
 
 /// Deletes one chunk of a group, whether its file has others or not.
-pub(crate) async fn delete_chunk(core: &Core, chunk: ChunkId, group: GroupId) -> Result<()> {
+pub(crate) async fn delete_chunk(
+    core: &Core,
+    since: Epoch,
+    chunk: ChunkId,
+    group: GroupId,
+) -> Result<()> {
     let op = StorageOp::Cut(Cut { chunk: chunk.into(), length: None });
-    let part = Part { volume: chunk.volume, ino: chunk.ino, group, min_copies: 0 };
+    let part =
+        Part { reign: Reign { volume: chunk.volume, since }, ino: chunk.ino, group, min_copies: 0 };
     on_group(core, part, op, Bytes::new()).await.map(drop)
 }
 
@@ -399,7 +407,8 @@ pub(crate) async fn ask_group(
     mut op: StorageOp,
     payload: Bytes,
 ) -> Result<Option<StorageAnswer>> {
-    let Part { volume, ino, group, min_copies } = part;
+    let Part { reign, ino, group, min_copies } = part;
+    let volume = reign.volume;
     let until = Instant::now() + Duration::from_millis(core.options.storage_wait_ms);
     let mut turn: u32 = 1;
     // Under one number: what was sent before must not cut what is written after.
@@ -415,7 +424,7 @@ pub(crate) async fn ask_group(
             group: group.0,
             attempt: op.is_change().then(|| attempt.stamp()),
             min_copies,
-            ..request(core, volume, ino, op.clone())
+            ..request(core, reign, ino, op.clone())
         };
         let sent = match core.map.primary_of(group) {
             Ok(primary) => ask_primary(core, primary, request, payload.clone()).await,
@@ -425,7 +434,8 @@ pub(crate) async fn ask_group(
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
-        let over = Instant::now() >= until;
+        // Whoever serves the volume now does it, or has done so.
+        let over = Instant::now() >= until || core.map.is_fenced(volume, reign.session());
         if over || error.advice() == strake_types::error::Advice::GiveUp {
             return Err(error);
         }
@@ -452,8 +462,13 @@ async fn ask_primary(
     Ok(reply.answer)
 }
 
-fn request(core: &Core, volume: VolumeId, ino: Ino, op: StorageOp) -> StorageRequest {
-    let capability = core.key.mint_own(volume, ino, core.wall_ms());
+/// What a target is shown for a file, or (0) for all of the volume.
+pub(crate) fn right_to(core: &Core, reign: Reign, ino: Ino) -> Bytes {
+    core.key.mint_reign(reign.since, reign.volume, ino, core.wall_ms())
+}
+
+fn request(core: &Core, reign: Reign, ino: Ino, op: StorageOp) -> StorageRequest {
+    let capability = right_to(core, reign, ino);
     let fenced = core.map.fenced_epoch().0;
     StorageRequest { capability, fenced, op: Some(op), ..StorageRequest::default() }
 }

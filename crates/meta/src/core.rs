@@ -156,7 +156,8 @@ impl Core {
 
     /// Fails unless nobody else can be serving what the map says is ours.
     pub fn check_tenure(&self) -> Result<()> {
-        if self.options.tenure.as_ref().is_none_or(|tenure| tenure.holds()) {
+        let holds = self.options.tenure.as_ref().is_none_or(|tenure| tenure.holds());
+        if holds || strake_base::is_broken("tenure-is-needed") {
             return Ok(());
         }
         let detail = "this metadata server has not heard of the manager for too long, and another may \

@@ -194,7 +194,7 @@ impl Work {
         }
         if inode.has_chunks() && !strake_base::is_broken("chunks-are-deleted") {
             let layout = contents::layout_of(&inode)?;
-            contents::delete_chunks(core, volume.id, self.ino, &layout).await?;
+            contents::delete_chunks(core, volume.reign(), self.ino, &layout).await?;
         }
         under_locks(&ctx, self).await?;
         Ok(true)
@@ -230,8 +230,8 @@ async fn empty_deleted(core: &Arc<Core>, emptied: &mut HashMap<VolumeId, u32>) {
 
 async fn empty(core: &Arc<Core>, id: VolumeId, settings: Result<Settings>) -> Result<()> {
     core.forget_volume(id);
-    contents::drop_volume(core, id).await?;
     let part = core.part(id, settings?).await?;
+    contents::drop_volume(core, part.reign()).await?;
     for kind in Kind::ALL {
         delete_prefix(&part, &keys::prefix(kind, id)).await?;
     }

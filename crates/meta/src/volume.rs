@@ -9,7 +9,8 @@ use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use strake_engine::kv::Kv;
-use strake_types::{Result, VolumeId};
+use strake_types::{Epoch, Result, SessionId, VolumeId};
+use strake_wire::capability::reign;
 use tokio::sync::{RwLock as RwGate, watch};
 
 /// Numbers handed out from a block that is reserved in the store.
@@ -96,6 +97,20 @@ impl Counts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Opening(pub u32);
 
+/// A volume, and since which epoch this server serves it: when another one does, targets refuse what is asked in this name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reign {
+    pub volume: VolumeId,
+    pub since: Epoch,
+}
+
+impl Reign {
+    /// As a capability names it.
+    pub fn session(self) -> SessionId {
+        reign(self.since)
+    }
+}
+
 /// One volume.
 pub(crate) struct Volume {
     /// Its id.
@@ -146,6 +161,11 @@ impl Volume {
     /// Its settings.
     pub fn settings(&self) -> Arc<Settings> {
         self.settings.read().clone()
+    }
+
+    /// In whose name it asks targets for something.
+    pub fn reign(&self) -> Reign {
+        Reign { volume: self.id, since: self.settings().owned_since }
     }
 
     /// Newer settings.

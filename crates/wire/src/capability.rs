@@ -7,7 +7,7 @@
 //! would, so none is kept. docs/FORMATS.md has the byte table.
 
 use bytes::Bytes;
-use strake_types::{Error, ErrorKind, Ino, Result, SessionId, VolumeId};
+use strake_types::{Epoch, Error, ErrorKind, Ino, Result, SessionId, VolumeId};
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -21,6 +21,25 @@ pub const CAPABILITY_BYTES: usize = size_of::<Record>() + MAC_BYTES;
 /// How long a server's own capability holds: as long as those of clients, because it is another
 /// server whose clock says when that is over.
 const OWN_MS: u64 = 24 * 3_600_000;
+
+/// In a session's number: it is no client's, but that of the metadata server that has served the volume since the epoch in
+/// the other bits.
+const REIGN: u64 = 1 << 63;
+
+/// The metadata server that has served a volume since this epoch, where a capability names a session. One whose volume never
+/// moves (0) has none.
+#[must_use]
+pub const fn reign(since: Epoch) -> SessionId {
+    match since.0 {
+        0 => SessionId(0),
+        epoch => SessionId(REIGN | epoch),
+    }
+}
+
+/// Since which epoch, if it is a metadata server's.
+pub(crate) fn reign_of(session: SessionId) -> Option<Epoch> {
+    (session.0 & REIGN != 0).then_some(Epoch(session.0 & !REIGN))
+}
 
 /// The record as it is sent, before its MAC.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -130,11 +149,21 @@ impl CapabilityKey {
     /// What a server shows to another in its own name, at this moment: every right to a file, or (0) to
     /// every file of a volume, for as long as a call takes.
     pub fn mint_own(&self, volume: VolumeId, ino: Ino, now_unix_ms: u64) -> Bytes {
+        self.mint_as(SessionId(0), volume, ino, now_unix_ms)
+    }
+
+    /// The same of a metadata server that has served the volume since this epoch: it holds until the map names
+    /// another one.
+    pub fn mint_reign(&self, since: Epoch, volume: VolumeId, ino: Ino, now_unix_ms: u64) -> Bytes {
+        self.mint_as(reign(since), volume, ino, now_unix_ms)
+    }
+
+    fn mint_as(&self, session: SessionId, volume: VolumeId, ino: Ino, now_unix_ms: u64) -> Bytes {
         self.mint(&Capability {
             volume,
             ino,
             rights: Rights::READ_WRITE,
-            session: SessionId(0),
+            session,
             expires_unix_ms: now_unix_ms.saturating_add(OWN_MS),
         })
     }

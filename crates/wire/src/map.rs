@@ -9,6 +9,7 @@
 //! early fetch ([`MapView::hurry`]); however many do, it is fetched a few times a second at most.
 
 use crate::caller::Callers;
+use crate::capability::reign_of;
 use crate::message::manager::{
     ClusterMap, Fence, Fenced, GetMap, Group, ManagerAnswer, ManagerOp, ManagerRequest, Server,
     Volume,
@@ -51,7 +52,7 @@ struct Resolved {
     meta: HashMap<VolumeId, (Arc<dyn MetaService>, Epoch)>,
     /// Sessions whose capabilities are refused,
     fenced: HashSet<(VolumeId, SessionId)>,
-    /// and the epoch in which the last of them was.
+    /// and the epoch in which the last of them was, or a volume got another metadata server.
     fenced_epoch: Epoch,
     /// Of the address book, when the services were looked up.
     generation: u64,
@@ -285,13 +286,17 @@ impl MapView {
         found.cloned().ok_or_else(|| not_in_map("server", id.0))
     }
 
-    /// True if what was allowed to a session is refused.
+    /// True if what was allowed to a session is refused, or to a metadata server that serves the volume no more.
     pub fn is_fenced(&self, volume: VolumeId, session: SessionId) -> bool {
         let resolved = self.resolved.read();
+        if let Some(since) = reign_of(session) {
+            return resolved.meta.get(&volume).is_some_and(|(_, now)| since < *now);
+        }
         !resolved.fenced.is_empty() && resolved.fenced.contains(&(volume, session))
     }
 
-    /// The epoch in which the last of the fenced sessions was fenced; 0: there are none.
+    /// The epoch in which the last of the fenced sessions was fenced, or a volume got another metadata server; 0: there are
+    /// none.
     pub fn fenced_epoch(&self) -> Epoch {
         self.resolved.read().fenced_epoch
     }
@@ -431,7 +436,9 @@ impl Resolved {
         let meta = map.volumes.iter().filter_map(with_meta).collect();
         let fenced = map.fenced.iter().map(|f| (VolumeId(f.volume), SessionId(f.session)));
         let fenced = fenced.collect();
-        let fenced_epoch = Epoch(map.fenced.iter().map(|f| f.epoch).max().unwrap_or(0));
+        let moved = map.volumes.iter().map(|volume| volume.owned_since);
+        let refused = map.fenced.iter().map(|fenced| fenced.epoch).chain(moved);
+        let fenced_epoch = Epoch(refused.max().unwrap_or(0));
         Self { storage, meta, fenced, fenced_epoch, generation, map: Arc::new(map) }
     }
 }

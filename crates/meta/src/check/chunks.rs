@@ -167,7 +167,7 @@ async fn tell(
     match wrong {
         Wrong::Orphan => {
             if mend.is_some() {
-                delete_chunk(&ctx.core, held.chunk, held.group).await?;
+                delete_chunk(&ctx.core, ctx.volume.reign().since, held.chunk, held.group).await?;
             }
             let detail = format!("{place}: no file has it");
             found.add("orphaned-chunk", ino.0, detail, mend.is_some());
@@ -181,7 +181,7 @@ async fn tell(
             let primary = ctx.core.map.primary_of(right)?.0;
             let twice = indices(ctx, primary.0, right, held.chunk).await?.contains(&index.0);
             if mend.is_some() && twice {
-                delete_chunk(&ctx.core, held.chunk, held.group).await?;
+                delete_chunk(&ctx.core, ctx.volume.reign().since, held.chunk, held.group).await?;
             }
             let other = if twice { "which has it, too" } else { "which does not have it" };
             let detail = format!("{place}: the layout puts it into group {right}, {other}");

@@ -169,7 +169,7 @@ async fn delete(core: &Arc<Core>, volume: &Arc<Volume>, ino: Ino) -> Result<bool
         }
         (spare, layout)
     };
-    delete_chunks(core, volume.id, ino, &layout).await?;
+    delete_chunks(core, volume.reign(), ino, &layout).await?;
     if spare.settled || spare.again_ms > 0 {
         volume.write(vec![(key, None)]).await?;
         return Ok(true);

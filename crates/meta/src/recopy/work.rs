@@ -2,7 +2,7 @@
 
 use super::pace::Pace;
 use super::spare::{find, in_use};
-use crate::contents::{self, Part, ask_group, layout_of, on_group};
+use crate::contents::{self, Part, ask_group, layout_of, on_group, right_to};
 use crate::core::store_error;
 use crate::ctx::Ctx;
 use crate::keys;
@@ -210,7 +210,7 @@ async fn copy(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay, begun: &Begun) ->
 
 fn part(ctx: &Ctx, begun: &Begun, group: GroupId) -> Part {
     let min_copies = begun.new.safety.min_copies;
-    Part { volume: ctx.volume.id, ino: begun.inode.id(), group, min_copies }
+    Part { reign: ctx.volume.reign(), ino: begun.inode.id(), group, min_copies }
 }
 
 fn copy_op(ctx: &Ctx, ino: Ino, piece: Piece, from: GroupId) -> StorageOp {
@@ -222,7 +222,7 @@ fn copy_op(ctx: &Ctx, ino: Ino, piece: Piece, from: GroupId) -> StorageOp {
         // Looked up whenever it is sent.
         from_target: 0,
         from_group: from.0,
-        from_capability: ctx.core.key.mint_own(ctx.volume.id, ino, ctx.core.wall_ms()),
+        from_capability: right_to(&ctx.core, ctx.volume.reign(), ino),
     })
 }
 
@@ -235,7 +235,7 @@ async fn pieces(ctx: &Ctx, begun: &Begun, old: &Placement) -> Result<Vec<Piece>>
     let mut pieces = Vec::new();
     for group in groups {
         let op = StorageOp::Chunks(FileRef { volume: ctx.volume.id.0, ino: inode.ino });
-        let part = Part { volume: ctx.volume.id, ino: inode.id(), group, min_copies: 0 };
+        let part = Part { reign: ctx.volume.reign(), ino: inode.id(), group, min_copies: 0 };
         let Some(StorageAnswer::Chunks(list)) =
             ask_group(&ctx.core, part, op, Bytes::new()).await?
         else {

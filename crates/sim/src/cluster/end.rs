@@ -194,9 +194,9 @@ impl Cluster {
             }
         }
         let head = self.hosts.iter().find(|host| host.number == HEAD);
-        let Some(store) = head.and_then(|host| host.store.as_ref()) else { return Ok(None) };
+        let Some(head) = head else { return Ok(None) };
         let stored = |e: strake_engine::kv::KvError| Error::with(ErrorKind::Io, e.to_string());
-        let pairs = store.all().await.map_err(stored)?;
+        let pairs = head.metadata().await.map_err(stored)?;
         let inodes = pairs.iter().filter(|(key, _)| key.first() == Some(&INODE)).count();
         Ok((inodes > 1).then(|| format!("{inodes} inodes")))
     }

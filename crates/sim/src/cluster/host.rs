@@ -6,6 +6,7 @@
 
 mod drives;
 
+use super::database::Database;
 use super::link::Link;
 use super::plan::Plan;
 use super::store::SimStore;
@@ -21,7 +22,7 @@ use strake_base::random::SplitMix64;
 use strake_base::simulation::Process;
 use strake_base::task;
 use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity};
-use strake_engine::kv::{Alone, Kv};
+use strake_engine::kv::{Alone, Kv, Pair, Part, Store};
 use strake_manager::{Manager, ManagerOptions};
 use strake_meta::{MetaOptions, MetaServer};
 use strake_storage::{Disks, Here, Scrubbed, Scrubs, StorageServer};
@@ -65,8 +66,10 @@ pub struct Host {
     drives_ever: AtomicU64,
     /// Its own directory.
     home: SimDisk,
-    /// Its metadata store, if it is the head.
+    /// Its own metadata store, if it is the head of a cluster without a database.
     pub store: Option<SimStore>,
+    /// The database of the cluster, if it keeps metadata there.
+    database: Option<Database>,
     /// Its clocks.
     pub clock: Arc<MachineClock>,
     /// Longest time of an operation of its disks.
@@ -141,7 +144,13 @@ fn engine(error: impl std::fmt::Display) -> Error {
 
 impl Host {
     /// A machine that is off.
-    pub fn new(world: &Arc<World>, plan: &Arc<Plan>, number: u32, drives: u32) -> Arc<Self> {
+    pub fn new(
+        world: &Arc<World>,
+        plan: &Arc<Plan>,
+        number: u32,
+        drives: u32,
+        database: Option<&Database>,
+    ) -> Arc<Self> {
         let mut random = world.stream(0x1000 + u64::from(number));
         let drift = plan.drift_of(&mut random);
         let store = SimStore::new(world.stream(0x2000 + u64::from(number)), plan.conflicts);
@@ -150,7 +159,8 @@ impl Host {
             drives: Mutex::default(),
             drives_ever: AtomicU64::new(0),
             home: SimDisk::new(world.stream(0x7000 + u64::from(number)).next_number(), HOME_BYTES),
-            store: (number == HEAD).then_some(store),
+            store: (number == HEAD && database.is_none()).then_some(store),
+            database: database.filter(|_| number <= plan.metas).cloned(),
             clock: Arc::new(MachineClock::new(drift)),
             disk_ms: Arc::new(AtomicU64::new(plan.disk_ms)),
             expected: AtomicBool::new(false),
@@ -180,6 +190,15 @@ impl Host {
     /// Its process, to be paused.
     pub fn process(&self) -> Option<Arc<Process>> {
         self.running.lock().as_ref().map(|running| running.process.clone())
+    }
+
+    /// All metadata that is stored here or in the database.
+    pub async fn metadata(&self) -> strake_engine::kv::Result<Vec<Pair>> {
+        match (&self.database, &self.store) {
+            (Some(database), _) => database.all().await,
+            (None, Some(store)) => store.all().await,
+            (None, None) => Ok(Vec::new()),
+        }
     }
 
     /// The stores of its targets, by number.
@@ -236,8 +255,12 @@ impl Host {
             callers.register_local(ServerId(other), link);
         }
         let kv = self.store.as_ref().map(SimStore::process);
-        let own_manager = match &kv {
-            Some(kv) => Some(self.start_manager(process, kv).await?),
+        let store: Option<Arc<dyn Store>> = match (&self.database, &kv) {
+            (Some(database), _) => Some(Arc::new(database.clone())),
+            (None, kv) => kv.clone().map(|kv| Arc::new(Alone(kv)) as _),
+        };
+        let own_manager = match store.as_ref().filter(|_| self.number == HEAD) {
+            Some(store) => Some(self.start_manager(process, store).await?),
             None => None,
         };
         let manager = match &own_manager {
@@ -255,8 +278,8 @@ impl Host {
         let map = MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await?;
         let key = CapabilityKey::from_slice(&joined.capability_key)?;
         let server = ServerId(joined.server);
-        let meta = match &kv {
-            Some(kv) => Some(self.start_meta(kv, &map, &key).await?),
+        let meta = match &store {
+            Some(store) => Some(self.start_meta(store, &map, &key, server).await?),
             None => None,
         };
         let storage = self.start_storage(&stores, key, &map);
@@ -291,14 +314,15 @@ impl Host {
     async fn start_manager(
         &self,
         process: &Arc<Process>,
-        kv: &Arc<dyn Kv>,
+        store: &Arc<dyn Store>,
     ) -> Result<Arc<Manager>> {
+        let kv = store.open(Part::Control).await.map_err(engine)?;
         let options = ManagerOptions {
             clock: self.clock.clone(),
             first_volume: self.plan.volume.clone(),
             ..ManagerOptions::default()
         };
-        let manager = Manager::start(kv.clone(), options).await?;
+        let manager = Manager::start(kv, options).await?;
         task::spawn(manager.clone().keep_watch());
         let alone = Services { manager: Some(manager.clone()), ..Services::default() };
         self.world.serve(self.number, process, alone);
@@ -307,14 +331,15 @@ impl Host {
 
     async fn start_meta(
         &self,
-        kv: &Arc<dyn Kv>,
+        store: &Arc<dyn Store>,
         map: &Arc<MapView>,
         key: &CapabilityKey,
+        server: ServerId,
     ) -> Result<Arc<MetaServer>> {
-        let options = MetaOptions::default();
         let clock = self.clock.clone();
-        MetaServer::start(Arc::new(Alone(kv.clone())), map.clone(), key.clone(), clock, options)
-            .await
+        let tenure = store.is_shared().then(|| Arc::new(Lease::new(clock.clone())));
+        let options = MetaOptions { server, tenure, ..MetaOptions::default() };
+        MetaServer::start(store.clone(), map.clone(), key.clone(), clock, options).await
     }
 
     fn start_storage(
@@ -400,11 +425,11 @@ impl Host {
             cluster,
             address: format!("server-{}:1", self.number),
             manager: self.number == HEAD,
-            meta: self.number == HEAD,
+            meta: self.number == HEAD || self.database.is_some(),
             targets: self.specs().into_iter().zip(opened).map(filled).collect(),
             name: format!("server-{}", self.number),
             boot: self.boot(),
-            store: String::new(),
+            store: self.database.as_ref().map_or("", |_| "database").into(),
         }
     }
 
@@ -437,6 +462,7 @@ impl Host {
         let stopped = process.spawn(async move {
             running.heart.stop();
             running.lease.give_up();
+            running.meta.iter().for_each(|meta| meta.leave());
             let op = Some(ManagerOp::Leave(Leave { server: number }));
             let leaving = running.manager.call(ManagerRequest { op });
             let _told = tokio::time::timeout(LEAVE_LIMIT, leaving).await;

@@ -18,6 +18,7 @@
 //! append to under a lock, and [`log`](mod@log) knows what has to be in them; `scrubs` changes bits on disks, and knows what may be found damaged. [`end`] looks at what is left
 //! when all is over.
 
+pub mod database;
 mod end;
 pub mod files;
 pub mod host;
@@ -35,6 +36,7 @@ pub mod trace;
 pub mod trouble;
 pub mod world;
 
+use database::Database;
 use files::Files;
 use host::Host;
 use logs::Logs;
@@ -151,7 +153,9 @@ impl Cluster {
         let world = World::new(seed, show);
         let plan = Arc::new(Plan::of(&world));
         world.set_weather(plan.fair_weather());
-        let host = |number| Host::new(&world, &plan, number, plan.drives);
+        let database = || Database::new(world.stream(0x9001), plan.conflicts);
+        let database = (plan.metas > 1).then(database);
+        let host = |number| Host::new(&world, &plan, number, plan.drives, database.as_ref());
         let hosts = (1..=plan.servers + plan.spares).map(host).collect();
         let clients = Mutex::new(vec![None; plan.clients as usize]);
         let files = Files::new(&world, &plan);
@@ -197,6 +201,7 @@ impl Cluster {
         tokio::select! {
             biased;
             () = self.world.failed.notified() => {}
+            () = self.follow_owners() => {}
             ended = tokio::time::timeout(RUN_BOUND, whole) => {
                 if ended.is_err() {
                     self.world.fail("the run has no end".to_owned());

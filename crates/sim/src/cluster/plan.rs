@@ -87,6 +87,8 @@ const ACK_PRIMARY: u32 = 1;
 pub struct Plan {
     /// Machines with targets at the beginning; the first is the head.
     pub servers: u32,
+    /// Machines that serve names; more than one do so from a database.
+    pub metas: u32,
     /// Machines that may join later.
     pub spares: u32,
     /// Targets of each.
@@ -129,6 +131,10 @@ pub struct Plan {
     pub calm_ms: u64,
     /// The network while there is trouble, when nothing else happens to it.
     pub weather: Weather,
+}
+
+fn metas(random: &mut SplitMix64) -> u32 {
+    [1, 1, 1, 2, 3][random.below(5) as usize]
 }
 
 impl Plan {
@@ -175,6 +181,7 @@ impl Plan {
         troubles.extend(evicts.then_some(Trouble::Evict));
         Plan {
             servers: servers as u32,
+            metas: metas(&mut world.stream(0x9000)).min(servers as u32),
             spares: u32::from(troubles.contains(&Trouble::Join)),
             drives: [1, 1, 1, 2][random.below(4) as usize],
             clients: 2 + random.below(2) as u32,
@@ -221,6 +228,6 @@ impl Plan {
     /// Names survive a loss of power of the machine that keeps them. Where several clients change the same
     /// names one may see what another has not been told yet, and what is not on disk.
     pub fn keeps_names(&self) -> bool {
-        self.volume.sync_always == Some(true) && self.directories == 0
+        self.metas > 1 || self.volume.sync_always == Some(true) && self.directories == 0
     }
 }

@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use strake_base::random::SplitMix64;
-use strake_types::Result;
+use strake_types::{Result, VolumeId};
 
 /// How often a server that does not start is started again.
 const STARTS_MAX: u32 = 40;
 /// For how long maps are late after somebody has stood still.
 const LATE_MAPS: Duration = Duration::from_secs(5);
+/// Between two looks at who serves the volume.
+const OWNER_LOOK: Duration = Duration::from_millis(20);
 /// No machine gets more disks than that.
 const DRIVES_MAX: usize = 3;
 
@@ -151,6 +153,21 @@ impl Cluster {
             tokio::time::sleep(length).await;
             cluster.start(&host).await;
         });
+    }
+
+    /// Whoever stays away while a volume gets another metadata server is waited for for a while only.
+    pub(super) async fn follow_owners(&self) {
+        let mut known = None;
+        loop {
+            let head = self.hosts.iter().find(|host| host.number == HEAD);
+            let map = head.and_then(|head| head.map());
+            let since = map.and_then(|map| map.owned_since(VolumeId(1)));
+            if since.is_some() && since != known {
+                known = since;
+                self.files.may_be_missed();
+            }
+            tokio::time::sleep(OWNER_LOOK).await;
+        }
     }
 
     /// Starts a server, however often it gives up.

@@ -1,0 +1,139 @@
+//! The metadata store of several simulated servers: a database that is always there, of which each part is written
+//! by whoever has opened it last.
+//!
+//! What was committed stays. Each question takes its time on the way; now and then a commit is refused for nothing, and
+//! now and then nobody learns whether it was carried out until somebody reads.
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use strake_base::random::SplitMix64;
+use strake_engine::kv::memory::MemoryKv;
+use strake_engine::kv::{Kv, KvError, Outcome, Pair, Part, Result, Snapshot, Store, Writes};
+
+/// A commit whose answer is lost, in percent.
+const LOST: u64 = 1;
+
+/// The database, as every server has it. Clones are the same.
+#[derive(Clone)]
+pub struct Database {
+    state: Arc<Mutex<State>>,
+    kv: MemoryKv,
+}
+
+struct State {
+    random: SplitMix64,
+    /// Who has opened each part last, by number.
+    writers: HashMap<Part, u64>,
+    openings: u64,
+    /// Commits that are refused although nothing stands against them, in percent.
+    conflicts: u64,
+}
+
+impl Database {
+    /// An empty one, which invents conflicts in so many of a hundred commits.
+    pub fn new(random: SplitMix64, conflicts: u64) -> Self {
+        let state = State { random, writers: HashMap::new(), openings: 0, conflicts };
+        Self { state: Arc::new(Mutex::new(state)), kv: MemoryKv::new() }
+    }
+
+    /// Everything that is stored.
+    pub async fn all(&self) -> Result<Vec<Pair>> {
+        self.kv.snapshot().await?.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).await
+    }
+
+    /// The time of a message.
+    async fn travel(&self) {
+        let time = self.state.lock().random.below(3);
+        match time {
+            0 => tokio::task::yield_now().await,
+            time => tokio::time::sleep(Duration::from_millis(time)).await,
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Database {
+    fn name(&self) -> &'static str {
+        "simulated database"
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    async fn open(&self, part: Part) -> Result<Arc<dyn Kv>> {
+        self.travel().await;
+        let number = {
+            let mut state = self.state.lock();
+            state.openings += 1;
+            let number = state.openings;
+            state.writers.insert(part, number);
+            number
+        };
+        self.travel().await;
+        Ok(Arc::new(Opened { database: self.clone(), part, number, lost: AtomicBool::new(false) }))
+    }
+}
+
+/// A part that a server has opened.
+struct Opened {
+    database: Database,
+    part: Part,
+    number: u64,
+    lost: AtomicBool,
+}
+
+impl Opened {
+    fn check(&self) -> Result<()> {
+        if self.database.state.lock().writers.get(&self.part) == Some(&self.number) {
+            return Ok(());
+        }
+        self.lost.store(true, Ordering::Relaxed);
+        Err(KvError::TakenOver { store: "simulated".into(), by: "another server".into() })
+    }
+}
+
+#[async_trait]
+impl Kv for Opened {
+    fn name(&self) -> &'static str {
+        "simulated database"
+    }
+
+    async fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
+        self.database.travel().await;
+        self.check()?;
+        let snapshot = self.database.kv.snapshot().await;
+        self.database.travel().await;
+        snapshot
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> Result<Outcome> {
+        self.database.travel().await;
+        self.check()?;
+        let (refused, lost) = {
+            let mut state = self.database.state.lock();
+            let refused = state.conflicts;
+            (state.random.percent(refused), state.random.percent(LOST))
+        };
+        if refused {
+            return Ok(if lost { Outcome::Unknown } else { Outcome::Conflict });
+        }
+        // It answers at once: nobody comes between.
+        let outcome = self.database.kv.commit(snapshot, writes).await?;
+        self.database.travel().await;
+        Ok(if lost { Outcome::Unknown } else { outcome })
+    }
+
+    fn is_taken_over(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    async fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -8,7 +8,7 @@
 //! another at once, one that is silent for a moment is given company: the first answer counts.
 
 use crate::members::UnderWay;
-use crate::route::{Answer, Ask, SILENT_MS_MAX, answered};
+use crate::route::{Answer, Ask, FETCH_MS, SILENT_MS_MAX, WATCH_MS, answered};
 use crate::volume::Volume;
 use futures::future::{self, BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -24,11 +24,6 @@ use strake_wire::map::Route;
 use strake_wire::message::manager::Group;
 use strake_wire::message::storage::StorageOp;
 use tokio::time::Instant;
-
-/// A call that has waited so long makes the client look at the map,
-pub(crate) const WATCH_MS: u64 = 300;
-/// and fetch it so often.
-pub(crate) const FETCH_MS: u64 = 500;
 
 /// In which epoch each group was when a call to it was last sent again, so that it is logged once.
 #[derive(Default)]

@@ -6,7 +6,6 @@
 //! a wait becomes long and once when it ends in vain. Changes on targets carry a number, the same
 //! each time they are sent.
 
-use crate::copies::{FETCH_MS, WATCH_MS};
 use crate::file::{FileState, Life, Rights};
 use crate::leases::Doubt;
 use crate::ops::unexpected;
@@ -30,6 +29,10 @@ use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageReply, Stor
 const PAUSE_MS_FIRST: u64 = 10;
 /// Longest pause between two attempts.
 const PAUSE_MS_MAX: u64 = 500;
+/// A call that has waited so long makes the client look at the map,
+pub(crate) const WATCH_MS: u64 = 300;
+/// and fetch it so often.
+pub(crate) const FETCH_MS: u64 = 500;
 /// A wait longer than this is logged.
 pub(crate) const SILENT_MS_MAX: u64 = 2_000;
 /// How often session or capability are renewed without a pause, and a capability at all.

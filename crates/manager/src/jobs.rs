@@ -424,6 +424,9 @@ fn move_on(state: &mut State, facts: &Facts, job: &mut Job) {
             }
         }
     }
+    if job.is(JobState::Running) && job.remove && owners::hands_over(state, &job.servers) {
+        return;
+    }
     if end_if_over(job, facts) && job.is(JobState::Done) && job.remove {
         remove(state, facts, job);
     }

@@ -100,6 +100,15 @@ pub(crate) fn can_move(state: &State, volume: &Volume) -> bool {
     !owner.store.is_empty() && others.into_iter().any(|(_, other)| serves_the_same(owner, other))
 }
 
+/// True while servers that are to go serve volumes that others will.
+pub(crate) fn hands_over(state: &State, servers: &[u32]) -> bool {
+    let serves = |volume: &&Volume| {
+        servers.contains(&volume.meta_server) || servers.contains(&volume.leaving)
+    };
+    let living = state.volumes.values().filter(|volume| !volume.deleting);
+    living.filter(serves).any(|volume| can_move(state, volume))
+}
+
 /// The metadata server for a new volume with this id: one that stays before one that goes, one that `is_up` before
 /// one that is not, and then the one that it would have anyway, or, of those with stores of their own, the one with
 /// the fewest volumes.

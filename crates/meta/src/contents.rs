@@ -435,7 +435,11 @@ pub(crate) async fn ask_group(
             Err(error) => error,
         };
         // Whoever serves the volume now does it, or has done so.
-        let over = Instant::now() >= until || core.map.is_fenced(volume, reign.session());
+        if core.map.is_fenced(volume, reign.session()) {
+            let detail = format!("volume {volume} is served by another server");
+            return Err(Error::with(ErrorKind::StaleMap, detail));
+        }
+        let over = Instant::now() >= until;
         if over || error.advice() == strake_types::error::Advice::GiveUp {
             return Err(error);
         }
@@ -458,7 +462,12 @@ async fn ask_primary(
     payload: Bytes,
 ) -> Result<Option<StorageAnswer>> {
     let request = StorageRequest { target: target.0, epoch: epoch.0, ..request };
-    let (reply, _) = core.map.storage_of(target)?.call(request, payload).await?;
+    let called = core.map.storage_of(target)?.call(request, payload).await;
+    // The right is ours, not that of whoever has asked us.
+    let (reply, _) = called.map_err(|error| match error.kind {
+        ErrorKind::BadCapability => Error::with(ErrorKind::Unavailable, error.detail),
+        _ => error,
+    })?;
     Ok(reply.answer)
 }
 

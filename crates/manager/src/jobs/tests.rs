@@ -552,6 +552,33 @@ fn a_server_that_has_got_a_volume_since_stays_and_none_is_made_on_one_that_goes(
 }
 
 #[test]
+fn a_server_leaves_when_its_volumes_are_handed_over() {
+    let mut state = pairs(4);
+    let facts = all_serve(&state, 1);
+    for id in [2, 3] {
+        let server = state.servers.get_mut(&id).unwrap();
+        (server.meta, server.store) = (true, "db".into());
+    }
+    let volume = crate::records::Volume { meta_server: 2, ..Default::default() };
+    state.volumes.insert(5, volume);
+    let remove = Plan { servers: vec![2], remove: true, ..request(JobKind::Drain, &[]) };
+    let (id, _) = plan(&mut state, &facts, &remove).unwrap();
+    for (meta_server, leaving) in [(2, 0), (3, 2)] {
+        let volume = state.volumes.get_mut(&5).unwrap();
+        (volume.meta_server, volume.leaving) = (meta_server, leaving);
+        for _ in 0..20 {
+            pass(&mut state, &facts);
+        }
+        assert!(state.jobs[&id].is(JobState::Running) && state.servers.contains_key(&2));
+    }
+    state.volumes.get_mut(&5).unwrap().leaving = 0;
+    for _ in 0..20 {
+        pass(&mut state, &facts);
+    }
+    assert!(state.jobs[&id].is(JobState::Done) && !state.servers.contains_key(&2));
+}
+
+#[test]
 fn no_job_is_no_job_to_steer_and_undoing_takes_no_flags() {
     let mut state = pairs(3);
     let facts = all_serve(&state, 1);

@@ -140,11 +140,8 @@ impl Node {
         let cluster = cluster_of(&identity, &targets);
         let other_manager = match options.roles.manager {
             true => None,
-            false => Some(first_manager(&callers, &options, &cluster).await?),
+            false => Some(first_manager(&callers, &options, &cluster, &mut identity).await?),
         };
-        if let Some(map) = other_manager.as_ref().filter(|_| options.roles.meta) {
-            meta_store::share(&options, &mut identity, &map.current())?;
-        }
         targets = open_targets(targets, options.disk_rate).await?;
         let store = match with_meta {
             true => Some(open_store(&options, &mut identity).await?),
@@ -290,17 +287,7 @@ impl Parts {
     async fn serve(mut self) -> Outcome<Node> {
         let server = ServerId(self.joined.server);
         let key = CapabilityKey::from_slice(&self.joined.capability_key)?;
-        let meta = match (&self.store, self.options.roles.meta) {
-            (Some(store), true) => {
-                let clock = Arc::new(SystemClock::default());
-                let (store, map) = (store.clone(), self.map.clone());
-                let tenure = || Arc::new(Lease::new(Arc::new(WakingClock)));
-                let tenure = store.is_shared().then(tenure);
-                let options = MetaOptions { server, tenure, ..MetaOptions::default() };
-                Some(MetaServer::start(store, map, key.clone(), clock, options).await?)
-            }
-            _ => None,
-        };
+        let meta = self.start_meta(server, &key).await?;
         let targets = TargetList::new(std::mem::take(&mut self.targets));
         let (home, every) = (&self.options.home, self.options.scrub_every);
         let patrol = Arc::new(Patrol::start(home, &targets.all(), &self.map, every));
@@ -358,6 +345,21 @@ impl Parts {
             front,
             _lock: self.lock,
         })
+    }
+
+    /// The metadata role, if it has it.
+    async fn start_meta(
+        &self,
+        server: ServerId,
+        key: &CapabilityKey,
+    ) -> Outcome<Option<Arc<MetaServer>>> {
+        let Some(store) = self.store.as_ref().filter(|_| self.options.roles.meta) else {
+            return Ok(None);
+        };
+        let (clock, map) = (Arc::new(SystemClock::default()), self.map.clone());
+        let tenure = store.is_shared().then(|| Arc::new(Lease::new(Arc::new(WakingClock))));
+        let options = MetaOptions { server, tenure, ..MetaOptions::default() };
+        Ok(Some(MetaServer::start(store.clone(), map, key.clone(), clock, options).await?))
     }
 
     /// The storage role: the targets there are, and what makes further ones.
@@ -474,20 +476,25 @@ async fn start_manager(
     Ok(Some(manager))
 }
 
-/// The first manager that answers.
+/// The cluster of the first manager that answers, in whose database the metadata of this server is.
 async fn first_manager(
     callers: &Arc<Callers>,
     options: &NodeOptions,
     cluster: &str,
+    identity: &mut identity::Node,
 ) -> Outcome<Arc<MapView>> {
     if !cluster.is_empty() {
         callers.set_cluster(cluster);
     }
     let source = ManagerSource::Addresses(options.join.clone());
-    MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await.map_err(|e| {
+    let view = MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await.map_err(|e| {
         let next = "start the server with the manager role first, or correct --join";
         no_manager(&options.join, &e, next)
-    })
+    })?;
+    if options.roles.meta {
+        meta_store::share(options, identity, &view.current())?;
+    }
+    Ok(view)
 }
 
 async fn join(

@@ -1,4 +1,5 @@
 use super::*;
+use crate::capability::reign;
 use crate::message::manager::{Group, Target, VolumeSpec};
 use crate::message::meta::MetaRequest;
 use crate::server::Services;
@@ -40,6 +41,23 @@ async fn a_map_is_looked_up_by_every_id() {
     assert_eq!(view.volume_named("other").unwrap_err().kind, ErrorKind::NotFound);
     assert!(view.meta_for(VolumeId(2)).is_ok());
     assert_eq!(view.meta_for(VolumeId(3)).err().unwrap().kind, ErrorKind::StaleMap);
+}
+
+/// A server that stood still had begun to cut a file, and cut what was written when another had taken its place.
+#[tokio::test]
+async fn what_a_metadata_server_may_do_ends_when_a_volume_gets_another() {
+    let mut map = map(9, vec![server_at("127.0.0.1:1")]);
+    map.volumes[1].owned_since = 7;
+    let view = MapView::fixed(callers(60_000), map);
+    let volume = VolumeId(2);
+    assert_eq!(view.owned_since(volume), Some(Epoch(7)));
+    assert!(view.is_fenced(volume, reign(Epoch(6))), "the one before");
+    assert!(!view.is_fenced(volume, reign(Epoch(7))));
+    assert!(!view.is_fenced(volume, reign(Epoch(8))), "one that this map does not know yet");
+    assert!(!view.is_fenced(VolumeId(3), reign(Epoch(6))), "a volume that it does not know yet");
+    // A client's session of the same number is another.
+    assert!(!view.is_fenced(volume, SessionId(6)));
+    assert_eq!(view.fenced_epoch(), Epoch(7), "who is told of it fetches the map first");
 }
 
 #[tokio::test]

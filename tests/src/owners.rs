@@ -57,8 +57,7 @@ impl Cluster {
             Server::start(directory.path(), "head", &["--roles", "manager,storage", "--meta", url]);
         let mut cluster = Self { metas: Vec::new(), manager, directory };
         for nth in 0..metas {
-            let further =
-                ["--roles", "meta", "--meta", url, "--join", &cluster.address().to_owned()];
+            let further = ["--roles", "meta", "--meta", url, "--join", cluster.address()];
             let name = format!("meta{nth}");
             cluster.metas.push(Server::start(cluster.directory.path(), &name, &further));
         }

@@ -97,16 +97,17 @@ fn next(state: &State, id: u32, volume: &Volume, tenure: &impl Fn(u32) -> Tenure
 pub(crate) fn can_move(state: &State, volume: &Volume) -> bool {
     let Some(owner) = state.servers.get(&volume.meta_server) else { return false };
     let others = state.servers.iter().filter(|(id, _)| **id != volume.meta_server);
-    !owner.store.is_empty() && others.into_iter().any(|(_, other)| serves_the_same(owner, other))
+    let mut others = others.filter(|(id, _)| !goes(state, **id));
+    !owner.store.is_empty() && others.any(|(_, other)| serves_the_same(owner, other))
 }
 
 /// True while servers that are to go serve volumes that others will.
 pub(crate) fn hands_over(state: &State, servers: &[u32]) -> bool {
-    let serves = |volume: &&Volume| {
-        servers.contains(&volume.meta_server) || servers.contains(&volume.leaving)
-    };
-    let living = state.volumes.values().filter(|volume| !volume.deleting);
-    living.filter(serves).any(|volume| can_move(state, volume))
+    let mut living = state.volumes.values().filter(|volume| !volume.deleting);
+    living.any(|volume| {
+        servers.contains(&volume.leaving)
+            || servers.contains(&volume.meta_server) && can_move(state, volume)
+    })
 }
 
 /// The metadata server for a new volume with this id: one that stays before one that goes, one that `is_up` before

@@ -18,6 +18,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::clock::{Clock, SystemClock};
 use strake_base::random::Random;
@@ -76,6 +77,8 @@ pub struct Manager {
     /// one that may or may not have been stored, because the store was lost in the middle of it.
     changing: tokio::sync::Mutex<bool>,
     inner: Mutex<Inner>,
+    /// The epoch of a map that has been decided on and is being stored, or may be; 0: none.
+    coming: AtomicU64,
     /// Epoch of the map, for whoever in this process wants to know at once.
     epochs: watch::Sender<u64>,
 }
@@ -94,7 +97,7 @@ impl Manager {
         let (epochs, _) = watch::channel(state.cluster.epoch);
         let inner = Mutex::new(Inner { state, live });
         let changing = tokio::sync::Mutex::default();
-        Ok(Arc::new(Self { kv, options, changing, inner, epochs }))
+        Ok(Arc::new(Self { kv, options, changing, inner, coming: AtomicU64::new(0), epochs }))
     }
 
     /// The epoch of the map, which changes with every change of the map.
@@ -122,6 +125,7 @@ impl Manager {
         let mut in_doubt = self.changing.lock().await;
         if *in_doubt {
             self.reload().await?;
+            self.coming.store(0, Ordering::Release);
             *in_doubt = false;
         }
         for _ in 0..COMMIT_TRIES_MAX {
@@ -131,6 +135,9 @@ impl Manager {
                 let answer = decide(&mut new, &inner.live)?;
                 let facts = self.facts(&new, &inner.live);
                 jobs::keep(&mut new, &facts);
+                if new != inner.state {
+                    self.coming.store(inner.state.cluster.epoch + 1, Ordering::Release);
+                }
                 (inner.state.clone(), new, answer)
             };
             if new == old {
@@ -141,9 +148,12 @@ impl Manager {
             *in_doubt = true;
             let is_stored = self.store(&old, &new).await?;
             *in_doubt = false;
-            if is_stored {
+            if !is_stored {
+                self.coming.store(0, Ordering::Release);
+            } else {
                 let epoch = new.cluster.epoch;
                 self.inner.lock().state = new;
+                self.coming.store(0, Ordering::Release);
                 self.epochs.send_replace(epoch);
                 return Ok((answer, epoch));
             }
@@ -253,7 +263,10 @@ impl Manager {
             let recopies = recopies::orders(state, server);
             (show::orders(state, server), scrubs::orders(state, server), recopies)
         };
-        Ok(ManagerReply { orders, scrubs, recopies, ..self.epoch().into() })
+        // Nobody goes on by a map that is about to be replaced: what he has may have been given to another.
+        let coming = self.coming.load(Ordering::Acquire);
+        let epoch = self.inner.lock().state.cluster.epoch.max(coming);
+        Ok(ManagerReply { orders, scrubs, recopies, ..ManagerAnswer::Epoch(epoch).into() })
     }
 
     /// Groups of one copy in which there is something of which nobody has told: this manager's data are older.
@@ -328,7 +341,9 @@ impl Manager {
             let tenure = |server| live.tenure(server, now);
             let released = |server, volume, epoch| live.has_released(server, volume, epoch);
             let owned = owners::is_settled(state, tenure, released);
-            (changed, !groups::is_settled(state, life, paused) || !owned || jobs::are_due(state))
+            // A change that was given up in the middle is settled by the next.
+            let due = self.coming.load(Ordering::Acquire) > 0 || jobs::are_due(state);
+            (changed, !groups::is_settled(state, life, paused) || !owned || due)
         };
         if changed || due {
             self.change(|state, live| {
@@ -490,6 +505,10 @@ impl Manager {
 #[async_trait]
 impl ManagerService for Manager {
     async fn call(&self, request: ManagerRequest) -> Result<ManagerReply> {
+        if self.kv.is_taken_over() {
+            let detail = "another manager has taken over the cluster's database";
+            return Err(Error::with(ErrorKind::Unavailable, detail));
+        }
         let Some(op) = request.op else {
             let detail = "an operation this manager does not know (from a newer release?)";
             return Err(Error::with(ErrorKind::NotSupported, detail));

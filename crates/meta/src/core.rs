@@ -178,9 +178,27 @@ impl Core {
     /// Takes a volume out of use. Who waits for news of it is told to ask elsewhere.
     pub fn forget_volume(&self, id: VolumeId) {
         if let Some(volume) = self.volumes.write().remove(&id) {
-            volume.recopies.stop();
-            volume.sessions.holders().iter().for_each(|holder| holder.release());
+            close(&volume);
         }
+    }
+
+    /// The same, unless it was taken into use anew since.
+    fn let_go(&self, volume: &Arc<Volume>) {
+        let mut volumes = self.volumes.write();
+        if volumes.get(&volume.id).is_some_and(|now| Arc::ptr_eq(now, volume)) {
+            volumes.remove(&volume.id);
+            drop(volumes);
+            close(volume);
+        }
+    }
+
+    /// True if the newest map says that this server has served a volume since then, and does.
+    fn is_ours(&self, volume: &Volume) -> bool {
+        let map = self.map.current();
+        let found = map.volumes.iter().find(|known| known.id == volume.id.0);
+        let since = volume.settings().owned_since;
+        // One that is in no map is in an older one than ours.
+        found.is_none_or(|known| self.serves(known) && known.owned_since == since.0)
     }
 
     /// Takes out of use what another server serves now, and into use what is ours. It may be in vain.
@@ -209,7 +227,7 @@ impl Core {
                 |settings: &Settings| settings.owned_since == volume.settings().owned_since;
             if is_taken_over || !settings.as_ref().is_ok_and(is_ours) {
                 // Another server has served it meanwhile, or does.
-                self.forget_volume(id);
+                self.let_go(&volume);
                 settings?;
                 return self.open_volume(id).await;
             }
@@ -223,9 +241,12 @@ impl Core {
 
     async fn open_volume(self: &Arc<Self>, id: VolumeId) -> Result<Arc<Volume>> {
         let _one = self.opening.lock().await;
-        if let Some(volume) = self.volumes.read().get(&id).cloned() {
+        let opened = self.volumes.read().get(&id).cloned();
+        if let Some(volume) = opened.filter(|volume| self.is_ours(volume)) {
             return Ok(volume);
         }
+        // Before the map is looked at: from then on this server is one that serves it.
+        let _coming = Coming::begin(&self.being_opened, id);
         let mut settings = self.settings(id);
         if settings.is_none() {
             self.map.refresh().await?;
@@ -235,7 +256,6 @@ impl Core {
         if settings.deleting {
             return Err(no_volume(id));
         }
-        let _coming = Coming::begin(&self.being_opened, id);
         self.take_into_use(id, settings).await
     }
 
@@ -244,13 +264,23 @@ impl Core {
         self.make_root(&volume).await?;
         self.load_counts(&volume).await?;
         self.load_sessions(&volume).await?;
+        // All of that took its time, and the database does not know whose turn it is.
+        if !self.is_ours(&volume) {
+            let detail = format!("volume {id} is served by another server");
+            return Err(Error::with(ErrorKind::StaleMap, detail));
+        }
+        self.check_tenure()?;
         self.volumes.write().insert(id, volume.clone());
         self.work.notify_one();
         Ok(volume)
     }
 
-    /// Ids of the volumes in use, and of the one that is about to be.
+    /// Ids of the volumes in use, and of the one that is about to be. What another server serves by the newest map is
+    /// none of them from now on.
     pub fn served(&self) -> Vec<u32> {
+        for volume in self.volumes().iter().filter(|volume| !self.is_ours(volume)) {
+            self.let_go(volume);
+        }
         // In the order in which one becomes the other.
         let coming = *self.being_opened.lock();
         let served = self.volumes.read();
@@ -259,9 +289,8 @@ impl Core {
 
     /// Opens the part of the store that a volume is.
     pub async fn part(&self, id: VolumeId, settings: Settings) -> Result<Volume> {
-        let kv = self.store.open(Part::Volume(id.0)).await.map_err(store_error)?;
-        // What it writes from here on is in the part that we have; whether it is still ours is what is asked.
         self.check_tenure()?;
+        let kv = self.store.open(Part::Volume(id.0)).await.map_err(store_error)?;
         let opening = Opening(self.openings.fetch_add(1, Ordering::Relaxed));
         Ok(Volume::new(id, settings, kv, opening))
     }
@@ -380,6 +409,11 @@ pub(crate) async fn count(volume: VolumeId, snapshot: &dyn Snapshot) -> Result<(
     })
     .await?;
     Ok((inodes, bytes))
+}
+
+fn close(volume: &Volume) {
+    volume.recopies.stop();
+    volume.sessions.holders().iter().for_each(|holder| holder.release());
 }
 
 /// A volume that is being taken into use, until this is dropped.

@@ -26,14 +26,11 @@ const OWN_MS: u64 = 24 * 3_600_000;
 /// the other bits.
 const REIGN: u64 = 1 << 63;
 
-/// The metadata server that has served a volume since this epoch, where a capability names a session. One whose volume never
-/// moves (0) has none.
+/// The metadata server that has served the volume since this epoch (0: since it was made), where a capability
+/// names a session.
 #[must_use]
 pub const fn reign(since: Epoch) -> SessionId {
-    match since.0 {
-        0 => SessionId(0),
-        epoch => SessionId(REIGN | epoch),
-    }
+    SessionId(REIGN | since.0)
 }
 
 /// Since which epoch, if it is a metadata server's.

@@ -119,7 +119,7 @@ fn a_server_that_is_about_to_go_hands_its_volumes_over() {
         ..Default::default()
     };
     state.jobs.insert(1, job);
-    assert!(state.volumes.values().all(|volume| can_move(&state, volume)));
+    assert!(state.volumes.values().all(|v| can_move(&state, v) == (v.meta_server == 1)));
     assert!(step(&mut state, &[STEADY, WELL], none));
     assert!(state.volumes.values().all(|v| v.meta_server == 2 && [0, 1].contains(&v.leaving)));
     assert!(step(&mut state, &[STEADY, STEADY], |_, _, _| true));

@@ -52,6 +52,7 @@ async fn what_a_metadata_server_may_do_ends_when_a_volume_gets_another() {
     let volume = VolumeId(2);
     assert_eq!(view.owned_since(volume), Some(Epoch(7)));
     assert!(view.is_fenced(volume, reign(Epoch(6))), "the one before");
+    assert!(view.is_fenced(volume, reign(Epoch(0))), "the first of all");
     assert!(!view.is_fenced(volume, reign(Epoch(7))));
     assert!(!view.is_fenced(volume, reign(Epoch(8))), "one that this map does not know yet");
     assert!(!view.is_fenced(VolumeId(3), reign(Epoch(6))), "a volume that it does not know yet");

@@ -174,6 +174,8 @@ impl Db<'_> {
         for table in TABLES {
             bounded(self.address, self.client.batch_execute(table)).await?;
         }
+        // An older release may have begun them.
+        bounded(self.address, self.client.batch_execute(ADD_PARTS)).await?;
         if !self.is_empty().await? {
             let cause = "keys are there, but not the row in strake_store that says whose".into();
             return Err(KvError::Corrupt { store: self.store(), cause });
@@ -203,6 +205,13 @@ impl Db<'_> {
         let fence = "UPDATE strake_writer SET fenced = true WHERE writer < $1 AND NOT fenced \
              AND (part = $2 OR part = -1 OR $2 = -1)";
         bounded(self.address, self.client.execute(fence, &[&writer, &part])).await?;
+        // One that took a later number may have come to that before us, and has not seen us.
+        let own = "UPDATE strake_writer SET fenced = true WHERE writer = $1 AND EXISTS (\
+             SELECT 1 FROM strake_writer AS t WHERE t.writer > $1 AND (t.part = $2 OR t.part = -1 OR $2 = -1))";
+        if bounded(self.address, self.client.execute(own, &[&writer, &part])).await? > 0 {
+            let by = "a host that opened it at the same time".into();
+            return Err(KvError::TakenOver { store: self.store(), by });
+        }
         let forget = "DELETE FROM strake_writer WHERE fenced AND writer < $1";
         bounded(self.address, self.client.execute(forget, &[&(writer - WRITERS_KEPT)])).await?;
         Ok(writer)

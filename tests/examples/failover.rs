@@ -1,82 +1,169 @@
-//! How long names stand still when a metadata server is gone: `cargo run --release --example failover -p strake-tests -- [ROUNDS]`
+//! How long readers and writers stand still when a storage server dies, and when it returns.
 //!
-//! A manager with storage and two metadata servers on one PostgreSQL, and a mount, on this machine. Each round ends the server that
-//! serves the volume (`kill -9`, then SIGSTOP, then in good order) while a thread makes files, and says how long the slowest took.
+//! A witness, three storage servers and two mounts, all processes of this machine over TCP; every file
+//! has two copies. One thread overwrites 4 KiB and calls `fsync`. At the other mount, which does not
+//! have in memory what is under way, one reads 64 KiB with O_DIRECT from the same file, and one from a
+//! file that nobody writes. Again and again one server gets `kill -9`, stays away until it was taken out, and
+//! returns until it leads its groups again. Printed are the longest calls beside each of the two.
+//!
+//! ```sh
+//! cargo build --release -p strake
+//! STRAKE_BIN=target/release/strake cargo run --release -p strake-tests --example failover -- 50
+//! ```
 
-use std::fs::{self, File};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use strake_tests::cluster::{eventually, signal};
-use strake_tests::owners::Cluster;
-use strake_tests::postgres::PostgresServer;
+use strake_base::aligned::AlignedBuffer;
+use strake_tests::servers::Cluster;
 
-const WAIT: Duration = Duration::from_secs(60);
+const SERVERS: usize = 3;
+const FILE_BYTES: u64 = 32 << 20;
+const WRITE_BYTES: u64 = 4 << 10;
+const READ_BYTES: u64 = 64 << 10;
+/// A lease and some time for what follows when it is over.
+const AWAY: Duration = Duration::from_secs(5);
+/// After this time a server that is back leads its groups again.
+const LEADS_AGAIN: Duration = Duration::from_secs(8);
 
-#[derive(Clone, Copy, Debug)]
-enum End {
-    Killed,
-    StoodStill,
-    Stopped,
+/// The longest of some calls, in microseconds, and how many there were.
+#[derive(Default)]
+struct Calls {
+    longest: AtomicU64,
+    count: AtomicU64,
 }
 
-fn main() {
-    let rounds = std::env::args().nth(1).map_or(10, |n| n.parse().expect("a number of rounds"));
-    let database = PostgresServer::shared();
-    let mut cluster = Cluster::start(&database.url(&database.database()), 2);
-    let mount = cluster.mount("mnt");
-    for end in [End::Killed, End::StoodStill, End::Stopped] {
-        let mut took: Vec<f64> =
-            (0..rounds).map(|nth| one(&mut cluster, mount.path(), end, nth)).collect();
-        took.sort_by(f64::total_cmp);
-        let at = |part: usize| took[(took.len() * part / 100).min(took.len() - 1)];
-        println!("{end:?}: median {:.2} s, p99 {:.2} s, of {rounds}", at(50), at(99));
+impl Calls {
+    fn time(&self, call: impl FnOnce()) {
+        let began = Instant::now();
+        call();
+        self.longest.fetch_max(began.elapsed().as_micros() as u64, Ordering::SeqCst);
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Seconds of the longest call since the last time.
+    fn take(&self) -> f64 {
+        self.longest.swap(0, Ordering::SeqCst) as f64 / 1e6
     }
 }
 
-/// One round: the longest time of a create, in seconds.
-fn one(cluster: &mut Cluster, mount: &Path, end: End, nth: usize) -> f64 {
-    let dir = mount.join(format!("{end:?}{nth}"));
-    fs::create_dir(&dir).expect("it is new");
-    let (stop, (sender, slowest)) = (AtomicBool::new(false), channel());
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for nth in 0.. {
-                if stop.load(Ordering::SeqCst) {
-                    break;
-                }
-                let began = Instant::now();
-                File::create_new(dir.join(format!("f{nth}"))).expect("it is made once");
-                sender.send(began.elapsed().as_secs_f64()).expect("somebody counts");
-            }
-        });
-        std::thread::sleep(Duration::from_millis(300));
-        let owner = cluster.owner();
-        let mut next = cluster.metas[owner].next();
-        let process = &mut cluster.metas[owner].process;
-        match end {
-            End::Killed => process.kill(),
-            End::StoodStill => signal(process.pid(), "STOP"),
-            End::Stopped => process.stop(),
-        }
-        std::thread::sleep(Duration::from_secs(5));
-        if let End::StoodStill = end {
-            signal(process.pid(), "CONT");
-            next.stop();
-        } else {
-            next.go();
-            cluster.metas[owner].process = next;
-        }
-        stop.store(true, Ordering::SeqCst);
-    });
-    drop(sender);
-    // Both are well again, and the volume is where it was.
-    std::thread::sleep(Duration::from_secs(8));
-    eventually(WAIT, "the mount answers", || fs::read_dir(&dir).is_ok());
-    longest(&slowest)
+#[derive(Default)]
+struct Load {
+    stop: AtomicBool,
+    writes: Calls,
+    /// Of the file that is written.
+    reads: Calls,
+    /// Of the other one.
+    others: Calls,
 }
 
-fn longest(times: &Receiver<f64>) -> f64 {
-    times.iter().fold(0.0, f64::max)
+impl Load {
+    fn goes_on(&self) -> bool {
+        !self.stop.load(Ordering::SeqCst)
+    }
+
+    fn write(&self, path: &Path) {
+        let file = File::options().write(true).open(path).expect("the file is there");
+        let block = [7; WRITE_BYTES as usize];
+        for nth in (0..).step_by(37) {
+            if !self.goes_on() {
+                return;
+            }
+            let at = nth * WRITE_BYTES % FILE_BYTES;
+            self.writes.time(|| {
+                file.write_all_at(&block, at).expect("a write succeeds");
+                file.sync_data().expect("a sync succeeds");
+            });
+        }
+    }
+
+    fn read(&self, calls: &Calls, path: &Path) {
+        let mut options = File::options();
+        let file = options.read(true).custom_flags(libc::O_DIRECT).open(path);
+        let file = file.expect("the file is there");
+        let mut buffer = AlignedBuffer::new(READ_BYTES as usize);
+        for nth in (0..).step_by(11) {
+            if !self.goes_on() {
+                return;
+            }
+            let at = nth * READ_BYTES % FILE_BYTES;
+            calls.time(|| file.read_exact_at(&mut buffer, at).expect("a read succeeds"));
+        }
+    }
+}
+
+/// The longest calls in seconds, of each round.
+#[derive(Default)]
+struct Times {
+    name: &'static str,
+    seconds: Vec<f64>,
+}
+
+impl Times {
+    fn of(name: &'static str) -> Self {
+        Self { name, seconds: Vec::new() }
+    }
+
+    fn print(&mut self) {
+        self.seconds.sort_by(f64::total_cmp);
+        let at = |part: f64| {
+            let nth = (self.seconds.len() as f64 * part).ceil() as usize;
+            self.seconds[nth.saturating_sub(1)]
+        };
+        let (name, most) = (self.name, at(1.0));
+        println!("{name:<36} {:>7.3} {:>7.3} {most:>7.3}", at(0.5), at(0.99));
+    }
+}
+
+fn main() {
+    let rounds = std::env::args().nth(1).map_or(10, |n| n.parse().expect("how many rounds"));
+    let mut cluster = Cluster::with_copies(SERVERS, 2);
+    let (one, two) = (cluster.mount("one"), cluster.mount("two"));
+    for name in ["written", "other"] {
+        let path = one.path().join(name);
+        std::fs::write(&path, vec![1; FILE_BYTES as usize]).expect("a file can be made");
+    }
+    let load = Arc::new(Load::default());
+    let start = |path: PathBuf, work: fn(&Load, &Path)| {
+        let load = load.clone();
+        std::thread::spawn(move || work(&load, &path))
+    };
+    let threads = [
+        start(one.path().join("written"), Load::write),
+        start(two.path().join("written"), |load, path| load.read(&load.reads, path)),
+        start(two.path().join("other"), |load, path| load.read(&load.others, path)),
+    ];
+    let mut times = [
+        "write + fsync, beside a kill -9",
+        "read of what is written, beside it",
+        "read of another file, beside it",
+        "write + fsync, beside a return",
+        "read of what is written, beside it",
+        "read of another file, beside it",
+    ]
+    .map(Times::of);
+    let calls = [&load.writes, &load.reads, &load.others];
+    for round in 0..rounds {
+        let victim = round % SERVERS;
+        cluster.until_whole();
+        let _before = calls.map(Calls::take);
+        cluster.kill(victim);
+        std::thread::sleep(AWAY);
+        let killed = calls.map(Calls::take);
+        cluster.start_again(victim);
+        cluster.until_whole();
+        std::thread::sleep(LEADS_AGAIN);
+        let longest = [killed, calls.map(Calls::take)].concat();
+        eprintln!("round {}: {longest:.3?}", round + 1);
+        times.iter_mut().zip(longest).for_each(|(times, longest)| times.seconds.push(longest));
+    }
+    load.stop.store(true, Ordering::SeqCst);
+    threads.into_iter().for_each(|thread| thread.join().expect("no call failed"));
+    let [writes, reads, others] = calls.map(|calls| calls.count.load(Ordering::SeqCst));
+    println!("{rounds} rounds, {writes} writes, {reads} and {others} reads, none failed; seconds:");
+    println!("{:<36} {:>7} {:>7} {:>7}", "longest call of a round", "p50", "p99", "most");
+    times.iter_mut().for_each(Times::print);
 }

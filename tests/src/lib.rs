@@ -31,3 +31,4 @@ pub mod records;
 pub mod servers;
 pub mod suites;
 pub mod system;
+pub mod way;

@@ -1,4 +1,4 @@
-//! A cluster with several metadata servers on one database.
+//! A cluster with several metadata servers or managers on one database.
 
 use crate::cluster::{Mount, Process, eventually, free_port, mount_of, run, succeed};
 use std::path::{Path, PathBuf};
@@ -41,41 +41,79 @@ impl Server {
     }
 }
 
-/// A manager with storage, and metadata servers, all on one database.
+/// A manager with storage, and metadata servers, all on one database; or servers with all roles.
 pub struct Cluster {
     /// The metadata servers.
     pub metas: Vec<Server>,
-    manager: Server,
+    /// The manager, where that is none of them.
+    manager: Option<Server>,
     directory: TempDir,
 }
 
 impl Cluster {
     /// So many metadata servers on the database.
     pub fn start(url: &str, metas: usize) -> Self {
+        Self::by_ways(url, &vec![url.to_owned(); metas])
+    }
+
+    /// Metadata servers that reach the database each by a URL of its own.
+    pub fn by_ways(url: &str, ways: &[String]) -> Self {
         let directory = tempfile::tempdir().expect("a directory can be made");
         let manager =
             Server::start(directory.path(), "head", &["--roles", "manager,storage", "--meta", url]);
-        let mut cluster = Self { metas: Vec::new(), manager, directory };
-        for nth in 0..metas {
-            let further = ["--roles", "meta", "--meta", url, "--join", cluster.address()];
-            let name = format!("meta{nth}");
-            cluster.metas.push(Server::start(cluster.directory.path(), &name, &further));
-        }
-        eventually(WAIT, "all have joined", || {
-            let servers = succeed(["server", "list", "--cluster", cluster.address()]);
-            (0..metas).all(|nth| servers.contains(&format!("meta{nth}")))
-        });
+        let mut cluster = Self { metas: Vec::new(), manager: Some(manager), directory };
+        ways.iter().for_each(|url| cluster.add("meta", url));
+        cluster.wait();
         cluster
     }
 
-    /// Where the manager is.
-    pub fn address(&self) -> &str {
-        self.manager.address()
+    /// So many servers on the database, of which each has all roles.
+    pub fn of_equals(url: &str, servers: usize) -> Self {
+        let directory = tempfile::tempdir().expect("a directory can be made");
+        let mut cluster = Self { metas: Vec::new(), manager: None, directory };
+        for _ in 0..servers {
+            cluster.add("manager,meta,storage", url);
+        }
+        cluster.wait();
+        cluster
+    }
+
+    fn add(&mut self, roles: &str, url: &str) {
+        let (name, join) = (format!("meta{}", self.metas.len()), self.address());
+        let further = ["--roles", roles, "--meta", url, "--join", &join];
+        let further = if join.is_empty() { &further[..4] } else { &further[..] };
+        self.metas.push(Server::start(self.directory.path(), &name, further));
+    }
+
+    fn wait(&self) {
+        eventually(WAIT, "all have joined", || {
+            let servers = succeed(["server", "list", "--cluster", &self.address()]);
+            (0..self.metas.len()).all(|nth| servers.contains(&format!("meta{nth}")))
+        });
+    }
+
+    /// Where the managers are.
+    pub fn address(&self) -> String {
+        let managers =
+            self.manager.iter().chain(self.metas.iter().filter(|_| self.manager.is_none()));
+        managers.map(Server::address).collect::<Vec<_>>().join(",")
+    }
+
+    /// Which of the servers with all roles has the manager that leads; `None`: none does just now.
+    pub fn leader(&self) -> Option<usize> {
+        let output = run(["server", "list", "--json", "--cluster", &self.address()]);
+        let servers: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+        let leads = |nth: &usize| {
+            let mut servers = servers.as_array().expect("a list").iter();
+            let server = servers.find(|server| server["name"] == format!("meta{nth}"));
+            server.is_some_and(|server| server["leads"] == true)
+        };
+        (0..self.metas.len()).find(leads)
     }
 
     /// A mount of the volume `main`.
     pub fn mount(&self, name: &str) -> Mount {
-        mount_of(self.address(), &self.directory.path().join(name), "")
+        mount_of(&self.address(), &self.directory.path().join(name), "")
     }
 
     /// Which of the metadata servers serves the volume `main`.
@@ -85,7 +123,7 @@ impl Cluster {
 
     /// The same of another volume.
     pub fn owner_of(&self, name: &str) -> usize {
-        let said = succeed(["volume", "list", "--json", "--cluster", self.address()]);
+        let said = succeed(["volume", "list", "--json", "--cluster", &self.address()]);
         let volumes: serde_json::Value = serde_json::from_str(&said).expect("JSON");
         let mut volumes = volumes.as_array().expect("a list").iter();
         let volume = volumes.find(|v| v["name"] == name).expect("the volume is there");
@@ -96,7 +134,7 @@ impl Cluster {
 
     /// Everything fits together.
     pub fn fsck(&self) {
-        let output = run(["fsck", "--cluster", self.address()]);
+        let output = run(["fsck", "--cluster", &self.address()]);
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     }

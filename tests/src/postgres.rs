@@ -5,9 +5,10 @@
 //! between: it ends the server when this program is gone, however it went. (The tests of `engine` use this
 //! file too.)
 
+use std::fs::Permissions;
 use std::io::Write;
 use std::net::TcpListener;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,8 +18,8 @@ use std::time::Duration;
 
 /// The superuser's password.
 pub const PASSWORD: &str = "strake-tests";
-/// What stands between: it starts the server, ends it at once when told (as a crash would), starts it again, and
-/// ends all when its standard input ends. This program starts nothing itself for that: its children have the
+/// What stands between: it starts the server, ends it at once when told (as a crash would), starts it again, promotes it,
+/// and ends all when its standard input ends. This program starts nothing itself for that: its children have the
 /// files that are open on mounts until they become another program, and closing those may wait for this very server.
 const GUARD: &str = r#"
 start() {
@@ -31,6 +32,7 @@ while read -r word; do
   case $word in
     crash) kill -QUIT $server; wait $server; echo crashed >>"$2/log" ;;
     resume) start "$@" ;;
+    promote) "$1/pg_ctl" promote -W -D "$2/data" </dev/null >>"$2/log" 2>&1 ;;
   esac
 done
 kill -QUIT $server
@@ -39,7 +41,10 @@ grep -q "could not create any TCP/IP sockets" "$2/log" || rm -rf "$2"
 "#;
 /// What the log says of a server that is up, and of one that was ended.
 const READY: &str = "ready to accept connections";
+const STANDBY: &str = "ready to accept read-only connections";
 const CRASHED: &str = "crashed\n";
+/// What it says when it begins to read its settings again.
+const RELOADED: &str = "reloading configuration files";
 /// How often, and how long apart, a log is looked at. Only a hang reaches the end.
 const LOOKS_MAX: u32 = 3000;
 const LOOK: Duration = Duration::from_millis(20);
@@ -63,10 +68,8 @@ impl PostgresServer {
 
     /// Makes and starts a server. Panics where the package is missing.
     pub fn start() -> PostgresServer {
-        let programs = programs();
-        let owner = owner();
-        let dir = tempfile::Builder::new().prefix("strake-pg-").tempdir().unwrap().keep();
-        chown(&dir, Some(owner.0), Some(owner.1)).unwrap();
+        let (programs, owner) = (programs(), owner());
+        let dir = directory(owner);
         let password = dir.join("password");
         std::fs::write(&password, PASSWORD).unwrap();
         chown(&password, Some(owner.0), Some(owner.1)).unwrap();
@@ -75,19 +78,79 @@ impl PostgresServer {
         initdb.args(["--auth=scram-sha-256", "--pwfile"]).arg(&password);
         initdb.arg("-D").arg(dir.join("data"));
         run(as_owner(&mut initdb, owner, &dir));
+        Self::begun(programs, dir, owner, READY)
+    }
+
+    /// One that runs on a directory with a database.
+    fn begun(programs: PathBuf, dir: PathBuf, owner: (u32, u32), ready: &str) -> PostgresServer {
         let (guard, databases) = (Mutex::new(None), AtomicU32::new(0));
         let mut server = PostgresServer { programs, dir, port: 0, owner, guard, databases };
         // Another test program may take the same port before the server does.
         for _ in 0..10 {
             server.port = free_port();
             server.begin();
-            if server.says(READY, 1) {
+            if server.says(ready, 1) {
                 return server;
             }
             server.end();
             std::fs::remove_file(server.dir.join("log")).unwrap();
         }
         panic!("PostgreSQL finds no port");
+    }
+
+    /// A standby of it: from now on a commit is acknowledged when that one has it, too.
+    pub fn standby(&self) -> PostgresServer {
+        let dir = directory(self.owner);
+        let mut copy = Command::new(self.programs.join("pg_basebackup"));
+        copy.arg("-h").arg(&self.dir).args(["-p", &self.port.to_string(), "-U", "postgres"]);
+        copy.args(["--no-sync", "-c", "fast", "-X", "stream", "-R", "-D"]).arg(dir.join("data"));
+        copy.env("PGPASSWORD", PASSWORD);
+        run(as_owner(&mut copy, self.owner, &dir));
+        let standby = Self::begun(self.programs.clone(), dir, self.owner, STANDBY);
+        self.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'");
+        self.sql("postgres", "SELECT pg_reload_conf()");
+        let synced = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+        for _ in 0..LOOKS_MAX {
+            if self.sql("postgres", synced) == "1" {
+                return standby;
+            }
+            std::thread::sleep(LOOK);
+        }
+        panic!("the standby does not follow:\n{}{}", self.log(), standby.log());
+    }
+
+    /// Makes a standby the primary.
+    pub fn promote(&self) {
+        self.tell("promote");
+        assert!(self.says(READY, 1), "PostgreSQL stays a standby:\n{}", self.log());
+    }
+
+    /// Encrypts connections by TCP from now on that ask for it, with a certificate and its key in PEM. The CA is the one
+    /// that clients' certificates are to be from, where `pg_hba.conf` asks for any.
+    pub fn encrypt(&self, certificate: &str, key: &str, ca: &str) {
+        let data = self.dir.join("data");
+        for (name, text) in [("server.crt", certificate), ("server.key", key), ("root.crt", ca)] {
+            let path = data.join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+            chown(&path, Some(self.owner.0), Some(self.owner.1)).unwrap();
+        }
+        self.sql("postgres", "ALTER SYSTEM SET ssl_ca_file = 'root.crt'");
+        self.sql("postgres", "ALTER SYSTEM SET ssl = on");
+        self.reload();
+    }
+
+    /// Lets in by TCP who a line of `pg_hba.conf` lets in, and nobody else.
+    pub fn let_in(&self, line: &str) {
+        let text = format!("local all all scram-sha-256\n{line}\n");
+        std::fs::write(self.dir.join("data/pg_hba.conf"), text).unwrap();
+        self.reload();
+    }
+
+    fn reload(&self) {
+        let before = self.count(RELOADED);
+        self.sql("postgres", "SELECT pg_reload_conf()");
+        assert!(self.says(RELOADED, before + 1), "PostgreSQL reads nothing:\n{}", self.log());
     }
 
     fn begin(&mut self) {
@@ -168,6 +231,12 @@ impl PostgresServer {
         format!("postgres://postgres:{PASSWORD}@127.0.0.1:{}/{database}", self.port)
     }
 
+    /// The same where it is on two servers, of which one is the primary.
+    pub fn url_with(&self, other: &PostgresServer, database: &str) -> String {
+        let other = format!("127.0.0.1:{}", other.port);
+        self.url(database).replace(&format!("/{database}"), &format!(",{other}/{database}"))
+    }
+
     /// Carries out SQL as the superuser; what it prints.
     pub fn sql(&self, database: &str, sql: &str) -> String {
         run(&mut self.psql(database, sql))
@@ -187,6 +256,13 @@ impl Drop for PostgresServer {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// A new directory of the server's owner.
+fn directory(owner: (u32, u32)) -> PathBuf {
+    let dir = tempfile::Builder::new().prefix("strake-pg-").tempdir().unwrap().keep();
+    chown(&dir, Some(owner.0), Some(owner.1)).unwrap();
+    dir
 }
 
 /// A port that nobody listens on, below those of other tests and those that the kernel gives to callers.

@@ -218,7 +218,7 @@ fn what_would_cost_copies_or_data_is_refused_with_the_sentence_why() {
         );
     };
     refused(&cluster, &["target", "remove", "2"], "keeps 2 copies");
-    refused(&cluster, &["server", "remove", "1"], "is the manager of the cluster");
+    refused(&cluster, &["server", "remove", "1"], "is the manager that leads the cluster");
     refused(&cluster, &["target", "replace", "1", "2"], "no other target can take its part");
     refused(&cluster, &["server", "drain", "nobody"], "no server is called nobody");
     let mount = cluster.mount("mnt");

@@ -1,13 +1,14 @@
-//! Several metadata servers on one database: they take over from each other, and nothing is lost or done twice.
+//! Several metadata servers and managers on one database: they take over from each other, and nothing is lost or done twice.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
-use strake_tests::cluster::{contents, eventually, free_port, signal, strake, succeed};
+use strake_tests::cluster::{Process, contents, eventually, free_port, signal, strake, succeed};
 use strake_tests::owners::{Cluster, Server};
 use strake_tests::postgres::PostgresServer;
+use strake_tests::way::Way;
 
 /// How long anything may take. Only a hang reaches it.
 const WAIT: Duration = Duration::from_secs(60);
@@ -68,9 +69,12 @@ fn under_load(cluster: &mut Cluster, trouble: impl FnOnce(&mut Cluster, &dyn Fn(
             more();
         }));
         stop.store(true, Ordering::SeqCst);
-        let written: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
-        troubled.unwrap();
-        written
+        let written: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        if troubled.is_err() || written.iter().any(Result::is_err) {
+            let logs = cluster.metas.iter().map(|meta| meta.process.log());
+            panic!("see above, and what the servers say:\n{}", logs.collect::<Vec<_>>().join("\n"));
+        }
+        written.into_iter().map(Result::unwrap).collect::<Vec<_>>()
     });
     for (nth, files) in written.into_iter().enumerate() {
         // By the other mount.
@@ -85,19 +89,25 @@ fn under_load(cluster: &mut Cluster, trouble: impl FnOnce(&mut Cluster, &dyn Fn(
     cluster.fsck();
 }
 
+/// Ends the server of the volume, and starts it again when another one has served the volume for a while. Which one it was.
+fn without_owner(cluster: &mut Cluster, more: &dyn Fn(), end: fn(&mut Process)) -> usize {
+    let owner = cluster.owner();
+    let mut next = cluster.metas[owner].next();
+    end(&mut cluster.metas[owner].process);
+    more();
+    assert_ne!(cluster.owner(), owner);
+    next.go();
+    cluster.metas[owner].process = next;
+    owner
+}
+
 #[test]
 fn a_metadata_server_that_is_killed_is_followed_by_another() {
     let database = PostgresServer::shared();
     let mut cluster = Cluster::start(&database.url(&database.database()), 2);
     under_load(&mut cluster, |cluster, more| {
         for _ in 0..3 {
-            let owner = cluster.owner();
-            let mut next = cluster.metas[owner].next();
-            cluster.metas[owner].process.kill();
-            more();
-            assert_ne!(cluster.owner(), owner);
-            next.go();
-            cluster.metas[owner].process = next;
+            without_owner(cluster, more, Process::kill);
             more();
         }
     });
@@ -121,17 +131,34 @@ fn a_metadata_server_that_stood_still_writes_nothing_when_it_goes_on() {
 }
 
 #[test]
+fn a_metadata_server_that_does_not_reach_the_database_hands_over_to_one_that_does() {
+    let database = PostgresServer::shared();
+    let url = database.url(&database.database());
+    let ways = [Way::to(database.port()), Way::to(database.port())];
+    let by = |way: &Way| url.replace(&database.port().to_string(), &way.port.to_string());
+    let mut cluster = Cluster::by_ways(&url, &ways.each_ref().map(by));
+    // Whoever is to take over has to have been there for a while.
+    std::thread::sleep(Duration::from_secs(7));
+    under_load(&mut cluster, |cluster, more| {
+        let owner = cluster.owner();
+        ways[owner].set_cut(true);
+        eventually(WAIT, "the other has the volume", || cluster.owner() != owner);
+        more();
+        let output = strake(["status", "--cluster", &cluster.address()]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("does not reach the database"), "{said}");
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        ways[owner].set_cut(false);
+        more();
+    });
+}
+
+#[test]
 fn volumes_are_handed_over_when_a_metadata_server_comes_back_or_leaves() {
     let database = PostgresServer::shared();
     let mut cluster = Cluster::start(&database.url(&database.database()), 2);
     under_load(&mut cluster, |cluster, more| {
-        let owner = cluster.owner();
-        let mut next = cluster.metas[owner].next();
-        cluster.metas[owner].process.stop();
-        more();
-        assert_ne!(cluster.owner(), owner);
-        next.go();
-        cluster.metas[owner].process = next;
+        let owner = without_owner(cluster, more, Process::stop);
         eventually(WAIT, "it has its volume again", || cluster.owner() == owner);
         more();
     });
@@ -146,7 +173,7 @@ fn volumes_are_spread_over_the_metadata_servers() {
     let mut owners = Vec::new();
     for nth in 0..8 {
         let name = format!("v{nth}");
-        succeed(["volume", "create", &name, "--cluster", cluster.address()]);
+        succeed(["volume", "create", &name, "--cluster", &cluster.address()]);
         owners.push(cluster.owner_of(&name));
     }
     assert!(owners.contains(&0) && owners.contains(&1), "{owners:?}");
@@ -156,6 +183,90 @@ fn volumes_are_spread_over_the_metadata_servers() {
         succeed(["cp", "/etc/hostname", &format!("{volume}/file")]);
         assert!(succeed(["ls", &volume]).contains("file"));
     }
+}
+
+/// The server whose manager leads. A machine that is busy may be between two.
+fn leader(cluster: &Cluster) -> usize {
+    let mut leader = None;
+    eventually(WAIT, "a manager leads", || {
+        leader = cluster.leader();
+        leader.is_some()
+    });
+    leader.unwrap()
+}
+
+/// Does something to the server whose manager leads, and waits until another one does and more has been written.
+fn without_leader(cluster: &mut Cluster, more: &dyn Fn(), end: fn(&mut Process)) -> usize {
+    let leader = leader(cluster);
+    end(&mut cluster.metas[leader].process);
+    eventually(WAIT, "another manager leads", || {
+        cluster.leader().is_some_and(|other| other != leader)
+    });
+    more();
+    leader
+}
+
+#[test]
+fn a_manager_that_is_killed_is_followed_by_another() {
+    let database = PostgresServer::shared();
+    let mut cluster = Cluster::of_equals(&database.url(&database.database()), 3);
+    under_load(&mut cluster, |cluster, more| {
+        for end in [Process::kill, Process::stop, Process::kill] {
+            let all: Vec<Process> = cluster.metas.iter().map(Server::next).collect();
+            let leader = without_leader(cluster, more, end);
+            let mut next = all.into_iter().nth(leader).unwrap();
+            next.go();
+            cluster.metas[leader].process = next;
+            more();
+        }
+    });
+    let log = cluster.metas.iter().map(|meta| meta.process.log()).collect::<String>();
+    assert!(!log.contains("ERROR"), "{log}");
+}
+
+#[test]
+fn a_manager_that_stood_still_leads_no_more_when_it_goes_on() {
+    let database = PostgresServer::shared();
+    let mut cluster = Cluster::of_equals(&database.url(&database.database()), 2);
+    under_load(&mut cluster, |cluster, more| {
+        for _ in 0..2 {
+            let leader = without_leader(cluster, more, |process| signal(process.pid(), "STOP"));
+            signal(cluster.metas[leader].process.pid(), "CONT");
+            more();
+        }
+    });
+    let address = cluster.address();
+    let leader = leader(&cluster);
+    let remove = ["server", "remove", &format!("meta{leader}"), "--cluster", &address];
+    let output = strake(remove).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("stop it, so that another one leads"),
+        "{said}"
+    );
+    succeed(["server", "remove", &format!("meta{}", 1 - leader), "--cluster", &address]);
+}
+
+#[test]
+fn work_goes_on_when_the_standby_of_the_database_is_promoted() {
+    let primary = PostgresServer::start();
+    let (name, standby) = (primary.database(), primary.standby());
+    let mut cluster = Cluster::of_equals(&primary.url_with(&standby, &name), 2);
+    under_load(&mut cluster, |cluster, more| {
+        primary.crash();
+        standby.promote();
+        more();
+        // It does not know what was acknowledged since, and whoever asked it would be misled: as a server would that
+        // has just started.
+        primary.resume();
+        for nth in 0..2 {
+            let mut next = cluster.metas[nth].next();
+            cluster.metas[nth].process.kill();
+            next.go();
+            cluster.metas[nth].process = next;
+            more();
+        }
+    });
 }
 
 /// What a server says that must not start.
@@ -174,14 +285,15 @@ fn a_second_metadata_server_without_the_database_of_the_first_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let embedded = Server::start(directory.path(), "head", &["--roles", "manager,meta,storage"]);
     let join = ["--join", embedded.address(), "--roles", "meta"];
+    let manages = ["--join", embedded.address(), "--roles", "manager,storage"];
     let url = database.url(&database.database());
-    for further in [&join[..], &[&join[..], &["--meta", &url]].concat()] {
+    for further in [&join[..], &[&join[..], &["--meta", &url]].concat(), &manages] {
         let said = refused(directory.path(), further);
         assert!(said.contains("needs a database that all reach"), "{said}");
         assert!(said.contains("strake meta export") && said.contains("head"), "{said}");
     }
     let cluster = Cluster::start(&url, 1);
-    let join = ["--join", cluster.address(), "--roles", "meta"];
+    let join = ["--join", &cluster.address(), "--roles", "meta"];
     let said = refused(directory.path(), &join);
     assert!(said.contains("is in a database") && said.contains("give --meta"), "{said}");
     let other = database.url(&database.database());

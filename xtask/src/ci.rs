@@ -39,12 +39,21 @@ const STEPS: &[Step] = &[
     },
 ];
 
-/// Tests counted over every `test result:` line.
+/// Most lines about failures that the summary repeats: readers of a log often see its end only.
+const REPEATED_MAX: usize = 16;
+/// Most characters of such a line.
+const REPEATED_CHARS: usize = 240;
+
+/// Tests counted over every `test result:` line, and what those that failed said.
 #[derive(Default)]
 struct Counts {
     passed: u64,
     failed: u64,
     ignored: u64,
+    /// Names of tests that failed, and their panics.
+    failures: Vec<String>,
+    /// Whether the next line is a panic's message.
+    after_panic: bool,
 }
 
 /// Runs every step, also after a failed one. The last line counts the tests of all binaries, and
@@ -64,6 +73,9 @@ pub fn run(root: &Path) -> ExitCode {
         summary += &format!("{:8} {verdict:6} {:5} s\n", step.name, began.elapsed().as_secs());
     }
     let verdict = if counts.failed == 0 { "ok" } else { "FAILED" };
+    for line in counts.failures.iter().take(REPEATED_MAX) {
+        summary += &format!("  {line}\n");
+    }
     println!(
         "\n{summary}\ntest result: {verdict}. {} passed; {} failed; {} ignored; 0 measured; \
          0 filtered out; finished in {:.2}s",
@@ -93,8 +105,14 @@ fn run_step(root: &Path, step: &Step, counts: &mut Counts) -> std::io::Result<bo
 }
 
 impl Counts {
-    /// Adds up `test result: ok. 8 passed; 0 failed; 1 ignored; ...`.
+    /// Adds up `test result: ok. 8 passed; 0 failed; 1 ignored; ...`, and keeps what a failure says.
     fn add(&mut self, line: &str) {
+        let is_panic = line.starts_with("thread '") && line.contains("panicked at");
+        let is_failed = line.starts_with("test ") && line.ends_with("... FAILED");
+        if is_panic || is_failed || self.after_panic {
+            self.failures.push(line.chars().take(REPEATED_CHARS).collect());
+        }
+        self.after_panic = is_panic;
         let Some(rest) = line.strip_prefix("test result: ") else { return };
         let words: Vec<_> = rest.split_whitespace().collect();
         for pair in words.windows(2) {
@@ -120,5 +138,21 @@ mod tests {
         counts.add("test result: FAILED. 2 passed; 3 failed; 0 ignored; 0 measured;");
         counts.add("running 8 tests");
         assert_eq!((counts.passed, counts.failed, counts.ignored), (10, 3, 1));
+        assert!(counts.failures.is_empty());
+    }
+
+    #[test]
+    fn the_summary_repeats_what_failed_and_why() {
+        let mut counts = Counts::default();
+        let said = [
+            "test names::are_told ... ok",
+            "test names::are_kept ... FAILED",
+            "---- names::are_kept stdout ----",
+            "thread 'names::are_kept' (12) panicked at tests/names.rs:3:9:",
+            "left is not right",
+            "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace",
+        ];
+        said.iter().for_each(|line| counts.add(line));
+        assert_eq!(counts.failures, [said[1], said[3], said[4]]);
     }
 }

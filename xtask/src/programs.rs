@@ -113,7 +113,8 @@ fn attempt(program: &Program) -> io::Result<(bool, String)> {
         }
         if began.elapsed() > PROGRAM_MAX {
             child.kill()?;
-            writeln!(output, "it has not ended within {} s", PROGRAM_MAX.as_secs())?;
+            let seconds = PROGRAM_MAX.as_secs();
+            writeln!(output, "test {} has not ended within {seconds} s ... FAILED", program.name)?;
             break child.wait()?;
         }
         std::thread::sleep(LOOK);

@@ -201,7 +201,7 @@ fn map() -> ClusterMap {
             meta_server: 1,
             ..VolumeEntry::default()
         }],
-        fenced: Vec::new(),
+        ..ClusterMap::default()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The forms of bytes that the control plane is read from, for those who test decoders.
 
 use crate::records::{
-    self, Cluster, Group, Item, Job, Kind, Recopy, Scrub, Server, Target, Volume,
+    self, Beat, Cluster, Group, Item, Job, Kind, Recopy, Scrub, Server, Target, Volume,
 };
 use prost::Message;
 use strake_types::form::{Form, Outcome, again, unsealed};
@@ -13,6 +13,7 @@ use strake_wire::message::storage::Chunk;
 
 /// Everything that is read from the control plane.
 pub const FORMS: &[Form] = &[
+    Form { name: "beat", samples: beats, seal, check: check::<Beat> },
     Form { name: "cluster", samples: clusters, seal, check: check::<Cluster> },
     Form { name: "server", samples: servers, seal, check: check::<Server> },
     Form { name: "target", samples: targets, seal, check: check::<Target> },
@@ -47,8 +48,14 @@ fn clusters() -> Vec<Vec<u8>> {
         next_job: 4,
         job_rate: 1 << 20,
         next_fence: 2,
+        leader: 1,
     };
     vec![encoded(&cluster)]
+}
+
+fn beats() -> Vec<Vec<u8>> {
+    let address = "host:7440".into();
+    vec![encoded(&Beat { server: 1, address, number: 1 << 40, ended: true })]
 }
 
 fn servers() -> Vec<Vec<u8>> {

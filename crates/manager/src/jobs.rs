@@ -193,10 +193,11 @@ fn targets_of(state: &State, request: &Plan) -> Result<BTreeSet<u32>> {
 
 /// Refuses to take a server out that has more than chunks.
 fn check_removable(state: &State, id: u32, server: &Server) -> Result<()> {
-    if server.manager {
+    let leader = state.cluster.leader;
+    if server.manager && (leader == 0 || leader == id) {
         return Err(refuse(format!(
-            "server {id} ({}) is the manager of the cluster; drain it (strake server drain {id}) to take \
-             only its data away",
+            "server {id} ({}) is the manager that leads the cluster; stop it, so that another one leads, or drain it \
+             (strake server drain {id}) to take only its data away",
             server.name
         )));
     }

@@ -24,9 +24,12 @@
 //! Volumes whose names are in a database are served by any of the servers on it, and get another one when theirs is
 //! gone ([`owners`]).
 //!
+//! A cluster on a database may have several managers, of which one leads ([`candidate`]).
+//!
 //! The manager never talks to a server by itself, holds no file's name and no chunk's place, and is
 //! not needed for reading and writing: clients go on with the last map they have.
 
+mod candidate;
 mod fences;
 mod forms;
 mod groups;
@@ -48,5 +51,6 @@ mod testing;
 mod turns;
 mod volumes;
 
+pub use candidate::{Candidate, Candidature};
 pub use forms::FORMS;
 pub use service::{Manager, ManagerOptions};

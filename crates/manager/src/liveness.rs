@@ -29,6 +29,8 @@ struct Heard {
     left: bool,
     /// Targets it has.
     targets: HashSet<u32>,
+    /// It does not reach the database with its metadata.
+    cut_off: bool,
     /// Volumes that it serves, going by the map of this epoch or a later one.
     volumes: (u64, HashSet<u32>),
 }
@@ -155,6 +157,7 @@ impl Liveness {
             since: now,
             left: false,
             targets: HashSet::new(),
+            cut_off: false,
             volumes: (0, HashSet::new()),
         };
         let servers: HashMap<_, _> = servers.map(|id| (id, heard.clone())).collect();
@@ -222,7 +225,9 @@ impl Liveness {
             |h: &&Heard| serves && h.serves && !h.left && now.saturating_sub(h.at) <= self.lease;
         let since = known.filter(on).map_or(now, |h| h.since);
         let volumes = known.map(|h| h.volumes.clone()).unwrap_or_default();
-        let heard = Heard { at: now, spoke: true, serves, since, left: false, targets, volumes };
+        let cut_off = known.is_some_and(|h| h.cut_off);
+        let heard =
+            Heard { at: now, spoke: true, serves, since, left: false, targets, cut_off, volumes };
         let mut news = known.is_none_or(|h| {
             (h.spoke, h.serves, h.left) != (true, serves, false) || h.targets != heard.targets
         });
@@ -249,6 +254,27 @@ impl Liveness {
         }
     }
 
+    /// A server says whether it does not reach the database with its metadata.
+    pub fn hear_cut_off(&mut self, server: u32, cut_off: bool, now: Duration) {
+        let Some(heard) = self.servers.get_mut(&server).filter(|h| h.cut_off != cut_off) else {
+            return;
+        };
+        tracing::warn!(
+            server,
+            "{}",
+            match cut_off {
+                true => "does not reach the metadata database",
+                false => "reaches the metadata database again",
+            }
+        );
+        (heard.cut_off, heard.since) = (cut_off, now);
+    }
+
+    /// What it said of that last.
+    pub fn is_cut_off(&self, server: u32) -> bool {
+        self.servers.get(&server).is_some_and(|heard| heard.cut_off)
+    }
+
     /// True if a server has said, going by the map of this epoch or a later one, that it does not serve a volume.
     pub fn has_released(&self, server: u32, volume: u32, epoch: u64) -> bool {
         let said = self.servers.get(&server).map(|heard| &heard.volumes);
@@ -263,9 +289,9 @@ impl Liveness {
         let lease_ms = u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX);
         let tenure = Duration::from_millis(tenure_ms(lease_ms));
         let silent = now.saturating_sub(heard.at);
-        let well = heard.serves && silent <= tenure;
+        let well = heard.serves && !heard.cut_off && silent <= tenure;
         let steady = well && now.saturating_sub(heard.since) > self.lease * STEADY_LEASES;
-        Tenure { lasts: silent <= tenure, well, steady }
+        Tenure { lasts: silent <= tenure, well, steady, cut_off: heard.cut_off }
     }
 
     /// A server that serves has one more target, which serves too.

@@ -5,7 +5,8 @@
 //! random weight, Thaler and Ravishankar 1998): when one goes, its volumes are spread over all others, and no other
 //! volume moves. A server serves what the map says is its own while its tenure holds, which each heartbeat renews.
 //! So a volume is given to another when the tenure of its server is over, or, where the two agree on it, when the one
-//! that leaves says that it serves the volume no more: until then the other waits ([`Volume::leaving`]).
+//! that leaves says that it serves the volume no more: until then the other waits ([`Volume::leaving`]). Who says that it
+//! does not reach the database loses its volumes to one that has reached it for long, if there is one.
 //!
 //! That no two write is not decided here: whoever opens a part of the database shuts out the one before him.
 
@@ -23,6 +24,8 @@ pub(crate) struct Tenure {
     pub well: bool,
     /// It has been well for so long that it is worth while to take a volume from another for it.
     pub steady: bool,
+    /// It does not reach the database.
+    pub cut_off: bool,
 }
 
 /// Volumes get the servers that are to serve them. `released` says whether a server has said, going by a map of
@@ -36,9 +39,7 @@ pub(crate) fn settle(
     let ids: Vec<u32> = state.volumes.keys().copied().collect();
     for id in ids {
         let Some(mut volume) = state.volumes.get(&id).cloned() else { continue };
-        let has_left =
-            |server: u32| !tenure(server).lasts || released(server, id, volume.owned_since);
-        if volume.leaving != 0 && has_left(volume.leaving) {
+        if has_left(id, &volume, &tenure, &released) {
             volume.leaving = 0;
         }
         if let Some(server) = next(state, id, &volume, &tenure) {
@@ -67,11 +68,19 @@ pub(crate) fn is_settled(
     released: impl Fn(u32, u32, u64) -> bool,
 ) -> bool {
     state.volumes.iter().all(|(&id, volume)| {
-        let waits = volume.leaving != 0
-            && tenure(volume.leaving).lasts
-            && !released(volume.leaving, id, volume.owned_since);
-        (volume.leaving == 0 || waits) && next(state, id, volume, &tenure).is_none()
+        !has_left(id, volume, &tenure, &released) && next(state, id, volume, &tenure).is_none()
     })
+}
+
+/// True if nobody need be waited for any more that was.
+fn has_left(
+    id: u32,
+    volume: &Volume,
+    tenure: &impl Fn(u32) -> Tenure,
+    released: &impl Fn(u32, u32, u64) -> bool,
+) -> bool {
+    let leaving = volume.leaving;
+    leaving != 0 && (!tenure(leaving).lasts || released(leaving, id, volume.owned_since))
 }
 
 /// The server that a volume is to have instead of the one that it has.
@@ -81,6 +90,7 @@ fn next(state: &State, id: u32, volume: &Volume, tenure: &impl Fn(u32) -> Tenure
         return None;
     }
     let lasts = tenure(volume.meta_server).lasts && !goes(state, volume.meta_server);
+    let may_stay = lasts && !tenure(volume.meta_server).cut_off;
     let can = |&(&other, server): &(&u32, &Server)| {
         let known = tenure(other);
         let well = if lasts { known.steady } else { known.well };
@@ -89,7 +99,7 @@ fn next(state: &State, id: u32, volume: &Volume, tenure: &impl Fn(u32) -> Tenure
             && (well || other == volume.meta_server)
     };
     let best = state.servers.iter().filter(can).map(|(&other, _)| other);
-    let best = best.filter(|&other| lasts || other != volume.meta_server);
+    let best = best.filter(|&other| may_stay || other != volume.meta_server);
     best.max_by_key(|&other| weight(id, other)).filter(|&other| other != volume.meta_server)
 }
 

@@ -22,6 +22,8 @@ pub(crate) const PREFIX: &[u8] = b"C\0\0\0\0";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
+    /// That the manager leads.
+    Beat = b'b',
     /// The cluster itself.
     Cluster = b'c',
     /// A session that is fenced.
@@ -68,6 +70,26 @@ pub(crate) struct Cluster {
     /// Id of the next fence.
     #[prost(uint32, tag = "9")]
     pub next_fence: u32,
+    /// The server whose manager leads; 0: there is one manager only.
+    #[prost(uint32, tag = "10")]
+    pub leader: u32,
+}
+
+/// `b`: the manager that leads says so. It is no part of the map.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct Beat {
+    /// Its server; 0: that has no number yet.
+    #[prost(uint32, tag = "1")]
+    pub server: u32,
+    /// Its address.
+    #[prost(string, tag = "2")]
+    pub address: String,
+    /// Grows with every beat, whoever gives it.
+    #[prost(uint64, tag = "3")]
+    pub number: u64,
+    /// It leads no more.
+    #[prost(bool, tag = "4")]
+    pub ended: bool,
 }
 
 /// `f`: a session that is over, and whose capabilities may not be.

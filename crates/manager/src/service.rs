@@ -1,5 +1,7 @@
 //! The manager itself: one operation at a time, each stored before it shows.
 
+mod lead;
+
 use crate::fences;
 use crate::groups::{self, Life};
 use crate::jobs;
@@ -26,11 +28,13 @@ use strake_engine::kv::{Kv, Outcome, Transaction};
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::message::jobs::{JobList, Plan, SteerJob};
 use strake_wire::message::manager::{
-    AddTarget, GetMap, Heartbeat, Join, Joined, ManagerAnswer, ManagerOp, ManagerReply,
+    AddTarget, GetMap, Heartbeat, Join, Joined, Leader, ManagerAnswer, ManagerOp, ManagerReply,
     ManagerRequest, MapAnswer, Resynced, TargetSpec, VolumeSpec,
 };
 use strake_wire::service::ManagerService;
 use tokio::sync::watch;
+
+pub(crate) use lead::Lead;
 
 /// Silence after which a server counts as down.
 const LEASE_MS: u64 = 3_000;
@@ -63,6 +67,15 @@ impl Default for ManagerOptions {
     }
 }
 
+/// How a manager begins.
+#[derive(Default)]
+pub(crate) struct Beginning {
+    /// An empty store becomes a new cluster.
+    pub founds: bool,
+    /// Who is told of the epoch of the map.
+    pub epochs: watch::Sender<u64>,
+}
+
 /// What changes together.
 struct Inner {
     state: State,
@@ -73,31 +86,47 @@ struct Inner {
 pub struct Manager {
     kv: Arc<dyn Kv>,
     options: ManagerOptions,
-    /// Held over a whole change, the store's part included: changes come one after the other. True after
-    /// one that may or may not have been stored, because the store was lost in the middle of it.
-    changing: tokio::sync::Mutex<bool>,
+    /// Held over a whole change, the store's part included: changes come one after the other.
+    changing: tokio::sync::Mutex<()>,
     inner: Mutex<Inner>,
-    /// The epoch of a map that has been decided on and is being stored, or may be; 0: none.
+    /// The epoch of a map that has been decided on and is being stored, or may or may not have been, because the store
+    /// was lost in the middle of it; 0: none.
     coming: AtomicU64,
     /// Epoch of the map, for whoever in this process wants to know at once.
     epochs: watch::Sender<u64>,
+    /// While there may be others; `None`: there never are.
+    lead: Option<Lead>,
 }
 
 impl Manager {
-    /// Starts on what the store holds; an empty store becomes a new cluster.
+    /// Starts the only manager on what the store holds; an empty store becomes a new cluster.
     pub async fn start(kv: Arc<dyn Kv>, options: ManagerOptions) -> Result<Arc<Manager>> {
+        Self::begin(kv, options, None, Beginning { founds: true, ..Beginning::default() }).await
+    }
+
+    /// Starts on what the store holds.
+    pub(crate) async fn begin(
+        kv: Arc<dyn Kv>,
+        options: ManagerOptions,
+        lead: Option<Lead>,
+        beginning: Beginning,
+    ) -> Result<Arc<Manager>> {
         let snapshot = kv.snapshot().await.map_err(|e| stored(&e))?;
         let state = match State::load(&*snapshot).await? {
             Some(state) => state,
-            None => create_cluster(&*kv, &options).await?,
+            None if beginning.founds => create_cluster(&*kv, &options).await?,
+            None => return Err(no_cluster()),
         };
         let lease = Duration::from_millis(options.lease_ms);
         let servers = state.servers.keys().copied();
-        let live = Liveness::new(lease, options.clock.monotonic(), servers);
-        let (epochs, _) = watch::channel(state.cluster.epoch);
+        let now = options.clock.monotonic();
+        let since = lead.as_ref().map_or(now, |lead| lead.from.max(now));
+        let live = Liveness::new(lease, since, servers);
+        let epochs = beginning.epochs;
+        epochs.send_replace(state.cluster.epoch);
         let inner = Mutex::new(Inner { state, live });
         let changing = tokio::sync::Mutex::default();
-        Ok(Arc::new(Self { kv, options, changing, inner, coming: AtomicU64::new(0), epochs }))
+        Ok(Arc::new(Self { kv, options, changing, inner, coming: AtomicU64::new(0), epochs, lead }))
     }
 
     /// The epoch of the map, which changes with every change of the map.
@@ -122,11 +151,10 @@ impl Manager {
         &self,
         decide: impl Fn(&mut State, &Liveness) -> Result<T> + Send,
     ) -> Result<(T, u64)> {
-        let mut in_doubt = self.changing.lock().await;
-        if *in_doubt {
+        let _one = self.changing.lock().await;
+        if self.coming.load(Ordering::Acquire) > 0 {
             self.reload().await?;
             self.coming.store(0, Ordering::Release);
-            *in_doubt = false;
         }
         for _ in 0..COMMIT_TRIES_MAX {
             let (old, mut new, answer) = {
@@ -136,6 +164,7 @@ impl Manager {
                 let facts = self.facts(&new, &inner.live);
                 jobs::keep(&mut new, &facts);
                 if new != inner.state {
+                    // Before anybody is told an epoch again. Dropped in the middle, too, it is not known what is stored.
                     self.coming.store(inner.state.cluster.epoch + 1, Ordering::Release);
                 }
                 (inner.state.clone(), new, answer)
@@ -144,16 +173,13 @@ impl Manager {
                 return Ok((answer, old.cluster.epoch));
             }
             new.cluster.epoch = old.cluster.epoch + 1;
-            // Dropped in the middle, too, it is not known what is stored.
-            *in_doubt = true;
+            let epoch = new.cluster.epoch;
             let is_stored = self.store(&old, &new).await?;
-            *in_doubt = false;
-            if !is_stored {
-                self.coming.store(0, Ordering::Release);
-            } else {
-                let epoch = new.cluster.epoch;
+            if is_stored {
                 self.inner.lock().state = new;
-                self.coming.store(0, Ordering::Release);
+            }
+            self.coming.store(0, Ordering::Release);
+            if is_stored {
                 self.epochs.send_replace(epoch);
                 return Ok((answer, epoch));
             }
@@ -164,8 +190,7 @@ impl Manager {
     /// Goes on with what is stored.
     async fn reload(&self) -> Result<()> {
         let snapshot = self.kv.snapshot().await.map_err(|e| stored(&e))?;
-        let gone = || Error::with(ErrorKind::Corrupt, "the metadata store has lost the cluster");
-        let found = State::load(&*snapshot).await?.ok_or_else(gone)?;
+        let found = State::load(&*snapshot).await?.ok_or_else(no_cluster)?;
         let epoch = found.cluster.epoch;
         self.inner.lock().state = found;
         self.epochs.send_replace(epoch);
@@ -304,6 +329,7 @@ impl Manager {
         live.hear_recopies(recopied, now);
         let news = live.hear(beat.server, now, Word::Beat, specs);
         live.hear_volumes(beat.server, beat.epoch, beat.serves);
+        live.hear_cut_off(beat.server, beat.cut_off, now);
         Ok(news)
     }
 
@@ -505,9 +531,8 @@ impl Manager {
 #[async_trait]
 impl ManagerService for Manager {
     async fn call(&self, request: ManagerRequest) -> Result<ManagerReply> {
-        if self.kv.is_taken_over() {
-            let detail = "another manager has taken over the cluster's database";
-            return Err(Error::with(ErrorKind::Unavailable, detail));
+        if !self.may_answer() {
+            return Ok(ManagerAnswer::Leader(Leader::default()).into());
         }
         let Some(op) = request.op else {
             let detail = "an operation this manager does not know (from a newer release?)";
@@ -515,6 +540,10 @@ impl ManagerService for Manager {
         };
         self.answer(op).await
     }
+}
+
+fn no_cluster() -> Error {
+    Error::with(ErrorKind::Corrupt, "the metadata store has lost the cluster")
 }
 
 async fn create_cluster(kv: &dyn Kv, options: &ManagerOptions) -> Result<State> {

@@ -36,6 +36,7 @@ pub(crate) fn map(state: &State, live: &Liveness, now: Duration) -> ClusterMap {
         name: server.name.clone(),
         silent_ms: live.silent_ms(id, now),
         store: server.store.clone(),
+        cut_off: live.is_cut_off(id),
     });
     let targets = state.targets.iter().map(|(&id, target)| {
         let stored = TargetSpec {
@@ -70,6 +71,7 @@ pub(crate) fn map(state: &State, live: &Liveness, now: Duration) -> ClusterMap {
         groups: groups.collect(),
         volumes: state.volumes.iter().map(|(&id, v)| volume(id, v)).collect(),
         fenced: state.fences.values().map(fenced).collect(),
+        leader: state.cluster.leader,
     }
 }
 

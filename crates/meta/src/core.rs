@@ -201,12 +201,19 @@ impl Core {
         found.is_none_or(|known| self.serves(known) && known.owned_since == since.0)
     }
 
+    /// Takes out of use what another server serves by the newest map.
+    fn let_others_go(&self) {
+        let epoch = self.map.current().epoch;
+        // One that was looked at by this map is ours.
+        let is_old = |volume: &&Arc<Volume>| volume.settings().epoch.0 != epoch;
+        for volume in self.volumes().iter().filter(is_old).filter(|v| !self.is_ours(v)) {
+            self.let_go(volume);
+        }
+    }
+
     /// Takes out of use what another server serves now, and into use what is ours. It may be in vain.
     pub async fn follow_map(self: &Arc<Self>) {
-        for volume in self.volumes() {
-            // Another error passes.
-            let _kept = self.volume(volume.id).await;
-        }
+        self.let_others_go();
         let map = self.map.current();
         for volume in map.volumes.iter().filter(|v| !v.deleting && self.serves(v)) {
             if let Err(error) = self.volume(VolumeId(volume.id)).await {
@@ -223,9 +230,7 @@ impl Core {
         let is_taken_over = volume.kv.is_taken_over();
         if is_taken_over || volume.settings().epoch.0 != self.map.current().epoch {
             let settings = self.settings(id).ok_or_else(|| no_volume(id))?;
-            let is_ours =
-                |settings: &Settings| settings.owned_since == volume.settings().owned_since;
-            if is_taken_over || !settings.as_ref().is_ok_and(is_ours) {
+            if is_taken_over || !self.is_ours(&volume) {
                 // Another server has served it meanwhile, or does.
                 self.let_go(&volume);
                 settings?;
@@ -278,9 +283,7 @@ impl Core {
     /// Ids of the volumes in use, and of the one that is about to be. What another server serves by the newest map is
     /// none of them from now on.
     pub fn served(&self) -> Vec<u32> {
-        for volume in self.volumes().iter().filter(|volume| !self.is_ours(volume)) {
-            self.let_go(volume);
-        }
+        self.let_others_go();
         // In the order in which one becomes the other.
         let coming = *self.being_opened.lock();
         let served = self.volumes.read();

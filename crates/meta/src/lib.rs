@@ -46,6 +46,7 @@ mod metrics;
 mod ops;
 mod options;
 mod own;
+mod reach;
 mod reaper;
 mod recopies;
 mod recopy;

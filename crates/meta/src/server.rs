@@ -13,6 +13,7 @@ use crate::ops::{
     clients, describe, getattr, getxattr, listxattr, lock, lookup, read_inline, readdir, readlink,
     recalls, sessions, settle, sync, template, volume_stat,
 };
+use crate::reach::Reach;
 use crate::reaper::{self, Stop};
 use crate::recopy::Jobs;
 use crate::txn::mutate;
@@ -47,6 +48,8 @@ pub struct MetaServer {
     /// Tells the background task to end.
     stop: Arc<Stop>,
     background: Mutex<Option<JoinHandle<()>>>,
+    /// Where another server could serve what this one cannot.
+    reach: Option<Reach>,
     /// Jobs that give files another number of copies.
     jobs: Jobs,
 }
@@ -77,6 +80,7 @@ impl MetaServer {
         for volume in known.volumes.iter().filter(ours) {
             core.volume(VolumeId(volume.id)).await?;
         }
+        let reach = core.store.is_shared().then(|| Reach::watch(&core));
         let stop = Arc::new(Stop::default());
         let background = task::spawn(reaper::run(core.clone(), stop.clone()));
         Ok(Arc::new(MetaServer {
@@ -85,6 +89,7 @@ impl MetaServer {
             stopping: AtomicBool::new(false),
             stop,
             background: Mutex::new(Some(background)),
+            reach,
             jobs: Jobs::default(),
         }))
     }
@@ -245,6 +250,10 @@ fn noting_others(ctx: &Ctx, answer: Result<MetaAnswer>) -> Result<MetaAnswer> {
 impl MetaRole for MetaServer {
     fn serves(&self) -> Vec<u32> {
         self.core.served()
+    }
+
+    fn is_cut_off(&self) -> bool {
+        self.reach.as_ref().is_some_and(Reach::is_cut_off)
     }
 
     fn now(&self) -> Duration {

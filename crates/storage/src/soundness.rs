@@ -5,7 +5,7 @@ use bytes::Bytes;
 use metrics::counter;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use strake_types::{ChunkId, Error, ErrorKind, GroupId, Result, TargetId};
+use strake_types::{ChunkId, Epoch, Error, ErrorKind, GroupId, Result, TargetId};
 use strake_wire::map::MapView;
 use strake_wire::message::scrubs::{ScrubFate, ScrubFinding};
 use strake_wire::message::storage::{
@@ -156,7 +156,7 @@ fn is_passing(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::StaleMap | ErrorKind::NotCurrent | ErrorKind::Unavailable)
 }
 
-/// Verifies the chunks of a target after a cursor, about so many bytes.
+/// Verifies the chunks of a target after a cursor, about so many bytes. What it found that is a copy of something, and damaged.
 pub async fn verify(
     map: &MapView,
     target: u32,
@@ -178,8 +178,18 @@ pub async fn verify(
         detail: String::new(),
         paths: Vec::new(),
     };
-    let findings = report.corrupt.iter().zip(groups).map(finding).collect();
+    let mut findings: Vec<Finding> = report.corrupt.iter().zip(groups).map(finding).collect();
+    // With an older map it is a member by now. Where none newer is to be had, all is told.
+    if findings.iter().any(|finding| is_left_over(map, finding)) && map.refresh().await.is_ok() {
+        findings.retain(|finding| !is_left_over(map, finding));
+    }
     Ok((report, findings))
+}
+
+/// True for what a target has left of a group that it was a member of: no copy any more, until it is deleted.
+fn is_left_over(map: &MapView, finding: &Finding) -> bool {
+    let standing = map.standing(GroupId(finding.group), TargetId(finding.target));
+    standing.epoch != Epoch(0) && !standing.member
 }
 
 /// Repairs what was found, where there are other copies.

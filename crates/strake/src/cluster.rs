@@ -11,7 +11,7 @@ use strake_client::{Volume, VolumeOptions};
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::map::{ManagerSource, MapView};
-use strake_wire::message::manager::{ClusterMap, GetMap, ManagerAnswer, ManagerOp, ManagerRequest};
+use strake_wire::message::manager::{ClusterMap, GetMap, ManagerAnswer, ManagerOp};
 use strake_wire::tls::Tls;
 
 /// Where `strake up` keeps its data unless told otherwise.
@@ -125,7 +125,7 @@ pub fn host_name() -> String {
 
 /// Calls the manager.
 pub async fn ask(map: &MapView, op: ManagerOp) -> Result<ManagerAnswer> {
-    let reply = map.manager()?.call(ManagerRequest { op: Some(op) }).await?;
+    let reply = map.ask_manager(op).await?;
     reply.answer.ok_or_else(|| ErrorKind::Malformed.into())
 }
 

@@ -23,10 +23,17 @@ pub fn name(map: &ClusterMap, id: u32) -> String {
     map.servers.iter().find(|s| s.id == id).map_or_else(|| id.to_string(), |s| s.name.clone())
 }
 
+/// True for the one of several managers that leads.
+pub fn leads(map: &ClusterMap, server: &Server) -> bool {
+    let has_others = map.servers.iter().filter(|server| server.manager).count() > 1;
+    has_others && server.manager && map.leader == server.id
+}
+
 /// The roles of a server, with commas.
 pub fn roles(map: &ClusterMap, server: &Server) -> String {
     let storage = map.targets.iter().any(|target| target.server == server.id);
-    let roles = [(server.manager, "manager"), (server.meta, "meta"), (storage, "storage")];
+    let manager = if leads(map, server) { "manager (leads)" } else { "manager" };
+    let roles = [(server.manager, manager), (server.meta, "meta"), (storage, "storage")];
     let has: Vec<_> = roles.iter().filter(|role| role.0).map(|role| role.1).collect();
     has.join(",")
 }
@@ -54,5 +61,15 @@ mod tests {
         assert!(told(find(&map, "c")).contains("no server is called c"));
         assert_eq!((name(&map, 2), name(&map, 9)), ("b".to_owned(), "9".to_owned()));
         assert_eq!(roles(&map, &map.servers[1]), "storage");
+    }
+
+    #[test]
+    fn the_manager_that_leads_is_shown_where_there_are_others() {
+        let mut map = map();
+        (map.leader, map.servers[0].manager) = (1, true);
+        assert_eq!(roles(&map, &map.servers[0]), "manager");
+        map.servers[1].manager = true;
+        assert_eq!(roles(&map, &map.servers[0]), "manager (leads)");
+        assert_eq!(roles(&map, &map.servers[1]), "manager,storage");
     }
 }

@@ -8,11 +8,12 @@
 //! Who suspects that the map is about to change (a target does not answer) watches it and asks for an
 //! early fetch ([`MapView::hurry`]); however many do, it is fetched a few times a second at most.
 
+mod managers;
+
 use crate::caller::Callers;
 use crate::capability::reign_of;
 use crate::message::manager::{
-    ClusterMap, Fence, Fenced, GetMap, Group, ManagerAnswer, ManagerOp, ManagerRequest, Server,
-    Volume,
+    ClusterMap, Fence, Fenced, GetMap, Group, ManagerAnswer, ManagerOp, Server, Volume,
 };
 use crate::service::{ManagerService, MetaService, StorageService};
 use parking_lot::{Mutex, RwLock};
@@ -36,7 +37,7 @@ const FIRST_RETRY_MS: u64 = 200;
 /// Where the map comes from.
 #[derive(Clone)]
 pub enum ManagerSource {
-    /// The manager in this process.
+    /// One that is called directly: in this process, or for tests.
     Local(Arc<dyn ManagerService>),
     /// Managers at these addresses (`host:port` or `unix:/path`), tried in turn.
     Addresses(Vec<String>),
@@ -189,13 +190,6 @@ impl MapView {
         self.epochs.subscribe()
     }
 
-    /// The manager: the first that is known to be up, else the first address given.
-    pub fn manager(&self) -> Result<Arc<dyn ManagerService>> {
-        let managers = self.managers();
-        let none = || Error::with(ErrorKind::Unavailable, "no manager address is known");
-        managers.into_iter().next().ok_or_else(none)
-    }
-
     /// The storage service that has a target.
     pub fn storage_of(&self, target: TargetId) -> Result<Arc<dyn StorageService>> {
         let known = self.resolved().storage.get(&target).cloned();
@@ -309,7 +303,7 @@ impl MapView {
         }
         let sessions = sessions.iter().map(|session| session.0).collect();
         let op = ManagerOp::Fence(Fence { volume: volume.0, sessions });
-        let epoch = self.ask_managers("Fence", op, |answer| match answer {
+        let epoch = self.ask("Fence", op, |answer| match answer {
             ManagerAnswer::Epoch(epoch) => Some(Epoch(epoch)),
             _ => None,
         });
@@ -350,54 +344,17 @@ impl MapView {
         slot.clone()
     }
 
-    /// Managers in the order in which to try them.
-    fn managers(&self) -> Vec<Arc<dyn ManagerService>> {
-        let given = match &self.source {
-            ManagerSource::Local(manager) => return vec![manager.clone()],
-            ManagerSource::Addresses(addresses) => addresses.as_slice(),
-            ManagerSource::Fixed(_) => &[],
-        };
-        let map = self.current();
-        let mut known: Vec<&Server> = map.servers.iter().filter(|s| s.manager).collect();
-        known.sort_by_key(|s| !s.up);
-        let from_map = known.iter().map(|s| self.callers.manager(s));
-        let extra = given.iter().filter(|&a| !known.iter().any(|s| s.address == *a));
-        from_map.chain(extra.map(|a| self.callers.manager_at(a))).collect()
-    }
-
     async fn fetch(&self) -> Result<()> {
         if matches!(self.source, ManagerSource::Fixed(_)) {
             return Ok(());
         }
         let op = ManagerOp::GetMap(GetMap { known_epoch: self.current().epoch });
-        let answer = self.ask_managers("GetMap", op, |answer| match answer {
+        let answer = self.ask("GetMap", op, |answer| match answer {
             ManagerAnswer::Map(answer) => Some(answer),
             _ => None,
         });
         answer.await?.map.into_iter().for_each(|map| self.install(map));
         Ok(())
-    }
-
-    /// Asks the managers in turn until one gives an answer that can be taken.
-    async fn ask_managers<T>(
-        &self,
-        what: &str,
-        op: ManagerOp,
-        take: impl Fn(ManagerAnswer) -> Option<T>,
-    ) -> Result<T> {
-        let mut last = Error::with(ErrorKind::Unavailable, "no manager address is known");
-        for manager in self.managers() {
-            let request = ManagerRequest { op: Some(op.clone()) };
-            match manager.call(request).await.map(|reply| reply.answer.and_then(&take)) {
-                Ok(Some(taken)) => return Ok(taken),
-                Ok(None) => {
-                    let detail = format!("a manager's answer to {what}");
-                    last = Error::with(ErrorKind::Malformed, detail);
-                }
-                Err(e) => last = e,
-            }
-        }
-        Err(last)
     }
 
     /// Takes a newer map. One of another cluster, or an older one, is ignored.

@@ -27,13 +27,14 @@ pub const BEAT_MS: u64 = 500;
 /// Time between two looks for volumes that were deleted.
 const SWEEP_MS: u64 = 2_000;
 
-/// The manager, whichever the map says it is now.
+/// The manager that leads, whichever that is.
 pub struct ManagerOfMap(pub Arc<MapView>);
 
 #[async_trait]
 impl ManagerService for ManagerOfMap {
     async fn call(&self, request: ManagerRequest) -> Result<ManagerReply> {
-        self.0.manager()?.call(request).await
+        let unknown = || Error::with(ErrorKind::NotSupported, "a request without an operation");
+        self.0.ask_manager(request.op.ok_or_else(unknown)?).await
     }
 }
 
@@ -72,6 +73,8 @@ pub trait Member: Send + Sync + 'static {
 pub trait MetaRole: Send + Sync + 'static {
     /// Ids of the volumes that it serves.
     fn serves(&self) -> Vec<u32>;
+    /// True if it has not reached its database for a while.
+    fn is_cut_off(&self) -> bool;
     /// The time by the clock of its tenure.
     fn now(&self) -> Duration;
     /// A heartbeat that was sent at this time was answered by a manager whose map is known here: for so long
@@ -181,7 +184,9 @@ async fn beat_once(pulse: &Pulse) -> Result<u64> {
     let (held, progress) = (pulse.member.held(), pulse.member.progress());
     let scrubs = pulse.member.scrubs();
     let recopies = meta.map(|meta| meta.recopies()).unwrap_or_default();
-    let beat = Heartbeat { server, targets, held, progress, scrubs, recopies, serves, epoch };
+    let cut_off = meta.is_some_and(|meta| meta.is_cut_off());
+    let beat =
+        Heartbeat { server, targets, held, progress, scrubs, recopies, serves, epoch, cut_off };
     let op = Some(ManagerOp::Heartbeat(beat));
     let limit = Duration::from_millis(pulse.lease_ms / 2);
     let answer = tokio::time::timeout(limit, pulse.manager.call(ManagerRequest { op })).await;

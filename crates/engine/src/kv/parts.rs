@@ -6,6 +6,7 @@
 
 use super::{Kv, Result};
 use async_trait::async_trait;
+use bytes::Bytes;
 use std::sync::Arc;
 
 /// A part of a store. The keys of different parts are different; a writer keeps to those of his own.
@@ -31,6 +32,9 @@ pub trait Store: Send + Sync + 'static {
     /// Opens a part to write it. What its earlier writer has under way is waited for; from then on he is told
     /// [`KvError::TakenOver`](super::KvError::TakenOver).
     async fn open(&self, part: Part) -> Result<Arc<dyn Kv>>;
+
+    /// The values of some keys at one time, in their order, whoever writes them.
+    async fn look(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>>;
 }
 
 /// A store that one process has to itself, and with it every part.
@@ -48,5 +52,9 @@ impl Store for Alone {
 
     async fn open(&self, _part: Part) -> Result<Arc<dyn Kv>> {
         Ok(self.0.clone())
+    }
+
+    async fn look(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>> {
+        self.0.snapshot().await?.multi_get(keys).await
     }
 }

@@ -2,10 +2,12 @@ use super::*;
 use crate::testing::cluster;
 use std::collections::BTreeSet;
 
-const DEAD: Tenure = Tenure { lasts: false, well: false, steady: false };
-const QUIET: Tenure = Tenure { lasts: true, well: false, steady: false };
-const WELL: Tenure = Tenure { lasts: true, well: true, steady: false };
-const STEADY: Tenure = Tenure { lasts: true, well: true, steady: true };
+const DEAD: Tenure = Tenure { lasts: false, well: false, steady: false, cut_off: false };
+const QUIET: Tenure = Tenure { lasts: true, well: false, steady: false, cut_off: false };
+const WELL: Tenure = Tenure { lasts: true, well: true, steady: false, cut_off: false };
+const STEADY: Tenure = Tenure { lasts: true, well: true, steady: true, cut_off: false };
+
+const CUT_OFF: Tenure = Tenure { lasts: true, well: false, steady: false, cut_off: true };
 
 /// So many metadata servers on one database, and as many volumes as are asked for, where they belong.
 fn on_one_database(servers: usize, volumes: u32) -> State {
@@ -124,4 +126,25 @@ fn a_server_that_is_about_to_go_hands_its_volumes_over() {
     assert!(state.volumes.values().all(|v| v.meta_server == 2 && [0, 1].contains(&v.leaving)));
     assert!(step(&mut state, &[STEADY, STEADY], |_, _, _| true));
     assert!(!step(&mut state, &[STEADY, STEADY], none), "it stays gone");
+}
+
+#[test]
+fn who_does_not_reach_the_database_hands_its_volumes_over_to_one_that_does() {
+    let mut state = on_one_database(2, 6);
+    let own =
+        |state: &State, server| state.volumes.values().filter(|v| v.meta_server == server).count();
+    let before = owners(&state);
+    assert!(own(&state, 1) > 0 && own(&state, 2) > 0);
+    assert!(!step(&mut state, &[CUT_OFF, CUT_OFF], none), "it is the database that is away");
+    assert!(!step(&mut state, &[CUT_OFF, WELL], none), "the other has come back just before it");
+    assert!(step(&mut state, &[CUT_OFF, STEADY], none));
+    assert_eq!(own(&state, 2), 6);
+    // The other waits for it to let go, as long as its tenure lasts.
+    let leaving = |state: &State| state.volumes.values().filter(|v| v.leaving == 1).count();
+    assert_eq!(leaving(&state), before.iter().filter(|owner| **owner == 1).count());
+    assert!(step(&mut state, &[CUT_OFF, STEADY], |server, _, _| server == 1));
+    assert_eq!(leaving(&state), 0);
+    assert!(!step(&mut state, &[CUT_OFF, STEADY], none));
+    assert!(step(&mut state, &[STEADY, STEADY], none), "it gets them back");
+    assert_eq!(owners(&state), before);
 }

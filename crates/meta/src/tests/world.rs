@@ -262,7 +262,7 @@ pub fn cluster_map() -> ClusterMap {
         targets: (11..11 + TARGETS).map(target).collect(),
         groups: groups(),
         volumes: vec![volume(1, "main")],
-        fenced: Vec::new(),
+        ..ClusterMap::default()
     }
 }
 

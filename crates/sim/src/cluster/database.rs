@@ -5,6 +5,7 @@
 //! now and then nobody learns whether it was carried out until somebody reads.
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -18,11 +19,15 @@ use strake_engine::kv::{Kv, KvError, Outcome, Pair, Part, Result, Snapshot, Stor
 /// A commit whose answer is lost, in percent.
 const LOST: u64 = 1;
 
-/// The database, as every server has it. Clones are the same.
+/// How long a database that cannot be reached is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The database, as a machine has it. Clones are on the same machine.
 #[derive(Clone)]
 pub struct Database {
     state: Arc<Mutex<State>>,
     kv: MemoryKv,
+    cut: Arc<AtomicBool>,
 }
 
 struct State {
@@ -38,7 +43,17 @@ impl Database {
     /// An empty one, which invents conflicts in so many of a hundred commits.
     pub fn new(random: SplitMix64, conflicts: u64) -> Self {
         let state = State { random, writers: HashMap::new(), openings: 0, conflicts };
-        Self { state: Arc::new(Mutex::new(state)), kv: MemoryKv::new() }
+        Self { state: Arc::new(Mutex::new(state)), kv: MemoryKv::new(), cut: Arc::default() }
+    }
+
+    /// The same on another machine.
+    pub fn elsewhere(&self) -> Self {
+        Self { cut: Arc::default(), ..self.clone() }
+    }
+
+    /// From now on this machine does not reach it, or does again.
+    pub fn set_cut(&self, is: bool) {
+        self.cut.store(is, Ordering::Relaxed);
     }
 
     /// Everything that is stored.
@@ -46,13 +61,19 @@ impl Database {
         self.kv.snapshot().await?.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).await
     }
 
-    /// The time of a message.
-    async fn travel(&self) {
+    /// The time of a message. An error if it does not arrive.
+    async fn travel(&self) -> Result<()> {
+        if self.cut.load(Ordering::Relaxed) {
+            tokio::time::sleep(PATIENCE).await;
+            let cause = "nothing gets there".into();
+            return Err(KvError::Unreachable { store: "simulated".into(), cause });
+        }
         let time = self.state.lock().random.below(3);
         match time {
             0 => tokio::task::yield_now().await,
             time => tokio::time::sleep(Duration::from_millis(time)).await,
         }
+        Ok(())
     }
 }
 
@@ -67,7 +88,7 @@ impl Store for Database {
     }
 
     async fn open(&self, part: Part) -> Result<Arc<dyn Kv>> {
-        self.travel().await;
+        self.travel().await?;
         let number = {
             let mut state = self.state.lock();
             state.openings += 1;
@@ -75,8 +96,15 @@ impl Store for Database {
             state.writers.insert(part, number);
             number
         };
-        self.travel().await;
+        self.travel().await?;
         Ok(Arc::new(Opened { database: self.clone(), part, number, lost: AtomicBool::new(false) }))
+    }
+
+    async fn look(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>> {
+        self.travel().await?;
+        let found = self.kv.snapshot().await?.multi_get(keys).await;
+        self.travel().await?;
+        found
     }
 }
 
@@ -105,15 +133,15 @@ impl Kv for Opened {
     }
 
     async fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
-        self.database.travel().await;
+        self.database.travel().await?;
         self.check()?;
         let snapshot = self.database.kv.snapshot().await;
-        self.database.travel().await;
+        self.database.travel().await?;
         snapshot
     }
 
     async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> Result<Outcome> {
-        self.database.travel().await;
+        self.database.travel().await?;
         self.check()?;
         let (refused, lost) = {
             let mut state = self.database.state.lock();
@@ -125,7 +153,7 @@ impl Kv for Opened {
         }
         // It answers at once: nobody comes between.
         let outcome = self.database.kv.commit(snapshot, writes).await?;
-        self.database.travel().await;
+        let lost = self.database.travel().await.is_err() || lost;
         Ok(if lost { Outcome::Unknown } else { outcome })
     }
 

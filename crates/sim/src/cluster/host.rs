@@ -22,8 +22,8 @@ use strake_base::random::SplitMix64;
 use strake_base::simulation::Process;
 use strake_base::task;
 use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity};
-use strake_engine::kv::{Alone, Kv, Pair, Part, Store};
-use strake_manager::{Manager, ManagerOptions};
+use strake_engine::kv::{Alone, Kv, Pair, Store};
+use strake_manager::{Candidate, Candidature, ManagerOptions};
 use strake_meta::{MetaOptions, MetaServer};
 use strake_storage::{Disks, Here, Scrubbed, Scrubs, StorageServer};
 use strake_types::{Error, ErrorKind, Result, ServerId, TargetId, VolumeId};
@@ -31,10 +31,8 @@ use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::CapabilityKey;
 use strake_wire::lease::Lease;
 use strake_wire::map::{ManagerSource, MapView};
-use strake_wire::member::{Heart, Pulse, join};
-use strake_wire::message::manager::{
-    Join, Leave, ManagerAnswer, ManagerOp, ManagerRequest, TargetSpec,
-};
+use strake_wire::member::{Heart, ManagerOfMap, Pulse, join};
+use strake_wire::message::manager::{Join, Leave, ManagerAnswer, ManagerOp, TargetSpec};
 use strake_wire::message::scrubs::ScrubTally;
 use strake_wire::service::{ManagerService, Services};
 
@@ -94,7 +92,7 @@ struct Running {
     map: Arc<MapView>,
     heart: Heart,
     lease: Arc<Lease>,
-    manager: Arc<dyn ManagerService>,
+    own_manager: Option<Arc<Candidate>>,
     meta: Option<Arc<MetaServer>>,
     storage: Arc<StorageServer>,
     open: OpenTargets,
@@ -160,7 +158,7 @@ impl Host {
             drives_ever: AtomicU64::new(0),
             home: SimDisk::new(world.stream(0x7000 + u64::from(number)).next_number(), HOME_BYTES),
             store: (number == HEAD && database.is_none()).then_some(store),
-            database: database.filter(|_| number <= plan.metas).cloned(),
+            database: database.filter(|_| number <= plan.metas).map(Database::elsewhere),
             clock: Arc::new(MachineClock::new(drift)),
             disk_ms: Arc::new(AtomicU64::new(plan.disk_ms)),
             expected: AtomicBool::new(false),
@@ -259,23 +257,28 @@ impl Host {
             (Some(database), _) => Some(Arc::new(database.clone())),
             (None, kv) => kv.clone().map(|kv| Arc::new(Alone(kv)) as _),
         };
-        let own_manager = match store.as_ref().filter(|_| self.number == HEAD) {
-            Some(store) => Some(self.start_manager(process, store).await?),
-            None => None,
+        let is_known = self.number == HEAD || !self.cluster.lock().is_empty();
+        let mut own_manager = match is_known {
+            true => self.start_manager(process, &callers, &store).await?,
+            false => None,
         };
-        let manager = match &own_manager {
+        let source = match &own_manager {
             Some(manager) => manager.clone() as Arc<dyn ManagerService>,
-            None => {
-                Link::services(&self.world, self.number, HEAD).manager.ok_or_else(no_manager)?
-            }
+            None => Link::managers(&self.world, self.number, self.plan.managers),
         };
+        let source = ManagerSource::Local(source);
+        let map = MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await?;
+        let manager: Arc<dyn ManagerService> = Arc::new(ManagerOfMap(map.clone()));
         self.look_at_drives(&*manager).await?;
         let opened = self.open_drives().await?;
         let joined = join(&*manager, &self.request(&opened), JOIN_WAIT_MS).await?;
         *self.cluster.lock() = joined.cluster.clone();
         let stores = self.format_drives(opened, &joined.cluster, &joined.targets).await?;
-        let source = ManagerSource::Local(manager.clone());
-        let map = MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await?;
+        match &own_manager {
+            Some(manager) => manager.has_joined(joined.server).await?,
+            None => own_manager = self.start_manager(process, &callers, &store).await?,
+        }
+        map.refresh().await?;
         let key = CapabilityKey::from_slice(&joined.capability_key)?;
         let server = ServerId(joined.server);
         let meta = match &store {
@@ -305,28 +308,45 @@ impl Host {
             meta: meta.clone().map(|m| m as _),
             lease_ms: joined.lease_ms,
         };
-        let heart = Heart::start(pulse, own_manager.map(|own| own.epochs()));
+        let heart = Heart::start(pulse, own_manager.as_ref().map(|own| own.epochs()));
         self.sync_now_and_then(&stores, kv);
         let process = process.clone();
-        Ok(Running { process, callers, map, heart, lease, manager, meta, storage, open })
+        Ok(Running { process, callers, map, heart, lease, own_manager, meta, storage, open })
     }
 
+    /// The manager, if one runs here.
     async fn start_manager(
         &self,
         process: &Arc<Process>,
-        store: &Arc<dyn Store>,
-    ) -> Result<Arc<Manager>> {
-        let kv = store.open(Part::Control).await.map_err(engine)?;
+        callers: &Callers,
+        store: &Option<Arc<dyn Store>>,
+    ) -> Result<Option<Arc<Candidate>>> {
+        let Some(store) = store.as_ref().filter(|_| self.is_manager()) else { return Ok(None) };
+        let is_new = self.cluster.lock().is_empty();
+        let who = Candidature {
+            server: if is_new { 0 } else { self.number },
+            address: self.address(),
+            founds: self.number == HEAD,
+        };
         let options = ManagerOptions {
             clock: self.clock.clone(),
             first_volume: self.plan.volume.clone(),
             ..ManagerOptions::default()
         };
-        let manager = Manager::start(kv, options).await?;
-        task::spawn(manager.clone().keep_watch());
+        let lease = Arc::new(Lease::new(self.clock.clone()));
+        let manager = Candidate::start(store.clone(), who, lease, options).await?;
         let alone = Services { manager: Some(manager.clone()), ..Services::default() };
+        callers.register_local(ServerId(self.number), alone.clone());
         self.world.serve(self.number, process, alone);
-        Ok(manager)
+        Ok(Some(manager))
+    }
+
+    fn is_manager(&self) -> bool {
+        self.number <= self.plan.managers
+    }
+
+    fn address(&self) -> String {
+        format!("server-{}:1", self.number)
     }
 
     async fn start_meta(
@@ -423,8 +443,8 @@ impl Host {
         Join {
             server: if cluster.is_empty() { 0 } else { self.number },
             cluster,
-            address: format!("server-{}:1", self.number),
-            manager: self.number == HEAD,
+            address: self.address(),
+            manager: self.is_manager(),
             meta: self.number == HEAD || self.database.is_some(),
             targets: self.specs().into_iter().zip(opened).map(filled).collect(),
             name: format!("server-{}", self.number),
@@ -463,8 +483,10 @@ impl Host {
             running.heart.stop();
             running.lease.give_up();
             running.meta.iter().for_each(|meta| meta.leave());
-            let op = Some(ManagerOp::Leave(Leave { server: number }));
-            let leaving = running.manager.call(ManagerRequest { op });
+            if let Some(manager) = &running.own_manager {
+                let _told = tokio::time::timeout(LEAVE_LIMIT, manager.resign()).await;
+            }
+            let leaving = running.map.ask_manager(ManagerOp::Leave(Leave { server: number }));
             let _told = tokio::time::timeout(LEAVE_LIMIT, leaving).await;
             world.silence(number, Power::On);
             if let Some(meta) = &running.meta {
@@ -520,11 +542,14 @@ impl Host {
         process.kill();
     }
 
-    /// Asks the manager here, as who sits at the machine.
+    /// Asks the manager, as who sits at this machine.
     pub async fn ask(&self, op: ManagerOp) -> Result<Option<ManagerAnswer>> {
-        let manager = self.running.lock().as_ref().map(|running| running.manager.clone());
-        let request = ManagerRequest { op: Some(op) };
-        Ok(manager.ok_or_else(no_manager)?.call(request).await?.answer)
+        Ok(self.map().ok_or_else(no_manager)?.ask_manager(op).await?.answer)
+    }
+
+    /// From now on the database is not reached from here, or is again. False: there is none.
+    pub fn cut_database(&self, is: bool) -> bool {
+        self.database.iter().inspect(|database| database.set_cut(is)).count() > 0
     }
 }
 

@@ -29,6 +29,23 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 /// Between two looks at a way that is cut.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// The ways from one machine to all managers.
+struct Managers(Vec<Link>);
+
+#[async_trait]
+impl ManagerService for Managers {
+    async fn call(&self, request: manager::ManagerRequest) -> Result<manager::ManagerReply> {
+        let mut last = Error::with(ErrorKind::Unavailable, "there is no manager");
+        for link in &self.0 {
+            match ManagerService::call(link, request.clone()).await {
+                Err(error) if error.kind == ErrorKind::Unavailable => last = error,
+                decided => return decided,
+            }
+        }
+        Err(last)
+    }
+}
+
 /// The way from one machine to another.
 #[derive(Clone)]
 pub struct Link {
@@ -42,6 +59,12 @@ impl Link {
     pub fn services(world: &Arc<World>, from: u32, to: u32) -> Services {
         let link = || Arc::new(Link { world: world.clone(), from, to });
         Services { manager: Some(link()), meta: Some(link()), storage: Some(link()) }
+    }
+
+    /// The managers of a cluster, which are on its first machines: one after the other until one answers.
+    pub fn managers(world: &Arc<World>, from: u32, managers: u32) -> Arc<dyn ManagerService> {
+        let others = (1..=managers).filter(|&to| to != from);
+        Arc::new(Managers(others.map(|to| Link { world: world.clone(), from, to }).collect()))
     }
 
     fn gone(&self, why: &str) -> Error {

@@ -251,7 +251,8 @@ impl Cluster {
 
     async fn ask(&self, op: ManagerOp) -> Result<ManagerAnswer> {
         let silent = || Error::with(ErrorKind::Malformed, "the manager said nothing");
-        self.hosts[0].ask(op).await?.ok_or_else(silent)
+        let host = self.hosts.iter().find(|host| host.is_up()).unwrap_or(&self.hosts[0]);
+        host.ask(op).await?.ok_or_else(silent)
     }
 
     /// The map as the manager has it.

@@ -1,6 +1,6 @@
 //! A client: a process with a mounted volume, in which calls are bounded and noted.
 
-use super::host::{HEAD, SERVERS_MAX};
+use super::host::SERVERS_MAX;
 use super::link::Link;
 use super::plan::Plan;
 use super::world::{MachineClock, World};
@@ -36,7 +36,7 @@ impl Mount {
         let process = Process::new(|| Duration::ZERO);
         let mut random = world.stream(0x4000 + u64::from(number));
         let clock = Arc::new(MachineClock::new(plan.drift_of(&mut random)));
-        let (own, shared) = (process.clone(), world.clone());
+        let (own, shared, managers) = (process.clone(), world.clone(), plan.managers);
         let connected = process.spawn(async move {
             let callers =
                 Callers::new(CallerOptions { name: name_of(number), ..CallerOptions::default() });
@@ -44,9 +44,7 @@ impl Mount {
                 let link = Link::services(&shared, number, server);
                 callers.register_local(ServerId(server), link);
             }
-            let manager = Link::services(&shared, number, HEAD).manager;
-            let none = || Error::with(ErrorKind::Unavailable, "no manager");
-            let source = ManagerSource::Local(manager.ok_or_else(none)?);
+            let source = ManagerSource::Local(Link::managers(&shared, number, managers));
             let map = MapView::connect(callers, source, 30_000).await?;
             let options = VolumeOptions {
                 client_name: name_of(number),

@@ -53,10 +53,12 @@ pub enum Trouble {
     AddDisk,
     /// A disk is lost for good, and an empty one takes its place.
     LoseDisk,
+    /// A machine does not reach the database.
+    NoDatabase,
 }
 
 /// All kinds of trouble.
-const ALL: [Trouble; 20] = [
+const ALL: [Trouble; 21] = [
     Trouble::Kill,
     Trouble::Power,
     Trouble::Blackout,
@@ -77,6 +79,7 @@ const ALL: [Trouble; 20] = [
     Trouble::Leave,
     Trouble::AddDisk,
     Trouble::LoseDisk,
+    Trouble::NoDatabase,
 ];
 
 /// In a template: the primary acknowledges.
@@ -89,6 +92,8 @@ pub struct Plan {
     pub servers: u32,
     /// Machines that serve names; more than one do so from a database.
     pub metas: u32,
+    /// Machines with a manager, of those that serve names.
+    pub managers: u32,
     /// Machines that may join later.
     pub spares: u32,
     /// Targets of each.
@@ -137,6 +142,30 @@ fn metas(random: &mut SplitMix64) -> u32 {
     [1, 1, 1, 2, 3][random.below(5) as usize]
 }
 
+fn troubles(random: &mut SplitMix64, copies: u32, metas: u32) -> Vec<Trouble> {
+    let mut troubles: Vec<_> = ALL.into_iter().filter(|_| random.percent(35)).collect();
+    // A bit that changes where no other copy is costs the block: then nobody else may go.
+    if copies > 1 && random.percent(15) {
+        use Trouble::{ClientKill, Flip, Jump, Scrub, Slow, Storm};
+        troubles.retain(|kind| matches!(kind, ClientKill | Jump | Slow | Storm));
+        troubles.extend([Flip, Scrub]);
+    } else if copies > 1 && random.percent(10) {
+        // It needs others to work, and time.
+        use Trouble::{ClientKill, Doze, Jump, Slow};
+        troubles.retain(|kind| matches!(kind, ClientKill | Jump | Slow));
+        troubles.push(Doze);
+    } else {
+        troubles.retain(|kind| !matches!(kind, Trouble::Flip | Trouble::Doze));
+    }
+    troubles.retain(|kind| metas > 1 || *kind != Trouble::NoDatabase);
+    if troubles.is_empty() {
+        troubles.push(Trouble::Kill);
+    }
+    let evicts = random.percent(25);
+    troubles.extend(evicts.then_some(Trouble::Evict));
+    troubles
+}
+
 impl Plan {
     /// The plan of a seed.
     pub fn of(world: &World) -> Plan {
@@ -160,28 +189,13 @@ impl Plan {
             inline_bytes_max: Some(inline),
             sync_always: [None, Some(true)][random.below(2) as usize],
         };
-        let mut troubles: Vec<_> = ALL.into_iter().filter(|_| random.percent(35)).collect();
-        // A bit that changes where no other copy is costs the block: then nobody else may go.
-        if copies > 1 && random.percent(15) {
-            use Trouble::{ClientKill, Flip, Jump, Scrub, Slow, Storm};
-            troubles.retain(|kind| matches!(kind, ClientKill | Jump | Slow | Storm));
-            troubles.extend([Flip, Scrub]);
-        } else if copies > 1 && random.percent(10) {
-            // It needs others to work, and time.
-            use Trouble::{ClientKill, Doze, Jump, Slow};
-            troubles.retain(|kind| matches!(kind, ClientKill | Jump | Slow));
-            troubles.push(Doze);
-        } else {
-            troubles.retain(|kind| !matches!(kind, Trouble::Flip | Trouble::Doze));
-        }
-        if troubles.is_empty() {
-            troubles.push(Trouble::Kill);
-        }
-        let evicts = random.percent(25);
-        troubles.extend(evicts.then_some(Trouble::Evict));
+        let metas = metas(&mut world.stream(0x9000)).min(servers as u32);
+        let managers = 1 + world.stream(0x9002).below(metas.into()) as u32;
+        let troubles = troubles(random, copies, metas);
         Plan {
             servers: servers as u32,
-            metas: metas(&mut world.stream(0x9000)).min(servers as u32),
+            metas,
+            managers,
             spares: u32::from(troubles.contains(&Trouble::Join)),
             drives: [1, 1, 1, 2][random.below(4) as usize],
             clients: 2 + random.below(2) as u32,

@@ -276,11 +276,6 @@ impl Cluster {
             1 => (there.clone(), left, repaired),
             _ => (BTreeSet::new(), repaired, left),
         };
-        // What a target has left of a group of which it is no member is verified, too, until it is deleted.
-        let map = self.map().await?;
-        let findings = job.scrubs.iter().flat_map(|one| &one.findings);
-        let strays = findings.filter(|found| !is_member(&map, &found_at(found))).count() as u64;
-        let found = found.saturating_sub(strays);
         let counted = (there.len() as u64..=damaged.len() as u64).contains(&found) && other == 0;
         let state = if left == 0 { JobState::Done } else { JobState::Failed };
         if still != expected || !counted || job.state != state as u32 {

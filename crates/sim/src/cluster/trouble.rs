@@ -100,14 +100,17 @@ impl Cluster {
                 }
             }
             Trouble::Leave => self.take_out(&host).await,
+            Trouble::NoDatabase => self.cut_database(&host, length),
             Trouble::LoseDisk => self.lose_disk(&host, length, &mut random).await,
-            Trouble::Join => {
-                let new = self.hosts.iter().find(|host| !host.expected.load(Ordering::Relaxed));
-                if let Some(new) = new.cloned() {
-                    let cluster = self.clone();
-                    self.later(async move { cluster.start(&new).await });
-                }
-            }
+            Trouble::Join => self.add_machine(),
+        }
+    }
+
+    fn add_machine(self: &Arc<Self>) {
+        let new = self.hosts.iter().find(|host| !host.expected.load(Ordering::Relaxed));
+        if let Some(new) = new.cloned() {
+            let cluster = self.clone();
+            self.later(async move { cluster.start(&new).await });
         }
     }
 
@@ -159,9 +162,8 @@ impl Cluster {
     pub(super) async fn follow_owners(&self) {
         let mut known = None;
         loop {
-            let head = self.hosts.iter().find(|host| host.number == HEAD);
-            let map = head.and_then(|head| head.map());
-            let since = map.and_then(|map| map.owned_since(VolumeId(1)));
+            let maps = self.hosts.iter().filter_map(|host| host.map());
+            let since = maps.filter_map(|map| map.owned_since(VolumeId(1))).max();
             if since.is_some() && since != known {
                 known = since;
                 self.files.may_be_missed();
@@ -241,7 +243,21 @@ impl Cluster {
         let cut: Vec<_> = others.filter(|&o| o != me && random.percent(60)).collect();
         self.world.note(format_args!("server {me} is cut off from {cut:?}, way {way}"));
         let pairs = cut.into_iter().map(|other| (me, other)).collect();
-        self.part(pairs, way, length, format!("server {me} is not cut off any more"));
+        let without = if random.percent(30) { vec![me] } else { Vec::new() };
+        self.part(pairs, way, without, length, format!("server {me} is not cut off any more"));
+    }
+
+    fn cut_database(self: &Arc<Self>, host: &Arc<Host>, length: Duration) {
+        if !host.cut_database(true) {
+            return;
+        }
+        self.world.note(format_args!("server {} does not reach the database", host.number));
+        let (world, host) = (self.world.clone(), host.clone());
+        self.later(async move {
+            tokio::time::sleep(length).await;
+            world.note(format_args!("server {} reaches the database again", host.number));
+            host.cut_database(false);
+        });
     }
 
     /// A client is cut off from machines that have targets only, and another one evicts it. When the way is mended,
@@ -317,13 +333,26 @@ impl Cluster {
         let (here, there): (Vec<_>, Vec<_>) = all.into_iter().partition(|_| random.percent(50));
         let way = random.below(3);
         self.world.note(format_args!("{here:?} and {there:?} are split, way {way}"));
+        // The database is on the other side, or both reach it.
+        let without = if random.percent(50) { here.clone() } else { Vec::new() };
         let pairs = here.iter().flat_map(|&one| there.iter().map(move |&other| (one, other)));
-        self.part(pairs.collect(), way, length, "the split is over".to_owned());
+        self.part(pairs.collect(), way, without, length, "the split is over".to_owned());
     }
 
-    /// The hosts of each pair do not hear each other for some time, or only one of them does not.
-    fn part(self: &Arc<Self>, pairs: Vec<(u32, u32)>, way: u64, length: Duration, then: String) {
+    /// The hosts of each pair do not hear each other for some time, or only one of them does not; and some do not
+    /// reach the database.
+    fn part(
+        self: &Arc<Self>,
+        pairs: Vec<(u32, u32)>,
+        way: u64,
+        without: Vec<u32>,
+        length: Duration,
+        then: String,
+    ) {
         let set = move |cluster: &Self, is| {
+            for host in cluster.hosts.iter().filter(|host| without.contains(&host.number)) {
+                host.cut_database(is);
+            }
             for &(one, other) in &pairs {
                 if way != 1 {
                     cluster.world.set_cut(one, other, is);

@@ -2,7 +2,8 @@
 //!
 //! Only the primary repairs, and it holds what it repairs, so that repairs are ordered with changes. A
 //! block of its own comes from a member in sync, with its checksum as our map has it; one of another
-//! member comes from here. Nothing is invented: a block that is damaged everywhere stays damaged.
+//! member comes from here. Nothing is invented: a block that is damaged everywhere stays damaged. A member in
+//! sync that does not answer may have it: until it does, or is taken out, nothing is called lost.
 
 use super::errand::{Errand, MetBy, Outcome, Pad};
 use super::ranges::Area;
@@ -17,8 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_base::task;
 use strake_engine::chunk::{BLOCK_BYTES, BlockSums};
+use strake_types::error::Advice;
 use strake_types::limits::CHUNK_BYTES_MAX;
-use strake_types::{ChunkId, ErrorKind, Result, TargetId};
+use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
 use strake_wire::frame::crc32c;
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{Forward, StorageAnswer, StorageOp, StorageRequest};
@@ -155,7 +157,8 @@ impl Replica {
         repaired.map_err(|e| self.error(ErrorKind::Io, &format!("a repair was abandoned: {e}")))?
     }
 
-    /// Makes blocks of a chunk sound, here and at all members in sync. The caller holds them.
+    /// Makes blocks of a chunk sound, here and at all members in sync. The caller holds them. Fails when a
+    /// block is damaged here and a member in sync that may have it does not answer.
     pub(super) async fn repair_held(
         &self,
         reign: u64,
@@ -169,13 +172,16 @@ impl Replica {
             state.reign(reign).ok_or_else(over)?.view.clone()
         };
         let own = self.shelf.damaged(chunk, blocks.clone()).await?;
-        let mut copies = Vec::new();
+        let (mut copies, mut silent) = (Vec::new(), None);
         let in_sync = view.in_sync.iter().skip(1).map(|&member| (member, true));
         for (member, in_sync) in in_sync.chain(view.joining.iter().map(|&member| (member, false))) {
             match self.copy_at(member, in_sync, view.epoch, chunk, &blocks).await {
                 Ok(copy) => copies.push(copy),
-                // Neither of use nor of need now.
-                Err(error) => tracing::debug!("group {}: {chunk}: {error}", self.group),
+                Err(error) => {
+                    tracing::debug!("group {}: {chunk}: {error}", self.group);
+                    // What one that is joining has is of no need.
+                    silent = silent.or((in_sync && is_passing(&error)).then_some((member, error)));
+                }
             }
         }
         let mut tale = Tale::new(self, chunk, met_by);
@@ -183,7 +189,7 @@ impl Replica {
         let sums = self.shelf.sums(chunk).await?.unwrap_or_default();
         for &block in &own {
             let known = sums.blocks().iter().find(|(nth, _)| *nth == block).map(|(_, sum)| *sum);
-            match self.fetch_sound(view.epoch, chunk, block, known, &copies).await {
+            match self.fetch_sound(view.epoch, chunk, block, known, &copies, &mut silent).await {
                 Some((from, data)) => {
                     self.write_own(reign, chunk, block, data).await?;
                     tale.note(self.me(), from, block);
@@ -199,6 +205,12 @@ impl Replica {
                 tale.note(copy.member, self.me(), block);
                 outcome.repaired += 1;
             }
+        }
+        if let (Some((member, error)), false) = (silent, outcome.lost.is_empty()) {
+            let what = format!(
+                "{chunk} is damaged, and target {member}, which may have it, says: {error}"
+            );
+            return Err(self.error(error.kind, &what));
         }
         self.tell_lost(chunk, &outcome.lost);
         Ok(outcome)
@@ -224,7 +236,7 @@ impl Replica {
     }
 
     /// The bytes of a block that is damaged here, from a member in sync, or from one that is joining
-    /// and has exactly what we had.
+    /// and has exactly what we had. Notes in `silent` who has them and does not send them now.
     async fn fetch_sound(
         &self,
         epoch: u64,
@@ -232,6 +244,7 @@ impl Replica {
         block: u32,
         known: Option<u32>,
         copies: &[Copy],
+        silent: &mut Option<(TargetId, Error)>,
     ) -> Option<(TargetId, Bytes)> {
         let same = copies.iter().filter(|copy| copy.sum(block).is_some_and(|s| Some(s) == known));
         let others = copies.iter().filter(|copy| copy.in_sync);
@@ -244,7 +257,12 @@ impl Replica {
                     }
                     return Some((copy.member, data));
                 }
-                Err(error) => tracing::warn!("group {}: {chunk}: {error}", self.group),
+                Err(error) => {
+                    tracing::warn!("group {}: {chunk}: {error}", self.group);
+                    if copy.in_sync && is_passing(&error) {
+                        *silent = Some((copy.member, error));
+                    }
+                }
             }
         }
         None
@@ -390,6 +408,11 @@ impl Drop for Tale<'_> {
             );
         }
     }
+}
+
+/// Whether a member that said this, or nothing, may say something else later.
+fn is_passing(error: &Error) -> bool {
+    matches!(error.kind.advice(), Advice::Retry | Advice::RefreshMap | Advice::Renew)
 }
 
 /// Blocks of the longest chunk.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_base::is_broken;
 use strake_types::{ChunkId, ErrorKind, Result, TargetId};
-use strake_wire::message::manager::{ManagerOp, ManagerRequest, Resynced};
+use strake_wire::message::manager::{ManagerOp, Resynced};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{StorageAnswer, StorageOp};
 use tokio::time::Instant;
@@ -220,11 +220,7 @@ impl Replica {
             primary_boot: target.store.boot(),
             member_boot: boot,
         };
-        let told = async {
-            let op = Some(ManagerOp::Resynced(report));
-            self.common.map.manager()?.call(ManagerRequest { op }).await
-        };
-        match told.await {
+        match self.common.map.ask_manager(ManagerOp::Resynced(report)).await {
             // The map that says what became of it.
             Ok(_) => drop(self.common.map.refresh().await),
             Err(error) => tracing::debug!("group {}: report of {member}: {error}", self.group),

@@ -5,7 +5,7 @@ use super::StorageServer;
 use crate::gate::Gate;
 use std::time::Duration;
 use strake_types::{Error, ErrorKind, GroupId, Result, TargetId};
-use strake_wire::message::manager::{ManagerOp, ManagerRequest, Used};
+use strake_wire::message::manager::{ManagerOp, Used};
 use strake_wire::message::storage::StorageOp;
 use tokio::time::timeout;
 
@@ -38,9 +38,8 @@ impl StorageServer {
         if !self.map().standing(group, target).never_used {
             return Ok(());
         }
-        let op = Some(ManagerOp::Used(Used { group: group.0, target: target.0 }));
-        let told = async { self.map().manager()?.call(ManagerRequest { op }).await };
-        match told.await {
+        let op = ManagerOp::Used(Used { group: group.0, target: target.0 });
+        match self.map().ask_manager(op).await {
             Ok(_) => Ok(()),
             Err(error) if error.kind == ErrorKind::StaleMap => {
                 self.map().hurry();

@@ -7,7 +7,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
-use strake_manager::Manager;
+use strake_manager::Candidate;
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::message::{meta, storage};
 use strake_wire::server::{self, Identity, Listener};
@@ -53,15 +53,14 @@ pub struct Front {
 
 impl Front {
     /// Serves with a manager alone; [`Front::complete`] adds the rest.
-    pub fn open(listeners: Vec<Listener>, who: Identity, manager: Arc<Manager>) -> Front {
+    pub fn open(listeners: Vec<Listener>, who: Identity, manager: Arc<Candidate>) -> Front {
         let mut front = Self::new();
         let services = Services {
-            manager: Some(manager.clone()),
+            manager: Some(manager),
             meta: Some(front.meta.clone()),
             storage: Some(front.storage.clone()),
         };
         front.serve(listeners, who, &services);
-        front.watch(manager);
         front
     }
 
@@ -88,18 +87,6 @@ impl Front {
             tokio::spawn(server::serve(listener, services, who, stopped))
         };
         self.serving.extend(listeners.into_iter().map(serve));
-    }
-
-    /// Has the manager look whose lease is over, until the front stops.
-    pub fn watch(&mut self, manager: Arc<Manager>) {
-        let mut stopped = self.shutdown.subscribe();
-        self.serving.push(tokio::spawn(async move {
-            tokio::select! {
-                // Also ends if the sender is gone: the start has failed.
-                _ = stopped.wait_for(|stop| *stop) => {}
-                () = manager.keep_watch() => {}
-            }
-        }));
     }
 
     /// The other roles are there.

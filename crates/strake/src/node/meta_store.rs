@@ -104,8 +104,8 @@ fn check_database(dir: &Path, node: &Node, wanted: &Wanted) -> Outcome {
     Ok(())
 }
 
-/// A server that serves names in a cluster that it does not manage does so from the cluster's database: from now on
-/// that is its store. Refused where there is none.
+/// A server that serves names in a cluster that others manage, or is to manage it with them, does so from the
+/// cluster's database: from now on that is its store. Refused where there is none.
 pub fn share(options: &NodeOptions, node: &mut Node, map: &ClusterMap) -> Outcome {
     let manager = map.servers.iter().find(|server| server.manager);
     let store = manager.map(|manager| manager.store.clone()).unwrap_or_default();
@@ -116,17 +116,17 @@ pub fn share(options: &NodeOptions, node: &mut Node, map: &ClusterMap) -> Outcom
     if store.is_empty() {
         let (id, name) = manager.map_or((0, ""), |manager| (manager.id, &manager.name));
         return Err(Failure::new(format!(
-            "a second metadata server needs a database that all reach: the metadata of this cluster is in an \
+            "a second manager or metadata server needs a database that all reach: the metadata of this cluster is in an \
              embedded store, which only server {id} ({name}) has"
         ))
         .next(format!(
-            "leave meta out of --roles; or move the metadata: on {name} strake meta export, then strake meta \
+            "leave manager and meta out of --roles; or move the metadata: on {name} strake meta export, then strake meta \
              import --meta postgres://USER@HOST/DATABASE; then start both servers with that --meta"
         )));
     }
     if !is_in_database {
         return Err(Failure::new("the metadata of this cluster is in a database")
-            .next("give --meta with its URL, as its other metadata servers have it; or leave meta out of --roles"));
+            .next("give --meta with its URL, as its other servers have it; or leave manager and meta out of --roles"));
     }
     node.store = store;
     Ok(())

@@ -9,14 +9,14 @@ mod added;
 mod front;
 pub mod identity;
 mod list;
+mod managers;
 mod member;
 mod meta_store;
 pub mod moving;
 mod patrol;
 mod stores;
 
-use crate::cluster::no_manager;
-use crate::failure::{Context, Failure, Outcome, Plain};
+use crate::failure::{Context, Failure, Outcome};
 use crate::private;
 use add::Adder;
 pub use add::TARGET;
@@ -32,17 +32,17 @@ use stores::Target;
 use strake_base::clock::{SystemClock, WakingClock};
 use strake_base::disk::{Disk, RealDisk};
 use strake_base::process::boot_id;
-use strake_engine::kv::{Part, Store, dump};
-use strake_manager::{Manager, ManagerOptions};
+use strake_engine::kv::Store;
+use strake_manager::Candidate;
 use strake_meta::{MetaOptions, MetaServer};
 use strake_storage::{Here, Scrubs, StorageServer};
 use strake_types::{ServerId, TargetId};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::CapabilityKey;
 use strake_wire::lease::Lease;
-use strake_wire::map::{ManagerSource, MapView};
+use strake_wire::map::MapView;
 use strake_wire::member::{Heart, ManagerOfMap, Pulse};
-use strake_wire::message::manager::{Join, Joined, Leave, ManagerOp, ManagerRequest};
+use strake_wire::message::manager::{Join, Joined, Leave, ManagerOp};
 use strake_wire::server::{Identity, Listener};
 use strake_wire::service::{ManagerService, Services};
 use strake_wire::tls::Tls;
@@ -78,7 +78,7 @@ pub struct NodeOptions {
     pub advertise: String,
     /// Who it is to others; `None`: nothing is encrypted. The listeners have theirs already.
     pub tls: Option<Arc<Tls>>,
-    /// Managers of the cluster to join; empty: it is the manager itself.
+    /// Managers of the cluster to join; empty: it has joined one, or begins one.
     pub join: Vec<String>,
     /// Name shown to people.
     pub name: String,
@@ -98,7 +98,7 @@ pub struct NodeOptions {
 pub struct Node {
     map: Arc<MapView>,
     server: ServerId,
-    manager: Arc<dyn ManagerService>,
+    own_manager: Option<Arc<Candidate>>,
     meta: Option<Arc<MetaServer>>,
     targets: TargetList,
     heart: Heart,
@@ -138,22 +138,21 @@ impl Node {
         let (name, tls) = (options.name.clone(), options.tls.clone());
         let callers = Callers::new(CallerOptions { name, tls, ..CallerOptions::default() });
         let cluster = cluster_of(&identity, &targets);
-        let other_manager = match options.roles.manager {
-            true => None,
-            false => Some(first_manager(&callers, &options, &cluster, &mut identity).await?),
-        };
+        let others = managers::others(&callers, &options, &cluster, &mut identity).await?;
         targets = open_targets(targets, options.disk_rate).await?;
         let store = match with_meta {
             true => Some(open_store(&options, &mut identity).await?),
             false => None,
         };
         *has_database = with_meta && !identity.store.is_empty();
-        let own_manager = start_manager(&options, store.as_ref(), &identity).await?;
-        let manager = match (&own_manager, other_manager) {
-            (Some(manager), _) => manager.clone() as Arc<dyn ManagerService>,
-            (None, Some(map)) => Arc::new(ManagerOfMap(map)),
-            (None, None) => return Err(Failure::usage("no manager: give --join ADDR")),
+        let mut own_manager = match others.is_none() || identity.has_joined() {
+            true => managers::start(&options, store.as_ref(), &identity).await?,
+            // It has no number yet.
+            false => None,
         };
+        managers::register(&callers, &identity, &own_manager);
+        let map = managers::map(&callers, others, &own_manager).await?;
+        let manager: Arc<dyn ManagerService> = Arc::new(ManagerOfMap(map.clone()));
         let added = added::look(&options, &mut identity, &*manager).await?;
         targets.extend(open_targets(added, options.disk_rate).await?);
         // A cluster that is new begins with this server: nobody else may come before it.
@@ -170,25 +169,20 @@ impl Node {
         identity.cluster = joined.cluster.clone();
         identity.server = joined.server;
         identity.write(&home)?;
+        match &own_manager {
+            Some(manager) => manager.has_joined(joined.server).await?,
+            None => own_manager = managers::start(&options, store.as_ref(), &identity).await?,
+        }
+        managers::register(&callers, &identity, &own_manager);
         for (target, &id) in targets.iter_mut().zip(&joined.targets) {
             target.format(&joined.cluster, TargetId(id), options.disk_rate)?;
         }
-        for (old, path) in lost {
-            let new = targets.iter().find(|target| target.path == path).map_or(0, |t| t.id.0);
-            tracing::warn!(
-                "{} is a new disk, target {new}, where target {old} was; to give it what that had: \
-                 strake target replace {old} {new}",
-                path.display()
-            );
-        }
+        warn_of_lost(&lost, &targets);
         stores::count_sharing(&targets);
         identity.targets = merge_records(&identity, &targets);
         identity.write(&home)?;
-        let source = match &own_manager {
-            Some(manager) => ManagerSource::Local(manager.clone()),
-            None => ManagerSource::Addresses(options.join.clone()),
-        };
-        let map = MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await?;
+        // One in which this server is.
+        map.refresh().await?;
         let parts =
             Parts { options, joined, map, manager, own_manager, store, targets, front, lock };
         parts.serve().await
@@ -217,8 +211,11 @@ impl Node {
         // From when the manager hears it, others may go on without this server.
         self.lease.give_up();
         self.meta.iter().for_each(|meta| meta.leave());
-        let leave = ManagerOp::Leave(Leave { server: self.server.0 });
-        let leaving = self.manager.call(ManagerRequest { op: Some(leave) });
+        if let Some(manager) = &self.own_manager {
+            let resigned = manager.resign();
+            let _told = tokio::time::timeout(Duration::from_millis(LEAVE_MS_MAX), resigned).await;
+        }
+        let leaving = self.map.ask_manager(ManagerOp::Leave(Leave { server: self.server.0 }));
         // Whoever does not hear it finds out by the lease.
         let _told = tokio::time::timeout(Duration::from_millis(LEAVE_MS_MAX), leaving).await;
         self.front.stop().await;
@@ -275,7 +272,7 @@ struct Parts {
     joined: Joined,
     map: Arc<MapView>,
     manager: Arc<dyn ManagerService>,
-    own_manager: Option<Arc<Manager>>,
+    own_manager: Option<Arc<Candidate>>,
     store: Option<Arc<dyn Store>>,
     targets: Vec<Target>,
     /// Absent: nothing is served yet.
@@ -305,6 +302,7 @@ impl Parts {
             storage: storage.clone().map(|s| s as _),
         };
         self.map.callers().register_local(server, services.clone());
+        let own_manager = self.own_manager.clone();
         let front = match self.front {
             Some(front) => {
                 front.complete(&services);
@@ -313,9 +311,7 @@ impl Parts {
             None => {
                 let cluster = self.joined.cluster;
                 let who = Identity { cluster, name: self.options.name.clone() };
-                let mut front = Front::open_whole(self.options.listeners, who, &services);
-                self.own_manager.into_iter().for_each(|manager| front.watch(manager));
-                front
+                Front::open_whole(self.options.listeners, who, &services)
             }
         };
         let pulse = Pulse {
@@ -335,7 +331,7 @@ impl Parts {
         Ok(Node {
             map: self.map,
             server,
-            manager: self.manager,
+            own_manager,
             meta,
             targets,
             heart,
@@ -432,7 +428,8 @@ fn cluster_of(identity: &identity::Node, targets: &[Target]) -> String {
 /// Targets that belong to a cluster, beside a manager that would begin a new one: its metadata is
 /// lost, and a new cluster would hide what the targets hold.
 fn check_orphans(options: &NodeOptions, identity: &identity::Node, targets: &[Target]) -> Outcome {
-    let own = options.roles.manager && !identity.has_joined();
+    let own =
+        options.roles.manager && managers::asks_nobody(options, identity) && !identity.has_joined();
     let orphan = targets.iter().find(|target| target.id.0 != 0);
     match orphan.filter(|_| own) {
         Some(target) => Err(Failure::new(format!(
@@ -449,52 +446,9 @@ async fn open_store(
     options: &NodeOptions,
     identity: &mut identity::Node,
 ) -> Outcome<Arc<dyn Store>> {
-    let (home, wanted, makes) = (&options.home, &options.meta_store, options.roles.manager);
+    let makes = options.roles.manager && managers::asks_nobody(options, identity);
+    let (home, wanted) = (&options.home, &options.meta_store);
     meta_store::open(home, identity, wanted, &options.name, makes).await
-}
-
-async fn start_manager(
-    options: &NodeOptions,
-    store: Option<&Arc<dyn Store>>,
-    identity: &identity::Node,
-) -> Outcome<Option<Arc<Manager>>> {
-    let Some(store) = store.filter(|_| options.roles.manager) else {
-        return Ok(None);
-    };
-    let kv = store.open(Part::Control).await.plain()?;
-    dump::forget(&*kv).await.plain()?;
-    let manager = Manager::start(kv, ManagerOptions::default()).await?;
-    let cluster = manager.cluster();
-    if identity.has_joined() && identity.cluster != cluster {
-        return Err(Failure::new(format!(
-            "{} belongs to cluster {}, but its metadata store to cluster {cluster}",
-            options.home.display(),
-            identity.cluster
-        ))
-        .next("restore both from the same backup"));
-    }
-    Ok(Some(manager))
-}
-
-/// The cluster of the first manager that answers, in whose database the metadata of this server is.
-async fn first_manager(
-    callers: &Arc<Callers>,
-    options: &NodeOptions,
-    cluster: &str,
-    identity: &mut identity::Node,
-) -> Outcome<Arc<MapView>> {
-    if !cluster.is_empty() {
-        callers.set_cluster(cluster);
-    }
-    let source = ManagerSource::Addresses(options.join.clone());
-    let view = MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await.map_err(|e| {
-        let next = "start the server with the manager role first, or correct --join";
-        no_manager(&options.join, &e, next)
-    })?;
-    if options.roles.meta {
-        meta_store::share(options, identity, &view.current())?;
-    }
-    Ok(view)
 }
 
 async fn join(
@@ -530,6 +484,17 @@ fn lost_targets(identity: &identity::Node, targets: &[Target]) -> Vec<(u32, Path
     };
     let lost = identity.targets.iter().filter(replaced);
     lost.map(|record| (record.target, record.path.clone())).collect()
+}
+
+fn warn_of_lost(lost: &[(u32, PathBuf)], targets: &[Target]) {
+    for (old, path) in lost {
+        let new = targets.iter().find(|target| target.path == *path).map_or(0, |t| t.id.0);
+        tracing::warn!(
+            "{} is a new disk, target {new}, where target {old} was; to give it what that had: \
+             strake target replace {old} {new}",
+            path.display()
+        );
+    }
 }
 
 /// The records of `node.json`: those of the targets here, and of any that were left out today.

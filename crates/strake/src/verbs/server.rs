@@ -47,11 +47,11 @@ pub struct ServerFlags {
     #[arg(long, value_name = "DIR", num_args = 1..)]
     pub data: Vec<PathBuf>,
 
-    /// What it does: manager (one per cluster), meta (names and attributes), storage (contents)
+    /// What it does: manager (who belongs to the cluster), meta (names and attributes), storage (contents). One manager leads; others, on the same --meta database, follow it and take its place
     #[arg(long, value_name = "ROLE,...", value_delimiter = ',')]
     pub roles: Vec<String>,
 
-    /// Managers of the cluster to join; without it this server is the manager of a cluster of its own
+    /// Managers of the cluster to join; without it this server, a manager, begins a cluster of its own
     #[arg(long, value_name = "ADDR,...", value_delimiter = ',')]
     pub join: Vec<String>,
 
@@ -294,16 +294,13 @@ fn check(flags: &ServerFlags, roles: Roles) -> Outcome {
     if flags.scrub_every.is_some_and(|days| !(0.0..=3650.0).contains(&days)) {
         return Err(Failure::usage("--scrub-every takes days, from 0 (never) to 3650"));
     }
-    match (roles.manager, flags.join.is_empty()) {
-        (false, true) => {
-            missing("--join", "name the cluster's manager: --join ADDR; or add manager to --roles")
-        }
-        (true, false) => {
-            Err(Failure::usage("--join with the role manager: a cluster has one manager")
-                .next("leave --join out to begin a cluster, or manager out of --roles to join one"))
-        }
-        _ => Ok(()),
+    if !roles.manager && flags.join.is_empty() {
+        return missing(
+            "--join",
+            "name the cluster's manager: --join ADDR; or add manager to --roles",
+        );
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -52,6 +52,8 @@ struct Row {
     name: String,
     address: String,
     roles: String,
+    /// Its manager leads those of the cluster.
+    leads: bool,
     up: bool,
     targets: Vec<u32>,
 }
@@ -97,6 +99,7 @@ async fn list(cluster: &ClusterFlags, json: bool) -> Outcome {
             name: server.name.clone(),
             address: server.address.clone(),
             roles: servers::roles(&map, server),
+            leads: servers::leads(&map, server),
             up: server.up,
             targets,
         }

@@ -59,6 +59,8 @@ struct ServerRow {
     name: String,
     address: String,
     roles: String,
+    /// Its manager leads those of the cluster.
+    leads: bool,
     up: bool,
     silent_ms: u64,
 }
@@ -118,6 +120,15 @@ fn judge(map: &ClusterMap) -> Report {
         };
         let text = format!(
             "server {} ({}) is down: silent {silent}; start it again with the flags it had",
+            server.name, server.address
+        );
+        problems.push((health, text));
+    }
+    for server in map.servers.iter().filter(|s| s.up && s.cut_off) {
+        let serves = map.volumes.iter().any(|v| !v.deleting && v.meta_server == server.id);
+        let health = if serves { Health::Broken } else { Health::Degraded };
+        let text = format!(
+            "server {} ({}) does not reach the database with the metadata; its log says why",
             server.name, server.address
         );
         problems.push((health, text));
@@ -190,6 +201,7 @@ fn server_row(map: &ClusterMap, server: &Server) -> ServerRow {
         name: server.name.clone(),
         address: server.address.clone(),
         roles: servers::roles(map, server),
+        leads: servers::leads(map, server),
         up: server.up,
         silent_ms: server.silent_ms,
     }

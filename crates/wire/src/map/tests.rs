@@ -1,3 +1,5 @@
+mod managers;
+
 use super::*;
 use crate::capability::reign;
 use crate::message::manager::{Group, Target, VolumeSpec};
@@ -21,7 +23,7 @@ fn map(epoch: u64, servers: Vec<Server>) -> ClusterMap {
         targets: vec![Target { id: 5, server: 1, up: true, ..Target::default() }],
         groups: vec![Group { epoch: 3, members: vec![5], ..Group::default() }],
         volumes: vec![volume(1, "main", true), volume(2, "main", false)],
-        fenced: Vec::new(),
+        ..ClusterMap::default()
     }
 }
 

@@ -178,6 +178,9 @@ pub struct Heartbeat {
     /// going by the map of this epoch or a later one.
     #[prost(uint64, tag = "8")]
     pub epoch: u64,
+    /// It has not reached the database with its metadata for a while.
+    #[prost(bool, tag = "9")]
+    pub cut_off: bool,
 }
 
 /// See [`ManagerOp::Resynced`].
@@ -304,7 +307,7 @@ pub struct Leave {
 #[derive(Clone, PartialEq, Message)]
 pub struct ManagerReply {
     /// Which answer.
-    #[prost(oneof = "ManagerAnswer", tags = "10, 11, 12, 13, 14, 15")]
+    #[prost(oneof = "ManagerAnswer", tags = "10, 11, 12, 13, 14, 15, 16")]
     pub answer: Option<ManagerAnswer>,
     /// To a heartbeat: what holds for members that the server makes equal, or is about to.
     #[prost(message, repeated, tag = "1")]
@@ -344,6 +347,20 @@ pub enum ManagerAnswer {
     /// The number of a new target.
     #[prost(uint32, tag = "15")]
     Target(u32),
+    /// Nothing was done: this manager does not lead the cluster.
+    #[prost(message, tag = "16")]
+    Leader(Leader),
+}
+
+/// See [`ManagerAnswer::Leader`].
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Leader {
+    /// The server whose manager leads, as far as is known; 0: nobody, or that is not known.
+    #[prost(uint32, tag = "1")]
+    pub server: u32,
+    /// Its address.
+    #[prost(string, tag = "2")]
+    pub address: String,
 }
 
 /// See [`ManagerAnswer::Joined`].
@@ -398,6 +415,9 @@ pub struct ClusterMap {
     /// Sessions that are over, and whose capabilities may not be.
     #[prost(message, repeated, tag = "7")]
     pub fenced: Vec<Fenced>,
+    /// The server whose manager leads; 0: there is one manager only, of an earlier release.
+    #[prost(uint32, tag = "8")]
+    pub leader: u32,
 }
 
 /// A session whose capabilities storage servers refuse.
@@ -449,6 +469,9 @@ pub struct Server {
     /// Id of the store in a database that it keeps metadata in; empty where that is its own, or none.
     #[prost(string, tag = "8")]
     pub store: String,
+    /// It says that it does not reach that database.
+    #[prost(bool, tag = "9")]
+    pub cut_off: bool,
 }
 
 /// A target of the map.

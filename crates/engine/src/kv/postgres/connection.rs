@@ -1,20 +1,10 @@
 //! One connection, and the statements on it.
 
-use super::super::{KvError, Result};
+use super::super::Result;
 use super::address::Address;
-use super::failure::failure;
-use std::future::Future;
-use std::time::Duration;
-use tokio_postgres::{Client, Error, NoTls, Statement};
-
-/// How long the answer to a statement may take; the server gives up before.
-const ANSWER_SECONDS_MAX: u64 = 20;
-/// Limits of a session in milliseconds, and nothing that PostgreSQL alone has.
-const SESSION: &str = "SET statement_timeout = 15000; SET lock_timeout = 10000; \
-     SET idle_in_transaction_session_timeout = 600000";
-/// Small tables would be read from end to end, and go on being when they have grown. Not needed, only
-/// good: where there is no such setting we do without.
-const INDEXES: &str = "SET enable_seqscan = off";
+use super::answer::bounded;
+use super::primary;
+use tokio_postgres::{Client, Statement};
 
 const GET: &str = "SELECT v FROM strake_kv WHERE k = $1 AND buried IS NULL";
 const MULTI_GET: &str = "SELECT k, v FROM strake_kv WHERE k = ANY($1) AND buried IS NULL";
@@ -51,12 +41,14 @@ pub struct Connection {
     pub scan_to_end: Statement,
     pub versions: Statement,
     pub commit: Statement,
+    /// Of the host it leads to.
+    timeline: u64,
 }
 
 impl Connection {
     /// Connects to a database whose tables are there.
     pub async fn open(address: &Address) -> Result<Self> {
-        let client = connect(address).await?;
+        let (client, timeline) = primary::connect(address).await?;
         let prepared = async {
             tokio::try_join!(
                 client.prepare(GET),
@@ -69,41 +61,11 @@ impl Connection {
         };
         let prepared = bounded(address, prepared).await?;
         let (get, multi_get, scan, scan_to_end, versions, commit) = prepared;
-        Ok(Self { client, get, multi_get, scan, scan_to_end, versions, commit })
+        Ok(Self { client, get, multi_get, scan, scan_to_end, versions, commit, timeline })
     }
-}
 
-/// Connects, and sets the limits of the session.
-pub async fn connect(address: &Address) -> Result<Client> {
-    let (client, connection) = bounded(address, address.config.connect(NoTls)).await?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!("connection to the metadata store: {error}");
-        }
-    });
-    bounded(address, client.batch_execute(SESSION)).await?;
-    if let Err(error) = bounded(address, client.batch_execute(INDEXES)).await {
-        tracing::debug!("{INDEXES}: {error}");
-    }
-    Ok(client)
-}
-
-/// Waits for an answer, not for ever. `None`: none came.
-pub async fn answer<T>(asked: impl Future<Output = T>) -> Option<T> {
-    tokio::time::timeout(Duration::from_secs(ANSWER_SECONDS_MAX), asked).await.ok()
-}
-
-/// As [`answer`], with errors in our words.
-pub async fn bounded<T>(
-    address: &Address,
-    asked: impl Future<Output = Result<T, Error>>,
-) -> Result<T> {
-    match answer(asked).await {
-        Some(Ok(answer)) => Ok(answer),
-        Some(Err(error)) => Err(failure(&address.shown, &error)),
-        None => Err(KvError::Unreachable {
-            store: address.shown.clone(),
-            cause: format!("no answer in {ANSWER_SECONDS_MAX} s"),
-        }),
+    /// False if it has ended, or leads to a host that was the primary once.
+    pub fn is_good(&self, address: &Address) -> bool {
+        !self.client.is_closed() && self.timeline >= address.known.timeline()
     }
 }

@@ -10,15 +10,18 @@ pub fn sentence(error: &Error) -> String {
         return said.message().to_owned();
     }
     let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text = format!("{text}: {inner_text}");
+    for cause in causes(error) {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
         }
-        cause = inner.source();
     }
     text
+}
+
+/// What has led to an error, the nearest first.
+fn causes(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(std::error::Error::source(error), |cause| cause.source())
 }
 
 /// An error of a statement or of connecting, from which it is known that nothing was written.
@@ -30,6 +33,9 @@ pub fn failure(store: &str, error: &Error) -> KvError {
         next: next.into(),
     };
     let Some(code) = error.code() else {
+        if let Some(next) = advice_on_tls(error, &cause) {
+            return refused(next);
+        }
         let is_network = error.is_closed() || has_io_cause(error);
         return match is_network {
             true => KvError::Unreachable { store, cause },
@@ -39,6 +45,12 @@ pub fn failure(store: &str, error: &Error) -> KvError {
     match *code {
         SqlState::DISK_FULL => KvError::Full { store },
         SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => KvError::Corrupt { store, cause },
+        // It says so itself where nobody but an encrypted connection is let in.
+        SqlState::INVALID_AUTHORIZATION_SPECIFICATION if cause.contains("no encryption") => {
+            refused(
+                "correct the user in --meta, or add ?sslmode=verify-full&sslrootcert=FILE to it",
+            )
+        }
         SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
             refused("correct the user in --meta, and the password there or in PGPASSWORD")
         }
@@ -54,16 +66,24 @@ pub fn failure(store: &str, error: &Error) -> KvError {
     }
 }
 
-fn has_io_cause(error: &Error) -> bool {
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        if inner.is::<std::io::Error>() {
-            return true;
-        }
-        cause = inner.source();
+/// What to do about an error of TLS, if it is one that does not pass.
+fn advice_on_tls(error: &Error, sentence: &str) -> Option<&'static str> {
+    let is_of_tls = |cause: &(dyn std::error::Error + 'static)| {
+        let wrapped = cause.downcast_ref::<std::io::Error>().and_then(|io| io.get_ref());
+        cause.is::<rustls::Error>() || wrapped.is_some_and(|wrapped| wrapped.is::<rustls::Error>())
+    };
+    if causes(error).any(is_of_tls) {
+        return Some(
+            "correct sslmode, sslrootcert, sslcert and sslkey in --meta, or the database's certificate",
+        );
     }
+    let has_none = sentence.contains("server does not support TLS");
+    has_none.then_some("turn TLS on in the database (ssl = on), or take sslmode out of --meta")
+}
+
+fn has_io_cause(error: &Error) -> bool {
     // The time limit on connecting has no cause.
-    error.to_string().contains("connect")
+    causes(error).any(|cause| cause.is::<std::io::Error>()) || error.to_string().contains("connect")
 }
 
 /// True for what goes away by itself: the server starts, stops, is overloaded, or waited too long.

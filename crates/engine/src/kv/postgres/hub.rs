@@ -1,8 +1,9 @@
 //! What is shared: by all parts of a store the address and the connections that are free, and by readers and
 //! writer of one part what is known of its health.
 
-use super::super::{KvError, Result};
+use super::super::{KvError, Part, Result};
 use super::address::Address;
+use super::answer::answer;
 use super::connection::Connection;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -28,12 +29,22 @@ pub struct Hub {
     pub full: AtomicBool,
     /// Another writes what we wrote.
     taken_over: AtomicBool,
+    /// Its snapshots need no place among those of others: nobody is to wait for the control plane.
+    is_control: bool,
 }
 
 impl Hub {
-    pub fn new(pool: Arc<Pool>, writer: i64) -> Self {
+    pub fn new(pool: Arc<Pool>, writer: i64, part: Part) -> Self {
         let [in_doubt, full, taken_over] = Default::default();
-        Self { pool, writer, in_doubt, full, taken_over }
+        Self { pool, writer, in_doubt, full, taken_over, is_control: part == Part::Control }
+    }
+
+    /// A place for a snapshot; `None`: none is needed.
+    pub async fn place(&self, deadline: Instant) -> Result<Option<OwnedSemaphorePermit>> {
+        match self.is_control {
+            true => Ok(None),
+            false => self.pool.place(deadline).await.map(Some),
+        }
     }
 
     /// Another, on the host named, writes what we wrote.
@@ -73,7 +84,7 @@ impl Pool {
     }
 
     /// A place among the readers.
-    pub async fn place(&self, deadline: Instant) -> Result<OwnedSemaphorePermit> {
+    async fn place(&self, deadline: Instant) -> Result<OwnedSemaphorePermit> {
         let free = self.places.clone().acquire_owned();
         match tokio::time::timeout_at(deadline, free).await {
             Ok(Ok(place)) => Ok(place),
@@ -86,14 +97,25 @@ impl Pool {
 
     /// A connection that was used before, if one is free. It may be broken by now.
     pub fn idle(&self) -> Option<Connection> {
-        self.idle.lock().pop()
+        let mut idle = self.idle.lock();
+        idle.retain(|connection| connection.is_good(&self.address));
+        idle.pop()
+    }
+
+    /// Forgets the connections that are free: one of them was broken, and they break together.
+    pub fn forget_idle(&self) {
+        self.idle.lock().clear();
     }
 
     /// Ends a reader's transaction, and keeps its connection if it is still good.
-    pub fn give_back(self: &Arc<Self>, connection: Connection, place: OwnedSemaphorePermit) {
+    pub fn give_back(
+        self: &Arc<Self>,
+        connection: Connection,
+        place: Option<OwnedSemaphorePermit>,
+    ) {
         let pool = self.clone();
         self.runtime.spawn(async move {
-            let ended = super::connection::answer(connection.client.batch_execute("ROLLBACK"));
+            let ended = answer(&pool.address, connection.client.batch_execute("ROLLBACK"));
             if matches!(ended.await, Some(Ok(()))) {
                 pool.keep(connection);
             }

@@ -10,16 +10,20 @@
 //! [`Kv::sync`] has nothing to do.
 
 mod address;
+mod answer;
 mod connection;
 mod failure;
 mod hub;
+mod primary;
 mod readers;
 mod schema;
+mod tls;
 mod writer;
 
 use super::{Kv, KvError, Outcome, Part, Result, Snapshot, Store, Writes};
 use address::Address;
 use async_trait::async_trait;
+use bytes::Bytes;
 use hub::{Hub, Pause, Pool};
 use readers::{PostgresSnapshot, Waiting};
 use std::sync::Arc;
@@ -151,12 +155,18 @@ impl Store for PostgresStore {
         let closed = |_| self.pool.unreachable("the store is being closed");
         let number = claimed.await.map_err(closed)??;
         let (pool, runtime) = (self.pool.clone(), &self.pool.runtime);
-        let hub = Arc::new(Hub::new(pool, number));
+        let hub = Arc::new(Hub::new(pool, number, part));
         let (snapshots, waiting) = mpsc::unbounded_channel();
         let (writer, asked) = mpsc::channel(writer::WAITING_MAX);
         runtime.spawn(readers::begin_for_all(hub.clone(), waiting, writer.clone()));
         runtime.spawn(Writer::new(hub.clone()).run(asked));
         Ok(Arc::new(PostgresKv { hub, snapshots, writer, background: self.background.clone() }))
+    }
+
+    async fn look(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>> {
+        let (pool, keys) = (self.pool.clone(), keys.to_vec());
+        let looked = self.pool.runtime.spawn(async move { readers::look(&pool, &keys).await });
+        looked.await.map_err(|_| self.pool.unreachable("the store is being closed"))?
     }
 }
 
@@ -171,7 +181,7 @@ async fn prepare(address: &Address, options: &PostgresOptions, deadline: Instant
     let mut pause = Pause::default();
     loop {
         let prepared = async {
-            let client = connection::connect(address).await?;
+            let (client, _) = primary::connect(address).await?;
             schema::open(&client, address, options).await
         };
         match prepared.await {
@@ -186,7 +196,7 @@ async fn claim(pool: &Pool, host: &str, part: Part, deadline: Instant) -> Result
     let mut pause = Pause::default();
     loop {
         let claimed = async {
-            let client = connection::connect(&pool.address).await?;
+            let (client, _) = primary::connect(&pool.address).await?;
             schema::claim(&client, &pool.address, host, part).await
         };
         match claimed.await {
@@ -202,8 +212,8 @@ async fn sweep(pool: std::sync::Weak<Pool>) {
         tokio::time::sleep(Duration::from_secs(SWEEP_SECONDS)).await;
         let Some(pool) = pool.upgrade() else { return };
         let swept = async {
-            let client = connection::connect(&pool.address).await?;
-            while connection::bounded(&pool.address, client.execute(SWEEP, &[])).await? > 0 {}
+            let (client, _) = primary::connect(&pool.address).await?;
+            while answer::bounded(&pool.address, client.execute(SWEEP, &[])).await? > 0 {}
             Ok::<(), KvError>(())
         };
         if let Err(error) = swept.await {

@@ -6,9 +6,10 @@
 
 use super::super::{Pair, Result, Snapshot, is_empty_range};
 use super::Background;
-use super::connection::{Connection, bounded};
+use super::answer::bounded;
+use super::connection::Connection;
 use super::failure::failure;
-use super::hub::{Hub, Pause};
+use super::hub::{Hub, Pause, Pool};
 use super::schema;
 use super::writer::{self, Ask};
 use async_trait::async_trait;
@@ -33,7 +34,7 @@ pub type Waiting = oneshot::Sender<Result<Arc<Reader>>>;
 /// One transaction that reads, and is ended when nobody uses it any more.
 pub struct Reader {
     hub: Arc<Hub>,
-    connection: Option<(Connection, OwnedSemaphorePermit)>,
+    connection: Option<(Connection, Option<OwnedSemaphorePermit>)>,
 }
 
 impl Drop for Reader {
@@ -69,7 +70,7 @@ async fn begin(hub: &Arc<Hub>, writer: &mpsc::Sender<Ask>) -> Result<Reader> {
     if hub.in_doubt.load(Ordering::SeqCst) {
         writer::settle(hub, writer).await?;
     }
-    let place = hub.pool.place(deadline).await?;
+    let place = hub.place(deadline).await?;
     let sql = format!(
         "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; \
          SELECT w.fenced, ({}) FROM strake_writer w WHERE w.writer = {}",
@@ -87,10 +88,36 @@ async fn begin(hub: &Arc<Hub>, writer: &mpsc::Sender<Ask>) -> Result<Reader> {
                 check_fence(hub, &said)?;
                 return Ok(Reader { hub: hub.clone(), connection: Some((connection, place)) });
             }
-            // Connections that nobody used go stale together; a new one tells how things are.
+            // A new one tells how things are.
             Err(error) if fresh => pause.after(error, deadline).await?,
-            Err(_) => {}
+            Err(_) => hub.pool.forget_idle(),
         }
+    }
+}
+
+/// The values of keys, without a transaction: one statement sees one state.
+pub async fn look(pool: &Pool, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>> {
+    let deadline = pool.deadline();
+    loop {
+        let (connection, fresh) = match pool.idle() {
+            Some(connection) => (connection, false),
+            None => (pool.connect(deadline).await?, true),
+        };
+        let asked = async { connection.client.query(&connection.multi_get, &[&keys]).await };
+        let rows = match bounded(&pool.address, asked).await {
+            Ok(rows) => rows,
+            Err(error) if fresh => return Err(error),
+            Err(_) => {
+                pool.forget_idle();
+                continue;
+            }
+        };
+        let cell = |row: &Row, at| row.try_get::<_, &[u8]>(at).map(Bytes::copy_from_slice);
+        let pair = |row: &Row| Ok((cell(row, 0)?, cell(row, 1)?));
+        let found: Result<HashMap<_, _>, _> = rows.iter().map(pair).collect();
+        let found = found.map_err(|e| failure(&pool.address.shown, &e))?;
+        pool.keep(connection);
+        return Ok(keys.iter().map(|key| found.get(key.as_slice()).cloned()).collect());
     }
 }
 

@@ -3,7 +3,7 @@
 use super::super::{KvError, Part, Result};
 use super::PostgresOptions;
 use super::address::Address;
-use super::connection::bounded;
+use super::answer::bounded;
 use tokio_postgres::Client;
 
 /// Version of the tables that this release makes and reads.

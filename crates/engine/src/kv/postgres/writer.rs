@@ -6,7 +6,8 @@
 //! there we make sure that a statement which is still on its way never will.
 
 use super::super::{KvError, Outcome, Result};
-use super::connection::{Connection, answer, bounded};
+use super::answer::{answer, bounded};
+use super::connection::Connection;
 use super::failure::{failure, is_lost_race, is_unsure};
 use super::hub::{Hub, Pause};
 use super::schema;
@@ -179,7 +180,7 @@ impl Writer {
         let parameters: [&(dyn ToSql + Sync); 8] =
             [&self.hub.writer, &seq, &self.last, &version, &keys, &values, &replaced, &count];
         let asked = connection.client.execute(&connection.commit, &parameters);
-        let error = match answer(asked).await {
+        let error = match answer(&self.hub.pool.address, asked).await {
             Some(Ok(_)) => {
                 self.last = seq;
                 self.connection = Some(connection);
@@ -208,7 +209,12 @@ impl Writer {
 
     async fn connection(&mut self, deadline: Instant) -> Result<Connection> {
         let kept = || self.hub.pool.idle();
-        match self.connection.take().or_else(kept).filter(|kept| !kept.client.is_closed()) {
+        match self
+            .connection
+            .take()
+            .or_else(kept)
+            .filter(|kept| kept.is_good(&self.hub.pool.address))
+        {
             Some(connection) => Ok(connection),
             None => self.hub.pool.connect(deadline).await,
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use strake_base::disk::sim::SimDisk;
 use strake_storage::StorageServer;
 use strake_types::{Error, ErrorKind, Result, TargetId};
+use strake_wire::member::ManagerOfMap;
 use strake_wire::message::manager::{
     AddTarget, ClusterMap, GetMap, ManagerAnswer, ManagerOp, ManagerRequest, TargetSpec,
 };
@@ -104,12 +105,12 @@ impl Host {
     pub async fn add_drive(self: &Arc<Self>) -> Result<()> {
         let _one = self.changing.lock().await;
         let parts = self.running.lock().as_ref().map(|running| {
-            let Running { process, manager, storage, open, .. } = running;
-            (process.clone(), manager.clone(), storage.clone(), open.clone())
+            let Running { process, map, storage, open, .. } = running;
+            (process.clone(), ManagerOfMap(map.clone()), storage.clone(), open.clone())
         });
         let Some((process, manager, storage, open)) = parts else { return Ok(()) };
         let host = self.clone();
-        let add = async move { host.add_in(&*manager, &storage, &open).await };
+        let add = async move { host.add_in(&manager, &storage, &open).await };
         let gone = |_| Error::with(ErrorKind::Unavailable, "killed while it got a disk");
         let added = process.spawn(add).await.map_err(gone).and_then(|added| added);
         self.world.note(format_args!("server {} gets one more disk: {added:?}", self.number));

@@ -131,6 +131,23 @@ async fn a_block_that_is_damaged_everywhere_is_lost_and_its_neighbours_are_not()
     }
 }
 
+/// Found by the simulation (seed 795498584145): a client was told to restore a file from a backup because
+/// the member that had its bytes was out of reach for a moment.
+#[tokio::test]
+async fn a_block_that_a_silent_member_may_have_is_not_called_lost() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.damage_filled(1, 1);
+    bench.cut(1, 2);
+    bench.cut(1, 3);
+    let error = bench.repair(0).await.unwrap_err();
+    assert_ne!(error.kind, ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("target 2, which may have it"), "{error}");
+    bench.net.cut.lock().clear();
+    assert_eq!(bench.repair(0).await.unwrap(), msg::Repaired { blocks: 1, lost: vec![] });
+    assert_eq!(bench.bytes_at(1, 0, 4).await.unwrap(), vec![1; 4]);
+}
+
 #[tokio::test]
 async fn a_change_of_a_part_of_a_damaged_block_has_it_repaired_first() {
     let bench = Bench::start().await;

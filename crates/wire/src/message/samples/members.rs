@@ -49,6 +49,7 @@ impl Gen {
                 recopies: self.list(Self::recopy_progress),
                 serves: self.list(Self::u32),
                 epoch: self.u64(),
+                cut_off: self.bool(),
             }),
             GetMap(mgr::GetMap { known_epoch: self.u64() }),
             CreateVolume(self.volume_spec()),
@@ -94,6 +95,7 @@ impl Gen {
                 name: g.string(),
                 silent_ms: g.u64(),
                 store: g.string(),
+                cut_off: g.bool(),
             }),
             targets: self.list(|g| mgr::Target {
                 id: g.u32(),
@@ -120,6 +122,7 @@ impl Gen {
                 session: g.u64(),
                 epoch: g.u64(),
             }),
+            leader: self.u32(),
         }
     }
 
@@ -150,6 +153,7 @@ impl Gen {
             Volume(self.volume()),
             Jobs(self.job_list()),
             Target(self.u32()),
+            Leader(mgr::Leader { server: self.u32(), address: self.string() }),
         ];
         let orders = self.list(Self::order);
         let scrubs = self.list(Self::scrub_order);

@@ -1,5 +1,6 @@
 //! What only the engine on a database can meet: cut connections, refusals, and a second writer.
 
+mod encrypted;
 mod proxy;
 #[path = "../../../../../../tests/src/postgres.rs"]
 mod server;
@@ -204,6 +205,55 @@ fn a_server_that_crashes_and_comes_back_is_waited_for() {
         assert_eq!(kv.commit(old, writes).await.unwrap(), Outcome::Conflict);
         assert_eq!(put(&*kv, "a", "3").await.unwrap(), Outcome::Committed);
     });
+}
+
+#[test]
+fn a_standby_that_is_promoted_takes_the_place_of_the_primary() {
+    let primary = PostgresServer::start();
+    let (name, standby) = (primary.database(), primary.standby());
+    let url = primary.url_with(&standby, &name);
+    let options = PostgresOptions { url, wait_ms_max: 5_000, ..Database::new().options };
+    let kv = run(open_postgres(&options).unwrap().open(Part::Whole)).unwrap();
+    assert_eq!(run(put(&*kv, "a", "1")).unwrap(), Outcome::Committed);
+    primary.crash();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(500));
+            standby.promote();
+        });
+        // It waits until there is a primary again.
+        assert_eq!(run(get(&*kv, "a")).unwrap(), b"1");
+        assert_eq!(run(put(&*kv, "a", "2")).unwrap(), Outcome::Committed);
+    });
+    // The old primary comes back as one, and would take whatever it is given.
+    primary.resume();
+    assert_eq!(run(get(&*kv, "a")).unwrap(), b"2");
+    let later = run(open_postgres(&options).unwrap().look(&[b"a".to_vec()])).unwrap();
+    assert_eq!(later[0].as_deref(), Some(&b"2"[..]), "who starts now finds the right one");
+    standby.crash();
+    let error = run(kv.snapshot()).err().unwrap().to_string();
+    assert!(error.contains("another has taken its place (timeline 2)"), "{error}");
+    assert!(error.contains("pg_rewind"), "{error}");
+    standby.resume();
+    assert_eq!(run(get(&*kv, "a")).unwrap(), b"2");
+    assert_eq!(run(put(&*kv, "a", "3")).unwrap(), Outcome::Committed);
+}
+
+#[test]
+fn who_has_slept_through_a_promotion_refuses_the_old_primary() {
+    let primary = PostgresServer::start();
+    let (name, standby) = (primary.database(), primary.standby());
+    let url = primary.url_with(&standby, &name);
+    let options = PostgresOptions { url, wait_ms_max: 5_000, ..Database::new().options };
+    let kv = run(open_postgres(&options).unwrap().open(Part::Whole)).unwrap();
+    assert_eq!(run(put(&*kv, "a", "1")).unwrap(), Outcome::Committed);
+    primary.crash();
+    standby.promote();
+    primary.resume();
+    // It has met no other primary than the old one, which would take this and lose it.
+    assert_eq!(run(put(&*kv, "a", "2")).unwrap(), Outcome::Committed);
+    let key = "SELECT encode(v, 'escape') FROM strake_kv WHERE encode(k, 'escape') = 'a'";
+    assert_eq!(standby.sql(&name, key), "2");
 }
 
 #[test]

@@ -1,0 +1,378 @@
+//! Which of several managers leads.
+//!
+//! The managers of a cluster keep its truth in one store, and one of them leads: it answers, and changes the store. It
+//! says there that it lives ([`Beat`]), and leads as long as that was written lately: its lease counts from before each
+//! beat. The others read the beat. When it has not changed for a whole lease of the leader, one of them opens the control
+//! plane, which shuts out whoever wrote it before, and leads. Nobody else is needed to decide that: the store orders the
+//! beats and the openings, as in *Paxos made live* (Chandra, Griesemer and Redstone, 2007) the master's leases.
+//!
+//! - No two change anything: a part of the store has one writer.
+//! - No two promise anything at once, such as that the lease of a member is renewed: the one before has stopped when its
+//!   own lease is over, and the next one counts everybody's silence from after that.
+//!
+//! A new leader is a manager that was started again, on another machine: it goes on with what is stored.
+
+use crate::records::{self, Beat, Cluster, Kind};
+use crate::service::{Beginning, Lead, Manager, ManagerOptions};
+use crate::state::stored;
+use async_trait::async_trait;
+use parking_lot::{Mutex, RwLock};
+use prost::Message;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+use strake_base::task::{Owned, spawn_owned};
+use strake_engine::kv::{Kv, Outcome, Part, Store, Transaction, dump};
+use strake_types::{Error, ErrorKind, Result};
+use strake_wire::lease::Lease;
+use strake_wire::message::manager::{Leader, ManagerAnswer, ManagerReply, ManagerRequest};
+use strake_wire::service::ManagerService;
+use tokio::sync::watch;
+
+/// For how long a beat lets its manager lead, in milliseconds.
+pub(crate) const LEAD_MS: u64 = 800;
+/// Between two beats, and between two looks at them.
+const BEAT_MS: u64 = 200;
+/// How often a beat is tried to be stored.
+const NOTE_TRIES_MAX: u32 = 5;
+/// After a failure, managers try again at so many different times.
+const TURNS: u32 = 5;
+
+/// A manager that leads, or would if the leader fell silent.
+pub struct Candidate {
+    inner: Arc<Inner>,
+    /// Leads or looks on.
+    watching: Mutex<Option<Owned<()>>>,
+}
+
+/// The server that a manager is part of.
+#[derive(Clone, Debug, Default)]
+pub struct Candidature {
+    /// Its number; 0: it has none yet.
+    pub server: u32,
+    /// Its address.
+    pub address: String,
+    /// It begins a new cluster, if there is none.
+    pub founds: bool,
+}
+
+struct Inner {
+    store: Arc<dyn Store>,
+    options: ManagerOptions,
+    /// Its server's number; 0: it has none yet.
+    server: AtomicU32,
+    address: String,
+    founds: bool,
+    cluster: Mutex<String>,
+    seat: RwLock<Seat>,
+    lease: Arc<Lease>,
+    epochs: watch::Sender<u64>,
+    /// Number of the last beat.
+    beats: AtomicU64,
+}
+
+/// What it is now.
+#[derive(Clone)]
+enum Seat {
+    Leads(Arc<Manager>),
+    Follows(Leader),
+}
+
+/// What a manager finds that only looks on.
+struct Sight {
+    cluster: Cluster,
+    beat: Option<Beat>,
+    /// The own server is one of the managers.
+    may_lead: bool,
+}
+
+impl Candidate {
+    /// Starts on what the store holds: it leads if no other manager does, and a store of one process has no other.
+    /// `lease` is to be over.
+    pub async fn start(
+        store: Arc<dyn Store>,
+        who: Candidature,
+        lease: Arc<Lease>,
+        options: ManagerOptions,
+    ) -> Result<Arc<Self>> {
+        let inner = Arc::new(Inner {
+            store,
+            options,
+            server: AtomicU32::new(who.server),
+            address: who.address,
+            founds: who.founds,
+            cluster: Mutex::default(),
+            seat: RwLock::new(Seat::Follows(Leader::default())),
+            lease,
+            epochs: watch::Sender::new(0),
+            beats: AtomicU64::new(0),
+        });
+        inner.take_seat().await?;
+        let watching = Mutex::new(Some(spawn_owned(inner.clone().keep_seat())));
+        Ok(Arc::new(Self { inner, watching }))
+    }
+
+    /// The cluster's id (32 hex digits).
+    pub fn cluster(&self) -> String {
+        self.inner.cluster.lock().clone()
+    }
+
+    /// True while it leads.
+    pub fn leads(&self) -> bool {
+        matches!(*self.inner.seat.read(), Seat::Leads(_))
+    }
+
+    /// The epoch of the map, which changes with every change that this manager makes.
+    pub fn epochs(&self) -> watch::Receiver<u64> {
+        self.inner.epochs.subscribe()
+    }
+
+    /// Its server has joined under this number: others are to know who leads, before there are any.
+    pub async fn has_joined(&self, server: u32) -> Result<()> {
+        self.inner.server.store(server, Ordering::Relaxed);
+        match self.inner.seat() {
+            Seat::Leads(manager) if self.inner.store.is_shared() => {
+                self.inner.give_beat(&**manager.kv()).await?;
+                manager.lead_as(server).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Leads no more, so that another manager need not wait until it is missed. Nothing if no other one is up.
+    pub async fn resign(&self) {
+        if !matches!(self.inner.seat(), Seat::Leads(manager) if manager.has_others()) {
+            return;
+        }
+        self.watching.lock().take();
+        let seat =
+            std::mem::replace(&mut *self.inner.seat.write(), Seat::Follows(Leader::default()));
+        self.inner.lease.give_up();
+        let Seat::Leads(manager) = seat else { return };
+        let beat = Beat { ended: true, ..self.inner.beat() };
+        if let Err(error) = note(&**manager.kv(), &beat).await {
+            tracing::debug!("the other managers are not told: {error}");
+        }
+    }
+}
+
+impl Inner {
+    fn seat(&self) -> Seat {
+        self.seat.read().clone()
+    }
+
+    fn number(&self) -> u32 {
+        self.server.load(Ordering::Relaxed)
+    }
+
+    /// Leads or follows, by what the store says.
+    async fn take_seat(&self) -> Result<()> {
+        if !self.store.is_shared() {
+            return self.take_lead(None).await;
+        }
+        let sight = self.look().await?;
+        match sight {
+            Some(Sight { cluster, beat: Some(beat), .. }) if !self.is_free(&beat) => {
+                tracing::info!(server = beat.server, address = %beat.address, "another manager leads");
+                *self.cluster.lock() = cluster.uuid;
+                *self.seat.write() = Seat::Follows(leader(&beat));
+                Ok(())
+            }
+            sight => self.take_lead(sight.and_then(|sight| sight.beat)).await,
+        }
+    }
+
+    /// True if nobody leads by this beat who might still do so: it was the last one, or of an earlier life of this manager.
+    fn is_free(&self, beat: &Beat) -> bool {
+        beat.ended || beat.server == 0 || beat.server == self.number()
+    }
+
+    /// What is stored, as far as it says who leads. `None`: no cluster is.
+    async fn look(&self) -> Result<Option<Sight>> {
+        let own = records::key(Kind::Server, self.number());
+        let keys = [records::key(Kind::Cluster, 0), records::key(Kind::Beat, 0), own];
+        let found = self.store.look(&keys).await.map_err(|e| stored(&e))?;
+        let Some(cluster) = decoded::<Cluster>(&keys[0], found.first())? else { return Ok(None) };
+        let beat = decoded::<Beat>(&keys[1], found.get(1))?;
+        let own = decoded::<records::Server>(&keys[2], found.get(2))?;
+        let may_lead = own.is_some_and(|server| server.manager);
+        Ok(Some(Sight { cluster, beat, may_lead }))
+    }
+
+    /// Takes the lead from the one who gave this beat.
+    async fn take_lead(&self, last: Option<Beat>) -> Result<()> {
+        let kv = self.store.open(Part::Control).await.map_err(|e| stored(&e))?;
+        // From here on nobody else writes it.
+        dump::forget(&*kv).await.map_err(|e| Error::with(ErrorKind::Conflict, e.to_string()))?;
+        let lead = match self.store.is_shared() {
+            true => Some(self.begin_to_lead(&*kv, last).await?),
+            false => None,
+        };
+        let founds = self.founds && self.number() == 0;
+        let beginning = Beginning { founds, epochs: self.epochs.clone() };
+        let begun = Manager::begin(kv.clone(), self.options.clone(), lead, beginning);
+        let manager = match self.store.is_shared() {
+            true => tokio::select! {
+                begun = begun => begun?,
+                // There may be much to read. It does not end before the store is another's.
+                () = self.keep_beating(&*kv) => return Err(taken_over()),
+            },
+            false => begun.await?,
+        };
+        if self.store.is_shared() {
+            manager.lead_as(self.number()).await?;
+            tracing::info!("this manager leads the cluster");
+        }
+        *self.cluster.lock() = manager.cluster();
+        *self.seat.write() = Seat::Leads(manager);
+        Ok(())
+    }
+
+    /// Shows the others at once that somebody leads. The one before may do so for a while yet, if it has given a beat after
+    /// the last that was seen.
+    async fn begin_to_lead(&self, kv: &dyn Kv, last: Option<Beat>) -> Result<Lead> {
+        let key = records::key(Kind::Beat, 0);
+        let snapshot = kv.snapshot().await.map_err(|e| stored(&e))?;
+        let value = snapshot.get(&key).await.map_err(|e| stored(&e))?;
+        let found = decoded::<Beat>(&key, Some(&value))?;
+        let is_over = found == last || found.as_ref().is_none_or(|beat| self.is_free(beat));
+        let number = found.map_or(0, |beat| beat.number);
+        self.beats.fetch_max(number, Ordering::Relaxed);
+        let grace = Duration::from_millis(if is_over { 0 } else { LEAD_MS });
+        let from = self.options.clock.monotonic() + grace;
+        self.give_beat(kv).await?;
+        Ok(Lead { lease: self.lease.clone(), from })
+    }
+
+    fn beat(&self) -> Beat {
+        let number = self.beats.fetch_add(1, Ordering::Relaxed) + 1;
+        Beat { server: self.number(), address: self.address.clone(), number, ended: false }
+    }
+
+    async fn give_beat(&self, kv: &dyn Kv) -> Result<()> {
+        let sent = self.lease.now();
+        note(kv, &self.beat()).await?;
+        self.lease.renew(sent, LEAD_MS);
+        Ok(())
+    }
+
+    /// Leads while it may, and looks on while another does, until it is dropped.
+    async fn keep_seat(self: Arc<Self>) {
+        loop {
+            match self.seat() {
+                Seat::Leads(manager) if self.store.is_shared() => {
+                    tokio::select! {
+                        () = manager.clone().keep_watch() => {}
+                        () = self.keep_beating(&**manager.kv()) => {}
+                    }
+                    tracing::warn!("this manager leads no more");
+                    *self.seat.write() = Seat::Follows(Leader::default());
+                }
+                Seat::Leads(manager) => manager.keep_watch().await,
+                Seat::Follows(_) => self.keep_looking().await,
+            }
+        }
+    }
+
+    /// Gives beats, until another has opened the store.
+    async fn keep_beating(&self, kv: &dyn Kv) {
+        let mut heard = true;
+        while !kv.is_taken_over() {
+            let given = self.give_beat(kv).await;
+            match &given {
+                Err(error) if heard => {
+                    tracing::warn!("this manager cannot say that it leads: {error}");
+                }
+                Ok(()) if !heard => tracing::info!("this manager leads again"),
+                _ => {}
+            }
+            heard = given.is_ok();
+            tokio::time::sleep(Duration::from_millis(BEAT_MS)).await;
+        }
+    }
+
+    /// Looks at the leader's beats, until this manager leads.
+    async fn keep_looking(&self) {
+        let clock = &self.options.clock;
+        let mut last: Option<(Beat, Duration)> = None;
+        let mut rests_until = Duration::ZERO;
+        loop {
+            tokio::time::sleep(Duration::from_millis(BEAT_MS)).await;
+            let beat = match self.look().await {
+                Ok(Some(Sight { beat: Some(beat), may_lead: true, .. })) => beat,
+                Ok(_) => continue,
+                Err(error) => {
+                    // Nor does the leader reach it, perhaps.
+                    last = None;
+                    tracing::debug!("who leads is not known: {error}");
+                    continue;
+                }
+            };
+            let now = clock.monotonic();
+            let since =
+                last.as_ref().filter(|(known, _)| *known == beat).map_or(now, |(_, at)| *at);
+            let is_silent = now.saturating_sub(since) >= Duration::from_millis(LEAD_MS);
+            *self.seat.write() = Seat::Follows(leader(&beat));
+            if !is_silent && !beat.ended || now < rests_until {
+                last = Some((beat, since));
+                continue;
+            }
+            let what = if beat.ended { "has resigned" } else { "is silent" };
+            tracing::warn!(server = beat.server, address = %beat.address, "the manager that leads {what}");
+            match self.take_lead(Some(beat)).await {
+                Ok(()) => return,
+                Err(error) => tracing::info!("another manager may have been faster: {error}"),
+            }
+            last = None;
+            // Who has tried at the same time comes back at another.
+            let turn = u64::from(self.number() % TURNS);
+            rests_until = clock.monotonic() + Duration::from_millis(LEAD_MS + turn * BEAT_MS);
+        }
+    }
+}
+
+/// Stores a beat, unless another manager has opened the store. Only beats of the same manager that were given up are in its way.
+async fn note(kv: &dyn Kv, beat: &Beat) -> Result<()> {
+    for _ in 0..NOTE_TRIES_MAX {
+        let mut transaction = Transaction::begin(kv).await.map_err(|e| stored(&e))?;
+        transaction.put(records::key(Kind::Beat, 0), records::encode(beat));
+        match transaction.commit(kv).await.map_err(|e| stored(&e))? {
+            Outcome::Committed => return Ok(()),
+            Outcome::Conflict | Outcome::Unknown => {}
+        }
+    }
+    Err(Error::with(ErrorKind::Conflict, "a beat was not stored"))
+}
+
+fn taken_over() -> Error {
+    Error::with(ErrorKind::Unavailable, "another manager has opened the store meanwhile")
+}
+
+fn leader(beat: &Beat) -> Leader {
+    match beat.ended {
+        true => Leader::default(),
+        false => Leader { server: beat.server, address: beat.address.clone() },
+    }
+}
+
+/// A record, if there is one.
+fn decoded<M: Message + Default>(
+    key: &[u8],
+    value: Option<&Option<bytes::Bytes>>,
+) -> Result<Option<M>> {
+    value.and_then(Option::as_ref).map(|value| records::decode(key, value)).transpose()
+}
+
+#[async_trait]
+impl ManagerService for Candidate {
+    async fn call(&self, request: ManagerRequest) -> Result<ManagerReply> {
+        let manager = match self.inner.seat() {
+            Seat::Leads(manager) => manager,
+            Seat::Follows(leader) => return Ok(ManagerAnswer::Leader(leader).into()),
+        };
+        manager.call(request).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,339 @@
+use super::*;
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use strake_base::clock::Clock;
+use strake_engine::kv::memory::MemoryKv;
+use strake_engine::kv::{Kv, KvError, Outcome, Snapshot, Writes};
+use strake_wire::message::manager::{
+    ClusterMap, GetMap, Heartbeat, Join, Joined, ManagerOp, VolumeSpec,
+};
+use tokio::time::Instant;
+
+/// Tokio's time, which tests let pass.
+struct Paused(Instant);
+
+impl Clock for Paused {
+    fn monotonic(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn wall(&self) -> Duration {
+        self.monotonic()
+    }
+}
+
+/// A store that several managers have.
+#[derive(Clone)]
+struct Shared {
+    kv: MemoryKv,
+    writers: Arc<Mutex<HashMap<Part, u64>>>,
+    /// Nothing gets from this machine to it.
+    cut: Arc<AtomicBool>,
+    /// How long opening a part takes.
+    opening_ms: Arc<AtomicU64>,
+}
+
+impl Shared {
+    fn new() -> Self {
+        let (writers, cut, opening_ms) = Default::default();
+        Self { kv: MemoryKv::new(), writers, cut, opening_ms }
+    }
+
+    fn elsewhere(&self) -> Self {
+        Self { cut: Arc::default(), opening_ms: Arc::default(), ..self.clone() }
+    }
+
+    fn reach(&self) -> strake_engine::kv::Result<()> {
+        match self.cut.load(Ordering::Relaxed) {
+            true => Err(KvError::Unreachable { store: "shared".into(), cause: "cut".into() }),
+            false => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Shared {
+    fn name(&self) -> &'static str {
+        "shared"
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    async fn open(&self, part: Part) -> strake_engine::kv::Result<Arc<dyn Kv>> {
+        self.reach()?;
+        tokio::time::sleep(Duration::from_millis(self.opening_ms.load(Ordering::Relaxed))).await;
+        let mut writers = self.writers.lock();
+        let number = writers.entry(part).or_default();
+        *number += 1;
+        Ok(Arc::new(Opened { shared: self.clone(), part, number: *number }))
+    }
+
+    async fn look(&self, keys: &[Vec<u8>]) -> strake_engine::kv::Result<Vec<Option<Bytes>>> {
+        self.reach()?;
+        self.kv.snapshot().await?.multi_get(keys).await
+    }
+}
+
+struct Opened {
+    shared: Shared,
+    part: Part,
+    number: u64,
+}
+
+#[async_trait]
+impl Kv for Opened {
+    fn name(&self) -> &'static str {
+        "shared"
+    }
+
+    async fn snapshot(&self) -> strake_engine::kv::Result<Arc<dyn Snapshot>> {
+        self.shared.reach()?;
+        self.shared.kv.snapshot().await
+    }
+
+    async fn commit(
+        &self,
+        snapshot: Arc<dyn Snapshot>,
+        writes: Writes,
+    ) -> strake_engine::kv::Result<Outcome> {
+        self.shared.reach()?;
+        match self.is_taken_over() {
+            true => Err(KvError::TakenOver { store: "shared".into(), by: "another".into() }),
+            false => self.shared.kv.commit(snapshot, writes).await,
+        }
+    }
+
+    fn is_taken_over(&self) -> bool {
+        let writers = self.shared.writers.lock();
+        !self.shared.cut.load(Ordering::Relaxed) && writers.get(&self.part) != Some(&self.number)
+    }
+
+    async fn sync(&self) -> strake_engine::kv::Result<()> {
+        Ok(())
+    }
+}
+
+/// A server with a manager.
+struct Server {
+    store: Shared,
+    number: u32,
+    candidate: Arc<Candidate>,
+}
+
+fn address(number: u32) -> String {
+    format!("h{number}:1")
+}
+
+async fn candidate(store: &Shared, number: u32, founds: bool) -> Arc<Candidate> {
+    let clock = Arc::new(Paused(Instant::now()));
+    let who = Candidature { server: number, address: address(number.max(1)), founds };
+    let first_volume = VolumeSpec { name: "main".into(), ..VolumeSpec::default() };
+    let options =
+        ManagerOptions { clock: clock.clone(), first_volume, ..ManagerOptions::default() };
+    let lease = Arc::new(Lease::new(clock));
+    Candidate::start(Arc::new(store.clone()), who, lease, options).await.unwrap()
+}
+
+async fn ask(candidate: &Candidate, op: ManagerOp) -> ManagerAnswer {
+    let request = ManagerRequest { op: Some(op) };
+    candidate.call(request).await.unwrap().answer.unwrap()
+}
+
+async fn join(leader: &Candidate, number: u32) -> Joined {
+    let name = format!("h{number}");
+    let request = Join { address: address(number), name, manager: true, ..Join::default() };
+    match ask(leader, ManagerOp::Join(request)).await {
+        ManagerAnswer::Joined(joined) => joined,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// So many servers, of which the first leads.
+async fn cluster(servers: u32) -> Vec<Server> {
+    let store = Shared::new();
+    let founder = candidate(&store, 0, true).await;
+    assert_eq!(join(&founder, 1).await.server, 1);
+    founder.has_joined(1).await.unwrap();
+    let mut all = vec![Server { store: store.clone(), number: 1, candidate: founder }];
+    for number in 2..=servers {
+        assert_eq!(join(&all[0].candidate, number).await.server, number);
+        let store = store.elsewhere();
+        let candidate = candidate(&store, number, false).await;
+        all.push(Server { store, number, candidate });
+    }
+    all
+}
+
+/// The map that a manager gives, if it leads.
+async fn map_of(candidate: &Candidate) -> Result<ClusterMap, Leader> {
+    let op = Some(ManagerOp::GetMap(GetMap { known_epoch: 0 }));
+    let answer = candidate.call(ManagerRequest { op }).await;
+    match answer.map(|reply| reply.answer.unwrap()) {
+        Ok(ManagerAnswer::Map(answer)) => Ok(answer.map.unwrap()),
+        Ok(ManagerAnswer::Leader(leader)) => Err(leader),
+        // It does not reach its store.
+        Err(error) if error.kind == ErrorKind::Unavailable => Err(Leader::default()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Lets time pass; in all of it one manager answers at most. Who did in the end, and the longest time in which nobody did.
+async fn pass(servers: &[Server], ms: u64) -> (Option<u32>, u64) {
+    let (mut silent, mut longest, mut last) = (0, 0, None);
+    for _ in 0..ms / 10 {
+        let mut leaders = Vec::new();
+        for server in servers {
+            if map_of(&server.candidate).await.is_ok() {
+                leaders.push(server.number);
+            }
+        }
+        assert!(leaders.len() <= 1, "{leaders:?} answer at once");
+        last = leaders.first().copied();
+        silent = if last.is_some() { 0 } else { silent + 10 };
+        longest = longest.max(silent);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    (last, longest)
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_manager_leads_and_the_others_say_which() {
+    let servers = cluster(3).await;
+    assert_eq!(pass(&servers, 10_000).await, (Some(1), 0));
+    let map = map_of(&servers[0].candidate).await.unwrap();
+    assert_eq!((map.leader, map.servers.len()), (1, 3));
+    for follower in &servers[1..] {
+        let leader = map_of(&follower.candidate).await.unwrap_err();
+        assert_eq!((leader.server, leader.address), (1, address(1)));
+        assert_eq!(follower.candidate.cluster(), map.cluster);
+        assert!(!follower.candidate.leads());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_is_gone_is_followed_by_another_that_goes_on_with_what_is_stored() {
+    let mut servers = cluster(3).await;
+    let before = map_of(&servers[0].candidate).await.unwrap();
+    drop(servers.remove(0));
+    let (leader, silent) = pass(&servers, 3_000).await;
+    assert!(silent <= 1_500, "{silent} ms");
+    let leader = leader.unwrap();
+    let at = servers.iter().position(|server| server.number == leader).unwrap();
+    let map = map_of(&servers[at].candidate).await.unwrap();
+    assert!(map.epoch > before.epoch, "who leads is part of the map");
+    assert_eq!((map.cluster, map.leader, map.servers.len()), (before.cluster, leader, 3));
+    // Started again, it follows.
+    let store = servers[0].store.elsewhere();
+    let again = candidate(&store, 1, true).await;
+    servers.push(Server { store, number: 1, candidate: again });
+    assert_eq!(pass(&servers, 3_000).await, (Some(leader), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_is_started_again_at_once_leads_as_before() {
+    let mut servers = cluster(2).await;
+    let first = servers.remove(0);
+    drop(first.candidate);
+    let candidate = candidate(&first.store, 1, true).await;
+    servers.insert(0, Server { candidate, ..first });
+    assert_eq!(pass(&servers, 3_000).await, (Some(1), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_without_its_store_stops_before_another_leads() {
+    let servers = cluster(2).await;
+    for (cut_ms, leader) in [(100, 1), (300, 1), (2_000, 2), (4_000, 2)] {
+        servers[0].store.cut.store(true, Ordering::Relaxed);
+        pass(&servers, cut_ms).await;
+        servers[0].store.cut.store(false, Ordering::Relaxed);
+        assert_eq!(pass(&servers, 3_000).await.0, Some(leader), "{cut_ms}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nobody_reaches_the_store_nobody_else_leads() {
+    let servers = cluster(2).await;
+    let cut = |is| servers.iter().for_each(|server| server.store.cut.store(is, Ordering::Relaxed));
+    cut(true);
+    let (leader, _) = pass(&servers, 5_000).await;
+    assert_eq!(leader, None);
+    cut(false);
+    assert_eq!(pass(&servers, 3_000).await.0, Some(1), "who comes back first is no reason");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_only_manager_goes_on_without_its_store() {
+    let servers = cluster(1).await;
+    for nth in 0..20 {
+        // What is new of a server is stored once.
+        servers[0].store.cut.store(nth > 0, Ordering::Relaxed);
+        let beat = Heartbeat { server: 1, ..Heartbeat::default() };
+        let answer = ask(&servers[0].candidate, ManagerOp::Heartbeat(beat)).await;
+        assert!(matches!(answer, ManagerAnswer::Epoch(_)), "{answer:?}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_resigns_is_not_waited_for() {
+    let servers = cluster(2).await;
+    servers[0].candidate.resign().await;
+    let (leader, silent) = pass(&servers, 2_000).await;
+    assert_eq!(leader, Some(2));
+    assert!(silent <= 300, "{silent} ms");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_resigns_only_if_another_is_up() {
+    let servers = cluster(2).await;
+    // The other has said nothing for longer than a lease.
+    pass(&servers, 4_000).await;
+    servers[0].candidate.resign().await;
+    assert_eq!(pass(&servers, 2_000).await, (Some(1), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_no_manager_any_more_does_not_lead() {
+    let mut servers = cluster(2).await;
+    let request = Join { server: 2, address: address(2), manager: false, ..Join::default() };
+    let cluster = map_of(&servers[0].candidate).await.unwrap().cluster;
+    ask(&servers[0].candidate, ManagerOp::Join(Join { cluster, ..request })).await;
+    drop(servers.remove(0));
+    assert_eq!(pass(&servers, 5_000).await.0, None);
+}
+
+/// It counted everybody's silence from its start, while the one before still promised that leases were renewed.
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_waits_for_the_promises_of_one_that_went_on_meanwhile() {
+    let servers = cluster(2).await;
+    // What the second says of the first; nothing, as long as that one may answer, too.
+    let up = async |server: &Server| {
+        let map = map_of(&server.candidate).await.ok()?;
+        Some(map.servers.iter().any(|server| server.id == 1 && server.up))
+    };
+    // The first is away for so long that the second begins to open the store, and is back before it is open.
+    servers[1].store.opening_ms.store(600, Ordering::Relaxed);
+    servers[0].store.cut.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    servers[0].store.cut.store(false, Ordering::Relaxed);
+    let began = Instant::now();
+    let mut promised = began;
+    while !servers[1].candidate.leads() {
+        let beat = Heartbeat { server: 1, ..Heartbeat::default() };
+        let answer = ask(&servers[0].candidate, ManagerOp::Heartbeat(beat)).await;
+        if matches!(answer, ManagerAnswer::Epoch(_)) {
+            promised = Instant::now();
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(promised > began, "the first has led again meanwhile");
+    while promised.elapsed() < Duration::from_secs(3) {
+        assert_ne!(up(&servers[1]).await, Some(false), "{:?}", promised.elapsed());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(up(&servers[1]).await, Some(false));
+}

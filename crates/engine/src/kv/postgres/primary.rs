@@ -9,6 +9,7 @@ use super::address::{Address, CONNECT_SECONDS_MAX};
 use super::answer::{answer, bounded};
 use super::failure::failure;
 use std::time::Duration;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, NoTls, Socket};
 
@@ -105,6 +106,10 @@ where
     Ok(client)
 }
 
+/// What a database says to a question it does not know.
+const UNKNOWN: [SqlState; 3] =
+    [SqlState::UNDEFINED_FUNCTION, SqlState::FEATURE_NOT_SUPPORTED, SqlState::SYNTAX_ERROR];
+
 /// The timeline of a primary's log, which all are told of. Refuses a standby where there are several hosts.
 async fn timeline(address: &Address, client: &Client) -> Result<u64> {
     let not_now = |cause: &str| {
@@ -121,8 +126,10 @@ async fn timeline(address: &Address, client: &Client) -> Result<u64> {
     let timeline = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
     let row = match answer(address, client.query_one(timeline, &[])).await {
         Some(Ok(row)) => row,
-        // Only PostgreSQL has it, and what it says of itself is no answer of a network.
-        Some(Err(error)) if error.as_db_error().is_some() => return Ok(u64::MAX),
+        // Only PostgreSQL has timelines. Another error, such as that it is shutting down, says nothing of them.
+        Some(Err(error)) if error.code().is_some_and(|code| UNKNOWN.contains(code)) => {
+            return Ok(u64::MAX);
+        }
         Some(Err(error)) => return Err(failure(&address.shown, &error)),
         None => return not_now("it does not say which timeline it is on"),
     };

@@ -181,6 +181,17 @@ impl Process {
         self.status_bytes("VmHWM:")
     }
 
+    /// Seconds of processor time that all of its threads have used.
+    pub fn processor_seconds(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
+        let stat = stat.expect("the process runs");
+        // The name may have blanks; behind it, user and system time are the 12th and 13th.
+        let fields = stat.rsplit(')').next().unwrap_or("").split_whitespace().skip(11).take(2);
+        let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
+        // USER_HZ, what the kernel counts in towards processes, is 100 on all machines we run on.
+        ticks as f64 / 100.0
+    }
+
     fn status_bytes(&self, field: &str) -> u64 {
         let path = format!("/proc/{}/status", self.pid());
         let status = File::open(path).expect("the process runs");

@@ -142,7 +142,7 @@ async fn ask_primary(map: &MapView, group: GroupId, op: &StorageOp) -> Result<St
         };
         asked += 1;
         match answer {
-            Err(error) if is_passing(&error) && asked < ASKS_MAX => {
+            Err(error) if error.is_passing() && asked < ASKS_MAX => {
                 tokio::time::sleep(ASK_PAUSE).await;
                 // If it cannot be had, the next attempt says so.
                 let _ = map.refresh().await;
@@ -150,10 +150,6 @@ async fn ask_primary(map: &MapView, group: GroupId, op: &StorageOp) -> Result<St
             other => return other,
         }
     }
-}
-
-fn is_passing(error: &Error) -> bool {
-    matches!(error.kind, ErrorKind::StaleMap | ErrorKind::NotCurrent | ErrorKind::Unavailable)
 }
 
 /// Verifies the chunks of a target after a cursor, about so many bytes. What it found that is a copy of something, and damaged.

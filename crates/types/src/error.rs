@@ -166,6 +166,11 @@ impl Error {
     pub fn advice(&self) -> Advice {
         self.kind.advice()
     }
+
+    /// Whether the same question may be answered in another way later.
+    pub fn is_passing(&self) -> bool {
+        self.advice() != Advice::GiveUp
+    }
 }
 
 impl From<ErrorKind> for Error {

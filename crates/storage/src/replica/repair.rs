@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_base::task;
 use strake_engine::chunk::{BLOCK_BYTES, BlockSums};
-use strake_types::error::Advice;
 use strake_types::limits::CHUNK_BYTES_MAX;
 use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
 use strake_wire::frame::crc32c;
@@ -180,7 +179,7 @@ impl Replica {
                 Err(error) => {
                     tracing::debug!("group {}: {chunk}: {error}", self.group);
                     // What one that is joining has is of no need.
-                    silent = silent.or((in_sync && is_passing(&error)).then_some((member, error)));
+                    silent = silent.or((in_sync && error.is_passing()).then_some((member, error)));
                 }
             }
         }
@@ -259,7 +258,7 @@ impl Replica {
                 }
                 Err(error) => {
                     tracing::warn!("group {}: {chunk}: {error}", self.group);
-                    if copy.in_sync && is_passing(&error) {
+                    if copy.in_sync && error.is_passing() {
                         *silent = Some((copy.member, error));
                     }
                 }
@@ -408,11 +407,6 @@ impl Drop for Tale<'_> {
             );
         }
     }
-}
-
-/// Whether a member that said this, or nothing, may say something else later.
-fn is_passing(error: &Error) -> bool {
-    matches!(error.kind.advice(), Advice::Retry | Advice::RefreshMap | Advice::Renew)
 }
 
 /// Blocks of the longest chunk.

@@ -1,18 +1,13 @@
 //! The three files that make a process a member: the CA's certificate, its own, and its key.
 
 use rustls::RootCertStore;
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use strake_base::pem::{self, PemError};
 use strake_types::{Error, ErrorKind, Result, Timestamp};
-
-/// Longest file that is read: a chain of certificates has a few KiB.
-const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Permission bits that a key must not have.
-const OTHERS: u32 = 0o077;
 
 /// Where they lie, all PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,63 +56,40 @@ impl TlsFiles {
     pub(super) fn read(&self) -> Result<Material> {
         let mut roots = RootCertStore::empty();
         for certificate in certificates(&self.ca)? {
-            roots.add(certificate).map_err(|e| unreadable(&self.ca, e))?;
+            roots.add(certificate).map_err(|e| {
+                Error::with(ErrorKind::Malformed, format!("{}: {e}", self.ca.display()))
+            })?;
         }
         let chain = certificates(&self.certificate)?;
-        check_private(&self.key)?;
-        let key = PrivateKeyDer::from_pem_slice(&read(&self.key)?)
-            .map_err(|e| unreadable(&self.key, format!("no private key in PEM: {e}")))?;
+        let key = pem::private_key(&self.key).map_err(failed)?;
         Ok(Material { roots, chain, key })
     }
 }
 
-/// At least one.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let text = read(path)?;
-    let parsed: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let list = parsed.map_err(|e| unreadable(path, format!("no certificate in PEM: {e}")))?;
-    match list.is_empty() {
-        true => Err(unreadable(path, "there is no certificate in it")),
-        false => Ok(list),
-    }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    let about = std::fs::metadata(path).map_err(|e| failed(path, &e))?;
-    if about.len() > FILE_BYTES_MAX {
-        return Err(unreadable(path, format!("longer than {FILE_BYTES_MAX} bytes")));
-    }
-    std::fs::read(path).map_err(|e| failed(path, &e))
-}
-
 /// Refuses a private key that other users of this machine can read.
 pub fn check_private(path: &Path) -> Result<()> {
-    let mode = std::fs::metadata(path).map_err(|e| failed(path, &e))?.permissions().mode();
-    if mode & OTHERS == 0 {
-        return Ok(());
-    }
-    let shown = path.display();
-    let detail = format!(
-        "key file {shown} is open to other users (mode {:04o}); run: chmod 600 {shown}",
-        mode & 0o7777
-    );
-    Err(Error::with(ErrorKind::NotPermitted, detail))
+    pem::check_private(path).map_err(failed)
 }
 
-fn failed(path: &Path, error: &io::Error) -> Error {
-    let kind = match error.kind() {
-        io::ErrorKind::NotFound => ErrorKind::NotFound,
-        io::ErrorKind::PermissionDenied => ErrorKind::AccessDenied,
-        _ => ErrorKind::Io,
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    pem::certificates(path).map_err(failed)
+}
+
+fn failed(error: PemError) -> Error {
+    let kind = match &error {
+        PemError::Read(_, e) if e.kind() == io::ErrorKind::NotFound => ErrorKind::NotFound,
+        PemError::Read(_, e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            ErrorKind::AccessDenied
+        }
+        PemError::Read(..) => ErrorKind::Io,
+        PemError::Open { .. } => ErrorKind::NotPermitted,
+        PemError::Malformed(..) => ErrorKind::Malformed,
     };
-    let shown = path.display();
-    let detail = format!(
-        "cannot read {shown}: {error}; strake tls issue makes such files, and --tls-ca, --tls-cert and \
-         --tls-key name them"
-    );
+    let detail = match error {
+        PemError::Read(..) => format!(
+            "{error}; strake tls issue makes such files, and --tls-ca, --tls-cert and --tls-key name them"
+        ),
+        other => other.to_string(),
+    };
     Error::with(kind, detail)
-}
-
-fn unreadable(path: &Path, cause: impl std::fmt::Display) -> Error {
-    Error::with(ErrorKind::Malformed, format!("{}: {cause}", path.display()))
 }

@@ -16,19 +16,15 @@ use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
 };
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+use strake_base::pem;
 use tokio_postgres_rustls::MakeRustlsConnect;
-
-/// Permission bits that a key must not have.
-const OTHERS: u32 = 0o077;
 
 type Result<T, E = String> = std::result::Result<T, E>;
 
@@ -78,7 +74,8 @@ pub fn take(url: &str) -> Result<(String, Option<Encryption>)> {
         (None | Some("disable"), None) if own.is_none() => return Ok((rest, None)),
         (None | Some("disable"), _) => {
             return Err(
-                "files for TLS are named, and sslmode is not: give sslmode=verify-full".into()
+                "files for TLS are named, and nothing is to be encrypted: give sslmode=verify-full"
+                    .into(),
             );
         }
         (Some("require"), None) => None,
@@ -126,36 +123,12 @@ impl Encryption {
         let Some((certificate, key_file)) = &self.own else {
             return Ok(MakeRustlsConnect::new(builder.with_no_client_auth()));
         };
-        let key = PrivateKeyDer::from_pem_slice(&private(key_file)?)
-            .map_err(|e| format!("{}: no private key in PEM: {e}", key_file.display()))?;
+        let key = pem::private_key(key_file).map_err(|e| e.to_string())?;
+        let chain = pem::certificates(certificate).map_err(|e| e.to_string())?;
         let config = builder
-            .with_client_auth_cert(certificates(certificate)?, key)
+            .with_client_auth_cert(chain, key)
             .map_err(|e| format!("{} and {}: {e}", certificate.display(), key_file.display()))?;
         Ok(MakeRustlsConnect::new(config))
-    }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))
-}
-
-fn private(path: &Path) -> Result<Vec<u8>> {
-    let about = std::fs::metadata(path);
-    let mode =
-        about.map_err(|e| format!("cannot read {}: {e}", path.display()))?.permissions().mode();
-    match mode & OTHERS {
-        0 => read(path),
-        _ => Err(format!("{0} is open to other users; run: chmod 600 {0}", path.display())),
-    }
-}
-
-/// At least one.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let text = read(path)?;
-    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    match parsed {
-        Ok(list) if !list.is_empty() => Ok(list),
-        _ => Err(format!("{}: no certificate in PEM", path.display())),
     }
 }
 
@@ -178,7 +151,7 @@ struct Trust {
 
 impl Trust {
     fn new(asked: &Asked, provider: &Arc<CryptoProvider>) -> Result<Self> {
-        let certificates = certificates(&asked.roots)?;
+        let certificates = pem::certificates(&asked.roots).map_err(|e| e.to_string())?;
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(certificates.iter().cloned());
         let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())

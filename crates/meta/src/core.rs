@@ -3,6 +3,7 @@
 use crate::MetaOptions;
 use crate::cache::Cache;
 use crate::cluster::Settings;
+use crate::count::Recounts;
 use crate::ledger::Ledger;
 use crate::locks::inodes::InodeLocks;
 use crate::merges::Merges;
@@ -19,7 +20,6 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use strake_base::clock::Clock;
-use strake_base::task;
 use strake_engine::kv::{KvError, Part, Snapshot, Store};
 use strake_types::limits::LEASE_MS_AT_SERVER;
 use strake_types::{
@@ -64,6 +64,8 @@ pub(crate) struct Core {
     pub metrics: Metrics,
     /// The volumes in use.
     volumes: RwLock<HashMap<VolumeId, Arc<Volume>>>,
+    /// Volumes that are counted since nobody knows what they hold.
+    recounts: Recounts,
     /// One volume is taken into use at a time.
     opening: tokio::sync::Mutex<()>,
     /// That one.
@@ -98,6 +100,7 @@ impl Core {
             work: Notify::new(),
             metrics: Metrics::new(),
             volumes: RwLock::default(),
+            recounts: Recounts::default(),
             opening: tokio::sync::Mutex::default(),
             being_opened: Mutex::default(),
             openings: AtomicU32::new(0),
@@ -339,13 +342,7 @@ impl Core {
             volume.counts.set_exact();
             return Ok(());
         }
-        let volume = volume.clone();
-        task::spawn(async move {
-            match recount(&volume, snapshot, stat).await {
-                Ok(()) => volume.counts.set_exact(),
-                Err(error) => tracing::error!("counting volume {}: {error}", volume.id),
-            }
-        });
+        self.recounts.begin(volume.clone());
         Ok(())
     }
 
@@ -392,26 +389,6 @@ impl Core {
         }
         Ok(())
     }
-}
-
-/// Counts what was there when the volume was taken into use, and corrects the stored counts by
-/// it; what has changed since is counted as it changes.
-async fn recount(volume: &Volume, snapshot: Arc<dyn Snapshot>, stored: Stat) -> Result<()> {
-    let (inodes, bytes) = count(volume.id, &*snapshot).await?;
-    volume.counts.add(inodes - stored.inodes as i64, bytes - stored.bytes as i64);
-    Ok(())
-}
-
-/// Inodes and bytes of contents. A record that cannot be read counts as an inode without contents.
-pub(crate) async fn count(volume: VolumeId, snapshot: &dyn Snapshot) -> Result<(i64, i64)> {
-    let (mut inodes, mut bytes) = (0, 0);
-    scan(snapshot, &keys::prefix(Kind::Inode, volume), |key, value| {
-        inodes += 1;
-        bytes += records::decode(key, value).map_or(0, |inode: Inode| inode.occupied as i64);
-        Ok(())
-    })
-    .await?;
-    Ok((inodes, bytes))
 }
 
 fn close(volume: &Volume) {

@@ -18,6 +18,7 @@
 //! * `leases` — what clients may believe without asking, and how it is taken back before a change.
 //! * `session`, `ledger` — who is connected, what he holds open, which replies he may ask for again.
 //! * `reaper` — what is done later: deleting files without a name, expired sessions, deleted volumes.
+//! * `count` — what a volume holds, counted anew where nobody knows it.
 //! * `recopy`, `recopies` — files there are get another number of copies.
 //! * `cache`, `core`, `volume`, `own`, `cluster`, `metrics`, `layout`, `attributes` — what those share.
 //!
@@ -32,6 +33,7 @@ mod check;
 mod cluster;
 mod contents;
 mod core;
+mod count;
 mod ctx;
 mod forms;
 mod keys;

@@ -4,7 +4,7 @@
 //! the background, however much changes meanwhile, and a difference is as wrong then as now.
 
 use super::{Findings, Mend};
-use crate::core::{count, store_error};
+use crate::count::{count, moment};
 use crate::ctx::Ctx;
 use crate::ops::volume_stat::are_exact;
 use crate::volume::Audit;
@@ -66,10 +66,7 @@ async fn begin(ctx: &Ctx) -> Result<Audit> {
         let detail = "it is being counted since its server ended uncleanly; try again later";
         return Err(Error::with(ErrorKind::Busy, detail));
     }
-    let (told, snapshot) = {
-        let _still = counts.gate.write().await;
-        (counts.raw(), ctx.volume.kv.snapshot().await.map_err(store_error)?)
-    };
+    let (told, snapshot) = moment(&ctx.volume).await?;
     let (result, counted) = watch::channel(None);
     let volume = ctx.volume.id;
     task::spawn(async move {

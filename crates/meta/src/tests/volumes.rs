@@ -1,13 +1,16 @@
 //! Volumes come, change and go with the map.
 
+use crate::count::AT_ONCE;
 use crate::tests::world::*;
 use async_trait::async_trait;
+use bytes::Bytes;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strake_engine::kv::memory::MemoryKv;
-use strake_engine::kv::{Kv, KvError, Outcome, Result as KvResult, Snapshot, Writes};
+use strake_engine::kv::{Kv, KvError, Outcome, Pair, Result as KvResult, Snapshot, Writes};
 use strake_types::{ErrorKind, FileKind};
-use strake_wire::message::meta::{Create, Lock, MetaOp, MetaRequest, Name};
+use strake_wire::message::meta::{Create, Lock, MetaAnswer, MetaOp, MetaRequest, Name, Nothing};
 use strake_wire::service::MetaService;
 
 async fn lookup(world: &World, volume: u32) -> strake_types::Result<()> {
@@ -220,4 +223,96 @@ async fn a_store_without_room_takes_what_frees_some_and_nothing_else() {
     root.rmdir(1, "directory").await.unwrap();
     kv.full.store(false, Ordering::SeqCst);
     root.file(1, "new").await.unwrap();
+}
+
+/// A store in which the inodes of a volume cannot be gone through until it is opened.
+struct Closed {
+    kv: MemoryKv,
+    opened: Arc<tokio::sync::Semaphore>,
+    counting: Arc<AtomicU64>,
+}
+
+struct ClosedSnapshot(Arc<dyn Snapshot>, Arc<tokio::sync::Semaphore>, Arc<AtomicU64>);
+
+#[async_trait]
+impl Kv for Closed {
+    fn name(&self) -> &'static str {
+        "closed"
+    }
+
+    async fn snapshot(&self) -> KvResult<Arc<dyn Snapshot>> {
+        let (opened, counting) = (self.opened.clone(), self.counting.clone());
+        Ok(Arc::new(ClosedSnapshot(self.kv.snapshot().await?, opened, counting)))
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> KvResult<Outcome> {
+        let any: &dyn std::any::Any = &*snapshot;
+        let snapshot = any.downcast_ref::<ClosedSnapshot>().expect("one of ours");
+        self.kv.commit(snapshot.0.clone(), writes).await
+    }
+
+    async fn sync(&self) -> KvResult<()> {
+        self.kv.sync().await
+    }
+}
+
+#[async_trait]
+impl Snapshot for ClosedSnapshot {
+    async fn get(&self, key: &[u8]) -> KvResult<Option<Bytes>> {
+        self.0.get(key).await
+    }
+
+    async fn multi_get(&self, keys: &[Vec<u8>]) -> KvResult<Vec<Option<Bytes>>> {
+        self.0.multi_get(keys).await
+    }
+
+    async fn scan(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        limit: usize,
+    ) -> KvResult<Vec<Pair>> {
+        if matches!(from, Bound::Included([b'I', ..])) {
+            self.2.fetch_add(1, Ordering::SeqCst);
+            let _opened = self.1.acquire().await;
+            self.2.fetch_sub(1, Ordering::SeqCst);
+        }
+        self.0.scan(from, to, limit).await
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self.0.as_any()
+    }
+}
+
+/// A snapshot for each volume of a server that has died would be more than a database has.
+#[tokio::test]
+async fn volumes_are_counted_in_turn() {
+    const VOLUMES: u32 = 8;
+    let opened = Arc::new(tokio::sync::Semaphore::new(0));
+    let counting = Arc::new(AtomicU64::default());
+    let kv = Closed { kv: MemoryKv::new(), opened: opened.clone(), counting: counting.clone() };
+    let world = World::on(Arc::new(kv)).await;
+    change(&world, |map| {
+        map.volumes.extend((2..=VOLUMES).map(|id| volume(id, &format!("volume{id}"))));
+    });
+    for id in 1..=VOLUMES {
+        lookup(&world, id).await.unwrap();
+    }
+    let made = world.root().file(1, "while its volume waits to be counted").await;
+    made.unwrap();
+    world.until(async || counting.load(Ordering::SeqCst) == AT_ONCE as u64).await;
+    tokio::task::yield_now().await;
+    assert_eq!(counting.load(Ordering::SeqCst), AT_ONCE as u64, "the others wait");
+    opened.add_permits(1);
+    for id in 1..=VOLUMES {
+        let request = MetaRequest {
+            volume: id,
+            op: Some(MetaOp::VolumeStat(Nothing {})),
+            ..MetaRequest::default()
+        };
+        let reply = world.server.call(request).await.unwrap();
+        let Some(MetaAnswer::VolumeStat(stat)) = reply.answer else { panic!("{reply:?}") };
+        assert_eq!(stat.inodes, if id == 1 { 2 } else { 1 }, "volume {id}");
+    }
 }

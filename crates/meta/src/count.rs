@@ -1,0 +1,68 @@
+//! Counts what a volume holds, by all of its inodes.
+//!
+//! A volume carries its counts along; they are wrong after its server has ended uncleanly, and then it is counted once, in
+//! the background. A server that takes over the volumes of another has many to count, and each count needs a snapshot, of
+//! which a database gives a server few: so they take turns, and each takes its snapshot when it is its turn.
+
+use crate::core::{scan, store_error};
+use crate::keys::{self, Kind};
+use crate::records::{self, Inode};
+use crate::volume::Volume;
+use std::sync::Arc;
+use strake_base::task;
+use strake_engine::kv::Snapshot;
+use strake_types::{Result, VolumeId};
+use tokio::sync::Semaphore;
+
+/// Volumes that a server counts at once.
+pub(crate) const AT_ONCE: usize = 2;
+
+/// Whose turn it is to be counted.
+#[derive(Clone)]
+pub(crate) struct Recounts(Arc<Semaphore>);
+
+impl Default for Recounts {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(AT_ONCE)))
+    }
+}
+
+impl Recounts {
+    /// Counts a volume in the background, and sets its counts right.
+    pub fn begin(&self, volume: Arc<Volume>) {
+        let turns = self.0.clone();
+        task::spawn(async move {
+            let _turn = turns.acquire().await;
+            match recount(&volume).await {
+                Ok(()) => volume.counts.set_exact(),
+                Err(error) => tracing::error!("counting volume {}: {error}", volume.id),
+            }
+        });
+    }
+}
+
+async fn recount(volume: &Volume) -> Result<()> {
+    let (told, snapshot) = moment(volume).await?;
+    let counted = count(volume.id, &*snapshot).await?;
+    // What has changed since is counted as it changes.
+    volume.counts.add(counted.0 - told.0, counted.1 - told.1);
+    Ok(())
+}
+
+/// The counts of a volume and its store, of one moment in which no change is half counted.
+pub(crate) async fn moment(volume: &Volume) -> Result<((i64, i64), Arc<dyn Snapshot>)> {
+    let _still = volume.counts.gate.write().await;
+    Ok((volume.counts.raw(), volume.kv.snapshot().await.map_err(store_error)?))
+}
+
+/// Inodes and bytes of contents. A record that cannot be read counts as an inode without contents.
+pub(crate) async fn count(volume: VolumeId, snapshot: &dyn Snapshot) -> Result<(i64, i64)> {
+    let (mut inodes, mut bytes) = (0, 0);
+    scan(snapshot, &keys::prefix(Kind::Inode, volume), |key, value| {
+        inodes += 1;
+        bytes += records::decode(key, value).map_or(0, |inode: Inode| inode.occupied as i64);
+        Ok(())
+    })
+    .await?;
+    Ok((inodes, bytes))
+}

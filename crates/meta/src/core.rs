@@ -483,6 +483,7 @@ pub(crate) fn store_error(error: KvError) -> Error {
         KvError::InUse { .. }
         | KvError::Unreachable { .. }
         | KvError::Refused { .. }
+        | KvError::Expired { .. }
         | KvError::OtherOwner { .. }
         | KvError::TakenOver { .. }
         | KvError::Newer { .. }

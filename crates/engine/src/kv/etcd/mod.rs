@@ -63,8 +63,8 @@ pub fn etcd_shown(url: &str) -> Result<String> {
 
 /// How an administrator empties a store that nobody needs.
 pub fn how_to_empty(url: &str) -> String {
-    let name = Address::parse(url).map_or("NAME".into(), |address| address.name);
-    format!("etcdctl del --prefix {name}/")
+    let name = url.split('?').next().and_then(|url| url.rsplit('/').next());
+    format!("etcdctl del --prefix {}/", name.unwrap_or("NAME"))
 }
 
 /// An open store.

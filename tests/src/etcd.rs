@@ -68,7 +68,8 @@ impl EtcdServer {
         SERVER.get_or_init(|| Self::start(1, &[]))
     }
 
-    /// Makes and starts one of so many members. Panics where the package is missing.
+    /// Makes and starts one of so many members, with further flags, in which `{port}` is the member's own. Panics where the
+    /// package is missing.
     pub fn start(members: usize, further: &[&str]) -> EtcdServer {
         let program = program();
         // Another test program may take the same ports before the members do.
@@ -113,7 +114,8 @@ impl EtcdServer {
         let mut guard = Command::new("sh");
         guard.args(["-c", GUARD, "sh"]).arg(program).arg(&member.dir);
         // What they say twice counts as it was said last.
-        guard.args(arguments.as_flattened()).args(further);
+        guard.args(arguments.as_flattened());
+        guard.args(further.iter().map(|word| word.replace("{port}", &member.port.to_string())));
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with("ETCD") {
                 guard.env_remove(variable);
@@ -173,11 +175,7 @@ impl EtcdServer {
         for _ in 0..LOOKS_MAX {
             let leads = |nth: &usize| {
                 let said = self.ctl_at(*nth, &["endpoint", "status", "-w", "json"]);
-                let number = |name: &str| -> Option<u64> {
-                    let rest = said.split(&format!("\"{name}\":")).nth(1)?;
-                    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
-                };
-                let (member, leader) = (number("member_id"), number("leader"));
+                let (member, leader) = (number(&said, "member_id"), number(&said, "leader"));
                 member.is_some() && member == leader
             };
             if let Some(leader) = (0..self.members.len()).find(leads) {
@@ -186,6 +184,11 @@ impl EtcdServer {
             std::thread::sleep(LOOK);
         }
         panic!("nobody leads");
+    }
+
+    /// The newest revision.
+    pub fn revision(&self) -> String {
+        number(&self.ctl(&["get", "nothing", "-w", "json"]), "revision").expect("JSON").to_string()
     }
 
     /// Runs `etcdctl` at the first member; what it prints.
@@ -203,6 +206,12 @@ impl EtcdServer {
         assert!(output.status.success(), "{ctl:?}: {said}");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
+}
+
+/// A number in what `etcdctl` prints as JSON.
+fn number(said: &str, name: &str) -> Option<u64> {
+    let rest = said.split(&format!("\"{name}\":")).nth(1)?;
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 impl Member {

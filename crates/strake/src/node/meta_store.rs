@@ -342,7 +342,8 @@ mod tests {
         let command = clap::Command::new("strake")
             .arg(clap::Arg::new("meta").long("meta").value_parser(clap::value_parser!(MetaPlace)));
         for url in ["etcd://u:s3cret@h", "postgres://u:s3cret@h", "mysql://u:s3cret@h/d"] {
-            let error = command.clone().try_get_matches_from(["strake", "--meta", url]).unwrap_err();
+            let error =
+                command.clone().try_get_matches_from(["strake", "--meta", url]).unwrap_err();
             let said = error.to_string();
             assert!(said.contains("--meta") && !said.contains("s3cret"), "{said}");
         }

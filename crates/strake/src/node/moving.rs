@@ -178,7 +178,7 @@ fn is_running(home: &Path) -> Failure {
 
 /// Opens the store that the server has now.
 async fn open_old(home: &Path, node: &mut Node, from: Option<&MetaPlace>) -> Outcome<Arc<dyn Kv>> {
-    let wanted = match (node.engine == POSTGRES, from) {
+    let wanted = match (is_database_engine(&node.engine), from) {
         (true, Some(place @ MetaPlace::Database(_))) => {
             Wanted { place: Some(place.clone()), engine: None }
         }

@@ -309,7 +309,9 @@ fn checkpoint<S: Store>(core: &Core<S>, sealed: &Sealed) -> Result<()> {
 /// A full disk can be emptied; after anything else it is not known what the store holds.
 fn background<S: Store>(core: &Core<S>, error: StoreError) -> KvError {
     match error {
-        StoreError::Io(error) if is_full(&error) => KvError::Full { store: core.path.clone(), next: FREE_DISK },
+        StoreError::Io(error) if is_full(&error) => {
+            KvError::Full { store: core.path.clone(), next: FREE_DISK }
+        }
         error => core.poison_by(error),
     }
 }

@@ -40,7 +40,8 @@ impl Address {
         let wrong = |cause: String| KvError::Refused {
             store: format!("{scheme}://..."),
             cause,
-            next: "give --meta etcd://HOST,HOST,HOST/NAME, or etcd://USER:PASSWORD@HOST/NAME".into(),
+            next: "give --meta etcd://HOST,HOST,HOST/NAME, or etcd://USER:PASSWORD@HOST/NAME"
+                .into(),
         };
         let is_encrypted = match scheme {
             "etcd" => false,

@@ -34,6 +34,9 @@ const STATUS_MAX: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
+/// What a member may send of one answer before it is told that there is room for more.
+const WINDOW_BYTES: u32 = 1 << 20;
+
 /// A method of etcd.
 type Method = &'static str;
 const RANGE: Method = "/etcdserverpb.KV/Range";
@@ -215,7 +218,8 @@ impl Cluster {
         for nth in self.order() {
             // A token that nobody knows any more is renewed once for each member.
             for is_renewed in [false, true] {
-                let left = deadline.saturating_duration_since(Instant::now()).min(self.answer_max());
+                let left =
+                    deadline.saturating_duration_since(Instant::now()).min(self.answer_max());
                 if left.is_zero() {
                     return Err(met);
                 }
@@ -236,7 +240,7 @@ impl Cluster {
                 self.renew(token.nth, deadline).await?;
             }
             match &met {
-                Failed::NotDone(_) | Failed::Behind(_) => {}
+                Failed::NotDone(_) | Failed::Behind(_) | Failed::Tls(_) => {}
                 Failed::Unsure(_) if again == Again::Yes => {}
                 _ => break,
             }
@@ -250,7 +254,8 @@ impl Cluster {
         let (count, last) = (self.members.len(), self.last.load(Ordering::Relaxed));
         let all = (0..count).map(|nth| (last + nth) % count);
         let now = Instant::now();
-        let is_aside = |nth: &usize| self.members[*nth].aside.lock().is_some_and(|until| now < until);
+        let is_aside =
+            |nth: &usize| self.members[*nth].aside.lock().is_some_and(|until| now < until);
         let (aside, good): (Vec<_>, Vec<_>) = all.partition(is_aside);
         good.into_iter().chain(aside).collect()
     }
@@ -282,7 +287,7 @@ impl Cluster {
             let answer = grpc.unary(request, PathAndQuery::from_static(method), codec).await;
             answer.map(tonic::Response::into_inner).map_err(|status| Failed::from_status(&status))
         };
-        let answer = match timeout(limit, asked).await {
+        let failed = match timeout(limit, asked).await {
             Ok(Ok(answer)) => {
                 self.last.store(nth, Ordering::Relaxed);
                 *member.aside.lock() = None;
@@ -290,17 +295,18 @@ impl Cluster {
             }
             Ok(Err(failed)) => failed,
             Err(_) => {
-                // What is silent may be a connection to a machine that is gone: the next request makes a new one.
-                self.forget_connection(member);
                 let ms = limit.as_millis();
                 Failed::Unsure(format!("no answer from {} in {ms} ms", member.name))
             }
         };
-        if matches!(answer, Failed::NotDone(_) | Failed::Unsure(_)) {
-            tracing::debug!("{}: {answer:?}", member.name);
+        if matches!(failed, Failed::NotDone(_) | Failed::Unsure(_) | Failed::Tls(_)) {
+            tracing::debug!("{}: {failed:?}", member.name);
             *member.aside.lock() = Some(Instant::now() + ASIDE);
+            // What is silent may be a connection to a machine that is gone: the next request makes a new one, with the
+            // certificates as they are then.
+            self.forget_connection(member);
         }
-        Err(answer)
+        Err(failed)
     }
 
     fn forget_connection(&self, member: &Member) {
@@ -348,7 +354,9 @@ impl Cluster {
                     return Ok(());
                 }
                 Ok(Err(_)) => met = Failed::NotDone("its token cannot be sent back".into()),
-                Err(failed @ (Failed::NotDone(_) | Failed::Unsure(_))) => met = failed,
+                Err(failed @ (Failed::NotDone(_) | Failed::Unsure(_) | Failed::Tls(_))) => {
+                    met = failed;
+                }
                 Err(failed) => return Err(failed),
             }
         }
@@ -372,6 +380,8 @@ fn channel(address: &Address, member: &str, runtime: &Handle) -> Result<Channel>
         .connect_timeout(CONNECT_MAX)
         // A request without an answer ends its connection; members do not like to be asked for nothing.
         .keep_alive_while_idle(false)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(4 * WINDOW_BYTES)
         .tcp_nodelay(true);
     if let Some(encryption) = &address.encryption {
         let config = encryption.config().map_err(wrong)?;
@@ -381,6 +391,3 @@ fn channel(address: &Address, member: &str, runtime: &Handle) -> Result<Channel>
     let _here = runtime.enter();
     Ok(endpoint.connect_lazy())
 }
-
-
-

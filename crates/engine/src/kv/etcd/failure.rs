@@ -21,6 +21,8 @@ pub enum Failed {
     Compacted(String),
     /// The request has more bytes, or operations, than a member takes. Nothing was done.
     TooLarge(String),
+    /// The connection is not encrypted as it should be. Nothing was done; another member may be in order.
+    Tls(String),
     /// Waiting does not help. Nothing was done.
     Refused { cause: String, next: String },
     /// The members contradict each other.
@@ -74,8 +76,7 @@ impl Failed {
     fn of_connection(status: &Status) -> Self {
         let text = sentence(status);
         if causes(status).any(|cause| cause.is::<rustls::Error>() || is_tls_inside(cause)) {
-            let next = "correct cacert, cert and key in --meta, or the members' certificates";
-            return Self::Refused { cause: text, next: next.into() };
+            return Self::Tls(text);
         }
         // What grpc itself refuses has not come to etcd.
         if status.code() == Code::ResourceExhausted && text.contains("larger than max") {
@@ -98,15 +99,18 @@ impl Failed {
             Self::NotDone(cause) | Self::Unsure(cause) | Self::Behind(cause) => {
                 KvError::Unreachable { store, cause }
             }
-            Self::Token(cause) => {
-                KvError::Refused { store, cause, next: CORRECT_USER.into() }
-            }
+            Self::Token(cause) => KvError::Refused { store, cause, next: CORRECT_USER.into() },
             Self::Full => KvError::Full { store, next: MAKE_ROOM },
             Self::Compacted(cause) => KvError::Expired { store, cause },
             Self::TooLarge(cause) => KvError::Refused {
                 store,
                 cause,
                 next: "raise --max-request-bytes of its members".into(),
+            },
+            Self::Tls(cause) => KvError::Refused {
+                store,
+                cause,
+                next: "correct cacert, cert and key in --meta, or the members' certificates".into(),
             },
             Self::Refused { cause, next } => KvError::Refused { store, cause, next },
             Self::Corrupt(cause) => KvError::Corrupt { store, cause },

@@ -97,8 +97,7 @@ impl EtcdStore {
         let cluster = Arc::new(Cluster::new(address, wait, handle.clone())?);
         let (shared, who, wanted) = (cluster.clone(), opener.clone(), options.clone());
         // Every step of it has its time limit.
-        let prepared =
-            async move { schema::open(&shared, &who, &wanted, shared.deadline()).await };
+        let prepared = async move { schema::open(&shared, &who, &wanted, shared.deadline()).await };
         background.carry_out(cluster.shown(), prepared)??;
         handle.spawn(compact(Arc::downgrade(&cluster), opener.keys.clone()));
         Ok(Self { cluster, opener, background })
@@ -118,9 +117,10 @@ impl Store for EtcdStore {
     async fn open(&self, part: Part) -> Result<Arc<dyn Kv>> {
         let (cluster, opener) = (self.cluster.clone(), self.opener.clone());
         // The connections live on threads of their own.
-        let claimed = self.cluster.runtime.spawn(async move {
-            schema::claim(&cluster, &opener, part, cluster.deadline()).await
-        });
+        let claimed = self
+            .cluster
+            .runtime
+            .spawn(async move { schema::claim(&cluster, &opener, part, cluster.deadline()).await });
         let closed = |_| self.cluster.unreachable("the store is being closed");
         let claim = claimed.await.map_err(closed)??;
         let (cluster, runtime) = (self.cluster.clone(), &self.cluster.runtime);

@@ -59,8 +59,7 @@ mod tests {
     #[test]
     fn records_of_format_1_are_read() {
         let store = b"\x08\x01\x12\x03own\x1a\x04here";
-        let read_store: StoreRecord =
-            read("", &Bytes::new(), &Bytes::from_static(store)).unwrap();
+        let read_store: StoreRecord = read("", &Bytes::new(), &Bytes::from_static(store)).unwrap();
         assert_eq!(read_store, StoreRecord { format: 1, id: "own".into(), host: "here".into() });
         assert_eq!(read_store.encode_to_vec(), store);
         let claim = b"\x0a\x04here\x12\x02\x01\x02";

@@ -162,8 +162,7 @@ impl Db<'_> {
 
     async fn is_empty(&self) -> Result<bool> {
         let (key, range_end) = self.opener.keys.all();
-        let range =
-            RangeRequest { range_end, limit: 1, keys_only: true, ..RangeRequest::one(key) };
+        let range = RangeRequest { range_end, limit: 1, keys_only: true, ..RangeRequest::one(key) };
         Ok(self.range(range).await?.kvs.is_empty())
     }
 
@@ -187,19 +186,15 @@ impl Db<'_> {
     async fn adopt(&self, found: &StoreRecord) -> Result<bool> {
         let keys = &self.opener.keys;
         // Whoever writes it is shut out first; what is there then stays as it is.
-        let as_owner = Opener {
-            keys: keys.clone(),
-            id: found.id.clone(),
-            host: self.opener.host.clone(),
-        };
+        let as_owner =
+            Opener { keys: keys.clone(), id: found.id.clone(), host: self.opener.host.clone() };
         let claim = claim(self.cluster, &as_owner, Part::Whole, self.deadline);
         let claim = Box::pin(claim).await?;
         let Some((still, seen)) = self.owner().await? else { return Ok(false) };
         if still.id != found.id || !self.is_empty().await? {
             return Ok(false);
         }
-        let compare =
-            vec![Compare::is(keys.store(), seen), Compare::is(claim.key, claim.revision)];
+        let compare = vec![Compare::is(keys.store(), seen), Compare::is(claim.key, claim.revision)];
         let put = RequestOp::put(keys.store(), self.record());
         Ok(self.txn(compare, vec![put]).await?.is_some())
     }
@@ -234,7 +229,8 @@ impl Db<'_> {
             ),
         }
         // Who writes all of it is in the way of who writes a part, and the other way round.
-        let is_in_the_way = |kv: &&KeyValue| kv.key != own && (part == Part::Whole || kv.key == whole);
+        let is_in_the_way =
+            |kv: &&KeyValue| kv.key != own && (part == Part::Whole || kv.key == whole);
         let others = claims.iter().filter(is_in_the_way).map(|kv| kv.key.clone());
         let mut success: Vec<_> =
             others.chain([own.clone()]).map(|key| RequestOp::put(key, record.clone())).collect();

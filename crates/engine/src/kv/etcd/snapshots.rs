@@ -86,7 +86,11 @@ async fn take(hub: &Arc<Hub>, writer: &mpsc::Sender<Ask>) -> Result<Moment> {
 }
 
 /// The values of keys now, whoever writes them.
-pub async fn look(cluster: &Cluster, keys: &Keys, wanted: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>> {
+pub async fn look(
+    cluster: &Cluster,
+    keys: &Keys,
+    wanted: &[Vec<u8>],
+) -> Result<Vec<Option<Bytes>>> {
     let store = RangeRequest::one(keys.store());
     match cluster.range(&store, cluster.deadline()).await {
         Ok(now) => values(cluster, keys, now.revision(), wanted).await,

@@ -5,8 +5,8 @@
 //! | `cacert` | certificates of the CAs of which one has issued those of the members; has to be there |
 //! | `cert`, `key` | our own certificate and its key, for members that ask for one |
 //!
-//! A member's certificate has to be for the host in the URL. The files are read for every connection, so that renewed
-//! ones are used without a restart.
+//! A member's certificate has to be for the host in the URL. The files are read again when a connection has
+//! ended, so that renewed ones are used without a restart.
 
 use percent_encoding::percent_decode_str;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,8 @@ fn file(name: &str, value: &str) -> Result<PathBuf> {
 impl Encryption {
     /// What makes encrypted connections, with the files as they are now.
     pub fn config(&self) -> Result<ClientTlsConfig> {
-        let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(text(&self.roots)?));
+        let config =
+            ClientTlsConfig::new().ca_certificate(Certificate::from_pem(text(&self.roots)?));
         let Some((certificate, key)) = &self.own else { return Ok(config) };
         Ok(config.identity(Identity::from_pem(text(certificate)?, text(key)?)))
     }

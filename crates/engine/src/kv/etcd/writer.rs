@@ -217,7 +217,9 @@ impl Writer {
                         self.settle(deadline).await?;
                         continue;
                     }
-                    Ended::TooLarge(failed) => return Err(failed.into_error(self.hub.cluster.shown())),
+                    Ended::TooLarge(failed) => {
+                        return Err(failed.into_error(self.hub.cluster.shown()));
+                    }
                     Ended::Failed(error) => return Err(error),
                 }
             }

@@ -85,8 +85,7 @@ impl PostgresStore {
         let (opened, options) = (address.clone(), options.clone());
         let host = options.host.clone();
         // Every step of it has its time limit.
-        let prepared =
-            async move { prepare(&opened, &options, Instant::now() + wait).await };
+        let prepared = async move { prepare(&opened, &options, Instant::now() + wait).await };
         background.carry_out(&address.shown, prepared)??;
         let pool = Arc::new(Pool::new(address, wait, handle.clone()));
         handle.spawn(sweep(Arc::downgrade(&pool)));

@@ -37,7 +37,12 @@ enum Kept {
 
 impl Subject {
     fn memory() -> Self {
-        Self { kv: Arc::new(MemoryKv::new()), exact: true, value_bytes_max: LARGE, kept: Kept::Nothing }
+        Self {
+            kv: Arc::new(MemoryKv::new()),
+            exact: true,
+            value_bytes_max: LARGE,
+            kept: Kept::Nothing,
+        }
     }
 
     fn adversary() -> Self {
@@ -54,14 +59,24 @@ impl Subject {
 
     fn postgres() -> Self {
         let database = Database::new();
-        Self { kv: database.open().unwrap(), exact: true, value_bytes_max: LARGE, kept: Kept::Database(database) }
+        Self {
+            kv: database.open().unwrap(),
+            exact: true,
+            value_bytes_max: LARGE,
+            kept: Kept::Database(database),
+        }
     }
 
     /// Commits are cut at random.
     fn postgres_cut() -> Self {
         let seed = std::env::var("STRAKE_SEED").ok().and_then(|seed| seed.parse().ok());
         let database = Database::cut(seed.unwrap_or(7));
-        Self { kv: database.open().unwrap(), exact: false, value_bytes_max: LARGE, kept: Kept::Database(database) }
+        Self {
+            kv: database.open().unwrap(),
+            exact: false,
+            value_bytes_max: LARGE,
+            kept: Kept::Database(database),
+        }
     }
 
     fn etcd() -> Self {

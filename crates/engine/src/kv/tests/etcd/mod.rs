@@ -1,5 +1,6 @@
 //! What only the engine on etcd can meet: cut connections, members that die, refusals, and a second writer.
 
+mod encrypted;
 mod members;
 mod refusals;
 #[path = "../../../../../../tests/src/etcd.rs"]
@@ -359,18 +360,13 @@ fn two_stores_share_an_etcd() {
 /// Somebody has etcd forget what a snapshot shows.
 #[test]
 fn a_snapshot_that_was_compacted_says_so_and_the_next_one_is_good() {
-    let database = EtcdDatabase::on(&EtcdServer::start(1, &[]));
     let server = EtcdServer::start(1, &[]);
-    let database = EtcdDatabase { options: EtcdDatabase::on(&server).options, ..database };
-    let kv = database.open().unwrap();
+    let kv = EtcdDatabase::on(&server).open().unwrap();
     run(async {
         assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
         let old = Transaction::begin(&*kv).await.unwrap();
         assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed);
-        let now = server.ctl(&["get", "x", "-w", "json"]);
-        let revision = now.split("\"revision\":").nth(1).unwrap();
-        let revision = revision.split(|c: char| !c.is_ascii_digit()).next().unwrap();
-        server.ctl(&["compact", revision]);
+        server.ctl(&["compact", &server.revision()]);
         let error = old.get(b"a").await.unwrap_err();
         assert!(matches!(error, KvError::Expired { .. }), "{error}");
         assert!(error.to_string().contains("compacted") && error.to_string().contains("try again"));

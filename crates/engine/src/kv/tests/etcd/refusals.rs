@@ -174,10 +174,7 @@ fn a_full_etcd_says_so_and_goes_on_when_it_has_room() {
         let mut delete = Transaction::begin(&*kv).await.unwrap();
         delete.delete(b"large".to_vec());
         assert!(matches!(delete.commit(&*kv).await, Err(KvError::Full { .. })));
-        let now = server.ctl(&["get", "x", "-w", "json"]);
-        let revision = now.split("\"revision\":").nth(1).unwrap();
-        let revision = revision.split(|c: char| !c.is_ascii_digit()).next().unwrap();
-        server.ctl(&["compact", revision]);
+        server.ctl(&["compact", &server.revision()]);
         server.ctl(&["defrag"]);
         server.ctl(&["alarm", "disarm"]);
         while kv.is_full() {

@@ -4,8 +4,8 @@ mod encrypted;
 #[path = "../../../../../../tests/src/postgres.rs"]
 mod server;
 
-use crate::kv::memory::{MemoryKv, Random};
 use super::proxy::{Protocol, Proxy};
+use crate::kv::memory::{MemoryKv, Random};
 use crate::kv::{
     DatabaseOptions, Kv, KvError, Outcome, Part, Result, Store, Transaction, dump, open_database,
 };

@@ -25,7 +25,7 @@ start() {
 end() {
   [ -n "$member" ] || return 0
   kill -KILL "$member"
-  wait "$member"
+  wait "$member" 2>/dev/null
   member=
 }
 start "$@"

@@ -34,7 +34,7 @@ const BATCH_BYTES_MIN: usize = 16 << 10;
 const WRITE_BYTES: usize = 112;
 /// How often it is looked whether there is room again.
 const FULL_LOOK: Duration = Duration::from_secs(2);
-/// A receipt that is put back where there was none is not to be confused with one that was.
+/// The revision of a receipt that is not there.
 const NONE: i64 = 0;
 
 /// What the writer is asked to do.
@@ -209,20 +209,7 @@ impl Writer {
             if batch.is_empty() {
                 return Ok(Outcome::Conflict);
             }
-            // A receipt that is gone is put there first, by itself.
-            if self.last == NONE {
-                match self.advance(Vec::new(), Vec::new(), deadline).await {
-                    Ended::Committed => {}
-                    Ended::Unsure => {
-                        self.settle(deadline).await?;
-                        continue;
-                    }
-                    Ended::TooLarge(failed) => {
-                        return Err(failed.into_error(self.hub.cluster.shown()));
-                    }
-                    Ended::Failed(error) => return Err(error),
-                }
-            }
+            self.see_to_receipt(deadline).await?;
             let writes = batch.iter().flat_map(|commit| &commit.writes);
             let writes = writes.map(|(key, value)| self.op(key, value.as_ref())).collect();
             let hashes = batch.iter().flat_map(|commit| &commit.hashes).copied().collect();
@@ -253,6 +240,27 @@ impl Writer {
                 Ended::Failed(error) => return Err(error),
             }
         }
+    }
+
+    /// Puts a receipt that is gone, by itself: a write that found none could find none again, when it comes late.
+    async fn see_to_receipt(&mut self, deadline: Instant) -> Result<()> {
+        while self.last == NONE {
+            match self.advance(Vec::new(), Vec::new(), deadline).await {
+                Ended::Committed => {}
+                Ended::Unsure => {
+                    self.settle(deadline).await?;
+                    if self.last == NONE && self.hub.is_full() {
+                        return Err(self.full());
+                    }
+                    if self.last == NONE && Instant::now() >= deadline {
+                        return Err(self.hub.cluster.unreachable("it gives no answers to commits"));
+                    }
+                }
+                Ended::TooLarge(failed) => return Err(failed.into_error(self.hub.cluster.shown())),
+                Ended::Failed(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn op(&self, key: &[u8], value: Option<&Bytes>) -> RequestOp {

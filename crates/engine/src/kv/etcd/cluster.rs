@@ -125,11 +125,6 @@ impl Cluster {
         self.ask(TXN, txn, Again::No, deadline).await
     }
 
-    /// A transaction that only reads.
-    pub async fn read(&self, txn: &TxnRequest, deadline: Instant) -> Result<TxnResponse, Failed> {
-        self.ask(TXN, txn, Again::Yes, deadline).await
-    }
-
     /// Removes a key; that may be done where etcd takes no more.
     pub async fn delete(
         &self,

@@ -10,7 +10,7 @@ use super::cluster::Cluster;
 use super::failure::Failed;
 use super::hub::{Hub, version};
 use super::keys::Keys;
-use super::messages::{KeyValue, RangeRequest, RequestOp, TxnRequest};
+use super::messages::RangeRequest;
 use super::writer::{self, Ask};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -25,7 +25,7 @@ const FIRST_PAGE: usize = 256;
 const PAGE_MAX: usize = 4096;
 /// Bytes that a page is to have. One value may have more.
 const PAGE_BYTES: usize = 1 << 20;
-/// Keys that are read with one request.
+/// Keys that are read at the same time for one caller.
 const KEYS_MAX: usize = 100;
 
 /// Who waits for a snapshot.
@@ -107,9 +107,8 @@ async fn values(
 ) -> Result<Vec<Option<Bytes>>> {
     let mut values = Vec::with_capacity(wanted.len());
     for some in wanted.chunks(KEYS_MAX) {
-        let asked = |key: &Vec<u8>| RangeRequest::one(keys.map(key)).at(revision);
-        let asked: Vec<_> = some.iter().map(asked).collect();
-        match values_of(cluster, asked).await {
+        let found = try_join_all(some.iter().map(|key| value(cluster, keys, revision, key)));
+        match found.await {
             Ok(found) => values.extend(found),
             Err(failed) => return Err(cluster.error(failed).await),
         }
@@ -117,27 +116,17 @@ async fn values(
     Ok(values)
 }
 
-async fn values_of(
+/// By a request of its own. A transaction could read many keys, but members before 3.4.23 and 3.5.7 die when one that
+/// only reads is given up.
+async fn value(
     cluster: &Cluster,
-    asked: Vec<RangeRequest>,
-) -> Result<Vec<Option<Bytes>>, Failed> {
-    let deadline = cluster.deadline();
-    let value = |found: Option<&KeyValue>| found.map(|found| found.value.clone());
-    if asked.len() > 1 {
-        let success = asked.iter().cloned().map(RequestOp::range).collect();
-        let txn = TxnRequest { success, ..TxnRequest::default() };
-        match cluster.read(&txn, deadline).await {
-            // Older releases that are full refuse transactions even if those only read.
-            Err(Failed::Full) => {}
-            Err(failed) => return Err(failed),
-            Ok(found) => return Ok((0..asked.len()).map(|nth| value(found.found(nth))).collect()),
-        }
-    }
-    let each = asked.iter().map(async |one| {
-        let found = cluster.range(one, deadline).await?;
-        Ok(value(found.kvs.first()))
-    });
-    try_join_all(each).await
+    keys: &Keys,
+    revision: i64,
+    key: &[u8],
+) -> Result<Option<Bytes>, Failed> {
+    let range = RangeRequest::one(keys.map(key)).at(revision);
+    let found = cluster.range(&range, cluster.deadline()).await?;
+    Ok(found.kvs.into_iter().next().map(|found| found.value))
 }
 
 /// What a caller holds.

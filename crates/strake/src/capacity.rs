@@ -15,7 +15,7 @@ const RECORD_BYTES: u64 = 312;
 /// What an engine takes for a byte of records, with what it has not cleaned up yet.
 const EMBEDDED_FACTOR: f64 = 1.5;
 const POSTGRES_FACTOR: f64 = 2.0;
-const ETCD_FACTOR: f64 = 3.0;
+const ETCD_FACTOR: f64 = 4.0;
 /// Journal, and what is kept back for a full disk.
 const EMBEDDED_FIXED_BYTES: u64 = 96 * MIB;
 /// Log that PostgreSQL keeps where nothing else is said (`max_wal_size`).
@@ -74,7 +74,7 @@ const MAP_BYTES_PER_TARGET: u64 = 250;
 /// Files made in a second in one directory by 16 tasks of a native client, on two cores that do everything.
 const EMBEDDED_CREATES: u64 = 11_400;
 const POSTGRES_CREATES: u64 = 4_100;
-const ETCD_CREATES: u64 = 2_000;
+const ETCD_CREATES: u64 = 700;
 /// So many files are too much for one metadata server.
 const MANY_FILES: u64 = 1_000_000_000;
 

@@ -58,6 +58,11 @@ need_postgres() {
   done
   need initdb postgresql
 }
+# Those of the engine on etcd do the same.
+need_etcd() {
+  [ -x /usr/bin/etcd ] || need etcd etcd-server
+  need etcdctl etcd-client
+}
 need_fuse() {
   [ -e /dev/fuse ] || modprobe fuse 2>/dev/null || { [ "$$(id -u)" != 0 ] || mknod /dev/fuse c 10 229; }
   [ -e /dev/fuse ] || { echo "make: /dev/fuse is missing: sudo modprobe fuse" >&2; exit 1; }
@@ -137,6 +142,7 @@ test:
 	need setfattr attr
 	need_chromium
 	need_postgres
+	need_etcd
 	cargo xtask ci
 
 check: test

@@ -12,6 +12,7 @@
 //! * [`helpers`] — `mount -t strake`, with nothing installed.
 //! * [`system`] — what applications ask of the kernel and no safe library offers.
 //! * [`postgres`] — a PostgreSQL server of the distribution's package.
+//! * [`etcd`] — an etcd cluster of the distribution's package.
 //! * [`suites`] — suites that nobody here wrote, fetched once into `target/tools`.
 //!
 //! The tests themselves are in `tests/tests`, one file per subject. What this crate never does: keep
@@ -20,6 +21,7 @@
 pub mod applications;
 pub mod cluster;
 pub mod decoders;
+pub mod etcd;
 pub mod helpers;
 pub mod local;
 pub mod mounted;

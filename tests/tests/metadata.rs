@@ -11,6 +11,7 @@ use strake_engine::kv::{EngineKind, Outcome, Transaction};
 use strake_tests::cluster::{
     Mount, Process, free_port, mount_memory, mount_of, run, signal, strake, take_away,
 };
+use strake_tests::etcd::EtcdServer;
 use strake_tests::postgres::{PASSWORD, PostgresServer};
 use tempfile::TempDir;
 
@@ -362,6 +363,32 @@ fn is_whole(server: &mut Server, files: usize) {
             assert_eq!(fs::read(&path).unwrap(), vec![nth as u8; 4_000], "{}", text(&path));
         }
     }
+}
+
+#[test]
+fn metadata_moves_to_etcd_and_back() {
+    let etcd = EtcdServer::start(1, &[]);
+    let url = etcd.url("strake");
+    let (mut server, files, first) = large();
+    etcd.ctl(&["put", "strake/map/k", "v"]);
+    server.refused(&["keys are there"], "import", &["--meta", &url, &first]);
+    etcd.ctl(&["del", "strake/map/k"]);
+    server.succeed("import", &["--meta", &url, &first]);
+    server.start_again(&["--meta", &url]);
+    is_whole(&mut server, files);
+    server.stop();
+    let second = text(&server.at("second"));
+    server.refused(&["give --from", "etcd://127.0.0.1"], "export", &[&second]);
+    server.succeed("export", &["--from", &url, &second]);
+    fs::remove_dir_all(server.home().join("meta.moved")).unwrap();
+    server.succeed("import", &[&["--from", &url][..], &into_redb(&second)].concat());
+    server.start_again(&[]);
+    is_whole(&mut server, files);
+    server.stop();
+    // Nobody takes for empty what was left there.
+    server.succeed("export", &[&text(&server.at("third"))]);
+    let words = ["is not empty", "etcdctl del --prefix strake/"];
+    server.refused(&words, "import", &["--meta", &url, &text(&server.at("third"))]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use strake_tests::cluster::{Process, contents, eventually, free_port, signal, strake, succeed};
+use strake_tests::etcd::EtcdServer;
 use strake_tests::owners::{Cluster, Server};
 use strake_tests::postgres::PostgresServer;
 use strake_tests::way::Way;
@@ -245,6 +246,31 @@ fn a_manager_that_stood_still_leads_no_more_when_it_goes_on() {
         "{said}"
     );
     succeed(["server", "remove", &format!("meta{}", 1 - leader), "--cluster", &address]);
+}
+
+#[test]
+fn work_goes_on_on_etcd_when_its_members_and_the_servers_die() {
+    let etcd = EtcdServer::start(3, &[]);
+    let mut cluster = Cluster::of_equals(&etcd.url("strake"), 2);
+    under_load(&mut cluster, |cluster, more| {
+        let leader = etcd.leader();
+        etcd.crash(leader);
+        more();
+        let all: Vec<Process> = cluster.metas.iter().map(Server::next).collect();
+        let killed = without_leader(cluster, more, Process::kill);
+        let mut next = all.into_iter().nth(killed).unwrap();
+        next.go();
+        cluster.metas[killed].process = next;
+        etcd.resume(leader);
+        more();
+        for further in [0, 1] {
+            let member = (etcd.leader() + further) % 3;
+            etcd.stop(member);
+            more();
+            etcd.go(member);
+            more();
+        }
+    });
 }
 
 #[test]

@@ -35,6 +35,7 @@ pub(crate) fn stored(error: &KvError) -> Error {
         KvError::Poisoned { .. } => ErrorKind::Poisoned,
         KvError::Unreachable { .. }
         | KvError::Refused { .. }
+        | KvError::Expired { .. }
         | KvError::OtherOwner { .. }
         | KvError::TakenOver { .. } => ErrorKind::Unavailable,
         _ => ErrorKind::Io,

@@ -460,6 +460,7 @@ pub(crate) fn store_error(error: KvError) -> Error {
         KvError::InUse { .. }
         | KvError::Unreachable { .. }
         | KvError::Refused { .. }
+        | KvError::Expired { .. }
         | KvError::OtherOwner { .. }
         | KvError::TakenOver { .. }
         | KvError::Newer { .. }

@@ -3,6 +3,7 @@
 //! Arithmetic alone. The figures were measured with `tests/examples/capacity.rs`; how they were, and how far they reach,
 //! says `docs/design/0061-capacity.md`.
 
+use crate::size;
 use serde::Serialize;
 use strake_types::limits::{COPIES_MAX, INLINE_BYTES_DEFAULT};
 
@@ -14,10 +15,15 @@ const RECORD_BYTES: u64 = 312;
 /// What an engine takes for a byte of records, with what it has not cleaned up yet.
 const EMBEDDED_FACTOR: f64 = 1.5;
 const POSTGRES_FACTOR: f64 = 2.0;
+const ETCD_FACTOR: f64 = 4.0;
 /// Journal, and what is kept back for a full disk.
 const EMBEDDED_FIXED_BYTES: u64 = 96 * MIB;
 /// Log that PostgreSQL keeps where nothing else is said (`max_wal_size`).
 const POSTGRES_FIXED_BYTES: u64 = GIB;
+/// Log and snapshots of an etcd member.
+const ETCD_FIXED_BYTES: u64 = GIB / 2;
+/// An etcd is not to have more than this, say those who make it.
+const ETCD_BYTES_MAX: u64 = 8 * GIB;
 /// Memory of a metadata server that has files, without leases: caches, tables in memory, allocator.
 const META_BYTES: u64 = 480 * MIB;
 /// Memory for a client's lease on one inode, at the server.
@@ -68,6 +74,7 @@ const MAP_BYTES_PER_TARGET: u64 = 250;
 /// Files made in a second in one directory by 16 tasks of a native client, on two cores that do everything.
 const EMBEDDED_CREATES: u64 = 11_400;
 const POSTGRES_CREATES: u64 = 4_100;
+const ETCD_CREATES: u64 = 700;
 /// So many files are too much for one metadata server.
 const MANY_FILES: u64 = 1_000_000_000;
 
@@ -77,8 +84,10 @@ const MANY_FILES: u64 = 1_000_000_000;
 pub enum Engine {
     /// In the data directory of the metadata server
     Embedded,
-    /// In a database
+    /// In a PostgreSQL database
     Postgres,
+    /// In an etcd cluster
+    Etcd,
 }
 
 /// What is to be planned for.
@@ -209,6 +218,7 @@ impl Demand {
         let (factor, fixed, creates_per_s) = match self.engine {
             Engine::Embedded => (EMBEDDED_FACTOR, EMBEDDED_FIXED_BYTES, EMBEDDED_CREATES),
             Engine::Postgres => (POSTGRES_FACTOR, POSTGRES_FIXED_BYTES, POSTGRES_CREATES),
+            Engine::Etcd => (ETCD_FACTOR, ETCD_FIXED_BYTES, ETCD_CREATES),
         };
         let records_bytes = self.files.saturating_mul(RECORD_BYTES).saturating_add(self.split().0);
         let leases = self.used_files.min(KNOWN_FILES_MAX).saturating_mul(self.clients);
@@ -306,6 +316,11 @@ impl Demand {
             Engine::Postgres => advice.push(
                 "a standby of the database keeps the metadata when its machine is lost (docs/guide/metadata.md)".into(),
             ),
+            Engine::Etcd => advice.push(
+                "raise etcd's --quota-backend-bytes (2 GiB unless told otherwise) above what the disk of a member is to \
+                 have (docs/guide/metadata.md)"
+                    .into(),
+            ),
         }
         if self.copies == 1 && self.servers > 1 {
             advice.push("one copy: a lost disk is lost data; --copies 2 doubles the disks".into());
@@ -321,6 +336,13 @@ impl Demand {
             problems.push(format!(
                 "each server would have {} connections and takes {CONNECTIONS_MAX}: at most some {most} clients",
                 storage.connections
+            ));
+        }
+        let metadata_bytes = self.metadata().disk_bytes;
+        if self.engine == Engine::Etcd && metadata_bytes > ETCD_BYTES_MAX {
+            problems.push(format!(
+                "an etcd is not to have more than {}: take --engine postgres, or embedded",
+                size::show(ETCD_BYTES_MAX)
             ));
         }
         if self.used_files > KNOWN_FILES_MAX {

@@ -3,6 +3,9 @@
 /// The result of every call of an engine.
 pub type Result<T, E = KvError> = std::result::Result<T, E>;
 
+/// What to do about [`KvError::Full`] where it is a disk that is full.
+pub const FREE_DISK: &str = "free some on its disk and try again";
+
 /// A failure of the store itself; a conflict is not one.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KvError {
@@ -16,11 +19,13 @@ pub enum KvError {
         /// What was found.
         cause: String,
     },
-    /// The disk under the store is full.
-    #[error("metadata store {store}: no space left on its disk; free some and try again")]
+    /// The disk under the store is full, or what the database may take of it.
+    #[error("metadata store {store}: no space left; {next}")]
     Full {
         /// Where it lies.
         store: String,
+        /// What to do.
+        next: &'static str,
     },
     /// Another process has it open.
     #[error(
@@ -101,6 +106,16 @@ pub enum KvError {
         cause: String,
         /// What to do.
         next: String,
+    },
+    /// What a snapshot shows is not kept any longer. A new snapshot shows what is there now.
+    #[error(
+        "metadata store {store}: what was being read is older than the database keeps ({cause}); try again"
+    )]
+    Expired {
+        /// Where it is.
+        store: String,
+        /// What it said.
+        cause: String,
     },
     /// The database holds what another server keeps.
     #[error(

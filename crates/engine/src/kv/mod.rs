@@ -15,24 +15,33 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+mod background;
+mod conflicts;
+mod database;
 pub mod dump;
 mod embedded;
 mod engine_kind;
 mod error;
+mod etcd;
 mod fjall;
+mod horizon;
 pub mod memory;
 mod parts;
+mod pause;
 mod postgres;
 mod redb;
 mod step;
 #[cfg(test)]
 mod tests;
 
+pub use database::{
+    DATABASE_FORMS, WAIT_MS_DEFAULT, database_engine, database_shown, how_to_empty,
+    is_database_engine, open_database,
+};
 pub use embedded::FORMS;
 pub use engine_kind::{EngineKind, UnknownEngine, open};
 pub use error::{KvError, Result};
-pub use parts::{Alone, Part, Store};
-pub use postgres::{PostgresOptions, WAIT_MS_DEFAULT, is_postgres, open_postgres, postgres_shown};
+pub use parts::{Alone, DatabaseOptions, Part, Store};
 
 /// A key and its value.
 pub type Pair = (Bytes, Bytes);

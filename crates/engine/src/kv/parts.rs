@@ -20,6 +20,21 @@ pub enum Part {
     Volume(u32),
 }
 
+/// A store in a database, to be opened. (No `Debug`: the URL may hold a password.)
+#[derive(Clone)]
+pub struct DatabaseOptions {
+    /// `postgres://USER[:PASSWORD]@HOST[:PORT]/DATABASE` or `etcd://[USER[:PASSWORD]@]HOST[:PORT],.../NAME`.
+    pub url: String,
+    /// Id of the store, known to its owner alone: a database with another one in it is refused.
+    pub store: String,
+    /// Make the store if there is none; without, an empty database is refused.
+    pub create: bool,
+    /// This machine's name, to be shown to others.
+    pub host: String,
+    /// How long to wait for a database that does not answer, in milliseconds.
+    pub wait_ms_max: u64,
+}
+
 /// A store that is open.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {

@@ -3,8 +3,10 @@
 mod conformance;
 mod crash;
 mod damage;
+mod etcd;
 mod faults;
 mod format;
 mod postgres;
 mod power;
+mod proxy;
 mod workload;

@@ -102,7 +102,7 @@ impl Kv for Watched {
         let committed = self.committed.load(Ordering::SeqCst);
         if self.fails.load(Ordering::SeqCst) {
             self.failed.fetch_add(1, Ordering::SeqCst);
-            return Err(KvError::Full { store: "watched".into() });
+            return Err(KvError::Full { store: "watched".into(), next: "" });
         }
         self.kv.sync().await?;
         self.synced.fetch_max(committed, Ordering::SeqCst);

@@ -5,13 +5,16 @@ use super::identity::Node;
 use super::stores::{check_empty, new_uuid};
 use crate::failure::{Context, Failure, Outcome, Plain};
 use crate::private;
+use clap::builder::{TypedValueParser, ValueParserFactory};
+use std::ffi::OsStr;
+use std::fmt;
 use std::fs::File;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use strake_engine::kv::{
-    Alone, EngineKind, PostgresOptions, Store, WAIT_MS_DEFAULT, is_postgres, open_postgres,
-    postgres_shown,
+    self, Alone, DATABASE_FORMS, DatabaseOptions, EngineKind, Store, WAIT_MS_DEFAULT,
+    database_engine, database_shown, is_database_engine,
 };
 use strake_wire::message::manager::ClusterMap;
 
@@ -21,18 +24,26 @@ pub const META: &str = "meta";
 pub const META_NEW: &str = "meta.new";
 /// The same, after the metadata was moved out of it.
 pub const META_MOVED: &str = "meta.moved";
-/// What `node.json` calls the engine of a store in a database.
-pub const POSTGRES: &str = "postgres";
 /// How the metadata gets to another place.
 const MOVE: &str = "strake meta export, then strake meta import, moves it to another place";
 
 /// Where a server is told to keep its metadata.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum MetaPlace {
     /// In its home directory.
     Embedded,
     /// In the database with this URL.
-    Postgres(String),
+    Database(String),
+}
+
+/// Without the password that the URL may hold.
+impl fmt::Debug for MetaPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Embedded => f.write_str("embedded"),
+            Self::Database(url) => f.write_str(&database_shown(url).unwrap_or_default()),
+        }
+    }
 }
 
 impl FromStr for MetaPlace {
@@ -41,13 +52,43 @@ impl FromStr for MetaPlace {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "embedded" => Ok(Self::Embedded),
-            url if is_postgres(url) => {
-                postgres_shown(url).map_err(|e| e.to_string())?;
-                Ok(Self::Postgres(url.to_owned()))
+            url if database_engine(url).is_some() => {
+                database_shown(url).map_err(|e| e.to_string())?;
+                Ok(Self::Database(url.to_owned()))
             }
             // It may be a URL with a password in it.
-            _ => Err("it is neither embedded nor postgres://USER@HOST/DATABASE".into()),
+            _ => Err(format!("it is neither embedded nor {DATABASE_FORMS}")),
         }
+    }
+}
+
+/// Reads it from the command line. What clap says by itself of a wrong value repeats it, password and all.
+#[derive(Clone)]
+pub struct PlaceParser;
+
+impl ValueParserFactory for MetaPlace {
+    type Parser = PlaceParser;
+
+    fn value_parser() -> PlaceParser {
+        PlaceParser
+    }
+}
+
+impl TypedValueParser for PlaceParser {
+    type Value = MetaPlace;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<MetaPlace, clap::Error> {
+        let parsed = value.to_str().ok_or_else(|| "it is no UTF-8".to_owned());
+        parsed.and_then(str::parse).map_err(|cause| {
+            let argument = argument.map(ToString::to_string).unwrap_or_default();
+            let text = format!("the value for '{argument}' is not right: {cause}\n");
+            clap::Error::raw(clap::error::ErrorKind::ValueValidation, text).with_cmd(command)
+        })
     }
 }
 
@@ -63,7 +104,7 @@ pub struct Wanted {
 impl Wanted {
     fn url(&self) -> Option<&str> {
         match &self.place {
-            Some(MetaPlace::Postgres(url)) => Some(url),
+            Some(MetaPlace::Database(url)) => Some(url),
             Some(MetaPlace::Embedded) | None => None,
         }
     }
@@ -73,10 +114,10 @@ impl Wanted {
 /// the engine that is wanted?
 pub fn look(home: &Path, node: &Node, wanted: &Wanted) -> Outcome {
     let dir = home.join(META);
-    if wanted.url().is_some() {
-        return check_database(&dir, node, wanted);
+    if let Some(url) = wanted.url() {
+        return check_database(&dir, node, wanted, url);
     }
-    if node.engine == POSTGRES {
+    if is_database_engine(&node.engine) {
         return Err(Failure::new(format!(
             "the metadata of {} is in {}",
             home.display(),
@@ -92,16 +133,20 @@ pub fn look(home: &Path, node: &Node, wanted: &Wanted) -> Outcome {
     if dir.exists() { Ok(()) } else { check_empty(&dir) }
 }
 
-fn check_database(dir: &Path, node: &Node, wanted: &Wanted) -> Outcome {
+fn check_database(dir: &Path, node: &Node, wanted: &Wanted, url: &str) -> Outcome {
     if wanted.engine.is_some() {
         return Err(Failure::usage("--engine is for an embedded metadata store")
             .next("leave out --engine, or --meta"));
     }
-    if !node.engine.is_empty() && node.engine != POSTGRES {
-        return Err(Failure::new(format!("the metadata of this server is in {}", dir.display()))
-            .next(format!("leave --meta out; {MOVE}")));
+    if node.engine.is_empty() || database_engine(url) == Some(node.engine.as_str()) {
+        return Ok(());
     }
-    Ok(())
+    let (place, next) = match is_database_engine(&node.engine) {
+        true => (node.database.clone(), "give --meta with that URL"),
+        false => (dir.display().to_string(), "leave --meta out"),
+    };
+    let failure = Failure::new(format!("the metadata of this server is in {place}"));
+    Err(failure.next(format!("{next}; {MOVE}")))
 }
 
 /// A server that serves names in a cluster that others manage, or is to manage it with them, does so from the
@@ -110,7 +155,8 @@ pub fn share(options: &NodeOptions, node: &mut Node, map: &ClusterMap) -> Outcom
     let manager = map.servers.iter().find(|server| server.manager);
     let store = manager.map(|manager| manager.store.clone()).unwrap_or_default();
     let is_in_database = options.meta_store.url().is_some();
-    if !is_in_database && node.has_joined() && !node.engine.is_empty() && node.engine != POSTGRES {
+    let is_embedded = !node.engine.is_empty() && !is_database_engine(&node.engine);
+    if !is_in_database && node.has_joined() && is_embedded {
         return Ok(());
     }
     if store.is_empty() {
@@ -121,7 +167,7 @@ pub fn share(options: &NodeOptions, node: &mut Node, map: &ClusterMap) -> Outcom
         ))
         .next(format!(
             "leave manager and meta out of --roles; or move the metadata: on {name} strake meta export, then strake meta \
-             import --meta postgres://USER@HOST/DATABASE; then start both servers with that --meta"
+             import --meta {DATABASE_FORMS}; then start both servers with that --meta"
         )));
     }
     if !is_in_database {
@@ -157,7 +203,7 @@ pub fn finish_move(home: &Path, node: &mut Node) -> Outcome {
         std::fs::rename(from, to)
             .context(|| format!("{} cannot be renamed to {}", from.display(), to.display()))
     };
-    let is_embedded = node.engine != POSTGRES;
+    let is_embedded = !is_database_engine(&node.engine);
     // Where the new one has its name already, so has the old one.
     if meta.exists() && (new.exists() || !is_embedded) {
         rename(&meta, &old)?;
@@ -178,10 +224,10 @@ async fn open_embedded(
     let dir = home.join(META);
     let engine = choose_engine(&dir, node, engine)?;
     private::make_directory(&dir).context(|| format!("metadata store {}", dir.display()))?;
-    let opened = tokio::task::spawn_blocking(move || strake_engine::kv::open(engine, &dir)).await;
-    let kv = opened.context(|| "opening the metadata store".into())?.plain()?;
-    node.engine = kv.name().to_owned();
-    Ok(Arc::new(Alone(kv)))
+    let opened = tokio::task::spawn_blocking(move || kv::open(engine, &dir)).await;
+    let opened = opened.context(|| "opening the metadata store".into())?.plain()?;
+    node.engine = opened.name().to_owned();
+    Ok(Arc::new(Alone(opened)))
 }
 
 /// `node.json` knows the store's id before the database does: so whatever ends a first start, the next one
@@ -196,19 +242,19 @@ async fn open_database(
     if node.store.is_empty() {
         node.store = new_uuid()?;
     }
-    let before = std::mem::replace(&mut node.database, postgres_shown(url).plain()?);
-    node.engine = POSTGRES.to_owned();
+    let before = std::mem::replace(&mut node.database, database_shown(url).plain()?);
+    node.engine = database_engine(url).unwrap_or_default().to_owned();
     if !node.has_joined() {
         node.write(home)?;
     }
-    let options = PostgresOptions {
+    let options = DatabaseOptions {
         url: url.to_owned(),
         store: node.store.clone(),
         create: may_make && !node.has_joined(),
         host: host.to_owned(),
         wait_ms_max: WAIT_MS_DEFAULT,
     };
-    let opened = tokio::task::spawn_blocking(move || open_postgres(&options)).await;
+    let opened = tokio::task::spawn_blocking(move || kv::open_database(&options)).await;
     let store = opened.context(|| "opening the metadata store".into())?.plain()?;
     if node.has_joined() && node.database != before {
         // Its host has another name.
@@ -276,7 +322,7 @@ mod tests {
             }
         }
         for directories in [&[META][..], &[META_MOVED]] {
-            let (dir, mut node) = home(directories, POSTGRES);
+            let (dir, mut node) = home(directories, "postgres");
             finish_move(dir.path(), &mut node).unwrap();
             assert!(!dir.path().join(META).exists() && dir.path().join(META_MOVED).exists());
         }
@@ -289,5 +335,32 @@ mod tests {
         finish_move(dir.path(), &mut node).unwrap();
         assert_eq!(was(dir.path(), META).as_deref(), Some(META));
         assert_eq!(was(dir.path(), META_NEW).as_deref(), Some(META_NEW));
+    }
+
+    #[test]
+    fn a_password_in_a_url_that_is_wrong_is_not_repeated() {
+        let command = clap::Command::new("strake")
+            .arg(clap::Arg::new("meta").long("meta").value_parser(clap::value_parser!(MetaPlace)));
+        for url in ["etcd://u:s3cret@h", "postgres://u:s3cret@h", "mysql://u:s3cret@h/d"] {
+            let error =
+                command.clone().try_get_matches_from(["strake", "--meta", url]).unwrap_err();
+            let said = error.to_string();
+            assert!(said.contains("--meta") && !said.contains("s3cret"), "{said}");
+        }
+        let place: MetaPlace = "etcd://u:s3cret@h/n".parse().unwrap();
+        assert_eq!(format!("{place:?}"), "etcd://u@h:2379/n");
+    }
+
+    #[test]
+    fn a_database_of_another_engine_is_not_the_one_that_the_metadata_is_in() {
+        let node = Node {
+            engine: "postgres".into(),
+            database: "postgres://u@h:5432/d".into(),
+            ..Node::default()
+        };
+        let place = Some(MetaPlace::Database("etcd://h/n".into()));
+        let wanted = Wanted { place, engine: None };
+        let error = look(Path::new("/nowhere"), &node, &wanted).unwrap_err();
+        assert!(error.to_string().contains("is in postgres://u@h:5432/d"), "{error}");
     }
 }

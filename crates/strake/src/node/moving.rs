@@ -6,7 +6,7 @@
 //! server when it starts ([`meta_store::finish_move`]).
 
 use super::identity::{NAME, Node};
-use super::meta_store::{self, META, META_MOVED, META_NEW, MetaPlace, POSTGRES, Wanted};
+use super::meta_store::{self, META, META_MOVED, META_NEW, MetaPlace, Wanted};
 use crate::cluster::host_name;
 use crate::failure::{Context, Failure, Outcome, Plain};
 use crate::private;
@@ -19,7 +19,8 @@ use std::sync::Arc;
 use strake_base::disk::{Disk, RealDisk};
 use strake_engine::kv::dump::{self, Dump, DumpError, DumpId, Progress};
 use strake_engine::kv::{
-    EngineKind, Kv, KvError, Part, PostgresOptions, WAIT_MS_DEFAULT, open_postgres, postgres_shown,
+    DatabaseOptions, EngineKind, Kv, KvError, Part, WAIT_MS_DEFAULT, database_engine,
+    database_shown, how_to_empty, is_database_engine, open_database,
 };
 use strake_wire::frame::crc32c;
 
@@ -83,7 +84,7 @@ pub async fn import(import: &Import, progress: impl Fn(Progress)) -> Outcome<Imp
         false => Some(fill(&mut node, &id, import, progress).await?),
     };
     let old = home.join(META_MOVED);
-    let place = match node.engine == POSTGRES {
+    let place = match is_database_engine(&node.engine) {
         true => node.database,
         false => format!("{} ({})", home.join(META).display(), node.engine),
     };
@@ -117,9 +118,10 @@ async fn fill(
 /// there since.
 async fn is_done(node: &mut Node, id: &DumpId, import: &Import) -> Outcome<bool> {
     let here = match &import.to {
-        MetaPlace::Postgres(url) => {
-            let shown = postgres_shown(url).plain()?;
-            node.engine == POSTGRES && node.store == store_of(id, &shown)
+        MetaPlace::Database(url) => {
+            let shown = database_shown(url).plain()?;
+            let is_of_engine = database_engine(url) == Some(node.engine.as_str());
+            is_of_engine && node.store == store_of(id, &shown)
         }
         MetaPlace::Embedded => node.engine == import.engine.unwrap_or_default().name(),
     };
@@ -176,8 +178,8 @@ fn is_running(home: &Path) -> Failure {
 
 /// Opens the store that the server has now.
 async fn open_old(home: &Path, node: &mut Node, from: Option<&MetaPlace>) -> Outcome<Arc<dyn Kv>> {
-    let wanted = match (node.engine == POSTGRES, from) {
-        (true, Some(place @ MetaPlace::Postgres(_))) => {
+    let wanted = match (is_database_engine(&node.engine), from) {
+        (true, Some(place @ MetaPlace::Database(_))) => {
             Wanted { place: Some(place.clone()), engine: None }
         }
         (true, _) => {
@@ -208,7 +210,7 @@ fn check_owner(node: &Node, about: &str, import: &Import) -> Outcome {
 }
 
 fn check_place(import: &Import) -> Outcome {
-    if matches!(import.to, MetaPlace::Postgres(_)) && import.engine.is_some() {
+    if matches!(import.to, MetaPlace::Database(_)) && import.engine.is_some() {
         return Err(Failure::usage("--engine is for an embedded metadata store")
             .next("leave out --engine, or give --meta embedded"));
     }
@@ -260,7 +262,7 @@ impl New {
                 let engine = import.engine.unwrap_or_default();
                 Self::open_embedded(import.home.join(META_NEW), engine).await
             }
-            MetaPlace::Postgres(url) => Self::open_database(node, url, id).await,
+            MetaPlace::Database(url) => Self::open_database(node, url, id).await,
         }
     }
 
@@ -280,21 +282,21 @@ impl New {
     }
 
     async fn open_database(node: &Node, url: &str, id: &DumpId) -> Outcome<New> {
-        let shown = postgres_shown(url).plain()?;
-        if node.engine == POSTGRES && node.database == shown {
+        let shown = database_shown(url).plain()?;
+        if is_database_engine(&node.engine) && node.database == shown {
             return Err(Failure::new(format!(
                 "{shown} is where the metadata of this server is now"
             ))
             .next("name another database, an empty one"));
         }
-        let options = PostgresOptions {
+        let options = DatabaseOptions {
             url: url.to_owned(),
             store: store_of(id, &shown),
             create: true,
             host: host_name(),
             wait_ms_max: WAIT_MS_DEFAULT,
         };
-        let opened = tokio::task::spawn_blocking(move || open_postgres(&options)).await;
+        let opened = tokio::task::spawn_blocking(move || open_database(&options)).await;
         let store = opened.context(|| shown.clone())?.map_err(|error| match error {
             KvError::OtherOwner { owner, .. } => {
                 Failure::new(format!("{shown} is not empty: it holds {owner}"))
@@ -325,9 +327,10 @@ impl New {
 /// How a store becomes an empty one.
 fn emptied(shown: &str, database: Option<&str>) -> String {
     match database {
-        Some(_) => "name an empty database, or, if nobody needs what is in this one, empty it: \
-             DROP TABLE strake_kv, strake_writer, strake_store"
-            .into(),
+        Some(database) => format!(
+            "name an empty database, or, if nobody needs what is in this one, empty it: {}",
+            how_to_empty(database)
+        ),
         None => format!("rm -r {shown}"),
     }
 }

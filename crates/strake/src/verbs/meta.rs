@@ -50,7 +50,7 @@ struct CommonFlags {
     #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
     data: PathBuf,
 
-    /// The database that holds the metadata now, if it is in one: postgres://USER@HOST/DATABASE, whose password PGPASSWORD may give
+    /// The database that holds the metadata now, if it is in one: postgres://USER@HOST/DATABASE or etcd://HOST,HOST,HOST/NAME; PGPASSWORD or ETCDCTL_PASSWORD may give the password
     #[arg(long, value_name = "URL", env = "STRAKE_META", hide_env_values = true)]
     from: Option<MetaPlace>,
 
@@ -74,7 +74,7 @@ struct ImportFlags {
     #[command(flatten)]
     common: CommonFlags,
 
-    /// Where the metadata is to be: embedded (in --data), or postgres://USER@HOST/DATABASE, an empty database
+    /// Where the metadata is to be: embedded (in --data); or an empty database: postgres://USER@HOST/DATABASE, or etcd://HOST,HOST,HOST/NAME
     #[arg(long, value_name = "WHERE")]
     meta: MetaPlace,
 
@@ -165,7 +165,7 @@ fn tell(imported: &Imported, to: &MetaPlace) {
     }
     output::line(match to {
         MetaPlace::Embedded => "  next: start the server, without --meta",
-        MetaPlace::Postgres(_) => "  next: start the server, with that --meta",
+        MetaPlace::Database(_) => "  next: start the server, with that --meta",
     });
 }
 

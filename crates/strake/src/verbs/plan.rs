@@ -141,6 +141,7 @@ fn show(demand: &Demand, needs: &Needs) {
     let engine = match demand.engine {
         Engine::Embedded => "metadata server",
         Engine::Postgres => "metadata server (disk: PostgreSQL)",
+        Engine::Etcd => "metadata server (disk: each etcd member)",
     };
     table.add_row([
         engine.to_owned(),

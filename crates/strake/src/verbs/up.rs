@@ -71,8 +71,8 @@ pub struct UpFlags {
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<String>,
 
-    /// Where the metadata is: embedded (in --data), or postgres://USER@HOST/DATABASE, whose password
-    /// PGPASSWORD may give [default: where it was; embedded at first]
+    /// Where the metadata is: embedded (in --data), postgres://USER@HOST/DATABASE, or etcd://HOST,HOST,HOST/NAME;
+    /// PGPASSWORD or ETCDCTL_PASSWORD may give the password [default: where it was; embedded at first]
     #[arg(long, value_name = "WHERE", env = "STRAKE_META", hide_env_values = true)]
     pub meta: Option<MetaPlace>,
 

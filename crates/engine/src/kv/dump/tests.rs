@@ -78,7 +78,7 @@ impl Kv for Failing {
             *left
         };
         match left {
-            0 => Err(KvError::Full { store: "failing".into() }),
+            0 => Err(KvError::Full { store: "failing".into(), next: "" }),
             _ => self.kv.commit(snapshot, writes).await,
         }
     }

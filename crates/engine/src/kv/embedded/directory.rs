@@ -7,6 +7,7 @@
 //! | `reserve` | room kept back |
 //! | a directory named after the engine | its store |
 
+use super::super::error::FREE_DISK;
 use super::super::{KvError, Result};
 use super::journal::{self, is_full};
 use std::io;
@@ -55,7 +56,7 @@ pub fn open(path: &Path, engine: &'static str) -> Result<Directory> {
 pub fn io_error(store: &str, error: &io::Error) -> KvError {
     let store = store.to_owned();
     if is_full(error) {
-        return KvError::Full { store };
+        return KvError::Full { store, next: FREE_DISK };
     }
     KvError::Io { store, cause: error.to_string() }
 }

@@ -1,6 +1,7 @@
 //! The three threads behind an embedded engine: one flushes the journal, one makes checkpoints,
 //! one compacts the store. Each sleeps when there is nothing for it to do.
 
+use super::super::error::FREE_DISK;
 use super::super::{KvError, Result, step};
 use super::journal::is_full;
 use super::{Core, Store, StoreError};
@@ -308,7 +309,9 @@ fn checkpoint<S: Store>(core: &Core<S>, sealed: &Sealed) -> Result<()> {
 /// A full disk can be emptied; after anything else it is not known what the store holds.
 fn background<S: Store>(core: &Core<S>, error: StoreError) -> KvError {
     match error {
-        StoreError::Io(error) if is_full(&error) => KvError::Full { store: core.path.clone() },
+        StoreError::Io(error) if is_full(&error) => {
+            KvError::Full { store: core.path.clone(), next: FREE_DISK }
+        }
         error => core.poison_by(error),
     }
 }

@@ -1,7 +1,7 @@
 //! Transactions, journal and group commit for stores that are just ordered maps.
 //!
 //! A commit takes the commit lock, is compared with the writes since its snapshot
-//! ([`conflicts::RecentWrites`]), is appended to the [`journal`] - from here on it survives the
+//! ([`RecentWrites`]), is appended to the [`journal`] - from here on it survives the
 //! death of the process - and goes into the [`Store`]; then the [`Horizon`] moves, and it is
 //! visible, all of it at once. Syncs are gathered: one thread flushes the journal for all that
 //! wait, and once a second for nobody. When the journal has grown enough the store is made durable
@@ -13,9 +13,7 @@
 //! After the first error of a write or a flush nothing is known about what the disk holds, so the
 //! store is poisoned: reads go on, writes are refused until a restart has read the journal back.
 
-mod conflicts;
 mod directory;
-mod horizon;
 mod journal;
 mod keeper;
 mod reserve;
@@ -25,12 +23,13 @@ pub(super) use directory::Directory;
 pub use journal::FORMS;
 pub use store::{Store, StoreError, View};
 
+use super::conflicts::RecentWrites;
+use super::error::FREE_DISK;
+use super::horizon::Horizon;
 use super::{Kv, KvError, Outcome, Pair, Result, Snapshot, Writes, is_empty_range, step};
 use async_trait::async_trait;
 use bytes::Bytes;
-use conflicts::RecentWrites;
 use directory::io_error;
-use horizon::Horizon;
 use journal::{AppendError, Draft, Journal, RECORD_BYTES_MAX, RecoveryError, Salt};
 use keeper::{Keeper, Sealed};
 use parking_lot::Mutex;
@@ -280,7 +279,7 @@ impl<S: Store> Core<S> {
 
     fn append_error(&self, error: AppendError) -> KvError {
         match error {
-            AppendError::Full => KvError::Full { store: self.path.clone() },
+            AppendError::Full => KvError::Full { store: self.path.clone(), next: FREE_DISK },
             AppendError::Broken(error) => self.poison(error.to_string()),
         }
     }
@@ -345,7 +344,7 @@ impl<S: Store> Kv for Embedded<S> {
             }
             self.core.check_poison()?;
             if self.core.work.is_full() {
-                return Err(KvError::Full { store: self.core.path.clone() });
+                return Err(KvError::Full { store: self.core.path.clone(), next: FREE_DISK });
             }
             relief.await;
         }

@@ -1,6 +1,7 @@
 //! What the database says, in our words.
 
 use super::super::KvError;
+use super::super::error::FREE_DISK;
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
@@ -43,7 +44,7 @@ pub fn failure(store: &str, error: &Error) -> KvError {
         };
     };
     match *code {
-        SqlState::DISK_FULL => KvError::Full { store },
+        SqlState::DISK_FULL => KvError::Full { store, next: FREE_DISK },
         SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => KvError::Corrupt { store, cause },
         // It says so itself where nobody but an encrypted connection is let in.
         SqlState::INVALID_AUTHORIZATION_SPECIFICATION if cause.contains("no encryption") => {

@@ -1,6 +1,7 @@
 //! What is shared: by all parts of a store the address and the connections that are free, and by readers and
 //! writer of one part what is known of its health.
 
+use super::super::pause::Pause;
 use super::super::{KvError, Part, Result};
 use super::address::Address;
 use super::answer::answer;
@@ -14,9 +15,6 @@ use tokio::time::Instant;
 
 /// Snapshots of different ages at once, each on a connection of its own.
 const READERS_MAX: usize = 24;
-/// Pauses between attempts to connect, in milliseconds.
-const PAUSE_MS: u64 = 50;
-const PAUSE_MS_MAX: u64 = 1000;
 
 /// Shared by all tasks of one part.
 pub struct Hub {
@@ -145,26 +143,5 @@ impl Pool {
 
     pub fn unreachable(&self, cause: &str) -> KvError {
         KvError::Unreachable { store: self.address.shown.clone(), cause: cause.into() }
-    }
-}
-
-/// Pauses that grow.
-#[derive(Default)]
-pub struct Pause(u32);
-
-impl Pause {
-    /// Waits a little if that may help and the time is not over; else the error is the answer.
-    pub async fn after(&mut self, error: KvError, deadline: Instant) -> Result<()> {
-        let pause = Duration::from_millis((PAUSE_MS << self.0.min(10)).min(PAUSE_MS_MAX));
-        let helps = matches!(error, KvError::Unreachable { .. });
-        if !helps || Instant::now() + pause >= deadline {
-            return Err(error);
-        }
-        if self.0 == 2 {
-            tracing::warn!("{error}; trying again");
-        }
-        self.0 += 1;
-        tokio::time::sleep(pause).await;
-        Ok(())
     }
 }

@@ -20,26 +20,23 @@ mod schema;
 mod tls;
 mod writer;
 
-use super::{Kv, KvError, Outcome, Part, Result, Snapshot, Store, Writes};
+use super::background::Background;
+use super::pause::Pause;
+use super::{DatabaseOptions, Kv, KvError, Outcome, Part, Result, Snapshot, Store, Writes};
 use address::Address;
 use async_trait::async_trait;
 use bytes::Bytes;
-use hub::{Hub, Pause, Pool};
+use hub::{Hub, Pool};
 use readers::{PostgresSnapshot, Waiting};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use writer::{Ask, Commit, Write, Writer};
 
-/// How long to wait for a database that does not answer, in milliseconds, unless told otherwise.
-pub const WAIT_MS_DEFAULT: u64 = 10_000;
 /// The engine's name.
-const NAME: &str = "postgres";
-/// Threads that carry the connections.
-const THREADS: usize = 2;
+pub const NAME: &str = "postgres";
 /// Pause between two searches for what can be forgotten.
 const SWEEP_SECONDS: u64 = 60;
 /// Deleted keys that are forgotten with one statement. They are kept for ten minutes first, twice as
@@ -48,29 +45,13 @@ const SWEEP: &str = "DELETE FROM strake_kv WHERE k IN (\
      SELECT k FROM strake_kv WHERE buried < now() - INTERVAL '10 minutes' LIMIT 5000) \
      AND buried < now() - INTERVAL '10 minutes'";
 
-/// A database to open.
-#[derive(Clone, Debug)]
-pub struct PostgresOptions {
-    /// `postgres://USER[:PASSWORD]@HOST[:PORT]/DATABASE`.
-    pub url: String,
-    /// Id of the store, known to its owner alone: a database with another one in it is refused.
-    pub store: String,
-    /// Make the tables if there are none; without, an empty database is refused.
-    pub create: bool,
-    /// This machine's name, to be shown to others.
-    pub host: String,
-    /// How long to wait for a database that does not answer, in milliseconds.
-    pub wait_ms_max: u64,
-}
-
 /// Opens a store in a database, and makes it where there is none. Blocks, for not much longer than
 /// `wait_ms_max`.
-pub fn open_postgres(options: &PostgresOptions) -> Result<Arc<dyn Store>> {
+pub fn open_postgres(options: &DatabaseOptions) -> Result<Arc<dyn Store>> {
     Ok(Arc::new(PostgresStore::open(options)?))
 }
 
-/// True if `text` is meant to be the URL of a database.
-#[must_use]
+/// True if `text` is meant to be the URL of such a database.
 pub fn is_postgres(text: &str) -> bool {
     text.starts_with("postgres://") || text.starts_with("postgresql://")
 }
@@ -78,17 +59,6 @@ pub fn is_postgres(text: &str) -> bool {
 /// Where a database is, without the password.
 pub fn postgres_shown(url: &str) -> Result<String> {
     Ok(Address::parse(url)?.shown)
-}
-
-/// The threads that carry the connections. Nobody waits for them when they go.
-pub(crate) struct Background(Option<Runtime>);
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
 }
 
 /// An open store.
@@ -107,28 +77,16 @@ struct PostgresKv {
 }
 
 impl PostgresStore {
-    fn open(options: &PostgresOptions) -> Result<Self> {
+    fn open(options: &DatabaseOptions) -> Result<Self> {
         let address = Address::parse(&options.url)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            .thread_name("strake-pg")
-            .enable_all()
-            .build()
-            .map_err(|e| KvError::Io { store: address.shown.clone(), cause: e.to_string() })?;
-        let handle = runtime.handle().clone();
-        let background = Arc::new(Background(Some(runtime)));
+        let background = Background::new("strake-pg", &address.shown)?;
+        let handle = background.handle().clone();
         let wait = Duration::from_millis(options.wait_ms_max);
-        let (tell, told) = std::sync::mpsc::sync_channel(1);
         let (opened, options) = (address.clone(), options.clone());
         let host = options.host.clone();
-        handle.spawn(async move {
-            let _told = tell.send(prepare(&opened, &options, Instant::now() + wait).await);
-        });
         // Every step of it has its time limit.
-        told.recv().map_err(|e| KvError::Io {
-            store: address.shown.clone(),
-            cause: format!("opening it ended early: {e}"),
-        })??;
+        let prepared = async move { prepare(&opened, &options, Instant::now() + wait).await };
+        background.carry_out(&address.shown, prepared)??;
         let pool = Arc::new(Pool::new(address, wait, handle.clone()));
         handle.spawn(sweep(Arc::downgrade(&pool)));
         Ok(Self { pool, host, background })
@@ -177,7 +135,7 @@ impl PostgresKv {
 }
 
 /// Opens the tables, and tries again while the database is on its way up.
-async fn prepare(address: &Address, options: &PostgresOptions, deadline: Instant) -> Result<()> {
+async fn prepare(address: &Address, options: &DatabaseOptions, deadline: Instant) -> Result<()> {
     let mut pause = Pause::default();
     loop {
         let prepared = async {

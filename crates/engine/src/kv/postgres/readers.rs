@@ -4,12 +4,13 @@
 //! is being begun share the next, so that the number of connections follows from how many ages of
 //! snapshots are alive, not from how many operations.
 
+use super::super::background::Background;
+use super::super::pause::Pause;
 use super::super::{Pair, Result, Snapshot, is_empty_range};
-use super::Background;
 use super::answer::bounded;
 use super::connection::Connection;
 use super::failure::failure;
-use super::hub::{Hub, Pause, Pool};
+use super::hub::{Hub, Pool};
 use super::schema;
 use super::writer::{self, Ask};
 use async_trait::async_trait;

@@ -1,7 +1,6 @@
 //! The tables, whose they are, and who may write them.
 
-use super::super::{KvError, Part, Result};
-use super::PostgresOptions;
+use super::super::{DatabaseOptions, KvError, Part, Result};
 use super::address::Address;
 use super::answer::bounded;
 use tokio_postgres::Client;
@@ -39,7 +38,7 @@ const TABLES: [&str; 4] = [
 ];
 
 /// Sees to it that the store is there and ours. Whoever writes it goes on.
-pub async fn open(client: &Client, address: &Address, options: &PostgresOptions) -> Result<()> {
+pub async fn open(client: &Client, address: &Address, options: &DatabaseOptions) -> Result<()> {
     let db = Db { client, address };
     db.check_server().await?;
     match db.owner().await? {
@@ -129,7 +128,7 @@ impl Db<'_> {
     }
 
     /// True for a store that another server has begun to make and never used, where one may be made.
-    async fn is_left_over(&self, found: &Found, options: &PostgresOptions) -> Result<bool> {
+    async fn is_left_over(&self, found: &Found, options: &DatabaseOptions) -> Result<bool> {
         let foreign = found.format == FORMAT && found.owner != options.store;
         Ok(foreign && options.create && self.is_empty().await?)
     }
@@ -140,7 +139,7 @@ impl Db<'_> {
     }
 
     /// Makes a store that was left over our own, unless its owner wrote into it just now.
-    async fn adopt(&self, options: &PostgresOptions) -> Result<()> {
+    async fn adopt(&self, options: &DatabaseOptions) -> Result<()> {
         self.take_over(&options.host, Part::Whole).await?;
         if self.is_empty().await? {
             let sql = "UPDATE strake_store SET owner = $1, host = $2 WHERE id = 1";
@@ -153,7 +152,7 @@ impl Db<'_> {
     }
 
     /// Brings the tables of an older release up to date, and shuts out whoever writes as that one did.
-    async fn upgrade(&self, found: &Found, options: &PostgresOptions) -> Result<()> {
+    async fn upgrade(&self, found: &Found, options: &DatabaseOptions) -> Result<()> {
         self.check_owner(&Found { format: FORMAT, ..found.clone() }, &options.store)?;
         bounded(self.address, self.client.batch_execute(ADD_PARTS)).await?;
         self.take_over(&options.host, Part::Whole).await?;
@@ -170,7 +169,7 @@ impl Db<'_> {
         }
     }
 
-    async fn create(&self, options: &PostgresOptions) -> Result<()> {
+    async fn create(&self, options: &DatabaseOptions) -> Result<()> {
         for table in TABLES {
             bounded(self.address, self.client.batch_execute(table)).await?;
         }

@@ -5,11 +5,12 @@
 //! finds its predecessor's there. So where no answer came, the row tells what happened; and by storing another number
 //! there we make sure that a statement which is still on its way never will.
 
+use super::super::pause::Pause;
 use super::super::{KvError, Outcome, Result};
 use super::answer::{answer, bounded};
 use super::connection::Connection;
 use super::failure::{failure, is_lost_race, is_unsure};
-use super::hub::{Hub, Pause};
+use super::hub::Hub;
 use super::schema;
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -127,7 +127,7 @@ pub fn any_bytes_can_be_keys_and_values(subject: Subject) {
 }
 
 pub fn large_values_come_back(subject: Subject) {
-    let value: Vec<u8> = (0..3_000_000_u32).map(|i| (i % 251) as u8).collect();
+    let value: Vec<u8> = (0..subject.value_bytes_max).map(|i| (i % 251) as u8).collect();
     run(async {
         let key = vec![b'k'; 4096];
         subject.write(&[(&key, Some(&value)), (b"small", Some(b"1"))]).await;

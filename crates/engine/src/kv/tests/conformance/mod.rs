@@ -4,6 +4,7 @@ mod basics;
 mod concurrent;
 mod interleaved;
 
+use super::etcd::EtcdDatabase;
 use super::postgres::Database;
 use crate::kv::memory::{MemoryKv, Rates};
 use crate::kv::{EngineKind, Kv, KvError, Outcome, Transaction, Writes, open};
@@ -12,11 +13,17 @@ use std::future::Future;
 use std::sync::Arc;
 use tempfile::TempDir;
 
+/// What any engine takes as one value, and etcd, which refuses larger requests unless told otherwise.
+const LARGE: u32 = 3_000_000;
+const ETCD_LARGE: u32 = 1_400_000;
+
 /// An engine under test, and what it may do beyond the well-behaved.
 pub struct Subject {
     pub kv: Arc<dyn Kv>,
     /// Commits conflict only if they must, and their answers are never lost.
     pub exact: bool,
+    /// The most bytes that one of its values may have here.
+    pub value_bytes_max: u32,
     kept: Kept,
 }
 
@@ -25,35 +32,63 @@ enum Kept {
     Nothing,
     Directory(EngineKind, TempDir),
     Database(Database),
+    Etcd(EtcdDatabase),
 }
 
 impl Subject {
     fn memory() -> Self {
-        Self { kv: Arc::new(MemoryKv::new()), exact: true, kept: Kept::Nothing }
+        Self {
+            kv: Arc::new(MemoryKv::new()),
+            exact: true,
+            value_bytes_max: LARGE,
+            kept: Kept::Nothing,
+        }
     }
 
     fn adversary() -> Self {
         let seed = std::env::var("STRAKE_SEED").ok().and_then(|seed| seed.parse().ok());
         let kv = MemoryKv::adversarial(seed.unwrap_or(7), Rates::ROUGH);
-        Self { kv: Arc::new(kv), exact: false, kept: Kept::Nothing }
+        Self { kv: Arc::new(kv), exact: false, value_bytes_max: LARGE, kept: Kept::Nothing }
     }
 
     fn embedded(kind: EngineKind) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let kv = open(kind, directory.path()).unwrap();
-        Self { kv, exact: true, kept: Kept::Directory(kind, directory) }
+        Self { kv, exact: true, value_bytes_max: LARGE, kept: Kept::Directory(kind, directory) }
     }
 
     fn postgres() -> Self {
         let database = Database::new();
-        Self { kv: database.open().unwrap(), exact: true, kept: Kept::Database(database) }
+        Self {
+            kv: database.open().unwrap(),
+            exact: true,
+            value_bytes_max: LARGE,
+            kept: Kept::Database(database),
+        }
     }
 
     /// Commits are cut at random.
     fn postgres_cut() -> Self {
         let seed = std::env::var("STRAKE_SEED").ok().and_then(|seed| seed.parse().ok());
         let database = Database::cut(seed.unwrap_or(7));
-        Self { kv: database.open().unwrap(), exact: false, kept: Kept::Database(database) }
+        Self {
+            kv: database.open().unwrap(),
+            exact: false,
+            value_bytes_max: LARGE,
+            kept: Kept::Database(database),
+        }
+    }
+
+    fn etcd() -> Self {
+        let (kv, value_bytes_max) = (EtcdDatabase::new(), ETCD_LARGE);
+        Self { kv: kv.open().unwrap(), exact: true, value_bytes_max, kept: Kept::Etcd(kv) }
+    }
+
+    /// Commits are cut at random.
+    fn etcd_cut() -> Self {
+        let seed = std::env::var("STRAKE_SEED").ok().and_then(|seed| seed.parse().ok());
+        let (kv, value_bytes_max) = (EtcdDatabase::cut(seed.unwrap_or(7)), ETCD_LARGE);
+        Self { kv: kv.open().unwrap(), exact: false, value_bytes_max, kept: Kept::Etcd(kv) }
     }
 
     /// Closes and opens it again, if that means anything to it.
@@ -66,6 +101,7 @@ impl Subject {
             Kept::Nothing => unreachable!("returned above"),
             Kept::Directory(kind, directory) => open(*kind, directory.path()).unwrap(),
             Kept::Database(database) => database.open().unwrap(),
+            Kept::Etcd(database) => database.open().unwrap(),
         };
         Self { kv, ..self }
     }
@@ -151,6 +187,8 @@ conformance! {
     redb: super::Subject::embedded(crate::kv::EngineKind::Redb);
     postgres: super::Subject::postgres();
     postgres_cut: super::Subject::postgres_cut();
+    etcd: super::Subject::etcd();
+    etcd_cut: super::Subject::etcd_cut();
 }
 
 #[test]

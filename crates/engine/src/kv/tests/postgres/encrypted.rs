@@ -60,7 +60,7 @@ impl Encrypted {
     fn database(&self, parameters: &str) -> Database {
         let url = format!("{}{parameters}", self.server.url(&self.name));
         let own = Database::new();
-        Database { options: PostgresOptions { url, wait_ms_max: 5_000, ..own.options }, ..own }
+        Database { options: DatabaseOptions { url, wait_ms_max: 5_000, ..own.options }, ..own }
     }
 
     /// Why it is not opened, or that it is.

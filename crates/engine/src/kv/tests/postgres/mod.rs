@@ -1,15 +1,14 @@
 //! What only the engine on a database can meet: cut connections, refusals, and a second writer.
 
 mod encrypted;
-mod proxy;
 #[path = "../../../../../../tests/src/postgres.rs"]
 mod server;
 
+use super::proxy::{Protocol, Proxy};
 use crate::kv::memory::{MemoryKv, Random};
 use crate::kv::{
-    Kv, KvError, Outcome, Part, PostgresOptions, Result, Store, Transaction, dump, open_postgres,
+    DatabaseOptions, Kv, KvError, Outcome, Part, Result, Store, Transaction, dump, open_database,
 };
-use proxy::Proxy;
 use server::PostgresServer;
 use std::future::Future;
 use std::ops::Bound;
@@ -20,7 +19,7 @@ use std::time::Duration;
 /// A database of its own on the test program's server, and the way to it.
 pub struct Database {
     name: String,
-    options: PostgresOptions,
+    options: DatabaseOptions,
     proxy: Option<Proxy>,
 }
 
@@ -28,7 +27,7 @@ impl Database {
     pub fn new() -> Self {
         let server = PostgresServer::shared();
         let name = server.database();
-        let options = PostgresOptions {
+        let options = DatabaseOptions {
             url: server.url(&name),
             store: "own".into(),
             create: true,
@@ -45,7 +44,7 @@ impl Database {
 
     fn through(mut self, random: Option<Random>) -> Self {
         let port = PostgresServer::shared().port();
-        let proxy = Proxy::new(port, random);
+        let proxy = Proxy::new(Protocol::Postgres, port, random);
         self.options.url = self.options.url.replace(&port.to_string(), &proxy.port.to_string());
         self.proxy = Some(proxy);
         self
@@ -58,7 +57,7 @@ impl Database {
     }
 
     fn store(&self) -> Result<Arc<dyn Store>> {
-        open_postgres(&self.options)
+        open_database(&self.options)
     }
 
     fn sql(&self, sql: &str) -> String {
@@ -190,8 +189,8 @@ fn a_commit_that_arrives_when_it_was_given_up_does_not_happen() {
 fn a_server_that_crashes_and_comes_back_is_waited_for() {
     let server = PostgresServer::start();
     let name = server.database();
-    let options = PostgresOptions { url: server.url(&name), ..Database::new().options };
-    let store = open_postgres(&options).unwrap();
+    let options = DatabaseOptions { url: server.url(&name), ..Database::new().options };
+    let store = open_database(&options).unwrap();
     run(async {
         let kv = store.open(Part::Whole).await.unwrap();
         assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
@@ -212,8 +211,8 @@ fn a_standby_that_is_promoted_takes_the_place_of_the_primary() {
     let primary = PostgresServer::start();
     let (name, standby) = (primary.database(), primary.standby());
     let url = primary.url_with(&standby, &name);
-    let options = PostgresOptions { url, wait_ms_max: 5_000, ..Database::new().options };
-    let kv = run(open_postgres(&options).unwrap().open(Part::Whole)).unwrap();
+    let options = DatabaseOptions { url, wait_ms_max: 5_000, ..Database::new().options };
+    let kv = run(open_database(&options).unwrap().open(Part::Whole)).unwrap();
     assert_eq!(run(put(&*kv, "a", "1")).unwrap(), Outcome::Committed);
     primary.crash();
     std::thread::scope(|scope| {
@@ -228,7 +227,7 @@ fn a_standby_that_is_promoted_takes_the_place_of_the_primary() {
     // The old primary comes back as one, and would take whatever it is given.
     primary.resume();
     assert_eq!(run(get(&*kv, "a")).unwrap(), b"2");
-    let later = run(open_postgres(&options).unwrap().look(&[b"a".to_vec()])).unwrap();
+    let later = run(open_database(&options).unwrap().look(&[b"a".to_vec()])).unwrap();
     assert_eq!(later[0].as_deref(), Some(&b"2"[..]), "who starts now finds the right one");
     standby.crash();
     let error = run(kv.snapshot()).err().unwrap().to_string();
@@ -244,8 +243,8 @@ fn who_has_slept_through_a_promotion_refuses_the_old_primary() {
     let primary = PostgresServer::start();
     let (name, standby) = (primary.database(), primary.standby());
     let url = primary.url_with(&standby, &name);
-    let options = PostgresOptions { url, wait_ms_max: 5_000, ..Database::new().options };
-    let kv = run(open_postgres(&options).unwrap().open(Part::Whole)).unwrap();
+    let options = DatabaseOptions { url, wait_ms_max: 5_000, ..Database::new().options };
+    let kv = run(open_database(&options).unwrap().open(Part::Whole)).unwrap();
     assert_eq!(run(put(&*kv, "a", "1")).unwrap(), Outcome::Committed);
     primary.crash();
     standby.promote();

@@ -13,6 +13,16 @@ const CUT_ONE_IN: usize = 8;
 /// How long a commit that comes late is on its way.
 const LATE: Duration = Duration::from_millis(10);
 
+/// How long an etcd is given to carry out what has arrived, before its connection ends: that would break it off.
+const CARRIED_OUT: Duration = Duration::from_millis(300);
+
+/// What goes through the network, and so how a commit is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Postgres,
+    Etcd,
+}
+
 /// Stands between an engine and its database until it is dropped.
 pub struct Proxy {
     pub port: u16,
@@ -38,7 +48,7 @@ pub struct State {
 
 impl Proxy {
     /// With `random`, cuts commits at random.
-    pub fn new(server: u16, random: Option<Random>) -> Self {
+    pub fn new(protocol: Protocol, server: u16, random: Option<Random>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(State::default());
@@ -54,7 +64,8 @@ impl Proxy {
                 }
                 let server = TcpStream::connect(("127.0.0.1", server)).unwrap();
                 let _whatever = (client.set_nodelay(true), server.set_nodelay(true));
-                let pair = Pair { client, server, state: shared.clone(), random: random.clone() };
+                let (state, random) = (shared.clone(), random.clone());
+                let pair = Pair { protocol, client, server, state, random };
                 thread::spawn(move || pair.carry());
             }
         });
@@ -86,6 +97,7 @@ enum Fate {
 }
 
 struct Pair {
+    protocol: Protocol,
     client: TcpStream,
     server: TcpStream,
     state: Arc<State>,
@@ -98,12 +110,16 @@ impl Pair {
         let (mut from, mut to) =
             (self.server.try_clone().unwrap(), self.client.try_clone().unwrap());
         let mute = Arc::new(AtomicBool::new(false));
-        let muted = mute.clone();
+        let (muted, protocol) = (mute.clone(), self.protocol);
         let answers = thread::spawn(move || {
             let mut bytes = vec![0; 1 << 16];
             while let Ok(count @ 1..) = from.read(&mut bytes) {
-                if muted.load(Ordering::SeqCst) || to.write_all(&bytes[..count]).is_err() {
-                    break;
+                match (muted.load(Ordering::SeqCst), protocol) {
+                    (true, Protocol::Postgres) => break,
+                    // Not all that etcd says is an answer.
+                    (true, Protocol::Etcd) => {}
+                    (false, _) if to.write_all(&bytes[..count]).is_err() => break,
+                    (false, _) => {}
                 }
             }
             let _gone = to.shutdown(Shutdown::Both);
@@ -125,9 +141,18 @@ impl Pair {
         let mut commit = None;
         while let Ok(count @ 1..) = (&self.client).read(&mut bytes) {
             let said = &bytes[..count];
-            commit = commit.or_else(|| name_of_commit(said));
-            let is_commit = commit.as_ref().is_some_and(|name| holds(said, name));
-            let fate = if is_commit { self.fate() } else { Fate::Passes };
+            let fate = match self.protocol {
+                Protocol::Postgres => {
+                    commit = commit.or_else(|| name_of_commit(said));
+                    match commit.as_ref().is_some_and(|name| is_bound(said, name)) {
+                        true => self.fate(true),
+                        false => Fate::Passes,
+                    }
+                }
+                // Whatever leaves a receipt; a commit writes the map as well.
+                Protocol::Etcd if holds(said, b"/receipt/") => self.fate(holds(said, b"/map/")),
+                Protocol::Etcd => Fate::Passes,
+            };
             let mute_answers = matches!(fate, Fate::AnswerLost | Fate::Held);
             if self.state.down.load(Ordering::SeqCst) && !mute_answers {
                 return false;
@@ -150,6 +175,9 @@ impl Pair {
             if (&self.server).write_all(said).is_err() {
                 return false;
             }
+            if self.protocol == Protocol::Etcd && matches!(fate, Fate::Held | Fate::AnswerLost) {
+                thread::sleep(CARRIED_OUT);
+            }
             match fate {
                 Fate::Passes | Fate::Lost => {}
                 // The server reads what is there before it sees the end.
@@ -163,6 +191,7 @@ impl Pair {
                     thread::sleep(LATE);
                     return false;
                 }
+                Fate::AnswerLost if self.protocol == Protocol::Etcd => return false,
                 // The other thread closes the client's side when the answer has come.
                 Fate::AnswerLost => {
                     while (&self.client).read(&mut bytes).is_ok_and(|count| count > 0) {}
@@ -173,14 +202,14 @@ impl Pair {
         false
     }
 
-    fn fate(&self) -> Fate {
-        if self.state.down_at_commit.load(Ordering::SeqCst) {
+    fn fate(&self, is_commit: bool) -> Fate {
+        if is_commit && self.state.down_at_commit.load(Ordering::SeqCst) {
             self.state.down.store(true, Ordering::SeqCst);
             self.state.down_at_commit.store(false, Ordering::SeqCst);
             self.state.cuts.fetch_add(1, Ordering::SeqCst);
             return Fate::AnswerLost;
         }
-        if self.state.hold_commit.load(Ordering::SeqCst) {
+        if is_commit && self.state.hold_commit.load(Ordering::SeqCst) {
             self.state.down.store(true, Ordering::SeqCst);
             return Fate::Held;
         }
@@ -204,6 +233,10 @@ fn name_of_commit(said: &[u8]) -> Option<Vec<u8>> {
     Some([b"\0", &said[start..end], b"\0"].concat())
 }
 
-fn holds(said: &[u8], name: &[u8]) -> bool {
-    said.first() == Some(&b'B') && said.windows(name.len()).any(|window| window == name)
+fn is_bound(said: &[u8], name: &[u8]) -> bool {
+    said.first() == Some(&b'B') && holds(said, name)
+}
+
+fn holds(said: &[u8], text: &[u8]) -> bool {
+    said.windows(text.len()).any(|window| window == text)
 }

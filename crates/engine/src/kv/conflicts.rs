@@ -1,6 +1,6 @@
 //! Which keys were written lately.
 
-use super::super::Writes;
+use super::Writes;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 

@@ -1,0 +1,90 @@
+//! What readers and writer of one part share.
+
+use super::super::KvError;
+use super::super::horizon::Horizon;
+use super::cluster::Cluster;
+use super::keys::Keys;
+use super::messages::KeyValue;
+use super::records::{self, ClaimRecord};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// That a part is ours.
+pub struct Claim {
+    /// The key that says so, for as long as `revision` is the one that wrote it last.
+    pub key: Bytes,
+    pub revision: i64,
+    /// Where the number of our last commit is.
+    pub receipt: Bytes,
+    /// The revision that wrote the receipt last.
+    pub receipt_revision: i64,
+}
+
+/// Shared by all tasks of one part.
+pub struct Hub {
+    pub cluster: Arc<Cluster>,
+    pub keys: Keys,
+    pub claim: Claim,
+    /// Which revisions of ours somebody still looks at.
+    pub horizon: Horizon,
+    /// There may be a commit of which it is not known whether it happened.
+    pub in_doubt: AtomicBool,
+    full: AtomicBool,
+    taken_over: AtomicBool,
+}
+
+impl Hub {
+    pub fn new(cluster: Arc<Cluster>, keys: Keys, claim: Claim) -> Self {
+        let (horizon, in_doubt, full, taken_over) = Default::default();
+        let hub = Self { cluster, keys, claim, horizon, in_doubt, full, taken_over };
+        hub.horizon.advance(version(hub.claim.revision));
+        hub
+    }
+
+    /// Fails unless what was found is our claim.
+    pub fn check_claim(&self, found: Option<&KeyValue>) -> Result<(), KvError> {
+        let Some(found) = found else {
+            return Err(self.changed("the key that says that this server writes it is gone"));
+        };
+        if found.mod_revision == self.claim.revision {
+            return Ok(());
+        }
+        let store = self.cluster.shown().to_owned();
+        let record: ClaimRecord = records::read(&store, &found.key, &found.value)?;
+        self.taken_over.store(true, Ordering::Relaxed);
+        Err(KvError::TakenOver { store, by: record.host })
+    }
+
+    /// Something is there that nobody has written who goes by our rules.
+    pub fn changed(&self, cause: &str) -> KvError {
+        KvError::Refused {
+            store: self.cluster.shown().to_owned(),
+            cause: format!("{cause}; was etcd restored from a backup, or changed by hand?"),
+            next: "restart the servers whose metadata is in it".into(),
+        }
+    }
+
+    pub fn is_taken_over(&self) -> bool {
+        self.taken_over.load(Ordering::Relaxed)
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    pub fn note_full(&self, full: bool) {
+        if self.full.swap(full, Ordering::Relaxed) != full {
+            let store = self.cluster.shown();
+            match full {
+                true => tracing::warn!("{store} is full: {}", super::failure::MAKE_ROOM),
+                false => tracing::info!("{store} takes changes again"),
+            }
+        }
+    }
+}
+
+/// A revision, as what tells older from newer writes: it is never negative.
+pub fn version(revision: i64) -> u64 {
+    u64::try_from(revision).unwrap_or(0)
+}

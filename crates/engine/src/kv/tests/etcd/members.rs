@@ -1,0 +1,107 @@
+//! Several members, of which some die or stand still.
+
+use super::*;
+
+/// Puts a number, and again for as long as etcd is not reached.
+fn write(kv: &dyn Kv, number: u32) {
+    run(async {
+        loop {
+            let Ok(mut transaction) = Transaction::begin(kv).await else { continue };
+            transaction.put(b"n".to_vec(), number.to_be_bytes().to_vec());
+            match transaction.commit(kv).await {
+                Ok(Outcome::Committed) => return,
+                Ok(_) | Err(KvError::Unreachable { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    });
+}
+
+fn number(kv: &dyn Kv) -> u32 {
+    run(async {
+        loop {
+            let Ok(snapshot) = kv.snapshot().await else { continue };
+            if let Ok(Some(value)) = snapshot.get(b"n").await {
+                return u32::from_be_bytes(value[..].try_into().unwrap());
+            }
+        }
+    })
+}
+
+#[test]
+fn work_goes_on_while_one_member_of_three_is_dead_or_stands_still() {
+    let server = EtcdServer::start(3, &[]);
+    let database = EtcdDatabase::on(&server);
+    let kv = database.open().unwrap();
+    let mut last = 0;
+    let mut go_on = || {
+        for _ in 0..20 {
+            write(&*kv, last + 1);
+            last += 1;
+            assert_eq!(number(&*kv), last);
+        }
+    };
+    go_on();
+    let leader = server.leader();
+    server.crash(leader);
+    go_on();
+    server.resume(leader);
+    let leader = server.leader();
+    server.stop(leader);
+    go_on();
+    server.go(leader);
+    go_on();
+    let follower = (server.leader() + 1) % 3;
+    server.crash(follower);
+    go_on();
+    server.resume(follower);
+    let follower = (server.leader() + 2) % 3;
+    server.stop(follower);
+    go_on();
+    server.go(follower);
+}
+
+#[test]
+fn without_most_members_requests_fail_and_go_on_afterwards() {
+    let server = EtcdServer::start(3, &[]);
+    let mut database = EtcdDatabase::on(&server);
+    database.options.wait_ms_max = 3_000;
+    let kv = database.open().unwrap();
+    write(&*kv, 1);
+    let old = run(kv.snapshot()).unwrap();
+    server.crash(0);
+    server.crash(1);
+    let error = run(kv.snapshot()).err().unwrap();
+    assert!(matches!(error, KvError::Unreachable { .. }), "{error}");
+    let writes = [(b"n".to_vec(), Some(2_u32.to_be_bytes().to_vec().into()))];
+    let written = run(kv.commit(old, writes.into_iter().collect()));
+    assert!(
+        matches!(written, Ok(Outcome::Unknown) | Err(KvError::Unreachable { .. })),
+        "{written:?}"
+    );
+    // Until the member that is left has noticed.
+    while !database.refusal().contains("have no leader") {}
+    server.resume_all(&[0, 1]);
+    let found = number(&*kv);
+    assert!(found == 1 || written.is_ok_and(|outcome| outcome == Outcome::Unknown), "{found}");
+    write(&*kv, 3);
+    assert_eq!(number(&*kv), 3);
+}
+
+#[test]
+fn a_member_that_crashes_and_comes_back_is_waited_for() {
+    let server = EtcdServer::start(1, &[]);
+    let kv = EtcdDatabase::on(&server).open().unwrap();
+    run(async {
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        let old = kv.snapshot().await.unwrap();
+        server.crash(0);
+        server.resume(0);
+        // What was is what it was.
+        assert_eq!(old.get(b"a").await.unwrap().as_deref(), Some(&b"1"[..]));
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
+        assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed);
+        let writes = [(b"a".to_vec(), Some("3".into()))].into_iter().collect();
+        assert_eq!(kv.commit(old, writes).await.unwrap(), Outcome::Conflict);
+    });
+}

@@ -1,0 +1,378 @@
+//! What only the engine on etcd can meet: cut connections, members that die, refusals, and a second writer.
+
+mod encrypted;
+mod members;
+mod refusals;
+#[path = "../../../../../../tests/src/etcd.rs"]
+mod server;
+
+use super::proxy::{Protocol, Proxy};
+use crate::kv::memory::{MemoryKv, Random};
+use crate::kv::{
+    DatabaseOptions, Kv, KvError, Outcome, Part, Result, Store, Transaction, dump, open_database,
+};
+use server::EtcdServer;
+use std::future::Future;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A store of its own on the test program's etcd, and the way to it.
+pub struct EtcdDatabase {
+    options: DatabaseOptions,
+    proxy: Option<Proxy>,
+}
+
+impl EtcdDatabase {
+    pub fn new() -> Self {
+        Self::on(EtcdServer::shared())
+    }
+
+    /// Reached through a network that cuts commits at random.
+    pub fn cut(seed: u64) -> Self {
+        Self::new().through(Some(Random::new(seed)))
+    }
+
+    /// A new store.
+    fn on(server: &EtcdServer) -> Self {
+        let options = DatabaseOptions {
+            url: server.url(&server.name()),
+            store: "own".into(),
+            create: true,
+            host: "here".into(),
+            wait_ms_max: 20_000,
+        };
+        Self { options, proxy: None }
+    }
+
+    fn through(mut self, random: Option<Random>) -> Self {
+        let port = EtcdServer::shared().port(0);
+        let proxy = Proxy::new(Protocol::Etcd, port, random);
+        self.options.url = self.options.url.replace(&port.to_string(), &proxy.port.to_string());
+        self.proxy = Some(proxy);
+        self
+    }
+
+    pub fn open(&self) -> Result<Arc<dyn Kv>> {
+        let store = self.store()?;
+        // Some who call this run tasks already.
+        std::thread::scope(|scope| scope.spawn(|| run(store.open(Part::Whole))).join().unwrap())
+    }
+
+    fn store(&self) -> Result<Arc<dyn Store>> {
+        open_database(&self.options)
+    }
+
+    /// The name of the store, with which all its keys begin.
+    fn name(&self) -> &str {
+        self.options.url.rsplit('/').next().unwrap()
+    }
+
+    /// Why it cannot be opened.
+    fn refusal(&self) -> String {
+        self.open().err().expect("refused").to_string()
+    }
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+async fn put(kv: &dyn Kv, key: &str, value: &'static str) -> Result<Outcome> {
+    let mut transaction = Transaction::begin(kv).await?;
+    transaction.put(key.as_bytes().to_vec(), value);
+    transaction.commit(kv).await
+}
+
+async fn get(kv: &dyn Kv, key: &str) -> Option<Vec<u8>> {
+    let snapshot = kv.snapshot().await.unwrap();
+    snapshot.get(key.as_bytes()).await.unwrap().map(|value| value.to_vec())
+}
+
+#[test]
+fn a_store_is_moved_there_and_back_although_commits_are_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let (there, back) = (dir.path().join("there"), dir.path().join("back"));
+    let database = EtcdDatabase::cut(12);
+    let kv = database.open().unwrap();
+    let (from, to) = (MemoryKv::new(), MemoryKv::new());
+    run(async {
+        let mut transaction = Transaction::begin(&from).await.unwrap();
+        for nth in 0..20_000_u32 {
+            transaction.put(nth.to_be_bytes().to_vec(), vec![nth as u8; nth as usize % 300]);
+        }
+        assert_eq!(transaction.commit(&from).await.unwrap(), Outcome::Committed);
+        let moved = dump::export(&from, "", &there, |_| ()).await.unwrap();
+        dump::import(&*kv, &there, &moved, |_| ()).await.unwrap();
+        assert_eq!(moved.pairs, 20_000);
+        let again = dump::export(&*kv, "", &back, |_| ()).await.unwrap();
+        assert_eq!((again.pairs, again.bytes), (moved.pairs, moved.bytes));
+        assert!(dump::is_what_was_exported(&*kv, &again.id).await.unwrap());
+        dump::forget(&*kv).await.unwrap();
+        dump::import(&to, &back, &again, |_| ()).await.unwrap();
+        let all = async |kv: &MemoryKv| {
+            let snapshot = kv.snapshot().await.unwrap();
+            snapshot.scan(Bound::Unbounded, Bound::Excluded(b"!"), usize::MAX).await.unwrap()
+        };
+        assert_eq!(all(&to).await, all(&from).await);
+    });
+}
+
+#[test]
+fn commits_that_were_cut_happen_once() {
+    let database = EtcdDatabase::cut(11);
+    let kv = database.open().unwrap();
+    run(async {
+        for i in 0..200_u64 {
+            loop {
+                let mut transaction = Transaction::begin(&*kv).await.unwrap();
+                let before = transaction.get(b"n").await.unwrap();
+                let before = before.map_or(0, |v| u64::from_be_bytes(v[..].try_into().unwrap()));
+                assert_eq!(before, i);
+                transaction.put(b"n".to_vec(), (i + 1).to_be_bytes().to_vec());
+                // The outcome is found out, so that a conflict means that nothing was written.
+                match transaction.commit(&*kv).await.unwrap() {
+                    Outcome::Committed => break,
+                    Outcome::Conflict => {}
+                    Outcome::Unknown => panic!("etcd can be reached"),
+                }
+            }
+        }
+    });
+    let cuts = database.proxy.as_ref().unwrap().state.cuts.load(Ordering::SeqCst);
+    assert!(cuts > 10, "{cuts} cuts");
+}
+
+/// The commit was carried out, its answer lost, and etcd away for longer than one waits.
+#[test]
+fn a_commit_is_unknown_while_etcd_is_away_and_settled_by_the_next_read() {
+    let mut database = EtcdDatabase::new().through(None);
+    database.options.wait_ms_max = 2_000;
+    let kv = database.open().unwrap();
+    let state = &database.proxy.as_ref().unwrap().state;
+    run(async {
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        let mut transaction = Transaction::begin(&*kv).await.unwrap();
+        transaction.put(b"a".to_vec(), "2");
+        state.down_at_commit.store(true, Ordering::SeqCst);
+        assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Unknown);
+        let error = kv.snapshot().await.err().unwrap();
+        assert!(matches!(error, KvError::Unreachable { .. }), "{error}");
+        assert!(matches!(put(&*kv, "b", "1").await, Err(KvError::Unreachable { .. })));
+        state.down.store(false, Ordering::SeqCst);
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"2");
+        assert_eq!(put(&*kv, "a", "3").await.unwrap(), Outcome::Committed);
+    });
+}
+
+/// The network holds a commit back until long after it has been given up.
+#[test]
+fn a_commit_that_arrives_when_it_was_given_up_does_not_happen() {
+    let mut database = EtcdDatabase::new().through(None);
+    database.options.wait_ms_max = 2_000;
+    let kv = database.open().unwrap();
+    let state = &database.proxy.as_ref().unwrap().state;
+    run(async {
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        let mut transaction = Transaction::begin(&*kv).await.unwrap();
+        transaction.put(b"a".to_vec(), "late");
+        state.hold_commit.store(true, Ordering::SeqCst);
+        assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Unknown);
+        state.down.store(false, Ordering::SeqCst);
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
+        state.hold_commit.store(false, Ordering::SeqCst);
+        while !state.arrived.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
+        assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed);
+    });
+}
+
+/// As above, and meanwhile another has opened the part.
+#[test]
+fn a_commit_that_arrives_after_a_takeover_does_not_happen() {
+    let mut database = EtcdDatabase::new();
+    let direct = database.options.clone();
+    database = database.through(None);
+    database.options.wait_ms_max = 2_000;
+    let kv = database.open().unwrap();
+    let state = &database.proxy.as_ref().unwrap().state;
+    run(async {
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        let mut transaction = Transaction::begin(&*kv).await.unwrap();
+        transaction.put(b"a".to_vec(), "late");
+        state.hold_commit.store(true, Ordering::SeqCst);
+        assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Unknown);
+        let next = open_database(&direct).unwrap().open(Part::Whole).await.unwrap();
+        assert_eq!(get(&*next, "a").await.unwrap(), b"1");
+        state.hold_commit.store(false, Ordering::SeqCst);
+        while !state.arrived.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(get(&*next, "a").await.unwrap(), b"1");
+        state.down.store(false, Ordering::SeqCst);
+        let error = kv.snapshot().await.err().unwrap();
+        assert!(matches!(error, KvError::TakenOver { .. }), "{error}");
+        assert!(kv.is_taken_over());
+    });
+}
+
+#[test]
+fn a_later_start_of_the_same_server_takes_over() {
+    let database = EtcdDatabase::new();
+    let first = database.open().unwrap();
+    run(async {
+        assert_eq!(put(&*first, "a", "1").await.unwrap(), Outcome::Committed);
+        let mut late = Transaction::begin(&*first).await.unwrap();
+        late.put(b"a".to_vec(), "late");
+        let second = database.store().unwrap().open(Part::Whole).await.unwrap();
+        let error = late.commit(&*first).await.unwrap_err();
+        assert!(error.to_string().contains("taken over by a server on here"), "{error}");
+        assert!(matches!(first.snapshot().await, Err(KvError::TakenOver { .. })));
+        assert_eq!(get(&*second, "a").await.unwrap(), b"1");
+        assert_eq!(put(&*second, "a", "2").await.unwrap(), Outcome::Committed);
+    });
+}
+
+#[test]
+fn parts_of_a_store_are_taken_over_one_by_one() {
+    let mut database = EtcdDatabase::new();
+    let here = database.store().unwrap();
+    database.options.host = "there".into();
+    run(async {
+        let control = here.open(Part::Control).await.unwrap();
+        let (one, two) = (Part::Volume(1), Part::Volume(2));
+        let ours = [here.open(one).await.unwrap(), here.open(two).await.unwrap()];
+        for (kv, key) in [(&ours[0], "one"), (&ours[1], "two"), (&control, "control")] {
+            assert_eq!(put(&**kv, key, "1").await.unwrap(), Outcome::Committed);
+        }
+        let there = database.store().unwrap();
+        let mut late = Transaction::begin(&*ours[0]).await.unwrap();
+        late.put(b"one".to_vec(), "late");
+        let theirs = there.open(one).await.unwrap();
+        let error = late.commit(&*ours[0]).await.unwrap_err().to_string();
+        assert!(error.contains("taken over by a server on there"), "{error}");
+        assert!(
+            matches!(ours[0].snapshot().await, Err(KvError::TakenOver { by, .. }) if by == "there")
+        );
+        assert_eq!(put(&*theirs, "one", "2").await.unwrap(), Outcome::Committed);
+        // The others go on, and see what was written there.
+        assert_eq!(put(&*ours[1], "two", "2").await.unwrap(), Outcome::Committed);
+        assert_eq!(put(&*control, "control", "2").await.unwrap(), Outcome::Committed);
+        assert_eq!(get(&*control, "one").await.unwrap(), b"2");
+        let looked = here.look(&[b"one".to_vec(), b"none".to_vec(), b"two".to_vec()]).await;
+        let looked = looked.unwrap().into_iter().map(|value| value.map(|value| value.to_vec()));
+        let wanted = [Some(b"2".to_vec()), None, Some(b"2".to_vec())];
+        assert_eq!(looked.collect::<Vec<_>>(), wanted);
+        let whole = there.open(Part::Whole).await.unwrap();
+        for kv in [&ours[1], &theirs, &control] {
+            assert!(matches!(kv.snapshot().await, Err(KvError::TakenOver { .. })));
+        }
+        let again = here.open(two).await.unwrap();
+        assert!(matches!(whole.snapshot().await, Err(KvError::TakenOver { .. })));
+        assert_eq!(get(&*again, "two").await.unwrap(), b"2");
+    });
+}
+
+/// Many open the same part at the same time: each is told who follows, and the last one writes.
+#[test]
+fn of_many_who_open_at_once_one_is_left() {
+    let database = EtcdDatabase::new();
+    let store = database.store().unwrap();
+    let opened: Vec<_> = std::thread::scope(|scope| {
+        let open = |part| {
+            let store = store.clone();
+            move || run(store.open(part)).unwrap()
+        };
+        let parts = [Part::Whole, Part::Volume(1), Part::Whole, Part::Volume(1), Part::Whole];
+        let all: Vec<_> = parts.into_iter().map(|part| scope.spawn(open(part))).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    let written = opened.iter().filter(|kv| {
+        let written = run(put(&***kv, "a", "1"));
+        assert!(matches!(written, Ok(Outcome::Committed) | Err(KvError::TakenOver { .. })));
+        written.is_ok()
+    });
+    assert_eq!(written.count(), 1);
+}
+
+/// A writer whose receipts were cleaned up long ago is told that he is followed, and nothing else.
+#[test]
+fn receipts_of_old_writers_are_cleaned_up() {
+    let database = EtcdDatabase::new();
+    let store = database.store().unwrap();
+    run(async {
+        let first = store.open(Part::Volume(1)).await.unwrap();
+        let mut late = Transaction::begin(&*first).await.unwrap();
+        late.put(b"a".to_vec(), "late");
+        for _ in 0..30 {
+            let kv = store.open(Part::Volume(1)).await.unwrap();
+            assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        }
+        assert!(matches!(late.commit(&*first).await, Err(KvError::TakenOver { .. })));
+        let prefix = format!("{}/receipt/", database.name());
+        let left = EtcdServer::shared().ctl(&["get", "--prefix", "--keys-only", &prefix]);
+        let left = left.lines().filter(|line| !line.is_empty()).count();
+        assert_eq!(left, 21);
+    });
+}
+
+#[test]
+fn commits_of_many_keys_are_taken() {
+    let database = EtcdDatabase::new();
+    let kv = database.open().unwrap();
+    run(async {
+        for count in [1, 100, 5_000_u32] {
+            let mut transaction = Transaction::begin(&*kv).await.unwrap();
+            for key in 0..count {
+                transaction.put(key.to_be_bytes().to_vec(), count.to_be_bytes().to_vec());
+            }
+            assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Committed);
+            let snapshot = kv.snapshot().await.unwrap();
+            let all = snapshot.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).await.unwrap();
+            assert_eq!(all.len() as u32, count);
+            assert!(all.iter().all(|(_, value)| value[..] == count.to_be_bytes()));
+        }
+        let mut transaction = Transaction::begin(&*kv).await.unwrap();
+        (0..5_000_u32).for_each(|key| transaction.delete(key.to_be_bytes().to_vec()));
+        assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Committed);
+        assert_eq!(get(&*kv, "\0\0\0\0").await, None);
+    });
+}
+
+#[test]
+fn two_stores_share_an_etcd() {
+    let (one, other) = (EtcdDatabase::new(), EtcdDatabase::new());
+    let kvs = [one.open().unwrap(), other.open().unwrap()];
+    run(async {
+        assert_eq!(put(&*kvs[0], "a", "one").await.unwrap(), Outcome::Committed);
+        assert_eq!(put(&*kvs[1], "a", "other").await.unwrap(), Outcome::Committed);
+        assert_eq!(get(&*kvs[0], "a").await.unwrap(), b"one");
+        assert_eq!(get(&*kvs[1], "a").await.unwrap(), b"other");
+        let snapshot = kvs[0].snapshot().await.unwrap();
+        let all = snapshot.scan(Bound::Unbounded, Bound::Unbounded, 10).await.unwrap();
+        assert_eq!(all.len(), 1);
+    });
+}
+
+/// Somebody has etcd forget what a snapshot shows.
+#[test]
+fn a_snapshot_that_was_compacted_says_so_and_the_next_one_is_good() {
+    let server = EtcdServer::start(1, &[]);
+    let kv = EtcdDatabase::on(&server).open().unwrap();
+    run(async {
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        let old = Transaction::begin(&*kv).await.unwrap();
+        assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed);
+        server.ctl(&["compact", &server.revision()]);
+        let error = old.get(b"a").await.unwrap_err();
+        assert!(matches!(error, KvError::Expired { .. }), "{error}");
+        assert!(error.to_string().contains("compacted") && error.to_string().contains("try again"));
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"2");
+        let mut blind = old;
+        blind.put(b"b".to_vec(), "1");
+        assert_eq!(blind.commit(&*kv).await.unwrap(), Outcome::Committed);
+    });
+}

@@ -86,7 +86,9 @@ impl TypedValueParser for PlaceParser {
         let parsed = value.to_str().ok_or_else(|| "it is no UTF-8".to_owned());
         parsed.and_then(str::parse).map_err(|cause| {
             let argument = argument.map(ToString::to_string).unwrap_or_default();
-            let text = format!("the value for '{argument}' is not right: {cause}\n");
+            let text = format!(
+                "the value for '{argument}' is not right: {cause}\n\nFor more information, try '--help'.\n"
+            );
             clap::Error::raw(clap::error::ErrorKind::ValueValidation, text).with_cmd(command)
         })
     }

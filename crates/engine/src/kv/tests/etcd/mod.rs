@@ -31,7 +31,7 @@ impl EtcdDatabase {
 
     /// Reached through a network that cuts commits at random.
     pub fn cut(seed: u64) -> Self {
-        Self::new().through(Some(Random::new(seed)))
+        Self::new().through(EtcdServer::shared(), Some(Random::new(seed)))
     }
 
     /// A new store.
@@ -46,8 +46,8 @@ impl EtcdDatabase {
         Self { options, proxy: None }
     }
 
-    fn through(mut self, random: Option<Random>) -> Self {
-        let port = EtcdServer::shared().port(0);
+    fn through(mut self, server: &EtcdServer, random: Option<Random>) -> Self {
+        let port = server.port(0);
         let proxy = Proxy::new(Protocol::Etcd, port, random);
         self.options.url = self.options.url.replace(&port.to_string(), &proxy.port.to_string());
         self.proxy = Some(proxy);
@@ -147,7 +147,7 @@ fn commits_that_were_cut_happen_once() {
 /// The commit was carried out, its answer lost, and etcd away for longer than one waits.
 #[test]
 fn a_commit_is_unknown_while_etcd_is_away_and_settled_by_the_next_read() {
-    let mut database = EtcdDatabase::new().through(None);
+    let mut database = EtcdDatabase::new().through(EtcdServer::shared(), None);
     database.options.wait_ms_max = 2_000;
     let kv = database.open().unwrap();
     let state = &database.proxy.as_ref().unwrap().state;
@@ -169,7 +169,7 @@ fn a_commit_is_unknown_while_etcd_is_away_and_settled_by_the_next_read() {
 /// The network holds a commit back until long after it has been given up.
 #[test]
 fn a_commit_that_arrives_when_it_was_given_up_does_not_happen() {
-    let mut database = EtcdDatabase::new().through(None);
+    let mut database = EtcdDatabase::new().through(EtcdServer::shared(), None);
     database.options.wait_ms_max = 2_000;
     let kv = database.open().unwrap();
     let state = &database.proxy.as_ref().unwrap().state;
@@ -195,7 +195,7 @@ fn a_commit_that_arrives_when_it_was_given_up_does_not_happen() {
 fn a_commit_that_arrives_after_a_takeover_does_not_happen() {
     let mut database = EtcdDatabase::new();
     let direct = database.options.clone();
-    database = database.through(None);
+    database = database.through(EtcdServer::shared(), None);
     database.options.wait_ms_max = 2_000;
     let kv = database.open().unwrap();
     let state = &database.proxy.as_ref().unwrap().state;

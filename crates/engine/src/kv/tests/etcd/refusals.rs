@@ -146,6 +146,30 @@ fn tokens_are_renewed_when_they_have_ended() {
     });
 }
 
+/// Writes until there is no room: how often it could, and what it was told then.
+async fn fill(kv: &dyn Kv) -> (u32, KvError) {
+    for written in 0_u32.. {
+        let mut transaction = Transaction::begin(kv).await.unwrap();
+        transaction.put(b"large".to_vec(), vec![written as u8; 1_000_000]);
+        match transaction.commit(kv).await {
+            Ok(Outcome::Committed) => {}
+            Ok(outcome) => panic!("{outcome:?}"),
+            Err(error) => return (written, error),
+        }
+    }
+    unreachable!("its quota is small");
+}
+
+/// Makes room, and waits until that was noticed.
+async fn make_room(server: &EtcdServer, kv: &dyn Kv) {
+    server.ctl(&["compact", &server.revision()]);
+    server.ctl(&["defrag"]);
+    server.ctl(&["alarm", "disarm"]);
+    while kv.is_full() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 /// What is there can be read, and changed again when there is room.
 #[test]
 fn a_full_etcd_says_so_and_goes_on_when_it_has_room() {
@@ -154,16 +178,7 @@ fn a_full_etcd_says_so_and_goes_on_when_it_has_room() {
     let kv = database.open().unwrap();
     run(async {
         assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
-        let mut written = 0_u32;
-        let error = loop {
-            let mut transaction = Transaction::begin(&*kv).await.unwrap();
-            transaction.put(b"large".to_vec(), vec![written as u8; 1_000_000]);
-            match transaction.commit(&*kv).await {
-                Ok(Outcome::Committed) => written += 1,
-                Ok(outcome) => panic!("{outcome:?}"),
-                Err(error) => break error,
-            }
-        };
+        let (written, error) = fill(&*kv).await;
         assert!(matches!(error, KvError::Full { .. }) && kv.is_full(), "{error}");
         assert!(error.to_string().contains("etcdctl alarm disarm"), "{error}");
         assert!(written >= 2, "{written}");
@@ -174,14 +189,41 @@ fn a_full_etcd_says_so_and_goes_on_when_it_has_room() {
         let mut delete = Transaction::begin(&*kv).await.unwrap();
         delete.delete(b"large".to_vec());
         assert!(matches!(delete.commit(&*kv).await, Err(KvError::Full { .. })));
-        server.ctl(&["compact", &server.revision()]);
-        server.ctl(&["defrag"]);
-        server.ctl(&["alarm", "disarm"]);
-        while kv.is_full() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        make_room(&server, &*kv).await;
         assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed);
         assert_eq!(get(&*kv, "a").await.unwrap(), b"2");
+    });
+}
+
+/// Then no receipt can be put that would keep the commit from happening late; so ours is removed.
+#[test]
+fn a_commit_whose_answer_is_lost_while_etcd_is_full_is_settled() {
+    let server = EtcdServer::start(1, &["--quota-backend-bytes", "8000000"]);
+    let database = EtcdDatabase::on(&server).through(&server, None);
+    let kv = database.open().unwrap();
+    let state = database.proxy.as_ref().unwrap().state.clone();
+    run(async {
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        let (_, error) = fill(&*kv).await;
+        assert!(matches!(error, KvError::Full { .. }), "{error}");
+        state.down_at_commit.store(true, Ordering::SeqCst);
+        std::thread::spawn(move || {
+            while !state.down.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            std::thread::sleep(Duration::from_millis(700));
+            state.down.store(false, Ordering::SeqCst);
+        });
+        let lost = put(&*kv, "a", "2").await;
+        assert!(matches!(lost, Err(KvError::Full { .. })), "{lost:?}");
+        let receipts = format!("{}/receipt/", database.name());
+        assert_eq!(server.ctl(&["get", "--prefix", "--keys-only", &receipts]), "");
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
+        assert!(matches!(put(&*kv, "a", "3").await, Err(KvError::Full { .. })));
+        make_room(&server, &*kv).await;
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
+        assert_eq!(put(&*kv, "a", "4").await.unwrap(), Outcome::Committed);
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"4");
     });
 }
 

@@ -1,6 +1,9 @@
 //! The metadata store of a server: in its home directory, or in a database.
 
 use super::NodeOptions;
+use super::databases::{
+    database_shown, engine_of, is_database, is_database_engine, open_database as open_store,
+};
 use super::identity::Node;
 use super::stores::{check_empty, new_uuid};
 use crate::failure::{Context, Failure, Outcome, Plain};
@@ -9,10 +12,7 @@ use std::fs::File;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
-use strake_engine::kv::{
-    Alone, EngineKind, PostgresOptions, Store, WAIT_MS_DEFAULT, is_postgres, open_postgres,
-    postgres_shown,
-};
+use strake_engine::kv::{Alone, EngineKind, PostgresOptions, Store, WAIT_MS_DEFAULT};
 use strake_wire::message::manager::ClusterMap;
 
 /// Directory of an embedded metadata store within the home directory.
@@ -21,8 +21,6 @@ pub const META: &str = "meta";
 pub const META_NEW: &str = "meta.new";
 /// The same, after the metadata was moved out of it.
 pub const META_MOVED: &str = "meta.moved";
-/// What `node.json` calls the engine of a store in a database.
-pub const POSTGRES: &str = "postgres";
 /// How the metadata gets to another place.
 const MOVE: &str = "strake meta export, then strake meta import, moves it to another place";
 
@@ -41,12 +39,15 @@ impl FromStr for MetaPlace {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "embedded" => Ok(Self::Embedded),
-            url if is_postgres(url) => {
-                postgres_shown(url).map_err(|e| e.to_string())?;
+            url if is_database(url) => {
+                database_shown(url).map_err(|e| e.to_string())?;
                 Ok(Self::Postgres(url.to_owned()))
             }
             // It may be a URL with a password in it.
-            _ => Err("it is neither embedded nor postgres://USER@HOST/DATABASE".into()),
+            _ => {
+                Err("it is neither embedded nor postgres://USER@HOST/DATABASE nor tikv://HOST/NAME"
+                    .into())
+            }
         }
     }
 }
@@ -76,7 +77,7 @@ pub fn look(home: &Path, node: &Node, wanted: &Wanted) -> Outcome {
     if wanted.url().is_some() {
         return check_database(&dir, node, wanted);
     }
-    if node.engine == POSTGRES {
+    if is_database_engine(&node.engine) {
         return Err(Failure::new(format!(
             "the metadata of {} is in {}",
             home.display(),
@@ -97,7 +98,7 @@ fn check_database(dir: &Path, node: &Node, wanted: &Wanted) -> Outcome {
         return Err(Failure::usage("--engine is for an embedded metadata store")
             .next("leave out --engine, or --meta"));
     }
-    if !node.engine.is_empty() && node.engine != POSTGRES {
+    if !node.engine.is_empty() && !is_database_engine(&node.engine) {
         return Err(Failure::new(format!("the metadata of this server is in {}", dir.display()))
             .next(format!("leave --meta out; {MOVE}")));
     }
@@ -110,7 +111,11 @@ pub fn share(options: &NodeOptions, node: &mut Node, map: &ClusterMap) -> Outcom
     let manager = map.servers.iter().find(|server| server.manager);
     let store = manager.map(|manager| manager.store.clone()).unwrap_or_default();
     let is_in_database = options.meta_store.url().is_some();
-    if !is_in_database && node.has_joined() && !node.engine.is_empty() && node.engine != POSTGRES {
+    if !is_in_database
+        && node.has_joined()
+        && !node.engine.is_empty()
+        && !is_database_engine(&node.engine)
+    {
         return Ok(());
     }
     if store.is_empty() {
@@ -157,7 +162,7 @@ pub fn finish_move(home: &Path, node: &mut Node) -> Outcome {
         std::fs::rename(from, to)
             .context(|| format!("{} cannot be renamed to {}", from.display(), to.display()))
     };
-    let is_embedded = node.engine != POSTGRES;
+    let is_embedded = !is_database_engine(&node.engine);
     // Where the new one has its name already, so has the old one.
     if meta.exists() && (new.exists() || !is_embedded) {
         rename(&meta, &old)?;
@@ -196,8 +201,8 @@ async fn open_database(
     if node.store.is_empty() {
         node.store = new_uuid()?;
     }
-    let before = std::mem::replace(&mut node.database, postgres_shown(url).plain()?);
-    node.engine = POSTGRES.to_owned();
+    let before = std::mem::replace(&mut node.database, database_shown(url).plain()?);
+    node.engine = engine_of(url).to_owned();
     if !node.has_joined() {
         node.write(home)?;
     }
@@ -208,7 +213,7 @@ async fn open_database(
         host: host.to_owned(),
         wait_ms_max: WAIT_MS_DEFAULT,
     };
-    let opened = tokio::task::spawn_blocking(move || open_postgres(&options)).await;
+    let opened = tokio::task::spawn_blocking(move || open_store(&options)).await;
     let store = opened.context(|| "opening the metadata store".into())?.plain()?;
     if node.has_joined() && node.database != before {
         // Its host has another name.
@@ -276,7 +281,7 @@ mod tests {
             }
         }
         for directories in [&[META][..], &[META_MOVED]] {
-            let (dir, mut node) = home(directories, POSTGRES);
+            let (dir, mut node) = home(directories, "postgres");
             finish_move(dir.path(), &mut node).unwrap();
             assert!(!dir.path().join(META).exists() && dir.path().join(META_MOVED).exists());
         }

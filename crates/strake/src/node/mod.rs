@@ -6,6 +6,7 @@
 
 mod add;
 mod added;
+mod databases;
 mod front;
 pub mod identity;
 mod list;
@@ -467,7 +468,7 @@ async fn join(
         name: options.name.clone(),
         // One that cannot be read is one that may have changed.
         boot: boot_id().unwrap_or_default(),
-        store: if identity.engine == meta_store::POSTGRES {
+        store: if databases::is_database_engine(&identity.engine) {
             identity.store.clone()
         } else {
             String::new()

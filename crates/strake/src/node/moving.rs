@@ -5,8 +5,9 @@
 //! new one counts, and what is left to do is done by whoever comes next: the same command given again, or the
 //! server when it starts ([`meta_store::finish_move`]).
 
+use super::databases::{database_shown, is_database_engine, open_database};
 use super::identity::{NAME, Node};
-use super::meta_store::{self, META, META_MOVED, META_NEW, MetaPlace, POSTGRES, Wanted};
+use super::meta_store::{self, META, META_MOVED, META_NEW, MetaPlace, Wanted};
 use crate::cluster::host_name;
 use crate::failure::{Context, Failure, Outcome, Plain};
 use crate::private;
@@ -18,9 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strake_base::disk::{Disk, RealDisk};
 use strake_engine::kv::dump::{self, Dump, DumpError, DumpId, Progress};
-use strake_engine::kv::{
-    EngineKind, Kv, KvError, Part, PostgresOptions, WAIT_MS_DEFAULT, open_postgres, postgres_shown,
-};
+use strake_engine::kv::{EngineKind, Kv, KvError, Part, PostgresOptions, WAIT_MS_DEFAULT};
 use strake_wire::frame::crc32c;
 
 /// Whose metadata is in a file: what [`Dump::about`] holds, as JSON.
@@ -83,7 +82,7 @@ pub async fn import(import: &Import, progress: impl Fn(Progress)) -> Outcome<Imp
         false => Some(fill(&mut node, &id, import, progress).await?),
     };
     let old = home.join(META_MOVED);
-    let place = match node.engine == POSTGRES {
+    let place = match is_database_engine(&node.engine) {
         true => node.database,
         false => format!("{} ({})", home.join(META).display(), node.engine),
     };
@@ -118,8 +117,8 @@ async fn fill(
 async fn is_done(node: &mut Node, id: &DumpId, import: &Import) -> Outcome<bool> {
     let here = match &import.to {
         MetaPlace::Postgres(url) => {
-            let shown = postgres_shown(url).plain()?;
-            node.engine == POSTGRES && node.store == store_of(id, &shown)
+            let shown = database_shown(url).plain()?;
+            is_database_engine(&node.engine) && node.store == store_of(id, &shown)
         }
         MetaPlace::Embedded => node.engine == import.engine.unwrap_or_default().name(),
     };
@@ -176,7 +175,7 @@ fn is_running(home: &Path) -> Failure {
 
 /// Opens the store that the server has now.
 async fn open_old(home: &Path, node: &mut Node, from: Option<&MetaPlace>) -> Outcome<Arc<dyn Kv>> {
-    let wanted = match (node.engine == POSTGRES, from) {
+    let wanted = match (is_database_engine(&node.engine), from) {
         (true, Some(place @ MetaPlace::Postgres(_))) => {
             Wanted { place: Some(place.clone()), engine: None }
         }
@@ -280,8 +279,8 @@ impl New {
     }
 
     async fn open_database(node: &Node, url: &str, id: &DumpId) -> Outcome<New> {
-        let shown = postgres_shown(url).plain()?;
-        if node.engine == POSTGRES && node.database == shown {
+        let shown = database_shown(url).plain()?;
+        if is_database_engine(&node.engine) && node.database == shown {
             return Err(Failure::new(format!(
                 "{shown} is where the metadata of this server is now"
             ))
@@ -294,7 +293,7 @@ impl New {
             host: host_name(),
             wait_ms_max: WAIT_MS_DEFAULT,
         };
-        let opened = tokio::task::spawn_blocking(move || open_postgres(&options)).await;
+        let opened = tokio::task::spawn_blocking(move || open_database(&options)).await;
         let store = opened.context(|| shown.clone())?.map_err(|error| match error {
             KvError::OtherOwner { owner, .. } => {
                 Failure::new(format!("{shown} is not empty: it holds {owner}"))
@@ -325,6 +324,7 @@ impl New {
 /// How a store becomes an empty one.
 fn emptied(shown: &str, database: Option<&str>) -> String {
     match database {
+        Some(shown) if shown.starts_with("tikv://") => "give another name in the URL".into(),
         Some(_) => "name an empty database, or, if nobody needs what is in this one, empty it: \
              DROP TABLE strake_kv, strake_writer, strake_store"
             .into(),

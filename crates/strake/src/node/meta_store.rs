@@ -1,6 +1,7 @@
 //! The metadata store of a server: in its home directory, or in a database.
 
 use super::NodeOptions;
+use super::databases::{self, database_engine, database_forms, database_shown, is_database_engine};
 use super::identity::Node;
 use super::stores::{check_empty, new_uuid};
 use crate::failure::{Context, Failure, Outcome, Plain};
@@ -12,10 +13,7 @@ use std::fs::File;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
-use strake_engine::kv::{
-    self, Alone, DATABASE_FORMS, DatabaseOptions, EngineKind, Store, WAIT_MS_DEFAULT,
-    database_engine, database_shown, is_database_engine,
-};
+use strake_engine::kv::{self, Alone, DatabaseOptions, EngineKind, Store, WAIT_MS_DEFAULT};
 use strake_wire::message::manager::ClusterMap;
 
 /// Directory of an embedded metadata store within the home directory.
@@ -57,7 +55,7 @@ impl FromStr for MetaPlace {
                 Ok(Self::Database(url.to_owned()))
             }
             // It may be a URL with a password in it.
-            _ => Err(format!("it is neither embedded nor {DATABASE_FORMS}")),
+            _ => Err(format!("it is neither embedded nor {}", database_forms())),
         }
     }
 }
@@ -169,7 +167,8 @@ pub fn share(options: &NodeOptions, node: &mut Node, map: &ClusterMap) -> Outcom
         ))
         .next(format!(
             "leave manager and meta out of --roles; or move the metadata: on {name} strake meta export, then strake meta \
-             import --meta {DATABASE_FORMS}; then start both servers with that --meta"
+             import --meta {}; then start both servers with that --meta",
+            database_forms()
         )));
     }
     if !is_in_database {
@@ -256,7 +255,7 @@ async fn open_database(
         host: host.to_owned(),
         wait_ms_max: WAIT_MS_DEFAULT,
     };
-    let opened = tokio::task::spawn_blocking(move || kv::open_database(&options)).await;
+    let opened = tokio::task::spawn_blocking(move || databases::open_database(&options)).await;
     let store = opened.context(|| "opening the metadata store".into())?.plain()?;
     if node.has_joined() && node.database != before {
         // Its host has another name.

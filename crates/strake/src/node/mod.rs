@@ -6,6 +6,7 @@
 
 mod add;
 mod added;
+mod databases;
 mod front;
 pub mod identity;
 mod list;
@@ -32,7 +33,7 @@ use stores::Target;
 use strake_base::clock::{SystemClock, WakingClock};
 use strake_base::disk::{Disk, RealDisk};
 use strake_base::process::boot_id;
-use strake_engine::kv::{Store, is_database_engine};
+use strake_engine::kv::Store;
 use strake_manager::Candidate;
 use strake_meta::{MetaOptions, MetaServer};
 use strake_storage::{Here, Scrubs, StorageServer};
@@ -467,7 +468,7 @@ async fn join(
         name: options.name.clone(),
         // One that cannot be read is one that may have changed.
         boot: boot_id().unwrap_or_default(),
-        store: if is_database_engine(&identity.engine) {
+        store: if databases::is_database_engine(&identity.engine) {
             identity.store.clone()
         } else {
             String::new()

@@ -5,6 +5,9 @@
 //! new one counts, and what is left to do is done by whoever comes next: the same command given again, or the
 //! server when it starts ([`meta_store::finish_move`]).
 
+use super::databases::{
+    database_engine, database_shown, how_to_empty, is_database_engine, open_database,
+};
 use super::identity::{NAME, Node};
 use super::meta_store::{self, META, META_MOVED, META_NEW, MetaPlace, Wanted};
 use crate::cluster::host_name;
@@ -18,10 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strake_base::disk::{Disk, RealDisk};
 use strake_engine::kv::dump::{self, Dump, DumpError, DumpId, Progress};
-use strake_engine::kv::{
-    DatabaseOptions, EngineKind, Kv, KvError, Part, WAIT_MS_DEFAULT, database_engine,
-    database_shown, how_to_empty, is_database_engine, open_database,
-};
+use strake_engine::kv::{DatabaseOptions, EngineKind, Kv, KvError, Part, WAIT_MS_DEFAULT};
 use strake_wire::frame::crc32c;
 
 /// Whose metadata is in a file: what [`Dump::about`] holds, as JSON.
@@ -327,10 +327,7 @@ impl New {
 /// How a store becomes an empty one.
 fn emptied(shown: &str, database: Option<&str>) -> String {
     match database {
-        Some(database) => format!(
-            "name an empty database, or, if nobody needs what is in this one, empty it: {}",
-            how_to_empty(database)
-        ),
+        Some(database) => how_to_empty(database),
         None => format!("rm -r {shown}"),
     }
 }

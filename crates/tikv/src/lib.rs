@@ -1,0 +1,256 @@
+//! TiKV as an engine of the metadata store ([`strake_engine::kv`]).
+//!
+//! The map is in TiKV's keys below a name, in versions that TiKV keeps by itself: a snapshot is a timestamp of
+//! PD, and reads as of it. Whoever opens a part writes its *claim*, a key of its own, and every commit writes
+//! that key too: its number as the receipt of what was done, and, because two transactions cannot both write one
+//! key, a fence. A commit that comes after another has written the claim never happens. So a part has one
+//! writer, and it knows by itself which of its keys were written since a snapshot: commits that wait
+//! together go into one transaction of TiKV ([`writer`]), whose timestamp is later than their snapshots.
+//!
+//! ```text
+//! snapshot -> snapshots -> cluster -> PD: a timestamp; TiKV: is the part still ours?
+//! get, scan -------------> cluster -> TiKV, as of the timestamp
+//! commit   -> writer ----> cluster -> TiKV: claim and keys, prewritten, then committed by the claim
+//! ```
+//!
+//! A commit is acknowledged when TiKV has committed it, which is as durable as it gets: [`Kv::sync`] has nothing to do.
+//! docs/design/0066-tikv.md says why things are as they are, and against what they were tested.
+//!
+//! What this crate never does: wait without a limit, or trust that a request whose answer was lost has not happened.
+
+mod address;
+mod claims;
+mod cluster;
+mod failure;
+mod garbage;
+mod horizon;
+mod keys;
+mod lookups;
+mod moment;
+mod records;
+mod snapshots;
+mod writer;
+
+use address::Address;
+use async_trait::async_trait;
+use bytes::Bytes;
+use cluster::Cluster;
+use horizon::Horizon;
+use snapshots::{TikvSnapshot, Waiting};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use strake_engine::kv::{Kv, KvError, Outcome, Part, Result, Snapshot, Store, Writes};
+use tokio::runtime::Runtime;
+use tokio::sync::{RwLock, mpsc, oneshot};
+use tokio::time::Instant;
+use writer::{Ask, Commit, Writer};
+
+/// The engine's name.
+pub const NAME: &str = "tikv";
+/// Threads that carry the connections.
+const THREADS: usize = 2;
+
+/// A store to open.
+#[derive(Clone, Debug)]
+pub struct TikvOptions {
+    /// `tikv://HOST[:PORT][,HOST[:PORT]...]/NAME`, where the hosts are those of PD.
+    pub url: String,
+    /// Id of the store, known to its owner alone: keys with another one are refused.
+    pub store: String,
+    /// Make the store if there is none; without, a name under which nothing is is refused.
+    pub create: bool,
+    /// This machine's name, to be shown to others.
+    pub host: String,
+    /// How long to wait for a cluster that does not answer, in milliseconds.
+    pub wait_ms_max: u64,
+}
+
+/// Opens a store in TiKV, and makes it where there is none. Blocks, for not much longer than `wait_ms_max`.
+pub fn open_tikv(options: &TikvOptions) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(TikvStore::open(options)?))
+}
+
+/// Where a store is, as it is shown to others.
+pub fn tikv_shown(url: &str) -> Result<String> {
+    Ok(Address::parse(url)?.shown)
+}
+
+/// The threads that carry the connections. Nobody waits for them when they go.
+struct Background(Option<Runtime>);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// An open store.
+struct TikvStore {
+    cluster: Arc<Cluster>,
+    /// Its id.
+    id: String,
+    host: String,
+    background: Arc<Background>,
+}
+
+/// Shared by reader and writer of one part.
+struct Hub {
+    cluster: Arc<Cluster>,
+    /// The key that every commit of the part writes.
+    claim: Vec<u8>,
+    /// The key that says who writes the part, and that nobody writes but who opens it.
+    owner: Vec<u8>,
+    /// Our number among those that have opened a part of the store.
+    writer: u64,
+    host: String,
+    horizon: Horizon,
+    /// There may be a commit of which it is not known whether it happened, or whether all of it did.
+    in_doubt: AtomicBool,
+    /// Held alone while a commit is under way, until it is known whether it is in doubt; held by who fetches a
+    /// timestamp, so that none is given out that lies between the two.
+    calm: RwLock<()>,
+    /// A disk of the cluster was full at the last commit.
+    full: AtomicBool,
+    taken_over: AtomicBool,
+}
+
+impl Hub {
+    fn new(cluster: Arc<Cluster>, part: Part, writer: u64, host: &str) -> Self {
+        let [in_doubt, full, taken_over] = Default::default();
+        let [claim, owner] = [cluster.keys().claim(part), cluster.keys().owner(part)];
+        let (host, horizon) = (host.to_owned(), Horizon::default());
+        let calm = RwLock::new(());
+        Self { cluster, claim, owner, writer, host, horizon, in_doubt, calm, full, taken_over }
+    }
+
+    /// Another, on the host named, writes what we wrote.
+    fn taken_over(&self, by: String) -> KvError {
+        self.taken_over.store(true, Ordering::Relaxed);
+        KvError::TakenOver { store: self.cluster.shown().to_owned(), by }
+    }
+}
+
+/// A part that we write.
+struct TikvKv {
+    hub: Arc<Hub>,
+    snapshots: mpsc::UnboundedSender<Waiting>,
+    writer: mpsc::Sender<Ask>,
+    background: Arc<Background>,
+}
+
+impl TikvStore {
+    fn open(options: &TikvOptions) -> Result<Self> {
+        let address = Address::parse(&options.url)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("strake-tikv")
+            .enable_all()
+            .build()
+            .map_err(|e| KvError::Io { store: address.shown.clone(), cause: e.to_string() })?;
+        let handle = runtime.handle().clone();
+        let background = Arc::new(Background(Some(runtime)));
+        let wait = Duration::from_millis(options.wait_ms_max);
+        let cluster = Arc::new(Cluster::new(address, wait, handle.clone()));
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let (opened, options) = (cluster.clone(), options.clone());
+        let (id, host) = (options.store.clone(), options.host.clone());
+        handle.spawn(async move {
+            let _told = tell.send(claims::open(&opened, &options, Instant::now() + wait).await);
+        });
+        // Every step of it has its time limit.
+        told.recv().map_err(|_| cluster.closed())??;
+        handle.spawn(garbage::collect(Arc::downgrade(&cluster)));
+        Ok(Self { cluster, id, host, background })
+    }
+}
+
+#[async_trait]
+impl Store for TikvStore {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    async fn open(&self, part: Part) -> Result<Arc<dyn Kv>> {
+        let (cluster, id, host) = (self.cluster.clone(), self.id.clone(), self.host.clone());
+        // The connections live on threads of their own.
+        let claimed = self.cluster.runtime.spawn(async move {
+            claims::claim(&cluster, &id, &host, part, cluster.deadline()).await
+        });
+        let number = claimed.await.map_err(|_| self.cluster.closed())??;
+        let hub = Arc::new(Hub::new(self.cluster.clone(), part, number, &self.host));
+        let (snapshots, waiting) = mpsc::unbounded_channel();
+        let (writer, asked) = mpsc::channel(writer::WAITING_MAX);
+        let runtime = &self.cluster.runtime;
+        runtime.spawn(snapshots::begin_for_all(hub.clone(), waiting, writer.clone()));
+        runtime.spawn(Writer::new(hub.clone()).run(asked));
+        Ok(Arc::new(TikvKv { hub, snapshots, writer, background: self.background.clone() }))
+    }
+
+    async fn look(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>> {
+        let (cluster, keys) = (self.cluster.clone(), keys.to_vec());
+        let looked = self.cluster.runtime.spawn(async move {
+            let now = cluster.now(cluster.deadline()).await?;
+            cluster.multi_get(now, &keys).await
+        });
+        looked.await.map_err(|_| self.cluster.closed())?
+    }
+}
+
+#[async_trait]
+impl Kv for TikvKv {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
+        let (tell, told) = oneshot::channel();
+        let closed = || self.hub.cluster.closed();
+        self.snapshots.send(tell).map_err(|_| closed())?;
+        let moment = told.await.map_err(|_| closed())??;
+        Ok(Arc::new(TikvSnapshot::new(moment, self.background.clone())))
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> Result<Outcome> {
+        let moment = snapshot
+            .as_any()
+            .downcast_ref::<TikvSnapshot>()
+            .expect("a snapshot is committed to the engine that gave it: a caller's bug otherwise")
+            .moment();
+        if writes.is_empty() {
+            return Ok(Outcome::Committed);
+        }
+        if moment.is_too_old_to_commit() {
+            return Ok(Outcome::Conflict);
+        }
+        let (answer, answered) = oneshot::channel();
+        let commit = Commit { writes, moment, answer };
+        let asked = self.writer.send(Ask::Commit(commit)).await;
+        asked.map_err(|_| self.hub.cluster.closed())?;
+        answered.await.unwrap_or(Ok(Outcome::Unknown))
+    }
+
+    fn is_full(&self) -> bool {
+        self.hub.full.load(Ordering::Relaxed)
+    }
+
+    fn is_taken_over(&self) -> bool {
+        self.hub.taken_over.load(Ordering::Relaxed)
+    }
+
+    async fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
+/// By the path by which the suite of the contract names it.
+#[cfg(test)]
+pub(crate) use strake_engine::kv;

@@ -1,0 +1,195 @@
+//! Connections that are cut at a commit.
+
+use super::{Database, get, put, run};
+use std::time::Duration;
+use strake_engine::kv::memory::MemoryKv;
+use strake_engine::kv::{Kv, KvError, Outcome, Part, Transaction, dump};
+
+#[test]
+fn commits_that_were_cut_happen_once() {
+    let Some(database) = Database::cut(11) else { return };
+    let kv = database.open().unwrap();
+    run(async {
+        for i in 0..200_u64 {
+            loop {
+                let mut transaction = Transaction::begin(&*kv).await.unwrap();
+                let before = transaction.get(b"n").await.unwrap();
+                let before = before.map_or(0, |v| u64::from_be_bytes(v[..].try_into().unwrap()));
+                assert_eq!(before, i);
+                transaction.put(b"n".to_vec(), (i + 1).to_be_bytes().to_vec());
+                // The outcome is found out, so that a conflict means that nothing was written.
+                match transaction.commit(&*kv).await.unwrap() {
+                    Outcome::Committed => break,
+                    Outcome::Conflict => {}
+                    Outcome::Unknown => panic!("the cluster can be reached"),
+                }
+            }
+        }
+    });
+    let cuts: u32 = database.double.order("cuts").parse().unwrap();
+    assert!(cuts > 10, "{cuts} cuts");
+}
+
+#[test]
+fn a_store_is_moved_there_although_commits_are_cut() {
+    let Some(database) = Database::cut(12) else { return };
+    let kv = database.open().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (there, back) = (dir.path().join("there"), dir.path().join("back"));
+    let from = MemoryKv::new();
+    run(async {
+        let mut transaction = Transaction::begin(&from).await.unwrap();
+        for nth in 0..3_000_u32 {
+            transaction.put(nth.to_be_bytes().to_vec(), vec![nth as u8; nth as usize % 300]);
+        }
+        assert_eq!(transaction.commit(&from).await.unwrap(), Outcome::Committed);
+        let moved = dump::export(&from, "", &there, |_| ()).await.unwrap();
+        dump::import(&*kv, &there, &moved, |_| ()).await.unwrap();
+        let again = dump::export(&*kv, "", &back, |_| ()).await.unwrap();
+        assert_eq!((again.pairs, again.bytes), (moved.pairs, moved.bytes));
+    });
+}
+
+/// Begins when nothing of an earlier commit is under way: TiKV's answer to it comes before all of it is done.
+async fn begin_quietly(kv: &dyn Kv) -> Transaction {
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    Transaction::begin(kv).await.unwrap()
+}
+
+/// The commit was carried out, its answer lost, and the cluster away for longer than one waits.
+#[test]
+fn a_commit_is_unknown_while_the_cluster_is_away_and_settled_by_the_next_read() {
+    let Some(mut database) = Database::alone() else { return };
+    database.options.wait_ms_max = 1_000;
+    let kv = database.open().unwrap();
+    run(async {
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        let mut transaction = begin_quietly(&*kv).await;
+        transaction.put(b"a".to_vec(), "2");
+        database.double.order("down-at-commit");
+        assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Unknown);
+        let error = kv.snapshot().await.err().unwrap();
+        assert!(matches!(error, KvError::Unreachable { .. }), "{error}");
+        assert!(matches!(put(&*kv, "b", "1").await, Err(KvError::Unreachable { .. })));
+        database.double.order("up");
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"2");
+        assert_eq!(put(&*kv, "a", "3").await.unwrap(), Outcome::Committed);
+    });
+}
+
+/// TiKV and PD are away at once: then the client cannot be relied on to have sent all of a commit.
+#[test]
+fn a_commit_of_which_something_may_be_missing_is_written_once_more() {
+    let Some(mut database) = Database::alone() else { return };
+    database.options.wait_ms_max = 3_000;
+    let kv = database.open().unwrap();
+    run(async {
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        let mut transaction = begin_quietly(&*kv).await;
+        transaction.put(b"a".to_vec(), "2");
+        transaction.put(b"c".to_vec(), "2");
+        database.double.order("all-down-at-commit");
+        let failed = crate::lookups::failed();
+        assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Unknown);
+        assert!(crate::lookups::failed() > failed, "the client counts no more");
+        database.double.order("up");
+        let values = [get(&*kv, "a").await.unwrap(), get(&*kv, "c").await.unwrap()];
+        assert_eq!(values, [b"2", b"2"]);
+        assert_eq!(put(&*kv, "a", "3").await.unwrap(), Outcome::Committed);
+    });
+}
+
+/// The network holds a commit back until long after it has been given up.
+#[test]
+fn a_commit_that_arrives_when_it_was_given_up_does_not_happen() {
+    let Some(mut database) = Database::alone() else { return };
+    database.options.wait_ms_max = 1_000;
+    let kv = database.open().unwrap();
+    let double = &database.double;
+    run(async {
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        let mut transaction = begin_quietly(&*kv).await;
+        transaction.put(b"a".to_vec(), "late");
+        transaction.put(b"c".to_vec(), "late");
+        double.order("hold-commit");
+        assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Unknown);
+        double.order("up");
+        // Its locks are there until their time is over.
+        let read = loop {
+            match kv.snapshot().await {
+                Ok(snapshot) => break snapshot.get(b"a").await.unwrap(),
+                Err(error) => assert!(matches!(error, KvError::Unreachable { .. }), "{error}"),
+            }
+        };
+        assert_eq!(read.as_deref(), Some(&b"1"[..]));
+        double.order("release-commit");
+        while double.order("arrived") == "no" {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
+        assert_eq!(get(&*kv, "c").await, None);
+        assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed);
+    });
+}
+
+/// The commit is locked and not decided when another opens the part, and arrives when that one has written.
+#[test]
+fn who_takes_over_in_the_middle_of_a_commit_decides_it() {
+    let Some(mut database) = Database::alone() else { return };
+    database.options.wait_ms_max = 1_000;
+    let first = database.open().unwrap();
+    let double = database.double.clone();
+    run(async {
+        assert_eq!(put(&*first, "a", "1").await.unwrap(), Outcome::Committed);
+        let mut transaction = begin_quietly(&*first).await;
+        transaction.put(b"a".to_vec(), "late");
+        double.order("hold-commit");
+        assert_eq!(transaction.commit(&*first).await.unwrap(), Outcome::Unknown);
+        double.order("up");
+        database.options.wait_ms_max = 20_000;
+        let second = database.store().unwrap().open(Part::Whole).await.unwrap();
+        assert_eq!(get(&*second, "a").await.unwrap(), b"1");
+        assert_eq!(put(&*second, "b", "2").await.unwrap(), Outcome::Committed);
+        double.order("release-commit");
+        while double.order("arrived") == "no" {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(get(&*second, "a").await.unwrap(), b"1");
+        assert!(matches!(first.snapshot().await, Err(KvError::TakenOver { .. })));
+    });
+}
+
+#[test]
+fn a_cluster_that_is_away_for_a_while_is_waited_for() {
+    let Some(database) = Database::alone() else { return };
+    let kv = database.open().unwrap();
+    run(async {
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        let old = kv.snapshot().await.unwrap();
+        database.double.order("down");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_secs(1));
+                database.double.order("up");
+            });
+        });
+        // A time to read as of needs no connection.
+        assert_eq!(old.get(b"a").await.unwrap().as_deref(), Some(&b"1"[..]));
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
+        assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed);
+    });
+}
+
+#[test]
+fn a_cluster_that_is_away_is_named() {
+    let options = crate::TikvOptions {
+        url: "tikv://127.0.0.1:1/name".into(),
+        store: "own".into(),
+        create: true,
+        host: "here".into(),
+        wait_ms_max: 300,
+    };
+    let error = crate::open_tikv(&options).err().unwrap().to_string();
+    assert!(error.contains("tikv://127.0.0.1:1/name cannot be reached"), "{error}");
+    assert!(error.contains("--meta"), "{error}");
+}

@@ -1,0 +1,89 @@
+//! The contract, and what only an engine on a cluster can meet, against a double of TiKV.
+//!
+//! The double (`double/`, a program in Go) is TiKV as the tests of its own client know it, behind gRPC. Where there
+//! is no Go, these tests say so and are skipped.
+
+mod conformance;
+mod cut;
+mod double;
+mod shared;
+
+use crate::keys::Keys;
+use crate::{TikvOptions, open_tikv};
+use double::Double;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use strake_engine::kv::{Kv, Outcome, Part, Result, Store, Transaction};
+
+/// A name of its own in a double, where its keys are in several regions.
+pub struct Database {
+    options: TikvOptions,
+    double: Arc<Double>,
+}
+
+impl Database {
+    /// In the double that all tests share. `None`: there is none.
+    fn new() -> Option<Self> {
+        Some(Self::in_double(Double::shared()?))
+    }
+
+    /// In a double of its own, so that it can be disturbed.
+    fn alone() -> Option<Self> {
+        Some(Self::in_double(Arc::new(Double::start()?)))
+    }
+
+    /// In one that cuts prewrites and commits at random.
+    fn cut(seed: u64) -> Option<Self> {
+        let database = Self::alone()?;
+        database.double.order(&format!("cut 8 {seed}"));
+        Some(database)
+    }
+
+    fn in_double(double: Arc<Double>) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("test-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let keys = Keys::new(&name);
+        for first in [&b""[..], b"account/4", b"b", b"\xfe"] {
+            double.split(&keys.data(first));
+        }
+        let options = TikvOptions {
+            url: format!("tikv://127.0.0.1:{}/{name}", double.port),
+            store: "own".into(),
+            create: true,
+            host: "here".into(),
+            wait_ms_max: 20_000,
+        };
+        Self { options, double }
+    }
+
+    fn store(&self) -> Result<Arc<dyn Store>> {
+        open_tikv(&self.options)
+    }
+
+    fn open(&self) -> Result<Arc<dyn Kv>> {
+        let store = self.store()?;
+        // Some who call this run tasks already.
+        std::thread::scope(|scope| scope.spawn(|| run(store.open(Part::Whole))).join().unwrap())
+    }
+
+    /// Why it cannot be opened.
+    fn refusal(&self) -> String {
+        self.open().err().expect("refused").to_string()
+    }
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+async fn put(kv: &dyn Kv, key: &str, value: &'static str) -> Result<Outcome> {
+    let mut transaction = Transaction::begin(kv).await?;
+    transaction.put(key.as_bytes().to_vec(), value);
+    transaction.commit(kv).await
+}
+
+async fn get(kv: &dyn Kv, key: &str) -> Option<Vec<u8>> {
+    let snapshot = kv.snapshot().await.unwrap();
+    snapshot.get(key.as_bytes()).await.unwrap().map(|value| value.to_vec())
+}

@@ -32,6 +32,8 @@ start "$@"
 while read -r word; do
   case $word in
     crash) end; echo told-crash >>"$dir/log" ;;
+    save) cp -a "$dir/data" "$dir/saved"; echo told-save >>"$dir/log" ;;
+    restore) rm -rf "$dir/data"; cp -a "$dir/saved" "$dir/data"; echo told-restore >>"$dir/log" ;;
     resume) start "$@" ;;
     stop) kill -STOP "$member"; echo told-stop >>"$dir/log" ;;
     go) kill -CONT "$member"; echo told-go >>"$dir/log" ;;
@@ -144,6 +146,16 @@ impl EtcdServer {
     /// Kills a member; what it has on its disk stays.
     pub fn crash(&self, nth: usize) {
         self.members[nth].tell_and_wait("crash", "told-crash");
+    }
+
+    /// Keeps a copy of what a member that was killed has on its disk.
+    pub fn save(&self, nth: usize) {
+        self.members[nth].tell_and_wait("save", "told-save");
+    }
+
+    /// Puts that copy in place of what a member that was killed has now.
+    pub fn restore(&self, nth: usize) {
+        self.members[nth].tell_and_wait("restore", "told-restore");
     }
 
     /// Starts it again. It is up when most of the members are.

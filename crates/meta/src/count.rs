@@ -9,6 +9,7 @@ use crate::keys::{self, Kind};
 use crate::records::{self, Inode};
 use crate::volume::Volume;
 use std::sync::Arc;
+use std::time::Duration;
 use strake_base::task;
 use strake_engine::kv::Snapshot;
 use strake_types::{Result, VolumeId};
@@ -16,6 +17,10 @@ use tokio::sync::Semaphore;
 
 /// Volumes that a server counts at once.
 pub(crate) const AT_ONCE: usize = 2;
+
+/// How often it is begun anew where the store could not be read to the end, and how long after.
+const TRIES_MAX: u32 = 100;
+const PAUSE: Duration = Duration::from_secs(10);
 
 /// Whose turn it is to be counted.
 #[derive(Clone)]
@@ -32,10 +37,19 @@ impl Recounts {
     pub fn begin(&self, volume: Arc<Volume>) {
         let turns = self.0.clone();
         task::spawn(async move {
-            let _turn = turns.acquire().await;
-            match recount(&volume).await {
-                Ok(()) => volume.counts.set_exact(),
-                Err(error) => tracing::error!("counting volume {}: {error}", volume.id),
+            for _ in 0..TRIES_MAX {
+                let turn = turns.acquire().await;
+                let error = match recount(&volume).await {
+                    Ok(()) => return volume.counts.set_exact(),
+                    Err(error) => error,
+                };
+                tracing::warn!("counting volume {}: {error}", volume.id);
+                if !error.is_passing() || volume.kv.is_taken_over() {
+                    return;
+                }
+                // A database that was away, or has forgotten a snapshot that became too old.
+                drop(turn);
+                tokio::time::sleep(PAUSE).await;
             }
         });
     }

@@ -63,7 +63,8 @@ struct Token {
 /// One member.
 struct Member {
     name: String,
-    channel: Mutex<Channel>,
+    /// The way to it, and how many there were before.
+    channel: Mutex<(u64, Channel)>,
     /// It has not answered: until then others are asked first.
     aside: Mutex<Option<Instant>>,
 }
@@ -86,7 +87,7 @@ impl Cluster {
     /// Connects to nobody yet.
     pub fn new(address: Address, wait: Duration, runtime: Handle) -> Result<Self> {
         let member = |name: &String| {
-            let channel = Mutex::new(channel(&address, name, &runtime)?);
+            let channel = Mutex::new((0, channel(&address, name, &runtime)?));
             Ok(Member { name: name.clone(), channel, aside: Mutex::default() })
         };
         let members = address.members.iter().map(member).collect::<Result<_>>()?;
@@ -148,11 +149,19 @@ impl Cluster {
 
     /// An error in our words, of a request that has done nothing.
     pub async fn error(&self, failed: Failed) -> KvError {
-        let lost = matches!(failed, Failed::NotDone(_) | Failed::Unsure(_));
-        match lost && self.has_no_leader().await {
-            true => self.unreachable(
+        let (Failed::NotDone(cause) | Failed::Unsure(cause)) = &failed else {
+            return failed.into_error(self.shown());
+        };
+        if self.has_no_leader().await {
+            return self.unreachable(
                 "its members that answer have no leader: most of the others are away or cut off",
-            ),
+            );
+        }
+        // A member that misses our certificate just ends the connection.
+        match self.address.encryption.as_ref().is_some_and(|encryption| !encryption.has_own()) {
+            true => self.unreachable(&format!(
+                "{cause}; if its members ask for a certificate, name cert and key in --meta"
+            )),
             false => failed.into_error(self.shown()),
         }
     }
@@ -160,7 +169,16 @@ impl Cluster {
     /// True if members answer, and none of them knows who leads them.
     async fn has_no_leader(&self) -> bool {
         let all = join_all((0..self.members.len()).map(|nth| {
-            self.ask_member::<_, StatusResponse>(nth, STATUS, &StatusRequest {}, None, STATUS_MAX)
+            // Who answers this need not be able to do anything else.
+            let channel = self.members[nth].channel.lock().1.clone();
+            self.send::<_, StatusResponse>(
+                nth,
+                channel,
+                STATUS,
+                &StatusRequest {},
+                None,
+                STATUS_MAX,
+            )
         }));
         let said: Vec<_> = all.await.into_iter().flatten().collect();
         !said.is_empty() && said.iter().all(|status| status.leader == 0)
@@ -268,12 +286,45 @@ impl Cluster {
         A: Message + Default + 'static,
     {
         let member = &self.members[nth];
+        let (which, channel) = member.channel.lock().clone();
+        let failed = match self.send(nth, channel, method, request, token, limit).await {
+            Ok(answer) => {
+                self.last.store(nth, Ordering::Relaxed);
+                *member.aside.lock() = None;
+                return Ok(answer);
+            }
+            Err(failed) => failed,
+        };
+        if matches!(failed, Failed::NotDone(_) | Failed::Unsure(_) | Failed::Tls(_)) {
+            tracing::debug!("{}: {failed:?}", member.name);
+            *member.aside.lock() = Some(Instant::now() + ASIDE);
+            // What is silent may be a connection to a machine that is gone: the next request makes a new one, with the
+            // certificates as they are then.
+            self.forget_connection(member, which);
+        }
+        Err(failed)
+    }
+
+    /// Sends a request to one member, and waits for the answer.
+    async fn send<Q, A>(
+        &self,
+        nth: usize,
+        channel: Channel,
+        method: Method,
+        request: &Q,
+        token: Option<&MetadataValue<Ascii>>,
+        limit: Duration,
+    ) -> Result<A, Failed>
+    where
+        Q: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
         let mut request = tonic::Request::new(request.clone());
         request.set_timeout(limit);
         if let Some(token) = token {
             request.metadata_mut().insert("token", token.clone());
         }
-        let mut grpc = Grpc::new(member.channel.lock().clone())
+        let mut grpc = Grpc::new(channel)
             .max_decoding_message_size(usize::MAX)
             .max_encoding_message_size(usize::MAX);
         let asked = async {
@@ -282,31 +333,20 @@ impl Cluster {
             let answer = grpc.unary(request, PathAndQuery::from_static(method), codec).await;
             answer.map(tonic::Response::into_inner).map_err(|status| Failed::from_status(&status))
         };
-        let failed = match timeout(limit, asked).await {
-            Ok(Ok(answer)) => {
-                self.last.store(nth, Ordering::Relaxed);
-                *member.aside.lock() = None;
-                return Ok(answer);
-            }
-            Ok(Err(failed)) => failed,
-            Err(_) => {
-                let ms = limit.as_millis();
-                Failed::Unsure(format!("no answer from {} in {ms} ms", member.name))
-            }
-        };
-        if matches!(failed, Failed::NotDone(_) | Failed::Unsure(_) | Failed::Tls(_)) {
-            tracing::debug!("{}: {failed:?}", member.name);
-            *member.aside.lock() = Some(Instant::now() + ASIDE);
-            // What is silent may be a connection to a machine that is gone: the next request makes a new one, with the
-            // certificates as they are then.
-            self.forget_connection(member);
-        }
-        Err(failed)
+        timeout(limit, asked).await.unwrap_or_else(|_| {
+            let (name, ms) = (&self.members[nth].name, limit.as_millis());
+            Err(Failed::Unsure(format!("no answer from {name} in {ms} ms")))
+        })
     }
 
-    fn forget_connection(&self, member: &Member) {
+    /// Makes a new way to a member, unless another task has done so.
+    fn forget_connection(&self, member: &Member, which: u64) {
+        let mut place = member.channel.lock();
+        if place.0 != which {
+            return;
+        }
         match channel(&self.address, &member.name, &self.runtime) {
-            Ok(fresh) => *member.channel.lock() = fresh,
+            Ok(fresh) => *place = (which + 1, fresh),
             Err(error) => tracing::warn!("{error}"),
         }
     }
@@ -343,8 +383,11 @@ impl Cluster {
                 break;
             }
             let answer = self.ask_member(member, AUTHENTICATE, &request, None, left).await;
-            match answer.map(|answer: AuthenticateResponse| answer.token.parse()) {
-                Ok(Ok(text)) => {
+            match answer
+                .map(|answer: AuthenticateResponse| answer.token.parse::<MetadataValue<Ascii>>())
+            {
+                Ok(Ok(mut text)) => {
+                    text.set_sensitive(true);
                     *self.token.write() = Token { nth: nth + 1, text: Some(text) };
                     return Ok(());
                 }

@@ -75,7 +75,12 @@ impl Failed {
 
     fn of_connection(status: &Status) -> Self {
         let text = sentence(status);
-        if causes(status).any(|cause| cause.is::<rustls::Error>() || is_tls_inside(cause)) {
+        let is_of_connecting = causes(status).any(|cause| cause.is::<ConnectError>());
+        let is_of_tls = |cause: &(dyn std::error::Error + 'static)| {
+            cause.is::<rustls::Error>() || is_tls_inside(cause)
+        };
+        // Of a connection that was made nobody knows what has come through.
+        if is_of_connecting && causes(status).any(is_of_tls) {
             return Self::Tls(text);
         }
         // What grpc itself refuses has not come to etcd.
@@ -86,7 +91,7 @@ impl Failed {
             let next = "see that --meta names etcd 3.4 or newer, and its port for clients";
             return Self::Refused { cause: text, next: next.into() };
         }
-        match causes(status).any(|cause| cause.is::<ConnectError>()) {
+        match is_of_connecting {
             true => Self::NotDone(text),
             false => Self::Unsure(text),
         }
@@ -102,11 +107,13 @@ impl Failed {
             Self::Token(cause) => KvError::Refused { store, cause, next: CORRECT_USER.into() },
             Self::Full => KvError::Full { store, next: MAKE_ROOM },
             Self::Compacted(cause) => KvError::Expired { store, cause },
-            Self::TooLarge(cause) => KvError::Refused {
-                store,
-                cause,
-                next: "raise --max-request-bytes of its members".into(),
-            },
+            Self::TooLarge(cause) => {
+                let option = match cause.contains("too many operations") {
+                    true => "--max-txn-ops",
+                    false => "--max-request-bytes",
+                };
+                KvError::Refused { store, cause, next: format!("raise {option} of its members") }
+            }
             Self::Tls(cause) => KvError::Refused {
                 store,
                 cause,

@@ -8,13 +8,15 @@ use super::messages::KeyValue;
 use super::records::{self, ClaimRecord};
 use bytes::Bytes;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// That a part is ours.
 pub struct Claim {
     /// The key that says so, for as long as `revision` is the one that wrote it last.
     pub key: Bytes,
     pub revision: i64,
+    /// What it says, with a number of this very opening: after a restore another may get the same revision.
+    pub record: Bytes,
     /// Where the number of our last commit is.
     pub receipt: Bytes,
     /// The revision that wrote the receipt last.
@@ -30,14 +32,20 @@ pub struct Hub {
     pub horizon: Horizon,
     /// There may be a commit of which it is not known whether it happened.
     pub in_doubt: AtomicBool,
+    /// The newest revision that was met.
+    met: AtomicI64,
+    /// An older one came after it.
+    gone_back: AtomicBool,
     full: AtomicBool,
     taken_over: AtomicBool,
 }
 
 impl Hub {
     pub fn new(cluster: Arc<Cluster>, keys: Keys, claim: Claim) -> Self {
-        let (horizon, in_doubt, full, taken_over) = Default::default();
-        let hub = Self { cluster, keys, claim, horizon, in_doubt, full, taken_over };
+        let (horizon, in_doubt, gone_back, full, taken_over) = Default::default();
+        let met = AtomicI64::new(claim.revision);
+        let hub =
+            Self { cluster, keys, claim, horizon, in_doubt, met, gone_back, full, taken_over };
         hub.horizon.advance(version(hub.claim.revision));
         hub
     }
@@ -47,7 +55,7 @@ impl Hub {
         let Some(found) = found else {
             return Err(self.changed("the key that says that this server writes it is gone"));
         };
-        if found.mod_revision == self.claim.revision {
+        if found.mod_revision == self.claim.revision && found.value == self.claim.record {
             return Ok(());
         }
         let store = self.cluster.shown().to_owned();
@@ -62,6 +70,30 @@ impl Hub {
             store: self.cluster.shown().to_owned(),
             cause: format!("{cause}; was etcd restored from a backup, or changed by hand?"),
             next: "restart the servers whose metadata is in it".into(),
+        }
+    }
+
+    /// The newest revision so far. Whatever sees all acknowledged changes, and is asked from now on, is not answered by
+    /// an older one.
+    pub fn met(&self) -> i64 {
+        self.met.load(Ordering::SeqCst)
+    }
+
+    /// Notes a revision that was met, where `least` is the oldest that it can be. One that is older stops us for good:
+    /// what we know of the map is of a history that is gone.
+    pub fn meet(&self, revision: i64, least: i64) -> Result<(), KvError> {
+        if revision < least {
+            self.gone_back.store(true, Ordering::SeqCst);
+        }
+        self.met.fetch_max(revision, Ordering::SeqCst);
+        self.check_history()
+    }
+
+    /// Fails once etcd has gone back to an earlier state.
+    pub fn check_history(&self) -> Result<(), KvError> {
+        match self.gone_back.load(Ordering::SeqCst) {
+            true => Err(self.changed("it has gone back to an earlier state")),
+            false => Ok(()),
         }
     }
 

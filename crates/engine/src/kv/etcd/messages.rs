@@ -105,6 +105,8 @@ pub struct Compare {
     key: Bytes,
     #[prost(int64, optional, tag = "6")]
     mod_revision: Option<i64>,
+    #[prost(bytes = "bytes", optional, tag = "7")]
+    value: Option<Bytes>,
     #[prost(bytes = "bytes", tag = "64")]
     range_end: Bytes,
 }
@@ -217,6 +219,7 @@ impl Compare {
     const EQUAL: i32 = 0;
     const LESS: i32 = 2;
     const MOD: i32 = 2;
+    const VALUE: i32 = 3;
 
     /// The key was written by this revision last; 0: it is not there.
     pub fn is(key: Bytes, revision: i64) -> Self {
@@ -229,7 +232,14 @@ impl Compare {
     }
 
     fn of(result: i32, key: Bytes, range_end: Bytes, revision: i64) -> Self {
-        Self { result, target: Self::MOD, key, mod_revision: Some(revision), range_end }
+        let (target, mod_revision, value) = (Self::MOD, Some(revision), None);
+        Self { result, target, key, mod_revision, value, range_end }
+    }
+
+    /// The key has this value.
+    pub fn holds(key: Bytes, value: Bytes) -> Self {
+        let (result, target, value) = (Self::EQUAL, Self::VALUE, Some(value));
+        Self { result, target, key, mod_revision: None, value, range_end: Bytes::new() }
     }
 }
 

@@ -63,8 +63,8 @@ pub fn etcd_shown(url: &str) -> Result<String> {
 
 /// How an administrator empties a store that nobody needs.
 pub fn how_to_empty(url: &str) -> String {
-    let name = url.split('?').next().and_then(|url| url.rsplit('/').next());
-    format!("etcdctl del --prefix {}/", name.unwrap_or("NAME"))
+    let name = Address::parse(url).map_or_else(|_| "NAME".to_owned(), |address| address.name);
+    format!("etcdctl del --prefix {name}/")
 }
 
 /// An open store.
@@ -163,8 +163,8 @@ async fn compact(cluster: Weak<Cluster>, keys: Keys) {
             // Another has forgotten more.
             Ok(_) | Err(Failed::Compacted(_)) => {}
             Err(failed) => tracing::warn!(
-                "{}: old revisions are kept, which fills it: {failed:?}",
-                cluster.shown()
+                "old revisions may be kept, which fills it: {}",
+                failed.into_error(cluster.shown())
             ),
         }
     }

@@ -250,6 +250,7 @@ impl Db<'_> {
         Ok(claimed.map(|revision| Claim {
             key: own,
             revision,
+            record: record.clone(),
             receipt,
             receipt_revision: revision,
         }))
@@ -271,6 +272,7 @@ impl Db<'_> {
         Ok((record.nonce == nonce).then(|| Claim {
             key: own.clone(),
             revision: claim.mod_revision,
+            record: claim.value,
             receipt: receipt.clone(),
             receipt_revision: found.mod_revision,
         }))

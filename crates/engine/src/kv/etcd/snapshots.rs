@@ -23,6 +23,8 @@ use tokio::sync::{mpsc, oneshot};
 /// Pairs in the first page of a range, about which nothing is known, and in a later one.
 const FIRST_PAGE: usize = 256;
 const PAGE_MAX: usize = 4096;
+/// One that does not come is not made smaller than this.
+const PAGE_MIN: usize = 16;
 /// Bytes that a page is to have. One value may have more.
 const PAGE_BYTES: usize = 1 << 20;
 /// Keys that are read at the same time for one caller.
@@ -72,16 +74,16 @@ async fn take(hub: &Arc<Hub>, writer: &mpsc::Sender<Ask>) -> Result<Moment> {
     // Held before it is known, so that no write after it is forgotten.
     let held = hub.horizon.hold();
     let mut moment = Moment { hub: hub.clone(), revision: 0, held };
+    hub.check_history()?;
+    let least = hub.met();
     let asked = RangeRequest::one(hub.claim.key.clone());
     let found = match hub.cluster.range(&asked, hub.cluster.deadline()).await {
         Ok(found) => found,
         Err(failed) => return Err(hub.cluster.error(failed).await),
     };
     hub.check_claim(found.kvs.first())?;
+    hub.meet(found.revision(), least)?;
     moment.revision = found.revision();
-    if version(moment.revision) < held {
-        return Err(hub.changed("it has gone back to an earlier state"));
-    }
     Ok(moment)
 }
 
@@ -172,13 +174,18 @@ impl Snapshot for EtcdSnapshot {
                 RangeRequest { range_end: range_end.clone(), ..range.at(self.moment.revision) };
             let found = match cluster.range(&range, cluster.deadline()).await {
                 Ok(found) => found.kvs,
+                // It may have been more than comes through in time.
+                Err(Failed::Unsure(_)) if wanted > PAGE_MIN => {
+                    (key, page) = (range.key, wanted / 8);
+                    continue;
+                }
                 Err(failed) => return Err(cluster.error(failed).await),
             };
             let is_last = found.len() < wanted;
             let bytes: usize = found.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
             let Some(last) = found.last() else { break };
             key = [&last.key[..], &[0]].concat().into();
-            page = (PAGE_BYTES / (bytes / found.len()).max(1)).clamp(1, PAGE_MAX);
+            page = (PAGE_BYTES / (bytes / found.len()).max(1)).clamp(1, PAGE_MAX.min(2 * page));
             pairs.extend(found.into_iter().map(|kv| (keys.of_map(&kv.key), kv.value)));
             if is_last {
                 break;

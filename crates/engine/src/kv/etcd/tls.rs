@@ -10,6 +10,7 @@
 
 use percent_encoding::percent_decode_str;
 use std::path::{Path, PathBuf};
+use strake_base::pem;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 type Result<T, E = String> = std::result::Result<T, E>;
@@ -61,11 +62,17 @@ fn file(name: &str, value: &str) -> Result<PathBuf> {
 }
 
 impl Encryption {
+    /// True if we have a certificate to show.
+    pub fn has_own(&self) -> bool {
+        self.own.is_some()
+    }
+
     /// What makes encrypted connections, with the files as they are now.
     pub fn config(&self) -> Result<ClientTlsConfig> {
         let config =
             ClientTlsConfig::new().ca_certificate(Certificate::from_pem(text(&self.roots)?));
         let Some((certificate, key)) = &self.own else { return Ok(config) };
+        pem::check_private(key).map_err(|e| e.to_string())?;
         Ok(config.identity(Identity::from_pem(text(certificate)?, text(key)?)))
     }
 }

@@ -88,6 +88,8 @@ pub struct Writer {
     /// The next number; none is used twice.
     next: u64,
     doubt: Option<Doubt>,
+    /// The receipt was to be taken away, and nobody knows whether it was, or will be.
+    may_be_taken_away: bool,
     batch_bytes_max: usize,
 }
 
@@ -132,7 +134,9 @@ impl Writer {
     pub fn new(hub: Arc<Hub>) -> Self {
         let (recent, last) =
             (RecentWrites::new(version(hub.claim.revision)), hub.claim.receipt_revision);
-        Self { hub, recent, last, next: 1, doubt: None, batch_bytes_max: BATCH_BYTES_MAX }
+        let (next, doubt, may_be_taken_away) = (1, None, false);
+        let batch_bytes_max = BATCH_BYTES_MAX;
+        Self { hub, recent, last, next, doubt, may_be_taken_away, batch_bytes_max }
     }
 
     /// What [`Commit::new`] wants.
@@ -302,14 +306,18 @@ impl Writer {
         // A receipt that is not there may come and go: that tells nothing about a transaction that comes late.
         assert!(self.last != NONE || writes.is_empty(), "writes without a receipt before them");
         let (txn, number) = self.receipt_txn(writes);
+        let least = self.hub.met() + 1;
         let failed = match self.hub.cluster.write(&txn, deadline).await {
-            Ok(done) if done.succeeded => {
-                self.last = done.revision();
-                self.hub.note_full(false);
-                self.note(self.last, &hashes);
-                return Ended::Committed;
-            }
-            Ok(refused) => return Ended::Failed(self.why(&refused)),
+            Ok(done) if done.succeeded => match self.hub.meet(done.revision(), least) {
+                Ok(()) => {
+                    self.last = done.revision();
+                    self.hub.note_full(false);
+                    self.note(self.last, &hashes);
+                    return Ended::Committed;
+                }
+                Err(error) => Failed::Unsure(error.to_string()),
+            },
+            Ok(refused) => return self.refused(&refused),
             Err(failed) => failed,
         };
         let is_over = match failed {
@@ -340,6 +348,7 @@ impl Writer {
         let txn = TxnRequest {
             compare: vec![
                 Compare::is(claim.key.clone(), claim.revision),
+                Compare::holds(claim.key.clone(), claim.record.clone()),
                 Compare::is(claim.receipt.clone(), self.last),
             ],
             success,
@@ -349,11 +358,26 @@ impl Writer {
     }
 
     /// Why a transaction was not carried out although nothing was in doubt.
-    fn why(&self, refused: &TxnResponse) -> KvError {
-        match self.hub.check_claim(refused.found(0)) {
-            Err(error) => error,
-            Ok(()) => self.hub.changed("the receipt of our last change is not there"),
+    fn refused(&mut self, refused: &TxnResponse) -> Ended {
+        if let Err(error) = self.hub.check_claim(refused.found(0)) {
+            return Ended::Failed(error);
         }
+        match (refused.found(1), self.last) {
+            // A bare one that was given up came late. Every write asks for the very revision of the one before it.
+            (Some(late), NONE) => match read_receipt(self.hub.cluster.shown(), &late.value) {
+                Ok(number) if number < self.next => self.last = late.mod_revision,
+                Ok(_) => return Ended::Failed(self.changed()),
+                Err(error) => return Ended::Failed(error),
+            },
+            // So did what takes it away.
+            (None, _) if self.may_be_taken_away => self.last = NONE,
+            _ => return Ended::Failed(self.changed()),
+        }
+        Ended::Unsure
+    }
+
+    fn changed(&self) -> KvError {
+        self.hub.changed("the receipt of our last change is not there")
     }
 
     /// Notes what was written at a revision.
@@ -385,19 +409,34 @@ impl Writer {
     }
 
     async fn find_out(&mut self, doubt: &Doubt, deadline: Instant) -> Result<Found> {
+        self.hub.check_history()?;
+        let least = self.hub.met();
         if doubt.is_over {
             let look = RangeRequest::one(self.hub.claim.receipt.clone());
             return match self.hub.cluster.range(&look, deadline).await {
-                Ok(found) => self.judge(doubt, found.kvs.first(), found.revision()),
+                Ok(found) => {
+                    self.hub.meet(found.revision(), least)?;
+                    self.judge(doubt, found.kvs.first(), found.revision())
+                }
                 Err(failed) => Err(self.hub.cluster.error(failed).await),
             };
         }
         let (exchange, _) = self.receipt_txn(Vec::new());
         match self.hub.cluster.write(&exchange, deadline).await {
             Ok(done) if done.succeeded => {
+                self.hub.meet(done.revision(), least + 1)?;
+                self.hub.note_full(false);
                 Ok(Found { fate: Fate::Never, last: done.revision(), at: done.revision() })
             }
-            Ok(refused) => self.judge(doubt, refused.found(1), refused.revision()),
+            Ok(refused) => {
+                self.hub.meet(refused.revision(), least)?;
+                self.hub.check_claim(refused.found(0)).or_else(|error| match error {
+                    // What has become of it is told all the same.
+                    KvError::TakenOver { .. } => Ok(()),
+                    error => Err(error),
+                })?;
+                self.judge(doubt, refused.found(1), refused.revision())
+            }
             Err(Failed::Full) => self.take_receipt_away(doubt, deadline).await,
             Err(failed) => Err(self.hub.cluster.error(failed).await),
         }
@@ -405,17 +444,22 @@ impl Writer {
 
     /// Where there is no room for another receipt, none does as well: the transaction in doubt does not find the one
     /// that it waits for.
-    async fn take_receipt_away(&self, doubt: &Doubt, deadline: Instant) -> Result<Found> {
+    async fn take_receipt_away(&mut self, doubt: &Doubt, deadline: Instant) -> Result<Found> {
         self.hub.note_full(true);
+        let least = self.hub.met();
         let key = self.hub.claim.receipt.clone();
         let delete = DeleteRangeRequest { key, prev_kv: true };
         match self.hub.cluster.delete(&delete, deadline).await {
             Ok(done) => {
                 let seen = done.header.as_ref().map_or(0, |header| header.revision);
+                self.hub.meet(seen, least)?;
                 let found = self.judge(doubt, done.prev_kvs.first(), seen)?;
                 Ok(Found { last: NONE, at: seen, ..found })
             }
-            Err(failed) => Err(self.hub.cluster.error(failed).await),
+            Err(failed) => {
+                self.may_be_taken_away = true;
+                Err(self.hub.cluster.error(failed).await)
+            }
         }
     }
 
@@ -425,6 +469,9 @@ impl Writer {
         let Some(receipt) = receipt else {
             return Ok(Found { fate: Fate::Untold, last: NONE, at: seen });
         };
+        if receipt.mod_revision < self.last {
+            return Err(self.changed());
+        }
         let number = read_receipt(self.hub.cluster.shown(), &receipt.value)?;
         let fate = if number == doubt.number { Fate::Happened } else { Fate::Never };
         Ok(Found { fate, last: receipt.mod_revision, at: receipt.mod_revision })

@@ -2,6 +2,8 @@
 
 use super::*;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 
 /// Who signs certificates, and a directory for files.
 struct Authority {
@@ -26,7 +28,9 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, name);
         let pem = params.signed_by(&key, &self.issuer).unwrap().pem();
         std::fs::write(self.dir.path().join(format!("{name}.crt")), pem).unwrap();
-        std::fs::write(self.dir.path().join(format!("{name}.key")), key.serialize_pem()).unwrap();
+        let path = self.dir.path().join(format!("{name}.key"));
+        std::fs::write(&path, key.serialize_pem()).unwrap();
+        std::fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
     }
 
     fn file(&self, name: &str) -> String {
@@ -69,7 +73,7 @@ fn connections_are_encrypted_where_the_url_says_so() {
     });
     for (parameters, said) in [
         (format!("?cacert={}{own}", others.file("ca")), "correct cacert, cert and key"),
-        (format!("?cacert={ca}"), "127.0.0.1"),
+        (format!("?cacert={ca}"), "name cert and key"),
     ] {
         database.options.url = by(parameters);
         let error = database.refusal();

@@ -10,17 +10,16 @@ use crate::merges::Merges;
 use crate::metrics::Metrics;
 use crate::records::{self, Inode, Locks, SessionRecord, Shard, Stat};
 use crate::session::Session;
+use crate::stored::{get, scan, store_error};
 use crate::volume::{Opening, Volume};
 use crate::{keys, keys::Kind};
-use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use strake_base::clock::Clock;
-use strake_engine::kv::{KvError, Part, Snapshot, Store};
+use strake_engine::kv::{Part, Store};
 use strake_types::limits::LEASE_MS_AT_SERVER;
 use strake_types::{
     Error, ErrorKind, FileKind, Ino, Result, ServerId, SessionId, Timestamp, VolumeId,
@@ -30,9 +29,6 @@ use strake_wire::capability::CapabilityKey;
 use strake_wire::map::MapView;
 use strake_wire::message::manager;
 use tokio::sync::Notify;
-
-/// Pairs read at a time.
-const SCAN_PAGE: usize = 1000;
 
 /// What all operations share.
 pub(crate) struct Core {
@@ -418,56 +414,6 @@ pub(crate) async fn backoff(turn: u32) {
         let ms = 1 << turn.min(6);
         tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
     }
-}
-
-/// A value of the store, decoded.
-pub(crate) async fn get<T: prost::Message + Default>(
-    snapshot: &dyn Snapshot,
-    key: &[u8],
-) -> Result<Option<T>> {
-    let value = snapshot.get(key).await.map_err(store_error)?;
-    value.map(|value| records::decode(key, &value)).transpose()
-}
-
-/// Visits all pairs whose keys begin with `prefix`.
-pub(crate) async fn scan(
-    snapshot: &dyn Snapshot,
-    prefix: &[u8],
-    mut visit: impl FnMut(&Bytes, &Bytes) -> Result<()> + Send,
-) -> Result<()> {
-    let end = keys::end_of(prefix);
-    let end = end.as_ref().map(Vec::as_slice);
-    let mut from = Bound::Included(prefix.to_vec());
-    loop {
-        let start = from.as_ref().map(Vec::as_slice);
-        let page = snapshot.scan(start, end, SCAN_PAGE).await.map_err(store_error)?;
-        for (key, value) in &page {
-            visit(key, value)?;
-        }
-        match page.last() {
-            Some((last, _)) if page.len() == SCAN_PAGE => from = Bound::Excluded(last.to_vec()),
-            _ => return Ok(()),
-        }
-    }
-}
-
-/// An error of the store in the words of the file system.
-pub(crate) fn store_error(error: KvError) -> Error {
-    let kind = match &error {
-        KvError::Corrupt { .. } => ErrorKind::Corrupt,
-        KvError::Full { .. } => ErrorKind::NoSpace,
-        KvError::Poisoned { .. } | KvError::Io { .. } => ErrorKind::Io,
-        KvError::InUse { .. }
-        | KvError::Unreachable { .. }
-        | KvError::Refused { .. }
-        | KvError::Expired { .. }
-        | KvError::OtherOwner { .. }
-        | KvError::TakenOver { .. }
-        | KvError::Newer { .. }
-        | KvError::Older { .. }
-        | KvError::OtherEngine { .. } => ErrorKind::Unavailable,
-    };
-    Error::with(kind, error.to_string())
 }
 
 fn not_ours(volume: &manager::Volume, own: ServerId) -> Error {

@@ -4,9 +4,9 @@
 //! the background. A server that takes over the volumes of another has many to count, and each count needs a snapshot, of
 //! which a database gives a server few: so they take turns, and each takes its snapshot when it is its turn.
 
-use crate::core::{scan, store_error};
 use crate::keys::{self, Kind};
 use crate::records::{self, Inode};
+use crate::stored::{scan, store_error};
 use crate::volume::Volume;
 use std::sync::Arc;
 use std::time::Duration;

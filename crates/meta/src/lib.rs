@@ -20,7 +20,7 @@
 //! * `reaper` — what is done later: deleting files without a name, expired sessions, deleted volumes.
 //! * `count` — what a volume holds, counted anew where nobody knows it.
 //! * `recopy`, `recopies` — files there are get another number of copies.
-//! * `cache`, `core`, `volume`, `own`, `cluster`, `metrics`, `layout`, `attributes` — what those share.
+//! * `cache`, `core`, `stored`, `volume`, `own`, `cluster`, `metrics`, `layout`, `attributes` — what those share.
 //!
 //! What this crate never does: touch the contents of a large file (clients and storage servers do),
 //! wait while it holds nothing but the store (embedded stores answer at once), or trust a client's
@@ -56,6 +56,7 @@ mod records;
 mod server;
 mod session;
 mod sharing;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod txn;

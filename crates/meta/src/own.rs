@@ -1,8 +1,9 @@
 //! What a server writes into a volume by itself, in small transactions.
 
-use crate::core::{backoff, store_error};
+use crate::core::backoff;
 use crate::keys;
 use crate::records::{self, Number};
+use crate::stored::store_error;
 use crate::volume::Volume;
 use bytes::Bytes;
 use strake_engine::kv::{Outcome, Transaction};

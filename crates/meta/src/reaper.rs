@@ -8,7 +8,7 @@
 
 use crate::cluster::Settings;
 use crate::contents;
-use crate::core::{Core, store_error};
+use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
 use crate::locks::inodes::Held;
@@ -17,6 +17,7 @@ use crate::ops::orphan::{REPLACED_STAYS_MS, erase};
 use crate::ops::sessions::delete_prefix;
 use crate::recopy;
 use crate::records::{self, Stat};
+use crate::stored::store_error;
 use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
 use crate::volume::Volume;

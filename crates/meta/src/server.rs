@@ -2,7 +2,7 @@
 
 use crate::MetaOptions;
 use crate::check;
-use crate::core::{Core, store_error};
+use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::leases::Keeper;
 use crate::metrics::Metrics;
@@ -16,6 +16,7 @@ use crate::ops::{
 use crate::reach::Reach;
 use crate::reaper::{self, Stop};
 use crate::recopy::Jobs;
+use crate::stored::store_error;
 use crate::txn::mutate;
 use async_trait::async_trait;
 use parking_lot::Mutex;

@@ -6,12 +6,13 @@
 //! *unknown* a value that only this transaction can have written tells what happened. A numbered
 //! mutation stores its reply with it, so that a repeat is answered from the ledger.
 
-use crate::core::{backoff, store_error};
+use crate::core::backoff;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::ledger::Begin;
 use crate::locks::inodes::Held;
 use crate::records::{self, Raw};
+use crate::stored::store_error;
 use crate::view::{Tx, each_attributes};
 use prost::Message;
 use strake_types::{Error, ErrorKind, Ino, Result};
@@ -184,7 +185,7 @@ async fn repeat(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
     let session = ctx.need_session()?;
     let key = keys::result(ctx.volume.id, session.id, ctx.seq);
     let snapshot = ctx.volume.kv.snapshot().await.map_err(store_error)?;
-    let stored: Option<Raw> = crate::core::get(&*snapshot, &key).await?;
+    let stored: Option<Raw> = crate::stored::get(&*snapshot, &key).await?;
     let gone = || Error::with(ErrorKind::Malformed, "the reply to this request was forgotten");
     let reply = MetaReply::decode(stored.ok_or_else(gone)?.bytes);
     let reply = reply.map_err(|e| records::corrupt(&key, &e.to_string()))?;

@@ -10,11 +10,12 @@ pub(crate) use commit::each_attributes;
 
 use crate::attributes::attributes;
 use crate::cache::Ticket;
-use crate::core::{Core, store_error};
+use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::locks::inodes::Held;
 use crate::records::{self, Entry, Inode, Mark, Order, Shard};
+use crate::stored::store_error;
 use bytes::Bytes;
 use prost::Message;
 use std::collections::HashMap;

@@ -1,9 +1,9 @@
 //! Whether an inode has the names, counts and contents that it says.
 
 use super::{Findings, Mend};
-use crate::core::store_error;
 use crate::keys::{self, Kind};
 use crate::records::{self, Entry, Inode, Mark};
+use crate::stored::store_error;
 use crate::view::{Tx, shard_of};
 use bytes::Bytes;
 use std::collections::HashSet;

@@ -49,7 +49,7 @@ pub(crate) async fn judge(
     };
     let Some(reason) = reason else { return Ok(()) };
     // It may have gone meanwhile with what it belonged to.
-    if tx.kv().await?.get(key).await.map_err(crate::core::store_error)?.is_none() {
+    if tx.kv().await?.get(key).await.map_err(crate::stored::store_error)?.is_none() {
         return Ok(());
     }
     if mend.is_some() {

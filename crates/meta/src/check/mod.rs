@@ -17,10 +17,10 @@ mod inodes;
 mod leftovers;
 mod totals;
 
-use crate::core::store_error;
 use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
 use crate::ops::describe;
+use crate::stored::store_error;
 use crate::txn::{Mutation, mutate};
 use crate::view::Tx;
 use bytes::Bytes;

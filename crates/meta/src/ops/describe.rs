@@ -1,9 +1,9 @@
 //! Where an inode has its names, and who uses it: for administrators.
 
-use crate::core::store_error;
 use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
 use crate::records::Inode;
+use crate::stored::store_error;
 use crate::view::Tx;
 use bytes::Bytes;
 use std::collections::HashSet;

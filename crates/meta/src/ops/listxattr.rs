@@ -1,9 +1,9 @@
 //! Names of the extended attributes.
 
 use super::setxattr::XATTRS_MAX;
-use crate::core::store_error;
 use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
+use crate::stored::store_error;
 use crate::view::Tx;
 use bytes::{BufMut, BytesMut};
 use std::ops::Bound;

@@ -1,11 +1,11 @@
 //! Locks of applications: POSIX record locks and flocks.
 
-use crate::core::store_error;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::ledger::Begin;
 use crate::locks::ranges::{Change, Range};
 use crate::records::{self, HeldLock, Locks};
+use crate::stored::store_error;
 use crate::txn::late;
 use crate::view::Tx;
 use std::time::Duration;

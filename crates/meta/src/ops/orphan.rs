@@ -54,7 +54,7 @@ pub(crate) async fn erase(tx: &mut Tx<'_>, inode: &Inode) -> Result<()> {
         let end = end.as_ref().map(Vec::as_slice);
         let kv = tx.kv().await?;
         let found = kv.scan(Bound::Included(&prefix), end, XATTRS_SCAN).await;
-        for (key, _) in found.map_err(crate::core::store_error)? {
+        for (key, _) in found.map_err(crate::stored::store_error)? {
             kv.delete(key.to_vec());
         }
     }

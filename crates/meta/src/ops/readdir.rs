@@ -2,10 +2,10 @@
 //! one of its children's inodes, which lie together.
 
 use crate::attributes::attributes;
-use crate::core::store_error;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::records::{self, Inode, Order, Shard};
+use crate::stored::store_error;
 use crate::view::Tx;
 use bytes::Bytes;
 use std::collections::HashMap;

@@ -1,11 +1,12 @@
 //! A client begins, is alive, and ends.
 
-use crate::core::{Core, store_error};
+use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
 use crate::ledger::Ledger;
 use crate::records::{self, SessionRecord};
 use crate::session::Session as Client;
+use crate::stored::store_error;
 use crate::volume::Volume;
 use std::ops::Bound;
 use std::sync::Arc;

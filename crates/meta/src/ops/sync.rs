@@ -1,7 +1,7 @@
 //! Makes what has been acknowledged durable.
 
-use crate::core::store_error;
 use crate::ctx::Ctx;
+use crate::stored::store_error;
 use strake_types::Result;
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 

@@ -1,11 +1,12 @@
 //! Chunks that no layout names, until they are deleted, and what lost clients may still use.
 
 use crate::contents::delete_chunks;
-use crate::core::{Core, scan, store_error};
+use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
 use crate::records::{self, LostUse, Spare};
 use crate::session::Session;
+use crate::stored::{scan, store_error};
 use crate::view::Tx;
 use crate::volume::Volume;
 use futures::future::join_all;

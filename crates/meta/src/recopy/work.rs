@@ -3,12 +3,12 @@
 use super::pace::Pace;
 use super::spare::{find, in_use};
 use crate::contents::{self, Part, ask_group, layout_of, on_group, right_to};
-use crate::core::store_error;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::ops::template::as_template;
 use crate::recopies::UnderWay;
 use crate::records::{self, Inode, Spare};
+use crate::stored::store_error;
 use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
 use bytes::Bytes;

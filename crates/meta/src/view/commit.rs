@@ -3,12 +3,13 @@
 
 use super::Tx;
 use crate::cache::Commit;
-use crate::core::{Core, store_error};
+use crate::core::Core;
 use crate::ctx::{Ctx, is_leasable};
 use crate::keys;
 use crate::leases::Changing as Recalled;
 use crate::locks::inodes::Held;
 use crate::records::{self, Raw};
+use crate::stored::store_error;
 use prost::Message;
 use strake_engine::kv::{Outcome, Transaction};
 use strake_types::{Error, ErrorKind, Ino, Result};

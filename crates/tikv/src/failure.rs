@@ -56,7 +56,9 @@ pub fn failure(store: &str, error: &Error) -> KvError {
         next: next.into(),
     };
     match part {
-        Error::RegionError(region) if region.disk_full.is_some() => KvError::Full { store, next: "add TiKV servers, or disk space" },
+        Error::RegionError(region) if region.disk_full.is_some() => {
+            KvError::Full { store, next: "add TiKV servers, or disk space" }
+        }
         Error::GrpcAPI(status)
             if [PERMISSION_DENIED, UNAUTHENTICATED].contains(&(status.code() as i32)) =>
         {

@@ -12,25 +12,30 @@ use bytes::Bytes;
 use std::sync::Arc;
 use strake_engine::kv::{Kv, Outcome, Transaction, Writes};
 
+/// What is large enough to show that values may be.
+const LARGE: u32 = 3_000_000;
+
 /// The engine under test, and what it may do beyond the well-behaved.
 pub struct Subject {
     pub kv: Arc<dyn Kv>,
     /// Commits conflict only if they must, and their answers are never lost.
     pub exact: bool,
+    /// The most bytes that one of its values may have here.
+    pub value_bytes_max: u32,
     database: Database,
 }
 
 impl Subject {
     fn tikv() -> Option<Self> {
         let database = Database::new()?;
-        Some(Self { kv: database.open().unwrap(), exact: true, database })
+        Some(Self { kv: database.open().unwrap(), exact: true, value_bytes_max: LARGE, database })
     }
 
     /// Commits are cut at random.
     fn tikv_cut() -> Option<Self> {
         let seed = std::env::var("STRAKE_SEED").ok().and_then(|seed| seed.parse().ok());
         let database = Database::cut(seed.unwrap_or(7))?;
-        Some(Self { kv: database.open().unwrap(), exact: false, database })
+        Some(Self { kv: database.open().unwrap(), exact: false, value_bytes_max: LARGE, database })
     }
 
     /// Closes and opens it again.

@@ -115,7 +115,7 @@ fn the_certificate_of_the_database_is_looked_at_as_asked() {
     assert!(absent.contains("cannot read /nowhere/ca.pem"), "{absent}");
     let nonsense = encrypted.file("nonsense.pem", "nonsense");
     let nonsense = opened("verify-full", &nonsense).unwrap_err();
-    assert!(nonsense.contains("nonsense.pem: no certificate in PEM"), "{nonsense}");
+    assert!(nonsense.contains("nonsense.pem: there is no certificate in it"), "{nonsense}");
 }
 
 #[test]

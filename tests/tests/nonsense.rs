@@ -77,7 +77,6 @@ impl Known {
             | ReadInline(v) | Describe(v) | Settle(v) => self.ino(&mut v.ino),
             SetAttr(v) => self.ino(&mut v.ino),
             Told(v) => self.ino(&mut v.ino),
-            GetAttrs(v) => self.ino(&mut v.ino),
             Create(v) => {
                 self.name(&mut v.at);
                 v.kind = 1 + v.kind % 8;

@@ -20,7 +20,6 @@
 //!   back, `told`, what answers say, and `moments`, for which a kernel believes names.
 //! * `kept` — what targets have acknowledged, for whoever reads it next through this mount.
 //! * `unsynced` — what targets have acknowledged and not made durable, and how a loss is noticed.
-//! * `walk` — notices who goes through a directory, so that many inodes are asked for at once.
 //! * [`memory`] — the bound on what all of this may hold.
 //!
 //! What this crate never does: know an engine or a server's inside, name a numeric errno, or block
@@ -46,7 +45,6 @@ mod session;
 mod told;
 mod unsynced;
 pub mod volume;
-mod walk;
 
 pub use api::{
     ChunkView, Entry, FallocateMode, LayoutView, LockKind, LockRequest, NewFile, OpenFlags, Page,

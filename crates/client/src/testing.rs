@@ -21,7 +21,6 @@ use strake_wire::message::storage::{
 };
 use strake_wire::service::{MetaService, StorageService};
 
-mod around;
 mod described;
 pub(crate) mod pairs;
 
@@ -321,9 +320,10 @@ impl FakeState {
                 Ok(nothing)
             }
             MetaOp::Create(create) => self.create(create, repeated),
-            MetaOp::Open(o) => self.opened(o.ino, o.mode.truncate).map(MetaAnswer::Opened),
+            MetaOp::Open(open) => {
+                Ok(MetaAnswer::Opened(self.opened(open.ino, open.mode.truncate)?))
+            }
             MetaOp::GetAttr(inode) => self.entry(inode.ino),
-            MetaOp::GetAttrs(around) => Ok(around::answer(&self.files, &around)),
             MetaOp::SetAttr(set) => self.set_attr(set),
             MetaOp::Publish(publish) => {
                 let file = self.file(publish.ino)?;

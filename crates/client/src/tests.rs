@@ -316,29 +316,6 @@ async fn no_attributes_are_asked_for_where_there_are_none() {
     assert!(starting(&fake.take_log(), "GetXattr").is_empty(), "we know");
 }
 
-/// `ls -l` asks each file of a directory for its ACL. Of a large one the mount does not know them any more.
-#[tokio::test]
-async fn who_goes_through_a_directory_is_told_of_many_inodes_at_once() {
-    const FILES: usize = 500;
-    let (fake, volume) = cluster().await;
-    let mut inos = Vec::new();
-    for nth in 0..FILES {
-        let file = create(&volume, &format!("file{nth}")).await;
-        inos.push(file.ino());
-        volume.release(&file).await.unwrap();
-    }
-    let kernel = Credentials { checked: true, ..Credentials::root() };
-    inos.iter().for_each(|&ino| volume.forget_attr(ino));
-    fake.take_log();
-    let acl = async |ino| volume.getxattr(&kernel, ino, "system.posix_acl_access".into()).await;
-    for &ino in &inos {
-        assert_eq!(acl(ino).await.unwrap_err().kind, ErrorKind::NoAttribute);
-    }
-    let log = fake.take_log();
-    let (many, single) = (starting(&log, "attributes of").len(), starting(&log, "GetXattr").len());
-    assert!(many <= 10 && single <= 2, "{many} and {single} messages");
-}
-
 /// A write that was accepted and failed later is reported to each handle: once by each of its calls.
 #[tokio::test]
 async fn a_failed_write_is_reported_once_per_handle() {

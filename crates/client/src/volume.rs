@@ -15,7 +15,6 @@ use crate::ops::locks::GivenUp;
 use crate::ops::space::SpaceCache;
 use crate::session::Session;
 use crate::unsynced::Left;
-use crate::walk::Walk;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -58,7 +57,6 @@ pub struct Volume {
     busy: parking_lot::Mutex<HashMap<Ino, Arc<FileState>>>,
     pub(crate) space: SpaceCache,
     pub(crate) pages: Pages,
-    pub(crate) walk: Walk,
     pub(crate) given_up: GivenUp,
     pub(crate) asked: Asked,
     metrics: Metrics,
@@ -95,7 +93,6 @@ impl Volume {
             busy: parking_lot::Mutex::default(),
             space: SpaceCache::default(),
             pages: Pages::default(),
-            walk: Walk::default(),
             given_up: GivenUp::default(),
             asked: Asked::default(),
             metrics: Metrics::new(),

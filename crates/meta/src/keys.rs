@@ -263,14 +263,6 @@ pub(crate) fn lies_in(dir: Ino, ino: Ino) -> bool {
     ino.0 >> COUNTER_BITS == placement(dir)
 }
 
-/// The children of a directory that were made from a little before this one of them on: the first and the last key of
-/// their inodes.
-pub(crate) fn siblings(volume: VolumeId, ino: Ino, before: u32) -> (Vec<u8>, Vec<u8>) {
-    let first = ino.0 & !COUNTER_MAX;
-    let from = ino.0.saturating_sub(u64::from(before)).max(first);
-    (inode(volume, Ino(from)), inode(volume, Ino(first | COUNTER_MAX)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

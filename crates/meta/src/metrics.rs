@@ -4,7 +4,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::time::Duration;
 use strake_wire::message::meta::MetaOp;
 
-const NAMES: [&str; 35] = [
+const NAMES: [&str; 34] = [
     "open_session",
     "renew_session",
     "close_session",
@@ -39,7 +39,6 @@ const NAMES: [&str; 35] = [
     "evict_client",
     "settle",
     "told",
-    "get_attrs",
 ];
 
 fn index(op: &MetaOp) -> usize {
@@ -78,7 +77,6 @@ fn index(op: &MetaOp) -> usize {
         MetaOp::EvictClient(_) => 31,
         MetaOp::Settle(_) => 32,
         MetaOp::Told(_) => 33,
-        MetaOp::GetAttrs(_) => 34,
     }
 }
 

@@ -10,8 +10,8 @@ use crate::ops::move_out::MoveOut;
 use crate::ops::removexattr::RemoveXattr;
 use crate::ops::setxattr::SetXattr;
 use crate::ops::{
-    clients, describe, getattr, getattrs, getxattr, listxattr, lock, lookup, read_inline, readdir,
-    readlink, recalls, sessions, settle, sync, template, volume_stat,
+    clients, describe, getattr, getxattr, listxattr, lock, lookup, read_inline, readdir, readlink,
+    recalls, sessions, settle, sync, template, volume_stat,
 };
 use crate::reach::Reach;
 use crate::reaper::{self, Stop};
@@ -239,7 +239,6 @@ async fn perform(ctx: &Ctx, op: &MetaOp) -> Result<MetaAnswer> {
         MetaOp::EvictClient(op) => clients::evict(ctx, op),
         MetaOp::Settle(op) => settle::settled(ctx, op).await,
         MetaOp::Told(op) => settle::told(ctx, op),
-        MetaOp::GetAttrs(op) => getattrs::getattrs(ctx, op).await,
     }
 }
 

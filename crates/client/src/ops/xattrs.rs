@@ -24,29 +24,12 @@ impl Volume {
     /// Value of an extended attribute, named with its prefix.
     pub async fn getxattr(&self, cred: &Credentials, ino: Ino, name: Bytes) -> Result<Bytes> {
         let _timer = self.count(Op::Xattr);
-        if cred.checked && is_asked_of_all(&name) {
-            if !self.has_no_xattrs(ino) {
-                self.look_around(cred, ino).await;
-            }
-            if self.has_no_xattrs(ino) {
-                return Err(Error::new(ErrorKind::NoAttribute));
-            }
+        if cred.checked && is_asked_of_all(&name) && self.has_no_xattrs(ino) {
+            return Err(Error::new(ErrorKind::NoAttribute));
         }
         match self.ask(cred, MetaOp::GetXattr(named(ino, name)?)).await? {
             MetaAnswer::Bytes(value) => Ok(value),
             _ => Err(unexpected("getxattr")),
-        }
-    }
-
-    /// Learns the attributes of an inode and of those near it, if they are being gone through.
-    async fn look_around(&self, cred: &Credentials, ino: Ino) {
-        let Some((before, limit)) = self.walk.step(ino) else { return };
-        let op = MetaOp::GetAttrs(meta::Around { ino: ino.0, before, limit });
-        // Where this fails, so will the question itself.
-        let Ok(said) = self.ask_about(cred, op).await else { return };
-        let MetaAnswer::Page(page) = said.answer else { return };
-        for attr in page.entries.into_iter().filter_map(|entry| entry.attr) {
-            let _unknown_kind = self.learn(attr, said.asked);
         }
     }
 

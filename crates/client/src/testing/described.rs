@@ -10,7 +10,6 @@ pub(super) fn describe(op: &MetaOp) -> String {
         MetaOp::Create(_) => "create".into(),
         MetaOp::Open(_) => "open".into(),
         MetaOp::GetAttr(_) => "getattr".into(),
-        MetaOp::GetAttrs(a) => format!("attributes of {} inodes", a.limit),
         MetaOp::SetAttr(s) => format!("setattr length={:?}", s.change.length),
         MetaOp::Publish(p) => format!("publish length={} sync={}", p.length_min, p.sync),
         MetaOp::WriteInline(w) => {

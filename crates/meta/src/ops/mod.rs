@@ -4,7 +4,6 @@ pub(crate) mod clients;
 pub(crate) mod create;
 pub(crate) mod describe;
 pub(crate) mod getattr;
-pub(crate) mod getattrs;
 pub(crate) mod getxattr;
 pub(crate) mod link;
 pub(crate) mod listxattr;

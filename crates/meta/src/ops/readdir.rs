@@ -121,7 +121,7 @@ async fn scan_children(
 }
 
 /// Attributes by the page's own snapshot, not by the caches.
-pub(super) async fn stored_attributes(tx: &mut Tx<'_>, inode: &Inode) -> Result<Attributes> {
+async fn stored_attributes(tx: &mut Tx<'_>, inode: &Inode) -> Result<Attributes> {
     if !inode.is_dir() {
         return Ok(attributes(inode, None, &tx.ctx.settings));
     }

@@ -166,10 +166,6 @@ pub enum MetaOp {
     /// ([`Recalled::shared`]). Answer: Done.
     #[prost(message, tag = "43")]
     Told(Told),
-    /// Attributes of an inode and of those that were made before and after it in the same directory, for who goes
-    /// through them all. Answer: Page, without names; what is gone is left out.
-    #[prost(message, tag = "44")]
-    GetAttrs(Around),
 }
 
 /// An operation without arguments.
@@ -182,20 +178,6 @@ pub struct Inode {
     /// Its number.
     #[prost(uint64, tag = "1")]
     pub ino: u64,
-}
-
-/// See [`MetaOp::GetAttrs`].
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct Around {
-    /// The inode.
-    #[prost(uint64, tag = "1")]
-    pub ino: u64,
-    /// How many numbers before its own count.
-    #[prost(uint32, tag = "2")]
-    pub before: u32,
-    /// Most inodes wanted, from there on.
-    #[prost(uint32, tag = "3")]
-    pub limit: u32,
 }
 
 /// Names a directory entry.

@@ -261,7 +261,6 @@ impl Gen {
                 limit: self.u32(),
                 plus: self.bool(),
             }),
-            GetAttrs(meta::Around { ino: self.u64(), before: self.u32(), limit: self.u32() }),
             Publish(self.publish()),
             WriteInline(self.write_inline()),
             MoveOut(self.ino()),

@@ -2,6 +2,7 @@
 
 use super::errand::MetBy;
 use super::ranges::Area;
+use super::repair::SeenTo;
 use super::{Replica, Stage, State, Unsettled, View};
 use crate::apply::{Answer, done, plain_answer};
 use bytes::Bytes;
@@ -164,8 +165,12 @@ impl Replica {
         if let (Some(chunk), Err(error)) = (chunk, &answer)
             && error.kind == ErrorKind::Corrupt
         {
-            // The reader asks another member; whoever comes next need not.
-            self.met_damage(chunk.into(), MetBy::Read);
+            // The reader asks another member; whoever comes next need not, unless there is none whom he may ask: he
+            // waits for what is being mended.
+            if self.met_damage(chunk.into(), MetBy::Read) == SeenTo::Already {
+                let what = format!("it is being mended: {error}");
+                return Err(self.error(ErrorKind::NotCurrent, &what));
+            }
         }
         answer
     }

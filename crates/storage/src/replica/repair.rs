@@ -39,16 +39,30 @@ const REPAIR_WAIT: Duration = Duration::from_secs(30);
 #[derive(Default)]
 pub(super) struct Met(Mutex<HashMap<ChunkId, Option<Duration>>>);
 
+/// What is done about damage that was met.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum SeenTo {
+    /// Whoever met it sees to it.
+    FromNow,
+    /// Somebody does already.
+    Already,
+    /// Nobody does: it was tried in vain a moment ago, or there is too much damage.
+    Not,
+}
+
 impl Met {
-    /// False: somebody sees to it, or has just tried.
-    fn begin(&self, chunk: ChunkId, now: Duration) -> bool {
+    fn begin(&self, chunk: ChunkId, now: Duration) -> SeenTo {
         let mut met = self.0.lock();
         met.retain(|_, until| until.is_none_or(|until| now < until));
-        let begins = met.len() < MET_MAX && !met.contains_key(&chunk);
-        if begins {
-            met.insert(chunk, None);
+        match met.get(&chunk) {
+            Some(None) => SeenTo::Already,
+            Some(Some(_)) => SeenTo::Not,
+            None if met.len() >= MET_MAX => SeenTo::Not,
+            None => {
+                met.insert(chunk, None);
+                SeenTo::FromNow
+            }
         }
-        begins
     }
 
     /// It was seen to; it rests for a while where that was in vain.
@@ -79,9 +93,10 @@ impl Copy {
 
 impl Replica {
     /// A chunk of ours has damage. Sees to it in the background.
-    pub(super) fn met_damage(self: &Arc<Self>, chunk: ChunkId, met_by: MetBy) {
-        if !self.met.begin(chunk, self.common.clock.monotonic()) {
-            return;
+    pub(super) fn met_damage(self: &Arc<Self>, chunk: ChunkId, met_by: MetBy) -> SeenTo {
+        let seen_to = self.met.begin(chunk, self.common.clock.monotonic());
+        if seen_to != SeenTo::FromNow {
+            return seen_to;
         }
         let replica = self.clone();
         task::spawn(async move {
@@ -89,10 +104,15 @@ impl Replica {
             if let Err(error) = &outcome {
                 tracing::warn!("group {}: {chunk} is not repaired: {error}", replica.group);
             }
-            let whole = outcome.is_ok_and(|outcome| outcome.lost.is_empty());
+            // Who has a sound copy, and was silent, may answer the next time.
+            let in_vain = match outcome {
+                Ok(outcome) => !outcome.lost.is_empty(),
+                Err(error) => !error.is_passing(),
+            };
             let rests = replica.common.clock.monotonic() + MET_PAUSE;
-            replica.met.end(chunk, (!whole).then_some(rests));
+            replica.met.end(chunk, in_vain.then_some(rests));
         });
+        seen_to
     }
 
     /// Has the primary, which may be ourselves, repair a chunk.

@@ -51,6 +51,10 @@ impl Recounts {
                 drop(turn);
                 tokio::time::sleep(PAUSE).await;
             }
+            tracing::error!(
+                "volume {} could not be counted; until its server is restarted df may show it wrongly",
+                volume.id
+            );
         });
     }
 }

@@ -79,14 +79,24 @@ impl Hub {
         self.met.load(Ordering::SeqCst)
     }
 
-    /// Notes a revision that was met, where `least` is the oldest that it can be. One that is older stops us for good:
-    /// what we know of the map is of a history that is gone.
+    /// Notes the revision of a change, or of one that was refused, where `least` is the oldest that it can be: most members
+    /// have agreed upon it. One that is older stops us for good: what we know of the map is of a history that is gone.
     pub fn meet(&self, revision: i64, least: i64) -> Result<(), KvError> {
         if revision < least {
             self.gone_back.store(true, Ordering::SeqCst);
         }
         self.met.fetch_max(revision, Ordering::SeqCst);
         self.check_history()
+    }
+
+    /// The same of a read. One that is older proves nothing: a member that has stood still has answered like that.
+    pub fn meet_read(&self, revision: i64, least: i64) -> Result<(), KvError> {
+        self.check_history()?;
+        if revision < least {
+            return Err(self.cluster.unreachable("a member has answered with an earlier state"));
+        }
+        self.met.fetch_max(revision, Ordering::SeqCst);
+        Ok(())
     }
 
     /// Fails once etcd has gone back to an earlier state.

@@ -213,9 +213,8 @@ impl Db<'_> {
         if let Some(found) = self.found_own(&claims, &receipts, (&own, &receipt), nonce)? {
             return Ok(Some(found));
         }
-        let nonce = Bytes::copy_from_slice(nonce);
-        let record: Bytes =
-            ClaimRecord { host: self.opener.host.clone(), nonce }.encode_to_vec().into();
+        let (host, own_nonce) = (self.opener.host.clone(), Bytes::copy_from_slice(nonce));
+        let record: Bytes = ClaimRecord { host, nonce: own_nonce }.encode_to_vec().into();
         // Nothing that matters to us has changed since we looked.
         let mut compare = vec![Compare::is(keys.store(), kv.mod_revision)];
         let whole = keys.claim(Part::Whole);
@@ -241,8 +240,7 @@ impl Db<'_> {
             Err(error @ KvError::Full { .. }) => {
                 let claims = self.range(RangeRequest::one(own.clone())).await?.kvs;
                 let receipts = self.range(RangeRequest::one(receipt.clone())).await?.kvs;
-                let nonce = nonce_of(&record)?;
-                let found = self.found_own(&claims, &receipts, (&own, &receipt), &nonce)?;
+                let found = self.found_own(&claims, &receipts, (&own, &receipt), nonce)?;
                 return found.map(Some).ok_or(error);
             }
             other => other?,
@@ -277,10 +275,6 @@ impl Db<'_> {
             receipt_revision: found.mod_revision,
         }))
     }
-}
-
-fn nonce_of(record: &Bytes) -> Result<Bytes> {
-    Ok(records::read::<ClaimRecord>("", &Bytes::new(), record)?.nonce)
 }
 
 /// The receipts of those who have written a part so long ago that none of them asks for his any more.

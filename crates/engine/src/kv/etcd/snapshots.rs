@@ -19,6 +19,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 /// Pairs in the first page of a range, about which nothing is known, and in a later one.
 const FIRST_PAGE: usize = 256;
@@ -74,7 +75,19 @@ async fn take(hub: &Arc<Hub>, writer: &mpsc::Sender<Ask>) -> Result<Moment> {
     // Held before it is known, so that no write after it is forgotten.
     let held = hub.horizon.hold();
     let mut moment = Moment { hub: hub.clone(), revision: 0, held };
-    hub.check_history()?;
+    let mut found = newest(hub).await?;
+    if found.1.is_err() {
+        // Is it one member, or all of them? What they agree upon says it.
+        writer::confirm(hub, writer).await?;
+        found = newest(hub).await?;
+    }
+    found.1?;
+    moment.revision = found.0;
+    Ok(moment)
+}
+
+/// The newest revision, at which the part is ours; and whether it can be the newest.
+async fn newest(hub: &Hub) -> Result<(i64, Result<()>)> {
     let least = hub.met();
     let asked = RangeRequest::one(hub.claim.key.clone());
     let found = match hub.cluster.range(&asked, hub.cluster.deadline()).await {
@@ -82,9 +95,7 @@ async fn take(hub: &Arc<Hub>, writer: &mpsc::Sender<Ask>) -> Result<Moment> {
         Err(failed) => return Err(hub.cluster.error(failed).await),
     };
     hub.check_claim(found.kvs.first())?;
-    hub.meet(found.revision(), least)?;
-    moment.revision = found.revision();
-    Ok(moment)
+    Ok((found.revision(), hub.meet_read(found.revision(), least)))
 }
 
 /// The values of keys now, whoever writes them.
@@ -166,17 +177,22 @@ impl Snapshot for EtcdSnapshot {
         }
         let (cluster, keys) = (&self.moment.hub.cluster, &self.moment.hub.keys);
         let (mut key, range_end) = keys.range(from, to);
-        let (mut pairs, mut page) = (Vec::new(), FIRST_PAGE);
+        let (mut pairs, mut page, mut most) = (Vec::new(), FIRST_PAGE, PAGE_MAX);
+        let mut deadline = cluster.deadline();
         while pairs.len() < limit {
             let wanted = page.min(limit - pairs.len());
             let range = RangeRequest { limit: wanted as i64, ..RangeRequest::one(key) };
             let range =
                 RangeRequest { range_end: range_end.clone(), ..range.at(self.moment.revision) };
-            let found = match cluster.range(&range, cluster.deadline()).await {
+            // There is to be time for a smaller one.
+            let first = Instant::now() + cluster.wait / 4;
+            let limit = if wanted > PAGE_MIN { deadline.min(first) } else { deadline };
+            let found = match cluster.range(&range, limit).await {
                 Ok(found) => found.kvs,
                 // It may have been more than comes through in time.
                 Err(Failed::Unsure(_)) if wanted > PAGE_MIN => {
-                    (key, page) = (range.key, wanted / 8);
+                    most = (wanted / 8).max(PAGE_MIN);
+                    (key, page) = (range.key, most);
                     continue;
                 }
                 Err(failed) => return Err(cluster.error(failed).await),
@@ -185,7 +201,8 @@ impl Snapshot for EtcdSnapshot {
             let bytes: usize = found.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
             let Some(last) = found.last() else { break };
             key = [&last.key[..], &[0]].concat().into();
-            page = (PAGE_BYTES / (bytes / found.len()).max(1)).clamp(1, PAGE_MAX.min(2 * page));
+            page = (PAGE_BYTES / (bytes / found.len()).max(1)).clamp(1, most.min(2 * page));
+            deadline = cluster.deadline();
             pairs.extend(found.into_iter().map(|kv| (keys.of_map(&kv.key), kv.value)));
             if is_last {
                 break;

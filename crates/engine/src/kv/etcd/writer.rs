@@ -43,6 +43,8 @@ pub enum Ask {
     Commit(Commit),
     /// To find out what has become of a commit whose answer was lost.
     Settle(oneshot::Sender<Result<()>>),
+    /// To make sure that etcd has not gone back to an earlier state.
+    Confirm(oneshot::Sender<Result<()>>),
 }
 
 /// A commit.
@@ -73,9 +75,22 @@ impl Commit {
 
 /// Asks the writer to settle what is in doubt.
 pub async fn settle(hub: &Hub, writer: &mpsc::Sender<Ask>) -> Result<()> {
+    ask(hub, writer, Ask::Settle).await
+}
+
+/// Asks the writer whether etcd still has all that was met.
+pub async fn confirm(hub: &Hub, writer: &mpsc::Sender<Ask>) -> Result<()> {
+    ask(hub, writer, Ask::Confirm).await
+}
+
+async fn ask(
+    hub: &Hub,
+    writer: &mpsc::Sender<Ask>,
+    what: fn(oneshot::Sender<Result<()>>) -> Ask,
+) -> Result<()> {
     let (tell, told) = oneshot::channel();
     let closed = || hub.cluster.unreachable("the store is being closed");
-    writer.send(Ask::Settle(tell)).await.map_err(|_| closed())?;
+    writer.send(what(tell)).await.map_err(|_| closed())?;
     told.await.map_err(|_| closed())?
 }
 
@@ -90,6 +105,8 @@ pub struct Writer {
     doubt: Option<Doubt>,
     /// The receipt was to be taken away, and nobody knows whether it was, or will be.
     may_be_taken_away: bool,
+    /// The revision at which it was known last that there is none.
+    gone_at: i64,
     batch_bytes_max: usize,
 }
 
@@ -134,9 +151,9 @@ impl Writer {
     pub fn new(hub: Arc<Hub>) -> Self {
         let (recent, last) =
             (RecentWrites::new(version(hub.claim.revision)), hub.claim.receipt_revision);
-        let (next, doubt, may_be_taken_away) = (1, None, false);
-        let batch_bytes_max = BATCH_BYTES_MAX;
-        Self { hub, recent, last, next, doubt, may_be_taken_away, batch_bytes_max }
+        let (next, doubt, batch_bytes_max) = (1, None, BATCH_BYTES_MAX);
+        let (may_be_taken_away, gone_at) = (false, NONE);
+        Self { hub, recent, last, next, doubt, may_be_taken_away, gone_at, batch_bytes_max }
     }
 
     /// What [`Commit::new`] wants.
@@ -197,6 +214,9 @@ impl Writer {
                 }
                 let _gone = tell_settled.send(settled);
             }
+            Ask::Confirm(tell_confirmed) => {
+                let _gone = tell_confirmed.send(self.confirm().await);
+            }
         }
     }
 
@@ -208,6 +228,7 @@ impl Writer {
     ) -> Result<Outcome> {
         let deadline = self.hub.cluster.deadline();
         loop {
+            self.hub.check_history()?;
             self.settle(deadline).await?;
             self.refuse_losers(batch);
             if batch.is_empty() {
@@ -249,22 +270,31 @@ impl Writer {
     /// Puts a receipt that is gone, by itself: a write that found none could find none again, when it comes late.
     async fn see_to_receipt(&mut self, deadline: Instant) -> Result<()> {
         while self.last == NONE {
-            match self.advance(Vec::new(), Vec::new(), deadline).await {
-                Ended::Committed => {}
-                Ended::Unsure => {
-                    self.settle(deadline).await?;
-                    if self.last == NONE && self.hub.is_full() {
-                        return Err(self.full());
-                    }
-                    if self.last == NONE && Instant::now() >= deadline {
-                        return Err(self.hub.cluster.unreachable("it gives no answers to commits"));
-                    }
-                }
-                Ended::TooLarge(failed) => return Err(failed.into_error(self.hub.cluster.shown())),
-                Ended::Failed(error) => return Err(error),
+            self.put_receipt(deadline).await?;
+            if self.last == NONE && self.hub.is_full() {
+                return Err(self.full());
+            }
+            if self.last == NONE && Instant::now() >= deadline {
+                return Err(self.hub.cluster.unreachable("it gives no answers to commits"));
             }
         }
         Ok(())
+    }
+
+    async fn confirm(&mut self) -> Result<()> {
+        let deadline = self.hub.cluster.deadline();
+        self.settle(deadline).await?;
+        self.put_receipt(deadline).await
+    }
+
+    /// Puts the next receipt and nothing else, if there is room.
+    async fn put_receipt(&mut self, deadline: Instant) -> Result<()> {
+        match self.advance(Vec::new(), Vec::new(), deadline).await {
+            Ended::Committed => Ok(()),
+            Ended::Unsure => self.settle(deadline).await.map(|_| ()),
+            Ended::TooLarge(failed) => Err(failed.into_error(self.hub.cluster.shown())),
+            Ended::Failed(error) => Err(error),
+        }
     }
 
     fn op(&self, key: &[u8], value: Option<&Bytes>) -> RequestOp {
@@ -317,7 +347,7 @@ impl Writer {
                 }
                 Err(error) => Failed::Unsure(error.to_string()),
             },
-            Ok(refused) => return self.refused(&refused),
+            Ok(refused) => return self.refused(&refused, least - 1),
             Err(failed) => failed,
         };
         let is_over = match failed {
@@ -358,19 +388,24 @@ impl Writer {
     }
 
     /// Why a transaction was not carried out although nothing was in doubt.
-    fn refused(&mut self, refused: &TxnResponse) -> Ended {
-        if let Err(error) = self.hub.check_claim(refused.found(0)) {
+    fn refused(&mut self, refused: &TxnResponse, least: i64) -> Ended {
+        let ours = self.hub.check_claim(refused.found(0));
+        if let Err(error) = ours.and_then(|()| self.hub.meet(refused.revision(), least)) {
             return Ended::Failed(error);
         }
         match (refused.found(1), self.last) {
             // A bare one that was given up came late. Every write asks for the very revision of the one before it.
             (Some(late), NONE) => match read_receipt(self.hub.cluster.shown(), &late.value) {
-                Ok(number) if number < self.next => self.last = late.mod_revision,
+                Ok(number) if number < self.next && late.mod_revision > self.gone_at => {
+                    self.last = late.mod_revision;
+                }
                 Ok(_) => return Ended::Failed(self.changed()),
                 Err(error) => return Ended::Failed(error),
             },
             // So did what takes it away.
-            (None, _) if self.may_be_taken_away => self.last = NONE,
+            (None, _) if self.may_be_taken_away => {
+                (self.last, self.gone_at) = (NONE, refused.revision());
+            }
             _ => return Ended::Failed(self.changed()),
         }
         Ended::Unsure
@@ -401,6 +436,9 @@ impl Writer {
             }
         };
         self.last = found.last;
+        if self.last == NONE {
+            self.gone_at = found.at;
+        }
         if found.fate != Fate::Never {
             self.note(found.at, &doubt.hashes);
         }
@@ -415,7 +453,7 @@ impl Writer {
             let look = RangeRequest::one(self.hub.claim.receipt.clone());
             return match self.hub.cluster.range(&look, deadline).await {
                 Ok(found) => {
-                    self.hub.meet(found.revision(), least)?;
+                    self.hub.meet_read(found.revision(), least)?;
                     self.judge(doubt, found.kvs.first(), found.revision())
                 }
                 Err(failed) => Err(self.hub.cluster.error(failed).await),
@@ -473,7 +511,12 @@ impl Writer {
             return Err(self.changed());
         }
         let number = read_receipt(self.hub.cluster.shown(), &receipt.value)?;
-        let fate = if number == doubt.number { Fate::Happened } else { Fate::Never };
+        let fate = match number {
+            happened if happened == doubt.number => Fate::Happened,
+            // A bare one of before, which came late and found none: ours was there, or was taken away without it.
+            before if before < doubt.number && receipt.mod_revision != self.last => Fate::Untold,
+            _ => Fate::Never,
+        };
         Ok(Found { fate, last: receipt.mod_revision, at: receipt.mod_revision })
     }
 }

@@ -167,3 +167,21 @@ fn who_opened_a_part_before_a_restore_is_not_taken_for_who_did_after_it() {
     assert!(matches!(error, KvError::TakenOver { .. }), "{error}");
     assert_eq!(run(put(&*next, "a", "next")).unwrap(), Outcome::Committed);
 }
+
+#[test]
+fn a_restore_is_noticed_by_who_only_reads() {
+    let server = EtcdServer::start(1, &[]);
+    let kv = EtcdDatabase::on(&server).open().unwrap();
+    assert_eq!(run(put(&*kv, "a", "saved")).unwrap(), Outcome::Committed);
+    server.crash(0);
+    server.save(0);
+    server.resume(0);
+    assert_eq!(run(put(&*kv, "a", "lost")).unwrap(), Outcome::Committed);
+    server.crash(0);
+    server.restore(0);
+    server.resume(0);
+    for _ in 0..2 {
+        let error = run(kv.snapshot()).err().unwrap().to_string();
+        assert!(error.contains("restored from a backup"), "{error}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::space::{GRANULE_BLOCKS, Ground, Places};
 use super::{BLOCK_BYTES, SEGMENT_BLOCKS};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
@@ -11,21 +11,56 @@ use strake_base::disk::{Disk, DiskFile};
 
 /// What names of data files begin with.
 pub(super) const PREFIX: &str = "data-";
-/// A write at least this long is handed to the disk at once, so that a later sync finds little to do.
+/// So many bytes in a row are handed to the disk at once, so that a later sync finds little to do.
 const WRITEBACK_BYTES_MIN: u64 = 256 << 10;
+/// A shorter write is left to a later sync.
+const GATHERED_BYTES_MIN: u64 = 64 << 10;
+/// Bytes of a segment.
+const SEGMENT_BYTES: u64 = SEGMENT_BLOCKS * BLOCK_BYTES;
 
 /// The data files of a target.
 pub(super) struct Data {
     disk: Arc<dyn Disk>,
     segments: RwLock<Vec<Option<Arc<dyn DiskFile>>>>,
+    /// Written in parts and not yet handed to the disk.
+    gathered: Mutex<Gathered>,
     /// A file was made whose name is not durable yet.
     names_changed: AtomicBool,
+}
+
+/// Bytes in a row: where in all segments they begin, and how many.
+#[derive(Default)]
+struct Gathered {
+    start: u64,
+    len: u64,
+}
+
+impl Gathered {
+    /// So many bytes were written: the row that is to be handed to the disk now, as start and length.
+    fn add(&mut self, start: u64, len: u64) -> Option<(u64, u64)> {
+        if len < GATHERED_BYTES_MIN {
+            return None;
+        }
+        let follows = start == self.start + self.len && !start.is_multiple_of(SEGMENT_BYTES);
+        let before = match follows {
+            true => Gathered::default(),
+            false => std::mem::replace(self, Gathered { start, len: 0 }),
+        };
+        self.len += len;
+        let row = if self.len >= WRITEBACK_BYTES_MIN { std::mem::take(self) } else { before };
+        (row.len > 0).then_some((row.start, row.len))
+    }
 }
 
 impl Data {
     pub(super) fn new(disk: Arc<dyn Disk>) -> Self {
         // An earlier process may have died before it made the names it had given durable.
-        Self { disk, segments: RwLock::default(), names_changed: AtomicBool::new(true) }
+        Self {
+            disk,
+            segments: RwLock::default(),
+            gathered: Mutex::default(),
+            names_changed: AtomicBool::new(true),
+        }
     }
 
     /// Granules within the files, used or not, as (first, count), one for each file.
@@ -78,8 +113,10 @@ impl Data {
     pub(super) fn write(&self, data: &[u8], at: u64, skip: u64) -> io::Result<()> {
         let (file, offset) = (self.segment(at, true)?, offset_of(at) + skip);
         file.write_all_at(data, offset)?;
-        if data.len() as u64 >= WRITEBACK_BYTES_MIN {
-            file.start_writeback(offset, data.len() as u64);
+        let row = self.gathered.lock().add(at * BLOCK_BYTES + skip, data.len() as u64);
+        if let Some((start, len)) = row {
+            let file = self.segment(start / BLOCK_BYTES, false)?;
+            file.start_writeback(start % SEGMENT_BYTES, len);
         }
         Ok(())
     }
@@ -142,4 +179,33 @@ impl Ground for Data {
 /// Where a place lies in its segment's file.
 fn offset_of(at: u64) -> u64 {
     at % SEGMENT_BLOCKS * BLOCK_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 1 << 10;
+
+    #[test]
+    fn what_is_written_in_parts_is_handed_to_the_disk_in_long_rows() {
+        let mut gathered = Gathered::default();
+        let mut add = |start: u64, len: u64| gathered.add(start * KIB, len * KIB);
+        assert_eq!(add(1024, 256), Some((1024 * KIB, 256 * KIB)), "long enough alone");
+        assert_eq!(add(0, 16), None, "a later sync does it");
+        let rows: Vec<_> = (0..8).filter_map(|nth| add(2048 + nth * 64, 64)).collect();
+        assert_eq!(rows, [(2048 * KIB, 256 * KIB), (2304 * KIB, 256 * KIB)]);
+        assert_eq!(add(4096, 128), None);
+        assert_eq!(add(8192, 64), Some((4096 * KIB, 128 * KIB)), "nothing follows it");
+        assert_eq!(add(16384, 512), Some((16384 * KIB, 512 * KIB)));
+    }
+
+    #[test]
+    fn no_row_crosses_a_segment() {
+        let mut gathered = Gathered::default();
+        let part = 128 * KIB;
+        assert_eq!(gathered.add(SEGMENT_BYTES - part, part), None);
+        let before = Some((SEGMENT_BYTES - part, part));
+        assert_eq!(gathered.add(SEGMENT_BYTES, part), before);
+    }
 }

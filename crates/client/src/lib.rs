@@ -39,6 +39,7 @@ mod moments;
 mod names;
 mod notes;
 pub mod ops;
+mod pace;
 mod remote;
 mod route;
 mod session;

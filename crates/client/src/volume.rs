@@ -13,6 +13,7 @@ use crate::metrics::Metrics;
 use crate::ops::dirs::Pages;
 use crate::ops::locks::GivenUp;
 use crate::ops::space::SpaceCache;
+use crate::pace::Paces;
 use crate::session::Session;
 use crate::unsynced::Left;
 use std::collections::HashMap;
@@ -53,6 +54,7 @@ pub struct Volume {
     left: Left,
     pub(crate) deferred: Deferred,
     memory: Memory,
+    paces: Arc<Paces>,
     /// Files with something that the background task must look after.
     busy: parking_lot::Mutex<HashMap<Ino, Arc<FileState>>>,
     pub(crate) space: SpaceCache,
@@ -90,6 +92,7 @@ impl Volume {
             left: Left::default(),
             deferred: Deferred::default(),
             memory: Memory::new(options.memory_bytes),
+            paces: Arc::default(),
             busy: parking_lot::Mutex::default(),
             space: SpaceCache::default(),
             pages: Pages::default(),
@@ -195,6 +198,10 @@ impl Volume {
 
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    pub(crate) fn paces(&self) -> &Arc<Paces> {
+        &self.paces
     }
 
     /// Files up to this length may lie inside their inode.

@@ -281,19 +281,19 @@ impl Dirty {
     }
 
     /// Takes what is to be sent next to one target: an extent with those of the same unit that follow
-    /// it without a gap, and further small ones of the same lane, `bytes_max` in all (but the
+    /// it without a gap, and further small ones of the same lane, `bytes_max` of it in all (but the
     /// first). Extents that `blocked` names stay. The lanes take turns.
     pub(crate) fn take(
         &mut self,
         unit_of: impl Fn(u64) -> (u64, u64),
         blocked: impl Fn(u64, u64) -> bool,
-        bytes_max: usize,
+        bytes_max: impl Fn(Lane) -> usize,
     ) -> Vec<Job> {
         let after = self.ready.range(self.served.saturating_add(1)..).map(|(&lane, _)| lane);
         let before = self.ready.range(..=self.served).map(|(&lane, _)| lane);
         let lanes: Vec<Lane> = after.chain(before).collect();
         for lane in lanes {
-            let jobs = self.take_from(lane, &unit_of, &blocked, bytes_max);
+            let jobs = self.take_from(lane, &unit_of, &blocked, bytes_max(lane));
             if !jobs.is_empty() {
                 self.served = lane;
                 return jobs;

@@ -233,7 +233,14 @@ impl Volume {
             ino,
             || {
                 let left = self.left().take(ino);
-                let file = FileState::new(&attr, &opened, created, self.memory().kept(), now);
+                let file = FileState::new(
+                    &attr,
+                    &opened,
+                    created,
+                    self.memory().kept(),
+                    self.paces(),
+                    now,
+                );
                 file.core().unsynced = Unsynced::new(!created, left);
                 Arc::new(file)
             },

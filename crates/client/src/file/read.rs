@@ -3,11 +3,12 @@
 
 use super::ahead::{Block, Reach};
 use super::open::OpenFile;
-use super::parts::{UNIT_BYTES, fetched_around};
+use super::parts::{Parts, UNIT_BYTES};
 use super::state::{Body, Core, FileState};
 use crate::api::ReadData;
 use crate::metrics::Op;
 use crate::ops::unexpected;
+use crate::pace::Way;
 use crate::volume::Volume;
 use bytes::Bytes;
 use futures::future::try_join_all;
@@ -189,7 +190,7 @@ impl Volume {
                 (from, to)
             }
         };
-        let mut pieces = units(placement, from, to);
+        let mut pieces = units(Parts::new(self.paces()), placement, from, to);
         let (first, second) = (pieces.next(), pieces.next());
         let (Some(first), Some(second)) = (first, second) else {
             return match first {
@@ -224,8 +225,12 @@ impl Volume {
     async fn fetch_once(&self, file: &FileState, piece: Piece) -> Result<Bytes> {
         let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
         let read = Read { chunk: chunk.into(), offset: piece.chunk_offset, len: piece.len };
-        let op = StorageOp::Read(read);
-        Ok(self.storage(file, piece.group, false, op).await?.1)
+        let passage = self.paces().begin(piece.group, Way::Fetched, piece.len, self.now());
+        let (_, bytes) = self.storage(file, piece.group, false, StorageOp::Read(read)).await?;
+        if bytes.len() as u64 == piece.len {
+            passage.answered(self.now());
+        }
+        Ok(bytes)
     }
 
     /// Starts fetching what a sequential reader will want next, on all targets at once.
@@ -247,7 +252,7 @@ impl Volume {
         let to = to.min(core.length);
         let mut at = from;
         while at < to {
-            let unit_end = fetched_around(placement, at).1;
+            let unit_end = core.parts.fetched_around(placement, at).1;
             if let Some(covered) = core.ahead.covered_to(at) {
                 at = covered;
                 continue;
@@ -279,13 +284,18 @@ impl Volume {
 }
 
 /// The pieces of a range, none longer than what is fetched at once.
-fn units(placement: &Placement, from: u64, to: u64) -> impl Iterator<Item = Piece> + '_ {
+fn units(
+    parts: Parts,
+    placement: &Placement,
+    from: u64,
+    to: u64,
+) -> impl Iterator<Item = Piece> + '_ {
     let mut at = from;
     std::iter::from_fn(move || {
         if at >= to {
             return None;
         }
-        let end = fetched_around(placement, at).1.min(to);
+        let end = parts.fetched_around(placement, at).1.min(to);
         let piece = placement.pieces(at, end - at).next();
         at = end;
         piece

@@ -7,21 +7,19 @@
 use super::Life;
 use super::dirty::Job;
 use super::state::{Core, FileState, InFlight, overlaps};
+use crate::pace::Way;
 use crate::volume::Volume;
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::task;
 use strake_types::layout::Placement;
-use strake_types::{ChunkId, Error, ErrorKind, Piece, Result};
+use strake_types::{ChunkId, Error, ErrorKind, GroupId, Piece, Result};
 use strake_wire::frame::crc32c;
 use strake_wire::message::storage::{StorageOp, Write, WriteMany};
 
-/// Bytes under way per group of a file, in the largest writes: what a primary receives, what it forwards
-/// and what is being acknowledged at the same time.
-const UNDER_WAY_BYTES: u64 = 4 << 20;
-/// The same per file.
-const UNDER_WAY_BYTES_MAX: u64 = 64 << 20;
+/// Groups of a file that count for it; more take turns.
+const UNDER_WAY_GROUPS_MAX: usize = 16;
 /// Small extents are sent together up to this many bytes, or what else is sent at once.
 const TOGETHER_BYTES_MAX: u64 = 512 << 10;
 
@@ -78,9 +76,11 @@ impl Volume {
     /// Sees to it that everything ready is being sent.
     pub(crate) fn start_senders(self: &Arc<Self>, file: &Arc<FileState>, core: &mut Core) {
         let Some(placement) = &core.placement else { return };
-        let under_way = placement.groups().len() as u64 * UNDER_WAY_BYTES;
-        let most = under_way.min(UNDER_WAY_BYTES_MAX) / core.parts.bytes(placement);
-        let wanted = core.dirty.ready_len().min(most as usize);
+        let ready = core.dirty.ready_len();
+        if core.senders >= ready {
+            return;
+        }
+        let wanted = ready.min(core.senders_max(placement));
         while core.senders < wanted {
             core.senders += 1;
             task::spawn(send_all(Arc::clone(self), Arc::clone(file), Arc::clone(placement)));
@@ -102,13 +102,13 @@ impl Volume {
             ([job], [piece]) => self.write_one(file, job, piece),
             _ => self.write_many(file, jobs, &pieces),
         };
-        let began = self.now();
+        let passage = self.paces().begin(group, Way::Sent, bytes, self.now());
         let sent = self.change(life, group, op, payload).await;
         // Only now: a sync that ran meanwhile may have come too early for this write. And even if it
         // failed: the target may have done it and only the answer was lost.
         self.acknowledged(file, group, sent.as_ref().ok().map(|(answer, _)| answer));
         sent?;
-        file.core().parts.note(bytes, self.now() - began);
+        passage.answered(self.now());
         self.metrics().bytes_written.increment(bytes);
         Ok(())
     }
@@ -135,6 +135,12 @@ impl Volume {
 }
 
 impl Core {
+    /// How many senders its groups can keep busy.
+    fn senders_max(&self, placement: &Placement) -> usize {
+        let groups = placement.groups().iter().take(UNDER_WAY_GROUPS_MAX);
+        groups.map(|&group| self.parts.sent_together(group)).sum::<u64>() as usize
+    }
+
     /// A target has acknowledged this: a later reader need not ask for it.
     fn keep(&mut self, start: u64, sent: InFlight, now: Duration) {
         if self.direct_handles == 0 {
@@ -146,9 +152,9 @@ impl Core {
     fn take_jobs(&mut self, placement: &Placement) -> Vec<Job> {
         let in_flight = &self.in_flight;
         let blocked = |from: u64, to: u64| overlaps(in_flight, from, to);
-        let unit_of = |at| self.parts.around(placement, at);
-        let together = TOGETHER_BYTES_MAX.min(self.parts.bytes(placement));
-        let mut jobs = self.dirty.take(unit_of, blocked, together as usize);
+        let unit_of = |at| self.parts.sent_around(placement, at);
+        let together = |lane| TOGETHER_BYTES_MAX.min(self.parts.sent_bytes(GroupId(lane))) as usize;
+        let mut jobs = self.dirty.take(unit_of, blocked, together);
         for job in &mut jobs {
             let (data, kept_mark) = (job.data.clone(), self.kept.mark());
             let flying = InFlight { data, kept_mark, _room: job.room.take() };
@@ -163,7 +169,8 @@ async fn send_all(volume: Arc<Volume>, file: Arc<FileState>, placement: Arc<Plac
     loop {
         let (jobs, life) = {
             let mut core = file.core();
-            let jobs = core.take_jobs(&placement);
+            let spare = core.senders > core.senders_max(&placement);
+            let jobs = if spare { Vec::new() } else { core.take_jobs(&placement) };
             if jobs.is_empty() {
                 core.senders -= 1;
                 return;

@@ -3,10 +3,11 @@
 use super::ahead::Ahead;
 use super::dirty::Dirty;
 use super::inline::Inline;
-use super::parts::SentParts;
+use super::parts::Parts;
 use crate::inodes::Contents;
 use crate::kept::{Kept, KeptFile};
 use crate::memory::Room;
+use crate::pace::Paces;
 use crate::unsynced::Unsynced;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -78,7 +79,7 @@ pub(crate) struct Core {
     pub(crate) registered: usize,
     pub(crate) incarnation: u64,
     pub(crate) dirty: Dirty,
-    pub(crate) parts: SentParts,
+    pub(crate) parts: Parts,
     /// What is being sent, by where it starts. Entries never overlap.
     pub(crate) in_flight: BTreeMap<u64, InFlight>,
     /// Tasks that send extents.
@@ -319,6 +320,7 @@ impl FileState {
         opened: &Opened,
         created: bool,
         kept: &Arc<Kept>,
+        paces: &Arc<Paces>,
         now: Duration,
     ) -> Self {
         let placement = attr.layout.clone().map(|layout| Arc::new(Placement::new(layout)));
@@ -334,7 +336,7 @@ impl FileState {
             registered: 0,
             incarnation: 0,
             dirty: Dirty::default(),
-            parts: SentParts::default(),
+            parts: Parts::new(paces),
             in_flight: BTreeMap::new(),
             senders: 0,
             exclusive: false,

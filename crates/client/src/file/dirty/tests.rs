@@ -74,7 +74,7 @@ fn sent(model: &mut [Option<u8>], job: &Job) {
 fn take_all(dirty: &mut Dirty, blocked: impl Fn(u64, u64) -> bool) -> Vec<Job> {
     let mut all = Vec::new();
     loop {
-        let jobs = dirty.take(unit_of, &blocked, 150);
+        let jobs = dirty.take(unit_of, &blocked, |_| 150);
         if jobs.is_empty() {
             return all;
         }
@@ -99,7 +99,7 @@ proptest! {
                     model[from as usize..(from + len) as usize].fill(None);
                 }
                 Step::Take => {
-                    for job in dirty.take(unit_of, |_, _| false, 50) {
+                    for job in dirty.take(unit_of, |_, _| false, |_| 50) {
                         sent(&mut model, &job);
                         dirty.settle(job.generation);
                     }
@@ -142,6 +142,6 @@ fn a_large_write_is_not_copied() {
         Fragment { start: 0, unit, lane: 0, data: data.clone(), room: None },
         Duration::ZERO,
     );
-    let jobs = dirty.take(|_| unit, |_, _| false, 1);
+    let jobs = dirty.take(|_| unit, |_, _| false, |_| 1);
     assert_eq!(jobs[0].data.as_ptr(), data.as_ptr());
 }

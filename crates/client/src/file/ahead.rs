@@ -20,6 +20,10 @@ const REORDERED_BYTES_MIN: u64 = 64 << 10;
 const REORDERED_READS_MAX: u64 = 4;
 /// Reads that follow each other before anything is read ahead.
 const FOLLOWING_MIN: u32 = 2;
+/// More than a kernel reads ahead of a program.
+const KERNEL_AHEAD_MAX: u64 = 8 << 20;
+/// Handles of a file that are known to read at the same time.
+const READERS_MAX: usize = 256;
 /// A block that nobody has used for so long is dropped.
 const BLOCK_AGE_MAX: Duration = Duration::from_secs(5);
 
@@ -50,6 +54,8 @@ impl Reach {
 /// The reads of one handle.
 #[derive(Default)]
 pub(crate) struct Sequence {
+    /// Where the first of them began.
+    start: u64,
     /// Where the next read is expected.
     next: u64,
     /// Reads so far that came as expected.
@@ -65,9 +71,10 @@ impl Sequence {
         let slack = if len >= REORDERED_BYTES_MIN { len * REORDERED_READS_MAX } else { 0 };
         let follows = offset <= self.next + slack && offset + slack >= self.next;
         if !follows {
-            *self = Sequence { next: offset + len, ..Sequence::default() };
+            *self = Sequence { start: offset, next: offset + len, ..Sequence::default() };
             return reach.at_first(offset, len);
         }
+        self.start = if self.next == 0 { offset } else { self.start.min(offset) };
         self.following = self.following.saturating_add(1);
         self.next = self.next.max(offset + len);
         if self.following < FOLLOWING_MIN {
@@ -82,6 +89,11 @@ impl Sequence {
         }
         self.ahead_to = to;
         Some((from, to))
+    }
+
+    /// What was read so far: start and end in the file.
+    pub(crate) fn span(&self) -> (u64, u64) {
+        (self.start, self.next)
     }
 
     /// Less was read ahead than [`Sequence::read`] said.
@@ -132,10 +144,19 @@ struct Entry {
     touched: Duration,
 }
 
+/// What a handle has read in a row.
+struct Reader {
+    span: (u64, u64),
+    /// When it last read (monotonic).
+    touched: Duration,
+}
+
 /// What was read ahead of one file, by where it starts. Blocks do not overlap.
 #[derive(Default)]
 pub(crate) struct Ahead {
     blocks: BTreeMap<u64, Entry>,
+    /// Who reads, where there are several handles; by anything that tells them apart.
+    readers: BTreeMap<usize, Reader>,
 }
 
 impl Ahead {
@@ -154,6 +175,26 @@ impl Ahead {
         let (start, entry) = self.blocks.range(..=at).next_back()?;
         let end = start + entry.block.len;
         (end > at).then_some(end)
+    }
+
+    /// A handle has read so far, of several.
+    pub(crate) fn note_reader(&mut self, who: usize, span: (u64, u64), now: Duration) {
+        if self.readers.len() < READERS_MAX || self.readers.contains_key(&who) {
+            self.readers.insert(who, Reader { span, touched: now });
+        }
+    }
+
+    /// Up to where another handle has read from a place on that lies before this one, or at it, and after the one where the reader
+    /// `who` began. Each reads its own part of the file then: what others have read nobody will ask for again. Not so if he has read
+    /// further into that part than a kernel does by itself at the end of his own.
+    pub(crate) fn passed_by_others(&self, who: usize, at: u64) -> Option<u64> {
+        let own = self.readers.get(&who)?.span;
+        let passed = |(&other, reader): (&usize, &Reader)| {
+            let (start, next) = reader.span;
+            let own_part = start > own.0 && own.1 <= start + KERNEL_AHEAD_MAX;
+            (other != who && own_part && start <= at && at < next).then_some(next)
+        };
+        self.readers.iter().filter_map(passed).max()
     }
 
     /// Start of the first block in a range.
@@ -195,6 +236,7 @@ impl Ahead {
     /// Forgets what nobody has used for a while.
     pub(crate) fn drop_old(&mut self, now: Duration) {
         self.drop_where(|entry| entry.touched + BLOCK_AGE_MAX < now);
+        self.readers.retain(|_, reader| reader.touched + BLOCK_AGE_MAX >= now);
     }
 
     fn drop_where(&mut self, dropped: impl Fn(&Entry) -> bool) {
@@ -218,6 +260,43 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
     const FOUR_TARGETS: Reach = Reach { chunk: MIB, stripe: 4 * MIB, most: 8 * MIB };
+
+    #[test]
+    fn what_other_handles_have_read_of_their_parts_is_not_read_ahead() {
+        let (a, b, now) = (1, 2, Duration::from_secs(1));
+        let mut ahead = Ahead::default();
+        assert_eq!(ahead.passed_by_others(a, 4 * MIB), None);
+        ahead.note_reader(a, (0, MIB), now);
+        assert_eq!(ahead.passed_by_others(a, MIB / 2), None, "its own");
+        ahead.note_reader(b, (4 * MIB, 5 * MIB), now);
+        let passed = [3, 4, 5].map(|mib| ahead.passed_by_others(a, mib * MIB));
+        assert_eq!(passed, [None, Some(5 * MIB), None]);
+        assert_eq!(ahead.passed_by_others(b, MIB / 2), None, "nobody reads backwards");
+        // A kernel reads on a little at the end of its part.
+        ahead.note_reader(b, (4 * MIB, 40 * MIB), now);
+        ahead.note_reader(a, (0, 5 * MIB), now);
+        assert_eq!(ahead.passed_by_others(a, 5 * MIB), Some(40 * MIB));
+        // Who reads all of the file reads that part as well, whoever began in it.
+        ahead.note_reader(a, (0, 13 * MIB), now);
+        assert_eq!(ahead.passed_by_others(a, 13 * MIB), None);
+        let c = 3;
+        ahead.note_reader(c, (0, 20 * MIB), now);
+        ahead.note_reader(a, (0, MIB), now);
+        assert_eq!(ahead.passed_by_others(a, MIB), None, "both read all of it");
+        ahead.drop_old(now + BLOCK_AGE_MAX * 2);
+        assert_eq!(ahead.passed_by_others(a, 4 * MIB), None, "closed long ago");
+    }
+
+    #[test]
+    fn a_sequence_knows_where_it_began() {
+        let mut reads = Sequence::default();
+        reads.read(2 * MIB, MIB / 16, FOUR_TARGETS);
+        reads.read(2 * MIB + MIB / 16, MIB / 16, FOUR_TARGETS);
+        assert_eq!(reads.span(), (2 * MIB, 2 * MIB + MIB / 8));
+        let mut near = Sequence::default();
+        near.read(MIB / 8, MIB / 16, FOUR_TARGETS);
+        assert_eq!(near.span(), (MIB / 8, MIB / 8 + MIB / 16));
+    }
 
     #[test]
     fn a_long_first_read_lets_the_other_targets_begin_at_once() {

@@ -248,12 +248,19 @@ impl Volume {
             .min(self.options().memory_bytes / 8);
         let mut sequence = file.sequence.lock();
         let reach = Reach { chunk, stripe, most };
-        let Some((from, to)) = sequence.read(offset, end - offset, reach) else { return };
+        let ahead = sequence.read(offset, end - offset, reach);
+        let who = Arc::as_ptr(file) as usize;
+        if core.handles > 1 {
+            core.ahead.note_reader(who, sequence.span(), self.now());
+        }
+        let Some((from, to)) = ahead else { return };
         let to = to.min(core.length);
         let mut at = from;
         while at < to {
             let unit_end = core.parts.fetched_around(placement, at).1;
-            if let Some(covered) = core.ahead.covered_to(at) {
+            if let Some(covered) =
+                core.ahead.covered_to(at).or_else(|| core.ahead.passed_by_others(who, at))
+            {
                 at = covered;
                 continue;
             }

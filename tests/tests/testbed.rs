@@ -127,7 +127,8 @@ fn a_cluster_in_a_testbed_is_used_loses_a_server_and_goes_without_a_trace() {
         return;
     }
     let bed = Bed::new("cluster");
-    let said = bed.up(&["--servers", "2", "--link", "1gbit", "--disk", "40MB/s"]);
+    let limits = ["--servers", "2", "--link", "1gbit", "--disk", "40MB/s", "--chunk-size", "64K"];
+    let said = bed.up(&limits);
     assert!(said.contains(&format!("strake testbed down --name {}", bed.name)), "{said}");
     let file = bed.mount(1).join("file");
     std::fs::write(&file, pattern(5 << 20)).unwrap();
@@ -138,6 +139,10 @@ fn a_cluster_in_a_testbed_is_used_loses_a_server_and_goes_without_a_trace() {
         assert!(target.exists(), "each server has a part: {}", target.display());
     }
     assert_eq!(bed.status()["fine"], true);
+    let (program, shown) = (strake([]).get_program().to_owned(), file.display().to_string());
+    let layout = ["c1", program.to_str().unwrap(), "layout", "get", "--no-tls", &shown];
+    let layout = bed.succeed("exec", &layout);
+    assert!(layout.contains("chunks of 64 KiB"), "{layout}");
 
     // A command sees the network of its host and the files of the machine; its exit code is ours.
     let address = bed.succeed("exec", &["s2", "ip", "-br", "addr", "show", "eth0"]);

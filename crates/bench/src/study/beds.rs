@@ -118,6 +118,7 @@ fn testbed_of(setting: &Setting) -> Result<testbed::Plan> {
         link,
         client_link: link,
         disk: setting.disk.map(rate).transpose()?,
+        chunk_size: setting.chunk_size,
         cluster: true,
     })
 }

@@ -41,6 +41,8 @@ pub struct Setting {
     pub link: Option<f64>,
     /// Bytes per second of each server's disk; `None` where it shall not limit.
     pub disk: Option<f64>,
+    /// Bytes of a chunk of the volume; `None`: as volumes are made.
+    pub chunk_size: Option<u64>,
 }
 
 /// How a study is carried out.
@@ -110,6 +112,12 @@ pub fn plan(study: Study, setting: Option<&Setting>, options: &Options) -> Resul
     }
     if options.quick {
         plan.notes.push("--quick: fewer cells and repetitions than the study had".into());
+    }
+    if let Some(bytes) = setting.and_then(|setting| setting.chunk_size) {
+        plan.notes.push(format!(
+            "the volume's chunks are {} KiB, as the study's strips were",
+            bytes >> 10
+        ));
     }
     // Study 1 had one setting: its number of servers tells no figures apart.
     if let Some(setting) = setting.filter(|_| study != Study::One) {

@@ -31,7 +31,7 @@ const NOTES: [&str; 2] = [
 
 /// Two servers behind 100 Mbit/s.
 pub fn settings() -> Vec<Setting> {
-    vec![Setting { servers: 2, link: Some(FAST_ETHERNET), disk: None }]
+    vec![Setting { servers: 2, link: Some(FAST_ETHERNET), disk: None, chunk_size: None }]
 }
 
 /// What it does.

@@ -47,6 +47,9 @@ fn study_2_asks_for_every_disk_with_every_number_of_servers() {
     assert_eq!(settings.len(), 16);
     let plan = plan(Study::Two, Some(&settings[1]), &WHOLE).unwrap();
     assert_eq!(plan.cells.len(), 6);
+    // A file of 1 MiB lies on all servers, and the reader is told.
+    assert!(settings.iter().all(|setting| setting.chunk_size == Some(64 << 10)));
+    assert!(plan.notes.iter().any(|note| note.contains("chunks are 64 KiB")));
     assert!(plan.cells.iter().all(|cell| cell.parameters["servers"] == 2.0));
     for setting in &settings {
         let plan = super::plan(Study::Two, Some(setting), &WHOLE).unwrap();
@@ -74,6 +77,16 @@ fn study_3_tells_the_first_read_from_the_nine_after_it() {
             && plan.cells[1].parameters["size"] > 4.0 * memory
     );
     assert_eq!(plan.published.len(), 15);
+}
+
+#[test]
+fn the_quick_study_3_reads_as_many_chunks_from_each_server() {
+    let plan = plan(Study::Three, None, &QUICK).unwrap();
+    let chunk = strake_types::limits::CHUNK_BYTES_DEFAULT;
+    for cell in &plan.cells {
+        let chunks = cell.parameters["size"] as u64 / chunk;
+        assert!((1..=5).all(|servers| chunks.is_multiple_of(servers)), "{chunks}");
+    }
 }
 
 #[test]

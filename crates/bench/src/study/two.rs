@@ -9,6 +9,8 @@ use crate::result::Figure;
 
 /// Speeds of the disks, in bytes per second.
 const DISKS: [f64; 4] = [2.83e6, 4.14e6, 6.18e6, 6.83e6];
+/// The strip of PVFS2. With it a file of 1 MiB, too, lies on all servers, up to sixteen.
+const CHUNK_BYTES: u64 = 64 << 10;
 /// Repetitions of each cell: the study does not say how many it made.
 const REPETITIONS: usize = 5;
 /// Repetitions of a quick run.
@@ -18,8 +20,8 @@ const QUICK_REPETITIONS: usize = 2;
 pub fn settings(quick: bool) -> Vec<Setting> {
     let disks = if quick { &DISKS[3..] } else { &DISKS[..] };
     let servers = if quick { &STUDY_2_SERVERS[1..2] } else { &STUDY_2_SERVERS[..] };
-    let setting =
-        |disk: f64, servers| Setting { servers, link: Some(FAST_ETHERNET), disk: Some(disk) };
+    let (link, chunk_size) = (Some(FAST_ETHERNET), Some(CHUNK_BYTES));
+    let setting = |disk: f64, servers| Setting { servers, link, disk: Some(disk), chunk_size };
     disks.iter().flat_map(|disk| servers.iter().map(|servers| setting(*disk, *servers))).collect()
 }
 

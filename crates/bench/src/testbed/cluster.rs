@@ -20,6 +20,8 @@ const READY_WAIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
 /// How much of a log an error shows.
 const LOG_LINES_SHOWN: usize = 5;
+/// The volume of the cluster.
+const VOLUME: &str = "main";
 /// Below the testbed's directory: what its processes say.
 pub const LOGS: &str = "log";
 
@@ -42,6 +44,9 @@ impl Starter<'_> {
         let of = |role: Role| hosts.iter().filter(move |host| host.role == role);
         let manager = of(Role::Meta).next().map(|host| host.address.clone()).unwrap_or_default();
         for role in [Role::Meta, Role::Server, Role::Client] {
+            if let Some(client) = of(role).next().filter(|_| role == Role::Client) {
+                self.set_chunk_size(client, &manager)?;
+            }
             let mut started = Vec::new();
             for (nth, host) in (1..).zip(of(role)) {
                 let mut command = match role {
@@ -76,13 +81,28 @@ impl Starter<'_> {
         command
     }
 
+    /// Before anybody has mounted the volume.
+    fn set_chunk_size(&self, client: &Host, manager: &str) -> Result<()> {
+        let Some(bytes) = self.state.plan.chunk_size else { return Ok(()) };
+        let mut command = Command::new(self.program);
+        command.args(["volume", "set", VOLUME, "--chunk-size", &bytes.to_string()]);
+        command.args(["--no-tls", "--cluster", manager]).stdin(Stdio::null());
+        let output = within(&client.namespace, || command.output())?;
+        let output = output.context(|| format!("starting {}", self.program.display()))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let told = String::from_utf8_lossy(&output.stderr);
+        Err(Error::failed(format!("setting the volume's chunk size: {}", told.trim())))
+    }
+
     /// The command that is the mount of a client.
     fn mount(&self, nth: u32, manager: &str) -> Result<Command> {
         let point = self.state.mount(nth);
         std::fs::create_dir_all(&point).context(|| point.display().to_string())?;
         let mut command = Command::new(self.program);
         command
-            .args(["mount", "--no-tls", "--foreground", &format!("{manager}:/main")])
+            .args(["mount", "--no-tls", "--foreground", &format!("{manager}:/{VOLUME}")])
             .arg(&point);
         Ok(command)
     }

@@ -35,6 +35,9 @@ pub struct Plan {
     pub client_link: Option<Rate>,
     /// What the disk of each target carries, read and written; `None`: no limit.
     pub disk: Option<Rate>,
+    /// Bytes of a chunk of the cluster's volume; `None`: as volumes are made.
+    #[serde(default)]
+    pub chunk_size: Option<u64>,
     /// Whether Strake runs in it: its servers, and a mount on each client.
     pub cluster: bool,
 }
@@ -143,6 +146,7 @@ pub(super) mod tests {
             link: "100mbit".parse().ok(),
             client_link: None,
             disk: None,
+            chunk_size: None,
             cluster: true,
         }
     }

@@ -102,6 +102,10 @@ pub struct UpFlags {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=TARGETS_MAX as i64))]
     pub targets: u32,
 
+    /// Bytes of a chunk of the volume (the stripe unit): a power of two from 64K to 64M [default: 1M]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "no_cluster")]
+    pub chunk_size: Option<u64>,
+
     /// Directory for everything: data, logs, mounts; new or empty [default: ./NAME]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
@@ -192,6 +196,7 @@ async fn up(flags: UpFlags) -> Outcome {
         link: flags.link.0,
         client_link: flags.client_link.unwrap_or(flags.link).0,
         disk: flags.disk.0,
+        chunk_size: flags.chunk_size,
         cluster: !flags.no_cluster,
     };
     let program = match flags.program {

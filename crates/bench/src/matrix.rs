@@ -26,7 +26,7 @@ pub struct Options {
     pub blocks: Vec<u64>,
     /// Numbers of threads.
     pub threads: Vec<u64>,
-    /// Whether to write with `fsync`, without, or both ways.
+    /// Whether to write with `fsync`, without, or both ways; none: it is only read.
     pub flush: Vec<bool>,
     /// How often it is done, and with what contents.
     pub protocol: Protocol,
@@ -112,7 +112,8 @@ fn cell(options: &Options, size: u64) -> Cell {
     for (_, block, threads) in combinations(options).filter(|(of, _, _)| *of == size) {
         steps.push(reading(options, size, block, threads));
     }
-    let needs = Room { bytes: size * (most + 1), files: most + 3 };
+    let writers = if options.flush.is_empty() { 0 } else { most };
+    let needs = Room { bytes: size * (writers + 1), files: writers + 3 };
     let parameters = [("size".to_owned(), size as f64)].into();
     Cell { parameters, steps, needs, ..Cell::default() }
 }
@@ -200,6 +201,17 @@ mod tests {
             [count("matrix/write"), count("matrix/write fsync"), count("matrix/read")],
             [8, 8, 7]
         );
+    }
+
+    #[test]
+    fn what_is_only_read_has_no_room_for_a_file_of_each_thread() {
+        let only = plan(&Options { flush: Vec::new(), ..options() }).unwrap();
+        let steps = only.cells.iter().flat_map(|cell| &cell.steps);
+        let tests: Vec<_> = steps.flat_map(|step| &step.measures).map(|m| &m.test).collect();
+        assert!(!tests.is_empty() && tests.iter().all(|test| *test == "matrix/read"));
+        let room = |plan: &Plan| plan.cells.iter().map(|cell| cell.needs.bytes).sum::<u64>();
+        assert_eq!(room(&only), options().sizes.iter().sum::<u64>());
+        assert!(room(&plan(&options()).unwrap()) > room(&only));
     }
 
     #[test]

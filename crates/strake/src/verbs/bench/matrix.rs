@@ -41,6 +41,10 @@ pub struct MatrixFlags {
     /// Write with fsync only [default: with and without]
     #[arg(short = 'e')]
     flush: bool,
+
+    /// Read only
+    #[arg(long, conflicts_with = "flush")]
+    reads: bool,
 }
 
 /// Runs the verb.
@@ -51,7 +55,11 @@ pub async fn run(flags: &MatrixFlags) -> Outcome<u8> {
         sizes: or(&flags.sizes, default.sizes),
         blocks: or(&flags.blocks, default.blocks),
         threads: or(&flags.threads, default.threads),
-        flush: if flags.flush { vec![true] } else { default.flush },
+        flush: match (flags.reads, flags.flush) {
+            (true, _) => Vec::new(),
+            (false, true) => vec![true],
+            (false, false) => default.flush,
+        },
         protocol: flags.run.protocol(),
     };
     let mut plan = matrix::plan(&options)?;

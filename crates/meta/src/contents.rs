@@ -268,6 +268,7 @@ async fn write_chunks(core: &Core, reign: Reign, inode: &Inode, bytes: &Bytes) -
             chunk: chunk.into(),
             offset: piece.chunk_offset,
             crc: records::checksum(&payload),
+            durable: false,
         });
         let min_copies = placement.layout().safety.min_copies;
         let part = Part { reign, ino: inode.id(), group: piece.group, min_copies };

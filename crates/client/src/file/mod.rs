@@ -26,6 +26,8 @@ mod sync;
 mod whole;
 mod write;
 
+#[cfg(test)]
+pub(crate) use flush::Tell;
 pub(crate) use life::{Life, Rights};
 pub use open::OpenFile;
 pub(crate) use open::Opening;

@@ -88,6 +88,8 @@ pub(crate) struct Core {
     pub(crate) exclusive: bool,
     pub(crate) unpublished: Unpublished,
     pub(crate) unsynced: Unsynced,
+    /// Syncs that are under way.
+    pub(crate) syncing: usize,
     pub(crate) failure: Failure,
     pub(crate) ahead: Ahead,
     /// What targets have acknowledged.
@@ -343,6 +345,7 @@ impl FileState {
             exclusive: false,
             unpublished: Unpublished::default(),
             unsynced: Unsynced::new(!created, None),
+            syncing: 0,
             failure: Failure::default(),
             ahead: Ahead::default(),
             kept: kept.take_up(attr),

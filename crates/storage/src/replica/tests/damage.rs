@@ -60,7 +60,12 @@ impl Bench {
     /// Changes some bytes within a block.
     async fn write_part(&self, offset: u64, fill: u8) -> Result<()> {
         let data = Bytes::from(vec![fill; 10]);
-        let op = StorageOp::Write(msg::Write { chunk: chunk(0), offset, crc: crc32c(&data) });
+        let op = StorageOp::Write(msg::Write {
+            chunk: chunk(0),
+            offset,
+            crc: crc32c(&data),
+            durable: false,
+        });
         self.change(op, data).await
     }
 

@@ -304,10 +304,10 @@ impl FakeState {
                 let session = if resumed { open.resume } else { self.session };
                 self.sessions.insert(session, open.incarnation);
                 self.files.values_mut().for_each(|file| file.opens = 0);
-                for ino in &open.open {
-                    self.file(*ino)?.opens = 1;
-                }
-                Ok(MetaAnswer::Session(meta::Session { session, lease_ms: 30_000, resumed }))
+                open.open.iter().try_for_each(|ino| self.file(*ino).map(|file| file.opens = 1))?;
+                let shared = open.writable.into_iter().filter(|_| self.shared).collect();
+                let lease_ms = 30_000;
+                Ok(MetaAnswer::Session(meta::Session { session, lease_ms, resumed, shared }))
             }
             MetaOp::RenewSession(renew) => {
                 if renew.incarnation == self.incarnation

@@ -126,8 +126,13 @@ impl Files {
 
     async fn sync(&self, mount: &Mount, file: u32, open: &Arc<OpenFile>) -> Result<()> {
         let what = format!("fsync file {file}");
+        let misses = self.register(file).lock().misses();
         let synced = mount.call(&what, mount.volume.fsync(open, false)).await;
         self.answered(file, &synced, true);
+        if synced.is_ok() {
+            // It asks the metadata server whatever there is to sync.
+            self.register(file).lock().heard(misses);
+        }
         synced
     }
 

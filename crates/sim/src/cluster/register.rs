@@ -48,8 +48,12 @@ pub struct Register {
     losses: u64,
     /// How often what the mount has written may have become less: it died, or was told of an error.
     upsets: u64,
-    /// What the mount holds back may be missed, until it has told something.
+    /// What the mount holds back may be missed, until the metadata server has surely heard it.
     unheard: bool,
+    /// How often that began.
+    misses: u64,
+    /// Versions from here on were written since.
+    since_missed: u64,
     /// One copy acknowledges what others may not have: only an `fsync` says that it stays.
     alone: bool,
     /// The mount has read something older than what it has written: its next sync has to say why, or
@@ -75,8 +79,21 @@ impl Register {
         let blocks = vec![block; blocks as usize];
         let (next, lossy, shaky, alone, suspect) = (1, 0, false, false, None);
         let (losses, upsets) = (0, 0);
-        let unheard = false;
-        Self { file, blocks, next, lossy, shaky, losses, upsets, unheard, alone, suspect }
+        let (unheard, misses, since_missed) = (false, 0, 0);
+        Self {
+            file,
+            blocks,
+            next,
+            lossy,
+            shaky,
+            losses,
+            upsets,
+            unheard,
+            misses,
+            since_missed,
+            alone,
+            suspect,
+        }
     }
 
     /// From now on one copy acknowledges alone (`--ack primary`, S-099).
@@ -147,8 +164,21 @@ impl Register {
                 block.acked = block.acked.max(own);
             }
         }
-        self.unheard = false;
+        // A close tells nothing where there is nothing to tell.
+        let told = self.blocks.iter().filter_map(|block| block.own).max();
+        self.unheard &= told.is_none_or(|own| own < self.since_missed);
         Ok(())
+    }
+
+    /// How often what the mount holds back may have been missed.
+    pub fn misses(&self) -> u64 {
+        self.misses
+    }
+
+    /// The metadata server has answered what the mount asked after so many [`Register::misses`]. What it asked before
+    /// says nothing: it may have been answered by then.
+    pub fn heard(&mut self, misses: u64) {
+        self.unheard &= misses != self.misses;
     }
 
     /// The mount was told of an error, or is gone.
@@ -182,7 +212,7 @@ impl Register {
     /// client is evicted, and what it holds back is lost.
     pub fn may_be_missed(&mut self) {
         self.upsets += 1;
-        self.unheard = true;
+        (self.unheard, self.misses, self.since_missed) = (true, self.misses + 1, self.next);
     }
 
     /// All copies are equal again.
@@ -385,6 +415,39 @@ mod tests {
         let last = register.open();
         register.check(&last, 0, &synced, false).unwrap();
         assert!(register.check(&last, 0, &closed, false).is_err());
+    }
+
+    /// Seed 795548938958 (and 1795600004530, as it was reported): a sync that was asked for before its client was evicted,
+    /// or before another metadata server took over, and answered after that, was taken for a sign that the client had been
+    /// heard since.
+    #[test]
+    fn what_was_asked_before_a_client_was_missed_is_no_sign_of_it() {
+        let mut register = Register::new(3, 1);
+        let (_, old) = write(&mut register, 0, 1);
+        let asked = register.misses();
+        register.may_be_missed();
+        register.acknowledged(true).unwrap();
+        register.heard(asked);
+        let (_, new) = write(&mut register, 0, 1);
+        let opened = register.open();
+        register.check(&opened, 0, &old, false).unwrap();
+        register.heard(register.misses());
+        let opened = register.open();
+        assert!(register.check(&opened, 0, &old, false).is_err(), "it was heard");
+        register.check(&opened, 0, &new, false).unwrap();
+    }
+
+    #[test]
+    fn a_close_is_a_sign_only_of_who_had_something_to_tell() {
+        let mut register = Register::new(3, 1);
+        let (_, first) = write(&mut register, 0, 1);
+        register.may_be_missed();
+        register.acknowledged(false).unwrap();
+        let (_, second) = write(&mut register, 0, 1);
+        register.check(&register.open(), 0, &first, false).unwrap();
+        register.acknowledged(false).unwrap();
+        write(&mut register, 0, 1);
+        assert!(register.check(&register.open(), 0, &second, false).is_err());
     }
 
     #[test]

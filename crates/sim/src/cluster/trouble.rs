@@ -288,6 +288,8 @@ impl Cluster {
             let (admin, own) = (other.process.clone(), other);
             let evicted = admin.spawn(async move { own.evict(victim).await }).await;
             cluster.world.note(format_args!("client {victim} is evicted: {evicted:?}"));
+            // Of what it asked in between nobody knows whether it was in the session that is over.
+            cluster.files.may_be_missed();
             if matches!(evicted, Ok(Ok(()))) {
                 cluster.logs.evicted(victim);
             }

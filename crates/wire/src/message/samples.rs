@@ -345,6 +345,7 @@ impl Gen {
                 session: self.u64(),
                 lease_ms: self.u64(),
                 resumed: self.bool(),
+                shared: self.list(Self::u64),
             }),
             Entry(self.attr()),
             Created(meta::Created {

@@ -55,6 +55,11 @@ impl Files {
         self.registers.iter().for_each(|register| register.lock().may_be_missed());
     }
 
+    /// A client was to be evicted, and nobody knows whether and when it is.
+    pub fn may_be_missed_at_any_time(&self) {
+        self.registers.iter().for_each(|register| register.lock().may_be_missed_at_any_time());
+    }
+
     /// All copies are equal again.
     pub fn whole_again(&self) {
         self.registers.iter().for_each(|register| register.lock().whole_again());

@@ -289,9 +289,13 @@ impl Cluster {
             let evicted = admin.spawn(async move { own.evict(victim).await }).await;
             cluster.world.note(format_args!("client {victim} is evicted: {evicted:?}"));
             // Of what it asked in between nobody knows whether it was in the session that is over.
-            cluster.files.may_be_missed();
-            if matches!(evicted, Ok(Ok(()))) {
-                cluster.logs.evicted(victim);
+            match evicted {
+                Ok(Ok(())) => {
+                    cluster.logs.evicted(victim);
+                    cluster.files.may_be_missed();
+                }
+                // It may be under way still.
+                _ => cluster.files.may_be_missed_at_any_time(),
             }
             tokio::time::sleep(Duration::from_millis(after)).await;
             cluster.world.note(format_args!("client {victim} is not cut off any more"));

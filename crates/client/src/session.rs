@@ -167,6 +167,8 @@ impl Volume {
         if old != 0 && !session.resumed {
             self.end_lives();
         }
+        // Whoever waits for the session writes to them as to files of others.
+        self.are_shared(&session.shared);
         self.session().set(session.session, incarnation);
         // The server counts each file once now, however many handles there are.
         for file in &files {

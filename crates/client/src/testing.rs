@@ -24,7 +24,7 @@ use strake_wire::service::{MetaService, StorageService};
 mod described;
 pub(crate) mod pairs;
 
-use described::describe;
+use described::{describe, describe_data};
 
 pub(crate) const TARGETS: u32 = 4;
 pub(crate) const CHUNK: u64 = 64 << 10;
@@ -304,10 +304,10 @@ impl FakeState {
                 let session = if resumed { open.resume } else { self.session };
                 self.sessions.insert(session, open.incarnation);
                 self.files.values_mut().for_each(|file| file.opens = 0);
-                for ino in &open.open {
-                    self.file(*ino)?.opens = 1;
-                }
-                Ok(MetaAnswer::Session(meta::Session { session, lease_ms: 30_000, resumed }))
+                open.open.iter().try_for_each(|ino| self.file(*ino).map(|file| file.opens = 1))?;
+                let shared = open.writable.into_iter().filter(|_| self.shared).collect();
+                let lease_ms = 30_000;
+                Ok(MetaAnswer::Session(meta::Session { session, lease_ms, resumed, shared }))
             }
             MetaOp::RenewSession(renew) => {
                 if renew.incarnation == self.incarnation
@@ -483,7 +483,7 @@ impl StorageService for FakeStorage {
         }
         state.injected(&line)?;
         let (answer, bytes) = match self.0.pairs.is_repeated(request.attempt) {
-            true => (StorageAnswer::Done(Done { boot: state.boot, short: false }), Bytes::new()),
+            true => done(state.boot, false),
             false => state.storage(op, payload)?,
         };
         let answer = self.0.pairs.vouch(request.group, answer);
@@ -491,22 +491,13 @@ impl StorageService for FakeStorage {
     }
 }
 
-fn describe_data(op: &StorageOp, len: usize) -> String {
-    let at = |c: storage::Chunk, offset: u64, len: u64| format!("{}:{offset}+{len}", c.index);
-    match op {
-        StorageOp::Write(w) => format!("write {}", at(w.chunk, w.offset, len as u64)),
-        StorageOp::WriteMany(many) => format!("write many {} parts", many.lens.len()),
-        StorageOp::Read(r) => format!("read {}", at(r.chunk, r.offset, r.len)),
-        StorageOp::Sync(_) => "sync target".into(),
-        StorageOp::Punch(r) => format!("punch {}", at(r.chunk, r.offset, r.len)),
-        StorageOp::Copy(c) => format!("copy {}", at(c.to.chunk, c.to.offset, c.to.len)),
-        other => format!("{other:?}"),
-    }
+fn done(boot: u64, durable: bool) -> (StorageAnswer, Bytes) {
+    (StorageAnswer::Done(Done { boot, durable, ..Done::default() }), Bytes::new())
 }
 
 impl FakeState {
     fn storage(&mut self, op: StorageOp, payload: Bytes) -> Result<(StorageAnswer, Bytes)> {
-        let done = (StorageAnswer::Done(Done { boot: self.boot, short: false }), Bytes::new());
+        let done = done(self.boot, op.is_durable());
         match op {
             StorageOp::Write(write) => {
                 if crc32c(&payload) != write.crc {

@@ -1,5 +1,6 @@
 //! Tests of the contents path over the fake cluster of [`crate::testing`].
 
+use crate::file::Tell;
 use crate::testing::{CHUNK, Fake, create, options, pattern, read, write};
 use crate::*;
 use bytes::Bytes;
@@ -13,6 +14,7 @@ mod kept;
 mod locks;
 mod lost;
 mod shared;
+mod synced;
 
 async fn cluster() -> (Arc<Fake>, Arc<Volume>) {
     let fake = Arc::new(Fake::default());
@@ -153,7 +155,7 @@ async fn a_length_that_grows_while_another_is_told_is_kept() {
     let (gate, publish_gate) = (fake.gate.write().await, fake.publish_gate.write().await);
     write(&volume, &file, CHUNK, pattern(2, CHUNK as usize)).await;
     {
-        let told = volume.publish(&file.state, false);
+        let told = volume.publish(&file.state, Tell::Lazily);
         futures::pin_mut!(told);
         assert!(futures::poll!(told.as_mut()).is_pending());
         drop(gate);
@@ -603,7 +605,7 @@ async fn who_opens_before_the_bytes_are_there_keeps_no_old_pages() {
     let cred = Credentials::root();
     let gate = fake.gate.write().await;
     write(&one, &file, 0, pattern(2, 4096)).await;
-    assert!(one.publish(&file.state, false).await.unwrap());
+    assert!(one.publish(&file.state, Tell::Lazily).await.unwrap());
     let theirs = two.open(&cred, file.ino(), OpenFlags::READ).await.unwrap();
     assert_eq!(read(&two, &theirs, 0, 4096).await, pattern(1, CHUNK as usize)[..4096]);
     two.release(&theirs).await.unwrap();

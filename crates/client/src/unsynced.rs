@@ -64,6 +64,27 @@ impl Unsynced {
         acknowledged.boots.len() > 1
     }
 
+    /// How many writes have been answered.
+    pub(crate) fn answered(&self) -> u64 {
+        self.marks
+    }
+
+    /// As [`Unsynced::add`], of a write that is durable, and with it all that its group had acknowledged before it was sent,
+    /// when so many writes had been `answered`. What was answered meanwhile has to be synced.
+    #[must_use]
+    pub(crate) fn add_durable(
+        &mut self,
+        group: GroupId,
+        boot: Option<Boot>,
+        answered: u64,
+    ) -> bool {
+        let is_lost = self.add(group, boot);
+        if self.marks == answered + 1 {
+            self.groups.remove(&group);
+        }
+        is_lost
+    }
+
     /// What a sync that begins now will make durable; `others` in any case.
     pub(crate) fn marks(&self, others: &[GroupId]) -> Marks {
         let mut marks: Marks =
@@ -100,6 +121,11 @@ pub(crate) fn boot_of(answer: &StorageAnswer) -> Option<Boot> {
         StorageAnswer::Done(Done { boot, .. }) if *boot != 0 => Some(Boot(*boot)),
         _ => None,
     }
+}
+
+/// True if a write was answered that is durable.
+pub(crate) fn is_durable(answer: &StorageAnswer) -> bool {
+    matches!(answer, StorageAnswer::Done(Done { durable: true, .. }))
 }
 
 /// Why data is lost that a group had acknowledged.
@@ -273,5 +299,23 @@ mod tests {
         assert!(left.tell(Ino(7)) && !left.tell(Ino(7)));
         assert!(!left.begin_settling(later(99)), "what is lost is lost");
         assert!(left.take(Ino(7)).is_some() && left.take(Ino(7)).is_none());
+    }
+
+    #[test]
+    fn a_durable_write_covers_what_was_acknowledged_before_it_was_sent() {
+        let mut unsynced = Unsynced::default();
+        assert!(!unsynced.add(GROUP, A));
+        let answered = unsynced.answered();
+        assert!(!unsynced.add_durable(GROUP, A, answered));
+        assert!(unsynced.is_empty());
+        let answered = unsynced.answered();
+        assert!(
+            !unsynced.add(GROUP, A),
+            "answered meanwhile: the target may have synced before it"
+        );
+        assert!(!unsynced.add_durable(GROUP, A, answered));
+        assert!(!unsynced.is_empty());
+        let answered = unsynced.answered();
+        assert!(unsynced.add_durable(GROUP, Some(Boot(77)), answered), "the first one is lost");
     }
 }

@@ -121,7 +121,12 @@ pub(crate) async fn settle_queued(ctx: &Ctx, inode: &Inode) -> Result<()> {
 
 async fn finish_cut_of(ctx: &Ctx, inode: &Inode) -> Result<()> {
     let Some(from) = inode.cut_from else { return Ok(()) };
-    cut_chunks(&ctx.core, ctx.volume.reign(), inode, from).await?;
+    let (core, reign) = (&ctx.core, ctx.volume.reign());
+    match inode.inline {
+        // What a move out has left: without the mark nobody looks for chunks of such a file.
+        true => delete_chunks(core, reign, inode.id(), &layout_of(inode)?).await?,
+        false => cut_chunks(core, reign, inode, from).await?,
+    }
     under_locks(ctx, &ClearCut { ino: inode.id() }).await
 }
 
@@ -268,6 +273,7 @@ async fn write_chunks(core: &Core, reign: Reign, inode: &Inode, bytes: &Bytes) -
             chunk: chunk.into(),
             offset: piece.chunk_offset,
             crc: records::checksum(&payload),
+            durable: false,
         });
         let min_copies = placement.layout().safety.min_copies;
         let part = Part { reign, ino: inode.id(), group: piece.group, min_copies };

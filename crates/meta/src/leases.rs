@@ -426,6 +426,12 @@ impl Holder {
         self.state.lock().held.len()
     }
 
+    /// True if the session may believe something still.
+    pub fn believes(&self, now_ms: u64) -> bool {
+        let state = self.state.lock();
+        state.until_ms > now_ms && !state.ended
+    }
+
     fn may_have(&self, now_ms: u64) -> bool {
         let state = self.state.lock();
         state.until_ms > now_ms && state.everything.is_none() && !state.ended

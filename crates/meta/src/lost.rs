@@ -71,6 +71,10 @@ async fn give_back(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) ->
         let client = &session.client;
         tracing::warn!("volume {}: lengths of files of {client} are not known: {error}", volume.id);
     }
+    if session.holder.believes(core.monotonic_ms()) {
+        // Who was evicted may not have heard of it yet. What is changed meanwhile is recalled from it as from others.
+        return Ok(());
+    }
     recopy::note_lost(core, volume, session).await?;
     end(core, volume, session).await
 }

@@ -353,6 +353,11 @@ impl Sessions {
         !asked && !open.keeps_pages && self.has_to_tell(session, ino)
     }
 
+    /// True if somebody else has a file open. Who has not come back after a restart is told of the caller when he does.
+    pub fn others_hold(&self, session: &Session, ino: Ino) -> bool {
+        self.some_other(session, ino, |other| other.has(ino, |_| true))
+    }
+
     /// True if somebody else has a file open and may write to it. Who has not come back after a restart does not
     /// count: that is of no use to those who keep nothing of every file meanwhile.
     pub fn others_write(&self, session: &Session, ino: Ino) -> bool {

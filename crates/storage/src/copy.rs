@@ -165,7 +165,7 @@ impl StorageServer {
     ) -> Result<()> {
         let (have, chunk) = (data.len() as u64, msg::Chunk::from(chunk));
         if have > 0 {
-            let write = StorageOp::Write(msg::Write { chunk, offset, crc });
+            let write = StorageOp::Write(msg::Write { chunk, offset, crc, durable: false });
             self.change(to, order, write, data).await?;
         }
         if have < len {

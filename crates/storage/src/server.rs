@@ -4,7 +4,7 @@ mod census;
 mod first;
 mod way;
 
-use crate::apply::{Answer, Shelf, done_in, plain_answer};
+use crate::apply::{Answer, Shelf, done_in, durable, plain_answer};
 use crate::gate::{Gates, no_member, word_of};
 use crate::opener::Opener;
 use crate::order::{Order, Whose};
@@ -336,6 +336,24 @@ impl StorageServer {
         }))
     }
 
+    /// Makes a change in a group, and all that the group has acknowledged durable. If it was lost in between, which
+    /// another word says, the sender is told the first one, and no more.
+    async fn change_durably(
+        &self,
+        target: &Arc<Target>,
+        order: &Order,
+        op: StorageOp,
+        payload: Bytes,
+    ) -> Result<Answer> {
+        self.change(target, order, op, payload).await?;
+        let changed = self.done_for(target, order)?;
+        // Of no file: a sync is one of the whole target.
+        let sync = StorageOp::Sync(msg::FileRef { volume: 0, ino: 0 });
+        self.sync(target, order, sync).await?;
+        let same = self.done_for(target, order)? == changed;
+        Ok(if same { durable(changed) } else { changed })
+    }
+
     /// Makes durable what a group has acknowledged.
     async fn sync(&self, target: &Arc<Target>, order: &Order, op: StorageOp) -> Result<()> {
         match self.way(target, order.group, order.epoch).await? {
@@ -382,6 +400,7 @@ impl StorageServer {
                 }
                 self.done_for(target, &order)
             }
+            op if op.is_durable() => self.change_durably(target, &order, op, payload).await,
             op if op.is_change() => {
                 self.change(target, &order, op, payload).await?;
                 self.done_for(target, &order)

@@ -1,6 +1,7 @@
 //! Reserving, freeing and zeroing ranges of a file.
 
 use super::Life;
+use super::flush::Tell;
 use super::open::OpenFile;
 use super::resize::Exclusive;
 use super::state::{Body, FileState};
@@ -69,7 +70,7 @@ impl Volume {
         life.check()?;
         self.fallocate_chunks(life, mode, offset, end).await?;
         drop(exclusive);
-        self.publish(state, false).await.map(drop)
+        self.publish(state, Tell::Lazily).await.map(drop)
     }
 
     async fn check_room(&self, len: u64) -> Result<()> {

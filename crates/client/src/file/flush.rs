@@ -15,6 +15,17 @@ use tokio::sync::MutexGuard;
 /// Writes older than this are sent by the background task.
 const DIRTY_AGE_MAX: Duration = Duration::from_secs(1);
 
+/// How the metadata server is told of a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tell {
+    /// It may answer before that is on disk.
+    Lazily,
+    /// It answers when that is on disk.
+    Durably,
+    /// The same; and it is told the time of the newest bytes, although they are on their way still.
+    WithTheBytes,
+}
+
 impl Volume {
     /// Sends and publishes what was written, as at `close(2)`: other mounts that open the file from
     /// now on see it. Reports a failure of earlier writes once, and leaves it to be reported by
@@ -38,7 +49,7 @@ impl Volume {
         }
         let _order = self.drain_in_order(file).await;
         if !self.write_inline(file, false, close).await? {
-            self.publish(file, false).await?;
+            self.publish(file, Tell::Lazily).await?;
         }
         Ok(())
     }
@@ -147,12 +158,12 @@ impl Volume {
         if sync {
             self.sync_targets(file).await?;
         }
-        self.publish(file, sync).await
+        self.publish(file, if sync { Tell::Durably } else { Tell::Lazily }).await
     }
 
     /// Tells the metadata server length and time of what targets have acknowledged. False if it
     /// knows all. The caller holds the file's order.
-    pub(crate) async fn publish(&self, file: &Arc<FileState>, sync: bool) -> Result<bool> {
+    pub(crate) async fn publish(&self, file: &Arc<FileState>, how: Tell) -> Result<bool> {
         let (publish, mtime, life) = {
             let core = file.core();
             if !core.is_unpublished() {
@@ -161,13 +172,13 @@ impl Volume {
             let unpublished = &core.unpublished;
             // While bytes are on their way, who opens the file sees old ones: the time of the new
             // ones is not told before they are there.
-            let early = core.is_unsent();
+            let early = core.is_unsent() && how != Tell::WithTheBytes;
             let told = unpublished.mtime.map(|time| if early { time.before() } else { time });
             let publish = meta::Publish {
                 ino: file.ino().0,
                 length_min: unpublished.acknowledged,
                 mtime: told.map(Into::into),
-                sync,
+                sync: how != Tell::Lazily,
                 occupied_delta: unpublished.occupied,
                 drop_setid: unpublished.drop_setid,
             };
@@ -270,7 +281,7 @@ impl Volume {
         let _order = file.order.lock().await;
         let written = match self.write_inline(file, false, false).await {
             Ok(true) => Ok(()),
-            Ok(false) => self.publish(file, false).await.map(drop),
+            Ok(false) => self.publish(file, Tell::Lazily).await.map(drop),
             Err(error) => Err(error),
         };
         self.forget_if_closed(file);

@@ -9,6 +9,7 @@ pub(crate) mod ahead;
 mod allocate;
 mod copy;
 pub(crate) mod deferred;
+pub(crate) mod dense;
 pub(crate) mod dirty;
 mod flush;
 mod holes;
@@ -22,9 +23,13 @@ mod send;
 pub(crate) mod shared;
 mod state;
 mod sync;
+mod whole;
 mod write;
 
+#[cfg(test)]
+pub(crate) use flush::Tell;
 pub(crate) use life::{Life, Rights};
 pub use open::OpenFile;
 pub(crate) use open::Opening;
 pub(crate) use state::FileState;
+pub use whole::WholePart;

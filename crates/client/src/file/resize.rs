@@ -1,5 +1,6 @@
 //! Changing attributes of a file that is open in this mount, above all its length.
 
+use super::flush::Tell;
 use super::state::{Body, FileState};
 use crate::ops::unexpected;
 use crate::volume::Volume;
@@ -47,7 +48,7 @@ impl Volume {
         let exclusive = Exclusive::new(file);
         self.drain(file).await;
         if !self.write_inline(file, false, false).await? {
-            self.publish(file, false).await?;
+            self.publish(file, Tell::Lazily).await?;
         }
         if let Some(length) = length {
             // Already now: the server may do it and its answer be lost.

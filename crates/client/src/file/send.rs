@@ -8,6 +8,7 @@ use super::Life;
 use super::dirty::Job;
 use super::state::{Core, FileState, InFlight, overlaps};
 use crate::pace::Way;
+use crate::unsynced::is_durable;
 use crate::volume::Volume;
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use strake_wire::message::storage::{StorageOp, Write, WriteMany};
 const UNDER_WAY_GROUPS_MAX: usize = 16;
 /// Small extents are sent together up to this many bytes, or what else is sent at once.
 const TOGETHER_BYTES_MAX: u64 = 512 << 10;
+/// Most that is synced by the very request that writes it.
+const DURABLE_BYTES_MAX: u64 = 32 << 10;
 
 /// What a sender has in hand. If it is dropped without an answer (a panic below), the file does not
 /// wait for it for ever.
@@ -87,8 +90,14 @@ impl Volume {
         }
     }
 
-    /// Sends extents of one group.
-    async fn send(&self, life: Life<'_>, placement: &Placement, jobs: &[Job]) -> Result<()> {
+    /// Sends extents of one group. What is `durably` sent is one.
+    async fn send(
+        &self,
+        life: Life<'_>,
+        placement: &Placement,
+        jobs: &[Job],
+        durably: bool,
+    ) -> Result<()> {
         let file = life.file();
         let piece = |job: &Job| {
             let piece = placement.pieces(job.start, job.data.len() as u64).next();
@@ -99,24 +108,37 @@ impl Volume {
         debug_assert!(pieces.iter().all(|p| p.group == group), "extents of one group");
         let bytes = jobs.iter().map(|job| job.data.len() as u64).sum();
         let (op, payload) = match (jobs, &pieces[..]) {
-            ([job], [piece]) => self.write_one(file, job, piece),
+            ([job], [piece]) => self.write_one(file, job, piece, durably),
             _ => self.write_many(file, jobs, &pieces),
         };
+        let answered = file.core().unsynced.answered();
         let passage = self.paces().begin(group, Way::Sent, bytes, self.now());
         let sent = self.change(life, group, op, payload).await;
         // Only now: a sync that ran meanwhile may have come too early for this write. And even if it
         // failed: the target may have done it and only the answer was lost.
-        self.acknowledged(file, group, sent.as_ref().ok().map(|(answer, _)| answer));
+        match &sent {
+            Ok((answer, _)) if durably && is_durable(answer) => {
+                self.made_durable(file, group, answer, answered);
+            }
+            sent => self.acknowledged(file, group, sent.as_ref().ok().map(|(answer, _)| answer)),
+        }
         sent?;
         passage.answered(self.now());
         self.metrics().bytes_written.increment(bytes);
         Ok(())
     }
 
-    fn write_one(&self, file: &FileState, job: &Job, piece: &Piece) -> (StorageOp, Bytes) {
+    fn write_one(
+        &self,
+        file: &FileState,
+        job: &Job,
+        piece: &Piece,
+        durable: bool,
+    ) -> (StorageOp, Bytes) {
         let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
         let (offset, crc) = (piece.chunk_offset, crc32c(&job.data));
-        (StorageOp::Write(Write { chunk: chunk.into(), offset, crc }), job.data.clone())
+        let write = Write { chunk: chunk.into(), offset, crc, durable };
+        (StorageOp::Write(write), job.data.clone())
     }
 
     fn write_many(&self, file: &FileState, jobs: &[Job], pieces: &[Piece]) -> (StorageOp, Bytes) {
@@ -148,6 +170,16 @@ impl Core {
         }
     }
 
+    /// True if extents that were just taken are all that a sync waits for: one that is small, so that it is worth to
+    /// have it synced with the write.
+    fn is_durably_sent(&self, jobs: &[Job]) -> bool {
+        let [job] = jobs else { return false };
+        self.syncing > 0
+            && job.data.len() as u64 <= DURABLE_BYTES_MAX
+            && self.dirty.is_empty()
+            && self.in_flight.len() == 1
+    }
+
     /// Moves the next extents to what is being sent.
     fn take_jobs(&mut self, placement: &Placement) -> Vec<Job> {
         let in_flight = &self.in_flight;
@@ -167,7 +199,7 @@ impl Core {
 async fn send_all(volume: Arc<Volume>, file: Arc<FileState>, placement: Arc<Placement>) {
     let (volume, file) = (&*volume, &*file);
     loop {
-        let (jobs, life) = {
+        let (jobs, durably, life) = {
             let mut core = file.core();
             let spare = core.senders > core.senders_max(&placement);
             let jobs = if spare { Vec::new() } else { core.take_jobs(&placement) };
@@ -175,7 +207,8 @@ async fn send_all(volume: Arc<Volume>, file: Arc<FileState>, placement: Arc<Plac
                 core.senders -= 1;
                 return;
             }
-            (jobs, Life::of(file, &core))
+            let durably = core.is_durably_sent(&jobs);
+            (jobs, durably, Life::of(file, &core))
         };
         let mut sending = Sending {
             volume,
@@ -185,7 +218,7 @@ async fn send_all(volume: Arc<Volume>, file: Arc<FileState>, placement: Arc<Plac
             result: None,
             end: jobs.iter().map(|job| job.start + job.data.len() as u64).max().unwrap_or(0),
         };
-        sending.result = Some(volume.send(life, &placement, &jobs).await);
+        sending.result = Some(volume.send(life, &placement, &jobs, durably).await);
         drop(sending);
         // The target may answer at once, each time: let others run in between.
         tokio::task::consume_budget().await;

@@ -101,6 +101,15 @@ impl Volume {
         }
     }
 
+    /// Others opened these files while the metadata server did not hear of us. What is held back is told as ever,
+    /// what is written from now on before that is answered.
+    pub(crate) fn are_shared(&self, inos: &[u64]) {
+        for ino in inos.iter().copied().map(Ino) {
+            self.asked.note(ino, self.now());
+            self.inodes().file(ino).iter().for_each(|file| file.core().shared = true);
+        }
+    }
+
     /// Tells what has been written so far. What fails is reported by the handles, and held back no more.
     async fn tell(self: &Arc<Self>, file: &Arc<FileState>) {
         while let Err(error) = self.write_back(file, false).await {

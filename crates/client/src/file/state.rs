@@ -1,6 +1,7 @@
 //! What all handles of one file in this mount share.
 
 use super::ahead::Ahead;
+use super::dense::Paid;
 use super::dirty::Dirty;
 use super::inline::Inline;
 use super::parts::Parts;
@@ -88,6 +89,8 @@ pub(crate) struct Core {
     pub(crate) exclusive: bool,
     pub(crate) unpublished: Unpublished,
     pub(crate) unsynced: Unsynced,
+    /// Syncs that are under way.
+    pub(crate) syncing: usize,
     pub(crate) failure: Failure,
     pub(crate) ahead: Ahead,
     /// What targets have acknowledged.
@@ -127,6 +130,8 @@ pub struct FileState {
     pub(crate) appending: tokio::sync::Mutex<()>,
     /// Something was answered, or writes may go on.
     pub(crate) progress: Notify,
+    /// What small reads of it have cost.
+    pub(crate) paid: Mutex<Paid>,
 }
 
 impl Core {
@@ -342,6 +347,7 @@ impl FileState {
             exclusive: false,
             unpublished: Unpublished::default(),
             unsynced: Unsynced::new(!created, None),
+            syncing: 0,
             failure: Failure::default(),
             ahead: Ahead::default(),
             kept: kept.take_up(attr),
@@ -363,6 +369,7 @@ impl FileState {
             order: tokio::sync::Mutex::new(()),
             appending: tokio::sync::Mutex::new(()),
             progress: Notify::new(),
+            paid: Mutex::default(),
         }
     }
 

@@ -4,9 +4,11 @@
 //! is lost (see [`crate::unsynced`]). It fails the file as a failed write-behind does: the `fsync` of
 //! every handle reports it once, and the file goes on.
 
+use super::Life;
 use super::allocate::REQUESTS_MAX;
+use super::flush::Tell;
 use super::open::{OpenFile, TellBy};
-use super::state::FileState;
+use super::state::{FileState, Unpublished};
 use crate::metrics::Op;
 use crate::ops::done;
 use crate::unsynced::{Acknowledged, Marks, boot_of, lost};
@@ -17,12 +19,43 @@ use futures::stream::{self, StreamExt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use strake_base::task;
-use strake_types::{Boot, Error, GroupId, Ino, Result};
+use strake_types::{Boot, Consistency, Error, GroupId, Ino, Result, Timestamp};
 use strake_wire::message::meta::{self, MetaOp};
 use strake_wire::message::storage::{FileRef, StorageAnswer, StorageOp};
 
 /// From which boot each group has answered a sync, if it said.
 type Boots = BTreeMap<GroupId, Option<Boot>>;
+
+/// A sync of a file is under way until this is dropped.
+struct Syncing<'a> {
+    file: &'a FileState,
+}
+
+impl<'a> Syncing<'a> {
+    fn of(file: &'a FileState) -> Self {
+        file.core().syncing += 1;
+        Self { file }
+    }
+}
+
+impl Drop for Syncing<'_> {
+    fn drop(&mut self) {
+        self.file.core().syncing -= 1;
+    }
+}
+
+impl Life<'_> {
+    /// The metadata server knows when the file was written, and targets what.
+    fn told_time(self, mtime: Timestamp) {
+        let mut core = self.file().core();
+        if !self.is_that_of(&core) || core.is_unsent() || core.unpublished.mtime != Some(mtime) {
+            return;
+        }
+        if core.unpublished.acknowledged <= core.attr.length {
+            (core.unpublished.mtime, core.unpublished.acknowledged) = (None, 0);
+        }
+    }
+}
 
 impl Volume {
     /// As [`Volume::flush`], and answers when everything is on disk. `datasync` would allow to leave
@@ -46,6 +79,10 @@ impl Volume {
     }
 
     async fn sync_file(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
+        let _syncing = Syncing::of(file);
+        if let Some(synced) = self.sync_early_told(file).await {
+            return synced;
+        }
         // Who comes while another syncs must not answer before that one is done.
         let _order = self.drain_in_order(file).await;
         // Neither waits for the other: until both are done nothing is promised, and a length may be
@@ -54,9 +91,46 @@ impl Volume {
         data.and(attributes)
     }
 
+    /// Syncs a file of which only the time has to be told: that is told while the bytes are on their way. `None`: not
+    /// this one.
+    ///
+    /// Who opens the file meanwhile learns its new time, and waits until the bytes have arrived before he reads
+    /// ([`super::shared`]); so does whoever wants to cut it. Nobody has it open, or this file would count as shared.
+    async fn sync_early_told(self: &Arc<Self>, file: &Arc<FileState>) -> Option<Result<()>> {
+        self.time_alone(file)?;
+        let _order = file.order.lock().await;
+        let (mtime, life) = self.time_alone(file)?;
+        let data = async {
+            self.drain(file).await;
+            self.sync_targets(file).await
+        };
+        let (data, told) = join(data, self.publish(file, Tell::WithTheBytes)).await;
+        if told.is_ok() {
+            life.told_time(mtime);
+        }
+        Some(data.and(told.map(drop)))
+    }
+
+    /// When a file was last written, if that is all that the metadata server has to be told of it, and nobody reads the
+    /// file before what is on its way has arrived.
+    fn time_alone<'a>(&self, file: &'a Arc<FileState>) -> Option<(Timestamp, Life<'a>)> {
+        let core = file.core();
+        let Unpublished { mtime, occupied, drop_setid, acknowledged } = core.unpublished;
+        let end = acknowledged.max(core.dirty.end());
+        let settles = !core.shared && core.attr.consistency() == Consistency::Strict;
+        let alone = !core.is_inline()
+            && core.is_unsent()
+            && !core.unsynced.all
+            && (occupied, drop_setid) == (0, false)
+            && (core.attr.nlink > 0 && end <= core.attr.length && end <= core.length)
+            && settles
+            && self.leases().covers(file.ino(), core.attr.version, self.now());
+        mtime.filter(|_| alone).map(|mtime| (mtime, Life::of(file, &core)))
+    }
+
     /// Makes durable what the metadata server knows of a file, and tells it the rest before.
     async fn sync_attributes(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
-        if self.write_inline(file, true, false).await? || self.publish(file, true).await? {
+        if self.write_inline(file, true, false).await? || self.publish(file, Tell::Durably).await? {
             return Ok(());
         }
         let op = MetaOp::Sync(meta::Inode { ino: file.ino().0 });
@@ -109,6 +183,20 @@ impl Volume {
         answer: Option<&StorageAnswer>,
     ) {
         let is_lost = file.core().unsynced.add(group, answer.and_then(boot_of));
+        if is_lost {
+            self.failed(file, &lost(group));
+        }
+    }
+
+    /// As [`Volume::acknowledged`], of a write that is durable, and was sent when so many had been `answered`.
+    pub(super) fn made_durable(
+        &self,
+        file: &FileState,
+        group: GroupId,
+        answer: &StorageAnswer,
+        answered: u64,
+    ) {
+        let is_lost = file.core().unsynced.add_durable(group, boot_of(answer), answered);
         if is_lost {
             self.failed(file, &lost(group));
         }

@@ -1,6 +1,7 @@
 //! Requests as the log of the fake metadata server shows them.
 
 use strake_wire::message::meta::MetaOp;
+use strake_wire::message::storage::{self, StorageOp};
 
 pub(super) fn describe(op: &MetaOp) -> String {
     match op {
@@ -18,6 +19,20 @@ pub(super) fn describe(op: &MetaOp) -> String {
         MetaOp::MoveOut(_) => "move out".into(),
         MetaOp::Sync(s) => format!("sync {}", s.ino),
         MetaOp::SetLock(l) => format!("lock owner={} kind={}", l.owner, l.kind),
+        other => format!("{other:?}"),
+    }
+}
+
+/// As it stands in the log.
+pub(super) fn describe_data(op: &StorageOp, len: usize) -> String {
+    let at = |c: storage::Chunk, offset: u64, len: u64| format!("{}:{offset}+{len}", c.index);
+    match op {
+        StorageOp::Write(w) => format!("write {}", at(w.chunk, w.offset, len as u64)),
+        StorageOp::WriteMany(many) => format!("write many {} parts", many.lens.len()),
+        StorageOp::Read(r) => format!("read {}", at(r.chunk, r.offset, r.len)),
+        StorageOp::Sync(_) => "sync target".into(),
+        StorageOp::Punch(r) => format!("punch {}", at(r.chunk, r.offset, r.len)),
+        StorageOp::Copy(c) => format!("copy {}", at(c.to.chunk, c.to.offset, c.to.len)),
         other => format!("{other:?}"),
     }
 }

@@ -18,7 +18,7 @@ impl Clock for Still {
 }
 
 /// A mount to which everything that it learns is leased, and another one.
-async fn mounts() -> (Arc<Fake>, Arc<Volume>, Arc<Volume>) {
+pub(super) async fn mounts() -> (Arc<Fake>, Arc<Volume>, Arc<Volume>) {
     let fake = Arc::new(Fake::default());
     let leasing = VolumeOptions { leases: true, clock: Arc::new(Still), ..options() };
     let leasing = fake.volume(leasing).await;

@@ -22,6 +22,24 @@ async fn each_write_to_a_file_of_others_is_told_before_it_returns() {
     assert_eq!(fake.server_length(file.ino()), 40_000);
 }
 
+/// Seed 795548938958: others had opened the file while the server did not hear of us, and nobody said so. What was
+/// written from then on was held back as that of a file that nobody else has open.
+#[tokio::test]
+async fn what_others_opened_while_we_were_away_is_written_to_as_a_file_of_others() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.fsync(&file, false).await.unwrap();
+    assert!(!file.is_shared());
+    fake.share();
+    fake.restart();
+    volume.fsync(&file, false).await.unwrap();
+    assert!(file.is_shared());
+    fake.take_log();
+    write(&volume, &file, 0, pattern(2, 20_000)).await;
+    assert_eq!(starting(&fake.take_log(), "publish").len(), 1);
+}
+
 /// The bytes between two small writes may be somebody else's by then: nothing is sent but what was written.
 #[tokio::test]
 async fn a_small_file_of_others_leaves_its_inode() {

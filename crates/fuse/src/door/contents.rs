@@ -1,5 +1,6 @@
 //! Open files and their contents.
 
+use super::fills::Writer;
 use super::{FuseDoor, OpenHandle, page_cache_flags};
 use crate::abi;
 use crate::errno::Errno;
@@ -47,12 +48,13 @@ impl FuseDoor {
         }
     }
 
-    fn register(&self, file: Arc<OpenFile>, flags: u32) -> Opened {
+    fn register(&self, file: Arc<OpenFile>, flags: u32, writer: Option<Writer>) -> Opened {
         // A kernel that cannot map a file that goes around its page cache had better keep pages.
         let shared = file.opened_shared() && self.maps_direct.load(Ordering::Relaxed);
         let flags = page_cache_flags(flags, self.view.writeback, shared, file.keep_cache());
         let direct = flags & abi::FOPEN_DIRECT_IO != 0;
-        Opened { fh: self.handles.add(OpenHandle { file, direct }), flags }
+        let handle = OpenHandle { file, direct, _writer: writer.map(Arc::new) };
+        Opened { fh: self.handles.add(handle), flags }
     }
 
     pub(super) async fn open(
@@ -62,8 +64,13 @@ impl FuseDoor {
         flags: u32,
         kill_suidgid: bool,
     ) -> Result<Reply, Errno> {
-        let file = self.volume.open(cred, ino, self.open_flags(flags)).await?;
-        let opened = self.register(file, flags);
+        let how = self.open_flags(flags);
+        let writer = match how.write || how.truncate {
+            true => Some(self.fills.writer(ino).await),
+            false => None,
+        };
+        let file = self.volume.open(cred, ino, how).await?;
+        let opened = self.register(file, flags, writer);
         if kill_suidgid && flags & libc::O_TRUNC as u32 != 0 {
             self.drop_setid(ino).await?;
         }
@@ -82,7 +89,8 @@ impl FuseDoor {
         let (attr, file, _) =
             self.volume.create(cred, parent, name.clone(), mode & 0o7777, umask, how).await?;
         let shown = Shown { name: Some((parent, name)), ..self.shown(attr) };
-        Ok(Reply::Created(shown, self.register(file, flags)))
+        let writer = self.fills.writer(file.ino()).await;
+        Ok(Reply::Created(shown, self.register(file, flags, Some(writer))))
     }
 
     pub(super) async fn tmpfile(
@@ -94,7 +102,8 @@ impl FuseDoor {
     ) -> Result<Reply, Errno> {
         let how = self.open_flags(flags);
         let (attr, file) = self.volume.tmpfile(cred, directory, mode & 0o7777, umask, how).await?;
-        Ok(Reply::Created(self.shown(attr), self.register(file, flags)))
+        let writer = self.fills.writer(file.ino()).await;
+        Ok(Reply::Created(self.shown(attr), self.register(file, flags, Some(writer))))
     }
 
     pub(super) async fn read(&self, fh: u64, offset: u64, size: u32) -> Result<Reply, Errno> {
@@ -106,6 +115,7 @@ impl FuseDoor {
             // Nobody would tell the kernel when they change. A map asks by a handle that goes around the page cache, too.
             self.forget_again(ino, drops);
         }
+        self.fill(&handle);
         Ok(Reply::Data(data.parts))
     }
 

@@ -7,10 +7,11 @@ use crate::ledger::Ledger;
 use crate::records::{self, SessionRecord};
 use crate::session::Session as Client;
 use crate::stored::store_error;
+use crate::view::Tx;
 use crate::volume::Volume;
 use std::ops::Bound;
 use std::sync::Arc;
-use strake_types::{Ino, Result};
+use strake_types::{Consistency, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing, OpenSession, RenewSession, Session};
 
 /// Keys deleted by one transaction at the end of a session.
@@ -30,7 +31,8 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
         session.renew(core.deadline_ms());
         volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
         core.work.notify_one();
-        let answer = Session { session: session.id, lease_ms, resumed: true };
+        let shared = shared_ones(ctx, &session, &op.writable).await?;
+        let answer = Session { session: session.id, lease_ms, resumed: true, shared };
         return Ok(MetaAnswer::Session(answer));
     }
     let id = volume.new_session_id().await?;
@@ -44,7 +46,26 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     let session = Arc::new(session.keeping_leases(leases));
     volume.sessions.insert(session.clone());
     volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
-    Ok(MetaAnswer::Session(Session { session: id, lease_ms, resumed: false }))
+    Ok(MetaAnswer::Session(Session { session: id, lease_ms, ..Session::default() }))
+}
+
+/// Those of the files that a client goes on with and may write to which others have open: who opened one while it
+/// was away had nobody to ask for what it holds back. After its files are counted, so that of two who open one at
+/// the same time one at least learns of the other.
+async fn shared_ones(ctx: &Ctx, session: &Client, writable: &[u64]) -> Result<Vec<u64>> {
+    let mut shared = Vec::new();
+    for ino in writable.iter().copied().map(Ino) {
+        if !ctx.volume.sessions.others_hold(session, ino) {
+            continue;
+        }
+        match Tx::reader(ctx).inode(ino).await {
+            Ok(inode) if inode.consistency() == Consistency::Strict => shared.push(ino.0),
+            Ok(_) => {}
+            Err(error) if error.kind == ErrorKind::Stale => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(shared)
 }
 
 /// A client is alive, and has closed these files.

@@ -162,8 +162,8 @@ impl StorageService for FakeStorage {
         }
         let mut chunks = self.chunks.lock();
         let target = place(request.target, request.group);
-        let mut answer =
-            StorageAnswer::Done(Done { boot: self.boot.load(Ordering::SeqCst), short: false });
+        let boot = self.boot.load(Ordering::SeqCst);
+        let mut answer = StorageAnswer::Done(Done { boot, ..Done::default() });
         match request.op.ok_or(ErrorKind::Malformed)? {
             StorageOp::Write(write) => {
                 put(&mut chunks, (target, &write.chunk), write.offset, &payload);

@@ -55,6 +55,11 @@ impl Files {
         self.registers.iter().for_each(|register| register.lock().may_be_missed());
     }
 
+    /// A client was to be evicted, and nobody knows whether and when it is.
+    pub fn may_be_missed_at_any_time(&self) {
+        self.registers.iter().for_each(|register| register.lock().may_be_missed_at_any_time());
+    }
+
     /// All copies are equal again.
     pub fn whole_again(&self) {
         self.registers.iter().for_each(|register| register.lock().whole_again());
@@ -126,8 +131,13 @@ impl Files {
 
     async fn sync(&self, mount: &Mount, file: u32, open: &Arc<OpenFile>) -> Result<()> {
         let what = format!("fsync file {file}");
+        let misses = self.register(file).lock().misses();
         let synced = mount.call(&what, mount.volume.fsync(open, false)).await;
         self.answered(file, &synced, true);
+        if synced.is_ok() {
+            // It asks the metadata server whatever there is to sync.
+            self.register(file).lock().heard(misses);
+        }
         synced
     }
 

@@ -48,8 +48,14 @@ pub struct Register {
     losses: u64,
     /// How often what the mount has written may have become less: it died, or was told of an error.
     upsets: u64,
-    /// What the mount holds back may be missed, until it has told something.
+    /// What the mount holds back may be missed, until the metadata server has surely heard it.
     unheard: bool,
+    /// How often that began.
+    misses: u64,
+    /// Versions from here on were written since.
+    since_missed: u64,
+    /// That may begin again at any time.
+    doubtful: bool,
     /// One copy acknowledges what others may not have: only an `fsync` says that it stays.
     alone: bool,
     /// The mount has read something older than what it has written: its next sync has to say why, or
@@ -75,8 +81,22 @@ impl Register {
         let blocks = vec![block; blocks as usize];
         let (next, lossy, shaky, alone, suspect) = (1, 0, false, false, None);
         let (losses, upsets) = (0, 0);
-        let unheard = false;
-        Self { file, blocks, next, lossy, shaky, losses, upsets, unheard, alone, suspect }
+        let (unheard, misses, since_missed, doubtful) = (false, 0, 0, false);
+        Self {
+            file,
+            blocks,
+            next,
+            lossy,
+            shaky,
+            losses,
+            upsets,
+            unheard,
+            misses,
+            since_missed,
+            doubtful,
+            alone,
+            suspect,
+        }
     }
 
     /// From now on one copy acknowledges alone (`--ack primary`, S-099).
@@ -147,8 +167,21 @@ impl Register {
                 block.acked = block.acked.max(own);
             }
         }
-        self.unheard = false;
+        // A close tells nothing where there is nothing to tell.
+        let told = self.blocks.iter().filter_map(|block| block.own).max();
+        self.unheard &= self.doubtful || told.is_none_or(|own| own < self.since_missed);
         Ok(())
+    }
+
+    /// How often what the mount holds back may have been missed.
+    pub fn misses(&self) -> u64 {
+        self.misses
+    }
+
+    /// The metadata server has answered what the mount asked after so many [`Register::misses`]. What it asked before
+    /// says nothing: it may have been answered by then.
+    pub fn heard(&mut self, misses: u64) {
+        self.unheard &= self.doubtful || misses != self.misses;
     }
 
     /// The mount was told of an error, or is gone.
@@ -182,7 +215,13 @@ impl Register {
     /// client is evicted, and what it holds back is lost.
     pub fn may_be_missed(&mut self) {
         self.upsets += 1;
-        self.unheard = true;
+        (self.unheard, self.misses, self.since_missed) = (true, self.misses + 1, self.next);
+    }
+
+    /// A client was to be evicted, and nobody knows whether and when it is.
+    pub fn may_be_missed_at_any_time(&mut self) {
+        self.may_be_missed();
+        self.doubtful = true;
     }
 
     /// All copies are equal again.
@@ -291,111 +330,4 @@ fn mark_of(bytes: &[u8]) -> Option<Option<(u32, u32, u64)>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn write(register: &mut Register, first: u64, count: u64) -> (u64, Bytes) {
-        let (version, bytes) = register.begin_write(first, count);
-        register.written(first, count, version);
-        (version, bytes)
-    }
-
-    #[test]
-    fn readers_see_what_was_acknowledged_before_they_opened_or_later_versions() {
-        let mut register = Register::new(3, 4);
-        let early = register.open();
-        let (_, old) = write(&mut register, 1, 2);
-        register.acknowledged(false).unwrap();
-        let opened = register.open();
-        assert!(register.check(&opened, 1, &[0; 8192], false).unwrap_err().contains("version 0"));
-        assert_eq!(register.check(&early, 1, &[0; 8192], false), Ok(()), "as old as its open");
-        let (_, new) = write(&mut register, 2, 1);
-        register.check(&opened, 1, &old, false).unwrap();
-        register.check(&opened, 2, &new, false).unwrap();
-        let later = register.open();
-        assert!(register.check(&later, 1, &old, false).is_err(), "block 2 went back");
-        let torn = [&new[..2048], &old[6144..]].concat();
-        assert!(register.check(&later, 2, &torn, false).unwrap_err().contains("mixture"));
-        assert!(register.check(&later, 3, &new, false).unwrap_err().contains("bytes of file"));
-    }
-
-    #[test]
-    fn a_loss_of_power_takes_what_was_not_synced_and_a_sync_has_to_say_so() {
-        let mut register = Register::new(3, 1);
-        let (_, synced) = write(&mut register, 0, 1);
-        register.acknowledged(true).unwrap();
-        let (_, closed) = write(&mut register, 0, 1);
-        register.acknowledged(false).unwrap();
-        let before = register.open();
-        assert!(register.check(&before, 0, &synced, false).is_err());
-        register.power_lost();
-        register.whole_again();
-        let after = register.open();
-        register.check(&after, 0, &synced, false).unwrap();
-        register.check(&before, 0, &closed, false).unwrap();
-        assert!(register.check(&after, 0, &[0; 4096], false).is_err(), "what was synced stays");
-    }
-
-    #[test]
-    fn a_mount_that_reads_older_than_it_wrote_must_be_told_of_an_error() {
-        let mut register = Register::new(3, 1);
-        let opened = register.open();
-        write(&mut register, 0, 1);
-        register.check(&opened, 0, &[0; 4096], true).unwrap();
-        assert!(register.acknowledged(true).is_err());
-        register.check(&opened, 0, &[0; 4096], true).unwrap();
-        register.failed();
-        assert_eq!(register.acknowledged(true), Ok(()));
-    }
-
-    #[test]
-    fn a_sync_after_a_loss_of_power_answers_for_what_was_written_before_it() {
-        let mut register = Register::new(3, 1);
-        write(&mut register, 0, 1);
-        register.acknowledged(false).unwrap();
-        register.power_lost();
-        let opened = register.open();
-        register.check(&opened, 0, &[0; 4096], true).unwrap();
-        register.acknowledged(false).unwrap();
-        let mut silent = register;
-        assert!(silent.acknowledged(true).is_err(), "the mount has read what is older");
-        silent.suspect = None;
-        silent.acknowledged(true).unwrap();
-        let later = silent.open();
-        assert!(silent.check(&later, 0, &[0; 4096], false).is_err(), "the sync has said so");
-    }
-
-    #[test]
-    fn of_what_one_copy_acknowledges_alone_only_a_sync_says_that_it_stays() {
-        let mut register = Register::new(3, 1);
-        register.acknowledge_alone();
-        let (_, closed) = write(&mut register, 0, 1);
-        register.acknowledged(false).unwrap();
-        let opened = register.open();
-        register.check(&opened, 0, &closed, false).unwrap();
-        register.whole_again();
-        let later = register.open();
-        register.check(&later, 0, &[0; 4096], false).unwrap();
-        register.check(&later, 0, &[0; 4096], true).unwrap();
-        assert_eq!(register.acknowledged(false), Ok(()));
-        assert!(register.acknowledged(true).is_err(), "the mount has read what is older");
-        register.failed();
-        let (_, synced) = write(&mut register, 0, 1);
-        register.acknowledged(true).unwrap();
-        let last = register.open();
-        register.check(&last, 0, &synced, false).unwrap();
-        assert!(register.check(&last, 0, &closed, false).is_err());
-    }
-
-    #[test]
-    fn zeros_are_a_version_too() {
-        let mut register = Register::new(3, 1);
-        let (_, old) = write(&mut register, 0, 1);
-        let version = register.begin_zero(0, 1);
-        register.written(0, 1, version);
-        register.acknowledged(false).unwrap();
-        let opened = register.open();
-        register.check(&opened, 0, &[0; 4096], true).unwrap();
-        assert!(register.check(&opened, 0, &old, false).is_err());
-    }
-}
+mod tests;

@@ -288,8 +288,14 @@ impl Cluster {
             let (admin, own) = (other.process.clone(), other);
             let evicted = admin.spawn(async move { own.evict(victim).await }).await;
             cluster.world.note(format_args!("client {victim} is evicted: {evicted:?}"));
-            if matches!(evicted, Ok(Ok(()))) {
-                cluster.logs.evicted(victim);
+            // Of what it asked in between nobody knows whether it was in the session that is over.
+            match evicted {
+                Ok(Ok(())) => {
+                    cluster.logs.evicted(victim);
+                    cluster.files.may_be_missed();
+                }
+                // It may be under way still.
+                _ => cluster.files.may_be_missed_at_any_time(),
             }
             tokio::time::sleep(Duration::from_millis(after)).await;
             cluster.world.note(format_args!("client {victim} is not cut off any more"));

@@ -223,7 +223,7 @@ impl Replica {
             match self.shelf.bytes(read).await {
                 Ok((data, _)) if data.is_empty() => {}
                 Ok((data, crc)) => {
-                    let write = msg::Write { chunk: chunk.into(), offset: at, crc };
+                    let write = msg::Write { chunk: chunk.into(), offset: at, crc, durable: false };
                     self.mend(errand, StorageOp::Write(write), data).await?;
                 }
                 Err(error) if error.kind == ErrorKind::Corrupt => {

@@ -438,7 +438,7 @@ fn read_of(chunk: ChunkId, block: u32) -> msg::Read {
 
 fn write_of(chunk: ChunkId, block: u32, data: &[u8]) -> StorageOp {
     let offset = u64::from(block) * BLOCK_BYTES;
-    StorageOp::Write(msg::Write { chunk: chunk.into(), offset, crc: crc32c(data) })
+    StorageOp::Write(msg::Write { chunk: chunk.into(), offset, crc: crc32c(data), durable: false })
 }
 
 /// A block with zeros to its end.

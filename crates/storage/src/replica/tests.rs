@@ -379,7 +379,7 @@ impl Bench {
     ) -> Result<()> {
         let data = Bytes::from(vec![fill; BLOCK]);
         let (chunk, offset) = (chunk(0), block * BLOCK as u64);
-        let op = StorageOp::Write(msg::Write { chunk, offset, crc: crc32c(&data) });
+        let op = StorageOp::Write(msg::Write { chunk, offset, crc: crc32c(&data), durable: false });
         let request = StorageRequest { attempt: Some(attempt), ..self.request(target, op) };
         self.send(request, data).await.map(drop)
     }
@@ -539,7 +539,7 @@ async fn a_change_that_an_unfinished_recovery_has_written_over_is_made_again() {
     half.abort();
     let old = Bytes::from(vec![1; BLOCK]);
     let crc = crc32c(&old);
-    let write = msg::Write { chunk: chunk(0), offset: 0, crc };
+    let write = msg::Write { chunk: chunk(0), offset: 0, crc, durable: false };
     let mut over = bench.request(2, StorageOp::Write(write));
     let reign = over.epoch;
     over.forward = Some(msg::Forward { number: 1, settled: 0, reign });
@@ -599,8 +599,12 @@ async fn a_cut_and_a_deleted_chunk_reach_the_member_that_was_away() {
     let bench = Bench::start().await;
     let wide = |index: u64, fill: u8| {
         let data = Bytes::from(vec![fill; 3 * BLOCK]);
-        let op =
-            StorageOp::Write(msg::Write { chunk: chunk(index), offset: 0, crc: crc32c(&data) });
+        let op = StorageOp::Write(msg::Write {
+            chunk: chunk(index),
+            offset: 0,
+            crc: crc32c(&data),
+            durable: false,
+        });
         (StorageRequest { attempt: Some(bench.attempt()), ..bench.request(1, op) }, data)
     };
     for index in 0..4 {
@@ -718,7 +722,7 @@ impl Bench {
         data[..8].copy_from_slice(&value.to_le_bytes());
         let data = Bytes::from(data);
         let (chunk, offset) = (chunk(block), block * BLOCK as u64);
-        let op = StorageOp::Write(msg::Write { chunk, offset, crc: crc32c(&data) });
+        let op = StorageOp::Write(msg::Write { chunk, offset, crc: crc32c(&data), durable: false });
         loop {
             let primary = self.manager.in_sync()[0];
             let request = self.request(primary, op.clone());

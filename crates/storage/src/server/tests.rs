@@ -130,7 +130,7 @@ impl Cluster {
     }
 
     async fn write(&self, target: u32, index: u64, offset: u64, data: &Bytes) {
-        let write = msg::Write { chunk: chunk(index), offset, crc: crc(data) };
+        let write = msg::Write { chunk: chunk(index), offset, crc: crc(data), durable: false };
         self.call(target, StorageOp::Write(write), data.clone()).await;
     }
 
@@ -211,7 +211,12 @@ async fn what_changes_contents_and_what_syncs_them_names_the_boot() {
     let cut = msg::Truncate { volume: VOLUME, ino: INO, from_index: 1, last_chunk_len: None };
     let ops = [
         (
-            StorageOp::Write(msg::Write { chunk: chunk(0), offset: 0, crc: crc(&data) }),
+            StorageOp::Write(msg::Write {
+                chunk: chunk(0),
+                offset: 0,
+                crc: crc(&data),
+                durable: false,
+            }),
             data.clone(),
         ),
         (StorageOp::WriteMany(many), data),
@@ -228,6 +233,18 @@ async fn what_changes_contents_and_what_syncs_them_names_the_boot() {
         boots.push(boot);
     }
     assert!(boots[0] != 0 && boots.iter().all(|boot| *boot == boots[0]), "{boots:?}");
+}
+
+#[tokio::test]
+async fn a_write_says_that_it_is_durable_where_that_was_asked_for() {
+    let cluster = Cluster::start().await;
+    let data = bytes(1, 4_096);
+    for durable in [false, true] {
+        let write = msg::Write { chunk: chunk(0), offset: 0, crc: crc(&data), durable };
+        let (answer, _) = cluster.call(1, StorageOp::Write(write), data.clone()).await;
+        let StorageAnswer::Done(done) = answer else { panic!("{answer:?}") };
+        assert_eq!((done.durable, done.boot != 0), (durable, true));
+    }
 }
 
 #[tokio::test]
@@ -322,7 +339,7 @@ async fn forged_expired_and_foreign_capabilities_are_refused() {
         key().mint(&other_volume),
         key().mint(&expired),
     ];
-    let write = msg::Write { chunk: chunk(0), offset: 0, crc: crc(&data) };
+    let write = msg::Write { chunk: chunk(0), offset: 0, crc: crc(&data), durable: false };
     for encoded in refused {
         let op = StorageOp::Write(write);
         let error = cluster.call_as(encoded, 1, op, data.clone()).await.unwrap_err();
@@ -347,7 +364,12 @@ async fn what_a_fenced_session_sends_is_refused_as_soon_as_somebody_knows() {
     let data = bytes(2, 4096);
     let client =
         |session| Capability { session: SessionId(session), ..capability(Rights::READ_WRITE) };
-    let write = StorageOp::Write(msg::Write { chunk: chunk(0), offset: 0, crc: crc(&data) });
+    let write = StorageOp::Write(msg::Write {
+        chunk: chunk(0),
+        offset: 0,
+        crc: crc(&data),
+        durable: false,
+    });
     let sent = async |session, fenced| {
         let request = StorageRequest {
             target: 1,
@@ -374,8 +396,9 @@ async fn damaged_payloads_impossible_ranges_and_unknown_targets_are_refused() {
     let cluster = Cluster::start().await;
     let encoded = key().mint(&capability(Rights::READ_WRITE));
     let data = bytes(2, 4096);
-    let damaged = msg::Write { chunk: chunk(0), offset: 0, crc: crc(&data) ^ 1 };
-    let beyond = msg::Write { chunk: chunk(0), offset: u64::MAX - 5, crc: crc(&data) };
+    let damaged = msg::Write { chunk: chunk(0), offset: 0, crc: crc(&data) ^ 1, durable: false };
+    let beyond =
+        msg::Write { chunk: chunk(0), offset: u64::MAX - 5, crc: crc(&data), durable: false };
     let long = msg::Read {
         chunk: chunk(0),
         offset: 0,

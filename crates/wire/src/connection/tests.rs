@@ -25,7 +25,7 @@ async fn read(service: &Arc<dyn StorageService>, offset: u64, len: u64) -> Resul
 }
 
 async fn write(service: &Arc<dyn StorageService>, data: Bytes) -> Result<()> {
-    let write = Write { chunk: Chunk::default(), offset: 0, crc: crc32c(&data) };
+    let write = Write { chunk: Chunk::default(), offset: 0, crc: crc32c(&data), durable: false };
     let op = Some(StorageOp::Write(write));
     let request = StorageRequest { op, ..StorageRequest::default() };
     let (reply, payload) = service.call(request, data).await?;

@@ -345,6 +345,7 @@ impl Gen {
                 session: self.u64(),
                 lease_ms: self.u64(),
                 resumed: self.bool(),
+                shared: self.list(Self::u64),
             }),
             Entry(self.attr()),
             Created(meta::Created {
@@ -424,7 +425,12 @@ impl Gen {
         use st::StorageOp::*;
         vec![
             Read(st::Read { chunk: self.chunk(), offset: self.u64(), len: self.u64() }),
-            Write(st::Write { chunk: self.chunk(), offset: self.u64(), crc: self.u32() }),
+            Write(st::Write {
+                chunk: self.chunk(),
+                offset: self.u64(),
+                crc: self.u32(),
+                durable: self.bool(),
+            }),
             Truncate(st::Truncate {
                 volume: self.u32(),
                 ino: self.u64(),
@@ -496,7 +502,7 @@ impl Gen {
     pub fn storage_replies(&mut self) -> Vec<st::StorageReply> {
         use st::StorageAnswer::*;
         let answers = vec![
-            Done(st::Done { boot: self.u64(), short: self.bool() }),
+            Done(st::Done { boot: self.u64(), short: self.bool(), durable: self.bool() }),
             Data(st::Data { crc: self.u32() }),
             Extents(st::ExtentList { starts: self.list(Self::u64), lens: self.list(Self::u64) }),
             Chunks(st::ChunkList {

@@ -209,6 +209,11 @@ impl StorageOp {
         )
     }
 
+    /// True for a change that is to be answered when it is durable.
+    pub fn is_durable(&self) -> bool {
+        matches!(self, StorageOp::Write(write) if write.durable)
+    }
+
     /// True for what changes contents.
     pub fn is_change(&self) -> bool {
         use StorageOp::{Allocate, Copy, Cut, Lose, Punch, Truncate, Write, WriteMany};
@@ -252,6 +257,9 @@ pub struct Write {
     /// CRC32C of the payload, computed by the client.
     #[prost(uint32, tag = "3")]
     pub crc: u32,
+    /// To be answered when it is durable, as after a [`StorageOp::Sync`]; the answer says whether it is.
+    #[prost(bool, tag = "4")]
+    pub durable: bool,
 }
 
 /// See [`StorageOp::WriteMany`]. One index, offset, length and checksum per part.
@@ -515,6 +523,9 @@ pub struct Done {
     /// To a primary: the target is short of room, and should be sent nothing new that takes some.
     #[prost(bool, tag = "2")]
     pub short: bool,
+    /// To a write that asked for it: it is durable, and so is all that was acknowledged before it came.
+    #[prost(bool, tag = "3")]
+    pub durable: bool,
 }
 
 /// See [`StorageAnswer::Data`].

@@ -147,8 +147,12 @@ async fn large_payloads_pass_in_both_directions_at_once() {
                 for len in [0, 1, 16_384, 16_385, 300_000, 8 << 20] {
                     let data = pattern(i, len);
                     let crc = crc32c(&data);
-                    let op =
-                        StorageOp::Write(WriteChunk { chunk: Chunk::default(), offset: 0, crc });
+                    let op = StorageOp::Write(WriteChunk {
+                        chunk: Chunk::default(),
+                        offset: 0,
+                        crc,
+                        durable: false,
+                    });
                     let write = StorageRequest { op: Some(op), ..StorageRequest::default() };
                     storage.call(write, data.clone()).await.unwrap();
                     let op = StorageOp::Read(ReadChunk { chunk: Chunk::default(), offset: i, len });

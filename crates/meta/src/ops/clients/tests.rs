@@ -1,7 +1,9 @@
 use crate::tests::world::*;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+use strake_types::limits::LEASE_MS_AT_SERVER;
 use strake_types::{ErrorKind, SessionId, VolumeId};
-use strake_wire::message::meta::{Client, ClientRef, Lock, MetaAnswer, MetaOp, Nothing};
+use strake_wire::message::meta::{Client, ClientRef, Lock, MetaAnswer, MetaOp, Nothing, Recalls};
 use strake_wire::message::storage::StorageOp;
 
 const WHOLE: Lock =
@@ -65,6 +67,28 @@ async fn an_evicted_client_is_fenced_before_others_get_its_locks() {
     assert!(world.map.is_fenced(VolumeId(1), SessionId(session)));
     assert!(!world.map.is_fenced(VolumeId(1), SessionId(world.session)));
     assert!(clients(&root).await.iter().all(|c| c.session != session));
+}
+
+/// Simulation seed 1797000000118: it believed for a moment what somebody else had changed.
+#[tokio::test]
+async fn what_an_evicted_client_believes_is_waited_for_as_long_as_its_leases_last() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let session = world.open_session_of(0, &[], true).await.session;
+    let client = root.clone().at(session).leasing();
+    client.call(MetaOp::Recalls(Recalls { followed: 0 })).await.unwrap();
+    assert!(client.getattr(ino).await.unwrap().leased);
+    root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
+    world.until(async || world.map.is_fenced(VolumeId(1), SessionId(session))).await;
+    let change = root.chmod(ino, 0o600);
+    futures::pin_mut!(change);
+    let soon = tokio::time::timeout(Duration::from_millis(300), change.as_mut());
+    assert!(soon.await.is_err(), "it has not heard of it");
+    assert!(clients(&root).await.iter().any(|c| c.session == session));
+    world.clock.advance_ms(LEASE_MS_AT_SERVER);
+    change.await.unwrap();
+    world.until(async || clients(&root).await.iter().all(|c| c.session != session)).await;
 }
 
 /// Else it would go on with a session whose writes are refused.

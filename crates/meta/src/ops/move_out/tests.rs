@@ -47,6 +47,26 @@ async fn what_a_broken_move_left_behind_is_never_seen() {
     assert_eq!(chunks.into_values().collect::<Vec<_>>(), [b"a".to_vec()]);
 }
 
+/// Seed 1796300000375: what was left of a move that its server had not finished was deleted, but not on the target's
+/// disk. The target lost power, and the chunk was there again, of a file of which nobody looked for chunks any more:
+/// deleted with the file it never was, and a file that grew would have shown it.
+#[tokio::test]
+async fn what_a_broken_move_left_behind_does_not_come_back_with_the_power() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"a long one").await.unwrap();
+    world.storage.away.store(true, Ordering::SeqCst);
+    assert_eq!(kind(root.move_out(ino).await), ErrorKind::Unavailable);
+    world.storage.chunks.lock().insert((11, ino, 0), b"a long one".to_vec());
+    world.storage.make_durable();
+    let world = world.killed().await;
+    world.storage.away.store(false, Ordering::SeqCst);
+    world.until(async || world.keys(b'G').await == 0).await;
+    world.storage.lose_power();
+    assert!(world.storage.chunks.lock().is_empty());
+}
+
 /// A small file was synced inside its inode, grew, and lost its first bytes with the power of the
 /// target that they had just been moved to.
 #[tokio::test]

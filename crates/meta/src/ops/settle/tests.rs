@@ -169,6 +169,30 @@ async fn after_a_restart_those_who_may_come_back_are_waited_for_a_while() {
     assert_eq!(flags(&b, ino, READ).await, (false, false), "it is late");
 }
 
+/// Seed 795548938958: who opened a file while its writer was away had nobody to ask, and read on by what it had been
+/// leased while the writer, back again, held back what it wrote.
+#[tokio::test]
+async fn who_comes_back_late_learns_what_others_have_opened_meanwhile() {
+    let world = World::new().await;
+    let (a, relaxed, files) = {
+        let user = client(&world).await;
+        let relaxed = user.mkdir(1, "relaxed").await.unwrap();
+        user.setxattr(relaxed, "user.strake.layout.consistency", b"close-to-open").await.unwrap();
+        let relaxed = user.file(relaxed, "f").await.unwrap();
+        let files = [user.file(1, "f").await.unwrap(), user.file(1, "g").await.unwrap()];
+        (user.session, relaxed, files)
+    };
+    let world = world.killed().await;
+    let b = client(&world).await;
+    world.clock.advance_ms(LEASE_MS_AT_SERVER + 1);
+    let [one, other] = files;
+    for ino in [one, relaxed] {
+        assert_eq!(flags(&b, ino, READ).await, (false, false), "it is late");
+    }
+    let back = world.open_session_of(a, &[one, other, relaxed], true).await;
+    assert_eq!((back.resumed, back.shared), (true, vec![one]));
+}
+
 /// Who has read the file a while ago, and only defers to close it, does not make every write of others a message.
 #[tokio::test]
 async fn who_only_defers_to_close_a_file_does_not_have_it_open() {

@@ -82,7 +82,12 @@ async fn a_first_change_fails_while_the_manager_cannot_be_told() {
 async fn a_first_change_at_a_target_that_was_given_up_meanwhile_is_refused() {
     let bench = Bench::start_unused(&[1]).await;
     let data = Bytes::from(vec![7; BLOCK]);
-    let op = StorageOp::Write(msg::Write { chunk: chunk(0), offset: 0, crc: crc32c(&data) });
+    let op = StorageOp::Write(msg::Write {
+        chunk: chunk(0),
+        offset: 0,
+        crc: crc32c(&data),
+        durable: false,
+    });
     // By the map of its sender, and by its own.
     let request = bench.request(1, op);
     bench.manager.decide(|group| {

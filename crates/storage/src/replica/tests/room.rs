@@ -17,7 +17,8 @@ impl Bench {
     /// The whole of a chunk of 1 MiB.
     async fn fill(&self, index: u64, fill: u8) -> Result<()> {
         let data = Bytes::from(vec![fill; MIB]);
-        let write = msg::Write { chunk: chunk(index), offset: 0, crc: crc32c(&data) };
+        let write =
+            msg::Write { chunk: chunk(index), offset: 0, crc: crc32c(&data), durable: false };
         self.change(StorageOp::Write(write), data).await
     }
 

@@ -5,7 +5,12 @@ use super::*;
 impl Bench {
     fn write_request(&self, target: u32, fill: u8) -> (StorageRequest, Bytes) {
         let data = Bytes::from(vec![fill; BLOCK]);
-        let op = StorageOp::Write(msg::Write { chunk: chunk(0), offset: 0, crc: crc32c(&data) });
+        let op = StorageOp::Write(msg::Write {
+            chunk: chunk(0),
+            offset: 0,
+            crc: crc32c(&data),
+            durable: false,
+        });
         (StorageRequest { attempt: Some(self.attempt()), ..self.request(target, op) }, data)
     }
 
@@ -79,7 +84,8 @@ async fn early_acknowledgements_are_bounded() {
         tokio::spawn(async move {
             let data = Bytes::from(vec![7; BLOCK]);
             let (chunk, offset) = (chunk(0), block * BLOCK as u64);
-            let op = StorageOp::Write(msg::Write { chunk, offset, crc: crc32c(&data) });
+            let op =
+                StorageOp::Write(msg::Write { chunk, offset, crc: crc32c(&data), durable: false });
             let request = StorageRequest { ack_primary: true, ..bench.request(1, op) };
             bench.send(request, data).await.is_ok()
         })

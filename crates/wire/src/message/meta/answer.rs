@@ -155,7 +155,7 @@ pub struct Named {
 }
 
 /// See [`MetaAnswer::Session`].
-#[derive(Clone, Copy, PartialEq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub struct Session {
     /// Its id.
     #[prost(uint64, tag = "1")]
@@ -166,6 +166,9 @@ pub struct Session {
     /// True if the session asked for goes on: its locks are still held.
     #[prost(bool, tag = "3")]
     pub resumed: bool,
+    /// Files among those it may write to that others have open: each write is told before it is answered.
+    #[prost(uint64, repeated, tag = "4")]
+    pub shared: Vec<u64>,
 }
 
 /// See [`MetaAnswer::Created`].

@@ -1,0 +1,67 @@
+//! Syncs of a few bytes.
+
+use super::deferred::mounts;
+use super::*;
+
+/// A file of one chunk that is synced, on a mount to which it is leased.
+async fn synced() -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>) {
+    let (fake, volume, _other) = mounts().await;
+    let file = create(&volume, "f").await;
+    write(&volume, &file, 0, pattern(1, CHUNK as usize)).await;
+    volume.fsync(&file, false).await.unwrap();
+    fake.take_log();
+    (fake, volume, file)
+}
+
+fn count(log: &[String], start: &str) -> usize {
+    starting(log, start).len()
+}
+
+#[tokio::test]
+async fn an_overwrite_of_a_few_bytes_is_synced_by_one_request_to_each_server() {
+    let (fake, volume, file) = synced().await;
+    for nth in 1..4 {
+        write(&volume, &file, nth * 4096, pattern(9, 4096)).await;
+        volume.fsync(&file, false).await.unwrap();
+        let log = fake.take_log();
+        assert_eq!((count(&log, "write"), count(&log, "publish")), (1, 1), "{log:?}");
+        assert_eq!((count(&log, "sync target"), count(&log, "sync")), (0, 0), "{log:?}");
+        assert!(file.state.is_idle(), "all of it has been told");
+    }
+    volume.fsync(&file, false).await.unwrap();
+    let log = fake.take_log();
+    assert_eq!((count(&log, "write"), count(&log, "publish")), (0, 0), "{log:?}");
+}
+
+#[tokio::test]
+async fn the_time_is_told_while_the_bytes_are_on_their_way_only_where_others_wait_for_those() {
+    for (shared, longer) in [(false, false), (true, false), (false, true)] {
+        let (fake, volume, file) = synced().await;
+        let at = if longer { CHUNK - 100 } else { 0 };
+        write(&volume, &file, at, pattern(9, 4096)).await;
+        file.state.core().shared = shared;
+        let gate = fake.gate.write().await;
+        {
+            let fsync = volume.fsync(&file, false);
+            futures::pin_mut!(fsync);
+            for _ in 0..100 {
+                assert!(futures::poll!(fsync.as_mut()).is_pending());
+                tokio::task::yield_now().await;
+            }
+            let told = count(&fake.take_log(), "publish");
+            assert_eq!(told == 1, !shared && !longer, "shared {shared}, longer {longer}");
+            drop(gate);
+            fsync.await.unwrap();
+        }
+        assert!(file.state.is_idle());
+        assert_eq!(read(&volume, &file, at, 4096).await, pattern(9, 4096));
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_fails_while_its_time_is_told_fails_the_sync() {
+    let (fake, volume, file) = synced().await;
+    write(&volume, &file, 0, pattern(9, 4096)).await;
+    fake.fail("write", ErrorKind::NoSpace);
+    assert_eq!(volume.fsync(&file, false).await.unwrap_err().kind, ErrorKind::NoSpace);
+}

@@ -471,10 +471,11 @@ fn what_the_kernel_was_given_of_a_file_is_never_old() {
         let reader = scope.spawn(read);
         let write = |round: u64| {
             // By this mount and by another one, around the page cache and through it.
-            let mount = if round % 2 == 0 { &a } else { &b };
+            let mount = if round.is_multiple_of(2) { &a } else { &b };
             let mut how = fs::OpenOptions::new();
-            let file = how.write(true).read(round % 3 == 0).open(mount.at("file")).unwrap();
-            for page in (0..PAGES).filter(|page| (page + round) % 7 == 0) {
+            let file =
+                how.write(true).read(round.is_multiple_of(3)).open(mount.at("file")).unwrap();
+            for page in (0..PAGES).filter(|page| (page + round).is_multiple_of(7)) {
                 pages::write(&file, page, round);
                 written[page as usize].store(round, Ordering::SeqCst);
             }

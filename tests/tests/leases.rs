@@ -6,7 +6,6 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use strake_tests::cluster::{Mount, Servers, eventually, free_port, http_get, signal};
 
@@ -156,12 +155,11 @@ fn asked(metrics: &str, ops: &[&str]) -> u64 {
     counted(metrics, "strake_meta_ops_total{", ops)
 }
 
-/// How often something of these names is counted; without names, of any.
+/// How often something of these names is counted.
 fn counted(metrics: &str, counter: &str, ops: &[&str]) -> u64 {
     let page = http_get(metrics, "/metrics");
     let lines = page.lines().filter(|line| line.starts_with(counter));
-    let of =
-        |line: &&str| ops.is_empty() || ops.iter().any(|op| line.contains(&format!("op=\"{op}\"")));
+    let of = |line: &&str| ops.iter().any(|op| line.contains(&format!("op=\"{op}\"")));
     lines.filter(of).map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
@@ -381,110 +379,4 @@ fn a_mount_whose_session_was_lost_believes_nothing_of_before() {
     signal(pid, "CONT");
     assert!(is_missing(&b.at("f")));
     assert_eq!((names(&b.at(".")), mode(&b.at("g"))), (["g".to_owned()].into(), 0o600));
-}
-
-/// Pages of a file in which each word says its page and the round in which it was written.
-mod pages {
-    use std::fs::File;
-    use std::os::unix::fs::FileExt;
-
-    pub const BYTES: usize = 4096;
-
-    pub fn write(file: &File, page: u64, round: u64) {
-        let word = (page << 32 | round).to_le_bytes();
-        file.write_all_at(&word.repeat(BYTES / word.len()), page * BYTES as u64).unwrap();
-    }
-
-    /// The round of a page; none, if a write to it is under way.
-    pub fn read(file: &File, page: u64) -> Option<u64> {
-        let mut bytes = [0; BYTES];
-        file.read_exact_at(&mut bytes, page * BYTES as u64).unwrap();
-        let words = bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
-        let words: Vec<u64> = words.collect();
-        assert!(words.iter().all(|word| word >> 32 == page), "another page's bytes in {page}");
-        let same = words.iter().all(|word| *word == words[0]);
-        same.then_some(words[0] & 0xffff_ffff)
-    }
-
-    /// For reads here and there, with nothing of it in the kernel.
-    pub fn forget(file: &File) {
-        use rustix::fs::{Advice, fadvise};
-        fadvise(file, 0, None, Advice::Random).unwrap();
-        fadvise(file, 0, None, Advice::DontNeed).unwrap();
-    }
-}
-
-#[test]
-fn a_file_that_is_read_here_and_there_the_kernel_soon_has() {
-    const PAGES: u64 = 2048;
-    let metrics = format!("127.0.0.1:{}", free_port());
-    let servers = Servers::start();
-    let (a, b) = (servers.mount("a", ""), servers.mount("b", &format!("metrics={metrics}")));
-    let file = fs::File::create(a.at("file")).unwrap();
-    (0..PAGES).for_each(|page| pages::write(&file, page, 1));
-    drop(file);
-    let file = fs::File::open(b.at("file")).unwrap();
-    let reads = || counted(&metrics, "strake_fuse_ops_total{", &["read"]);
-    // What it costs to have a part is learned first, and on a busy machine it costs more.
-    eventually(WAIT, "the kernel asks for less than half of the pages", || {
-        pages::forget(&file);
-        let before = reads();
-        // All of them, far from each other.
-        let all = (0..PAGES).map(|nth| nth * 769 % PAGES);
-        all.for_each(|page| assert_eq!(pages::read(&file, page), Some(1)));
-        reads() - before < PAGES / 2
-    });
-    assert!(counted(&metrics, "strake_fuse_filled_bytes_total", &[]) > 0);
-}
-
-#[test]
-fn what_the_kernel_was_given_of_a_file_is_never_old() {
-    const PAGES: u64 = 512;
-    const ROUNDS: u64 = 120;
-    let metrics = format!("127.0.0.1:{}", free_port());
-    let servers = Servers::start();
-    let (a, b) = (servers.mount("a", ""), servers.mount("b", &format!("metrics={metrics}")));
-    let file = fs::File::create(a.at("file")).unwrap();
-    (0..PAGES).for_each(|page| pages::write(&file, page, 1));
-    drop(file);
-    let written: Vec<AtomicU64> = (0..PAGES).map(|_| AtomicU64::new(1)).collect();
-    let ended = AtomicBool::new(false);
-    let read = || {
-        let mut page = 1;
-        while !ended.load(Ordering::SeqCst) {
-            // Who opens it while others write goes around the kernel's pages as long as anybody here has it open.
-            let file = fs::File::open(b.at("file")).unwrap();
-            pages::forget(&file);
-            for _ in 0..300 {
-                page = (page * 769 + 13) % PAGES;
-                let least = written[page as usize].load(Ordering::SeqCst);
-                let found = pages::read(&file, page);
-                let is_old = found.is_some_and(|round| round < least);
-                assert!(!is_old, "page {page}: {found:?} after {least}");
-            }
-            drop(file);
-            // The kernel tells the mount a little later.
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    };
-    std::thread::scope(|scope| {
-        let reader = scope.spawn(read);
-        let write = |round: u64| {
-            // By this mount and by another one, around the page cache and through it.
-            let mount = if round.is_multiple_of(2) { &a } else { &b };
-            let mut how = fs::OpenOptions::new();
-            let file =
-                how.write(true).read(round.is_multiple_of(3)).open(mount.at("file")).unwrap();
-            for page in (0..PAGES).filter(|page| (page + round).is_multiple_of(7)) {
-                pages::write(&file, page, round);
-                written[page as usize].store(round, Ordering::SeqCst);
-            }
-        };
-        (2..ROUNDS).take_while(|_| !reader.is_finished()).for_each(|round| {
-            write(round);
-            std::thread::sleep(Duration::from_millis(round % 8 * 10));
-        });
-        ended.store(true, Ordering::SeqCst);
-    });
-    assert!(counted(&metrics, "strake_fuse_filled_bytes_total", &[]) > 0, "nothing was tested");
 }

@@ -51,7 +51,7 @@ pub use api::{
     ChunkView, Entry, FallocateMode, LayoutView, LockKind, LockRequest, NewFile, OpenFlags, Page,
     ReadData, RenameFlags, SeekTo, VolumeOptions, VolumeSpace, Written,
 };
-pub use file::{OpenFile, WholePart};
+pub use file::OpenFile;
 pub use leases::Believer;
 pub use volume::Volume;
 

@@ -48,7 +48,6 @@ pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 pub const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 
 pub const NOTIFY_INVAL_INODE: i32 = 2;
-pub const NOTIFY_STORE: i32 = 4;
 
 pub const GETATTR_FH: u32 = 1;
 pub const OPEN_KILL_SUIDGID: u32 = 1;
@@ -131,7 +130,6 @@ outgoing! {
     }
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }
     InvalInodeOut { ino: u64, off: i64, len: i64 }
-    NotifyStoreOut { nodeid: u64, offset: u64, size: u32, padding: u32 }
     SxTime { sec: i64, nsec: u32, reserved: i32 }
     StatxOut {
         attr_valid: u64, attr_valid_nsec: u32, flags: u32, spare: [u64; 2],

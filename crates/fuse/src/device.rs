@@ -76,15 +76,9 @@ impl Device {
 
     /// Tells the kernel something that it has not asked for. That it does not know the inode is fine.
     pub(crate) fn notify(&self, code: i32, body: &(impl IntoBytes + Immutable)) {
-        self.notify_with(code, body, &[]);
-    }
-
-    /// As [`Device::notify`], with bytes after the body.
-    pub(crate) fn notify_with(&self, code: i32, body: &(impl IntoBytes + Immutable), bytes: &[u8]) {
-        let parts = [body.as_bytes(), bytes];
-        let len = size_of::<abi::OutHeader>() + parts.map(<[u8]>::len).iter().sum::<usize>();
-        let head = abi::OutHeader { len: len as u32, error: code, unique: 0 };
-        let parts = [head.as_bytes(), parts[0], parts[1]].map(IoSlice::new);
+        let len = (size_of::<abi::OutHeader>() + body.as_bytes().len()) as u32;
+        let head = abi::OutHeader { len, error: code, unique: 0 };
+        let parts = [IoSlice::new(head.as_bytes()), IoSlice::new(body.as_bytes())];
         match rustix::io::writev(self.fd.as_fd(), &parts) {
             Ok(_) | Err(OsError::NOENT | OsError::NODEV | OsError::CONNABORTED) => {}
             Err(error) => tracing::error!(code, %error, "the kernel refused to be told"),

@@ -172,7 +172,9 @@ impl Volume {
             let unpublished = &core.unpublished;
             // While bytes are on their way, who opens the file sees old ones: the time of the new
             // ones is not told before they are there.
-            let early = core.is_unsent() && how != Tell::WithTheBytes;
+            // Who opens it then waits for them, where nobody has it open yet ([`Volume::fsync`]).
+            let waited_for = how == Tell::WithTheBytes && !core.shared;
+            let early = core.is_unsent() && !waited_for;
             let told = unpublished.mtime.map(|time| if early { time.before() } else { time });
             let publish = meta::Publish {
                 ino: file.ino().0,

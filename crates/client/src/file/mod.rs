@@ -9,7 +9,6 @@ pub(crate) mod ahead;
 mod allocate;
 mod copy;
 pub(crate) mod deferred;
-pub(crate) mod dense;
 pub(crate) mod dirty;
 mod flush;
 mod holes;
@@ -23,7 +22,6 @@ mod send;
 pub(crate) mod shared;
 mod state;
 mod sync;
-mod whole;
 mod write;
 
 #[cfg(test)]
@@ -32,4 +30,3 @@ pub(crate) use life::{Life, Rights};
 pub use open::OpenFile;
 pub(crate) use open::Opening;
 pub(crate) use state::FileState;
-pub use whole::WholePart;

@@ -104,11 +104,18 @@ impl Volume {
             self.drain(file).await;
             self.sync_targets(file).await
         };
-        let (data, told) = join(data, self.publish(file, Tell::WithTheBytes)).await;
+        let tell = async {
+            match self.publish(file, Tell::WithTheBytes).await? {
+                true => Ok(()),
+                // It was told meanwhile, or its life is over.
+                false => self.sync_attributes(file).await,
+            }
+        };
+        let (data, told) = join(data, tell).await;
         if told.is_ok() {
             life.told_time(mtime);
         }
-        Some(data.and(told.map(drop)))
+        Some(data.and(told))
     }
 
     /// When a file was last written, if that is all that the metadata server has to be told of it, and nobody reads the

@@ -1,6 +1,5 @@
 //! Open files and their contents.
 
-use super::fills::Writer;
 use super::{FuseDoor, OpenHandle, page_cache_flags};
 use crate::abi;
 use crate::errno::Errno;
@@ -48,13 +47,12 @@ impl FuseDoor {
         }
     }
 
-    fn register(&self, file: Arc<OpenFile>, flags: u32, writer: Option<Writer>) -> Opened {
+    fn register(&self, file: Arc<OpenFile>, flags: u32) -> Opened {
         // A kernel that cannot map a file that goes around its page cache had better keep pages.
         let shared = file.opened_shared() && self.maps_direct.load(Ordering::Relaxed);
         let flags = page_cache_flags(flags, self.view.writeback, shared, file.keep_cache());
         let direct = flags & abi::FOPEN_DIRECT_IO != 0;
-        let handle = OpenHandle { file, direct, _writer: writer.map(Arc::new) };
-        Opened { fh: self.handles.add(handle), flags }
+        Opened { fh: self.handles.add(OpenHandle { file, direct }), flags }
     }
 
     pub(super) async fn open(
@@ -64,13 +62,8 @@ impl FuseDoor {
         flags: u32,
         kill_suidgid: bool,
     ) -> Result<Reply, Errno> {
-        let how = self.open_flags(flags);
-        let writer = match how.write || how.truncate {
-            true => Some(self.fills.writer(ino).await),
-            false => None,
-        };
-        let file = self.volume.open(cred, ino, how).await?;
-        let opened = self.register(file, flags, writer);
+        let file = self.volume.open(cred, ino, self.open_flags(flags)).await?;
+        let opened = self.register(file, flags);
         if kill_suidgid && flags & libc::O_TRUNC as u32 != 0 {
             self.drop_setid(ino).await?;
         }
@@ -89,8 +82,7 @@ impl FuseDoor {
         let (attr, file, _) =
             self.volume.create(cred, parent, name.clone(), mode & 0o7777, umask, how).await?;
         let shown = Shown { name: Some((parent, name)), ..self.shown(attr) };
-        let writer = self.fills.writer(file.ino()).await;
-        Ok(Reply::Created(shown, self.register(file, flags, Some(writer))))
+        Ok(Reply::Created(shown, self.register(file, flags)))
     }
 
     pub(super) async fn tmpfile(
@@ -102,8 +94,7 @@ impl FuseDoor {
     ) -> Result<Reply, Errno> {
         let how = self.open_flags(flags);
         let (attr, file) = self.volume.tmpfile(cred, directory, mode & 0o7777, umask, how).await?;
-        let writer = self.fills.writer(file.ino()).await;
-        Ok(Reply::Created(self.shown(attr), self.register(file, flags, Some(writer))))
+        Ok(Reply::Created(self.shown(attr), self.register(file, flags)))
     }
 
     pub(super) async fn read(&self, fh: u64, offset: u64, size: u32) -> Result<Reply, Errno> {
@@ -115,7 +106,6 @@ impl FuseDoor {
             // Nobody would tell the kernel when they change. A map asks by a handle that goes around the page cache, too.
             self.forget_again(ino, drops);
         }
-        self.fill(&handle);
         Ok(Reply::Data(data.parts))
     }
 

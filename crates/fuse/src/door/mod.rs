@@ -5,7 +5,6 @@
 //! open goes through the page cache, and for how long the kernel may believe an answer.
 
 mod contents;
-mod fills;
 mod locks;
 mod names;
 mod pages;
@@ -55,7 +54,6 @@ pub struct FuseDoor {
     /// How long names, and attributes fresh from the server, are good for; nothing, if the mount keeps leases.
     valid: Duration,
     recalls: Arc<recalls::Recalls>,
-    fills: Arc<fills::Fills>,
     /// The kernel can map files that go around its page cache.
     maps_direct: AtomicBool,
     runtime: Handle,
@@ -67,8 +65,6 @@ struct OpenHandle {
     file: Arc<OpenFile>,
     /// It goes around the page cache.
     direct: bool,
-    /// It may write.
-    _writer: Option<Arc<fills::Writer>>,
 }
 
 impl FuseDoor {
@@ -80,8 +76,8 @@ impl FuseDoor {
             false => Duration::from_millis(volume.options().attribute_age_ms),
         };
         let (handles, locks) = (Handles::default(), locks::HeldLocks::default());
-        let (recalls, fills, maps_direct) = Default::default();
-        Self { volume, view, handles, locks, valid, recalls, fills, maps_direct, runtime }
+        let (recalls, maps_direct) = Default::default();
+        Self { volume, view, handles, locks, valid, recalls, maps_direct, runtime }
     }
 
     /// The kernel has checked permissions already: the mount has `default_permissions`.

@@ -18,6 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use strake_client::Believer;
 use strake_types::Ino;
+use tokio::task::JoinHandle;
 
 /// When inodes are invalidated once more. The kernel may look later at an answer that makes an inode known to
 /// it than at a recall that was written after that answer.
@@ -83,29 +84,10 @@ impl Recalls {
         *self.count.read()
     }
 
-    /// By which the kernel is told, once it is mounted.
-    pub fn device(&self) -> Option<&Device> {
-        self.device.get()
-    }
-
     fn tell(&self, nodes: &[u64]) {
         for &node in nodes {
             self.device.get().iter().for_each(|device| device.forget_attributes(node));
         }
-    }
-
-    /// Has the kernel drop these ranges of inodes. It waits for pages that are being read or written, and so may
-    /// whoever waits for the end of this.
-    async fn drop_pages(self: Arc<Self>, all: Vec<(u64, Vec<(u64, u64)>)>) {
-        let drop_all = move || {
-            for (node, ranges) in all {
-                for (from, len) in ranges {
-                    self.device.get().iter().for_each(|d| d.forget_contents(node, from, len));
-                }
-            }
-        };
-        // Ended in whatever way: nothing more is to be done.
-        let _ended = tokio::task::spawn_blocking(drop_all).await;
     }
 }
 
@@ -148,15 +130,28 @@ impl FuseDoor {
     /// else that is not being written. Being told makes it ignore the answer about attributes that is on its way,
     /// by which it would have dropped the rest itself: those answers wait for this ([`Dropping`]).
     pub(super) fn forget_again(&self, ino: Ino, drops: Drops) {
-        let ranges = vec![(self.node(ino), self.recalls.writing.free(ino))];
-        self.runtime.spawn(self.recalls.clone().drop_pages(ranges).map(|()| drop(drops)));
+        let dropped = self.drop_pages(vec![(self.node(ino), self.recalls.writing.free(ino))]);
+        self.runtime.spawn(dropped.map(|_ended| drop(drops)));
+    }
+
+    /// Has the kernel drop these ranges of inodes. It waits for pages that are being read or written, and so may
+    /// whoever waits for the end of this.
+    fn drop_pages(&self, all: Vec<(u64, Vec<(u64, u64)>)>) -> JoinHandle<()> {
+        let recalls = self.recalls.clone();
+        self.runtime.spawn_blocking(move || {
+            for (node, ranges) in all {
+                for (from, len) in ranges {
+                    let device = recalls.device.get();
+                    device.iter().for_each(|device| device.forget_contents(node, from, len));
+                }
+            }
+        })
     }
 }
 
 impl Believer for FuseDoor {
     fn recall(&self, inodes: &[Ino]) {
         *self.recalls.count.write() += 1;
-        self.fills.changed(inodes);
         let nodes: Vec<u64> = inodes.iter().map(|ino| self.node(*ino)).collect();
         self.recalls.tell(&nodes);
         let recalls = self.recalls.clone();
@@ -171,14 +166,9 @@ impl Believer for FuseDoor {
     }
 
     fn forget_contents(&self, inodes: &[Ino]) -> BoxFuture<'static, ()> {
-        self.fills.changed(inodes);
         let ranges = |ino: &Ino| (self.node(*ino), self.recalls.writing.leave_out(*ino));
-        let ranges = inodes.iter().map(ranges).collect();
-        let (fills, recalls, inodes) = (self.fills.clone(), self.recalls.clone(), inodes.to_vec());
-        let dropped = self.runtime.spawn(async move {
-            fills.wait(&inodes).await;
-            recalls.drop_pages(ranges).await;
-        });
+        let dropped = self.drop_pages(inodes.iter().map(ranges).collect());
+        // Ended in whatever way: nothing more is to be done.
         Box::pin(dropped.map(drop))
     }
 }
@@ -191,7 +181,7 @@ impl Device {
     }
 
     /// The kernel believes neither attributes nor these contents of an inode any more. Length 0: to the end.
-    pub(super) fn forget_contents(&self, ino: u64, from: u64, len: u64) {
+    fn forget_contents(&self, ino: u64, from: u64, len: u64) {
         // Both are signed there, and no file is so long.
         let (off, len) = (from.min(i64::MAX as u64) as i64, len.min(i64::MAX as u64) as i64);
         self.notify(abi::NOTIFY_INVAL_INODE, &abi::InvalInodeOut { ino, off, len });

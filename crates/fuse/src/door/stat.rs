@@ -49,10 +49,6 @@ impl FuseDoor {
             NewTime::At(time) => SetTime::At(time),
         };
         let handle = change.fh.and_then(|fh| self.handles.get(fh));
-        let _writer = match change.size {
-            Some(_) => Some(self.fills.writer(ino).await),
-            None => None,
-        };
         let set = SetAttr {
             mode: change.mode.map(|mode| mode & 0o7777),
             uid: change.uid,

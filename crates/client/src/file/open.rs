@@ -32,6 +32,8 @@ pub struct OpenFile {
     /// by each of [`TellBy`].
     failures_told: [AtomicU64; 3],
     pub(crate) sequence: Mutex<Sequence>,
+    /// The part that it is worth to have as a whole ([`super::dense`]).
+    pub(super) worth: Mutex<Option<u64>>,
     released: AtomicBool,
 }
 
@@ -83,6 +85,11 @@ impl OpenFile {
     /// it is taken back all the time.
     pub fn opened_shared(&self) -> bool {
         self.opened_shared
+    }
+
+    /// True once [`Volume::release`] was called.
+    pub fn is_released(&self) -> bool {
+        self.released.load(Ordering::Relaxed)
     }
 
     /// The handle is used, so its `open` has returned: what the kernel was to drop then is dropped.
@@ -299,6 +306,7 @@ impl Volume {
             drops_setid: cred.uid != 0,
             failures_told: std::array::from_fn(|_| AtomicU64::new(failures)),
             sequence: Mutex::default(),
+            worth: Mutex::default(),
             released: AtomicBool::new(false),
         })
     }

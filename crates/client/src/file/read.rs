@@ -12,6 +12,7 @@ use crate::pace::Way;
 use crate::volume::Volume;
 use bytes::Bytes;
 use futures::future::try_join_all;
+use std::ops::Range;
 use std::sync::Arc;
 use strake_base::{is_broken, task};
 use strake_types::layout::Placement;
@@ -73,11 +74,23 @@ impl Volume {
         len: u32,
         unleased: impl FnOnce(),
     ) -> Result<ReadData> {
+        let range = offset..offset.saturating_add(u64::from(len));
+        self.read_range(file, range, true, unleased).await
+    }
+
+    /// As [`Volume::read_telling`], of a range. What `tells` of what will be wanted next has more than that fetched.
+    pub(super) async fn read_range(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        range: Range<u64>,
+        tells: bool,
+        unleased: impl FnOnce(),
+    ) -> Result<ReadData> {
         let _timer = self.count(Op::Read);
+        let (began, offset) = (self.now(), range.start);
         file.heard_of();
         file.check_readable(self)?;
-        let wanted_end = offset.saturating_add(u64::from(len));
-        let asks = self.leases().are_on() || wanted_end > file.state.core().length;
+        let asks = self.leases().are_on() || range.end > file.state.core().length;
         let leased = !asks || self.refresh_attr(&file.state).await?;
         if !leased {
             unleased();
@@ -87,7 +100,7 @@ impl Volume {
         }
         let (parts, placement) = {
             let mut core = file.state.core();
-            let end = wanted_end.min(core.length);
+            let end = range.end.min(core.length);
             if offset >= end {
                 return Ok(ReadData::default());
             }
@@ -98,11 +111,17 @@ impl Volume {
             let parts = core.plan(offset, end, now);
             self.count_parts(&parts);
             let placement = core.placement()?;
-            self.read_ahead(file, &mut core, &placement, (offset, end));
+            if tells {
+                self.read_ahead(file, &mut core, &placement, (offset, end));
+            }
             (parts, placement)
         };
+        let far = tells && parts.iter().all(|part| matches!(part, Part::There(..)));
         let mut data = self.fetch_parts(&file.state, &placement, parts).await?;
         data.parts.retain(|part| !part.is_empty());
+        if far {
+            self.note_small_read(file, range, self.now().saturating_sub(began));
+        }
         self.metrics().bytes_read.increment(data.len() as u64);
         Ok(data)
     }

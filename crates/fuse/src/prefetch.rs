@@ -1,0 +1,110 @@
+//! A process that has the kernel read parts of files before programs ask for them.
+//!
+//! The kernel does that for whoever opens a file and calls `posix_fadvise(POSIX_FADV_WILLNEED)`: it asks the mount for
+//! what it has not, as for any reader, and keeps it. A process that answers such requests itself must not be the one that calls:
+//! killed in that moment, it would wait for itself, and its mount for ever with it. So the mount starts another one, which has
+//! nothing of its connection to the kernel, and writes to it which parts are wanted; see `door::prefetch`.
+//!
+//! On its input come lines of an inode's number on the mount, and the first byte of a part and the one after its last. On its output goes
+//! 0, or the error's number, first for the mount itself and then for each line.
+
+use rustix::fs::{Advice, fadvise};
+use std::ffi::OsStr;
+use std::io::{self, BufRead, Write};
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use strake_base::file_handle::FileHandle;
+
+/// A program that is called by this name, with a mount point, does what [`serve`] does.
+pub const NAME: &str = "strake-prefetch";
+
+/// How the kernel names an inode of a FUSE mount to those that have no path (`fuse_encode_fh`,
+/// FILEID_INO64_GEN): the halves of its number, and its generation, of which there is one here.
+const HANDLE_TYPE: i32 = 0x81;
+const ROOT: u64 = 1;
+
+fn handle(node: u64) -> FileHandle {
+    let words = [(node >> 32) as u32, node as u32, 0];
+    FileHandle::new(HANDLE_TYPE, words.map(u32::to_ne_bytes).as_flattened())
+}
+
+/// Does what lines of `input` say with files of the mount at `mountpoint`, until there are no more.
+pub fn serve(mountpoint: &OsStr, input: impl BufRead, mut output: impl Write) -> io::Result<()> {
+    let mut answer = |outcome: io::Result<()>| {
+        let number = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO);
+        writeln!(output, "{}", outcome.err().map_or(0, number))?;
+        output.flush()
+    };
+    answer(check(mountpoint))?;
+    for line in input.lines() {
+        let wanted = parse(&line?).ok_or(io::ErrorKind::InvalidInput);
+        answer(
+            wanted.map_err(Into::into).and_then(|(node, range)| fetch(mountpoint, node, range)),
+        )?;
+    }
+    Ok(())
+}
+
+fn parse(line: &str) -> Option<(NonZeroU64, Range<u64>)> {
+    let mut numbers = line.split(' ').map(|word| word.parse().ok());
+    let (node, start, end) = (numbers.next()??, numbers.next()??, numbers.next()??);
+    (start < end).then_some((NonZeroU64::new(node)?, start..end))
+}
+
+/// An error if the kernel names inodes in another way.
+fn check(mountpoint: &OsStr) -> io::Result<()> {
+    match FileHandle::of(mountpoint)? == handle(ROOT) {
+        true => Ok(()),
+        false => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+    }
+}
+
+/// Returns when the part is there, or cannot be had.
+fn fetch(mountpoint: &OsStr, node: NonZeroU64, range: Range<u64>) -> io::Result<()> {
+    // The mount is busy with us no longer than that takes.
+    std::env::set_current_dir(mountpoint)?;
+    let opened = handle(node.get()).open();
+    std::env::set_current_dir(Path::new("/"))?;
+    let file = opened?;
+    // Nothing beyond it.
+    fadvise(&file, 0, None, Advice::Random)?;
+    fadvise(&file, range.start, NonZeroU64::new(range.end - range.start), Advice::WillNeed)?;
+    // That has only asked for it; the last of it comes last.
+    file.read_exact_at(&mut [0], range.end - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_line_of_a_mount_is_refused() {
+        let node = NonZeroU64::new(7).unwrap();
+        assert_eq!(parse("7 0 4096"), Some((node, 0..4096)));
+        for bad in [
+            "",
+            "7",
+            "7 0",
+            "0 0 1",
+            "7 5 5",
+            "7 -1 5",
+            "7  5 6",
+            "x 0 1",
+            "7 0 99999999999999999999",
+        ] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn another_file_system_is_refused_and_each_line_is_answered() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut output = Vec::new();
+        serve(directory.path().as_os_str(), &b"garbage\n"[..], &mut output).unwrap();
+        let answers: Vec<i32> =
+            String::from_utf8(output).unwrap().lines().map(|line| line.parse().unwrap()).collect();
+        assert!(answers.len() == 2 && answers.iter().all(|number| *number != 0), "{answers:?}");
+    }
+}

@@ -4,7 +4,7 @@ use crate::api::VolumeOptions;
 use crate::copies::Moves;
 use crate::file::FileState;
 use crate::file::deferred::Deferred;
-use crate::file::dense::Cost;
+use crate::file::dense::Dense;
 use crate::file::shared::Asked;
 use crate::inodes::Inodes;
 use crate::leases::{Leases, follow_recalls};
@@ -62,7 +62,7 @@ pub struct Volume {
     pub(crate) pages: Pages,
     pub(crate) given_up: GivenUp,
     pub(crate) asked: Asked,
-    pub(crate) part_cost: Cost,
+    pub(crate) dense: Dense,
     metrics: Metrics,
     background: parking_lot::Mutex<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -100,7 +100,7 @@ impl Volume {
             pages: Pages::default(),
             given_up: GivenUp::default(),
             asked: Asked::default(),
-            part_cost: Cost::default(),
+            dense: Dense::default(),
             metrics: Metrics::new(),
             background: parking_lot::Mutex::default(),
             map,

@@ -23,7 +23,6 @@ mod send;
 pub(crate) mod shared;
 mod state;
 mod sync;
-mod whole;
 mod write;
 
 #[cfg(test)]

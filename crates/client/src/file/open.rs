@@ -32,8 +32,6 @@ pub struct OpenFile {
     /// by each of [`TellBy`].
     failures_told: [AtomicU64; 3],
     pub(crate) sequence: Mutex<Sequence>,
-    /// The part that it is worth to have as a whole ([`super::dense`]).
-    pub(super) worth: Mutex<Option<u64>>,
     released: AtomicBool,
 }
 
@@ -306,7 +304,6 @@ impl Volume {
             drops_setid: cred.uid != 0,
             failures_told: std::array::from_fn(|_| AtomicU64::new(failures)),
             sequence: Mutex::default(),
-            worth: Mutex::default(),
             released: AtomicBool::new(false),
         })
     }

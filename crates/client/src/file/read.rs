@@ -14,6 +14,7 @@ use bytes::Bytes;
 use futures::future::try_join_all;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 use strake_base::{is_broken, task};
 use strake_types::layout::Placement;
 use strake_types::{ChunkId, Consistency, Error, ErrorKind, Piece, Result};
@@ -62,18 +63,19 @@ impl Volume {
         offset: u64,
         len: u32,
     ) -> Result<ReadData> {
-        self.read_telling(file, offset, len, || {}).await
+        Ok(self.read_telling(file, offset, len, || {}).await?.0)
     }
 
     /// As [`Volume::read`], for who keeps what he reads: before any bytes are fetched he is told if they are `unleased`,
-    /// so that nothing is recalled when they change.
+    /// so that nothing is recalled when they change. With leased bytes that all came from servers comes the time
+    /// that took.
     pub async fn read_telling(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         offset: u64,
         len: u32,
         unleased: impl FnOnce(),
-    ) -> Result<ReadData> {
+    ) -> Result<(ReadData, Option<Duration>)> {
         let range = offset..offset.saturating_add(u64::from(len));
         self.read_range(file, range, true, unleased).await
     }
@@ -85,7 +87,7 @@ impl Volume {
         range: Range<u64>,
         tells: bool,
         unleased: impl FnOnce(),
-    ) -> Result<ReadData> {
+    ) -> Result<(ReadData, Option<Duration>)> {
         let _timer = self.count(Op::Read);
         let (began, offset) = (self.now(), range.start);
         file.heard_of();
@@ -102,10 +104,10 @@ impl Volume {
             let mut core = file.state.core();
             let end = range.end.min(core.length);
             if offset >= end {
-                return Ok(ReadData::default());
+                return Ok(Default::default());
             }
             if let Body::Inline(inline) = &core.body {
-                return Ok(inline_part(inline.as_slice(), offset, end));
+                return Ok((inline_part(inline.as_slice(), offset, end), None));
             }
             let now = self.now();
             let parts = core.plan(offset, end, now);
@@ -116,14 +118,11 @@ impl Volume {
             }
             (parts, placement)
         };
-        let far = tells && parts.iter().all(|part| matches!(part, Part::There(..)));
+        let far = leased && parts.iter().all(|part| matches!(part, Part::There(..)));
         let mut data = self.fetch_parts(&file.state, &placement, parts).await?;
         data.parts.retain(|part| !part.is_empty());
-        if far {
-            self.note_small_read(file, range, self.now().saturating_sub(began));
-        }
         self.metrics().bytes_read.increment(data.len() as u64);
-        Ok(data)
+        Ok((data, far.then(|| self.now().saturating_sub(began))))
     }
 
     fn count_parts(&self, parts: &[Part]) {

@@ -1,7 +1,6 @@
 //! What all handles of one file in this mount share.
 
 use super::ahead::Ahead;
-use super::dense::Paid;
 use super::dirty::Dirty;
 use super::inline::Inline;
 use super::parts::Parts;
@@ -130,8 +129,6 @@ pub struct FileState {
     pub(crate) appending: tokio::sync::Mutex<()>,
     /// Something was answered, or writes may go on.
     pub(crate) progress: Notify,
-    /// What small reads of it have cost.
-    pub(crate) paid: Mutex<Paid>,
 }
 
 impl Core {
@@ -369,7 +366,6 @@ impl FileState {
             order: tokio::sync::Mutex::new(()),
             appending: tokio::sync::Mutex::new(()),
             progress: Notify::new(),
-            paid: Mutex::default(),
         }
     }
 

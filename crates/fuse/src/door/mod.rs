@@ -68,7 +68,7 @@ struct OpenHandle {
     /// It goes around the page cache.
     direct: bool,
     /// Opened to fetch a part of a file for the kernel: it stands for the handle of a program.
-    part: bool,
+    part: Option<Arc<prefetch::Part>>,
 }
 
 impl FuseDoor {
@@ -275,7 +275,8 @@ impl Door for FuseDoor {
 
     fn abandon(&self, reply: Reply) {
         let (Reply::Open(opened) | Reply::Created(_, opened)) = reply else { return };
-        let Some(handle) = self.handles.remove(opened.fh).filter(|handle| !handle.part) else {
+        let Some(handle) = self.handles.remove(opened.fh).filter(|handle| handle.part.is_none())
+        else {
             return;
         };
         let volume = self.volume.clone();

@@ -4,23 +4,29 @@
 //! known by its number, and stands for the handle through which a program reads: so nothing becomes open that is not.
 
 use super::{FuseDoor, OpenHandle};
+use crate::errno::Errno;
 use crate::prefetch::NAME;
 use parking_lot::Mutex;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use strake_client::Volume;
-use strake_types::Ino;
+use strake_client::api::ReadData;
+use strake_client::file::OpenFile;
+use strake_types::{ErrorKind, Ino};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 /// Parts that may wait for their turn; others pay anew.
 const WAITING_MAX: usize = 64;
+/// A part that waits longer for its turn is not wanted any more: who read there may have gone on.
+const WAITING_AGE_MAX: Duration = Duration::from_secs(1);
 /// A part that takes longer has been waited for long enough.
 const PART_WAIT: Duration = Duration::from_secs(60);
 /// How soon the process is started anew once it was lost.
@@ -31,7 +37,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 pub(super) struct Prefetch {
     /// None: nothing is fetched on this mount.
     queue: OnceLock<mpsc::Sender<Wanted>>,
-    current: Arc<Mutex<Current>>,
+    current: Arc<Mutex<Option<Current>>>,
 }
 
 /// A part of an open file.
@@ -39,21 +45,72 @@ struct Wanted {
     handle: OpenHandle,
     node: u64,
     range: Range<u64>,
+    since: Instant,
 }
 
 /// What the process may open now, and by which number it is known.
-#[derive(Default)]
 struct Current {
     process: Option<u32>,
-    handle: Option<OpenHandle>,
+    handle: OpenHandle,
+    part: Arc<Part>,
+}
+
+/// A part that is being fetched.
+pub(super) struct Part {
+    /// Bytes that the kernel got.
+    bytes: AtomicU64,
+    cancelled: watch::Sender<bool>,
+}
+
+impl Part {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { bytes: AtomicU64::new(0), cancelled: watch::channel(false).0 })
+    }
+
+    /// Bytes of it for the kernel; none once it is cancelled.
+    pub async fn read(
+        &self,
+        volume: &Arc<Volume>,
+        handle: &OpenHandle,
+        (offset, size): (u64, u32),
+    ) -> Result<ReadData, Errno> {
+        let mut cancelled = self.cancelled.subscribe();
+        let read = volume.read_part(&handle.file, offset, size);
+        let data = tokio::select! {
+            biased;
+            _ = cancelled.wait_for(|cancelled| *cancelled) => return Err(ErrorKind::Stale.into()),
+            data = read => data?,
+        };
+        self.bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+        Ok(data)
+    }
 }
 
 impl Prefetch {
     /// The handle for which this is opened, if it is for fetching a part.
     pub fn opened_by(&self, process: u32, ino: Ino) -> Option<OpenHandle> {
         let current = self.current.lock();
-        let handle = current.handle.as_ref().filter(|handle| handle.file.ino() == ino)?;
-        (current.process == Some(process)).then(|| OpenHandle { part: true, ..handle.clone() })
+        let current = current.as_ref().filter(|current| current.process == Some(process))?;
+        let OpenHandle { file, direct, .. } = current.handle.clone();
+        (file.ino() == ino).then(|| OpenHandle { file, direct, part: Some(current.part.clone()) })
+    }
+
+    /// Who waits for pages of this file shall not wait for a part that is being fetched of it: its pages are unlocked, and those
+    /// who want to read them ask for them themselves.
+    pub fn cancel(&self, ino: Ino) {
+        self.cancel_if(|file| file.ino() == ino);
+    }
+
+    /// A handle is being released: nothing keeps the mount busy for it.
+    pub fn cancel_for(&self, released: &Arc<OpenFile>) {
+        self.cancel_if(|file| Arc::ptr_eq(file, released));
+    }
+
+    fn cancel_if(&self, is_meant: impl FnOnce(&Arc<OpenFile>) -> bool) {
+        let current = self.current.lock();
+        if let Some(current) = current.as_ref().filter(|current| is_meant(&current.handle.file)) {
+            current.part.cancelled.send_replace(true);
+        }
     }
 }
 
@@ -64,69 +121,79 @@ impl FuseDoor {
         let (queue, wanted) = mpsc::channel(WAITING_MAX);
         if self.prefetch.queue.set(queue).is_ok() {
             let (volume, current) = (Arc::downgrade(&self.volume), self.prefetch.current.clone());
-            self.runtime.spawn(fetch_all(volume, current, mountpoint, wanted));
+            let fetcher = Fetcher { volume, current, mountpoint, process: None };
+            self.runtime.spawn(fetcher.fetch_all(wanted));
         }
     }
 
-    /// After a read: has the kernel fetch what it is worth to have by now.
-    pub(super) fn fetch_worth_having(&self, handle: OpenHandle) {
-        let Some(range) = self.volume.take_worth_having(&handle.file) else { return };
-        if let Some(queue) = self.prefetch.queue.get().filter(|_| !handle.direct) {
-            let node = self.node(handle.file.ino());
-            // Full: who goes on reading there pays once more.
-            let _full = queue.try_send(Wanted { handle, node, range });
-        }
+    /// After a read of pages for which servers were waited for so long: has the kernel fetch what it is worth to have by now.
+    pub(super) fn fetch_around(&self, handle: OpenHandle, read: Range<u64>, took: Duration) {
+        let Some(queue) = self.prefetch.queue.get().filter(|_| !handle.direct) else { return };
+        let Some(range) = self.volume.worth_having(&handle.file, read, took) else { return };
+        let (node, since) = (self.node(handle.file.ino()), Instant::now());
+        // Full: who goes on reading there pays once more.
+        let _full = queue.try_send(Wanted { handle, node, range, since });
     }
 }
 
-/// Fetches one part after the other, until the mount has ended.
-async fn fetch_all(
+/// Fetches one part after the other.
+struct Fetcher {
     volume: Weak<Volume>,
-    current: Arc<Mutex<Current>>,
+    current: Arc<Mutex<Option<Current>>>,
     mountpoint: PathBuf,
-    mut wanted: mpsc::Receiver<Wanted>,
-) {
-    let mut process = None;
-    while let Some(part) = wanted.recv().await {
-        if part.handle.file.is_released() {
-            continue;
-        }
-        if process.is_none() {
-            match Process::start(&mountpoint).await {
-                Ok(started) => process = Some(started),
-                Err(error) => {
-                    tracing::info!(%error, "what is read here and there is not fetched in large parts");
+    process: Option<Process>,
+}
+
+impl Fetcher {
+    /// Until the mount has ended, or nothing can be fetched there.
+    async fn fetch_all(mut self, mut wanted: mpsc::Receiver<Wanted>) {
+        while let Some(part) = wanted.recv().await {
+            if part.handle.file.is_released() || part.since.elapsed() > WAITING_AGE_MAX {
+                continue;
+            }
+            match self.fetch(&part).await {
+                Ok(0) => {}
+                Ok(number @ (libc::EPERM | libc::EOPNOTSUPP)) => {
+                    let error = io::Error::from_raw_os_error(number);
+                    tracing::info!(%error, "what is read here and there is not fetched in large parts; that takes root");
                     return;
+                }
+                // Whoever reads it is told himself.
+                Ok(number) => {
+                    tracing::debug!(error = %io::Error::from_raw_os_error(number), "a part was not fetched");
+                }
+                Err(error) => {
+                    tracing::info!(%error, "the process that fetches parts of files was lost");
+                    self.process = None;
+                    tokio::time::sleep(PAUSE).await;
                 }
             }
         }
-        let Some(asked) = &mut process else { return };
-        *current.lock() = Current { process: asked.child.id(), handle: Some(part.handle.clone()) };
-        let (began, fetched) = (Instant::now(), timeout(PART_WAIT, asked.fetch(&part)).await);
-        *current.lock() = Current::default();
-        match fetched.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-            Ok(0) => {
-                let Some(volume) = volume.upgrade() else { return };
-                volume.note_part(&part.range, began.elapsed());
-                let len = part.range.end - part.range.start;
-                metrics::counter!("strake_fuse_prefetched_bytes_total").increment(len);
-            }
-            Ok(libc::EPERM) => {
-                tracing::info!(
-                    "without CAP_DAC_READ_SEARCH what is read here and there is not fetched in large parts"
-                );
-                return;
-            }
-            // Whoever reads it is told himself.
-            Ok(number) => {
-                tracing::debug!(error = %io::Error::from_raw_os_error(number), "a part was not fetched")
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the process that fetches parts of files was lost");
-                process = None;
-                tokio::time::sleep(PAUSE).await;
-            }
+    }
+
+    /// The number of the error; 0: the kernel has it.
+    async fn fetch(&mut self, wanted: &Wanted) -> io::Result<i32> {
+        let mut process = match self.process.take() {
+            Some(process) => process,
+            None => match Process::start(&self.mountpoint).await? {
+                Ok(process) => process,
+                Err(number) => return Ok(number),
+            },
+        };
+        let (part, began) = (Part::new(), Instant::now());
+        let (handle, number) = (wanted.handle.clone(), process.child.id());
+        *self.current.lock() = Some(Current { process: number, handle, part: part.clone() });
+        let fetched = timeout(PART_WAIT, process.fetch(wanted)).await;
+        *self.current.lock() = None;
+        let bytes = part.bytes.load(Ordering::Relaxed);
+        metrics::counter!("strake_fuse_prefetched_bytes_total").increment(bytes);
+        if let Some(volume) = self.volume.upgrade() {
+            let whole = if fetched.is_ok() { bytes } else { wanted.range.end - wanted.range.start };
+            volume.note_part(whole, began.elapsed());
         }
+        let number = fetched.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        self.process = Some(process);
+        Ok(number)
     }
 }
 
@@ -138,7 +205,8 @@ struct Process {
 }
 
 impl Process {
-    async fn start(mountpoint: &Path) -> io::Result<Self> {
+    /// Starts it; or the number of the error for which it cannot serve.
+    async fn start(mountpoint: &Path) -> io::Result<Result<Self, i32>> {
         // This very program, also after another one was put in its place.
         let mut command = Command::new("/proc/self/exe");
         command.arg0(NAME).arg(mountpoint).current_dir("/");
@@ -150,18 +218,16 @@ impl Process {
         let input = child.stdin.take().ok_or_else(gone)?;
         let output = BufReader::new(child.stdout.take().ok_or_else(gone)?).lines();
         let mut process = Self { child, input, output };
-        match timeout(PART_WAIT, process.answer())
-            .await
-            .unwrap_or(Err(io::ErrorKind::TimedOut.into()))?
-        {
+        let answered = timeout(PART_WAIT, process.answer()).await;
+        Ok(match answered.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))? {
             0 => Ok(process),
-            number => Err(io::Error::from_raw_os_error(number)),
-        }
+            number => Err(number),
+        })
     }
 
     /// The number of the error; 0: the kernel has it.
-    async fn fetch(&mut self, part: &Wanted) -> io::Result<i32> {
-        let Wanted { node, range, .. } = part;
+    async fn fetch(&mut self, wanted: &Wanted) -> io::Result<i32> {
+        let Wanted { node, range, .. } = wanted;
         let line = format!("{node} {} {}\n", range.start, range.end);
         self.input.write_all(line.as_bytes()).await?;
         self.answer().await

@@ -6,6 +6,7 @@
 //! and commits once. What is refused is refused when that has succeeded: it may rest on what others of them have made. What
 //! cannot go with others, or finds that the store has moved on, goes its own way.
 
+use crate::borrow::home_of;
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::locks::inodes::Held;
@@ -19,7 +20,8 @@ use tokio::sync::oneshot;
 
 /// Where a create waits; `None`: it is not merged.
 fn place_of(ctx: &Ctx, op: &Create) -> Option<Place> {
-    let session = ctx.session.as_ref().filter(|_| ctx.seq != 0 && !op.at.name.is_empty())?;
+    let alone = op.at.name.is_empty() || home_of(ctx, op) != ctx.volume.id;
+    let session = ctx.session.as_ref().filter(|_| ctx.seq != 0 && !alone)?;
     Some(Place {
         volume: ctx.volume.id,
         dir: Ino(op.at.parent),

@@ -2,11 +2,13 @@
 
 use crate::core::backoff;
 use crate::keys;
-use crate::records::{self, Number};
+use crate::loans::SLOTS;
+use crate::records::{self, LoanRecord, Number};
 use crate::stored::store_error;
 use crate::volume::Volume;
 use bytes::Bytes;
 use strake_engine::kv::{Outcome, Transaction};
+use strake_types::shares::SESSION_BITS;
 use strake_types::{Error, ErrorKind, Ino, Result};
 
 /// Numbers reserved at a time.
@@ -15,6 +17,10 @@ const BLOCK: u64 = 4096;
 const NUMBER_INODES: u8 = 0;
 /// Which number under `N` counts sessions.
 const NUMBER_SESSIONS: u8 = 1;
+/// Which number under `N` counts how often a share began to lend.
+const NUMBER_LENDINGS: u8 = 2;
+/// Bits of a loan's number that count loans; those above count how often the share began to lend.
+const LOAN_BITS: u32 = 32;
 /// How often a small transaction of the server's own is tried again.
 const OWN_TRIES_MAX: u32 = 100;
 
@@ -23,7 +29,8 @@ impl Volume {
     pub async fn new_ino(&self, dir: Ino) -> Result<Ino> {
         loop {
             if let Some(counter) = self.inodes.lock().take() {
-                return Ok(keys::child_ino(dir, counter));
+                let shares = self.settings().shares;
+                return Ok(shares.place(keys::child_ino(dir, counter), self.id.0 - shares.first.0));
             }
             let _one = self.reserving.lock().await;
             if self.inodes.lock().clone().take().is_some() {
@@ -38,9 +45,20 @@ impl Volume {
         }
     }
 
-    /// An id for a new session.
+    /// An id for a new session, which no other share of the volume gives.
     pub async fn new_session_id(&self) -> Result<u64> {
-        self.reserve(NUMBER_SESSIONS, 1).await
+        let share = u64::from(self.id.0 - self.settings().shares.first.0);
+        Ok(self.reserve(NUMBER_SESSIONS, 1).await? | share << SESSION_BITS)
+    }
+
+    /// Ends whatever an earlier server of this share has lent. Before anything else is read of it.
+    pub async fn begin_loans(&self) -> Result<()> {
+        let last = self.reserve(NUMBER_LENDINGS, 1).await? << LOAN_BITS;
+        let stored = records::encode(&LoanRecord { number: last, ..LoanRecord::default() });
+        let slots = (0..SLOTS).map(|slot| (keys::loan(self.id, slot), Some(stored.clone())));
+        self.write(slots.collect()).await?;
+        self.loans.reset(last);
+        Ok(())
     }
 
     async fn reserve(&self, which: u8, count: u64) -> Result<u64> {

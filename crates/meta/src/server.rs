@@ -5,6 +5,7 @@ use crate::check;
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::leases::Keeper;
+use crate::lend;
 use crate::metrics::Metrics;
 use crate::ops::move_out::MoveOut;
 use crate::ops::removexattr::RemoveXattr;
@@ -26,7 +27,7 @@ use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_base::task;
 use strake_engine::kv::Store;
-use strake_types::{Error, ErrorKind, Ino, Result, VolumeId};
+use strake_types::{Error, ErrorKind, Ino, Result, SessionId, VolumeId};
 use strake_wire::capability::CapabilityKey;
 use strake_wire::map::MapView;
 use strake_wire::member::MetaRole;
@@ -116,7 +117,7 @@ impl MetaServer {
         let all_done = all_done();
         for volume in self.core.volumes() {
             volume.recopies.stop();
-            let clean = all_done && volume.counts.is_exact();
+            let clean = all_done && volume.counts.is_exact() && volume.loans.are_over();
             let stored = async {
                 reaper::store_counts(&volume, clean).await?;
                 volume.kv.sync().await.map_err(store_error)
@@ -170,6 +171,10 @@ impl MetaServer {
             id => {
                 let gone = || Error::with(ErrorKind::NoSession, format!("session {id} is over"));
                 let session = volume.sessions.get(id).ok_or_else(gone)?;
+                // Also by whoever has served the volume before.
+                if self.core.map.is_fenced(volume.id, SessionId(id)) && session.lose() {
+                    self.core.work.notify_one();
+                }
                 session.check()?;
                 if session.is_outdated(request.incarnation) {
                     // It is to say first what it has open: until then nothing may be deleted.
@@ -239,6 +244,8 @@ async fn perform(ctx: &Ctx, op: &MetaOp) -> Result<MetaAnswer> {
         MetaOp::EvictClient(op) => clients::evict(ctx, op),
         MetaOp::Settle(op) => settle::settled(ctx, op).await,
         MetaOp::Told(op) => settle::told(ctx, op),
+        MetaOp::Borrow(op) => lend::lend(ctx, op).await,
+        MetaOp::GiveBack(op) => Ok(lend::take_back(ctx, op)),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::names::{check_add, peek};
 use super::open_file::{open_existing, opened};
+use crate::borrow::{Elsewhere, home_of};
 use crate::contents;
 use crate::ctx::{Ctx, with_subject};
 use crate::keys;
@@ -25,7 +26,7 @@ impl Mutation for Create {
         if self.at.name.is_empty() {
             return Ok(vec![dir]);
         }
-        let child = peek(ctx, dir, &self.at.name).await?;
+        let child = peek(ctx, dir, &self.at.name).await?.filter(|child| ctx.is_here(*child));
         if let (Some(child), Some(OpenMode { truncate: true, .. }), false) =
             (child, &self.open, self.exclusive)
         {
@@ -34,11 +35,18 @@ impl Mutation for Create {
         Ok([dir].into_iter().chain(child).collect())
     }
 
+    fn elsewhere(&self, ctx: &Ctx) -> Elsewhere {
+        let home = home_of(ctx, self);
+        let child = (home != ctx.volume.id).then_some((home, Ino(self.at.parent)));
+        Elsewhere { child, ..Elsewhere::default() }
+    }
+
     async fn prepare(&self, ctx: &Ctx, held: &Held) -> Result<()> {
         if self.at.name.is_empty() || self.exclusive {
             return Ok(());
         }
         match peek(ctx, Ino(self.at.parent), &self.at.name).await? {
+            Some(child) if !ctx.is_here(child) => Ok(()),
             Some(child) if held.has(child) => contents::finish_cut(ctx, child).await,
             Some(_) => Err(Error::new(ErrorKind::Conflict)),
             None => Ok(()),
@@ -67,7 +75,9 @@ impl Mutation for Create {
 
     async fn finish(&self, ctx: &Ctx, answer: &MetaAnswer) -> Result<()> {
         match answer {
-            MetaAnswer::Created(existing) if !existing.created => {
+            MetaAnswer::Created(existing)
+                if !existing.created && ctx.is_here(Ino(existing.attr.ino)) =>
+            {
                 contents::finish_cut(ctx, Ino(existing.attr.ino)).await
             }
             _ => Ok(()),
@@ -93,13 +103,17 @@ async fn use_existing(
     if op.exclusive || op.kind != FileKind::File as u32 {
         return Err(Error::new(ErrorKind::Exists));
     }
-    tx.need_lock(Ino(entry.ino))?;
+    let here = tx.ctx.is_here(Ino(entry.ino));
+    if here {
+        tx.need_lock(Ino(entry.ino))?;
+    }
     let inode = tx.inode(Ino(entry.ino)).await?;
     if inode.is_dir() {
         return Err(Error::new(ErrorKind::IsDirectory));
     }
     let opened = match &op.open {
-        Some(mode) if inode.is_file() => Some(open_existing(tx, &inode, mode).await?),
+        // Of one in another share the caller learns where it is, and opens it there.
+        Some(mode) if inode.is_file() && here => Some(open_existing(tx, &inode, mode).await?),
         _ => None,
     };
     let attr = match &opened {
@@ -150,7 +164,7 @@ async fn make_nameless(
 }
 
 async fn answer(tx: &mut Tx<'_>, op: &Create, dir: &Inode, inode: Inode) -> Result<MetaAnswer> {
-    tx.count(1, inode.occupied as i64);
+    tx.count(inode.id(), 1, inode.occupied as i64);
     let inode = tx.put_inode(inode).await?;
     let opened = match &op.open {
         Some(mode) if inode.is_file() => Some(opened(tx, &inode, mode).await?),
@@ -168,7 +182,7 @@ async fn new_inode(tx: &mut Tx<'_>, op: &Create, dir: &Inode, kind: FileKind) ->
     if device && ctx.checks() && ctx.cred.uid != 0 {
         return Err(Error::new(ErrorKind::NotPermitted));
     }
-    let ino = ctx.volume.new_ino(dir.id()).await?;
+    let ino = tx.new_ino(dir.id()).await?;
     let now = ctx.now.into();
     let directory = kind == FileKind::Directory;
     let rights = Rights::of(op, dir, kind)?;

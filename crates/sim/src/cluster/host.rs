@@ -330,7 +330,7 @@ impl Host {
         };
         let options = ManagerOptions {
             clock: self.clock.clone(),
-            first_volume: self.plan.volume.clone(),
+            first_volume: self.plan.first_volume(),
             ..ManagerOptions::default()
         };
         let lease = Arc::new(Lease::new(self.clock.clone()));
@@ -450,6 +450,7 @@ impl Host {
             name: format!("server-{}", self.number),
             boot: self.boot(),
             store: self.database.as_ref().map_or("", |_| "database").into(),
+            shares: self.database.is_some(),
         }
     }
 

@@ -109,6 +109,9 @@ pub struct Join {
     /// Id of the store in a database that it keeps metadata in; empty where that is its own, or none.
     #[prost(string, tag = "9")]
     pub store: String,
+    /// Volumes of several shares may lie in that store.
+    #[prost(bool, tag = "10")]
+    pub shares: bool,
 }
 
 /// A target that a server brings.
@@ -285,6 +288,9 @@ pub struct VolumeSpec {
     /// Every change is on disk before it is acknowledged.
     #[prost(bool, optional, tag = "4")]
     pub sync_always: Option<bool>,
+    /// Shares that its directories are dealt out to; absent: one. It stays what it was when the volume was made.
+    #[prost(uint32, optional, tag = "5")]
+    pub shares: Option<u32>,
 }
 
 /// Names a volume.
@@ -578,4 +584,7 @@ pub struct Volume {
     /// Id of the server that has served it before, and may still: until then the other waits. 0: none.
     #[prost(uint32, tag = "6")]
     pub leaving: u32,
+    /// Which share it is of the volume whose id is less by so much; 0: the first, which stands for the whole volume.
+    #[prost(uint32, tag = "7")]
+    pub share: u32,
 }

@@ -240,14 +240,14 @@ impl Volume {
 async fn find(map: &MapView, name: &str) -> Result<manager::Volume> {
     let look = || {
         let map = map.current();
-        map.volumes.iter().find(|v| v.spec.name == name && !v.deleting).cloned()
+        map.living().find(|v| v.spec.name == name).cloned()
     };
     if let Some(volume) = look() {
         return Ok(volume);
     }
     map.refresh().await?;
     look().ok_or_else(|| {
-        let names: Vec<_> = map.current().volumes.iter().map(|v| v.spec.name.clone()).collect();
+        let names: Vec<_> = map.current().living().map(|v| v.spec.name.clone()).collect();
         let detail = format!(
             "volume \"{name}\" (there is: {}); `strake volume create {name}` makes one",
             names.join(", ")

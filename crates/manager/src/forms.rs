@@ -61,6 +61,7 @@ fn beats() -> Vec<Vec<u8>> {
 fn servers() -> Vec<Vec<u8>> {
     let address = "host:7440".into();
     vec![encoded(&Server {
+        shares: true,
         address,
         manager: true,
         meta: true,
@@ -173,7 +174,8 @@ fn volumes() -> Vec<Vec<u8>> {
         sync_always: Some(false),
         ..VolumeSpec::default()
     };
-    vec![encoded(&Volume { spec, deleting: false, meta_server: 1, owned_since: 2, leaving: 3 })]
+    let volume = Volume { spec, meta_server: 1, owned_since: 2, leaving: 3, ..Volume::default() };
+    vec![encoded(&volume)]
 }
 
 fn keys() -> Vec<Vec<u8>> {

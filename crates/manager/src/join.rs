@@ -41,6 +41,7 @@ pub(crate) fn join(
         meta: request.meta,
         name: request.name.clone(),
         store: request.store.clone(),
+        shares: request.shares,
     };
     state.servers.insert(server, record);
     state.cluster.next_server = state.cluster.next_server.max(server + 1);

@@ -127,6 +127,9 @@ pub(crate) struct Server {
     /// Id of the store in a database that it keeps metadata in; empty where that is its own, or none.
     #[prost(string, tag = "5")]
     pub store: String,
+    /// Volumes of several shares may lie in that store.
+    #[prost(bool, tag = "6")]
+    pub shares: bool,
 }
 
 /// `t`: a target.
@@ -348,6 +351,9 @@ pub(crate) struct Volume {
     /// The server that has served it before, and may still: until then the other waits. 0: none.
     #[prost(uint32, tag = "5")]
     pub leaving: u32,
+    /// Which share it is of the volume whose id is less by so much.
+    #[prost(uint32, tag = "6")]
+    pub share: u32,
 }
 
 /// The key of a record.

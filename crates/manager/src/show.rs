@@ -18,6 +18,7 @@ pub(crate) fn volume(id: u32, volume: &crate::records::Volume) -> message::Volum
         meta_server: volume.meta_server,
         owned_since: volume.owned_since,
         leaving: volume.leaving,
+        share: volume.share,
     }
 }
 

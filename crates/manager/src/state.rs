@@ -90,7 +90,7 @@ impl State {
 
     /// The volume of this name, with its id.
     pub fn volume_named(&self, name: &str) -> Option<(u32, &Volume)> {
-        let mut living = self.volumes.iter().filter(|(_, v)| !v.deleting);
+        let mut living = self.volumes.iter().filter(|(_, v)| !v.deleting && v.share == 0);
         living.find(|(_, v)| v.spec.name == name).map(|(id, v)| (*id, v))
     }
 }

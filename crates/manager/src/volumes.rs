@@ -6,7 +6,8 @@ use crate::records::Volume;
 use crate::state::State;
 use strake_types::layout::{Distribution, LayoutTemplate};
 use strake_types::limits::{CHUNK_BYTES_DEFAULT, INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
-use strake_types::{Ack, Consistency, Error, ErrorKind, Result};
+use strake_types::shares::SHARES_MAX;
+use strake_types::{Ack, Consistency, Error, ErrorKind, Result, Shares, VolumeId};
 use strake_wire::message::manager::VolumeSpec;
 
 /// Longest name of a volume.
@@ -29,7 +30,8 @@ pub(crate) fn create(
         let detail = format!("volume {} (strake volume list shows those there are)", spec.name);
         return Err(Error::with(ErrorKind::Exists, detail));
     }
-    if state.volumes.len() >= VOLUMES_MAX {
+    let shares = check_shares(spec.shares)?;
+    if state.volumes.len() + shares as usize > VOLUMES_MAX {
         return Err(invalid(format!("a cluster has at most {VOLUMES_MAX} volumes")));
     }
     let template = check_settings(state, spec)?.or(&defaults());
@@ -38,19 +40,64 @@ pub(crate) fn create(
         template: Some((&template).into()),
         inline_bytes_max: Some(spec.inline_bytes_max.unwrap_or(INLINE_BYTES_DEFAULT)),
         sync_always: Some(spec.sync_always.unwrap_or(false)),
+        shares: (shares > 1).then_some(shares),
     };
     let id = state.cluster.next_volume.max(1);
-    state.cluster.next_volume = id + 1;
-    let meta_server = owners::choose(state, id, is_up).unwrap_or(0);
-    state.volumes.insert(id, Volume { spec, meta_server, ..Volume::default() });
+    let servers: Vec<u32> = (id..id + shares)
+        .map(|share| owners::choose(state, share, &is_up).unwrap_or(0))
+        .collect();
+    if shares > 1 {
+        check_engine(state, servers[0])?;
+    }
+    state.cluster.next_volume = id + shares;
+    for (share, meta_server) in (0..).zip(servers) {
+        let spec = VolumeSpec { name: share_name(&spec.name, share), ..spec.clone() };
+        state.volumes.insert(id + share, Volume { spec, meta_server, share, ..Volume::default() });
+    }
     Ok(id)
+}
+
+/// What a share is called in logs; no volume can be.
+fn share_name(volume: &str, share: u32) -> String {
+    match share {
+        0 => volume.to_owned(),
+        _ => format!("{volume}/{share}"),
+    }
+}
+
+fn check_shares(wanted: Option<u32>) -> Result<u32> {
+    match wanted.unwrap_or(1) {
+        shares @ 1..=SHARES_MAX => Ok(shares),
+        wrong => {
+            Err(invalid(format!("a volume has 1 to {SHARES_MAX} shares, and {wrong} are wanted")))
+        }
+    }
+}
+
+/// Several servers can serve one volume only where the database itself finds out that two of them write the same.
+fn check_engine(state: &State, server: u32) -> Result<()> {
+    if state.servers.get(&server).is_some_and(|server| server.shares) {
+        return Ok(());
+    }
+    let detail = "a volume of several shares needs its metadata in PostgreSQL (or a database that speaks as it does): \
+         strake meta import on the server that has the metadata now moves it there, and strake server start --meta \
+         postgres://USER@HOST/DATABASE starts with it";
+    Err(invalid(detail.into()))
 }
 
 /// Changes the settings that are given; what exists in the volume keeps its layout.
 pub(crate) fn set(state: &mut State, spec: &VolumeSpec) -> Result<u32> {
     let wanted = check_settings(state, spec)?;
     let id = find(state, &spec.name)?;
-    if let Some(volume) = state.volumes.get_mut(&id) {
+    let shares = shares_of(state, id);
+    if spec.shares.is_some_and(|wanted| wanted != shares.count) {
+        return Err(invalid(format!(
+            "volume {} has as many shares as it was made with ({}); copy what is in it to a volume with more",
+            spec.name, shares.count
+        )));
+    }
+    for share in shares.all() {
+        let Some(volume) = state.volumes.get_mut(&share.0) else { continue };
         let old = volume.spec.template.clone().unwrap_or_default();
         let template = wanted.or(&LayoutTemplate::try_from(old)?);
         volume.spec.template = Some((&template).into());
@@ -63,18 +110,25 @@ pub(crate) fn set(state: &mut State, spec: &VolumeSpec) -> Result<u32> {
 /// Marks a volume as deleted; the servers drop what they hold of it. Its name is free at once.
 pub(crate) fn delete(state: &mut State, name: &str) -> Result<u32> {
     let id = find(state, name)?;
-    if let Some(volume) = state.volumes.get_mut(&id) {
-        volume.deleting = true;
-        volume.spec.name.clear();
+    for share in shares_of(state, id).all() {
+        if let Some(volume) = state.volumes.get_mut(&share.0) {
+            volume.deleting = true;
+            volume.spec.name.clear();
+        }
     }
     Ok(id)
+}
+
+fn shares_of(state: &State, id: u32) -> Shares {
+    let count = state.volumes.get(&id).and_then(|volume| volume.spec.shares).unwrap_or(1);
+    Shares { first: VolumeId(id), count }
 }
 
 fn find(state: &State, name: &str) -> Result<u32> {
     if let Some((id, _)) = state.volume_named(name) {
         return Ok(id);
     }
-    let living = state.volumes.values().filter(|v| !v.deleting);
+    let living = state.volumes.values().filter(|v| !v.deleting && v.share == 0);
     let names: Vec<_> = living.map(|v| v.spec.name.as_str()).collect();
     let detail = match names.is_empty() {
         true => {

@@ -139,7 +139,7 @@ pub async fn fresh_map(map: &MapView) -> Result<ClusterMap> {
 
 /// The names of all volumes that are not being deleted.
 pub fn volume_names(map: &ClusterMap) -> Vec<String> {
-    map.volumes.iter().filter(|v| !v.deleting).map(|v| v.spec.name.clone()).collect()
+    map.living().map(|v| v.spec.name.clone()).collect()
 }
 
 /// The volumes that a command names; all, if it names none.

@@ -156,7 +156,7 @@ fn target_name(map: &ClusterMap, id: u32) -> String {
 
 /// Names of the volumes whose files get so many copies.
 fn volumes_of(map: &ClusterMap, copies: u32) -> impl Iterator<Item = &str> {
-    let living = map.volumes.iter().filter(|volume| !volume.deleting);
+    let living = map.living();
     let gets = move |volume: &&strake_wire::message::manager::Volume| {
         let template = volume.spec.template.as_ref();
         let listed = template.and_then(|t| t.list.first()).map(|&id| GroupId(id).copies());

@@ -5,7 +5,7 @@ use crate::failure::Outcome;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strake_storage::soundness::Finding;
-use strake_types::{Credentials, Ino};
+use strake_types::{Credentials, Ino, VolumeId};
 use strake_wire::map::MapView;
 
 /// Finds the files that findings are about. What cannot be told stays without a path.
@@ -16,7 +16,7 @@ pub async fn name_files(map: &Arc<MapView>, findings: &mut [Finding]) -> Outcome
     }
     for (id, inodes) in &mut files {
         let current = map.current();
-        let of_volume = current.volumes.iter().find(|v| v.id == *id && !v.deleting);
+        let of_volume = current.living_with(VolumeId(*id));
         let Some(name) = of_volume.map(|v| v.spec.name.clone()) else { continue };
         let volume = cluster::open_volume(map.clone(), &name, "scrub").await?;
         for (ino, paths) in inodes {

@@ -12,6 +12,7 @@
 //! * [`layout`] — which chunk of a file lies in which group: pure arithmetic, no table per file.
 //! * [`layout_text`] — layouts as people write them.
 //! * [`name`] — what a directory entry may be called.
+//! * [`shares`] — the shares of a volume, and which inode is in which.
 //! * [`limits`] — the bounds that every layer keeps.
 //!
 //! What this crate never does: name a numeric errno (doors do that) or know how a value is stored
@@ -29,6 +30,7 @@ pub mod layout_text;
 pub mod limits;
 pub mod name;
 pub mod safety;
+pub mod shares;
 
 pub use attr::{Attr, Credentials, FileKind, SetAttr, SetTime, Timestamp};
 pub use consistency::Consistency;
@@ -38,3 +40,4 @@ pub use ids::{
 };
 pub use layout::{Distribution, Layout, Piece};
 pub use safety::{Ack, Safety};
+pub use shares::Shares;

@@ -248,7 +248,7 @@ impl MapView {
     /// A volume by its name.
     pub fn volume_named(&self, name: &str) -> Result<Volume> {
         let map = self.current();
-        let found = map.volumes.iter().find(|v| v.spec.name == name && !v.deleting);
+        let found = map.living().find(|v| v.spec.name == name);
         found.cloned().ok_or_else(|| {
             let detail = format!("volume {name} (strake volume list shows those there are)");
             Error::with(ErrorKind::NotFound, detail)

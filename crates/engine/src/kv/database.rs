@@ -35,6 +35,13 @@ pub fn is_database_engine(name: &str) -> bool {
     [postgres::NAME, etcd::NAME].contains(&name)
 }
 
+/// True if an engine of this name finds out that a key was written since a snapshot by whichever writer: one commit
+/// can then change what lies in several parts.
+#[must_use]
+pub fn judges_all_writers(name: &str) -> bool {
+    name == postgres::NAME
+}
+
 /// Where a database is, without the password. Fails where the URL cannot be read.
 pub fn database_shown(url: &str) -> Result<String> {
     match is_etcd(url) {

@@ -9,7 +9,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// A part of a store. The keys of different parts are different; a writer keeps to those of his own.
+/// A part of a store. The keys of different parts are different; a writer keeps to those of his own, or, where
+/// the engine [judges all writers](super::judges_all_writers), agrees with the writers of those that he changes as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// All of it: every other writer is shut out.

@@ -431,3 +431,51 @@ async fn concurrent_changes_are_all_kept() {
     let ids: Vec<_> = bench.map().await.volumes.iter().map(|v| v.id).collect();
     assert_eq!(ids, (1..=21).collect::<Vec<_>>());
 }
+
+/// A metadata server on a database that judges all writers, or does not.
+fn on_database(address: &str, shares: bool) -> Join {
+    Join { store: "db".into(), shares, ..server(address, &[]) }
+}
+
+#[tokio::test]
+async fn the_shares_of_a_volume_are_made_changed_and_deleted_together() {
+    let bench = Bench::new().await;
+    bench.join(on_database("a:1", true)).await.unwrap();
+    bench.join(on_database("b:1", true)).await.unwrap();
+    let made = bench.create(VolumeSpec { shares: Some(5), ..named("wide") }).await.unwrap();
+    let of_it = |map: &ClusterMap| -> Vec<message::Volume> {
+        let shares = made.shares();
+        map.volumes.iter().filter(|v| v.shares() == shares).cloned().collect()
+    };
+    let map = bench.map().await;
+    let shares = of_it(&map);
+    assert_eq!(shares.iter().map(|v| v.share).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    assert!(shares.iter().all(|v| v.meta_server != 0 && v.id == made.id + v.share));
+    assert_eq!(map.living().filter(|v| v.spec.name.starts_with("wide")).count(), 1);
+    let next = bench.create(named("next")).await.unwrap();
+    assert_eq!(next.id, made.id + 5);
+    let change = VolumeSpec { sync_always: Some(true), ..named("wide") };
+    bench.ask(ManagerOp::SetVolume(change)).await.unwrap();
+    assert!(of_it(&bench.map().await).iter().all(|v| v.spec.sync_always == Some(true)));
+    let more = VolumeSpec { shares: Some(6), ..named("wide") };
+    let refused = bench.ask(ManagerOp::SetVolume(more)).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Invalid);
+    bench.ask(ManagerOp::DeleteVolume(VolumeName { name: "wide/1".into() })).await.unwrap_err();
+    bench.ask(ManagerOp::DeleteVolume(VolumeName { name: "wide".into() })).await.unwrap();
+    let all_go = bench.map().await.volumes.iter().filter(|v| v.deleting).count();
+    assert_eq!(all_go, 5);
+}
+
+#[tokio::test]
+async fn several_shares_are_refused_where_the_engine_cannot_bear_them() {
+    for first in [server("a:1", &[]), on_database("a:1", false)] {
+        let bench = Bench::new().await;
+        bench.join(first).await.unwrap();
+        let wide = VolumeSpec { shares: Some(2), ..named("wide") };
+        let refused = bench.create(wide).await.unwrap_err();
+        assert!(refused.to_string().contains("strake meta import"), "{refused}");
+        bench.create(VolumeSpec { shares: Some(1), ..named("one") }).await.unwrap();
+        let too_many = VolumeSpec { shares: Some(65), ..named("many") };
+        assert_eq!(bench.create(too_many).await.unwrap_err().kind, ErrorKind::Invalid);
+    }
+}

@@ -450,6 +450,7 @@ impl Host {
             name: format!("server-{}", self.number),
             boot: self.boot(),
             store: self.database.as_ref().map_or("", |_| "database").into(),
+            shares: self.database.is_some(),
         }
     }
 

@@ -473,6 +473,7 @@ async fn join(
         } else {
             String::new()
         },
+        shares: strake_engine::kv::judges_all_writers(&identity.engine),
     };
     Ok(strake_wire::member::join(manager, &request, JOIN_WAIT_MS).await?)
 }

@@ -177,7 +177,7 @@ async fn reach(address: &str, tls: Option<&Tls>, report: &mut Report) {
 }
 
 fn check_map(map: &ClusterMap, report: &mut Report) {
-    let living = map.volumes.iter().filter(|v| !v.deleting).count();
+    let living = map.living().count();
     let about = format!(
         "epoch {}: {} servers, {} targets, {} groups, {living} volumes",
         map.epoch,

@@ -272,7 +272,7 @@ impl Run {
         soundness::name_files(&self.map, &mut findings).await?;
         for finding in findings {
             let volumes = self.map.current();
-            let volume = volumes.volumes.iter().find(|v| v.id == finding.chunk.volume.0);
+            let volume = volumes.living_with(finding.chunk.volume);
             let (chunk, target) = (finding.chunk.index, finding.target);
             self.add(Row {
                 volume: volume.map(|v| v.spec.name.clone()).unwrap_or_default(),

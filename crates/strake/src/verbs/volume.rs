@@ -70,6 +70,11 @@ struct Settings {
     /// Have every change of names, attributes and small files on disk before it is acknowledged
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     sync_always: Option<bool>,
+
+    /// Deal its directories out to so many shares, each served by one of the metadata servers; at most 64, for good, and only
+    /// where the metadata is in PostgreSQL [default: 1]
+    #[arg(long, value_name = "NUMBER")]
+    shares: Option<u32>,
 }
 
 impl Settings {
@@ -84,6 +89,7 @@ impl Settings {
             inline_bytes_max: inline
                 .map_err(|_| Failure::usage("--inline-max must be at most 64K"))?,
             sync_always: self.sync_always,
+            shares: self.shares,
         })
     }
 }
@@ -103,6 +109,7 @@ struct View {
     groups: Vec<u32>,
     inline_max: u32,
     sync_always: bool,
+    shares: u32,
     metadata_server: String,
 }
 
@@ -110,7 +117,6 @@ impl View {
     fn new(map: &ClusterMap, volume: &Volume) -> Outcome<View> {
         let spec = &volume.spec;
         let template: LayoutTemplate = spec.template.clone().unwrap_or_default().try_into()?;
-        let server = map.servers.iter().find(|s| s.id == volume.meta_server);
         Ok(View {
             id: volume.id,
             name: spec.name.clone(),
@@ -124,7 +130,8 @@ impl View {
             groups: template.groups.iter().flatten().map(|g| g.0).collect(),
             inline_max: spec.inline_bytes_max.unwrap_or_default(),
             sync_always: spec.sync_always.unwrap_or_default(),
-            metadata_server: server.map_or("none yet".into(), |s| format!("{} ({})", s.name, s.id)),
+            shares: volume.shares().count,
+            metadata_server: servers_of(map, volume),
         })
     }
 
@@ -134,6 +141,17 @@ impl View {
             width => width.to_string(),
         }
     }
+}
+
+/// The servers of its shares, each once.
+fn servers_of(map: &ClusterMap, volume: &Volume) -> String {
+    let shares = volume.shares();
+    let serve = |id: u32| {
+        map.volumes.iter().any(|v| v.meta_server == id && shares.all().any(|share| share.0 == v.id))
+    };
+    let serving = map.servers.iter().filter(|server| serve(server.id));
+    let names: Vec<String> = serving.map(|s| format!("{} ({})", s.name, s.id)).collect();
+    if names.is_empty() { "none yet".into() } else { names.join(", ") }
 }
 
 /// Runs the verb.
@@ -165,8 +183,7 @@ async fn change(map: &MapView, op: ManagerOp) -> Outcome {
 
 fn list(map: &MapView, json: bool) -> Outcome {
     let map = map.current();
-    let living = map.volumes.iter().filter(|v| !v.deleting);
-    let views: Vec<View> = living.map(|v| View::new(&map, v)).collect::<Outcome<_>>()?;
+    let views: Vec<View> = map.living().map(|v| View::new(&map, v)).collect::<Outcome<_>>()?;
     if json {
         return output::json(&views);
     }
@@ -216,6 +233,7 @@ fn show(view: &View) {
         ("groups", if groups.is_empty() { "all".into() } else { groups.join(",") }),
         ("inline up to", size::show(u64::from(view.inline_max))),
         ("sync always", if view.sync_always { "yes".into() } else { "no".into() }),
+        ("shares", view.shares.to_string()),
         ("metadata server", view.metadata_server.clone()),
     ];
     for (name, value) in rows {

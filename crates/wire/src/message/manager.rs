@@ -5,6 +5,7 @@ use super::jobs::{Held, JobList, ListJobs, Order, Plan, Progress, SteerJob};
 use super::recopies::{RecopyOrder, RecopyProgress};
 use super::scrubs::{ScrubOrder, ScrubProgress};
 use prost::{Message, Oneof};
+use strake_types::{Shares, VolumeId};
 
 /// One operation on the cluster.
 #[derive(Clone, PartialEq, Message)]
@@ -109,6 +110,9 @@ pub struct Join {
     /// Id of the store in a database that it keeps metadata in; empty where that is its own, or none.
     #[prost(string, tag = "9")]
     pub store: String,
+    /// Volumes of several shares may lie in that store.
+    #[prost(bool, tag = "10")]
+    pub shares: bool,
 }
 
 /// A target that a server brings.
@@ -285,6 +289,9 @@ pub struct VolumeSpec {
     /// Every change is on disk before it is acknowledged.
     #[prost(bool, optional, tag = "4")]
     pub sync_always: Option<bool>,
+    /// Shares that its directories are dealt out to; absent: one. It stays what it was when the volume was made.
+    #[prost(uint32, optional, tag = "5")]
+    pub shares: Option<u32>,
 }
 
 /// Names a volume.
@@ -440,6 +447,25 @@ impl ClusterMap {
         let at = self.groups.binary_search_by_key(&id.0, |group| group.id).ok()?;
         self.groups.get(at)
     }
+
+    /// The volumes that people know: each once, however many shares it has, and none that is being deleted.
+    pub fn living(&self) -> impl Iterator<Item = &Volume> {
+        self.volumes.iter().filter(|volume| !volume.deleting && volume.share == 0)
+    }
+
+    /// The volume of which this id names a share, unless it is being deleted.
+    pub fn living_with(&self, share: VolumeId) -> Option<&Volume> {
+        let share = self.volumes.iter().find(|volume| volume.id == share.0)?;
+        self.living().find(|volume| volume.id == share.shares().first.0)
+    }
+}
+
+impl Volume {
+    /// The shares of the volume of which this is one.
+    pub fn shares(&self) -> Shares {
+        let first = VolumeId(self.id.saturating_sub(self.share));
+        Shares { first, count: self.spec.shares.unwrap_or(1).max(1) }
+    }
 }
 
 /// A server of the map.
@@ -578,4 +604,7 @@ pub struct Volume {
     /// Id of the server that has served it before, and may still: until then the other waits. 0: none.
     #[prost(uint32, tag = "6")]
     pub leaving: u32,
+    /// Which share it is of the volume whose id is less by so much; 0: the first, which stands for the whole volume.
+    #[prost(uint32, tag = "7")]
+    pub share: u32,
 }

@@ -20,7 +20,7 @@ const SKEW_MS_MAX: i64 = 1_000;
 /// One volume for each metadata server that serves any.
 fn one_volume_each(map: &ClusterMap) -> Vec<(u32, String)> {
     let mut seen = BTreeSet::new();
-    let living = map.volumes.iter().filter(|v| !v.deleting && seen.insert(v.meta_server));
+    let living = map.living().filter(|v| seen.insert(v.meta_server));
     living.map(|v| (v.meta_server, v.spec.name.clone())).collect()
 }
 

@@ -22,6 +22,7 @@ impl Gen {
             template: self.opt(Self::template),
             inline_bytes_max: self.opt(Self::u32),
             sync_always: self.opt(Self::bool),
+            shares: self.opt(Self::u32),
         }
     }
 
@@ -39,6 +40,7 @@ impl Gen {
                 name: self.string(),
                 boot: self.string(),
                 store: self.string(),
+                shares: self.bool(),
             }),
             Heartbeat(mgr::Heartbeat {
                 server: self.u32(),
@@ -134,6 +136,7 @@ impl Gen {
             meta_server: self.u32(),
             owned_since: self.u64(),
             leaving: self.u32(),
+            share: self.u32(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use strake_types::layout::{GroupTables, LayoutTemplate};
 use strake_types::limits::{INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
-use strake_types::{Epoch, GroupId, Result};
+use strake_types::{Epoch, GroupId, Result, Shares};
 use strake_wire::message::manager::{ClusterMap, Volume};
 
 /// Settings of a volume, taken from the map.
@@ -22,6 +22,8 @@ pub(crate) struct Settings {
     pub tables: GroupTables,
     /// The volume is being deleted.
     pub deleting: bool,
+    /// What it is a share of.
+    pub shares: Shares,
 }
 
 impl Settings {
@@ -41,6 +43,7 @@ impl Settings {
             sync_always: spec.sync_always.unwrap_or(false),
             tables: GroupTables::of(map.groups.iter().map(|group| GroupId(group.id))),
             deleting: volume.deleting,
+            shares: volume.shares(),
         })
     }
 }

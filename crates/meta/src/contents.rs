@@ -59,7 +59,7 @@ pub(crate) async fn set_inline(tx: &mut Tx<'_>, inode: &mut Inode, bytes: Bytes)
 
 /// Notes how many bytes a file occupies.
 pub(crate) fn occupy(tx: &mut Tx<'_>, inode: &mut Inode, bytes: u64) {
-    tx.count(0, bytes as i64 - inode.occupied as i64);
+    tx.count(inode.id(), 0, bytes as i64 - inode.occupied as i64);
     inode.occupied = bytes;
 }
 

@@ -265,7 +265,12 @@ impl Core {
 
     async fn take_into_use(&self, id: VolumeId, settings: Settings) -> Result<Arc<Volume>> {
         let volume = Arc::new(self.part(id, settings).await?);
-        self.make_root(&volume).await?;
+        if volume.settings().shares.count > 1 {
+            volume.begin_loans().await?;
+        }
+        if volume.settings().shares.first == id {
+            self.make_root(&volume).await?;
+        }
         self.load_counts(&volume).await?;
         self.load_sessions(&volume).await?;
         // All of that took its time, and the database does not know whose turn it is.

@@ -70,7 +70,10 @@ async fn recount(volume: &Volume) -> Result<()> {
 /// The counts of a volume and its store, of one moment in which no change is half counted.
 pub(crate) async fn moment(volume: &Volume) -> Result<((i64, i64), Arc<dyn Snapshot>)> {
     let _still = volume.counts.gate.write().await;
-    Ok((volume.counts.raw(), volume.kv.snapshot().await.map_err(store_error)?))
+    let snapshot = volume.kv.snapshot().await.map_err(store_error)?;
+    let (inodes, bytes) = volume.counts.raw();
+    let lent = volume.loans.uncounted(volume.id, &*snapshot).await?;
+    Ok(((inodes + lent.0, bytes + lent.1), snapshot))
 }
 
 /// Inodes and bytes of contents. A record that cannot be read counts as an inode without contents.

@@ -9,7 +9,7 @@ use crate::volume::Volume;
 use std::sync::Arc;
 use strake_types::access::Subject;
 use strake_types::acl::Acl;
-use strake_types::{Consistency, Credentials, Error, ErrorKind, Ino, Result, Timestamp};
+use strake_types::{Consistency, Credentials, Error, ErrorKind, Ino, Result, Timestamp, VolumeId};
 use strake_wire::message::common::Attributes;
 
 /// What one request brings along.
@@ -62,16 +62,26 @@ impl Ctx {
         }
     }
 
+    /// The share of the volume that an inode is in.
+    pub fn home(&self, ino: Ino) -> VolumeId {
+        self.settings.shares.of(ino)
+    }
+
+    /// True if an inode is in this share; another server may change it otherwise.
+    pub fn is_here(&self, ino: Ino) -> bool {
+        self.home(ino) == self.volume.id
+    }
+
     /// The server's own business within this request.
     pub fn system(&self) -> Self {
         let keeper = self.keeper.clone();
         Ctx { now: self.now, keeper, ..Self::own(&self.core, &self.volume) }
     }
 
-    /// Gives the caller a lease on an inode that is looked at after this. False: it gets none.
+    /// Gives the caller a lease on an inode that is looked at after this. False: it gets none, here.
     pub fn lease(&self, ino: Ino) -> bool {
         let enter = |keeper| self.volume.leases.enter(keeper, ino, false, &*self.core.clock);
-        self.keeper.as_ref().is_some_and(enter)
+        self.keeper.as_ref().filter(|_| self.is_here(ino)).is_some_and(enter)
     }
 
     /// Attributes that were read after [`Ctx::lease`] said what it did.

@@ -1,8 +1,8 @@
 //! The forms of bytes that are read from a metadata store, for those who test decoders.
 
 use crate::records::{
-    self, Entry, HeldLock, Inode, Locks, LostUse, Mark, Number, Order, Place, Raw, Recopying,
-    SessionRecord, Shard, Spare, Stat, Topology,
+    self, Entry, HeldLock, Inode, LoanRecord, Locks, LostUse, Mark, Number, Order, Place, Raw,
+    Recopying, SessionRecord, Shard, Spare, Stat, Topology,
 };
 use crate::{keys, layout};
 use bytes::Bytes;
@@ -20,6 +20,7 @@ pub const FORMS: &[Form] = &[
     value("shard", shards, check::<Shard>),
     value("number", || vec![encoded(&Number { next: 1 << 40 })], check::<Number>),
     value("topology", || vec![encoded(&Topology { moves: 3 })], check::<Topology>),
+    value("loan", loans, check::<LoanRecord>),
     value("session", sessions, check::<SessionRecord>),
     value(
         "stat",
@@ -55,6 +56,10 @@ fn seal(bytes: &mut [u8]) {
 
 fn encoded(record: &impl Message) -> Vec<u8> {
     records::encode(record).into()
+}
+
+fn loans() -> Vec<Vec<u8>> {
+    vec![encoded(&LoanRecord { number: 1 << 33, made: true, inodes: -1, bytes: -4096 })]
 }
 
 fn decoded<T: Message + Default>(bytes: &[u8]) -> Option<T> {

@@ -4,7 +4,7 @@
 //! what belongs together lies together. docs/FORMATS.md draws each.
 
 use std::ops::Bound;
-use strake_types::{Ino, VolumeId};
+use strake_types::{Ino, Shares, VolumeId};
 
 /// Bits of the counter in an inode number; above it lies the placement prefix.
 const COUNTER_BITS: u32 = 40;
@@ -36,6 +36,8 @@ pub(crate) enum Kind {
     Inode = b'I',
     /// How far a job is that gives files another number of copies.
     Recopying = b'J',
+    /// Slots of loans to other shares of the volume.
+    Loan = b'K',
     /// A further name of a hard-linked file.
     Link = b'L',
     /// Counters.
@@ -58,7 +60,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Every kind: what an empty volume has no key of.
-    pub(crate) const ALL: [Kind; 18] = [
+    pub(crate) const ALL: [Kind; 19] = [
         Kind::Spare,
         Kind::Contents,
         Kind::Entry,
@@ -68,6 +70,7 @@ impl Kind {
         Kind::Lost,
         Kind::Inode,
         Kind::Recopying,
+        Kind::Loan,
         Kind::Link,
         Kind::Number,
         Kind::Posix,
@@ -157,7 +160,12 @@ pub(crate) fn recopying(volume: VolumeId) -> Vec<u8> {
     Key::new(Kind::Recopying, volume).end()
 }
 
-/// The next inode counter (0) or session id (1) not reserved yet.
+/// What the change was for which a slot was lent last.
+pub(crate) fn loan(volume: VolumeId, slot: u8) -> Vec<u8> {
+    Key::new(Kind::Loan, volume).bytes(&[slot])
+}
+
+/// The next inode counter (0), session id (1) or lending (2) not reserved yet.
 pub(crate) fn number(volume: VolumeId, which: u8) -> Vec<u8> {
     Key::new(Kind::Number, volume).bytes(&[which])
 }
@@ -258,9 +266,10 @@ pub(crate) fn child_ino(dir: Ino, counter: u64) -> Ino {
     Ino(placement(dir) << COUNTER_BITS | counter & COUNTER_MAX)
 }
 
-/// True if the inode lies among the children of `dir`, where one range scan finds it.
-pub(crate) fn lies_in(dir: Ino, ino: Ino) -> bool {
-    ino.0 >> COUNTER_BITS == placement(dir)
+/// True if the inode lies among the children of `dir` that are in the share of `dir`, where one range scan finds it.
+pub(crate) fn lies_in(shares: &Shares, dir: Ino, ino: Ino) -> bool {
+    let child = shares.place(child_ino(dir, 0), shares.index_of(dir));
+    ino.0 >> COUNTER_BITS == child.0 >> COUNTER_BITS
 }
 
 #[cfg(test)]
@@ -318,7 +327,8 @@ mod tests {
         let dir = Ino(12345);
         let (first, next) = (child_ino(dir, 2), child_ino(dir, 3));
         assert_eq!(first.0 + 1, next.0);
-        assert!(lies_in(dir, first) && lies_in(dir, child_ino(dir, COUNTER_MAX)));
+        let one = Shares::one(V);
+        assert!(lies_in(&one, dir, first) && lies_in(&one, dir, child_ino(dir, COUNTER_MAX)));
         assert!(i64::try_from(child_ino(Ino(u64::MAX), COUNTER_MAX).0).is_ok());
     }
 }

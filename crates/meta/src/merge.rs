@@ -10,6 +10,7 @@ use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::locks::inodes::Held;
 use crate::merges::{Answer, Place, Waiting};
+use crate::ops::create::home_of;
 use crate::txn::Mutation;
 use crate::view::Tx;
 use strake_base::task;
@@ -19,7 +20,8 @@ use tokio::sync::oneshot;
 
 /// Where a create waits; `None`: it is not merged.
 fn place_of(ctx: &Ctx, op: &Create) -> Option<Place> {
-    let session = ctx.session.as_ref().filter(|_| ctx.seq != 0 && !op.at.name.is_empty())?;
+    let alone = op.at.name.is_empty() || home_of(ctx, op) != ctx.volume.id;
+    let session = ctx.session.as_ref().filter(|_| ctx.seq != 0 && !alone)?;
     Some(Place {
         volume: ctx.volume.id,
         dir: Ino(op.at.parent),

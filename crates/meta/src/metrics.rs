@@ -4,7 +4,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::time::Duration;
 use strake_wire::message::meta::MetaOp;
 
-const NAMES: [&str; 34] = [
+const NAMES: [&str; 36] = [
     "open_session",
     "renew_session",
     "close_session",
@@ -39,6 +39,8 @@ const NAMES: [&str; 34] = [
     "evict_client",
     "settle",
     "told",
+    "borrow",
+    "give_back",
 ];
 
 fn index(op: &MetaOp) -> usize {
@@ -77,6 +79,8 @@ fn index(op: &MetaOp) -> usize {
         MetaOp::EvictClient(_) => 31,
         MetaOp::Settle(_) => 32,
         MetaOp::Told(_) => 33,
+        MetaOp::Borrow(_) => 34,
+        MetaOp::GiveBack(_) => 35,
     }
 }
 

@@ -15,6 +15,8 @@ const BLOCK: u64 = 4096;
 const NUMBER_INODES: u8 = 0;
 /// Which number under `N` counts sessions.
 const NUMBER_SESSIONS: u8 = 1;
+/// Which number under `N` counts how often a share began to lend.
+const NUMBER_LENDINGS: u8 = 2;
 /// How often a small transaction of the server's own is tried again.
 const OWN_TRIES_MAX: u32 = 100;
 
@@ -23,7 +25,8 @@ impl Volume {
     pub async fn new_ino(&self, dir: Ino) -> Result<Ino> {
         loop {
             if let Some(counter) = self.inodes.lock().take() {
-                return Ok(keys::child_ino(dir, counter));
+                let shares = self.settings().shares;
+                return Ok(shares.place(keys::child_ino(dir, counter), self.id.0 - shares.first.0));
             }
             let _one = self.reserving.lock().await;
             if self.inodes.lock().clone().take().is_some() {
@@ -41,6 +44,11 @@ impl Volume {
     /// An id for a new session.
     pub async fn new_session_id(&self) -> Result<u64> {
         self.reserve(NUMBER_SESSIONS, 1).await
+    }
+
+    /// A number of which the numbers of loans are made, greater each time.
+    pub async fn new_loan_base(&self) -> Result<u64> {
+        self.reserve(NUMBER_LENDINGS, 1).await
     }
 
     async fn reserve(&self, which: u8, count: u64) -> Result<u64> {

@@ -231,6 +231,23 @@ pub(crate) struct Topology {
     pub moves: u64,
 }
 
+/// `K`: for which loan a slot was written last, and what its change was.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct LoanRecord {
+    /// The loan.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// The change was made with this; else it never will be.
+    #[prost(bool, tag = "2")]
+    pub made: bool,
+    /// Inodes that the share has more since.
+    #[prost(sint64, tag = "3")]
+    pub inodes: i64,
+    /// Bytes that it has more.
+    #[prost(sint64, tag = "4")]
+    pub bytes: i64,
+}
+
 /// `S`: a session.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct SessionRecord {

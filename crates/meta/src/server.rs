@@ -5,6 +5,7 @@ use crate::check;
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::leases::Keeper;
+use crate::loans;
 use crate::metrics::Metrics;
 use crate::ops::move_out::MoveOut;
 use crate::ops::removexattr::RemoveXattr;
@@ -116,7 +117,7 @@ impl MetaServer {
         let all_done = all_done();
         for volume in self.core.volumes() {
             volume.recopies.stop();
-            let clean = all_done && volume.counts.is_exact();
+            let clean = all_done && volume.counts.is_exact() && volume.loans.are_over();
             let stored = async {
                 reaper::store_counts(&volume, clean).await?;
                 volume.kv.sync().await.map_err(store_error)
@@ -239,6 +240,8 @@ async fn perform(ctx: &Ctx, op: &MetaOp) -> Result<MetaAnswer> {
         MetaOp::EvictClient(op) => clients::evict(ctx, op),
         MetaOp::Settle(op) => settle::settled(ctx, op).await,
         MetaOp::Told(op) => settle::told(ctx, op),
+        MetaOp::Borrow(op) => loans::lend(ctx, op).await,
+        MetaOp::GiveBack(op) => Ok(loans::take_back(ctx, op)),
     }
 }
 

@@ -6,6 +6,7 @@
 //! *unknown* a value that only this transaction can have written tells what happened. A numbered
 //! mutation stores its reply with it, so that a repeat is answered from the ledger.
 
+use crate::borrow::{self, Elsewhere};
 use crate::core::backoff;
 use crate::ctx::Ctx;
 use crate::keys;
@@ -26,6 +27,11 @@ const TRIES_MAX: u32 = 200;
 pub(crate) trait Mutation: Sync {
     /// Inodes whose locks it needs, as far as can be told before they are held.
     fn scope(&self, ctx: &Ctx) -> impl Future<Output = Result<Vec<Ino>>> + Send;
+
+    /// What it touches in other shares of the volume beside the inodes of its scope.
+    fn elsewhere(&self, _ctx: &Ctx) -> Elsewhere {
+        Elsewhere::default()
+    }
 
     /// Makes contents fit under the locks, with transactions of its own, before [`Mutation::run`].
     /// [`ErrorKind::Conflict`] lets it begin again here, too.
@@ -135,7 +141,7 @@ pub(crate) async fn under_locks(ctx: &Ctx, op: &impl Mutation) -> Result<()> {
 /// One try; `None` or a conflict: it has to begin again.
 async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     let scope = op.scope(ctx).await?;
-    let held = ctx.core.locks.lock(ctx.volume.id, &scope).await;
+    let (held, borrowed) = borrow::lock(ctx, &scope, op.elsewhere(ctx)).await?;
     // It may have waited for longer than its session lasted: what that had locked is given back under this lock.
     ctx.session.as_ref().map_or(Ok(()), |session| session.check())?;
     if was_carried_out(ctx).await? {
@@ -143,7 +149,7 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
         return repeat(ctx, op).await.map(Some);
     }
     op.prepare(ctx, &held).await?;
-    let mut tx = Tx::begin(ctx, held);
+    let mut tx = Tx::begin(ctx, held).with_borrowed(borrowed);
     let mut answer = op.run(&mut tx).await?;
     if op.takes_room() && tx.writes() && ctx.volume.kv.is_full() {
         let detail = "the metadata server's disk is full; delete files or give it room";
@@ -193,7 +199,7 @@ async fn repeat(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
     hold_open(ctx, &answer);
     let answer = as_it_lies(ctx, answer).await?;
     {
-        let scope: Vec<Ino> = about(&answer).into_iter().collect();
+        let scope: Vec<Ino> = about(&answer).into_iter().filter(|ino| ctx.is_here(*ino)).collect();
         let _held = ctx.core.locks.lock(ctx.volume.id, &scope).await;
         op.finish(ctx, &answer).await?;
     }

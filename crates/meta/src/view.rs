@@ -9,6 +9,7 @@ mod commit;
 pub(crate) use commit::each_attributes;
 
 use crate::attributes::attributes;
+use crate::borrow::Borrowed;
 use crate::cache::Ticket;
 use crate::core::Core;
 use crate::ctx::Ctx;
@@ -40,6 +41,8 @@ pub(crate) struct Tx<'a> {
     /// What the request brought.
     pub ctx: &'a Ctx,
     held: Held,
+    /// Of other shares.
+    borrowed: Borrowed,
     kv: Option<Transaction>,
     tickets: Tickets,
     inodes: Vec<(Ino, Option<Arc<Inode>>)>,
@@ -65,6 +68,7 @@ impl<'a> Tx<'a> {
         Tx {
             ctx,
             held: Held::default(),
+            borrowed: Borrowed::default(),
             kv: None,
             tickets: Tickets::default(),
             inodes: Vec::new(),
@@ -85,6 +89,19 @@ impl<'a> Tx<'a> {
     /// snapshot is taken only when the store is needed.
     pub fn begin(ctx: &'a Ctx, held: Held) -> Self {
         Tx { held, ..Self::reader(ctx) }
+    }
+
+    /// The same, of one that has borrowed inodes of other shares as well.
+    pub fn with_borrowed(self, borrowed: Borrowed) -> Self {
+        Tx { borrowed, ..self }
+    }
+
+    /// The number of a new inode below a directory.
+    pub async fn new_ino(&self, dir: Ino) -> Result<Ino> {
+        match self.borrowed.child() {
+            Some(ino) => Ok(ino),
+            None => self.ctx.volume.new_ino(dir).await,
+        }
     }
 
     /// The store, as it was when this was first called.
@@ -124,7 +141,7 @@ impl<'a> Tx<'a> {
 
     /// Begins again with a new scope unless the lock of this inode is held.
     pub fn need_lock(&self, ino: Ino) -> Result<()> {
-        match self.held.has(ino) {
+        match self.held.has(ino) || self.borrowed.has(ino) {
             true => Ok(()),
             false => Err(Error::new(ErrorKind::Conflict)),
         }
@@ -135,12 +152,15 @@ impl<'a> Tx<'a> {
         if let Some((_, staged)) = self.inodes.iter().find(|(staged, _)| *staged == ino) {
             return Ok(staged.clone());
         }
-        let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
+        let core = &self.ctx.core;
+        let key = keys::inode(self.ctx.home(ino), ino);
+        if !self.ctx.is_here(ino) {
+            return Ok(self.get::<Inode>(&key).await?.map(Arc::new));
+        }
         let place = Core::inode_key(self.ctx.volume.opening, ino);
         if let Some(inode) = core.inodes.get(place) {
             return Ok(Some(inode));
         }
-        let key = keys::inode(volume, ino);
         let value = self.kv().await?.get(&key).await.map_err(store_error)?;
         let Some(value) = value else { return Ok(None) };
         let inode = Arc::new(records::decode_to_keep::<Inode>(&key, &value)?);
@@ -170,7 +190,8 @@ impl<'a> Tx<'a> {
 
     /// Writes an inode of which nobody sees a change.
     pub async fn put_unseen(&mut self, inode: Inode) -> Result<Arc<Inode>> {
-        let (ino, key) = (inode.id(), keys::inode(self.ctx.volume.id, inode.id()));
+        let ino = inode.id();
+        let key = keys::inode(self.ctx.home(ino), ino);
         let value = records::encode(&inode);
         self.witness = Some((key.clone(), Some(value.clone())));
         self.kv().await?.put(key, value);
@@ -181,7 +202,7 @@ impl<'a> Tx<'a> {
 
     /// Removes an inode's record.
     pub async fn delete_inode(&mut self, ino: Ino) -> Result<()> {
-        let key = keys::inode(self.ctx.volume.id, ino);
+        let key = keys::inode(self.ctx.home(ino), ino);
         self.witness = Some((key.clone(), None));
         self.seen.push(ino);
         self.kv().await?.delete(key);
@@ -191,17 +212,21 @@ impl<'a> Tx<'a> {
 
     /// A directory entry.
     pub async fn entry(&mut self, dir: Ino, name: &[u8]) -> Result<Option<Entry>> {
-        let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
+        let core = &self.ctx.core;
         let place = core.entry_key(self.ctx.volume.opening, dir, name);
         if let Some((_, staged)) = self.entries.iter().find(|(staged, _)| *staged == place) {
             return Ok(*staged);
+        }
+        let key = keys::entry(self.ctx.home(dir), dir, name);
+        if !self.ctx.is_here(dir) {
+            return self.get::<Entry>(&key).await;
         }
         if let Some(entry) =
             core.entries.get(place).or_else(|| self.looked_for.get(&place).copied())
         {
             return Ok(entry);
         }
-        let entry = self.get::<Entry>(&keys::entry(volume, dir, name)).await?;
+        let entry = self.get::<Entry>(&key).await?;
         core.entries.fill(place, entry, self.tickets.entries);
         Ok(entry)
     }
@@ -278,7 +303,7 @@ impl<'a> Tx<'a> {
         shard.entries = shard.entries.saturating_sub(1);
         shard.subdirs = shard.subdirs.saturating_sub(u64::from(is_dir(entry.kind)));
         self.put_shard(dir.id(), index, shard).await?;
-        let volume = self.ctx.volume.id;
+        let volume = self.ctx.home(dir.id());
         self.delete(keys::entry(volume, dir.id(), name)).await?;
         self.delete(keys::order(volume, dir.id(), entry.cookie)).await?;
         let place = self.ctx.core.entry_key(self.ctx.volume.opening, dir.id(), name);
@@ -318,15 +343,14 @@ impl<'a> Tx<'a> {
         }
         let shard = self.shard(dir.id(), index).await?;
         self.put_shard(dir.id(), index, shard).await?;
-        let volume = self.ctx.volume.id;
-        self.delete(keys::entry(volume, dir.id(), from)).await?;
+        self.delete(keys::entry(self.ctx.home(dir.id()), dir.id(), from)).await?;
         let place = self.ctx.core.entry_key(self.ctx.volume.opening, dir.id(), from);
         stage(&mut self.entries, place, None);
         self.write_entry(dir.id(), to, entry).await
     }
 
     async fn write_entry(&mut self, dir: Ino, name: &Bytes, entry: Entry) -> Result<()> {
-        let volume = self.ctx.volume.id;
+        let volume = self.ctx.home(dir);
         let order = Order { name: name.clone(), ino: entry.ino, kind: entry.kind };
         self.put(keys::entry(volume, dir, name), &entry).await?;
         self.put(keys::order(volume, dir, entry.cookie), &order).await?;
@@ -340,12 +364,16 @@ impl<'a> Tx<'a> {
         if let Some((_, staged)) = self.shards.iter().find(|(at, _)| *at == (dir, index)) {
             return Ok(staged.unwrap_or_default());
         }
-        let (core, volume) = (&self.ctx.core, self.ctx.volume.id);
+        let core = &self.ctx.core;
+        let key = keys::shard(self.ctx.home(dir), dir, index);
+        if !self.ctx.is_here(dir) {
+            return Ok(self.get::<Shard>(&key).await?.unwrap_or_default());
+        }
         let place = Core::shard_key(self.ctx.volume.opening, dir, index);
         if let Some(shard) = core.shards.get(place) {
             return Ok(shard);
         }
-        let shard = self.get::<Shard>(&keys::shard(volume, dir, index)).await?.unwrap_or_default();
+        let shard = self.get::<Shard>(&key).await?.unwrap_or_default();
         core.shards.fill(place, shard, self.tickets.shards);
         Ok(shard)
     }
@@ -388,7 +416,7 @@ impl<'a> Tx<'a> {
     async fn store_shard(&mut self, dir: Ino, index: u16, mut shard: Shard) -> Result<()> {
         shard.version += 1;
         self.seen.push(dir);
-        let key = keys::shard(self.ctx.volume.id, dir, index);
+        let key = keys::shard(self.ctx.home(dir), dir, index);
         let value = records::encode(&shard);
         self.witness = Some((key.clone(), Some(value.clone())));
         self.kv().await?.put(key, value);
@@ -399,7 +427,7 @@ impl<'a> Tx<'a> {
     /// Removes the guard shards of an empty directory.
     pub async fn delete_shards(&mut self, dir: &Inode) -> Result<()> {
         for index in 0..dir.shards() {
-            self.delete(keys::shard(self.ctx.volume.id, dir.id(), index)).await?;
+            self.delete(keys::shard(self.ctx.home(dir.id()), dir.id(), index)).await?;
             stage(&mut self.shards, (dir.id(), index), None);
         }
         Ok(())
@@ -423,7 +451,8 @@ impl<'a> Tx<'a> {
     pub async fn enqueue_for(&mut self, inode: &mut Inode, later_ms: u64) -> Result<()> {
         if inode.queued_ms == 0 {
             inode.queued_ms = self.ctx.core.wall_ms().max(1) + later_ms;
-            let key = keys::queue(self.ctx.volume.id, inode.queued_ms, inode.id());
+            let home = self.ctx.home(inode.id());
+            let key = keys::queue(home, inode.queued_ms, inode.id());
             self.put(key, &Mark {}).await?;
             // What has time is found at the next turn.
             self.queued |= later_ms == 0;
@@ -434,7 +463,8 @@ impl<'a> Tx<'a> {
     /// Takes an inode out of the queue.
     pub async fn dequeue(&mut self, inode: &mut Inode) -> Result<()> {
         if inode.queued_ms != 0 {
-            self.delete(keys::queue(self.ctx.volume.id, inode.queued_ms, inode.id())).await?;
+            let home = self.ctx.home(inode.id());
+            self.delete(keys::queue(home, inode.queued_ms, inode.id())).await?;
             inode.queued_ms = 0;
         }
         Ok(())
@@ -450,10 +480,12 @@ impl<'a> Tx<'a> {
         self.closes.push((ino, incarnation));
     }
 
-    /// Inodes and bytes that the volume has more afterwards.
-    pub fn count(&mut self, inodes: i64, bytes: i64) {
-        self.inodes_delta += inodes;
-        self.bytes_delta += bytes;
+    /// Inodes and bytes that the share of an inode has more afterwards.
+    pub fn count(&mut self, ino: Ino, inodes: i64, bytes: i64) {
+        if !self.borrowed.count(self.ctx.home(ino), inodes, bytes) {
+            self.inodes_delta += inodes;
+            self.bytes_delta += bytes;
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::cluster::Settings;
 use crate::leases::Leases;
+use crate::loans::Loans;
 use crate::locks::ranges::RangeLocks;
 use crate::recopies::Recopies;
 use crate::session::Sessions;
@@ -137,6 +138,8 @@ pub(crate) struct Volume {
     pub audit: tokio::sync::Mutex<Option<Audit>>,
     /// Files that are getting another number of copies.
     pub recopies: Recopies,
+    /// What is lent to other shares of the volume.
+    pub loans: Loans,
 }
 
 impl Volume {
@@ -155,6 +158,7 @@ impl Volume {
             counts: Counts::default(),
             audit: tokio::sync::Mutex::default(),
             recopies: Recopies::default(),
+            loans: Loans::default(),
         }
     }
 

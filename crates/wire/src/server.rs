@@ -308,7 +308,7 @@ impl Work {
         match self {
             Work::Manager(request) => request.op.as_ref().is_some_and(|op| op.is_between_servers()),
             Work::Storage(request) => request.is_between_servers(),
-            Work::Meta(_) => false,
+            Work::Meta(request) => request.op.as_ref().is_some_and(|op| op.is_between_servers()),
         }
     }
 

@@ -84,7 +84,7 @@ async fn hinted(
     mend: Option<Mend>,
     found: &mut Findings,
 ) -> Result<()> {
-    let (volume, ino) = (tx.ctx.volume.id, inode.id());
+    let (volume, ino) = (tx.ctx.home(inode.id()), inode.id());
     let known = inode.parent == dir.ino && inode.name == *name;
     let mut mended = inode.clone();
     let (what, detail) = if inode.is_dir() {

@@ -56,6 +56,7 @@ async fn directory(
             let detail = "a directory that lies below itself".to_owned();
             if let (Some(mend), Some(parent)) = (mend, tx.find_inode(Ino(dir.parent)).await?)
                 && mend.lost_found.is_some()
+                && tx.ctx.is_here(parent.id())
             {
                 tx.need_lock(parent.id())?;
                 if let Some(entry) = tx.entry(parent.id(), &dir.name).await? {
@@ -75,6 +76,11 @@ async fn directory(
 /// As clients know it: they make the directory in which it gets a name.
 pub(crate) const NAMELESS: &str = "inode-without-name";
 
+/// What an inode that has no name is called among the lost and found.
+pub(super) fn lost_name(ino: u64) -> Bytes {
+    format!("#{ino}").into()
+}
+
 /// Gives an inode that has none a name among the lost and found, if there is such a directory.
 async fn name_it(
     tx: &mut Tx<'_>,
@@ -87,7 +93,7 @@ async fn name_it(
     if let Some(dir) = into {
         tx.need_lock(dir)?;
         let dir = tx.directory(dir).await?;
-        let name = Bytes::from(format!("#{}", inode.ino));
+        let name = lost_name(inode.ino);
         if tx.entry(dir.id(), &name).await?.is_none() {
             tx.add_entry(&dir, &name, inode.id(), inode.kind).await?;
         }

@@ -17,6 +17,7 @@ mod inodes;
 mod leftovers;
 mod totals;
 
+use crate::borrow::Elsewhere;
 use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
 use crate::ops::describe;
@@ -26,7 +27,7 @@ use crate::view::Tx;
 use bytes::Bytes;
 use std::ops::Bound;
 use strake_types::{Error, ErrorKind, Ino, Result};
-use strake_wire::message::meta::{Check, CheckPart, Checked, MetaAnswer, Problem};
+use strake_wire::message::meta::{Check, CheckPart, Checked, MetaAnswer, Name, Problem};
 
 /// Things looked at for one answer, unless fewer are asked for.
 const PAGE_DEFAULT: usize = 1000;
@@ -206,6 +207,12 @@ impl Mutation for Settle<'_> {
             Subject::Leftover(_) => {}
         }
         Ok(scope)
+    }
+
+    fn elsewhere(&self, _ctx: &Ctx) -> Elsewhere {
+        let lost_found = self.mend.and_then(|mend| mend.lost_found);
+        let name = |dir: Ino| Name { parent: dir.0, name: inodes::lost_name(self.subject.ino()) };
+        Elsewhere { names: lost_found.map(name).into_iter().collect(), ..Elsewhere::default() }
     }
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {

@@ -2,21 +2,23 @@
 
 use super::names::{check_add, peek};
 use super::open_file::{open_existing, opened};
+use crate::borrow::Elsewhere;
 use crate::contents;
 use crate::ctx::{Ctx, with_subject};
 use crate::keys;
 use crate::layout;
 use crate::locks::inodes::Held;
 use crate::merge;
-use crate::records::{Entry, Inode, Raw};
+use crate::records::{self, Entry, Inode, Raw};
 use crate::sharing::settle_to_cut;
 use crate::txn::Mutation;
 use crate::view::Tx;
 use bytes::Bytes;
+use strake_base::random::mixed;
 use strake_types::access::{self, EXECUTE, WRITE};
 use strake_types::acl::Acl;
 use strake_types::limits::PATH_BYTES_MAX;
-use strake_types::{Error, ErrorKind, FileKind, Ino, Result, name};
+use strake_types::{Error, ErrorKind, FileKind, Ino, Result, VolumeId, name};
 use strake_wire::message::meta::{Create, Created, MetaAnswer, OpenMode};
 
 impl Mutation for Create {
@@ -25,7 +27,7 @@ impl Mutation for Create {
         if self.at.name.is_empty() {
             return Ok(vec![dir]);
         }
-        let child = peek(ctx, dir, &self.at.name).await?;
+        let child = peek(ctx, dir, &self.at.name).await?.filter(|child| ctx.is_here(*child));
         if let (Some(child), Some(OpenMode { truncate: true, .. }), false) =
             (child, &self.open, self.exclusive)
         {
@@ -34,11 +36,18 @@ impl Mutation for Create {
         Ok([dir].into_iter().chain(child).collect())
     }
 
+    fn elsewhere(&self, ctx: &Ctx) -> Elsewhere {
+        let home = home_of(ctx, self);
+        let child = (home != ctx.volume.id).then_some((home, Ino(self.at.parent)));
+        Elsewhere { child, ..Elsewhere::default() }
+    }
+
     async fn prepare(&self, ctx: &Ctx, held: &Held) -> Result<()> {
         if self.at.name.is_empty() || self.exclusive {
             return Ok(());
         }
         match peek(ctx, Ino(self.at.parent), &self.at.name).await? {
+            Some(child) if !ctx.is_here(child) => Ok(()),
             Some(child) if held.has(child) => contents::finish_cut(ctx, child).await,
             Some(_) => Err(Error::new(ErrorKind::Conflict)),
             None => Ok(()),
@@ -67,7 +76,9 @@ impl Mutation for Create {
 
     async fn finish(&self, ctx: &Ctx, answer: &MetaAnswer) -> Result<()> {
         match answer {
-            MetaAnswer::Created(existing) if !existing.created => {
+            MetaAnswer::Created(existing)
+                if !existing.created && ctx.is_here(Ino(existing.attr.ino)) =>
+            {
                 contents::finish_cut(ctx, Ino(existing.attr.ino)).await
             }
             _ => Ok(()),
@@ -77,6 +88,16 @@ impl Mutation for Create {
     fn takes_room(&self) -> bool {
         true
     }
+}
+
+/// The share in which a new inode is: that of its directory, but directories are dealt out to all.
+pub(crate) fn home_of(ctx: &Ctx, op: &Create) -> VolumeId {
+    let shares = ctx.settings.shares;
+    if shares.count == 1 || op.kind != FileKind::Directory as u32 || op.at.name.is_empty() {
+        return ctx.volume.id;
+    }
+    let mixed = mixed(op.at.parent ^ u64::from(records::checksum(&op.at.name)));
+    VolumeId(shares.first.0 + (mixed % u64::from(shares.count)) as u32)
 }
 
 fn kind_of(code: u32) -> Result<FileKind> {
@@ -93,13 +114,17 @@ async fn use_existing(
     if op.exclusive || op.kind != FileKind::File as u32 {
         return Err(Error::new(ErrorKind::Exists));
     }
-    tx.need_lock(Ino(entry.ino))?;
+    let here = tx.ctx.is_here(Ino(entry.ino));
+    if here {
+        tx.need_lock(Ino(entry.ino))?;
+    }
     let inode = tx.inode(Ino(entry.ino)).await?;
     if inode.is_dir() {
         return Err(Error::new(ErrorKind::IsDirectory));
     }
     let opened = match &op.open {
-        Some(mode) if inode.is_file() => Some(open_existing(tx, &inode, mode).await?),
+        // Of one in another share the caller learns where it is, and opens it there.
+        Some(mode) if inode.is_file() && here => Some(open_existing(tx, &inode, mode).await?),
         _ => None,
     };
     let attr = match &opened {
@@ -150,7 +175,7 @@ async fn make_nameless(
 }
 
 async fn answer(tx: &mut Tx<'_>, op: &Create, dir: &Inode, inode: Inode) -> Result<MetaAnswer> {
-    tx.count(1, inode.occupied as i64);
+    tx.count(inode.id(), 1, inode.occupied as i64);
     let inode = tx.put_inode(inode).await?;
     let opened = match &op.open {
         Some(mode) if inode.is_file() => Some(opened(tx, &inode, mode).await?),
@@ -168,7 +193,7 @@ async fn new_inode(tx: &mut Tx<'_>, op: &Create, dir: &Inode, kind: FileKind) ->
     if device && ctx.checks() && ctx.cred.uid != 0 {
         return Err(Error::new(ErrorKind::NotPermitted));
     }
-    let ino = ctx.volume.new_ino(dir.id()).await?;
+    let ino = tx.new_ino(dir.id()).await?;
     let now = ctx.now.into();
     let directory = kind == FileKind::Directory;
     let rights = Rights::of(op, dir, kind)?;

@@ -51,7 +51,7 @@ pub(crate) async fn paths(ctx: &Ctx, ino: Ino) -> Result<Vec<Bytes>> {
 async fn names(tx: &mut Tx<'_>, inode: &Inode) -> Result<Vec<(Ino, Bytes)>> {
     let mut names = vec![(Ino(inode.parent), inode.name.clone())];
     if inode.linked {
-        let volume = tx.ctx.volume.id;
+        let volume = tx.ctx.home(inode.id());
         let prefix = keys::prefix_of(Kind::Link, volume, inode.ino);
         let end = keys::end_of(&prefix);
         let kv = tx.kv().await?;

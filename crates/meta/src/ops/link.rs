@@ -71,7 +71,7 @@ async fn name_it(tx: &mut Tx<'_>, inode: &mut Inode, dir: &Inode, op: &Link) -> 
 
 /// From the second name on each has a key of its own under the inode.
 async fn add_name(tx: &mut Tx<'_>, inode: &mut Inode, dir: &Inode, op: &Link) -> Result<()> {
-    let volume = tx.ctx.volume.id;
+    let volume = tx.ctx.home(inode.id());
     if !inode.linked {
         inode.linked = true;
         let first = keys::link(volume, inode.id(), Ino(inode.parent), &inode.name);

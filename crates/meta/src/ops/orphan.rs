@@ -26,14 +26,17 @@ pub(crate) async fn drop_name(
     let mut inode = inode.clone();
     inode.nlink = inode.nlink.saturating_sub(1);
     inode.ctime = tx.ctx.now.into();
+    let home = tx.ctx.home(inode.id());
     if inode.linked {
-        tx.delete(keys::link(tx.ctx.volume.id, inode.id(), parent, name)).await?;
+        tx.delete(keys::link(home, inode.id(), parent, name)).await?;
     }
     if inode.nlink > 0 {
         return Ok((*tx.put_inode(inode).await?).clone());
     }
     inode.nameless = false;
-    if stays_ms > 0 || inode.has_chunks() || tx.ctx.volume.sessions.may_hold(inode.id()) {
+    // Who has a file of another share open is known there.
+    let may_be_open = home != tx.ctx.volume.id || tx.ctx.volume.sessions.may_hold(inode.id());
+    if stays_ms > 0 || inode.has_chunks() || may_be_open {
         tx.enqueue_for(&mut inode, stays_ms).await?;
         return Ok((*tx.put_inode(inode).await?).clone());
     }
@@ -44,7 +47,7 @@ pub(crate) async fn drop_name(
 
 /// Removes the records of an inode that has no name, no user and no chunks.
 pub(crate) async fn erase(tx: &mut Tx<'_>, inode: &Inode) -> Result<()> {
-    let volume = tx.ctx.volume.id;
+    let volume = tx.ctx.home(inode.id());
     if !inode.is_dir() && inode.length > 0 && (inode.inline || !inode.is_file()) {
         tx.delete(keys::contents(volume, inode.id())).await?;
     }
@@ -61,6 +64,6 @@ pub(crate) async fn erase(tx: &mut Tx<'_>, inode: &Inode) -> Result<()> {
     if inode.queued_ms != 0 {
         tx.delete(keys::queue(volume, inode.queued_ms, inode.id())).await?;
     }
-    tx.count(-1, -(inode.occupied as i64));
+    tx.count(inode.id(), -1, -(inode.occupied as i64));
     tx.delete_inode(inode.id()).await
 }

@@ -89,7 +89,10 @@ async fn add_attributes(tx: &mut Tx<'_>, dir: &Inode, entries: &mut [DirEntry]) 
     for entry in entries {
         let inode = match inodes.remove(&entry.ino) {
             Some(inode) => Some(inode),
-            None => tx.get::<Inode>(&keys::inode(tx.ctx.volume.id, Ino(entry.ino))).await?,
+            None => {
+                let home = tx.ctx.home(Ino(entry.ino));
+                tx.get::<Inode>(&keys::inode(home, Ino(entry.ino))).await?
+            }
         };
         if let Some(inode) = inode {
             entry.attr = Some(stored_attributes(tx, &inode).await?);
@@ -105,7 +108,9 @@ async fn scan_children(
     dir: &Inode,
     entries: &[DirEntry],
 ) -> Result<HashMap<u64, Inode>> {
-    let near = entries.iter().map(|e| e.ino).filter(|&ino| keys::lies_in(dir.id(), Ino(ino)));
+    let shares = tx.ctx.settings.shares;
+    let lies_near = |ino: &u64| keys::lies_in(&shares, dir.id(), Ino(*ino));
+    let near = entries.iter().map(|e| e.ino).filter(lies_near);
     let (Some(first), Some(last)) = (near.clone().min(), near.clone().max()) else {
         return Ok(HashMap::new());
     };
@@ -127,7 +132,7 @@ async fn stored_attributes(tx: &mut Tx<'_>, inode: &Inode) -> Result<Attributes>
     }
     let mut total: Option<Shard> = None;
     for index in 0..inode.shards() {
-        let key = keys::shard(tx.ctx.volume.id, inode.id(), index);
+        let key = keys::shard(tx.ctx.home(inode.id()), inode.id(), index);
         let shard = tx.get::<Shard>(&key).await?.unwrap_or_default();
         total = Some(total.map_or(shard, |total| total.with(&shard)));
     }

@@ -3,6 +3,7 @@
 use super::names::{check_add, check_remove, existing, peek};
 use super::orphan::{REPLACED_STAYS_MS, drop_name};
 use super::unlink::remove_directory;
+use crate::borrow::Elsewhere;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::records::{Entry, Inode, Mark, Topology};
@@ -47,6 +48,10 @@ impl Mutation for Rename {
             }
         }
         Ok(scope)
+    }
+
+    fn elsewhere(&self, _ctx: &Ctx) -> Elsewhere {
+        Elsewhere { names: vec![self.to.clone()], ..Elsewhere::default() }
     }
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
@@ -200,13 +205,13 @@ impl<'a> Plan<'a> {
         old: (&Inode, &Bytes),
         new: (&Inode, &Bytes),
     ) -> Result<Arc<Inode>> {
-        let volume = tx.ctx.volume.id;
+        let home = tx.ctx.home(inode.id());
         if inode.linked {
-            tx.delete(keys::link(volume, inode.id(), old.0.id(), old.1)).await?;
-            tx.put(keys::link(volume, inode.id(), new.0.id(), new.1), &Mark {}).await?;
+            tx.delete(keys::link(home, inode.id(), old.0.id(), old.1)).await?;
+            tx.put(keys::link(home, inode.id(), new.0.id(), new.1), &Mark {}).await?;
         }
         if self.bends_tree(inode) {
-            let key = keys::topology(volume);
+            let key = keys::topology(tx.ctx.home(TOPOLOGY));
             let moves = tx.get::<Topology>(&key).await?.unwrap_or_default().moves;
             tx.put(key, &Topology { moves: moves + 1 }).await?;
         }

@@ -6,18 +6,34 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use strake_engine::kv::Kv;
-use strake_types::{FileKind, Ino, VolumeId};
+use strake_types::{FileKind, Ino, Shares, VolumeId};
 
-const V: VolumeId = VolumeId(1);
+/// A store, and the shares of the volume in it.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    kv: &'a dyn Kv,
+    shares: Shares,
+}
 
 type Pairs = Vec<(Bytes, Bytes)>;
 
-async fn all(kv: &dyn Kv, kind: Kind) -> Pairs {
-    let snapshot = kv.snapshot().await.unwrap();
-    let prefix = keys::prefix(kind, V);
-    let end = keys::end_of(&prefix);
-    let to = end.as_ref().map(Vec::as_slice);
-    snapshot.scan(Bound::Included(&prefix), to, usize::MAX).await.unwrap()
+async fn all(place: Place<'_>, kind: Kind) -> Pairs {
+    let snapshot = place.kv.snapshot().await.unwrap();
+    let mut found = Pairs::new();
+    for share in place.shares.all() {
+        let prefix = keys::prefix(kind, share);
+        let end = keys::end_of(&prefix);
+        let to = end.as_ref().map(Vec::as_slice);
+        let pairs = snapshot.scan(Bound::Included(&prefix), to, usize::MAX).await.unwrap();
+        let strays = pairs.iter().filter(|(key, _)| {
+            let id = keys::first_id(key).filter(|_| kind != Kind::Queue);
+            let id = id.or_else(|| keys::last_id(key)).unwrap();
+            place.shares.of(Ino(id)) != share
+        });
+        assert_eq!(strays.count(), 0, "{kind:?} of another share");
+        found.extend(pairs);
+    }
+    found
 }
 
 fn decode<T: prost::Message + Default>(pair: &(Bytes, Bytes)) -> T {
@@ -26,6 +42,12 @@ fn decode<T: prost::Message + Default>(pair: &(Bytes, Bytes)) -> T {
 
 /// Panics unless entries, inodes, counts and links agree. Returns the number of inodes.
 pub async fn check(kv: &dyn Kv) -> usize {
+    check_shares(kv, Shares::one(VolumeId(1))).await
+}
+
+/// The same, of a volume of several shares.
+pub async fn check_shares(kv: &dyn Kv, shares: Shares) -> usize {
+    let kv = Place { kv, shares };
     let inodes = all(kv, Kind::Inode).await;
     let inodes: BTreeMap<u64, Inode> =
         inodes.iter().map(decode::<Inode>).map(|inode| (inode.ino, inode)).collect();
@@ -54,7 +76,7 @@ pub async fn check(kv: &dyn Kv) -> usize {
 /// The names of each inode: directory, name, kind.
 type Names = BTreeMap<u64, Vec<(u64, u32)>>;
 
-async fn entries(kv: &dyn Kv, inodes: &BTreeMap<u64, Inode>) -> Names {
+async fn entries(kv: Place<'_>, inodes: &BTreeMap<u64, Inode>) -> Names {
     let mut names = Names::new();
     let mut by_cookie = BTreeSet::new();
     for pair in &all(kv, Kind::Entry).await {
@@ -64,8 +86,8 @@ async fn entries(kv: &dyn Kv, inodes: &BTreeMap<u64, Inode>) -> Names {
         assert_eq!(inode.kind, entry.kind);
         names.entry(entry.ino).or_default().push((dir, entry.kind));
         assert!(by_cookie.insert((dir, entry.cookie)), "cookie twice");
-        let order = keys::order(V, Ino(dir), entry.cookie);
-        let order = kv.snapshot().await.unwrap().get(&order).await.unwrap().unwrap();
+        let order = keys::order(kv.shares.of(Ino(dir)), Ino(dir), entry.cookie);
+        let order = kv.kv.snapshot().await.unwrap().get(&order).await.unwrap().unwrap();
         let order: Order = records::decode(b"E", &order).unwrap();
         assert_eq!((&order.name[..], order.ino), (keys::name_after_id(&pair.0), entry.ino));
     }
@@ -73,15 +95,15 @@ async fn entries(kv: &dyn Kv, inodes: &BTreeMap<u64, Inode>) -> Names {
     names
 }
 
-async fn check_directory(kv: &dyn Kv, dir: &Inode, names: &Names, inodes: &BTreeMap<u64, Inode>) {
+async fn check_directory(kv: Place<'_>, dir: &Inode, names: &Names, inodes: &BTreeMap<u64, Inode>) {
     let own = names.get(&dir.ino).cloned().unwrap_or_default();
     let expected = if dir.ino == 1 { vec![] } else { vec![(dir.parent, dir.kind)] };
     assert_eq!(own, expected, "names of {dir:?}");
     let entries = names.values().flatten().filter(|(parent, _)| *parent == dir.ino);
     let directory = FileKind::Directory as u32;
     let subdirs = entries.clone().filter(|(_, kind)| *kind == directory).count() as u64;
-    let shard = keys::shard(V, dir.id(), 0);
-    let shard = kv.snapshot().await.unwrap().get(&shard).await.unwrap().expect("a shard");
+    let shard = keys::shard(kv.shares.of(dir.id()), dir.id(), 0);
+    let shard = kv.kv.snapshot().await.unwrap().get(&shard).await.unwrap().expect("a shard");
     let shard: Shard = records::decode(b"U", &shard).unwrap();
     assert_eq!((shard.entries, shard.subdirs), (entries.count() as u64, subdirs));
     let mut at = dir;
@@ -94,7 +116,7 @@ async fn check_directory(kv: &dyn Kv, dir: &Inode, names: &Names, inodes: &BTree
     panic!("{dir:?} does not lead to the root");
 }
 
-async fn check_contents(kv: &dyn Kv, inodes: &BTreeMap<u64, Inode>) {
+async fn check_contents(kv: Place<'_>, inodes: &BTreeMap<u64, Inode>) {
     for (key, _) in all(kv, Kind::Contents).await {
         let inode = &inodes[&keys::last_id(&key).unwrap()];
         assert!(inode.length > 0 && (inode.inline || !inode.is_file()), "contents of {inode:?}");

@@ -3,7 +3,7 @@
 //! message sent twice must count once.
 
 use super::model::{Model, Node};
-use crate::tests::check::check;
+use crate::tests::check::check_shares;
 use crate::tests::world::*;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -115,6 +115,7 @@ impl Pair {
         if matches!(op, Op::Restart) {
             self.world = self.world.killed().await;
             assert!(self.world.open_session(self.world.session, &[]).await.resumed);
+            self.world.resume_shares().await;
             return self;
         }
         let message = self.message(op);
@@ -163,15 +164,14 @@ impl Pair {
                 }
             }
         }
-        assert_eq!(check(&*self.world.kv).await, alive);
-        let root = self.world.root();
-        self.world.until(async || root.stat().await.inodes == alive as u64).await;
+        assert_eq!(check_shares(&*self.world.kv, self.world.shares).await, alive);
+        self.world.until(async || self.world.inodes().await == alive as u64).await;
     }
 }
 
-async fn run(ops: Vec<(Op, bool)>, seed: u64, rates: Rates) {
+async fn run(ops: Vec<(Op, bool)>, seed: u64, rates: Rates, shares: u32) {
     let kv = Arc::new(MemoryKv::adversarial(seed, rates));
-    let world = World::on(kv).await;
+    let world = World::of_shares(kv, options(), shares).await;
     let mut pair = Pair { world, model: Model::new(), inos: vec![1], seq: 0 };
     for (op, twice) in &ops {
         pair = pair.step(op, *twice).await;
@@ -192,7 +192,16 @@ proptest! {
         ops in proptest::collection::vec((op(), any::<bool>()), 1..80),
         seed in any::<u64>(),
     ) {
-        block_on(run(ops.clone(), seed, Rates::CALM));
-        block_on(run(ops, seed, Rates { suspend: 0.1, ..Rates::ROUGH }));
+        block_on(run(ops.clone(), seed, Rates::CALM, 1));
+        block_on(run(ops, seed, Rates { suspend: 0.1, ..Rates::ROUGH }, 1));
+    }
+
+    #[test]
+    fn several_shares_agree_with_the_model(
+        ops in proptest::collection::vec((op(), any::<bool>()), 1..80),
+        seed in any::<u64>(),
+    ) {
+        block_on(run(ops.clone(), seed, Rates::CALM, 3));
+        block_on(run(ops, seed, Rates { suspend: 0.1, ..Rates::ROUGH }, 3));
     }
 }

@@ -15,7 +15,8 @@ use strake_engine::kv::memory::MemoryKv;
 use strake_engine::kv::{Alone, Kv};
 use strake_types::layout::Placement;
 use strake_types::{
-    ChunkIndex, Credentials, Error, ErrorKind, FileKind, GroupId, Layout, Result, ServerId,
+    ChunkIndex, Credentials, Error, ErrorKind, FileKind, GroupId, Layout, Result, ServerId, Shares,
+    VolumeId,
 };
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::{CapabilityKey, Rights};
@@ -284,6 +285,13 @@ pub fn volume(id: u32, name: &str) -> Volume {
     Volume { id, spec, meta_server: 1, ..Volume::default() }
 }
 
+/// A share of a volume of the test cluster.
+pub fn share_of(first: u32, name: &str, share: u32, count: u32) -> Volume {
+    let mut volume = Volume { share, ..volume(first + share, name) };
+    volume.spec.shares = (count > 1).then_some(count);
+    volume
+}
+
 /// A server and what is around it.
 pub struct World {
     pub kv: Arc<dyn Kv>,
@@ -293,6 +301,11 @@ pub struct World {
     pub clock: Arc<TestClock>,
     pub server: Arc<MetaServer>,
     options: MetaOptions,
+    callers: Arc<Callers>,
+    /// The shares of the volume, all of this server.
+    pub shares: Shares,
+    /// A session with each share but the first.
+    more_sessions: Vec<u64>,
     /// The session of [`World::root`] and [`World::user`].
     pub session: u64,
 }
@@ -321,15 +334,22 @@ impl World {
 
     /// A volume on this store, with these options.
     pub async fn with(kv: Arc<dyn Kv>, options: MetaOptions) -> Self {
+        Self::of_shares(kv, options, 1).await
+    }
+
+    /// The same, of several shares.
+    pub async fn of_shares(kv: Arc<dyn Kv>, options: MetaOptions, count: u32) -> Self {
         let key = CapabilityKey::new([7; 32]);
         let storage = Arc::new(FakeStorage::new(key.clone()));
         let callers = Callers::new(CallerOptions::default());
         let services = Services { storage: Some(storage.clone()), ..Services::default() };
         callers.register_local(ServerId(1), services);
-        let manager = FakeManager { map: Mutex::new(cluster_map()), away: AtomicBool::new(false) };
+        let mut map = cluster_map();
+        map.volumes = (0..count).map(|share| share_of(1, "main", share, count)).collect();
+        let manager = FakeManager { map: Mutex::new(map), away: AtomicBool::new(false) };
         let manager = Arc::new(manager);
         let source = ManagerSource::Local(manager.clone());
-        let map = MapView::connect(callers, source, 1000).await.unwrap();
+        let map = MapView::connect(callers.clone(), source, 1000).await.unwrap();
         let clock = Arc::new(TestClock::default());
         let server = MetaServer::start(
             Arc::new(Alone(kv.clone())),
@@ -339,20 +359,55 @@ impl World {
             options.clone(),
         );
         let server = server.await.unwrap();
-        let mut world = World { kv, map, manager, storage, clock, server, options, session: 0 };
+        let shares = Shares { first: VolumeId(1), count };
+        let more_sessions = Vec::new();
+        let mut world = World {
+            kv,
+            map,
+            manager,
+            storage,
+            clock,
+            server,
+            options,
+            callers,
+            shares,
+            more_sessions,
+            session: 0,
+        };
+        world.register();
         world.session = world.open_session(0, &[]).await.session;
+        for share in world.shares.all().skip(1) {
+            let session = world.open_session_at(share, 0, &[], false).await.session;
+            world.more_sessions.push(session);
+        }
         world
+    }
+
+    /// The server is the one that other shares are asked of.
+    fn register(&self) {
+        let (storage, meta) = (Some(self.storage.clone() as _), Some(self.server.clone() as _));
+        let services = Services { storage, meta, ..Services::default() };
+        self.callers.register_local(ServerId(1), services);
+    }
+
+    /// Goes on with the sessions of other shares after a restart.
+    pub async fn resume_shares(&self) {
+        for (share, session) in self.shares.all().skip(1).zip(&self.more_sessions) {
+            assert!(self.open_session_at(share, *session, &[], false).await.resumed);
+        }
     }
 
     /// Another server on the same store, as after a kill: nothing is said to the old one.
     pub async fn killed(self) -> Self {
         let key = CapabilityKey::new([7; 32]);
-        let World { kv, map, manager, storage, clock, options, session, server } = self;
-        server.halt();
+        self.server.halt();
+        let World { kv, map, clock, options, .. } = &self;
         let (k, m, c, o) =
             (Arc::new(Alone(kv.clone())), map.clone(), clock.clone(), options.clone());
         let server = MetaServer::start(k, m, key, c, o).await.unwrap();
-        World { kv, map, manager, storage, clock, server, options, session }
+        let world = World { server, ..self };
+        world.register();
+        world
     }
 
     /// Another server on the same store, after an orderly stop.
@@ -368,12 +423,23 @@ impl World {
 
     /// As [`World::open_session`], of a client that keeps leases or does not.
     pub async fn open_session_of(&self, resume: u64, open: &[u64], leases: bool) -> Session {
+        self.open_session_at(VolumeId(1), resume, open, leases).await
+    }
+
+    /// The same, with one of the shares.
+    pub async fn open_session_at(
+        &self,
+        share: VolumeId,
+        resume: u64,
+        open: &[u64],
+        leases: bool,
+    ) -> Session {
         let (client, open) = ("test".into(), open.to_vec());
         let writable = open.clone();
         let op = OpenSession { client, resume, open, incarnation: 0, writable };
         let op = Some(MetaOp::OpenSession(op));
         let leases = u64::from(leases);
-        let request = MetaRequest { volume: 1, leases, op, ..MetaRequest::default() };
+        let request = MetaRequest { volume: share.0, leases, op, ..MetaRequest::default() };
         match self.server.call(request).await.unwrap().answer {
             Some(MetaAnswer::Session(session)) => session,
             other => panic!("{other:?}"),
@@ -418,6 +484,20 @@ impl World {
     pub async fn all_done(&self) {
         self.clock.advance_ms(REPLACED_STAYS_MS + 1);
         self.until(async || self.keys(b'G').await == 0).await;
+    }
+
+    /// Inodes of all shares.
+    pub async fn inodes(&self) -> u64 {
+        let mut inodes = 0;
+        for share in self.shares.all() {
+            let op = Some(MetaOp::VolumeStat(Nothing {}));
+            let request = MetaRequest { volume: share.0, op, ..MetaRequest::default() };
+            match self.server.call(request).await.unwrap().answer {
+                Some(MetaAnswer::VolumeStat(stat)) => inodes += stat.inodes,
+                other => panic!("{other:?}"),
+            }
+        }
+        inodes
     }
 
     /// Number of keys whose first byte is `kind`.
@@ -470,9 +550,15 @@ impl User<'_> {
     }
 
     pub async fn call_seq(&self, seq: u64, answered: u64, op: MetaOp) -> Result<MetaAnswer> {
+        let shares = self.world.shares;
+        let share = op.place().map_or(0, |ino| shares.index_of(ino));
+        let session = match share {
+            0 => self.session,
+            other => self.world.more_sessions[other as usize - 1],
+        };
         let request = MetaRequest {
-            volume: 1,
-            session: self.session,
+            volume: shares.first.0 + share,
+            session,
             seq,
             answered,
             cred: (&self.cred).into(),

@@ -45,6 +45,9 @@ impl<'a> Tx<'a> {
             self.lease_to_callers(asked);
             return Ok(Some(self.held));
         };
+        if !self.borrowed.note(&mut kv).await? {
+            return Ok(None);
+        }
         // Others must see the old state until nobody believes it any more: first of all.
         let _recalled = self.recall().await;
         let mut forgotten = Vec::new();
@@ -59,6 +62,7 @@ impl<'a> Tx<'a> {
             false => None,
         };
         let committed = {
+            self.borrowed.end(None);
             let mut changing = Changing::begin(&self);
             let committed = match kv.commit(&*self.ctx.volume.kv).await {
                 Ok(Outcome::Committed) => Ok(true),
@@ -81,8 +85,10 @@ impl<'a> Tx<'a> {
             session.ledger.keep(&forgotten);
         }
         if !committed? {
+            self.borrowed.end(Some(false));
             return Ok(None);
         }
+        self.borrowed.end(Some(true));
         self.fill();
         self.effects(asked);
         Ok(Some(self.held))
@@ -94,6 +100,8 @@ impl<'a> Tx<'a> {
         let mut seen = std::mem::take(&mut self.seen);
         seen.sort_unstable();
         seen.dedup();
+        // The leases on others were recalled when they were borrowed.
+        seen.retain(|ino| ctx.is_here(*ino));
         let (volume, own) = (&ctx.volume, ctx.keeper.as_ref());
         let holders = || volume.sessions.holders();
         volume.leases.change(own, seen, holders, &*ctx.core.clock).await
@@ -114,7 +122,7 @@ impl<'a> Tx<'a> {
             let ino = Ino(attr.ino);
             let covered = self.held.has(ino) || self.inodes.iter().any(|(new, _)| *new == ino);
             let shared = own.is_some_and(|session| sessions.writes_through(session, ino));
-            let lives = covered && is_leasable(attr) && !shared;
+            let lives = covered && ctx.is_here(ino) && is_leasable(attr) && !shared;
             attr.leased = lives && leases.enter(keeper, ino, true, &*self.ctx.core.clock);
         });
     }
@@ -163,7 +171,8 @@ impl<'a> Tx<'a> {
     /// After the commit: the caches know what is so now.
     fn fill(&mut self) {
         let (core, opening) = (&self.ctx.core, self.ctx.volume.opening);
-        for (ino, inode) in self.inodes.drain(..) {
+        let ctx = self.ctx;
+        for (ino, inode) in self.inodes.drain(..).filter(|(ino, _)| ctx.is_here(*ino)) {
             let place = Core::inode_key(opening, ino);
             match inode {
                 Some(inode) => core.inodes.put(place, inode),
@@ -174,7 +183,8 @@ impl<'a> Tx<'a> {
             }
         }
         self.entries.drain(..).for_each(|(place, entry)| core.entries.put(place, entry));
-        for ((dir, index), shard) in self.shards.drain(..) {
+        let here = |((dir, _), _): &((Ino, u16), _)| ctx.is_here(*dir);
+        for ((dir, index), shard) in self.shards.drain(..).filter(here) {
             let place = Core::shard_key(opening, dir, index);
             match shard {
                 Some(shard) => core.shards.put(place, shard),

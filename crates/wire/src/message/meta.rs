@@ -2,11 +2,14 @@
 
 mod answer;
 mod check;
+mod loans;
 
 use super::common::{AttrChange, Cred, Template, Time};
 use prost::{Message, Oneof};
+use strake_types::Ino;
 
 pub use check::{Check, CheckPart, Checked, Problem};
+pub use loans::{Borrow, GiveBack, Loan};
 
 pub use answer::{
     Ask, Client, ClientList, Created, Description, DirEntry, Holder, MetaAnswer, MetaReply, Named,
@@ -46,7 +49,7 @@ pub struct MetaRequest {
     /// What to do.
     #[prost(
         oneof = "MetaOp",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45"
     )]
     pub op: Option<MetaOp>,
 }
@@ -166,6 +169,48 @@ pub enum MetaOp {
     /// ([`Recalled::shared`]). Answer: Done.
     #[prost(message, tag = "43")]
     Told(Told),
+    /// The server of another share of the volume is about to change inodes of this one: nobody else does, reads them from
+    /// memory or is leased them until they are given back. Answer: Loan.
+    #[prost(message, tag = "44")]
+    Borrow(Borrow),
+    /// A loan is over. Answer: Done.
+    #[prost(message, tag = "45")]
+    GiveBack(GiveBack),
+}
+
+impl MetaOp {
+    /// The inode in whose share it is carried out; `None`: it is about a whole share.
+    pub fn place(&self) -> Option<Ino> {
+        use MetaOp::*;
+        Some(Ino(match self {
+            Lookup(at) => at.parent,
+            Create(create) => create.at.parent,
+            Link(link) => link.to.parent,
+            Unlink(unlink) => unlink.at.parent,
+            Rename(rename) => rename.from.parent,
+            GetAttr(inode) | ReadLink(inode) | MoveOut(inode) | ListXattr(inode)
+            | GetTemplate(inode) | ReadInline(inode) | Describe(inode) | Settle(inode) => inode.ino,
+            SetAttr(set) => set.ino,
+            Open(open) => open.ino,
+            ReadDir(read) => read.ino,
+            Publish(publish) => publish.ino,
+            WriteInline(write) => write.ino,
+            GetXattr(xattr) | SetXattr(xattr) | RemoveXattr(xattr) => xattr.ino,
+            SetLock(lock) | GetLock(lock) => lock.ino,
+            SetTemplate(set) => set.ino,
+            Told(told) => told.ino,
+            Sync(inode) if inode.ino != 0 => inode.ino,
+            OpenSession(_) | RenewSession(_) | CloseSession(_) | Sync(_) | VolumeStat(_)
+            | Check(_) | Recalls(_) | ListClients(_) | EvictClient(_) | Borrow(_) | GiveBack(_) => {
+                return None;
+            }
+        }))
+    }
+
+    /// True for what only servers say: a client that could would stop others.
+    pub fn is_between_servers(&self) -> bool {
+        matches!(self, MetaOp::Borrow(_) | MetaOp::GiveBack(_))
+    }
 }
 
 /// An operation without arguments.

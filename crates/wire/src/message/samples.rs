@@ -282,7 +282,29 @@ impl Gen {
             EvictClient(meta::ClientRef { session: self.u64() }),
             Settle(self.ino()),
             Told(meta::Told { ino: self.u64(), number: self.u64(), keeps_pages: self.bool() }),
+            self.borrow(),
+            GiveBack(meta::GiveBack {
+                number: self.u64(),
+                made: self.opt(Self::bool),
+                inodes: -7,
+                bytes: -4096,
+            }),
         ]
+    }
+
+    fn borrow(&mut self) -> meta::MetaOp {
+        meta::MetaOp::Borrow(meta::Borrow {
+            borrower: self.u32(),
+            since: self.u64(),
+            inodes: self.list(Self::u64),
+            names: self.list(Self::name),
+            child_of: self.u64(),
+        })
+    }
+
+    fn loan(&mut self) -> meta::MetaAnswer {
+        let (number, slot, stored) = (self.u64(), self.u32(), self.u64());
+        meta::MetaAnswer::Loan(meta::Loan { number, slot, stored, ino: self.u64() })
     }
 
     fn closed(&mut self) -> meta::RenewSession {
@@ -388,8 +410,9 @@ impl Gen {
                 }),
             }),
         ];
+        let clients = Clients(self.clients());
         let more =
-            [self.checked(), self.recalled(), Missing(meta::Nothing {}), Clients(self.clients())];
+            [self.checked(), self.recalled(), Missing(meta::Nothing {}), clients, self.loan()];
         let fenced = self.u64();
         let answers = answers.into_iter().chain(more);
         answers.map(|a| meta::MetaReply { answer: Some(a), fenced }).collect()

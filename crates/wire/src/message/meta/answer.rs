@@ -1,6 +1,6 @@
 //! What a metadata server answers.
 
-use super::{Checked, Lock, Nothing};
+use super::{Checked, Loan, Lock, Nothing};
 use crate::message::common::{Attributes, Template};
 use prost::{Message, Oneof};
 
@@ -10,7 +10,7 @@ pub struct MetaReply {
     /// Which answer.
     #[prost(
         oneof = "MetaAnswer",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27"
     )]
     pub answer: Option<MetaAnswer>,
     /// Sessions are fenced up to this epoch of the map ([`crate::message::storage::StorageRequest::fenced`]).
@@ -74,6 +74,9 @@ pub enum MetaAnswer {
     /// Clients.
     #[prost(message, tag = "26")]
     Clients(ClientList),
+    /// What was borrowed.
+    #[prost(message, tag = "27")]
+    Loan(Loan),
 }
 
 /// See [`MetaAnswer::Clients`].

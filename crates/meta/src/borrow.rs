@@ -1,0 +1,168 @@
+//! What this share borrows of others, to change it together with its own.
+
+use crate::core::Core;
+use crate::ctx::Ctx;
+use crate::keys;
+use crate::locks::inodes::Held;
+use crate::records::{self, LoanRecord};
+use crate::stored::store_error;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_base::task;
+use strake_engine::kv::Transaction;
+use strake_types::{Credentials, Error, ErrorKind, Ino, Result, VolumeId};
+use strake_wire::message::meta::{Borrow, GiveBack, Loan, MetaAnswer, MetaOp, MetaRequest, Name};
+
+/// How long another server is waited for.
+const CALL_MS_MAX: u64 = 6_000;
+
+/// What a mutation touches in other shares, beside the inodes that it names.
+#[derive(Default)]
+pub(crate) struct Elsewhere {
+    /// Names that may change.
+    pub names: Vec<Name>,
+    /// The share in which a child of this directory is to be made.
+    pub child: Option<(VolumeId, Ino)>,
+}
+
+/// What was borrowed of other shares for one change. Given back when it is dropped.
+#[derive(Default)]
+pub(crate) struct Borrowed(Vec<Lent>);
+
+/// What was borrowed of one share.
+struct Lent {
+    core: Arc<Core>,
+    share: VolumeId,
+    inodes: Vec<Ino>,
+    loan: Loan,
+    /// What the share has more when the change is made, and what has become of that.
+    end: GiveBack,
+}
+
+/// Takes the locks of the inodes that a mutation touches, wherever they are: of one share after the other in ascending
+/// order, so that nobody waits in a circle.
+pub(crate) async fn lock(
+    ctx: &Ctx,
+    scope: &[Ino],
+    elsewhere: Elsewhere,
+) -> Result<(Held, Borrowed)> {
+    let (locks, here) = (&ctx.core.locks, ctx.volume.id);
+    if elsewhere.child.is_none() && scope.iter().all(|ino| ctx.is_here(*ino)) {
+        return Ok((locks.lock(here, scope).await, Borrowed::default()));
+    }
+    let mut shares: BTreeMap<VolumeId, Vec<Ino>> = BTreeMap::new();
+    for ino in scope {
+        shares.entry(ctx.home(*ino)).or_default().push(*ino);
+    }
+    if let Some((share, _)) = elsewhere.child {
+        shares.entry(share).or_default();
+    }
+    let (mut held, mut borrowed) = (Held::default(), Borrowed::default());
+    for (share, inodes) in shares {
+        match share == here {
+            true => held = locks.lock(here, &inodes).await,
+            false => borrowed.0.push(borrow(ctx, share, inodes, &elsewhere).await?),
+        }
+    }
+    Ok((held, borrowed))
+}
+
+async fn borrow(
+    ctx: &Ctx,
+    share: VolumeId,
+    inodes: Vec<Ino>,
+    elsewhere: &Elsewhere,
+) -> Result<Lent> {
+    let names = elsewhere.names.iter().filter(|name| ctx.home(Ino(name.parent)) == share);
+    let child = elsewhere.child.filter(|(place, _)| *place == share);
+    let op = Borrow {
+        borrower: ctx.volume.id.0,
+        since: ctx.settings.owned_since.0,
+        inodes: inodes.iter().map(|ino| ino.0).collect(),
+        names: names.cloned().collect(),
+        child_of: child.map_or(0, |(_, dir)| dir.0),
+    };
+    let core = ctx.core.clone();
+    match ask(&core, share, MetaOp::Borrow(op)).await {
+        Ok(MetaAnswer::Loan(loan)) => {
+            let end = GiveBack { number: loan.number, made: Some(false), ..GiveBack::default() };
+            Ok(Lent { core, share, inodes, loan, end })
+        }
+        Ok(_) => Err(Error::with(ErrorKind::Malformed, "the answer to a loan is of another kind")),
+        Err(error) if error.kind == ErrorKind::StaleMap => {
+            core.map.refresh().await?;
+            Err(Error::with(ErrorKind::Conflict, error.to_string()))
+        }
+        Err(error) if error.kind == ErrorKind::Conflict => Err(error),
+        Err(error) => {
+            let detail = format!("share {share} of the volume lends nothing: {error}");
+            Err(Error::with(ErrorKind::Unavailable, detail))
+        }
+    }
+}
+
+async fn ask(core: &Core, share: VolumeId, op: MetaOp) -> Result<MetaAnswer> {
+    let cred = (&Credentials { checked: true, ..Credentials::root() }).into();
+    let request = MetaRequest { volume: share.0, cred, op: Some(op), ..MetaRequest::default() };
+    let service = core.map.meta_for(share)?;
+    let asked = service.call(request);
+    let reply = tokio::time::timeout(Duration::from_millis(CALL_MS_MAX), asked).await;
+    let late = || Error::with(ErrorKind::Unavailable, "its server does not answer");
+    let answer = reply.map_err(|_| late())??.answer;
+    answer.ok_or_else(|| Error::with(ErrorKind::Malformed, "empty answer of a metadata server"))
+}
+
+impl Borrowed {
+    /// True if the lock of this inode was borrowed.
+    pub fn has(&self, ino: Ino) -> bool {
+        self.0.iter().any(|lent| lent.inodes.contains(&ino))
+    }
+
+    /// The number of a new inode in another share, if one was asked for.
+    pub fn child(&self) -> Option<Ino> {
+        self.0.iter().map(|lent| Ino(lent.loan.ino)).find(|ino| ino.0 != 0)
+    }
+
+    /// Inodes and bytes that a share has more afterwards. False: nothing was borrowed of it.
+    pub fn count(&mut self, share: VolumeId, inodes: i64, bytes: i64) -> bool {
+        let lent = self.0.iter_mut().find(|lent| lent.share == share);
+        lent.is_some_and(|lent| {
+            lent.end.inodes += inodes;
+            lent.end.bytes += bytes;
+            true
+        })
+    }
+
+    /// Writes into the slot of each loan that the change is made. False: one is over.
+    pub async fn note(&self, kv: &mut Transaction) -> Result<bool> {
+        for Lent { share, loan, end, .. } in &self.0 {
+            let key = keys::loan(*share, loan.slot as u8);
+            let value = kv.get(&key).await.map_err(store_error)?;
+            let stored: Option<LoanRecord> =
+                value.map(|v| records::decode(&key, &v)).transpose()?;
+            if stored.is_none_or(|stored| stored.number != loan.stored) {
+                return Ok(false);
+            }
+            let GiveBack { number, inodes, bytes, .. } = *end;
+            kv.put(key, records::encode(&LoanRecord { number, made: true, inodes, bytes }));
+        }
+        Ok(true)
+    }
+
+    /// What has become of the change; `None`: nobody knows.
+    pub fn end(&mut self, made: Option<bool>) {
+        self.0.iter_mut().for_each(|lent| lent.end.made = made);
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let (core, share, end) = (self.core.clone(), self.share, self.end);
+        task::spawn(async move {
+            if let Err(error) = ask(&core, share, MetaOp::GiveBack(end)).await {
+                tracing::debug!("share {share} does not hear that a loan is over: {error}");
+            }
+        });
+    }
+}

@@ -138,6 +138,7 @@ impl Pair {
         assert_eq!(answer.map(drop).map_err(|e| e.kind), expected, "{op:?}");
         // The model knows no moment in which a file that was replaced is still there.
         self.world.all_done().await;
+        self.world.renew_shares().await;
         self
     }
 

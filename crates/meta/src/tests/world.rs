@@ -390,6 +390,16 @@ impl World {
         self.callers.register_local(ServerId(1), services);
     }
 
+    /// The sessions with other shares live on, however long nothing is asked there.
+    pub async fn renew_shares(&self) {
+        for (share, session) in self.shares.all().skip(1).zip(&self.more_sessions) {
+            let (volume, session) = (share.0, *session);
+            let op = Some(MetaOp::RenewSession(RenewSession::default()));
+            let request = MetaRequest { volume, session, op, ..MetaRequest::default() };
+            self.server.call(request).await.unwrap();
+        }
+    }
+
     /// Goes on with the sessions of other shares after a restart.
     pub async fn resume_shares(&self) {
         for (share, session) in self.shares.all().skip(1).zip(&self.more_sessions) {

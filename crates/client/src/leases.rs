@@ -5,11 +5,12 @@
 //! [`Leases::learn`] takes note of every answer; [`follow_recalls`] always has one request for
 //! recalls with the server. docs/design/0050-leases.md has the races.
 
-use crate::file::OpenFile;
+use crate::file::{FileState, OpenFile};
 use crate::moments::Moments;
 use crate::names::{Known, Names, halve};
 use crate::notes::{ANSWER_AGE_MAX, Notes};
 use crate::session::Stamp;
+use crate::share::Share;
 use crate::told::{self, Told};
 use crate::volume::Volume;
 use futures::future::BoxFuture;
@@ -20,7 +21,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_types::error::Advice;
 use strake_types::limits::LEASE_MS;
-use strake_types::{Error, Ino};
+use strake_types::{Error, Ino, Shares, VolumeId};
 use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{MetaAnswer, MetaOp, Page, Recalled, Recalls};
 
@@ -51,6 +52,9 @@ pub trait Believer: Send + Sync + 'static {
 /// What is leased.
 pub(crate) struct Leases {
     on: bool,
+    /// Inodes of this share of the volume are leased here, and no others.
+    shares: Shares,
+    id: VolumeId,
     /// What requests are made under; grows when the end of a change is not known.
     number: AtomicU64,
     /// How many sessions have begun or been taken up again.
@@ -86,10 +90,12 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl Leases {
-    /// `on`: the mount keeps leases.
-    pub fn new(on: bool) -> Self {
+    /// `on`: the mount keeps leases. Those that this share of the volume gives.
+    pub fn new(on: bool, shares: Shares, id: VolumeId) -> Self {
         Leases {
             on,
+            shares,
+            id,
             number: AtomicU64::new(1),
             sessions: AtomicU64::new(0),
             until: AtomicU64::new(0),
@@ -137,14 +143,6 @@ impl Leases {
         let time = self.shard(dir).lock().moments.begin(dir, left, now);
         self.told_until.fetch_max(nanos(now + time), Ordering::AcqRel);
         time
-    }
-
-    /// A name is moved to another directory: a kernel takes what it believes of it along.
-    pub fn carry_moments(&self, from: Ino, to: Ino, now: Duration) {
-        if self.on && from != to {
-            let until = self.shard(from).lock().moments.leave(from, now);
-            self.shard(to).lock().moments.arrive(to, until, now);
-        }
     }
 
     /// These inodes were recalled, and the believer knows. How long it may still believe names in them.
@@ -195,6 +193,10 @@ impl Leases {
 
     fn learn_inode(&self, attr: &Attributes, (asked, now): (Duration, Duration)) {
         let ino = Ino(attr.ino);
+        // Who serves another share says nothing of leases on it.
+        if self.shares.of(ino) != self.id {
+            return;
+        }
         let mut shard = self.shard(ino).lock();
         if !attr.leased {
             return shard.take_back(ino, now);
@@ -325,6 +327,7 @@ impl Shard {
 /// A change under way. Unless its end is known, nothing that it may have touched is believed.
 pub(crate) struct Doubt<'a> {
     volume: &'a Volume,
+    share: &'a Share,
     inode: Option<Ino>,
     touched: Vec<Ino>,
     over: bool,
@@ -332,8 +335,8 @@ pub(crate) struct Doubt<'a> {
 
 impl<'a> Doubt<'a> {
     /// Before it is sent.
-    pub fn new(volume: &'a Volume, op: &MetaOp) -> Self {
-        Doubt { volume, inode: told::inode(op), touched: told::touched(op), over: false }
+    pub fn new(volume: &'a Volume, share: &'a Share, op: &MetaOp) -> Self {
+        Doubt { volume, share, inode: told::inode(op), touched: told::touched(op), over: false }
     }
 
     /// It has ended so.
@@ -349,7 +352,7 @@ impl<'a> Doubt<'a> {
 impl Drop for Doubt<'_> {
     fn drop(&mut self) {
         if !self.over {
-            let leases = self.volume.leases();
+            let leases = &self.share.leases;
             // It may still be carried out, and is somebody else's change then.
             leases.number.fetch_add(1, Ordering::AcqRel);
             leases.forget_all(self.volume.now());
@@ -383,12 +386,12 @@ enum Changed {
     All,
 }
 
-/// Always asks for recalls, and follows them. Ends with the volume.
-pub(crate) async fn follow_recalls(volume: Weak<Volume>) {
+/// Always asks a share for recalls, and follows them. Ends with the volume.
+pub(crate) async fn follow_recalls(volume: Weak<Volume>, share: usize) {
     let mut followed = Followed::default();
     loop {
         let Some(volume) = volume.upgrade() else { return };
-        let pause = volume.ask_for_recalls(&mut followed).await;
+        let pause = volume.ask_for_recalls(&volume.parts()[share], &mut followed).await;
         drop(volume);
         tokio::time::sleep(pause).await;
     }
@@ -398,46 +401,58 @@ impl Volume {
     /// From now on this one is told what is not to be believed any more.
     pub fn set_believer(&self, believer: &Arc<impl Believer>) {
         let weak: Weak<dyn Believer> = Arc::downgrade(believer) as _;
-        *self.leases().believer.write() = Some(weak);
+        for share in self.parts() {
+            *share.leases.believer.write() = Some(weak.clone());
+        }
     }
 
     /// Who was set by [`Volume::set_believer`].
     pub(crate) fn believer(&self) -> Option<Arc<dyn Believer>> {
-        self.leases().believer.read().as_ref().and_then(Weak::upgrade)
+        self.leases(Ino::ROOT).believer.read().as_ref().and_then(Weak::upgrade)
     }
 
     /// True if this mount keeps what is leased to it.
     pub fn keeps_leases(&self) -> bool {
-        self.leases().are_on()
+        self.leases(Ino::ROOT).are_on()
     }
 
     /// True if what this mount knows of an open file is leased: who keeps its contents is told when they change.
     pub fn is_leased(&self, file: &OpenFile) -> bool {
         let version = file.state.core().attr.version;
-        self.leases().covers(file.ino(), version, self.now())
+        self.leases(file.ino()).covers(file.ino(), version, self.now())
     }
 
     /// For how long one who is told attributes of this version now may believe them.
     pub fn believable(&self, ino: Ino, version: u64) -> Duration {
-        self.leases().time_for(ino, version, self.now())
+        self.leases(ino).time_for(ino, version, self.now())
     }
 
     /// For how long one who is told now that a name leads to an inode may believe it.
     pub fn believable_name(&self, dir: Ino, name: &[u8], leads: Ino) -> Duration {
-        self.leases().time_for_name(dir, name, leads, self.now())
+        self.leases(dir).time_for_name(dir, name, leads, self.now())
+    }
+
+    /// A name is moved to another directory: a kernel takes what it believes of it along.
+    pub(crate) fn carry_moments(&self, from: Ino, to: Ino) {
+        if self.keeps_leases() && from != to {
+            let now = self.now();
+            let until = self.leases(from).shard(from).lock().moments.leave(from, now);
+            self.leases(to).shard(to).lock().moments.arrive(to, until, now);
+        }
     }
 
     /// One request for recalls. How long to wait before the next.
-    async fn ask_for_recalls(self: &Arc<Self>, at: &mut Followed) -> Duration {
-        let nth = || self.leases().sessions.load(Ordering::Acquire);
+    async fn ask_for_recalls(self: &Arc<Self>, share: &Share, at: &mut Followed) -> Duration {
+        let Share { session: own, leases, .. } = share;
+        let nth = || leases.sessions.load(Ordering::Acquire);
         if at.session != nth() {
             *at = Followed { session: nth(), ..Followed::default() };
         }
-        let Stamp { session, incarnation, .. } = self.session().stamp();
+        let Stamp { session, incarnation, .. } = own.stamp();
         let recalls = MetaOp::Recalls(Recalls { followed: at.number });
-        let mut request = self.session_request(session, incarnation, recalls);
+        let mut request = self.session_request(share, (session, incarnation), recalls);
         // What was closed because it was recalled: somebody may be waiting for that.
-        request.closed = if at.closed { self.session().report() } else { None };
+        request.closed = if at.closed { own.report() } else { None };
         let report = request.closed.as_ref().map(|report| report.number);
         let sent = self.now();
         let answer = match tokio::time::timeout(RECALLS_WAIT, self.meta_once(request)).await {
@@ -447,11 +462,11 @@ impl Volume {
         match answer {
             Ok(MetaAnswer::Recalled(recalled)) if nth() == at.session => {
                 at.number = at.number.max(recalled.number);
-                report.iter().for_each(|number| self.session().reported(*number));
+                report.iter().for_each(|number| own.reported(*number));
                 self.share(&recalled.shared);
-                let Following { pause, closed, changed } = self.follow(&recalled, sent);
+                let Following { pause, closed, changed } = self.follow(leases, &recalled, sent);
                 at.closed = closed;
-                let open = self.open_ones(&changed);
+                let open = self.open_ones(share, &changed);
                 if let Some(believer) = self.believer().filter(|_| !open.is_empty()) {
                     let dropped = tokio::time::timeout(PAGES_WAIT, believer.forget_contents(&open));
                     if dropped.await.is_err() {
@@ -463,7 +478,7 @@ impl Volume {
             Ok(_) => PAUSE,
             Err(error) => {
                 let heeded = match error.advice() {
-                    Advice::Renew => self.renew_session(incarnation).await,
+                    Advice::Renew => self.renew_session(share, incarnation).await,
                     Advice::RefreshMap => self.map().refresh().await.map(drop),
                     Advice::Retry | Advice::GiveUp => Ok(()),
                 };
@@ -475,17 +490,19 @@ impl Volume {
     }
 
     /// Which of the inodes that others may change somebody here has open.
-    fn open_ones(&self, changed: &Changed) -> Vec<Ino> {
+    fn open_ones(&self, share: &Share, changed: &Changed) -> Vec<Ino> {
         let files = match changed {
             Changed::All => self.inodes().files(),
             Changed::These(these) => these.iter().filter_map(|i| self.inodes().file(*i)).collect(),
         };
-        files.iter().filter(|file| file.core().handles > 0).map(|file| file.ino()).collect()
+        let open =
+            |file: &Arc<FileState>| self.home(file.ino()) == share.id && file.core().handles > 0;
+        files.into_iter().filter(open).map(|file| file.ino()).collect()
     }
 
     /// Follows what was recalled in an answer to what was `sent` then.
-    fn follow(&self, recalled: &Recalled, sent: Duration) -> Following {
-        let (leases, now) = (self.leases(), self.now());
+    fn follow(&self, leases: &Leases, recalled: &Recalled, sent: Duration) -> Following {
+        let now = self.now();
         if recalled.everything {
             // What others were told of it cannot be recalled one by one.
             let believed = leases.end(now);
@@ -521,9 +538,9 @@ impl Volume {
     }
 
     /// Before a new session, or an old one of a server that has forgotten its leases.
-    pub(crate) fn end_leases(&self) {
-        self.leases().sessions.fetch_add(1, Ordering::AcqRel);
-        self.leases().end(self.now());
+    pub(crate) fn end_leases(&self, share: &Share) {
+        share.leases.sessions.fetch_add(1, Ordering::AcqRel);
+        share.leases.end(self.now());
         self.report_all_closes();
     }
 }

@@ -43,6 +43,7 @@ mod pace;
 mod remote;
 mod route;
 mod session;
+mod share;
 mod told;
 mod unsynced;
 pub mod volume;

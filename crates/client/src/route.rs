@@ -9,14 +9,17 @@
 use crate::file::{FileState, Life, Rights};
 use crate::leases::Doubt;
 use crate::ops::unexpected;
-use crate::session::Stamp;
+use crate::session::{Session, Stamp};
+use crate::share::Share;
 use crate::told;
 use crate::volume::Volume;
 use bytes::Bytes;
+use futures::future::try_join_all;
 use std::time::Duration;
 use strake_types::error::Advice;
 use strake_types::{
-    Ack, ChunkId, Credentials, Epoch, Error, ErrorKind, GroupId, Result, Safety, TargetId,
+    Ack, ChunkId, Credentials, Epoch, Error, ErrorKind, GroupId, Ino, Result, Safety, TargetId,
+    VolumeId,
 };
 use strake_wire::attempts::OpenAttempt;
 use strake_wire::frame::crc32c;
@@ -155,20 +158,20 @@ impl<'a> Patience<'a> {
         Ok(false)
     }
 
-    /// As [`Patience::heed`], of an attempt at the metadata server that the volume has had since this epoch: the next one is
+    /// As [`Patience::heed`], of an attempt at the metadata server that a share has had since this epoch: the next one is
     /// made as soon as it has another.
     async fn heed_owner(
         &mut self,
         what: impl Fn() -> String,
         error: Error,
         renewable: bool,
-        since: Option<Epoch>,
+        (share, since): (VolumeId, Option<Epoch>),
     ) -> Result<bool> {
         if error.advice() != Advice::Retry {
             return self.heed(what, error, renewable).await;
         }
         let pause = self.next_pause(what, error)?;
-        if tokio::time::timeout(pause, self.volume.owner_moved(since, true)).await.is_ok() {
+        if tokio::time::timeout(pause, self.volume.owner_moved(share, since, true)).await.is_ok() {
             self.pause_ms = PAUSE_MS_FIRST;
         }
         Ok(false)
@@ -186,14 +189,14 @@ impl<'a> Patience<'a> {
 
 /// The number of a mutation, given back whatever becomes of the operation.
 struct SeqGuard<'a> {
-    volume: &'a Volume,
+    session: &'a Session,
     seq: u64,
 }
 
 impl Drop for SeqGuard<'_> {
     fn drop(&mut self) {
         if self.seq != 0 {
-            self.volume.session().end_mutation(self.seq);
+            self.session.end_mutation(self.seq);
         }
     }
 }
@@ -206,7 +209,28 @@ impl Volume {
 
     /// As [`Volume::ask`]; also when and in which session it was asked.
     pub(crate) async fn ask_about(&self, cred: &Credentials, op: MetaOp) -> Result<Said> {
-        self.meta(cred.into(), op, 0, None).await
+        self.meta(self.share_for(&op), cred.into(), op, 0, None).await
+    }
+
+    /// As [`Volume::ask`], of what is about a whole share.
+    pub(crate) async fn ask_share(
+        &self,
+        share: &Share,
+        cred: &Credentials,
+        op: MetaOp,
+    ) -> Result<MetaAnswer> {
+        self.meta(share, cred.into(), op, 0, None).await.map(|said| said.answer)
+    }
+
+    /// Asks all shares the same.
+    pub(crate) async fn ask_all(&self, cred: &Credentials, op: &MetaOp) -> Result<Vec<MetaAnswer>> {
+        let asked = self.parts().iter().map(|share| self.ask_share(share, cred, op.clone()));
+        try_join_all(asked).await
+    }
+
+    /// The share that carries out an operation.
+    fn share_for(&self, op: &MetaOp) -> &Share {
+        self.share_of(op.place().unwrap_or(Ino::ROOT))
     }
 
     /// Lets the metadata server change something, once.
@@ -235,23 +259,33 @@ impl Volume {
         op: MetaOp,
         life: Option<Life<'_>>,
     ) -> Result<Said> {
-        let seq = if self.options().remember { self.session().begin_mutation() } else { 0 };
-        let _guard = SeqGuard { volume: self, seq };
-        if !self.leases().are_on() {
-            return self.meta(cred.into(), op, seq, life).await;
+        let share = self.share_for(&op);
+        let session = &share.session;
+        let seq = if self.options().remember { session.begin_mutation() } else { 0 };
+        let _guard = SeqGuard { session, seq };
+        if !self.keeps_leases() {
+            return self.meta(share, cred.into(), op, seq, life).await;
         }
-        let doubt = Doubt::new(self, &op);
-        let said = self.meta(cred.into(), op, seq, life).await;
+        let doubt = Doubt::new(self, share, &op);
+        let said = self.meta(share, cred.into(), op, seq, life).await;
         doubt.end(said.as_ref().err());
         said
     }
 
-    async fn meta(&self, cred: Cred, op: MetaOp, seq: u64, life: Option<Life<'_>>) -> Result<Said> {
+    async fn meta(
+        &self,
+        share: &Share,
+        cred: Cred,
+        op: MetaOp,
+        seq: u64,
+        life: Option<Life<'_>>,
+    ) -> Result<Said> {
         let mut patience = Patience::new(self);
         let what = || format!("the metadata server of volume {}", self.name());
-        let Stamp { session, incarnation, answered } = self.session().stamp();
-        let volume = self.id().0;
-        let closed = told::takes_names_away(&op).then(|| self.session().report()).flatten();
+        let Share { id, session: own, leases: leased } = share;
+        let Stamp { session, incarnation, answered } = own.stamp();
+        let volume = id.0;
+        let closed = told::takes_names_away(&op).then(|| own.report()).flatten();
         let (leases, op) = (0, Some(op));
         let mut request =
             MetaRequest { volume, session, seq, answered, cred, leases, incarnation, closed, op };
@@ -260,27 +294,27 @@ impl Volume {
         loop {
             // After the session was looked up: files end their lives before the next one is used.
             life.map_or(Ok(()), |life| life.check())?;
-            let (asked, since) = (self.now(), self.map().owned_since(self.id()));
+            let (asked, since) = (self.now(), self.map().owned_since(*id));
             // After the time: whatever is believed of the answer was asked under this number.
-            request.leases = self.leases().number();
+            request.leases = leased.number();
             let answer = self.meta_once(request.clone()).await;
             let was_taken = answer.as_ref().err().is_none_or(told::is_refusal);
             if let Some(report) = request.closed.as_ref().filter(|_| was_taken) {
-                self.session().reported(report.number);
+                own.reported(report.number);
             }
             let error = match answer {
                 Ok(answer) => {
-                    if let Some(op) = request.op.as_ref().filter(|_| self.leases().are_on()) {
-                        self.leases().learn(op, &answer, asked, self.now());
+                    if let Some(op) = request.op.as_ref().filter(|_| self.keeps_leases()) {
+                        leased.learn(op, &answer, asked, self.now());
                     }
                     return Ok(Said { answer, asked, incarnation: request.incarnation });
                 }
                 Err(error) => error,
             };
             in_doubt |= seq != 0 && matches!(error.kind, ErrorKind::Unavailable);
-            if patience.heed_owner(what, error, true, since).await? {
-                self.renew_session(request.incarnation).await?;
-                let Stamp { session, incarnation, .. } = self.session().stamp();
+            if patience.heed_owner(what, error, true, (*id, since)).await? {
+                self.renew_session(share, request.incarnation).await?;
+                let Stamp { session, incarnation, .. } = own.stamp();
                 if in_doubt && session != request.session {
                     let detail = "the session was lost, and nobody knows whether this was done";
                     return Err(Error::with(ErrorKind::Io, detail));
@@ -290,11 +324,11 @@ impl Volume {
         }
     }
 
-    /// Waits until the map shows that the volume has got another metadata server, or the same one anew. If it is
+    /// Waits until the map shows that a share has got another metadata server, or the same one anew. If it is
     /// `urgent`, the map is fetched meanwhile, and more often than it is anyway.
-    async fn owner_moved(&self, since: Option<Epoch>, urgent: bool) {
+    async fn owner_moved(&self, share: VolumeId, since: Option<Epoch>, urgent: bool) {
         let mut maps = self.map().watch();
-        while self.map().owned_since(self.id()) == since {
+        while self.map().owned_since(share) == since {
             if urgent {
                 self.map().hurry();
             }
@@ -305,24 +339,25 @@ impl Volume {
     }
 
     /// Waits until a call that was sent just now is to be given up, and says why.
-    async fn is_replaced(&self, since: Option<Epoch>, urgent: bool) -> Error {
+    async fn is_replaced(&self, share: VolumeId, since: Option<Epoch>, urgent: bool) -> Error {
         tokio::time::sleep(Duration::from_millis(WATCH_MS)).await;
-        self.owner_moved(since, urgent).await;
+        self.owner_moved(share, since, urgent).await;
         let detail = format!("volume {} has got another metadata server", self.name());
         Error::with(ErrorKind::Unavailable, detail)
     }
 
     /// One attempt, without retries.
     pub(crate) async fn meta_once(&self, request: MetaRequest) -> Result<MetaAnswer> {
-        let since = self.map().owned_since(self.id());
+        let share = VolumeId(request.volume);
+        let since = self.map().owned_since(share);
         // That one is answered when there is something to say.
         let urgent = !matches!(request.op, Some(MetaOp::Recalls(_)));
-        let service = self.map().meta_for(self.id())?;
+        let service = self.map().meta_for(share)?;
         let MetaReply { answer, fenced } = tokio::select! {
             biased;
             reply = service.call(request) => reply?,
             // One that has stopped without a word, or cannot be reached, does not say so.
-            error = self.is_replaced(since, urgent) => return Err(error),
+            error = self.is_replaced(share, since, urgent) => return Err(error),
         };
         self.learn_fenced(fenced);
         answer.ok_or_else(|| Error::with(ErrorKind::Malformed, "empty answer of a metadata server"))

@@ -2,7 +2,9 @@
 
 use crate::ops::{done, unexpected};
 use crate::route::Patience;
+use crate::share::Share;
 use crate::volume::Volume;
+use futures::future::try_join_all;
 use parking_lot::Mutex;
 use strake_types::{Credentials, Result};
 use strake_wire::attempts::Numbers;
@@ -125,24 +127,25 @@ impl Session {
 }
 
 impl Volume {
-    /// The first session of this volume.
-    pub(crate) async fn open_session(&self) -> Result<()> {
-        self.renew_session(0).await
+    /// The first session with each share of this volume.
+    pub(crate) async fn open_sessions(&self) -> Result<()> {
+        try_join_all(self.parts().iter().map(|share| self.renew_session(share, 0))).await.map(drop)
     }
 
     /// The next incarnation of the session, after one that the server does not know any more; a new session
     /// if it cannot go on with the old one. Those who come while it is being opened wait for it.
-    pub(crate) async fn renew_session(&self, outdated: u64) -> Result<()> {
-        let _one = self.session().reopening.lock().await;
-        let Stamp { session: old, incarnation, .. } = self.session().stamp();
+    pub(crate) async fn renew_session(&self, share: &Share, outdated: u64) -> Result<()> {
+        let own = &share.session;
+        let _one = own.reopening.lock().await;
+        let Stamp { session: old, incarnation, .. } = own.stamp();
         if incarnation != outdated {
             return Ok(());
         }
-        self.end_leases();
-        let incarnation = self.session().begin();
+        self.end_leases(share);
+        let incarnation = own.begin();
         let mut files = self.inodes().files();
         // What is unsent will be sent: until then the file counts as open.
-        files.retain(|file| file.core().is_used());
+        files.retain(|file| self.home(file.ino()) == share.id && file.core().is_used());
         let open: Vec<u64> = files.iter().map(|file| file.ino().0).collect();
         let writable = files.iter().filter(|file| !file.core().capability[1].is_empty());
         let writable = writable.map(|file| file.ino().0).collect();
@@ -152,7 +155,7 @@ impl Volume {
         let what = || format!("a session for volume {}", self.name());
         let session = loop {
             let op = MetaOp::OpenSession(request.clone());
-            let error = match self.meta_once(self.session_request(0, 0, op)).await {
+            let error = match self.meta_once(self.session_request(share, (0, 0), op)).await {
                 Ok(MetaAnswer::Session(session)) => break session,
                 Ok(_) => return Err(unexpected("open session")),
                 Err(error) => error,
@@ -165,18 +168,18 @@ impl Volume {
             tracing::warn!("session {old} of volume {} {how}: {}", self.name(), session.session);
         }
         if old != 0 && !session.resumed {
-            self.end_lives();
+            self.end_lives(share);
         }
         // Whoever waits for the session writes to them as to files of others.
         self.are_shared(&session.shared);
-        self.session().set(session.session, incarnation);
+        own.set(session.session, incarnation);
         // The server counts each file once now, however many handles there are.
         for file in &files {
             file.core().register(incarnation);
             self.forget_if_closed(file);
             // Or it was closed, and its state dropped, while the session was opened.
             let closes = file.core().give_up_opens();
-            self.session().add_closed(file.ino().0, closes, incarnation);
+            own.add_closed(file.ino().0, closes, incarnation);
         }
         Ok(())
     }
@@ -184,34 +187,36 @@ impl Volume {
     /// A request of the session itself: in the name of nobody, and not to be remembered.
     pub(crate) fn session_request(
         &self,
-        session: u64,
-        incarnation: u64,
+        share: &Share,
+        (session, incarnation): (u64, u64),
         op: MetaOp,
     ) -> MetaRequest {
         let cred = (&Credentials::root()).into();
-        let (volume, leases) = (self.id().0, self.leases().number());
+        let (volume, leases) = (share.id.0, share.leases.number());
         let (seq, answered, closed, op) = (0, 0, None, Some(op));
         MetaRequest { volume, session, seq, answered, cred, leases, incarnation, closed, op }
     }
 
-    /// Each second: reports closed files, or shows that we are alive when it is time.
-    pub(crate) async fn tick_session(&self, ticks: u64) {
-        let report = self.session().report().unwrap_or_default();
+    /// Each second: reports closed files of a share, or shows that we are alive when it is time.
+    pub(crate) async fn tick_session(&self, share: &Share, ticks: u64) {
+        let report = share.session.report().unwrap_or_default();
         if report.closed.is_empty() && !ticks.is_multiple_of(RENEW_TICKS) {
             return;
         }
         let number = report.number;
-        let answer = self.ask(&Credentials::root(), MetaOp::RenewSession(report)).await;
+        let answer =
+            self.ask_share(share, &Credentials::root(), MetaOp::RenewSession(report)).await;
         match answer.and_then(|answer| done(&answer, "renew session")) {
-            Ok(()) => self.session().reported(number),
+            Ok(()) => share.session.reported(number),
             Err(error) => {
                 tracing::debug!("cannot renew the session of volume {}: {error}", self.name());
             }
         }
     }
 
-    pub(crate) async fn close_session(&self) -> Result<()> {
+    pub(crate) async fn close_sessions(&self) -> Result<()> {
         let op = MetaOp::CloseSession(meta::Nothing {});
-        done(&self.ask(&Credentials::root(), op).await?, "close session")
+        let ended = self.ask_all(&Credentials::root(), &op).await?;
+        ended.iter().try_for_each(|answer| done(answer, "close session"))
     }
 }

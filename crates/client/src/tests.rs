@@ -416,10 +416,10 @@ async fn a_repeated_mutation_keeps_its_number() {
 #[tokio::test]
 async fn numbers_are_given_back_when_answered() {
     let (_, volume) = cluster().await;
-    let before = volume.session().stamp().answered;
+    let before = volume.session(Ino::ROOT).stamp().answered;
     create(&volume, "a").await;
     create(&volume, "b").await;
-    let after = volume.session().stamp().answered;
+    let after = volume.session(Ino::ROOT).stamp().answered;
     assert_eq!(after, before + 2);
 }
 
@@ -428,14 +428,14 @@ async fn numbers_are_given_back_when_answered() {
 async fn a_lost_session_is_replaced() {
     let (fake, volume) = cluster().await;
     let file = create(&volume, "held").await;
-    let old = volume.session().id();
+    let old = volume.session(Ino::ROOT).id();
     fake.take_log();
     fake.forget_session();
     volume.open(&Credentials::root(), file.ino(), OpenFlags::READ).await.unwrap();
     let log = fake.take_log();
     let reopened = format!("session resume={old} open=[{}]", file.ino());
     assert_eq!(starting(&log, "session"), [reopened]);
-    assert_ne!(volume.session().id(), old);
+    assert_ne!(volume.session(Ino::ROOT).id(), old);
     assert_eq!(fake.opens(file.ino()), 2);
 }
 
@@ -447,7 +447,7 @@ async fn a_refused_capability_is_renewed() {
     write(&volume, &file, 0, pattern(1, 20_000)).await;
     volume.flush(&file).await.unwrap();
     volume.release(&file).await.unwrap();
-    volume.tick_session(5).await;
+    volume.tick_session(volume.share_of(Ino::ROOT), 5).await;
     assert_eq!(fake.opens(file.ino()), 0, "the extra open is given back");
 }
 

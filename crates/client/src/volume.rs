@@ -15,6 +15,7 @@ use crate::ops::locks::GivenUp;
 use crate::ops::space::SpaceCache;
 use crate::pace::Paces;
 use crate::session::Session;
+use crate::share::Share;
 use crate::unsynced::Left;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_base::task;
-use strake_types::{Credentials, Error, ErrorKind, Ino, Result, VolumeId};
+use strake_types::{Credentials, Error, ErrorKind, Ino, Result, Shares, VolumeId};
 use strake_wire::attempts::Attempts;
 use strake_wire::map::MapView;
 use strake_wire::message::manager;
@@ -41,14 +42,16 @@ pub struct Volume {
     options: VolumeOptions,
     inline_bytes_max: u64,
     clock: Arc<dyn Clock>,
-    session: Session,
+    /// Which inode is in which share.
+    shares: Shares,
+    /// What there is of each.
+    parts: Vec<Share>,
     /// Epoch of the map up to which sessions are known to be fenced.
     fenced: AtomicU64,
     attempts: Attempts,
     members: Members,
     pub(crate) moves: Moves,
     inodes: Inodes,
-    leases: Leases,
     /// The time last told by [`Volume::now`], in nanoseconds.
     told_ns: AtomicU64,
     left: Left,
@@ -81,13 +84,13 @@ impl Volume {
                 spec.spec.inline_bytes_max.unwrap_or(strake_types::limits::INLINE_BYTES_DEFAULT),
             ),
             clock: options.clock.clone(),
-            session: Session::new(),
+            shares: spec.shares(),
+            parts: Share::all(spec.shares(), options.leases && !options.exclusive),
             fenced: AtomicU64::new(0),
             attempts: Attempts::new()?,
             members: Members::default(),
             moves: Moves::default(),
             inodes: Inodes::new(),
-            leases: Leases::new(options.leases && !options.exclusive),
             told_ns: AtomicU64::new(0),
             left: Left::default(),
             deferred: Deferred::default(),
@@ -103,13 +106,16 @@ impl Volume {
             map,
             options,
         });
-        volume.open_session().await?;
+        volume.open_sessions().await?;
         let weak = || Arc::downgrade(&volume);
-        let tasks = [task::spawn(look_after_files(weak())), task::spawn(stay_alive(weak()))];
-        volume.background.lock().extend(tasks);
-        if volume.leases.are_on() {
-            volume.background.lock().push(task::spawn(follow_recalls(weak())));
+        let mut tasks = vec![task::spawn(look_after_files(weak()))];
+        for at in 0..volume.parts.len() {
+            tasks.push(task::spawn(stay_alive(weak(), at)));
+            if volume.keeps_leases() {
+                tasks.push(task::spawn(follow_recalls(weak(), at)));
+            }
         }
+        volume.background.lock().extend(tasks);
         Ok(volume)
     }
 
@@ -117,7 +123,7 @@ impl Volume {
     pub async fn close(self: &Arc<Self>) -> Result<()> {
         let synced = self.sync_all().await;
         self.background.lock().drain(..).for_each(|task| task.abort());
-        let ended = self.close_session().await;
+        let ended = self.close_sessions().await;
         synced.and(ended)
     }
 
@@ -149,8 +155,29 @@ impl Volume {
         &self.metrics
     }
 
-    pub(crate) fn session(&self) -> &Session {
-        &self.session
+    /// All shares, in their order.
+    pub(crate) fn parts(&self) -> &[Share] {
+        &self.parts
+    }
+
+    /// True if two inodes are in one share.
+    pub(crate) fn are_together(&self, one: Ino, other: Ino) -> bool {
+        self.shares.are_together(one, other)
+    }
+
+    /// The share that an inode is in.
+    pub(crate) fn share_of(&self, ino: Ino) -> &Share {
+        &self.parts[self.shares.index_of(ino) as usize]
+    }
+
+    /// By which id requests to targets name an inode's volume: its share's.
+    pub(crate) fn home(&self, ino: Ino) -> VolumeId {
+        self.shares.of(ino)
+    }
+
+    /// Our session with the server of an inode.
+    pub(crate) fn session(&self, ino: Ino) -> &Session {
+        &self.share_of(ino).session
     }
 
     /// Sessions are fenced up to this epoch of the map.
@@ -178,9 +205,9 @@ impl Volume {
         &self.inodes
     }
 
-    /// What is leased to this mount.
-    pub(crate) fn leases(&self) -> &Leases {
-        &self.leases
+    /// What is leased to this mount, in the share of an inode.
+    pub(crate) fn leases(&self, ino: Ino) -> &Leases {
+        &self.share_of(ino).leases
     }
 
     /// The time, later than whenever this was called before: what happens first has the earlier time.
@@ -265,13 +292,13 @@ async fn look_after_files(volume: Weak<Volume>) {
     }
 }
 
-/// Each second: reports closed files and renews the session when it is time. Ends with the volume.
-async fn stay_alive(volume: Weak<Volume>) {
+/// Each second: reports closed files of a share and renews the session when it is time. Ends with the volume.
+async fn stay_alive(volume: Weak<Volume>, share: usize) {
     let mut ticks: u64 = 0;
     loop {
         tokio::time::sleep(TICK).await;
         let Some(volume) = volume.upgrade() else { return };
         ticks += 1;
-        volume.tick_session(ticks).await;
+        volume.tick_session(&volume.parts[share], ticks).await;
     }
 }

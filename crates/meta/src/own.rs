@@ -7,6 +7,7 @@ use crate::stored::store_error;
 use crate::volume::Volume;
 use bytes::Bytes;
 use strake_engine::kv::{Outcome, Transaction};
+use strake_types::shares::SESSION_BITS;
 use strake_types::{Error, ErrorKind, Ino, Result};
 
 /// Numbers reserved at a time.
@@ -41,9 +42,10 @@ impl Volume {
         }
     }
 
-    /// An id for a new session.
+    /// An id for a new session, which no other share of the volume gives.
     pub async fn new_session_id(&self) -> Result<u64> {
-        self.reserve(NUMBER_SESSIONS, 1).await
+        let share = u64::from(self.id.0 - self.settings().shares.first.0);
+        Ok(self.reserve(NUMBER_SESSIONS, 1).await? | share << SESSION_BITS)
     }
 
     /// A number of which the numbers of loans are made, greater each time.

@@ -13,6 +13,9 @@ const SHARE_BITS: u32 = 6;
 /// them as signed.
 const INO_BITS: u32 = 63 - SHARE_BITS;
 
+/// Bits of a session's id below those that say which share of its volume it is with.
+pub const SESSION_BITS: u32 = 48;
+
 /// The shares of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {

@@ -146,7 +146,7 @@ impl Volume {
         if frees && held == 0 {
             return Ok(0);
         }
-        let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
+        let chunk = ChunkId { volume: self.home(file.ino()), ino: file.ino(), index: piece.index };
         let range = Range { chunk: chunk.into(), offset: piece.chunk_offset, len: piece.len };
         let op = if frees { StorageOp::Punch(range) } else { StorageOp::Allocate(range) };
         // Before as well: it may be done although nobody waits for the answer any more.

@@ -134,7 +134,8 @@ impl Volume {
     async fn copy_run(&self, source: &FileState, life: Life<'_>, run: Run) -> Result<()> {
         let target = life.file();
         let range = |file: &FileState, piece: Piece| {
-            let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
+            let chunk =
+                ChunkId { volume: self.home(file.ino()), ino: file.ino(), index: piece.index };
             Range { chunk: chunk.into(), offset: piece.chunk_offset, len: run.len }
         };
         let copy = |from_capability| {

@@ -78,15 +78,15 @@ impl Volume {
     ) -> Option<Arc<OpenFile>> {
         // Where permissions are the server's matter it is asked.
         let allowed = cred.checked || cred.uid == 0;
-        if !self.leases().are_on() || !allowed || flags.truncate {
+        if !self.keeps_leases() || !allowed || flags.truncate {
             return None;
         }
         let counted = |file: &Arc<FileState>| {
             let mut core = file.core();
             let known = core.knows_what_an_open_tells()
                 && core.may(flags, self)
-                && self.session().is_newest(core.incarnation)
-                && (self.leases().covers(ino, core.attr.version, self.now())
+                && self.session(ino).is_newest(core.incarnation)
+                && (self.leases(ino).covers(ino, core.attr.version, self.now())
                     || strake_base::is_broken("leases-cover-opens"));
             if known {
                 core.handles += 1;
@@ -116,11 +116,11 @@ impl Volume {
     /// [`Volume::check_deferral`] has to follow.
     pub(super) fn defer_close(&self, ino: Ino, core: &mut Core) -> bool {
         self.end_deferral(ino, core);
-        let worth = self.leases().are_on()
+        let worth = self.keeps_leases()
             && core.handles == 0
             && core.is_idle()
             && core.knows_what_an_open_tells()
-            && self.session().is_newest(core.incarnation);
+            && self.session(ino).is_newest(core.incarnation);
         if worth {
             let now = self.now();
             core.deferred = Some(now);
@@ -132,7 +132,7 @@ impl Volume {
     /// What was recalled while it was being deferred is not; and there are not too many.
     pub(super) fn check_deferral(&self, file: &FileState) {
         let version = file.core().attr.version;
-        if !self.leases().covers(file.ino(), version, self.now()) {
+        if !self.leases(file.ino()).covers(file.ino(), version, self.now()) {
             self.report_close(file.ino());
         }
         self.report_closes(self.deferred.surplus());
@@ -141,7 +141,7 @@ impl Volume {
     /// This mount is about to take a name away: a deferred close of what it stands for is reported with the
     /// request, so that nothing has to be kept for us.
     pub(crate) fn report_close_of(&self, dir: Ino, name: &[u8]) {
-        if let Some(Some(ino)) = self.leases().name(dir, name, self.now()) {
+        if let Some(Some(ino)) = self.leases(dir).name(dir, name, self.now()) {
             self.report_close(ino);
         }
     }

@@ -109,7 +109,7 @@ impl Volume {
 
     /// The parts of a piece that hold data, as ranges of the file, in order.
     pub(crate) async fn data_in(&self, file: &FileState, piece: Piece) -> Result<Vec<(u64, u64)>> {
-        let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
+        let chunk = ChunkId { volume: self.home(file.ino()), ino: file.ino(), index: piece.index };
         let op = StorageOp::Extents(chunk.into());
         let (answer, _) = self.storage(file, piece.group, false, op).await?;
         let StorageAnswer::Extents(list) = answer else { return Err(unexpected("extents")) };
@@ -128,7 +128,7 @@ impl Volume {
         file: &FileState,
         placement: &Placement,
     ) -> Result<BTreeSet<u64>> {
-        let reference = FileRef { volume: self.id().0, ino: file.ino().0 };
+        let reference = FileRef { volume: self.home(file.ino()).0, ino: file.ino().0 };
         let op = StorageOp::Chunks(reference);
         let groups: BTreeSet<_> = placement.groups().iter().copied().collect();
         let asked = groups.into_iter().map(|g| self.storage(file, g, false, op.clone()));

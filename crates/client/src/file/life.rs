@@ -7,6 +7,7 @@
 //! a file begins the next one before a new session is used for anything.
 
 use super::state::{Body, Core, FileState};
+use crate::share::Share;
 use crate::volume::Volume;
 use bytes::Bytes;
 use std::time::Duration;
@@ -141,11 +142,11 @@ impl FileState {
 }
 
 impl Volume {
-    /// The session was lost: what was written in it and has not arrived never will.
-    pub(crate) fn end_lives(&self) {
+    /// The session with a share was lost: what was written in it and has not arrived never will.
+    pub(crate) fn end_lives(&self, share: &Share) {
         let mut losers = Vec::new();
         for file in self.inodes().files() {
-            if file.end_life() {
+            if self.home(file.ino()) == share.id && file.end_life() {
                 self.lost(file.ino(), &over());
                 losers.push(file.ino());
             }

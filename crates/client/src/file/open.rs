@@ -201,7 +201,7 @@ impl Volume {
                 self.settle_or_close(&mut told.opened, incarnation).await?;
             }
             let file = self.handle(cred, told)?;
-            if self.session().is_newest(incarnation) {
+            if self.session(file.ino()).is_newest(incarnation) {
                 return Ok(file);
             }
             let mode = meta::OpenMode { truncate: false, ..open_mode(flags, self) };
@@ -254,7 +254,7 @@ impl Volume {
             },
         );
         // Where it was recalled meanwhile the kernel may have been told before there was a handle.
-        let leases = self.leases();
+        let leases = self.leases(ino);
         let leased = attr.consistency() != Consistency::Parallel;
         let asks = leased && leases.are_on() && !self.options().exclusive;
         if keep_cache && asks && !leases.covers(ino, attr.version, now) {
@@ -357,7 +357,7 @@ impl Volume {
             }
             (closes, core.incarnation, core.handles == 0, deferred)
         };
-        self.session().add_closed(state.ino().0, closes, incarnation);
+        self.session(state.ino()).add_closed(state.ino().0, closes, incarnation);
         if deferred {
             self.check_deferral(state);
         } else if last && (idle || state.is_idle()) {
@@ -381,7 +381,7 @@ impl Volume {
         };
         let ours = file.core().ours;
         self.inodes().drop_file(file.ino(), unused, ours);
-        self.session().add_closed(file.ino().0, closes, incarnation);
+        self.session(file.ino()).add_closed(file.ino().0, closes, incarnation);
     }
 
     /// Asks for a new capability in place of one that was refused.
@@ -392,7 +392,7 @@ impl Volume {
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
         file.core().set_capability([true, write], &opened.capability);
         // The server counted one more open than there are handles.
-        self.session().add_closed(file.ino().0, 1, said.incarnation);
+        self.session(file.ino()).add_closed(file.ino().0, 1, said.incarnation);
         Ok(())
     }
 }

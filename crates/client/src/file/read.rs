@@ -77,7 +77,7 @@ impl Volume {
         file.heard_of();
         file.check_readable(self)?;
         let wanted_end = offset.saturating_add(u64::from(len));
-        let asks = self.leases().are_on() || wanted_end > file.state.core().length;
+        let asks = self.keeps_leases() || wanted_end > file.state.core().length;
         let leased = !asks || self.refresh_attr(&file.state).await?;
         if !leased {
             unleased();
@@ -126,8 +126,8 @@ impl Volume {
             (core.learned, core.attr.version, leasable)
         };
         let now = self.now();
-        let known = match self.leases().are_on() && leasable {
-            true => self.leases().covers(file.ino(), version, now),
+        let known = match self.keeps_leases() && leasable {
+            true => self.leases(file.ino()).covers(file.ino(), version, now),
             // Nothing is leased of a file without a name, or one of which everybody writes his part.
             false => {
                 let age_max = self.options().attribute_age_ms;
@@ -138,8 +138,8 @@ impl Volume {
             return Ok(true);
         }
         let attr = self.fetch_attr(file.ino()).await?;
-        let leasable = leasable && attr.nlink > 0 && self.leases().are_on();
-        Ok(!leasable || self.leases().covers(attr.ino, attr.version, self.now()))
+        let leasable = leasable && attr.nlink > 0 && self.keeps_leases();
+        Ok(!leasable || self.leases(attr.ino).covers(attr.ino, attr.version, self.now()))
     }
 
     /// Asks for inline contents that another mount has changed.
@@ -223,7 +223,7 @@ impl Volume {
     }
 
     async fn fetch_once(&self, file: &FileState, piece: Piece) -> Result<Bytes> {
-        let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
+        let chunk = ChunkId { volume: self.home(file.ino()), ino: file.ino(), index: piece.index };
         let read = Read { chunk: chunk.into(), offset: piece.chunk_offset, len: piece.len };
         let passage = self.paces().begin(piece.group, Way::Fetched, piece.len, self.now());
         let (_, bytes) = self.storage(file, piece.group, false, StorageOp::Read(read)).await?;

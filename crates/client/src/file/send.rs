@@ -135,7 +135,7 @@ impl Volume {
         piece: &Piece,
         durable: bool,
     ) -> (StorageOp, Bytes) {
-        let chunk = ChunkId { volume: self.id(), ino: file.ino(), index: piece.index };
+        let chunk = ChunkId { volume: self.home(file.ino()), ino: file.ino(), index: piece.index };
         let (offset, crc) = (piece.chunk_offset, crc32c(&job.data));
         let write = Write { chunk: chunk.into(), offset, crc, durable };
         (StorageOp::Write(write), job.data.clone())
@@ -145,7 +145,7 @@ impl Volume {
         let mut payload = BytesMut::with_capacity(jobs.iter().map(|job| job.data.len()).sum());
         jobs.iter().for_each(|job| payload.extend_from_slice(&job.data));
         let many = WriteMany {
-            volume: self.id().0,
+            volume: self.home(file.ino()).0,
             ino: file.ino().0,
             indices: pieces.iter().map(|piece| piece.index.0).collect(),
             offsets: pieces.iter().map(|piece| piece.chunk_offset).collect(),

@@ -58,7 +58,7 @@ struct Counted<'a> {
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.volume.session().add_closed(self.ino, self.times, self.incarnation);
+        self.volume.session(Ino(self.ino)).add_closed(self.ino, self.times, self.incarnation);
     }
 }
 
@@ -87,7 +87,7 @@ impl Volume {
                         volume.tell(&file).await;
                     }
                     if closed {
-                        volume.tick_session(0).await;
+                        volume.tick_session(volume.share_of(ino), 0).await;
                     }
                     let told = volume.say_told(ino, number).await;
                     // An open that was asked for meanwhile may have been counted before.

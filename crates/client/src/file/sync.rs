@@ -131,7 +131,7 @@ impl Volume {
             && (occupied, drop_setid) == (0, false)
             && (core.attr.nlink > 0 && end <= core.attr.length && end <= core.length)
             && settles
-            && self.leases().covers(file.ino(), core.attr.version, self.now());
+            && self.leases(file.ino()).covers(file.ino(), core.attr.version, self.now());
         mtime.filter(|_| alone).map(|mtime| (mtime, Life::of(file, &core)))
     }
 
@@ -157,7 +157,7 @@ impl Volume {
                 false => core.unsynced.marks(&[]),
             }
         };
-        let reference = FileRef { volume: self.id().0, ino: file.ino().0 };
+        let reference = FileRef { volume: self.home(file.ino()).0, ino: file.ino().0 };
         let syncs = unsynced.iter().map(|(&group, held)| async move {
             let sync = StorageOp::Sync(reference);
             let (answer, _) = self.storage(file, group, true, sync).await?;
@@ -248,8 +248,8 @@ impl Volume {
         }
         result = result.and(self.all_left_synced(&left, &boots));
         let op = MetaOp::Sync(meta::Inode { ino: 0 });
-        let names = self.ask(&self.root_cred(), op).await.and_then(|a| done(&a, "sync"));
-        result.and(names)
+        let names = self.ask_all(&self.root_cred(), &op).await;
+        result.and(names.and_then(|names| names.iter().try_for_each(|a| done(a, "sync"))))
     }
 
     /// Makes everything durable that groups have acknowledged to anyone: from which boot each says

@@ -13,7 +13,7 @@ const fn ms(ms: u64) -> Duration {
 
 /// Leases that last until 3 s.
 fn leases() -> Leases {
-    let leases = Leases::new(true);
+    let leases = Leases::new(true, Shares::one(VolumeId(1)), VolumeId(1));
     leases.extend(ms(LEASE_MS));
     leases
 }
@@ -210,25 +210,28 @@ async fn a_change_of_which_nobody_knows_the_end_leaves_nothing_believed() {
     let fake = Arc::new(crate::testing::Fake::default());
     let options = crate::VolumeOptions { leases: true, ..crate::testing::options() };
     let volume = fake.volume(options).await;
-    volume.leases().extend(ms(u64::MAX / 2_000_000));
+    volume.leases(Ino::ROOT).extend(ms(u64::MAX / 2_000_000));
     let kernel = Arc::new(Kernel::default());
     volume.set_believer(&kernel);
     let change =
         MetaOp::SetAttr(SetAttr { ino: 9, change: AttrChange::default(), ..SetAttr::default() });
-    let believed = |ino| volume.leases().covers(Ino(ino), 3, volume.now());
-    let learn =
-        |ino| volume.leases().learn(&getattr(ino), &entry(ino, 3), volume.now(), volume.now());
+    let believed = |ino| volume.leases(Ino::ROOT).covers(Ino(ino), 3, volume.now());
+    let learn = |ino| {
+        volume.leases(Ino::ROOT).learn(&getattr(ino), &entry(ino, 3), volume.now(), volume.now())
+    };
     let fail = |kind| Some(Error::new(kind));
     [5, 9].into_iter().for_each(learn);
-    Doubt::new(&volume, &change).end(None);
+    Doubt::new(&volume, volume.share_of(Ino::ROOT), &change).end(None);
     assert!(believed(5) && believed(9));
-    Doubt::new(&volume, &change).end(fail(ErrorKind::NotPermitted).as_ref());
+    Doubt::new(&volume, volume.share_of(Ino::ROOT), &change)
+        .end(fail(ErrorKind::NotPermitted).as_ref());
     assert!(believed(5) && !believed(9), "it may have been done in part");
     assert!(!kernel.0.load(Ordering::SeqCst));
-    Doubt::new(&volume, &change).end(fail(ErrorKind::TimedOut).as_ref());
+    Doubt::new(&volume, volume.share_of(Ino::ROOT), &change)
+        .end(fail(ErrorKind::TimedOut).as_ref());
     assert!(!believed(5) && kernel.0.load(Ordering::SeqCst));
     learn(5);
     assert!(believed(5));
-    drop(Doubt::new(&volume, &change));
+    drop(Doubt::new(&volume, volume.share_of(Ino::ROOT), &change));
     assert!(!believed(5), "given up");
 }

@@ -48,7 +48,7 @@ impl Volume {
     pub fn attribute_ttl(&self, ino: Ino) -> Duration {
         let full = Duration::from_millis(self.options().attribute_age_ms);
         match self.inodes().get(ino).0 {
-            Some((attr, _)) if self.leases().are_on() => self.believable(ino, attr.version),
+            Some((attr, _)) if self.keeps_leases() => self.believable(ino, attr.version),
             Some((_, learned)) => {
                 full.saturating_sub(self.clock().monotonic().saturating_sub(learned))
             }
@@ -77,8 +77,8 @@ impl Volume {
         if attr.kind == FileKind::Directory && attr.nlink == 0 {
             return true;
         }
-        if self.leases().are_on() {
-            return self.leases().covers(attr.ino, attr.version, self.now());
+        if self.keeps_leases() {
+            return self.leases(attr.ino).covers(attr.ino, attr.version, self.now());
         }
         let age = self.clock().monotonic().saturating_sub(*learned);
         self.options().exclusive || age < Duration::from_millis(self.options().attribute_age_ms)

@@ -106,14 +106,14 @@ impl Volume {
         plus: bool,
     ) -> Result<Page> {
         let _timer = self.count(Op::ReadDir);
-        let leases = self.leases().are_on();
+        let leases = self.keeps_leases();
         // Where the server checks permissions it is asked each time; nor is a listing from the start
         // ever answered from memory, unless it is leased.
         if cred.checked && (after != 0 || leases) {
             let now = self.now();
             let age_max = Duration::from_millis(self.options().attribute_age_ms);
             let is_true = |asked: Duration| match leases {
-                true => self.leases().are_names_of(ino, asked, now),
+                true => self.leases(ino).are_names_of(ino, asked, now),
                 false => asked >= now.saturating_sub(age_max),
             };
             if let Some((mut page, asked)) = self.pages.find(ino, after, limit, plus, is_true) {
@@ -128,7 +128,7 @@ impl Volume {
         }
         let part = page.part(after, limit).ok_or_else(|| unexpected("readdir"))?;
         let changed = || match leases {
-            true => !self.leases().are_names_of(ino, asked, self.now()),
+            true => !self.leases(ino).are_names_of(ino, asked, self.now()),
             false => self.inodes().is_forgotten_since(ino, asked),
         };
         self.pages.keep(ino, Kept { page, after, plus, asked }, changed);
@@ -166,7 +166,7 @@ impl Volume {
     /// Replaces attributes of a kept entry, `asked` for then, by what is known by now.
     fn refresh_entry(&self, entry: &mut Entry, asked: Duration) {
         let Some(old) = entry.attr.take() else { return };
-        if self.leases().are_on() {
+        if self.keeps_leases() {
             entry.attr = self.known_attr(entry.ino);
             return;
         }

@@ -4,10 +4,12 @@ use super::{done, unexpected};
 use crate::file::{OpenFile, Rights};
 use crate::metrics::Op;
 use crate::route::Ask;
+use crate::share::Share;
 use crate::volume::Volume;
 use bytes::Bytes;
 use std::sync::Arc;
 use strake_types::layout::Placement;
+use strake_types::shares::SESSION_BITS;
 use strake_types::{ChunkId, ChunkIndex, Credentials, Error, ErrorKind, Ino, Result, TargetId};
 use strake_wire::message::meta::{
     self, Check, Checked, Client, ClientRef, Description, MetaAnswer, MetaOp,
@@ -24,16 +26,16 @@ impl Volume {
         }
     }
 
-    /// All clients of the volume but this one. Only root is told.
+    /// All clients of the volume but this one, once for each share. Only root is told.
     pub async fn clients(&self, cred: &Credentials) -> Result<Vec<Client>> {
         let _timer = self.count(Op::Layout);
-        let MetaAnswer::Clients(list) =
-            self.ask(cred, MetaOp::ListClients(meta::Nothing {})).await?
-        else {
-            return Err(unexpected("list clients"));
-        };
-        let own = self.session().stamp().session;
-        Ok(list.clients.into_iter().filter(|client| client.session != own).collect())
+        let own = |id| self.parts().iter().any(|share| share.session.stamp().session == id);
+        let mut clients = Vec::new();
+        for answer in self.ask_all(cred, &MetaOp::ListClients(meta::Nothing {})).await? {
+            let MetaAnswer::Clients(list) = answer else { return Err(unexpected("list clients")) };
+            clients.extend(list.clients.into_iter().filter(|client| !own(client.session)));
+        }
+        Ok(clients)
     }
 
     /// Ends the session of a client as if nothing had been heard of it for long. It is gone when it is among
@@ -41,13 +43,39 @@ impl Volume {
     pub async fn evict(&self, cred: &Credentials, session: u64) -> Result<()> {
         let _timer = self.count(Op::Layout);
         let op = MetaOp::EvictClient(ClientRef { session });
-        done(&self.ask(cred, op).await?, "evict")
+        let share = self.parts().get((session >> SESSION_BITS) as usize);
+        let none = || Error::with(ErrorKind::NotFound, format!("session {session}"));
+        done(&self.ask_share(share.ok_or_else(none)?, cred, op).await?, "evict")
     }
 
     /// Looks through a page of a part of the volume for what does not fit. Only root may ask.
     pub async fn check(&self, cred: &Credentials, check: Check) -> Result<Checked> {
         let _timer = self.count(Op::Layout);
-        match self.ask(cred, MetaOp::Check(check)).await? {
+        if let [only] = self.parts() {
+            return self.check_share(only, cred, check).await;
+        }
+        // One share after the other: where it goes on begins with which.
+        let at = check.after.first().map_or(0, |at| usize::from(*at));
+        let none = || Error::with(ErrorKind::Invalid, "no such share of the volume");
+        let share = self.parts().get(at).ok_or_else(none)?;
+        let after = check.after.slice(check.after.len().min(1)..);
+        let mut checked = self.check_share(share, cred, Check { after, ..check }).await?;
+        let next = match checked.next.is_empty() {
+            true if at + 1 == self.parts().len() => return Ok(checked),
+            true => at + 1,
+            false => at,
+        };
+        checked.next = [&[next as u8], &checked.next[..]].concat().into();
+        Ok(checked)
+    }
+
+    async fn check_share(
+        &self,
+        share: &Share,
+        cred: &Credentials,
+        check: Check,
+    ) -> Result<Checked> {
+        match self.ask_share(share, cred, MetaOp::Check(check)).await? {
             MetaAnswer::Checked(checked) => Ok(checked),
             _ => Err(unexpected("check")),
         }
@@ -68,7 +96,7 @@ impl Volume {
         let none = || Error::with(ErrorKind::Invalid, format!("inode {} has no chunks", attr.ino));
         let placement = Placement::new(attr.layout.clone().ok_or_else(none)?);
         let group = placement.group_of(chunk);
-        let id = ChunkId { volume: self.id(), ino: file.ino(), index: chunk };
+        let id = ChunkId { volume: self.home(file.ino()), ino: file.ino(), index: chunk };
         let read = StorageOp::Read(Read { chunk: id.into(), offset, len });
         let rights = Some(Rights::of(&file.state, false));
         let ask =

@@ -31,8 +31,8 @@ impl Volume {
         let now = self.now();
         self.inodes().forget_attr(ino, now);
         self.pages.forget(ino);
-        if self.leases().are_on() {
-            self.leases().forget(&[ino], now);
+        if self.keeps_leases() {
+            self.leases(ino).forget(&[ino], now);
         }
     }
 

@@ -33,8 +33,8 @@ impl Volume {
         let _timer = self.count(Op::Lookup);
         let (at, asked) = (at(parent, name)?, self.now());
         // Where the server checks permissions it is asked each time.
-        if cred.checked && self.leases().are_on() {
-            match self.leases().name(parent, &at.name, asked) {
+        if cred.checked && self.keeps_leases() {
+            match self.leases(parent).name(parent, &at.name, asked) {
                 Some(None) => return Err(Error::new(ErrorKind::NotFound)),
                 Some(Some(ino)) => {
                     if let Some(attr) = self.known_attr(ino) {
@@ -46,7 +46,15 @@ impl Volume {
         }
         match self.ask(cred, MetaOp::Lookup(at)).await? {
             MetaAnswer::Missing(_) => Err(Error::new(ErrorKind::NotFound)),
-            answer => self.entry(answer, asked, "lookup"),
+            answer => {
+                let attr = self.entry(answer, asked, "lookup")?;
+                let leased = !self.keeps_leases() || self.are_together(parent, attr.ino);
+                // Only its own share leases it. If it is gone by now, it was there when it was looked up.
+                match leased {
+                    true => Ok(attr),
+                    false => Ok(self.fetch_attr(attr.ino).await.unwrap_or(attr)),
+                }
+            }
         }
     }
 
@@ -121,7 +129,7 @@ impl Volume {
     ) -> Result<(Attr, Arc<OpenFile>, bool)> {
         let parent = Ino(at.parent);
         let create = meta::Create {
-            at,
+            at: at.clone(),
             kind: FileKind::File as u32,
             mode,
             umask,
@@ -135,6 +143,17 @@ impl Volume {
         let said = self.mutate_as(cred, MetaOp::Create(create)).await?;
         let MetaAnswer::Created(created) = said.answer else { return Err(unexpected("create")) };
         self.learn_directory(parent, created.parent, asked);
+        let ino = Ino(created.attr.ino);
+        if created.opened.is_none() && !self.are_together(parent, ino) {
+            // Its name is here and the file is in another share.
+            return match self.open(cred, ino, flags).await {
+                // It is gone, and with it the name.
+                Err(error) if error.kind == ErrorKind::Stale => {
+                    Box::pin(self.create_at(cred, at, mode, umask, flags)).await
+                }
+                file => file.map(|file| (file.attr(), file, false)),
+            };
+        }
         let opened = created.opened.ok_or_else(|| unexpected("create with open"))?;
         let incarnation = said.incarnation;
         let told = Opening { flags, opened, created: created.created, asked, incarnation };
@@ -215,9 +234,9 @@ impl Volume {
         };
         let asked = self.now();
         let carry = || {
-            self.leases().carry_moments(parent, new_parent, self.now());
+            self.carry_moments(parent, new_parent);
             if flags.exchange {
-                self.leases().carry_moments(new_parent, parent, self.now());
+                self.carry_moments(new_parent, parent);
             }
         };
         // Before anybody else can change it there; and what was still told while it was under way.

@@ -35,18 +35,20 @@ impl Volume {
         {
             return Ok(space);
         }
-        let MetaAnswer::VolumeStat(stat) =
-            self.ask(&self.root_cred(), MetaOp::VolumeStat(Nothing {})).await?
-        else {
-            return Err(unexpected("volume stat"));
-        };
+        let (mut inodes, mut inodes_free) = (0, 0);
+        for answer in self.ask_all(&self.root_cred(), &MetaOp::VolumeStat(Nothing {})).await? {
+            let MetaAnswer::VolumeStat(stat) = answer else {
+                return Err(unexpected("volume stat"));
+            };
+            (inodes, inodes_free) = (inodes + stat.inodes, inodes_free + stat.inodes_free);
+        }
         let map = self.map().current();
         let rooms = join_all(map.targets.iter().map(|target| self.room_of(target))).await;
         let space = VolumeSpace {
             total_bytes: rooms.iter().map(|(total, _)| total).sum(),
             free_bytes: rooms.iter().map(|(_, free)| free).sum(),
-            inodes: stat.inodes,
-            inodes_free: stat.inodes_free,
+            inodes,
+            inodes_free,
         };
         *self.space.last.lock() = Some((space, now));
         Ok(space)

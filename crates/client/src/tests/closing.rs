@@ -13,8 +13,8 @@ async fn a_report_of_closed_files_whose_answer_is_lost_counts_once() {
     volume.release(&file).await.unwrap();
     fake.take_log();
     fake.lose_answer("renew closed");
-    volume.tick_session(1).await;
-    volume.tick_session(2).await;
+    volume.tick_session(volume.share_of(Ino::ROOT), 1).await;
+    volume.tick_session(volume.share_of(Ino::ROOT), 2).await;
     let log = fake.take_log();
     assert!(log.iter().filter(|line| line.starts_with("renew closed=[")).count() > 1, "{log:?}");
     assert_eq!(fake.opens(file.ino()), 0);
@@ -30,11 +30,11 @@ async fn a_report_of_before_a_restart_takes_back_no_open_of_after_it() {
     volume.release(&file).await.unwrap();
     let file = volume.open(&Credentials::root(), ino, OpenFlags::READ_WRITE).await.unwrap();
     fake.restart();
-    volume.tick_session(1).await;
-    volume.tick_session(2).await;
+    volume.tick_session(volume.share_of(Ino::ROOT), 1).await;
+    volume.tick_session(volume.share_of(Ino::ROOT), 2).await;
     assert_eq!(fake.opens(ino), 1);
     volume.release(&file).await.unwrap();
-    volume.tick_session(3).await;
+    volume.tick_session(volume.share_of(Ino::ROOT), 3).await;
     assert_eq!(fake.opens(ino), 0);
 }
 
@@ -59,10 +59,10 @@ async fn a_write_of_before_a_restart_closes_nothing_after_it() {
     fake.restart();
     volume.release(&file).await.unwrap();
     let again = volume.open(&Credentials::root(), ino, OpenFlags::READ_WRITE).await.unwrap();
-    volume.tick_session(1).await;
+    volume.tick_session(volume.share_of(Ino::ROOT), 1).await;
     assert!(fake.opens(ino) >= 1);
     volume.release(&again).await.unwrap();
-    volume.tick_session(2).await;
+    volume.tick_session(volume.share_of(Ino::ROOT), 2).await;
     assert_eq!(fake.opens(ino), 0);
 }
 
@@ -81,14 +81,14 @@ async fn an_open_that_was_answered_before_a_restart_is_asked_again() {
     let said = volume.ask_about(&Credentials::root(), open).await.unwrap();
     let MetaAnswer::Opened(opened) = said.answer else { panic!() };
     fake.restart();
-    volume.renew_session(said.incarnation).await.unwrap();
+    volume.renew_session(volume.share_of(Ino::ROOT), said.incarnation).await.unwrap();
     assert_eq!(fake.opens(ino), 0);
     let (asked, incarnation) = (volume.now(), said.incarnation);
     let told = Opening { flags, opened, created: false, asked, incarnation };
     let file = volume.opened(&Credentials::root(), told).await.unwrap();
     assert_eq!(fake.opens(ino), 1);
     volume.release(&file).await.unwrap();
-    volume.tick_session(1).await;
+    volume.tick_session(volume.share_of(Ino::ROOT), 1).await;
     assert_eq!(fake.opens(ino), 0);
 }
 
@@ -116,13 +116,13 @@ async fn a_file_is_open_as_long_as_something_is_unsent() {
     let ino = file.ino();
     write(&volume, &file, 0, pattern(1, 20_000)).await;
     drop(file);
-    volume.tick_session(1).await;
+    volume.tick_session(volume.share_of(Ino::ROOT), 1).await;
     assert_eq!(fake.opens(ino), 1);
     volume.sync_all().await.unwrap();
     for tick in 2..500 {
         volume.tick_files();
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        volume.tick_session(tick).await;
+        volume.tick_session(volume.share_of(Ino::ROOT), tick).await;
         if fake.opens(ino) == 0 {
             return;
         }

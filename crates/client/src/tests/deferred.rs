@@ -47,7 +47,7 @@ async fn contents(volume: &Arc<Volume>, ino: Ino) -> Vec<u8> {
 async fn opens_left(fake: &Fake, volume: &Arc<Volume>, ino: Ino) -> i64 {
     volume.report_all_closes();
     assert_eq!(volume.deferred.len(), 0);
-    volume.tick_session(1).await;
+    volume.tick_session(volume.share_of(Ino::ROOT), 1).await;
     fake.opens(ino)
 }
 
@@ -68,7 +68,7 @@ async fn a_file_is_opened_again_without_a_message_and_closed_once() {
         }
         assert_eq!((opens(&fake), fake.opens(ino)), (0, 1));
         assert!(volume.report_close(ino) && !volume.report_close(ino));
-        volume.tick_session(1).await;
+        volume.tick_session(volume.share_of(Ino::ROOT), 1).await;
         assert_eq!(fake.opens(ino), 0);
         assert_eq!(contents(&volume, ino).await, pattern(1, len));
         assert_eq!(opens(&fake), 1);
@@ -82,7 +82,7 @@ async fn a_file_that_is_opened_in_full_is_not_deferred_twice() {
     let ino = written(&volume, pattern(1, 100)).await;
     for _ in 0..5 {
         assert_eq!(contents(&volume, ino).await.len(), 100);
-        volume.leases().forget(&[ino], volume.now());
+        volume.leases(ino).forget(&[ino], volume.now());
         let file = open(&volume, ino, OpenFlags::READ).await;
         assert_eq!(volume.deferred.len(), 0, "it is open");
         volume.release(&file).await.unwrap();
@@ -127,7 +127,7 @@ async fn small_contents_that_another_mount_disguised_by_the_old_time_are_asked_f
     other.release(&theirs).await.unwrap();
     // As a recall does.
     volume.forget_attr(ino);
-    volume.leases().forget(&[ino], volume.now());
+    volume.leases(ino).forget(&[ino], volume.now());
     let now = volume.getattr(ino).await.unwrap();
     assert_eq!((now.length, now.mtime), (before.length, before.mtime));
     assert_eq!(contents(&volume, ino).await, pattern(2, 100));

@@ -6,7 +6,7 @@ use super::*;
 async fn lose(fake: &Fake, volume: &Arc<Volume>) {
     fake.forget_session();
     fake.take_log();
-    volume.tick_session(5).await;
+    volume.tick_session(volume.share_of(Ino::ROOT), 5).await;
     assert_eq!(starting(&fake.take_log(), "session").len(), 1);
 }
 

@@ -198,7 +198,8 @@ impl Cluster {
         let stored = |e: strake_engine::kv::KvError| Error::with(ErrorKind::Io, e.to_string());
         let pairs = head.metadata().await.map_err(stored)?;
         let inodes = pairs.iter().filter(|(key, _)| key.first() == Some(&INODE)).count();
-        Ok((inodes > 1).then(|| format!("{inodes} inodes")))
+        // Each volume has its root.
+        Ok((inodes > map.living().count()).then(|| format!("{inodes} inodes")))
     }
 }
 

@@ -330,7 +330,7 @@ impl Host {
         };
         let options = ManagerOptions {
             clock: self.clock.clone(),
-            first_volume: self.plan.volume.clone(),
+            first_volume: self.plan.first_volume(),
             ..ManagerOptions::default()
         };
         let lease = Arc::new(Lease::new(self.clock.clone()));

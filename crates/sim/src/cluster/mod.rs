@@ -43,7 +43,7 @@ use logs::Logs;
 use mount::{CLIENTS_FROM, Mount};
 use names::Names;
 use parking_lot::Mutex;
-use plan::Plan;
+use plan::{FIRST_VOLUME, Plan};
 use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -243,7 +243,11 @@ impl Cluster {
         let min_copies = self.plan.min_copies;
         let template = Some(Template { copies: Some(copies), min_copies, ..template });
         let spec = VolumeSpec { template, ..self.plan.volume.clone() };
-        self.ask(ManagerOp::SetVolume(spec)).await?;
+        self.ask(match spec.name == FIRST_VOLUME {
+            true => ManagerOp::SetVolume(spec),
+            false => ManagerOp::CreateVolume(spec),
+        })
+        .await?;
         // Until the servers' maps have them.
         tokio::time::sleep(Duration::from_secs(3)).await;
         Ok(())

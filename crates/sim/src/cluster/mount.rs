@@ -37,6 +37,7 @@ impl Mount {
         let mut random = world.stream(0x4000 + u64::from(number));
         let clock = Arc::new(MachineClock::new(plan.drift_of(&mut random)));
         let (own, shared, managers) = (process.clone(), world.clone(), plan.managers);
+        let name = plan.volume.name.clone();
         let connected = process.spawn(async move {
             let callers =
                 Callers::new(CallerOptions { name: name_of(number), ..CallerOptions::default() });
@@ -53,7 +54,7 @@ impl Mount {
                 clock,
                 ..VolumeOptions::default()
             };
-            let volume = Volume::connect(map, "main", options).await?;
+            let volume = Volume::connect(map, &name, options).await?;
             Ok(Arc::new(Mount { number, process: own, volume, world: shared }))
         });
         let gone = |_| Error::with(ErrorKind::Unavailable, "killed while it mounted");

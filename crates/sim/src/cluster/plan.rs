@@ -82,6 +82,9 @@ const ALL: [Trouble; 21] = [
     Trouble::NoDatabase,
 ];
 
+/// The volume that a cluster has from its beginning.
+pub const FIRST_VOLUME: &str = "main";
+
 /// In a template: the primary acknowledges.
 const ACK_PRIMARY: u32 = 1;
 
@@ -142,6 +145,14 @@ fn metas(random: &mut SplitMix64) -> u32 {
     [1, 1, 1, 2, 3][random.below(5) as usize]
 }
 
+/// Shares of the volume: several need several who serve names.
+fn shares(random: &mut SplitMix64, metas: u32) -> u32 {
+    match metas {
+        1 => 1,
+        _ => [1, 2, 3, 4][random.below(4) as usize],
+    }
+}
+
 fn troubles(random: &mut SplitMix64, copies: u32, metas: u32) -> Vec<Trouble> {
     let mut troubles: Vec<_> = ALL.into_iter().filter(|_| random.percent(35)).collect();
     // A bit that changes where no other copy is costs the block: then nobody else may go.
@@ -173,6 +184,8 @@ impl Plan {
         let random = &mut random;
         let copies = [1, 2, 2, 2, 3, 3][random.below(6) as usize];
         let servers = u64::from(copies).max(2) + random.below(3);
+        let metas = metas(&mut world.stream(0x9000)).min(servers as u32);
+        let shares = shares(&mut world.stream(0x9003), metas);
         let width = random.below(3);
         let least = 1 + random.below(copies.into()) as u32;
         let template = Template {
@@ -184,12 +197,12 @@ impl Plan {
         };
         let inline = [0, 8192][random.below(2) as usize];
         let volume = VolumeSpec {
-            name: "main".into(),
+            name: if shares > 1 { "wide" } else { FIRST_VOLUME }.into(),
             template: Some(template),
             inline_bytes_max: Some(inline),
             sync_always: [None, Some(true)][random.below(2) as usize],
+            shares: (shares > 1).then_some(shares),
         };
-        let metas = metas(&mut world.stream(0x9000)).min(servers as u32);
         let managers = 1 + world.stream(0x9002).below(metas.into()) as u32;
         let troubles = troubles(random, copies, metas);
         Plan {
@@ -222,6 +235,11 @@ impl Plan {
                 ..Weather::default()
             },
         }
+    }
+
+    /// The volume that the cluster has before it has servers.
+    pub fn first_volume(&self) -> VolumeSpec {
+        VolumeSpec { name: FIRST_VOLUME.into(), shares: None, ..self.volume.clone() }
     }
 
     /// How fast a machine's clock runs, in millionths.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use strake_base::random::SplitMix64;
-use strake_types::{Result, VolumeId};
+use strake_types::Result;
 
 /// How often a server that does not start is started again.
 const STARTS_MAX: u32 = 40;
@@ -163,7 +163,11 @@ impl Cluster {
         let mut known = None;
         loop {
             let maps = self.hosts.iter().filter_map(|host| host.map());
-            let since = maps.filter_map(|map| map.owned_since(VolumeId(1))).max();
+            let since = maps.flat_map(|map| {
+                let map = map.current();
+                map.volumes.iter().map(|volume| volume.owned_since).max()
+            });
+            let since = since.max();
             if since.is_some() && since != known {
                 known = since;
                 self.files.may_be_missed();

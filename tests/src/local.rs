@@ -280,8 +280,18 @@ async fn join(manager: &dyn ManagerService, last: &Joined, targets: Vec<TargetSp
     let (server, cluster) = (last.server, last.cluster.clone());
     let boot = "this one".to_owned();
     let store = String::new();
-    let join =
-        Join { server, cluster, address, manager: true, meta: true, targets, name, boot, store };
+    let join = Join {
+        server,
+        cluster,
+        address,
+        manager: true,
+        meta: true,
+        targets,
+        name,
+        boot,
+        store,
+        ..Join::default()
+    };
     let request = ManagerRequest { op: Some(ManagerOp::Join(join)) };
     match manager.call(request).await.expect("the manager lets its own server in").answer {
         Some(ManagerAnswer::Joined(joined)) => joined,

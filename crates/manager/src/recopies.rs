@@ -44,6 +44,10 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<J
         let detail = format!("volume {} does not exist; see strake volume list", wish.volume);
         return Err(Error::with(ErrorKind::NotFound, detail));
     };
+    if volume.spec.shares.is_some() {
+        let detail = "files of a volume of several shares cannot be given another number of copies yet; copy them";
+        return Err(Error::with(ErrorKind::NotSupported, detail));
+    }
     check_free(state, &wish, &volume)?;
     groups::prepare(state, wish.copies)?;
     let word = if wish.copies == 1 { "copy" } else { "copies" };

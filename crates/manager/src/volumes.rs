@@ -43,9 +43,8 @@ pub(crate) fn create(
         shares: (shares > 1).then_some(shares),
     };
     let id = state.cluster.next_volume.max(1);
-    let servers: Vec<u32> = (id..id + shares)
-        .map(|share| owners::choose(state, share, &is_up).unwrap_or(0))
-        .collect();
+    let servers: Vec<u32> =
+        (id..id + shares).map(|share| owners::choose(state, share, &is_up).unwrap_or(0)).collect();
     if shares > 1 {
         check_engine(state, servers[0])?;
     }

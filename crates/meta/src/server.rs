@@ -27,7 +27,7 @@ use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_base::task;
 use strake_engine::kv::Store;
-use strake_types::{Error, ErrorKind, Ino, Result, VolumeId};
+use strake_types::{Error, ErrorKind, Ino, Result, SessionId, VolumeId};
 use strake_wire::capability::CapabilityKey;
 use strake_wire::map::MapView;
 use strake_wire::member::MetaRole;
@@ -171,6 +171,10 @@ impl MetaServer {
             id => {
                 let gone = || Error::with(ErrorKind::NoSession, format!("session {id} is over"));
                 let session = volume.sessions.get(id).ok_or_else(gone)?;
+                // Also by whoever has served the volume before.
+                if self.core.map.is_fenced(volume.id, SessionId(id)) && session.lose() {
+                    self.core.work.notify_one();
+                }
                 session.check()?;
                 if session.is_outdated(request.incarnation) {
                     // It is to say first what it has open: until then nothing may be deleted.

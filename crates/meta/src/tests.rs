@@ -6,6 +6,7 @@ mod damage;
 mod lost;
 mod model;
 mod random;
+mod shares;
 mod storm;
 mod volumes;
 pub mod world;

@@ -1,0 +1,436 @@
+//! Two metadata servers, each with a share of one volume, and what becomes of a change of both when one of them dies.
+
+use crate::tests::check::check_shares;
+use crate::tests::world::*;
+use crate::{MetaOptions, MetaServer};
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use strake_engine::kv::memory::MemoryKv;
+use strake_engine::kv::{Kv, KvError, Outcome, Part, Result as KvResult, Snapshot, Store, Writes};
+use strake_types::{Credentials, ErrorKind, FileKind, Ino, Result, ServerId, Shares, VolumeId};
+use strake_wire::caller::{CallerOptions, Callers};
+use strake_wire::capability::CapabilityKey;
+use strake_wire::map::{ManagerSource, MapView};
+use strake_wire::message::manager::Server;
+use strake_wire::message::meta::*;
+use strake_wire::service::{MetaService, Services};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// When a commit stands still.
+#[derive(Clone, Copy, PartialEq)]
+enum When {
+    Before,
+    After,
+}
+
+/// The next change of several shares stands still, until it is let go.
+struct Trap {
+    when: When,
+    reached: oneshot::Sender<()>,
+    go: oneshot::Receiver<()>,
+}
+
+/// A database in memory of which each part has one writer.
+#[derive(Clone)]
+struct Database {
+    kv: MemoryKv,
+    writers: Arc<Mutex<HashMap<Part, u64>>>,
+    trap: Arc<Mutex<Option<Trap>>>,
+}
+
+struct Opened {
+    database: Database,
+    part: Part,
+    number: u64,
+    lost: AtomicBool,
+}
+
+#[async_trait]
+impl Store for Database {
+    fn name(&self) -> &'static str {
+        "shared"
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    async fn open(&self, part: Part) -> KvResult<Arc<dyn Kv>> {
+        let mut writers = self.writers.lock();
+        let number = writers.entry(part).or_default();
+        *number += 1;
+        let (number, lost) = (*number, AtomicBool::new(false));
+        Ok(Arc::new(Opened { database: self.clone(), part, number, lost }))
+    }
+
+    async fn look(&self, keys: &[Vec<u8>]) -> KvResult<Vec<Option<Bytes>>> {
+        self.kv.snapshot().await?.multi_get(keys).await
+    }
+}
+
+impl Opened {
+    fn check(&self) -> KvResult<()> {
+        if self.database.writers.lock().get(&self.part) == Some(&self.number) {
+            return Ok(());
+        }
+        self.lost.store(true, Ordering::SeqCst);
+        Err(KvError::TakenOver { store: "shared".into(), by: "another".into() })
+    }
+
+    /// True for what changes other parts, too.
+    fn is_of_several(&self, writes: &Writes) -> bool {
+        let Part::Volume(own) = self.part else { return false };
+        writes.keys().any(|key| key[0] == b'K' && key[1..5] != own.to_be_bytes())
+    }
+}
+
+#[async_trait]
+impl Kv for Opened {
+    fn name(&self) -> &'static str {
+        "shared"
+    }
+
+    async fn snapshot(&self) -> KvResult<Arc<dyn Snapshot>> {
+        self.check()?;
+        self.database.kv.snapshot().await
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> KvResult<Outcome> {
+        let trap = match self.is_of_several(&writes) {
+            true => self.database.trap.lock().take(),
+            false => None,
+        };
+        let when = trap.as_ref().map(|trap| trap.when);
+        let stand_still = async {
+            let Some(trap) = trap else { return };
+            let _ = trap.reached.send(());
+            let _ = trap.go.await;
+        };
+        if when != Some(When::After) {
+            stand_still.await;
+            self.check()?;
+            return self.database.kv.commit(snapshot, writes).await;
+        }
+        self.check()?;
+        let outcome = self.database.kv.commit(snapshot, writes).await;
+        stand_still.await;
+        outcome
+    }
+
+    fn is_taken_over(&self) -> bool {
+        self.lost.load(Ordering::SeqCst)
+    }
+
+    async fn sync(&self) -> KvResult<()> {
+        Ok(())
+    }
+}
+
+/// Server 1 has share 0, and server 2 share 1; a client has a session with each.
+struct Two {
+    database: Database,
+    manager: Arc<FakeManager>,
+    maps: Vec<Arc<MapView>>,
+    servers: Vec<Arc<MetaServer>>,
+    sessions: [u64; 2],
+}
+
+const SHARES: Shares = Shares { first: VolumeId(1), count: 2 };
+
+impl Two {
+    async fn new() -> Arc<Self> {
+        let (writers, trap) = Default::default();
+        let database = Database { kv: MemoryKv::new(), writers, trap };
+        let mut map = cluster_map();
+        map.servers.push(Server { id: 2, meta: true, up: true, ..Server::default() });
+        map.volumes = (0..2).map(|share| share_of(1, "wide", share, 2)).collect();
+        map.volumes[1].meta_server = 2;
+        let manager = FakeManager { map: Mutex::new(map), away: AtomicBool::new(false) };
+        let manager = Arc::new(manager);
+        let key = CapabilityKey::new([7; 32]);
+        let (mut maps, mut servers, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        for id in 1..=2 {
+            let callers = Callers::new(CallerOptions::default());
+            let source = ManagerSource::Local(manager.clone());
+            let map = MapView::connect(callers.clone(), source, 1000).await.unwrap();
+            let options = MetaOptions { server: ServerId(id), ..options() };
+            let (store, clock) = (Arc::new(database.clone()), Arc::new(TestClock::default()));
+            let server = MetaServer::start(store, map.clone(), key.clone(), clock, options);
+            servers.push(server.await.unwrap());
+            maps.push(map);
+            all.push(callers);
+        }
+        for callers in &all {
+            for (id, server) in (1..).zip(&servers) {
+                let services = Services { meta: Some(server.clone()), ..Services::default() };
+                callers.register_local(ServerId(id), services);
+            }
+        }
+        let two = Two { database, manager, maps, servers, sessions: [0, 0] };
+        let sessions = [two.open_session(0, 0).await, two.open_session(1, 0).await];
+        Arc::new(Two { sessions, ..two })
+    }
+
+    /// Whom the map names for a share.
+    fn server_of(&self, share: u32) -> &Arc<MetaServer> {
+        let server = self.manager.map.lock().volumes[share as usize].meta_server;
+        &self.servers[server as usize - 1]
+    }
+
+    async fn ask(&self, share: u32, session: u64, seq: u64, op: MetaOp) -> Result<MetaAnswer> {
+        let request = MetaRequest {
+            volume: 1 + share,
+            session,
+            seq,
+            cred: (&Credentials::root()).into(),
+            op: Some(op),
+            ..MetaRequest::default()
+        };
+        Ok(self.server_of(share).call(request).await?.answer.unwrap())
+    }
+
+    /// Opens a session with a share, or goes on with it.
+    async fn open_session(&self, share: u32, resume: u64) -> u64 {
+        let op = OpenSession { client: "test".into(), resume, ..OpenSession::default() };
+        match self.ask(share, 0, 0, MetaOp::OpenSession(op)).await.unwrap() {
+            MetaAnswer::Session(session) => session.session,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn call(&self, seq: u64, op: MetaOp) -> Result<MetaAnswer> {
+        let share = op.place().map_or(0, |ino| SHARES.index_of(ino));
+        self.ask(share, self.sessions[share as usize], seq, op).await
+    }
+
+    async fn make(&self, parent: u64, name: &str, kind: FileKind) -> u64 {
+        match self.call(0, MetaOp::Create(new(parent, name, kind, 0o755))).await.unwrap() {
+            MetaAnswer::Created(created) => created.attr.ino,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A directory of the root that is in this share.
+    async fn directory_in(&self, share: u32) -> u64 {
+        for nth in 0..64 {
+            let ino = self.make(1, &format!("{share}-{nth}"), FileKind::Directory).await;
+            if SHARES.index_of(Ino(ino)) == share {
+                return ino;
+            }
+        }
+        panic!("all directories are in one share");
+    }
+
+    async fn leads(&self, parent: u64, name: &str) -> Option<u64> {
+        match self.call(0, MetaOp::Lookup(at(parent, name))).await {
+            Ok(MetaAnswer::Entry(attr)) => Some(attr.ino),
+            Err(error) if error.kind == ErrorKind::NotFound => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The next change of both shares stands still then.
+    fn set_trap(&self, when: When) -> (oneshot::Receiver<()>, oneshot::Sender<()>) {
+        let (reached, is_reached) = oneshot::channel();
+        let (let_go, go) = oneshot::channel();
+        *self.database.trap.lock() = Some(Trap { when, reached, go });
+        (is_reached, let_go)
+    }
+
+    fn spawn(self: &Arc<Self>, seq: u64, op: MetaOp) -> JoinHandle<Result<MetaAnswer>> {
+        let two = self.clone();
+        tokio::spawn(async move { two.call(seq, op).await })
+    }
+
+    /// A share gets another server, and the client's session goes on there.
+    async fn take_over(&self, share: u32, server: u32) {
+        {
+            let mut map = self.manager.map.lock();
+            map.epoch += 1;
+            let epoch = map.epoch;
+            let volume = &mut map.volumes[share as usize];
+            (volume.meta_server, volume.owned_since) = (server, epoch);
+        }
+        for map in &self.maps {
+            map.refresh().await.unwrap();
+        }
+        let session = self.sessions[share as usize];
+        assert_eq!(self.open_session(share, session).await, session);
+    }
+
+    /// Everything fits together, and the counts are right.
+    async fn check(&self) {
+        let there = check_shares(&self.database.kv, SHARES).await as u64;
+        for _ in 0..400 {
+            let mut counted = 0;
+            for share in 0..2 {
+                let stat = self.ask(share, 0, 0, MetaOp::VolumeStat(Nothing {})).await.unwrap();
+                let MetaAnswer::VolumeStat(stat) = stat else { panic!("{stat:?}") };
+                counted += stat.inodes;
+            }
+            if counted == there {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("the counts are not of {there} inodes");
+    }
+}
+
+fn rename(from: (u64, &str), to: (u64, &str)) -> MetaOp {
+    let (from, to) = (at(from.0, from.1), at(to.0, to.1));
+    MetaOp::Rename(Rename { from, to, exchange: false, no_replace: false })
+}
+
+/// A file in a directory of share 0, a directory of share 1 with a file of the same name, and the rename of one over the
+/// other.
+async fn about_to_rename(two: &Two) -> (u64, u64, u64, MetaOp) {
+    let (from, to) = (two.directory_in(0).await, two.directory_in(1).await);
+    let moved = two.make(from, "f", FileKind::File).await;
+    two.make(to, "g", FileKind::File).await;
+    // Both servers know all of it.
+    assert_eq!(two.leads(from, "f").await, Some(moved));
+    assert!(two.leads(to, "g").await.is_some());
+    (from, to, moved, rename((from, "f"), (to, "g")))
+}
+
+async fn was_renamed_once(two: &Two, (from, to, moved): (u64, u64, u64)) {
+    assert_eq!(two.leads(from, "f").await, None);
+    assert_eq!(two.leads(to, "g").await, Some(moved));
+    two.check().await;
+}
+
+#[tokio::test]
+async fn names_and_directories_of_two_servers_change_together() {
+    let two = Two::new().await;
+    let (from, to, moved, op) = about_to_rename(&two).await;
+    two.call(1, op.clone()).await.unwrap();
+    two.call(1, op).await.unwrap();
+    was_renamed_once(&two, (from, to, moved)).await;
+    // A directory into one of the other share, and not below itself.
+    let inner = two.make(from, "inner", FileKind::Directory).await;
+    two.call(2, rename((from, "inner"), (to, "inner"))).await.unwrap();
+    assert_eq!(two.leads(inner, "..").await, Some(to));
+    let names = format!("{}-", SHARES.index_of(Ino(to)));
+    let name = (0..64).map(|nth| format!("{names}{nth}"));
+    for name in name {
+        if two.leads(1, &name).await == Some(to) {
+            let below = two.call(3, rename((1, &name), (inner, "up"))).await.unwrap_err();
+            assert_eq!(below.kind, ErrorKind::Invalid);
+        }
+    }
+    let link = MetaOp::Link(Link { ino: moved, to: at(to, "again") });
+    two.call(4, link).await.unwrap();
+    for name in ["again", "g"] {
+        let unlink = MetaOp::Unlink(Unlink { at: at(to, name), directory: false });
+        two.call(0, unlink).await.unwrap();
+    }
+    let rmdir = MetaOp::Unlink(Unlink { at: at(to, "inner"), directory: true });
+    two.call(5, rmdir).await.unwrap();
+    assert_eq!(two.leads(to, "inner").await, None);
+}
+
+#[tokio::test]
+async fn a_lender_that_dies_before_the_commit_is_asked_anew() {
+    let two = Two::new().await;
+    let (from, to, moved, op) = about_to_rename(&two).await;
+    let (reached, go) = two.set_trap(When::Before);
+    let renaming = two.spawn(1, op);
+    reached.await.unwrap();
+    two.servers[1].halt();
+    two.take_over(1, 1).await;
+    assert!(two.leads(to, "g").await.is_some_and(|ino| ino != moved), "nothing has happened yet");
+    go.send(()).unwrap();
+    renaming.await.unwrap().unwrap();
+    was_renamed_once(&two, (from, to, moved)).await;
+}
+
+#[tokio::test]
+async fn a_lender_that_dies_after_the_commit_changes_nothing() {
+    let two = Two::new().await;
+    let (from, to, moved, op) = about_to_rename(&two).await;
+    let (reached, go) = two.set_trap(When::After);
+    let renaming = two.spawn(1, op);
+    reached.await.unwrap();
+    two.servers[1].halt();
+    two.take_over(1, 1).await;
+    assert_eq!(two.leads(to, "g").await, Some(moved));
+    go.send(()).unwrap();
+    renaming.await.unwrap().unwrap();
+    was_renamed_once(&two, (from, to, moved)).await;
+}
+
+#[tokio::test]
+async fn a_borrower_that_dies_before_the_commit_has_done_nothing() {
+    let two = Two::new().await;
+    let (from, to, moved, op) = about_to_rename(&two).await;
+    let (reached, go) = two.set_trap(When::Before);
+    let renaming = two.spawn(1, op.clone());
+    reached.await.unwrap();
+    two.servers[0].halt();
+    two.take_over(0, 2).await;
+    two.call(1, op).await.unwrap();
+    was_renamed_once(&two, (from, to, moved)).await;
+    // It wakes up.
+    go.send(()).unwrap();
+    renaming.await.unwrap().unwrap_err();
+    was_renamed_once(&two, (from, to, moved)).await;
+}
+
+#[tokio::test]
+async fn a_borrower_that_dies_after_the_commit_has_done_it_once() {
+    let two = Two::new().await;
+    let (from, to, moved, op) = about_to_rename(&two).await;
+    let made = two.make(from, "d", FileKind::File).await;
+    let (reached, _never) = two.set_trap(When::After);
+    let _renaming = two.spawn(1, op.clone());
+    reached.await.unwrap();
+    two.servers[0].halt();
+    two.take_over(0, 2).await;
+    assert_eq!(two.leads(to, "g").await, Some(moved));
+    // The name that is free now is taken, and asked for once more it would be moved.
+    two.call(2, rename((from, "d"), (from, "f"))).await.unwrap();
+    let again = two.call(1, op).await.unwrap();
+    let MetaAnswer::Renamed(renamed) = again else { panic!("{again:?}") };
+    assert_eq!(renamed.moved.ino, moved);
+    assert_eq!(two.leads(from, "f").await, Some(made));
+    two.check().await;
+}
+
+/// A directory is made in a share whose server hears of it from its slot only.
+#[tokio::test]
+async fn what_a_dead_borrower_has_made_is_counted() {
+    let two = Two::new().await;
+    let (reached, _never) = two.set_trap(When::After);
+    let mut making = Vec::new();
+    for nth in 0..8 {
+        let op = MetaOp::Create(new(1, &format!("d{nth}"), FileKind::Directory, 0o755));
+        making.push(two.spawn(nth + 1, op));
+    }
+    reached.await.unwrap();
+    two.servers[0].halt();
+    two.take_over(0, 2).await;
+    two.check().await;
+}
+
+#[tokio::test]
+async fn a_borrower_that_stands_still_holds_nobody_up_for_long_and_does_nothing_late() {
+    let two = Two::new().await;
+    let (from, to, moved, op) = about_to_rename(&two).await;
+    let (reached, go) = two.set_trap(When::Before);
+    let renaming = two.spawn(1, op);
+    reached.await.unwrap();
+    // It is in the way of this one, until its loan is over.
+    two.call(1, rename((to, "g"), (to, "h"))).await.unwrap();
+    assert!(two.leads(to, "h").await.is_some());
+    go.send(()).unwrap();
+    renaming.await.unwrap().unwrap();
+    was_renamed_once(&two, (from, to, moved)).await;
+    assert!(two.leads(to, "h").await.is_some_and(|ino| ino != moved), "it was not replaced");
+}

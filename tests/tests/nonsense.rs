@@ -71,7 +71,7 @@ impl Known {
         use MetaOp::*;
         match op {
             OpenSession(_) | RenewSession(_) | CloseSession(_) | VolumeStat(_) | Recalls(_)
-            | ListClients(_) | EvictClient(_) => {}
+            | ListClients(_) | EvictClient(_) | Borrow(_) | GiveBack(_) => {}
             Lookup(name) => self.name(name),
             GetAttr(v) | ReadLink(v) | MoveOut(v) | ListXattr(v) | Sync(v) | GetTemplate(v)
             | ReadInline(v) | Describe(v) | Settle(v) => self.ino(&mut v.ino),

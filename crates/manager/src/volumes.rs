@@ -78,9 +78,8 @@ fn check_engine(state: &State, server: u32) -> Result<()> {
     if state.servers.get(&server).is_some_and(|server| server.shares) {
         return Ok(());
     }
-    let detail = "a volume of several shares needs its metadata in PostgreSQL (or a database that speaks as it does): \
-         strake meta import on the server that has the metadata now moves it there, and strake server start --meta \
-         postgres://USER@HOST/DATABASE starts with it";
+    let detail = "a volume of several shares needs its metadata in PostgreSQL (or a database that speaks as it does); strake \
+         meta export, then strake meta import --meta postgres://USER@HOST/DATABASE, moves it there";
     Err(invalid(detail.into()))
 }
 

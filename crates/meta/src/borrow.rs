@@ -9,10 +9,13 @@ use crate::stored::store_error;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use strake_base::random::mixed;
 use strake_base::task;
 use strake_engine::kv::Transaction;
-use strake_types::{Credentials, Error, ErrorKind, Ino, Result, VolumeId};
-use strake_wire::message::meta::{Borrow, GiveBack, Loan, MetaAnswer, MetaOp, MetaRequest, Name};
+use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result, VolumeId};
+use strake_wire::message::meta::{
+    Borrow, Create, GiveBack, Loan, MetaAnswer, MetaOp, MetaRequest, Name,
+};
 
 /// How long another server is waited for.
 const CALL_MS_MAX: u64 = 6_000;
@@ -24,6 +27,16 @@ pub(crate) struct Elsewhere {
     pub names: Vec<Name>,
     /// The share in which a child of this directory is to be made.
     pub child: Option<(VolumeId, Ino)>,
+}
+
+/// The share in which a new inode is: that of its directory, but directories are dealt out to all.
+pub(crate) fn home_of(ctx: &Ctx, op: &Create) -> VolumeId {
+    let shares = ctx.settings.shares;
+    if shares.count == 1 || op.kind != FileKind::Directory as u32 || op.at.name.is_empty() {
+        return ctx.volume.id;
+    }
+    let mixed = mixed(op.at.parent ^ u64::from(records::checksum(&op.at.name)));
+    VolumeId(shares.first.0 + (mixed % u64::from(shares.count)) as u32)
 }
 
 /// What was borrowed of other shares for one change. Given back when it is dropped.

@@ -266,7 +266,7 @@ impl Core {
     async fn take_into_use(&self, id: VolumeId, settings: Settings) -> Result<Arc<Volume>> {
         let volume = Arc::new(self.part(id, settings).await?);
         if volume.settings().shares.count > 1 {
-            volume.begin_loans().await?;
+            self.begin_loans(&volume).await?;
         }
         if volume.settings().shares.first == id {
             self.make_root(&volume).await?;
@@ -300,6 +300,20 @@ impl Core {
         let kv = self.store.open(Part::Volume(id.0)).await.map_err(store_error)?;
         let opening = Opening(self.openings.fetch_add(1, Ordering::Relaxed));
         Ok(Volume::new(id, settings, kv, opening))
+    }
+
+    /// What an earlier server of a share has lent is over.
+    async fn begin_loans(&self, volume: &Volume) -> Result<()> {
+        if self.store.judges_all_writers() {
+            return volume.begin_loans().await;
+        }
+        let detail = format!(
+            "volume {} has several shares, and its metadata is in {}, which cannot bear that; move it to PostgreSQL (strake \
+             meta export, strake meta import)",
+            volume.id,
+            self.store.name()
+        );
+        Err(Error::with(ErrorKind::NotSupported, detail))
     }
 
     async fn make_root(&self, volume: &Volume) -> Result<()> {

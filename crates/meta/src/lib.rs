@@ -11,7 +11,7 @@
 //! * `ctx`, `view`, `txn` — what a request brings along; its view of the volume; how a mutation is
 //!   carried out once: locks, retries, lost answers, the ledger.
 //! * `merge`, `merges` — creates that wait for the same directory are carried out together.
-//! * `loans`, `borrow` — changes of several shares of a volume: what their servers lend to each other meanwhile.
+//! * `loans`, `lend`, `borrow` — changes of several shares of a volume: what their servers lend to each other meanwhile.
 //! * `ops` — the operations of POSIX, one file each.
 //! * `contents` — small files inside the inode; cutting and deleting chunks on storage servers.
 //! * `check` — whether all of it fits together, while it is in use.
@@ -42,6 +42,7 @@ mod keys;
 mod layout;
 mod leases;
 mod ledger;
+mod lend;
 mod loans;
 mod locks;
 mod lost;

@@ -1,42 +1,17 @@
-//! What this share lends to others: inodes that the server of another share of the volume is about to change.
-//!
-//! Who makes a change writes all of it in one transaction of the database, whosever keys they are. What the database
-//! does not know is what the servers have in memory: so they are asked first. From then until the
-//! loan is over nobody else changes these inodes, is leased them, or finds them in a cache here.
-//!
-//! Each loan has a slot, a key that the borrower writes with the change, and that this server writes when it
-//! gives the borrower up: of the two the database lets one through, so what is so then stays so. A server that takes a
-//! share into use writes all slots first, and so ends what its predecessor had lent.
-//! docs/design/0067-shares-of-a-volume.md goes through who may die when.
+//! Which loans of a share there are.
 
-use crate::cache::Commit;
-use crate::core::{Core, backoff};
-use crate::ctx::Ctx;
 use crate::keys;
-use crate::records::{self, LoanRecord};
+use crate::records::LoanRecord;
 use crate::stored::get;
-use crate::view::Tx;
-use crate::volume::Volume;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
-use strake_base::task;
 use strake_engine::kv::Snapshot;
-use strake_types::{Epoch, Error, ErrorKind, Ino, Result, VolumeId};
-use strake_wire::message::meta::{Borrow, GiveBack, Loan, MetaAnswer, Nothing};
+use strake_types::{Error, ErrorKind, Result, VolumeId};
+use strake_wire::message::meta::{GiveBack, Loan};
 use tokio::sync::oneshot;
 
 /// Loans at one time.
-const SLOTS: u8 = 64;
-/// How long the locks and the leases of what is borrowed are waited for.
-const WAIT_MS_MAX: u64 = 4_000;
-/// A loan that is not given back ends after so long.
-const LOAN_MS_MAX: u64 = 6_000;
-/// How often it is looked whether the borrower is the one that it was.
-const LOOK_MS: u64 = 200;
-/// Bits of a loan's number that count loans; those above count how often the share was taken into use.
-const COUNT_BITS: u32 = 32;
+pub(crate) const SLOTS: u8 = 64;
 
 /// The loans of a share.
 #[derive(Default)]
@@ -53,7 +28,8 @@ struct State {
 }
 
 impl Loans {
-    fn begin(&self) -> Result<Loan> {
+    /// A loan begins.
+    pub fn begin(&self) -> Result<Loan> {
         let mut state = self.0.lock();
         let full = || Error::with(ErrorKind::Unavailable, "too much of this share is lent");
         let (slot, stored) = state.free.pop().ok_or_else(full)?;
@@ -62,7 +38,7 @@ impl Loans {
     }
 
     /// A slot in which this number is stored is free.
-    fn end(&self, loan: &Loan, stored: u64) {
+    pub fn end(&self, loan: &Loan, stored: u64) {
         let mut state = self.0.lock();
         state.lent.remove(&loan.number);
         state.free.push((loan.slot as u8, stored));
@@ -86,184 +62,20 @@ impl Loans {
         }
         Ok((inodes, bytes))
     }
-}
 
-impl Volume {
-    /// Ends whatever an earlier server of this share has lent. Before anything else is read of it.
-    pub async fn begin_loans(&self) -> Result<()> {
-        let last = self.new_loan_base().await? << COUNT_BITS;
-        let stored = records::encode(&LoanRecord { number: last, ..LoanRecord::default() });
-        let slots = (0..SLOTS).map(|slot| (keys::loan(self.id, slot), Some(stored.clone())));
-        self.write(slots.collect()).await?;
+    /// Nothing is lent; this number is stored in all slots.
+    pub fn reset(&self, last: u64) {
         let free = (0..SLOTS).map(|slot| (slot, last)).collect();
-        *self.loans.0.lock() = State { free, last, lent: HashMap::new() };
-        Ok(())
-    }
-}
-
-/// Lends inodes of this share.
-pub(crate) async fn lend(ctx: &Ctx, op: &Borrow) -> Result<MetaAnswer> {
-    let loan = ctx.volume.loans.begin()?;
-    let (grant, granted) = oneshot::channel();
-    task::spawn(keep(ctx.clone(), op.clone(), loan, grant));
-    let gone = || Error::with(ErrorKind::Unavailable, "the loan has ended");
-    granted.await.unwrap_or_else(|_| Err(gone())).map(MetaAnswer::Loan)
-}
-
-/// The borrower has made the change, or will not.
-pub(crate) fn take_back(ctx: &Ctx, op: &GiveBack) -> MetaAnswer {
-    let keeper =
-        ctx.volume.loans.0.lock().lent.get_mut(&op.number).and_then(|(_, keeper)| keeper.take());
-    // If it ends just now, it looks for itself.
-    if let Some(keeper) = keeper {
-        let _ = keeper.send(*op);
-    }
-    MetaAnswer::Done(Nothing {})
-}
-
-/// A loan from its beginning to its end.
-async fn keep(ctx: Ctx, op: Borrow, mut loan: Loan, grant: oneshot::Sender<Result<Loan>>) {
-    let (core, volume) = (&ctx.core, &ctx.volume);
-    let inodes: Vec<Ino> = op.inodes.iter().copied().map(Ino).collect();
-    let wait = Duration::from_millis(WAIT_MS_MAX);
-    let reserved = tokio::time::timeout(wait, async {
-        let held = core.locks.lock(volume.id, &inodes).await;
-        let holders = || volume.sessions.holders();
-        let real = inodes.iter().copied().filter(|ino| ino.0 != 0).collect();
-        (held, volume.leases.change(None, real, holders, &*core.clock).await)
-    });
-    let Ok(_reserved) = reserved.await else {
-        volume.loans.end(&loan, loan.stored);
-        let _ =
-            grant.send(Err(Error::with(ErrorKind::Conflict, "what is to be borrowed is in use")));
-        return;
-    };
-    let prepared = async {
-        if op.child_of != 0 {
-            loan.ino = volume.new_ino(Ino(op.child_of)).await?.0;
-        }
-        Forgotten::begin(&ctx, &op).await
-    };
-    let _forgotten = match prepared.await {
-        Ok(forgotten) => forgotten,
-        Err(error) => {
-            volume.loans.end(&loan, loan.stored);
-            let _ = grant.send(Err(error));
-            return;
-        }
-    };
-    let (keeper, given_back) = oneshot::channel();
-    volume.loans.0.lock().lent.insert(loan.number, (loan.slot as u8, Some(keeper)));
-    let said = match grant.send(Ok(loan)) {
-        Ok(()) => until_over(&ctx, &op, given_back).await,
-        // Nobody has heard of it.
-        Err(_) => GiveBack { made: Some(false), ..GiveBack::default() },
-    };
-    let Some((stored, said)) = settled(&ctx, &loan, said).await else { return };
-    let _counting = volume.counts.gate.read().await;
-    if said.made == Some(true) {
-        volume.counts.add(said.inodes, said.bytes);
-        core.work.notify_one();
-    }
-    volume.loans.end(&loan, stored);
-}
-
-/// Waits until a loan is given back, its time is over, or the borrower's share has another server.
-async fn until_over(ctx: &Ctx, op: &Borrow, mut back: oneshot::Receiver<GiveBack>) -> GiveBack {
-    for _ in 0..LOAN_MS_MAX / LOOK_MS {
-        let look = Duration::from_millis(LOOK_MS);
-        if let Ok(Ok(said)) = tokio::time::timeout(look, &mut back).await {
-            return said;
-        }
-        let since = ctx.core.map.owned_since(VolumeId(op.borrower));
-        if since.is_none_or(|since| since > Epoch(op.since)) {
-            break;
-        }
-    }
-    GiveBack::default()
-}
-
-/// What has become of the change, and what is stored in the slot now. `None`: another server has taken the share over.
-async fn settled(ctx: &Ctx, loan: &Loan, said: GiveBack) -> Option<(u64, GiveBack)> {
-    match said.made {
-        Some(true) => return Some((loan.number, said)),
-        Some(false) => return Some((loan.stored, said)),
-        None => {}
-    }
-    let mut turn = 0;
-    loop {
-        match settle(&ctx.volume, loan).await {
-            Ok(found) => {
-                let LoanRecord { made, inodes, bytes, .. } = found;
-                let said = GiveBack { number: loan.number, made: Some(made), inodes, bytes };
-                return Some((loan.number, said));
-            }
-            Err(_) if ctx.volume.kv.is_taken_over() => return None,
-            Err(error) => {
-                tracing::warn!(
-                    "volume {}: what was lent cannot be settled: {error}",
-                    ctx.volume.id
-                );
-                turn += 1;
-                backoff(turn).await;
-            }
-        }
-    }
-}
-
-/// Looks whether the change was made; if not, it never will be.
-async fn settle(volume: &Volume, loan: &Loan) -> Result<LoanRecord> {
-    let key = keys::loan(volume.id, loan.slot as u8);
-    let mut found = LoanRecord::default();
-    volume
-        .own_transaction(Some(&key), |stored, tx| {
-            let stored: Option<LoanRecord> =
-                stored.map(|v| records::decode(&key, &v)).transpose()?;
-            let never = LoanRecord { number: loan.number, ..LoanRecord::default() };
-            found = stored.filter(|stored| stored.number == loan.number).unwrap_or(never);
-            tx.put(key.clone(), records::encode(&found));
-            Ok(())
-        })
-        .await?;
-    Ok(found)
-}
-
-/// What the caches do not keep while it is lent.
-struct Forgotten {
-    core: Arc<Core>,
-    inodes: Vec<u128>,
-    shards: Vec<u128>,
-    entries: Vec<u128>,
-}
-
-impl Forgotten {
-    async fn begin(ctx: &Ctx, op: &Borrow) -> Result<Self> {
-        let opening = ctx.volume.opening;
-        let mut shards = Vec::new();
-        for ino in op.inodes.iter().copied().map(Ino) {
-            let inode = Tx::reader(ctx).find_inode(ino).await?;
-            let count = inode.filter(|inode| inode.is_dir()).map_or(0, |dir| dir.shards());
-            shards.extend((0..count).map(|index| Core::shard_key(opening, ino, index)));
-        }
-        let inodes = op.inodes.iter().map(|ino| Core::inode_key(opening, Ino(*ino)));
-        let entry = |at: &strake_wire::message::meta::Name| {
-            ctx.core.entry_key(opening, Ino(at.parent), &at.name)
-        };
-        let entries = op.names.iter().map(entry).collect();
-        let all = Self { core: ctx.core.clone(), inodes: inodes.collect(), shards, entries };
-        all.forget(Commit::Begins);
-        Ok(all)
+        *self.0.lock() = State { free, last, lent: HashMap::new() };
     }
 
-    fn forget(&self, commit: Commit) {
-        self.inodes.iter().for_each(|place| self.core.inodes.forget(*place, commit));
-        self.shards.iter().for_each(|place| self.core.shards.forget(*place, commit));
-        self.entries.iter().for_each(|place| self.core.entries.forget(*place, commit));
+    /// A loan is given: whoever takes it back says so there.
+    pub fn given(&self, loan: &Loan, keeper: oneshot::Sender<GiveBack>) {
+        self.0.lock().lent.insert(loan.number, (loan.slot as u8, Some(keeper)));
     }
-}
 
-impl Drop for Forgotten {
-    fn drop(&mut self) {
-        self.forget(Commit::Ended);
+    /// Who waits for a loan to be given back.
+    pub fn keeper(&self, number: u64) -> Option<oneshot::Sender<GiveBack>> {
+        self.0.lock().lent.get_mut(&number).and_then(|(_, keeper)| keeper.take())
     }
 }

@@ -6,11 +6,11 @@
 //! and commits once. What is refused is refused when that has succeeded: it may rest on what others of them have made. What
 //! cannot go with others, or finds that the store has moved on, goes its own way.
 
+use crate::borrow::home_of;
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::locks::inodes::Held;
 use crate::merges::{Answer, Place, Waiting};
-use crate::ops::create::home_of;
 use crate::txn::Mutation;
 use crate::view::Tx;
 use strake_base::task;

@@ -2,7 +2,8 @@
 
 use crate::core::backoff;
 use crate::keys;
-use crate::records::{self, Number};
+use crate::loans::SLOTS;
+use crate::records::{self, LoanRecord, Number};
 use crate::stored::store_error;
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -18,6 +19,8 @@ const NUMBER_INODES: u8 = 0;
 const NUMBER_SESSIONS: u8 = 1;
 /// Which number under `N` counts how often a share began to lend.
 const NUMBER_LENDINGS: u8 = 2;
+/// Bits of a loan's number that count loans; those above count how often the share began to lend.
+const LOAN_BITS: u32 = 32;
 /// How often a small transaction of the server's own is tried again.
 const OWN_TRIES_MAX: u32 = 100;
 
@@ -48,9 +51,14 @@ impl Volume {
         Ok(self.reserve(NUMBER_SESSIONS, 1).await? | share << SESSION_BITS)
     }
 
-    /// A number of which the numbers of loans are made, greater each time.
-    pub async fn new_loan_base(&self) -> Result<u64> {
-        self.reserve(NUMBER_LENDINGS, 1).await
+    /// Ends whatever an earlier server of this share has lent. Before anything else is read of it.
+    pub async fn begin_loans(&self) -> Result<()> {
+        let last = self.reserve(NUMBER_LENDINGS, 1).await? << LOAN_BITS;
+        let stored = records::encode(&LoanRecord { number: last, ..LoanRecord::default() });
+        let slots = (0..SLOTS).map(|slot| (keys::loan(self.id, slot), Some(stored.clone())));
+        self.write(slots.collect()).await?;
+        self.loans.reset(last);
+        Ok(())
     }
 
     async fn reserve(&self, which: u8, count: u64) -> Result<u64> {

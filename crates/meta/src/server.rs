@@ -5,7 +5,7 @@ use crate::check;
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::leases::Keeper;
-use crate::loans;
+use crate::lend;
 use crate::metrics::Metrics;
 use crate::ops::move_out::MoveOut;
 use crate::ops::removexattr::RemoveXattr;
@@ -244,8 +244,8 @@ async fn perform(ctx: &Ctx, op: &MetaOp) -> Result<MetaAnswer> {
         MetaOp::EvictClient(op) => clients::evict(ctx, op),
         MetaOp::Settle(op) => settle::settled(ctx, op).await,
         MetaOp::Told(op) => settle::told(ctx, op),
-        MetaOp::Borrow(op) => loans::lend(ctx, op).await,
-        MetaOp::GiveBack(op) => Ok(loans::take_back(ctx, op)),
+        MetaOp::Borrow(op) => lend::lend(ctx, op).await,
+        MetaOp::GiveBack(op) => Ok(lend::take_back(ctx, op)),
     }
 }
 

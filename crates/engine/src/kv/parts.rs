@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 /// A part of a store. The keys of different parts are different; a writer keeps to those of his own, or, where
-/// the engine [judges all writers](super::judges_all_writers), agrees with the writers of those that he changes as well.
+/// the store [judges all writers](Store::judges_all_writers), agrees with the writers of those that he changes as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// All of it: every other writer is shut out.
@@ -44,6 +44,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// True if several servers may have it open at once.
     fn is_shared(&self) -> bool;
+
+    /// True if it finds out that a key was written since a snapshot by whichever writer: one commit can then change what
+    /// lies in several parts.
+    fn judges_all_writers(&self) -> bool {
+        !self.is_shared()
+    }
 
     /// Opens a part to write it. What its earlier writer has under way is waited for; from then on he is told
     /// [`KvError::TakenOver`](super::KvError::TakenOver).

@@ -2,23 +2,22 @@
 
 use super::names::{check_add, peek};
 use super::open_file::{open_existing, opened};
-use crate::borrow::Elsewhere;
+use crate::borrow::{Elsewhere, home_of};
 use crate::contents;
 use crate::ctx::{Ctx, with_subject};
 use crate::keys;
 use crate::layout;
 use crate::locks::inodes::Held;
 use crate::merge;
-use crate::records::{self, Entry, Inode, Raw};
+use crate::records::{Entry, Inode, Raw};
 use crate::sharing::settle_to_cut;
 use crate::txn::Mutation;
 use crate::view::Tx;
 use bytes::Bytes;
-use strake_base::random::mixed;
 use strake_types::access::{self, EXECUTE, WRITE};
 use strake_types::acl::Acl;
 use strake_types::limits::PATH_BYTES_MAX;
-use strake_types::{Error, ErrorKind, FileKind, Ino, Result, VolumeId, name};
+use strake_types::{Error, ErrorKind, FileKind, Ino, Result, name};
 use strake_wire::message::meta::{Create, Created, MetaAnswer, OpenMode};
 
 impl Mutation for Create {
@@ -88,16 +87,6 @@ impl Mutation for Create {
     fn takes_room(&self) -> bool {
         true
     }
-}
-
-/// The share in which a new inode is: that of its directory, but directories are dealt out to all.
-pub(crate) fn home_of(ctx: &Ctx, op: &Create) -> VolumeId {
-    let shares = ctx.settings.shares;
-    if shares.count == 1 || op.kind != FileKind::Directory as u32 || op.at.name.is_empty() {
-        return ctx.volume.id;
-    }
-    let mixed = mixed(op.at.parent ^ u64::from(records::checksum(&op.at.name)));
-    VolumeId(shares.first.0 + (mixed % u64::from(shares.count)) as u32)
 }
 
 fn kind_of(code: u32) -> Result<FileKind> {

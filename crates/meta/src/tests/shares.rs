@@ -61,6 +61,10 @@ impl Store for Database {
         true
     }
 
+    fn judges_all_writers(&self) -> bool {
+        true
+    }
+
     async fn open(&self, part: Part) -> KvResult<Arc<dyn Kv>> {
         let mut writers = self.writers.lock();
         let number = writers.entry(part).or_default();

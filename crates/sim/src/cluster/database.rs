@@ -87,6 +87,10 @@ impl Store for Database {
         true
     }
 
+    fn judges_all_writers(&self) -> bool {
+        true
+    }
+
     async fn open(&self, part: Part) -> Result<Arc<dyn Kv>> {
         self.travel().await?;
         let number = {

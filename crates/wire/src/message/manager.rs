@@ -5,7 +5,6 @@ use super::jobs::{Held, JobList, ListJobs, Order, Plan, Progress, SteerJob};
 use super::recopies::{RecopyOrder, RecopyProgress};
 use super::scrubs::{ScrubOrder, ScrubProgress};
 use prost::{Message, Oneof};
-use strake_types::{Shares, VolumeId};
 
 /// One operation on the cluster.
 #[derive(Clone, PartialEq, Message)]
@@ -446,25 +445,6 @@ impl ClusterMap {
     pub fn group(&self, id: strake_types::GroupId) -> Option<&Group> {
         let at = self.groups.binary_search_by_key(&id.0, |group| group.id).ok()?;
         self.groups.get(at)
-    }
-
-    /// The volumes that people know: each once, however many shares it has, and none that is being deleted.
-    pub fn living(&self) -> impl Iterator<Item = &Volume> {
-        self.volumes.iter().filter(|volume| !volume.deleting && volume.share == 0)
-    }
-
-    /// The volume of which this id names a share, unless it is being deleted.
-    pub fn living_with(&self, share: VolumeId) -> Option<&Volume> {
-        let share = self.volumes.iter().find(|volume| volume.id == share.0)?;
-        self.living().find(|volume| volume.id == share.shares().first.0)
-    }
-}
-
-impl Volume {
-    /// The shares of the volume of which this is one.
-    pub fn shares(&self) -> Shares {
-        let first = VolumeId(self.id.saturating_sub(self.share));
-        Shares { first, count: self.spec.shares.unwrap_or(1).max(1) }
     }
 }
 

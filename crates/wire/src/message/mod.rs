@@ -7,6 +7,7 @@ pub mod manager;
 pub mod meta;
 pub mod recopies;
 pub mod scrubs;
+mod shares;
 pub mod storage;
 
 #[cfg(test)]

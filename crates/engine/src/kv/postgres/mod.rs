@@ -103,6 +103,10 @@ impl Store for PostgresStore {
         true
     }
 
+    fn judges_all_writers(&self) -> bool {
+        true
+    }
+
     async fn open(&self, part: Part) -> Result<Arc<dyn Kv>> {
         let (pool, host) = (self.pool.clone(), self.host.clone());
         // The connections live on threads of their own.

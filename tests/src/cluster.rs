@@ -526,11 +526,16 @@ pub fn mount_of(address: &str, path: &Path, options: &str) -> Mount {
 
 /// The same, on a directory that is there.
 pub fn mount_at(address: &str, path: &Path, options: &str) -> Mount {
+    mount_volume(address, "main", path, options)
+}
+
+/// The same, of any volume.
+pub fn mount_volume(address: &str, volume: &str, path: &Path, options: &str) -> Mount {
     let mut arguments: Vec<String> = ["mount", "--foreground"].map(String::from).into();
     if !options.is_empty() {
         arguments.extend(["-o".into(), options.into()]);
     }
-    arguments.push(format!("{address}:/main"));
+    arguments.push(format!("{address}:/{volume}"));
     arguments.push(path.display().to_string());
     let mut process = Process::start(&arguments, &path.with_extension("log"));
     process.wait_until("strake mount", || is_mounted(path));

@@ -1,6 +1,6 @@
 //! A cluster with several metadata servers or managers on one database.
 
-use crate::cluster::{Mount, Process, eventually, free_port, mount_of, run, succeed};
+use crate::cluster::{Mount, Process, eventually, free_port, mount_volume, run, succeed};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -48,6 +48,8 @@ pub struct Cluster {
     /// The manager, where that is none of them.
     manager: Option<Server>,
     directory: TempDir,
+    /// The volume that is mounted.
+    volume: String,
 }
 
 impl Cluster {
@@ -61,7 +63,7 @@ impl Cluster {
         let directory = tempfile::tempdir().expect("a directory can be made");
         let manager =
             Server::start(directory.path(), "head", &["--roles", "manager,storage", "--meta", url]);
-        let mut cluster = Self { metas: Vec::new(), manager: Some(manager), directory };
+        let mut cluster = Self::around(Some(manager), directory);
         ways.iter().for_each(|url| cluster.add("meta", url));
         cluster.wait();
         cluster
@@ -70,12 +72,21 @@ impl Cluster {
     /// So many servers on the database, of which each has all roles.
     pub fn of_equals(url: &str, servers: usize) -> Self {
         let directory = tempfile::tempdir().expect("a directory can be made");
-        let mut cluster = Self { metas: Vec::new(), manager: None, directory };
+        let mut cluster = Self::around(None, directory);
         for _ in 0..servers {
             cluster.add("manager,meta,storage", url);
         }
         cluster.wait();
         cluster
+    }
+
+    fn around(manager: Option<Server>, directory: TempDir) -> Self {
+        Self { metas: Vec::new(), manager, directory, volume: "main".into() }
+    }
+
+    /// From now on this volume is mounted.
+    pub fn work_in(&mut self, volume: &str) {
+        self.volume = volume.into();
     }
 
     fn add(&mut self, roles: &str, url: &str) {
@@ -111,9 +122,11 @@ impl Cluster {
         (0..self.metas.len()).find(leads)
     }
 
-    /// A mount of the volume `main`.
+    /// A mount of the volume.
     pub fn mount(&self, name: &str) -> Mount {
-        mount_of(&self.address(), &self.directory.path().join(name), "")
+        let path = self.directory.path().join(name);
+        std::fs::create_dir(&path).expect("each mount has its own name");
+        mount_volume(&self.address(), &self.volume, &path, "")
     }
 
     /// Which of the metadata servers serves the volume `main`.

@@ -14,6 +14,9 @@ use strake_tests::way::Way;
 /// How long anything may take. Only a hang reaches it.
 const WAIT: Duration = Duration::from_secs(60);
 
+/// Directories that files are moved to.
+const PLACES: u32 = 4;
+
 /// Who makes, renames, and removes files for as long as he is let, and what must be there then.
 struct Ledger<'a> {
     stop: &'a AtomicBool,
@@ -28,7 +31,12 @@ impl Ledger<'_> {
             if self.stop.load(Ordering::SeqCst) {
                 break;
             }
-            let (made, path) = (dir.join("made"), dir.join(format!("f{nth}")));
+            // In a volume of several shares mostly from one to another.
+            let place = dir.join(format!("to{}", nth % PLACES));
+            if nth < PLACES {
+                fs::create_dir(&place).unwrap();
+            }
+            let (made, path) = (dir.join("made"), place.join(format!("f{nth}")));
             // Exclusively: had the one before not been renamed, or were it made twice, it would be there.
             let mut file = File::create_new(&made).unwrap();
             file.write_all(&nth.to_be_bytes()).unwrap();
@@ -81,10 +89,12 @@ fn under_load(cluster: &mut Cluster, trouble: impl FnOnce(&mut Cluster, &dyn Fn(
         // By the other mount.
         let dir = mounts[1 - nth].at(&format!("d{nth}"));
         for (path, number) in &files {
-            let path = dir.join(path.file_name().unwrap());
+            let path = dir.join(path.strip_prefix(mounts[nth].at(&format!("d{nth}"))).unwrap());
             assert_eq!(contents(&path), number.to_be_bytes(), "{}", path.display());
         }
-        assert_eq!(fs::read_dir(&dir).unwrap().count(), files.len());
+        let places = fs::read_dir(&dir).unwrap().map(|place| place.unwrap().path());
+        let found = places.map(|place| fs::read_dir(place).unwrap().count());
+        assert_eq!(found.sum::<usize>(), files.len());
     }
     drop(mounts);
     cluster.fsck();
@@ -109,6 +119,26 @@ fn a_metadata_server_that_is_killed_is_followed_by_another() {
     under_load(&mut cluster, |cluster, more| {
         for _ in 0..3 {
             without_owner(cluster, more, Process::kill);
+            more();
+        }
+    });
+}
+
+/// One volume, of whose directories each server has some.
+#[test]
+fn a_volume_of_several_shares_outlives_each_of_its_servers() {
+    let database = PostgresServer::shared();
+    let mut cluster = Cluster::start(&database.url(&database.database()), 2);
+    let address = cluster.address();
+    succeed(["volume", "create", "wide", "--shares", "6", "--cluster", &address]);
+    cluster.work_in("wide");
+    under_load(&mut cluster, |cluster, more| {
+        for nth in [0, 1, 0] {
+            let mut next = cluster.metas[nth].next();
+            cluster.metas[nth].process.kill();
+            more();
+            next.go();
+            cluster.metas[nth].process = next;
             more();
         }
     });

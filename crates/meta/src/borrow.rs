@@ -149,7 +149,8 @@ impl Borrowed {
 
     /// Writes into the slot of each loan that the change is made. False: one is over.
     pub async fn note(&self, kv: &mut Transaction) -> Result<bool> {
-        for Lent { share, loan, end, .. } in &self.0 {
+        let noted = self.0.iter().filter(|_| !strake_base::is_broken("loans-are-noted"));
+        for Lent { share, loan, end, .. } in noted {
             let key = keys::loan(*share, loan.slot as u8);
             let value = kv.get(&key).await.map_err(store_error)?;
             let stored: Option<LoanRecord> =

@@ -57,7 +57,8 @@ async fn keep(ctx: Ctx, op: Borrow, mut loan: Loan, grant: oneshot::Sender<Resul
     let reserved = tokio::time::timeout(wait, async {
         let held = core.locks.lock(volume.id, &inodes).await;
         let holders = || volume.sessions.holders();
-        let real = inodes.iter().copied().filter(|ino| ino.0 != 0).collect();
+        let leased = |ino: &Ino| ino.0 != 0 && !strake_base::is_broken("loans-are-recalled");
+        let real = inodes.iter().copied().filter(leased).collect();
         (held, volume.leases.change(None, real, holders, &*core.clock).await)
     });
     let Ok(_reserved) = reserved.await else {
@@ -179,7 +180,9 @@ impl Forgotten {
         };
         let entries = op.names.iter().map(entry).collect();
         let all = Self { core: ctx.core.clone(), inodes: inodes.collect(), shards, entries };
-        all.forget(Commit::Begins);
+        if !strake_base::is_broken("loans-are-forgotten") {
+            all.forget(Commit::Begins);
+        }
         Ok(all)
     }
 
@@ -192,6 +195,8 @@ impl Forgotten {
 
 impl Drop for Forgotten {
     fn drop(&mut self) {
-        self.forget(Commit::Ended);
+        if !strake_base::is_broken("loans-are-forgotten") {
+            self.forget(Commit::Ended);
+        }
     }
 }

@@ -26,6 +26,8 @@ const LATE_MAX: usize = 10;
 pub struct Names {
     world: Arc<World>,
     directories: Vec<Mutex<Ino>>,
+    /// Part of their names, so that they are in other shares of the volume with other seeds.
+    salt: u64,
     history: Mutex<Vec<Operation>>,
     /// Counts beginnings and ends of operations.
     events: AtomicU64,
@@ -38,7 +40,12 @@ impl Names {
     pub fn new(world: &Arc<World>, count: u32, pause_ms: u64) -> Arc<Self> {
         let directories = (0..count).map(|_| Mutex::default()).collect();
         let (history, events) = Default::default();
-        Arc::new(Self { world: world.clone(), directories, history, events, pause_ms })
+        let salt = world.stream(0x9004).below(1_000);
+        Arc::new(Self { world: world.clone(), directories, salt, history, events, pause_ms })
+    }
+
+    fn directory_name(&self, nth: usize) -> Bytes {
+        format!("names-{}-{nth}", self.salt).into()
     }
 
     fn event(&self) -> u64 {
@@ -49,7 +56,7 @@ impl Names {
     pub async fn make(&self, mount: &Mount) -> Result<()> {
         let cred = Credentials::root();
         for (nth, directory) in self.directories.iter().enumerate() {
-            let name = Bytes::from(format!("names-{nth}"));
+            let name = self.directory_name(nth);
             let new = NewFile::directory(0o755, 0);
             let made = mount.call("mkdir", mount.volume.make(&cred, ROOT, name, new)).await?;
             *directory.lock() = made.ino;
@@ -132,7 +139,7 @@ impl Names {
                 self.carry_out(mount, Ask::Rmdir(name)).await;
             }
         }
-        let (cred, name) = (Credentials::root(), Bytes::from(format!("names-{nth}")));
+        let (cred, name) = (Credentials::root(), self.directory_name(nth));
         mount.call("rmdir", mount.volume.rmdir(&cred, ROOT, name)).await.map(drop)
     }
 

@@ -300,7 +300,7 @@ fn adopt_orphan_volumes(state: &mut State) {
         .map(|(id, _)| *id)
         .collect();
     for id in orphans {
-        let Some(server) = owners::choose(state, id, |_| true) else { return };
+        let Some(server) = owners::choose(state, id, |_| true, |_| true) else { return };
         if let Some(volume) = state.volumes.get_mut(&id) {
             volume.meta_server = server;
         }

@@ -95,6 +95,7 @@ fn next(state: &State, id: u32, volume: &Volume, tenure: &impl Fn(u32) -> Tenure
         let known = tenure(other);
         let well = if lasts { known.steady } else { known.well };
         serves_the_same(owner, server)
+            && can_serve(volume, server)
             && !goes(state, other)
             && (well || other == volume.meta_server)
     };
@@ -108,7 +109,8 @@ pub(crate) fn can_move(state: &State, volume: &Volume) -> bool {
     let Some(owner) = state.servers.get(&volume.meta_server) else { return false };
     let others = state.servers.iter().filter(|(id, _)| **id != volume.meta_server);
     let mut others = others.filter(|(id, _)| !goes(state, **id));
-    !owner.store.is_empty() && others.any(|(_, other)| serves_the_same(owner, other))
+    !owner.store.is_empty()
+        && others.any(|(_, other)| serves_the_same(owner, other) && can_serve(volume, other))
 }
 
 /// True while servers that are to go serve volumes that others will.
@@ -122,15 +124,20 @@ pub(crate) fn hands_over(state: &State, servers: &[u32]) -> bool {
 
 /// The metadata server for a new volume with this id: one that stays before one that goes, one that `is_up` before
 /// one that is not, and then the one that it would have anyway, or, of those with stores of their own, the one with
-/// the fewest volumes.
-pub(crate) fn choose(state: &State, volume: u32, is_up: impl Fn(u32) -> bool) -> Option<u32> {
+/// the fewest volumes. Only of those that `fit`.
+pub(crate) fn choose(
+    state: &State,
+    volume: u32,
+    is_up: impl Fn(u32) -> bool,
+    fit: impl Fn(&Server) -> bool,
+) -> Option<u32> {
     let load =
         |id: u32| state.volumes.values().filter(|v| !v.deleting && v.meta_server == id).count();
     let rank = |id: u32, server: &Server| match server.store.is_empty() {
         true => (load(id), Reverse(0)),
         false => (0, Reverse(weight(volume, id))),
     };
-    let metas = state.servers.iter().filter(|(_, s)| s.meta);
+    let metas = state.servers.iter().filter(|(_, s)| s.meta && fit(s));
     let best = metas.min_by_key(|&(&id, s)| (goes(state, id), !is_up(id), rank(id, s), id));
     best.map(|(id, _)| *id)
 }
@@ -138,6 +145,11 @@ pub(crate) fn choose(state: &State, volume: u32, is_up: impl Fn(u32) -> bool) ->
 /// True while a job is about to take a server out of the cluster.
 fn goes(state: &State, id: u32) -> bool {
     state.jobs.values().any(|job| job.lasts() && job.remove && job.servers.contains(&id))
+}
+
+/// A server of a release before shares would serve one as a volume by itself.
+fn can_serve(volume: &Volume, server: &Server) -> bool {
+    volume.spec.shares.is_none() || server.shares
 }
 
 fn serves_the_same(one: &Server, other: &Server) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::groups;
 use crate::owners;
-use crate::records::Volume;
+use crate::records::{Server, Volume};
 use crate::state::State;
 use strake_types::layout::{Distribution, LayoutTemplate};
 use strake_types::limits::{CHUNK_BYTES_DEFAULT, INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
@@ -43,11 +43,7 @@ pub(crate) fn create(
         shares: (shares > 1).then_some(shares),
     };
     let id = state.cluster.next_volume.max(1);
-    let servers: Vec<u32> =
-        (id..id + shares).map(|share| owners::choose(state, share, &is_up).unwrap_or(0)).collect();
-    if shares > 1 {
-        check_engine(state, servers[0])?;
-    }
+    let servers = choose_servers(state, id, shares, is_up)?;
     state.cluster.next_volume = id + shares;
     for (share, meta_server) in (0..).zip(servers) {
         let spec = VolumeSpec { name: share_name(&spec.name, share), ..spec.clone() };
@@ -73,14 +69,33 @@ fn check_shares(wanted: Option<u32>) -> Result<u32> {
     }
 }
 
-/// Several servers can serve one volume only where the database itself finds out that two of them write the same.
-fn check_engine(state: &State, server: u32) -> Result<()> {
-    if state.servers.get(&server).is_some_and(|server| server.shares) {
-        return Ok(());
+/// The server for each share of a volume. Several can serve one volume only where the database itself finds out that two
+/// of them write the same; all shares lie in one.
+fn choose_servers(
+    state: &State,
+    id: u32,
+    shares: u32,
+    is_up: impl Fn(u32) -> bool,
+) -> Result<Vec<u32>> {
+    let first = owners::choose(state, id, &is_up, |server| shares == 1 || server.shares);
+    let Some(first) = first.or_else(|| (shares == 1).then_some(0)) else {
+        return Err(no_shares(state));
+    };
+    let store = state.servers.get(&first).map(|server| &server.store);
+    let fits = |server: &Server| server.shares && Some(&server.store) == store;
+    let others = (id + 1..id + shares)
+        .map(|share| owners::choose(state, share, &is_up, fits).unwrap_or(first));
+    Ok(std::iter::once(first).chain(others).collect())
+}
+
+fn no_shares(state: &State) -> Error {
+    if !state.servers.values().any(|server| server.meta) {
+        let detail = "no server serves metadata yet; strake server --roles meta starts one";
+        return invalid(detail.into());
     }
     let detail = "a volume of several shares needs its metadata in PostgreSQL (or a database that speaks as it does); strake \
          meta export, then strake meta import --meta postgres://USER@HOST/DATABASE, moves it there";
-    Err(invalid(detail.into()))
+    invalid(detail.into())
 }
 
 /// Changes the settings that are given; what exists in the volume keeps its layout.

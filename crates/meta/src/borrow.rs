@@ -60,6 +60,17 @@ pub(crate) async fn lock(
     scope: &[Ino],
     elsewhere: Elsewhere,
 ) -> Result<(Held, Borrowed)> {
+    match lock_all(ctx, scope, elsewhere).await {
+        // With nothing locked.
+        Err(error) if error.kind == ErrorKind::StaleMap => {
+            ctx.core.map.refresh().await?;
+            Err(Error::with(ErrorKind::Conflict, error.to_string()))
+        }
+        locked => locked,
+    }
+}
+
+async fn lock_all(ctx: &Ctx, scope: &[Ino], elsewhere: Elsewhere) -> Result<(Held, Borrowed)> {
     let (locks, here) = (&ctx.core.locks, ctx.volume.id);
     if elsewhere.child.is_none() && scope.iter().all(|ino| ctx.is_here(*ino)) {
         return Ok((locks.lock(here, scope).await, Borrowed::default()));
@@ -96,6 +107,7 @@ async fn borrow(
         names: names.cloned().collect(),
         child_of: child.map_or(0, |(_, dir)| dir.0),
     };
+    use ErrorKind::{Conflict, Corrupt, StaleMap};
     let core = ctx.core.clone();
     match ask(&core, share, MetaOp::Borrow(op)).await {
         Ok(MetaAnswer::Loan(loan)) => {
@@ -103,11 +115,7 @@ async fn borrow(
             Ok(Lent { core, share, inodes, loan, end })
         }
         Ok(_) => Err(Error::with(ErrorKind::Malformed, "the answer to a loan is of another kind")),
-        Err(error) if error.kind == ErrorKind::StaleMap => {
-            core.map.refresh().await?;
-            Err(Error::with(ErrorKind::Conflict, error.to_string()))
-        }
-        Err(error) if error.kind == ErrorKind::Conflict => Err(error),
+        Err(error) if matches!(error.kind, StaleMap | Conflict | Corrupt) => Err(error),
         Err(error) => {
             let detail = format!("share {share} of the volume lends nothing: {error}");
             Err(Error::with(ErrorKind::Unavailable, detail))

@@ -100,6 +100,12 @@ impl<V: Clone> Cache<V> {
         Some(value)
     }
 
+    /// Keys of which a commit is under way.
+    #[cfg(test)]
+    pub fn changing(&self) -> usize {
+        self.parts.iter().map(|part| part.lock().changing.len()).sum()
+    }
+
     /// To be taken before the snapshot that is read; good for all keys.
     pub fn ticket(&self) -> Ticket {
         Ticket(self.turn.load(Ordering::SeqCst))

@@ -66,6 +66,12 @@ impl Drop for Busy<'_> {
 }
 
 impl MetaServer {
+    /// Records of which a commit is under way, as the caches have it.
+    #[cfg(test)]
+    pub(crate) fn changing(&self) -> usize {
+        self.core.inodes.changing() + self.core.entries.changing() + self.core.shards.changing()
+    }
+
     /// Starts a server on a store of which it writes the parts of its volumes. Volumes that the map says are its
     /// own are taken into use, which brings back their sessions and locks; with a tenure to wait for, as soon as that
     /// holds. Must be called within a Tokio runtime.
@@ -200,6 +206,13 @@ impl MetaServer {
             answered: request.answered,
             incarnation: request.incarnation,
         };
+        if let Some(ino) = op.place().filter(|ino| !ctx.is_here(*ino)) {
+            let detail = format!(
+                "inode {ino} is in another share of volume {}; a client of a release before shares cannot use it",
+                ctx.settings.shares.first
+            );
+            return Err(Error::with(ErrorKind::Invalid, detail));
+        }
         if let Some(closed) = &request.closed {
             sessions::renew(&ctx, closed).await?;
         }

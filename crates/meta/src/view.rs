@@ -153,14 +153,15 @@ impl<'a> Tx<'a> {
             return Ok(staged.clone());
         }
         let core = &self.ctx.core;
-        let key = keys::inode(self.ctx.home(ino), ino);
         if !self.ctx.is_here(ino) {
+            let key = keys::inode(self.ctx.home(ino), ino);
             return Ok(self.get::<Inode>(&key).await?.map(Arc::new));
         }
         let place = Core::inode_key(self.ctx.volume.opening, ino);
         if let Some(inode) = core.inodes.get(place) {
             return Ok(Some(inode));
         }
+        let key = keys::inode(self.ctx.volume.id, ino);
         let value = self.kv().await?.get(&key).await.map_err(store_error)?;
         let Some(value) = value else { return Ok(None) };
         let inode = Arc::new(records::decode_to_keep::<Inode>(&key, &value)?);
@@ -217,16 +218,15 @@ impl<'a> Tx<'a> {
         if let Some((_, staged)) = self.entries.iter().find(|(staged, _)| *staged == place) {
             return Ok(*staged);
         }
-        let key = keys::entry(self.ctx.home(dir), dir, name);
         if !self.ctx.is_here(dir) {
-            return self.get::<Entry>(&key).await;
+            return self.get::<Entry>(&keys::entry(self.ctx.home(dir), dir, name)).await;
         }
         if let Some(entry) =
             core.entries.get(place).or_else(|| self.looked_for.get(&place).copied())
         {
             return Ok(entry);
         }
-        let entry = self.get::<Entry>(&key).await?;
+        let entry = self.get::<Entry>(&keys::entry(self.ctx.volume.id, dir, name)).await?;
         core.entries.fill(place, entry, self.tickets.entries);
         Ok(entry)
     }
@@ -365,14 +365,15 @@ impl<'a> Tx<'a> {
             return Ok(staged.unwrap_or_default());
         }
         let core = &self.ctx.core;
-        let key = keys::shard(self.ctx.home(dir), dir, index);
         if !self.ctx.is_here(dir) {
+            let key = keys::shard(self.ctx.home(dir), dir, index);
             return Ok(self.get::<Shard>(&key).await?.unwrap_or_default());
         }
         let place = Core::shard_key(self.ctx.volume.opening, dir, index);
         if let Some(shard) = core.shards.get(place) {
             return Ok(shard);
         }
+        let key = keys::shard(self.ctx.volume.id, dir, index);
         let shard = self.get::<Shard>(&key).await?.unwrap_or_default();
         core.shards.fill(place, shard, self.tickets.shards);
         Ok(shard)

@@ -304,7 +304,9 @@ impl Demand {
         let mut advice = Vec::new();
         if self.files >= MANY_FILES {
             advice.push(
-                "one metadata server serves a volume: make several volumes, each on a server of its own".into(),
+                "one metadata server serves a volume, or a share of it: with metadata in PostgreSQL make it of several \
+                 shares (strake volume create --shares), else make several volumes"
+                    .into(),
             );
         }
         match self.engine {

@@ -27,6 +27,26 @@ pub(crate) fn open_mode(flags: OpenFlags, volume: &Volume) -> meta::OpenMode {
     meta::OpenMode { read, write: flags.write, truncate: flags.truncate }
 }
 
+/// How often a file is made anew that has gone from another share since its name was found.
+const GONE_TRIES: u32 = 8;
+const GONE_ELSEWHERE: &str = "the file that the name led to is gone from another share";
+
+fn gone_elsewhere() -> Error {
+    Error::with(ErrorKind::Stale, GONE_ELSEWHERE)
+}
+
+fn is_gone_elsewhere(error: &Error) -> bool {
+    error.kind == ErrorKind::Stale && error.detail == GONE_ELSEWHERE
+}
+
+/// Attributes by an inode's own share; none if it is gone by now.
+fn still_there(asked: Result<Attr>) -> Result<Option<Attr>> {
+    match asked {
+        Err(error) if matches!(error.kind, ErrorKind::Stale | ErrorKind::NotFound) => Ok(None),
+        asked => asked.map(Some),
+    }
+}
+
 impl Volume {
     /// The inode that a name in a directory stands for. `.` and `..` work.
     pub async fn lookup(&self, cred: &Credentials, parent: Ino, name: Bytes) -> Result<Attr> {
@@ -38,6 +58,12 @@ impl Volume {
                 Some(None) => return Err(Error::new(ErrorKind::NotFound)),
                 Some(Some(ino)) => {
                     if let Some(attr) = self.known_attr(ino) {
+                        return Ok(attr);
+                    }
+                    // The share of the name would only say that it is in another one.
+                    if !self.are_together(parent, ino)
+                        && let Some(attr) = still_there(self.fetch_attr(ino).await)?
+                    {
                         return Ok(attr);
                     }
                 }
@@ -52,7 +78,7 @@ impl Volume {
                 // Only its own share leases it. If it is gone by now, it was there when it was looked up.
                 match leased {
                     true => Ok(attr),
-                    false => Ok(self.fetch_attr(attr.ino).await.unwrap_or(attr)),
+                    false => Ok(still_there(self.fetch_attr(attr.ino).await)?.unwrap_or(attr)),
                 }
             }
         }
@@ -101,6 +127,12 @@ impl Volume {
     ) -> Result<(Attr, Arc<OpenFile>, bool)> {
         let _timer = self.count(Op::Create);
         let at = at(parent, name)?;
+        for _ in 0..GONE_TRIES {
+            let created = self.create_at(cred, at.clone(), mode, umask, flags).await;
+            if !matches!(&created, Err(error) if is_gone_elsewhere(error)) {
+                return created;
+            }
+        }
         self.create_at(cred, at, mode, umask, flags).await
     }
 
@@ -147,10 +179,7 @@ impl Volume {
         if created.opened.is_none() && !self.are_together(parent, ino) {
             // Its name is here and the file is in another share.
             return match self.open(cred, ino, flags).await {
-                // It is gone, and with it the name.
-                Err(error) if error.kind == ErrorKind::Stale => {
-                    Box::pin(self.create_at(cred, at, mode, umask, flags)).await
-                }
+                Err(error) if error.kind == ErrorKind::Stale => Err(gone_elsewhere()),
                 file => file.map(|file| (file.attr(), file, false)),
             };
         }

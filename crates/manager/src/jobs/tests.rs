@@ -540,7 +540,7 @@ fn a_server_that_has_got_a_volume_since_stays_and_none_is_made_on_one_that_goes(
     state.servers.get_mut(&3).unwrap().meta = true;
     let remove = Plan { servers: vec![2], remove: true, ..request(JobKind::Drain, &[]) };
     let (id, _) = plan(&mut state, &facts, &remove).unwrap();
-    assert_eq!(crate::owners::choose(&state, 5, |_| true), Some(3));
+    assert_eq!(crate::owners::choose(&state, 5, |_| true, |_| true), Some(3));
     let volume = crate::records::Volume { meta_server: 2, ..Default::default() };
     state.volumes.insert(5, volume);
     for _ in 0..20 {

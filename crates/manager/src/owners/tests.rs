@@ -16,7 +16,7 @@ fn on_one_database(servers: usize, volumes: u32) -> State {
         (server.meta, server.store) = (true, "db".into());
     }
     for id in 1..=volumes {
-        let meta_server = choose(&state, id, |_| true).unwrap();
+        let meta_server = choose(&state, id, |_| true, |_| true).unwrap();
         state.volumes.insert(id, Volume { meta_server, ..Volume::default() });
     }
     state

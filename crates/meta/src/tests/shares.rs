@@ -278,12 +278,13 @@ impl Two {
                 let MetaAnswer::VolumeStat(stat) = stat else { panic!("{stat:?}") };
                 counted += stat.inodes;
             }
-            if counted == there {
+            // No cache waits for a commit that has ended.
+            if counted == there && (0..2).all(|share| self.server_of(share).changing() == 0) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        panic!("the counts are not of {there} inodes");
+        panic!("the counts are not of {there} inodes, or a cache waits for a commit for ever");
     }
 }
 
@@ -308,6 +309,19 @@ async fn was_renamed_once(two: &Two, (from, to, moved): (u64, u64, u64)) {
     assert_eq!(two.leads(from, "f").await, None);
     assert_eq!(two.leads(to, "g").await, Some(moved));
     two.check().await;
+}
+
+/// By a client that knows nothing of shares: what it wrote would lie where nobody looks for it.
+#[tokio::test]
+async fn what_is_in_another_share_is_refused() {
+    let two = Two::new().await;
+    let directory = two.directory_in(1).await;
+    let file = two.make(directory, "f", FileKind::File).await;
+    for op in [MetaOp::GetAttr(Inode { ino: file }), MetaOp::Lookup(at(directory, "f"))] {
+        let refused = two.ask(0, two.sessions[0], 0, op).await.unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Invalid);
+        assert!(refused.detail.contains("another share"), "{refused}");
+    }
 }
 
 #[tokio::test]

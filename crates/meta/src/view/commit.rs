@@ -154,16 +154,16 @@ impl<'a> Tx<'a> {
         Ok(snapshot.get(key).await.map_err(store_error)? == *value)
     }
 
-    /// The caches know nothing of what changes.
+    /// The caches know nothing of what changes. Of other shares they never do.
     fn forget(&self, commit: Commit) {
-        let (core, opening) = (&self.ctx.core, self.ctx.volume.opening);
-        for (ino, _) in &self.inodes {
+        let (ctx, core, opening) = (self.ctx, &self.ctx.core, self.ctx.volume.opening);
+        for (ino, _) in self.inodes.iter().filter(|(ino, _)| ctx.is_here(*ino)) {
             core.inodes.forget(Core::inode_key(opening, *ino), commit);
         }
         for (place, _) in &self.entries {
             core.entries.forget(*place, commit);
         }
-        for ((dir, index), _) in &self.shards {
+        for ((dir, index), _) in self.shards.iter().filter(|((dir, _), _)| ctx.is_here(*dir)) {
             core.shards.forget(Core::shard_key(opening, *dir, *index), commit);
         }
     }

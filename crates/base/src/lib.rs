@@ -3,7 +3,7 @@
 //! Everything that makes a run different from the next comes from here, so that a whole cluster can
 //! be run from one seed. Other crates do not call the operating system for these. What measures file
 //! systems finds here, behind safe calls, the ways to a file that need care with memory:
-//! [`aligned`] buffers, files [`mapped`] into memory, and the [`uring`] of the kernel. Who encrypts finds here how certificates and keys
+//! [`aligned`] buffers, files [`mapped`] into memory, and the [`uring`] of the kernel; and files without paths ([`file_handle`]). Who encrypts finds here how certificates and keys
 //! are read ([`pem`]).
 //!
 //! What this crate never does: know a word of what Strake is for.
@@ -12,6 +12,7 @@ pub mod aligned;
 pub mod clock;
 pub mod descriptor;
 pub mod disk;
+pub mod file_handle;
 pub mod mapped;
 pub mod pem;
 pub mod process;

@@ -4,6 +4,7 @@ use crate::api::VolumeOptions;
 use crate::copies::Moves;
 use crate::file::FileState;
 use crate::file::deferred::Deferred;
+use crate::file::dense::Dense;
 use crate::file::shared::Asked;
 use crate::inodes::Inodes;
 use crate::leases::{Leases, follow_recalls};
@@ -64,6 +65,7 @@ pub struct Volume {
     pub(crate) pages: Pages,
     pub(crate) given_up: GivenUp,
     pub(crate) asked: Asked,
+    pub(crate) dense: Dense,
     metrics: Metrics,
     background: parking_lot::Mutex<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -101,6 +103,7 @@ impl Volume {
             pages: Pages::default(),
             given_up: GivenUp::default(),
             asked: Asked::default(),
+            dense: Dense::default(),
             metrics: Metrics::new(),
             background: parking_lot::Mutex::default(),
             map,

@@ -13,6 +13,7 @@
 //!
 //! * [`mod@mount`] — mount points: checks, mounting, unmounting, and what happens if we are killed.
 //! * [`options`] — the words after `-o`.
+//! * [`prefetch`] — a process beside the mount that has the kernel read parts of files as a whole.
 //! * [`handles`], [`metrics`], [`abi`] — open files by number; counters; the kernel's structures.
 //!
 //! What this crate never does: keep a cache, decide what an operation means, or talk to a server.
@@ -29,6 +30,7 @@ pub mod interrupt;
 pub mod metrics;
 pub mod mount;
 pub mod options;
+pub mod prefetch;
 pub mod reply;
 pub mod request;
 

@@ -31,6 +31,9 @@ pub struct MountOptions {
     pub writeback: bool,
     /// Threads that read requests; 0: as many as there are processors, at most [`THREADS_MAX`].
     pub threads: usize,
+    /// Whole parts of files that are read here and there are fetched for the kernel, by this program under the name
+    /// [`crate::prefetch::NAME`], which it must serve.
+    pub prefetch: bool,
 }
 
 /// Most threads that read requests.
@@ -52,6 +55,7 @@ impl Default for MountOptions {
             remount: false,
             writeback: false,
             threads: 0,
+            prefetch: false,
         }
     }
 }

@@ -53,6 +53,7 @@ use cli::Cli;
 use failure::{Context, Failure, Outcome, USAGE};
 use std::ffi::OsString;
 use std::process::ExitCode;
+use strake_fuse::prefetch;
 
 /// Names under which the program acts as the helper of `mount -t strake`.
 const MOUNT_HELPERS: &[&str] = &["mount.strake", "mount.fuse.strake"];
@@ -61,6 +62,9 @@ const MOUNT_HELPERS: &[&str] = &["mount.strake", "mount.fuse.strake"];
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let called_as = arguments.first().map(std::path::Path::new).and_then(|p| p.file_name());
+    if called_as.is_some_and(|name| name == prefetch::NAME) {
+        return prefetch_for_a_mount(&arguments);
+    }
     let is_helper =
         called_as.is_some_and(|name| MOUNT_HELPERS.iter().any(|helper| name == *helper));
     let arguments = if is_helper { verbs::mount::from_mount(&arguments) } else { Ok(arguments) };
@@ -78,6 +82,13 @@ pub fn main() -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// Serves the mount that has started this process.
+fn prefetch_for_a_mount(arguments: &[OsString]) -> ExitCode {
+    let (input, output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    let served = arguments.get(1).map(|point| prefetch::serve(point, input, output));
+    ExitCode::from(u8::from(!matches!(served, Some(Ok(())))))
 }
 
 fn run(cli: Cli) -> Outcome<u8> {

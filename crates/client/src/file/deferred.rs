@@ -58,7 +58,11 @@ impl Deferred {
 impl Core {
     /// True if what is known of the file is all that an open would tell.
     fn knows_what_an_open_tells(&self) -> bool {
-        self.registered > 0 && self.attr.nlink > 0 && self.ours.is_some() && !self.inline_stale
+        self.registered > 0
+            && self.attr.nlink > 0
+            && self.ours.is_some()
+            && !self.inline_stale
+            && !self.shared
     }
 
     fn may(&self, flags: OpenFlags, volume: &Volume) -> bool {

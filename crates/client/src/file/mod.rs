@@ -9,6 +9,7 @@ pub(crate) mod ahead;
 mod allocate;
 mod copy;
 pub(crate) mod deferred;
+pub(crate) mod dense;
 pub(crate) mod dirty;
 mod flush;
 mod holes;

@@ -85,6 +85,11 @@ impl OpenFile {
         self.opened_shared
     }
 
+    /// True once [`Volume::release`] was called.
+    pub fn is_released(&self) -> bool {
+        self.released.load(Ordering::Relaxed)
+    }
+
     /// The handle is used, so its `open` has returned: what the kernel was to drop then is dropped.
     pub(crate) fn heard_of(&self) {
         if self.dropping.load(Ordering::Relaxed) && self.dropping.swap(false, Ordering::Relaxed) {

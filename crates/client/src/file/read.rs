@@ -12,7 +12,9 @@ use crate::pace::Way;
 use crate::volume::Volume;
 use bytes::Bytes;
 use futures::future::try_join_all;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 use strake_base::{is_broken, task};
 use strake_types::layout::Placement;
 use strake_types::{ChunkId, Consistency, Error, ErrorKind, Piece, Result};
@@ -61,23 +63,36 @@ impl Volume {
         offset: u64,
         len: u32,
     ) -> Result<ReadData> {
-        self.read_telling(file, offset, len, || {}).await
+        Ok(self.read_telling(file, offset, len, || {}).await?.0)
     }
 
     /// As [`Volume::read`], for who keeps what he reads: before any bytes are fetched he is told if they are `unleased`,
-    /// so that nothing is recalled when they change.
+    /// so that nothing is recalled when they change. With leased bytes that all came from servers comes the time
+    /// that took.
     pub async fn read_telling(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         offset: u64,
         len: u32,
         unleased: impl FnOnce(),
-    ) -> Result<ReadData> {
+    ) -> Result<(ReadData, Option<Duration>)> {
+        let range = offset..offset.saturating_add(u64::from(len));
+        self.read_range(file, range, true, unleased).await
+    }
+
+    /// As [`Volume::read_telling`], of a range. What `tells` of what will be wanted next has more than that fetched.
+    pub(super) async fn read_range(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        range: Range<u64>,
+        tells: bool,
+        unleased: impl FnOnce(),
+    ) -> Result<(ReadData, Option<Duration>)> {
         let _timer = self.count(Op::Read);
+        let (began, offset) = (self.now(), range.start);
         file.heard_of();
         file.check_readable(self)?;
-        let wanted_end = offset.saturating_add(u64::from(len));
-        let asks = self.keeps_leases() || wanted_end > file.state.core().length;
+        let asks = self.keeps_leases() || range.end > file.state.core().length;
         let leased = !asks || self.refresh_attr(&file.state).await?;
         if !leased {
             unleased();
@@ -87,24 +102,27 @@ impl Volume {
         }
         let (parts, placement) = {
             let mut core = file.state.core();
-            let end = wanted_end.min(core.length);
+            let end = range.end.min(core.length);
             if offset >= end {
-                return Ok(ReadData::default());
+                return Ok(Default::default());
             }
             if let Body::Inline(inline) = &core.body {
-                return Ok(inline_part(inline.as_slice(), offset, end));
+                return Ok((inline_part(inline.as_slice(), offset, end), None));
             }
             let now = self.now();
             let parts = core.plan(offset, end, now);
             self.count_parts(&parts);
             let placement = core.placement()?;
-            self.read_ahead(file, &mut core, &placement, (offset, end));
+            if tells {
+                self.read_ahead(file, &mut core, &placement, (offset, end));
+            }
             (parts, placement)
         };
+        let far = leased && parts.iter().all(|part| matches!(part, Part::There(..)));
         let mut data = self.fetch_parts(&file.state, &placement, parts).await?;
         data.parts.retain(|part| !part.is_empty());
         self.metrics().bytes_read.increment(data.len() as u64);
-        Ok(data)
+        Ok((data, far.then(|| self.now().saturating_sub(began))))
     }
 
     fn count_parts(&self, parts: &[Part]) {

@@ -75,6 +75,19 @@ async fn a_file_is_opened_again_without_a_message_and_closed_once() {
     }
 }
 
+/// Whoever read it again and again went around the kernel's pages long after nobody wrote to it any more.
+#[tokio::test]
+async fn a_file_that_others_had_open_is_asked_for_when_it_is_opened_again() {
+    let (fake, volume, _) = mounts().await;
+    let ino = written(&volume, pattern(1, 20_000)).await;
+    let file = open(&volume, ino, OpenFlags::READ).await;
+    file.state.core().shared = true;
+    volume.release(&file).await.unwrap();
+    fake.take_log();
+    let file = open(&volume, ino, OpenFlags::READ).await;
+    assert_eq!((opens(&fake), file.is_shared(), file.opened_shared()), (1, false, false));
+}
+
 /// It stayed among those that are deferred, once for each time.
 #[tokio::test]
 async fn a_file_that_is_opened_in_full_is_not_deferred_twice() {

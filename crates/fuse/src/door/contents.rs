@@ -52,7 +52,7 @@ impl FuseDoor {
         let shared = file.opened_shared() && self.maps_direct.load(Ordering::Relaxed);
         let flags = page_cache_flags(flags, self.view.writeback, shared, file.keep_cache());
         let direct = flags & abi::FOPEN_DIRECT_IO != 0;
-        Opened { fh: self.handles.add(OpenHandle { file, direct }), flags }
+        Opened { fh: self.handles.add(OpenHandle { file, direct, part: None }), flags }
     }
 
     pub(super) async fn open(
@@ -68,6 +68,11 @@ impl FuseDoor {
             self.drop_setid(ino).await?;
         }
         Ok(Reply::Open(opened))
+    }
+
+    /// For the process that fetches a part of a file which a program has open.
+    pub(super) fn open_part(&self, handle: OpenHandle) -> Reply {
+        Reply::Open(Opened { fh: self.handles.add(handle), flags: abi::FOPEN_KEEP_CACHE })
     }
 
     pub(super) async fn create(
@@ -99,12 +104,18 @@ impl FuseDoor {
 
     pub(super) async fn read(&self, fh: u64, offset: u64, size: u32) -> Result<Reply, Errno> {
         let handle = self.handle(fh)?;
+        if let Some(part) = &handle.part {
+            return Ok(Reply::Data(part.read(&self.volume, &handle, (offset, size)).await?.parts));
+        }
         let (mut unleased, ino) = (None, handle.file.ino());
         let told = || unleased = Some(self.recalls.dropping.begin(ino));
-        let data = self.volume.read_telling(&handle.file, offset, size, told).await?;
+        let (data, took) = self.volume.read_telling(&handle.file, offset, size, told).await?;
         if let Some(drops) = unleased {
             // Nobody would tell the kernel when they change. A map asks by a handle that goes around the page cache, too.
             self.forget_again(ino, drops);
+        }
+        if let Some(took) = took {
+            self.fetch_around(handle, offset..offset + u64::from(size), took);
         }
         Ok(Reply::Data(data.parts))
     }
@@ -152,7 +163,11 @@ impl FuseDoor {
     }
 
     pub(super) async fn flush(&self, ino: Ino, fh: u64, owner: u64) -> Result<Reply, Errno> {
-        let flushed = self.volume.flush(&self.file(fh)?).await;
+        let handle = self.handle(fh)?;
+        if handle.part.is_some() {
+            return Ok(Reply::Empty);
+        }
+        let flushed = self.volume.flush(&handle.file).await;
         self.release_posix_locks(ino, owner).await?;
         flushed?;
         Ok(Reply::Empty)
@@ -165,6 +180,10 @@ impl FuseDoor {
         flock_owner: Option<u64>,
     ) -> Result<Reply, Errno> {
         let handle = self.handles.remove(fh).ok_or(Errno::EBADF)?;
+        if handle.part.is_some() {
+            return Ok(Reply::Empty);
+        }
+        self.prefetch.cancel_for(&handle.file);
         let released = self.volume.release(&handle.file).await;
         self.release_open_file_locks(ino, fh).await?;
         if let Some(owner) = flock_owner {

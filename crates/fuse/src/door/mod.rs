@@ -8,6 +8,7 @@ mod contents;
 mod locks;
 mod names;
 mod pages;
+mod prefetch;
 mod recalls;
 mod stat;
 
@@ -54,6 +55,7 @@ pub struct FuseDoor {
     /// How long names, and attributes fresh from the server, are good for; nothing, if the mount keeps leases.
     valid: Duration,
     recalls: Arc<recalls::Recalls>,
+    prefetch: prefetch::Prefetch,
     /// The kernel can map files that go around its page cache.
     maps_direct: AtomicBool,
     runtime: Handle,
@@ -65,6 +67,8 @@ struct OpenHandle {
     file: Arc<OpenFile>,
     /// It goes around the page cache.
     direct: bool,
+    /// Opened to fetch a part of a file for the kernel: it stands for the handle of a program.
+    part: Option<Arc<prefetch::Part>>,
 }
 
 impl FuseDoor {
@@ -76,8 +80,8 @@ impl FuseDoor {
             false => Duration::from_millis(volume.options().attribute_age_ms),
         };
         let (handles, locks) = (Handles::default(), locks::HeldLocks::default());
-        let (recalls, maps_direct) = Default::default();
-        Self { volume, view, handles, locks, valid, recalls, maps_direct, runtime }
+        let (recalls, prefetch, maps_direct) = Default::default();
+        Self { volume, view, handles, locks, valid, recalls, prefetch, maps_direct, runtime }
     }
 
     /// The kernel has checked permissions already: the mount has `default_permissions`.
@@ -143,7 +147,10 @@ impl FuseDoor {
                 }
                 Ok(written)
             }
-            Op::Open { flags, kill_suidgid } => self.open(&cred, ino, flags, kill_suidgid).await,
+            Op::Open { flags, kill_suidgid } => match self.prefetch.opened_by(request.pid, ino) {
+                Some(handle) => Ok(self.open_part(handle)),
+                None => self.open(&cred, ino, flags, kill_suidgid).await,
+            },
             Op::Flush { fh, lock_owner } => self.flush(ino, fh, lock_owner).await,
             Op::Release { fh, flock_owner } => self.release(ino, fh, flock_owner).await,
             Op::Fsync { fh, datasync } => self.fsync(fh, datasync).await,
@@ -268,7 +275,10 @@ impl Door for FuseDoor {
 
     fn abandon(&self, reply: Reply) {
         let (Reply::Open(opened) | Reply::Created(_, opened)) = reply else { return };
-        let Some(handle) = self.handles.remove(opened.fh) else { return };
+        let Some(handle) = self.handles.remove(opened.fh).filter(|handle| handle.part.is_none())
+        else {
+            return;
+        };
         let volume = self.volume.clone();
         self.runtime.spawn(async move {
             if let Err(error) = volume.release(&handle.file).await {

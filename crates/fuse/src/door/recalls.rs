@@ -130,6 +130,7 @@ impl FuseDoor {
     /// else that is not being written. Being told makes it ignore the answer about attributes that is on its way,
     /// by which it would have dropped the rest itself: those answers wait for this ([`Dropping`]).
     pub(super) fn forget_again(&self, ino: Ino, drops: Drops) {
+        self.prefetch.cancel(ino);
         let dropped = self.drop_pages(vec![(self.node(ino), self.recalls.writing.free(ino))]);
         self.runtime.spawn(dropped.map(|_ended| drop(drops)));
     }
@@ -166,6 +167,7 @@ impl Believer for FuseDoor {
     }
 
     fn forget_contents(&self, inodes: &[Ino]) -> BoxFuture<'static, ()> {
+        inodes.iter().for_each(|ino| self.prefetch.cancel(*ino));
         let ranges = |ino: &Ino| (self.node(*ino), self.recalls.writing.leave_out(*ino));
         let dropped = self.drop_pages(inodes.iter().map(ranges).collect());
         // Ended in whatever way: nothing more is to be done.

@@ -97,7 +97,10 @@ pub async fn mount(
     if volume.keeps_leases() {
         volume.set_believer(&door);
     }
-    let mut handle = mount_door(door, mountpoint, options, runtime).await?;
+    let mut handle = mount_door(door.clone(), mountpoint, options, runtime).await?;
+    if options.prefetch {
+        door.prefetch(handle.mountpoint.clone());
+    }
     handle.volume = Some(volume);
     Ok(handle)
 }

@@ -6,11 +6,16 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use strake_types::{Error, ErrorKind, Result};
 
 /// Type of our mounts in `/proc/mounts`.
 const FILE_SYSTEM_TYPE: &str = "fuse.strake";
 const MOUNT_TABLE: &str = "/proc/self/mountinfo";
+
+/// How often, and with which pauses, taking away a mount that is in use is tried again.
+const BUSY_TRIES: u32 = 4;
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// How a mount is taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,12 +122,23 @@ pub fn unmount(path: &Path, how: Unmount) -> Result<()> {
         Unmount::WhenIdle => UnmountFlags::empty(),
         Unmount::Lazy => UnmountFlags::DETACH,
     };
-    match rustix::mount::unmount(&full, flags | UnmountFlags::NOFOLLOW) {
+    match unmount_soon(&full, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
         Err(OsError::PERM) => by_helper(&full, how),
         Err(OsError::BUSY) => Err(refused(ErrorKind::Busy, path, &busy(path))),
         Err(error) => Err(refused(ErrorKind::Io, path, &error.to_string())),
     }
+}
+
+/// Tries again for a moment where it is in use: what a program has just closed may be so.
+fn unmount_soon(full: &Path, flags: UnmountFlags) -> rustix::io::Result<()> {
+    for _ in 0..BUSY_TRIES {
+        match rustix::mount::unmount(full, flags) {
+            Err(OsError::BUSY) => std::thread::sleep(BUSY_PAUSE),
+            ended => return ended,
+        }
+    }
+    rustix::mount::unmount(full, flags)
 }
 
 /// Makes a mount read-only or writable again, and changes what it allows of programs and devices.

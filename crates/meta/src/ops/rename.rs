@@ -15,7 +15,7 @@ use strake_types::access::{EXECUTE, WRITE};
 use strake_types::{Error, ErrorKind, Ino, Result, name};
 use strake_wire::message::meta::{MetaAnswer, Rename, Renamed};
 
-/// Stands for the shape of the tree among the locks: whoever moves a directory to another parent
+/// Stands for the shape of the tree among the locks: whoever moves a directory to another parent, or replaces one,
 /// holds it, so the walk to the root sees no other move half done.
 const TOPOLOGY: Ino = Ino(0);
 /// Deepest directory that the walk to the root follows.
@@ -41,8 +41,8 @@ impl Mutation for Rename {
         scope.extend(target);
         if from != to {
             let mut tx = Tx::reader(ctx);
-            for moved in source.into_iter().chain(target.filter(|_| self.exchange)) {
-                if tx.find_inode(moved).await?.is_some_and(|inode| inode.is_dir()) {
+            for inode in source.into_iter().chain(target) {
+                if tx.find_inode(inode).await?.is_some_and(|inode| inode.is_dir()) {
                     scope.push(TOPOLOGY);
                 }
             }
@@ -113,7 +113,7 @@ impl<'a> Plan<'a> {
         inode.is_dir() && self.from.ino != self.to.ino
     }
 
-    /// No directory comes to lie within itself.
+    /// No directory comes to lie within itself, and none is replaced by what lies within it.
     async fn check_shape(&self, tx: &mut Tx<'_>) -> Result<()> {
         if self.bends_tree(&self.moved) {
             tx.need_lock(TOPOLOGY)?;
@@ -122,14 +122,15 @@ impl<'a> Plan<'a> {
             }
         }
         match &self.other {
-            Some(other) if self.op.exchange && self.bends_tree(other) => {
+            Some(other) if self.bends_tree(other) => {
                 tx.need_lock(TOPOLOGY)?;
-                match lies_within(tx, &self.from, other.id()).await? {
-                    true => Err(Error::new(ErrorKind::Invalid)),
-                    false => Ok(()),
+                match (lies_within(tx, &self.from, other.id()).await?, self.op.exchange) {
+                    (true, true) => Err(Error::new(ErrorKind::Invalid)),
+                    // Before anything else about it: not what the source is counts, nor what is allowed.
+                    (true, false) => Err(Error::new(ErrorKind::NotEmpty)),
+                    (false, _) => Ok(()),
                 }
             }
-            // A directory that holds the source is not empty, so it is not replaced.
             _ => Ok(()),
         }
     }

@@ -140,7 +140,8 @@ impl Mounted {
 }
 
 fn sort_options(flags: &MountFlags) -> Outcome<Wanted> {
-    let mut mount = MountOptions { source: flags.source.clone(), ..MountOptions::default() };
+    let mut mount =
+        MountOptions { source: flags.source.clone(), prefetch: true, ..MountOptions::default() };
     let client_name = format!("{}:{}", host_name(), flags.mountpoint.display());
     let mut volume = VolumeOptions { client_name, leases: true, ..VolumeOptions::default() };
     let (mut metrics, mut log, mut tls) = (None, None, TlsFlags::default());

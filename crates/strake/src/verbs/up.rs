@@ -147,7 +147,7 @@ impl Up {
     async fn start(flags: &UpFlags, tls: &TlsFlags) -> Outcome<Up> {
         let data = absolute(&flags.data)?;
         refuse_second(&data)?;
-        let mut options = MountOptions::default();
+        let mut options = MountOptions { prefetch: true, ..MountOptions::default() };
         options.apply(&flags.options)?;
         options.writeback |= flags.writeback;
         clean_last_mount(&data)?;

@@ -132,10 +132,11 @@ fn what_the_kernel_has_of_a_file_that_is_read_here_and_there_is_never_old() {
         let reader = scope.spawn(read);
         let write = |round: u64| {
             // By this mount and by another one, around the page cache and through it.
-            let mount = if round % 2 == 0 { &a } else { &b };
+            let mount = if round.is_multiple_of(2) { &a } else { &b };
             let mut how = fs::OpenOptions::new();
-            let file = how.write(true).read(round % 3 == 0).open(mount.at("file")).unwrap();
-            for page in (0..PAGES).filter(|page| (page + round) % 29 == 0) {
+            let file =
+                how.write(true).read(round.is_multiple_of(3)).open(mount.at("file")).unwrap();
+            for page in (0..PAGES).filter(|page| (page + round).is_multiple_of(29)) {
                 pages::write(&file, page, round);
                 written[page as usize].store(round, Ordering::SeqCst);
             }
@@ -145,7 +146,7 @@ fn what_the_kernel_has_of_a_file_that_is_read_here_and_there_is_never_old() {
             std::thread::sleep(Duration::from_millis(round % 8));
             // Now and then the reader is to have pages again.
             let before = fetched();
-            for _ in (0..50).take_while(|_| round % 8 == 0 && fetched() == before) {
+            for _ in (0..50).take_while(|_| round.is_multiple_of(8) && fetched() == before) {
                 std::thread::sleep(Duration::from_millis(20));
             }
         });

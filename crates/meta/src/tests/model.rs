@@ -114,8 +114,8 @@ impl Model {
             self.entries(from.0)?.remove(from.1);
             return self.put(moved, to);
         };
-        if bends && exchange && self.is_dir(other) && self.lies_within(from.0, other) {
-            return Err(ErrorKind::Invalid);
+        if bends && self.is_dir(other) && self.lies_within(from.0, other) {
+            return Err(if exchange { ErrorKind::Invalid } else { ErrorKind::NotEmpty });
         }
         if other == moved {
             return Ok(());

@@ -346,6 +346,9 @@ impl Volume {
         let (closes, incarnation, last, deferred) = {
             let mut core = state.core();
             core.handles -= 1;
+            if core.handles == 0 {
+                self.dense.closed(state.ino());
+            }
             let deferred = self.defer_close(state.ino(), &mut core);
             // The server is to count at least one open as long as there is a handle, or
             // something is on its way.

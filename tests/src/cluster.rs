@@ -597,6 +597,14 @@ pub fn contents(path: &Path) -> Vec<u8> {
     all
 }
 
+/// What the metrics at an address say, added up over the lines that are meant.
+pub fn counted(metrics: &str, is_meant: impl Fn(&str) -> bool) -> u64 {
+    let page = http_get(metrics, "/metrics");
+    let value = |line: &str| line.rsplit(' ').next().and_then(|number| number.parse::<f64>().ok());
+    let lines = page.lines().filter(|line| is_meant(line));
+    lines.map(|line| value(line).expect("each line ends in a number")).sum::<f64>() as u64
+}
+
 /// The answer of an HTTP server to a GET, head included.
 pub fn http_get(address: &str, path: &str) -> String {
     use std::io::Write;

@@ -1,7 +1,7 @@
 //! A cluster of real processes: a witness with manager and metadata, and storage servers that come and go.
 
 use crate::cluster::{
-    Mount, Process, free_port, http_get, mount_memory, mount_of, run, succeed, take_away,
+    Mount, Process, counted, free_port, mount_memory, mount_of, run, succeed, take_away,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -237,10 +237,7 @@ impl Cluster {
 
     /// A counter of a storage server, over all labels.
     pub fn counter(&self, nth: usize, name: &str) -> u64 {
-        let page = http_get(&self.storage[nth].metrics, "/metrics");
-        let lines = page.lines().filter(|line| line.starts_with(name));
-        let value = |line: &str| line.rsplit(' ').next()?.parse::<f64>().ok();
-        lines.filter_map(value).sum::<f64>() as u64
+        counted(&self.storage[nth].metrics, |line| line.starts_with(name))
     }
 
     /// A mount of the volume `main`.

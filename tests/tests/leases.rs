@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
-use strake_tests::cluster::{Mount, Servers, eventually, free_port, http_get, signal};
+use strake_tests::cluster::{Mount, Servers, counted, eventually, free_port, signal};
 
 /// Only something that never comes reaches it.
 const WAIT: Duration = Duration::from_secs(60);
@@ -152,15 +152,13 @@ fn a_directory_that_another_mount_has_moved_is_replaced_once_it_was_looked_at() 
 
 /// How often the metadata server has been asked for something of these names.
 fn asked(metrics: &str, ops: &[&str]) -> u64 {
-    counted(metrics, "strake_meta_ops_total{", ops)
+    counted_of(metrics, "strake_meta_ops_total{", ops)
 }
 
 /// How often something of these names is counted.
-fn counted(metrics: &str, counter: &str, ops: &[&str]) -> u64 {
-    let page = http_get(metrics, "/metrics");
-    let lines = page.lines().filter(|line| line.starts_with(counter));
-    let of = |line: &&str| ops.iter().any(|op| line.contains(&format!("op=\"{op}\"")));
-    lines.filter(of).map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+fn counted_of(metrics: &str, counter: &str, ops: &[&str]) -> u64 {
+    let of = |line: &str| ops.iter().any(|op| line.contains(&format!("op=\"{op}\"")));
+    counted(metrics, |line| line.starts_with(counter) && of(line))
 }
 
 #[test]
@@ -206,10 +204,10 @@ fn what_a_listing_shows_a_kernel_looks_at_without_asking_the_mount() {
     }
     // On a busy machine a listing may take longer than names are believed.
     eventually(WAIT, "a listing that spares looks", || {
-        let before = counted(&metrics, "strake_fuse_ops_total{", &["lookup", "getattr"]);
+        let before = counted_of(&metrics, "strake_fuse_ops_total{", &["lookup", "getattr"]);
         let listed = fs::read_dir(a.path()).unwrap();
         assert_eq!(listed.map(|entry| entry.unwrap().metadata().unwrap().len()).sum::<u64>(), 0);
-        counted(&metrics, "strake_fuse_ops_total{", &["lookup", "getattr"]) - before < FILES / 4
+        counted_of(&metrics, "strake_fuse_ops_total{", &["lookup", "getattr"]) - before < FILES / 4
     });
 }
 
@@ -357,9 +355,7 @@ fn a_name_that_was_moved_to_another_directory_is_believed_no_longer_than_others_
 }
 
 fn sessions(metrics: &str) -> u64 {
-    let page = http_get(metrics, "/metrics");
-    let line = page.lines().find(|line| line.starts_with("strake_meta_sessions "));
-    line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64)
+    counted(metrics, |line| line.starts_with("strake_meta_sessions "))
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 use strake_tests::cluster::{
-    Servers, command_lines, contents, eventually, free_port, http_get, mount_at, mounts_at,
+    Servers, command_lines, contents, counted, eventually, free_port, mount_at, mounts_at,
     read_write, signal, take_away,
 };
 use strake_tests::system::{LockOwner, RangeLock, lock};
@@ -244,11 +244,9 @@ fn locks_survive_a_restart_of_the_server() {
 
 /// Reads of contents that the targets of a server have been asked for so far.
 fn reads_of_targets(metrics: &str) -> u64 {
-    let page = http_get(metrics, "/metrics");
-    let reads = page.lines().filter(|line| {
+    counted(metrics, |line| {
         line.starts_with("strake_storage_ops_total{") && line.contains("op=\"read\"")
-    });
-    reads.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+    })
 }
 
 /// What a file holds, and how many reads of targets that took.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use strake_tests::cluster::{
-    Servers, command_lines, eventually, free_port, http_get, is_mounted, signal, succeed,
+    Servers, command_lines, counted, eventually, free_port, is_mounted, signal, succeed,
 };
 
 /// Only something that never comes reaches it.
@@ -15,11 +15,9 @@ const WAIT: Duration = Duration::from_secs(60);
 /// What [`strake_fuse::prefetch::NAME`] says.
 const PREFETCH: &str = "strake-prefetch";
 
-/// How often something of this name is counted.
-fn counted(metrics: &str, counter: &str) -> u64 {
-    let page = http_get(metrics, "/metrics");
-    let lines = page.lines().filter(|line| line.starts_with(counter));
-    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+/// Bytes that the kernel of a mount was given so.
+fn prefetched(metrics: &str) -> u64 {
+    counted(metrics, |line| line.starts_with("strake_fuse_prefetched_bytes_total"))
 }
 
 /// Processes that fetch for the mount at `path`.
@@ -76,7 +74,7 @@ fn a_file_that_is_read_here_and_there_the_kernel_soon_has() {
     let metrics = format!("127.0.0.1:{}", free_port());
     let servers = Servers::start();
     let (a, b) = (servers.mount("a", ""), servers.mount("b", &format!("metrics={metrics}")));
-    let reads = || counted(&metrics, "strake_fuse_ops_total{op=\"read\"}");
+    let reads = || counted(&metrics, |line| line.starts_with("strake_fuse_ops_total{op=\"read\"}"));
     let (mut tries, mut file) = (0, None);
     // What it costs to have a part is learned first, and on a busy machine it costs more.
     eventually(WAIT, "the kernel asks for less than half of the pages", || {
@@ -91,7 +89,7 @@ fn a_file_that_is_read_here_and_there_the_kernel_soon_has() {
         }
         reads() - before < PAGES / 2
     });
-    assert!(counted(&metrics, "strake_fuse_prefetched_bytes_total") > 0);
+    assert!(prefetched(&metrics) > 0);
     assert_eq!((fetching(b.path()), fetching(a.path())), (1, 0));
     // Nobody has it open any more, and so it keeps no mount busy.
     drop(file);
@@ -109,7 +107,7 @@ fn what_the_kernel_has_of_a_file_that_is_read_here_and_there_is_never_old() {
     write_all(&a.at("file"), PAGES);
     let written: Vec<AtomicU64> = (0..PAGES).map(|_| AtomicU64::new(1)).collect();
     let ended = AtomicBool::new(false);
-    let fetched = || counted(&metrics, "strake_fuse_prefetched_bytes_total");
+    let fetched = || prefetched(&metrics);
     let read = || {
         let mut page = 1;
         while !ended.load(Ordering::SeqCst) {

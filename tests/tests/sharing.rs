@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 use strake_tests::applications::Application;
 use strake_tests::cluster::{
-    Mount, Servers, contents, eventually, free_port, http_get, read_write, succeed,
+    Mount, Servers, contents, counted, eventually, free_port, read_write, succeed,
 };
 use strake_tests::servers::WAIT;
 use strake_tests::system::{LockOwner, Mapping, RangeLock, lock};
@@ -265,11 +265,9 @@ fn locks_of_a_killed_mount_are_free_when_its_session_is_over() {
 
 /// How often the metadata server was told of something written.
 fn told(metrics: &str) -> u64 {
-    let page = http_get(metrics, "/metrics");
-    let line = page
-        .lines()
-        .find(|line| line.starts_with("strake_meta_ops_total{") && line.contains("\"publish\""));
-    line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
+    counted(metrics, |line| {
+        line.starts_with("strake_meta_ops_total{") && line.contains("\"publish\"")
+    })
 }
 
 /// Two mounts write disjoint parts of a file by turns; all of it is there when they have synced. How often they told.

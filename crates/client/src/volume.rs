@@ -24,7 +24,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_base::task;
-use strake_types::{Credentials, Error, ErrorKind, Ino, Result, Shares, VolumeId};
+use strake_types::{
+    ChunkId, ChunkIndex, Credentials, Error, ErrorKind, Ino, Result, Shares, VolumeId,
+};
 use strake_wire::attempts::Attempts;
 use strake_wire::map::MapView;
 use strake_wire::message::manager;
@@ -65,7 +67,7 @@ pub struct Volume {
     pub(crate) pages: Pages,
     pub(crate) given_up: GivenUp,
     pub(crate) asked: Asked,
-    pub(crate) dense: Dense,
+    pub(crate) dense: parking_lot::Mutex<Dense>,
     metrics: Metrics,
     background: parking_lot::Mutex<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -103,7 +105,7 @@ impl Volume {
             pages: Pages::default(),
             given_up: GivenUp::default(),
             asked: Asked::default(),
-            dense: Dense::default(),
+            dense: parking_lot::Mutex::default(),
             metrics: Metrics::new(),
             background: parking_lot::Mutex::default(),
             map,
@@ -176,6 +178,11 @@ impl Volume {
     /// By which id requests to targets name an inode's volume: its share's.
     pub(crate) fn home(&self, ino: Ino) -> VolumeId {
         self.shares.of(ino)
+    }
+
+    /// A chunk of a file, as requests to targets name it.
+    pub(crate) fn chunk(&self, ino: Ino, index: ChunkIndex) -> ChunkId {
+        ChunkId { volume: self.home(ino), ino, index }
     }
 
     /// Our session with the server of an inode.

@@ -94,8 +94,7 @@ fn next(state: &State, id: u32, volume: &Volume, tenure: &impl Fn(u32) -> Tenure
     let can = |&(&other, server): &(&u32, &Server)| {
         let known = tenure(other);
         let well = if lasts { known.steady } else { known.well };
-        serves_the_same(owner, server)
-            && can_serve(volume, server)
+        could_serve(volume, owner, server)
             && !goes(state, other)
             && (well || other == volume.meta_server)
     };
@@ -109,8 +108,7 @@ pub(crate) fn can_move(state: &State, volume: &Volume) -> bool {
     let Some(owner) = state.servers.get(&volume.meta_server) else { return false };
     let others = state.servers.iter().filter(|(id, _)| **id != volume.meta_server);
     let mut others = others.filter(|(id, _)| !goes(state, **id));
-    !owner.store.is_empty()
-        && others.any(|(_, other)| serves_the_same(owner, other) && can_serve(volume, other))
+    !owner.store.is_empty() && others.any(|(_, other)| could_serve(volume, owner, other))
 }
 
 /// True while servers that are to go serve volumes that others will.
@@ -147,13 +145,10 @@ fn goes(state: &State, id: u32) -> bool {
     state.jobs.values().any(|job| job.lasts() && job.remove && job.servers.contains(&id))
 }
 
-/// A server of a release before shares would serve one as a volume by itself.
-fn can_serve(volume: &Volume, server: &Server) -> bool {
-    volume.spec.shares.is_none() || server.shares
-}
-
-fn serves_the_same(one: &Server, other: &Server) -> bool {
-    other.meta && other.store == one.store
+/// True of a server that finds the volume in its store, as its owner does. One of a release before shares would serve a
+/// share as a volume by itself.
+fn could_serve(volume: &Volume, owner: &Server, other: &Server) -> bool {
+    other.meta && other.store == owner.store && (volume.spec.shares.is_none() || other.shares)
 }
 
 fn weight(volume: u32, server: u32) -> u64 {

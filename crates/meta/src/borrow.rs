@@ -5,7 +5,7 @@ use crate::ctx::Ctx;
 use crate::keys;
 use crate::locks::inodes::Held;
 use crate::records::{self, LoanRecord};
-use crate::stored::store_error;
+use crate::stored::{decoded, store_error};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,12 +157,14 @@ impl Borrowed {
 
     /// Writes into the slot of each loan that the change is made. False: one is over.
     pub async fn note(&self, kv: &mut Transaction) -> Result<bool> {
-        let noted = self.0.iter().filter(|_| !strake_base::is_broken("loans-are-noted"));
-        for Lent { share, loan, end, .. } in noted {
-            let key = keys::loan(*share, loan.slot as u8);
-            let value = kv.get(&key).await.map_err(store_error)?;
-            let stored: Option<LoanRecord> =
-                value.map(|v| records::decode(&key, &v)).transpose()?;
+        if self.0.is_empty() || strake_base::is_broken("loans-are-noted") {
+            return Ok(true);
+        }
+        let slot = |lent: &Lent| keys::loan(lent.share, lent.loan.slot as u8);
+        let slots: Vec<_> = self.0.iter().map(slot).collect();
+        let found = kv.multi_get(&slots).await.map_err(store_error)?;
+        for ((Lent { loan, end, .. }, key), value) in self.0.iter().zip(slots).zip(found) {
+            let stored: Option<LoanRecord> = decoded(&key, value)?;
             if stored.is_none_or(|stored| stored.number != loan.stored) {
                 return Ok(false);
             }

@@ -14,6 +14,7 @@ use crate::core::{Core, backoff};
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::records::{self, LoanRecord};
+use crate::stored::decoded;
 use crate::view::Tx;
 use crate::volume::Volume;
 use std::sync::Arc;
@@ -146,8 +147,7 @@ async fn settle(volume: &Volume, loan: &Loan) -> Result<LoanRecord> {
     let mut found = LoanRecord::default();
     volume
         .own_transaction(Some(&key), |stored, tx| {
-            let stored: Option<LoanRecord> =
-                stored.map(|v| records::decode(&key, &v)).transpose()?;
+            let stored: Option<LoanRecord> = decoded(&key, stored)?;
             let never = LoanRecord { number: loan.number, ..LoanRecord::default() };
             found = stored.filter(|stored| stored.number == loan.number).unwrap_or(never);
             tx.put(key.clone(), records::encode(&found));

@@ -4,7 +4,7 @@ use crate::core::backoff;
 use crate::keys;
 use crate::loans::SLOTS;
 use crate::records::{self, LoanRecord, Number};
-use crate::stored::store_error;
+use crate::stored::{decoded, store_error};
 use crate::volume::Volume;
 use bytes::Bytes;
 use strake_engine::kv::{Outcome, Transaction};
@@ -30,7 +30,7 @@ impl Volume {
         loop {
             if let Some(counter) = self.inodes.lock().take() {
                 let shares = self.settings().shares;
-                return Ok(shares.place(keys::child_ino(dir, counter), self.id.0 - shares.first.0));
+                return Ok(shares.place(keys::child_ino(dir, counter), shares.index(self.id)));
             }
             let _one = self.reserving.lock().await;
             if self.inodes.lock().clone().take().is_some() {
@@ -47,7 +47,7 @@ impl Volume {
 
     /// An id for a new session, which no other share of the volume gives.
     pub async fn new_session_id(&self) -> Result<u64> {
-        let share = u64::from(self.id.0 - self.settings().shares.first.0);
+        let share = u64::from(self.settings().shares.index(self.id));
         Ok(self.reserve(NUMBER_SESSIONS, 1).await? | share << SESSION_BITS)
     }
 
@@ -65,7 +65,7 @@ impl Volume {
         let key = keys::number(self.id, which);
         let mut first = 0;
         self.own_transaction(Some(&key), |stored, tx| {
-            let number: Option<Number> = stored.map(|v| records::decode(&key, &v)).transpose()?;
+            let number: Option<Number> = decoded(&key, stored)?;
             first = number.map_or(2, |n| n.next);
             tx.put(key.clone(), records::encode(&Number { next: first + count }));
             Ok(())

@@ -14,7 +14,14 @@ pub(crate) async fn get<T: prost::Message + Default>(
     snapshot: &dyn Snapshot,
     key: &[u8],
 ) -> Result<Option<T>> {
-    let value = snapshot.get(key).await.map_err(store_error)?;
+    decoded(key, snapshot.get(key).await.map_err(store_error)?)
+}
+
+/// What was found under a key, decoded.
+pub(crate) fn decoded<T: prost::Message + Default>(
+    key: &[u8],
+    value: Option<Bytes>,
+) -> Result<Option<T>> {
     value.map(|value| records::decode(key, &value)).transpose()
 }
 

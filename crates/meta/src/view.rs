@@ -16,7 +16,7 @@ use crate::ctx::Ctx;
 use crate::keys;
 use crate::locks::inodes::Held;
 use crate::records::{self, Entry, Inode, Mark, Order, Shard};
-use crate::stored::store_error;
+use crate::stored::{decoded, store_error};
 use bytes::Bytes;
 use prost::Message;
 use std::collections::HashMap;
@@ -122,8 +122,7 @@ impl<'a> Tx<'a> {
 
     /// A value straight from the store, decoded.
     pub async fn get<T: Message + Default>(&mut self, key: &[u8]) -> Result<Option<T>> {
-        let value = self.kv().await?.get(key).await.map_err(store_error)?;
-        value.map(|value| records::decode(key, &value)).transpose()
+        decoded(key, self.kv().await?.get(key).await.map_err(store_error)?)
     }
 
     /// Sets a key that has no cache.

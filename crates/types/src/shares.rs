@@ -41,6 +41,11 @@ impl Shares {
         (ino.0 >> INO_BITS) as u32 % self.count
     }
 
+    /// Which of them a share is.
+    pub const fn index(&self, share: VolumeId) -> u32 {
+        share.0 - self.first.0
+    }
+
     /// True if two inodes are in one share.
     pub const fn are_together(&self, one: Ino, other: Ino) -> bool {
         self.index_of(one) == self.index_of(other)
@@ -72,6 +77,7 @@ mod tests {
             let ino = shares.place(Ino(u64::MAX >> 1), index);
             assert_eq!(shares.index_of(ino), index);
             assert_eq!(shares.of(ino), VolumeId(7 + index));
+            assert_eq!(shares.index(shares.of(ino)), index);
             assert!(i64::try_from(ino.0).is_ok());
         }
         assert_eq!(shares.of(Ino::ROOT), VolumeId(7));

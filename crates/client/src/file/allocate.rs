@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use strake_types::layout::Placement;
 use strake_types::limits::FILE_BYTES_MAX;
-use strake_types::{ChunkId, Error, ErrorKind, Piece, Result};
+use strake_types::{Error, ErrorKind, Piece, Result};
 use strake_wire::message::storage::{Range, StorageOp};
 
 /// Requests under way at once for one operation.
@@ -146,7 +146,7 @@ impl Volume {
         if frees && held == 0 {
             return Ok(0);
         }
-        let chunk = ChunkId { volume: self.home(file.ino()), ino: file.ino(), index: piece.index };
+        let chunk = self.chunk(file.ino(), piece.index);
         let range = Range { chunk: chunk.into(), offset: piece.chunk_offset, len: piece.len };
         let op = if frees { StorageOp::Punch(range) } else { StorageOp::Allocate(range) };
         // Before as well: it may be done although nobody waits for the answer any more.

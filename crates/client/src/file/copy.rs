@@ -12,7 +12,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use std::sync::Arc;
 use strake_types::layout::Placement;
 use strake_types::limits::FILE_BYTES_MAX;
-use strake_types::{ChunkId, Error, ErrorKind, Piece, Result};
+use strake_types::{Error, ErrorKind, Piece, Result};
 use strake_wire::message::storage::{Copy, Range, StorageOp};
 
 /// Most bytes copied by one call on the servers; the caller asks again for the rest.
@@ -134,8 +134,7 @@ impl Volume {
     async fn copy_run(&self, source: &FileState, life: Life<'_>, run: Run) -> Result<()> {
         let target = life.file();
         let range = |file: &FileState, piece: Piece| {
-            let chunk =
-                ChunkId { volume: self.home(file.ino()), ino: file.ino(), index: piece.index };
+            let chunk = self.chunk(file.ino(), piece.index);
             Range { chunk: chunk.into(), offset: piece.chunk_offset, len: run.len }
         };
         let copy = |from_capability| {

@@ -10,7 +10,6 @@
 use super::open::OpenFile;
 use crate::api::ReadData;
 use crate::volume::Volume;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -50,11 +49,6 @@ struct Part {
 /// What was paid for small reads of the files of a volume, and what parts cost.
 #[derive(Default)]
 pub(crate) struct Dense {
-    inner: Mutex<Inner>,
-}
-
-#[derive(Default)]
-struct Inner {
     files: HashMap<Ino, HashMap<u64, Part>>,
     /// Parts of all files.
     count: usize,
@@ -62,7 +56,7 @@ struct Inner {
     cost: Option<(Duration, Duration)>,
 }
 
-impl Inner {
+impl Dense {
     fn cost(&self, now: Duration) -> Duration {
         let Some((mean, learned)) = self.cost else { return FIRST_COST };
         let halvings = now.saturating_sub(learned).as_secs() / HALVES_AFTER.as_secs();
@@ -93,7 +87,7 @@ impl Inner {
     }
 
     /// Nobody has the file open any more: who opens it next may read elsewhere in it, or have more memory.
-    fn closed(&mut self, ino: Ino) {
+    pub(crate) fn closed(&mut self, ino: Ino) {
         self.count -= self.files.remove(&ino).map_or(0, |parts| parts.len());
     }
 
@@ -101,13 +95,6 @@ impl Inner {
         let mean = self.cost(now);
         let took = took.min(mean * TIMES_MAX);
         self.cost = Some((mean - mean / SHARE + took / SHARE, now));
-    }
-}
-
-impl Dense {
-    /// Nobody has a file open any more.
-    pub(crate) fn closed(&self, ino: Ino) {
-        self.inner.lock().closed(ino);
     }
 }
 
@@ -122,7 +109,7 @@ impl Volume {
     ) -> Option<Range<u64>> {
         let part = (file.ino(), read.start / PART_BYTES);
         let is_small = read.end - read.start <= SMALL_BYTES_MAX;
-        if !is_small || !self.dense.inner.lock().read(part, took, self.now()) {
+        if !is_small || !self.dense.lock().read(part, took, self.now()) {
             return None;
         }
         let start = part.1 * PART_BYTES;
@@ -133,7 +120,7 @@ impl Volume {
     /// To have a part that was worth it has taken this time, and so many of its bytes were not there before.
     pub fn note_part(&self, bytes: u64, took: Duration) {
         if bytes >= PART_BYTES / 2 {
-            self.dense.inner.lock().fetched(took, self.now());
+            self.dense.lock().fetched(took, self.now());
         }
     }
 
@@ -166,78 +153,78 @@ mod tests {
     const INO: Ino = Ino(7);
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn reads(inner: &mut Inner, part: u64, micros: u64, count: usize) -> Vec<bool> {
+    fn reads(dense: &mut Dense, part: u64, micros: u64, count: usize) -> Vec<bool> {
         let took = Duration::from_micros(micros);
-        (0..count).map(|_| inner.read((INO, part), took, SECOND)).collect()
+        (0..count).map(|_| dense.read((INO, part), took, SECOND)).collect()
     }
 
     #[test]
     fn a_part_is_had_as_a_whole_when_as_much_was_paid_for_pieces_of_it() {
-        let mut inner = Inner::default();
-        assert_eq!(reads(&mut inner, 7, 280, 4), [false, false, false, true]);
-        assert_eq!(reads(&mut inner, 8, 280, 1), [false], "each part pays for itself");
+        let mut dense = Dense::default();
+        assert_eq!(reads(&mut dense, 7, 280, 4), [false, false, false, true]);
+        assert_eq!(reads(&mut dense, 8, 280, 1), [false], "each part pays for itself");
         let few = "a few reads prove nothing";
-        assert_eq!(reads(&mut inner, 9, 5_000, 4), [false, false, false, true], "{few}");
+        assert_eq!(reads(&mut dense, 9, 5_000, 4), [false, false, false, true], "{few}");
         let cheap = "what is cheap goes on as it is";
-        assert_eq!(reads(&mut inner, 10, 5, 39), [false; 39], "{cheap}");
-        assert_eq!(reads(&mut inner, 10, 5, 1), [true]);
+        assert_eq!(reads(&mut dense, 10, 5, 39), [false; 39], "{cheap}");
+        assert_eq!(reads(&mut dense, 10, 5, 1), [true]);
     }
 
     #[test]
     fn what_does_not_stay_has_to_be_worth_twice_as_much_each_time() {
-        let mut inner = Inner::default();
+        let mut dense = Dense::default();
         for times in [1, 2, 4, 8] {
-            assert_eq!(reads(&mut inner, 7, 280, 4 * times - 1), vec![false; 4 * times - 1]);
-            assert_eq!(reads(&mut inner, 7, 280, 1), [true]);
+            assert_eq!(reads(&mut dense, 7, 280, 4 * times - 1), vec![false; 4 * times - 1]);
+            assert_eq!(reads(&mut dense, 7, 280, 1), [true]);
         }
-        let all = reads(&mut inner, 8, 280, 100_000);
+        let all = reads(&mut dense, 8, 280, 100_000);
         let had = all.iter().filter(|had| **had).count() as u32;
         assert!((DOUBLINGS_MAX..110).contains(&had), "{had}");
     }
 
     #[test]
     fn parts_that_are_remembered_are_bounded() {
-        let mut inner = Inner::default();
+        let mut dense = Dense::default();
         for part in 0..3 * PARTS_MAX as u64 {
-            inner.read((INO, part), Duration::ZERO, SECOND);
+            dense.read((INO, part), Duration::ZERO, SECOND);
         }
-        assert!(inner.count <= PARTS_MAX && inner.files[&INO].len() == inner.count);
-        inner.read((Ino(8), 0), Duration::ZERO, SECOND);
-        inner.closed(INO);
-        inner.closed(INO);
-        assert_eq!((inner.count, inner.files.len()), (1, 1));
+        assert!(dense.count <= PARTS_MAX && dense.files[&INO].len() == dense.count);
+        dense.read((Ino(8), 0), Duration::ZERO, SECOND);
+        dense.closed(INO);
+        dense.closed(INO);
+        assert_eq!((dense.count, dense.files.len()), (1, 1));
     }
 
     /// Whoever measures five times, each time with cold caches, gets five times the same.
     #[test]
     fn a_file_that_was_closed_begins_anew() {
-        let mut inner = Inner::default();
+        let mut dense = Dense::default();
         for _ in 0..5 {
-            assert_eq!(reads(&mut inner, 7, 280, 4), [false, false, false, true]);
-            inner.closed(INO);
+            assert_eq!(reads(&mut dense, 7, 280, 4), [false, false, false, true]);
+            dense.closed(INO);
         }
     }
 
     #[test]
     fn the_cost_of_a_part_follows_what_parts_have_cost() {
-        let mut inner = Inner::default();
-        assert_eq!(inner.cost(SECOND), FIRST_COST);
-        (0..60).for_each(|_| inner.fetched(Duration::from_millis(88), SECOND));
+        let mut dense = Dense::default();
+        assert_eq!(dense.cost(SECOND), FIRST_COST);
+        (0..60).for_each(|_| dense.fetched(Duration::from_millis(88), SECOND));
         let near = Duration::from_millis(87)..=Duration::from_millis(88);
-        assert!(near.contains(&inner.cost(SECOND)), "{:?}", inner.cost(SECOND));
-        (0..60).for_each(|_| inner.fetched(Duration::from_micros(300), SECOND));
-        assert!(inner.cost(SECOND * 1000) < FIRST_COST / 2, "what is cheap stays so");
+        assert!(near.contains(&dense.cost(SECOND)), "{:?}", dense.cost(SECOND));
+        (0..60).for_each(|_| dense.fetched(Duration::from_micros(300), SECOND));
+        assert!(dense.cost(SECOND * 1000) < FIRST_COST / 2, "what is cheap stays so");
     }
 
     /// Each part pays for itself with its own reads: with a cost that nothing can pay no part would be fetched any more,
     /// and none would tell that they are cheap again.
     #[test]
     fn a_part_that_took_long_once_ends_nothing() {
-        let mut inner = Inner::default();
-        inner.fetched(SECOND * 60, SECOND);
-        assert!(inner.cost(SECOND) <= FIRST_COST * 2);
-        (0..60).for_each(|_| inner.fetched(SECOND * 60, SECOND));
-        assert!(inner.cost(SECOND) > SECOND * 59);
-        assert_eq!(inner.cost(SECOND * 301), FIRST_COST);
+        let mut dense = Dense::default();
+        dense.fetched(SECOND * 60, SECOND);
+        assert!(dense.cost(SECOND) <= FIRST_COST * 2);
+        (0..60).for_each(|_| dense.fetched(SECOND * 60, SECOND));
+        assert!(dense.cost(SECOND) > SECOND * 59);
+        assert_eq!(dense.cost(SECOND * 301), FIRST_COST);
     }
 }

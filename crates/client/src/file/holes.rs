@@ -10,7 +10,7 @@ use futures::future::try_join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use strake_types::layout::Placement;
-use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, Piece, Result};
+use strake_types::{ChunkIndex, Error, ErrorKind, Piece, Result};
 use strake_wire::message::storage::{FileRef, StorageAnswer, StorageOp};
 
 /// Chunks asked for at once, at most; the first step asks for one, each further for four times more.
@@ -109,7 +109,7 @@ impl Volume {
 
     /// The parts of a piece that hold data, as ranges of the file, in order.
     pub(crate) async fn data_in(&self, file: &FileState, piece: Piece) -> Result<Vec<(u64, u64)>> {
-        let chunk = ChunkId { volume: self.home(file.ino()), ino: file.ino(), index: piece.index };
+        let chunk = self.chunk(file.ino(), piece.index);
         let op = StorageOp::Extents(chunk.into());
         let (answer, _) = self.storage(file, piece.group, false, op).await?;
         let StorageAnswer::Extents(list) = answer else { return Err(unexpected("extents")) };

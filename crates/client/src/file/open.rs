@@ -129,7 +129,7 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        if !self.released.load(Ordering::Relaxed)
+        if !self.is_released()
             && let Some(volume) = self.volume.upgrade()
         {
             volume.forget_handle(self, false);
@@ -320,7 +320,7 @@ impl Volume {
     /// that was not reported yet is reported here; the handle is gone nevertheless.
     pub async fn release(self: &Arc<Self>, file: &Arc<OpenFile>) -> Result<()> {
         let _timer = self.count(Op::Release);
-        if file.released.load(Ordering::Relaxed) {
+        if file.is_released() {
             return Ok(());
         }
         let (last, orphan) = {
@@ -347,7 +347,7 @@ impl Volume {
             let mut core = state.core();
             core.handles -= 1;
             if core.handles == 0 {
-                self.dense.closed(state.ino());
+                self.dense.lock().closed(state.ino());
             }
             let deferred = self.defer_close(state.ino(), &mut core);
             // The server is to count at least one open as long as there is a handle, or

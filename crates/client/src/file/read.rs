@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_base::{is_broken, task};
 use strake_types::layout::Placement;
-use strake_types::{ChunkId, Consistency, Error, ErrorKind, Piece, Result};
+use strake_types::{Consistency, Error, ErrorKind, Piece, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 use strake_wire::message::storage::{Read, StorageOp};
 
@@ -241,7 +241,7 @@ impl Volume {
     }
 
     async fn fetch_once(&self, file: &FileState, piece: Piece) -> Result<Bytes> {
-        let chunk = ChunkId { volume: self.home(file.ino()), ino: file.ino(), index: piece.index };
+        let chunk = self.chunk(file.ino(), piece.index);
         let read = Read { chunk: chunk.into(), offset: piece.chunk_offset, len: piece.len };
         let passage = self.paces().begin(piece.group, Way::Fetched, piece.len, self.now());
         let (_, bytes) = self.storage(file, piece.group, false, StorageOp::Read(read)).await?;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_base::task;
 use strake_types::layout::Placement;
-use strake_types::{ChunkId, Error, ErrorKind, GroupId, Piece, Result};
+use strake_types::{Error, ErrorKind, GroupId, Piece, Result};
 use strake_wire::frame::crc32c;
 use strake_wire::message::storage::{StorageOp, Write, WriteMany};
 
@@ -135,7 +135,7 @@ impl Volume {
         piece: &Piece,
         durable: bool,
     ) -> (StorageOp, Bytes) {
-        let chunk = ChunkId { volume: self.home(file.ino()), ino: file.ino(), index: piece.index };
+        let chunk = self.chunk(file.ino(), piece.index);
         let (offset, crc) = (piece.chunk_offset, crc32c(&job.data));
         let write = Write { chunk: chunk.into(), offset, crc, durable };
         (StorageOp::Write(write), job.data.clone())

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use strake_types::layout::Placement;
 use strake_types::shares::SESSION_BITS;
-use strake_types::{ChunkId, ChunkIndex, Credentials, Error, ErrorKind, Ino, Result, TargetId};
+use strake_types::{ChunkIndex, Credentials, Error, ErrorKind, Ino, Result, TargetId};
 use strake_wire::message::meta::{
     self, Check, Checked, Client, ClientRef, Description, MetaAnswer, MetaOp,
 };
@@ -96,7 +96,7 @@ impl Volume {
         let none = || Error::with(ErrorKind::Invalid, format!("inode {} has no chunks", attr.ino));
         let placement = Placement::new(attr.layout.clone().ok_or_else(none)?);
         let group = placement.group_of(chunk);
-        let id = ChunkId { volume: self.home(file.ino()), ino: file.ino(), index: chunk };
+        let id = self.chunk(file.ino(), chunk);
         let read = StorageOp::Read(Read { chunk: id.into(), offset, len });
         let rights = Some(Rights::of(&file.state, false));
         let ask =

@@ -27,16 +27,11 @@ pub(crate) fn open_mode(flags: OpenFlags, volume: &Volume) -> meta::OpenMode {
     meta::OpenMode { read, write: flags.write, truncate: flags.truncate }
 }
 
-/// How often a file is made anew that has gone from another share since its name was found.
+/// How often a file is made that has gone from another share since its name was found.
 const GONE_TRIES: u32 = 8;
-const GONE_ELSEWHERE: &str = "the file that the name led to is gone from another share";
 
 fn gone_elsewhere() -> Error {
-    Error::with(ErrorKind::Stale, GONE_ELSEWHERE)
-}
-
-fn is_gone_elsewhere(error: &Error) -> bool {
-    error.kind == ErrorKind::Stale && error.detail == GONE_ELSEWHERE
+    Error::with(ErrorKind::Stale, "the file that the name led to is gone from another share")
 }
 
 /// Attributes by an inode's own share; none if it is gone by now.
@@ -128,12 +123,12 @@ impl Volume {
         let _timer = self.count(Op::Create);
         let at = at(parent, name)?;
         for _ in 0..GONE_TRIES {
-            let created = self.create_at(cred, at.clone(), mode, umask, flags).await;
-            if !matches!(&created, Err(error) if is_gone_elsewhere(error)) {
-                return created;
+            let created = self.create_at(cred, at.clone(), mode, umask, flags).await?;
+            if let Some(created) = created {
+                return Ok(created);
             }
         }
-        self.create_at(cred, at, mode, umask, flags).await
+        Err(gone_elsewhere())
     }
 
     /// Opens a new regular file that has no name (O_TMPFILE).
@@ -147,10 +142,11 @@ impl Volume {
     ) -> Result<(Attr, Arc<OpenFile>)> {
         let _timer = self.count(Op::Create);
         let at = meta::Name { parent: directory.0, name: Bytes::new() };
-        let (attr, file, _) = self.create_at(cred, at, mode, umask, flags).await?;
-        Ok((attr, file))
+        let created = self.create_at(cred, at, mode, umask, flags).await?;
+        created.map(|(attr, file, _)| (attr, file)).ok_or_else(gone_elsewhere)
     }
 
+    /// `None`: the name led to a file of another share, which is gone by now, and with it the name.
     async fn create_at(
         self: &Arc<Self>,
         cred: &Credentials,
@@ -158,10 +154,10 @@ impl Volume {
         mode: u32,
         umask: u32,
         flags: OpenFlags,
-    ) -> Result<(Attr, Arc<OpenFile>, bool)> {
+    ) -> Result<Option<(Attr, Arc<OpenFile>, bool)>> {
         let parent = Ino(at.parent);
         let create = meta::Create {
-            at: at.clone(),
+            at,
             kind: FileKind::File as u32,
             mode,
             umask,
@@ -179,8 +175,8 @@ impl Volume {
         if created.opened.is_none() && !self.are_together(parent, ino) {
             // Its name is here and the file is in another share.
             return match self.open(cred, ino, flags).await {
-                Err(error) if error.kind == ErrorKind::Stale => Err(gone_elsewhere()),
-                file => file.map(|file| (file.attr(), file, false)),
+                Err(error) if error.kind == ErrorKind::Stale => Ok(None),
+                file => file.map(|file| Some((file.attr(), file, false))),
             };
         }
         let opened = created.opened.ok_or_else(|| unexpected("create with open"))?;
@@ -193,7 +189,7 @@ impl Volume {
             let change = SetAttr { length: Some(0), ..SetAttr::default() };
             self.setattr(cred, file.ino(), change, Some(&file)).await?;
         }
-        Ok((file.attr(), file, created.created))
+        Ok(Some((file.attr(), file, created.created)))
     }
 
     /// Gives a file a further name.

@@ -181,6 +181,11 @@ async fn run(ops: Vec<(Op, bool)>, seed: u64, rates: Rates, shares: u32) {
     pair.world.server.stop().await.unwrap();
 }
 
+fn run_on_calm_and_rough_stores(ops: Vec<(Op, bool)>, seed: u64, shares: u32) {
+    block_on(run(ops.clone(), seed, Rates::CALM, shares));
+    block_on(run(ops, seed, Rates { suspend: 0.1, ..Rates::ROUGH }, shares));
+}
+
 fn block_on(future: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future);
 }
@@ -193,8 +198,7 @@ proptest! {
         ops in proptest::collection::vec((op(), any::<bool>()), 1..80),
         seed in any::<u64>(),
     ) {
-        block_on(run(ops.clone(), seed, Rates::CALM, 1));
-        block_on(run(ops, seed, Rates { suspend: 0.1, ..Rates::ROUGH }, 1));
+        run_on_calm_and_rough_stores(ops, seed, 1);
     }
 
     #[test]
@@ -202,7 +206,6 @@ proptest! {
         ops in proptest::collection::vec((op(), any::<bool>()), 1..80),
         seed in any::<u64>(),
     ) {
-        block_on(run(ops.clone(), seed, Rates::CALM, 3));
-        block_on(run(ops, seed, Rates { suspend: 0.1, ..Rates::ROUGH }, 3));
+        run_on_calm_and_rough_stores(ops, seed, 3);
     }
 }

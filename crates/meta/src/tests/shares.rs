@@ -305,6 +305,22 @@ async fn about_to_rename(two: &Two) -> (u64, u64, u64, MetaOp) {
     (from, to, moved, rename((from, "f"), (to, "g")))
 }
 
+/// A change stands still then, while the server of a share dies and the other one takes its place: what lets it go, and
+/// the change itself.
+async fn struck(
+    two: &Arc<Two>,
+    op: MetaOp,
+    when: When,
+    share: u32,
+) -> (oneshot::Sender<()>, JoinHandle<Result<MetaAnswer>>) {
+    let (reached, go) = two.set_trap(when);
+    let changing = two.spawn(1, op);
+    reached.await.unwrap();
+    two.servers[share as usize].halt();
+    two.take_over(share, 2 - share).await;
+    (go, changing)
+}
+
 async fn was_renamed_once(two: &Two, (from, to, moved): (u64, u64, u64)) {
     assert_eq!(two.leads(from, "f").await, None);
     assert_eq!(two.leads(to, "g").await, Some(moved));
@@ -358,11 +374,7 @@ async fn names_and_directories_of_two_servers_change_together() {
 async fn a_lender_that_dies_before_the_commit_is_asked_anew() {
     let two = Two::new().await;
     let (from, to, moved, op) = about_to_rename(&two).await;
-    let (reached, go) = two.set_trap(When::Before);
-    let renaming = two.spawn(1, op);
-    reached.await.unwrap();
-    two.servers[1].halt();
-    two.take_over(1, 1).await;
+    let (go, renaming) = struck(&two, op, When::Before, 1).await;
     assert!(two.leads(to, "g").await.is_some_and(|ino| ino != moved), "nothing has happened yet");
     go.send(()).unwrap();
     renaming.await.unwrap().unwrap();
@@ -373,11 +385,7 @@ async fn a_lender_that_dies_before_the_commit_is_asked_anew() {
 async fn a_lender_that_dies_after_the_commit_changes_nothing() {
     let two = Two::new().await;
     let (from, to, moved, op) = about_to_rename(&two).await;
-    let (reached, go) = two.set_trap(When::After);
-    let renaming = two.spawn(1, op);
-    reached.await.unwrap();
-    two.servers[1].halt();
-    two.take_over(1, 1).await;
+    let (go, renaming) = struck(&two, op, When::After, 1).await;
     assert_eq!(two.leads(to, "g").await, Some(moved));
     go.send(()).unwrap();
     renaming.await.unwrap().unwrap();
@@ -388,11 +396,7 @@ async fn a_lender_that_dies_after_the_commit_changes_nothing() {
 async fn a_borrower_that_dies_before_the_commit_has_done_nothing() {
     let two = Two::new().await;
     let (from, to, moved, op) = about_to_rename(&two).await;
-    let (reached, go) = two.set_trap(When::Before);
-    let renaming = two.spawn(1, op.clone());
-    reached.await.unwrap();
-    two.servers[0].halt();
-    two.take_over(0, 2).await;
+    let (go, renaming) = struck(&two, op.clone(), When::Before, 0).await;
     two.call(1, op).await.unwrap();
     was_renamed_once(&two, (from, to, moved)).await;
     // It wakes up.
@@ -406,11 +410,7 @@ async fn a_borrower_that_dies_after_the_commit_has_done_it_once() {
     let two = Two::new().await;
     let (from, to, moved, op) = about_to_rename(&two).await;
     let made = two.make(from, "d", FileKind::File).await;
-    let (reached, _never) = two.set_trap(When::After);
-    let _renaming = two.spawn(1, op.clone());
-    reached.await.unwrap();
-    two.servers[0].halt();
-    two.take_over(0, 2).await;
+    let _never = struck(&two, op.clone(), When::After, 0).await;
     assert_eq!(two.leads(to, "g").await, Some(moved));
     // The name that is free now is taken, and asked for once more it would be moved.
     two.call(2, rename((from, "d"), (from, "f"))).await.unwrap();

@@ -142,9 +142,9 @@ fn what_the_kernel_has_of_a_file_that_is_read_here_and_there_is_never_old() {
         (2..ROUNDS).take_while(|_| !reader.is_finished()).for_each(|round| {
             write(round);
             std::thread::sleep(Duration::from_millis(round % 8));
-            // Now and then the reader is to have pages again.
+            // Now and then the reader is to have pages again: once the server has heard that the writer closed the file.
             let before = fetched();
-            for _ in (0..50).take_while(|_| round.is_multiple_of(8) && fetched() == before) {
+            for _ in (0..250).take_while(|_| round.is_multiple_of(8) && fetched() == before) {
                 std::thread::sleep(Duration::from_millis(20));
             }
         });

@@ -285,7 +285,9 @@ impl Volume {
         let Share { id, session: own, leases: leased } = share;
         let Stamp { session, incarnation, answered } = own.stamp();
         let volume = id.0;
-        let closed = told::takes_names_away(&op).then(|| own.report()).flatten();
+        // Who opens a file anew is not told what was so while he had it open before.
+        let again = matches!(&op, MetaOp::Open(open) if own.owes_close_of(open.ino));
+        let closed = (again || told::takes_names_away(&op)).then(|| own.report()).flatten();
         let (leases, op) = (0, Some(op));
         let mut request =
             MetaRequest { volume, session, seq, answered, cred, leases, incarnation, closed, op };

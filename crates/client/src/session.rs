@@ -120,6 +120,13 @@ impl Session {
         state.report.clone()
     }
 
+    /// True if a close of this file is still to be reported.
+    pub(crate) fn owes_close_of(&self, ino: u64) -> bool {
+        let state = self.state.lock();
+        let report = state.report.iter().flat_map(|report| &report.closed);
+        state.closed.iter().chain(report).any(|closed| *closed == ino)
+    }
+
     /// A report has arrived.
     pub(crate) fn reported(&self, number: u64) {
         self.state.lock().report.take_if(|report| report.number == number);

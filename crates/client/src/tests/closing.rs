@@ -38,6 +38,21 @@ async fn a_report_of_before_a_restart_takes_back_no_open_of_after_it() {
     assert_eq!(fake.opens(ino), 0);
 }
 
+/// A file that others had open once counted as one of theirs for as long as somebody here opened it again and again: the server
+/// heard of the close after the open.
+#[tokio::test]
+async fn who_opens_a_file_again_has_closed_it_before() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    let ino = file.ino();
+    volume.release(&file).await.unwrap();
+    for _ in 0..3 {
+        let again = volume.open(&Credentials::root(), ino, OpenFlags::READ_WRITE).await.unwrap();
+        assert_eq!(fake.opens(ino), 1);
+        volume.release(&again).await.unwrap();
+    }
+}
+
 /// An operation once failed with ESTALE if the server restarted four times before it was answered.
 #[tokio::test]
 async fn a_server_that_restarts_again_and_again_is_waited_for() {

@@ -238,12 +238,12 @@ impl Cluster {
     /// Groups of so many copies, and a volume that uses them.
     async fn set_up(&self) -> Result<()> {
         let copies = self.plan.copies;
-        self.ask(ManagerOp::PrepareCopies(PrepareCopies { copies })).await?;
+        self.insist(ManagerOp::PrepareCopies(PrepareCopies { copies })).await?;
         let template = self.plan.volume.template.clone().unwrap_or_default();
         let min_copies = self.plan.min_copies;
         let template = Some(Template { copies: Some(copies), min_copies, ..template });
         let spec = VolumeSpec { template, ..self.plan.volume.clone() };
-        self.ask(match spec.name == FIRST_VOLUME {
+        self.insist(match spec.name == FIRST_VOLUME {
             true => ManagerOp::SetVolume(spec),
             false => ManagerOp::CreateVolume(spec),
         })
@@ -251,6 +251,22 @@ impl Cluster {
         // Until the servers' maps have them.
         tokio::time::sleep(Duration::from_secs(3)).await;
         Ok(())
+    }
+
+    /// As [`Cluster::ask`], until there is a manager that can answer: of several the one that is asked may just be losing the lead.
+    async fn insist(&self, op: ManagerOp) -> Result<ManagerAnswer> {
+        let until = tokio::time::Instant::now() + Duration::from_secs(10);
+        loop {
+            match self.ask(op.clone()).await {
+                Err(error)
+                    if error.kind == ErrorKind::Unavailable
+                        && tokio::time::Instant::now() < until =>
+                {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                answer => return answer,
+            }
+        }
     }
 
     async fn ask(&self, op: ManagerOp) -> Result<ManagerAnswer> {

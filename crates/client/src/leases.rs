@@ -55,8 +55,8 @@ pub(crate) struct Leases {
     /// Inodes of this share of the volume are leased here, and no others.
     shares: Shares,
     id: VolumeId,
-    /// What requests are made under; grows when the end of a change is not known.
-    number: AtomicU64,
+    /// What requests to all shares are made under; grows when the end of a change is not known.
+    number: Arc<AtomicU64>,
     /// How many sessions have begun or been taken up again.
     sessions: AtomicU64,
     /// Until when, in nanoseconds; 0: nothing is.
@@ -90,13 +90,13 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl Leases {
-    /// `on`: the mount keeps leases. Those that this share of the volume gives.
-    pub fn new(on: bool, shares: Shares, id: VolumeId) -> Self {
+    /// `on`: the mount keeps leases. Those that this share of the volume gives; `number` is that of all shares.
+    pub fn new(on: bool, shares: Shares, id: VolumeId, number: Arc<AtomicU64>) -> Self {
         Leases {
             on,
             shares,
             id,
-            number: AtomicU64::new(1),
+            number,
             sessions: AtomicU64::new(0),
             until: AtomicU64::new(0),
             told_until: AtomicU64::new(0),
@@ -327,7 +327,6 @@ impl Shard {
 /// A change under way. Unless its end is known, nothing that it may have touched is believed.
 pub(crate) struct Doubt<'a> {
     volume: &'a Volume,
-    share: &'a Share,
     inode: Option<Ino>,
     touched: Vec<Ino>,
     over: bool,
@@ -335,8 +334,8 @@ pub(crate) struct Doubt<'a> {
 
 impl<'a> Doubt<'a> {
     /// Before it is sent.
-    pub fn new(volume: &'a Volume, share: &'a Share, op: &MetaOp) -> Self {
-        Doubt { volume, share, inode: told::inode(op), touched: told::touched(op), over: false }
+    pub fn new(volume: &'a Volume, op: &MetaOp) -> Self {
+        Doubt { volume, inode: told::inode(op), touched: told::touched(op), over: false }
     }
 
     /// It has ended so.
@@ -352,10 +351,11 @@ impl<'a> Doubt<'a> {
 impl Drop for Doubt<'_> {
     fn drop(&mut self) {
         if !self.over {
-            let leases = &self.share.leases;
-            // It may still be carried out, and is somebody else's change then.
+            let leases = self.volume.leases(Ino::ROOT);
+            // It may still be carried out, in any share, and is somebody else's change then.
             leases.number.fetch_add(1, Ordering::AcqRel);
-            leases.forget_all(self.volume.now());
+            let now = self.volume.now();
+            self.volume.parts().iter().for_each(|share| share.leases.forget_all(now));
             leases.tell(&self.touched);
         }
     }
@@ -455,6 +455,28 @@ impl Volume {
             let now = self.now();
             let until = self.leases(from).shard(from).lock().moments.leave(from, now);
             self.leases(to).shard(to).lock().moments.arrive(to, until, now);
+        }
+    }
+
+    /// Takes note of an answer of a share to what was `asked`, which ends now.
+    pub(crate) fn learn_leases(
+        &self,
+        by: &Share,
+        op: &MetaOp,
+        answer: &MetaAnswer,
+        asked: Duration,
+    ) {
+        let now = self.now();
+        by.leases.learn(op, answer, asked, now);
+        let believed = strake_base::is_broken("borrowers-tell");
+        if told::is_change(op) && self.parts().len() > 1 && !believed {
+            // Those were lent to be changed, and not recalled from us: this answer is all that we hear of it.
+            told::each_attributes(answer, |attr| {
+                let home = self.share_of(Ino(attr.ino));
+                if home.id != by.id {
+                    home.leases.forget(&[Ino(attr.ino)], now);
+                }
+            });
         }
     }
 

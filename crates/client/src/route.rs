@@ -266,7 +266,7 @@ impl Volume {
         if !self.keeps_leases() {
             return self.meta(share, cred.into(), op, seq, life).await;
         }
-        let doubt = Doubt::new(self, share, &op);
+        let doubt = Doubt::new(self, &op);
         let said = self.meta(share, cred.into(), op, seq, life).await;
         doubt.end(said.as_ref().err());
         said
@@ -307,7 +307,7 @@ impl Volume {
             let error = match answer {
                 Ok(answer) => {
                     if let Some(op) = request.op.as_ref().filter(|_| self.keeps_leases()) {
-                        leased.learn(op, &answer, asked, self.now());
+                        self.learn_leases(share, op, &answer, asked);
                     }
                     return Ok(Said { answer, asked, incarnation: request.incarnation });
                 }

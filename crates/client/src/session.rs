@@ -157,7 +157,8 @@ impl Volume {
         let writable = files.iter().filter(|file| !file.core().capability[1].is_empty());
         let writable = writable.map(|file| file.ino().0).collect();
         let client = self.options().client_name.clone();
-        let request = meta::OpenSession { client, resume: old, open, incarnation, writable };
+        let mount = self.attempts().client();
+        let request = meta::OpenSession { client, resume: old, open, incarnation, writable, mount };
         let mut patience = Patience::new(self);
         let what = || format!("a session for volume {}", self.name());
         let session = loop {

@@ -2,6 +2,8 @@
 
 use crate::leases::Leases;
 use crate::session::Session;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use strake_types::{Shares, VolumeId};
 
 /// What there is of each share.
@@ -17,8 +19,11 @@ pub(crate) struct Share {
 impl Share {
     /// All shares of a volume. `leases`: the mount keeps leases.
     pub fn all(shares: Shares, leases: bool) -> Vec<Self> {
-        let share =
-            |id| Self { id, session: Session::new(), leases: Leases::new(leases, shares, id) };
+        let number = Arc::new(AtomicU64::new(1));
+        let share = |id| {
+            let leases = Leases::new(leases, shares, id, number.clone());
+            Self { id, session: Session::new(), leases }
+        };
         shares.all().map(share).collect()
     }
 }

@@ -100,12 +100,15 @@ async fn borrow(
 ) -> Result<Lent> {
     let names = elsewhere.names.iter().filter(|name| ctx.home(Ino(name.parent)) == share);
     let child = elsewhere.child.filter(|(place, _)| *place == share);
+    let (mount, leases) = caller_of(ctx);
     let op = Borrow {
         borrower: ctx.volume.id.0,
         since: ctx.settings.owned_since.0,
         inodes: inodes.iter().map(|ino| ino.0).collect(),
         names: names.cloned().collect(),
         child_of: child.map_or(0, |(_, dir)| dir.0),
+        mount,
+        leases,
     };
     use ErrorKind::{Conflict, Corrupt, StaleMap};
     let core = ctx.core.clone();
@@ -120,6 +123,14 @@ async fn borrow(
             let detail = format!("share {share} of the volume lends nothing: {error}");
             Err(Error::with(ErrorKind::Unavailable, detail))
         }
+    }
+}
+
+/// Who learns of the change from its answer, and under which number he asks for it.
+fn caller_of(ctx: &Ctx) -> (u64, u64) {
+    match (&ctx.session, &ctx.keeper) {
+        (Some(session), Some(keeper)) => (session.mount(), keeper.number),
+        _ => (0, 0),
     }
 }
 

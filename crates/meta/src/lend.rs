@@ -13,6 +13,7 @@ use crate::cache::Commit;
 use crate::core::{Core, backoff};
 use crate::ctx::Ctx;
 use crate::keys;
+use crate::leases::Keeper;
 use crate::records::{self, LoanRecord};
 use crate::stored::decoded;
 use crate::view::Tx;
@@ -60,7 +61,8 @@ async fn keep(ctx: Ctx, op: Borrow, mut loan: Loan, grant: oneshot::Sender<Resul
         let holders = || volume.sessions.holders();
         let leased = |ino: &Ino| ino.0 != 0 && !strake_base::is_broken("loans-are-recalled");
         let real = inodes.iter().copied().filter(leased).collect();
-        (held, volume.leases.change(None, real, holders, &*core.clock).await)
+        let caller = caller_of(volume, &op);
+        (held, volume.leases.change(caller.as_ref(), real, holders, &*core.clock).await)
     });
     let Ok(_reserved) = reserved.await else {
         volume.loans.end(&loan, loan.stored);
@@ -96,6 +98,12 @@ async fn keep(ctx: Ctx, op: Borrow, mut loan: Loan, grant: oneshot::Sender<Resul
         core.work.notify_one();
     }
     volume.loans.end(&loan, stored);
+}
+
+/// Who asks the borrower for the change: the answer tells him what to forget of what is leased to him here.
+fn caller_of(volume: &Volume, op: &Borrow) -> Option<Keeper> {
+    let session = volume.sessions.of_mount(op.mount)?;
+    Some(Keeper { holder: session.holder.clone(), number: op.leases })
 }
 
 /// Waits until a loan is given back, its time is over, or the borrower's share has another server.

@@ -24,6 +24,8 @@ pub(crate) struct Session {
     pub ledger: Ledger,
     /// What is leased to it.
     pub holder: Arc<Holder>,
+    /// Which client that is, in its sessions with other shares as well; 0: it has not said so to this server.
+    mount: AtomicU64,
     /// Monotonic time at which it expires.
     deadline_ms: AtomicU64,
     /// It keeps leases, and so can be asked for something.
@@ -80,6 +82,7 @@ impl Session {
             client,
             ledger,
             holder: Holder::new(id),
+            mount: AtomicU64::new(0),
             keeps_leases: false,
             deadline_ms: AtomicU64::new(deadline_ms),
             absent: AtomicBool::new(absent),
@@ -95,6 +98,16 @@ impl Session {
     pub fn keeping_leases(mut self, keeps: bool) -> Self {
         self.keeps_leases = keeps;
         self
+    }
+
+    /// The client has said which it is.
+    pub fn is_of(&self, mount: u64) {
+        self.mount.store(mount, Ordering::Relaxed);
+    }
+
+    /// Which client that is; 0: nobody knows.
+    pub fn mount(&self) -> u64 {
+        self.mount.load(Ordering::Relaxed)
     }
 
     /// It is alive: it lives until `deadline_ms`.
@@ -189,6 +202,13 @@ impl Sessions {
     /// The session with this id.
     pub fn get(&self, id: u64) -> Option<Arc<Session>> {
         self.all.read().get(&id).cloned()
+    }
+
+    /// The session of a client that has said which it is: the last one, if it goes on.
+    pub fn of_mount(&self, mount: u64) -> Option<Arc<Session>> {
+        let all = self.all.read();
+        let own = all.values().filter(|session| mount != 0 && session.mount() == mount);
+        own.max_by_key(|session| session.id).filter(|session| session.check().is_ok()).cloned()
     }
 
     /// What is leased to each session.

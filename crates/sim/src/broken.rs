@@ -20,6 +20,10 @@ const fn rule(name: &'static str, meaning: &'static str) -> Rule {
 pub const RULES: &[Rule] = &[
     rule("all-members-acknowledge", "a primary acknowledges although a member has not answered"),
     rule("answers-need-lease", "members answer whether their lease lasts or not"),
+    rule(
+        "borrowers-tell",
+        "a client believes what it knew of inodes that it has changed in other shares",
+    ),
     rule("chunks-are-deleted", "an inode is erased and its chunks are forgotten"),
     rule("fenced-sessions-are-refused", "targets take what evicted clients send"),
     rule(

@@ -59,6 +59,11 @@ impl Attempts {
         Ok(Self { client, numbers: Mutex::default() })
     }
 
+    /// The client.
+    pub fn client(&self) -> u64 {
+        self.client
+    }
+
     /// A number for a change, given back when it is dropped.
     pub fn begin(&self) -> OpenAttempt<'_> {
         OpenAttempt { attempts: self, seq: self.numbers.lock().begin() }

@@ -13,7 +13,8 @@ const fn ms(ms: u64) -> Duration {
 
 /// Leases that last until 3 s.
 fn leases() -> Leases {
-    let leases = Leases::new(true, Shares::one(VolumeId(1)), VolumeId(1));
+    let leases =
+        Leases::new(true, Shares::one(VolumeId(1)), VolumeId(1), Arc::new(AtomicU64::new(1)));
     leases.extend(ms(LEASE_MS));
     leases
 }
@@ -221,17 +222,15 @@ async fn a_change_of_which_nobody_knows_the_end_leaves_nothing_believed() {
     };
     let fail = |kind| Some(Error::new(kind));
     [5, 9].into_iter().for_each(learn);
-    Doubt::new(&volume, volume.share_of(Ino::ROOT), &change).end(None);
+    Doubt::new(&volume, &change).end(None);
     assert!(believed(5) && believed(9));
-    Doubt::new(&volume, volume.share_of(Ino::ROOT), &change)
-        .end(fail(ErrorKind::NotPermitted).as_ref());
+    Doubt::new(&volume, &change).end(fail(ErrorKind::NotPermitted).as_ref());
     assert!(believed(5) && !believed(9), "it may have been done in part");
     assert!(!kernel.0.load(Ordering::SeqCst));
-    Doubt::new(&volume, volume.share_of(Ino::ROOT), &change)
-        .end(fail(ErrorKind::TimedOut).as_ref());
+    Doubt::new(&volume, &change).end(fail(ErrorKind::TimedOut).as_ref());
     assert!(!believed(5) && kernel.0.load(Ordering::SeqCst));
     learn(5);
     assert!(believed(5));
-    drop(Doubt::new(&volume, volume.share_of(Ino::ROOT), &change));
+    drop(Doubt::new(&volume, &change));
     assert!(!believed(5), "given up");
 }

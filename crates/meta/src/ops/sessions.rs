@@ -29,6 +29,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
         && let Some(session) = volume.sessions.get(op.resume).filter(|s| s.check().is_ok())
     {
         session.renew(core.deadline_ms());
+        session.is_of(op.mount);
         volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
         core.work.notify_one();
         let shared = shared_ones(ctx, &session, &op.writable).await?;
@@ -44,6 +45,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     volume.put(keys::session(volume.id, id), value).await?;
     let session = Client::new(id, client, Ledger::default(), core.deadline_ms(), false);
     let session = Arc::new(session.keeping_leases(leases));
+    session.is_of(op.mount);
     volume.sessions.insert(session.clone());
     volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
     Ok(MetaAnswer::Session(Session { session: id, lease_ms, ..Session::default() }))

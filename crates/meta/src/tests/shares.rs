@@ -188,10 +188,23 @@ impl Two {
     }
 
     async fn ask(&self, share: u32, session: u64, seq: u64, op: MetaOp) -> Result<MetaAnswer> {
+        self.ask_under(0, share, session, seq, op).await
+    }
+
+    /// `leases`: under which number one asks who keeps leases; 0: he does not.
+    async fn ask_under(
+        &self,
+        leases: u64,
+        share: u32,
+        session: u64,
+        seq: u64,
+        op: MetaOp,
+    ) -> Result<MetaAnswer> {
         let request = MetaRequest {
             volume: 1 + share,
             session,
             seq,
+            leases,
             cred: (&Credentials::root()).into(),
             op: Some(op),
             ..MetaRequest::default()
@@ -206,6 +219,22 @@ impl Two {
             MetaAnswer::Session(session) => session.session,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// A client that keeps leases.
+    async fn keeper(self: &Arc<Self>, mount: u64) -> Keeper {
+        let mut sessions = [0, 0];
+        for share in 0..2 {
+            let open = OpenSession { client: "keeper".into(), mount, ..OpenSession::default() };
+            let opened = self.ask_under(1, share, 0, 0, MetaOp::OpenSession(open)).await.unwrap();
+            let MetaAnswer::Session(session) = opened else { panic!("{opened:?}") };
+            sessions[share as usize] = session.session;
+        }
+        let keeper = Keeper { two: self.clone(), sessions, number: 1 };
+        for share in 0..2 {
+            assert_eq!(keeper.recalled(share, 0).await.inodes, [0; 0]);
+        }
+        keeper
     }
 
     async fn call(&self, seq: u64, op: MetaOp) -> Result<MetaAnswer> {
@@ -285,6 +314,49 @@ impl Two {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         panic!("the counts are not of {there} inodes, or a cache waits for a commit for ever");
+    }
+}
+
+/// A client that keeps leases, with a session with each share.
+#[derive(Clone)]
+struct Keeper {
+    two: Arc<Two>,
+    sessions: [u64; 2],
+    /// Under which it asks.
+    number: u64,
+}
+
+impl Keeper {
+    async fn call(&self, op: MetaOp) -> Result<MetaAnswer> {
+        let share = op.place().map_or(0, |ino| SHARES.index_of(ino));
+        let session = self.sessions[share as usize];
+        self.two.ask_under(self.number, share, session, 0, op).await
+    }
+
+    async fn is_leased(&self, ino: u64) -> bool {
+        match self.call(MetaOp::GetAttr(Inode { ino })).await.unwrap() {
+            MetaAnswer::Entry(attr) => attr.leased,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What a share recalls of it beyond what it has followed.
+    async fn recalled(&self, share: u32, followed: u64) -> Recalled {
+        let (session, op) = (self.sessions[share as usize], MetaOp::Recalls(Recalls { followed }));
+        match self.two.ask_under(self.number, share, session, 0, op).await.unwrap() {
+            MetaAnswer::Recalled(recalled) => recalled,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Follows what one share recalls next: which inodes.
+    fn follow(&self, share: u32) -> JoinHandle<Vec<u64>> {
+        let keeper = self.clone();
+        tokio::spawn(async move {
+            let Recalled { number, inodes, .. } = keeper.recalled(share, 0).await;
+            keeper.recalled(share, number).await;
+            inodes
+        })
     }
 }
 
@@ -451,4 +523,31 @@ async fn a_borrower_that_stands_still_holds_nobody_up_for_long_and_does_nothing_
     renaming.await.unwrap().unwrap();
     was_renamed_once(&two, (from, to, moved)).await;
     assert!(two.leads(to, "h").await.is_some_and(|ino| ino != moved), "it was not replaced");
+}
+
+#[tokio::test]
+async fn what_is_lent_is_recalled_from_all_but_the_one_who_asks_for_the_change() {
+    let two = Two::new().await;
+    let (_, to, _, op) = about_to_rename(&two).await;
+    let (caller, other) = (two.keeper(7).await, two.keeper(8).await);
+    assert!(caller.is_leased(to).await && other.is_leased(to).await);
+    let recalled = other.follow(1);
+    caller.call(op).await.unwrap();
+    assert_eq!(recalled.await.unwrap(), [to]);
+    assert_eq!(caller.recalled(1, 0).await.inodes, [0; 0], "its answer tells it");
+    two.check().await;
+}
+
+/// A request that its client has given up is carried out late: that is somebody else's change by then.
+#[tokio::test]
+async fn what_was_leased_since_a_request_was_given_up_is_recalled_when_that_borrows() {
+    let two = Two::new().await;
+    let (_, to, _, op) = about_to_rename(&two).await;
+    let given_up = two.keeper(7).await;
+    let since = Keeper { number: 2, ..given_up.clone() };
+    assert!(since.is_leased(to).await);
+    let recalled = since.follow(1);
+    given_up.call(op).await.unwrap();
+    assert_eq!(recalled.await.unwrap(), [to]);
+    two.check().await;
 }

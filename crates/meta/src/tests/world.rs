@@ -446,7 +446,7 @@ impl World {
     ) -> Session {
         let (client, open) = ("test".into(), open.to_vec());
         let writable = open.clone();
-        let op = OpenSession { client, resume, open, incarnation: 0, writable };
+        let op = OpenSession { client, resume, open, incarnation: 0, writable, mount: 0 };
         let op = Some(MetaOp::OpenSession(op));
         let leases = u64::from(leases);
         let request = MetaRequest { volume: share.0, leases, op, ..MetaRequest::default() };

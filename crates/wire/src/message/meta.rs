@@ -255,6 +255,10 @@ pub struct OpenSession {
     /// Those of the open files that it may write to.
     #[prost(uint64, repeated, tag = "5")]
     pub writable: Vec<u64>,
+    /// Which client that is: its sessions with all shares of a volume have the same number, and those of others another
+    /// one. 0: not said.
+    #[prost(uint64, tag = "6")]
+    pub mount: u64,
 }
 
 /// See [`MetaOp::RenewSession`].

@@ -239,6 +239,7 @@ impl Gen {
                 open: self.list(Self::u64),
                 incarnation: self.u64(),
                 writable: self.list(Self::u64),
+                mount: self.u64(),
             }),
             RenewSession(self.closed()),
             CloseSession(nothing),
@@ -299,6 +300,8 @@ impl Gen {
             inodes: self.list(Self::u64),
             names: self.list(Self::name),
             child_of: self.u64(),
+            mount: self.u64(),
+            leases: self.u64(),
         })
     }
 

@@ -21,6 +21,13 @@ pub struct Borrow {
     /// A number for a new inode below this directory is asked for as well; 0: none.
     #[prost(uint64, tag = "5")]
     pub child_of: u64,
+    /// For which client ([`super::OpenSession::mount`]): it knows of the change from its answer, and what is leased to it is
+    /// not recalled. 0: for none that keeps leases.
+    #[prost(uint64, tag = "6")]
+    pub mount: u64,
+    /// Under which number it asks ([`super::MetaRequest::leases`]).
+    #[prost(uint64, tag = "7")]
+    pub leases: u64,
 }
 
 /// See [`super::MetaAnswer::Loan`].

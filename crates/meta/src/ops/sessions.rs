@@ -43,6 +43,8 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     let record = SessionRecord { client: client.clone(), since_ms: core.wall_ms(), leases };
     let value = records::encode(&record);
     volume.put(keys::session(volume.id, id), value).await?;
+    // Its id is not given to another client when the power is lost.
+    volume.kv.sync().await.map_err(store_error)?;
     let session = Client::new(id, client, Ledger::default(), core.deadline_ms(), false);
     let session = Arc::new(session.keeping_leases(leases));
     session.is_of(op.mount);

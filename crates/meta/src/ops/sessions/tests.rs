@@ -1,4 +1,9 @@
 use crate::tests::world::*;
+use async_trait::async_trait;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use strake_engine::kv::memory::MemoryKv;
+use strake_engine::kv::{Kv, Outcome, Result as KvResult, Snapshot, Writes};
 use strake_types::{ErrorKind, FileKind};
 use strake_wire::message::meta::{Create, MetaOp, MetaRequest, Nothing, RenewSession, Unlink};
 use strake_wire::service::MetaService;
@@ -134,4 +139,45 @@ async fn what_is_closed_with_the_request_that_takes_its_name_is_not_kept_and_cou
     root.call(MetaOp::RenewSession(report(ino))).await.unwrap();
     unlink(ino, "g").await;
     assert_eq!(root.getattr(ino).await.unwrap().nlink, 0);
+}
+
+/// A store that knows whether a session is on disk.
+struct Watched {
+    kv: MemoryKv,
+    on_disk: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl Kv for Watched {
+    fn name(&self) -> &'static str {
+        "watched"
+    }
+
+    async fn snapshot(&self) -> KvResult<Arc<dyn Snapshot>> {
+        self.kv.snapshot().await
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> KvResult<Outcome> {
+        if writes.keys().any(|key| key[0] == b'S') {
+            self.on_disk.store(false, Ordering::SeqCst);
+        }
+        self.kv.commit(snapshot, writes).await
+    }
+
+    async fn sync(&self) -> KvResult<()> {
+        self.on_disk.store(true, Ordering::SeqCst);
+        self.kv.sync().await
+    }
+}
+
+/// The machine lost power, the next client was given the same id, and the first one went on with that session: each had
+/// the other's locks, and was told that its requests had been carried out.
+#[tokio::test]
+async fn a_session_that_a_client_knows_is_on_disk() {
+    let on_disk = Arc::new(AtomicBool::new(false));
+    let kv = Watched { kv: MemoryKv::new(), on_disk: on_disk.clone() };
+    let world = World::on(Arc::new(kv)).await;
+    assert!(on_disk.load(Ordering::SeqCst));
+    world.open_session(0, &[]).await;
+    assert!(on_disk.load(Ordering::SeqCst));
 }

@@ -57,6 +57,7 @@ impl Cluster {
         for file in self.files.numbers() {
             self.files.remove(&mount, file).await?;
         }
+        self.directories.end(&mount).await?;
         self.check_totals(&mount).await?;
         mount.close().await?;
         self.wait(GONE_BOUND, "what was deleted is gone", async |cluster| {

@@ -1,20 +1,25 @@
 //! The workload on contents: each client writes its own files, and reads everybody's.
 
 use super::mount::Mount;
+use super::places::{Directories, Whereabouts, cred};
 use super::plan::Plan;
-use super::register::{BLOCK, Opened, Register};
+use super::register::{BLOCK, Opened, Register, mark_of};
 use super::world::World;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::random::SplitMix64;
-use strake_client::{FallocateMode, OpenFile, OpenFlags};
-use strake_types::{Credentials, ErrorKind, Ino, Result};
+use strake_client::{FallocateMode, OpenFile, OpenFlags, RenameFlags};
+use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
 
-/// The directory of all files.
+/// The root of the volume.
 pub const ROOT: Ino = Ino(1);
+/// Files that are made and removed again have numbers from here on, one for each client.
+const BRIEF_FROM: u32 = 1 << 24;
+/// A session lasts for longer than this after it was heard of.
+const SESSION: Duration = Duration::from_secs(20);
 /// Permission bits of what is made.
 const MODE: u32 = 0o644;
 
@@ -22,6 +27,14 @@ const MODE: u32 = 0o644;
 pub struct Files {
     world: Arc<World>,
     registers: Vec<Mutex<Register>>,
+    places: Vec<Whereabouts>,
+    directories: Arc<Directories>,
+    /// Counts what may have ended a client's session.
+    upsets: AtomicU64,
+    /// That may happen at any time.
+    doubtful: AtomicBool,
+    /// Counts files that are made and removed again.
+    brief: AtomicU64,
     owners: u32,
     /// Longest pause of a client between two uses of files.
     pause_ms: u64,
@@ -31,7 +44,7 @@ pub struct Files {
 
 impl Files {
     /// The files of a plan.
-    pub fn new(world: &Arc<World>, plan: &Plan) -> Arc<Self> {
+    pub fn new(world: &Arc<World>, plan: &Plan, directories: &Arc<Directories>) -> Arc<Self> {
         let register = |file| {
             let mut register = Register::new(file, plan.blocks);
             if plan.acknowledges_alone() {
@@ -40,9 +53,25 @@ impl Files {
             Mutex::new(register)
         };
         let registers = (0..plan.files).map(register).collect();
+        let mut random = world.stream(0x9006);
+        let place = |file| Whereabouts::new(directories, name_of(file), &mut random);
+        let places = (0..plan.files).map(place).collect();
         let ending = AtomicBool::new(false);
         let (owners, pause_ms) = (plan.clients, plan.pause_ms);
-        Arc::new(Self { world: world.clone(), registers, owners, pause_ms, ending })
+        let (world, directories) = (world.clone(), directories.clone());
+        let (upsets, doubtful, brief) = Default::default();
+        Arc::new(Self {
+            world,
+            registers,
+            places,
+            directories,
+            upsets,
+            doubtful,
+            brief,
+            owners,
+            pause_ms,
+            ending,
+        })
     }
 
     /// Machines have lost power, and with it what nobody else had.
@@ -52,11 +81,13 @@ impl Files {
 
     /// The metadata server was restarted, or a client is evicted.
     pub fn may_be_missed(&self) {
+        self.upsets.fetch_add(1, Ordering::Relaxed);
         self.registers.iter().for_each(|register| register.lock().may_be_missed());
     }
 
     /// A client was to be evicted, and nobody knows whether and when it is.
     pub fn may_be_missed_at_any_time(&self) {
+        self.doubtful.store(true, Ordering::Relaxed);
         self.registers.iter().for_each(|register| register.lock().may_be_missed_at_any_time());
     }
 
@@ -74,6 +105,10 @@ impl Files {
         &self.registers[file as usize]
     }
 
+    fn place(&self, file: u32) -> &Whereabouts {
+        &self.places[file as usize]
+    }
+
     fn wrong<T>(&self, checked: std::result::Result<T, String>) {
         if let Err(what) = checked {
             self.world.fail(what);
@@ -82,9 +117,9 @@ impl Files {
 
     /// Makes a file, and writes all of it.
     pub async fn make(&self, mount: &Mount, file: u32) -> Result<()> {
-        let (cred, name) = (Credentials::root(), name_of(file));
+        let (cred, (directory, name)) = (Credentials::root(), self.place(file).birthplace());
         let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
-        let made = mount.volume.create(&cred, ROOT, name, MODE, 0, flags);
+        let made = mount.volume.create(&cred, directory, name, MODE, 0, flags);
         let (_, open, _) = mount.call("create", made).await?;
         let blocks = self.register(file).lock().len();
         self.write(mount, file, &open, 0, blocks).await?;
@@ -169,8 +204,7 @@ impl Files {
     ) -> Result<(Arc<OpenFile>, Opened)> {
         let opened = self.register(file).lock().open();
         let cred = Credentials::root();
-        let found = mount.volume.lookup(&cred, ROOT, name_of(file));
-        let attr = mount.call(&format!("lookup file {file}"), found).await?;
+        let attr = self.place(file).find(mount).await?;
         let open = mount.volume.open(&cred, attr.ino, flags);
         Ok((mount.call(&format!("open file {file}"), open).await?, opened))
     }
@@ -225,6 +259,13 @@ impl Files {
             let file = own[random.below(own.len() as u64) as usize];
             let failed = self.write_once(mount, file, &mut random).await.err();
             consider(&self.world, failed.map(|e| e.kind));
+            if self.directories.are_several() {
+                let failed = match random.percent(50) {
+                    true => self.place(file).relocate(mount, &mut random).await.err(),
+                    false => self.use_briefly(mount, &mut random).await.err(),
+                };
+                consider(&self.world, failed.map(|e| e.kind));
+            }
             tokio::time::sleep(Duration::from_millis(random.below(self.pause_ms))).await;
         }
     }
@@ -285,9 +326,105 @@ impl Files {
 
     /// Removes a file.
     pub async fn remove(&self, mount: &Mount, file: u32) -> Result<()> {
-        let cred = Credentials::root();
-        let removed = mount.volume.unlink(&cred, ROOT, name_of(file));
-        mount.call(&format!("unlink file {file}"), removed).await.map(drop)
+        self.place(file).remove(mount).await
+    }
+
+    /// Makes a file in one directory, writes it, moves it to another one, finds it there, and removes it while it is
+    /// open.
+    async fn use_briefly(&self, mount: &Mount, random: &mut SplitMix64) -> Result<()> {
+        let nth = self.brief.fetch_add(1, Ordering::Relaxed);
+        let mut directory = || self.directories.get(random.below(u64::MAX) as usize);
+        let (from, to) = (directory(), directory());
+        let (cred, name) = (cred(), Bytes::from(format!("brief-{nth}")));
+        let made = mount.volume.create(&cred, from, name.clone(), MODE, 0, OpenFlags::READ_WRITE);
+        let (_, open, _) = mount.call(&format!("make {name:?}"), made).await?;
+        let (began, upsets) = (self.world.now(), self.upsets.load(Ordering::Relaxed));
+        let used = self.use_open(mount, &open, (from, to), &name, random).await;
+        let released = mount.volume.release(&open);
+        let used = used.and(mount.call(&format!("close {name:?}"), released).await);
+        // Its session may be over, and with that the file that has no name.
+        let lost = self.world.now() - began > SESSION
+            || self.doubtful.load(Ordering::Relaxed)
+            || self.upsets.load(Ordering::Relaxed) != upsets;
+        match used {
+            Err(error) if error.kind == ErrorKind::Stale && lost => {
+                Err(Error::with(ErrorKind::Unavailable, "the session was lost"))
+            }
+            used => used,
+        }
+    }
+
+    async fn use_open(
+        &self,
+        mount: &Mount,
+        open: &Arc<OpenFile>,
+        (from, to): (Ino, Ino),
+        name: &Bytes,
+        random: &mut SplitMix64,
+    ) -> Result<()> {
+        let (cred, volume) = (cred(), &mount.volume);
+        let id = BRIEF_FROM + mount.number;
+        let blocks = 1 + random.below(6);
+        let (_, data) = Register::new(id, blocks).begin_write(0, blocks);
+        mount.call(&format!("write {name:?}"), volume.write(open, 0, data)).await?;
+        if random.percent(50) {
+            mount.call(&format!("fsync {name:?}"), volume.fsync(open, false)).await?;
+        }
+        let flags = RenameFlags::default();
+        let renamed = volume.rename(&cred, from, name.clone(), to, name.clone(), flags);
+        mount.call(&format!("rename {name:?}"), renamed).await?;
+        self.find_brief(mount, open, (to, name), random).await?;
+        self.read_brief(mount, open, id, blocks).await?;
+        let unlinked = volume.unlink(&cred, to, name.clone());
+        mount.call(&format!("unlink {name:?}"), unlinked).await?;
+        self.read_brief(mount, open, id, blocks).await
+    }
+
+    /// A name leads to a file, and opens it where it would make one otherwise.
+    async fn find_brief(
+        &self,
+        mount: &Mount,
+        open: &OpenFile,
+        (directory, name): (Ino, &Bytes),
+        random: &mut SplitMix64,
+    ) -> Result<()> {
+        let (cred, volume, flags) = (cred(), &mount.volume, OpenFlags::READ_WRITE);
+        let found = match random.percent(50) {
+            true => {
+                let found = volume.lookup(&cred, directory, name.clone());
+                mount.call(&format!("lookup {name:?}"), found).await?.ino
+            }
+            false => {
+                let made = volume.create(&cred, directory, name.clone(), MODE, 0, flags);
+                let (attr, again, _) = mount.call(&format!("make {name:?} again"), made).await?;
+                mount.call("close it again", volume.release(&again)).await?;
+                attr.ino
+            }
+        };
+        if found != open.ino() {
+            self.world.fail(format!("{name:?} leads to {found} after a rename"));
+        }
+        Ok(())
+    }
+
+    /// What was not synced may be lost with machines, but nothing else is there.
+    async fn read_brief(
+        &self,
+        mount: &Mount,
+        open: &Arc<OpenFile>,
+        id: u32,
+        blocks: u64,
+    ) -> Result<()> {
+        let read = mount.volume.read(open, 0, (blocks * BLOCK) as u32);
+        let bytes = mount.call("read a brief file", read).await?.into_bytes();
+        for (block, bytes) in (0..).zip(bytes.chunks(BLOCK as usize)) {
+            let mark = mark_of(bytes);
+            if !mark.is_some_and(|mark| mark.is_none_or(|(file, at, _)| (file, at) == (id, block)))
+            {
+                self.world.fail(format!("a brief file of {} has {mark:?}", mount.number));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,9 +1,10 @@
 //! The workload on files that all clients append to, cut and read: who changes one holds its lock, and
 //! opens it after that. [`super::log`] knows what there has to be.
 
-use super::files::{ROOT, consider};
+use super::files::consider;
 use super::log::Log;
 use super::mount::Mount;
+use super::places::Directories;
 use super::plan::Plan;
 use super::world::World;
 use bytes::Bytes;
@@ -23,6 +24,7 @@ const READ_BYTES: usize = 32 << 10;
 pub struct Logs {
     world: Arc<World>,
     logs: Vec<(Mutex<Ino>, Mutex<Log>)>,
+    directories: Arc<Directories>,
     /// Longest record.
     record_bytes: u64,
     /// Longest pause of a client between two uses.
@@ -31,14 +33,15 @@ pub struct Logs {
 
 impl Logs {
     /// The files of a plan.
-    pub fn new(world: &Arc<World>, plan: &Plan) -> Arc<Self> {
+    pub fn new(world: &Arc<World>, plan: &Plan, directories: &Arc<Directories>) -> Arc<Self> {
         let logs: Vec<(Mutex<Ino>, Mutex<Log>)> =
             (0..plan.logs).map(|_| Default::default()).collect();
         if plan.acknowledges_alone() {
             logs.iter().for_each(|(_, log)| log.lock().power_lost());
         }
         let (record_bytes, pause_ms) = (plan.record_bytes, plan.pause_ms * 2);
-        Arc::new(Self { world: world.clone(), logs, record_bytes, pause_ms })
+        let (world, directories) = (world.clone(), directories.clone());
+        Arc::new(Self { world, logs, directories, record_bytes, pause_ms })
     }
 
     /// Machines have lost power, and with it what nobody else had.
@@ -65,7 +68,14 @@ impl Logs {
         let cred = Credentials::root();
         for (nth, (ino, _)) in self.logs.iter().enumerate() {
             let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
-            let made = mount.volume.create(&cred, ROOT, name_of(nth), 0o644, 0, flags);
+            let made = mount.volume.create(
+                &cred,
+                self.directories.get(nth),
+                name_of(nth),
+                0o644,
+                0,
+                flags,
+            );
             let (attr, open, _) = mount.call("create a log", made).await?;
             *ino.lock() = attr.ino;
             mount.call("close a log", mount.volume.release(&open)).await?;
@@ -307,7 +317,7 @@ impl Logs {
                 self.hold(nth, checked);
             }
             mount.call(&format!("close log {nth}"), mount.volume.release(&open)).await?;
-            let removed = mount.volume.unlink(&cred, ROOT, name_of(nth));
+            let removed = mount.volume.unlink(&cred, self.directories.get(nth), name_of(nth));
             mount.call(&format!("unlink log {nth}"), removed).await?;
         }
         Ok(())

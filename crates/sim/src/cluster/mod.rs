@@ -13,7 +13,7 @@
 //!           -> what was acknowledged is there -> copies are equal -> everything is deleted and gone
 //! ```
 //!
-//! [`files`] is the workload on contents, and [`register`] knows what its readers may see; [`names`] is
+//! [`files`] is the workload on contents, [`places`] where they are, and [`register`] knows what its readers may see; [`names`] is
 //! that on names, and [`strake_model::history`] says whether it can have happened so; [`logs`] is that on files which all
 //! append to under a lock, and [`log`](mod@log) knows what has to be in them; `scrubs` changes bits on disks, and knows what may be found damaged. [`end`] looks at what is left
 //! when all is over.
@@ -28,6 +28,7 @@ pub mod log;
 pub mod logs;
 pub mod mount;
 pub mod names;
+pub mod places;
 pub mod plan;
 pub mod register;
 mod scrubs;
@@ -43,6 +44,7 @@ use logs::Logs;
 use mount::{CLIENTS_FROM, Mount};
 use names::Names;
 use parking_lot::Mutex;
+use places::Directories;
 use plan::{FIRST_VOLUME, Plan};
 use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
@@ -93,6 +95,7 @@ pub(crate) struct Cluster {
     world: Arc<World>,
     plan: Arc<Plan>,
     hosts: Vec<Arc<Host>>,
+    directories: Arc<Directories>,
     files: Arc<Files>,
     names: Arc<Names>,
     logs: Arc<Logs>,
@@ -158,14 +161,16 @@ impl Cluster {
         let host = |number| Host::new(&world, &plan, number, plan.drives, database.as_ref());
         let hosts = (1..=plan.servers + plan.spares).map(host).collect();
         let clients = Mutex::new(vec![None; plan.clients as usize]);
-        let files = Files::new(&world, &plan);
+        let directories = Directories::new(&world, &plan);
+        let files = Files::new(&world, &plan, &directories);
         let names = Names::new(&world, plan.directories, plan.pause_ms);
-        let logs = Logs::new(&world, &plan);
+        let logs = Logs::new(&world, &plan, &directories);
         let (weak, lost, rot, going, evicting, later) = Default::default();
         Arc::new(Self {
             world,
             plan,
             hosts,
+            directories,
             files,
             names,
             logs,
@@ -219,6 +224,7 @@ impl Cluster {
         }
         self.set_up().await?;
         let first = Mount::start(&self.world, &self.plan, CLIENTS_FROM).await?;
+        self.directories.make(&first).await?;
         for file in self.files.numbers() {
             self.files.make(&first, file).await?;
         }

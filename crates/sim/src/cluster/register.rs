@@ -318,7 +318,7 @@ impl Register {
 }
 
 /// File, block and version of a block; `None` inside: zeros; outside: neither.
-fn mark_of(bytes: &[u8]) -> Option<Option<(u32, u32, u64)>> {
+pub(super) fn mark_of(bytes: &[u8]) -> Option<Option<(u32, u32, u64)>> {
     let mark = bytes.get(..MARK)?;
     if bytes.chunks(MARK).any(|part| part != mark) {
         return None;

@@ -13,10 +13,14 @@ use strake_tests::servers::{Cluster, WAIT};
 const BYTES: usize = 200_000;
 
 /// The number of the client whose mount point ends so.
-fn client(cluster: &Cluster, mount: &str) -> Option<u64> {
+fn client(cluster: &Cluster, mount: &str) -> Option<String> {
     let list = cluster.json(&["client", "list"]);
     let named = |row: &&serde_json::Value| row["name"].as_str().unwrap().contains(mount);
-    list.as_array().unwrap().iter().find(named).map(|row| row["client"].as_u64().unwrap())
+    list.as_array()
+        .unwrap()
+        .iter()
+        .find(named)
+        .map(|row| row["client"].as_str().unwrap().to_owned())
 }
 
 fn is_io_error(result: std::io::Result<()>) -> bool {
@@ -38,7 +42,7 @@ fn what_an_evicted_mount_had_not_written_is_never_written_and_told_once() {
     }
     let number = client(&cluster, "mount-a").expect("a mount is a client");
     // Now: a process that has files of a stopped mount open cannot start another.
-    let mut evict = cluster.prepare_verb(&["client", "evict", &number.to_string()]);
+    let mut evict = cluster.prepare_verb(&["client", "evict", &number]);
     let files = names.map(|name| read_write(&a.at(name)));
     files.iter().for_each(|file| flock(file, FlockOperation::LockExclusive).unwrap());
     let pid = a.process().pid();

@@ -133,6 +133,15 @@ fn a_volume_of_several_shares_outlives_each_of_its_servers() {
     succeed(["volume", "create", "wide", "--shares", "6", "--cluster", &address]);
     cluster.work_in("wide");
     under_load(&mut cluster, |cluster, more| {
+        let list = succeed(["client", "list", "wide", "--json", "--cluster", &address]);
+        let clients: serde_json::Value = serde_json::from_str(&list).unwrap();
+        let mut names: Vec<_> = clients.as_array().unwrap().iter().map(|c| &c["name"]).collect();
+        let (listed, _) = (names.len(), names.dedup());
+        assert_eq!(
+            (listed, names.len()),
+            (2, 2),
+            "each mount once, not once for each share: {list}"
+        );
         for nth in [0, 1, 0] {
             let mut next = cluster.metas[nth].next();
             cluster.metas[nth].process.kill();

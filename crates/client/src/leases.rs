@@ -516,7 +516,7 @@ impl Volume {
                     Advice::Retry | Advice::GiveUp => Ok(()),
                 };
                 let then = heeded.err();
-                tracing::debug!("volume {}: no recalls: {error}, {then:?}", self.name());
+                tracing::debug!("{}: no recalls: {error}, {then:?}", self.called(share.id));
                 PAUSE
             }
         }

@@ -14,7 +14,7 @@ use crate::share::Share;
 use crate::told;
 use crate::volume::Volume;
 use bytes::Bytes;
-use futures::future::try_join_all;
+use futures::future::join_all;
 use std::time::Duration;
 use strake_types::error::Advice;
 use strake_types::{
@@ -222,10 +222,10 @@ impl Volume {
         self.meta(share, cred.into(), op, 0, None).await.map(|said| said.answer)
     }
 
-    /// Asks all shares the same.
+    /// Asks all shares the same, also where one does not answer.
     pub(crate) async fn ask_all(&self, cred: &Credentials, op: &MetaOp) -> Result<Vec<MetaAnswer>> {
         let asked = self.parts().iter().map(|share| self.ask_share(share, cred, op.clone()));
-        try_join_all(asked).await
+        join_all(asked).await.into_iter().collect()
     }
 
     /// The share that carries out an operation.
@@ -281,7 +281,7 @@ impl Volume {
         life: Option<Life<'_>>,
     ) -> Result<Said> {
         let mut patience = Patience::new(self);
-        let what = || format!("the metadata server of volume {}", self.name());
+        let what = || format!("the metadata server of {}", self.called(share.id));
         let Share { id, session: own, leases: leased } = share;
         let Stamp { session, incarnation, answered } = own.stamp();
         let volume = id.0;
@@ -344,7 +344,7 @@ impl Volume {
     async fn is_replaced(&self, share: VolumeId, since: Option<Epoch>, urgent: bool) -> Error {
         tokio::time::sleep(Duration::from_millis(WATCH_MS)).await;
         self.owner_moved(share, since, urgent).await;
-        let detail = format!("volume {} has got another metadata server", self.name());
+        let detail = format!("{} has got another metadata server", self.called(share));
         Error::with(ErrorKind::Unavailable, detail)
     }
 

@@ -4,7 +4,7 @@ use crate::ops::{done, unexpected};
 use crate::route::Patience;
 use crate::share::Share;
 use crate::volume::Volume;
-use futures::future::try_join_all;
+use futures::future::join_all;
 use parking_lot::Mutex;
 use strake_types::{Credentials, Result};
 use strake_wire::attempts::Numbers;
@@ -134,9 +134,16 @@ impl Session {
 }
 
 impl Volume {
-    /// The first session with each share of this volume.
+    /// The first session with each share of this volume: with all of them, or with none.
     pub(crate) async fn open_sessions(&self) -> Result<()> {
-        try_join_all(self.parts().iter().map(|share| self.renew_session(share, 0))).await.map(drop)
+        let opened = join_all(self.parts().iter().map(|share| self.renew_session(share, 0))).await;
+        let opened: Result<()> = opened.into_iter().collect();
+        if opened.is_err()
+            && let Err(error) = self.close_sessions().await
+        {
+            tracing::debug!("what was opened of {} ends by itself: {error}", self.name());
+        }
+        opened
     }
 
     /// The next incarnation of the session, after one that the server does not know any more; a new session
@@ -160,7 +167,7 @@ impl Volume {
         let mount = self.attempts().client();
         let request = meta::OpenSession { client, resume: old, open, incarnation, writable, mount };
         let mut patience = Patience::new(self);
-        let what = || format!("a session for volume {}", self.name());
+        let what = || format!("a session for {}", self.called(share.id));
         let session = loop {
             let op = MetaOp::OpenSession(request.clone());
             let error = match self.meta_once(self.session_request(share, (0, 0), op)).await {
@@ -173,7 +180,7 @@ impl Volume {
         if old != 0 {
             let how =
                 if session.resumed { "goes on" } else { "was lost with its locks; a new one" };
-            tracing::warn!("session {old} of volume {} {how}: {}", self.name(), session.session);
+            tracing::warn!("session {old} of {} {how}: {}", self.called(share.id), session.session);
         }
         if old != 0 && !session.resumed {
             self.end_lives(share);
@@ -217,14 +224,18 @@ impl Volume {
         match answer.and_then(|answer| done(&answer, "renew session")) {
             Ok(()) => share.session.reported(number),
             Err(error) => {
-                tracing::debug!("cannot renew the session of volume {}: {error}", self.name());
+                tracing::debug!("cannot renew the session of {}: {error}", self.called(share.id));
             }
         }
     }
 
+    /// Ends the sessions that were opened, each whatever becomes of the others.
     pub(crate) async fn close_sessions(&self) -> Result<()> {
-        let op = MetaOp::CloseSession(meta::Nothing {});
-        let ended = self.ask_all(&Credentials::root(), &op).await?;
-        ended.iter().try_for_each(|answer| done(answer, "close session"))
+        let close = async |share: &Share| {
+            let op = MetaOp::CloseSession(meta::Nothing {});
+            done(&self.ask_share(share, &Credentials::root(), op).await?, "close session")
+        };
+        let opened = self.parts().iter().filter(|share| share.session.stamp().session != 0);
+        join_all(opened.map(close)).await.into_iter().collect()
     }
 }

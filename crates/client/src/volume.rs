@@ -143,6 +143,14 @@ impl Volume {
         &self.name
     }
 
+    /// What people call a share of it.
+    pub(crate) fn called(&self, share: VolumeId) -> String {
+        match self.shares.count {
+            1 => format!("volume {}", self.name),
+            _ => format!("share {} of volume {}", self.shares.index(share), self.name),
+        }
+    }
+
     /// How it was opened.
     pub fn options(&self) -> &VolumeOptions {
         &self.options

@@ -19,6 +19,8 @@ use strake_wire::message::meta::{
 
 /// How long another server is waited for.
 const CALL_MS_MAX: u64 = 6_000;
+/// How long locks are waited for that may be lent to another server: longer than a loan lasts.
+const LOCK_MS_MAX: u64 = 10_000;
 
 /// What a mutation touches in other shares, beside the inodes that it names.
 #[derive(Default)]
@@ -71,9 +73,9 @@ pub(crate) async fn lock(
 }
 
 async fn lock_all(ctx: &Ctx, scope: &[Ino], elsewhere: Elsewhere) -> Result<(Held, Borrowed)> {
-    let (locks, here) = (&ctx.core.locks, ctx.volume.id);
+    let here = ctx.volume.id;
     if elsewhere.child.is_none() && scope.iter().all(|ino| ctx.is_here(*ino)) {
-        return Ok((locks.lock(here, scope).await, Borrowed::default()));
+        return Ok((lock_here(ctx, scope).await?, Borrowed::default()));
     }
     let mut shares: BTreeMap<VolumeId, Vec<Ino>> = BTreeMap::new();
     for ino in scope {
@@ -85,11 +87,29 @@ async fn lock_all(ctx: &Ctx, scope: &[Ino], elsewhere: Elsewhere) -> Result<(Hel
     let (mut held, mut borrowed) = (Held::default(), Borrowed::default());
     for (share, inodes) in shares {
         match share == here {
-            true => held = locks.lock(here, &inodes).await,
+            true => held = lock_here(ctx, &inodes).await?,
             false => borrowed.0.push(borrow(ctx, share, inodes, &elsewhere).await?),
         }
     }
     Ok((held, borrowed))
+}
+
+/// Takes the locks of inodes of this share, which may be lent.
+pub(crate) async fn lock_here(ctx: &Ctx, inodes: &[Ino]) -> Result<Held> {
+    let (lock, shares) = (ctx.core.locks.lock(ctx.volume.id, inodes), ctx.settings.shares);
+    if shares.count == 1 {
+        return Ok(lock.await);
+    }
+    let late = |_| {
+        let inodes = inodes.iter().map(|ino| ino.0);
+        let inodes: Vec<_> = inodes.filter(|ino| *ino != 0).collect();
+        let detail = format!(
+            "inodes {inodes:?} of {} were in use for {LOCK_MS_MAX} ms; what another share's server borrows of it ends by itself",
+            shares.named(ctx.volume.id)
+        );
+        Error::with(ErrorKind::Unavailable, detail)
+    };
+    tokio::time::timeout(Duration::from_millis(LOCK_MS_MAX), lock).await.map_err(late)
 }
 
 async fn borrow(
@@ -120,7 +140,8 @@ async fn borrow(
         Ok(_) => Err(Error::with(ErrorKind::Malformed, "the answer to a loan is of another kind")),
         Err(error) if matches!(error.kind, StaleMap | Conflict | Corrupt) => Err(error),
         Err(error) => {
-            let detail = format!("share {share} of the volume lends nothing: {error}");
+            let share = ctx.settings.shares.named(share);
+            let detail = format!("{share} lends nothing: {error}");
             Err(Error::with(ErrorKind::Unavailable, detail))
         }
     }

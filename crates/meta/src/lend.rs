@@ -14,6 +14,7 @@ use crate::core::{Core, backoff};
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::leases::Keeper;
+use crate::loans::SLOTS;
 use crate::records::{self, LoanRecord};
 use crate::stored::decoded;
 use crate::view::Tx;
@@ -24,8 +25,9 @@ use strake_base::task;
 use strake_types::{Epoch, Error, ErrorKind, Ino, Result, VolumeId};
 use strake_wire::message::meta::{Borrow, GiveBack, Loan, MetaAnswer, Nothing};
 use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 
-/// How long the locks and the leases of what is borrowed are waited for.
+/// How long a slot, and the locks and the leases of what is borrowed, are waited for.
 const WAIT_MS_MAX: u64 = 4_000;
 /// A loan that is not given back ends after so long.
 const LOAN_MS_MAX: u64 = 6_000;
@@ -34,9 +36,14 @@ const LOOK_MS: u64 = 200;
 
 /// Lends inodes of this share.
 pub(crate) async fn lend(ctx: &Ctx, op: &Borrow) -> Result<MetaAnswer> {
-    let loan = ctx.volume.loans.begin()?;
+    let until = Instant::now() + Duration::from_millis(WAIT_MS_MAX);
+    let full = |_| {
+        let detail = format!("as much of it is lent as may be: {SLOTS} changes of other shares");
+        Error::with(ErrorKind::Unavailable, detail)
+    };
+    let loan = timeout_at(until, ctx.volume.loans.begin()).await.map_err(full)?;
     let (grant, granted) = oneshot::channel();
-    task::spawn(keep(ctx.clone(), op.clone(), loan, grant));
+    task::spawn(keep(ctx.clone(), op.clone(), (loan, until), grant));
     let gone = || Error::with(ErrorKind::Unavailable, "the loan has ended");
     granted.await.unwrap_or_else(|_| Err(gone())).map(MetaAnswer::Loan)
 }
@@ -52,11 +59,15 @@ pub(crate) fn take_back(ctx: &Ctx, op: &GiveBack) -> MetaAnswer {
 }
 
 /// A loan from its beginning to its end.
-async fn keep(ctx: Ctx, op: Borrow, mut loan: Loan, grant: oneshot::Sender<Result<Loan>>) {
+async fn keep(
+    ctx: Ctx,
+    op: Borrow,
+    (mut loan, until): (Loan, Instant),
+    grant: oneshot::Sender<Result<Loan>>,
+) {
     let (core, volume) = (&ctx.core, &ctx.volume);
     let inodes: Vec<Ino> = op.inodes.iter().copied().map(Ino).collect();
-    let wait = Duration::from_millis(WAIT_MS_MAX);
-    let reserved = tokio::time::timeout(wait, async {
+    let reserved = timeout_at(until, async {
         let held = core.locks.lock(volume.id, &inodes).await;
         let holders = || volume.sessions.holders();
         let leased = |ino: &Ino| ino.0 != 0 && !strake_base::is_broken("loans-are-recalled");

@@ -6,16 +6,20 @@ use crate::stored::get;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use strake_engine::kv::Snapshot;
-use strake_types::{Error, ErrorKind, Result, VolumeId};
+use strake_types::{Result, VolumeId};
 use strake_wire::message::meta::{GiveBack, Loan};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 /// Loans at one time.
 pub(crate) const SLOTS: u8 = 64;
 
 /// The loans of a share.
 #[derive(Default)]
-pub(crate) struct Loans(Mutex<State>);
+pub(crate) struct Loans {
+    state: Mutex<State>,
+    /// A slot is free again.
+    freed: Notify,
+}
 
 #[derive(Default)]
 struct State {
@@ -28,31 +32,43 @@ struct State {
 }
 
 impl Loans {
-    /// A loan begins.
-    pub fn begin(&self) -> Result<Loan> {
-        let mut state = self.0.lock();
-        let full = || Error::with(ErrorKind::Unavailable, "too much of this share is lent");
-        let (slot, stored) = state.free.pop().ok_or_else(full)?;
+    /// A loan begins, as soon as there is a slot for it.
+    pub async fn begin(&self) -> Loan {
+        loop {
+            let freed = self.freed.notified();
+            if let Some(loan) = self.try_begin() {
+                return loan;
+            }
+            freed.await;
+        }
+    }
+
+    fn try_begin(&self) -> Option<Loan> {
+        let mut state = self.state.lock();
+        let (slot, stored) = state.free.pop()?;
         state.last += 1;
-        Ok(Loan { number: state.last, slot: slot.into(), stored, ino: 0 })
+        Some(Loan { number: state.last, slot: slot.into(), stored, ino: 0 })
     }
 
     /// A slot in which this number is stored is free.
     pub fn end(&self, loan: &Loan, stored: u64) {
-        let mut state = self.0.lock();
-        state.lent.remove(&loan.number);
-        state.free.push((loan.slot as u8, stored));
+        {
+            let mut state = self.state.lock();
+            state.lent.remove(&loan.number);
+            state.free.push((loan.slot as u8, stored));
+        }
+        self.freed.notify_waiters();
     }
 
     /// True if nothing is lent.
     pub fn are_over(&self) -> bool {
-        self.0.lock().lent.is_empty()
+        self.state.lock().lent.is_empty()
     }
 
     /// Inodes and bytes that a share has more in a snapshot by changes that are not counted yet.
     pub async fn uncounted(&self, id: VolumeId, snapshot: &dyn Snapshot) -> Result<(i64, i64)> {
         let lent = |(number, (slot, _)): (&u64, &(u8, _))| (*number, *slot);
-        let lent: Vec<(u64, u8)> = self.0.lock().lent.iter().map(lent).collect();
+        let lent: Vec<(u64, u8)> = self.state.lock().lent.iter().map(lent).collect();
         let (mut inodes, mut bytes) = (0, 0);
         for (number, slot) in lent {
             let stored: Option<LoanRecord> = get(snapshot, &keys::loan(id, slot)).await?;
@@ -66,16 +82,39 @@ impl Loans {
     /// Nothing is lent; this number is stored in all slots.
     pub fn reset(&self, last: u64) {
         let free = (0..SLOTS).map(|slot| (slot, last)).collect();
-        *self.0.lock() = State { free, last, lent: HashMap::new() };
+        *self.state.lock() = State { free, last, lent: HashMap::new() };
+        self.freed.notify_waiters();
     }
 
     /// A loan is given: whoever takes it back says so there.
     pub fn given(&self, loan: &Loan, keeper: oneshot::Sender<GiveBack>) {
-        self.0.lock().lent.insert(loan.number, (loan.slot as u8, Some(keeper)));
+        self.state.lock().lent.insert(loan.number, (loan.slot as u8, Some(keeper)));
     }
 
     /// Who waits for a loan to be given back.
     pub fn keeper(&self, number: u64) -> Option<oneshot::Sender<GiveBack>> {
-        self.0.lock().lent.get_mut(&number).and_then(|(_, keeper)| keeper.take())
+        self.state.lock().lent.get_mut(&number).and_then(|(_, keeper)| keeper.take())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_finds_no_slot_free_waits_for_one() {
+        let loans = Loans::default();
+        loans.reset(5);
+        let mut first = None;
+        for _ in 0..SLOTS {
+            first = Some(loans.begin().await);
+        }
+        let first = first.unwrap();
+        let late = loans.begin();
+        futures::pin_mut!(late);
+        assert!(futures::poll!(late.as_mut()).is_pending());
+        loans.end(&first, 9);
+        let late = late.await;
+        assert_eq!((late.slot, late.stored, late.number), (first.slot, 9, first.number + 1));
     }
 }

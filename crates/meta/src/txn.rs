@@ -200,7 +200,7 @@ async fn repeat(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
     let answer = as_it_lies(ctx, answer).await?;
     {
         let scope: Vec<Ino> = about(&answer).into_iter().filter(|ino| ctx.is_here(*ino)).collect();
-        let _held = ctx.core.locks.lock(ctx.volume.id, &scope).await;
+        let _held = borrow::lock_here(ctx, &scope).await?;
         op.finish(ctx, &answer).await?;
     }
     durable(ctx, op, answer).await
@@ -221,7 +221,7 @@ fn hold_open(ctx: &Ctx, answer: &MetaAnswer) {
 /// not, it may have got another layout.
 async fn as_it_lies(ctx: &Ctx, mut answer: MetaAnswer) -> Result<MetaAnswer> {
     let Some(ino) = opened_by(&answer) else { return Ok(answer) };
-    let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
+    let _held = borrow::lock_here(ctx, &[ino]).await?;
     let Some(inode) = Tx::reader(ctx).find_inode(ino).await? else { return Ok(answer) };
     let newer = |attr: &mut Attributes| {
         if attr.layout != inode.layout {

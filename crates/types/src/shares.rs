@@ -46,6 +46,14 @@ impl Shares {
         share.0 - self.first.0
     }
 
+    /// What people call one of them: by its place in the volume, unless it is all of it.
+    pub fn named(&self, share: VolumeId) -> String {
+        match self.count {
+            1 => format!("volume {}", self.first),
+            _ => format!("share {} of volume {}", self.index(share), self.first),
+        }
+    }
+
     /// True if two inodes are in one share.
     pub const fn are_together(&self, one: Ino, other: Ino) -> bool {
         self.index_of(one) == self.index_of(other)

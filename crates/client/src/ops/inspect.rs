@@ -7,6 +7,7 @@ use crate::route::Ask;
 use crate::share::Share;
 use crate::volume::Volume;
 use bytes::Bytes;
+use futures::future::join_all;
 use std::sync::Arc;
 use strake_types::layout::Placement;
 use strake_types::shares::SESSION_BITS;
@@ -15,6 +16,16 @@ use strake_wire::message::meta::{
     self, Check, Checked, Client, ClientRef, Description, MetaAnswer, MetaOp,
 };
 use strake_wire::message::storage::{Read, StorageOp};
+
+/// Counts what a client has in one more session.
+fn add_session(client: &mut Client, session: &Client) {
+    client.silent_ms = client.silent_ms.min(session.silent_ms);
+    client.open += session.open;
+    client.locked += session.locked;
+    client.leased += session.leased;
+    client.absent |= session.absent;
+    client.lost |= session.lost;
+}
 
 impl Volume {
     /// The paths of an inode, and who has it open or locked. Only root is told.
@@ -26,26 +37,75 @@ impl Volume {
         }
     }
 
-    /// All clients of the volume but this one, once for each share. Only root is told.
+    /// All clients of the volume but this one, each with the first of its sessions. Only root is told.
     pub async fn clients(&self, cred: &Credentials) -> Result<Vec<Client>> {
         let _timer = self.count(Op::Layout);
-        let own = |id| self.parts().iter().any(|share| share.session.stamp().session == id);
-        let mut clients = Vec::new();
-        for answer in self.ask_all(cred, &MetaOp::ListClients(meta::Nothing {})).await? {
-            let MetaAnswer::Clients(list) = answer else { return Err(unexpected("list clients")) };
-            clients.extend(list.clients.into_iter().filter(|client| !own(client.session)));
+        let mut clients: Vec<Client> = Vec::new();
+        for session in self.sessions(cred).await? {
+            let same = |client: &&mut Client| session.mount != 0 && client.mount == session.mount;
+            match clients.iter_mut().find(same) {
+                Some(client) => add_session(client, &session),
+                None => clients.push(session),
+            }
         }
+        clients.retain(|client| client.mount != self.attempts().client());
         Ok(clients)
     }
 
-    /// Ends the session of a client as if nothing had been heard of it for long. It is gone when it is among
-    /// [`Volume::clients`] no more. Only root may.
-    pub async fn evict(&self, cred: &Credentials, session: u64) -> Result<()> {
+    /// The client that has this session, as among [`Volume::clients`]. Only root is told.
+    pub async fn client_with(&self, cred: &Credentials, session: u64) -> Result<Option<Client>> {
+        let sessions = self.sessions(cred).await?;
+        let Some(found) = sessions.into_iter().find(|client| client.session == session) else {
+            return Ok(None);
+        };
+        let is_it = |client: &Client| {
+            client.session == session || found.mount != 0 && client.mount == found.mount
+        };
+        Ok(self.clients(cred).await?.into_iter().find(is_it))
+    }
+
+    /// The sessions of all clients with all shares, by share.
+    async fn sessions(&self, cred: &Credentials) -> Result<Vec<Client>> {
+        let mut sessions = Vec::new();
+        for answer in self.ask_all(cred, &MetaOp::ListClients(meta::Nothing {})).await? {
+            let MetaAnswer::Clients(list) = answer else { return Err(unexpected("list clients")) };
+            sessions.extend(list.clients);
+        }
+        Ok(sessions)
+    }
+
+    /// Ends all sessions of the client that has this one, as if nothing had been heard of it for long: which. It is gone
+    /// when they [have ended](Volume::have_ended); by then it may be there again, in new ones. Only root may.
+    pub async fn evict(&self, cred: &Credentials, session: u64) -> Result<Vec<u64>> {
         let _timer = self.count(Op::Layout);
+        let all = self.sessions(cred).await?;
+        let none = || Error::with(ErrorKind::NotFound, format!("session {session}"));
+        let client = all.iter().find(|client| client.session == session).ok_or_else(none)?;
+        let same = |other: &&Client| {
+            other.session == session || client.mount != 0 && other.mount == client.mount
+        };
+        let evicted: Vec<u64> = all.iter().filter(same).map(|other| other.session).collect();
+        let ended = join_all(evicted.iter().map(|session| self.evict_session(cred, *session)));
+        ended.await.into_iter().collect::<Result<()>>()?;
+        Ok(evicted)
+    }
+
+    async fn evict_session(&self, cred: &Credentials, session: u64) -> Result<()> {
         let op = MetaOp::EvictClient(ClientRef { session });
         let share = self.parts().get((session >> SESSION_BITS) as usize);
         let none = || Error::with(ErrorKind::NotFound, format!("session {session}"));
-        done(&self.ask_share(share.ok_or_else(none)?, cred, op).await?, "evict")
+        match self.ask_share(share.ok_or_else(none)?, cred, op).await {
+            // By itself, meanwhile.
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
+            answer => done(&answer?, "evict"),
+        }
+    }
+
+    /// True if none of these sessions is there any more.
+    pub async fn have_ended(&self, cred: &Credentials, sessions: &[u64]) -> Result<bool> {
+        let _timer = self.count(Op::Layout);
+        let all = self.sessions(cred).await?;
+        Ok(!all.iter().any(|client| sessions.contains(&client.session)))
     }
 
     /// Looks through a page of a part of the volume for what does not fit. Only root may ask.

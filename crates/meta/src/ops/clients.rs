@@ -42,6 +42,7 @@ fn client(ctx: &Ctx, session: &Session) -> Client {
         leased: session.holder.len() as u64,
         absent: session.is_absent(),
         lost: session.is_lost(),
+        mount: session.mount(),
     }
 }
 

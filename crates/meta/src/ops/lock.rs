@@ -1,5 +1,6 @@
 //! Locks of applications: POSIX record locks and flocks.
 
+use crate::borrow::lock_here;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::ledger::Begin;
@@ -60,7 +61,7 @@ async fn carry_out(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
     match wish {
         // Also of a file that is gone.
         Wish::Unlock => {
-            let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
+            let _held = lock_here(ctx, &[ino]).await?;
             apply(ctx, op.flock, ino, &range, Change::Unlock).await?;
         }
         Wish::Lock => {
@@ -81,7 +82,7 @@ async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
     let mut circle = true;
     loop {
         {
-            let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
+            let _held = lock_here(ctx, &[ino]).await?;
             if ranges.conflict(op.flock, ino, range).is_none() {
                 return apply(ctx, op.flock, ino, range, Change::Lock).await;
             }

@@ -52,7 +52,8 @@ enum ClientVerb {
 /// A client, as `--json` prints it.
 #[derive(Serialize)]
 struct Row {
-    client: u64,
+    /// In decimal: programs that read numbers of JSON as floating point would round it.
+    client: String,
     volume: String,
     name: String,
     state: &'static str,
@@ -65,7 +66,7 @@ struct Row {
 impl Row {
     fn new(volume: &str, client: &Client) -> Self {
         Self {
-            client: client.session,
+            client: client.session.to_string(),
             volume: volume.to_owned(),
             name: client.name.clone(),
             state: state(client),
@@ -114,7 +115,7 @@ async fn list(map: &Arc<MapView>, named: &[String], json: bool) -> Outcome {
     let mut table = output::table(&head);
     for row in rows {
         table.add_row([
-            row.client.to_string(),
+            row.client,
             row.volume,
             row.name,
             row.open_files.to_string(),
@@ -134,8 +135,7 @@ async fn evict(map: &Arc<MapView>, session: u64, named: Option<&str>) -> Outcome
     let mut found: Vec<(Arc<Volume>, Client)> = Vec::new();
     for name in cluster::named_or_all(&map.current(), &named) {
         let volume = cluster::open_volume(map.clone(), &name, "client").await?;
-        let clients = volume.clients(&root).await?;
-        match clients.into_iter().find(|client| client.session == session) {
+        match volume.client_with(&root, session).await? {
             Some(client) => found.push((volume, client)),
             None => volume.close().await?,
         }
@@ -159,9 +159,9 @@ async fn evict(map: &Arc<MapView>, session: u64, named: Option<&str>) -> Outcome
 
 async fn evict_from(volume: &Arc<Volume>, client: &Client) -> Outcome {
     let root = Credentials::root();
-    volume.evict(&root, client.session).await?;
+    let sessions = volume.evict(&root, client.session).await?;
     let until = Instant::now() + GONE_MAX;
-    while volume.clients(&root).await?.iter().any(|other| other.session == client.session) {
+    while !volume.have_ended(&root, &sessions).await? {
         if Instant::now() > until {
             let what = format!(
                 "client {} is evicted, and after {} s its locks are not given back yet",

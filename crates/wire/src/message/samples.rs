@@ -431,6 +431,7 @@ impl Gen {
             leased: g.u64(),
             absent: g.bool(),
             lost: g.bool(),
+            mount: g.u64(),
         });
         meta::ClientList { clients }
     }

@@ -114,6 +114,9 @@ pub struct Client {
     /// It is being fenced: what it held is about to be given back.
     #[prost(bool, tag = "8")]
     pub lost: bool,
+    /// Which client that is ([`OpenSession::mount`](super::OpenSession::mount)); 0: it has not said so.
+    #[prost(uint64, tag = "9")]
+    pub mount: u64,
 }
 
 /// See [`MetaAnswer::Recalled`].

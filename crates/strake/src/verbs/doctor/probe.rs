@@ -17,16 +17,17 @@ const PROBE_BYTES: usize = 128 << 10;
 /// A clock that is off by more than this shows in times of files, and in `make`.
 const SKEW_MS_MAX: i64 = 1_000;
 
-/// One volume for each metadata server that serves any.
-fn one_volume_each(map: &ClusterMap) -> Vec<(u32, String)> {
+/// One volume for each metadata server that serves any, and all of several shares: each is opened with all of its shares.
+fn volumes_to_probe(map: &ClusterMap) -> Vec<(u32, String)> {
     let mut seen = BTreeSet::new();
-    let living = map.living().filter(|v| seen.insert(v.meta_server));
+    let living = map.living().filter(|v| seen.insert(v.meta_server) || v.shares().count > 1);
     living.map(|v| (v.meta_server, v.spec.name.clone())).collect()
 }
 
-/// Makes, looks at and removes a file on each metadata server, and compares its clock with ours.
+/// Makes, looks at and removes a file on each metadata server, and compares its clock with ours. With each further share
+/// of a volume a session begins and ends.
 pub async fn meta_and_clock(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report) {
-    for (server, name) in one_volume_each(map) {
+    for (server, name) in volumes_to_probe(map) {
         let began = Instant::now();
         match probe_meta(view, &name).await {
             Ok(skew_ms) => {
@@ -77,7 +78,7 @@ async fn open(view: &Arc<MapView>, name: &str) -> Result<Arc<Volume>> {
 
 /// Writes to, syncs, reads and empties each target.
 pub async fn targets(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report) {
-    let Some((_, name)) = one_volume_each(map).into_iter().next() else { return };
+    let Some((_, name)) = volumes_to_probe(map).into_iter().next() else { return };
     for target in &map.targets {
         let subject = format!("target {} ({})", target.id, target.spec.path);
         if !target.spec.poisoned.is_empty() {

@@ -188,17 +188,6 @@ impl ReadData {
     }
 }
 
-/// For how long what was read of a file may be believed by who keeps it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Belief {
-    /// Until it is recalled: [`crate::Believer`].
-    Leased,
-    /// As long as attributes: nothing is leased of such a file.
-    ForAWhile,
-    /// Not at all: others are changing it.
-    Unleased,
-}
-
 /// What [`crate::Volume::write`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {

@@ -397,23 +397,6 @@ pub(crate) async fn follow_recalls(volume: Weak<Volume>, share: usize) {
     }
 }
 
-/// Has the kernel drop what it keeps of open files when the leases of a share are over, whether or not anybody can be
-/// asked what has changed. Ends with the volume.
-pub(crate) async fn drop_pages_at_the_end(volume: Weak<Volume>, share: usize) {
-    let mut lasted = false;
-    loop {
-        let Some(volume) = volume.upgrade() else { return };
-        let share = &volume.parts()[share];
-        let left = share.leases.left(volume.now());
-        if lasted && left.is_zero() {
-            volume.drop_pages(share, &Changed::All).await;
-        }
-        lasted = !left.is_zero();
-        drop(volume);
-        tokio::time::sleep(if lasted { left } else { PAUSE }).await;
-    }
-}
-
 impl Volume {
     /// From now on this one is told what is not to be believed any more.
     pub fn set_believer(&self, believer: &Arc<impl Believer>) {
@@ -505,7 +488,13 @@ impl Volume {
                 self.share(&recalled.shared);
                 let Following { pause, closed, changed } = self.follow(leases, &recalled, sent);
                 at.closed = closed;
-                self.drop_pages(share, &changed).await;
+                let open = self.open_ones(share, &changed);
+                if let Some(believer) = self.believer().filter(|_| !open.is_empty()) {
+                    let dropped = tokio::time::timeout(PAGES_WAIT, believer.forget_contents(&open));
+                    if dropped.await.is_err() {
+                        tracing::debug!("the kernel is still busy with pages of {open:?}");
+                    }
+                }
                 pause
             }
             Ok(_) => PAUSE,
@@ -518,17 +507,6 @@ impl Volume {
                 let then = heeded.err();
                 tracing::debug!("{}: no recalls: {error}, {then:?}", self.called(share.id));
                 PAUSE
-            }
-        }
-    }
-
-    /// Has the kernel drop the pages of open files that others may change, or have changed.
-    async fn drop_pages(&self, share: &Share, changed: &Changed) {
-        let open = self.open_ones(share, changed);
-        if let Some(believer) = self.believer().filter(|_| !open.is_empty()) {
-            let dropped = tokio::time::timeout(PAGES_WAIT, believer.forget_contents(&open));
-            if dropped.await.is_err() {
-                tracing::debug!("the kernel is still busy with pages of {open:?}");
             }
         }
     }

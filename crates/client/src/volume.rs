@@ -7,7 +7,7 @@ use crate::file::deferred::Deferred;
 use crate::file::dense::Dense;
 use crate::file::shared::Asked;
 use crate::inodes::Inodes;
-use crate::leases::{Leases, drop_pages_at_the_end, follow_recalls};
+use crate::leases::{Leases, follow_recalls};
 use crate::members::Members;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
@@ -118,7 +118,6 @@ impl Volume {
             tasks.push(task::spawn(stay_alive(weak(), at)));
             if volume.keeps_leases() {
                 tasks.push(task::spawn(follow_recalls(weak(), at)));
-                tasks.push(task::spawn(drop_pages_at_the_end(weak(), at)));
             }
         }
         volume.background.lock().extend(tasks);

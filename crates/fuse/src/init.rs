@@ -30,8 +30,9 @@ const WANTED: &[InitFlags] = &[
     InitFlags::FUSE_DONT_MASK,
     InitFlags::FUSE_POSIX_ACL,
     InitFlags::FUSE_SETXATTR_EXT,
-    // Cached pages go when we say so: when a lease does ([`crate::door`]).
-    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+    // Cached pages go when a file's mtime or length has changed: by another mount, or by this one
+    // through a handle that goes around the page cache.
+    InitFlags::FUSE_AUTO_INVAL_DATA,
     // A listing always brings the attributes along: a program asks for them mostly after it has read the whole
     // directory, and a removal needs them, too. READDIRPLUS_AUTO would leave them out after the first page.
     InitFlags::FUSE_DO_READDIRPLUS,
@@ -47,9 +48,8 @@ const WANTED: &[InitFlags] = &[
 ];
 // Not wanted: WRITEBACK_CACHE except for a mount alone (the kernel then ignores lengths that other
 // mounts make); SPLICE (a pipe in between is slower than one copy into an aligned buffer);
-// NO_OPEN and NO_OPENDIR (an open asks what changed); AUTO_INVAL_DATA (all pages of a file would go with
-// each write of this mount, for the kernel cannot tell it from another's, and each read would ask for attributes
-// first); HANDLE_KILLPRIV (the second version replaces it);
+// NO_OPEN and NO_OPENDIR (an open asks what changed); EXPLICIT_INVAL_DATA (nobody would
+// tell the kernel of another mount's writes); HANDLE_KILLPRIV (the second version replaces it);
 // SECURITY_CTX, SUBMOUNTS, DAX, PASSTHROUGH (nothing here uses them).
 
 /// Answers INIT; everything after it is read by [`crate::dispatch`].

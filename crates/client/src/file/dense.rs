@@ -8,7 +8,7 @@
 //! not stay: each time it has to be worth twice as much.
 
 use super::open::OpenFile;
-use crate::api::{Belief, ReadData};
+use crate::api::ReadData;
 use crate::volume::Volume;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -136,10 +136,9 @@ impl Volume {
         if file.is_released() {
             return Err(stale("the file was closed meanwhile"));
         }
-        let mut leased = false;
+        let mut leased = true;
         let range = offset..offset.saturating_add(u64::from(len));
-        let (data, _) =
-            self.read_range(file, range, false, |belief| leased = belief == Belief::Leased).await?;
+        let (data, _) = self.read_range(file, range, false, || leased = false).await?;
         match leased {
             true => Ok(data),
             false => Err(stale("others write to the file")),

@@ -307,9 +307,5 @@ impl Volume {
     pub(crate) fn lost(&self, ino: Ino, error: &Error) {
         tracing::error!("data written to inode {ino} is lost: {error}");
         self.memory().kept().forget(ino);
-        if let Some(believer) = self.believer() {
-            // What it keeps nobody else has. It begins at once; nobody waits for its end.
-            drop(believer.forget_contents(&[ino]));
-        }
     }
 }

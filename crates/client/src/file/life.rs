@@ -144,11 +144,17 @@ impl FileState {
 impl Volume {
     /// The session with a share was lost: what was written in it and has not arrived never will.
     pub(crate) fn end_lives(&self, share: &Share) {
+        let mut losers = Vec::new();
         for file in self.inodes().files() {
             if self.home(file.ino()) == share.id && file.end_life() {
                 self.lost(file.ino(), &over());
+                losers.push(file.ino());
             }
         }
         self.memory().make_way();
+        if let Some(believer) = self.believer().filter(|_| !losers.is_empty()) {
+            // It begins at once; nobody waits for its end.
+            drop(believer.forget_contents(&losers));
+        }
     }
 }

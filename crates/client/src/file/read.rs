@@ -5,7 +5,7 @@ use super::ahead::{Block, Reach};
 use super::open::OpenFile;
 use super::parts::{Parts, UNIT_BYTES};
 use super::state::{Body, Core, FileState};
-use crate::api::{Belief, ReadData};
+use crate::api::ReadData;
 use crate::metrics::Op;
 use crate::ops::unexpected;
 use crate::pace::Way;
@@ -31,11 +31,6 @@ const KEPT_RUN_BYTES_MIN: u64 = 64 << 10;
 /// How often what is damaged is read before its reader is told. It is mended between two reads of it, which may wait
 /// for a server that stands still: a disk that goes bad can damage the same block again meanwhile.
 const READS_OF_DAMAGED: usize = 4;
-
-/// Longest wait for a lease on what a reader will keep, while others change the file.
-const LEASE_WAIT: Duration = Duration::from_millis(100);
-/// The first pause between two looks; each is twice as long.
-const LEASE_PAUSE: Duration = Duration::from_millis(1);
 
 /// A part of an answer.
 enum Part {
@@ -68,34 +63,21 @@ impl Volume {
         offset: u64,
         len: u32,
     ) -> Result<ReadData> {
-        Ok(self.read_telling(file, (offset, len), false, |_| {}).await?.0)
+        Ok(self.read_telling(file, offset, len, || {}).await?.0)
     }
 
-    /// As [`Volume::read`], for who may keep what he reads: before any bytes are fetched he is told for how long. `keeps`: he will,
-    /// so that while others are changing the file this waits a moment for a lease. With leased bytes that all came from servers comes the time that took.
+    /// As [`Volume::read`], for who keeps what he reads: before any bytes are fetched he is told if they are `unleased`,
+    /// so that nothing is recalled when they change. With leased bytes that all came from servers comes the time
+    /// that took.
     pub async fn read_telling(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
-        (offset, len): (u64, u32),
-        keeps: bool,
-        told: impl FnOnce(Belief),
+        offset: u64,
+        len: u32,
+        unleased: impl FnOnce(),
     ) -> Result<(ReadData, Option<Duration>)> {
-        if keeps {
-            self.wait_for_lease(&file.state).await?;
-        }
         let range = offset..offset.saturating_add(u64::from(len));
-        self.read_range(file, range, true, told).await
-    }
-
-    /// Until what is known of a file is not just being changed by others; a moment at most.
-    async fn wait_for_lease(&self, file: &FileState) -> Result<()> {
-        let mut pause = LEASE_PAUSE;
-        let end = self.now() + LEASE_WAIT;
-        while self.refresh_attr(file).await? == Belief::Unleased && self.now() < end {
-            tokio::time::sleep(pause).await;
-            pause *= 2;
-        }
-        Ok(())
+        self.read_range(file, range, true, unleased).await
     }
 
     /// As [`Volume::read_telling`], of a range. What `tells` of what will be wanted next has more than that fetched.
@@ -104,18 +86,17 @@ impl Volume {
         file: &Arc<OpenFile>,
         range: Range<u64>,
         tells: bool,
-        told: impl FnOnce(Belief),
+        unleased: impl FnOnce(),
     ) -> Result<(ReadData, Option<Duration>)> {
         let _timer = self.count(Op::Read);
         let (began, offset) = (self.now(), range.start);
         file.heard_of();
         file.check_readable(self)?;
         let asks = self.keeps_leases() || range.end > file.state.core().length;
-        let belief = match asks {
-            true => self.refresh_attr(&file.state).await?,
-            false => Belief::ForAWhile,
-        };
-        told(belief);
+        let leased = !asks || self.refresh_attr(&file.state).await?;
+        if !leased {
+            unleased();
+        }
         if file.state.core().is_inline_stale() {
             self.refresh_inline(&file.state).await?;
         }
@@ -137,8 +118,7 @@ impl Volume {
             }
             (parts, placement)
         };
-        let far =
-            belief == Belief::Leased && parts.iter().all(|part| matches!(part, Part::There(..)));
+        let far = leased && parts.iter().all(|part| matches!(part, Part::There(..)));
         let mut data = self.fetch_parts(&file.state, &placement, parts).await?;
         data.parts.retain(|part| !part.is_empty());
         self.metrics().bytes_read.increment(data.len() as u64);
@@ -155,8 +135,8 @@ impl Volume {
     }
 
     /// Another mount may have changed the file: asks, unless we know well enough. What is cached of it goes
-    /// if so.
-    pub(super) async fn refresh_attr(&self, file: &FileState) -> Result<Belief> {
+    /// if so. False if the file could be leased, and is not.
+    pub(super) async fn refresh_attr(&self, file: &FileState) -> Result<bool> {
         self.settle_again(file).await?;
         let (learned, version, leasable) = {
             let core = file.core();
@@ -172,19 +152,12 @@ impl Volume {
                 now.saturating_sub(learned) < std::time::Duration::from_millis(age_max)
             }
         };
-        if self.options().exclusive || is_broken("recalls-reach-readers") {
-            return Ok(Belief::Leased);
-        }
-        let leasable = leasable && self.keeps_leases();
-        if known {
-            return Ok(if leasable { Belief::Leased } else { Belief::ForAWhile });
+        if known || self.options().exclusive || is_broken("recalls-reach-readers") {
+            return Ok(true);
         }
         let attr = self.fetch_attr(file.ino()).await?;
-        Ok(match self.leases(attr.ino).covers(attr.ino, attr.version, self.now()) {
-            true => Belief::Leased,
-            false if leasable && attr.nlink > 0 => Belief::Unleased,
-            false => Belief::ForAWhile,
-        })
+        let leasable = leasable && attr.nlink > 0 && self.keeps_leases();
+        Ok(!leasable || self.leases(attr.ino).covers(attr.ino, attr.version, self.now()))
     }
 
     /// Asks for inline contents that another mount has changed.

@@ -1,6 +1,5 @@
 //! Open files and their contents.
 
-use super::pages::Ended;
 use super::{FuseDoor, OpenHandle, page_cache_flags};
 use crate::abi;
 use crate::errno::Errno;
@@ -9,7 +8,7 @@ use crate::request::CopyRange;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use strake_client::api::{Belief, FallocateMode, OpenFlags, SeekTo};
+use strake_client::api::{FallocateMode, OpenFlags, SeekTo};
 use strake_client::file::OpenFile;
 use strake_types::{Credentials, Ino};
 
@@ -26,12 +25,9 @@ struct WriteEnd<'a> {
 impl Drop for WriteEnd<'_> {
     fn drop(&mut self) {
         let (door, ino) = (self.door, self.file.ino());
-        let ended = door.recalls.writing.end(ino, self.range);
-        if ended == Ended::LeftOut || (self.file.is_shared() && !door.volume.is_leased(self.file)) {
+        let left_out = door.recalls.writing.end(ino, self.range);
+        if left_out || (self.file.is_shared() && !door.volume.is_leased(self.file)) {
             door.forget_again(ino, door.recalls.dropping.begin(ino));
-        } else if ended == Ended::Stale {
-            // It begins at once; nobody waits for its end.
-            drop(door.drop_range(ino, self.range.0, self.range.1 - self.range.0));
         }
     }
 }
@@ -56,9 +52,6 @@ impl FuseDoor {
         let shared = file.opened_shared() && self.maps_direct.load(Ordering::Relaxed);
         let flags = page_cache_flags(flags, self.view.writeback, shared, file.keep_cache());
         let direct = flags & abi::FOPEN_DIRECT_IO != 0;
-        if !direct {
-            self.recalls.paged.opened(file.ino());
-        }
         Opened { fh: self.handles.add(OpenHandle { file, direct, part: None }), flags }
     }
 
@@ -115,13 +108,8 @@ impl FuseDoor {
             return Ok(Reply::Data(part.read(&self.volume, &handle, (offset, size)).await?.parts));
         }
         let (mut unleased, ino) = (None, handle.file.ino());
-        let told = |belief| match belief {
-            Belief::Leased => {}
-            Belief::ForAWhile => self.let_age(ino),
-            Belief::Unleased => unleased = Some(self.recalls.dropping.begin(ino)),
-        };
-        let read = self.volume.read_telling(&handle.file, (offset, size), !handle.direct, told);
-        let (data, took) = read.await?;
+        let told = || unleased = Some(self.recalls.dropping.begin(ino));
+        let (data, took) = self.volume.read_telling(&handle.file, offset, size, told).await?;
         if let Some(drops) = unleased {
             // Nobody would tell the kernel when they change. A map asks by a handle that goes around the page cache, too.
             self.forget_again(ino, drops);
@@ -141,11 +129,7 @@ impl FuseDoor {
     ) -> Result<Reply, Errno> {
         let handle = self.handle(fh)?;
         let written = match handle.direct {
-            true => {
-                let written = self.volume.write(&handle.file, offset, data).await?;
-                self.drop_beneath(handle.file.ino(), &written).await;
-                written
-            }
+            true => self.volume.write(&handle.file, offset, data).await?,
             false => {
                 let _end = self.begin_write(&handle.file, offset, data.len());
                 self.volume.write(&handle.file, offset, data).await?
@@ -198,9 +182,6 @@ impl FuseDoor {
         let handle = self.handles.remove(fh).ok_or(Errno::EBADF)?;
         if handle.part.is_some() {
             return Ok(Reply::Empty);
-        }
-        if !handle.direct {
-            self.recalls.paged.closed(ino);
         }
         self.prefetch.cancel_for(&handle.file);
         let released = self.volume.release(&handle.file).await;

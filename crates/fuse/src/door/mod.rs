@@ -279,9 +279,6 @@ impl Door for FuseDoor {
         else {
             return;
         };
-        if !handle.direct {
-            self.recalls.paged.closed(handle.file.ino());
-        }
         let volume = self.volume.clone();
         self.runtime.spawn(async move {
             if let Err(error) = volume.release(&handle.file).await {
@@ -297,8 +294,8 @@ impl Door for FuseDoor {
 /// only do, and those that append: where the end is only we may know; and those of files that are `shared` with other
 /// mounts: a kernel that is told of their changes loses answers about length and time. Other readers, and programs that
 /// read and write (and may map the file shared), use it: it is kept from one open to the next if nothing changed in
-/// between. Writes around the cache make the kernel drop the pages they touch, and so do we those that a reader brought
-/// in meanwhile.
+/// between. Writes around the cache make the kernel drop the pages they touch, and their new mtime makes it drop those
+/// that a reader brought in meanwhile.
 fn page_cache_flags(flags: u32, writeback: bool, shared: bool, keep: bool) -> u32 {
     let only_writes = flags & libc::O_ACCMODE as u32 == libc::O_WRONLY as u32;
     let appends = flags & libc::O_APPEND as u32 != 0;

@@ -17,30 +17,12 @@ use tokio::time::{Instant, timeout_at};
 const PAGE: u64 = 4096;
 
 /// Longest wait for pages to be dropped: the kernel may wait for a request of its own.
-pub(super) const DROP_WAIT: Duration = Duration::from_millis(200);
-
-/// For how long after pages of a file were dropped those of each write of it are, too. The kernel puts what is written
-/// into its pages before it sends it: if those are dropped in between, who reads there brings back what was before.
-const FILLED_AGE_MAX: Duration = Duration::from_secs(1);
-/// Of so many files it is remembered when pages were dropped, before it is looked whether that is long ago.
-const DROPPED_MANY: usize = 256;
+const DROP_WAIT: Duration = Duration::from_millis(200);
 
 /// Writes from the page cache that are under way.
 #[derive(Default)]
 pub(super) struct Writing {
     files: Mutex<HashMap<Ino, Vec<Write>>>,
-    dropped: Mutex<HashMap<Ino, Instant>>,
-}
-
-/// What becomes of pages when a write of them has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// They stay.
-    Stay,
-    /// They may be of before it, and go.
-    Stale,
-    /// All of the file go: some were left out when the others went.
-    LeftOut,
 }
 
 struct Write {
@@ -59,47 +41,29 @@ impl Writing {
         range
     }
 
-    /// It ends.
-    pub fn end(&self, ino: Ino, range: (u64, u64)) -> Ended {
+    /// It ends. True if its pages are to be dropped now.
+    pub fn end(&self, ino: Ino, range: (u64, u64)) -> bool {
         let mut files = self.files.lock();
-        let Some(writes) = files.get_mut(&ino) else { return Ended::Stay };
+        let Some(writes) = files.get_mut(&ino) else { return false };
         let found = writes.iter().position(|write| write.range == range);
         let left_out = found.is_some_and(|nth| writes.swap_remove(nth).left_out);
         if writes.is_empty() {
             files.remove(&ino);
         }
-        match left_out {
-            true => Ended::LeftOut,
-            false if self.was_dropped_lately(ino) => Ended::Stale,
-            false => Ended::Stay,
-        }
-    }
-
-    fn note_dropped(&self, ino: Ino) {
-        let mut dropped = self.dropped.lock();
-        if dropped.len() >= DROPPED_MANY {
-            dropped.retain(|_, at| at.elapsed() <= FILLED_AGE_MAX);
-        }
-        dropped.insert(ino, Instant::now());
-    }
-
-    fn was_dropped_lately(&self, ino: Ino) -> bool {
-        self.dropped.lock().get(&ino).is_some_and(|at| at.elapsed() <= FILLED_AGE_MAX)
+        left_out
     }
 
     /// What of a file can be dropped now: ranges from their first byte, each with its length (0: to the end). The
     /// rest is to be dropped when its writes end.
     pub fn leave_out(&self, ino: Ino) -> Vec<(u64, u64)> {
-        self.note_dropped(ino);
         let mut files = self.files.lock();
         let writes = files.get_mut(&ino).map_or(&mut [][..], Vec::as_mut_slice);
         writes.iter_mut().for_each(|write| write.left_out = true);
         between(writes)
     }
 
-    /// What of a file is not being written, as above: it is about to be dropped.
+    /// What of a file is not being written, as above.
     pub fn free(&self, ino: Ino) -> Vec<(u64, u64)> {
-        self.note_dropped(ino);
         between(self.files.lock().get(&ino).map_or(&[], Vec::as_slice))
     }
 }
@@ -118,34 +82,6 @@ fn between(writes: &[Write]) -> Vec<(u64, u64)> {
         free.push((at, 0));
     }
     free
-}
-
-/// Files whose pages the kernel may have through some open handle, with how many there are.
-#[derive(Default)]
-pub(super) struct Paged {
-    handles: Mutex<HashMap<Ino, u32>>,
-}
-
-impl Paged {
-    /// A handle that goes through the page cache is opened.
-    pub fn opened(&self, ino: Ino) {
-        *self.handles.lock().entry(ino).or_default() += 1;
-    }
-
-    /// It is closed.
-    pub fn closed(&self, ino: Ino) {
-        if let Entry::Occupied(mut count) = self.handles.lock().entry(ino) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
-    }
-
-    /// True if there is one.
-    pub fn has(&self, ino: Ino) -> bool {
-        self.handles.lock().contains_key(&ino)
-    }
 }
 
 /// Files of which the kernel is dropping pages.
@@ -209,21 +145,8 @@ mod tests {
         let two = writing.begin(ino, 3 * PAGE, 2 * PAGE);
         assert_eq!(writing.leave_out(ino), [(0, PAGE), (2 * PAGE, PAGE), (5 * PAGE, 0)]);
         let late = writing.begin(ino, 0, PAGE);
-        assert_eq!([one, two].map(|range| writing.end(ino, range)), [Ended::LeftOut; 2]);
-        assert_eq!(writing.end(ino, late), Ended::Stale);
+        assert!(writing.end(ino, one) && writing.end(ino, two) && !writing.end(ino, late));
         assert_eq!(writing.leave_out(ino), [(0, 0)]);
-    }
-
-    #[test]
-    fn what_is_written_soon_after_pages_were_dropped_may_have_been_filled_in_before() {
-        let writing = Writing::default();
-        let written = |ino| writing.end(ino, writing.begin(ino, 0, PAGE));
-        assert_eq!(written(Ino(7)), Ended::Stay);
-        writing.free(Ino(7));
-        assert_eq!((written(Ino(7)), written(Ino(8))), (Ended::Stale, Ended::Stay));
-        let long_ago = Instant::now().checked_sub(2 * FILLED_AGE_MAX).unwrap();
-        writing.dropped.lock().insert(Ino(7), long_ago);
-        assert_eq!(written(Ino(7)), Ended::Stay);
     }
 
     #[test]

@@ -5,20 +5,18 @@
 //! operation may hold that waits for a server: they are believed for a moment, which a recall waits for.
 
 use super::FuseDoor;
-use super::pages::{DROP_WAIT, Dropping, Drops, Paged, Writing};
+use super::pages::{Dropping, Drops, Writing};
 use crate::abi;
 use crate::device::Device;
 use crate::errno::Errno;
 use crate::reply::Reply;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use parking_lot::{Mutex, RwLock};
-use std::collections::HashSet;
+use parking_lot::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use strake_client::Believer;
-use strake_client::api::Written;
 use strake_types::Ino;
 use tokio::task::JoinHandle;
 
@@ -43,10 +41,6 @@ pub(super) struct Recalls {
     pub writing: Writing,
     /// What is being dropped.
     pub dropping: Arc<Dropping>,
-    /// What a kernel may have pages of.
-    pub paged: Paged,
-    /// What is not leased, and will be dropped soon.
-    aging: Mutex<HashSet<Ino>>,
 }
 
 impl Default for Recalls {
@@ -59,8 +53,6 @@ impl Default for Recalls {
             device: OnceLock::new(),
             writing: Writing::default(),
             dropping: Arc::default(),
-            paged: Paged::default(),
-            aging: Mutex::default(),
         }
     }
 }
@@ -90,11 +82,6 @@ impl Recalls {
     /// How many there were so far.
     pub fn count(&self) -> u64 {
         *self.count.read()
-    }
-
-    /// Has the kernel drop a range of an inode.
-    fn drop_range(&self, node: u64, from: u64, len: u64) {
-        self.device.get().iter().for_each(|device| device.forget_contents(node, from, len));
     }
 
     fn tell(&self, nodes: &[u64]) {
@@ -154,43 +141,12 @@ impl FuseDoor {
         let recalls = self.recalls.clone();
         self.runtime.spawn_blocking(move || {
             for (node, ranges) in all {
-                ranges.into_iter().for_each(|(from, len)| recalls.drop_range(node, from, len));
+                for (from, len) in ranges {
+                    let device = recalls.device.get();
+                    device.iter().for_each(|device| device.forget_contents(node, from, len));
+                }
             }
         })
-    }
-
-    /// The same, of one range. Length 0: to the end.
-    pub(super) fn drop_range(&self, ino: Ino, from: u64, len: u64) -> JoinHandle<()> {
-        self.drop_pages(vec![(self.node(ino), vec![(from, len)])])
-    }
-
-    /// Something was written around the page cache. Who reads through it may have brought back what was there before, after
-    /// the kernel had dropped it.
-    pub(super) async fn drop_beneath(&self, ino: Ino, written: &Written) {
-        if written.len > 0 && self.recalls.paged.has(ino) {
-            let dropped = self.drop_range(ino, written.offset, written.len);
-            if tokio::time::timeout(DROP_WAIT, dropped).await.is_err() {
-                tracing::debug!(%ino, "the kernel is still busy with pages around which was written");
-            }
-        }
-    }
-
-    /// The kernel gets pages of a file of which nothing is leased: it keeps them for as long as attributes are believed.
-    pub(super) fn let_age(&self, ino: Ino) {
-        if !self.recalls.aging.lock().insert(ino) {
-            return;
-        }
-        let (recalls, node) = (self.recalls.clone(), self.node(ino));
-        let age = Duration::from_millis(self.volume.options().attribute_age_ms);
-        self.runtime.spawn(async move {
-            tokio::time::sleep(age).await;
-            // What is read from now on begins to age anew.
-            recalls.aging.lock().remove(&ino);
-            let ranges = recalls.writing.leave_out(ino);
-            let drop_all = move || ranges.iter().for_each(|r| recalls.drop_range(node, r.0, r.1));
-            // Ended in whatever way: nothing more is to be done.
-            tokio::task::spawn_blocking(drop_all).await.ok();
-        });
     }
 }
 

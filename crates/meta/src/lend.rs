@@ -36,6 +36,11 @@ const LOOK_MS: u64 = 200;
 
 /// Lends inodes of this share.
 pub(crate) async fn lend(ctx: &Ctx, op: &Borrow) -> Result<MetaAnswer> {
+    let borrower = VolumeId(op.borrower);
+    if borrower == ctx.volume.id || ctx.settings.shares.all().all(|share| share != borrower) {
+        let detail = format!("{} lends to other shares of its volume only", ctx.volume.id);
+        return Err(Error::with(ErrorKind::Invalid, detail));
+    }
     let until = Instant::now() + Duration::from_millis(WAIT_MS_MAX);
     let full = |_| {
         let detail = format!("as much of it is lent as may be: {SLOTS} changes of other shares");

@@ -322,6 +322,40 @@ fn with_o_direct_a_mount_reads_what_another_has_just_written() {
 }
 
 /// The process that watches over a mount; of several, the one that began first.
+/// What `ls -l` asks for beside names and attributes.
+fn has_acl(path: &Path) -> Result<usize, Errno> {
+    let mut value = [0; 256];
+    rustix::fs::getxattr(path, "system.posix_acl_access", &mut value)
+}
+
+#[test]
+fn a_mount_without_extended_attributes_asks_for_none() {
+    let metrics = format!("127.0.0.1:{}", free_port());
+    let servers = Servers::start();
+    let (a, b) =
+        (servers.mount("a", ""), servers.mount("b", &format!("noxattr,metrics={metrics}")));
+    let set = |path: &Path| {
+        rustix::fs::setxattr(path, "user.colour", b"red", rustix::fs::XattrFlags::empty())
+    };
+    for nth in 0..50 {
+        fs::write(a.at(&format!("f{nth}")), "text").unwrap();
+    }
+    set(&a.at("f0")).unwrap();
+    let mut value = [0; 16];
+    for nth in 0..50 {
+        let file = b.at(&format!("f{nth}"));
+        assert_eq!(has_acl(&file), Err(Errno::NODATA));
+        assert_eq!(rustix::fs::getxattr(&file, "user.colour", &mut value), Err(Errno::OPNOTSUPP));
+        assert_eq!(fs::read(&file).unwrap(), b"text");
+    }
+    let asked =
+        counted(&metrics, |line| line.starts_with("strake_fuse_ops_total{op=\"getxattr\"}"));
+    assert_eq!(asked, 1, "the first answer says that there are none");
+    assert_eq!(set(&b.at("f1")), Err(Errno::OPNOTSUPP));
+    assert_eq!(rustix::fs::listxattr(b.at("f0"), &mut value), Err(Errno::OPNOTSUPP));
+    assert_eq!(rustix::fs::getxattr(a.at("f0"), "user.colour", &mut value), Ok(3));
+}
+
 fn watch_of(path: &Path) -> Option<u32> {
     let end = format!("strake-mount-watch\0{}\0", path.display());
     let watches = command_lines().filter(|(_, line)| line.ends_with(end.as_bytes()));

@@ -25,6 +25,8 @@ pub struct MountOptions {
     pub dev: bool,
     /// Programs may be run.
     pub exec: bool,
+    /// Extended attributes are shown, and with them ACLs, which the kernel then asks for.
+    pub xattr: bool,
     /// Change a mount that is there instead of making one; see [`crate::remount`].
     pub remount: bool,
     /// The kernel keeps written data back (only for a mount that has its volume to itself).
@@ -52,6 +54,7 @@ impl Default for MountOptions {
             suid: true,
             dev: true,
             exec: true,
+            xattr: true,
             remount: false,
             writeback: false,
             threads: 0,
@@ -86,6 +89,8 @@ impl MountOptions {
             ("nodev", None) => self.dev = false,
             ("exec", None) => self.exec = true,
             ("noexec", None) => self.exec = false,
+            ("xattr", None) => self.xattr = true,
+            ("noxattr", None) => self.xattr = false,
             ("remount", None) => {}
             ("writeback", None) => self.writeback = true,
             ("uid", Some(value)) => self.uid = Some(number(option, value)?),

@@ -44,6 +44,8 @@ pub struct View {
     pub gid: Option<u32>,
     /// The kernel keeps written data back.
     pub writeback: bool,
+    /// Extended attributes are shown. Where they are not, the kernel asks for none.
+    pub xattr: bool,
 }
 
 /// A volume behind a mount point.
@@ -193,6 +195,14 @@ impl FuseDoor {
                 self.rename(&cred, (ino, name), to, flags).await
             }
             Op::Link { node, name } => self.link(&cred, self.ino(node), ino, name).await,
+            Op::Setxattr { .. }
+            | Op::Getxattr { .. }
+            | Op::Listxattr { .. }
+            | Op::Removexattr { .. }
+                if !self.view.xattr =>
+            {
+                Err(Errno::ENOSYS)
+            }
             Op::Statfs => self.statfs().await,
             Op::Syncfs => Ok(self.volume.sync_all().await.map(|()| Reply::Empty)?),
             Op::Setxattr { name, value, flags, kill_sgid } => {

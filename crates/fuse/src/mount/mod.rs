@@ -91,8 +91,13 @@ pub async fn mount(
         let detail = format!("{} of volume {}", options.subdirectory, volume.name());
         return Err(Error::with(ErrorKind::NotDirectory, detail));
     }
-    let view =
-        View { root: root.ino, uid: options.uid, gid: options.gid, writeback: options.writeback };
+    let view = View {
+        root: root.ino,
+        uid: options.uid,
+        gid: options.gid,
+        writeback: options.writeback,
+        xattr: options.xattr,
+    };
     let door = Arc::new(FuseDoor::new(volume.clone(), view, runtime.clone()));
     if volume.keeps_leases() {
         volume.set_believer(&door);

@@ -37,7 +37,7 @@ pub struct MountFlags {
     pub mountpoint: PathBuf,
 
     /// Options, with commas: ro, rw, uid=N, gid=N, allow_other, noallow_other, nonempty, nosuid, nodev, noexec,
-    /// remount, writeback, threads=N, memory=SIZE, wait=SECONDS, metrics=ADDR, log=FILE, tls_ca=FILE, tls_cert=FILE,
+    /// noxattr, remount, writeback, threads=N, memory=SIZE, wait=SECONDS, metrics=ADDR, log=FILE, tls_ca=FILE, tls_cert=FILE,
     /// tls_key=FILE, no_tls
     #[arg(short = 'o', long = "options", value_name = "OPTION,...")]
     pub options: Vec<String>,

@@ -6,6 +6,7 @@
 //! ```sh
 //! cargo build --release -p strake
 //! cargo run --release -p strake-tests --example listing -- 100000
+//! cargo run --release -p strake-tests --example listing -- 100000 5 -o noxattr
 //! ```
 
 use bytes::Bytes;
@@ -20,15 +21,20 @@ use strake_types::{Credentials, Ino};
 const ROUNDS: usize = 5;
 /// That make the files, at once.
 const TASKS: usize = 32;
-const USAGE: &str = "usage: listing FILES [ROUNDS] [--meta URL]";
+const USAGE: &str = "usage: listing FILES [ROUNDS [-o OPTIONS]] [--meta URL]";
 
 fn main() {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     assert!(!arguments.is_empty(), "{USAGE}");
     let files: usize = arguments.remove(0).parse().expect(USAGE);
     let rounds = arguments.first().and_then(|first| first.parse().ok());
-    let meta = &arguments[usize::from(rounds.is_some())..];
+    arguments.drain(..usize::from(rounds.is_some()));
     let rounds = rounds.unwrap_or(ROUNDS);
+    let options = match arguments.first().is_some_and(|first| first == "-o") {
+        true => arguments.drain(..2).nth(1).expect(USAGE),
+        false => String::new(),
+    };
+    let meta = &arguments[..];
     let mut servers = Servers::start_with(meta);
     let began = Instant::now();
     make(servers.address().to_owned(), files);
@@ -38,7 +44,7 @@ fn main() {
         servers.kill();
         servers.start_again();
         let at = tempfile::tempdir().expect("a directory can be made");
-        let mut mount = mount_of(servers.address(), &at.path().join("mount"), "");
+        let mut mount = mount_of(servers.address(), &at.path().join("mount"), &options);
         let began = Instant::now();
         let lines = list(&mount.at("directory"));
         seconds.push(began.elapsed().as_secs_f64());

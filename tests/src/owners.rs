@@ -21,7 +21,9 @@ impl Server {
     pub fn start(directory: &Path, name: &str, further: &[&str]) -> Self {
         let data = directory.join(name).display().to_string();
         let listen = format!("127.0.0.1:{}", free_port());
-        let all = ["server", "--name", name, "--data", &data, "--listen", &listen];
+        let metrics = format!("127.0.0.1:{}", free_port());
+        let all =
+            ["server", "--name", name, "--data", &data, "--listen", &listen, "--metrics", &metrics];
         let arguments: Vec<String> = all.iter().chain(further).map(|&word| word.into()).collect();
         let log = directory.join(format!("{name}.log"));
         let mut process = Process::start(&arguments, &log);
@@ -36,7 +38,16 @@ impl Server {
 
     /// Where it listens.
     pub fn address(&self) -> &str {
-        let at = self.arguments.iter().position(|word| word == "--listen").expect("it listens");
+        self.argument("--listen")
+    }
+
+    /// Where it gives its metrics.
+    pub fn metrics(&self) -> &str {
+        self.argument("--metrics")
+    }
+
+    fn argument(&self, flag: &str) -> &str {
+        let at = self.arguments.iter().position(|word| word == flag).expect("each server has it");
         &self.arguments[at + 1]
     }
 }

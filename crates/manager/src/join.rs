@@ -5,7 +5,7 @@ use crate::owners;
 use crate::records::{Group, Server, Target};
 use crate::state::State;
 use std::collections::{BTreeMap, HashSet};
-use strake_types::{Error, ErrorKind, GroupId, Result};
+use strake_types::{Error, ErrorKind, GroupId, Result, Shares, VolumeId};
 use strake_wire::message::manager::{AddTarget, Join, TargetSpec};
 
 /// Most targets of one server.
@@ -300,7 +300,8 @@ fn adopt_orphan_volumes(state: &mut State) {
         .map(|(id, _)| *id)
         .collect();
     for id in orphans {
-        let Some(server) = owners::choose(state, id, |_| true, |_| true) else { return };
+        let shares = Shares::one(VolumeId(id));
+        let Some(server) = owners::choose(state, shares, id, |_| true, |_| true) else { return };
         if let Some(volume) = state.volumes.get_mut(&id) {
             volume.meta_server = server;
         }

@@ -3,7 +3,8 @@
 //! A volume whose names are in an embedded store is served where that is. One in a database can be served by any
 //! server on the same database, and is by the one that rendezvous hashing gives it of those that live (highest
 //! random weight, Thaler and Ravishankar 1998): when one goes, its volumes are spread over all others, and no other
-//! volume moves. A server serves what the map says is its own while its tenure holds, which each heartbeat renews.
+//! volume moves. The shares of one volume are dealt out evenly: rendezvous decides among the servers that have the fewest
+//! of them, and only those move that one server has too many of. A server serves what the map says is its own while its tenure holds, which each heartbeat renews.
 //! So a volume is given to another when the tenure of its server is over, or, where the two agree on it, when the one
 //! that leaves says that it serves the volume no more: until then the other waits ([`Volume::leaving`]). Who says that it
 //! does not reach the database loses its volumes to one that has reached it for long, if there is one.
@@ -14,6 +15,7 @@ use crate::records::{Server, Volume};
 use crate::state::State;
 use std::cmp::Reverse;
 use strake_base::random::mixed;
+use strake_types::{Shares, VolumeId};
 
 /// What is known of a server now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,9 +100,29 @@ fn next(state: &State, id: u32, volume: &Volume, tenure: &impl Fn(u32) -> Tenure
             && !goes(state, other)
             && (well || other == volume.meta_server)
     };
+    let shares = shares_of(id, volume);
+    let rank = |other: u32| match shares.count {
+        1 => (0, false, Reverse(weight(id, other))),
+        _ => {
+            let moves = other != volume.meta_server;
+            (others_served(state, shares, id, other), moves, Reverse(weight(id, other)))
+        }
+    };
     let best = state.servers.iter().filter(can).map(|(&other, _)| other);
     let best = best.filter(|&other| may_stay || other != volume.meta_server);
-    best.max_by_key(|&other| weight(id, other)).filter(|&other| other != volume.meta_server)
+    best.min_by_key(|&other| rank(other)).filter(|&other| other != volume.meta_server)
+}
+
+/// The shares of the volume that this one, with its id, is a share of.
+fn shares_of(id: u32, volume: &Volume) -> Shares {
+    Shares { first: VolumeId(id - volume.share), count: volume.spec.shares.unwrap_or(1) }
+}
+
+/// How many shares of a volume, this one not counted, the server has.
+fn others_served(state: &State, shares: Shares, share: u32, server: u32) -> usize {
+    let range = shares.first.0..shares.first.0 + shares.count;
+    let others = state.volumes.range(range).filter(|(id, _)| **id != share);
+    others.filter(|(_, other)| other.meta_server == server).count()
 }
 
 /// True if another server could serve the volume.
@@ -120,12 +142,13 @@ pub(crate) fn hands_over(state: &State, servers: &[u32]) -> bool {
     })
 }
 
-/// The metadata server for a new volume with this id: one that stays before one that goes, one that `is_up` before
-/// one that is not, and then the one that it would have anyway, or, of those with stores of their own, the one with
-/// the fewest volumes. Only of those that `fit`.
+/// The metadata server for a share that is being made, after those before it: one that stays before one that goes, one
+/// that `is_up` before one that is not, and then the one that it would have anyway, or, of those with stores of their
+/// own, the one with the fewest volumes. Only of those that `fit`.
 pub(crate) fn choose(
     state: &State,
-    volume: u32,
+    shares: Shares,
+    share: u32,
     is_up: impl Fn(u32) -> bool,
     fit: impl Fn(&Server) -> bool,
 ) -> Option<u32> {
@@ -133,7 +156,7 @@ pub(crate) fn choose(
         |id: u32| state.volumes.values().filter(|v| !v.deleting && v.meta_server == id).count();
     let rank = |id: u32, server: &Server| match server.store.is_empty() {
         true => (load(id), Reverse(0)),
-        false => (0, Reverse(weight(volume, id))),
+        false => (others_served(state, shares, share, id), Reverse(weight(share, id))),
     };
     let metas = state.servers.iter().filter(|(_, s)| s.meta && fit(s));
     let best = metas.min_by_key(|&(&id, s)| (goes(state, id), !is_up(id), rank(id, s), id));

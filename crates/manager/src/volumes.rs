@@ -43,11 +43,16 @@ pub(crate) fn create(
         shares: (shares > 1).then_some(shares),
     };
     let id = state.cluster.next_volume.max(1);
-    let servers = choose_servers(state, id, shares, is_up)?;
-    state.cluster.next_volume = id + shares;
-    for (share, meta_server) in (0..).zip(servers) {
+    let shares = Shares { first: VolumeId(id), count: shares };
+    let first = first_server(state, shares, &is_up)?;
+    let store = state.servers.get(&first).map(|server| server.store.clone());
+    let fits = |server: &Server| server.shares && Some(&server.store) == store.as_ref();
+    state.cluster.next_volume = id + shares.count;
+    for (share, VolumeId(id)) in (0..).zip(shares.all()) {
+        let chosen = owners::choose(state, shares, id, &is_up, fits);
+        let meta_server = chosen.filter(|_| share > 0).unwrap_or(first);
         let spec = VolumeSpec { name: share_name(&spec.name, share), ..spec.clone() };
-        state.volumes.insert(id + share, Volume { spec, meta_server, share, ..Volume::default() });
+        state.volumes.insert(id, Volume { spec, meta_server, share, ..Volume::default() });
     }
     Ok(id)
 }
@@ -69,23 +74,13 @@ fn check_shares(wanted: Option<u32>) -> Result<u32> {
     }
 }
 
-/// The server for each share of a volume. Several can serve one volume only where the database itself finds out that two
-/// of them write the same; all shares lie in one.
-fn choose_servers(
-    state: &State,
-    id: u32,
-    shares: u32,
-    is_up: impl Fn(u32) -> bool,
-) -> Result<Vec<u32>> {
-    let first = owners::choose(state, id, &is_up, |server| shares == 1 || server.shares);
-    let Some(first) = first.or_else(|| (shares == 1).then_some(0)) else {
-        return Err(no_shares(state));
-    };
-    let store = state.servers.get(&first).map(|server| &server.store);
-    let fits = |server: &Server| server.shares && Some(&server.store) == store;
-    let others = (id + 1..id + shares)
-        .map(|share| owners::choose(state, share, &is_up, fits).unwrap_or(first));
-    Ok(std::iter::once(first).chain(others).collect())
+/// The server of the first share of a new volume; 0 where there is none yet and need not be. Several can serve one volume
+/// only where the database itself finds out that two of them write the same; all shares lie in one.
+fn first_server(state: &State, shares: Shares, is_up: impl Fn(u32) -> bool) -> Result<u32> {
+    let is_one = shares.count == 1;
+    let fits = |server: &Server| is_one || server.shares;
+    let first = owners::choose(state, shares, shares.first.0, is_up, fits);
+    first.or(is_one.then_some(0)).ok_or_else(|| no_shares(state))
 }
 
 fn no_shares(state: &State) -> Error {

@@ -3,7 +3,7 @@ use crate::groups::{prepare, resynced, settle};
 use crate::steer::steer;
 use crate::testing::{all_serve, cluster};
 use crate::turns::TARGET_MOVES_MAX;
-use strake_types::GroupId;
+use strake_types::{GroupId, Shares, VolumeId};
 use strake_wire::message::jobs::SteerJob;
 
 const TWO: u32 = GroupId::of_class(2, 0).0;
@@ -540,7 +540,10 @@ fn a_server_that_has_got_a_volume_since_stays_and_none_is_made_on_one_that_goes(
     state.servers.get_mut(&3).unwrap().meta = true;
     let remove = Plan { servers: vec![2], remove: true, ..request(JobKind::Drain, &[]) };
     let (id, _) = plan(&mut state, &facts, &remove).unwrap();
-    assert_eq!(crate::owners::choose(&state, 5, |_| true, |_| true), Some(3));
+    assert_eq!(
+        crate::owners::choose(&state, Shares::one(VolumeId(5)), 5, |_| true, |_| true),
+        Some(3)
+    );
     let volume = crate::records::Volume { meta_server: 2, ..Default::default() };
     state.volumes.insert(5, volume);
     for _ in 0..20 {

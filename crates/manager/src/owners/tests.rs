@@ -16,7 +16,8 @@ fn on_one_database(servers: usize, volumes: u32) -> State {
         (server.meta, server.store) = (true, "db".into());
     }
     for id in 1..=volumes {
-        let meta_server = choose(&state, id, |_| true, |_| true).unwrap();
+        let shares = Shares::one(VolumeId(id));
+        let meta_server = choose(&state, shares, id, |_| true, |_| true).unwrap();
         state.volumes.insert(id, Volume { meta_server, ..Volume::default() });
     }
     state
@@ -147,4 +148,55 @@ fn who_does_not_reach_the_database_hands_its_volumes_over_to_one_that_does() {
     assert!(!step(&mut state, &[CUT_OFF, STEADY], none));
     assert!(step(&mut state, &[STEADY, STEADY], none), "it gets them back");
     assert_eq!(owners(&state), before);
+}
+
+/// So many metadata servers on one database, and a volume of so many shares, which is made.
+fn of_shares(servers: usize, shares: u32) -> State {
+    let mut state = on_one_database(servers, 0);
+    state.servers.values_mut().for_each(|server| server.shares = true);
+    let spec = strake_wire::message::manager::VolumeSpec {
+        name: "wide".into(),
+        shares: Some(shares),
+        ..Default::default()
+    };
+    crate::volumes::create(&mut state, &spec, |_| true).expect("all can serve it");
+    state
+}
+
+/// How many each of so many servers has, the fewest first.
+fn dealt(state: &State, servers: u32) -> Vec<usize> {
+    let own = |server| owners(state).iter().filter(|owner| **owner == server).count();
+    let mut counts: Vec<usize> = (1..=servers).map(own).collect();
+    counts.sort_unstable();
+    counts
+}
+
+#[test]
+fn shares_of_a_volume_are_dealt_out_evenly_and_no_more_of_them_move_than_must() {
+    for (servers, shares) in [(2, 2), (2, 5), (3, 2), (3, 8), (5, 64)] {
+        let mut state = of_shares(servers as usize, shares);
+        let mut known = vec![STEADY; servers as usize];
+        let (few, many) = (shares / servers, shares.div_ceil(servers));
+        let counts = dealt(&state, servers);
+        let even = |count: &usize| (few..=many).contains(&(*count as u32));
+        assert!(counts.iter().all(even), "{shares} on {servers}: {counts:?}");
+        assert!(!step(&mut state, &known, none), "they are where they belong");
+
+        let before = owners(&state);
+        known[0] = DEAD;
+        assert_eq!(step(&mut state, &known, none), before.contains(&1));
+        let after = owners(&state);
+        assert!(before.iter().zip(&after).all(|(b, a)| *b == 1 || a == b), "the others stay");
+        let counts = dealt(&state, servers)[1..].to_vec();
+        assert!(counts[counts.len() - 1] - counts[0] <= 1, "{shares} less one: {counts:?}");
+
+        known[0] = STEADY;
+        step(&mut state, &known, none);
+        step(&mut state, &known, |_, _, _| true);
+        assert!(!step(&mut state, &known, none));
+        let moved = owners(&state).iter().zip(&after).filter(|(now, then)| now != then).count();
+        assert!(moved as u32 <= many, "{moved} of {shares} went to the one that is back");
+        let counts = dealt(&state, servers);
+        assert!(counts.iter().all(even), "{shares} on {servers} again: {counts:?}");
+    }
 }

@@ -351,12 +351,7 @@ impl<'a> Doubt<'a> {
 impl Drop for Doubt<'_> {
     fn drop(&mut self) {
         if !self.over {
-            let leases = self.volume.leases(Ino::ROOT);
-            // It may still be carried out, in any share, and is somebody else's change then.
-            leases.number.fetch_add(1, Ordering::AcqRel);
-            let now = self.volume.now();
-            self.volume.parts().iter().for_each(|share| share.leases.forget_all(now));
-            leases.tell(&self.touched);
+            self.volume.doubt(&self.touched);
         }
     }
 }
@@ -461,6 +456,16 @@ impl Volume {
                 }
             });
         }
+    }
+
+    /// Nobody knows whether a change of these inodes was made: what is leased is believed no more.
+    pub(crate) fn doubt(&self, touched: &[Ino]) {
+        let leases = self.leases(Ino::ROOT);
+        // It may still be carried out, in any share, and is somebody else's change then.
+        leases.number.fetch_add(1, Ordering::AcqRel);
+        let now = self.now();
+        self.parts().iter().for_each(|share| share.leases.forget_all(now));
+        leases.tell(touched);
     }
 
     /// One request for recalls. How long to wait before the next.

@@ -313,7 +313,10 @@ impl Volume {
                 }
                 Err(error) => error,
             };
-            in_doubt |= seq != 0 && matches!(error.kind, ErrorKind::Unavailable);
+            if seq != 0 && matches!(error.kind, ErrorKind::Unavailable) {
+                in_doubt = true;
+                self.doubt_parts(request.op.as_ref());
+            }
             if patience.heed_owner(what, error, true, (*id, since)).await? {
                 self.renew_session(share, request.incarnation).await?;
                 let Stamp { session, incarnation, .. } = own.stamp();
@@ -323,6 +326,15 @@ impl Volume {
                 }
                 (request.session, request.incarnation) = (session, incarnation);
             }
+        }
+    }
+
+    /// Nobody knows whether a change was made, until it is sent again. Shares that lent what it touches recall nothing from
+    /// us, and go on to serve others, who see it; a volume of one share serves nobody until then.
+    fn doubt_parts(&self, op: Option<&MetaOp>) {
+        let lent = |op: &&MetaOp| self.parts().len() > 1 && told::is_change(op);
+        if let Some(op) = op.filter(lent).filter(|_| self.keeps_leases()) {
+            self.doubt(&told::touched(op));
         }
     }
 

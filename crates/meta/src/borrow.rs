@@ -21,6 +21,8 @@ use strake_wire::message::meta::{
 const CALL_MS_MAX: u64 = 6_000;
 /// How long locks are waited for that may be lent to another server: longer than a loan lasts.
 const LOCK_MS_MAX: u64 = 10_000;
+/// The same of who has borrowed something meanwhile: shorter than that lasts.
+const LOCK_LENT_MS_MAX: u64 = 4_000;
 
 /// What a mutation touches in other shares, beside the inodes that it names.
 #[derive(Default)]
@@ -87,7 +89,8 @@ async fn lock_all(ctx: &Ctx, scope: &[Ino], elsewhere: Elsewhere) -> Result<(Hel
     let (mut held, mut borrowed) = (Held::default(), Borrowed::default());
     for (share, inodes) in shares {
         match share == here {
-            true => held = lock_here(ctx, &inodes).await?,
+            true if borrowed.0.is_empty() => held = lock_here(ctx, &inodes).await?,
+            true => held = lock_within(ctx, &inodes, LOCK_LENT_MS_MAX).await?,
             false => borrowed.0.push(borrow(ctx, share, inodes, &elsewhere).await?),
         }
     }
@@ -96,6 +99,10 @@ async fn lock_all(ctx: &Ctx, scope: &[Ino], elsewhere: Elsewhere) -> Result<(Hel
 
 /// Takes the locks of inodes of this share, which may be lent.
 pub(crate) async fn lock_here(ctx: &Ctx, inodes: &[Ino]) -> Result<Held> {
+    lock_within(ctx, inodes, LOCK_MS_MAX).await
+}
+
+async fn lock_within(ctx: &Ctx, inodes: &[Ino], ms_max: u64) -> Result<Held> {
     let (lock, shares) = (ctx.core.locks.lock(ctx.volume.id, inodes), ctx.settings.shares);
     if shares.count == 1 {
         return Ok(lock.await);
@@ -104,12 +111,12 @@ pub(crate) async fn lock_here(ctx: &Ctx, inodes: &[Ino]) -> Result<Held> {
         let inodes = inodes.iter().map(|ino| ino.0);
         let inodes: Vec<_> = inodes.filter(|ino| *ino != 0).collect();
         let detail = format!(
-            "inodes {inodes:?} of {} were in use for {LOCK_MS_MAX} ms; what another share's server borrows of it ends by itself",
+            "inodes {inodes:?} of {} were in use for {ms_max} ms; what another share's server borrows of it ends by itself",
             shares.named(ctx.volume.id)
         );
         Error::with(ErrorKind::Unavailable, detail)
     };
-    tokio::time::timeout(Duration::from_millis(LOCK_MS_MAX), lock).await.map_err(late)
+    tokio::time::timeout(Duration::from_millis(ms_max), lock).await.map_err(late)
 }
 
 async fn borrow(

@@ -386,6 +386,7 @@ impl Core {
             let ledger = Ledger::with(seqs);
             let session = Session::new(id, record.client, ledger, grace_ms, true)
                 .keeping_leases(record.leases);
+            session.is_of(record.mount);
             session.holder.count_from(self.wall_ms());
             if self.map.is_fenced(volume.id, SessionId(id)) {
                 session.lose();

@@ -167,7 +167,7 @@ fn shards() -> Vec<Vec<u8>> {
 
 fn sessions() -> Vec<Vec<u8>> {
     let client = "host, process 7, /mnt".into();
-    vec![encoded(&SessionRecord { client, since_ms: 1 << 40, leases: true })]
+    vec![encoded(&SessionRecord { client, since_ms: 1 << 40, leases: true, mount: 1 << 60 })]
 }
 
 fn locks() -> Vec<Vec<u8>> {

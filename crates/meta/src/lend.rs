@@ -41,14 +41,8 @@ pub(crate) async fn lend(ctx: &Ctx, op: &Borrow) -> Result<MetaAnswer> {
         let detail = format!("{} lends to other shares of its volume only", ctx.volume.id);
         return Err(Error::with(ErrorKind::Invalid, detail));
     }
-    let until = Instant::now() + Duration::from_millis(WAIT_MS_MAX);
-    let full = |_| {
-        let detail = format!("as much of it is lent as may be: {SLOTS} changes of other shares");
-        Error::with(ErrorKind::Unavailable, detail)
-    };
-    let loan = timeout_at(until, ctx.volume.loans.begin()).await.map_err(full)?;
     let (grant, granted) = oneshot::channel();
-    task::spawn(keep(ctx.clone(), op.clone(), (loan, until), grant));
+    task::spawn(keep(ctx.clone(), op.clone(), grant));
     let gone = || Error::with(ErrorKind::Unavailable, "the loan has ended");
     granted.await.unwrap_or_else(|_| Err(gone())).map(MetaAnswer::Loan)
 }
@@ -64,26 +58,27 @@ pub(crate) fn take_back(ctx: &Ctx, op: &GiveBack) -> MetaAnswer {
 }
 
 /// A loan from its beginning to its end.
-async fn keep(
-    ctx: Ctx,
-    op: Borrow,
-    (mut loan, until): (Loan, Instant),
-    grant: oneshot::Sender<Result<Loan>>,
-) {
+async fn keep(ctx: Ctx, op: Borrow, grant: oneshot::Sender<Result<Loan>>) {
     let (core, volume) = (&ctx.core, &ctx.volume);
+    let until = Instant::now() + Duration::from_millis(WAIT_MS_MAX);
     let inodes: Vec<Ino> = op.inodes.iter().copied().map(Ino).collect();
+    let caller = caller_of(volume, &op);
     let reserved = timeout_at(until, async {
         let held = core.locks.lock(volume.id, &inodes).await;
         let holders = || volume.sessions.holders();
         let leased = |ino: &Ino| ino.0 != 0 && !strake_base::is_broken("loans-are-recalled");
         let real = inodes.iter().copied().filter(leased).collect();
-        let caller = caller_of(volume, &op);
         (held, volume.leases.change(caller.as_ref(), real, holders, &*core.clock).await)
     });
     let Ok(_reserved) = reserved.await else {
-        volume.loans.end(&loan, loan.stored);
         let _ =
             grant.send(Err(Error::with(ErrorKind::Conflict, "what is to be borrowed is in use")));
+        return;
+    };
+    // Last: who waits for an inode that many want leaves the slots to others.
+    let Ok(mut loan) = timeout_at(until, volume.loans.begin()).await else {
+        let detail = format!("as much of it is lent as may be: {SLOTS} changes of other shares");
+        let _ = grant.send(Err(Error::with(ErrorKind::Unavailable, detail)));
         return;
     };
     let prepared = async {
@@ -112,8 +107,20 @@ async fn keep(
     if said.made == Some(true) {
         volume.counts.add(said.inodes, said.bytes);
         core.work.notify_one();
+        if caller.is_some() {
+            forget_removed(&ctx, &inodes).await;
+        }
     }
     volume.loans.end(&loan, stored);
+}
+
+/// What a change has removed is not leased any more: the caller's lease was not recalled.
+async fn forget_removed(ctx: &Ctx, inodes: &[Ino]) {
+    for ino in inodes.iter().filter(|ino| ino.0 != 0) {
+        if matches!(Tx::reader(ctx).find_inode(*ino).await, Ok(None)) {
+            ctx.volume.leases.forget(*ino);
+        }
+    }
 }
 
 /// Who asks the borrower for the change: the answer tells him what to forget of what is leased to him here.

@@ -6,7 +6,7 @@
 //! and commits once. What is refused is refused when that has succeeded: it may rest on what others of them have made. What
 //! cannot go with others, or finds that the store has moved on, goes its own way.
 
-use crate::borrow::home_of;
+use crate::borrow::{home_of, lock_here};
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::locks::inodes::Held;
@@ -55,7 +55,11 @@ pub(crate) async fn create(ctx: &Ctx, op: &Create) -> Option<Answer> {
         let held = tokio::select! {
             biased;
             answer = &mut answer => return answer.ok(),
-            held = locks.lock(place.volume, &only) => held,
+            held = lock_here(ctx, &only) => held,
+        };
+        let held = match held {
+            Ok(held) => held,
+            Err(error) => return Some(Err(error)),
         };
         let batch = merges.take(place);
         if batch.is_empty() {

@@ -11,8 +11,8 @@ use strake_engine::kv::{Outcome, Transaction};
 use strake_types::shares::SESSION_BITS;
 use strake_types::{Error, ErrorKind, Ino, Result};
 
-/// Numbers reserved at a time.
-const BLOCK: u64 = 4096;
+/// Numbers of inodes reserved at a time, with a sync.
+const BLOCK: u64 = 1 << 16;
 /// Which number under `N` counts inodes.
 const NUMBER_INODES: u8 = 0;
 /// Which number under `N` counts sessions.
@@ -40,6 +40,8 @@ impl Volume {
             if next + BLOCK > keys::COUNTER_MAX {
                 return Err(Error::with(ErrorKind::NoSpace, "inode numbers are used up"));
             }
+            // None is given to another file when the power is lost: who has the first one open would write into it.
+            self.kv.sync().await.map_err(store_error)?;
             let mut block = self.inodes.lock();
             (block.next, block.end) = (next, next + BLOCK);
         }

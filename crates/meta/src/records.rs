@@ -260,6 +260,9 @@ pub(crate) struct SessionRecord {
     /// It keeps leases.
     #[prost(bool, tag = "3")]
     pub leases: bool,
+    /// Which client that is, in its sessions with other shares as well; 0: it has not said so.
+    #[prost(uint64, tag = "4")]
+    pub mount: u64,
 }
 
 /// `V`: statistics of the volume.

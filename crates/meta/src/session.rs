@@ -204,11 +204,12 @@ impl Sessions {
         self.all.read().get(&id).cloned()
     }
 
-    /// The session of a client that has said which it is: the last one, if it goes on.
+    /// The session of a client that has said which it is: the last one, if it goes on and its client is there.
     pub fn of_mount(&self, mount: u64) -> Option<Arc<Session>> {
         let all = self.all.read();
         let own = all.values().filter(|session| mount != 0 && session.mount() == mount);
-        own.max_by_key(|session| session.id).filter(|session| session.check().is_ok()).cloned()
+        let last = own.max_by_key(|session| session.id);
+        last.filter(|session| session.check().is_ok() && !session.is_absent()).cloned()
     }
 
     /// What is leased to each session.

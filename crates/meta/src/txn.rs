@@ -145,7 +145,7 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     // It may have waited for longer than its session lasted: what that had locked is given back under this lock.
     ctx.session.as_ref().map_or(Ok(()), |session| session.check())?;
     if was_carried_out(ctx).await? {
-        drop(held);
+        drop((held, borrowed));
         return repeat(ctx, op).await.map(Some);
     }
     op.prepare(ctx, &held).await?;

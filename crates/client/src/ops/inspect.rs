@@ -48,7 +48,13 @@ impl Volume {
                 None => clients.push(session),
             }
         }
-        clients.retain(|client| client.mount != self.attempts().client());
+        // A server of a release before shares does not know which client it is.
+        let own: Vec<u64> =
+            self.parts().iter().map(|share| share.session.stamp().session).collect();
+        let is_own = |client: &Client| {
+            client.mount == self.attempts().client() || own.contains(&client.session)
+        };
+        clients.retain(|client| !is_own(client));
         Ok(clients)
     }
 

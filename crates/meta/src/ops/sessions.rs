@@ -40,7 +40,8 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     let client: String = op.client.chars().take(CLIENT_BYTES_MAX).collect();
     // After a restart it is waited for until what was leased to it is over.
     let leases = ctx.keeps_leases;
-    let record = SessionRecord { client: client.clone(), since_ms: core.wall_ms(), leases };
+    let since_ms = core.wall_ms();
+    let record = SessionRecord { client: client.clone(), since_ms, leases, mount: op.mount };
     let value = records::encode(&record);
     volume.put(keys::session(volume.id, id), value).await?;
     // Its id is not given to another client when the power is lost.

@@ -340,6 +340,17 @@ impl Keeper {
         }
     }
 
+    /// How much a share has leased to it.
+    async fn leased(&self, share: u32) -> u64 {
+        let (session, op) = (self.sessions[share as usize], MetaOp::ListClients(Nothing {}));
+        match self.two.ask(share, session, 0, op).await.unwrap() {
+            MetaAnswer::Clients(all) => {
+                all.clients.iter().find(|client| client.session == session).unwrap().leased
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// What a share recalls of it beyond what it has followed.
     async fn recalled(&self, share: u32, followed: u64) -> Recalled {
         let (session, op) = (self.sessions[share as usize], MetaOp::Recalls(Recalls { followed }));
@@ -535,6 +546,30 @@ async fn what_is_lent_is_recalled_from_all_but_the_one_who_asks_for_the_change()
     caller.call(op).await.unwrap();
     assert_eq!(recalled.await.unwrap(), [to]);
     assert_eq!(caller.recalled(1, 0).await.inodes, [0; 0], "its answer tells it");
+    two.check().await;
+}
+
+/// `rm -rf` left a lease for each directory in another share, until leases had to be recalled because they were too many.
+#[tokio::test]
+async fn what_is_removed_from_another_share_is_leased_to_nobody() {
+    let two = Two::new().await;
+    let dir = two.directory_in(1).await;
+    let mut names = (0..64).map(|nth| format!("1-{nth}"));
+    let name = loop {
+        let name = names.next().unwrap();
+        if two.leads(1, &name).await == Some(dir) {
+            break name;
+        }
+    };
+    let caller = two.keeper(7).await;
+    assert!(caller.is_leased(dir).await);
+    assert_eq!(caller.leased(1).await, 1);
+    let op = MetaOp::Unlink(Unlink { at: at(1, &name), directory: true });
+    caller.call(op).await.unwrap();
+    // It is given back when the answer is on its way already.
+    while caller.leased(1).await != 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     two.check().await;
 }
 

@@ -70,7 +70,8 @@ struct Report {
 
 #[derive(Serialize)]
 struct User {
-    session: u64,
+    /// As text: beyond 2^53 numbers are rounded by who reads JSON.
+    session: String,
     client: String,
     opens: u32,
     locks: u32,
@@ -307,7 +308,7 @@ fn judge(
 
 fn user(holder: &Holder) -> User {
     User {
-        session: holder.session,
+        session: holder.session.to_string(),
         client: holder.client.clone(),
         opens: holder.opens,
         locks: holder.locks,

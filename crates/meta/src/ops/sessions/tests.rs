@@ -141,9 +141,10 @@ async fn what_is_closed_with_the_request_that_takes_its_name_is_not_kept_and_cou
     assert_eq!(root.getattr(ino).await.unwrap().nlink, 0);
 }
 
-/// A store that knows whether a session is on disk.
+/// A store that knows whether keys that begin so are on disk.
 struct Watched {
     kv: MemoryKv,
+    first: u8,
     on_disk: Arc<AtomicBool>,
 }
 
@@ -158,7 +159,7 @@ impl Kv for Watched {
     }
 
     async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> KvResult<Outcome> {
-        if writes.keys().any(|key| key[0] == b'S') {
+        if writes.keys().any(|key| key[0] == self.first) {
             self.on_disk.store(false, Ordering::SeqCst);
         }
         self.kv.commit(snapshot, writes).await
@@ -175,9 +176,22 @@ impl Kv for Watched {
 #[tokio::test]
 async fn a_session_that_a_client_knows_is_on_disk() {
     let on_disk = Arc::new(AtomicBool::new(false));
-    let kv = Watched { kv: MemoryKv::new(), on_disk: on_disk.clone() };
+    let kv = Watched { kv: MemoryKv::new(), first: b'S', on_disk: on_disk.clone() };
     let world = World::on(Arc::new(kv)).await;
     assert!(on_disk.load(Ordering::SeqCst));
     world.open_session(0, &[]).await;
+    assert!(on_disk.load(Ordering::SeqCst));
+}
+
+/// The machine lost power, and the first file that was made then had the number, and the chunks, of one that a client still
+/// had open.
+#[tokio::test]
+async fn the_number_of_a_file_that_a_client_knows_is_taken_on_disk() {
+    let on_disk = Arc::new(AtomicBool::new(true));
+    let kv = Watched { kv: MemoryKv::new(), first: b'N', on_disk: on_disk.clone() };
+    let world = World::on(Arc::new(kv)).await;
+    // Whatever the session needed was synced with it, or not.
+    on_disk.store(false, Ordering::SeqCst);
+    world.root().file(1, "f").await.unwrap();
     assert!(on_disk.load(Ordering::SeqCst));
 }

@@ -171,7 +171,7 @@ impl Log {
     /// It is not one that the file can have.
     pub fn opened(&mut self, len: usize) -> Result<(), String> {
         let expected = self.bytes.len();
-        let regrown = len > expected && len <= self.regrows_to;
+        let regrown = self.may_have_regrown(len);
         let doubt = self.doubt.into_iter().chain(self.lost).min();
         if len != expected && !regrown && doubt.is_none_or(|from| len < from) {
             return Err(format!("{len} bytes long where {expected} are ({:?})", self.unknown));
@@ -205,6 +205,29 @@ impl Log {
         self.bytes.extend(&bytes);
         self.longest = self.longest.max(self.bytes.len());
         (at, bytes.into())
+    }
+
+    /// The record that was to land at `at`, the last one, has landed at `offset`.
+    ///
+    /// # Errors
+    /// There was no reason for that.
+    pub fn landed(&mut self, at: usize, offset: usize) -> Result<(), String> {
+        if offset == at {
+            return Ok(());
+        }
+        if offset < at || offset > self.regrows_to {
+            return Err(format!("appended at {offset} and not {at}"));
+        }
+        let len = offset + self.bytes.len() - at;
+        self.unknown.push(at..len);
+        self.bytes.resize(len, 0);
+        self.longest = self.longest.max(len);
+        Ok(())
+    }
+
+    /// True if the file may be so long again, also under who holds the lock: a cut was not synced when power was lost.
+    pub fn may_have_regrown(&self, len: usize) -> bool {
+        len > self.bytes.len() && len <= self.regrows_to
     }
 
     /// The holder is about to set the length; what is beyond the present one becomes zeros.
@@ -395,5 +418,23 @@ mod tests {
         log.resize(9);
         log.acknowledged(1, false);
         assert_eq!((log.opened(16), log.opened(17).is_err()), (Ok(()), true));
+    }
+
+    /// Seed 810000000020.
+    #[test]
+    fn what_was_cut_off_may_come_back_under_who_holds_the_lock() {
+        let mut log = held();
+        let (_, first) = log.append(8);
+        log.acknowledged(1, true);
+        log.resize(2);
+        log.acknowledged(1, false);
+        log.power_lost();
+        let (at, _) = log.append(3);
+        assert!(log.landed(at, 1).is_err() && log.landed(at, 9).is_err());
+        log.landed(at, 8).unwrap();
+        assert_eq!((at, log.len()), (2, 11));
+        assert_eq!(log.check_own(0, &first[..2]), Ok(()));
+        log.acknowledged(1, false);
+        assert!(log.opened(10).is_err());
     }
 }

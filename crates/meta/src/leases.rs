@@ -22,10 +22,10 @@ use tokio::sync::Notify;
 
 /// Parts of the table with a lock each.
 const PARTS: usize = 64;
-/// Most leases of one session; beyond, the oldest is recalled.
+/// Most leases of one session; beyond, the one is recalled that was entered longest ago.
 const LEASES_MAX: usize = 250_000;
 /// Most recalls that wait for one session; beyond, everything is recalled.
-const RECALLS_MAX: usize = 4_096;
+const RECALLS_MAX: usize = 16 << 10;
 /// Recalls of a session in a millisecond, at most, as a power of two.
 const NUMBERS_PER_MS_BITS: u32 = 10;
 /// How often one who waits for a session looks at the clock.
@@ -177,7 +177,11 @@ impl Leases {
             match place.shares.iter_mut().find(|share| share.holder.id == holder.id) {
                 Some(share) => {
                     share.number = share.number.max(*number);
-                    return share.recalled.is_none();
+                    let lasts = share.recalled.is_none();
+                    if lasts {
+                        holder.renew_lease(ino);
+                    }
+                    return lasts;
                 }
                 None => {
                     let (holder, number) = (holder.clone(), *number);
@@ -440,17 +444,19 @@ impl Holder {
     /// Notes a lease. One that is to end, if there are too many.
     fn note(&self, ino: Ino) -> Option<Ino> {
         let mut state = self.state.lock();
-        state.turn += 1;
-        let turn = state.turn;
-        state.held.insert(ino, turn);
-        state.order.push_back((turn, ino));
-        if state.order.len() > 2 * state.held.len() + PARTS {
-            let State { held, order, .. } = &mut *state;
-            order.retain(|(turn, ino)| held.get(ino) == Some(turn));
-        }
+        state.enter(ino);
         match state.held.len() > LEASES_MAX {
             true => state.oldest(),
             false => None,
+        }
+    }
+
+    /// A lease is entered once more. Where there are many, it is the youngest then: of a directory that is listed the lease
+    /// would else be the first to be recalled, and with it all its names.
+    fn renew_lease(&self, ino: Ino) {
+        let mut state = self.state.lock();
+        if state.held.len() > LEASES_MAX / 2 {
+            state.enter(ino);
         }
     }
 
@@ -528,6 +534,16 @@ impl Holder {
 }
 
 impl State {
+    fn enter(&mut self, ino: Ino) {
+        self.turn += 1;
+        self.held.insert(ino, self.turn);
+        self.order.push_back((self.turn, ino));
+        if self.order.len() > 2 * self.held.len() + PARTS {
+            let Self { held, order, .. } = self;
+            order.retain(|(turn, ino)| held.get(ino) == Some(turn));
+        }
+    }
+
     fn oldest(&mut self) -> Option<Ino> {
         while let Some((turn, ino)) = self.order.pop_front() {
             if self.held.get(&ino) == Some(&turn) {

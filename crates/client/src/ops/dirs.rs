@@ -2,7 +2,7 @@
 //!
 //! A kernel asks for a few entries at a time. We ask the server for many, and answer what follows
 //! from memory, as long as nothing was changed in the directory through this mount and the page is
-//! no older than attributes may be.
+//! no older than attributes may be. Where leases say when it is, the next page is fetched while this one is read.
 
 use super::unexpected;
 use crate::api::{Entry, Page};
@@ -13,12 +13,13 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use strake_base::task::{self, Owned};
 use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
 /// Entries asked for at once.
-const FETCH_ENTRIES: u32 = 1_024;
-/// Directories whose last page is kept.
+const FETCH_ENTRIES: u32 = 2_048;
+/// Directories whose last page is kept, and in which a next one is fetched ahead.
 const DIRECTORIES_MAX: usize = 64;
 
 /// A page as the server sent it, and when it was asked for.
@@ -29,10 +30,29 @@ struct Kept {
     asked: Duration,
 }
 
+/// A page, and when it was asked for.
+type Fetched = Result<(Page, Duration)>;
+
+/// A page that is being fetched before anybody asks for it. Dropped, it is fetched no more.
+struct Ahead {
+    after: u64,
+    plus: bool,
+    page: Owned<Fetched>,
+}
+
+/// What is found of a page that is kept.
+struct Found {
+    part: Page,
+    asked: Duration,
+    /// After which cookie the next page begins, if there is one.
+    next: Option<u64>,
+}
+
 /// The last page of each directory that is being listed.
 #[derive(Default)]
 pub(crate) struct Pages {
     kept: Mutex<HashMap<Ino, Kept>>,
+    ahead: Mutex<HashMap<Ino, Ahead>>,
 }
 
 impl Pages {
@@ -42,6 +62,35 @@ impl Pages {
         if !kept.is_empty() {
             kept.remove(&ino);
         }
+        drop(kept);
+        let mut ahead = self.ahead.lock();
+        if !ahead.is_empty() {
+            ahead.remove(&ino);
+        }
+    }
+
+    /// Fetches the page after a cookie, unless that is under way.
+    fn fetch_ahead(
+        &self,
+        ino: Ino,
+        after: u64,
+        plus: bool,
+        fetch: impl FnOnce() -> Owned<Fetched>,
+    ) {
+        let mut ahead = self.ahead.lock();
+        if ahead.get(&ino).is_some_and(|one| (one.after, one.plus) == (after, plus)) {
+            return;
+        }
+        if ahead.len() >= DIRECTORIES_MAX {
+            ahead.clear();
+        }
+        ahead.insert(ino, Ahead { after, plus, page: fetch() });
+    }
+
+    /// The page after a cookie, if it is being fetched. What was fetched of another place goes.
+    fn take_ahead(&self, ino: Ino, after: u64, plus: bool) -> Option<Owned<Fetched>> {
+        let one = self.ahead.lock().remove(&ino)?;
+        ((one.after, one.plus) == (after, plus)).then_some(one.page)
     }
 
     /// Keeps a page, unless `changed` says that the directory has been changed since. That is asked
@@ -57,8 +106,7 @@ impl Pages {
         kept.insert(ino, page);
     }
 
-    /// The entries that follow a cookie, if they are here and what was asked for then `is_true`, and when
-    /// they were asked for.
+    /// The entries that follow a cookie, if they are here and what was asked for then `is_true`.
     fn find(
         &self,
         ino: Ino,
@@ -66,7 +114,7 @@ impl Pages {
         limit: u32,
         plus: bool,
         is_true: impl FnOnce(Duration) -> bool,
-    ) -> Option<(Page, Duration)> {
+    ) -> Option<Found> {
         let mut kept = self.kept.lock();
         let found = kept.get(&ino)?;
         if !is_true(found.asked) {
@@ -76,7 +124,9 @@ impl Pages {
         if after < found.after || plus && !found.plus {
             return None;
         }
-        Some((found.page.part(after, limit)?, found.asked))
+        let last = found.page.entries.last().filter(|_| !found.page.end);
+        let next = last.map(|entry| entry.cookie);
+        Some(Found { part: found.page.part(after, limit)?, asked: found.asked, next })
     }
 }
 
@@ -98,7 +148,7 @@ impl Volume {
     /// A part of a directory after a cookie (0: from the start), at most `limit` entries, with
     /// attributes if `plus`.
     pub async fn readdir(
-        &self,
+        self: &Arc<Self>,
         cred: &Credentials,
         ino: Ino,
         after: u64,
@@ -116,13 +166,18 @@ impl Volume {
                 true => self.leases(ino).are_names_of(ino, asked, now),
                 false => asked >= now.saturating_sub(age_max),
             };
-            if let Some((mut page, asked)) = self.pages.find(ino, after, limit, plus, is_true) {
-                page.entries.iter_mut().for_each(|entry| self.refresh_entry(entry, asked));
-                return Ok(page);
+            if let Some(found) = self.pages.find(ino, after, limit, plus, is_true) {
+                if let Some(next) = found.next.filter(|_| leases) {
+                    self.fetch_ahead(cred, ino, next, plus);
+                }
+                return Ok(self.refreshed(found.part, found.asked));
             }
         }
         let limit_asked = if cred.checked { limit.max(FETCH_ENTRIES) } else { limit };
-        let (page, asked) = self.fetch_page(cred, ino, after, limit_asked, plus).await?;
+        let (page, asked) = match self.fetched_ahead(cred, ino, after, plus).await {
+            Some(fetched) => fetched,
+            None => self.fetch_page(cred, ino, after, limit_asked, plus).await?,
+        };
         if !cred.checked || page.entries.len() <= limit as usize && !leases {
             return Ok(page);
         }
@@ -133,6 +188,36 @@ impl Volume {
         };
         self.pages.keep(ino, Kept { page, after, plus, asked }, changed);
         Ok(part)
+    }
+
+    /// Begins to fetch the page after a cookie.
+    fn fetch_ahead(self: &Arc<Self>, cred: &Credentials, ino: Ino, after: u64, plus: bool) {
+        self.pages.fetch_ahead(ino, after, plus, || {
+            let (volume, cred) = (Arc::clone(self), cred.clone());
+            task::spawn_owned(async move {
+                volume.fetch_page(&cred, ino, after, FETCH_ENTRIES, plus).await
+            })
+        });
+    }
+
+    /// The page after a cookie, if it was fetched ahead and is still true.
+    async fn fetched_ahead(
+        &self,
+        cred: &Credentials,
+        ino: Ino,
+        after: u64,
+        plus: bool,
+    ) -> Option<(Page, Duration)> {
+        let ahead = self.pages.take_ahead(ino, after, plus).filter(|_| cred.checked)?;
+        let (page, asked) = ahead.await.ok()?.ok()?;
+        let is_true = self.leases(ino).are_names_of(ino, asked, self.now());
+        is_true.then(|| (self.refreshed(page, asked), asked))
+    }
+
+    /// A page that was `asked` for then, with what is known by now.
+    fn refreshed(&self, mut page: Page, asked: Duration) -> Page {
+        page.entries.iter_mut().for_each(|entry| self.refresh_entry(entry, asked));
+        page
     }
 
     async fn fetch_page(

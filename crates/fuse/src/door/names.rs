@@ -11,6 +11,9 @@ use strake_types::{Attr, Credentials, ErrorKind, FileKind, Ino, Result as Strake
 const DOTS: u64 = 2;
 /// What an entry of a listing takes at least, without and with attributes.
 const ENTRY_BYTES: [u32; 2] = [32, 160];
+/// Most entries of a listing with attributes. Who lists with a large buffer looks at each then, and the names are
+/// believed for a moment only.
+const PLUS_ENTRIES_MAX: u32 = 512;
 
 impl FuseDoor {
     /// The answer that a name in a directory leads to an inode.
@@ -138,7 +141,8 @@ impl FuseDoor {
         size: u32,
         plus: bool,
     ) -> Result<Reply, Errno> {
-        let limit = (size / ENTRY_BYTES[usize::from(plus)]).max(1);
+        let most = if plus { PLUS_ENTRIES_MAX } else { u32::MAX };
+        let limit = (size / ENTRY_BYTES[usize::from(plus)]).clamp(1, most);
         let after = offset.saturating_sub(DOTS);
         let page = self.volume.readdir(cred, ino, after, limit, plus).await?;
         let mut listing = Listing::new(size, plus);

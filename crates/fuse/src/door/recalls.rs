@@ -13,6 +13,7 @@ use crate::reply::Reply;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::RwLock;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -25,6 +26,8 @@ use tokio::task::JoinHandle;
 const ONCE_MORE: Duration = Duration::from_millis(20);
 /// Slots for when inodes were made known last.
 const SLOTS: usize = 1024;
+/// Of so many inodes that were recalled last it is known when.
+const LATEST_MAX: usize = 16 << 10;
 
 /// The recalls of one mount.
 pub(super) struct Recalls {
@@ -33,14 +36,44 @@ pub(super) struct Recalls {
     /// When an answer last made an inode known, for all that share a slot: ms. To invalidate an inode that is in
     /// use once more than needed would let the kernel drop an answer about it.
     known: [AtomicU64; SLOTS],
-    /// How many there were. Held shared while an answer is sent, so that each is either sent before
+    /// What there was. Held shared while an answer is sent, so that each is either sent before
     /// a recall or known to be older.
-    count: RwLock<u64>,
+    told: RwLock<Told>,
     device: OnceLock<Device>,
     /// What cannot be dropped now.
     pub writing: Writing,
     /// What is being dropped.
     pub dropping: Arc<Dropping>,
+}
+
+/// Which inodes were recalled.
+#[derive(Default)]
+struct Told {
+    /// How many recalls there were.
+    count: u64,
+    /// The inodes of the latest, in their order.
+    latest: VecDeque<Vec<Ino>>,
+    /// Inodes in these.
+    inodes: usize,
+}
+
+impl Told {
+    fn note(&mut self, inodes: &[Ino]) {
+        self.count += 1;
+        self.inodes += inodes.len();
+        self.latest.push_back(inodes.to_vec());
+        while self.inodes > LATEST_MAX || self.latest.len() > LATEST_MAX {
+            let Some(oldest) = self.latest.pop_front() else { break };
+            self.inodes -= oldest.len();
+        }
+    }
+
+    /// What was recalled since there had been so many recalls; `None`: too much.
+    fn since(&self, count: u64) -> Option<HashSet<Ino>> {
+        let recalls = usize::try_from(self.count.checked_sub(count)?).ok()?;
+        let first = self.latest.len().checked_sub(recalls)?;
+        Some(self.latest.range(first..).flatten().copied().collect())
+    }
 }
 
 impl Default for Recalls {
@@ -49,7 +82,7 @@ impl Default for Recalls {
         Recalls {
             began: Instant::now(),
             known,
-            count: RwLock::default(),
+            told: RwLock::default(),
             device: OnceLock::new(),
             writing: Writing::default(),
             dropping: Arc::default(),
@@ -81,7 +114,7 @@ impl Recalls {
 
     /// How many there were so far.
     pub fn count(&self) -> u64 {
-        *self.count.read()
+        self.told.read().count
     }
 
     fn tell(&self, nodes: &[u64]) {
@@ -103,12 +136,13 @@ impl FuseDoor {
         let Some(reply) = answer.as_mut().ok().filter(|reply| reply.shows()) else {
             return send(&answer);
         };
-        let count = self.recalls.count.read();
-        let newest = *count == mark;
+        let told = self.recalls.told.read();
+        let recalled = told.since(mark);
+        let lasts = |ino: &Ino| recalled.as_ref().is_some_and(|recalled| !recalled.contains(ino));
         let introduces = !matches!(reply, Reply::Attr(_) | Reply::Statx(_));
         reply.each_shown(|shown| {
             (shown.valid, shown.name_valid) = Default::default();
-            if newest {
+            if lasts(&shown.real) {
                 if introduces {
                     self.recalls.note_known(shown.real);
                 }
@@ -116,9 +150,9 @@ impl FuseDoor {
                 if !self.recalls.dropping.has(shown.real) {
                     shown.valid = self.volume.believable(shown.real, shown.attr.version);
                 }
-                if let Some((dir, name)) = &shown.name {
-                    shown.name_valid = self.volume.believable_name(*dir, name, shown.real);
-                }
+            }
+            if let Some((dir, name)) = shown.name.as_ref().filter(|(dir, _)| lasts(dir)) {
+                shown.name_valid = self.volume.believable_name(*dir, name, shown.real);
             }
         });
         send(&answer);
@@ -152,7 +186,7 @@ impl FuseDoor {
 
 impl Believer for FuseDoor {
     fn recall(&self, inodes: &[Ino]) {
-        *self.recalls.count.write() += 1;
+        self.recalls.told.write().note(inodes);
         let nodes: Vec<u64> = inodes.iter().map(|ino| self.node(*ino)).collect();
         self.recalls.tell(&nodes);
         let recalls = self.recalls.clone();
@@ -187,5 +221,30 @@ impl Device {
         // Both are signed there, and no file is so long.
         let (off, len) = (from.min(i64::MAX as u64) as i64, len.min(i64::MAX as u64) as i64);
         self.notify(abi::NOTIFY_INVAL_INODE, &abi::InvalInodeOut { ino, off, len });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_older_than_a_recall_only_of_what_was_recalled_since_it_was_asked_for() {
+        let mut told = Told::default();
+        told.note(&[Ino(1), Ino(2)]);
+        let asked = told.count;
+        assert_eq!(told.since(asked), Some(HashSet::new()));
+        told.note(&[Ino(3)]);
+        told.note(&[Ino(4)]);
+        assert_eq!(told.since(asked), Some([Ino(3), Ino(4)].into()));
+        assert_eq!(told.since(0), Some([Ino(1), Ino(2), Ino(3), Ino(4)].into()));
+        assert_eq!(told.since(asked + 9), None, "of another mount");
+        let many: Vec<Ino> = (0..LATEST_MAX as u64).map(Ino).collect();
+        told.note(&many);
+        assert_eq!(told.since(asked), None, "not all are known any more");
+        assert_eq!(told.since(told.count - 1).map(|all| all.len()), Some(LATEST_MAX));
+        told.note(&[many, vec![Ino(1 << 40)]].concat());
+        assert_eq!(told.since(told.count - 1), None);
+        assert_eq!((told.since(told.count), told.inodes), (Some(HashSet::new()), 0));
     }
 }

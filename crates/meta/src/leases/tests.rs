@@ -145,6 +145,17 @@ async fn too_many_leases_end_by_recalls_of_the_oldest() {
     assert_eq!(table.leases.len(), LEASES_MAX);
 }
 
+/// Who listed a directory of more files than that lost the directory first, and looked each name up from then on.
+#[tokio::test]
+async fn what_is_entered_again_and_again_is_not_recalled_when_there_are_too_many() {
+    let table = Table::new();
+    let (a, directory) = (table.session(1), 1);
+    for ino in 2..=LEASES_MAX as u64 + 2 {
+        assert!(table.enter(&a, directory) && table.enter(&a, ino));
+    }
+    assert_eq!(fetched(&a), Some((2, vec![2, 3], false)));
+}
+
 #[tokio::test]
 async fn too_many_recalls_become_one_of_everything_that_ends() {
     let table = Table::new();

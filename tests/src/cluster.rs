@@ -401,7 +401,7 @@ impl Drop for Up {
     }
 }
 
-fn open_to_all(path: &Path) {
+pub(crate) fn open_to_all(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(path, mode).expect("our own directory");

@@ -34,12 +34,22 @@ const TARGETS: u32 = 4;
 pub enum Names {
     /// In this map, which lives as long as the test.
     Memory(MemoryKv),
+    /// The same, in a volume of so many shares.
+    Shares(MemoryKv, u32),
 }
 
 impl Names {
-    async fn open(&self, _directory: &Path) -> Arc<dyn Kv> {
+    fn open(&self) -> Arc<dyn Kv> {
         match self {
-            Names::Memory(kv) => Arc::new(kv.clone()),
+            Names::Memory(kv) | Names::Shares(kv, _) => Arc::new(kv.clone()),
+        }
+    }
+
+    /// Shares of the volume.
+    fn shares(&self) -> u32 {
+        match self {
+            Names::Memory(_) => 1,
+            Names::Shares(_, shares) => *shares,
         }
     }
 }
@@ -77,13 +87,23 @@ impl LocalCluster {
     async fn start_on(names: Names, chunk_bytes: u64, disks: Vec<SimDisk>) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let callers = Callers::new(CallerOptions::default());
-        let manager = manager(chunk_bytes).await;
+        let manager = manager(chunk_bytes, &names).await;
         let (map, meta, joined) = (None, None, Joined::default());
         let stores = Vec::new();
         let mut cluster =
             Self { directory, disks, names, callers, manager, map, joined, meta, stores };
         cluster.run().await;
+        if cluster.names.shares() > 1 {
+            cluster.make_shares(chunk_bytes).await;
+        }
         cluster
+    }
+
+    /// Makes the volume of several shares, which the metadata server takes into use when it hears of them.
+    async fn make_shares(&self, chunk_bytes: u64) {
+        let create = ManagerOp::CreateVolume(volume(chunk_bytes, &self.names));
+        let made = self.manager.call(ManagerRequest { op: Some(create) }).await;
+        made.expect("a metadata server has joined that bears shares");
     }
 
     /// Stops the metadata server and the storage server and starts them again on what they have
@@ -163,7 +183,7 @@ impl LocalCluster {
     }
 
     async fn run(&mut self) {
-        let kv = self.names.open(&self.directory.path().join("meta")).await;
+        let kv = self.names.open();
         let (stores, specs) = self.targets();
         self.joined = join(&*self.manager, &self.joined, specs).await;
         let key = self.capability_key();
@@ -266,12 +286,20 @@ fn identity(nth: u32) -> Identity {
     Identity { cluster: String::new(), uuid: format!("{:032x}", nth + 1), target: 0 }
 }
 
-async fn manager(chunk_bytes: u64) -> Arc<dyn ManagerService> {
-    let template = Template { chunk_size: Some(chunk_bytes), ..Template::default() };
-    let first_volume =
-        VolumeSpec { name: "main".into(), template: Some(template), ..VolumeSpec::default() };
+/// A manager whose first volume is `main`, unless that needs a metadata server to be made.
+async fn manager(chunk_bytes: u64, names: &Names) -> Arc<dyn ManagerService> {
+    let mut first_volume = volume(chunk_bytes, names);
+    if names.shares() > 1 {
+        first_volume = VolumeSpec { name: "first".into(), shares: None, ..first_volume };
+    }
     let options = ManagerOptions { first_volume, ..ManagerOptions::default() };
     Manager::start(Arc::new(MemoryKv::new()), options).await.expect("the manager starts")
+}
+
+fn volume(chunk_bytes: u64, names: &Names) -> VolumeSpec {
+    let template = Template { chunk_size: Some(chunk_bytes), ..Template::default() };
+    let (template, shares) = (Some(template), Some(names.shares()));
+    VolumeSpec { name: "main".into(), template, shares, ..VolumeSpec::default() }
 }
 
 async fn join(manager: &dyn ManagerService, last: &Joined, targets: Vec<TargetSpec>) -> Joined {
@@ -286,6 +314,7 @@ async fn join(manager: &dyn ManagerService, last: &Joined, targets: Vec<TargetSp
         address,
         manager: true,
         meta: true,
+        shares: true,
         targets,
         name,
         boot,

@@ -1,6 +1,9 @@
 //! A cluster with several metadata servers or managers on one database.
 
-use crate::cluster::{Mount, Process, eventually, free_port, mount_volume, run, succeed};
+use crate::cluster::{
+    Mount, Process, eventually, free_port, mount_volume, open_to_all, run, succeed,
+};
+use crate::postgres::PostgresServer;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -69,6 +72,17 @@ impl Cluster {
         Self::by_ways(url, &vec![url.to_owned(); metas])
     }
 
+    /// Two metadata servers on a new database of this test program's PostgreSQL, and a volume of so many shares,
+    /// which is mounted.
+    pub fn of_shares(shares: u32) -> Self {
+        let database = PostgresServer::shared();
+        let mut cluster = Self::start(&database.url(&database.database()), 2);
+        let (address, shares) = (cluster.address(), shares.to_string());
+        succeed(["volume", "create", "wide", "--shares", &shares, "--cluster", &address]);
+        cluster.work_in("wide");
+        cluster
+    }
+
     /// Metadata servers that reach the database each by a URL of its own.
     pub fn by_ways(url: &str, ways: &[String]) -> Self {
         let directory = tempfile::tempdir().expect("a directory can be made");
@@ -92,6 +106,8 @@ impl Cluster {
     }
 
     fn around(manager: Option<Server>, directory: TempDir) -> Self {
+        // Other users of this machine must get through to the mounts.
+        open_to_all(directory.path());
         Self { metas: Vec::new(), manager, directory, volume: "main".into() }
     }
 

@@ -4,6 +4,7 @@
 //! `STRAKE_HISTORIES=N` asks for N histories of each kind; without it there are as many as fit in some seconds.
 //! `STRAKE_SEED=S` begins with the seed that a failure has named.
 
+use std::any::Any;
 use std::time::{Duration, Instant};
 use strake_base::random::SplitMix64;
 use strake_model::history::contents::{Change, Deed, Done, Whole, judge_seen};
@@ -11,13 +12,17 @@ use strake_model::history::names::{How, Name};
 use strake_model::history::{Object, Operation, Verdict, judge, lines, locks, paths};
 use strake_tests::applications::{Answer, Application, TORN};
 use strake_tests::cluster::{Mount, Servers};
+use strake_tests::owners::Cluster;
 use strake_tests::system::now_ns;
 use strake_types::ErrorKind;
 
 /// How long each kind of histories is made where nobody says how many.
 const TIME: Duration = Duration::from_secs(4);
 /// Mounts.
-const MOUNTS: usize = 4;
+const MOUNTS: usize = NAMES_OF_MOUNTS.len();
+const NAMES_OF_MOUNTS: [&str; 4] = ["a", "b", "c", "d"];
+/// Shares of a volume that has several.
+const SHARES: u32 = 5;
 /// Processes; the first ones on different mounts.
 const APPLICATIONS: usize = 6;
 /// Names in each of two directories.
@@ -31,15 +36,27 @@ const BLOCKS: u64 = 6;
 struct Stage {
     applications: Vec<Application>,
     mounts: Vec<Mount>,
-    _servers: Servers,
+    /// They end after all else.
+    _servers: Box<dyn Any>,
 }
 
 impl Stage {
     fn new() -> Self {
         let servers = Servers::start();
-        let mounts = ["a", "b", "c", "d"].map(|name| servers.mount(name, "")).into();
+        let mounts = NAMES_OF_MOUNTS.map(|name| servers.mount(name, "")).into();
+        Self::on(mounts, servers)
+    }
+
+    /// On a volume whose directories two metadata servers share.
+    fn of_shares() -> Self {
+        let cluster = Cluster::of_shares(SHARES);
+        let mounts = NAMES_OF_MOUNTS.map(|name| cluster.mount(name)).into();
+        Self::on(mounts, cluster)
+    }
+
+    fn on(mounts: Vec<Mount>, servers: impl Any) -> Self {
         let applications = (0..APPLICATIONS).map(|_| Application::start()).collect();
-        Self { applications, mounts, _servers: servers }
+        Self { applications, mounts, _servers: Box::new(servers) }
     }
 
     /// Has some processes, each on its mount, do something at the same time: what each notes of it, together.
@@ -272,7 +289,17 @@ fn is_taken_for_unlinked(call: &paths::Operation, history: &[paths::Operation]) 
 
 #[test]
 fn names_on_several_mounts_have_one_history() {
-    Stage::new().perform("names", |stage, seed| {
+    names_have_one_history(Stage::new());
+}
+
+/// Most are moved from one share to another, and made with one of them where the directory is in another.
+#[test]
+fn names_in_several_shares_have_one_history() {
+    names_have_one_history(Stage::of_shares());
+}
+
+fn names_have_one_history(mut stage: Stage) {
+    stage.perform("names", |stage, seed| {
         for within in 0..2 {
             std::fs::create_dir(stage.mounts[1].at(&format!("h{seed}/d{within}"))).unwrap();
         }
@@ -398,7 +425,16 @@ fn first_blocks(stage: &mut Stage, seed: u64, unit: u64, count: u64) -> Vec<u64>
 
 #[test]
 fn who_opens_a_file_sees_what_other_mounts_have_closed() {
-    Stage::new().perform("files", |stage, seed| {
+    files_have_one_history(Stage::new());
+}
+
+#[test]
+fn who_opens_a_file_in_several_shares_sees_what_other_mounts_have_closed() {
+    files_have_one_history(Stage::of_shares());
+}
+
+fn files_have_one_history(mut stage: Stage) {
+    stage.perform("files", |stage, seed| {
         let (unit, blocks) = if seed % 3 == 0 { (512, 1) } else { (4096, BLOCKS) };
         let first = first_blocks(stage, seed, unit, blocks);
         let history = stage.play(seed, |player, noted| use_file(player, noted, unit, blocks));

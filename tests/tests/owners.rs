@@ -127,11 +127,8 @@ fn a_metadata_server_that_is_killed_is_followed_by_another() {
 /// One volume, of whose directories each server has some.
 #[test]
 fn a_volume_of_several_shares_outlives_each_of_its_servers() {
-    let database = PostgresServer::shared();
-    let mut cluster = Cluster::start(&database.url(&database.database()), 2);
+    let mut cluster = Cluster::of_shares(6);
     let address = cluster.address();
-    succeed(["volume", "create", "wide", "--shares", "6", "--cluster", &address]);
-    cluster.work_in("wide");
     under_load(&mut cluster, |cluster, more| {
         let list = succeed(["client", "list", "wide", "--json", "--cluster", &address]);
         let clients: serde_json::Value = serde_json::from_str(&list).unwrap();

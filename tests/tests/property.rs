@@ -9,10 +9,14 @@ use strake_engine::kv::memory::MemoryKv;
 use strake_model::{Op, Outcome};
 use strake_tests::cluster::{Servers, Up};
 use strake_tests::local::Names;
+use strake_tests::owners::Cluster;
 use strake_tests::property::client::Client;
 use strake_tests::property::directory::Directory;
 use strake_tests::property::{Scope, Subject, check};
 use strake_types::Credentials;
+
+/// Shares of a volume that has several.
+const SHARES: u32 = 5;
 
 /// The model itself, held against a file system that everyone trusts: the one under the temporary
 /// directory. What the model gets wrong would be "mended" in Strake otherwise.
@@ -33,19 +37,26 @@ fn the_model_agrees_with_the_local_file_system() {
 /// restarts of the servers and of the client in between.
 #[test]
 fn the_client_over_servers_in_one_process_agrees_with_the_model() {
-    check_client(Scope { users: true, remounts: true, restarts: true }, false);
+    check_client(Scope { users: true, remounts: true, restarts: true }, Names::Memory, false);
 }
 
 /// The same with mutations that the server remembers, as over a network.
 #[test]
 fn the_client_with_remembered_mutations_agrees_with_the_model() {
-    check_client(Scope { users: false, remounts: true, restarts: true }, true);
+    check_client(Scope { users: false, remounts: true, restarts: true }, Names::Memory, true);
 }
 
-fn check_client(scope: Scope, remembers: bool) {
+/// The same where nearly every directory is in another share than its parent.
+#[test]
+fn the_client_of_several_shares_agrees_with_the_model() {
+    let shares = |kv| Names::Shares(kv, SHARES);
+    check_client(Scope { users: true, remounts: true, restarts: true }, shares, true);
+}
+
+fn check_client(scope: Scope, names: impl Fn(MemoryKv) -> Names, remembers: bool) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = Arc::new(runtime.enable_all().worker_threads(2).build().unwrap());
-    check(scope, || Client::new(&runtime, Names::Memory(MemoryKv::new()), remembers));
+    check(scope, || Client::new(&runtime, names(MemoryKv::new()), remembers));
 }
 
 /// A new directory of a mount for each sequence, as a subject.
@@ -73,33 +84,61 @@ fn the_mount_with_writeback_agrees_with_the_model() {
     check(Scope { users: true, remounts: true, restarts: false }, on_a_mount(&up.mount()));
 }
 
+/// A volume whose directories two metadata servers share.
+#[test]
+fn the_mount_of_several_shares_agrees_with_the_model() {
+    let cluster = Cluster::of_shares(SHARES);
+    let mount = cluster.mount("m");
+    check(Scope { users: true, remounts: true, restarts: false }, on_a_mount(mount.path()));
+}
+
 /// A mount over TCP, whose server is killed and started again in between.
 #[test]
 fn a_mount_whose_server_is_killed_agrees_with_the_model() {
     let mut servers = Servers::start();
     let mount = servers.mount("m", "");
-    let servers = RefCell::new(&mut servers);
-    let mut fresh = on_a_mount(mount.path());
-    check(Scope { users: true, remounts: true, restarts: true }, || Restarting {
-        directory: fresh(),
-        servers: &servers,
+    check_restarting(mount.path(), || {
+        servers.kill();
+        servers.start_again();
     });
 }
 
-struct Restarting<'a> {
-    directory: Directory,
-    servers: &'a RefCell<&'a mut Servers>,
+/// The two that share a volume are killed in turn.
+#[test]
+fn a_mount_of_several_shares_whose_servers_are_killed_agrees_with_the_model() {
+    let mut cluster = Cluster::of_shares(SHARES);
+    let mount = cluster.mount("m");
+    let mut nth = 0;
+    check_restarting(mount.path(), || {
+        let mut next = cluster.metas[nth].next();
+        cluster.metas[nth].process.kill();
+        next.go();
+        cluster.metas[nth].process = next;
+        nth = 1 - nth;
+    });
 }
 
-impl Subject for Restarting<'_> {
+fn check_restarting(mount: &Path, restart: impl FnMut()) {
+    let restart = RefCell::new(restart);
+    let mut fresh = on_a_mount(mount);
+    check(Scope { users: true, remounts: true, restarts: true }, || Restarting {
+        directory: fresh(),
+        restart: &restart,
+    });
+}
+
+struct Restarting<'a, R> {
+    directory: Directory,
+    restart: &'a RefCell<R>,
+}
+
+impl<R: FnMut()> Subject for Restarting<'_, R> {
     fn apply(&mut self, cred: &Credentials, op: &Op) -> Outcome {
         self.directory.apply(cred, op)
     }
 
     fn restart(&mut self) {
-        let mut servers = self.servers.borrow_mut();
-        servers.kill();
-        servers.start_again();
+        self.restart.borrow_mut()();
     }
 
     fn remount(&mut self) {

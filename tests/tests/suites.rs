@@ -1,8 +1,10 @@
-//! Suites that nobody here wrote, on mounts of `strake up`.
+//! Suites that nobody here wrote, on mounts of `strake up`, and of a volume of several shares.
 
+use std::path::Path;
 use std::process::Command;
 use strake_tests::cluster::Up;
 use strake_tests::helpers::with_mount_helpers;
+use strake_tests::owners::Cluster;
 use strake_tests::suites::{finish, tool};
 
 /// Fewest tests of pjdfstest that must have passed: all but those of EROFS, which have a run of their
@@ -14,10 +16,9 @@ const PJDFSTEST_EROFS_PASSED_MIN: u64 = 13;
 /// Operations of each run of fsx, where `STRAKE_FSX_OPERATIONS` does not say.
 const FSX_OPERATIONS_DEFAULT: &str = "15000";
 
-/// Runs those tests of pjdfstest whose names have `filter` in them.
-fn pjdfstest(filter: &str, passed_min: u64) {
+/// Runs those tests of pjdfstest on a mount whose names have `filter` in them.
+fn pjdfstest(mount: &Path, filter: &str, passed_min: u64) {
     let program = tool("pjdfstest", "0.2.2");
-    let up = Up::start(&[]);
     let settings = tempfile::tempdir().unwrap();
     let config = settings.path().join("pjdfstest.toml");
     // A remount is refused while a file is open for writing, and some tests of `open` leave theirs.
@@ -29,9 +30,9 @@ fn pjdfstest(filter: &str, passed_min: u64) {
          [\"daemon\", \"daemon\"] ]\n"
     );
     std::fs::write(&config, text).unwrap();
-    let mut command = with_mount_helpers(&settings.path().join("sbin"), &up.mount(), &program);
+    let mut command = with_mount_helpers(&settings.path().join("sbin"), mount, &program);
     // Tests of EXDEV look at a second file system: that of `settings`.
-    command.arg("-c").arg(&config).arg("-p").arg(up.mount()).arg("-s").arg(settings.path());
+    command.arg("-c").arg(&config).arg("-p").arg(mount).arg("-s").arg(settings.path());
     command.arg(filter);
     let (output, text) = finish(&mut command);
     let failed: Vec<_> = text.lines().filter(|line| line.contains("FAILED")).collect();
@@ -44,12 +45,22 @@ fn pjdfstest(filter: &str, passed_min: u64) {
 
 #[test]
 fn pjdfstest_passes() {
-    pjdfstest("", PJDFSTEST_PASSED_MIN);
+    pjdfstest(&Up::start(&[]).mount(), "", PJDFSTEST_PASSED_MIN);
+}
+
+/// Nearly every directory that it makes has its names in another share than its parent has.
+#[test]
+fn pjdfstest_passes_on_a_volume_of_several_shares() {
+    let cluster = Cluster::of_shares(5);
+    let mount = cluster.mount("mnt");
+    pjdfstest(mount.path(), "", PJDFSTEST_PASSED_MIN);
+    drop(mount);
+    cluster.fsck();
 }
 
 #[test]
 fn pjdfstest_of_a_read_only_mount_passes() {
-    pjdfstest("erofs", PJDFSTEST_EROFS_PASSED_MIN);
+    pjdfstest(&Up::start(&[]).mount(), "erofs", PJDFSTEST_EROFS_PASSED_MIN);
 }
 
 /// Runs fsx with small, large and unmapped files, with every operation that it knows.

@@ -3,6 +3,7 @@
 //! Everything started here ends with its value: first asked to stop, then killed, then what is left
 //! of the mount is taken away. A process also ends by itself when the test process dies.
 
+use std::any::Any;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -407,24 +408,29 @@ pub(crate) fn open_to_all(path: &Path) {
     std::fs::set_permissions(path, mode).expect("our own directory");
 }
 
-/// A directory for one test, on the shared file system.
+/// A directory for one test, on a file system that is shared with others.
 pub struct Place {
     /// Keeps the file system running.
-    pub up: Arc<Up>,
+    _stage: Arc<dyn Any + Send + Sync>,
     /// The directory, empty at first, mode 0777.
     pub path: PathBuf,
 }
 
 impl Place {
-    /// The directory of the test with this name.
+    /// The directory of the test with this name, on `strake up`.
     pub fn new(name: &str) -> Self {
-        use std::os::unix::fs::PermissionsExt;
         let up = Up::shared();
-        let path = up.mount().join(name);
+        Self::within(&up.mount(), name, up)
+    }
+
+    /// The same on any mount, which ends with the last copy of `stage`.
+    pub fn within(mount: &Path, name: &str, stage: Arc<dyn Any + Send + Sync>) -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let path = mount.join(name);
         std::fs::create_dir(&path).expect("each test has its own name");
         let mode = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(&path, mode).expect("our own directory");
-        Self { up, path }
+        Self { _stage: stage, path }
     }
 
     /// A path in it.

@@ -1,10 +1,11 @@
 //! A cluster with several metadata servers or managers on one database.
 
 use crate::cluster::{
-    Mount, Process, eventually, free_port, mount_volume, open_to_all, run, succeed,
+    Mount, Place, Process, eventually, free_port, mount_volume, open_to_all, run, succeed,
 };
 use crate::postgres::PostgresServer;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -55,7 +56,7 @@ impl Server {
     }
 }
 
-/// A manager with storage, and metadata servers, all on one database; or servers with all roles.
+/// A manager with storage of two targets, and metadata servers, all on one database; or servers with all roles.
 pub struct Cluster {
     /// The metadata servers.
     pub metas: Vec<Server>,
@@ -86,8 +87,9 @@ impl Cluster {
     /// Metadata servers that reach the database each by a URL of its own.
     pub fn by_ways(url: &str, ways: &[String]) -> Self {
         let directory = tempfile::tempdir().expect("a directory can be made");
-        let manager =
-            Server::start(directory.path(), "head", &["--roles", "manager,storage", "--meta", url]);
+        let second = directory.path().join("second").display().to_string();
+        let further = ["--roles", "manager,storage", "--meta", url, "--data", &second];
+        let manager = Server::start(directory.path(), "head", &further);
         let mut cluster = Self::around(Some(manager), directory);
         ways.iter().for_each(|url| cluster.add("meta", url));
         cluster.wait();
@@ -178,4 +180,18 @@ impl Cluster {
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+/// A directory for one test, on a mount of a volume of several shares that all tests of a binary use.
+pub fn place_in_shares(name: &str) -> Place {
+    static SHARED: Mutex<Weak<(Mount, Cluster)>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(|e| e.into_inner());
+    let stage = shared.upgrade().unwrap_or_else(|| {
+        let cluster = Cluster::of_shares(5);
+        // In the order in which they end.
+        let stage = Arc::new((cluster.mount("mnt"), cluster));
+        *shared = Arc::downgrade(&stage);
+        stage
+    });
+    Place::within(stage.0.path(), name, Arc::clone(&stage) as _)
 }

@@ -223,7 +223,8 @@ fn change_names(player: &mut Player, noted: &mut Vec<paths::Operation>) {
     }
 }
 
-/// A listing says something of each name.
+/// A listing says something of each name; more than once of one that was taken away and given anew while the kernel
+/// asked for what follows (S-034).
 fn note_listing(
     player: &Player,
     ask: paths::Ask,
@@ -235,11 +236,12 @@ fn note_listing(
     let Ask::Find(Name { within, .. }) = ask else { return };
     for name in 0..NAMES as u8 {
         let entries = all.chunks(2).filter(|entry| entry[0] == u64::from(name));
-        let inodes: Vec<u64> = entries.map(|entry| entry[1]).collect();
-        assert!(inodes.len() < 2, "a name is listed twice: {all:?}");
-        let gone = Told::Refused(ErrorKind::NotFound);
-        let told = inodes.first().map_or(gone, |ino| Told::Inode(*ino));
-        noted.push(player.note(Ask::Find(Name { within, name }), told, answer));
+        let mut told: Vec<Told> = entries.map(|entry| Told::Inode(entry[1])).collect();
+        if told.is_empty() {
+            told.push(Told::Refused(ErrorKind::NotFound));
+        }
+        let find = Ask::Find(Name { within, name });
+        noted.extend(told.into_iter().map(|told| player.note(find, told, answer)));
     }
 }
 

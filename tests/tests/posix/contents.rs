@@ -1,12 +1,13 @@
 //! Contents: writing, appending, mapping, cutting, copying.
 
+use crate::{Place, place};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, fallocate, ftruncate};
 use rustix::io::{Errno, pread, pwrite};
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicU8, Ordering};
-use strake_tests::cluster::{Place, contents};
+use strake_tests::cluster::contents;
 use strake_tests::system::Mapping;
 
 fn pattern(len: usize) -> Vec<u8> {
@@ -20,7 +21,7 @@ fn read_write(place: &Place, name: &str) -> File {
 
 #[test]
 fn small_and_large_files_read_back_as_written() {
-    let place = Place::new("read-back");
+    let place = place("read-back");
     for len in [0, 1, 4096, 8191, 8192, 8193, 65_537, 1 << 20, (5 << 20) + 17] {
         let path = place.at(&len.to_string());
         let data = pattern(len);
@@ -32,7 +33,7 @@ fn small_and_large_files_read_back_as_written() {
 
 #[test]
 fn a_small_file_that_grows_moves_out_and_keeps_its_contents() {
-    let place = Place::new("move-out");
+    let place = place("move-out");
     let mut file = read_write(&place, "file");
     let data = pattern(100_000);
     for part in data.chunks(1000) {
@@ -48,7 +49,7 @@ fn a_small_file_that_grows_moves_out_and_keeps_its_contents() {
 
 #[test]
 fn appends_of_two_handles_do_not_overwrite_each_other() {
-    let place = Place::new("append");
+    let place = place("append");
     let open = || File::options().append(true).create(true).open(place.at("log")).unwrap();
     let (mut a, mut b) = (open(), open());
     for n in 0..500 {
@@ -63,7 +64,7 @@ fn appends_of_two_handles_do_not_overwrite_each_other() {
 
 #[test]
 fn direct_io_goes_around_the_page_cache_and_sees_the_same_bytes() {
-    let place = Place::new("direct");
+    let place = place("direct");
     let data = pattern(1 << 20);
     fs::write(place.at("file"), &data).unwrap();
     let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
@@ -84,7 +85,7 @@ fn direct_io_goes_around_the_page_cache_and_sees_the_same_bytes() {
 
 #[test]
 fn a_shared_map_writes_to_the_file_and_a_private_one_does_not() {
-    let place = Place::new("mmap");
+    let place = place("mmap");
     let data = pattern(300_000);
     fs::write(place.at("file"), &data).unwrap();
     let file = File::options().read(true).write(true).open(place.at("file")).unwrap();
@@ -101,7 +102,7 @@ fn a_shared_map_writes_to_the_file_and_a_private_one_does_not() {
 
 #[test]
 fn a_map_sees_what_others_of_the_same_mount_write() {
-    let place = Place::new("mmap-coherent");
+    let place = place("mmap-coherent");
     let file = read_write(&place, "file");
     file.write_all_at(&pattern(8192), 0).unwrap();
     let mut map = Mapping::new(&file, 8192, true).unwrap();
@@ -117,7 +118,7 @@ fn a_map_sees_what_others_of_the_same_mount_write() {
 /// The kernel writes pages back through any handle that may write: through one that appends they were appended.
 #[test]
 fn what_is_stored_into_a_map_stays_in_its_place_where_handles_append() {
-    let place = Place::new("mmap-append");
+    let place = place("mmap-append");
     fs::write(place.at("file"), pattern(20_000)).unwrap();
     let file = File::options().read(true).append(true).open(place.at("file")).unwrap();
     let mut map = Mapping::new(&file, 20_000, true).unwrap();
@@ -135,7 +136,7 @@ fn what_is_stored_into_a_map_stays_in_its_place_where_handles_append() {
 
 #[test]
 fn truncate_cuts_and_extends_with_zeros() {
-    let place = Place::new("truncate");
+    let place = place("truncate");
     for len in [5000_u64, 3 << 20] {
         let file = read_write(&place, "file");
         let data = pattern(len as usize);
@@ -153,7 +154,7 @@ fn truncate_cuts_and_extends_with_zeros() {
 
 #[test]
 fn a_read_beside_a_write_sees_old_or_new_bytes_and_after_it_the_new_ones() {
-    let place = Place::new("beside");
+    let place = place("beside");
     let file = read_write(&place, "file");
     const LEN: usize = 1_500_000;
     file.write_all_at(&vec![1; LEN], 0).unwrap();
@@ -182,7 +183,7 @@ fn a_read_beside_a_write_sees_old_or_new_bytes_and_after_it_the_new_ones() {
 
 #[test]
 fn a_sparse_file_of_16_tib_reads_zeros_and_occupies_little() {
-    let place = Place::new("sparse");
+    let place = place("sparse");
     let file = read_write(&place, "file");
     let end = 16_u64 << 40;
     file.write_all_at(b"begin", 0).unwrap();
@@ -202,7 +203,7 @@ fn a_sparse_file_of_16_tib_reads_zeros_and_occupies_little() {
 
 #[test]
 fn fallocate_reserves_punches_and_zeroes() {
-    let place = Place::new("fallocate");
+    let place = place("fallocate");
     let data = pattern(400_000);
     let fresh = || {
         let file = read_write(&place, "file");
@@ -237,7 +238,7 @@ fn fallocate_reserves_punches_and_zeroes() {
 
 #[test]
 fn seek_finds_data_and_holes() {
-    let place = Place::new("seek");
+    let place = place("seek");
     let mut file = read_write(&place, "file");
     let chunk = 1_u64 << 20;
     ftruncate(&file, 20 * chunk).unwrap();
@@ -256,7 +257,7 @@ fn seek_finds_data_and_holes() {
 
 #[test]
 fn copy_file_range_copies_within_and_between_files() {
-    let place = Place::new("copy");
+    let place = place("copy");
     let data = pattern(5 << 20);
     fs::write(place.at("from"), &data).unwrap();
     let from = File::open(place.at("from")).unwrap();
@@ -279,7 +280,7 @@ fn copy_file_range_copies_within_and_between_files() {
 
 #[test]
 fn o_tmpfile_makes_a_file_without_a_name_or_says_that_it_cannot() {
-    let place = Place::new("tmpfile");
+    let place = place("tmpfile");
     let flags = OFlags::TMPFILE | OFlags::RDWR;
     match rustix::fs::open(&place.path, flags, Mode::RWXU) {
         Ok(file) => {
@@ -299,7 +300,7 @@ fn o_tmpfile_makes_a_file_without_a_name_or_says_that_it_cannot() {
 
 #[test]
 fn fsync_fdatasync_and_syncfs_succeed_on_files_and_directories() {
-    let place = Place::new("sync");
+    let place = place("sync");
     let file = read_write(&place, "file");
     file.write_all_at(&pattern(3 << 20), 0).unwrap();
     file.sync_data().unwrap();
@@ -311,7 +312,7 @@ fn fsync_fdatasync_and_syncfs_succeed_on_files_and_directories() {
 #[test]
 fn times_have_nanoseconds_and_follow_changes() {
     use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
-    let place = Place::new("times");
+    let place = place("times");
     fs::write(place.at("file"), "x").unwrap();
     let spec = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
     for (atime, mtime) in [((1, 123_456_789), (2, 987_654_321)), ((-5, 1), (1 << 33, 999_999_999))]
@@ -339,7 +340,7 @@ fn times_have_nanoseconds_and_follow_changes() {
 #[test]
 fn reading_does_not_change_atime() {
     use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
-    let place = Place::new("atime");
+    let place = place("atime");
     fs::write(place.at("file"), "x").unwrap();
     let old = Timespec { tv_sec: 1_000_000, tv_nsec: 5 };
     let times = Timestamps { last_access: old, last_modification: old };
@@ -351,7 +352,7 @@ fn reading_does_not_change_atime() {
 
 #[test]
 fn ioctls_of_other_file_systems_are_refused() {
-    let place = Place::new("ioctl");
+    let place = place("ioctl");
     let file = read_write(&place, "file");
     let refused = rustix::fs::ioctl_getflags(&file).unwrap_err();
     assert!(matches!(refused, Errno::NOTTY | Errno::OPNOTSUPP | Errno::NOSYS), "{refused:?}");

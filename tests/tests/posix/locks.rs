@@ -1,11 +1,11 @@
 //! Locks within one mount. `mounts.rs` has those between two.
 
+use crate::{Place, place};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::sync::mpsc::channel;
-use strake_tests::cluster::Place;
 use strake_tests::system::{LockOwner, RangeLock, lock};
 
 fn two(place: &Place) -> (File, File) {
@@ -18,7 +18,7 @@ fn two(place: &Place) -> (File, File) {
 
 #[test]
 fn flock_excludes_others_and_ends_with_the_handle() {
-    let place = Place::new("flock");
+    let place = place("flock");
     let (a, b) = two(&place);
     flock(&a, FlockOperation::LockShared).unwrap();
     flock(&b, FlockOperation::LockShared).unwrap();
@@ -33,7 +33,7 @@ fn flock_excludes_others_and_ends_with_the_handle() {
 
 #[test]
 fn range_locks_conflict_only_where_they_overlap() {
-    let place = Place::new("ranges");
+    let place = place("ranges");
     let (a, b) = two(&place);
     let owner = LockOwner::OpenFile;
     lock(&a, owner, RangeLock::Exclusive, (0, 100), false).unwrap();
@@ -48,7 +48,7 @@ fn range_locks_conflict_only_where_they_overlap() {
 
 #[test]
 fn a_waiting_lock_is_granted_when_the_holder_lets_go() {
-    let place = Place::new("waiting");
+    let place = place("waiting");
     let (a, b) = two(&place);
     let owner = LockOwner::OpenFile;
     lock(&a, owner, RangeLock::Exclusive, (0, 0), false).unwrap();

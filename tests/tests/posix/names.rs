@@ -1,16 +1,17 @@
 //! Names, nodes, links, renames, listings.
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, SeekFrom, StatxFlags};
+use crate::place;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatxFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
-use strake_tests::cluster::{Place, contents};
+use strake_tests::cluster::contents;
 
 #[test]
 fn create_makes_an_empty_file_and_exclusive_create_refuses_an_existing_one() {
-    let place = Place::new("create");
+    let place = place("create");
     let path = place.at("file");
     let file = fs::File::create_new(&path).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 0);
@@ -23,7 +24,7 @@ fn create_makes_an_empty_file_and_exclusive_create_refuses_an_existing_one() {
 
 #[test]
 fn mkdir_and_rmdir_keep_link_counts() {
-    let place = Place::new("mkdir");
+    let place = place("mkdir");
     assert_eq!(fs::metadata(&place.path).unwrap().nlink(), 2);
     fs::create_dir(place.at("a")).unwrap();
     fs::create_dir(place.at("b")).unwrap();
@@ -38,7 +39,7 @@ fn mkdir_and_rmdir_keep_link_counts() {
 
 #[test]
 fn mknod_makes_fifos_sockets_and_devices() {
-    let place = Place::new("mknod");
+    let place = place("mknod");
     let mode = Mode::from_raw_mode(0o600);
     let device = rustix::fs::makedev(1, 3);
     let kinds = [
@@ -58,7 +59,7 @@ fn mknod_makes_fifos_sockets_and_devices() {
 
 #[test]
 fn a_fifo_and_a_socket_connect_processes() {
-    let place = Place::new("fifo");
+    let place = place("fifo");
     let mode = Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(CWD, place.at("fifo"), FileType::Fifo, mode, 0).unwrap();
     let writer = std::thread::spawn({
@@ -74,7 +75,7 @@ fn a_fifo_and_a_socket_connect_processes() {
 
 #[test]
 fn symlinks_hold_targets_of_4095_bytes_and_are_followed() {
-    let place = Place::new("symlink");
+    let place = place("symlink");
     fs::write(place.at("file"), "behind the link").unwrap();
     symlink("file", place.at("link")).unwrap();
     assert_eq!(contents(&place.at("link")), b"behind the link");
@@ -89,7 +90,7 @@ fn symlinks_hold_targets_of_4095_bytes_and_are_followed() {
 
 #[test]
 fn hard_links_share_contents_and_attributes() {
-    let place = Place::new("link");
+    let place = place("link");
     fs::write(place.at("a"), "one").unwrap();
     fs::hard_link(place.at("a"), place.at("b")).unwrap();
     let (a, b) = (fs::metadata(place.at("a")).unwrap(), fs::metadata(place.at("b")).unwrap());
@@ -104,7 +105,7 @@ fn hard_links_share_contents_and_attributes() {
 
 #[test]
 fn rename_replaces_in_one_step() {
-    let place = Place::new("rename");
+    let place = place("rename");
     fs::write(place.at("old"), "old").unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -125,7 +126,7 @@ fn rename_replaces_in_one_step() {
 
 #[test]
 fn rename_noreplace_refuses_and_exchange_swaps() {
-    let place = Place::new("renameat2");
+    let place = place("renameat2");
     fs::write(place.at("a"), "a").unwrap();
     fs::create_dir(place.at("b")).unwrap();
     let rename = |flags| rustix::fs::renameat_with(CWD, place.at("a"), CWD, place.at("b"), flags);
@@ -142,7 +143,7 @@ fn rename_noreplace_refuses_and_exchange_swaps() {
 
 #[test]
 fn a_directory_cannot_be_moved_below_itself() {
-    let place = Place::new("loop");
+    let place = place("loop");
     fs::create_dir_all(place.at("a/b/c")).unwrap();
     assert_eq!(rustix::fs::rename(place.at("a"), place.at("a/b/c/d")), Err(Errno::INVAL));
     fs::create_dir(place.at("x")).unwrap();
@@ -155,7 +156,7 @@ fn a_directory_cannot_be_moved_below_itself() {
 
 #[test]
 fn an_unlinked_file_is_read_written_and_stated_while_it_is_open() {
-    let place = Place::new("unlink");
+    let place = place("unlink");
     for len in [100, 3_000_000] {
         let mut options = fs::File::options();
         let file = options.create_new(true).read(true).write(true).open(place.at("file")).unwrap();
@@ -177,7 +178,7 @@ fn an_unlinked_file_is_read_written_and_stated_while_it_is_open() {
 
 #[test]
 fn a_removed_directory_stays_usable_for_those_in_it() {
-    let place = Place::new("rmdir");
+    let place = place("rmdir");
     fs::create_dir(place.at("d")).unwrap();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let directory = rustix::fs::open(place.at("d"), flags, Mode::empty()).unwrap();
@@ -192,49 +193,8 @@ fn a_removed_directory_stays_usable_for_those_in_it() {
 }
 
 #[test]
-fn a_listing_of_ten_thousand_names_is_complete_and_its_cookies_are_stable() {
-    let place = Place::new("readdir");
-    let names: BTreeSet<String> = (0..10_000).map(|n| format!("file-{n:05}")).collect();
-    for name in &names {
-        rustix::fs::mknodat(CWD, place.at(name), FileType::RegularFile, Mode::RUSR, 0).unwrap();
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let mut listing =
-        Dir::new(rustix::fs::open(&place.path, flags, Mode::empty()).unwrap()).unwrap();
-    let mut seen = Vec::new();
-    let mut cookies = Vec::new();
-    for entry in listing.by_ref() {
-        let entry = entry.unwrap();
-        seen.push(entry.file_name().to_string_lossy().into_owned());
-        cookies.push(entry.offset());
-        if seen.len() == 4_000 {
-            // What others do meanwhile moves no cookie: half of what was seen goes, new names come.
-            for name in seen.iter().filter(|n| !n.starts_with('.')).step_by(2) {
-                fs::remove_file(place.at(name)).unwrap();
-            }
-            fs::write(place.at("a-late-one"), "").unwrap();
-        }
-    }
-    let found: BTreeSet<_> = seen.iter().filter(|n| n.starts_with("file-")).cloned().collect();
-    assert_eq!(
-        found.len(),
-        seen.iter().filter(|n| n.starts_with("file-")).count(),
-        "no name twice"
-    );
-    assert_eq!(found, names);
-    // A cookie leads to the entry after it, also from another handle.
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let other = rustix::fs::open(&place.path, flags, Mode::empty()).unwrap();
-    rustix::fs::seek(&other, SeekFrom::Start(cookies[7_000] as u64)).unwrap();
-    let mut buffer = Vec::with_capacity(32 << 10);
-    let mut raw = rustix::fs::RawDir::new(&other, buffer.spare_capacity_mut());
-    let next = raw.next().unwrap().unwrap();
-    assert_eq!(next.file_name().to_string_lossy(), seen[7_001]);
-}
-
-#[test]
 fn names_have_up_to_255_bytes_of_anything() {
-    let place = Place::new("long-names");
+    let place = place("long-names");
     let longest = "é".repeat(127) + "x";
     assert_eq!(longest.len(), 255);
     fs::write(place.at(&longest), "long").unwrap();
@@ -250,7 +210,7 @@ fn names_have_up_to_255_bytes_of_anything() {
 
 #[test]
 fn paths_have_up_to_4096_bytes() {
-    let place = Place::new("long-paths");
+    let place = place("long-paths");
     let base = place.path.as_os_str().len();
     let mut path = place.path.clone();
     while path.as_os_str().len() + 202 < 4095 {
@@ -272,7 +232,7 @@ fn paths_have_up_to_4096_bytes() {
 
 #[test]
 fn inode_numbers_have_64_bits_and_never_repeat() {
-    let place = Place::new("inodes");
+    let place = place("inodes");
     let mut seen = BTreeSet::new();
     for round in 0..3 {
         for n in 0..50 {
@@ -287,7 +247,7 @@ fn inode_numbers_have_64_bits_and_never_repeat() {
 
 #[test]
 fn statx_gives_the_time_of_birth() {
-    let place = Place::new("statx");
+    let place = place("statx");
     fs::write(place.at("file"), "x").unwrap();
     let flags = AtFlags::empty();
     let stat = |mask| rustix::fs::statx(CWD, place.at("file"), flags, mask).unwrap();

@@ -1,5 +1,6 @@
 //! Owners, modes, set-id bits, extended attributes, ACLs.
 
+use crate::place;
 use rustix::fs::{
     Gid, Mode, OFlags, Uid, XattrFlags, chmod, chown, copy_file_range, getxattr, listxattr,
     removexattr, setxattr,
@@ -8,7 +9,6 @@ use rustix::io::Errno;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use strake_tests::cluster::Place;
 use strake_tests::property::directory::as_user;
 use strake_types::Credentials;
 
@@ -37,7 +37,7 @@ fn xattr(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
 
 #[test]
 fn mode_bits_refuse_what_they_do_not_grant() {
-    let place = Place::new("mode");
+    let place = place("mode");
     let path = place.at("file");
     fs::write(&path, "secret").unwrap();
     set_owner(&path, 1000, 1000);
@@ -57,7 +57,7 @@ fn mode_bits_refuse_what_they_do_not_grant() {
 
 #[test]
 fn the_sticky_bit_protects_entries_of_others() {
-    let place = Place::new("sticky");
+    let place = place("sticky");
     set_mode(&place.path, 0o1777);
     as_user(&user(1000), || fs::write(place.at("mine"), "").unwrap());
     as_user(&user(2000), || {
@@ -69,7 +69,7 @@ fn the_sticky_bit_protects_entries_of_others() {
 
 #[test]
 fn a_setgid_directory_hands_down_its_group() {
-    let place = Place::new("setgid");
+    let place = place("setgid");
     fs::create_dir(place.at("d")).unwrap();
     set_owner(&place.at("d"), 1000, 3000);
     set_mode(&place.at("d"), 0o2777);
@@ -84,7 +84,7 @@ fn a_setgid_directory_hands_down_its_group() {
 
 #[test]
 fn writing_and_chown_take_back_set_id_bits() {
-    let place = Place::new("setuid");
+    let place = place("setuid");
     let path = place.at("file");
     fs::write(&path, "program").unwrap();
     set_owner(&path, 1000, 1000);
@@ -102,7 +102,7 @@ fn writing_and_chown_take_back_set_id_bits() {
 /// What counts is who copies, not who has opened the file.
 #[test]
 fn copying_into_a_file_takes_back_set_id_bits() {
-    let place = Place::new("setuid-copy");
+    let place = place("setuid-copy");
     let path = place.at("file");
     fs::write(&path, "program").unwrap();
     set_mode(&path, 0o6775);
@@ -120,7 +120,7 @@ fn copying_into_a_file_takes_back_set_id_bits() {
 
 #[test]
 fn extended_attributes_of_every_name_space_are_kept() {
-    let place = Place::new("xattr");
+    let place = place("xattr");
     let path = place.at("file");
     fs::write(&path, "x").unwrap();
     let big = vec![5; 60_000];
@@ -167,7 +167,7 @@ const NOBODY: u32 = u32::MAX;
 
 #[test]
 fn an_acl_grants_and_refuses_by_user_and_shows_in_the_mode() {
-    let place = Place::new("acl");
+    let place = place("acl");
     let path = place.at("file");
     fs::write(&path, "x").unwrap();
     set_mode(&path, 0o600);
@@ -185,7 +185,7 @@ fn an_acl_grants_and_refuses_by_user_and_shows_in_the_mode() {
 
 #[test]
 fn a_default_acl_is_inherited_in_place_of_the_umask() {
-    let place = Place::new("default-acl");
+    let place = place("default-acl");
     let list =
         acl(&[(1, 7, NOBODY), (2, 6, 1000), (4, 5, NOBODY), (0x10, 7, NOBODY), (0x20, 0, NOBODY)]);
     setxattr(&place.path, "system.posix_acl_default", &list, XattrFlags::empty()).unwrap();
@@ -200,7 +200,7 @@ fn a_default_acl_is_inherited_in_place_of_the_umask() {
 
 #[test]
 fn layout_attributes_are_set_on_directories_and_inherited() {
-    let place = Place::new("layout");
+    let place = place("layout");
     fs::create_dir(place.at("d")).unwrap();
     let set = |name: &str, value: &str| {
         setxattr(place.at("d"), name, value.as_bytes(), XattrFlags::empty())

@@ -1,11 +1,12 @@
 //! Room: statfs, occupied bytes, limits.
 
+use crate::place;
 use rustix::fs::{Mode, OFlags, statvfs};
 use rustix::io::{Errno, pwrite};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use strake_tests::cluster::{Place, Up};
+use strake_tests::cluster::Up;
 
 #[test]
 fn statfs_tells_the_truth_about_room() {
@@ -35,7 +36,7 @@ fn statfs_tells_the_truth_about_room() {
 
 #[test]
 fn blocks_count_what_a_file_occupies() {
-    let place = Place::new("blocks");
+    let place = place("blocks");
     fs::write(place.at("file"), vec![1; 3 << 20]).unwrap();
     let stat = fs::metadata(place.at("file")).unwrap();
     assert!(stat.blocks() * 512 >= 3 << 20, "{} blocks", stat.blocks());
@@ -44,7 +45,7 @@ fn blocks_count_what_a_file_occupies() {
 
 #[test]
 fn offsets_beyond_the_longest_file_are_refused() {
-    let place = Place::new("limits");
+    let place = place("limits");
     let flags = OFlags::CREATE | OFlags::RDWR;
     let file = rustix::fs::open(place.at("file"), flags, Mode::RWXU).unwrap();
     let refused = pwrite(&file, b"x", (1 << 62) + 1);

@@ -9,7 +9,7 @@ use std::process::{Child, Output, Stdio};
 use std::time::Duration;
 use strake_engine::kv::{EngineKind, Outcome, Transaction};
 use strake_tests::cluster::{
-    Mount, Process, free_port, mount_memory, mount_of, run, signal, strake, take_away,
+    Mount, Process, free_port, mount_memory, mount_of, mount_volume, run, signal, strake, take_away,
 };
 use strake_tests::etcd::EtcdServer;
 use strake_tests::postgres::{PASSWORD, PostgresServer};
@@ -67,6 +67,12 @@ impl Server {
     fn mount(&mut self) -> Mount {
         self.mounts += 1;
         mount_of(&self.address, &self.at(&format!("mnt{}", self.mounts)), "")
+    }
+
+    fn mount_of(&self, volume: &str) -> Mount {
+        let path = self.at(volume);
+        fs::create_dir(&path).unwrap();
+        mount_volume(&self.address, volume, &path, "")
     }
 
     /// Fails unless `strake fsck` finds nothing.
@@ -278,6 +284,35 @@ fn what_cannot_be_moved_is_refused_with_the_reason() {
     server.stop();
     other.start_again(&["--meta", &url]);
     assert_eq!(fs::read(other.mount().at("file")).unwrap(), b"there");
+}
+
+#[test]
+fn a_volume_of_several_shares_moves_only_to_what_can_bear_it() {
+    let database = PostgresServer::shared();
+    let url = database.url(&database.database());
+    let mut server = Server::start(&["--meta", &url]);
+    let wide = format!("{}:/wide", server.address);
+    let create = ["volume", "create", "wide", "--shares", "4", "--cluster", &server.address];
+    assert!(run(create).status.success());
+    let tree = server.at("tree");
+    fs::create_dir(&tree).unwrap();
+    fill(&tree);
+    assert!(run(["cp", "-r", &text(&tree), &wide]).status.success());
+    server.stop();
+    let file = text(&server.at("export"));
+    server.succeed("export", &["--from", &url, &file]);
+    let words = ["volume wide has several shares", "etcd cannot bear that", "strake volume delete"];
+    let to_etcd = ["--from", &url, "--meta", "etcd://127.0.0.1:1/strake", &file];
+    server.refused(&words, "import", &to_etcd);
+    server.succeed("import", &["--from", &url, "--meta", "embedded", &file]);
+    server.start_again(&[]);
+    server.check();
+    let mount = server.mount_of("wide");
+    assert_eq!(fs::read(mount.at("tree/dir3/big")).unwrap(), vec![9; 3_000_000]);
+    fs::rename(mount.at("tree/dir1"), mount.at("tree/dir2/dir1")).unwrap();
+    fs::remove_dir_all(mount.at("tree")).unwrap();
+    drop(mount);
+    server.check();
 }
 
 #[test]

@@ -54,3 +54,4 @@ mod volumes;
 pub use candidate::{Candidate, Candidature};
 pub use forms::FORMS;
 pub use service::{Manager, ManagerOptions};
+pub use state::volumes_of_shares;

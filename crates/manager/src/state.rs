@@ -23,6 +23,14 @@ pub(crate) struct State {
     pub fences: BTreeMap<u32, Fence>,
 }
 
+/// The names of volumes of several shares in a store, also of those that are being deleted: whoever is to keep them
+/// has to bear several writers of one volume.
+pub async fn volumes_of_shares(snapshot: &dyn Snapshot) -> Result<Vec<String>> {
+    let volumes = State::load(snapshot).await?.unwrap_or_default().volumes.into_values();
+    let of_shares = |volume: &Volume| volume.share == 0 && volume.spec.shares.is_some();
+    Ok(volumes.filter(of_shares).map(|volume| volume.spec.name).collect())
+}
+
 /// An error of the store in POSIX vocabulary.
 pub(crate) fn stored(error: &KvError) -> Error {
     let kind = match error {

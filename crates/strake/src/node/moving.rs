@@ -21,7 +21,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strake_base::disk::{Disk, RealDisk};
 use strake_engine::kv::dump::{self, Dump, DumpError, DumpId, Progress};
-use strake_engine::kv::{DatabaseOptions, EngineKind, Kv, KvError, Part, WAIT_MS_DEFAULT};
+use strake_engine::kv::{
+    DatabaseOptions, EngineKind, Kv, KvError, Part, WAIT_MS_DEFAULT, judges_all_writers,
+};
+use strake_manager::volumes_of_shares;
 use strake_wire::frame::crc32c;
 
 /// Whose metadata is in a file: what [`Dump::about`] holds, as JSON.
@@ -239,11 +242,28 @@ async fn check_unchanged(node: &mut Node, id: &DumpId, import: &Import) -> Outco
     if dump::is_what_was_exported(&*old, id).await.plain()?
         || dump::is_import_of(&*old, id).await.plain()?
     {
-        return Ok(());
+        return check_shares(&*old, &import.to).await;
     }
     let (home, file) = (import.home.display(), import.file.display());
     Err(Failure::new(format!("the server of {home} has run since {file} was exported"))
         .next("strake meta export, to another file, and import that"))
+}
+
+/// Refuses a database in which nobody could serve a volume of several shares, where there is one.
+async fn check_shares(old: &dyn Kv, to: &MetaPlace) -> Outcome {
+    let MetaPlace::Database(url) = to else { return Ok(()) };
+    let engine = database_engine(url).unwrap_or_default();
+    if judges_all_writers(engine) {
+        return Ok(());
+    }
+    let snapshot = old.snapshot().await.plain()?;
+    let Some(name) = volumes_of_shares(&*snapshot).await.plain()?.into_iter().next() else {
+        return Ok(());
+    };
+    Err(Failure::new(format!("volume {name} has several shares, and {engine} cannot bear that"))
+        .next(format!(
+            "name another place; or copy what is in {name} to a volume of one share, strake volume delete {name}, and export again"
+        )))
 }
 
 /// The store that is being filled.

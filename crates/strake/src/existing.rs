@@ -12,6 +12,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use strake_client::{Entry, Volume};
 use strake_types::{Attr, Credentials, ErrorKind, FileKind, Ino, Result};
+use strake_wire::message;
 use strake_wire::message::jobs::{Job, JobKind, Plan};
 use strake_wire::message::recopies::RecopyWish;
 
@@ -78,6 +79,7 @@ pub async fn run(
         return Err(Failure::usage("--throttle 0 would never end").next("give a size, as 50M"));
     }
     if flags.dry_run {
+        check_shares(&volume)?;
         let count = count(&volume, attr, copies).await.context(|| path.into())?;
         volume.close().await?;
         show_count(&count, copies, flags.json)?;
@@ -102,6 +104,17 @@ pub async fn run(
         return Ok(0);
     }
     follow_to_its_end(&map, job.id, async |job: &Job| show(job, flags.json)).await
+}
+
+/// Refuses what the manager will, for a command that does not ask it.
+fn check_shares(volume: &Volume) -> Outcome {
+    let map = volume.map().current();
+    let is_this = |other: &&message::manager::Volume| other.id == volume.id().0;
+    if map.volumes.iter().find(is_this).is_none_or(|found| found.shares().count == 1) {
+        return Ok(());
+    }
+    let cause = "files of a volume of several shares cannot be given another number of copies yet";
+    Err(Failure::new(cause).next("copy them"))
 }
 
 fn report(job: &Job) -> Report {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use strake_client::{OpenFile, OpenFlags, Volume, VolumeOptions};
+use strake_client::{NewFile, OpenFile, OpenFlags, RenameFlags, Volume, VolumeOptions};
 use strake_engine::kv::memory::MemoryKv;
 use strake_tests::local::{LocalCluster, Names, bytes};
 use strake_types::limits::CHUNK_BYTES_MIN;
@@ -37,10 +37,24 @@ async fn cluster() -> LocalCluster {
     LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await
 }
 
+/// A volume of several shares.
+async fn wide() -> LocalCluster {
+    LocalCluster::start(Names::Shares(MemoryKv::new(), 5), CHUNK_BYTES_MIN).await
+}
+
 async fn create(volume: &Arc<Volume>, name: &str) -> Arc<OpenFile> {
+    create_in(volume, Ino::ROOT, name).await
+}
+
+async fn create_in(volume: &Arc<Volume>, dir: Ino, name: &str) -> Arc<OpenFile> {
     let cred = Credentials::root();
     let flags = OpenFlags::READ_WRITE;
-    volume.create(&cred, Ino::ROOT, bytes(name), 0o644, 0, flags).await.expect("a new name").1
+    volume.create(&cred, dir, bytes(name), 0o644, 0, flags).await.expect("a new name").1
+}
+
+async fn make_directory(volume: &Arc<Volume>, name: String) -> Ino {
+    let (cred, new) = (Credentials::root(), NewFile::directory(0o755, 0));
+    volume.make(&cred, Ino::ROOT, bytes(name), new).await.expect("a new name").ino
 }
 
 async fn open(volume: &Arc<Volume>, ino: Ino) -> Arc<OpenFile> {
@@ -52,14 +66,16 @@ async fn read(volume: &Arc<Volume>, file: &Arc<OpenFile>, at: u64, len: u32) -> 
     volume.read(file, at, len).await.expect("a read").into_bytes().to_vec()
 }
 
-/// A task with a file of its own: writes, reads, cuts, closes and opens again.
+/// A task with a file of its own: writes, reads, cuts, moves, closes and opens again.
 async fn own_file(volume: Arc<Volume>, task: u64) {
     let mut dice = Dice(task + 1);
-    let mut file = create(&volume, &format!("own {task}")).await;
+    let mut here = make_directory(&volume, format!("here {task}")).await;
+    let mut there = make_directory(&volume, format!("there {task}")).await;
+    let mut file = create_in(&volume, here, "own").await;
     let mut model: Vec<u8> = Vec::new();
     for step in 0..STEPS {
         let at = dice.roll(300_000);
-        match dice.roll(10) {
+        match dice.roll(11) {
             0 => {
                 let change = SetAttr { length: Some(at), ..SetAttr::default() };
                 let cred = Credentials::root();
@@ -72,6 +88,12 @@ async fn own_file(volume: Arc<Volume>, task: u64) {
                 file = open(&volume, ino).await;
             }
             2 => volume.fsync(&file, false).await.expect("a sync"),
+            10 => {
+                let (cred, flags) = (Credentials::root(), RenameFlags::default());
+                let moved = volume.rename(&cred, here, bytes("own"), there, bytes("own"), flags);
+                assert_eq!(moved.await.expect("a move").0.ino, file.ino());
+                (here, there) = (there, here);
+            }
             3..6 => {
                 let len = dice.roll(100_000) as u32 + 1;
                 let seen = read(&volume, &file, at, len).await;
@@ -129,7 +151,15 @@ async fn check_shared(volume: &Arc<Volume>, ino: Ino, expected: &[(u64, u8)]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn many_tasks_on_one_mount() {
-    let cluster = cluster().await;
+    check_many_tasks(cluster().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn many_tasks_on_a_volume_of_several_shares() {
+    check_many_tasks(wide().await).await;
+}
+
+async fn check_many_tasks(cluster: LocalCluster) {
     let volume = cluster.volume(options(false)).await;
     let shared = create(&volume, "shared").await;
     let own = (0..TASKS).map(|task| tokio::spawn(own_file(volume.clone(), task)));
@@ -153,7 +183,15 @@ async fn many_tasks_on_one_mount() {
 /// and everything that was acknowledged is there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn servers_restart_under_a_mount() {
-    let mut cluster = cluster().await;
+    check_restarts(cluster().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn servers_of_several_shares_restart_under_a_mount() {
+    check_restarts(wide().await).await;
+}
+
+async fn check_restarts(mut cluster: LocalCluster) {
     let volume = cluster.volume(options(true)).await;
     let shared = create(&volume, "shared").await;
     let own = (0..TASKS).map(|task| tokio::spawn(own_file(volume.clone(), task)));

@@ -5,6 +5,7 @@
 //! `STRAKE_SEED=S` begins with the seed that a failure has named.
 
 use std::any::Any;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use strake_base::random::SplitMix64;
 use strake_model::history::contents::{Change, Deed, Done, Whole, judge_seen};
@@ -21,6 +22,10 @@ const TIME: Duration = Duration::from_secs(4);
 /// Mounts.
 const MOUNTS: usize = NAMES_OF_MOUNTS.len();
 const NAMES_OF_MOUNTS: [&str; 4] = ["a", "b", "c", "d"];
+/// How long servers live where they are killed: long enough for who waits for the leases of the one before.
+const LIFE: Duration = Duration::from_secs(8);
+/// The first one does not; so even some seconds of histories meet an end.
+const FIRST_LIFE: Duration = Duration::from_secs(1);
 /// Shares of a volume that has several.
 const SHARES: u32 = 5;
 /// Processes; the first ones on different mounts.
@@ -298,6 +303,33 @@ fn names_on_several_mounts_have_one_history() {
 #[test]
 fn names_in_several_shares_have_one_history() {
     names_have_one_history(Stage::of_shares());
+}
+
+/// The same while the servers are killed in turn.
+#[test]
+fn names_in_several_shares_have_one_history_when_servers_are_killed() {
+    let mut cluster = Cluster::of_shares(SHARES);
+    let mounts = NAMES_OF_MOUNTS.map(|name| cluster.mount(name)).into();
+    let stage = Stage::on(mounts, ());
+    let (go_on, ended) = channel::<()>();
+    std::thread::scope(|scope| {
+        // It ends with the histories, also if one of them fails.
+        let _go_on = go_on;
+        scope.spawn(move || {
+            let mut life = FIRST_LIFE;
+            for nth in (0..2).cycle() {
+                if ended.recv_timeout(life) != Err(RecvTimeoutError::Timeout) {
+                    break;
+                }
+                let mut next = cluster.metas[nth].next();
+                cluster.metas[nth].process.kill();
+                next.go();
+                cluster.metas[nth].process = next;
+                life = LIFE;
+            }
+        });
+        names_have_one_history(stage);
+    });
 }
 
 fn names_have_one_history(mut stage: Stage) {

@@ -67,6 +67,20 @@ fn commands_without_a_mount_see_all_shares() {
     cluster.fsck();
 }
 
+/// Each command has a session with each share, and ends all of them at once: each of them asked for two snapshots, of
+/// which PostgreSQL's engine has 24 for all; what came of it were sessions that had ended and were begun anew.
+#[test]
+fn as_many_sessions_as_there_are_shares_end_at_once() {
+    let cluster = Cluster::of_shares(64);
+    let root = format!("{}:/wide", cluster.address());
+    for nth in 0..3 {
+        succeed(["cp", "/etc/hostname", &format!("{root}/file{nth}")]);
+    }
+    assert_eq!(succeed(["ls", &root]).lines().count(), 3);
+    let left = succeed(["client", "list", "wide", "--json", "--cluster", &cluster.address()]);
+    assert_eq!(left.trim(), "[]");
+}
+
 #[test]
 fn what_a_volume_of_several_shares_cannot_do_is_said() {
     let cluster = Cluster::of_shares(3);

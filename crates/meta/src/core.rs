@@ -349,6 +349,7 @@ impl Core {
         let key = keys::volume_stat(volume.id);
         let snapshot = volume.kv.snapshot().await.map_err(store_error)?;
         let stored: Option<Stat> = get(&*snapshot, &key).await?;
+        drop(snapshot);
         // Whatever ends this process from here on, the counts stored are not to be believed.
         let stat = stored.unwrap_or_default();
         volume.put(key, records::encode(&Stat { clean: false, ..stat })).await?;

@@ -127,6 +127,8 @@ async fn reap(core: &Arc<Core>, volume: &Arc<Volume>, stop: &Stop) -> Result<usi
         let snapshot = volume.kv.snapshot().await.map_err(store_error)?;
         let start = from.as_ref().map(Vec::as_slice);
         let page = snapshot.scan(start, to, PAGE).await.map_err(store_error)?;
+        // What is done next asks for others.
+        drop(snapshot);
         let found: Vec<_> = page.iter().filter_map(|(key, _)| keys::two_ids(key)).collect();
         let now_ms = core.wall_ms();
         let (found, later): (Vec<_>, Vec<_>) =

@@ -192,6 +192,7 @@ async fn repeat(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
     let key = keys::result(ctx.volume.id, session.id, ctx.seq);
     let snapshot = ctx.volume.kv.snapshot().await.map_err(store_error)?;
     let stored: Option<Raw> = crate::stored::get(&*snapshot, &key).await?;
+    drop(snapshot);
     let gone = || Error::with(ErrorKind::Malformed, "the reply to this request was forgotten");
     let reply = MetaReply::decode(stored.ok_or_else(gone)?.bytes);
     let reply = reply.map_err(|e| records::corrupt(&key, &e.to_string()))?;

@@ -35,15 +35,18 @@ pub(crate) async fn readdir(ctx: &Ctx, op: &ReadDir) -> Result<MetaAnswer> {
     if op.plus && ctx.check(&dir, EXECUTE).is_ok() {
         match &ctx.keeper {
             None => add_attributes(&mut tx, &dir, &mut entries).await?,
-            Some(_) => add_leased(&mut tx, &dir, &mut entries).await?,
+            Some(_) => {
+                // Its snapshot is given back before another is asked for.
+                drop(tx);
+                add_leased(ctx, &dir, &mut entries).await?;
+            }
         }
     }
     Ok(MetaAnswer::Page(Page { entries, end, parent: dir.parent, leased }))
 }
 
 /// Attributes for one who keeps leases: they are read after those were entered.
-async fn add_leased(tx: &mut Tx<'_>, dir: &Inode, entries: &mut [DirEntry]) -> Result<()> {
-    let ctx = tx.ctx;
+async fn add_leased(ctx: &Ctx, dir: &Inode, entries: &mut [DirEntry]) -> Result<()> {
     let leased: Vec<bool> = entries.iter().map(|entry| ctx.lease(Ino(entry.ino))).collect();
     add_attributes(&mut Tx::reader(ctx), dir, entries).await?;
     for (entry, leased) in entries.iter_mut().zip(leased) {

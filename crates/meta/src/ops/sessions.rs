@@ -118,6 +118,8 @@ pub(crate) async fn delete_prefix(volume: &Volume, prefix: &[u8]) -> Result<()> 
         let snapshot = volume.kv.snapshot().await.map_err(store_error)?;
         let pairs = snapshot.scan(Bound::Included(prefix), to, DELETE_MAX).await;
         let keys: Vec<_> = pairs.map_err(store_error)?.into_iter().map(|(key, _)| key).collect();
+        // Who holds a snapshot and asks for another waits for others that do the same: a store gives so many and no more.
+        drop(snapshot);
         let found = keys.len();
         volume.write(keys.into_iter().map(|key| (key.to_vec(), None)).collect()).await?;
         if found < DELETE_MAX {

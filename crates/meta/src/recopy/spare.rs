@@ -133,6 +133,7 @@ async fn forget_lost(core: &Core, volume: &Volume) -> Result<()> {
         Ok(())
     })
     .await?;
+    drop(snapshot);
     match over.is_empty() {
         true => Ok(()),
         false => volume.write(over).await,

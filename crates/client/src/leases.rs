@@ -23,7 +23,7 @@ use strake_types::error::Advice;
 use strake_types::limits::LEASE_MS;
 use strake_types::{Error, Ino, Shares, VolumeId};
 use strake_wire::message::common::Attributes;
-use strake_wire::message::meta::{MetaAnswer, MetaOp, Page, Recalled, Recalls};
+use strake_wire::message::meta::{self, MetaAnswer, MetaOp, Page, Recalled, Recalls};
 
 const SHARDS: usize = 16;
 /// Most inodes believed per shard.
@@ -335,7 +335,7 @@ pub(crate) struct Doubt<'a> {
 impl<'a> Doubt<'a> {
     /// Before it is sent.
     pub fn new(volume: &'a Volume, op: &MetaOp) -> Self {
-        Doubt { volume, inode: told::inode(op), touched: told::touched(op), over: false }
+        Doubt { volume, inode: told::inode(op), touched: volume.touched(op), over: false }
     }
 
     /// It has ended so.
@@ -456,6 +456,16 @@ impl Volume {
                 }
             });
         }
+    }
+
+    /// The inodes that a change touches, as far as is known: what it names may lead to some.
+    pub(crate) fn touched(&self, op: &MetaOp) -> Vec<Ino> {
+        let leads = |at: &meta::Name| {
+            let dir = Ino(at.parent);
+            self.leases(dir).names.get(dir, &at.name).and_then(|known| known.leads)
+        };
+        let named = told::places(op).into_iter().flatten().filter_map(leads);
+        told::touched(op).into_iter().chain(named).collect()
     }
 
     /// Nobody knows whether a change of these inodes was made: what is leased is believed no more.

@@ -335,7 +335,7 @@ impl Volume {
         let lent = |op: &&MetaOp| self.parts().len() > 1 && told::is_change(op);
         let believed = strake_base::is_broken("repeats-are-doubted");
         if let Some(op) = op.filter(lent).filter(|_| self.keeps_leases() && !believed) {
-            self.doubt(&told::touched(op));
+            self.doubt(&self.touched(op));
         }
     }
 

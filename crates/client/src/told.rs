@@ -48,20 +48,21 @@ pub(crate) fn takes_names_away(op: &MetaOp) -> bool {
     matches!(op, MetaOp::Unlink(_) | MetaOp::Rename(_))
 }
 
-/// The directories in which a change names something.
-fn directories(op: &MetaOp) -> [Option<Ino>; 2] {
+/// What a change names in directories.
+pub(crate) fn places(op: &MetaOp) -> [Option<&meta::Name>; 2] {
     match op {
-        MetaOp::Create(create) => [Some(Ino(create.at.parent)), None],
-        MetaOp::Link(link) => [Some(Ino(link.to.parent)), None],
-        MetaOp::Unlink(unlink) => [Some(Ino(unlink.at.parent)), None],
-        MetaOp::Rename(rename) => [Some(Ino(rename.from.parent)), Some(Ino(rename.to.parent))],
+        MetaOp::Create(create) => [Some(&create.at), None],
+        MetaOp::Link(link) => [Some(&link.to), None],
+        MetaOp::Unlink(unlink) => [Some(&unlink.at), None],
+        MetaOp::Rename(rename) => [Some(&rename.from), Some(&rename.to)],
         _ => [None, None],
     }
 }
 
 /// Every inode that a change names by its number.
 pub(crate) fn touched(op: &MetaOp) -> Vec<Ino> {
-    directories(op).into_iter().chain([inode(op)]).flatten().collect()
+    let directories = places(op).map(|at| at.map(|at| Ino(at.parent)));
+    directories.into_iter().chain([inode(op)]).flatten().collect()
 }
 
 /// True for an error that says that nothing was done, and why.

@@ -126,6 +126,7 @@ impl Volume {
 
     /// Sends and publishes everything, then ends the session. The volume must not be used after it.
     pub async fn close(self: &Arc<Self>) -> Result<()> {
+        self.pages.close();
         let synced = self.sync_all().await;
         self.background.lock().drain(..).for_each(|task| task.abort());
         let ended = self.close_sessions().await;

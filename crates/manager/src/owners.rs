@@ -4,7 +4,7 @@
 //! server on the same database, and is by the one that rendezvous hashing gives it of those that live (highest
 //! random weight, Thaler and Ravishankar 1998): when one goes, its volumes are spread over all others, and no other
 //! volume moves. The shares of one volume are dealt out evenly: rendezvous decides among the servers that have the fewest
-//! of them, and only those move that one server has too many of. A server serves what the map says is its own while its tenure holds, which each heartbeat renews.
+//! of them. A server serves what the map says is its own while its tenure holds, which each heartbeat renews.
 //! So a volume is given to another when the tenure of its server is over, or, where the two agree on it, when the one
 //! that leaves says that it serves the volume no more: until then the other waits ([`Volume::leaving`]). Who says that it
 //! does not reach the database loses its volumes to one that has reached it for long, if there is one.
@@ -101,13 +101,8 @@ fn next(state: &State, id: u32, volume: &Volume, tenure: &impl Fn(u32) -> Tenure
             && (well || other == volume.meta_server)
     };
     let shares = shares_of(id, volume);
-    let rank = |other: u32| match shares.count {
-        1 => (0, false, Reverse(weight(id, other))),
-        _ => {
-            let moves = other != volume.meta_server;
-            (others_served(state, shares, id, other), moves, Reverse(weight(id, other)))
-        }
-    };
+    // It settles: each move leaves the shares dealt out more evenly, or as evenly and with more weight.
+    let rank = |other: u32| (others_served(state, shares, id, other), Reverse(weight(id, other)));
     let best = state.servers.iter().filter(can).map(|(&other, _)| other);
     let best = best.filter(|&other| may_stay || other != volume.meta_server);
     best.min_by_key(|&other| rank(other)).filter(|&other| other != volume.meta_server)

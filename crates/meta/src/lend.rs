@@ -103,13 +103,13 @@ async fn keep(ctx: Ctx, op: Borrow, grant: oneshot::Sender<Result<Loan>>) {
         Err(_) => GiveBack { made: Some(false), ..GiveBack::default() },
     };
     let Some((stored, said)) = settled(&ctx, &loan, said).await else { return };
+    if said.made == Some(true) && caller.is_some() {
+        forget_removed(&ctx, &inodes).await;
+    }
     let _counting = volume.counts.gate.read().await;
     if said.made == Some(true) {
         volume.counts.add(said.inodes, said.bytes);
         core.work.notify_one();
-        if caller.is_some() {
-            forget_removed(&ctx, &inodes).await;
-        }
     }
     volume.loans.end(&loan, stored);
 }

@@ -12,6 +12,7 @@ use crate::volume::Volume;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_base::task::{self, Owned};
 use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result};
@@ -53,6 +54,8 @@ struct Found {
 pub(crate) struct Pages {
     kept: Mutex<HashMap<Ino, Kept>>,
     ahead: Mutex<HashMap<Ino, Ahead>>,
+    /// Nothing is fetched ahead any more.
+    closed: AtomicBool,
 }
 
 impl Pages {
@@ -69,6 +72,13 @@ impl Pages {
         }
     }
 
+    /// The volume is about to be closed: what would be fetched now would need a session again.
+    pub(crate) fn close(&self) {
+        let mut ahead = self.ahead.lock();
+        self.closed.store(true, Ordering::Release);
+        ahead.clear();
+    }
+
     /// Fetches the page after a cookie, unless that is under way.
     fn fetch_ahead(
         &self,
@@ -78,11 +88,14 @@ impl Pages {
         fetch: impl FnOnce() -> Owned<Fetched>,
     ) {
         let mut ahead = self.ahead.lock();
-        if ahead.get(&ino).is_some_and(|one| (one.after, one.plus) == (after, plus)) {
+        let under_way = |one: &Ahead| (one.after, one.plus) == (after, plus);
+        if ahead.get(&ino).is_some_and(under_way) || self.closed.load(Ordering::Acquire) {
             return;
         }
-        if ahead.len() >= DIRECTORIES_MAX {
-            ahead.clear();
+        if ahead.len() >= DIRECTORIES_MAX
+            && let Some(any) = ahead.keys().next().copied()
+        {
+            ahead.remove(&any);
         }
         ahead.insert(ino, Ahead { after, plus, page: fetch() });
     }
@@ -208,8 +221,10 @@ impl Volume {
         after: u64,
         plus: bool,
     ) -> Option<(Page, Duration)> {
-        let ahead = self.pages.take_ahead(ino, after, plus).filter(|_| cred.checked)?;
-        let (page, asked) = ahead.await.ok()?.ok()?;
+        if !cred.checked {
+            return None;
+        }
+        let (page, asked) = self.pages.take_ahead(ino, after, plus)?.await.ok()?.ok()?;
         let is_true = self.leases(ino).are_names_of(ino, asked, self.now());
         is_true.then(|| (self.refreshed(page, asked), asked))
     }

@@ -100,7 +100,7 @@ impl<'a> Tx<'a> {
         let mut seen = std::mem::take(&mut self.seen);
         seen.sort_unstable();
         seen.dedup();
-        // The leases on others were recalled when they were borrowed.
+        // The leases on others were recalled when they were borrowed, but for the caller's own, whom the answer tells.
         seen.retain(|ino| ctx.is_here(*ino));
         let (volume, own) = (&ctx.volume, ctx.keeper.as_ref());
         let holders = || volume.sessions.holders();

@@ -14,8 +14,6 @@ use strake_base::random::SplitMix64;
 use strake_client::{FallocateMode, OpenFile, OpenFlags, RenameFlags};
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
 
-/// The root of the volume.
-pub const ROOT: Ino = Ino(1);
 /// Files that are made and removed again have numbers from here on, one for each client.
 const BRIEF_FROM: u32 = 1 << 24;
 /// A session lasts for longer than this after it was heard of.
@@ -419,8 +417,7 @@ impl Files {
         let bytes = mount.call("read a brief file", read).await?.into_bytes();
         for (block, bytes) in (0..).zip(bytes.chunks(BLOCK as usize)) {
             let mark = mark_of(bytes);
-            if !mark.is_some_and(|mark| mark.is_none_or(|(file, at, _)| (file, at) == (id, block)))
-            {
+            if mark.is_none_or(|mark| mark.is_some_and(|(file, at, _)| (file, at) != (id, block))) {
                 self.world.fail(format!("a brief file of {} has {mark:?}", mount.number));
             }
         }

@@ -1,7 +1,6 @@
 //! The workload on names: all clients change the same few directories, and move names between them. What
 //! they were told must be the history of plain directories (see [`strake_model::history`]).
 
-use super::files::ROOT;
 use super::mount::Mount;
 use super::world::World;
 use bytes::Bytes;
@@ -58,7 +57,7 @@ impl Names {
         for (nth, directory) in self.directories.iter().enumerate() {
             let name = self.directory_name(nth);
             let new = NewFile::directory(0o755, 0);
-            let made = mount.call("mkdir", mount.volume.make(&cred, ROOT, name, new)).await?;
+            let made = mount.call("mkdir", mount.volume.make(&cred, Ino::ROOT, name, new)).await?;
             *directory.lock() = made.ino;
         }
         Ok(())
@@ -140,7 +139,7 @@ impl Names {
             }
         }
         let (cred, name) = (Credentials::root(), self.directory_name(nth));
-        mount.call("rmdir", mount.volume.rmdir(&cred, ROOT, name)).await.map(drop)
+        mount.call("rmdir", mount.volume.rmdir(&cred, Ino::ROOT, name)).await.map(drop)
     }
 
     /// The inode of the directory of a name, and the name there.

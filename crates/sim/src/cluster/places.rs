@@ -1,7 +1,6 @@
 //! Where files with contents are. In a volume of one share all are in the root; with several shares there are
 //! directories, dealt out to all of them, and each file has two between which its owner moves it.
 
-use super::files::ROOT;
 use super::mount::Mount;
 use super::plan::Plan;
 use super::world::World;
@@ -50,7 +49,7 @@ impl Directories {
     /// One of them.
     pub fn get(&self, nth: usize) -> Ino {
         match self.directories.len() {
-            0 => ROOT,
+            0 => Ino::ROOT,
             count => *self.directories[nth % count].lock(),
         }
     }
@@ -64,7 +63,7 @@ impl Directories {
         let cred = cred();
         for (nth, directory) in self.directories.iter().enumerate() {
             let new = NewFile::directory(0o755, 0);
-            let made = mount.volume.make(&cred, ROOT, self.name(nth), new);
+            let made = mount.volume.make(&cred, Ino::ROOT, self.name(nth), new);
             *directory.lock() = mount.call("mkdir for files", made).await?.ino;
         }
         Ok(())
@@ -97,7 +96,7 @@ impl Directories {
                 _ => {}
             }
         }
-        mount.call("rmdir of files", volume.rmdir(&cred, ROOT, self.name(nth))).await.map(drop)
+        mount.call("rmdir of files", volume.rmdir(&cred, Ino::ROOT, self.name(nth))).await.map(drop)
     }
 }
 

@@ -319,7 +319,6 @@ async fn join(manager: &dyn ManagerService, last: &Joined, targets: Vec<TargetSp
         name,
         boot,
         store,
-        ..Join::default()
     };
     let request = ManagerRequest { op: Some(ManagerOp::Join(join)) };
     match manager.call(request).await.expect("the manager lets its own server in").answer {

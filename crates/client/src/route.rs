@@ -333,8 +333,7 @@ impl Volume {
     /// us, and go on to serve others, who see it; a volume of one share serves nobody until then.
     fn doubt_parts(&self, op: Option<&MetaOp>) {
         let lent = |op: &&MetaOp| self.parts().len() > 1 && told::is_change(op);
-        let believed = strake_base::is_broken("repeats-are-doubted");
-        if let Some(op) = op.filter(lent).filter(|_| self.keeps_leases() && !believed) {
+        if let Some(op) = op.filter(lent).filter(|_| self.keeps_leases()) {
             self.doubt(&self.touched(op));
         }
     }

@@ -42,16 +42,11 @@ pub const RULES: &[Rule] = &[
     rule("members-check-epochs", "members take forwards of other epochs"),
     rule("mutations-are-remembered", "a mutation that is sent again is repeated"),
     rule("new-primary-recovers", "a new primary leaves what was under way as it is"),
-    rule("numbers-are-on-disk", "a metadata server gives numbers that it may give again later"),
     rule(
         "only-in-sync-serve",
         "members answer readers whoever they are by now, and of whatever epoch",
     ),
     rule("recalls-reach-readers", "a client reads on by what it has cached, whatever was recalled"),
-    rule(
-        "repeats-are-doubted",
-        "a client believes what it knew before a change in other shares whose answer was lost",
-    ),
     rule("requests-are-remembered", "a write that comes again is applied again"),
     rule("resync-compares-all", "a resync passes over some of the chunks"),
     rule("scrubs-repair", "a scrub calls repaired what it has not asked anybody to repair"),

@@ -8,12 +8,12 @@
 //! cargo run -p strake-tests --example creates -- 16 20000 [--meta postgres://USER@HOST/DATABASE]
 //! ```
 
-use bytes::Bytes;
 use std::time::Instant;
 use strake_client::Volume;
-use strake_client::api::{NewFile, OpenFlags, VolumeOptions};
+use strake_client::api::VolumeOptions;
 use strake_tests::cluster::Servers;
-use strake_types::{Credentials, Ino};
+use strake_tests::made::{make_directory, make_file};
+use strake_types::Ino;
 
 const ROUNDS: usize = 5;
 const USAGE: &str = "usage: creates TASKS FILES [--meta URL]";
@@ -29,21 +29,13 @@ async fn main() {
     let volume = volume.await.expect("the volume is there");
     let mut rates = Vec::new();
     for round in 0..ROUNDS {
-        let cred = Credentials::root();
-        let name = Bytes::from(format!("round{round}"));
-        let made = volume.make(&cred, Ino::ROOT, name, NewFile::directory(0o755, 0)).await;
-        let dir = made.expect("a fresh name").ino;
+        let dir = make_directory(&volume, Ino::ROOT, format!("round{round}")).await;
         let began = Instant::now();
         let all = (0..tasks).map(|task| {
             let volume = volume.clone();
             tokio::spawn(async move {
                 for nth in 0..files / tasks {
-                    let name = Bytes::from(format!("task{task:03}-file{nth:08}"));
-                    let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
-                    let cred = Credentials::root();
-                    let made = volume.create(&cred, dir, name, 0o644, 0, flags).await;
-                    let (_, file, _) = made.expect("a fresh name");
-                    volume.release(&file).await.expect("nothing was written");
+                    make_file(&volume, dir, format!("task{task:03}-file{nth:08}")).await;
                 }
             })
         });

@@ -9,14 +9,14 @@
 //! cargo run --release -p strake-tests --example listing -- 100000 5 -o noxattr
 //! ```
 
-use bytes::Bytes;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 use strake_client::Volume;
-use strake_client::api::{NewFile, OpenFlags, VolumeOptions};
+use strake_client::api::VolumeOptions;
 use strake_tests::cluster::{Servers, mount_of};
-use strake_types::{Credentials, Ino};
+use strake_tests::made::{make_directory, make_file};
+use strake_types::Ino;
 
 const ROUNDS: usize = 5;
 /// That make the files, at once.
@@ -76,10 +76,7 @@ fn list(directory: &std::path::Path) -> usize {
 async fn make(address: String, files: usize) {
     let volume = Volume::connect_to(vec![address], "main", VolumeOptions::default()).await;
     let volume = volume.expect("the volume is there");
-    let cred = Credentials::root();
-    let name = Bytes::from_static(b"directory");
-    let made = volume.make(&cred, Ino::ROOT, name, NewFile::directory(0o755, 0)).await;
-    let dir = made.expect("a fresh name").ino;
+    let dir = make_directory(&volume, Ino::ROOT, "directory").await;
     let all = (0..TASKS).map(|task| tokio::spawn(make_some(Arc::clone(&volume), dir, task, files)));
     for task in all.collect::<Vec<_>>() {
         task.await.expect("no panic");
@@ -89,10 +86,6 @@ async fn make(address: String, files: usize) {
 
 async fn make_some(volume: Arc<Volume>, dir: Ino, task: usize, files: usize) {
     for nth in (task..files).step_by(TASKS) {
-        let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
-        let name = Bytes::from(format!("file{nth:08}"));
-        let made = volume.create(&Credentials::root(), dir, name, 0o644, 0, flags).await;
-        let (_, file, _) = made.expect("a fresh name");
-        volume.release(&file).await.expect("nothing was written");
+        make_file(&volume, dir, format!("file{nth:08}")).await;
     }
 }

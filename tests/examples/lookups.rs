@@ -13,8 +13,9 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
 use strake_client::Volume;
-use strake_client::api::{NewFile, OpenFlags, VolumeOptions};
+use strake_client::api::VolumeOptions;
 use strake_tests::cluster::Servers;
+use strake_tests::made::{make_directory, make_file};
 use strake_types::{Credentials, Ino};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::map::{ManagerSource, MapView};
@@ -72,10 +73,7 @@ async fn main() {
         let volume = Volume::connect_to(addresses, "main", VolumeOptions::default()).await;
         volume.expect("the volume is there")
     };
-    let cred = Credentials::root();
-    let name = Bytes::from_static(b"directory");
-    let made = volume.make(&cred, Ino::ROOT, name, NewFile::directory(0o755, 0)).await;
-    let dir = made.expect("a fresh name").ino;
+    let dir = make_directory(&volume, Ino::ROOT, "directory").await;
     make(&volume, dir, tasks, files).await;
     let caller = Caller::connect(servers.address(), volume.id().0).await;
     volume.close().await.expect("it can be closed");
@@ -105,11 +103,7 @@ async fn make(volume: &Arc<Volume>, dir: Ino, tasks: usize, files: usize) {
         let volume = volume.clone();
         tokio::spawn(async move {
             for nth in (task..files).step_by(tasks) {
-                let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
-                let cred = Credentials::root();
-                let made = volume.create(&cred, dir, name_of(nth), 0o644, 0, flags).await;
-                let (_, file, _) = made.expect("a fresh name");
-                volume.release(&file).await.expect("nothing was written");
+                make_file(&volume, dir, name_of(nth)).await;
             }
         })
     });

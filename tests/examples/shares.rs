@@ -16,8 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strake_client::Volume;
-use strake_client::api::{NewFile, OpenFlags, RenameFlags, VolumeOptions};
+use strake_client::api::{RenameFlags, VolumeOptions};
 use strake_tests::cluster::{counted, eventually, succeed};
+use strake_tests::made::{make_directory, make_file};
 use strake_tests::owners::Cluster;
 use strake_tests::postgres::PostgresServer;
 use strake_types::{Credentials, Ino};
@@ -107,14 +108,11 @@ impl Side {
     }
 
     async fn round(&mut self, round: usize) {
-        let (cred, name) = (Credentials::root(), Bytes::from(format!("round{round}")));
-        let made = self.writer.make(&cred, Ino::ROOT, name, NewFile::directory(0o755, 0)).await;
-        let top = made.expect("a fresh name").ino;
+        let round = make_directory(&self.writer, Ino::ROOT, format!("round{round}")).await;
         let mut tasks: Vec<Task> = Vec::new();
         for nth in 0..TASKS {
-            let name = Bytes::from(format!("task{nth}"));
-            let made = self.writer.make(&cred, top, name, NewFile::directory(0o755, 0)).await;
-            tasks.push(Task { top: made.expect("a fresh name").ino, directories: Vec::new() });
+            let top = make_directory(&self.writer, round, format!("task{nth}")).await;
+            tasks.push(Task { top, directories: Vec::new() });
         }
         let mut phases = Vec::new();
         for phase in PHASES {
@@ -192,9 +190,8 @@ impl Task {
         let cred = Credentials::root();
         if phase == "mkdir" {
             for nth in 0..DIRECTORIES {
-                let name = Bytes::from(format!("dir{nth}"));
-                let made = volume.make(&cred, self.top, name, NewFile::directory(0o755, 0)).await;
-                self.directories.push(made.expect("a fresh name").ino);
+                let made = make_directory(&volume, self.top, format!("dir{nth}")).await;
+                self.directories.push(made);
             }
             return self;
         }
@@ -203,12 +200,7 @@ impl Task {
                 let (name, moved) =
                     (Bytes::from(format!("file{nth}")), Bytes::from(format!("moved{nth}")));
                 match phase {
-                    "create" => {
-                        let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
-                        let made = volume.create(&cred, dir, name, 0o644, 0, flags).await;
-                        let (_, file, _) = made.expect("a fresh name");
-                        volume.release(&file).await.expect("nothing was written");
-                    }
+                    "create" => make_file(&volume, dir, name).await,
                     "stat" => drop(volume.lookup(&cred, dir, name).await.expect("it is there")),
                     "rename" => {
                         let flags = RenameFlags::default();

@@ -24,6 +24,7 @@ pub mod decoders;
 pub mod etcd;
 pub mod helpers;
 pub mod local;
+pub mod made;
 pub mod mounted;
 pub mod network;
 pub mod owners;

@@ -143,6 +143,11 @@ impl Volume {
         &self.name
     }
 
+    /// Its shares.
+    pub fn shares(&self) -> Shares {
+        self.shares
+    }
+
     /// What people call a share of it.
     pub(crate) fn called(&self, share: VolumeId) -> String {
         match self.shares.count {

@@ -88,9 +88,9 @@ async fn lock_all(ctx: &Ctx, scope: &[Ino], elsewhere: Elsewhere) -> Result<(Hel
     }
     let (mut held, mut borrowed) = (Held::default(), Borrowed::default());
     for (share, inodes) in shares {
+        let ms_max = if borrowed.0.is_empty() { LOCK_MS_MAX } else { LOCK_LENT_MS_MAX };
         match share == here {
-            true if borrowed.0.is_empty() => held = lock_here(ctx, &inodes).await?,
-            true => held = lock_within(ctx, &inodes, LOCK_LENT_MS_MAX).await?,
+            true => held = lock_within(ctx, &inodes, ms_max).await?,
             false => borrowed.0.push(borrow(ctx, share, inodes, &elsewhere).await?),
         }
     }

@@ -12,7 +12,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use strake_client::{Entry, Volume};
 use strake_types::{Attr, Credentials, ErrorKind, FileKind, Ino, Result};
-use strake_wire::message;
 use strake_wire::message::jobs::{Job, JobKind, Plan};
 use strake_wire::message::recopies::RecopyWish;
 
@@ -108,9 +107,7 @@ pub async fn run(
 
 /// Refuses what the manager will, for a command that does not ask it.
 fn check_shares(volume: &Volume) -> Outcome {
-    let map = volume.map().current();
-    let is_this = |other: &&message::manager::Volume| other.id == volume.id().0;
-    if map.volumes.iter().find(is_this).is_none_or(|found| found.shares().count == 1) {
+    if volume.shares().count == 1 {
         return Ok(());
     }
     let cause = "files of a volume of several shares cannot be given another number of copies yet";

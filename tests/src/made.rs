@@ -1,0 +1,21 @@
+//! What the examples make through the native client, as root.
+
+use bytes::Bytes;
+use std::sync::Arc;
+use strake_client::Volume;
+use strake_client::api::{NewFile, OpenFlags};
+use strake_types::{Credentials, Ino};
+
+/// Makes an empty file under a fresh name, and closes it.
+pub async fn make_file(volume: &Arc<Volume>, dir: Ino, name: impl Into<Bytes>) {
+    let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
+    let made = volume.create(&Credentials::root(), dir, name.into(), 0o644, 0, flags).await;
+    let (_, file, _) = made.expect("a fresh name");
+    volume.release(&file).await.expect("nothing was written");
+}
+
+/// Makes a directory under a fresh name.
+pub async fn make_directory(volume: &Arc<Volume>, parent: Ino, name: impl Into<Bytes>) -> Ino {
+    let (cred, new) = (Credentials::root(), NewFile::directory(0o755, 0));
+    volume.make(&cred, parent, name.into(), new).await.expect("a fresh name").ino
+}

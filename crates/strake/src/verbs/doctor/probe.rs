@@ -127,8 +127,8 @@ async fn probe_target(view: &Arc<MapView>, name: &str, group: GroupId) -> Result
     let (attr, file) = writer.tmpfile(&cred, Ino::ROOT, 0o600, 0, OpenFlags::READ_WRITE).await?;
     let template = LayoutTemplate { groups: Some(vec![group]), ..LayoutTemplate::default() };
     writer.set_template(&cred, attr.ino, &template).await?;
-    writer.release(&file).await?;
-    let file = writer.open(&cred, attr.ino, OpenFlags::READ_WRITE).await?;
+    // The handle of before knows the layout of before. It is closed last: nothing else keeps a file without a name.
+    let (before, file) = (file, writer.open(&cred, attr.ino, OpenFlags::READ_WRITE).await?);
     let pattern: Vec<u8> = (0..PROBE_BYTES).map(|i| (i % 251) as u8).collect();
     let pattern = Bytes::from(pattern);
     writer.write(&file, 0, pattern.clone()).await?;
@@ -137,6 +137,7 @@ async fn probe_target(view: &Arc<MapView>, name: &str, group: GroupId) -> Result
     let data = reader.read(&seen, 0, PROBE_BYTES as u32).await?.into_bytes();
     reader.release(&seen).await?;
     writer.release(&file).await?;
+    writer.release(&before).await?;
     writer.close().await?;
     reader.close().await?;
     Ok(data == pattern)

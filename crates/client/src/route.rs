@@ -38,7 +38,7 @@ pub(crate) const WATCH_MS: u64 = 300;
 pub(crate) const FETCH_MS: u64 = 500;
 /// A wait longer than this is logged.
 pub(crate) const SILENT_MS_MAX: u64 = 2_000;
-/// How often session or capability are renewed without a pause, and a capability at all.
+/// How often session or capability are renewed without a pause.
 const RENEWALS_MAX: u32 = 3;
 
 /// A target's answer and its payload.
@@ -76,14 +76,13 @@ impl<'a> Patience<'a> {
         self.renewals = 0;
     }
 
-    /// Before session or capability are renewed. A capability that is refused again and again is believed to
-    /// be; a session is opened again as often as its server restarts while there is time.
+    /// Before session or capability are renewed, as often as there is time for: a server may restart again and again, and
+    /// targets may know earlier than the metadata server that a session is over.
     async fn renewal(&mut self, what: impl Fn() -> String, error: Error) -> Result<()> {
         self.renewals += 1;
-        match error.kind {
-            _ if self.renewals <= RENEWALS_MAX => Ok(()),
-            ErrorKind::NoSession => self.pause(what, error).await,
-            _ => Err(error),
+        match self.renewals <= RENEWALS_MAX {
+            true => Ok(()),
+            false => self.pause(what, error).await,
         }
     }
 

@@ -19,6 +19,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(32);
 #[derive(Clone)]
 struct Heard {
     at: Duration,
+    /// When what it may answer by its heartbeats is over at the latest.
+    lease_end: Duration,
+    /// Somebody waited for it in vain since it was heard.
+    stalls: bool,
     /// It joined or sent a heartbeat; otherwise `at` is when the manager started.
     spoke: bool,
     /// It sent a heartbeat since it joined: now it serves.
@@ -61,8 +65,8 @@ struct Pause {
 /// Who has served for so many leases is bound by nothing that it promised in an earlier life.
 const STEADY_LEASES: u32 = 2;
 
-/// A manager that has not looked for this part of a lease stood still: it looks much more often.
-const ABSENT_PART: u32 = 3;
+/// A manager that has not looked for this part of a lease stood still: it looks more often.
+const ABSENT_PART: u32 = 6;
 
 /// Who is heard from. Times are those of a monotonic clock.
 pub(crate) struct Liveness {
@@ -147,11 +151,25 @@ fn smoothed(before: f64, bytes: u64, passed: Duration) -> f64 {
     if before == 0.0 { lately } else { (before + lately) / 2.0 }
 }
 
+impl Heard {
+    /// True once it answers for no group any more by what it was told.
+    fn is_over(&self, now: Duration) -> bool {
+        now > self.lease_end || strake_base::is_broken("stalls-wait-for-leases")
+    }
+
+    /// True if others wait for it, and need not.
+    fn is_given_up(&self, now: Duration) -> bool {
+        self.stalls && self.is_over(now)
+    }
+}
+
 impl Liveness {
     /// At the start nobody has spoken, and everybody known has one lease of time to do so.
     pub fn new(lease: Duration, now: Duration, servers: impl Iterator<Item = u32>) -> Self {
         let heard = Heard {
             at: now,
+            lease_end: now + lease,
+            stalls: false,
             spoke: false,
             serves: false,
             since: now,
@@ -199,6 +217,7 @@ impl Liveness {
         let lasted = |at: Duration| last.saturating_sub(at) <= lease;
         for heard in self.servers.values_mut().filter(|heard| lasted(heard.at)) {
             heard.at += gap;
+            heard.lease_end += gap;
             heard.since += gap;
         }
         for knock in self.knocks.values_mut().filter(|knock| lasted(knock.last)) {
@@ -226,8 +245,19 @@ impl Liveness {
         let since = known.filter(on).map_or(now, |h| h.since);
         let volumes = known.map(|h| h.volumes.clone()).unwrap_or_default();
         let cut_off = known.is_some_and(|h| h.cut_off);
-        let heard =
-            Heard { at: now, spoke: true, serves, since, left: false, targets, cut_off, volumes };
+        let lease_end = known.map_or(now, |h| h.lease_end);
+        let heard = Heard {
+            at: now,
+            lease_end,
+            stalls: false,
+            spoke: true,
+            serves,
+            since,
+            left: false,
+            targets,
+            cut_off,
+            volumes,
+        };
         let mut news = known.is_none_or(|h| {
             (h.spoke, h.serves, h.left) != (true, serves, false) || h.targets != heard.targets
         });
@@ -245,6 +275,32 @@ impl Liveness {
             news |= other;
         }
         news
+    }
+
+    /// A server that is heard now will answer for groups for so many ms, 0: for a whole lease.
+    pub fn hear_lease(&mut self, server: u32, lease_ms: u64, now: Duration) {
+        let asked = Duration::from_millis(lease_ms);
+        let length = if lease_ms == 0 { self.lease } else { asked.min(self.lease) };
+        if let Some(heard) = self.servers.get_mut(&server) {
+            heard.lease_end = heard.lease_end.max(now + length);
+        }
+    }
+
+    /// A server, `by`, says that somebody waits for another one: if the lease of that one is over, it is given up until
+    /// it is heard again. True if so.
+    pub fn stalls(&mut self, server: u32, by: u32, now: Duration) -> bool {
+        let Some(heard) = self.servers.get_mut(&server) else { return false };
+        if !heard.is_over(now) {
+            return false;
+        }
+        if !std::mem::replace(&mut heard.stalls, true) {
+            tracing::warn!(server, by, "others wait for it, and it says nothing");
+            self.denied = now;
+        }
+        if let Some(by) = self.servers.get_mut(&by) {
+            by.at = now;
+        }
+        true
     }
 
     /// A server says which volumes it serves, going by the map of this epoch or a later one.
@@ -406,7 +462,7 @@ impl Liveness {
     /// How long a server may be silent.
     fn patience(&self) -> Duration {
         let hasty = strake_base::is_broken("manager-waits-a-lease");
-        if hasty { self.lease / 3 } else { self.lease }
+        if hasty { self.lease / 10 } else { self.lease }
     }
 
     /// True while a server's lease lasts.
@@ -435,7 +491,9 @@ impl Liveness {
     pub fn life(&self, target: u32, server: u32, now: Duration) -> Life {
         let silent = |since: Duration| now.saturating_sub(since);
         let heard = self.servers.get(&server);
-        let here = heard.filter(|h| !self.is_denied(target, h) && silent(h.at) <= self.patience());
+        let here = heard.filter(|h| {
+            !self.is_denied(target, h) && silent(h.at) <= self.patience() && !h.is_given_up(now)
+        });
         match here {
             Some(h) if h.serves && h.at >= self.denied && silent(h.at) <= self.lease / 2 => {
                 match now.saturating_sub(h.since) > self.lease * STEADY_LEASES {

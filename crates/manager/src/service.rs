@@ -1,6 +1,7 @@
 //! The manager itself: one operation at a time, each stored before it shows.
 
 mod lead;
+mod stalled;
 
 use crate::fences;
 use crate::groups::{self, Life};
@@ -328,6 +329,7 @@ impl Manager {
         recopied.retain(|said| here(said.job));
         live.hear_recopies(recopied, now);
         let news = live.hear(beat.server, now, Word::Beat, specs);
+        live.hear_lease(beat.server, beat.lease_ms, now);
         live.hear_volumes(beat.server, beat.epoch, beat.serves);
         live.hear_cut_off(beat.server, beat.cut_off, now);
         Ok(news)
@@ -507,6 +509,7 @@ impl Manager {
                 Ok(self.epoch())
             }
             ManagerOp::Resynced(report) => self.resynced(report).await,
+            ManagerOp::Stalled(said) => self.stalled(said).await,
             ManagerOp::PrepareCopies(wanted) => {
                 self.change(|state, _| groups::prepare(state, wanted.copies)).await?;
                 Ok(self.epoch())

@@ -355,11 +355,18 @@ impl Core {
         volume.put(key, records::encode(&Stat { clean: false, ..stat })).await?;
         volume.counts.add(stat.inodes as i64, stat.bytes as i64);
         if stat.clean {
-            volume.counts.set_exact();
+            volume.counts.set_exact(0);
             return Ok(());
         }
         self.recounts.begin(volume.clone());
         Ok(())
+    }
+
+    /// Nobody knows whether a change was made by which a volume holds more or less.
+    pub fn doubt_counts(&self, volume: &Arc<Volume>) {
+        if volume.counts.doubt() {
+            self.recounts.begin(volume.clone());
+        }
     }
 
     async fn load_sessions(&self, volume: &Volume) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Counts what a volume holds, by all of its inodes.
 //!
-//! A volume carries its counts along; they are wrong after its server has ended uncleanly, and then it is counted once, in
-//! the background. A server that takes over the volumes of another has many to count, and each count needs a snapshot, of
+//! A volume carries its counts along; they are wrong after its server has ended uncleanly, or has lost its database before it
+//! heard what became of a change, and then it is counted once, in the background. A server that takes over the volumes of another has many to count, and each count needs a snapshot, of
 //! which a database gives a server few: so they take turns, and each takes its snapshot when it is its turn.
 
 use crate::keys::{self, Kind};
@@ -39,8 +39,10 @@ impl Recounts {
         task::spawn(async move {
             for _ in 0..TRIES_MAX {
                 let turn = turns.acquire().await;
+                let doubts = volume.counts.doubts();
                 let error = match recount(&volume).await {
-                    Ok(()) => return volume.counts.set_exact(),
+                    Ok(()) if volume.counts.set_exact(doubts) => return,
+                    Ok(()) => continue,
                     Err(error) => error,
                 };
                 tracing::warn!("counting volume {}: {error}", volume.id);

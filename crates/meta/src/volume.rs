@@ -39,13 +39,21 @@ pub(crate) struct Counts {
     inodes: AtomicI64,
     /// Bytes of contents.
     bytes: AtomicI64,
-    /// The volume has been counted since an unclean end, or the end was clean.
-    exact: AtomicBool,
+    trust: Mutex<Trust>,
     /// Something has changed since the counts were stored.
     dirty: AtomicBool,
     /// Held shared from the commit of a change until it is counted: whoever has it alone sees counts and
     /// store agree.
     pub gate: RwGate<()>,
+}
+
+/// Whether counts are true.
+#[derive(Default)]
+struct Trust {
+    /// The volume has been counted since an unclean end, or the end was clean, and nothing was doubtful since.
+    exact: bool,
+    /// Changes of which nobody knows whether they were made.
+    doubts: u64,
 }
 
 /// A count of all inodes as they were at one moment.
@@ -66,14 +74,29 @@ impl Counts {
         }
     }
 
-    /// The counts are true from here on.
-    pub fn set_exact(&self) {
-        self.exact.store(true, Ordering::Release);
+    /// The counts are true from here on, if nothing was doubtful since there were so many [doubts](Counts::doubts); false
+    /// if something was.
+    pub fn set_exact(&self, doubts: u64) -> bool {
+        let mut trust = self.trust.lock();
+        trust.exact |= trust.doubts == doubts;
+        trust.exact
     }
 
     /// True once the counts are true.
     pub fn is_exact(&self) -> bool {
-        self.exact.load(Ordering::Acquire)
+        self.trust.lock().exact
+    }
+
+    /// How often something was doubtful.
+    pub fn doubts(&self) -> u64 {
+        self.trust.lock().doubts
+    }
+
+    /// Nobody knows whether a change that counts was made. True if the counts were true until now: all has to be counted.
+    pub fn doubt(&self) -> bool {
+        let mut trust = self.trust.lock();
+        trust.doubts += 1;
+        std::mem::take(&mut trust.exact)
     }
 
     /// True if something has changed since the last call.

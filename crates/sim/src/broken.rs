@@ -57,6 +57,10 @@ pub const RULES: &[Rule] = &[
         "syncs-compare-boots",
         "a client does not compare the boot of a sync with that of its writes",
     ),
+    rule(
+        "stalls-wait-for-leases",
+        "the manager takes out whoever others wait for, whether its lease lasts or not",
+    ),
     rule("syncs-go-to-all", "a primary syncs its own disk and no other"),
     rule("syncs-reach-disks", "a lone target answers a sync without one"),
     rule("tenure-is-needed", "a metadata server serves a volume that another may serve by now"),

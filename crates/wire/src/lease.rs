@@ -2,6 +2,7 @@
 //! alone, or serve volumes.
 
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,33 @@ use strake_base::clock::Clock;
 
 /// The part of a lease that its holder does not use, because clocks drift: one of so many.
 const DRIFT_PART: u32 = 10;
+
+/// Shortest lease that is asked for: with a heartbeat every 0.2 s, two may be late.
+const SHORTEST: Duration = Duration::from_millis(600);
+/// So many answers back a lease is as long as the slowest of them needs.
+const RECENT: usize = 16;
+
+/// How long a lease is to be: as short as answers are quick, because others wait for its end when its holder is lost;
+/// longer where they are slow, because it would be over before it came.
+#[derive(Debug, Default)]
+pub struct Term {
+    recent: VecDeque<Duration>,
+}
+
+impl Term {
+    /// An answer took so long, or did not come in that time.
+    pub fn note(&mut self, took: Duration) {
+        self.recent.truncate(RECENT - 1);
+        self.recent.push_front(took);
+    }
+
+    /// The length to ask for, in ms: at most `most`.
+    pub fn ms(&self, most: u64) -> u64 {
+        let slowest = self.recent.iter().max().copied().unwrap_or_default();
+        let length = SHORTEST + 2 * slowest;
+        u64::try_from(length.as_millis()).unwrap_or(most).min(most)
+    }
+}
 
 /// A server's lease from the manager, renewed by each heartbeat that is answered.
 pub struct Lease {
@@ -98,6 +126,19 @@ mod tests {
         assert!(lease.holds(), "an older answer takes nothing away");
         *clock.0.lock() = Duration::from_millis(11_700);
         assert!(!lease.holds());
+    }
+
+    #[test]
+    fn a_lease_is_as_short_as_answers_are_quick() {
+        let mut term = Term::default();
+        assert_eq!(term.ms(3_000), 600);
+        assert_eq!(term.ms(500), 500, "never longer than the manager says");
+        term.note(Duration::from_millis(200));
+        assert_eq!(term.ms(3_000), 1_000);
+        term.note(Duration::from_secs(2));
+        assert_eq!(term.ms(3_000), 3_000);
+        (0..RECENT).for_each(|_| term.note(Duration::from_millis(10)));
+        assert_eq!(term.ms(3_000), 620, "what was slow long ago is forgotten");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A server's place in the cluster: how it enters, tells the manager that it lives, and does what the
 //! map says of its targets.
 
+use crate::lease::Term;
 use crate::map::MapView;
 use crate::message::jobs::{Held, Order, Progress};
 use crate::message::manager::{
@@ -12,18 +13,19 @@ use crate::service::ManagerService;
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::task;
 use strake_types::{Error, ErrorKind, Result, ServerId, VolumeId};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// Time between two attempts to join.
 const JOIN_RETRY_MS: u64 = 300;
 /// Time between two heartbeats.
-pub const BEAT_MS: u64 = 500;
+pub const BEAT_MS: u64 = 200;
 /// Time between two looks for volumes that were deleted.
 const SWEEP_MS: u64 = 2_000;
 
@@ -125,7 +127,7 @@ pub struct Pulse {
     pub member: Arc<dyn Member>,
     /// The metadata server, if it is one.
     pub meta: Option<Arc<dyn MetaRole>>,
-    /// How long an answer counts.
+    /// How long an answer counts at most.
     pub lease_ms: u64,
 }
 
@@ -139,14 +141,9 @@ impl Heart {
     /// changed; else the answer to each heartbeat does. So new targets are used from the first file
     /// on that is made after they came.
     pub fn start(pulse: Pulse, epochs: Option<watch::Receiver<u64>>) -> Heart {
-        let news = Arc::new(Notify::new());
         let (member, map) = (pulse.member.clone(), pulse.map.clone());
-        let mut tasks = vec![
-            task::spawn(sweep(member, map.clone())),
-            task::spawn(look_again(news.clone(), map)),
-            task::spawn(beat(pulse, news.clone())),
-        ];
-        tasks.extend(epochs.map(|epochs| task::spawn(follow(epochs, news))));
+        let mut tasks = vec![task::spawn(sweep(member, map.clone())), task::spawn(beat(pulse))];
+        tasks.extend(epochs.map(|epochs| task::spawn(follow(epochs, map))));
         Heart { tasks }
     }
 
@@ -156,24 +153,17 @@ impl Heart {
     }
 }
 
-async fn follow(mut epochs: watch::Receiver<u64>, news: Arc<Notify>) {
+/// Fetches the map whenever there is a newer one.
+async fn follow(mut epochs: watch::Receiver<u64>, map: Arc<MapView>) {
     while epochs.changed().await.is_ok() {
-        news.notify_one();
-    }
-}
-
-/// Fetches the map whenever there is a newer one. No heartbeat waits for that.
-async fn look_again(news: Arc<Notify>, map: Arc<MapView>) {
-    loop {
-        news.notified().await;
         if let Err(error) = map.refresh().await {
             tracing::debug!("the map stays as it is: {error}");
         }
     }
 }
 
-/// One heartbeat; the epoch of the manager's map.
-async fn beat_once(pulse: &Pulse) -> Result<u64> {
+/// One heartbeat.
+async fn beat_once(pulse: &Pulse, term: &Mutex<Term>) -> Result<()> {
     // The lease counts from before the question was sent.
     let (sent, meta) = (pulse.member.now(), pulse.meta.as_ref());
     let sent_by_meta = meta.map(|meta| meta.now());
@@ -185,36 +175,60 @@ async fn beat_once(pulse: &Pulse) -> Result<u64> {
     let scrubs = pulse.member.scrubs();
     let recopies = meta.map(|meta| meta.recopies()).unwrap_or_default();
     let cut_off = meta.is_some_and(|meta| meta.is_cut_off());
-    let beat =
-        Heartbeat { server, targets, held, progress, scrubs, recopies, serves, epoch, cut_off };
+    let lease_ms = term.lock().ms(pulse.lease_ms);
+    let beat = Heartbeat {
+        server,
+        targets,
+        held,
+        progress,
+        scrubs,
+        recopies,
+        serves,
+        epoch,
+        cut_off,
+        lease_ms,
+    };
     let op = Some(ManagerOp::Heartbeat(beat));
     let limit = Duration::from_millis(pulse.lease_ms / 2);
     let answer = tokio::time::timeout(limit, pulse.manager.call(ManagerRequest { op })).await;
+    term.lock().note(pulse.member.now().saturating_sub(sent));
     let late = |_| Error::with(ErrorKind::TimedOut, "it does not answer");
     let reply = answer.map_err(late)??;
-    match reply.answer {
-        Some(ManagerAnswer::Epoch(epoch)) => {
-            pulse.member.obey(&reply.orders);
-            pulse.member.obey_scrubs(&reply.scrubs);
-            meta.inspect(|meta| meta.obey_recopies(&reply.recopies));
-            // Whoever was taken out of a group must know it before it has a lease again.
-            let known = pulse.map.current().epoch;
-            if epoch <= known || strake_base::is_broken("lease-needs-map") {
-                pulse.member.renew(sent, pulse.lease_ms);
-                if let (Some(meta), Some(sent)) = (meta, sent_by_meta) {
-                    meta.renew(sent, tenure_ms(pulse.lease_ms));
-                }
-            }
-            Ok(epoch)
-        }
-        _ => Err(Error::with(ErrorKind::Malformed, "it answers a heartbeat with something else")),
+    let Some(ManagerAnswer::Epoch(epoch)) = reply.answer else {
+        let detail = "it answers a heartbeat with something else";
+        return Err(Error::with(ErrorKind::Malformed, detail));
+    };
+    pulse.member.obey(&reply.orders);
+    pulse.member.obey_scrubs(&reply.scrubs);
+    meta.inspect(|meta| meta.obey_recopies(&reply.recopies));
+    // Whoever was taken out of a group must know it before it has a lease again.
+    if !strake_base::is_broken("lease-needs-map") {
+        know_map(&pulse.map, epoch, limit).await?;
+    }
+    pulse.member.renew(sent, lease_ms);
+    if let (Some(meta), Some(sent)) = (meta, sent_by_meta) {
+        meta.renew(sent, tenure_ms(pulse.lease_ms));
+    }
+    Ok(())
+}
+
+/// Fetches the map, unless the one of that epoch or a later one is known. Fails if it does not come in time.
+async fn know_map(map: &MapView, epoch: u64, limit: Duration) -> Result<()> {
+    if map.current().epoch >= epoch {
+        return Ok(());
+    }
+    let late = |_| Error::with(ErrorKind::TimedOut, "it does not answer with its map");
+    tokio::time::timeout(limit, map.refresh()).await.map_err(late)??;
+    match map.current().epoch >= epoch {
+        true => Ok(()),
+        false => Err(Error::with(ErrorKind::NotCurrent, "its map is older than it says")),
     }
 }
 
 /// Beats in time, whether the last beat has been answered or not: each is bounded, so few are under
 /// way at once.
-async fn beat(pulse: Pulse, news: Arc<Notify>) {
-    let mut heard = true;
+async fn beat(pulse: Pulse) {
+    let (mut heard, term) = (true, Mutex::default());
     let mut under_way = FuturesUnordered::new();
     let mut ticks = tokio::time::interval(Duration::from_millis(BEAT_MS));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -223,14 +237,11 @@ async fn beat(pulse: Pulse, news: Arc<Notify>) {
             biased;
             _ = ticks.tick() => {
                 pulse.member.wake();
-                under_way.push(beat_once(&pulse));
+                under_way.push(beat_once(&pulse, &term));
                 continue;
             }
             Some(answered) = under_way.next() => answered,
         };
-        if answered.as_ref().is_ok_and(|epoch| *epoch > pulse.map.current().epoch) {
-            news.notify_one();
-        }
         match &answered {
             Err(error) if heard => tracing::warn!("the manager does not hear us: {error}"),
             Ok(_) if !heard => tracing::info!("the manager hears us again"),

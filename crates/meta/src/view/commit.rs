@@ -69,8 +69,8 @@ impl<'a> Tx<'a> {
                 Ok(Outcome::Conflict) => Ok(false),
                 Ok(Outcome::Unknown) => {
                     let settled = self.settle().await;
-                    if let (Err(_), Some(session)) = (&settled, &self.ctx.session) {
-                        asked.iter().for_each(|(ctx, _)| session.ledger.doubt(ctx.seq));
+                    if settled.is_err() {
+                        self.doubt(asked, counts);
                     }
                     settled
                 }
@@ -143,6 +143,16 @@ impl<'a> Tx<'a> {
             kv.delete(keys::result(volume, session.id, *seq));
         }
         old
+    }
+
+    /// Nobody knows what has become of the commit.
+    fn doubt(&self, asked: &[Asked<'a, '_>], counts: bool) {
+        if let Some(session) = &self.ctx.session {
+            asked.iter().for_each(|(ctx, _)| session.ledger.doubt(ctx.seq));
+        }
+        if counts {
+            self.ctx.core.doubt_counts(&self.ctx.volume);
+        }
     }
 
     /// After a commit whose answer was lost: looks whether the witness is there.

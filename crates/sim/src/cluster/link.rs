@@ -197,7 +197,7 @@ impl ManagerService for Link {
         use manager::ManagerOp as Op;
         let again = matches!(
             request.op,
-            Some(Op::Heartbeat(_) | Op::GetMap(_) | Op::Resynced(_) | Op::Used(_))
+            Some(Op::Heartbeat(_) | Op::GetMap(_) | Op::Resynced(_) | Op::Stalled(_) | Op::Used(_))
         );
         let is_map = matches!(request.op, Some(Op::GetMap(_)));
         let encoded = request.encode_to_vec();

@@ -8,8 +8,9 @@ use crate::apply::{Answer, done, plain_answer};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_base::is_broken;
+use strake_base::{is_broken, task};
 use strake_types::{ChunkId, ErrorKind, Ino, Result, TargetId, VolumeId};
+use strake_wire::message::manager::{ManagerAnswer, ManagerOp, ManagerReply, Stalled};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{Forward, StorageAnswer, StorageOp, StorageRequest};
 use tokio::time::timeout;
@@ -19,8 +20,11 @@ const READ_WAIT: Duration = Duration::from_secs(10);
 /// How long at the primary of a pair, whose other member answers in any case: what it has not applied
 /// nobody has read.
 const PAIR_READ_WAIT: Duration = Duration::from_millis(20);
-/// How long a promise holds; who relies on it counts a tenth less, for clocks that drift.
-pub(super) const PROMISE: Duration = Duration::from_secs(3);
+/// How long a promise holds at most; who relies on it counts a tenth less, for clocks that drift.
+pub(super) const PROMISE: Duration = Duration::from_millis(PROMISE_MS);
+const PROMISE_MS: u64 = 3_000;
+/// How long a reader waits for members until the manager is told, and told again.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Who a replica is in its group.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,7 +74,7 @@ impl Replica {
         if forward.number == 0 {
             self.learn(&mut self.state.lock(), &forward);
             if let StorageOp::Promise(promise) = op {
-                return self.promise(TargetId(promise.member));
+                return self.promise(promise);
             }
             drop(gate);
             return match op {
@@ -88,8 +92,7 @@ impl Replica {
         }
         let area = Area::checked(&op, payload.len() as u64)?;
         let key = (forward.reign, forward.number);
-        let entry =
-            Unsettled { area, stage: Stage::Begun, attempt: request.attempt, epoch: request.epoch };
+        let entry = self.entry(area, request.attempt, request.epoch);
         if let Fate::Known = self.receive(&forward, entry)? {
             return Ok(self.shelf.done_at(0));
         }
@@ -175,21 +178,24 @@ impl Replica {
         answer
     }
 
-    async fn look_now(&self, epoch: u64, op: StorageOp) -> Result<Answer> {
+    async fn look_now(self: &Arc<Self>, epoch: u64, op: StorageOp) -> Result<Answer> {
         let view = self.current(epoch).await?;
         let area = Area::checked(&op, 0)?;
-        let wait = if view.is_pair() { PAIR_READ_WAIT } else { READ_WAIT };
-        let late = |_| self.error(ErrorKind::NotCurrent, "a change there does not end");
-        match timeout(wait, self.standing(&view)).await.map_err(late)?? {
+        match self.in_time(&view, self.standing(&view)).await?? {
             Standing::Leads(reign) => {
-                let _held = timeout(wait, self.ranges.take(area, false)).await.map_err(late)?;
+                let _held = self.in_time(&view, self.ranges.take(area, false)).await?;
                 let answer = self.shelf.look(op).await?;
                 // Only now: what was true when the disk was asked may be over.
                 self.check_reads(Standing::Leads(reign)).await?;
                 Ok(answer)
             }
             Standing::InSync => {
-                self.check_settled(&view, &area)?;
+                if let Err(error) = self.check_settled(&view, &area) {
+                    if self.is_long_unsettled(&area) {
+                        self.tell_stalled(view.epoch);
+                    }
+                    return Err(error);
+                }
                 let answer = self.shelf.look(op).await?;
                 // A change that came meanwhile is in the answer, or is not; it may be read only
                 // when it is everywhere.
@@ -201,6 +207,53 @@ impl Replica {
         }
     }
 
+    /// What a reader waits for, if it comes in time. Where members are in its way, the manager hears of it meanwhile.
+    async fn in_time<T>(
+        self: &Arc<Self>,
+        view: &View,
+        awaited: impl Future<Output = T>,
+    ) -> Result<T> {
+        let wait = if view.is_pair() { PAIR_READ_WAIT } else { READ_WAIT };
+        let mut awaited = std::pin::pin!(awaited);
+        let end = tokio::time::Instant::now() + wait;
+        while tokio::time::Instant::now() < end {
+            if let Ok(done) = timeout(wait.min(PATIENCE), &mut awaited).await {
+                return Ok(done);
+            }
+            self.tell_stalled(view.epoch);
+        }
+        Err(self.error(ErrorKind::NotCurrent, "a change there does not end"))
+    }
+
+    /// Somebody waits here for what other members do not answer: whichever of them is silent for so long that its lease is
+    /// over need not be waited for. The manager is told in the background, and not more often than it is of use.
+    fn tell_stalled(self: &Arc<Self>, epoch: u64) {
+        let now = self.common.clock.monotonic();
+        {
+            let mut state = self.state.lock();
+            if state.stalled_at.is_some_and(|before| now < before + PATIENCE) {
+                return;
+            }
+            state.stalled_at = Some(now);
+        }
+        let replica = self.clone();
+        task::spawn(async move {
+            let (group, target) = (replica.group.0, replica.me().0);
+            let map = &replica.common.map;
+            let told = map.ask_manager(ManagerOp::Stalled(Stalled { group, epoch, target }));
+            match timeout(PROMISE, told).await {
+                Ok(Ok(ManagerReply { answer: Some(ManagerAnswer::Epoch(epoch)), .. }))
+                    if epoch > map.current().epoch =>
+                {
+                    drop(map.refresh().await);
+                    replica.look_again(Duration::ZERO).await;
+                }
+                Ok(Err(error)) => tracing::debug!("group {group}: {error}"),
+                _ => {}
+            }
+        });
+    }
+
     async fn standing(&self, view: &View) -> Result<Standing> {
         if view.in_sync.first() == Some(&self.me()) {
             return Ok(Standing::Leads(self.reigning().await?));
@@ -210,6 +263,14 @@ impl Replica {
             false if is_broken("only-in-sync-serve") => Ok(Standing::InSync),
             false => Ok(Standing::Out),
         }
+    }
+
+    /// True if what a reader may not see yet has come long ago: the primary tells much sooner what is settled.
+    fn is_long_unsettled(&self, area: &Area) -> bool {
+        let now = self.common.clock.monotonic();
+        let old = |entry: &&Unsettled| now.saturating_sub(entry.came) > 2 * PATIENCE;
+        let state = self.state.lock();
+        state.unsettled.values().filter(old).any(|entry| entry.area.overlaps(area))
     }
 
     /// What a reader may not see yet.
@@ -269,12 +330,16 @@ impl Replica {
         if epoch == view.epoch && asked < until {
             return Ok(());
         }
-        let op = StorageOp::Promise(msg::Promise { member: self.me().0 });
+        let lease_ms = self.state.lock().promise_term.ms(PROMISE_MS);
+        let op = StorageOp::Promise(msg::Promise { member: self.me().0, lease_ms });
         let counted = self.state.lock().reign.as_ref().map(|r| r.required().collect::<Vec<_>>());
         let mut others = counted.unwrap_or_default();
         others.extend(view.in_sync.iter().filter(|&&member| member != self.me()));
         let told = others.iter().map(|&member| self.ask(member, view.epoch, op.clone()));
-        if let Err(error) = futures::future::try_join_all(told).await {
+        let told = futures::future::try_join_all(told).await;
+        let took = self.common.clock.monotonic().saturating_sub(asked);
+        self.state.lock().promise_term.note(took);
+        if let Err(error) = told {
             let what = format!("neither manager nor all members answer ({error})");
             return Err(self.error(ErrorKind::NotCurrent, &what));
         }
@@ -282,14 +347,17 @@ impl Replica {
         if state.reign.iter().flat_map(|reign| reign.required()).any(|m| !others.contains(&m)) {
             return Err(self.error(ErrorKind::NotCurrent, "another member counts since"));
         }
-        state.promises = (view.epoch, asked + PROMISE / 10 * 9);
+        state.promises = (view.epoch, asked + Duration::from_millis(lease_ms) / 10 * 9);
         Ok(())
     }
 
     /// Promises a member not to act in a later epoch without it for a while. The epoch was checked.
-    fn promise(&self, member: TargetId) -> Result<Answer> {
-        let until = self.common.clock.monotonic() + PROMISE;
-        self.state.lock().promised.insert(member, until);
+    fn promise(&self, promise: msg::Promise) -> Result<Answer> {
+        let asked = Some(promise.lease_ms).filter(|ms| *ms > 0).unwrap_or(PROMISE_MS);
+        let until = self.common.clock.monotonic() + Duration::from_millis(asked.min(PROMISE_MS));
+        let mut state = self.state.lock();
+        let promised = state.promised.entry(TargetId(promise.member)).or_default();
+        *promised = until.max(*promised);
         Ok(done())
     }
 

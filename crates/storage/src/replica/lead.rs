@@ -3,7 +3,7 @@
 use super::errand::Errand;
 use super::ranges::Area;
 use super::resync::Report;
-use super::{Joiner, Message, Reign, Replica, SYNC_WAIT, Stage, Unsettled, View};
+use super::{Joiner, Message, Reign, Replica, SYNC_WAIT, Stage, View};
 use crate::order::Order;
 use bytes::Bytes;
 use futures::future::join_all;
@@ -250,7 +250,7 @@ impl Replica {
         reign.next += 1;
         reign.open.insert(number);
         let epoch = reign.view.epoch;
-        let entry = Unsettled { area, stage: Stage::Begun, attempt, epoch };
+        let entry = self.entry(area, attempt, epoch);
         state.unsettled.insert((since, number), entry);
         Ok(Numbered { reign: since, number })
     }

@@ -45,7 +45,7 @@ use strake_base::clock::Clock;
 use strake_base::is_broken;
 use strake_types::{Error, ErrorKind, GroupId, Result, TargetId};
 use strake_wire::capability::CapabilityKey;
-use strake_wire::lease::Lease;
+use strake_wire::lease::{Lease, Term};
 use strake_wire::map::MapView;
 use strake_wire::map::Standing;
 use strake_wire::message::storage::{Attempt, Forward, StorageAnswer, StorageOp, StorageRequest};
@@ -157,6 +157,10 @@ struct State {
     promised: HashMap<TargetId, Duration>,
     /// The epoch in which, and until when, all others have promised us the same.
     promises: (u64, Duration),
+    /// How long such promises are asked for.
+    promise_term: Term,
+    /// When the manager was last told that somebody waits here for others.
+    stalled_at: Option<Duration>,
 }
 
 struct Unsettled {
@@ -164,8 +168,10 @@ struct Unsettled {
     stage: Stage,
     /// Remembered as made when it is settled; should the next primary not have it, never.
     attempt: Option<Attempt>,
-    /// The epoch in which it came.
+    /// The epoch in which it came,
     epoch: u64,
+    /// and when, on the monotonic clock.
+    came: Duration,
 }
 
 /// How far a change has come at a member.
@@ -364,6 +370,12 @@ impl Replica {
         }
         drop(state);
         self.progress.notify_waiters();
+    }
+
+    /// A change that comes now.
+    fn entry(&self, area: Area, attempt: Option<Attempt>, epoch: u64) -> Unsettled {
+        let came = self.common.clock.monotonic();
+        Unsettled { area, stage: Stage::Begun, attempt, epoch, came }
     }
 
     /// Asks another member what it has, whatever its standing.

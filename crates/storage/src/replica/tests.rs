@@ -50,6 +50,8 @@ struct Manager {
     used: Mutex<Vec<Used>>,
     /// It does not answer that.
     thinks: Mutex<bool>,
+    /// It takes this member out when it hears that somebody waits.
+    given_up: Mutex<Option<u32>>,
 }
 
 impl Manager {
@@ -128,6 +130,16 @@ impl ManagerService for Manager {
                 }
                 self.note_used(said)?;
                 ManagerAnswer::Epoch(0)
+            }
+            ManagerOp::Stalled(said) => {
+                let given_up = self.given_up.lock().take();
+                if let Some(member) = given_up {
+                    let group = self.map.lock().groups[0].clone();
+                    assert_eq!((said.group, said.epoch), (group.id, group.epoch));
+                    assert!(group.in_sync.contains(&said.target));
+                    self.take_out(member);
+                }
+                ManagerAnswer::Epoch(self.map.lock().epoch)
             }
             other => panic!("{other:?}"),
         };
@@ -257,6 +269,7 @@ impl Bench {
             fades: Mutex::default(),
             used: Mutex::default(),
             thinks: Mutex::default(),
+            given_up: Mutex::default(),
         });
         let (net, servers) = (Arc::<Net>::default(), Lives::default());
         servers.lock().resize_with(MEMBERS as usize + 1, || None);
@@ -592,6 +605,49 @@ async fn without_the_manager_members_grant_each_other_the_lease() {
     bench.until(async || bench.read_from(2, 0).await.err()).await;
     assert_eq!(bench.read_from(2, 0).await.unwrap_err().kind, ErrorKind::NotCurrent);
     assert_eq!(bench.read(1, 0).await, 1, "it reaches all");
+}
+
+/// A member is dead and the manager waits for three seconds until it takes it out; but somebody wants to read what is
+/// under way to it.
+#[tokio::test]
+async fn the_manager_is_told_that_a_reader_waits_for_a_silent_member() {
+    for members in [&[1, 2, 3][..], &[1, 2]] {
+        let group = GroupId::of_class(members.len() as u32, 0);
+        let bench = Arc::new(Bench::start_with(group, members).await);
+        bench.write(0, 1).await;
+        bench.kill(2);
+        let attempt = bench.attempt();
+        let written = tokio::spawn({
+            let bench = bench.clone();
+            async move { bench.write_to(1, attempt, 0, 2).await }
+        });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!written.is_finished());
+        *bench.manager.given_up.lock() = Some(2);
+        assert_eq!(bench.read(1, 0).await, 2);
+        written.await.unwrap().unwrap();
+        assert!(bench.manager.given_up.lock().is_none());
+    }
+}
+
+/// The primary is dead, and each of the others has something of it that they may not show.
+#[tokio::test]
+async fn the_manager_is_told_that_a_reader_waits_for_a_silent_primary() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    assert_eq!(bench.read(2, 0).await, 1, "it is told what is settled");
+    bench.cut(1, 3);
+    let attempt = bench.attempt();
+    let lone = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.write_to(1, attempt, 0, 2).await }
+    });
+    bench.until(async || bench.read_from(2, 0).await.err()).await;
+    bench.kill(1);
+    assert!(lone.await.unwrap().is_err());
+    *bench.manager.given_up.lock() = Some(1);
+    assert_eq!(bench.read(2, 0).await, 2, "what it had is made everywhere");
+    assert_eq!(bench.read(3, 0).await, 2);
 }
 
 #[tokio::test]

@@ -1,9 +1,12 @@
 //! Requests to the manager: who belongs to the cluster, and which volumes there are.
 
+mod map;
+
 use super::common::Template;
 use super::jobs::{Held, JobList, ListJobs, Order, Plan, Progress, SteerJob};
 use super::recopies::{RecopyOrder, RecopyProgress};
 use super::scrubs::{ScrubOrder, ScrubProgress};
+pub use map::{ClusterMap, Fenced, Group, Server, Target, Volume, Voucher};
 use prost::{Message, Oneof};
 
 /// One operation on the cluster.
@@ -12,7 +15,7 @@ pub struct ManagerRequest {
     /// What to do.
     #[prost(
         oneof = "ManagerOp",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25"
     )]
     pub op: Option<ManagerOp>,
 }
@@ -23,7 +26,7 @@ pub enum ManagerOp {
     /// A server enters (or returns to) the cluster with its targets.
     #[prost(message, tag = "10")]
     Join(Join),
-    /// A server is alive; every 0.5 s.
+    /// A server is alive; every 0.2 s.
     #[prost(message, tag = "11")]
     Heartbeat(Heartbeat),
     /// The cluster map, if newer than the one known.
@@ -65,16 +68,26 @@ pub enum ManagerOp {
     /// Sessions of a volume are over: storage servers are to refuse what was allowed to them.
     #[prost(message, tag = "24")]
     Fence(Fence),
+    /// A reader waits at a member of a group for what another member does not answer.
+    #[prost(message, tag = "25")]
+    Stalled(Stalled),
 }
 
 impl ManagerOp {
     /// True for what only servers say: a client that could would learn the key of the capabilities,
     /// or speak for a server.
     pub fn is_between_servers(&self) -> bool {
-        use ManagerOp::{AddTarget, Fence, Heartbeat, Join, Leave, Resynced, Used};
+        use ManagerOp::{AddTarget, Fence, Heartbeat, Join, Leave, Resynced, Stalled, Used};
         matches!(
             self,
-            Join(_) | Heartbeat(_) | Leave(_) | Resynced(_) | AddTarget(_) | Used(_) | Fence(_)
+            Join(_)
+                | Heartbeat(_)
+                | Leave(_)
+                | Resynced(_)
+                | AddTarget(_)
+                | Used(_)
+                | Fence(_)
+                | Stalled(_)
         )
     }
 }
@@ -184,6 +197,10 @@ pub struct Heartbeat {
     /// It has not reached the database with its metadata for a while.
     #[prost(bool, tag = "9")]
     pub cut_off: bool,
+    /// For how long, in ms from when it sent this, it will answer for groups in which it is not alone; 0: for as long as
+    /// `Joined` said.
+    #[prost(uint64, tag = "10")]
+    pub lease_ms: u64,
 }
 
 /// See [`ManagerOp::Resynced`].
@@ -251,6 +268,21 @@ pub struct Used {
     pub group: u32,
     /// The target that is to make the change.
     #[prost(uint32, tag = "2")]
+    pub target: u32,
+}
+
+/// See [`ManagerOp::Stalled`]. In sync members of the group whose lease is over are taken out, if the target is one in sync, too,
+/// and the epoch is the present one. The answer is the map's epoch then, whether anything was done or not.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Stalled {
+    /// The group.
+    #[prost(uint32, tag = "1")]
+    pub group: u32,
+    /// The group's epoch.
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    /// The target at which somebody waits.
+    #[prost(uint32, tag = "3")]
     pub target: u32,
 }
 
@@ -395,196 +427,4 @@ pub struct MapAnswer {
     /// The map.
     #[prost(message, optional, tag = "1")]
     pub map: Option<ClusterMap>,
-}
-
-/// Everything a client or server needs to find the others.
-#[derive(Clone, PartialEq, Message)]
-pub struct ClusterMap {
-    /// The cluster's id.
-    #[prost(string, tag = "1")]
-    pub cluster: String,
-    /// Version of this map.
-    #[prost(uint64, tag = "2")]
-    pub epoch: u64,
-    /// Servers.
-    #[prost(message, repeated, tag = "3")]
-    pub servers: Vec<Server>,
-    /// Targets.
-    #[prost(message, repeated, tag = "4")]
-    pub targets: Vec<Target>,
-    /// Groups, by id.
-    #[prost(message, repeated, tag = "5")]
-    pub groups: Vec<Group>,
-    /// Volumes, by id.
-    #[prost(message, repeated, tag = "6")]
-    pub volumes: Vec<Volume>,
-    /// Sessions that are over, and whose capabilities may not be.
-    #[prost(message, repeated, tag = "7")]
-    pub fenced: Vec<Fenced>,
-    /// The server whose manager leads; 0: there is one manager only, of an earlier release.
-    #[prost(uint32, tag = "8")]
-    pub leader: u32,
-}
-
-/// A session whose capabilities storage servers refuse.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct Fenced {
-    /// The volume.
-    #[prost(uint32, tag = "1")]
-    pub volume: u32,
-    /// The session.
-    #[prost(uint64, tag = "2")]
-    pub session: u64,
-    /// Epoch of the first map that says so.
-    #[prost(uint64, tag = "3")]
-    pub epoch: u64,
-}
-
-impl ClusterMap {
-    /// A group by its id.
-    pub fn group(&self, id: strake_types::GroupId) -> Option<&Group> {
-        let at = self.groups.binary_search_by_key(&id.0, |group| group.id).ok()?;
-        self.groups.get(at)
-    }
-}
-
-/// A server of the map.
-#[derive(Clone, PartialEq, Message)]
-pub struct Server {
-    /// Its id.
-    #[prost(uint32, tag = "1")]
-    pub id: u32,
-    /// `host:port`; empty where it is in the same process.
-    #[prost(string, tag = "2")]
-    pub address: String,
-    /// It is a manager.
-    #[prost(bool, tag = "3")]
-    pub manager: bool,
-    /// It serves names and attributes.
-    #[prost(bool, tag = "4")]
-    pub meta: bool,
-    /// It is heard from.
-    #[prost(bool, tag = "5")]
-    pub up: bool,
-    /// Name for people.
-    #[prost(string, tag = "6")]
-    pub name: String,
-    /// Milliseconds since it was last heard from, when the map was sent.
-    #[prost(uint64, tag = "7")]
-    pub silent_ms: u64,
-    /// Id of the store in a database that it keeps metadata in; empty where that is its own, or none.
-    #[prost(string, tag = "8")]
-    pub store: String,
-    /// It says that it does not reach that database.
-    #[prost(bool, tag = "9")]
-    pub cut_off: bool,
-}
-
-/// A target of the map.
-#[derive(Clone, PartialEq, Message)]
-pub struct Target {
-    /// Its id.
-    #[prost(uint32, tag = "1")]
-    pub id: u32,
-    /// Its server.
-    #[prost(uint32, tag = "2")]
-    pub server: u32,
-    /// What it said last.
-    #[prost(message, required, tag = "3")]
-    pub spec: TargetSpec,
-    /// Its server is up and has it.
-    #[prost(bool, tag = "4")]
-    pub up: bool,
-    /// It is to lose its groups, and gets no new ones.
-    #[prost(bool, tag = "5")]
-    pub drains: bool,
-}
-
-/// A group of the map.
-#[derive(Clone, PartialEq, Message)]
-pub struct Group {
-    /// Its id.
-    #[prost(uint32, tag = "1")]
-    pub id: u32,
-    /// Version of its membership.
-    #[prost(uint64, tag = "2")]
-    pub epoch: u64,
-    /// Its targets, in order.
-    #[prost(uint32, repeated, tag = "3")]
-    pub members: Vec<u32>,
-    /// Those that hold every acknowledged write, in the same order: the first is the primary. Empty
-    /// (from an earlier release): all.
-    #[prost(uint32, repeated, tag = "4")]
-    pub in_sync: Vec<u32>,
-    /// Those that receive every write and are being made equal.
-    #[prost(uint32, repeated, tag = "5")]
-    pub joining: Vec<u32>,
-    /// How often acknowledged writes that were not synced may have been lost with all members.
-    #[prost(uint64, tag = "6")]
-    pub losses: u64,
-    /// Members that are to leave, as soon as as many others as there are to be copies are in sync.
-    #[prost(uint32, repeated, tag = "7")]
-    pub leaving: Vec<u32>,
-    /// Of a group of one copy that has moved: what its answers name as their boot, from whichever of
-    /// the `vouchers` they come. 0: each target's own.
-    #[prost(fixed64, tag = "8")]
-    pub word: u64,
-    /// Targets that have everything that was acknowledged under `word`.
-    #[prost(message, repeated, tag = "9")]
-    pub vouchers: Vec<Voucher>,
-    /// Of a group of one copy: nothing was ever put into it, and whoever is to be the first tells the manager
-    /// before ([`ManagerOp::Used`]).
-    #[prost(bool, tag = "10")]
-    pub never_used: bool,
-}
-
-/// A target, and the boot from which it vouches for a group.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct Voucher {
-    /// The target.
-    #[prost(uint32, tag = "1")]
-    pub target: u32,
-    /// Its boot.
-    #[prost(fixed64, tag = "2")]
-    pub boot: u64,
-}
-
-impl Group {
-    /// True if a member is to leave, and has to answer nobody any more for that: the others suffice.
-    pub fn lets_go(&self, member: u32) -> bool {
-        let stays = self.in_sync().iter().filter(|m| !self.leaving.contains(m)).count();
-        let copies = strake_types::GroupId(self.id).copies() as usize;
-        self.leaving.contains(&member) && stays >= copies
-    }
-
-    /// Those that hold every acknowledged write, the primary first.
-    pub fn in_sync(&self) -> &[u32] {
-        if self.in_sync.is_empty() { &self.members } else { &self.in_sync }
-    }
-}
-
-/// A volume of the map.
-#[derive(Clone, PartialEq, Message)]
-pub struct Volume {
-    /// Its id, never reused.
-    #[prost(uint32, tag = "1")]
-    pub id: u32,
-    /// Its name and settings, complete.
-    #[prost(message, required, tag = "2")]
-    pub spec: VolumeSpec,
-    /// It is being deleted.
-    #[prost(bool, tag = "3")]
-    pub deleting: bool,
-    /// Id of the metadata server that serves it.
-    #[prost(uint32, tag = "4")]
-    pub meta_server: u32,
-    /// Epoch of the map in which that became so.
-    #[prost(uint64, tag = "5")]
-    pub owned_since: u64,
-    /// Id of the server that has served it before, and may still: until then the other waits. 0: none.
-    #[prost(uint32, tag = "6")]
-    pub leaving: u32,
-    /// Which share it is of the volume whose id is less by so much; 0: the first, which stands for the whole volume.
-    #[prost(uint32, tag = "7")]
-    pub share: u32,
 }

@@ -492,7 +492,7 @@ impl Gen {
             Digests(st::DigestsAfter { after: self.opt(Self::chunk) }),
             Sums(self.chunk()),
             Cut(st::Cut { chunk: self.chunk(), length: self.opt(Self::u64) }),
-            Promise(st::Promise { member: self.u32() }),
+            Promise(st::Promise { member: self.u32(), lease_ms: self.u64() }),
             Remember(st::AttemptTable {
                 clients: self.list(Self::u64),
                 settled: self.list(Self::u64),

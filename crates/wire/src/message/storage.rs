@@ -149,8 +149,7 @@ pub enum StorageOp {
     /// Sets the length of a chunk, or deletes it.
     #[prost(message, tag = "27")]
     Cut(Cut),
-    /// A member whose lease is over asks another to act in no later epoch without it, for the time
-    /// of a lease.
+    /// A member whose lease is over asks another to act in no later epoch without it, for so long.
     #[prost(message, tag = "28")]
     Promise(Promise),
     /// A primary tells a member which clients' changes are made: those that are sent again are not
@@ -397,6 +396,9 @@ pub struct Promise {
     /// The member that asks.
     #[prost(uint32, tag = "1")]
     pub member: u32,
+    /// For how long, in ms; 0: 3,000.
+    #[prost(uint64, tag = "2")]
+    pub lease_ms: u64,
 }
 
 /// See [`StorageOp::Scrub`].

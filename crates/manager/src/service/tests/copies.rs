@@ -119,6 +119,60 @@ async fn a_server_that_dies_is_taken_out_when_its_lease_is_over_and_not_before()
     assert_eq!((after.epoch, after.in_sync), (before.epoch + 1, vec![2]), "nobody asked");
 }
 
+/// A server asks for leases of 0.6 s. It is taken out when they are over if somebody waits for it, else after 3 s.
+#[tokio::test]
+async fn who_is_waited_for_is_taken_out_when_the_lease_that_it_asked_for_is_over() {
+    let (bench, servers) = Bench::with_two_copies(2).await;
+    let beat = async |nth: usize| {
+        let (join, joined) = &servers[nth];
+        let targets = again(join, joined).targets;
+        let beat =
+            Heartbeat { server: joined.server, targets, lease_ms: 600, ..Heartbeat::default() };
+        bench.ask(ManagerOp::Heartbeat(beat)).await.unwrap();
+    };
+    // The leases that nobody asked for end.
+    for _ in 0..6 {
+        bench.clock.pass(500);
+        beat(0).await;
+        beat(1).await;
+    }
+    let before = bench.group().await;
+    assert_eq!(sets(&before), (&[1, 2][..], &[][..]));
+    let stalled = async |epoch, target| {
+        let said = message::Stalled { group: TWO, epoch, target };
+        bench.ask(ManagerOp::Stalled(said)).await.unwrap();
+        bench.group().await
+    };
+    bench.clock.pass(600);
+    assert_eq!(stalled(before.epoch, 1).await, before, "its lease lasts");
+    bench.clock.pass(1);
+    beat(0).await;
+    assert_eq!(bench.group().await, before, "nobody waits for it");
+    assert_eq!(stalled(before.epoch - 1, 1).await, before, "of an epoch that is over");
+    assert_eq!(stalled(before.epoch, 2).await, before, "by itself, and the other one lives");
+    let after = stalled(before.epoch, 1).await;
+    assert_eq!((after.epoch, sets(&after)), (before.epoch + 1, (&[1][..], &[][..])));
+    beat(1).await;
+    assert_eq!(sets(&bench.group().await), (&[1][..], &[2][..]), "it is heard again");
+}
+
+/// What a manager of before has answered it may not know.
+#[tokio::test]
+async fn a_manager_that_has_just_started_takes_out_nobody_who_is_waited_for() {
+    let (mut bench, servers) = Bench::with_two_copies(2).await;
+    bench.restart().await;
+    let before = bench.group().await;
+    for passed in [1_000, 1_900, 101] {
+        bench.clock.pass(passed);
+        bench.beat_of(&servers[0].0, &servers[0].1).await;
+        let said = message::Stalled { group: TWO, epoch: before.epoch, target: 1 };
+        bench.ask(ManagerOp::Stalled(said)).await.unwrap();
+        let now = bench.manager.inner.lock().state.groups[&TWO].in_sync.clone();
+        let expected = if passed == 101 { vec![1] } else { vec![1, 2] };
+        assert_eq!(now, expected, "after {passed} more ms");
+    }
+}
+
 #[tokio::test]
 async fn who_leaves_or_has_a_broken_disk_is_taken_out_at_once() {
     let (bench, servers) = Bench::with_two_copies(2).await;

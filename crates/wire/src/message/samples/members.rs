@@ -52,6 +52,7 @@ impl Gen {
                 serves: self.list(Self::u32),
                 epoch: self.u64(),
                 cut_off: self.bool(),
+                lease_ms: self.u64(),
             }),
             GetMap(mgr::GetMap { known_epoch: self.u64() }),
             CreateVolume(self.volume_spec()),
@@ -80,6 +81,7 @@ impl Gen {
             }),
             Used(mgr::Used { group: self.u32(), target: self.u32() }),
             Fence(mgr::Fence { volume: self.u32(), sessions: self.list(Self::u64) }),
+            Stalled(mgr::Stalled { group: self.u32(), epoch: self.u64(), target: self.u32() }),
         ];
         ops.into_iter().map(|op| mgr::ManagerRequest { op: Some(op) }).collect()
     }

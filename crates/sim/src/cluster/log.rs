@@ -52,6 +52,8 @@ pub struct Log {
     evictions: BTreeMap<u32, Duration>,
     /// What was not synced may have been lost.
     lossy: bool,
+    /// One copy acknowledges alone: what is not synced may be lost at any time.
+    alone: bool,
     /// It may be as long as this again: a cut was not synced when power was lost.
     regrows_to: usize,
     records: u64,
@@ -72,6 +74,12 @@ impl Log {
         // open: then targets say how long it is.
         self.unknown.push(self.durable..self.longest);
         self.regrows_to = self.longest;
+    }
+
+    /// From now on one copy acknowledges alone (`--ack primary`, S-099).
+    pub fn acknowledge_alone(&mut self) {
+        self.power_lost();
+        self.alone = true;
     }
 
     /// A client has been granted the lock.
@@ -202,6 +210,10 @@ impl Log {
         let mark = self.records.to_le_bytes();
         let bytes: Vec<u8> = mark.into_iter().cycle().take(len).collect();
         self.begin(at);
+        if self.alone {
+            // Its mount may have sent them already, and does not keep them.
+            self.unknown.push(at..at + len);
+        }
         self.bytes.extend(&bytes);
         self.longest = self.longest.max(self.bytes.len());
         (at, bytes.into())
@@ -418,6 +430,18 @@ mod tests {
         log.resize(9);
         log.acknowledged(1, false);
         assert_eq!((log.opened(16), log.opened(17).is_err()), (Ok(()), true));
+    }
+
+    /// Seed 2612000001172.
+    #[test]
+    fn who_reads_what_one_copy_alone_has_acknowledged_may_find_it_lost() {
+        let mut log = held();
+        log.append(8);
+        assert!(log.check_own(0, &[0; 8]).is_err(), "where all copies do, it is there");
+        let mut log = held();
+        log.acknowledge_alone();
+        log.append(8);
+        assert_eq!(log.check_own(0, &[0; 8]), Ok(()));
     }
 
     /// Seed 810000000020.

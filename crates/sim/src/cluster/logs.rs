@@ -37,7 +37,7 @@ impl Logs {
         let logs: Vec<(Mutex<Ino>, Mutex<Log>)> =
             (0..plan.logs).map(|_| Default::default()).collect();
         if plan.acknowledges_alone() {
-            logs.iter().for_each(|(_, log)| log.lock().power_lost());
+            logs.iter().for_each(|(_, log)| log.lock().acknowledge_alone());
         }
         let (record_bytes, pause_ms) = (plan.record_bytes, plan.pause_ms * 2);
         let (world, directories) = (world.clone(), directories.clone());

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use std::time::Duration;
 use strake_types::error::Advice;
+use strake_types::limits::LEASE_MS;
 use strake_types::{
     Ack, ChunkId, Credentials, Epoch, Error, ErrorKind, GroupId, Ino, Result, Safety, TargetId,
     VolumeId,
@@ -38,6 +39,9 @@ pub(crate) const WATCH_MS: u64 = 300;
 pub(crate) const FETCH_MS: u64 = 500;
 /// A wait longer than this is logged.
 pub(crate) const SILENT_MS_MAX: u64 = 2_000;
+/// How long targets may know before the metadata server that a session is over: that one fetches the map twice a second, or
+/// serves nothing.
+const REFUSED_WAIT: Duration = Duration::from_millis(LEASE_MS);
 /// How often session or capability are renewed without a pause.
 const RENEWALS_MAX: u32 = 3;
 
@@ -63,27 +67,48 @@ pub(crate) struct Patience<'a> {
     started: Option<Duration>,
     pause_ms: u64,
     renewals: u32,
+    /// When something was refused first, and how long a capability may be.
+    refused_since: Option<Duration>,
+    refused_wait: Duration,
     said: bool,
 }
 
 impl<'a> Patience<'a> {
     pub(crate) fn new(volume: &'a Volume) -> Self {
-        Self { volume, started: None, pause_ms: PAUSE_MS_FIRST, renewals: 0, said: false }
+        Self {
+            volume,
+            started: None,
+            pause_ms: PAUSE_MS_FIRST,
+            renewals: 0,
+            refused_since: None,
+            refused_wait: REFUSED_WAIT,
+            said: false,
+        }
     }
 
     /// The session is another one since: what was refused before says nothing of it.
     fn begin_anew(&mut self) {
-        self.renewals = 0;
+        (self.renewals, self.refused_since) = (0, None);
     }
 
-    /// Before session or capability are renewed, as often as there is time for: a server may restart again and again, and
-    /// targets may know earlier than the metadata server that a session is over.
+    /// Before session or capability are renewed. A session is opened again as often as its server restarts while there is
+    /// time. A capability that is refused for longer than targets may know before the metadata server that a session is
+    /// over is believed to be.
     async fn renewal(&mut self, what: impl Fn() -> String, error: Error) -> Result<()> {
         self.renewals += 1;
-        match self.renewals <= RENEWALS_MAX {
-            true => Ok(()),
-            false => self.pause(what, error).await,
+        let now = self.volume.clock().monotonic();
+        let since = *self.refused_since.get_or_insert(now);
+        match error.kind {
+            _ if self.renewals <= RENEWALS_MAX => Ok(()),
+            ErrorKind::NoSession => self.pause(what, error).await,
+            _ if now - since < self.refused_wait => self.pause(what, error).await,
+            _ => Err(error),
         }
+    }
+
+    /// The capability that is sent along to another target is not renewed here: whoever has it does that.
+    fn expect_refusals(&mut self) {
+        self.refused_wait = Duration::ZERO;
     }
 
     /// How long to pause before the next attempt; an error when the time is over. `what` is being
@@ -409,6 +434,9 @@ impl Volume {
         let attempt = is_numbered(&op).then(|| self.attempts().begin());
         let ask = Ask { volume: self, group, op, payload, rights, attempt };
         let mut patience = Patience::new(self);
+        if let StorageOp::Copy(_) = &ask.op {
+            patience.expect_refusals();
+        }
         let what = || format!("the target of group {group}");
         let life = || rights.map(|rights| rights.file().life());
         let mut renewed_in = life();

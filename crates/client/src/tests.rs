@@ -704,6 +704,18 @@ async fn what_was_read_ahead_before_another_mount_s_write_is_not_given_to_a_late
     assert!(read(&one, &late, 5 * CHUNK, CHUNK as u32).await == pattern(2, CHUNK as usize));
 }
 
+/// As after the session in which the source was opened: the right to the target is renewed three times in vain.
+#[tokio::test]
+async fn a_copy_whose_right_to_the_source_is_refused_gets_a_new_one_at_once() {
+    let (fake, volume) = cluster().await;
+    let (from, to) = (create(&volume, "from").await, create(&volume, "to").await);
+    write(&volume, &from, 0, pattern(1, CHUNK as usize)).await;
+    volume.flush(&from).await.unwrap();
+    (0..4).for_each(|_| fake.fail("copy", ErrorKind::BadCapability));
+    assert_eq!(volume.copy_range(&from, 0, &to, 0, CHUNK).await.unwrap(), CHUNK);
+    assert_eq!(starting(&fake.take_log(), "copy").len(), 5);
+}
+
 #[tokio::test]
 async fn ranges_are_copied_on_the_servers() {
     let (fake, volume) = cluster().await;

@@ -154,7 +154,9 @@ fn smoothed(before: f64, bytes: u64, passed: Duration) -> f64 {
 impl Heard {
     /// True once it answers for no group any more by what it was told.
     fn is_over(&self, now: Duration) -> bool {
-        now > self.lease_end || strake_base::is_broken("stalls-wait-for-leases")
+        // Whoever has just joined has no lease yet, and is about to.
+        let joins = self.spoke && !self.serves;
+        !joins && now > self.lease_end || strake_base::is_broken("stalls-wait-for-leases")
     }
 
     /// True if others wait for it, and need not.
@@ -216,9 +218,9 @@ impl Liveness {
         let lease = self.lease;
         let lasted = |at: Duration| last.saturating_sub(at) <= lease;
         for heard in self.servers.values_mut().filter(|heard| lasted(heard.at)) {
-            heard.at += gap;
+            heard.at = (heard.at + gap).min(now);
             heard.lease_end += gap;
-            heard.since += gap;
+            heard.since = (heard.since + gap).min(now);
         }
         for knock in self.knocks.values_mut().filter(|knock| lasted(knock.last)) {
             knock.first += gap;
@@ -261,6 +263,8 @@ impl Liveness {
         let mut news = known.is_none_or(|h| {
             (h.spoke, h.serves, h.left) != (true, serves, false) || h.targets != heard.targets
         });
+        // What was denied before may be done now.
+        news |= known.is_some_and(|h| h.at < self.denied);
         if known.is_some_and(|h| h.spoke && !h.targets.is_subset(&heard.targets)) {
             self.denied = now;
         }
@@ -287,19 +291,15 @@ impl Liveness {
     }
 
     /// A server, `by`, says that somebody waits for another one: if the lease of that one is over, it is given up until
-    /// it is heard again. True if so.
+    /// it is heard again. True if it was not yet.
     pub fn stalls(&mut self, server: u32, by: u32, now: Duration) -> bool {
         let Some(heard) = self.servers.get_mut(&server) else { return false };
-        if !heard.is_over(now) {
+        if !heard.is_over(now) || std::mem::replace(&mut heard.stalls, true) {
             return false;
         }
-        if !std::mem::replace(&mut heard.stalls, true) {
-            tracing::warn!(server, by, "others wait for it, and it says nothing");
-            self.denied = now;
-        }
-        if let Some(by) = self.servers.get_mut(&by) {
-            by.at = now;
-        }
+        tracing::warn!(server, by, "others wait for it, and it says nothing");
+        // Whoever goes on without it has lived longer.
+        self.denied = self.denied.max(heard.lease_end.min(now));
         true
     }
 
@@ -491,9 +491,7 @@ impl Liveness {
     pub fn life(&self, target: u32, server: u32, now: Duration) -> Life {
         let silent = |since: Duration| now.saturating_sub(since);
         let heard = self.servers.get(&server);
-        let here = heard.filter(|h| {
-            !self.is_denied(target, h) && silent(h.at) <= self.patience() && !h.is_given_up(now)
-        });
+        let here = heard.filter(|h| !self.is_denied(target, h) && silent(h.at) <= self.patience());
         match here {
             Some(h) if h.serves && h.at >= self.denied && silent(h.at) <= self.lease / 2 => {
                 match now.saturating_sub(h.since) > self.lease * STEADY_LEASES {
@@ -505,6 +503,14 @@ impl Liveness {
             // Leases that an earlier life of this manager gave may last.
             None if silent(self.start) <= self.lease => Life::Quiet,
             None => Life::Gone,
+        }
+    }
+
+    /// The same for its groups of several copies: who is given up is gone there.
+    pub fn life_in_groups(&self, target: u32, server: u32, now: Duration) -> Life {
+        match self.servers.get(&server).is_some_and(|heard| heard.is_given_up(now)) {
+            true => Life::Gone,
+            false => self.life(target, server, now),
         }
     }
 

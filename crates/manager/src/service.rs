@@ -1,14 +1,13 @@
 //! The manager itself: one operation at a time, each stored before it shows.
 
 mod lead;
-mod stalled;
+mod silent;
 
 use crate::fences;
 use crate::groups::{self, Life};
 use crate::jobs;
 use crate::join;
 use crate::liveness::{Liveness, Word};
-use crate::owners;
 use crate::plan::Facts;
 use crate::recopies;
 use crate::records::Cluster;
@@ -39,8 +38,6 @@ pub(crate) use lead::Lead;
 
 /// Silence after which a server counts as down.
 const LEASE_MS: u64 = 3_000;
-/// How often the manager looks by itself whose lease is over.
-const WATCH_MS: u64 = 200;
 /// How often a change is tried again when the store says that somebody else changed it too.
 const COMMIT_TRIES_MAX: usize = 10;
 
@@ -337,56 +334,6 @@ impl Manager {
 
     fn epoch(&self) -> ManagerAnswer {
         ManagerAnswer::Epoch(self.inner.lock().state.cluster.epoch)
-    }
-
-    /// Looks whose lease is over and who is back, until it is dropped: a server that died is taken out of
-    /// its groups although nobody asks.
-    pub async fn keep_watch(self: Arc<Self>) {
-        loop {
-            if let Err(error) = self.watch().await {
-                tracing::warn!("the manager cannot note who lives: {error}");
-            }
-            tokio::time::sleep(Duration::from_millis(WATCH_MS)).await;
-        }
-    }
-
-    /// Looks by itself, as it will again soon.
-    async fn watch(&self) -> Result<()> {
-        let now = self.options.clock.monotonic();
-        self.inner.lock().live.watch(now);
-        self.tick().await
-    }
-
-    /// Notes who lives now. Who is up is part of the map: a change of it has an epoch of its own.
-    pub async fn tick(&self) -> Result<()> {
-        let now = self.now();
-        let (changed, due) = {
-            let mut inner = self.inner.lock();
-            let changed = inner.live.changed(now);
-            let Inner { state, live } = &*inner;
-            let life = |target| life(state, live, target, now);
-            let paused = |group, member| live.is_paused(group, member, now);
-            let tenure = |server| live.tenure(server, now);
-            let released = |server, volume, epoch| live.has_released(server, volume, epoch);
-            let owned = owners::is_settled(state, tenure, released);
-            // A change that was given up in the middle is settled by the next.
-            let due = self.coming.load(Ordering::Acquire) > 0 || jobs::are_due(state);
-            (changed, !groups::is_settled(state, life, paused) || !owned || due)
-        };
-        if changed || due {
-            self.change(|state, live| {
-                let lives = jobs::lives(state, |id| life(state, live, id, now));
-                let life = |target| lives.get(&target).copied().unwrap_or(Life::Gone);
-                groups::settle(state, life, |g, m| live.is_paused(g, m, now));
-                let tenure = |server| live.tenure(server, now);
-                owners::settle(state, tenure, |server, v, e| live.has_released(server, v, e));
-                // Where no group differs, the epoch is the change.
-                state.cluster.epoch += u64::from(changed);
-                Ok(())
-            })
-            .await?;
-        }
-        Ok(())
     }
 
     async fn resynced(&self, report: Resynced) -> Result<ManagerAnswer> {

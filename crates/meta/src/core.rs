@@ -355,7 +355,7 @@ impl Core {
         volume.put(key, records::encode(&Stat { clean: false, ..stat })).await?;
         volume.counts.add(stat.inodes as i64, stat.bytes as i64);
         if stat.clean {
-            volume.counts.set_exact(0);
+            volume.counts.set_exact();
             return Ok(());
         }
         self.recounts.begin(volume.clone());
@@ -364,9 +364,8 @@ impl Core {
 
     /// Nobody knows whether a change was made by which a volume holds more or less.
     pub fn doubt_counts(&self, volume: &Arc<Volume>) {
-        if volume.counts.doubt() {
-            self.recounts.begin(volume.clone());
-        }
+        volume.counts.doubt();
+        self.recounts.begin(volume.clone());
     }
 
     async fn load_sessions(&self, volume: &Volume) -> Result<()> {

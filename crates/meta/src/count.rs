@@ -33,26 +33,30 @@ impl Default for Recounts {
 }
 
 impl Recounts {
-    /// Counts a volume in the background, and sets its counts right.
+    /// Counts a volume in the background, and sets its counts right; once at a time.
     pub fn begin(&self, volume: Arc<Volume>) {
+        if !volume.counts.begin_counting() {
+            return;
+        }
         let turns = self.0.clone();
         task::spawn(async move {
             for _ in 0..TRIES_MAX {
                 let turn = turns.acquire().await;
                 let doubts = volume.counts.doubts();
                 let error = match recount(&volume).await {
-                    Ok(()) if volume.counts.set_exact(doubts) => return,
+                    Ok(()) if volume.counts.is_counted(doubts) => return,
                     Ok(()) => continue,
                     Err(error) => error,
                 };
                 tracing::warn!("counting volume {}: {error}", volume.id);
                 if !error.is_passing() || volume.kv.is_taken_over() {
-                    return;
+                    return volume.counts.give_up_counting();
                 }
                 // A database that was away, or has forgotten a snapshot that became too old.
                 drop(turn);
                 tokio::time::sleep(PAUSE).await;
             }
+            volume.counts.give_up_counting();
             tracing::error!(
                 "volume {} could not be counted; until its server is restarted df may show it wrongly",
                 volume.id

@@ -54,6 +54,8 @@ struct Trust {
     exact: bool,
     /// Changes of which nobody knows whether they were made.
     doubts: u64,
+    /// All is being counted.
+    counting: bool,
 }
 
 /// A count of all inodes as they were at one moment.
@@ -74,12 +76,28 @@ impl Counts {
         }
     }
 
-    /// The counts are true from here on, if nothing was doubtful since there were so many [doubts](Counts::doubts); false
-    /// if something was.
-    pub fn set_exact(&self, doubts: u64) -> bool {
+    /// The counts are true from here on.
+    pub fn set_exact(&self) {
+        self.trust.lock().exact = true;
+    }
+
+    /// All is to be counted: false if somebody does that already.
+    pub fn begin_counting(&self) -> bool {
+        !std::mem::replace(&mut self.trust.lock().counting, true)
+    }
+
+    /// All is counted: the counts are true, unless something was doubtful since there were so many
+    /// [doubts](Counts::doubts). False if so: it is to be counted again.
+    pub fn is_counted(&self, doubts: u64) -> bool {
         let mut trust = self.trust.lock();
-        trust.exact |= trust.doubts == doubts;
-        trust.exact
+        let done = trust.doubts == doubts;
+        (trust.exact, trust.counting) = (trust.exact || done, trust.counting && !done);
+        done
+    }
+
+    /// All cannot be counted now.
+    pub fn give_up_counting(&self) {
+        self.trust.lock().counting = false;
     }
 
     /// True once the counts are true.
@@ -92,11 +110,10 @@ impl Counts {
         self.trust.lock().doubts
     }
 
-    /// Nobody knows whether a change that counts was made. True if the counts were true until now: all has to be counted.
-    pub fn doubt(&self) -> bool {
+    /// Nobody knows whether a change that counts was made: all has to be counted.
+    pub fn doubt(&self) {
         let mut trust = self.trust.lock();
-        trust.doubts += 1;
-        std::mem::take(&mut trust.exact)
+        (trust.doubts, trust.exact) = (trust.doubts + 1, false);
     }
 
     /// True if something has changed since the last call.

@@ -11,10 +11,11 @@ use strake_base::clock::Clock;
 /// The part of a lease that its holder does not use, because clocks drift: one of so many.
 const DRIFT_PART: u32 = 10;
 
-/// Shortest lease that is asked for: with a heartbeat every 0.2 s, two may be late.
-const SHORTEST: Duration = Duration::from_millis(600);
-/// So many answers back a lease is as long as the slowest of them needs.
-const RECENT: usize = 16;
+/// Shortest lease that is asked for: with a heartbeat every 0.2 s, two may be late; and another manager leads before it has
+/// long been over.
+const SHORTEST: Duration = Duration::from_millis(700);
+/// So many delays back a lease is as long as the longest of them needs: those of three seconds, two for each heartbeat.
+const RECENT: usize = 32;
 
 /// How long a lease is to be: as short as answers are quick, because others wait for its end when its holder is lost;
 /// longer where they are slow, because it would be over before it came.
@@ -24,7 +25,7 @@ pub struct Term {
 }
 
 impl Term {
-    /// An answer took so long, or did not come in that time.
+    /// An answer took so long, or did not come in that time; or it was asked for so late.
     pub fn note(&mut self, took: Duration) {
         self.recent.truncate(RECENT - 1);
         self.recent.push_front(took);
@@ -33,7 +34,8 @@ impl Term {
     /// The length to ask for, in ms: at most `most`.
     pub fn ms(&self, most: u64) -> u64 {
         let slowest = self.recent.iter().max().copied().unwrap_or_default();
-        let length = SHORTEST + 2 * slowest;
+        // The tenth that its holder does not use is made up for.
+        let length = SHORTEST + slowest + slowest / 4;
         u64::try_from(length.as_millis()).unwrap_or(most).min(most)
     }
 }
@@ -131,14 +133,14 @@ mod tests {
     #[test]
     fn a_lease_is_as_short_as_answers_are_quick() {
         let mut term = Term::default();
-        assert_eq!(term.ms(3_000), 600);
+        assert_eq!(term.ms(3_000), 700);
         assert_eq!(term.ms(500), 500, "never longer than the manager says");
-        term.note(Duration::from_millis(200));
+        term.note(Duration::from_millis(240));
         assert_eq!(term.ms(3_000), 1_000);
         term.note(Duration::from_secs(2));
         assert_eq!(term.ms(3_000), 3_000);
         (0..RECENT).for_each(|_| term.note(Duration::from_millis(10)));
-        assert_eq!(term.ms(3_000), 620, "what was slow long ago is forgotten");
+        assert_eq!(term.ms(3_000), 712, "what was slow long ago is forgotten");
     }
 
     #[test]

@@ -162,10 +162,17 @@ async fn follow(mut epochs: watch::Receiver<u64>, map: Arc<MapView>) {
     }
 }
 
-/// One heartbeat.
+/// One heartbeat. How long it takes until its answer counts, or does not come, says how long the next lease has to be.
 async fn beat_once(pulse: &Pulse, term: &Mutex<Term>) -> Result<()> {
+    let (sent, lease_ms) = (pulse.member.now(), term.lock().ms(pulse.lease_ms));
+    let answered = ask_for_lease(pulse, sent, lease_ms).await;
+    term.lock().note(pulse.member.now().saturating_sub(sent));
+    answered
+}
+
+async fn ask_for_lease(pulse: &Pulse, sent: Duration, lease_ms: u64) -> Result<()> {
     // The lease counts from before the question was sent.
-    let (sent, meta) = (pulse.member.now(), pulse.meta.as_ref());
+    let meta = pulse.meta.as_ref();
     let sent_by_meta = meta.map(|meta| meta.now());
     // First the epoch: what is served is served by that map or a later one.
     let epoch = pulse.map.current().epoch;
@@ -175,7 +182,6 @@ async fn beat_once(pulse: &Pulse, term: &Mutex<Term>) -> Result<()> {
     let scrubs = pulse.member.scrubs();
     let recopies = meta.map(|meta| meta.recopies()).unwrap_or_default();
     let cut_off = meta.is_some_and(|meta| meta.is_cut_off());
-    let lease_ms = term.lock().ms(pulse.lease_ms);
     let beat = Heartbeat {
         server,
         targets,
@@ -191,7 +197,6 @@ async fn beat_once(pulse: &Pulse, term: &Mutex<Term>) -> Result<()> {
     let op = Some(ManagerOp::Heartbeat(beat));
     let limit = Duration::from_millis(pulse.lease_ms / 2);
     let answer = tokio::time::timeout(limit, pulse.manager.call(ManagerRequest { op })).await;
-    term.lock().note(pulse.member.now().saturating_sub(sent));
     let late = |_| Error::with(ErrorKind::TimedOut, "it does not answer");
     let reply = answer.map_err(late)??;
     let Some(ManagerAnswer::Epoch(epoch)) = reply.answer else {
@@ -228,7 +233,7 @@ async fn know_map(map: &MapView, epoch: u64, limit: Duration) -> Result<()> {
 /// Beats in time, whether the last beat has been answered or not: each is bounded, so few are under
 /// way at once.
 async fn beat(pulse: Pulse) {
-    let (mut heard, term) = (true, Mutex::default());
+    let (mut heard, term, mut last) = (true, Mutex::<Term>::default(), pulse.member.now());
     let mut under_way = FuturesUnordered::new();
     let mut ticks = tokio::time::interval(Duration::from_millis(BEAT_MS));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -237,6 +242,10 @@ async fn beat(pulse: Pulse) {
             biased;
             _ = ticks.tick() => {
                 pulse.member.wake();
+                // One that is late, because this process had to wait for its turn, is as bad as a slow answer.
+                let before = std::mem::replace(&mut last, pulse.member.now());
+                let due = before + Duration::from_millis(BEAT_MS);
+                term.lock().note(last.saturating_sub(due));
                 under_way.push(beat_once(&pulse, &term));
                 continue;
             }

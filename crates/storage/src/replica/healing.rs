@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 /// Time between two looks at the orders.
 const LOOK: Duration = Duration::from_millis(100);
-/// Longest wait for the manager's first word about a member: two heartbeats.
-const HEAR_MAX: Duration = Duration::from_millis(2 * BEAT_MS);
+/// Longest wait for the manager's first word about a member: some heartbeats.
+const HEAR_MAX: Duration = Duration::from_millis(5 * BEAT_MS);
 /// Longest pause after a chunk while others wait for the target.
 const YIELD_MAX: Duration = Duration::from_millis(200);
 /// A chunk is followed by at most so many times the time it took.

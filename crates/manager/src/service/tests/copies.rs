@@ -146,6 +146,9 @@ async fn who_is_waited_for_is_taken_out_when_the_lease_that_it_asked_for_is_over
     bench.clock.pass(600);
     assert_eq!(stalled(before.epoch, 1).await, before, "its lease lasts");
     bench.clock.pass(1);
+    assert_eq!(stalled(before.epoch, 1).await, before, "who says that was not heard since");
+    beat(1).await;
+    bench.clock.pass(601);
     beat(0).await;
     assert_eq!(bench.group().await, before, "nobody waits for it");
     assert_eq!(stalled(before.epoch - 1, 1).await, before, "of an epoch that is over");

@@ -1,0 +1,120 @@
+//! Who lives: what the manager does when somebody is silent.
+
+use super::{Inner, Manager};
+use crate::groups::{self, Life};
+use crate::jobs;
+use crate::liveness::Liveness;
+use crate::owners;
+use crate::state::State;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use strake_types::Result;
+use strake_wire::message::manager::{ManagerAnswer, Stalled};
+
+/// How often the manager looks by itself whose lease is over.
+const WATCH: Duration = Duration::from_millis(200);
+
+impl Manager {
+    /// Looks whose lease is over and who is back, until it is dropped: a server that died is taken out of
+    /// its groups although nobody asks.
+    pub async fn keep_watch(self: Arc<Self>) {
+        let looks = async {
+            loop {
+                self.look();
+                tokio::time::sleep(WATCH).await;
+            }
+        };
+        // However long the store takes, the manager does not stand still.
+        let notes = async {
+            loop {
+                if let Err(error) = self.tick().await {
+                    tracing::warn!("the manager cannot note who lives: {error}");
+                }
+                tokio::time::sleep(WATCH).await;
+            }
+        };
+        tokio::select! {
+            () = looks => {}
+            () = notes => {}
+        }
+    }
+
+    /// Looks by itself, as it will again soon.
+    fn look(&self) {
+        let now = self.options.clock.monotonic();
+        self.inner.lock().live.watch(now);
+    }
+
+    /// Notes who lives now. Who is up is part of the map: a change of it has an epoch of its own.
+    pub async fn tick(&self) -> Result<()> {
+        let now = self.now();
+        let (changed, due) = {
+            let mut inner = self.inner.lock();
+            let changed = inner.live.changed(now);
+            let Inner { state, live } = &*inner;
+            let life = |target| life_in_groups(state, live, target, now);
+            let paused = |group, member| live.is_paused(group, member, now);
+            let tenure = |server| live.tenure(server, now);
+            let released = |server, volume, epoch| live.has_released(server, volume, epoch);
+            let owned = owners::is_settled(state, tenure, released);
+            // A change that was given up in the middle is settled by the next.
+            let due = self.coming.load(Ordering::Acquire) > 0 || jobs::are_due(state);
+            (changed, !groups::is_settled(state, life, paused) || !owned || due)
+        };
+        if changed || due {
+            self.change(|state, live| {
+                let lives = jobs::lives(state, |id| life_in_groups(state, live, id, now));
+                let life = |target| lives.get(&target).copied().unwrap_or(Life::Gone);
+                groups::settle(state, life, |g, m| live.is_paused(g, m, now));
+                let tenure = |server| live.tenure(server, now);
+                owners::settle(state, tenure, |server, v, e| live.has_released(server, v, e));
+                // Where no group differs, the epoch is the change.
+                state.cluster.epoch += u64::from(changed);
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Somebody waits at a member of a group: takes out those of the others that answer nobody any more.
+    pub(super) async fn stalled(&self, said: Stalled) -> Result<ManagerAnswer> {
+        if self.give_up_silent(&said, self.now()) {
+            self.tick().await?;
+        }
+        Ok(self.epoch())
+    }
+
+    /// True if there are such.
+    fn give_up_silent(&self, said: &Stalled, now: Duration) -> bool {
+        let mut inner = self.inner.lock();
+        let Inner { state, live } = &mut *inner;
+        let server_of = |target: &u32| state.targets.get(target).map(|target| target.server);
+        let group = state.groups.get(&said.group).filter(|group| group.epoch == said.epoch);
+        let by = server_of(&said.target).filter(|by| live.has_spoken(*by, now));
+        let (Some(group), Some(by)) = (group, by) else { return false };
+        if !group.in_sync.contains(&said.target) {
+            return false;
+        }
+        let members: BTreeSet<u32> = group.in_sync.iter().filter_map(server_of).collect();
+        let others = members.into_iter().filter(|server| *server != by);
+        others.filter(|server| live.stalls(*server, by, now)).count() > 0
+    }
+}
+
+/// What is known of a target, for its groups: whoever is given up because others wait for it has left them.
+fn life_in_groups(state: &State, live: &Liveness, target: u32, now: Duration) -> Life {
+    let server = state.targets.get(&target).map(|target| target.server);
+    server.map_or(Life::Gone, |server| live.life_in_groups(target, server, now))
+}
+
+#[cfg(test)]
+impl Manager {
+    /// As it does by itself.
+    pub(super) async fn watch(&self) -> Result<()> {
+        self.look();
+        self.tick().await
+    }
+}

@@ -100,7 +100,7 @@ impl Manager {
         }
         let members: BTreeSet<u32> = group.in_sync.iter().filter_map(server_of).collect();
         let others = members.into_iter().filter(|server| *server != by);
-        others.filter(|server| live.stalls(*server, by, now)).count() > 0
+        others.fold(false, |any, server| live.stalls(server, by, now) || any)
     }
 }
 

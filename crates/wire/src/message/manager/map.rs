@@ -139,7 +139,7 @@ pub struct Group {
     #[prost(message, repeated, tag = "9")]
     pub vouchers: Vec<Voucher>,
     /// Of a group of one copy: nothing was ever put into it, and whoever is to be the first tells the manager
-    /// before ([`ManagerOp::Used`]).
+    /// before ([`Used`](super::ManagerOp::Used)).
     #[prost(bool, tag = "10")]
     pub never_used: bool,
 }

@@ -99,8 +99,11 @@ impl Manager {
             return false;
         }
         let members: BTreeSet<u32> = group.in_sync.iter().filter_map(server_of).collect();
-        let others = members.into_iter().filter(|server| *server != by);
-        others.fold(false, |any, server| live.stalls(server, by, now) || any)
+        let mut given_up = false;
+        for server in members.into_iter().filter(|server| *server != by) {
+            given_up |= live.stalls(server, by, now);
+        }
+        given_up
     }
 }
 

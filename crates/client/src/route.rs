@@ -39,8 +39,8 @@ pub(crate) const WATCH_MS: u64 = 300;
 pub(crate) const FETCH_MS: u64 = 500;
 /// A wait longer than this is logged.
 pub(crate) const SILENT_MS_MAX: u64 = 2_000;
-/// How long targets may know before the metadata server that a session is over: that one fetches the map twice a second, or
-/// serves nothing.
+/// How long targets may know before the metadata server that a session is over: that one hears of a new map
+/// with its next heartbeat, or serves nothing.
 const REFUSED_WAIT: Duration = Duration::from_millis(LEASE_MS);
 /// How often session or capability are renewed without a pause.
 const RENEWALS_MAX: u32 = 3;

@@ -126,13 +126,12 @@ fn extend_class(state: &mut State, copies: u32) {
 /// The members of a new group: on other servers where there are enough, those with the fewest groups
 /// first.
 fn choose(state: &State, loads: &BTreeMap<u32, usize>, leader: u32, copies: u32) -> Vec<u32> {
-    let server_of = |target: u32| state.targets.get(&target).map(|target| target.server);
     let mut members = vec![leader];
     while members.len() < copies as usize {
-        let used: HashSet<_> = members.iter().map(|&member| server_of(member)).collect();
+        let used: HashSet<_> = members.iter().map(|&member| state.server_of(member)).collect();
         let others = loads.iter().filter(|(target, _)| !members.contains(target));
-        let best =
-            others.min_by_key(|&(&target, load)| (used.contains(&server_of(target)), load, target));
+        let best = others
+            .min_by_key(|&(&target, load)| (used.contains(&state.server_of(target)), load, target));
         match best {
             Some((&target, _)) => members.push(target),
             None => break,

@@ -21,8 +21,8 @@ struct Heard {
     at: Duration,
     /// When what it may answer by its heartbeats is over at the latest.
     lease_end: Duration,
-    /// Somebody waited for it in vain since it was heard.
-    stalls: bool,
+    /// Others waited for it when that was over, and it was not heard since.
+    given_up: bool,
     /// It joined or sent a heartbeat; otherwise `at` is when the manager started.
     spoke: bool,
     /// It sent a heartbeat since it joined: now it serves.
@@ -158,11 +158,6 @@ impl Heard {
         let joins = self.spoke && !self.serves;
         !joins && now > self.lease_end || strake_base::is_broken("stalls-wait-for-leases")
     }
-
-    /// True if others wait for it, and need not.
-    fn is_given_up(&self, now: Duration) -> bool {
-        self.stalls && self.is_over(now)
-    }
 }
 
 impl Liveness {
@@ -171,7 +166,7 @@ impl Liveness {
         let heard = Heard {
             at: now,
             lease_end: now + lease,
-            stalls: false,
+            given_up: false,
             spoke: false,
             serves: false,
             since: now,
@@ -251,7 +246,7 @@ impl Liveness {
         let heard = Heard {
             at: now,
             lease_end,
-            stalls: false,
+            given_up: false,
             spoke: true,
             serves,
             since,
@@ -292,9 +287,9 @@ impl Liveness {
 
     /// A server, `by`, says that somebody waits for another one: if the lease of that one is over, it is given up until
     /// it is heard again. True if it was not yet.
-    pub fn stalls(&mut self, server: u32, by: u32, now: Duration) -> bool {
+    pub fn give_up(&mut self, server: u32, by: u32, now: Duration) -> bool {
         let Some(heard) = self.servers.get_mut(&server) else { return false };
-        if !heard.is_over(now) || std::mem::replace(&mut heard.stalls, true) {
+        if !heard.is_over(now) || std::mem::replace(&mut heard.given_up, true) {
             return false;
         }
         tracing::warn!(server, by, "others wait for it, and it says nothing");
@@ -508,7 +503,7 @@ impl Liveness {
 
     /// The same for its groups of several copies: who is given up is gone there.
     pub fn life_in_groups(&self, target: u32, server: u32, now: Duration) -> Life {
-        match self.servers.get(&server).is_some_and(|heard| heard.is_given_up(now)) {
+        match self.servers.get(&server).is_some_and(|heard| heard.given_up) {
             true => Life::Gone,
             false => self.life(target, server, now),
         }

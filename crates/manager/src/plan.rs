@@ -109,10 +109,6 @@ pub(crate) fn refuse(detail: String) -> Error {
     Error::with(ErrorKind::Invalid, detail)
 }
 
-fn server_of(state: &State, target: u32) -> Option<u32> {
-    state.targets.get(&target).map(|target| target.server)
-}
-
 /// A target as people know it.
 pub(crate) fn name_of(state: &State, id: u32) -> String {
     let Some(target) = state.targets.get(&id) else { return format!("target {id}") };
@@ -187,7 +183,7 @@ pub(crate) fn choose(
 ) -> Result<u32> {
     let group = state.groups.get(&place.id);
     let bytes = group.map_or(0, |group| facts.bytes_of(place.id, group));
-    let others: HashSet<_> = place.members.iter().map(|&m| server_of(state, m)).collect();
+    let others: HashSet<_> = place.members.iter().map(|&m| state.server_of(m)).collect();
     let known = group.map_or(&[][..], |group| group.members.as_slice());
     let stays = |id: &u32| {
         let target = state.targets.get(id);
@@ -200,21 +196,21 @@ pub(crate) fn choose(
         .filter(|id| stays(id) && !place.members.contains(id) && !facts.is_gone(*id))
         .collect();
     if let Some(to) = wanted.to.filter(|to| able.contains(to)) {
-        let near = others.contains(&server_of(state, to));
-        if !near || wanted.force || others.contains(&server_of(state, place.from)) {
+        let near = others.contains(&state.server_of(to));
+        if !near || wanted.force || others.contains(&state.server_of(place.from)) {
             return has_room(state, facts, loads, place.id, to, bytes);
         }
     }
     let cost = |id: &&u32| {
-        let near = others.contains(&server_of(state, **id));
+        let near = others.contains(&state.server_of(**id));
         let full = facts.free.get(*id).is_some_and(|free| *free < bytes);
         (near, !facts.serves(**id), full, loads.bytes(**id), loads.places.get(*id).copied(), **id)
     };
     let Some(&to) = able.iter().min_by_key(cost) else {
         return Err(too_few(state, place, wanted));
     };
-    let near = others.contains(&server_of(state, to));
-    if near && !others.contains(&server_of(state, place.from)) && !wanted.force {
+    let near = others.contains(&state.server_of(to));
+    if near && !others.contains(&state.server_of(place.from)) && !wanted.force {
         return Err(refuse(format!(
             "group {} keeps {} copies on different servers, and without target {} two would lie on \
              one server; add a server (strake server --join ADDR --data DIR), or accept that with \
@@ -291,7 +287,7 @@ pub(crate) fn even_out(state: &State, facts: &Facts) -> Vec<Item> {
 
 /// The move that brings copies which lie on one server onto two.
 fn spread(state: &State, facts: &Facts, loads: &Loads, id: u32, group: &Group) -> Option<Item> {
-    let server = |member: &u32| server_of(state, *member);
+    let server = |member: &u32| state.server_of(*member);
     let twice = |(at, member): (usize, &u32)| {
         group.members[..at].iter().any(|other| server(other) == server(member)).then_some(*member)
     };
@@ -314,15 +310,11 @@ fn best_move(state: &State, facts: &Facts, loads: &Loads, taken: &HashSet<u32>) 
     for (&id, group) in state.groups.iter().filter(|(id, _)| !taken.contains(id)) {
         let bytes = facts.bytes_of(id, group);
         for from in group.in_sync.iter().copied().filter(|from| bytes > 0 && able(from)) {
-            let others: HashSet<_> = group
-                .members
-                .iter()
-                .filter(|m| **m != from)
-                .map(|&m| server_of(state, m))
-                .collect();
+            let others: HashSet<_> =
+                group.members.iter().filter(|m| **m != from).map(|&m| state.server_of(m)).collect();
             let apart = |to: &u32| {
-                let near = others.contains(&server_of(state, *to));
-                !group.members.contains(to) && (!near || others.contains(&server_of(state, from)))
+                let near = others.contains(&state.server_of(*to));
+                !group.members.contains(to) && (!near || others.contains(&state.server_of(from)))
             };
             let room = |to: &u32| facts.free.get(to).is_none_or(|free| *free >= bytes);
             let to = state.targets.keys().copied().filter(able).filter(apart).filter(room);

@@ -526,8 +526,7 @@ async fn create_cluster(kv: &dyn Kv, options: &ManagerOptions) -> Result<State> 
 
 /// What is known of a target.
 fn life(state: &State, live: &Liveness, target: u32, now: Duration) -> Life {
-    let server = state.targets.get(&target).map(|target| target.server);
-    server.map_or(Life::Gone, |server| live.life(target, server, now))
+    state.server_of(target).map_or(Life::Gone, |server| live.life(target, server, now))
 }
 
 #[cfg(test)]

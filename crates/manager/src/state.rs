@@ -52,6 +52,11 @@ pub(crate) fn stored(error: &KvError) -> Error {
 }
 
 impl State {
+    /// The server of a target.
+    pub fn server_of(&self, target: u32) -> Option<u32> {
+        self.targets.get(&target).map(|target| target.server)
+    }
+
     /// What a store holds; `None` if it holds no cluster.
     pub async fn load(snapshot: &dyn Snapshot) -> Result<Option<State>> {
         let mut end = records::PREFIX.to_vec();

@@ -40,6 +40,11 @@ impl Term {
     }
 }
 
+/// How long its holder relies on a lease, or on what others have promised for so long.
+pub fn relied_on(length: Duration) -> Duration {
+    length - length / DRIFT_PART
+}
+
 /// A server's lease from the manager, renewed by each heartbeat that is answered.
 pub struct Lease {
     clock: Arc<dyn Clock>,
@@ -72,8 +77,7 @@ impl Lease {
     /// A heartbeat was answered: the lease holds from when it was `sent`, on the monotonic clock,
     /// for `lease_ms` less a tenth.
     pub fn renew(&self, sent: Duration, lease_ms: u64) {
-        let lease = Duration::from_millis(lease_ms);
-        let until = sent + (lease - lease / DRIFT_PART);
+        let until = sent + relied_on(Duration::from_millis(lease_ms));
         let mut state = self.state.lock();
         state.until = state.until.max(until);
     }

@@ -21,7 +21,7 @@ fn check_apart(state: &State, items: &[Item]) {
             assert!(!members.contains(&item.to), "group {id}");
             members.iter_mut().filter(|m| **m == item.from).for_each(|m| *m = item.to);
         }
-        let servers: HashSet<_> = members.iter().map(|&m| server_of(state, m)).collect();
+        let servers: HashSet<_> = members.iter().map(|&m| state.server_of(m)).collect();
         assert_eq!(servers.len(), members.len(), "group {id}: {members:?}");
     }
 }

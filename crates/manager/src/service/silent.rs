@@ -91,17 +91,17 @@ impl Manager {
     fn give_up_silent(&self, said: &Stalled, now: Duration) -> bool {
         let mut inner = self.inner.lock();
         let Inner { state, live } = &mut *inner;
-        let server_of = |target: &u32| state.targets.get(target).map(|target| target.server);
         let group = state.groups.get(&said.group).filter(|group| group.epoch == said.epoch);
-        let by = server_of(&said.target).filter(|by| live.has_spoken(*by, now));
+        let by = state.server_of(said.target).filter(|by| live.has_spoken(*by, now));
         let (Some(group), Some(by)) = (group, by) else { return false };
         if !group.in_sync.contains(&said.target) {
             return false;
         }
-        let members: BTreeSet<u32> = group.in_sync.iter().filter_map(server_of).collect();
+        let members: BTreeSet<u32> =
+            group.in_sync.iter().filter_map(|id| state.server_of(*id)).collect();
         let mut given_up = false;
         for server in members.into_iter().filter(|server| *server != by) {
-            given_up |= live.stalls(server, by, now);
+            given_up |= live.give_up(server, by, now);
         }
         given_up
     }
@@ -109,8 +109,7 @@ impl Manager {
 
 /// What is known of a target, for its groups: whoever is given up because others wait for it has left them.
 fn life_in_groups(state: &State, live: &Liveness, target: u32, now: Duration) -> Life {
-    let server = state.targets.get(&target).map(|target| target.server);
-    server.map_or(Life::Gone, |server| live.life_in_groups(target, server, now))
+    state.server_of(target).map_or(Life::Gone, |server| live.life_in_groups(target, server, now))
 }
 
 #[cfg(test)]

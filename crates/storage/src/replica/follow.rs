@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_base::{is_broken, task};
 use strake_types::{ChunkId, ErrorKind, Ino, Result, TargetId, VolumeId};
+use strake_wire::lease::relied_on;
 use strake_wire::message::manager::{ManagerAnswer, ManagerOp, ManagerReply, Stalled};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{Forward, StorageAnswer, StorageOp, StorageRequest};
@@ -20,7 +21,7 @@ const READ_WAIT: Duration = Duration::from_secs(10);
 /// How long at the primary of a pair, whose other member answers in any case: what it has not applied
 /// nobody has read.
 const PAIR_READ_WAIT: Duration = Duration::from_millis(20);
-/// How long a promise holds at most; who relies on it counts a tenth less, for clocks that drift.
+/// How long a promise holds at most.
 pub(super) const PROMISE: Duration = Duration::from_millis(PROMISE_MS);
 const PROMISE_MS: u64 = 3_000;
 /// How long a reader waits for members until the manager is told, and told again.
@@ -347,7 +348,7 @@ impl Replica {
         if state.reign.iter().flat_map(|reign| reign.required()).any(|m| !others.contains(&m)) {
             return Err(self.error(ErrorKind::NotCurrent, "another member counts since"));
         }
-        state.promises = (view.epoch, asked + Duration::from_millis(lease_ms) / 10 * 9);
+        state.promises = (view.epoch, asked + relied_on(Duration::from_millis(lease_ms)));
         Ok(())
     }
 

@@ -274,18 +274,35 @@ fn write_records(directory: &Path, ledger: &Ledger, writer: usize) {
 
 fn make_files(directory: &Path, ledger: &Ledger) -> ! {
     // Those of loads that were killed, too: else the disks would be full some day.
-    let number = |entry: std::io::Result<fs::DirEntry>| -> Option<u64> {
-        entry.unwrap().file_name().to_str()?.strip_prefix("file")?.parse().ok()
+    let numbers = |prefix: &str| -> VecDeque<u64> {
+        let number = |entry: std::io::Result<fs::DirEntry>| -> Option<u64> {
+            entry.unwrap().file_name().to_str()?.strip_prefix(prefix)?.parse().ok()
+        };
+        fs::read_dir(directory).unwrap().filter_map(number).collect()
     };
-    let mut kept: VecDeque<u64> = fs::read_dir(directory).unwrap().filter_map(number).collect();
+    // What a killed process had asked for goes on without it: its last draft may get its name only now, and what it
+    // was removing may go.
+    let began = micros();
+    let remove = |name: String, number: u64| match fs::remove_file(directory.join(&name)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && number < began => {}
+        removed => removed.unwrap_or_else(|error| panic!("{name}: {error}")),
+    };
+    for number in numbers("draft") {
+        remove(format!("draft{number}"), number);
+    }
+    let (mut kept, draft) = (numbers("file"), directory.join(format!("draft{began}")));
     kept.make_contiguous().sort_unstable();
     loop {
-        let (number, draft) = (micros(), directory.join("draft"));
+        let number = micros();
         let (byte, len) = (number as u8 | 1, [100, 9_000, 300_000, 1_500_000][number as usize % 4]);
+        let mut step = "create";
         let made = File::create(&draft).and_then(|mut file| {
+            step = "write";
             file.write_all(&vec![byte; len])?;
+            step = "fsync";
             file.sync_all()?;
             drop(file);
+            step = "rename";
             fs::rename(&draft, directory.join(format!("file{number}")))
         });
         match made {
@@ -294,12 +311,12 @@ fn make_files(directory: &Path, ledger: &Ledger) -> ! {
                 kept.push_back(number);
             }
             Err(error) if is_full(&error) => std::thread::sleep(Duration::from_millis(50)),
-            Err(error) => panic!("file {number}: {error}"),
+            Err(error) => panic!("{step} of file {number}: {error}"),
         }
         while kept.len() > 30 {
-            let old = format!("file{}", kept.pop_front().unwrap());
-            ledger.note(&format!("u {old}"));
-            fs::remove_file(directory.join(old)).unwrap();
+            let number = kept.pop_front().unwrap();
+            ledger.note(&format!("u file{number}"));
+            remove(format!("file{number}"), number);
         }
         std::thread::sleep(Duration::from_millis(20));
     }

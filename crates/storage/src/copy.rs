@@ -55,7 +55,9 @@ impl StorageServer {
                 drop(passes);
                 cloned
             };
-            return to.run(clone).await;
+            to.run(clone).await?;
+            let gate = self.gates.of(to.id, from_group);
+            return self.check_unused(Some(&gate), to.id, from_group);
         }
         // The whole has the number; its pieces have none.
         let piecewise = Order { attempt: None, ..*order };
@@ -128,10 +130,7 @@ impl StorageServer {
     async fn read_from(&self, source: &Source, request: &Copy, read: Read) -> Result<(Bytes, u32)> {
         let (target, group) = (request.from_target, GroupId(request.from_group));
         let (answer, data) = match source {
-            Source::Local(target) => match self.way(target, group, 0).await? {
-                Way::Alone(shelf) => return shelf.bytes(read).await,
-                Way::Several(replica) => replica.look(0, StorageOp::Read(read)).await?,
-            },
+            Source::Local(target) => self.look(target, group, 0, StorageOp::Read(read)).await?,
             Source::Remote(service) => {
                 let request = StorageRequest {
                     target,

@@ -302,20 +302,40 @@ impl StorageServer {
         {
             self.begin_use(gate, target.id, order.group).await?;
         }
-        let shelf = match way {
+        match &way {
             // That such a group has several members for a while is nothing its clients know of.
             Way::Several(replica) if order.group.copies() == 1 => {
-                return replica.change(&order.safely(), op, payload).await;
+                replica.change(&order.safely(), op, payload).await?;
+                self.check_unused(way.gate(), target.id, order.group)
             }
-            Way::Several(replica) => return replica.change(order, op, payload).await,
-            Way::Alone(shelf) => shelf,
+            Way::Several(replica) => replica.change(order, op, payload).await,
+            Way::Alone(shelf) => {
+                // Once more: inside the gate it counts.
+                self.common.check_fence(order.whose)?;
+                let Some(running) = target.attempts.begin(order.attempt)? else { return Ok(()) };
+                shelf.change(op, payload).await?;
+                self.check_unused(way.gate(), target.id, order.group)?;
+                running.succeed();
+                Ok(())
+            }
+        }
+    }
+
+    /// Answers who asks for contents.
+    pub(crate) async fn look(
+        &self,
+        target: &Arc<Target>,
+        group: GroupId,
+        epoch: u64,
+        op: StorageOp,
+    ) -> Result<Answer> {
+        let way = self.way(target, group, epoch).await?;
+        let answer = match &way {
+            Way::Several(replica) => replica.look(epoch, op).await?,
+            Way::Alone(shelf) => shelf.look(op).await?,
         };
-        // Once more: inside the gate it counts.
-        self.common.check_fence(order.whose)?;
-        let Some(running) = target.attempts.begin(order.attempt)? else { return Ok(()) };
-        shelf.change(op, payload).await?;
-        running.succeed();
-        Ok(())
+        self.check_unused(way.gate(), target.id, group)?;
+        Ok(answer)
     }
 
     /// Done, and who vouches for it until it is synced: of a group of one copy the boot of its target's
@@ -436,10 +456,7 @@ impl StorageServer {
                 target.run(move |s| s.drop_volume(volume)).await?;
                 self.done_for(target, &order)
             }
-            op => match self.way(target, group, epoch).await? {
-                Way::Several(replica) => replica.look(epoch, op).await,
-                Way::Alone(shelf) => shelf.look(op).await,
-            },
+            op => self.look(target, group, epoch, op).await,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The first change ever of a group of one copy. The manager gives up, without being asked, what nobody has
-//! ever put anything into; so it is told, and has answered, before that is not so any more.
+//! ever put anything into; so it is told, and has answered, before that is not so any more. Until then the target
+//! answers for such a group by its lease only, as members of several copies do.
 
 use super::StorageServer;
 use crate::gate::Gate;
@@ -32,6 +33,30 @@ impl StorageServer {
         let told = gate.used.get_or_try_init(|| self.tell_used(target, group));
         let late = |_| untold(target, group, "it does not answer");
         timeout(MANAGER_WAIT, told).await.map_err(late)?.map(drop)
+    }
+
+    /// Fails if the manager may have given to another, unknown to us, a group of one copy that its map here calls
+    /// never used: that is as long as this server has no lease. Call it after what is answered was read or done.
+    pub(crate) fn check_unused(
+        &self,
+        gate: Option<&Gate>,
+        target: TargetId,
+        group: GroupId,
+    ) -> Result<()> {
+        let used = gate.is_none_or(|gate| gate.used.initialized());
+        if group.copies() > 1 || used || !self.map().standing(group, target).never_used {
+            return Ok(());
+        }
+        match self.common.lease.holds() {
+            true => Ok(()),
+            false => Err(Error::with(
+                ErrorKind::NotCurrent,
+                format!(
+                    "nothing was ever put into group {group} at target {target}, and another target may have it \
+                     since: this server has no lease"
+                ),
+            )),
+        }
     }
 
     async fn tell_used(&self, target: TargetId, group: GroupId) -> Result<()> {

@@ -102,6 +102,32 @@ async fn a_first_change_at_a_target_that_was_given_up_meanwhile_is_refused() {
 }
 
 #[tokio::test]
+async fn who_has_no_lease_does_not_answer_for_a_group_into_which_nothing_was_put() {
+    // One member alone, and two: a group of one copy on its way.
+    for members in [&[1][..], &[1, 2]] {
+        let bench = Bench::start_unused(members).await;
+        // By the map of senders, and by its own, it is still the target's.
+        let range = msg::Read { chunk: chunk(0), offset: 0, len: BLOCK as u64 };
+        let read = || bench.request(1, StorageOp::Read(range));
+        let cut = msg::Truncate { volume: 1, ino: 2, from_index: 0, last_chunk_len: None };
+        let cut = || bench.request(1, StorageOp::Truncate(cut));
+        bench.take_away().await.unwrap();
+        assert_eq!(bench.read(1, 0).await, 0);
+        bench.server(1).lease().end();
+        *bench.manager.away.lock() = true;
+        for request in [read(), cut()] {
+            let error = bench.send(request, Bytes::new()).await.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::NotCurrent, "{members:?}: {error}");
+        }
+    }
+    let bench = Bench::start_unused(&[1]).await;
+    bench.write(0, 7).await;
+    bench.server(1).lease().end();
+    *bench.manager.away.lock() = true;
+    assert_eq!(bench.read(1, 0).await, 7, "what is used nobody else has");
+}
+
+#[tokio::test]
 async fn a_copy_within_a_target_is_a_first_change_too() {
     let bench = Bench::start_unused(&[1]).await;
     let range = |index| msg::Range { chunk: chunk(index), offset: 0, len: BLOCK as u64 };

@@ -32,12 +32,15 @@ async fn a_target_is_added_while_others_serve_and_shares_its_disk() {
     let [first, second] = stores;
     let map = MapView::fixed(Callers::new(CallerOptions::default()), ClusterMap::default());
     let clock = Arc::new(FixedClock);
-    let server = Arc::new(StorageServer::with_clock(vec![(TargetId(1), first)], key(), map, clock));
+    let server =
+        Arc::new(StorageServer::with_clock(vec![(TargetId(1), first)], key(), map, clock.clone()));
     let stat = || StorageOp::Stat(msg::TargetStatRequest {});
     let add = || {
         let dir = "/disk".to_owned();
         StorageOp::AddTarget(msg::AddTarget { dir, ..msg::AddTarget::default() })
     };
+    // The map knows no group, so nothing was ever put into them.
+    server.lease().renew(clock.monotonic(), 1_000);
     let refused = ask(&server, 0, add()).await.unwrap_err();
     assert_eq!(refused.kind, ErrorKind::NotSupported, "nobody makes targets here");
     assert_eq!(ask(&server, 9, stat()).await.unwrap_err().kind, ErrorKind::StaleMap);

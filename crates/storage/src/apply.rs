@@ -127,8 +127,13 @@ impl Shelf {
 
     /// Makes a change. Copies are made of other changes and do not come here.
     pub async fn change(&self, op: StorageOp, payload: Bytes) -> Result<()> {
+        self.change_and_sync(op, payload, false).await
+    }
+
+    /// The same. If `sync`, and it is a write, everything on the target is durable after it.
+    pub async fn change_and_sync(&self, op: StorageOp, payload: Bytes, sync: bool) -> Result<()> {
         match op {
-            StorageOp::Write(write) => self.write(write, payload).await,
+            StorageOp::Write(write) => self.write(write, payload, sync).await,
             StorageOp::WriteMany(writes) => self.write_many(writes, payload).await,
             StorageOp::Truncate(cut) => self.truncate(cut).await,
             StorageOp::Punch(range) => {
@@ -161,16 +166,21 @@ impl Shelf {
         }
     }
 
-    async fn write(&self, write: msg::Write, payload: Bytes) -> Result<()> {
+    /// A write and a sync by one thread: small ones cost more to hand over than to do.
+    async fn write(&self, write: msg::Write, payload: Bytes, sync: bool) -> Result<()> {
         let bytes = payload.len() as u64;
         let range = msg::Range { chunk: write.chunk, offset: write.offset, len: bytes };
         let (chunk, offset, _) = self.in_chunk(range)?;
-        self.run(move |s| s.write(chunk, offset, &payload, write.crc)).await?;
+        self.run(move |s| {
+            s.write(chunk, offset, &payload, write.crc)?;
+            if sync { s.sync() } else { Ok(()) }
+        })
+        .await?;
         self.target.note_written(bytes);
         Ok(())
     }
 
-    /// Several writes by one thread: small ones cost more to hand over than to do.
+    /// Several writes by one thread, for the same reason.
     async fn write_many(&self, writes: msg::WriteMany, payload: Bytes) -> Result<()> {
         let bytes = payload.len() as u64;
         let parts = self.parts(&writes, &payload)?;

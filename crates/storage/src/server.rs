@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use strake_base::clock::{Clock, WakingClock};
 use strake_base::random::mixed;
-use strake_base::task;
+use strake_base::{is_broken, task};
 use strake_engine::chunk::{ChunkStore, StoreStat};
 use strake_types::{
     Ack, ChunkId, Epoch, Error, ErrorKind, GroupId, Ino, Result, SessionId, TargetId, VolumeId,
@@ -287,14 +287,15 @@ impl StorageServer {
         self.replicas.lock().retain(|place, replica| !ends(place, replica));
     }
 
-    /// Makes a change in a group.
+    /// Makes a change in a group. True if it is durable already, and with it all that the group had acknowledged before:
+    /// only where the operation asks for that.
     pub(crate) async fn change(
         &self,
         target: &Arc<Target>,
         order: &Order,
         op: StorageOp,
         payload: Bytes,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let way = self.way(target, order.group, order.epoch).await?;
         if order.group.copies() == 1
             && first::puts_something(&op)
@@ -305,18 +306,22 @@ impl StorageServer {
         match &way {
             // That such a group has several members for a while is nothing its clients know of.
             Way::Several(replica) if order.group.copies() == 1 => {
-                replica.change(&order.safely(), op, payload).await?;
-                self.check_unused(way.gate(), target.id, order.group)
+                let durable = replica.change(&order.safely(), op, payload).await?;
+                self.check_unused(way.gate(), target.id, order.group)?;
+                Ok(durable)
             }
             Way::Several(replica) => replica.change(order, op, payload).await,
             Way::Alone(shelf) => {
                 // Once more: inside the gate it counts.
                 self.common.check_fence(order.whose)?;
-                let Some(running) = target.attempts.begin(order.attempt)? else { return Ok(()) };
-                shelf.change(op, payload).await?;
+                let Some(running) = target.attempts.begin(order.attempt)? else {
+                    return Ok(false);
+                };
+                let durable = op.is_durable() && !is_broken("syncs-reach-disks");
+                shelf.change_and_sync(op, payload, durable).await?;
                 self.check_unused(way.gate(), target.id, order.group)?;
                 running.succeed();
-                Ok(())
+                Ok(durable)
             }
         }
     }
@@ -365,8 +370,12 @@ impl StorageServer {
         op: StorageOp,
         payload: Bytes,
     ) -> Result<Answer> {
-        self.change(target, order, op, payload).await?;
+        let before = self.done_for(target, order)?;
+        let is_durable = self.change(target, order, op, payload).await?;
         let changed = self.done_for(target, order)?;
+        if is_durable && changed == before {
+            return Ok(durable(changed));
+        }
         // Of no file: a sync is one of the whole target.
         let sync = StorageOp::Sync(msg::FileRef { volume: 0, ino: 0 });
         self.sync(target, order, sync).await?;
@@ -378,7 +387,7 @@ impl StorageServer {
     async fn sync(&self, target: &Arc<Target>, order: &Order, op: StorageOp) -> Result<()> {
         match self.way(target, order.group, order.epoch).await? {
             Way::Several(replica) => replica.sync(order.epoch, op, order.safety.min_copies).await,
-            Way::Alone(_) if strake_base::is_broken("syncs-reach-disks") => Ok(()),
+            Way::Alone(_) if is_broken("syncs-reach-disks") => Ok(()),
             Way::Alone(shelf) => shelf.sync().await,
         }
     }
@@ -422,7 +431,7 @@ impl StorageServer {
             }
             op if op.is_durable() => self.change_durably(target, &order, op, payload).await,
             op if op.is_change() => {
-                self.change(target, &order, op, payload).await?;
+                let _is_durable = self.change(target, &order, op, payload).await?;
                 self.done_for(target, &order)
             }
             StorageOp::Sync(_) => {

@@ -4,7 +4,7 @@ use super::errand::MetBy;
 use super::ranges::Area;
 use super::repair::SeenTo;
 use super::{Replica, Stage, State, Unsettled, View};
-use crate::apply::{Answer, done, plain_answer};
+use crate::apply::{Answer, done, durable, plain_answer};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,30 +94,47 @@ impl Replica {
         let area = Area::checked(&op, payload.len() as u64)?;
         let key = (forward.reign, forward.number);
         let entry = self.entry(area, request.attempt, request.epoch);
+        let is_durable = op.is_durable();
         if let Fate::Known = self.receive(&forward, entry)? {
-            return Ok(self.shelf.done_at(0));
+            return self.made(is_durable).await;
         }
         let made = self.shelf.change(op, payload).await;
+        self.note_made(&key, *gate, made)?;
+        // A new primary does not wait for a disk.
+        drop(gate);
+        self.made(is_durable).await
+    }
+
+    /// A change that the primary of this epoch has numbered was made here, or has failed.
+    fn note_made(&self, key: &(u64, u64), epoch: u64, made: Result<()>) -> Result<()> {
         let mut state = self.state.lock();
         if let Err(error) = made {
             if error.kind == ErrorKind::Corrupt
-                && let Some(entry) = state.unsettled.get_mut(&key)
+                && let Some(entry) = state.unsettled.get_mut(key)
             {
                 // The primary mends what is damaged and sends it again; nobody reads it before.
                 entry.stage = Stage::Failed;
                 return Err(error);
             }
-            state.unsettled.remove(&key);
-            state.resigned = Some(*gate);
+            state.unsettled.remove(key);
+            state.resigned = Some(epoch);
             drop(state);
             tracing::error!("group {} at target {}: {error}", self.group, self.me());
             return Err(error);
         }
-        if let Some(entry) = state.unsettled.get_mut(&key) {
+        if let Some(entry) = state.unsettled.get_mut(key) {
             entry.stage = Stage::Applied;
         }
-        drop(state);
-        Ok(self.shelf.done_at(0))
+        Ok(())
+    }
+
+    /// The answer to a change that is made here, and durable if it asks for that.
+    async fn made(&self, is_durable: bool) -> Result<Answer> {
+        if !is_durable || is_broken("syncs-go-to-all") {
+            return Ok(self.shelf.done_at(0));
+        }
+        self.shelf.sync().await?;
+        Ok(durable(self.shelf.done_at(0)))
     }
 
     fn receive(&self, forward: &Forward, entry: Unsettled) -> Result<Fate> {

@@ -6,15 +6,15 @@ use super::resync::Report;
 use super::{Joiner, Message, Reign, Replica, SYNC_WAIT, Stage, View};
 use crate::order::Order;
 use bytes::Bytes;
-use futures::future::join_all;
-use std::collections::HashSet;
+use futures::future::{OptionFuture, join, join_all};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::{is_broken, task};
 use strake_types::error::Advice;
 use strake_types::{Ack, Error, ErrorKind, Result, Safety, TargetId};
 use strake_wire::message::storage as msg;
-use strake_wire::message::storage::{Attempt, Forward, StorageOp};
+use strake_wire::message::storage::{Attempt, Forward, StorageAnswer, StorageOp};
 use tokio::sync::oneshot;
 
 /// How long a client waits for a change before it is told to ask again. The change itself goes on.
@@ -39,19 +39,21 @@ pub(super) struct Numbered {
 
 impl Replica {
     /// Makes a change here and at all members; answers when every in-sync member has it, or, if the
-    /// primary may acknowledge alone, when it is made here.
+    /// primary may acknowledge alone, when it is made here. True if it is durable everywhere, as it asks for.
     pub async fn change(
         self: &Arc<Self>,
         order: &Order,
         op: StorageOp,
         payload: Bytes,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let view = self.current(order.epoch).await?;
         self.check_lead(&view)?;
         let area = Area::checked(&op, payload.len() as u64)?;
+        let Safety { ack, min_copies: least } = order.safety;
+        // Who acknowledges alone does not wait for others, nor for their disks.
+        let op = if ack == Ack::Primary { op.not_durable() } else { op };
         let message = Message { attempt: order.attempt, whose: order.whose, op, payload };
         let (early, made_here) = oneshot::channel();
-        let Safety { ack, min_copies: least } = order.safety;
         let early = Some(early).filter(|_| ack == Ack::Primary);
         // In a task of its own: once it has begun it must end everywhere, whoever waits for it.
         let replica = self.clone();
@@ -61,7 +63,7 @@ impl Replica {
             tokio::select! {
                 biased;
                 // Nobody says it where everybody is to have it first, or where it fails.
-                Ok(()) = made_here => Ok(Ok(())),
+                Ok(()) = made_here => Ok(Ok(false)),
                 made = &mut made => made,
             }
         };
@@ -76,12 +78,12 @@ impl Replica {
         message: Message,
         least: u32,
         early: Option<oneshot::Sender<()>>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         // First: what is remembered as made is known when the reign is ready.
         let reign = self.reigning().await?;
         self.check_copies(reign, least)?;
         let Some(running) = self.shelf.target.attempts.begin(message.attempt)? else {
-            return self.check_answers(reign).await;
+            return self.check_answers(reign).await.map(|()| false);
         };
         // In whole blocks: one that is damaged and changed in part is mended first.
         let _held = self.ranges.take(area.in_blocks(), true).await;
@@ -106,12 +108,20 @@ impl Replica {
             // Who does not wait any more asks again.
             let _heard = early.send(());
         }
-        self.spread(&numbered, &message).await?;
+        let wants_sync = message.op.is_durable();
+        let (spread, synced) = join(
+            self.spread(&numbered, &message),
+            OptionFuture::from(wants_sync.then(|| self.shelf.sync())),
+        )
+        .await;
+        let theirs = spread?;
         self.settle(&numbered);
         running.succeed();
+        let ours = synced.transpose()?.is_some();
         self.check_copies(reign, least)?;
         // Everywhere it is; but in an epoch that may be over others answer.
-        self.check_answers(reign).await
+        self.check_answers(reign).await?;
+        Ok(ours && theirs)
     }
 
     /// Fails while fewer members are in sync than somebody asks for.
@@ -267,25 +277,25 @@ impl Replica {
         }
     }
 
-    /// Sends a change to all members until all that must have it do.
-    async fn spread(&self, numbered: &Numbered, message: &Message) -> Result<()> {
-        let mut have = HashSet::new();
+    /// Sends a change to all members until all that must have it do. True if each of them says that it is durable.
+    async fn spread(&self, numbered: &Numbered, message: &Message) -> Result<bool> {
+        let mut have = HashMap::new();
         let (mut epoch, mut mends) = (0, 0);
         let mut pause = PAUSE_FIRST;
         loop {
             let (now, members, forward) = self.plan(numbered)?;
             if now != epoch {
                 // A member that went and came back may have lost it.
-                (epoch, have) = (now, HashSet::new());
+                (epoch, have) = (now, HashMap::new());
             }
             let missing: Vec<TargetId> =
-                members.into_iter().filter(|member| !have.contains(member)).collect();
+                members.into_iter().filter(|member| !have.contains_key(member)).collect();
             let answers = join_all(
                 missing.iter().map(|&member| self.forward(member, epoch, forward, message)),
             );
             for (member, answer) in missing.iter().zip(answers.await) {
                 match answer {
-                    Ok(()) => drop(have.insert(*member)),
+                    Ok(durable) => drop(have.insert(*member, durable)),
                     Err(error) if error.kind == ErrorKind::Corrupt && mends < MENDS_MAX => {
                         mends += 1;
                         let errand = Errand { reign: numbered.reign, epoch, member: *member };
@@ -296,8 +306,8 @@ impl Replica {
                     Err(error) => self.missed(epoch, *member, &error).await,
                 }
             }
-            if self.is_spread(numbered, epoch, &have)? {
-                return Ok(());
+            if let Some(durable) = self.is_spread(numbered, epoch, &have)? {
+                return Ok(durable);
             }
             self.look_again(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
@@ -321,16 +331,19 @@ impl Replica {
         Ok((reign.view.epoch, members, forward))
     }
 
+    /// Sends a change to a member. True if it is durable there.
     async fn forward(
         &self,
         member: TargetId,
         epoch: u64,
         forward: Forward,
         message: &Message,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         tokio::select! {
             biased;
-            answer = self.tell(member, epoch, forward, message) => answer.map(drop),
+            answer = self.tell(member, epoch, forward, message) => {
+                Ok(matches!(answer?, StorageAnswer::Done(msg::Done { durable: true, .. })))
+            }
             () = self.epoch_after(epoch) => {
                 Err(self.error(ErrorKind::StaleMap, "a new epoch has begun"))
             }
@@ -378,12 +391,21 @@ impl Replica {
         }
     }
 
-    /// True if everybody who must have a change does.
-    fn is_spread(&self, numbered: &Numbered, epoch: u64, have: &HashSet<TargetId>) -> Result<bool> {
+    /// Whether it is durable at everybody who must have a change, as soon as all of these do.
+    fn is_spread(
+        &self,
+        numbered: &Numbered,
+        epoch: u64,
+        have: &HashMap<TargetId, bool>,
+    ) -> Result<Option<bool>> {
         let mut state = self.state.lock();
         let reign = state.reign(numbered.reign).ok_or_else(|| self.over())?;
-        let missing = reign.required().any(|member| !have.contains(&member));
-        Ok(reign.view.epoch == epoch && (!missing || is_broken("all-members-acknowledge")))
+        let mut said = reign.required().map(|member| have.get(&member).copied());
+        let durable = match is_broken("all-members-acknowledge") {
+            true => Some(said.flatten().all(|durable| durable)),
+            false => said.try_fold(true, |all, durable| Some(all & durable?)),
+        };
+        Ok(durable.filter(|_| reign.view.epoch == epoch))
     }
 
     /// Makes durable what all in-sync members have.
@@ -397,7 +419,7 @@ impl Replica {
             self.until_nothing_is_early(numbered.reign).await?;
             match is_broken("syncs-go-to-all") {
                 true => Ok(()),
-                false => self.spread(&numbered, &message).await,
+                false => self.spread(&numbered, &message).await.map(drop),
             }
         };
         let here = self.shelf.target.run(|s| s.sync());
@@ -436,7 +458,7 @@ impl Replica {
                 return Err(self.error(ErrorKind::StaleMap, "a new epoch has begun"));
             }
             let error = match self.forward(member, epoch, forward, message).await {
-                Ok(()) => return Ok(()),
+                Ok(_) => return Ok(()),
                 Err(error) => error,
             };
             let silent = matches!(error.advice(), Advice::Retry | Advice::RefreshMap);

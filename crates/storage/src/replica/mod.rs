@@ -414,6 +414,7 @@ impl Replica {
         };
         let limit = match message.op {
             StorageOp::Sync(_) => SYNC_WAIT,
+            _ if message.op.is_durable() => SYNC_WAIT,
             _ => MEMBER_WAIT,
         };
         let payload = message.payload.clone();

@@ -173,6 +173,10 @@ struct Net {
     cut: Mutex<HashSet<(u32, u32)>>,
     /// Who does not hear whose answers.
     deaf: Mutex<HashSet<(u32, u32)>>,
+    /// Members are of a release that does not know of writes that are to be durable.
+    older: AtomicBool,
+    /// How often members were asked to sync.
+    syncs: AtomicU64,
 }
 
 /// A member while it runs. Its tasks are in a runtime of its own, with which they end at once.
@@ -203,8 +207,18 @@ impl Link {
 
 #[async_trait]
 impl StorageService for Link {
-    async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
+    async fn call(
+        &self,
+        mut request: StorageRequest,
+        payload: Bytes,
+    ) -> Result<(StorageReply, Bytes)> {
         self.check()?;
+        if request.forward.is_some() && matches!(request.op, Some(StorageOp::Sync(_))) {
+            self.net.syncs.fetch_add(1, Ordering::Relaxed);
+        }
+        if request.forward.is_some() && self.net.older.load(Ordering::Relaxed) {
+            request.op = request.op.map(StorageOp::not_durable);
+        }
         let gone = || Error::new(ErrorKind::Unavailable);
         let call = {
             let lives = self.servers.lock();

@@ -213,6 +213,14 @@ impl StorageOp {
         matches!(self, StorageOp::Write(write) if write.durable)
     }
 
+    /// The same, to be answered when it is made.
+    pub fn not_durable(mut self) -> Self {
+        if let StorageOp::Write(write) = &mut self {
+            write.durable = false;
+        }
+        self
+    }
+
     /// True for what changes contents.
     pub fn is_change(&self) -> bool {
         use StorageOp::{Allocate, Copy, Cut, Lose, Punch, Truncate, Write, WriteMany};

@@ -54,6 +54,37 @@ async fn a_primary_that_may_acknowledges_alone_and_a_sync_waits_for_the_others()
     }
 }
 
+#[tokio::test]
+async fn a_write_is_durable_everywhere_by_one_message_to_each_member() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    let syncs = || bench.net.syncs.swap(0, Ordering::Relaxed);
+    let write = async |fill, ack_primary| {
+        let (mut request, data) = bench.write_request(1, fill);
+        let Some(StorageOp::Write(write)) = &mut request.op else { panic!("a write") };
+        write.durable = true;
+        let request = StorageRequest { ack_primary, ..request };
+        match bench.send(request.clone(), data.clone()).await.unwrap().0 {
+            StorageAnswer::Done(done) => assert!(done.durable),
+            other => panic!("{other:?}"),
+        }
+        (request, data)
+    };
+    let (request, data) = write(2, false).await;
+    assert_eq!(syncs(), 0);
+    // Whether what was made before is durable, a primary does not know.
+    bench.send(request, data).await.unwrap();
+    assert_eq!(syncs(), 2);
+    write(3, true).await;
+    assert_eq!(syncs(), 2, "who acknowledges alone does not wait for others before");
+    bench.net.older.store(true, Ordering::Relaxed);
+    write(4, false).await;
+    assert_eq!(syncs(), 2, "members of an older release have to be asked");
+    for member in 1..=MEMBERS {
+        assert_eq!(bench.read(member, 0).await, 4);
+    }
+}
+
 /// The new primary does not have the change; who made it learns that from who vouches for the sync.
 #[tokio::test]
 async fn a_primary_that_dies_with_what_it_acknowledged_alone_is_noticed() {

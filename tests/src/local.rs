@@ -232,6 +232,7 @@ impl LocalCluster {
                 total_bytes: store.stat().total_bytes,
                 free_bytes: store.stat().free_bytes,
                 poisoned: String::new(),
+                generation: None,
             });
             stores.push(store);
         }
@@ -319,6 +320,7 @@ async fn join(manager: &dyn ManagerService, last: &Joined, targets: Vec<TargetSp
         name,
         boot,
         store,
+        old_disks: false,
     };
     let request = ManagerRequest { op: Some(ManagerOp::Join(join)) };
     match manager.call(request).await.expect("the manager lets its own server in").answer {

@@ -158,6 +158,21 @@ fn writes_wait_for_as_many_copies_as_the_volume_asks_for() {
     assert_eq!(fs::read(mount.at("file")).unwrap(), vec![0u8; 100_000]);
 }
 
+/// Who syncs everything at the end does not ask file by file who has acknowledged.
+#[test]
+fn cp_to_a_volume_whose_primary_acknowledges_alone_reports_no_loss() {
+    let cluster = Cluster::with_copies(2, 2);
+    cluster.succeed(&["volume", "set", "main", "--ack", "primary"]);
+    let file = cluster.data_of(0).join("file");
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i * 7 / 3) as u8).collect();
+    fs::write(&file, &bytes).unwrap();
+    let (from, to) = (file.display().to_string(), format!("{}:/main/file", cluster.address));
+    succeed(["cp", from.as_str(), to.as_str()]);
+    fs::remove_file(&file).unwrap();
+    succeed(["cp", to.as_str(), from.as_str()]);
+    assert!(fs::read(&file).unwrap() == bytes);
+}
+
 /// The smaller of two disks is full before the other: the copies stay both, and both say no.
 #[test]
 fn a_disk_that_is_full_takes_no_copy_out_of_its_groups() {

@@ -241,3 +241,47 @@ fn what_would_cost_copies_or_data_is_refused_with_the_sentence_why() {
         c.json(&["status"])["groups"].as_array().is_some_and(Vec::is_empty)
     });
 }
+
+#[test]
+fn an_old_copy_of_a_disk_is_refused_and_takes_nothing_from_others() {
+    let mut cluster = Cluster::with_copies(2, 2);
+    let mount = cluster.mount("mnt");
+    let write = |name: &str, fill: u8| {
+        let mut file = File::create(mount.at(name)).unwrap();
+        file.write_all(&vec![fill; 5_000_000]).unwrap();
+        file.sync_all().unwrap();
+    };
+    write("before", 1);
+    let (disk, copy) = (cluster.data_of(1).join("target"), cluster.data_of(1).join("copy"));
+    cluster.kill(1);
+    assert!(
+        std::process::Command::new("cp")
+            .arg("-a")
+            .arg(&disk)
+            .arg(&copy)
+            .status()
+            .unwrap()
+            .success()
+    );
+    cluster.start_again(1);
+    cluster.until_whole();
+    write("after", 2);
+    write("before", 3);
+    drop(mount);
+    cluster.kill(0);
+    cluster.kill(1);
+    fs::rename(&disk, cluster.data_of(1).join("right")).unwrap();
+    fs::rename(&copy, &disk).unwrap();
+    // Nobody else is there who could say so.
+    cluster.start_again_and_hear(1, &[], "is older than when its server last started");
+    cluster.start_again_and_hear(1, &["--old-disks"], " serves at ");
+    cluster.start_again(0);
+    cluster.until_whole();
+    let mount = cluster.mount("again");
+    for (name, fill) in [("after", 2), ("before", 3)] {
+        let bytes = fs::read(mount.at(name)).unwrap();
+        assert!(bytes.len() == 5_000_000 && bytes.iter().all(|byte| *byte == fill), "{name}");
+    }
+    drop(mount);
+    cluster.succeed(&["fsck", "main"]);
+}

@@ -107,11 +107,12 @@ impl Unsynced {
 }
 
 impl Acknowledged {
-    /// True if a sync answered from `boot` does not cover it. Where either side says no boot (a server
+    /// True if a sync for which these vouch does not cover it. Where either side says no boot (a server
     /// of an earlier release) nothing can be told.
-    pub(crate) fn is_lost(&self, boot: Option<Boot>) -> bool {
-        boot.is_some_and(|boot| !self.boots.is_empty() && !self.boots.contains(&boot))
-            && !strake_base::is_broken("syncs-compare-boots")
+    pub(crate) fn is_lost(&self, vouching: &[Boot]) -> bool {
+        let known = !vouching.is_empty() && !self.boots.is_empty();
+        let covered = || vouching.iter().any(|boot| self.boots.contains(boot));
+        known && !covered() && !strake_base::is_broken("syncs-compare-boots")
     }
 }
 
@@ -121,6 +122,13 @@ pub(crate) fn boot_of(answer: &StorageAnswer) -> Option<Boot> {
         StorageAnswer::Done(Done { boot, .. }) if *boot != 0 => Some(Boot(*boot)),
         _ => None,
     }
+}
+
+/// Who vouches for a sync, if its answer says: the boot that it comes from, and who stands for what was acknowledged
+/// by primaries alone.
+pub(crate) fn vouching(answer: &StorageAnswer) -> Vec<Boot> {
+    let StorageAnswer::Done(done) = answer else { return Vec::new() };
+    [done.boot, done.early].into_iter().filter(|boot| *boot != 0).map(Boot).collect()
 }
 
 /// True if a write was answered that is durable.
@@ -223,7 +231,7 @@ mod tests {
     fn sync(unsynced: &mut Unsynced, boot: Option<Boot>) -> bool {
         let marks = unsynced.marks(&[GROUP]);
         unsynced.forget(GROUP, &marks[&GROUP]);
-        marks[&GROUP].is_lost(boot)
+        marks[&GROUP].is_lost(&boot.into_iter().collect::<Vec<_>>())
     }
 
     #[test]
@@ -250,6 +258,16 @@ mod tests {
         assert!(!unsynced.add(GROUP, A));
         assert!(unsynced.add(GROUP, B));
         assert!(sync(&mut unsynced, Some(Boot(3))));
+    }
+
+    #[test]
+    fn a_sync_covers_what_primaries_have_acknowledged_alone() {
+        let answer = StorageAnswer::Done(Done { boot: 1, early: 2, ..Done::default() });
+        for (boot, covered) in [(A, true), (B, true), (Some(Boot(3)), false)] {
+            let mut unsynced = Unsynced::default();
+            assert!(!unsynced.add(GROUP, boot));
+            assert_eq!(!unsynced.marks(&[])[&GROUP].is_lost(&vouching(&answer)), covered);
+        }
     }
 
     #[test]

@@ -79,6 +79,8 @@ fn targets() -> Vec<Vec<u8>> {
         total_bytes: 1 << 40,
         boot: "b0".into(),
         drains: true,
+        generation: 6,
+        given: 7,
     })]
 }
 

@@ -11,6 +11,7 @@
 use crate::records::Group;
 use crate::state::State;
 use std::collections::{BTreeMap, HashSet};
+use strake_base::random::mixed;
 use strake_types::layout::GroupTables;
 use strake_types::limits::COPIES_MAX;
 use strake_types::{Error, ErrorKind, GroupId, Result};
@@ -248,6 +249,32 @@ pub(crate) fn returned(
         }
     }
     Ok(())
+}
+
+/// These targets have less than when they were here last: where others are in sync they are not, and of what they alone
+/// had something is lost.
+pub(crate) fn have_less(state: &mut State, old: &[u32]) {
+    let is_old = |member: &u32| old.contains(member);
+    for (&id, group) in &mut state.groups {
+        if !group.in_sync.iter().any(is_old) {
+            continue;
+        }
+        let before = group.clone();
+        group.epoch += 1;
+        match group.in_sync.iter().all(is_old) {
+            false => group.in_sync.retain(|member| !is_old(member)),
+            true => {
+                group.in_sync.truncate(1);
+                group.losses += 1;
+                if GroupId(id).copies() == 1 {
+                    // One that nobody has given: no answer of before covers what is there now.
+                    group.word = mixed(u64::from(id) << 40 ^ group.epoch).max(1);
+                    group.vouchers.clear();
+                }
+            }
+        }
+        log_change(id, &before, group);
+    }
 }
 
 /// What a group becomes, `None` if the same. Where one returns that was in sync, a new epoch begins

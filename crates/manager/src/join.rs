@@ -17,6 +17,8 @@ pub(crate) struct Accepted {
     pub server: u32,
     /// Ids of its targets, in the order it gave them.
     pub targets: Vec<u32>,
+    /// Their generations, in the same order.
+    pub generations: Vec<u64>,
 }
 
 fn refuse(kind: ErrorKind, detail: String) -> Error {
@@ -47,8 +49,12 @@ pub(crate) fn join(
     state.cluster.next_server = state.cluster.next_server.max(server + 1);
     let before: BTreeMap<u32, String> =
         state.targets.iter().map(|(&id, target)| (id, target.boot.clone())).collect();
+    let old: Vec<u32> = request.targets.iter().filter_map(|spec| is_old(state, spec)).collect();
     let enter = |spec| enter(state, server, spec, &request.boot);
     let targets: Vec<u32> = request.targets.iter().map(enter).collect();
+    let entered = request.targets.iter().zip(&targets);
+    let generations = entered.map(|(spec, id)| give_generation(state, spec, *id)).collect();
+    groups::have_less(state, &old);
     let servers: BTreeMap<u32, u32> = state.targets.iter().map(|(&id, t)| (id, t.server)).collect();
     // A boot that nobody can name may be another one.
     let went_on = |id: &u32| !request.boot.is_empty() && before.get(id) == Some(&request.boot);
@@ -61,7 +67,31 @@ pub(crate) fn join(
     groups::returned(state, &back, since)?;
     groups::extend(state);
     adopt_orphan_volumes(state);
-    Ok(Accepted { server, targets })
+    Ok(Accepted { server, targets, generations })
+}
+
+/// The number of a target that has not what it had when it last joined: its disk is an old copy.
+fn is_old(state: &State, spec: &TargetSpec) -> Option<u32> {
+    let (&id, known) = state.targets.iter().find(|(_, target)| target.uuid == spec.uuid)?;
+    spec.generation.filter(|generation| *generation < known.generation).map(|_| id)
+}
+
+/// The next generation of a target, for its disk; 0 for one whose release writes none.
+fn give_generation(state: &mut State, spec: &TargetSpec, id: u32) -> u64 {
+    let writes = spec.generation.is_some();
+    let Some(target) = state.targets.get_mut(&id).filter(|_| writes) else { return 0 };
+    target.given = target.given.max(target.generation) + 1;
+    target.given
+}
+
+/// A server tells what is written on its targets: which of that is news.
+pub(crate) fn grown(state: &State, server: u32, specs: &[TargetSpec]) -> Vec<(u32, u64)> {
+    let news = specs.iter().filter_map(|spec| {
+        let known = state.targets.get(&spec.target).filter(|known| known.server == server)?;
+        let written = spec.generation.filter(|written| *written > known.generation)?;
+        Some((spec.target, written))
+    });
+    news.collect()
 }
 
 /// A server that runs gets a target; its number. Without a number the target gets one, of which no group
@@ -233,6 +263,9 @@ fn check_targets(
             Some((_, t)) if t.server != server && is_alive(t.server) => {
                 return Err(cloned(spec, &format!("in use by server {}", t.server)));
             }
+            Some((id, _)) if !request.old_disks && is_old(state, spec).is_some() => {
+                return Err(outdated(spec, *id));
+            }
             None if spec.target != 0 => {
                 return Err(foreign(spec, "is not known to this cluster, or was removed from it"));
             }
@@ -240,6 +273,16 @@ fn check_targets(
         }
     }
     Ok(())
+}
+
+fn outdated(spec: &TargetSpec, id: u32) -> Error {
+    let detail = format!(
+        "target {} (number {id}) is older than when its server last started: an old copy of its disk, or a snapshot? Give the \
+         server the disk that it had. Is that lost? Start with --old-disks: what this one lacks comes from other copies, and files \
+         that have none are as old as it is",
+        spec.path
+    );
+    refuse(ErrorKind::WrongPeer, detail)
 }
 
 fn foreign(spec: &TargetSpec, why: &str) -> Error {
@@ -280,15 +323,13 @@ fn begin_group(state: &mut State, target: u32) {
 
 /// Writes down what a target is.
 fn note(state: &mut State, server: u32, id: u32, spec: &TargetSpec, boot: &str) {
-    let record = Target {
-        server,
-        uuid: spec.uuid.clone(),
-        path: spec.path.clone(),
-        total_bytes: spec.total_bytes,
-        boot: boot.to_owned(),
-        drains: state.targets.get(&id).is_some_and(|target| target.drains),
-    };
-    state.targets.insert(id, record);
+    let target = state.targets.entry(id).or_default();
+    target.server = server;
+    target.uuid = spec.uuid.clone();
+    target.path = spec.path.clone();
+    target.total_bytes = spec.total_bytes;
+    target.boot = boot.to_owned();
+    target.generation = target.generation.max(spec.generation.unwrap_or_default());
 }
 
 /// Volumes without a metadata server (the first one, made before any server came) get one.

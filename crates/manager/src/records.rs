@@ -153,6 +153,12 @@ pub(crate) struct Target {
     /// It is to lose its groups, and gets no new ones.
     #[prost(bool, tag = "6")]
     pub drains: bool,
+    /// The greatest generation that it was heard to have on its disk; 0: none.
+    #[prost(uint64, tag = "7")]
+    pub generation: u64,
+    /// The last generation that a join was given.
+    #[prost(uint64, tag = "8")]
+    pub given: u64,
 }
 
 /// `g`: a group.

@@ -253,6 +253,7 @@ impl Manager {
             targets: accepted.targets,
             capability_key: cluster.capability_key.clone(),
             lease_ms: self.options.lease_ms,
+            generations: accepted.generations,
         }))
     }
 
@@ -269,10 +270,14 @@ impl Manager {
     async fn heartbeat(&self, beat: Heartbeat) -> Result<ManagerReply> {
         let server = beat.server;
         let used: Vec<u32> = self.newly_used(&beat);
-        if !used.is_empty() {
+        let grown = join::grown(&self.inner.lock().state, server, &beat.targets);
+        if !used.is_empty() || !grown.is_empty() {
             let note = |state: &mut State, _: &Liveness| {
                 for id in &used {
                     state.groups.entry(*id).and_modify(|group| group.never_used = false);
+                }
+                for (id, generation) in &grown {
+                    state.targets.entry(*id).and_modify(|target| target.generation = *generation);
                 }
                 Ok(())
             };

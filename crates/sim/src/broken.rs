@@ -1,6 +1,6 @@
 //! Rules of production code that a simulation can break on purpose, to see whether it notices.
 //!
-//! Each is asked for at one place of production code by [`strake_base::is_broken`], which outside of
+//! Each is asked for at one or two places of production code by [`strake_base::is_broken`], which outside of
 //! simulations is always false and compiled out.
 
 /// A rule that can be broken.

@@ -34,7 +34,7 @@ pub(crate) fn done() -> Answer {
 
 /// With the boot that vouches for what was done until it is synced.
 pub(crate) fn done_in(boot: u64) -> Answer {
-    (StorageAnswer::Done(msg::Done { boot, short: false, durable: false }), Bytes::new())
+    (StorageAnswer::Done(msg::Done { boot, ..msg::Done::default() }), Bytes::new())
 }
 
 /// The same, of what is synced.
@@ -93,7 +93,7 @@ impl Shelf {
     /// As [`done_in`], to the primary: with whether the target is short of room.
     pub fn done_at(&self, boot: u64) -> Answer {
         let short = self.target.is_short();
-        (StorageAnswer::Done(msg::Done { boot, short, durable: false }), Bytes::new())
+        (StorageAnswer::Done(msg::Done { boot, short, ..msg::Done::default() }), Bytes::new())
     }
 
     /// True if a change needs free room on the target.

@@ -57,7 +57,7 @@ impl StorageServer {
             };
             to.run(clone).await?;
             let gate = self.gates.of(to.id, from_group);
-            return self.check_unused(Some(&gate), to.id, from_group);
+            return self.check_unused(Some(&gate), to, from_group);
         }
         // The whole has the number; its pieces have none.
         let piecewise = Order { attempt: None, ..*order };

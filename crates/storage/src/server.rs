@@ -287,8 +287,8 @@ impl StorageServer {
         self.replicas.lock().retain(|place, replica| !ends(place, replica));
     }
 
-    /// Makes a change in a group. True if it is durable already, and with it all that the group had acknowledged before:
-    /// only where the operation asks for that.
+    /// Makes a change in a group. True if it is durable already, and with it all that all copies had before: only where the
+    /// operation asks for that.
     pub(crate) async fn change(
         &self,
         target: &Arc<Target>,
@@ -303,27 +303,32 @@ impl StorageServer {
         {
             self.begin_use(gate, target.id, order.group).await?;
         }
-        match &way {
+        let durable = match &way {
             // That such a group has several members for a while is nothing its clients know of.
             Way::Several(replica) if order.group.copies() == 1 => {
-                let durable = replica.change(&order.safely(), op, payload).await?;
-                self.check_unused(way.gate(), target.id, order.group)?;
-                Ok(durable)
+                replica.change(&order.safely(), op, payload).await?
             }
-            Way::Several(replica) => replica.change(order, op, payload).await,
-            Way::Alone(shelf) => {
-                // Once more: inside the gate it counts.
-                self.common.check_fence(order.whose)?;
-                let Some(running) = target.attempts.begin(order.attempt)? else {
-                    return Ok(false);
-                };
-                let durable = op.is_durable() && !is_broken("syncs-reach-disks");
-                shelf.change_and_sync(op, payload, durable).await?;
-                self.check_unused(way.gate(), target.id, order.group)?;
-                running.succeed();
-                Ok(durable)
-            }
-        }
+            Way::Several(replica) => replica.change(order, op, payload).await?,
+            Way::Alone(shelf) => self.change_alone(shelf, order, op, payload).await?,
+        };
+        self.check_unused(way.gate(), target, order.group)?;
+        Ok(durable)
+    }
+
+    async fn change_alone(
+        &self,
+        shelf: &Shelf,
+        order: &Order,
+        op: StorageOp,
+        payload: Bytes,
+    ) -> Result<bool> {
+        // Once more: inside the gate it counts.
+        self.common.check_fence(order.whose)?;
+        let Some(running) = shelf.target.attempts.begin(order.attempt)? else { return Ok(false) };
+        let durable = op.is_durable() && !is_broken("syncs-reach-disks");
+        shelf.change_and_sync(op, payload, durable).await?;
+        running.succeed();
+        Ok(durable)
     }
 
     /// Answers who asks for contents.
@@ -339,26 +344,37 @@ impl StorageServer {
             Way::Several(replica) => replica.look(epoch, op).await?,
             Way::Alone(shelf) => shelf.look(op).await?,
         };
-        self.check_unused(way.gate(), target.id, group)?;
+        self.check_unused(way.gate(), target, group)?;
         Ok(answer)
     }
 
-    /// Done, and who vouches for it until it is synced: of a group of one copy the boot of its target's
+    /// Who vouches for what is done until it is synced: of a group of one copy the boot of its target's
     /// host; the primary that acknowledges alone; of several members, how often they have lost what was
     /// not synced, all together.
-    fn done_for(&self, target: &Arc<Target>, order: &Order) -> Result<Answer> {
-        let group = order.group;
+    fn word_for(&self, target: &Arc<Target>, group: GroupId, ack: Ack) -> Result<u64> {
         if group.copies() == 1 {
-            return Ok(done_in(word_of(self.common.map.group(group).ok().as_ref(), target)));
+            return Ok(word_of(self.common.map.group(group).ok().as_ref(), target));
         }
         let losses = self.common.map.group(group)?.losses + 1;
-        Ok(done_in(match order.safety.ack {
+        Ok(match ack {
             Ack::All => losses,
             Ack::Primary => {
                 let vouching = self.known_replica(target, group)?.vouching();
                 mixed(mixed(losses) ^ vouching).max(1)
             }
-        }))
+        })
+    }
+
+    /// Done, and who vouches for it.
+    fn done_for(&self, target: &Arc<Target>, order: &Order) -> Result<Answer> {
+        Ok(done_in(self.word_for(target, order.group, order.safety.ack)?))
+    }
+
+    /// Synced, whoever had vouched for it.
+    fn synced_for(&self, target: &Arc<Target>, order: &Order) -> Result<Answer> {
+        let boot = self.word_for(target, order.group, order.safety.ack)?;
+        let early = self.word_for(target, order.group, Ack::Primary)?;
+        plain_answer(StorageAnswer::Done(msg::Done { boot, early, ..msg::Done::default() }))
     }
 
     /// Makes a change in a group, and all that the group has acknowledged durable. If it was lost in between, which
@@ -370,10 +386,9 @@ impl StorageServer {
         op: StorageOp,
         payload: Bytes,
     ) -> Result<Answer> {
-        let before = self.done_for(target, order)?;
         let is_durable = self.change(target, order, op, payload).await?;
         let changed = self.done_for(target, order)?;
-        if is_durable && changed == before {
+        if is_durable {
             return Ok(durable(changed));
         }
         // Of no file: a sync is one of the whole target.
@@ -385,11 +400,13 @@ impl StorageServer {
 
     /// Makes durable what a group has acknowledged.
     async fn sync(&self, target: &Arc<Target>, order: &Order, op: StorageOp) -> Result<()> {
-        match self.way(target, order.group, order.epoch).await? {
-            Way::Several(replica) => replica.sync(order.epoch, op, order.safety.min_copies).await,
-            Way::Alone(_) if is_broken("syncs-reach-disks") => Ok(()),
-            Way::Alone(shelf) => shelf.sync().await,
+        let way = self.way(target, order.group, order.epoch).await?;
+        match &way {
+            Way::Several(replica) => replica.sync(order.epoch, op, order.safety.min_copies).await?,
+            Way::Alone(_) if is_broken("syncs-reach-disks") => {}
+            Way::Alone(shelf) => shelf.sync().await?,
         }
+        self.check_unused(way.gate(), target, order.group)
     }
 
     /// Has a new target made. In a task of its own: a caller in this process may stop waiting half-way.
@@ -436,7 +453,7 @@ impl StorageServer {
             }
             StorageOp::Sync(_) => {
                 self.sync(target, &order, op).await?;
-                self.done_for(target, &order)
+                self.synced_for(target, &order)
             }
             StorageOp::Stat(_) => {
                 let stat = target.run(|s| Ok(s.stat())).await?;

@@ -3,7 +3,7 @@
 //! Everybody reads the map from memory. It is fetched again every second, and at once when somebody
 //! was told that theirs is old; callers that want it at the same time share one fetch. While no
 //! manager answers, the last map stays: placement and addresses rarely change, and the data path
-//! needs the manager for nothing but the first change ever of a group.
+//! needs the manager for nothing but groups into which nothing was ever put.
 //!
 //! Who suspects that the map is about to change (a target does not answer) watches it and asks for an
 //! early fetch ([`MapView::hurry`]); however many do, it is fetched a few times a second at most.

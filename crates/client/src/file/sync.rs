@@ -11,7 +11,7 @@ use super::open::{OpenFile, TellBy};
 use super::state::{FileState, Unpublished};
 use crate::metrics::Op;
 use crate::ops::done;
-use crate::unsynced::{Acknowledged, Marks, boot_of, lost};
+use crate::unsynced::{Acknowledged, Marks, boot_of, lost, vouching};
 use crate::volume::Volume;
 use bytes::Bytes;
 use futures::future::{join, join_all, try_join_all};
@@ -23,8 +23,8 @@ use strake_types::{Boot, Consistency, Error, GroupId, Ino, Result, Timestamp};
 use strake_wire::message::meta::{self, MetaOp};
 use strake_wire::message::storage::{FileRef, StorageAnswer, StorageOp};
 
-/// From which boot each group has answered a sync, if it said.
-type Boots = BTreeMap<GroupId, Option<Boot>>;
+/// Who vouches for the sync of each group that has answered.
+type Boots = BTreeMap<GroupId, Vec<Boot>>;
 
 /// A sync of a file is under way until this is dropped.
 struct Syncing<'a> {
@@ -161,7 +161,7 @@ impl Volume {
         let syncs = unsynced.iter().map(|(&group, held)| async move {
             let sync = StorageOp::Sync(reference);
             let (answer, _) = self.storage(file, group, true, sync).await?;
-            self.synced(file, group, held, boot_of(&answer));
+            self.synced(file, group, held, &vouching(&answer));
             Ok::<_, Error>(())
         });
         let synced = try_join_all(syncs).await;
@@ -175,9 +175,9 @@ impl Volume {
     }
 
     /// A sync of what a group held of a file has been answered.
-    fn synced(&self, file: &FileState, group: GroupId, held: &Acknowledged, boot: Option<Boot>) {
+    fn synced(&self, file: &FileState, group: GroupId, held: &Acknowledged, vouching: &[Boot]) {
         file.core().unsynced.forget(group, held);
-        if held.is_lost(boot) {
+        if held.is_lost(vouching) {
             self.failed(file, &lost(group));
         }
     }
@@ -243,7 +243,7 @@ impl Volume {
         let (boots, targets) = self.sync_groups(groups.into_iter()).await;
         result = result.and(targets);
         for (file, marks) in &open {
-            of_groups(marks, &boots, |group, held, boot| self.synced(file, group, held, boot));
+            of_groups(marks, &boots, |group, held, boots| self.synced(file, group, held, boots));
             result = result.and(file.tell_failure());
         }
         result = result.and(self.all_left_synced(&left, &boots));
@@ -263,7 +263,7 @@ impl Volume {
         let (mut boots, mut result) = (BTreeMap::new(), Ok(()));
         for (group, answer) in join_all(syncs).await {
             match answer {
-                Ok((answer, _)) => drop(boots.insert(group, boot_of(&answer))),
+                Ok((answer, _)) => drop(boots.insert(group, vouching(&answer))),
                 Err(error) => result = result.and(Err(error)),
             }
         }
@@ -275,8 +275,8 @@ impl Volume {
     fn all_left_synced(&self, left: &[(Ino, Marks)], boots: &Boots) -> Result<()> {
         let mut result = Ok(());
         for (ino, marks) in left {
-            of_groups(marks, boots, |group, held, boot| {
-                if !held.is_lost(boot) {
+            of_groups(marks, boots, |group, held, vouching| {
+                if !held.is_lost(vouching) {
                     self.left().forget(*ino, group, held);
                 } else if self.left().tell(*ino) {
                     let error = lost(group);
@@ -311,14 +311,10 @@ impl Volume {
 }
 
 /// Goes through what was held by those groups that have answered.
-fn of_groups(
-    marks: &Marks,
-    boots: &Boots,
-    mut each: impl FnMut(GroupId, &Acknowledged, Option<Boot>),
-) {
+fn of_groups(marks: &Marks, boots: &Boots, mut each: impl FnMut(GroupId, &Acknowledged, &[Boot])) {
     for (&group, held) in marks {
-        if let Some(boot) = boots.get(&group) {
-            each(group, held, *boot);
+        if let Some(vouching) = boots.get(&group) {
+            each(group, held, vouching);
         }
     }
 }

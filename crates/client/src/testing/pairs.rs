@@ -132,7 +132,7 @@ impl Pairs {
         let state = self.0.lock();
         match (answer, state.map.groups.last()) {
             (StorageAnswer::Done(_), Some(pair)) if group == pair.id => {
-                StorageAnswer::Done(Done { boot: pair.losses + 1, short: false, durable: false })
+                StorageAnswer::Done(Done { boot: pair.losses + 1, ..Done::default() })
             }
             (answer, _) => answer,
         }

@@ -451,6 +451,7 @@ impl Host {
             boot: self.boot(),
             store: self.database.as_ref().map_or("", |_| "database").into(),
             shares: self.database.is_some(),
+            old_disks: false,
         }
     }
 

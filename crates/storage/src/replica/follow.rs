@@ -26,6 +26,8 @@ pub(super) const PROMISE: Duration = Duration::from_millis(PROMISE_MS);
 const PROMISE_MS: u64 = 3_000;
 /// How long a reader waits for members until the manager is told, and told again.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// How long readers of a range and later changes wait for a disk because one change is to be durable.
+const SYNC_PATIENCE: Duration = Duration::from_millis(250);
 
 /// Who a replica is in its group.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -95,11 +97,10 @@ impl Replica {
         let key = (forward.reign, forward.number);
         let entry = self.entry(area, request.attempt, request.epoch);
         let is_durable = op.is_durable();
-        if let Fate::Known = self.receive(&forward, entry)? {
-            return self.made(is_durable).await;
+        if let Fate::Apply = self.receive(&forward, entry)? {
+            let made = self.shelf.change(op, payload).await;
+            self.note_made(&key, *gate, made)?;
         }
-        let made = self.shelf.change(op, payload).await;
-        self.note_made(&key, *gate, made)?;
         // A new primary does not wait for a disk.
         drop(gate);
         self.made(is_durable).await
@@ -130,11 +131,17 @@ impl Replica {
 
     /// The answer to a change that is made here, and durable if it asks for that.
     async fn made(&self, is_durable: bool) -> Result<Answer> {
-        if !is_durable || is_broken("syncs-go-to-all") {
-            return Ok(self.shelf.done_at(0));
+        let synced = is_durable && !is_broken("syncs-go-to-all") && self.sync_in_passing().await?;
+        let answer = self.shelf.done_at(0);
+        Ok(if synced { durable(answer) } else { answer })
+    }
+
+    /// Syncs while others wait for a change to end. False if that takes long: they go on, and it is synced by itself.
+    pub(super) async fn sync_in_passing(&self) -> Result<bool> {
+        match timeout(SYNC_PATIENCE, self.shelf.sync()).await {
+            Ok(synced) => synced.map(|()| true),
+            Err(_late) => Ok(false),
         }
-        self.shelf.sync().await?;
-        Ok(durable(self.shelf.done_at(0)))
     }
 
     fn receive(&self, forward: &Forward, entry: Unsettled) -> Result<Fate> {
@@ -304,6 +311,8 @@ impl Replica {
 
     /// Fails unless we are still in sync, by a lease where somebody else could be without us.
     async fn check_reads(&self, standing: Standing) -> Result<()> {
+        // First: a newer map comes before a newer lease.
+        let leased = self.common.lease.holds();
         let view = self.view()?;
         let alone = {
             let state = self.state.lock();
@@ -326,7 +335,7 @@ impl Replica {
         if !alone && self.shelf.target.store.is_poisoned() {
             return Err(self.error(ErrorKind::NotCurrent, "its disk has failed"));
         }
-        match alone || self.common.lease.holds() || is_broken("answers-need-lease") {
+        match alone || leased || is_broken("answers-need-lease") {
             true => Ok(()),
             false => self.lease_by_members(&view).await,
         }

@@ -6,7 +6,7 @@ use super::resync::Report;
 use super::{Joiner, Message, Reign, Replica, SYNC_WAIT, Stage, View};
 use crate::order::Order;
 use bytes::Bytes;
-use futures::future::{OptionFuture, join, join_all};
+use futures::future::{join_all, try_join};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,16 +108,17 @@ impl Replica {
             // Who does not wait any more asks again.
             let _heard = early.send(());
         }
-        let wants_sync = message.op.is_durable();
-        let (spread, synced) = join(
-            self.spread(&numbered, &message),
-            OptionFuture::from(wants_sync.then(|| self.shelf.sync())),
-        )
-        .await;
-        let theirs = spread?;
+        // Ends with the reign, whatever the disk does.
+        let synced = async {
+            match message.op.is_durable() {
+                true => Ok(self.sync_in_passing().await),
+                false => Ok(Ok(false)),
+            }
+        };
+        let (theirs, ours) = try_join(self.spread(&numbered, &message), synced).await?;
         self.settle(&numbered);
         running.succeed();
-        let ours = synced.transpose()?.is_some();
+        let ours = ours?;
         self.check_copies(reign, least)?;
         // Everywhere it is; but in an epoch that may be over others answer.
         self.check_answers(reign).await?;
@@ -280,6 +281,8 @@ impl Replica {
     /// Sends a change to all members until all that must have it do. True if each of them says that it is durable.
     async fn spread(&self, numbered: &Numbered, message: &Message) -> Result<bool> {
         let mut have = HashMap::new();
+        // For members that do not count yet: nobody waits for their disks.
+        let hasty = message.hasty();
         let (mut epoch, mut mends) = (0, 0);
         let mut pause = PAUSE_FIRST;
         loop {
@@ -290,9 +293,11 @@ impl Replica {
             }
             let missing: Vec<TargetId> =
                 members.into_iter().filter(|member| !have.contains_key(member)).collect();
-            let answers = join_all(
-                missing.iter().map(|&member| self.forward(member, epoch, forward, message)),
-            );
+            let required = self.required();
+            let answers = join_all(missing.iter().map(|&member| {
+                let message = if required.contains(&member) { message } else { &hasty };
+                self.forward(member, epoch, forward, message)
+            }));
             for (member, answer) in missing.iter().zip(answers.await) {
                 match answer {
                     Ok(durable) => drop(have.insert(*member, durable)),
@@ -422,8 +427,7 @@ impl Replica {
                 false => self.spread(&numbered, &message).await.map(drop),
             }
         };
-        let here = self.shelf.target.run(|s| s.sync());
-        let both = futures::future::try_join(others, here);
+        let both = try_join(others, self.shelf.sync());
         let late = |_| self.error(ErrorKind::NotCurrent, "not all members have synced yet");
         tokio::time::timeout(SYNC_WAIT, both).await.map_err(late)??;
         self.check_copies(numbered.reign, least)?;

@@ -100,6 +100,12 @@ impl Message {
     fn of(op: StorageOp) -> Self {
         Self { attempt: None, whose: None, op, payload: Bytes::new() }
     }
+
+    /// The same, answered as soon as it is made.
+    fn hasty(&self) -> Self {
+        let (op, payload) = (self.op.clone().not_durable(), self.payload.clone());
+        Self { op, payload, ..*self }
+    }
 }
 
 /// A group as the map has it.
@@ -414,7 +420,6 @@ impl Replica {
         };
         let limit = match message.op {
             StorageOp::Sync(_) => SYNC_WAIT,
-            _ if message.op.is_durable() => SYNC_WAIT,
             _ => MEMBER_WAIT,
         };
         let payload = message.payload.clone();

@@ -3,7 +3,8 @@
 //! answers for such a group by its lease only, as members of several copies do.
 
 use super::StorageServer;
-use crate::gate::Gate;
+use crate::gate::{Gate, no_member};
+use crate::target::Target;
 use std::time::Duration;
 use strake_types::{Error, ErrorKind, GroupId, Result, TargetId};
 use strake_wire::message::manager::{ManagerOp, Used};
@@ -35,33 +36,40 @@ impl StorageServer {
         timeout(MANAGER_WAIT, told).await.map_err(late)?.map(drop)
     }
 
-    /// Fails if the manager may have given to another, unknown to us, a group of one copy that its map here calls
-    /// never used: that is as long as this server has no lease. Call it after what is answered was read or done.
+    /// Fails if a group of one copy is another target's, or may be, unknown to us: that is as long as this server has no
+    /// lease of a group that its map calls never used. Call it after what is answered was read or done.
     pub(crate) fn check_unused(
         &self,
         gate: Option<&Gate>,
-        target: TargetId,
+        target: &Target,
         group: GroupId,
     ) -> Result<()> {
-        let used = gate.is_none_or(|gate| gate.used.initialized());
-        if group.copies() > 1 || used || !self.map().standing(group, target).never_used {
+        if group.copies() > 1 {
             return Ok(());
         }
-        match self.common.lease.holds() {
-            true => Ok(()),
-            false => Err(Error::with(
-                ErrorKind::NotCurrent,
-                format!(
-                    "nothing was ever put into group {group} at target {target}, and another target may have it \
-                     since: this server has no lease"
-                ),
-            )),
+        // First: a newer map comes before a newer lease. A target that is poisoned counts as gone while the lease lasts.
+        let holds = self.common.lease.holds() && !target.store.is_poisoned();
+        let standing = self.map().standing(group, target.id);
+        if standing.epoch.0 != 0 && !standing.member {
+            return Err(no_member(target.id, group));
         }
+        let used = gate.is_none_or(|gate| gate.used.initialized());
+        if used || !standing.never_used || holds {
+            return Ok(());
+        }
+        let detail = format!(
+            "nothing was ever put into group {group} at target {}, and another target may have it since: this \
+             server has no lease",
+            target.id
+        );
+        Err(Error::with(ErrorKind::NotCurrent, detail))
     }
 
     async fn tell_used(&self, target: TargetId, group: GroupId) -> Result<()> {
-        if !self.map().standing(group, target).never_used {
-            return Ok(());
+        let standing = self.map().standing(group, target);
+        if !standing.never_used {
+            // By somebody else, if it was given to another.
+            return if standing.member { Ok(()) } else { Err(no_member(target, group)) };
         }
         let op = ManagerOp::Used(Used { group: group.0, target: target.0 });
         match self.map().ask_manager(op).await {

@@ -8,6 +8,7 @@ mod add;
 mod added;
 mod databases;
 mod front;
+mod generation;
 pub mod identity;
 mod list;
 mod managers;
@@ -89,6 +90,8 @@ pub struct NodeOptions {
     pub without: Vec<PathBuf>,
     /// Directories that should hold a target and do not are new disks.
     pub new_disks: bool,
+    /// Targets that are older than they were are meant.
+    pub old_disks: bool,
     /// Makes the disk of each target as slow as so many bytes per second, to measure.
     pub disk_rate: Option<u64>,
     /// How long a round takes in which its targets are verified; `None`: nobody does.
@@ -177,6 +180,9 @@ impl Node {
         managers::register(&callers, &identity, &own_manager);
         for (target, &id) in targets.iter_mut().zip(&joined.targets) {
             target.format(&joined.cluster, TargetId(id), options.disk_rate)?;
+        }
+        for (target, &generation) in targets.iter().zip(&joined.generations) {
+            target.begin_generation(generation)?;
         }
         warn_of_lost(&lost, &targets);
         stores::count_sharing(&targets);
@@ -474,6 +480,7 @@ async fn join(
             String::new()
         },
         shares: strake_engine::kv::judges_all_writers(&identity.engine),
+        old_disks: options.old_disks,
     };
     Ok(strake_wire::member::join(manager, &request, JOIN_WAIT_MS).await?)
 }

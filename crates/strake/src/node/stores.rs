@@ -1,5 +1,6 @@
 //! The stores of a server: found, checked, and made where they are new.
 
+use super::generation;
 use super::identity::{Node, TargetRecord};
 use crate::failure::{Context, Failure, Outcome, Plain};
 use crate::private;
@@ -31,6 +32,8 @@ pub struct Target {
     pub added: bool,
     /// The last round in which all of it was verified.
     pub scrub: Mutex<Option<ScrubWord>>,
+    /// See [`generation`](super::generation).
+    generation: AtomicU64,
 }
 
 impl Target {
@@ -44,6 +47,7 @@ impl Target {
             sharing: AtomicU64::new(1),
             added: false,
             scrub: Mutex::default(),
+            generation: AtomicU64::default(),
         }
     }
 
@@ -63,8 +67,8 @@ impl Target {
                 check_known(&path, &identity, known)?;
                 check_cluster(&path, &identity, node)?;
                 let Identity { cluster, uuid, target } = identity;
-                let id = TargetId(target);
-                Ok(Target { id, cluster, added, ..Target::new(path, uuid) })
+                let (id, generation) = (TargetId(target), generation::read(&path)?.into());
+                Ok(Target { id, cluster, added, generation, ..Target::new(path, uuid) })
             }
             (None, Some(record)) if record.target != 0 && !new_disks => Err(Failure::new(format!(
                 "target {} (number {}) is missing from {}",
@@ -117,6 +121,14 @@ impl Target {
         Ok(())
     }
 
+    /// Writes down the generation that it was given, before it serves. A disk without room keeps the one it has.
+    pub fn begin_generation(&self, given: u64) -> Outcome {
+        if given > 0 && generation::write(&self.path, given)? {
+            self.generation.store(given, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// What the target says of itself.
     pub fn spec(&self) -> TargetSpec {
         let stat = match &self.store {
@@ -137,6 +149,7 @@ impl Target {
             free_bytes: stat.free_bytes,
             poisoned: stat.poisoned.unwrap_or_default(),
             scrub: *self.scrub.lock(),
+            generation: Some(self.generation.load(Ordering::Relaxed)),
         }
     }
 

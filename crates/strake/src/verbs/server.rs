@@ -76,6 +76,11 @@ pub struct ServerFlags {
     #[arg(long)]
     pub new_disks: bool,
 
+    /// Go on with targets that are older than they were, as copies or snapshots of lost disks are: what they lack comes
+    /// from other copies, and files that have none are as old as the disk
+    #[arg(long)]
+    pub old_disks: bool,
+
     /// Go on without a directory that `strake target add` has added, because its disk is away
     #[arg(long, value_name = "DIR", num_args = 1..)]
     pub without: Vec<PathBuf>,
@@ -144,6 +149,7 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
         meta_store: Wanted { place: flags.meta, engine: flags.engine },
         without: flags.without,
         new_disks: flags.new_disks,
+        old_disks: flags.old_disks,
         disk_rate: flags.disk_rate.map(Rate::bytes_per_second),
         scrub_every: scrub_every(flags.scrub_every.unwrap_or(SCRUB_DAYS_DEFAULT)),
     };

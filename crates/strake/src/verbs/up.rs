@@ -324,6 +324,7 @@ fn node_options(flags: &UpFlags, data: &Path, doors: Doors) -> Outcome<NodeOptio
         meta_store: Wanted { place: flags.meta.clone(), engine: flags.engine },
         without: flags.without.clone(),
         new_disks: false,
+        old_disks: false,
         disk_rate: None,
         scrub_every: server::scrub_every(server::SCRUB_DAYS_DEFAULT),
     })

@@ -125,6 +125,9 @@ pub struct Join {
     /// Volumes of several shares may lie in that store.
     #[prost(bool, tag = "10")]
     pub shares: bool,
+    /// Targets that are older than they were when they last joined are meant: they have not what others have.
+    #[prost(bool, tag = "11")]
+    pub old_disks: bool,
 }
 
 /// A target that a server brings.
@@ -151,6 +154,9 @@ pub struct TargetSpec {
     /// When all of it was verified; absent: never yet.
     #[prost(message, optional, tag = "12")]
     pub scrub: Option<ScrubWord>,
+    /// The generation ([`Joined::generations`]) that is written on it, 0: none yet. Absent: a release that writes none.
+    #[prost(uint64, optional, tag = "13")]
+    pub generation: Option<u64>,
 }
 
 /// A round over a target in which everything was verified.
@@ -419,6 +425,10 @@ pub struct Joined {
     /// Time within which the next heartbeat must arrive.
     #[prost(uint64, tag = "5")]
     pub lease_ms: u64,
+    /// Generations of its targets, in the order of the request: to be written on each before it serves. Every join gives
+    /// greater ones, so a target that comes with a smaller one than it had is an old copy of a disk.
+    #[prost(uint64, repeated, tag = "6")]
+    pub generations: Vec<u64>,
 }
 
 /// See [`ManagerAnswer::Map`].

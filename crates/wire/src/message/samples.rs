@@ -529,7 +529,12 @@ impl Gen {
     pub fn storage_replies(&mut self) -> Vec<st::StorageReply> {
         use st::StorageAnswer::*;
         let answers = vec![
-            Done(st::Done { boot: self.u64(), short: self.bool(), durable: self.bool() }),
+            Done(st::Done {
+                boot: self.u64(),
+                short: self.bool(),
+                durable: self.bool(),
+                early: self.u64(),
+            }),
             Data(st::Data { crc: self.u32() }),
             Extents(st::ExtentList { starts: self.list(Self::u64), lens: self.list(Self::u64) }),
             Chunks(st::ChunkList {

@@ -536,6 +536,10 @@ pub struct Done {
     /// To a write that asked for it: it is durable, and so is all that was acknowledged before it came.
     #[prost(bool, tag = "3")]
     pub durable: bool,
+    /// To a sync: what `boot` is in answers to changes that the primary acknowledges alone. One sync covers these, too,
+    /// whoever asks for it. 0, or absent: unknown.
+    #[prost(fixed64, tag = "4")]
+    pub early: u64,
 }
 
 /// See [`StorageAnswer::Data`].

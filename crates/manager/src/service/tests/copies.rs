@@ -479,3 +479,70 @@ async fn whatever_happens_the_in_sync_sets_stay_sound() {
     }
     assert!(refounded > 20 && whole_again > 20, "{refounded} {whole_again}: nothing happened");
 }
+
+/// What a server says whose target has this generation on its disk.
+fn of_generation(join: &Join, generation: u64) -> Join {
+    let mut join = join.clone();
+    join.targets[0].generation = Some(generation);
+    join
+}
+
+#[tokio::test]
+async fn a_target_that_is_older_than_it_was_is_refused_or_counts_as_one_that_has_less() {
+    let (bench, joined) = Bench::with_two_copies(3).await;
+    let (first, given) = (again(&joined[0].0, &joined[0].1), &joined[0].1);
+    assert_eq!(given.generations, [0], "an earlier release writes none");
+    let enter = async |generation, old_disks| {
+        let join = Join { old_disks, ..of_generation(&first, generation) };
+        // The others have been away for long, which is known when it has knocked for a lease.
+        loop {
+            match bench.join(join.clone()).await {
+                Err(error) if error.kind == ErrorKind::Busy => bench.clock.pass(1_000),
+                outcome => return outcome,
+            }
+        }
+    };
+    let told = async |generation| {
+        bench.beat_of(&of_generation(&first, generation), given).await;
+    };
+    assert_eq!(enter(0, false).await.unwrap().generations, [1]);
+    // What it was given before it died, and what it was given twice because an answer was lost, may be on its disk or not.
+    assert_eq!(enter(0, false).await.unwrap().generations, [2]);
+    assert_eq!(enter(1, false).await.unwrap().generations, [3]);
+    told(3).await;
+    assert_eq!(enter(3, false).await.unwrap().generations, [4]);
+    assert_eq!(
+        enter(3, false).await.unwrap().generations,
+        [5],
+        "nobody has heard that 4 was written"
+    );
+    told(5).await;
+    for old in [0, 4] {
+        let error = enter(old, false).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::WrongPeer);
+        assert!(
+            error.detail.contains("(number 1) is older") && error.detail.contains("--old-disks"),
+            "{error}"
+        );
+    }
+    let before = bench.map().await;
+    assert_eq!(enter(4, true).await.unwrap().generations, [6]);
+    let after = bench.map().await;
+    for group in &before.groups {
+        let now = after.group(GroupId(group.id)).unwrap();
+        match (group.in_sync.contains(&1), group.in_sync.len()) {
+            (false, _) => assert_eq!(now.losses, group.losses),
+            (true, 1) => {
+                assert_eq!((&now.in_sync, now.losses), (&group.in_sync, group.losses + 1));
+                assert!(
+                    group.id >= TWO || now.word != group.word,
+                    "what was acknowledged is not covered"
+                );
+            }
+            // Nobody else lives, and it is waited for all the same.
+            (true, _) => assert!(!now.in_sync.contains(&1) && !now.in_sync.is_empty(), "{now:?}"),
+        }
+    }
+    // A disk that is newer than this manager remembers is not an old one.
+    assert_eq!(enter(40, false).await.unwrap().generations, [41]);
+}

@@ -127,6 +127,25 @@ async fn who_has_no_lease_does_not_answer_for_a_group_into_which_nothing_was_put
     assert_eq!(bench.read(1, 0).await, 7, "what is used nobody else has");
 }
 
+/// A map that comes while a read or a first change is under way: the group was given to another, and used there.
+#[tokio::test]
+async fn what_was_given_to_another_meanwhile_is_not_answered_for() {
+    let bench = Bench::start_unused(&[1]).await;
+    let server = bench.server(1);
+    let (target, gate) = (server.local(TargetId(1)).unwrap(), server.gates.of(TargetId(1), ONE));
+    server.check_unused(Some(&gate), &target, ONE).unwrap();
+    bench.manager.decide(|group| {
+        (group.members, group.in_sync, group.never_used) = (vec![2], vec![2], false);
+    });
+    server.map().refresh().await.unwrap();
+    for outcome in [
+        server.check_unused(Some(&gate), &target, ONE),
+        server.begin_use(&gate, TargetId(1), ONE).await,
+    ] {
+        assert_eq!(outcome.unwrap_err().kind, ErrorKind::StaleMap);
+    }
+}
+
 #[tokio::test]
 async fn a_copy_within_a_target_is_a_first_change_too() {
     let bench = Bench::start_unused(&[1]).await;

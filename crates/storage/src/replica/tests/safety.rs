@@ -49,6 +49,12 @@ async fn a_primary_that_may_acknowledges_alone_and_a_sync_waits_for_the_others()
     assert!(!sync.is_finished(), "3 does not have it");
     bench.net.cut.lock().clear();
     assert_eq!(sync.await.unwrap().unwrap(), vouches);
+    // As who syncs everything asks, of whatever files.
+    let all = StorageOp::Sync(msg::FileRef { volume: 1, ino: 0 });
+    match bench.send(bench.request(1, all), Bytes::new()).await.unwrap().0 {
+        StorageAnswer::Done(done) => assert_eq!(done.early, vouches),
+        other => panic!("{other:?}"),
+    }
     for member in 1..=MEMBERS {
         assert_eq!(bench.read(member, 0).await, 2);
     }

@@ -13,6 +13,7 @@ impl Gen {
             total_bytes: self.u64(),
             free_bytes: self.u64(),
             poisoned: self.string(),
+            generation: self.opt(Self::u64),
         }
     }
 
@@ -41,6 +42,7 @@ impl Gen {
                 boot: self.string(),
                 store: self.string(),
                 shares: self.bool(),
+                old_disks: self.bool(),
             }),
             Heartbeat(mgr::Heartbeat {
                 server: self.u32(),
@@ -153,6 +155,7 @@ impl Gen {
                 targets: self.list(Self::u32),
                 capability_key: self.bytes(),
                 lease_ms: self.u64(),
+                generations: self.list(Self::u64),
             }),
             Map(mgr::MapAnswer { map: self.opt(Self::map) }),
             Volume(self.volume()),

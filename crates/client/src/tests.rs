@@ -400,6 +400,25 @@ async fn a_wait_ends_with_a_clear_error() {
     assert!(error.detail.contains("the target of group"), "{error}");
 }
 
+/// A kernel asks once more for what it could not read ahead.
+#[tokio::test]
+async fn what_was_read_in_vain_is_not_waited_for_twice() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(VolumeOptions { operation_wait_ms: 50, ..options() }).await;
+    let file = create(&volume, "away").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.fsync(&file, false).await.unwrap();
+    file.state.core().kept.clear();
+    for _ in 0..100 {
+        fake.fail("read 0:", ErrorKind::Unavailable);
+    }
+    let error = async |from, len| volume.read(&file, from, len).await.map(drop).unwrap_err().kind;
+    assert_eq!(error(0, 20_000).await, ErrorKind::TimedOut);
+    fake.take_log();
+    assert_eq!(error(4_096, 4_096).await, ErrorKind::TimedOut);
+    assert_eq!(fake.take_log(), Vec::<String>::new());
+}
+
 /// An operation whose answer was lost is sent again under its number, so the server knows it.
 #[tokio::test]
 async fn a_repeated_mutation_keeps_its_number() {

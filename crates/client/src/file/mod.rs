@@ -13,6 +13,7 @@ pub(crate) mod dense;
 pub(crate) mod dirty;
 mod flush;
 mod holes;
+mod in_vain;
 pub(crate) mod inline;
 mod life;
 mod open;

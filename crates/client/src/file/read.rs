@@ -111,6 +111,9 @@ impl Volume {
             }
             let now = self.now();
             let parts = core.plan(offset, end, now);
+            if parts.iter().any(|part| matches!(part, Part::There(..) | Part::Ahead(..))) {
+                core.in_vain.check(&(offset..end), now)?;
+            }
             self.count_parts(&parts);
             let placement = core.placement()?;
             if tells {
@@ -119,7 +122,11 @@ impl Volume {
             (parts, placement)
         };
         let far = leased && parts.iter().all(|part| matches!(part, Part::There(..)));
-        let mut data = self.fetch_parts(&file.state, &placement, parts).await?;
+        let fetched = self.fetch_parts(&file.state, &placement, parts).await;
+        if let Err(error) = &fetched {
+            file.state.core().in_vain.note(range.clone(), self.now(), error);
+        }
+        let mut data = fetched?;
         data.parts.retain(|part| !part.is_empty());
         self.metrics().bytes_read.increment(data.len() as u64);
         Ok((data, far.then(|| self.now().saturating_sub(began))))
@@ -200,9 +207,14 @@ impl Volume {
             Part::Here(bytes) | Part::Kept(bytes) => return Ok(ReadData { parts: vec![bytes] }),
             Part::There(from, to) => (from, to),
             Part::Ahead(block, from, to) => {
-                if let Ok(bytes) = block.bytes().await {
-                    let range = (from - block.start) as usize..(to - block.start) as usize;
-                    return Ok(padded(&bytes, range));
+                match block.bytes().await {
+                    Ok(bytes) => {
+                        let range = (from - block.start) as usize..(to - block.start) as usize;
+                        return Ok(padded(&bytes, range));
+                    }
+                    // It was waited for as long as a read is.
+                    Err(error) if error.kind == ErrorKind::TimedOut => return Err(error),
+                    Err(_) => {}
                 }
                 // Ask again: this time the error, if it stays, is the reader's.
                 (from, to)

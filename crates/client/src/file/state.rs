@@ -2,6 +2,7 @@
 
 use super::ahead::Ahead;
 use super::dirty::Dirty;
+use super::in_vain::InVain;
 use super::inline::Inline;
 use super::parts::Parts;
 use crate::inodes::Contents;
@@ -92,6 +93,7 @@ pub(crate) struct Core {
     pub(crate) syncing: usize,
     pub(crate) failure: Failure,
     pub(crate) ahead: Ahead,
+    pub(crate) in_vain: InVain,
     /// What targets have acknowledged.
     pub(crate) kept: KeptFile,
     /// Open handles with O_DIRECT: while there are any, nothing is kept.
@@ -347,6 +349,7 @@ impl FileState {
             syncing: 0,
             failure: Failure::default(),
             ahead: Ahead::default(),
+            in_vain: InVain::default(),
             kept: kept.take_up(attr),
             direct_handles: 0,
             paged_handles: 0,

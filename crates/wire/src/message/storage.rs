@@ -1,5 +1,6 @@
 //! Requests to a storage server: the contents of chunks on one target.
 
+mod kinds;
 mod repair;
 mod target;
 
@@ -174,68 +175,6 @@ pub enum StorageOp {
     /// Opens a new target in a directory of this server; the request names no target.
     #[prost(message, tag = "35")]
     AddTarget(AddTarget),
-}
-
-impl StorageRequest {
-    /// True for what only servers say.
-    pub fn is_between_servers(&self) -> bool {
-        self.forward.is_some() || self.op.as_ref().is_some_and(StorageOp::is_between_servers)
-    }
-}
-
-impl StorageOp {
-    /// True for what only servers say, in the name of no client: shortening files, dropping volumes,
-    /// and what members of a group tell each other.
-    pub fn is_between_servers(&self) -> bool {
-        use StorageOp::{
-            Adopt, Census, Cut, Damage, Digests, DropVolume, Lose, Promise, Remember, Settle, Sums,
-            Truncate,
-        };
-        matches!(
-            self,
-            Truncate(_)
-                | DropVolume(_)
-                | Adopt(_)
-                | Settle(_)
-                | Digests(_)
-                | Sums(_)
-                | Cut(_)
-                | Promise(_)
-                | Remember(_)
-                | Damage(_)
-                | Lose(_)
-                | Census(_)
-        )
-    }
-
-    /// True for a change that is to be answered when it is durable.
-    pub fn is_durable(&self) -> bool {
-        matches!(self, StorageOp::Write(write) if write.durable)
-    }
-
-    /// The same, to be answered when it is made.
-    pub fn not_durable(mut self) -> Self {
-        if let StorageOp::Write(write) = &mut self {
-            write.durable = false;
-        }
-        self
-    }
-
-    /// True for what changes contents.
-    pub fn is_change(&self) -> bool {
-        use StorageOp::{Allocate, Copy, Cut, Lose, Punch, Truncate, Write, WriteMany};
-        matches!(
-            self,
-            Write(_)
-                | WriteMany(_)
-                | Truncate(_)
-                | Punch(_)
-                | Allocate(_)
-                | Copy(_)
-                | Cut(_)
-                | Lose(_)
-        )
-    }
 }
 
 /// See [`StorageOp::Read`].

@@ -51,7 +51,7 @@ pub struct GroupRow {
     serves: bool,
 }
 
-/// Something that is wrong with groups of several copies.
+/// Something that is wrong with groups.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Trouble {
     /// Some files cannot be read or written.
@@ -62,14 +62,19 @@ pub struct Trouble {
     pub mend: String,
 }
 
-/// True if something may lie on groups of one copy, as far as the volumes say.
-pub fn single_in_use(map: &ClusterMap) -> bool {
-    volumes_of(map, 1).next().is_some()
+/// True if there is something in groups of one copy of a target.
+pub fn has_single(map: &ClusterMap, target: u32) -> bool {
+    let only = |group: &Group| group.members == [target] && !group.never_used;
+    map.groups.iter().any(only)
 }
 
-/// Groups of several copies of which a member is missing or joining, or that cannot serve.
+/// Groups of which a member is missing or joining, or that cannot serve; those of one copy only if there is something
+/// in them.
 pub fn troubled(map: &ClusterMap) -> Vec<GroupRow> {
-    let several = map.groups.iter().filter(|group| group.members.len() > 1);
+    let is_up = |id: &u32| map.targets.iter().any(|target| target.id == *id && target.up);
+    let is_away = |group: &Group| !group.never_used && !group.members.iter().any(is_up);
+    let concerned = |group: &&Group| group.members.len() > 1 || is_away(group);
+    let concerned = map.groups.iter().filter(concerned);
     let row = |group: &Group| {
         let of = |state| {
             let members = group.members.iter().copied();
@@ -86,10 +91,10 @@ pub fn troubled(map: &ClusterMap) -> Vec<GroupRow> {
     };
     // One that moves has all its copies meanwhile.
     let whole = |row: &GroupRow| row.serves && row.in_sync.len() >= row.copies as usize;
-    several.map(row).filter(|row| !whole(row)).collect()
+    concerned.map(row).filter(|row| !whole(row)).collect()
 }
 
-/// What is wrong with groups of several copies, by the targets that make it so.
+/// What is wrong with groups, by the targets that make it so.
 pub fn troubles(map: &ClusterMap) -> Vec<Trouble> {
     let mut lacks: BTreeMap<(u32, MemberState), BTreeSet<u32>> = BTreeMap::new();
     let mut stopped: BTreeMap<Vec<u32>, BTreeSet<u32>> = BTreeMap::new();
@@ -179,7 +184,8 @@ fn concerned(map: &ClusterMap, groups: &BTreeSet<u32>) -> String {
                 false => format!("volumes: {}", volumes.join(", ")),
             };
             let groups = if count == 1 { "group" } else { "groups" };
-            format!("{count} {groups} of {copies} copies ({used})")
+            let copies = if copies == 1 { "one copy".into() } else { format!("{copies} copies") };
+            format!("{count} {groups} of {copies} ({used})")
         })
         .collect();
     classes.join(" and ")
@@ -232,6 +238,20 @@ mod tests {
         assert_eq!(stopped.iter().map(|t| t.stops).collect::<Vec<_>>(), [true, false]);
         assert!(stopped[0].about.contains("only target 1 (/t1 on server h1)"), "{stopped:?}");
         assert!(!troubled(&map(&[1], &[], [false, true]))[0].serves);
-        assert!(!single_in_use(&map(&[1], &[], [true, true])));
+    }
+
+    #[test]
+    fn a_group_of_one_copy_stops_with_its_target_if_there_is_something_in_it() {
+        let mut map = map(&[1, 2], &[], [true, false]);
+        let (members, in_sync) = (vec![2], vec![2]);
+        map.groups[0] = Group { id: 1, members, in_sync, never_used: true, ..Group::default() };
+        assert_eq!((troubles(&map), has_single(&map, 2)), (Vec::new(), false));
+        map.groups[0].never_used = false;
+        assert!(has_single(&map, 2) && !has_single(&map, 1));
+        let stopped = troubles(&map);
+        assert!(stopped.len() == 1 && stopped[0].stops, "{stopped:?}");
+        let about = "1 group of one copy (directories that ask for it) cannot be read or written: only target 2 \
+                     (/t2 on server h2) has everything, and does not serve";
+        assert_eq!(stopped[0].about, about);
     }
 }

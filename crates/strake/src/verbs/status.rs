@@ -47,7 +47,7 @@ struct Report {
     servers: Vec<ServerRow>,
     targets: Vec<TargetRow>,
     volumes: Vec<String>,
-    /// Groups of several copies that lack one, or cannot serve.
+    /// Groups that lack a copy, or cannot serve.
     groups: Vec<GroupRow>,
     /// Jobs that have not ended.
     jobs: Vec<JobView>,
@@ -108,12 +108,10 @@ pub async fn run(flags: &StatusFlags, cluster: &ClusterFlags) -> Outcome<u8> {
 
 fn judge(map: &ClusterMap) -> Report {
     let mut problems = Vec::new();
-    // What has one copy stops with its target; what has several is told of by itself.
-    let single = groups::single_in_use(map);
     for server in map.servers.iter().filter(|s| !s.up) {
-        let has_target = map.targets.iter().any(|t| t.server == server.id);
+        // What its targets had is told of by group.
         let serves = map.volumes.iter().any(|v| !v.deleting && v.meta_server == server.id);
-        let health = if has_target && single || serves { Health::Broken } else { Health::Degraded };
+        let health = if serves { Health::Broken } else { Health::Degraded };
         let silent = match server.silent_ms {
             u64::MAX => "since the manager started".to_owned(),
             ms => format!("for {} s", ms / 1000),
@@ -133,7 +131,11 @@ fn judge(map: &ClusterMap) -> Report {
         );
         problems.push((health, text));
     }
-    problems.extend(map.targets.iter().filter_map(|target| target_problem(target, single)));
+    problems.extend(
+        map.targets
+            .iter()
+            .filter_map(|target| target_problem(target, groups::has_single(map, target.id))),
+    );
     problems.extend(groups::troubles(map).into_iter().map(|trouble| {
         let health = if trouble.stops { Health::Broken } else { Health::Degraded };
         (health, format!("{}; {}", trouble.about, trouble.mend))
@@ -323,9 +325,13 @@ mod tests {
         full.targets[0].spec.free_bytes = 1;
         assert_eq!(judge(&full).health, Health::Degraded);
         let mut down = full.clone();
-        down.servers[1].up = false;
+        (down.servers[1].up, down.targets[1].up) = (false, false);
+        let (members, in_sync) = (vec![2], vec![2]);
+        down.groups = vec![Group { id: 1, members, in_sync, ..Group::default() }];
         assert_eq!(judge(&down).health, Health::Broken);
-        assert_eq!(judge(&down).problems.len(), 2);
+        assert_eq!(judge(&down).problems.len(), 3);
+        down.groups[0].never_used = true;
+        assert_eq!(judge(&down).health, Health::Degraded, "nothing is there that could be read");
     }
 
     #[test]

@@ -158,6 +158,41 @@ fn writes_wait_for_as_many_copies_as_the_volume_asks_for() {
     assert_eq!(fs::read(mount.at("file")).unwrap(), vec![0u8; 100_000]);
 }
 
+#[test]
+fn status_says_which_group_of_one_copy_is_away_and_who_waits_for_it() {
+    let mut cluster = Cluster::start(1);
+    let mount = cluster.mount("mnt");
+    fs::write(mount.at("file"), vec![1u8; 1_000_000]).unwrap();
+    drop(mount);
+    let mount = cluster.mount("again");
+    cluster.kill(0);
+    let mut reader = std::process::Command::new("cat")
+        .arg(mount.at("file"))
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    cluster.until("it is said what is waited for", |cluster| {
+        let (code, shown) = cluster.run(&["status"]);
+        code == Some(2)
+            && shown.contains(
+                "1 group of one copy (volumes: main) cannot be read or written: only target 1",
+            )
+            && shown.lines().any(|line| {
+                line.contains(":/main/file on ")
+                    && line.contains("waits for the target of group 0, 1 on server storage0")
+            })
+    });
+    let (_, clients) = cluster.run(&["client", "list"]);
+    assert!(clients.contains("waiting (strake status)"), "{clients}");
+    cluster.start_again(0);
+    assert!(reader.wait().unwrap().success(), "the file is there again");
+    cluster.until("nobody waits", |cluster| {
+        let status = cluster.json(&["status"]);
+        status["health"] == "fine" && status["waits"].as_array().is_some_and(Vec::is_empty)
+    });
+}
+
 /// Who syncs everything at the end does not ask file by file who has acknowledged.
 #[test]
 fn cp_to_a_volume_whose_primary_acknowledges_alone_reports_no_loss() {

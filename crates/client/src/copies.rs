@@ -8,8 +8,10 @@
 //! another at once, one that is silent for a moment is given company: the first answer counts.
 
 use crate::members::UnderWay;
-use crate::route::{Answer, Ask, FETCH_MS, SILENT_MS_MAX, WATCH_MS, answered};
+use crate::patience::SILENT_MS_MAX;
+use crate::route::{Answer, Ask, FETCH_MS, WATCH_MS, answered};
 use crate::volume::Volume;
+use crate::waits::Wait;
 use futures::future::{self, BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
@@ -55,6 +57,12 @@ impl Volume {
                 "waiting for target {} of group {group}: no answer for {SILENT_MS_MAX} ms",
                 route.primary
             );
+            let _waiting = self.waits.begin(Wait {
+                what: format!("{}: it does not answer", self.target_of(group)),
+                file: None,
+                since: self.now().saturating_sub(Duration::from_millis(SILENT_MS_MAX)),
+                limit_ms: self.options().operation_wait_ms,
+            });
             self.moved(group, route).await;
         }
         self.metrics().failovers.increment(1);

@@ -486,7 +486,8 @@ impl Volume {
             *at = Followed { session: nth(), ..Followed::default() };
         }
         let Stamp { session, incarnation, .. } = own.stamp();
-        let recalls = MetaOp::Recalls(Recalls { followed: at.number });
+        let recalls =
+            MetaOp::Recalls(Recalls { followed: at.number, waits: self.waits.told(self.now()) });
         let mut request = self.session_request(share, (session, incarnation), recalls);
         // What was closed because it was recalled: somebody may be waiting for that.
         request.closed = if at.closed { own.report() } else { None };

@@ -13,7 +13,8 @@
 //! * [`volume`] — opening and closing a volume, its background task.
 //! * [`ops`] — one file per family of operations.
 //! * [`mod@file`] — the contents of open files: write-behind, read-ahead, flush, publish.
-//! * [`route`] — from a piece of a file to the server that holds it, with retries within a time limit.
+//! * [`route`] — from a piece of a file to the server that holds it, with retries within a time limit (`patience`), of
+//!   which people are told (`waits`).
 //! * `copies`, `members` — groups of several members: fail-over, and which member answers a read.
 //! * [`session`] — what makes the metadata server remember our open files, locks and mutations.
 //! * `leases` — what the metadata server has leased to this mount, with `names`, `notes` of what was taken
@@ -40,6 +41,7 @@ mod names;
 mod notes;
 pub mod ops;
 mod pace;
+mod patience;
 mod remote;
 mod route;
 mod session;
@@ -47,6 +49,7 @@ mod share;
 mod told;
 mod unsynced;
 pub mod volume;
+mod waits;
 
 pub use api::{
     ChunkView, Entry, FallocateMode, LayoutView, LockKind, LockRequest, NewFile, OpenFlags, Page,

@@ -1,7 +1,7 @@
 //! The session: what makes the metadata server remember our open files, locks and mutations.
 
 use crate::ops::{done, unexpected};
-use crate::route::Patience;
+use crate::patience::Patience;
 use crate::share::Share;
 use crate::volume::Volume;
 use futures::future::join_all;

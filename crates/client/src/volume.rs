@@ -18,6 +18,7 @@ use crate::pace::Paces;
 use crate::session::Session;
 use crate::share::Share;
 use crate::unsynced::Left;
+use crate::waits::Waits;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -66,6 +67,7 @@ pub struct Volume {
     pub(crate) space: SpaceCache,
     pub(crate) pages: Pages,
     pub(crate) given_up: GivenUp,
+    pub(crate) waits: Waits,
     pub(crate) asked: Asked,
     pub(crate) dense: parking_lot::Mutex<Dense>,
     metrics: Metrics,
@@ -104,6 +106,7 @@ impl Volume {
             space: SpaceCache::default(),
             pages: Pages::default(),
             given_up: GivenUp::default(),
+            waits: Waits::default(),
             asked: Asked::default(),
             dense: parking_lot::Mutex::default(),
             metrics: Metrics::new(),

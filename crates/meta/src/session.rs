@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strake_types::{Error, ErrorKind, Ino, Result};
-use strake_wire::message::meta::Told;
+use strake_wire::message::meta::{Told, Wait};
 use tokio::sync::Notify;
 
 /// One client's session.
@@ -40,6 +40,8 @@ pub(crate) struct Session {
     ended: AtomicBool,
     /// Number of its last report of closed files.
     reported: AtomicU64,
+    /// What waited there when it last asked for recalls.
+    pub waits: Mutex<Vec<Wait>>,
     opens: Mutex<Opens>,
 }
 
@@ -90,6 +92,7 @@ impl Session {
             settling: Mutex::default(),
             ended: AtomicBool::new(false),
             reported: AtomicU64::new(0),
+            waits: Mutex::default(),
             opens: Mutex::default(),
         }
     }

@@ -47,6 +47,7 @@ pub mod soundness;
 pub mod telemetry;
 pub mod tls_flags;
 pub mod verbs;
+mod waits;
 
 use clap::Parser;
 use cli::Cli;

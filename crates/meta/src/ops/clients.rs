@@ -43,6 +43,7 @@ fn client(ctx: &Ctx, session: &Session) -> Client {
         absent: session.is_absent(),
         lost: session.is_lost(),
         mount: session.mount(),
+        waits: session.waits.lock().clone(),
     }
 }
 

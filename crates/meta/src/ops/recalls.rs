@@ -8,7 +8,9 @@ use strake_wire::message::meta::{MetaAnswer, Recalls};
 
 /// Answers when there is something to recall, or after a while.
 pub(crate) async fn recalls(ctx: &Ctx, op: &Recalls) -> Result<MetaAnswer> {
-    let holder = &ctx.need_session()?.holder;
+    let session = ctx.need_session()?;
+    session.waits.lock().clone_from(&op.waits);
+    let holder = &session.holder;
     let begin = ctx.volume.leases.renew(holder, op.followed, &*ctx.core.clock);
     // The client believes nothing before the first answer.
     let patience = if begin { Duration::ZERO } else { FETCH };

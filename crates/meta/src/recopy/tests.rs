@@ -189,7 +189,10 @@ async fn who_only_defers_to_close_a_file_is_asked_for_it() {
     let world = World::new().await;
     let ino = file(&world, "f").await;
     let user = world.root().at(world.open_session_of(0, &[], true).await.session).leasing();
-    let follow = async |followed| match user.call(MetaOp::Recalls(Recalls { followed })).await {
+    let follow = async |followed| match user
+        .call(MetaOp::Recalls(Recalls { followed, ..Recalls::default() }))
+        .await
+    {
         Ok(MetaAnswer::Recalled(recalled)) => recalled,
         other => panic!("{other:?}"),
     };

@@ -353,7 +353,10 @@ impl Keeper {
 
     /// What a share recalls of it beyond what it has followed.
     async fn recalled(&self, share: u32, followed: u64) -> Recalled {
-        let (session, op) = (self.sessions[share as usize], MetaOp::Recalls(Recalls { followed }));
+        let (session, op) = (
+            self.sessions[share as usize],
+            MetaOp::Recalls(Recalls { followed, ..Recalls::default() }),
+        );
         match self.two.ask_under(self.number, share, session, 0, op).await.unwrap() {
             MetaAnswer::Recalled(recalled) => recalled,
             other => panic!("{other:?}"),

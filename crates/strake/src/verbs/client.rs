@@ -83,6 +83,7 @@ fn state(client: &Client) -> &'static str {
         Client { lost: true, .. } => "being evicted",
         Client { absent: true, .. } => "not back since the server started",
         Client { silent_ms: SILENT_MS_MIN.., .. } => "silent",
+        Client { waits, .. } if !waits.is_empty() => "waiting (strake status)",
         _ => "here",
     }
 }

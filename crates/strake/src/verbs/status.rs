@@ -5,6 +5,7 @@ use crate::failure::Outcome;
 use crate::groups::{self, GroupRow};
 use crate::jobs::{self, Files, JobView};
 use crate::verbs::target::state_of;
+use crate::waits::{self, WaitRow};
 use crate::{output, servers, size};
 use clap::Args;
 use serde::Serialize;
@@ -51,6 +52,8 @@ struct Report {
     groups: Vec<GroupRow>,
     /// Jobs that have not ended.
     jobs: Vec<JobView>,
+    /// What programs on mounts wait for.
+    waits: Vec<WaitRow>,
 }
 
 #[derive(Serialize)]
@@ -90,14 +93,16 @@ pub async fn run(flags: &StatusFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         let map = cluster::fresh_map(&view).await?;
         // A manager of an earlier release knows no jobs.
         let jobs = jobs::fetch(&view, 0).await.map(|list| list.jobs).unwrap_or_default();
-        Outcome::Ok((map, jobs))
+        let waits = waits::all(&view).await;
+        Outcome::Ok((map, jobs, waits))
     };
-    let (map, jobs) = asked.await.map_err(|mut failure| {
+    let (map, jobs, waits) = asked.await.map_err(|mut failure| {
         failure.code = Health::Broken as u8;
         failure
     })?;
     let mut report = judge(&map);
     let under_way = jobs.iter().filter(|job| jobs::lasts(job));
+    report.waits = waits;
     report.jobs = under_way.map(|job| JobView::new(job, &Files::default())).collect();
     match flags.json {
         true => output::json(&report)?,
@@ -164,6 +169,7 @@ fn judge(map: &ClusterMap) -> Report {
         targets: map.targets.iter().map(|t| target_row(map, t)).collect(),
         groups: groups::troubled(map),
         jobs: Vec::new(),
+        waits: Vec::new(),
         volumes: cluster::volume_names(map),
     }
 }
@@ -248,6 +254,9 @@ fn show(report: &Report) {
     }
     for job in &report.jobs {
         output::line(&format!("  - {}; {}", job.headline(), job.progress()));
+    }
+    for wait in &report.waits {
+        output::line(&format!("  . {}", wait.line()));
     }
     let mut table = output::table(&[">SERVER", "NAME", "ADDRESS", "ROLES", "STATE"]);
     for row in &report.servers {

@@ -298,11 +298,31 @@ pub struct Told {
 }
 
 /// See [`MetaOp::Recalls`].
-#[derive(Clone, Copy, PartialEq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub struct Recalls {
     /// Number of the last recall that the client has followed; 0: none.
     #[prost(uint64, tag = "1")]
     pub followed: u64,
+    /// What has waited longest there, for people.
+    #[prost(message, repeated, tag = "2")]
+    pub waits: Vec<Wait>,
+}
+
+/// An operation of a client that waits.
+#[derive(Clone, PartialEq, Message)]
+pub struct Wait {
+    /// For what, and why.
+    #[prost(string, tag = "1")]
+    pub what: String,
+    /// A file that it is about; 0: none.
+    #[prost(uint64, tag = "2")]
+    pub ino: u64,
+    /// For how long, in milliseconds.
+    #[prost(uint64, tag = "3")]
+    pub waited_ms: u64,
+    /// For how long at most.
+    #[prost(uint64, tag = "4")]
+    pub limit_ms: u64,
 }
 
 /// See [`MetaOp::SetAttr`].

@@ -278,7 +278,7 @@ impl Gen {
             ReadInline(self.ino()),
             Describe(self.ino()),
             self.check(),
-            Recalls(meta::Recalls { followed: self.u64() }),
+            Recalls(meta::Recalls { followed: self.u64(), waits: self.list(Self::wait) }),
             ListClients(nothing),
             EvictClient(meta::ClientRef { session: self.u64() }),
             Settle(self.ino()),
@@ -421,6 +421,15 @@ impl Gen {
         answers.map(|a| meta::MetaReply { answer: Some(a), fenced }).collect()
     }
 
+    fn wait(&mut self) -> meta::Wait {
+        meta::Wait {
+            what: self.string(),
+            ino: self.u64(),
+            waited_ms: self.u64(),
+            limit_ms: self.u64(),
+        }
+    }
+
     fn clients(&mut self) -> meta::ClientList {
         let clients = self.list(|g| meta::Client {
             session: g.u64(),
@@ -432,6 +441,7 @@ impl Gen {
             absent: g.bool(),
             lost: g.bool(),
             mount: g.u64(),
+            waits: g.list(Self::wait),
         });
         meta::ClientList { clients }
     }

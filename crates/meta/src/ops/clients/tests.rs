@@ -77,7 +77,7 @@ async fn what_an_evicted_client_believes_is_waited_for_as_long_as_its_leases_las
     let ino = root.file(1, "f").await.unwrap();
     let session = world.open_session_of(0, &[], true).await.session;
     let client = root.clone().at(session).leasing();
-    client.call(MetaOp::Recalls(Recalls { followed: 0 })).await.unwrap();
+    client.call(MetaOp::Recalls(Recalls::default())).await.unwrap();
     assert!(client.getattr(ino).await.unwrap().leased);
     root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
     world.until(async || world.map.is_fenced(VolumeId(1), SessionId(session))).await;

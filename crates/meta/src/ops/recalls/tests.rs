@@ -13,7 +13,7 @@ async fn leasing(world: &World) -> User<'_> {
 }
 
 async fn follow(user: &User<'_>, followed: u64) -> Recalled {
-    match user.call(MetaOp::Recalls(Recalls { followed })).await.unwrap() {
+    match user.call(MetaOp::Recalls(Recalls { followed, ..Recalls::default() })).await.unwrap() {
         MetaAnswer::Recalled(recalled) => recalled,
         other => panic!("{other:?}"),
     }

@@ -21,7 +21,7 @@ async fn flags(user: &User<'_>, ino: u64, mode: OpenMode) -> (bool, bool) {
 }
 
 async fn asked(user: &User<'_>) -> Vec<Ask> {
-    match user.call(MetaOp::Recalls(Recalls { followed: 0 })).await.unwrap() {
+    match user.call(MetaOp::Recalls(Recalls::default())).await.unwrap() {
         MetaAnswer::Recalled(recalled) => recalled.shared,
         other => panic!("{other:?}"),
     }
@@ -46,7 +46,7 @@ async fn close(user: &User<'_>, ino: u64) {
 
 /// Follows what is recalled.
 async fn follow(user: &User<'_>) -> Vec<u64> {
-    let recalls = |followed| user.call(MetaOp::Recalls(Recalls { followed }));
+    let recalls = |followed| user.call(MetaOp::Recalls(Recalls { followed, ..Recalls::default() }));
     let MetaAnswer::Recalled(recalled) = recalls(0).await.unwrap() else { panic!() };
     let _pending = recalls(recalled.number).now_or_never();
     recalled.inodes

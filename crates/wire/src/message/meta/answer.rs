@@ -117,6 +117,9 @@ pub struct Client {
     /// Which client that is ([`OpenSession::mount`](super::OpenSession::mount)); 0: it has not said so.
     #[prost(uint64, tag = "9")]
     pub mount: u64,
+    /// What has waited longest there, when it was heard last.
+    #[prost(message, repeated, tag = "10")]
+    pub waits: Vec<super::Wait>,
 }
 
 /// See [`MetaAnswer::Recalled`].

@@ -1,0 +1,191 @@
+//! How long an operation goes on trying, and how.
+
+use crate::volume::Volume;
+use crate::waits::{Wait, Waiting};
+use std::time::Duration;
+use strake_types::error::Advice;
+use strake_types::limits::LEASE_MS;
+use strake_types::{Epoch, Error, ErrorKind, GroupId, Ino, Result, VolumeId};
+use strake_wire::map::Route;
+
+/// First pause between two attempts; each is twice the one before.
+const PAUSE_MS_FIRST: u64 = 10;
+/// Longest pause between two attempts.
+const PAUSE_MS_MAX: u64 = 500;
+/// A wait longer than this is logged.
+pub(crate) const SILENT_MS_MAX: u64 = 2_000;
+/// How long targets may know before the metadata server that a session is over: that one hears of a new map
+/// with its next heartbeat, or serves nothing.
+const REFUSED_WAIT: Duration = Duration::from_millis(LEASE_MS);
+/// How often session or capability are renewed without a pause.
+const RENEWALS_MAX: u32 = 3;
+
+/// Longest wait for another client to tell what it has written: its lease, and the time that it takes to settle what a
+/// lost one has left.
+const HELD_BACK_WAIT_MS: u64 = 120_000;
+
+/// The patience of one operation.
+pub(crate) struct Patience<'a> {
+    volume: &'a Volume,
+    started: Option<Duration>,
+    pause_ms: u64,
+    renewals: u32,
+    /// When something was refused first, and how long a capability may be.
+    refused_since: Option<Duration>,
+    refused_wait: Duration,
+    /// A file that the operation is about.
+    file: Option<Ino>,
+    /// It has been said that it waits.
+    said: Option<Waiting<'a>>,
+}
+
+impl<'a> Patience<'a> {
+    pub(crate) fn new(volume: &'a Volume) -> Self {
+        Self {
+            volume,
+            started: None,
+            pause_ms: PAUSE_MS_FIRST,
+            renewals: 0,
+            refused_since: None,
+            refused_wait: REFUSED_WAIT,
+            file: None,
+            said: None,
+        }
+    }
+
+    /// The same, of an operation on a file.
+    pub(crate) fn on(self, file: Option<Ino>) -> Self {
+        Self { file, ..self }
+    }
+
+    /// The session is another one since: what was refused before says nothing of it.
+    pub(crate) fn begin_anew(&mut self) {
+        (self.renewals, self.refused_since) = (0, None);
+    }
+
+    /// Before session or capability are renewed. A session is opened again as often as its server restarts while there is
+    /// time. A capability that is refused for longer than targets may know before the metadata server that a session is
+    /// over is believed to be.
+    async fn renewal(&mut self, what: impl Fn() -> String, error: Error) -> Result<()> {
+        self.renewals += 1;
+        let now = self.volume.clock().monotonic();
+        let since = *self.refused_since.get_or_insert(now);
+        match error.kind {
+            _ if self.renewals <= RENEWALS_MAX => Ok(()),
+            ErrorKind::NoSession => self.pause(what, error).await,
+            _ if now - since < self.refused_wait => self.pause(what, error).await,
+            _ => Err(error),
+        }
+    }
+
+    /// The capability that is sent along to another target is not renewed here: whoever has it does that.
+    pub(crate) fn expect_refusals(&mut self) {
+        self.refused_wait = Duration::ZERO;
+    }
+
+    /// How long to pause before the next attempt; an error when the time is over. `what` is being
+    /// waited for.
+    fn next_pause(&mut self, what: impl Fn() -> String, error: Error) -> Result<Duration> {
+        let now = self.volume.clock().monotonic();
+        let started = *self.started.get_or_insert(now);
+        let waited_ms = (now - started).as_millis() as u64;
+        let limit_ms = match error.kind {
+            ErrorKind::HeldBack => HELD_BACK_WAIT_MS.max(self.volume.options().operation_wait_ms),
+            _ => self.volume.options().operation_wait_ms,
+        };
+        if waited_ms >= limit_ms {
+            let what = what();
+            tracing::error!("gave up waiting for {what} after {waited_ms} ms: {error}");
+            let detail = format!(
+                "waited {waited_ms} ms for {what} (last answer: {error}); see `strake status`"
+            );
+            return Err(Error::with(ErrorKind::TimedOut, detail));
+        }
+        if self.said.is_none() && waited_ms >= SILENT_MS_MAX.min(limit_ms / 2) {
+            let what = what();
+            tracing::warn!("waiting for {what}, up to {limit_ms} ms: {error}");
+            let wait = Wait {
+                what: format!("{what}: {error}"),
+                file: self.file,
+                since: started,
+                limit_ms,
+            };
+            self.said = Some(self.volume.waits.begin(wait));
+        }
+        let pause_ms = self.pause_ms.min(limit_ms - waited_ms).max(1);
+        self.pause_ms = (self.pause_ms * 2).min(PAUSE_MS_MAX);
+        Ok(Duration::from_millis(pause_ms))
+    }
+
+    async fn pause(&mut self, what: impl Fn() -> String, error: Error) -> Result<()> {
+        tokio::time::sleep(self.next_pause(what, error)?).await;
+        Ok(())
+    }
+
+    /// Does what an error advises before the next attempt; an error when that is over. True: the
+    /// caller has to renew session or capability first, if there is one (`renewable`).
+    pub(crate) async fn heed(
+        &mut self,
+        what: impl Fn() -> String,
+        error: Error,
+        renewable: bool,
+    ) -> Result<bool> {
+        match error.advice() {
+            Advice::Retry => self.pause(what, error).await?,
+            Advice::RefreshMap => self.refresh(what, error).await?,
+            Advice::Renew if renewable => {
+                self.renewal(what, error).await?;
+                return Ok(true);
+            }
+            Advice::Renew | Advice::GiveUp => return Err(error),
+        }
+        Ok(false)
+    }
+
+    /// As [`Patience::heed`], of an attempt at a group of several members: the next one is made as soon
+    /// as the group has changed.
+    pub(crate) async fn heed_group(
+        &mut self,
+        what: impl Fn() -> String,
+        error: Error,
+        renewable: bool,
+        (group, route): (GroupId, &Route),
+    ) -> Result<bool> {
+        if matches!(error.advice(), Advice::Renew | Advice::GiveUp) {
+            return self.heed(what, error, renewable).await;
+        }
+        let pause = self.next_pause(what, error)?;
+        if tokio::time::timeout(pause, self.volume.moved(group, route)).await.is_ok() {
+            self.pause_ms = PAUSE_MS_FIRST;
+        }
+        Ok(false)
+    }
+
+    /// As [`Patience::heed`], of an attempt at the metadata server that a share has had since this epoch: the next one is
+    /// made as soon as it has another.
+    pub(crate) async fn heed_owner(
+        &mut self,
+        what: impl Fn() -> String,
+        error: Error,
+        renewable: bool,
+        (share, since): (VolumeId, Option<Epoch>),
+    ) -> Result<bool> {
+        if error.advice() != Advice::Retry {
+            return self.heed(what, error, renewable).await;
+        }
+        let pause = self.next_pause(what, error)?;
+        if tokio::time::timeout(pause, self.volume.owner_moved(share, since, true)).await.is_ok() {
+            self.pause_ms = PAUSE_MS_FIRST;
+        }
+        Ok(false)
+    }
+
+    /// Fetches the map after a pause, so that a map that stays old is not asked for in a loop.
+    async fn refresh(&mut self, what: impl Fn() -> String, error: Error) -> Result<()> {
+        self.pause(what, error).await?;
+        if let Err(error) = self.volume.map().refresh().await {
+            tracing::debug!("cannot fetch the cluster map: {error}");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! What programs wait for on mounts, as people see it.
+
+use crate::cluster;
+use futures::StreamExt;
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_client::Volume;
+use strake_types::{Credentials, Ino};
+use strake_wire::map::MapView;
+use strake_wire::message::meta::Wait;
+
+/// How long the metadata server of a volume is waited for.
+const ANSWER_WAIT: Duration = Duration::from_secs(2);
+/// Volumes asked at a time.
+const AT_ONCE: usize = 8;
+/// Most waits that are shown.
+const SHOWN_MAX: usize = 20;
+
+/// An operation that waits, as `--json` prints it.
+#[derive(Serialize)]
+pub struct WaitRow {
+    volume: String,
+    /// Of the client, in decimal.
+    client: String,
+    /// Who that is.
+    name: String,
+    /// For what it waits, and why.
+    what: String,
+    /// The file that it is about.
+    path: Option<String>,
+    waited_seconds: f64,
+    limit_seconds: f64,
+}
+
+impl WaitRow {
+    /// As `strake status` shows it.
+    pub fn line(&self) -> String {
+        let path = self.path.iter().map(|path| format!(":/{}{path} on ", self.volume));
+        format!(
+            "{}{} (client {}) waits for {}; {:.0} s so far, {:.0} s at most",
+            path.collect::<String>(),
+            self.name,
+            self.client,
+            self.what,
+            self.waited_seconds,
+            self.limit_seconds
+        )
+    }
+}
+
+/// What waits, as far as metadata servers say so in time.
+pub async fn all(map: &Arc<MapView>) -> Vec<WaitRow> {
+    let asked = cluster::volume_names(&map.current()).into_iter().map(|name| async move {
+        let found = tokio::time::timeout(ANSWER_WAIT, of_volume(map, &name)).await;
+        found.ok().flatten().unwrap_or_default()
+    });
+    let mut found = futures::stream::iter(asked).buffered(AT_ONCE);
+    let mut rows = Vec::new();
+    while let Some(of_one) = found.next().await {
+        rows.extend(of_one);
+    }
+    rows.truncate(SHOWN_MAX);
+    rows
+}
+
+async fn of_volume(map: &Arc<MapView>, name: &str) -> Option<Vec<WaitRow>> {
+    let volume = cluster::open_volume(map.clone(), name, "status").await.ok()?;
+    let mut rows = Vec::new();
+    for client in volume.clients(&Credentials::root()).await.unwrap_or_default() {
+        for wait in client.waits.iter().take(SHOWN_MAX) {
+            rows.push(WaitRow {
+                volume: name.to_owned(),
+                client: client.session.to_string(),
+                name: client.name.clone(),
+                what: wait.what.clone(),
+                path: path_of(&volume, wait).await,
+                waited_seconds: wait.waited_ms as f64 / 1e3,
+                limit_seconds: wait.limit_ms as f64 / 1e3,
+            });
+        }
+    }
+    if let Err(error) = volume.close().await {
+        tracing::debug!("volume {name}: {error}");
+    }
+    Some(rows)
+}
+
+async fn path_of(volume: &Arc<Volume>, wait: &Wait) -> Option<String> {
+    if wait.ino == 0 {
+        return None;
+    }
+    let about = volume.describe(&Credentials::root(), Ino(wait.ino)).await.ok()?;
+    let path = about.paths.into_iter().next()?;
+    Some(format!("/{}", String::from_utf8_lossy(&path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_told_with_its_file_and_its_bound() {
+        let row = |path: Option<&str>| WaitRow {
+            volume: "main".into(),
+            client: "4".into(),
+            name: "host:/mnt".into(),
+            what: "the target of group 2: connection refused".into(),
+            path: path.map(str::to_owned),
+            waited_seconds: 12.4,
+            limit_seconds: 30.0,
+        };
+        let rest = "host:/mnt (client 4) waits for the target of group 2: connection refused; 12 s so far, 30 s at most";
+        assert_eq!(row(None).line(), rest);
+        assert_eq!(row(Some("/d/f")).line(), format!(":/main/d/f on {rest}"));
+    }
+}

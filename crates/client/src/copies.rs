@@ -8,10 +8,9 @@
 //! another at once, one that is silent for a moment is given company: the first answer counts.
 
 use crate::members::UnderWay;
-use crate::patience::SILENT_MS_MAX;
 use crate::route::{Answer, Ask, FETCH_MS, WATCH_MS, answered};
 use crate::volume::Volume;
-use crate::waits::Wait;
+use crate::waits::{SILENT_MS_MAX, Wait};
 use futures::future::{self, BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;

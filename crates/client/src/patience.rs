@@ -1,7 +1,7 @@
 //! How long an operation goes on trying, and how.
 
 use crate::volume::Volume;
-use crate::waits::{Wait, Waiting};
+use crate::waits::{SILENT_MS_MAX, Wait, Waiting};
 use std::time::Duration;
 use strake_types::error::Advice;
 use strake_types::limits::LEASE_MS;
@@ -12,8 +12,6 @@ use strake_wire::map::Route;
 const PAUSE_MS_FIRST: u64 = 10;
 /// Longest pause between two attempts.
 const PAUSE_MS_MAX: u64 = 500;
-/// A wait longer than this is logged.
-pub(crate) const SILENT_MS_MAX: u64 = 2_000;
 /// How long targets may know before the metadata server that a session is over: that one hears of a new map
 /// with its next heartbeat, or serves nothing.
 const REFUSED_WAIT: Duration = Duration::from_millis(LEASE_MS);

@@ -7,6 +7,8 @@ use std::time::Duration;
 use strake_types::Ino;
 use strake_wire::message::meta;
 
+/// A wait longer than this is logged, and told.
+pub(crate) const SILENT_MS_MAX: u64 = 2_000;
 /// Most waits that are told, the longest first.
 const TOLD_MAX: usize = 8;
 

@@ -267,7 +267,9 @@ fn check_targets(
                 return Err(outdated(spec, *id));
             }
             None if spec.target != 0 => {
-                return Err(foreign(spec, "is not known to this cluster, or was removed from it"));
+                let why = "is not known to this cluster, or was removed from it (if nothing else is left of its \
+                           server: strake server remove NAME)";
+                return Err(foreign(spec, why));
             }
             _ => {}
         }

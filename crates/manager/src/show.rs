@@ -4,7 +4,7 @@ use crate::liveness::{Liveness, copied};
 use crate::records::{Item, Job, Recopy, Scrub};
 use crate::state::State;
 use std::time::Duration;
-use strake_wire::message::jobs::{self, JobItem, JobState, Order};
+use strake_wire::message::jobs::{self, JobItem, JobState, Order, Progress};
 use strake_wire::message::manager::{self as message, ClusterMap, TargetSpec};
 use strake_wire::message::recopies::JobRecopy;
 use strake_wire::message::scrubs::JobScrub;
@@ -167,9 +167,9 @@ fn scrub(live: &Liveness, job: u64, one: &Scrub, detail: Detail) -> JobScrub {
 
 fn item(live: &Liveness, item: &Item) -> JobItem {
     let seen = live.progress(item.group, item.to).filter(|_| item.is(JobState::Running));
-    let (compared, sent) = seen.map_or((0, 0), |s| (s.progress.compared, s.progress.sent));
+    let Progress { compared, sent, total, .. } = seen.map(|s| s.progress).unwrap_or_default();
     // It may have grown since.
-    let bytes = item.bytes.max(compared);
+    let bytes = item.bytes.max(total).max(compared);
     JobItem {
         group: item.group,
         from: item.from,

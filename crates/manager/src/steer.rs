@@ -24,8 +24,9 @@ pub(crate) fn steer(state: &mut State, facts: &Facts, request: &SteerJob) -> Res
     };
     if !job.lasts() {
         let word = JobState::of(job.state).unwrap_or(JobState::Done);
+        let word = format!("{word:?}").to_lowercase();
         return Err(refuse(format!(
-            "job {id} has ended ({word:?}); strake job show {id} tells more"
+            "job {id} has ended ({word}); strake job show {id} tells more"
         )));
     }
     if request.cancel && job.kind == JobKind::Heal as u32 {

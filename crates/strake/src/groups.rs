@@ -68,6 +68,16 @@ pub fn has_single(map: &ClusterMap, target: u32) -> bool {
     map.groups.iter().any(only)
 }
 
+/// True if a group of so many copies has two of them on one server.
+pub fn share_servers(map: &ClusterMap, copies: u32) -> bool {
+    let server = |id: &u32| map.targets.iter().find(|target| target.id == *id).map(|t| t.server);
+    let crowded = |group: &&Group| {
+        let servers: BTreeSet<_> = group.members.iter().map(server).collect();
+        servers.len() < group.members.len()
+    };
+    map.groups.iter().filter(|group| GroupId(group.id).copies() == copies).any(|g| crowded(&g))
+}
+
 /// Groups of which a member is missing or joining, or that cannot serve; those of one copy only if there is something
 /// in them.
 pub fn troubled(map: &ClusterMap) -> Vec<GroupRow> {
@@ -238,6 +248,14 @@ mod tests {
         assert_eq!(stopped.iter().map(|t| t.stops).collect::<Vec<_>>(), [true, false]);
         assert!(stopped[0].about.contains("only target 1 (/t1 on server h1)"), "{stopped:?}");
         assert!(!troubled(&map(&[1], &[], [false, true]))[0].serves);
+    }
+
+    #[test]
+    fn copies_on_one_server_are_noticed() {
+        let mut map = map(&[1, 2], &[], [true, true]);
+        assert!(!share_servers(&map, 2));
+        map.targets[1].server = 1;
+        assert!(share_servers(&map, 2) && !share_servers(&map, 3));
     }
 
     #[test]

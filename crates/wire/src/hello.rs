@@ -69,7 +69,7 @@ impl Hello {
         let known = !self.cluster.is_empty() && !other.cluster.is_empty();
         if known && self.cluster != other.cluster {
             return wrong(format!(
-                "{} belongs to cluster {}, {} to cluster {}; check the address",
+                "{} belongs to cluster {}, {} to cluster {}; check the address, and the --data of a server",
                 named(&self.name),
                 self.cluster,
                 named(&other.name),

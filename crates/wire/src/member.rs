@@ -91,6 +91,7 @@ pub trait MetaRole: Send + Sync + 'static {
 /// Enters the cluster. Waits for the manager, and for an earlier life of its own to be forgotten.
 pub async fn join(manager: &dyn ManagerService, request: &Join, wait_ms: u64) -> Result<Joined> {
     let end = tokio::time::Instant::now() + Duration::from_millis(wait_ms);
+    let mut said = String::new();
     loop {
         let op = Some(ManagerOp::Join(request.clone()));
         let error = match manager.call(ManagerRequest { op }).await {
@@ -110,7 +111,10 @@ pub async fn join(manager: &dyn ManagerService, request: &Join, wait_ms: u64) ->
         if !worth_waiting || tokio::time::Instant::now() >= end {
             return Err(error);
         }
-        tracing::info!("cannot join yet: {error}");
+        // Again and again for seconds, until the earlier life is forgotten.
+        if std::mem::replace(&mut said, error.to_string()) != said {
+            tracing::info!("cannot join yet, trying again: {error}");
+        }
         tokio::time::sleep(Duration::from_millis(JOIN_RETRY_MS)).await;
     }
 }

@@ -100,6 +100,12 @@ impl Pace<'_> {
         }
     }
 
+    /// So many bytes are to be gone through.
+    pub fn expect(&self, bytes: u64) {
+        let mut progress = self.healing.progress.lock();
+        progress.entry(self.item).and_modify(|progress| progress.total = bytes);
+    }
+
     /// A chunk of so many bytes is equal, for which so many were sent.
     pub fn note(&mut self, at: ChunkId, compared: u64, sent: u64) {
         self.owed += sent as f64;
@@ -165,6 +171,7 @@ mod tests {
         let mut pace = healing.begin(ITEM.0, ITEM.1);
         healing.obey(&order(false, 1_000));
         pace.wait(|| false).await;
+        pace.expect(20_000);
         pace.note(chunk(), 9_000, 10_000);
         let begun = Instant::now();
         let half = tokio::time::timeout(Duration::from_secs(5), pace.wait(|| false)).await;
@@ -180,6 +187,7 @@ mod tests {
         pace.wait(|| false).await;
         let progress = healing.progress();
         assert_eq!((progress[0].compared, progress[0].sent), (9_000, 10_000));
+        assert_eq!(progress[0].total, 20_000);
         assert_eq!(progress[0].at, Some(chunk().into()));
         drop(pace);
         assert_eq!(healing.progress(), []);

@@ -99,6 +99,7 @@ impl Replica {
         let mut theirs = Walk::new(Some(errand.member));
         let mut pace = self.common.healing.begin(self.group, errand.member);
         let mut made = Made::default();
+        pace.expect(self.bytes_here(errand).await?);
         loop {
             let (own, other) = (ours.head(self, errand).await?, theirs.head(self, errand).await?);
             let (chunk, step) = match (own, other) {
@@ -136,6 +137,16 @@ impl Replica {
             made.boot = done.boot;
         }
         Ok(made)
+    }
+
+    /// Bytes of all chunks here: what the manager was told last may be of long ago.
+    async fn bytes_here(&self, errand: Errand) -> Result<u64> {
+        let (mut walk, mut bytes) = (Walk::new(None), 0);
+        while let Some(found) = walk.head(self, errand).await? {
+            bytes += found.len;
+            walk.found.pop_front();
+        }
+        Ok(bytes)
     }
 
     /// Makes a chunk equal when it is its turn. Returns the bytes sent.

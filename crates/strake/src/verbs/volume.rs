@@ -2,6 +2,7 @@
 
 use crate::cluster::{self, ClusterFlags};
 use crate::failure::{Failure, Outcome};
+use crate::groups;
 use crate::layout_flags::{LayoutFlags, show_distribution};
 use crate::{output, size};
 use clap::{Args, Subcommand};
@@ -177,8 +178,27 @@ async fn change(map: &MapView, op: ManagerOp) -> Outcome {
         return Err(Failure::new("the manager's answer is not about a volume"));
     };
     map.refresh().await?;
-    show(&View::new(&map.current(), &volume)?);
+    let map = map.current();
+    let view = View::new(&map, &volume)?;
+    show(&view);
+    notes(&map, &view).iter().for_each(|note| output::line(&format!("\nnote: {note}")));
     Ok(())
+}
+
+/// What its copies do not protect against.
+fn notes(map: &ClusterMap, view: &View) -> Vec<String> {
+    let crowded = groups::share_servers(map, view.copies).then(|| {
+        format!(
+            "some groups keep several of their {} copies on one server, and do not survive its loss: there were fewer servers \
+             when they were made",
+            view.copies
+        )
+    });
+    let early = (view.copies > 1 && view.ack == "primary").then(|| {
+        "what the primary alone has acknowledged is lost if its server dies before the others have it; fsync waits for all"
+            .to_owned()
+    });
+    crowded.into_iter().chain(early).collect()
 }
 
 fn list(map: &MapView, json: bool) -> Outcome {

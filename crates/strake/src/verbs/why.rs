@@ -28,10 +28,16 @@ const ANSWER_MAX: Duration = Duration::from_secs(3);
 const BLOCK_BYTES: u64 = 4096;
 /// Bytes asked for at a time with `--verify`.
 const PIECE_BYTES: u64 = 1 << 20;
+/// Time between two looks at what is being mended.
+const LOOK: Duration = Duration::from_millis(100);
 /// A target that takes so many times longer than the fastest is slow,
 const SLOW_FACTOR: u32 = 10;
 /// unless it takes less than this.
 const SLOW_MIN: Duration = Duration::from_millis(20);
+
+/// Why no copy could be looked at.
+const HELD_BACK: &str = "it did not open within 3 s: another client may be unable to send what it has written to it; \
+                         strake status says what is waited for";
 
 /// Flags of `strake why`.
 #[derive(Args, Debug)]
@@ -80,7 +86,7 @@ struct User {
 }
 
 /// A target, in one of the file's groups.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 struct Member {
     group: u32,
     target: u32,
@@ -101,6 +107,8 @@ enum Damage {
     Unread(String),
     /// These blocks do not match their checksums.
     Blocks(BTreeSet<u64>),
+    /// The first block that did not, before this very look had it mended from another copy.
+    Mended(u64),
 }
 
 impl fmt::Display for Damage {
@@ -114,6 +122,7 @@ impl fmt::Display for Damage {
                     count => write!(out, "damaged in {count} blocks, the first at byte {first}"),
                 }
             }
+            Damage::Mended(block) => write!(out, "damaged at byte {}", block * BLOCK_BYTES),
         }
     }
 }
@@ -136,15 +145,25 @@ pub async fn run(flags: &WhyFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         _ => None,
     };
     let map = volume.map().current();
-    let mut members = Vec::new();
+    let (mut members, mut held_back) = (Vec::new(), false);
     if let Some(layout) = layout.as_ref().filter(|layout| !layout.chunks.is_empty()) {
-        let file = volume.open(&root, attr.ino, OpenFlags::READ).await?;
-        let taste = Taste { volume, file: &file, layout, verify: flags.verify };
-        members = taste.members(&map).await;
-        volume.release(&file).await?;
+        // Who holds back what he has written may be what is the matter.
+        match timeout(ANSWER_MAX, volume.open(&root, attr.ino, OpenFlags::READ)).await {
+            Ok(file) => {
+                let file = file?;
+                let taste = Taste { volume, file: &file, layout, verify: flags.verify };
+                members = taste.members(&map).await;
+                volume.release(&file).await?;
+            }
+            Err(_) => held_back = true,
+        }
     }
     let name = volume.name().to_owned();
-    let report = judge(&flags.path, name, &attr, &about, layout, members, &map);
+    let mut report = judge(&flags.path, name, &attr, &about, layout, members, (&map, flags.verify));
+    if held_back {
+        report.health = Health::Broken;
+        report.problems.push(HELD_BACK.to_owned());
+    }
     place.volume.close().await?;
     match flags.json {
         true => output::json(&report)?,
@@ -157,7 +176,7 @@ impl Member {
     /// It gave this block of a chunk as it was written; without one: all of them.
     fn gives(&self, chunk: u64, block: Option<u64>) -> bool {
         let sound = match (self.damaged.get(&chunk), block) {
-            (None, _) => true,
+            (None | Some(Damage::Mended(_)), _) => true,
             (Some(Damage::Blocks(damaged)), Some(block)) => !damaged.contains(&block),
             (Some(_), _) => false,
         };
@@ -220,7 +239,7 @@ impl Taste<'_> {
                 Ok(()) => member.answer_ms = Some(member.answer_ms.map_or(took, |ms| ms.min(took))),
                 Err(damage) => {
                     // It has answered, if not with what was written.
-                    let answered = matches!(damage, Damage::Blocks(_)).then_some(took);
+                    let answered = (!matches!(damage, Damage::Unread(_))).then_some(took);
                     member.answer_ms = member.answer_ms.or(answered);
                     member.damaged.insert(chunk.index, damage);
                 }
@@ -233,6 +252,8 @@ impl Taste<'_> {
     async fn copy(&self, chunk: ChunkIndex, target: TargetId) -> Result<(), Damage> {
         let end = if self.verify { self.layout.chunk_size } else { BLOCK_BYTES };
         let (mut at, mut damaged, mut piece) = (0, BTreeSet::new(), PIECE_BYTES);
+        // Where damage was met first, and when.
+        let mut met: Option<(u64, Instant)> = None;
         while at < end {
             let next = (at / PIECE_BYTES + 1) * PIECE_BYTES;
             let read = self.volume.read_copy(self.file, chunk, target, at, piece.min(end - at));
@@ -242,10 +263,18 @@ impl Taste<'_> {
                 // Some block of the piece: each is read by itself.
                 Ok(Err(error)) if error.kind == ErrorKind::Corrupt && piece > BLOCK_BYTES => {
                     piece = BLOCK_BYTES;
+                    met.get_or_insert((at / BLOCK_BYTES, Instant::now()));
                 }
                 Ok(Err(error)) if error.kind == ErrorKind::Corrupt => {
                     damaged.insert(at / BLOCK_BYTES);
                     at += BLOCK_BYTES;
+                }
+                // Whoever meets damage has it mended: for a moment the copy answers nobody there.
+                Ok(Err(error))
+                    if error.kind == ErrorKind::NotCurrent
+                        && met.is_some_and(|(_, since)| since.elapsed() < ANSWER_MAX) =>
+                {
+                    tokio::time::sleep(LOOK).await;
                 }
                 Ok(Err(error)) => return Err(Damage::Unread(error.to_string())),
                 Err(_) => {
@@ -257,7 +286,11 @@ impl Taste<'_> {
                 piece = PIECE_BYTES;
             }
         }
-        if damaged.is_empty() { Ok(()) } else { Err(Damage::Blocks(damaged)) }
+        match (damaged.is_empty(), met) {
+            (false, _) => Err(Damage::Blocks(damaged)),
+            (true, Some((block, _))) => Err(Damage::Mended(block)),
+            (true, None) => Ok(()),
+        }
     }
 }
 
@@ -268,7 +301,7 @@ fn judge(
     about: &Description,
     layout: Option<LayoutView>,
     members: Vec<Member>,
-    map: &ClusterMap,
+    (map, verify): (&ClusterMap, bool),
 ) -> Report {
     let mut problems = Vec::new();
     // What is wrong with the groups of this file, and no others.
@@ -279,8 +312,10 @@ fn judge(
         let health = if trouble.stops { Health::Broken } else { Health::Degraded };
         (health, format!("{}; {}", trouble.about, trouble.mend))
     }));
+    problems.extend(own.groups.iter().filter_map(|group| too_few(group, attr)));
     problems.extend(members.iter().filter_map(|member| damage(member, &members)));
-    problems.extend(slow(&members));
+    // Whole chunks take as long as there is of them.
+    problems.extend(slow(&members).into_iter().filter(|_| !verify));
     problems.extend(about.holders.iter().filter(|holder| holder.absent).map(|holder| {
         let text = format!(
             "{} has it open and has not come back since the metadata server was started",
@@ -316,11 +351,32 @@ fn user(holder: &Holder) -> User {
     }
 }
 
+/// Fewer copies of a group are in sync than the file asks for.
+fn too_few(group: &Group, attr: &Attr) -> Option<(Health, String)> {
+    let least = attr.layout.as_ref()?.safety.min_copies;
+    let there = group.in_sync().len();
+    (there < least as usize).then(|| {
+        let text = format!(
+            "writes wait: {there} of its copies in group {} are in sync, and the file asks for {least} (--min-copies)",
+            group.id
+        );
+        (Health::Broken, text)
+    })
+}
+
 /// What cannot be read of a member's copies, and whether another has it.
 fn damage(member: &Member, all: &[Member]) -> Option<(Health, String)> {
     let (first, damage) = member.damaged.iter().next()?;
     let others = || all.iter().filter(|o| o.group == member.group && o.target != member.target);
+    if member.damaged.values().all(|damage| matches!(damage, Damage::Mended(_))) {
+        let name = format!("target {} ({})", member.target, member.name);
+        let text = format!(
+            "chunk {first} was {damage} at {name}, and was mended from another copy by this look"
+        );
+        return Some((Health::Fine, text));
+    }
     let kept = member.damaged.iter().all(|(chunk, damage)| match damage {
+        Damage::Mended(_) => true,
         Damage::Unread(_) => others().any(|other| other.gives(*chunk, None)),
         Damage::Blocks(blocks) => {
             blocks.iter().all(|block| others().any(|other| other.gives(*chunk, Some(*block))))
@@ -430,9 +486,12 @@ fn show_members(members: &[Member]) {
     let head = [">GROUP", ">CHUNKS", ">TARGET", "STATE", ">ANSWER", "DAMAGED", "WHERE"];
     let mut table = output::table(&head);
     for member in members {
-        let damaged = match member.damaged.len() {
-            0 => "-".to_owned(),
-            count => format!("{count} of {}", member.chunks),
+        let unread = |damage: &&Damage| matches!(damage, Damage::Unread(_));
+        let unread = member.damaged.values().filter(unread).count();
+        let damaged = match (member.damaged.len() - unread, unread) {
+            (0, 0) => "-".to_owned(),
+            (0, _) => "not known".to_owned(),
+            (count, _) => format!("{count} of {}", member.chunks),
         };
         table.add_row([
             member.group.to_string(),
@@ -479,6 +538,14 @@ mod tests {
         assert!(text.contains("damaged in 2 blocks, the first at byte 20480"), "{text}");
         let (health, text) = told(&[rotten(1, blocks(2, &[0]))]);
         assert!(health == Health::Broken && text.contains("it is the only copy"), "{text}");
+    }
+
+    #[test]
+    fn what_was_mended_by_the_look_is_told_and_is_well() {
+        let mended = member(1, Some(1.0), &[(2, Damage::Mended(5))]);
+        let (health, text) = damage(&mended, &[mended.clone(), member(2, Some(1.0), &[])]).unwrap();
+        assert_eq!(health, Health::Fine);
+        assert!(text.contains("chunk 2 was damaged at byte 20480 at target 1"), "{text}");
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub struct Progress {
     /// The chunk it is at.
     #[prost(message, optional, tag = "5")]
     pub at: Option<super::storage::Chunk>,
+    /// Bytes of all chunks, as they were when it began; 0: not known.
+    #[prost(uint64, tag = "6")]
+    pub total: u64,
 }
 
 /// How a primary is to make a joining member equal. Without one: as fast as it can.

@@ -19,6 +19,7 @@ impl Gen {
             compared: self.u64(),
             sent: self.u64(),
             at: self.opt(Self::chunk),
+            total: self.u64(),
         }
     }
 

@@ -202,7 +202,11 @@ impl LocalCluster {
         self.stores = stores.iter().map(Arc::downgrade).collect();
         let ids = self.joined.targets.iter().map(|&id| TargetId(id));
         let stores = ids.zip(stores).collect();
-        Arc::new(StorageServer::new(stores, self.capability_key(), self.view()))
+        let server = StorageServer::new(stores, self.capability_key(), self.view());
+        // There is no heart here, and nobody else to whom the manager could give anything.
+        let lease = server.lease();
+        lease.renew(lease.now(), 1_000_000_000);
+        Arc::new(server)
     }
 
     async fn map(&mut self) -> Arc<MapView> {

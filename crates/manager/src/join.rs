@@ -52,6 +52,11 @@ pub(crate) fn join(
     let old: Vec<u32> = request.targets.iter().filter_map(|spec| is_old(state, spec)).collect();
     let enter = |spec| enter(state, server, spec, &request.boot);
     let targets: Vec<u32> = request.targets.iter().map(enter).collect();
+    for (spec, id) in request.targets.iter().zip(&targets).filter(|(_, id)| old.contains(id)) {
+        // Should the next number not come to its disk, it is not refused once more.
+        let own = spec.generation.unwrap_or_default();
+        state.targets.entry(*id).and_modify(|target| target.generation = own);
+    }
     let entered = request.targets.iter().zip(&targets);
     let generations = entered.map(|(spec, id)| give_generation(state, spec, *id)).collect();
     groups::have_less(state, &old);
@@ -280,7 +285,7 @@ fn check_targets(
 fn outdated(spec: &TargetSpec, id: u32) -> Error {
     let detail = format!(
         "target {} (number {id}) is older than when its server last started: an old copy of its disk, or a snapshot? Give the \
-         server the disk that it had. Is that lost? Start with --old-disks: what this one lacks comes from other copies, and files \
+         server the disk that it had. Is that lost? Start it with `strake server --old-disks`: what this one lacks comes from other copies, and files \
          that have none are as old as it is",
         spec.path
     );

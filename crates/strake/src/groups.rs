@@ -62,10 +62,11 @@ pub struct Trouble {
     pub mend: String,
 }
 
-/// True if there is something in groups of one copy of a target.
+/// True if files of some volume may be in groups of one copy of a target. Those of a directory that asks for one copy may,
+/// too, which nobody but their metadata server knows.
 pub fn has_single(map: &ClusterMap, target: u32) -> bool {
     let only = |group: &Group| group.members == [target] && !group.never_used;
-    map.groups.iter().any(only)
+    map.groups.iter().any(only) && volumes_of(map, 1).next().is_some()
 }
 
 /// True if a group of so many copies has two of them on one server.
@@ -120,8 +121,12 @@ pub fn troubles(map: &ClusterMap) -> Vec<Trouble> {
     }
     let stops = stopped.iter().map(|(members, groups)| {
         let names: Vec<String> = members.iter().map(|&id| target_name(map, id)).collect();
+        // Once used, they count as used although there may be nothing in them any more.
+        let used = groups
+            .iter()
+            .any(|&id| GroupId(id).copies() > 1 || volumes_of(map, 1).next().is_some());
         Trouble {
-            stops: true,
+            stops: used,
             about: format!(
                 "{} cannot be read or written: only {} has everything, and does not serve",
                 concerned(map, groups),
@@ -265,11 +270,13 @@ mod tests {
         map.groups[0] = Group { id: 1, members, in_sync, never_used: true, ..Group::default() };
         assert_eq!((troubles(&map), has_single(&map, 2)), (Vec::new(), false));
         map.groups[0].never_used = false;
-        assert!(has_single(&map, 2) && !has_single(&map, 1));
+        assert!(!has_single(&map, 2), "no volume has such files");
         let stopped = troubles(&map);
-        assert!(stopped.len() == 1 && stopped[0].stops, "{stopped:?}");
+        assert!(stopped.len() == 1 && !stopped[0].stops, "{stopped:?}");
         let about = "1 group of one copy (directories that ask for it) cannot be read or written: only target 2 \
                      (/t2 on server h2) has everything, and does not serve";
         assert_eq!(stopped[0].about, about);
+        map.volumes[0].spec.template = None;
+        assert!(has_single(&map, 2) && !has_single(&map, 1) && troubles(&map)[0].stops);
     }
 }

@@ -8,10 +8,16 @@ use std::time::Duration;
 use strake_client::Volume;
 use strake_types::{Credentials, Ino};
 use strake_wire::map::MapView;
-use strake_wire::message::meta::Wait;
+use strake_wire::message::manager::ClusterMap;
+use strake_wire::message::meta::{Client, Wait};
+use tokio::time::{Instant, timeout, timeout_at};
 
-/// How long the metadata server of a volume is waited for.
+/// How long metadata servers are waited for, all together.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
+/// How long for the path of one file.
+const PATH_WAIT: Duration = Duration::from_millis(300);
+/// Of a client that has been silent for longer nothing is shown.
+const SILENT_MS_MAX: u64 = 10_000;
 /// Volumes asked at a time.
 const AT_ONCE: usize = 8;
 /// Most waits that are shown.
@@ -49,32 +55,38 @@ impl WaitRow {
     }
 }
 
-/// What waits, as far as metadata servers say so in time.
-pub async fn all(map: &Arc<MapView>) -> Vec<WaitRow> {
-    let asked = cluster::volume_names(&map.current()).into_iter().map(|name| async move {
-        let found = tokio::time::timeout(ANSWER_WAIT, of_volume(map, &name)).await;
-        found.ok().flatten().unwrap_or_default()
-    });
-    let mut found = futures::stream::iter(asked).buffered(AT_ONCE);
-    let mut rows = Vec::new();
-    while let Some(of_one) = found.next().await {
-        rows.extend(of_one);
+/// What waits, the longest first, as far as metadata servers say so in time.
+pub async fn all(view: &Arc<MapView>, map: &ClusterMap) -> Vec<WaitRow> {
+    let is_up = |id| map.servers.iter().any(|server| server.id == id && server.up);
+    let served = map.living().filter(|volume| is_up(volume.meta_server));
+    let names: Vec<String> = served.map(|volume| volume.spec.name.clone()).collect();
+    let asked = names.iter().map(|name| of_volume(view, name));
+    let mut found = futures::stream::iter(asked).buffer_unordered(AT_ONCE);
+    let (end, mut rows) = (Instant::now() + ANSWER_WAIT, Vec::new());
+    while let Ok(Some(of_one)) = timeout_at(end, found.next()).await {
+        rows.extend(of_one.unwrap_or_default());
     }
+    rows.sort_by(|a: &WaitRow, b| b.waited_seconds.total_cmp(&a.waited_seconds));
     rows.truncate(SHOWN_MAX);
     rows
 }
 
-async fn of_volume(map: &Arc<MapView>, name: &str) -> Option<Vec<WaitRow>> {
-    let volume = cluster::open_volume(map.clone(), name, "status").await.ok()?;
+async fn of_volume(view: &Arc<MapView>, name: &str) -> Option<Vec<WaitRow>> {
+    let volume = cluster::open_volume(view.clone(), name, "status").await.ok()?;
     let mut rows = Vec::new();
-    for client in volume.clients(&Credentials::root()).await.unwrap_or_default() {
-        for wait in client.waits.iter().take(SHOWN_MAX) {
+    let clients = volume.clients(&Credentials::root()).await.unwrap_or_default();
+    // What a silent one said last is over, or will be.
+    let heard =
+        |client: &&Client| !client.lost && !client.absent && client.silent_ms < SILENT_MS_MAX;
+    for client in clients.iter().filter(heard) {
+        for wait in &client.waits {
+            let path = timeout(PATH_WAIT, path_of(&volume, wait)).await;
             rows.push(WaitRow {
                 volume: name.to_owned(),
                 client: client.session.to_string(),
                 name: client.name.clone(),
                 what: wait.what.clone(),
-                path: path_of(&volume, wait).await,
+                path: path.ok().flatten(),
                 waited_seconds: wait.waited_ms as f64 / 1e3,
                 limit_seconds: wait.limit_ms as f64 / 1e3,
             });

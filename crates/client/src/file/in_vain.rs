@@ -13,10 +13,14 @@ const IN_VAIN_FOR: Duration = Duration::from_secs(1);
 pub(crate) struct InVain(Option<(Range<u64>, Duration, Error)>);
 
 impl InVain {
-    /// A read has failed.
-    pub(super) fn note(&mut self, range: Range<u64>, now: Duration, error: &Error) {
-        if error.kind == ErrorKind::TimedOut {
-            self.0 = Some((range, now, error.clone()));
+    /// How a read has ended: an error, or well.
+    pub(super) fn note(&mut self, range: Range<u64>, now: Duration, error: Option<&Error>) {
+        match (error, &self.0) {
+            (Some(error), _) if error.kind == ErrorKind::TimedOut => {
+                self.0 = Some((range, now, error.clone()));
+            }
+            (None, Some((vain, ..))) if overlap(vain, &range) => self.0 = None,
+            _ => {}
         }
     }
 
@@ -24,13 +28,36 @@ impl InVain {
     pub(super) fn check(&self, range: &Range<u64>, now: Duration) -> Result<()> {
         match &self.0 {
             Some((vain, at, error))
-                if now.saturating_sub(*at) < IN_VAIN_FOR
-                    && vain.start < range.end
-                    && range.start < vain.end =>
+                if now.saturating_sub(*at) < IN_VAIN_FOR && overlap(vain, range) =>
             {
                 Err(error.clone())
             }
             _ => Ok(()),
         }
+    }
+}
+
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_overlaps_is_given_up_and_only_for_a_moment() {
+        let (error, second) = (Error::new(ErrorKind::TimedOut), Duration::from_secs(1));
+        let mut vain = InVain::default();
+        vain.note(10..20, second, Some(&Error::new(ErrorKind::Io)));
+        assert!(vain.check(&(10..20), second).is_ok(), "it was not waited for");
+        vain.note(10..20, second, Some(&error));
+        assert!(vain.check(&(19..30), second).is_err());
+        assert!(vain.check(&(20..30), second).is_ok());
+        assert!(vain.check(&(10..20), second + IN_VAIN_FOR).is_ok());
+        vain.note(20..30, second, None);
+        assert!(vain.check(&(10..20), second).is_err());
+        vain.note(5..11, second, None);
+        assert!(vain.check(&(10..20), second).is_ok(), "a server answers again");
     }
 }

@@ -111,9 +111,6 @@ impl Volume {
             }
             let now = self.now();
             let parts = core.plan(offset, end, now);
-            if parts.iter().any(|part| matches!(part, Part::There(..) | Part::Ahead(..))) {
-                core.in_vain.check(&(offset..end), now)?;
-            }
             self.count_parts(&parts);
             let placement = core.placement()?;
             if tells {
@@ -122,11 +119,7 @@ impl Volume {
             (parts, placement)
         };
         let far = leased && parts.iter().all(|part| matches!(part, Part::There(..)));
-        let fetched = self.fetch_parts(&file.state, &placement, parts).await;
-        if let Err(error) = &fetched {
-            file.state.core().in_vain.note(range.clone(), self.now(), error);
-        }
-        let mut data = fetched?;
+        let mut data = self.fetch_parts(&file.state, &placement, parts).await?;
         data.parts.retain(|part| !part.is_empty());
         self.metrics().bytes_read.increment(data.len() as u64);
         Ok((data, far.then(|| self.now().saturating_sub(began))))
@@ -207,13 +200,17 @@ impl Volume {
             Part::Here(bytes) | Part::Kept(bytes) => return Ok(ReadData { parts: vec![bytes] }),
             Part::There(from, to) => (from, to),
             Part::Ahead(block, from, to) => {
+                let began = self.now();
                 match block.bytes().await {
                     Ok(bytes) => {
                         let range = (from - block.start) as usize..(to - block.start) as usize;
                         return Ok(padded(&bytes, range));
                     }
-                    // It was waited for as long as a read is.
-                    Err(error) if error.kind == ErrorKind::TimedOut => return Err(error),
+                    // This reader has waited long enough as well.
+                    Err(error) if error.kind == ErrorKind::TimedOut && self.has_waited(began) => {
+                        file.core().in_vain.note(from..to, self.now(), Some(&error));
+                        return Err(error);
+                    }
                     Err(_) => {}
                 }
                 // Ask again: this time the error, if it stays, is the reader's.
@@ -224,17 +221,41 @@ impl Volume {
         let (first, second) = (pieces.next(), pieces.next());
         let (Some(first), Some(second)) = (first, second) else {
             return match first {
-                Some(only) => Ok(padded(&self.fetch(file, only).await?, 0..only.len as usize)),
+                Some(only) => {
+                    let bytes = self.fetch_from(file, from, only).await?;
+                    Ok(padded(&bytes, 0..only.len as usize))
+                }
                 None => Ok(ReadData::default()),
             };
         };
         let all: Vec<Piece> = [first, second].into_iter().chain(pieces).collect();
-        let fetched = try_join_all(all.iter().map(|&piece| self.fetch(file, piece))).await?;
+        let mut at = from;
+        let fetched = try_join_all(all.iter().map(|&piece| {
+            at += piece.len;
+            self.fetch_from(file, at - piece.len, piece)
+        }));
+        let fetched = fetched.await?;
         let mut data = ReadData::default();
         for (piece, bytes) in all.iter().zip(fetched) {
             data.parts.extend(padded(&bytes, 0..piece.len as usize).parts);
         }
         Ok(data)
+    }
+
+    /// True if more than half of the time for an operation has passed since then.
+    fn has_waited(&self, since: Duration) -> bool {
+        let limit = Duration::from_millis(self.options().operation_wait_ms);
+        self.now().saturating_sub(since) >= limit / 2
+    }
+
+    /// As [`Volume::fetch`], of a piece that begins there in the file. What was waited for in vain a moment ago is not
+    /// waited for again.
+    async fn fetch_from(&self, file: &FileState, at: u64, piece: Piece) -> Result<Bytes> {
+        let range = at..at + piece.len;
+        file.core().in_vain.check(&range, self.now())?;
+        let fetched = self.fetch(file, piece).await;
+        file.core().in_vain.note(range, self.now(), fetched.as_ref().err());
+        fetched
     }
 
     /// Reads a piece from its target; the answer is short where nothing was ever written. What is damaged there is

@@ -61,6 +61,12 @@ impl Healing {
         self.progress.lock().values().copied().collect()
     }
 
+    /// So many bytes are to be gone through to make a member equal.
+    pub fn expect(&self, group: GroupId, member: TargetId, bytes: u64) {
+        let mut progress = self.progress.lock();
+        progress.entry((group, member)).and_modify(|progress| progress.total = bytes);
+    }
+
     /// A member is about to be made equal.
     pub fn begin(&self, group: GroupId, member: TargetId) -> Pace<'_> {
         let start = Progress { group: group.0, member: member.0, ..Progress::default() };
@@ -98,12 +104,6 @@ impl Pace<'_> {
         while !self.may_go_on() && !ends() {
             tokio::time::sleep(LOOK).await;
         }
-    }
-
-    /// So many bytes are to be gone through.
-    pub fn expect(&self, bytes: u64) {
-        let mut progress = self.healing.progress.lock();
-        progress.entry(self.item).and_modify(|progress| progress.total = bytes);
     }
 
     /// A chunk of so many bytes is equal, for which so many were sent.
@@ -171,7 +171,7 @@ mod tests {
         let mut pace = healing.begin(ITEM.0, ITEM.1);
         healing.obey(&order(false, 1_000));
         pace.wait(|| false).await;
-        pace.expect(20_000);
+        healing.expect(ITEM.0, ITEM.1, 20_000);
         pace.note(chunk(), 9_000, 10_000);
         let begun = Instant::now();
         let half = tokio::time::timeout(Duration::from_secs(5), pace.wait(|| false)).await;

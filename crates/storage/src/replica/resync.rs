@@ -8,6 +8,7 @@ use crate::gate::word_of;
 use metrics::counter;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::is_broken;
@@ -69,7 +70,12 @@ impl Replica {
     pub(super) async fn resync(self: Arc<Self>, reign: u64, epoch: u64, member: TargetId) {
         let errand = Errand { reign, epoch, member };
         tracing::info!("group {}: target {member} is being made equal", self.group);
-        match self.bring_up(errand).await {
+        // Beside it: only people want to know how much there is.
+        let made = tokio::select! {
+            made = self.bring_up(errand) => made,
+            never = self.count(errand) => match never {},
+        };
+        match made {
             Ok(made) => {
                 let Made { chunks, sent, .. } = made;
                 tracing::info!(
@@ -99,7 +105,6 @@ impl Replica {
         let mut theirs = Walk::new(Some(errand.member));
         let mut pace = self.common.healing.begin(self.group, errand.member);
         let mut made = Made::default();
-        pace.expect(self.bytes_here(errand).await?);
         loop {
             let (own, other) = (ours.head(self, errand).await?, theirs.head(self, errand).await?);
             let (chunk, step) = match (own, other) {
@@ -139,14 +144,15 @@ impl Replica {
         Ok(made)
     }
 
-    /// Bytes of all chunks here: what the manager was told last may be of long ago.
-    async fn bytes_here(&self, errand: Errand) -> Result<u64> {
+    /// Notes the bytes of all chunks here: what the manager was told last may be of long ago. Does not end.
+    async fn count(&self, errand: Errand) -> Infallible {
         let (mut walk, mut bytes) = (Walk::new(None), 0);
-        while let Some(found) = walk.head(self, errand).await? {
+        while let Ok(Some(found)) = walk.head(self, errand).await {
             bytes += found.len;
             walk.found.pop_front();
         }
-        Ok(bytes)
+        self.common.healing.expect(self.group, errand.member, bytes);
+        std::future::pending().await
     }
 
     /// Makes a chunk equal when it is its turn. Returns the bytes sent.

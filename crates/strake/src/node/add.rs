@@ -258,6 +258,7 @@ fn make(
 ) -> Outcome<Target> {
     target.added = true;
     target.format(cluster, number, disk_rate)?;
+    target.begin_generation(1)?;
     Ok(target)
 }
 

@@ -1,7 +1,8 @@
 //! The generation of a target: the file `generation` in its directory, a decimal number.
 //!
-//! The manager gives a greater one with every join and remembers what it has heard of. A directory that comes with a
-//! smaller one is an old copy of a disk, or a snapshot, and lacks what was acknowledged since.
+//! The manager gives a greater one with every join and remembers what it has heard of; a server that runs goes one further
+//! each hour. A directory that comes with a smaller one is an old copy of a disk, or a snapshot, and lacks what was
+//! acknowledged since.
 
 use crate::failure::{Context, Failure, Outcome};
 use std::fs::File;

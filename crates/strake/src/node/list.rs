@@ -4,7 +4,12 @@ use super::stores::Target;
 use parking_lot::RwLock;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use strake_types::TargetId;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+/// How much older a copy of a disk may be than it, and not be noticed.
+const GENERATION: Duration = Duration::from_secs(3600);
 
 /// All targets of the server. Clones are the same list.
 #[derive(Clone)]
@@ -29,6 +34,25 @@ impl TargetList {
     /// The one in a directory.
     pub fn at(&self, path: &Path) -> Option<Arc<Target>> {
         self.0.read().iter().find(|target| target.path == path).cloned()
+    }
+
+    /// Lets all of them go on to further generations, until it is aborted.
+    pub fn keep_growing(&self) -> JoinHandle<()> {
+        let list = self.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(GENERATION).await;
+                for target in list.all() {
+                    let grow = move || target.begin_generation(target.generation() + 1);
+                    if let Ok(Err(failure)) = spawn_blocking(grow).await {
+                        tracing::warn!(
+                            "{}; an old copy of this disk may not be noticed",
+                            failure.cause
+                        );
+                    }
+                }
+            }
+        })
     }
 
     /// One more.

@@ -48,6 +48,7 @@ use strake_wire::message::manager::{Join, Joined, Leave, ManagerOp};
 use strake_wire::server::{Identity, Listener};
 use strake_wire::service::{ManagerService, Services};
 use strake_wire::tls::Tls;
+use tokio::task::JoinHandle;
 
 /// How long a server that is to join waits for the manager, and for an earlier life of its own to be
 /// forgotten.
@@ -108,6 +109,7 @@ pub struct Node {
     heart: Heart,
     patrol: Arc<Patrol>,
     scrubs: Arc<Scrubs>,
+    generations: JoinHandle<()>,
     lease: Arc<Lease>,
     front: Front,
     /// The lock on the home directory.
@@ -215,6 +217,7 @@ impl Node {
         self.heart.stop();
         self.patrol.stop();
         self.scrubs.stop();
+        self.generations.abort();
         // From when the manager hears it, others may go on without this server.
         self.lease.give_up();
         self.meta.iter().for_each(|meta| meta.leave());
@@ -334,6 +337,7 @@ impl Parts {
             meta: meta.clone().map(|m| m as _),
             lease_ms: self.joined.lease_ms,
         };
+        let generations = targets.keep_growing();
         let heart = Heart::start(pulse, follow);
         Ok(Node {
             map: self.map,
@@ -344,6 +348,7 @@ impl Parts {
             heart,
             patrol,
             scrubs,
+            generations,
             lease,
             front,
             _lock: self.lock,

@@ -129,6 +129,11 @@ impl Target {
         Ok(())
     }
 
+    /// The generation that is written on it; 0: none.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
     /// What the target says of itself.
     pub fn spec(&self) -> TargetSpec {
         let stat = match &self.store {
@@ -149,7 +154,7 @@ impl Target {
             free_bytes: stat.free_bytes,
             poisoned: stat.poisoned.unwrap_or_default(),
             scrub: *self.scrub.lock(),
-            generation: Some(self.generation.load(Ordering::Relaxed)),
+            generation: Some(self.generation()),
         }
     }
 

@@ -93,7 +93,7 @@ pub async fn run(flags: &StatusFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         let map = cluster::fresh_map(&view).await?;
         // A manager of an earlier release knows no jobs.
         let jobs = jobs::fetch(&view, 0).await.map(|list| list.jobs).unwrap_or_default();
-        let waits = waits::all(&view).await;
+        let waits = waits::all(&view, &map).await;
         Outcome::Ok((map, jobs, waits))
     };
     let (map, jobs, waits) = asked.await.map_err(|mut failure| {

@@ -36,8 +36,8 @@ const SLOW_FACTOR: u32 = 10;
 const SLOW_MIN: Duration = Duration::from_millis(20);
 
 /// Why no copy could be looked at.
-const HELD_BACK: &str = "it did not open within 3 s: another client may be unable to send what it has written to it; \
-                         strake status says what is waited for";
+const HELD_BACK: &str = "it did not open within 3 s: its metadata server is slow or changes, or another client cannot send \
+                         what it has written to it; strake status says what is waited for";
 
 /// Flags of `strake why`.
 #[derive(Args, Debug)]

@@ -45,10 +45,13 @@ pub(crate) fn give_up(state: &mut State, facts: &Facts, id: u32, from: u32, to: 
         true => None,
     };
     group.members.iter_mut().filter(|m| Some(**m) == place).for_each(|m| *m = to);
-    group.members.retain(|member| *member != from);
+    // Who was to leave has nothing that is needed any more, or goes when somebody else has what it has.
+    let left = std::mem::take(&mut group.leaving);
+    let stays = |m: &u32| *m != from && (!left.contains(m) || Some(*m) == heir);
+    group.members.retain(stays);
+    group.leaving = left.iter().copied().filter(|m| Some(*m) == heir).collect();
     group.in_sync = vec![heir.unwrap_or(to)];
     group.joining.clear();
-    group.leaving.clear();
     group.epoch += 1;
     group.losses += 1;
     if GroupId(id).copies() == 1 {
@@ -56,5 +59,37 @@ pub(crate) fn give_up(state: &mut State, facts: &Facts, id: u32, from: u32, to: 
         // if a target goes on with the group whose boot was its word before.
         group.word = mixed(u64::from(id) << 40 ^ group.epoch ^ facts.now_ms << 20).max(1);
         group.vouchers.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::groups::Life;
+
+    fn given_up(copies_of: u32, members: &[u32], leaving: &[u32], alive: &[u32]) -> Group {
+        let id = GroupId::of_class(copies_of, 7).0;
+        let (members, leaving, in_sync) = (members.to_vec(), leaving.to_vec(), vec![1]);
+        let group = Group { epoch: 4, members, leaving, in_sync, ..Group::default() };
+        let mut state = State::default();
+        state.groups.insert(id, group);
+        let lives = alive.iter().map(|&id| (id, Life::Serves)).collect();
+        give_up(&mut state, &Facts { lives, ..Facts::default() }, id, 1, 3);
+        state.groups.remove(&id).unwrap()
+    }
+
+    /// Seed 795640343969: the one that was to leave became an ordinary member, and the group had two for ever.
+    #[test]
+    fn who_was_to_leave_a_group_that_is_given_up_does_not_stay() {
+        let group = given_up(1, &[4, 1], &[4], &[3]);
+        assert_eq!((group.members.as_slice(), group.in_sync.as_slice()), (&[3][..], &[3][..]));
+        assert!(group.leaving.is_empty());
+    }
+
+    #[test]
+    fn who_was_to_leave_and_is_the_heir_leaves_when_another_has_what_it_has() {
+        let group = given_up(1, &[4, 1], &[4], &[3, 4]);
+        assert_eq!((group.members.as_slice(), group.in_sync.as_slice()), (&[4, 3][..], &[4][..]));
+        assert_eq!(group.leaving, [4]);
     }
 }

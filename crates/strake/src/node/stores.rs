@@ -32,7 +32,7 @@ pub struct Target {
     pub added: bool,
     /// The last round in which all of it was verified.
     pub scrub: Mutex<Option<ScrubWord>>,
-    /// See [`generation`](super::generation).
+    /// See [`super::generation`].
     generation: AtomicU64,
 }
 

@@ -1,6 +1,6 @@
 //! From an operation to the server that carries it out, with retries within a time limit.
 //!
-//! The kind of an error says what to do about it ([`Advice`]): try again, fetch the map, open a new
+//! The kind of an error says what to do about it ([`Advice`](strake_types::error::Advice)): try again, fetch the map, open a new
 //! session or capability, or give up. All but the last are repeated with growing pauses until
 //! [`crate::VolumeOptions::operation_wait_ms`] is over; what is being waited for is logged once when
 //! a wait becomes long and once when it ends in vain. Changes on targets carry a number, the same

@@ -246,11 +246,7 @@ fn what_would_cost_copies_or_data_is_refused_with_the_sentence_why() {
 fn an_old_copy_of_a_disk_is_refused_and_takes_nothing_from_others() {
     let mut cluster = Cluster::with_copies(2, 2);
     let mount = cluster.mount("mnt");
-    let write = |name: &str, fill: u8| {
-        let mut file = File::create(mount.at(name)).unwrap();
-        file.write_all(&vec![fill; 5_000_000]).unwrap();
-        file.sync_all().unwrap();
-    };
+    let write = |name: &str, fill| write(&mount, name, &vec![fill; 5_000_000]);
     write("before", 1);
     let (disk, copy) = (cluster.data_of(1).join("target"), cluster.data_of(1).join("copy"));
     cluster.kill(1);

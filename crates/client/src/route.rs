@@ -32,6 +32,7 @@ use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageReply, Stor
 pub(crate) const WATCH_MS: u64 = 300;
 /// and fetch it so often.
 pub(crate) const FETCH_MS: u64 = 500;
+
 /// A target's answer and its payload.
 pub(crate) type Answer = (StorageAnswer, Bytes);
 

@@ -231,7 +231,7 @@ mod tests {
     fn sync(unsynced: &mut Unsynced, boot: Option<Boot>) -> bool {
         let marks = unsynced.marks(&[GROUP]);
         unsynced.forget(GROUP, &marks[&GROUP]);
-        marks[&GROUP].is_lost(&boot.into_iter().collect::<Vec<_>>())
+        marks[&GROUP].is_lost(boot.as_slice())
     }
 
     #[test]

@@ -251,6 +251,18 @@ pub(crate) fn returned(
     Ok(())
 }
 
+/// Something is lost that a group had acknowledged. Its epoch is a new one already; `salt` makes its word another than that
+/// of a manager whose data were older.
+pub(crate) fn lose(id: u32, group: &mut Group, salt: u64) {
+    group.losses += 1;
+    if GroupId(id).copies() == 1 {
+        // A word that nobody has ever given: no answer may be taken for one that covers what was lost, also
+        // if a target goes on with the group whose boot was its word before.
+        group.word = mixed(u64::from(id) << 40 ^ group.epoch ^ salt).max(1);
+        group.vouchers.clear();
+    }
+}
+
 /// These targets have less than when they were here last: where others are in sync they are not, and of what they alone
 /// had something is lost.
 pub(crate) fn have_less(state: &mut State, old: &[u32]) {
@@ -265,12 +277,7 @@ pub(crate) fn have_less(state: &mut State, old: &[u32]) {
             false => group.in_sync.retain(|member| !is_old(member)),
             true => {
                 group.in_sync.truncate(1);
-                group.losses += 1;
-                if GroupId(id).copies() == 1 {
-                    // One that nobody has given: no answer of before covers what is there now.
-                    group.word = mixed(u64::from(id) << 40 ^ group.epoch).max(1);
-                    group.vouchers.clear();
-                }
+                lose(id, group, 0);
             }
         }
         log_change(id, &before, group);

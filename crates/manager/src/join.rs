@@ -49,14 +49,10 @@ pub(crate) fn join(
     state.cluster.next_server = state.cluster.next_server.max(server + 1);
     let before: BTreeMap<u32, String> =
         state.targets.iter().map(|(&id, target)| (id, target.boot.clone())).collect();
-    let old: Vec<u32> = request.targets.iter().filter_map(|spec| is_old(state, spec)).collect();
+    let known = |spec| with_uuid(state, spec).filter(|(_, known)| is_older(spec, known));
+    let old = request.targets.iter().filter_map(known).map(|(id, _)| id).collect::<Vec<u32>>();
     let enter = |spec| enter(state, server, spec, &request.boot);
     let targets: Vec<u32> = request.targets.iter().map(enter).collect();
-    for (spec, id) in request.targets.iter().zip(&targets).filter(|(_, id)| old.contains(id)) {
-        // Should the next number not come to its disk, it is not refused once more.
-        let own = spec.generation.unwrap_or_default();
-        state.targets.entry(*id).and_modify(|target| target.generation = own);
-    }
     let entered = request.targets.iter().zip(&targets);
     let generations = entered.map(|(spec, id)| give_generation(state, spec, *id)).collect();
     groups::have_less(state, &old);
@@ -75,10 +71,15 @@ pub(crate) fn join(
     Ok(Accepted { server, targets, generations })
 }
 
-/// The number of a target that has not what it had when it last joined: its disk is an old copy.
-fn is_old(state: &State, spec: &TargetSpec) -> Option<u32> {
-    let (&id, known) = state.targets.iter().find(|(_, target)| target.uuid == spec.uuid)?;
-    spec.generation.filter(|generation| *generation < known.generation).map(|_| id)
+/// The target that comes, if it is known.
+fn with_uuid<'a>(state: &'a State, spec: &TargetSpec) -> Option<(u32, &'a Target)> {
+    let mut targets = state.targets.iter();
+    targets.find(|(_, target)| target.uuid == spec.uuid).map(|(&id, target)| (id, target))
+}
+
+/// True for an old copy of a target's disk: it has not what the target had when it last joined.
+fn is_older(spec: &TargetSpec, known: &Target) -> bool {
+    spec.generation.is_some_and(|generation| generation < known.generation)
 }
 
 /// The next generation of a target, for its disk; 0 for one whose release writes none.
@@ -112,7 +113,7 @@ pub(crate) fn add_target(state: &mut State, request: &AddTarget) -> Result<u32> 
     if spec.uuid.is_empty() {
         return Err(refuse(ErrorKind::Invalid, format!("target {} has no uuid", spec.path)));
     }
-    if let Some((&id, known)) = state.targets.iter().find(|(_, t)| t.uuid == spec.uuid) {
+    if let Some((id, known)) = with_uuid(state, spec) {
         return match known.server == *server && [0, id].contains(&spec.target) {
             // Asked again, because the answer was lost.
             true => Ok(id),
@@ -260,16 +261,15 @@ fn check_targets(
         if spec.uuid.is_empty() {
             return Err(refuse(ErrorKind::Invalid, format!("target {} has no uuid", spec.path)));
         }
-        let known = state.targets.iter().find(|(_, t)| t.uuid == spec.uuid);
-        match known {
-            Some((id, _)) if spec.target != 0 && spec.target != *id => {
+        match with_uuid(state, spec) {
+            Some((id, _)) if spec.target != 0 && spec.target != id => {
                 return Err(foreign(spec, "is known under another number"));
             }
             Some((_, t)) if t.server != server && is_alive(t.server) => {
                 return Err(cloned(spec, &format!("in use by server {}", t.server)));
             }
-            Some((id, _)) if !request.old_disks && is_old(state, spec).is_some() => {
-                return Err(outdated(spec, *id));
+            Some((id, t)) if !request.old_disks && is_older(spec, t) => {
+                return Err(outdated(spec, id));
             }
             None if spec.target != 0 => {
                 let why = "is not known to this cluster, or was removed from it (if nothing else is left of its \
@@ -284,9 +284,9 @@ fn check_targets(
 
 fn outdated(spec: &TargetSpec, id: u32) -> Error {
     let detail = format!(
-        "target {} (number {id}) is older than when its server last started: an old copy of its disk, or a snapshot? Give the \
-         server the disk that it had. Is that lost? Start it with `strake server --old-disks`: what this one lacks comes from other copies, and files \
-         that have none are as old as it is",
+        "target {} (number {id}) is older than when its server last started: an old copy of its disk, or a snapshot? Give \
+         the server the disk that it had. Is that lost? Start it with `strake server --old-disks`: what this one lacks \
+         comes from other copies, and files that have none are as old as it is",
         spec.path
     );
     refuse(ErrorKind::WrongPeer, detail)
@@ -302,8 +302,7 @@ fn foreign(spec: &TargetSpec, why: &str) -> Error {
 
 /// Enters a target that has passed the checks, and its group if it is new.
 fn enter(state: &mut State, server: u32, spec: &TargetSpec, boot: &str) -> u32 {
-    let known = state.targets.iter().find(|(_, t)| t.uuid == spec.uuid).map(|(id, _)| *id);
-    let id = known.unwrap_or_else(|| {
+    let id = with_uuid(state, spec).map(|(id, _)| id).unwrap_or_else(|| {
         let id = next_target(state);
         begin_group(state, id);
         id
@@ -336,7 +335,8 @@ fn note(state: &mut State, server: u32, id: u32, spec: &TargetSpec, boot: &str) 
     target.path = spec.path.clone();
     target.total_bytes = spec.total_bytes;
     target.boot = boot.to_owned();
-    target.generation = target.generation.max(spec.generation.unwrap_or_default());
+    // Of an old copy that was let in, too: should the next number not come to its disk, it is not refused once more.
+    target.generation = spec.generation.unwrap_or(target.generation);
 }
 
 /// Volumes without a metadata server (the first one, made before any server came) get one.

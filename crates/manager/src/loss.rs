@@ -1,11 +1,9 @@
 //! What becomes of a group of which nobody has everything any more.
 
-use crate::groups::is_replaced;
+use crate::groups::{is_replaced, lose};
 use crate::plan::{Facts, name_of};
 use crate::records::Group;
 use crate::state::State;
-use strake_base::random::mixed;
-use strake_types::GroupId;
 
 /// Who has everything when a lost group goes on with a new member: one that was there, and lives, has at
 /// least what it had when it was away.
@@ -53,19 +51,14 @@ pub(crate) fn give_up(state: &mut State, facts: &Facts, id: u32, from: u32, to: 
     group.in_sync = vec![heir.unwrap_or(to)];
     group.joining.clear();
     group.epoch += 1;
-    group.losses += 1;
-    if GroupId(id).copies() == 1 {
-        // A word that nobody has ever given: no answer may be taken for one that covers what was lost, also
-        // if a target goes on with the group whose boot was its word before.
-        group.word = mixed(u64::from(id) << 40 ^ group.epoch ^ facts.now_ms << 20).max(1);
-        group.vouchers.clear();
-    }
+    lose(id, group, facts.now_ms << 20);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::groups::Life;
+    use strake_types::GroupId;
 
     fn given_up(copies_of: u32, members: &[u32], leaving: &[u32], alive: &[u32]) -> Group {
         let id = GroupId::of_class(copies_of, 7).0;

@@ -8,7 +8,7 @@ use clap::Args;
 use std::path::Path;
 use std::sync::Arc;
 use strake_client::{Volume, VolumeOptions};
-use strake_types::{Error, ErrorKind, Result};
+use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::message::manager::{ClusterMap, GetMap, ManagerAnswer, ManagerOp};
@@ -145,6 +145,12 @@ pub fn volume_names(map: &ClusterMap) -> Vec<String> {
 /// The volumes that a command names; all, if it names none.
 pub fn named_or_all(map: &ClusterMap, named: &[String]) -> Vec<String> {
     if named.is_empty() { volume_names(map) } else { named.to_vec() }
+}
+
+/// The first path of an inode, from the root of its volume; none if it has no name.
+pub async fn path_of(volume: &Volume, ino: Ino) -> Result<Option<String>> {
+    let paths = volume.describe(&Credentials::root(), ino).await?.paths;
+    Ok(paths.first().map(|path| String::from_utf8_lossy(path).into_owned()))
 }
 
 /// Opens a volume for one command.

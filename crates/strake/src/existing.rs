@@ -1,6 +1,7 @@
 //! Another number of copies for the files below a directory that are there: a job of the manager that the
 //! metadata server carries out.
 
+use crate::cluster;
 use crate::failure::{Context, Failure, Outcome};
 use crate::jobs::{self, state_word};
 use crate::plan_flags::{follow_to_its_end, tell_begun};
@@ -136,8 +137,7 @@ fn show(job: &Job, json: bool) -> Outcome {
 
 /// What a file or directory is called whichever way it was given.
 async fn name_of(volume: &Volume, ino: Ino) -> Outcome<String> {
-    let paths = volume.describe(&Credentials::root(), ino).await?.paths;
-    let path = paths.first().map(|path| String::from_utf8_lossy(path).into_owned());
+    let path = cluster::path_of(volume, ino).await?;
     Ok(format!("{}:/{}", volume.name(), path.unwrap_or_default()))
 }
 

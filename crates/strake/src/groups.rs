@@ -62,11 +62,16 @@ pub struct Trouble {
     pub mend: String,
 }
 
+/// True if files of some volume get one copy.
+fn single_in_use(map: &ClusterMap) -> bool {
+    volumes_of(map, 1).next().is_some()
+}
+
 /// True if files of some volume may be in groups of one copy of a target. Those of a directory that asks for one copy may,
 /// too, which nobody but their metadata server knows.
 pub fn has_single(map: &ClusterMap, target: u32) -> bool {
     let only = |group: &Group| group.members == [target] && !group.never_used;
-    map.groups.iter().any(only) && volumes_of(map, 1).next().is_some()
+    map.groups.iter().any(only) && single_in_use(map)
 }
 
 /// True if a group of so many copies has two of them on one server.
@@ -84,8 +89,7 @@ pub fn share_servers(map: &ClusterMap, copies: u32) -> bool {
 pub fn troubled(map: &ClusterMap) -> Vec<GroupRow> {
     let is_up = |id: &u32| map.targets.iter().any(|target| target.id == *id && target.up);
     let is_away = |group: &Group| !group.never_used && !group.members.iter().any(is_up);
-    let concerned = |group: &&Group| group.members.len() > 1 || is_away(group);
-    let concerned = map.groups.iter().filter(concerned);
+    let looked_at = map.groups.iter().filter(|group| group.members.len() > 1 || is_away(group));
     let row = |group: &Group| {
         let of = |state| {
             let members = group.members.iter().copied();
@@ -102,7 +106,7 @@ pub fn troubled(map: &ClusterMap) -> Vec<GroupRow> {
     };
     // One that moves has all its copies meanwhile.
     let whole = |row: &GroupRow| row.serves && row.in_sync.len() >= row.copies as usize;
-    concerned.map(row).filter(|row| !whole(row)).collect()
+    looked_at.map(row).filter(|row| !whole(row)).collect()
 }
 
 /// What is wrong with groups, by the targets that make it so.
@@ -122,11 +126,9 @@ pub fn troubles(map: &ClusterMap) -> Vec<Trouble> {
     let stops = stopped.iter().map(|(members, groups)| {
         let names: Vec<String> = members.iter().map(|&id| target_name(map, id)).collect();
         // Once used, they count as used although there may be nothing in them any more.
-        let used = groups
-            .iter()
-            .any(|&id| GroupId(id).copies() > 1 || volumes_of(map, 1).next().is_some());
+        let stops = single_in_use(map) || groups.iter().any(|&id| GroupId(id).copies() > 1);
         Trouble {
-            stops: used,
+            stops,
             about: format!(
                 "{} cannot be read or written: only {} has everything, and does not serve",
                 concerned(map, groups),

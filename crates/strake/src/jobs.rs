@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use strake_storage::soundness::Finding;
-use strake_types::{Credentials, Ino, VolumeId};
+use strake_types::{Ino, VolumeId};
 use strake_wire::map::MapView;
 use strake_wire::message::jobs::{Job, JobItem, JobKind, JobList, JobState, ListJobs, Plan};
 use strake_wire::message::manager::{ManagerAnswer, ManagerOp};
@@ -406,11 +406,10 @@ impl Files {
 async fn path_of(map: &Arc<MapView>, chunk: Chunk) -> Option<String> {
     let name = map.volume(VolumeId(chunk.volume)).ok()?.spec.name;
     let volume = cluster::open_volume(map.clone(), &name, "job").await.ok()?;
-    let about = volume.describe(&Credentials::root(), Ino(chunk.ino)).await.ok();
+    let path = cluster::path_of(&volume, Ino(chunk.ino)).await.ok().flatten();
     let closed = volume.close().await;
     if let Err(error) = closed {
         tracing::debug!("volume {name}: {error}");
     }
-    let path = about?.paths.into_iter().next()?;
-    Some(format!("{name}:/{}", String::from_utf8_lossy(&path)))
+    path.map(|path| format!("{name}:/{path}"))
 }

@@ -38,6 +38,7 @@ pub mod place;
 pub mod plan_flags;
 pub mod private;
 pub mod recopy_view;
+mod replaced;
 pub mod runfile;
 pub mod scrub_report;
 pub mod servers;

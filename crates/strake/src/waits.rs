@@ -1,23 +1,23 @@
 //! What programs wait for on mounts, as people see it.
 
 use crate::cluster;
+use crate::soundness::path_in;
 use futures::StreamExt;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_client::Volume;
 use strake_types::{Credentials, Ino};
 use strake_wire::map::MapView;
 use strake_wire::message::manager::ClusterMap;
-use strake_wire::message::meta::{Client, Wait};
+use strake_wire::message::meta::Client;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// How long metadata servers are waited for, all together.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
 /// How long for the path of one file.
 const PATH_WAIT: Duration = Duration::from_millis(300);
-/// Of a client that has been silent for longer nothing is shown.
-const SILENT_MS_MAX: u64 = 10_000;
+/// A client of which nothing was heard for so long is silent: what it said last is over, or will be.
+pub const SILENT_MS_MIN: u64 = 10_000;
 /// Volumes asked at a time.
 const AT_ONCE: usize = 8;
 /// Most waits that are shown.
@@ -42,10 +42,10 @@ pub struct WaitRow {
 impl WaitRow {
     /// As `strake status` shows it.
     pub fn line(&self) -> String {
-        let path = self.path.iter().map(|path| format!(":/{}{path} on ", self.volume));
+        let on = |path: &String| format!(":{} on ", path_in(&self.volume, path.as_bytes()));
         format!(
             "{}{} (client {}) waits for {}; {:.0} s so far, {:.0} s at most",
-            path.collect::<String>(),
+            self.path.as_ref().map(on).unwrap_or_default(),
             self.name,
             self.client,
             self.what,
@@ -75,18 +75,21 @@ async fn of_volume(view: &Arc<MapView>, name: &str) -> Option<Vec<WaitRow>> {
     let volume = cluster::open_volume(view.clone(), name, "status").await.ok()?;
     let mut rows = Vec::new();
     let clients = volume.clients(&Credentials::root()).await.unwrap_or_default();
-    // What a silent one said last is over, or will be.
     let heard =
-        |client: &&Client| !client.lost && !client.absent && client.silent_ms < SILENT_MS_MAX;
+        |client: &&Client| !client.lost && !client.absent && client.silent_ms < SILENT_MS_MIN;
     for client in clients.iter().filter(heard) {
         for wait in &client.waits {
-            let path = timeout(PATH_WAIT, path_of(&volume, wait)).await;
+            let path = match wait.ino {
+                0 => None,
+                ino => timeout(PATH_WAIT, cluster::path_of(&volume, Ino(ino))).await.ok(),
+            };
+            let path = path.and_then(Result::ok).flatten();
             rows.push(WaitRow {
                 volume: name.to_owned(),
                 client: client.session.to_string(),
                 name: client.name.clone(),
                 what: wait.what.clone(),
-                path: path.ok().flatten(),
+                path: path.map(|path| format!("/{path}")),
                 waited_seconds: wait.waited_ms as f64 / 1e3,
                 limit_seconds: wait.limit_ms as f64 / 1e3,
             });
@@ -96,15 +99,6 @@ async fn of_volume(view: &Arc<MapView>, name: &str) -> Option<Vec<WaitRow>> {
         tracing::debug!("volume {name}: {error}");
     }
     Some(rows)
-}
-
-async fn path_of(volume: &Arc<Volume>, wait: &Wait) -> Option<String> {
-    if wait.ino == 0 {
-        return None;
-    }
-    let about = volume.describe(&Credentials::root(), Ino(wait.ino)).await.ok()?;
-    let path = about.paths.into_iter().next()?;
-    Some(format!("/{}", String::from_utf8_lossy(&path)))
 }
 
 #[cfg(test)]

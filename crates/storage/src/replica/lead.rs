@@ -110,10 +110,7 @@ impl Replica {
         }
         // Ends with the reign, whatever the disk does.
         let synced = async {
-            match message.op.is_durable() {
-                true => Ok(self.sync_in_passing().await),
-                false => Ok(Ok(false)),
-            }
+            Ok(if message.op.is_durable() { self.sync_in_passing().await } else { Ok(false) })
         };
         let (theirs, ours) = try_join(self.spread(&numbered, &message), synced).await?;
         self.settle(&numbered);
@@ -282,7 +279,7 @@ impl Replica {
     async fn spread(&self, numbered: &Numbered, message: &Message) -> Result<bool> {
         let mut have = HashMap::new();
         // For members that do not count yet: nobody waits for their disks.
-        let hasty = message.hasty();
+        let hasty = message.op.is_durable().then(|| message.hasty());
         let (mut epoch, mut mends) = (0, 0);
         let mut pause = PAUSE_FIRST;
         loop {
@@ -293,10 +290,10 @@ impl Replica {
             }
             let missing: Vec<TargetId> =
                 members.into_iter().filter(|member| !have.contains_key(member)).collect();
-            let required = self.required();
+            let required = hasty.as_ref().map(|_| self.required()).unwrap_or_default();
             let answers = join_all(missing.iter().map(|&member| {
-                let message = if required.contains(&member) { message } else { &hasty };
-                self.forward(member, epoch, forward, message)
+                let hasty = hasty.as_ref().filter(|_| !required.contains(&member));
+                self.forward(member, epoch, forward, hasty.unwrap_or(message))
             }));
             for (member, answer) in missing.iter().zip(answers.await) {
                 match answer {

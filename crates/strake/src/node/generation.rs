@@ -5,8 +5,8 @@
 //! acknowledged since.
 
 use crate::failure::{Context, Failure, Outcome};
-use std::fs::File;
-use std::io::{self, ErrorKind, Write};
+use crate::replaced;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// Name of the file.
@@ -30,15 +30,8 @@ pub fn read(target: &Path) -> Outcome<u64> {
 /// Writes it, so that after a loss of power either the old or the new one is there. False if the disk has no room:
 /// a server starts on a full disk, too.
 pub fn write(target: &Path, generation: u64) -> Outcome<bool> {
-    let (path, draft) = (target.join(NAME), target.join(format!("{NAME}.new")));
-    let replace = || -> io::Result<()> {
-        let mut file = File::create(&draft)?;
-        writeln!(file, "{generation}")?;
-        file.sync_all()?;
-        std::fs::rename(&draft, &path)?;
-        File::open(target)?.sync_all()
-    };
-    match replace() {
+    let path = target.join(NAME);
+    match replaced::write(&path, &format!("{generation}\n")) {
         Ok(()) => Ok(true),
         Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
             tracing::warn!(

@@ -5,8 +5,8 @@
 //! manager knows and no disk holds, and a target whose disk is not mounted is missed at once.
 
 use crate::failure::{Context, Failure, Outcome};
+use crate::replaced;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Name of the file.
@@ -85,15 +85,11 @@ impl Node {
     pub fn write(&self, home: &Path) -> Outcome {
         let path = home.join(NAME);
         let shown = || path.display().to_string();
-        let draft = home.join(format!("{NAME}.new"));
         let text = serde_json::to_string_pretty(self).context(shown)?;
         if std::fs::read_to_string(&path).is_ok_and(|there| there == text) {
             return Ok(());
         }
-        std::fs::write(&draft, text).context(shown)?;
-        File::open(&draft).and_then(|file| file.sync_all()).context(shown)?;
-        std::fs::rename(&draft, &path).context(shown)?;
-        File::open(home).and_then(|dir| dir.sync_all()).context(shown)
+        replaced::write(&path, &text).context(shown)
     }
 
     /// What it knows of the target in a directory.

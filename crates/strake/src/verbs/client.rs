@@ -3,6 +3,7 @@
 use crate::cluster::{self, ClusterFlags};
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::waits::SILENT_MS_MIN;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::sync::Arc;
@@ -16,8 +17,6 @@ use strake_wire::message::meta::Client;
 const GONE_MAX: Duration = Duration::from_secs(90);
 /// Time between two looks whether it is.
 const LOOK: Duration = Duration::from_millis(200);
-/// Silence that is told in seconds.
-const SILENT_MS_MIN: u64 = 10_000;
 
 /// Flags of `strake client`.
 #[derive(Args, Debug)]

@@ -368,8 +368,8 @@ fn too_few(group: &Group, attr: &Attr) -> Option<(Health, String)> {
 fn damage(member: &Member, all: &[Member]) -> Option<(Health, String)> {
     let (first, damage) = member.damaged.iter().next()?;
     let others = || all.iter().filter(|o| o.group == member.group && o.target != member.target);
+    let name = format!("target {} ({})", member.target, member.name);
     if member.damaged.values().all(|damage| matches!(damage, Damage::Mended(_))) {
-        let name = format!("target {} ({})", member.target, member.name);
         let text = format!(
             "chunk {first} was {damage} at {name}, and was mended from another copy by this look"
         );
@@ -406,7 +406,6 @@ fn damage(member: &Member, all: &[Member]) -> Option<(Health, String)> {
             (Health::Broken, format!("{lost}: restore the file from a backup"))
         }
     };
-    let name = format!("target {} ({})", member.target, member.name);
     Some((health, format!("{what} cannot be read from {name}: {damage}; {also}")))
 }
 

@@ -50,6 +50,8 @@ pub const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 pub const NOTIFY_INVAL_INODE: i32 = 2;
 
 pub const GETATTR_FH: u32 = 1;
+/// Among the flags of an OPEN: the file is opened to be run (`__FMODE_EXEC`).
+pub const OPEN_EXEC: u32 = 1 << 5;
 pub const OPEN_KILL_SUIDGID: u32 = 1;
 pub const WRITE_CACHE: u32 = 1;
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;

@@ -38,6 +38,11 @@ impl<T: Clone> Handles<T> {
         self.slots.read().used.get(usize::try_from(handle).ok()?)?.clone()
     }
 
+    /// Whether there is such a file. Looks at all that are open.
+    pub fn any(&self, is_meant: impl Fn(&T) -> bool) -> bool {
+        self.slots.read().used.iter().flatten().any(is_meant)
+    }
+
     /// The file with this number, which then is free.
     pub fn remove(&self, handle: u64) -> Option<T> {
         let at = usize::try_from(handle).ok()?;
@@ -57,7 +62,9 @@ mod tests {
         let handles = Handles::default();
         let (a, b) = (handles.add('a'), handles.add('b'));
         assert_eq!((handles.get(a), handles.get(b)), (Some('a'), Some('b')));
+        assert!(handles.any(|&file| file == 'a'));
         assert_eq!(handles.remove(a), Some('a'));
+        assert!(!handles.any(|&file| file == 'a'));
         assert_eq!((handles.get(a), handles.remove(a)), (None, None));
         assert_eq!(handles.add('c'), a);
         assert_eq!(handles.get(u64::MAX), None);

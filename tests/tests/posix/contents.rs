@@ -6,6 +6,7 @@ use rustix::io::{Errno, pread, pwrite};
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering};
 use strake_tests::cluster::contents;
 use strake_tests::system::Mapping;
@@ -45,6 +46,25 @@ fn a_small_file_that_grows_moves_out_and_keeps_its_contents() {
     again.write_all(b"tail").unwrap();
     drop(again);
     assert!(contents(&place.at("file")) == [data, b"tail".to_vec()].concat());
+}
+
+#[test]
+fn a_program_that_runs_is_neither_written_nor_cut() {
+    let place = place("runs");
+    let path = place.at("sleep");
+    // Copied by a process of its own: one that another test starts at this moment would hold ours open for writing.
+    assert!(Command::new("cp").arg("/bin/sleep").arg(&path).status().unwrap().success());
+    let len = fs::metadata(&path).unwrap().len();
+    let mut program = Command::new(&path).arg("60").spawn().unwrap();
+    let opened: Vec<_> = [OFlags::WRONLY, OFlags::RDWR, OFlags::RDONLY | OFlags::TRUNC]
+        .into_iter()
+        .map(|flags| rustix::fs::open(&path, flags, Mode::empty()).map(drop))
+        .collect();
+    let runs = program.try_wait().unwrap().is_none();
+    program.kill().unwrap();
+    program.wait().unwrap();
+    assert!(runs && opened.iter().all(|how| *how == Err(Errno::TXTBSY)), "{opened:?}");
+    assert_eq!(fs::metadata(&path).unwrap().len(), len);
 }
 
 #[test]

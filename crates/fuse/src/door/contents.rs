@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use strake_client::api::{FallocateMode, OpenFlags, SeekTo};
 use strake_client::file::OpenFile;
-use strake_types::{Credentials, Ino};
+use strake_types::{Credentials, ErrorKind, Ino};
 
 /// Most that a COPY_FILE_RANGE of older kernels can answer: whole pages in 32 bits.
 const COPY_BYTES_MAX: u64 = 0xffff_f000;
@@ -50,9 +50,10 @@ impl FuseDoor {
     fn register(&self, file: Arc<OpenFile>, flags: u32) -> Opened {
         // A kernel that cannot map a file that goes around its page cache had better keep pages.
         let shared = file.opened_shared() && self.maps_direct.load(Ordering::Relaxed);
+        let runs = flags & abi::OPEN_EXEC != 0;
         let flags = page_cache_flags(flags, self.view.writeback, shared, file.keep_cache());
         let direct = flags & abi::FOPEN_DIRECT_IO != 0;
-        Opened { fh: self.handles.add(OpenHandle { file, direct, part: None }), flags }
+        Opened { fh: self.handles.add(OpenHandle { file, direct, runs, part: None }), flags }
     }
 
     pub(super) async fn open(
@@ -62,7 +63,13 @@ impl FuseDoor {
         flags: u32,
         kill_suidgid: bool,
     ) -> Result<Reply, Errno> {
-        let file = self.volume.open(cred, ino, self.open_flags(flags)).await?;
+        let how = self.open_flags(flags);
+        // Of an open for reading the kernel finds this out after the OPEN, when the file is cut already.
+        if how.truncate && !how.write && self.handles.any(|open| open.runs && open.file.ino() == ino)
+        {
+            return Err(ErrorKind::TextBusy.into());
+        }
+        let file = self.volume.open(cred, ino, how).await?;
         let opened = self.register(file, flags);
         if kill_suidgid && flags & libc::O_TRUNC as u32 != 0 {
             self.drop_setid(ino).await?;

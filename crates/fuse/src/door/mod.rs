@@ -69,6 +69,8 @@ struct OpenHandle {
     file: Arc<OpenFile>,
     /// It goes around the page cache.
     direct: bool,
+    /// It is a program that runs, or a part of one.
+    runs: bool,
     /// Opened to fetch a part of a file for the kernel: it stands for the handle of a program.
     part: Option<Arc<prefetch::Part>>,
 }

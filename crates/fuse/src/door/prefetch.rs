@@ -91,8 +91,8 @@ impl Prefetch {
     pub fn opened_by(&self, process: u32, ino: Ino) -> Option<OpenHandle> {
         let current = self.current.lock();
         let current = current.as_ref().filter(|current| current.process == Some(process))?;
-        let OpenHandle { file, direct, .. } = current.handle.clone();
-        (file.ino() == ino).then(|| OpenHandle { file, direct, part: Some(current.part.clone()) })
+        let part = Some(current.part.clone());
+        (current.handle.file.ino() == ino).then(|| OpenHandle { part, ..current.handle.clone() })
     }
 
     /// Who waits for pages of this file shall not wait for a part that is being fetched of it: its pages are unlocked, and those

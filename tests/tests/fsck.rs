@@ -146,9 +146,9 @@ fn damage_made_behind_the_servers_is_found_named_and_mended() {
     assert_eq!(code, Some(4), "{report}");
     let words = found(&report);
     let of = |what: &str, path: &str| words.contains(&(what.to_owned(), path.to_owned()));
-    assert!(of("entry-without-inode", "/main/dir"), "{report}");
+    assert!(of("entry-without-inode", ":/main/dir"), "{report}");
     assert!(of("inode-without-name", "-"), "{report}");
-    assert!(of("wrong-counts", "/main/dir"), "{report}");
+    assert!(of("wrong-counts", ":/main/dir"), "{report}");
     // What the inode that is gone had on targets, and the one that never was.
     let orphans = words.iter().filter(|(what, _)| what == "orphaned-chunk").count();
     assert!(orphans > 2, "{report}");

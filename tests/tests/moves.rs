@@ -150,7 +150,7 @@ fn jobs_pause_go_on_are_slowed_and_end_and_the_manager_remembers_them() {
     let (_, shown) = cluster.run(&["status"]);
     assert!(shown.contains("drain") && shown.contains("job 1"), "{shown}");
     cluster.until("the file is named", |c| {
-        c.run(&["job", "show", &name]).1.contains("main:/two/file")
+        c.run(&["job", "show", &name]).1.contains(":/main/two/file")
     });
     cluster.succeed(&["job", "pause", &name]);
     std::thread::sleep(Duration::from_secs(2));
@@ -235,8 +235,20 @@ fn what_would_cost_copies_or_data_is_refused_with_the_sentence_why() {
     cluster.kill(0);
     cluster.until("it is gone", |c| c.run(&["status"]).1.contains("is down"));
     refused(&cluster, &["target", "replace", "1", "3"], "would be lost");
-    let lossy = ["target", "replace", "1", "3", "--lose-data", "--wait"];
-    assert_eq!(cluster.json(&lossy)["state"], "done");
+    // What would be, and then is lost, is told by the names of files.
+    let lost = serde_json::json!([":/main/single/file"]);
+    assert_eq!(cluster.json(&["target", "files", "1", "--only-copy"])["files"], lost);
+    assert_eq!(cluster.json(&["status"])["stopped_files"]["files"], lost);
+    let lossy = ["target", "replace", "1", "3", "--lose-data"];
+    let planned = cluster.run(&[&lossy[..], &["--dry-run"]].concat()).1;
+    assert!(planned.contains("would give up what files have in these groups: :/main/single/file"));
+    let job = cluster.json(&[&lossy[..], &["--wait"]].concat());
+    assert_eq!(job["state"], "done");
+    let id = job["id"].to_string();
+    assert_eq!(cluster.json(&["job", "files", &id])["files"], lost);
+    let shown = cluster.run(&["job", "show", &id]).1;
+    assert!(shown.contains(":/main/single/file"), "{shown}");
+    assert_eq!(cluster.json(&["target", "files", "2", "3"])["unread"], serde_json::json!([]));
     cluster.until("what is left is whole", |c| {
         c.json(&["status"])["groups"].as_array().is_some_and(Vec::is_empty)
     });

@@ -146,7 +146,7 @@ fn files_get_a_second_copy_while_others_write_read_and_append() {
         cluster.until("what is not in use is copied", |c| files_of(c, job) >= 6);
         cluster.until("who has the ledger open is named", |c| {
             let waiting = told(c, job)["waiting"].as_array().cloned().unwrap_or_default();
-            let ledger = waiting.iter().find(|item| item["path"] == "main:/ledger");
+            let ledger = waiting.iter().find(|item| item["path"] == ":/main/ledger");
             let reason = ledger.map(|item| item["reason"].as_str().unwrap_or_default().to_owned());
             reason.is_some_and(|reason| reason.starts_with("open by "))
         });
@@ -233,7 +233,7 @@ fn copies_are_a_job_that_outlives_who_asked_and_kills_of_metadata_server_and_man
     // More than one directory: how far it is, is noted after each.
     cluster.until("files are copied", |c| running(c)["recopy"]["files"].as_u64() > Some(10));
     let listed = running(&cluster);
-    assert_eq!((&listed["kind"], &listed["about"]), (&"recopy".into(), &"main:/, 2 copies".into()));
+    assert_eq!((&listed["kind"], &listed["about"]), (&"recopy".into(), &":/main/, 2 copies".into()));
     asker.kill().unwrap();
     asker.wait().unwrap();
     let job = listed["id"].as_u64().unwrap();
@@ -287,7 +287,7 @@ fn a_job_that_is_cancelled_leaves_every_file_with_the_one_or_the_other_number_of
     // come to is its own affair, and it ends a moment later; but what is open it leaves as it is.
     let held = (0..SMALL.0 * SMALL.1).map(small_name).find_map(|name| {
         let open = File::open(mount.at(&name)).unwrap();
-        (others_at(&cluster, &name, 2) == 1).then_some((format!("main:/{name}"), open))
+        (others_at(&cluster, &name, 2) == 1).then_some((format!(":/main/{name}"), open))
     });
     let (path, open) = held.expect("some file is as it was");
     let job = begin(&cluster, 2, &[]);

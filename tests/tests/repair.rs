@@ -189,7 +189,7 @@ fn scrub_repairs_what_has_another_copy_and_names_the_files_that_are_lost() {
     rot(&target_of(&cluster, 0), |nth| nth % 50 == 3 || nth == 299);
     rot(&target_of(&cluster, 1), |nth| nth % 50 == 4 || nth == 299);
     let (code, report) = scrub(&cluster.address, &["--no-repair"]);
-    let of = |fate: &str| ("/main/dir/rotten".to_owned(), fate.to_owned());
+    let of = |fate: &str| (":/main/dir/rotten".to_owned(), fate.to_owned());
     assert_eq!((code, fates(&report)), (Some(1), vec![of("left")]));
     let (code, report) = scrub(&cluster.address, &["--rate", "100M"]);
     assert_eq!((code, fates(&report)), (Some(1), vec![of("lost"), of("repaired")]));
@@ -271,7 +271,7 @@ fn a_scrub_is_a_job_that_is_listed_paused_throttled_cancelled_and_outlives_who_a
     assert_eq!(code, Some(0), "{said}");
     let shown = cluster.job(job);
     assert_eq!(shown["targets"][0]["repaired"], damaged, "{shown}");
-    assert_eq!(shown["findings"][0]["paths"][0], "/main/file", "{shown}");
+    assert_eq!(shown["findings"][0]["paths"][0], ":/main/file", "{shown}");
     // Primaries count, for whichever target it was.
     let blocks = |nth| cluster.counter(nth, "strake_storage_repaired_blocks_total");
     assert_eq!(blocks(0) + blocks(1), damaged);

@@ -154,11 +154,13 @@ fn lost(state: &State, losses: &[(u32, &Group)]) -> Error {
         losses.iter().flat_map(|(_, group)| group.in_sync.iter().copied()).collect();
     let names: Vec<String> = targets.iter().map(|&id| name_of(state, id)).collect();
     let groups = numbers(losses.iter().map(|(group, _)| *group));
+    let numbers: Vec<String> = targets.iter().map(u32::to_string).collect();
     refuse(format!(
         "{} does not answer or takes no writes any more, and nobody else has everything of group {groups}: what files have there \
-         would be lost; start its server again, or give it up with --lose-data (those parts then \
-         read as zeros)",
-        names.join(" and ")
+         would be lost (strake target files {} --only-copy names them); start its server again, or give it up \
+         with --lose-data (those parts then read as zeros)",
+        names.join(" and "),
+        numbers.join(" ")
     ))
 }
 

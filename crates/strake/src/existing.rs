@@ -6,6 +6,7 @@ use crate::failure::{Context, Failure, Outcome};
 use crate::jobs::{self, state_word};
 use crate::plan_flags::{follow_to_its_end, tell_begun};
 use crate::recopy_view::RecopyView;
+use crate::soundness::path_in;
 use crate::{output, size};
 use clap::Args;
 use serde::Serialize;
@@ -138,7 +139,7 @@ fn show(job: &Job, json: bool) -> Outcome {
 /// What a file or directory is called whichever way it was given.
 async fn name_of(volume: &Volume, ino: Ino) -> Outcome<String> {
     let path = cluster::path_of(volume, ino).await?;
-    Ok(format!("{}:/{}", volume.name(), path.unwrap_or_default()))
+    Ok(path_in(volume.name(), path.unwrap_or_default().as_bytes()))
 }
 
 fn show_count(count: &Count, copies: u32, json: bool) -> Outcome {

@@ -51,6 +51,23 @@ pub struct GroupRow {
     serves: bool,
 }
 
+impl GroupRow {
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// A member that has everything answers.
+    pub fn serves(&self) -> bool {
+        self.serves
+    }
+
+    /// Members that have everything.
+    pub fn in_sync(&self) -> impl Iterator<Item = u32> {
+        self.in_sync.iter().copied()
+    }
+}
+
 /// Something that is wrong with groups.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Trouble {

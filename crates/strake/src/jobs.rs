@@ -2,14 +2,15 @@
 
 use crate::cluster;
 use crate::failure::{Failure, Outcome};
+use crate::output;
 use crate::recopy_view::RecopyView;
 use crate::size;
-use crate::soundness;
+use crate::soundness::{self, path_in};
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use strake_storage::soundness::Finding;
+use strake_storage::soundness::{Fate, Finding};
 use strake_types::{Ino, VolumeId};
 use strake_wire::map::MapView;
 use strake_wire::message::jobs::{Job, JobItem, JobKind, JobList, JobState, ListJobs, Plan};
@@ -19,6 +20,8 @@ use strake_wire::message::storage::Chunk;
 
 /// How long a path may take to be found.
 const PATH_WAIT: Duration = Duration::from_secs(2);
+/// Scrubs that have left damage which are asked what it is, the newest first.
+const SCRUBS_ASKED_MAX: usize = 8;
 /// Files of which paths are looked up for one answer.
 const PATHS_MAX: usize = 8;
 
@@ -184,7 +187,10 @@ impl JobView {
                 let done = self.targets.iter().filter(|one| one.has_ended()).count();
                 format!("{done} of {} targets", self.targets.len())
             }
-            false => format!("{} of {} groups", self.groups_done, self.groups),
+            false => {
+                let groups = output::count(self.groups as u64, "group", "groups");
+                format!("{} of {groups}", self.groups_done)
+            }
         };
         let mut parts = vec![whole];
         if ["running", "paused"].contains(&self.state) {
@@ -198,7 +204,8 @@ impl JobView {
         }
         if self.is_scrub() {
             let sum = |count: fn(&TargetView) -> u64| self.targets.iter().map(count).sum::<u64>();
-            parts.push(format!("{} chunks repaired", sum(|one| one.repaired)));
+            let repaired = output::count(sum(|one| one.repaired), "chunk", "chunks");
+            parts.push(format!("{repaired} repaired"));
             parts.push(format!("{} damaged", sum(|one| one.damaged)));
         } else {
             parts.push(format!("{} sent", size::show(self.bytes_sent)));
@@ -208,7 +215,11 @@ impl JobView {
 
     /// What it is, in a line.
     pub fn headline(&self) -> String {
-        format!("job {} ({}) is {}: {}", self.id, self.kind, self.state, self.about)
+        let resume = match self.is_paused() {
+            true => format!(" (strake job resume {})", self.id),
+            false => String::new(),
+        };
+        format!("job {} ({}) is {}{resume}: {}", self.id, self.kind, self.state, self.about)
     }
 
     /// Seconds from its beginning to its end.
@@ -358,6 +369,25 @@ impl Findings {
     }
 }
 
+/// Targets and chunks of a file that the last scrubs have left damaged. What cannot be asked is left out.
+pub async fn damage_found(map: &MapView, volume: VolumeId, ino: Ino) -> BTreeSet<(u32, u64)> {
+    let Ok(list) = fetch(map, 0).await else { return BTreeSet::new() };
+    let left = |job: &&Job| job.scrubs.iter().any(|one| one.tally.left > 0);
+    let scrubs: Vec<u64> = list.jobs.iter().rev().filter(left).map(|job| job.id).collect();
+    let mut found = BTreeSet::new();
+    for id in scrubs.into_iter().take(SCRUBS_ASKED_MAX) {
+        // Jobs that have ended are forgotten one day.
+        let Ok(list) = fetch(map, id).await else { continue };
+        let told = list.jobs.iter().flat_map(|job| &job.scrubs).flat_map(|one| &one.findings);
+        let findings = told.map(Finding::from_told).filter(|finding| {
+            let chunk = &finding.chunk;
+            chunk.volume == volume && chunk.ino == ino && finding.fate != Fate::Repaired
+        });
+        found.extend(findings.map(|finding| (finding.target, finding.chunk.index.0)));
+    }
+    found
+}
+
 fn groups_done(job: &Job) -> usize {
     job.items.iter().filter(|item| item.state == JobState::Done as u32).count()
 }
@@ -411,5 +441,5 @@ async fn path_of(map: &Arc<MapView>, chunk: Chunk) -> Option<String> {
     if let Err(error) = closed {
         tracing::debug!("volume {name}: {error}");
     }
-    path.map(|path| format!("{name}:/{path}"))
+    path.map(|path| path_in(&name, path.as_bytes()))
 }

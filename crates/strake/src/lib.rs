@@ -28,6 +28,7 @@ pub mod entry;
 pub mod existing;
 pub mod failure;
 pub mod groups;
+pub mod held;
 pub mod jobs;
 pub mod layout_flags;
 pub mod log;

@@ -19,6 +19,11 @@ pub fn line(text: &str) {
     bytes(b"\n");
 }
 
+/// So many of something, in words.
+pub fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
 /// Writes bytes to standard output; see [`line()`].
 pub fn bytes(bytes: &[u8]) {
     match std::io::stdout().lock().write_all(bytes) {

@@ -3,6 +3,7 @@
 
 use crate::cluster::ClusterFlags;
 use crate::failure::{FAILED, Failure, Outcome};
+use crate::held;
 use crate::jobs::{self, Files, JobView, is_done, lasts};
 use crate::signals::INTERRUPTED_CODE;
 use crate::{output, size};
@@ -62,7 +63,10 @@ impl PlanFlags {
         let view = JobView::new(&job, &Files::default());
         match self.json {
             true => output::json(&view)?,
-            false => show(&job, &view, self.dry_run, removes),
+            false => {
+                show(&job, &view, self.dry_run, removes);
+                held::show_lost(&map, &job).await;
+            }
         }
         Ok(0)
     }

@@ -118,7 +118,7 @@ mod tests {
     use strake_wire::message::recopies::RecopyTally;
 
     fn waiting(count: usize, left: u64) -> RecopyView {
-        let one = |nth| RecopyLeft { path: format!("main:/f{nth}"), reason: "open by h".into() };
+        let one = |nth| RecopyLeft { path: format!(":/main/f{nth}"), reason: "open by h".into() };
         RecopyView::new(&JobRecopy {
             tally: RecopyTally { looked: 9, files: 1, bytes: 1 << 20 },
             waiting: (0..count).map(one).collect(),
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn what_waits_is_named_as_far_as_that_is_short_and_the_rest_counted() {
         assert_eq!(waiting(0, 0).lines(), Vec::<String>::new());
-        assert_eq!(waiting(1, 1).lines(), ["as it was: main:/f0: open by h"]);
+        assert_eq!(waiting(1, 1).lines(), ["as it was: :/main/f0: open by h"]);
         let lines = waiting(200, 300).lines();
         assert_eq!(lines.len(), WAITING_SHOWN + 1);
         assert!(lines[WAITING_SHOWN].starts_with("... and 280 more (--json"), "{lines:?}");
@@ -140,10 +140,10 @@ mod tests {
     #[test]
     fn a_job_that_only_waits_says_for_what() {
         assert_eq!(waiting(0, 0).hindrance(), None);
-        assert_eq!(waiting(1, 1).hindrance().unwrap(), "main:/f0: open by h");
-        assert_eq!(waiting(2, 3).hindrance().unwrap(), "main:/f0: open by h, and 2 more");
+        assert_eq!(waiting(1, 1).hindrance().unwrap(), ":/main/f0: open by h");
+        assert_eq!(waiting(2, 3).hindrance().unwrap(), ":/main/f0: open by h, and 2 more");
         let mut busy = waiting(2, 3);
-        busy.under_way.push(FileView { path: "main:/x".into(), copied: 1, bytes: 2 });
+        busy.under_way.push(FileView { path: ":/main/x".into(), copied: 1, bytes: 2 });
         assert_eq!(busy.hindrance(), None);
         busy.waits_for = "its server is away".into();
         assert_eq!(busy.hindrance().unwrap(), "its server is away");

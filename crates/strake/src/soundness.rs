@@ -35,7 +35,7 @@ pub async fn name_files(map: &Arc<MapView>, findings: &mut [Finding]) -> Outcome
     Ok(())
 }
 
-/// `VOLUME/PATH`, as verbs take it after an address.
+/// `:/VOLUME/PATH`, as verbs take it.
 pub fn path_in(volume: &str, path: &[u8]) -> String {
-    format!("/{volume}/{}", String::from_utf8_lossy(path).trim_start_matches('/'))
+    format!(":/{volume}/{}", String::from_utf8_lossy(path).trim_start_matches('/'))
 }

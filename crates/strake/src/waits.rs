@@ -42,7 +42,7 @@ pub struct WaitRow {
 impl WaitRow {
     /// As `strake status` shows it.
     pub fn line(&self) -> String {
-        let on = |path: &String| format!(":{} on ", path_in(&self.volume, path.as_bytes()));
+        let on = |path: &String| format!("{} on ", path_in(&self.volume, path.as_bytes()));
         format!(
             "{}{} (client {}) waits for {}; {:.0} s so far, {:.0} s at most",
             self.path.as_ref().map(on).unwrap_or_default(),

@@ -511,7 +511,7 @@ async fn a_job_names_who_has_a_file_open_and_copies_it_when_it_is_closed() {
     obey(&world, &order(1, 2));
     world.until(async || told(&world).tally.files == 3 && told(&world).left == 1).await;
     let said = told(&world);
-    assert_eq!(said.waiting[0].path, "main:/d0/f");
+    assert_eq!(said.waiting[0].path, ":/main/d0/f");
     assert_eq!(said.waiting[0].reason, "open by test");
     assert!(!said.ended);
     root.close(files[1]).await.unwrap();

@@ -414,7 +414,7 @@ async fn path_of(ctx: &Ctx, ino: Ino) -> String {
     match paths.first() {
         Some(path) => {
             let path = String::from_utf8_lossy(path);
-            format!("{name}:/{}", path.chars().take(PATH_MAX).collect::<String>())
+            format!(":/{name}/{}", path.chars().take(PATH_MAX).collect::<String>())
         }
         None => format!("{name}: inode {ino}"),
     }

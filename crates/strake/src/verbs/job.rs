@@ -2,6 +2,7 @@
 
 use crate::cluster::ClusterFlags;
 use crate::failure::{Failure, Outcome};
+use crate::held::{self, Wanted};
 use crate::jobs::{self, Files, Findings, JobView, ago, duration};
 use crate::plan_flags::{show_items, watch};
 use crate::scrub_report;
@@ -33,6 +34,15 @@ enum JobVerb {
     },
     /// Show everything about a job: each group or target, the files it is at, those that wait and who has them open, and why what failed has failed
     Show {
+        /// The job's number
+        #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+        id: u64,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the files of which a job has given something up (--lose-data), as :/VOLUME/PATH
+    Files {
         /// The job's number
         #[arg(value_parser = clap::value_parser!(u64).range(1..))]
         id: u64,
@@ -105,11 +115,18 @@ pub async fn run(flags: &JobFlags, cluster: &ClusterFlags) -> Outcome<u8> {
                 }
                 false => {
                     show(&view, job.begun_ms, job.rate_max);
+                    held::show_lost(&map, job).await;
                     let found = scrub_report::sentences(&Findings::of(&map, job).await);
                     found.iter().for_each(|sentence| output::line(sentence));
                 }
             }
             return Ok(0);
+        }
+        JobVerb::Files { id, json } => {
+            let list = jobs::fetch(&map, *id).await?;
+            let job = list.jobs.first().ok_or_else(|| Failure::new("no such job"))?;
+            let wanted = Wanted::lost_by(&map, job).unwrap_or_default();
+            return held::print(&map, &wanted, *json).await;
         }
         JobVerb::Watch { id, json } => {
             let id = match id {

@@ -3,13 +3,17 @@
 use crate::cluster::{self, ClusterFlags};
 use crate::failure::Outcome;
 use crate::groups::{self, GroupRow};
+use crate::held::{self, Sample, Wanted};
 use crate::jobs::{self, Files, JobView};
 use crate::verbs::target::state_of;
 use crate::waits::{self, WaitRow};
 use crate::{output, servers, size};
 use clap::Args;
 use serde::Serialize;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+use strake_wire::map::MapView;
 use strake_wire::message::manager::{ClusterMap, Server, Target};
 
 /// Room below this share of a target is worth a warning.
@@ -50,6 +54,8 @@ struct Report {
     volumes: Vec<String>,
     /// Groups that lack a copy, or cannot serve.
     groups: Vec<GroupRow>,
+    /// Some of the files that cannot be read or written now.
+    stopped_files: Sample,
     /// Jobs that have not ended.
     jobs: Vec<JobView>,
     /// What programs on mounts wait for.
@@ -94,13 +100,15 @@ pub async fn run(flags: &StatusFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         // A manager of an earlier release knows no jobs.
         let jobs = jobs::fetch(&view, 0).await.map(|list| list.jobs).unwrap_or_default();
         let waits = waits::all(&view, &map).await;
-        Outcome::Ok((map, jobs, waits))
+        let stopped_files = stopped_files(&view, &map).await;
+        Outcome::Ok((map, jobs, waits, stopped_files))
     };
-    let (map, jobs, waits) = asked.await.map_err(|mut failure| {
+    let (map, jobs, waits, stopped_files) = asked.await.map_err(|mut failure| {
         failure.code = Health::Broken as u8;
         failure
     })?;
     let mut report = judge(&map);
+    report.stopped_files = stopped_files;
     let under_way = jobs.iter().filter(|job| jobs::lasts(job));
     report.waits = waits;
     report.jobs = under_way.map(|job| JobView::new(job, &Files::default())).collect();
@@ -109,6 +117,17 @@ pub async fn run(flags: &StatusFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         false => show(&report),
     }
     Ok(report.health as u8)
+}
+
+/// A few of the files that have parts in groups that do not serve.
+async fn stopped_files(view: &Arc<MapView>, map: &ClusterMap) -> Sample {
+    let used = |id: u32| !map.groups.iter().any(|group| group.id == id && group.never_used);
+    let stopped = groups::troubled(map).into_iter().filter(|group| !group.serves());
+    let groups: BTreeSet<u32> = stopped.map(|group| group.id()).filter(|&id| used(id)).collect();
+    match groups.is_empty() {
+        true => Sample::default(),
+        false => Sample::find(view, &Wanted { groups, made_before_ms: None }).await,
+    }
 }
 
 fn judge(map: &ClusterMap) -> Report {
@@ -168,6 +187,7 @@ fn judge(map: &ClusterMap) -> Report {
         servers: map.servers.iter().map(|s| server_row(map, s)).collect(),
         targets: map.targets.iter().map(|t| target_row(map, t)).collect(),
         groups: groups::troubled(map),
+        stopped_files: Sample::default(),
         jobs: Vec::new(),
         waits: Vec::new(),
         volumes: cluster::volume_names(map),
@@ -185,8 +205,11 @@ fn target_problem(target: &Target, single: bool) -> Option<(Health, String)> {
     }
     if let Some(scrub) = spec.scrub.filter(|scrub| scrub.left > 0) {
         let text = format!(
-            "target {} ({}): {} chunks are damaged and could not be repaired; strake scrub {} names their files",
-            target.id, spec.path, scrub.left, target.id
+            "target {} ({}): {} found damaged; strake scrub {} repairs what has another copy, and names the files",
+            target.id,
+            spec.path,
+            output::count(scrub.left, "chunk was", "chunks were"),
+            target.id
         );
         return Some((Health::Degraded, text));
     }
@@ -251,6 +274,12 @@ fn show(report: &Report) {
     ));
     for problem in &report.problems {
         output::line(&format!("  ! {problem}"));
+    }
+    if !report.stopped_files.is_empty() {
+        let stopped = report.groups.iter().filter(|group| !group.serves());
+        let targets = stopped.flat_map(GroupRow::in_sync).collect();
+        let files = report.stopped_files.line(&held::files_verb(&targets));
+        output::line(&format!("  ! files that cannot be read or written whole now: {files}"));
     }
     for job in &report.jobs {
         output::line(&format!("  - {}; {}", job.headline(), job.progress()));

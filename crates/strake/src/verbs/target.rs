@@ -2,6 +2,7 @@
 
 use crate::cluster::{self, ClusterFlags};
 use crate::failure::{Failure, Outcome};
+use crate::held::{self, Wanted};
 use crate::plan_flags::PlanFlags;
 use crate::{output, servers, size};
 use bytes::Bytes;
@@ -41,6 +42,20 @@ enum TargetVerb {
         /// Only look whether it could be added
         #[arg(long)]
         dry_run: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the files that have a part on a target, as :/VOLUME/PATH
+    ///
+    /// All volumes are gone through for it. A part that was never written counts as one.
+    Files {
+        /// Their numbers (strake target list)
+        #[arg(required = true, value_name = "TARGET")]
+        targets: Vec<u32>,
+        /// Only those of which nobody else has this part: what is lost if these targets are
+        #[arg(long)]
+        only_copy: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -93,6 +108,17 @@ pub async fn run(flags: &TargetFlags, cluster: &ClusterFlags) -> Outcome<u8> {
                 added.show()
             }
             Ok(0)
+        }
+        TargetVerb::Files { targets, only_copy, json } => {
+            let view = cluster.connect().await?;
+            let map = cluster::fresh_map(&view).await?;
+            for id in targets {
+                if !map.targets.iter().any(|target| target.id == *id) {
+                    return Err(Failure::new(format!("no target {id}"))
+                        .next("strake target list shows the numbers"));
+                }
+            }
+            held::print(&view, &Wanted::on(&map, targets, *only_copy), *json).await
         }
         TargetVerb::Remove { target, lose_data, plan } => {
             let (kind, lose_data) = (JobKind::Drain as u32, *lose_data);

@@ -7,6 +7,7 @@ use super::status::Health;
 use crate::cluster::ClusterFlags;
 use crate::failure::Outcome;
 use crate::groups::{self, MemberState};
+use crate::jobs;
 use crate::place::{self, Found};
 use crate::{output, size};
 use clap::Args;
@@ -45,7 +46,7 @@ pub struct WhyFlags {
     /// A path in a mount, or ADDR:/VOLUME/PATH
     pub path: String,
 
-    /// Read every copy whole and check it, not only its beginning
+    /// Read every copy whole and check it, not only its beginning and what a scrub has found damaged
     #[arg(long)]
     pub verify: bool,
 
@@ -151,7 +152,11 @@ pub async fn run(flags: &WhyFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         match timeout(ANSWER_MAX, volume.open(&root, attr.ino, OpenFlags::READ)).await {
             Ok(file) => {
                 let file = file?;
-                let taste = Taste { volume, file: &file, layout, verify: flags.verify };
+                let suspects = match flags.verify {
+                    true => BTreeSet::new(),
+                    false => jobs::damage_found(volume.map(), volume.id(), attr.ino).await,
+                };
+                let taste = Taste { volume, file: &file, layout, verify: flags.verify, suspects };
                 members = taste.members(&map).await;
                 volume.release(&file).await?;
             }
@@ -190,6 +195,8 @@ struct Taste<'a> {
     file: &'a Arc<OpenFile>,
     layout: &'a LayoutView,
     verify: bool,
+    /// Targets and chunks that a scrub has found damaged.
+    suspects: BTreeSet<(u32, u64)>,
 }
 
 impl Taste<'_> {
@@ -229,28 +236,39 @@ impl Taste<'_> {
         if !matches!(state, MemberState::Primary | MemberState::InSync) {
             return member;
         }
-        let wanted = if self.verify { chunks.len() } else { 1 };
-        for chunk in &chunks[..wanted] {
+        for (chunk, bytes) in self.looks(target, chunks) {
             let began = Instant::now();
-            let read = self.copy(ChunkIndex(chunk.index), TargetId(target)).await;
+            let read = self.copy(ChunkIndex(chunk), TargetId(target), bytes).await;
             let took = began.elapsed().as_secs_f64() * 1e3;
             match read {
-                Ok(()) if !self.verify => member.answer_ms = Some(took),
                 Ok(()) => member.answer_ms = Some(member.answer_ms.map_or(took, |ms| ms.min(took))),
                 Err(damage) => {
                     // It has answered, if not with what was written.
                     let answered = (!matches!(damage, Damage::Unread(_))).then_some(took);
                     member.answer_ms = member.answer_ms.or(answered);
-                    member.damaged.insert(chunk.index, damage);
+                    member.damaged.insert(chunk, damage);
                 }
             }
         }
         member
     }
 
-    /// Reads one copy, whole or its beginning.
-    async fn copy(&self, chunk: ChunkIndex, target: TargetId) -> Result<(), Damage> {
-        let end = if self.verify { self.layout.chunk_size } else { BLOCK_BYTES };
+    /// Of which chunks of a target how many bytes are read: of all everything, or of the first its beginning, and
+    /// everything of those that a scrub has found damaged there.
+    fn looks(&self, target: u32, chunks: &[&ChunkView]) -> Vec<(u64, u64)> {
+        let whole = self.layout.chunk_size;
+        let suspect = |chunk: &&&ChunkView| self.suspects.contains(&(target, chunk.index));
+        match self.verify {
+            true => chunks.iter().map(|chunk| (chunk.index, whole)).collect(),
+            false => {
+                let suspects = chunks.iter().filter(suspect).map(|chunk| (chunk.index, whole));
+                [(chunks[0].index, BLOCK_BYTES)].into_iter().chain(suspects).collect()
+            }
+        }
+    }
+
+    /// Reads the first bytes of one copy.
+    async fn copy(&self, chunk: ChunkIndex, target: TargetId, end: u64) -> Result<(), Damage> {
         let (mut at, mut damaged, mut piece) = (0, BTreeSet::new(), PIECE_BYTES);
         // Where damage was met first, and when.
         let mut met: Option<(u64, Instant)> = None;

@@ -32,7 +32,7 @@ use strake_wire::capability::CapabilityKey;
 use strake_wire::lease::Lease;
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::member::{Heart, ManagerOfMap, Pulse, join};
-use strake_wire::message::manager::{Join, Leave, ManagerAnswer, ManagerOp, TargetSpec};
+use strake_wire::message::manager::{Join, Joined, Leave, ManagerAnswer, ManagerOp, TargetSpec};
 use strake_wire::message::scrubs::ScrubTally;
 use strake_wire::service::{ManagerService, Services};
 
@@ -76,6 +76,8 @@ pub struct Host {
     pub expected: AtomicBool,
     /// It has left the cluster for good.
     pub dismissed: AtomicBool,
+    /// Who sits at it knows that its disks are old.
+    with_old_disks: AtomicBool,
     world: Arc<World>,
     plan: Arc<Plan>,
     cluster: Mutex<String>,
@@ -163,6 +165,7 @@ impl Host {
             disk_ms: Arc::new(AtomicU64::new(plan.disk_ms)),
             expected: AtomicBool::new(false),
             dismissed: AtomicBool::new(false),
+            with_old_disks: AtomicBool::new(false),
             world: world.clone(),
             plan: plan.clone(),
             cluster: Mutex::default(),
@@ -271,9 +274,12 @@ impl Host {
         let manager: Arc<dyn ManagerService> = Arc::new(ManagerOfMap(map.clone()));
         self.look_at_drives(&*manager).await?;
         let opened = self.open_drives().await?;
-        let joined = join(&*manager, &self.request(&opened), JOIN_WAIT_MS).await?;
+        let joined = self.join(&*manager, &opened).await?;
         *self.cluster.lock() = joined.cluster.clone();
         let stores = self.format_drives(opened, &joined.cluster, &joined.targets).await?;
+        for (drive, &generation) in self.drives().iter().zip(&joined.generations) {
+            drive.begin_generation(generation);
+        }
         match &own_manager {
             Some(manager) => manager.has_joined(joined.server).await?,
             None => own_manager = self.start_manager(process, &callers, &store).await?,
@@ -312,6 +318,33 @@ impl Host {
         self.sync_now_and_then(&stores, kv);
         let process = process.clone();
         Ok(Running { process, callers, map, heart, lease, own_manager, meta, storage, open })
+    }
+
+    /// Joins the cluster. Old disks are refused; who sits here then says that they are meant.
+    async fn join(
+        &self,
+        manager: &dyn ManagerService,
+        opened: &[Option<Arc<ChunkStore>>],
+    ) -> Result<Joined> {
+        let joined = join(manager, &self.request(opened), JOIN_WAIT_MS).await;
+        let is_old = self.drives().iter().any(|drive| drive.is_old());
+        match &joined {
+            Ok(_) => {
+                let meant = self.with_old_disks.swap(false, Ordering::Relaxed);
+                if is_old && !meant {
+                    let what = format!("server {} comes with an old disk unnoticed", self.number);
+                    self.world.fail(what);
+                }
+            }
+            Err(error) if error.detail.contains("is older than") => {
+                self.with_old_disks.store(true, Ordering::Relaxed);
+                if !is_old {
+                    self.world.fail(format!("server {} has no old disk: {error}", self.number));
+                }
+            }
+            _ => {}
+        }
+        joined
     }
 
     /// The manager, if one runs here.
@@ -451,7 +484,7 @@ impl Host {
             boot: self.boot(),
             store: self.database.as_ref().map_or("", |_| "database").into(),
             shares: self.database.is_some(),
-            old_disks: false,
+            old_disks: self.with_old_disks.load(Ordering::Relaxed),
         }
     }
 

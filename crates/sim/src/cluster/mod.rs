@@ -19,6 +19,7 @@
 //! when all is over.
 
 pub mod database;
+mod disks;
 mod end;
 pub mod files;
 pub mod host;

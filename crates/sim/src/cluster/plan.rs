@@ -55,6 +55,8 @@ pub enum Trouble {
     LoseDisk,
     /// A machine does not reach the database.
     NoDatabase,
+    /// A disk is copied, and the copy takes its place when it is old.
+    OldDisk,
 }
 
 /// All kinds of trouble.
@@ -204,7 +206,10 @@ impl Plan {
             shares: (shares > 1).then_some(shares),
         };
         let managers = 1 + world.stream(0x9002).below(metas.into()) as u32;
-        let troubles = troubles(random, copies, metas);
+        let mut troubles = troubles(random, copies, metas);
+        let alone = [Trouble::Flip, Trouble::Doze].iter().any(|kind| troubles.contains(kind));
+        let old = copies > 1 && !alone && world.stream(0x9004).percent(20);
+        troubles.extend(old.then_some(Trouble::OldDisk));
         Plan {
             servers: servers as u32,
             metas,

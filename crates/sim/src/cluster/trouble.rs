@@ -102,6 +102,7 @@ impl Cluster {
             Trouble::Leave => self.take_out(&host).await,
             Trouble::NoDatabase => self.cut_database(&host, length),
             Trouble::LoseDisk => self.lose_disk(&host, length, &mut random).await,
+            Trouble::OldDisk => self.bring_old_disk(&host, length, &mut random).await,
             Trouble::Join => self.add_machine(),
         }
     }
@@ -146,7 +147,7 @@ impl Cluster {
     }
 
     /// Ends a server, and starts it again after a time.
-    async fn crash(self: &Arc<Self>, host: &Arc<Host>, power: Power, length: Duration) {
+    pub(super) async fn crash(self: &Arc<Self>, host: &Arc<Host>, power: Power, length: Duration) {
         if !host.is_up() {
             return;
         }
@@ -199,37 +200,27 @@ impl Cluster {
         }
     }
 
-    /// A disk of a machine is gone with all that was on it, and the machine comes back with an empty one.
-    async fn lose_disk(
-        self: &Arc<Self>,
-        host: &Arc<Host>,
-        length: Duration,
-        random: &mut SplitMix64,
-    ) {
-        if self.plan.copies == 1 || !self.can_lose(host).await {
-            return;
-        }
-        self.weak.store(true, Ordering::Relaxed);
-        host.crash(Power::On).await;
-        let lost = host.swap_drive(random.below(host.drives().len() as u64) as usize);
-        self.world.note(format_args!("server {} loses target {lost}", host.number));
-        self.lost.lock().push(lost);
-        let (cluster, host) = (self.clone(), host.clone());
-        self.later(async move {
-            tokio::time::sleep(length).await;
-            cluster.start(&host).await;
-            cluster.replace_lost().await;
-        });
-    }
-
     /// True if whatever a machine has not synced is on another one that is to stay: all groups are
     /// whole, and everybody is there.
-    async fn can_lose(&self, host: &Arc<Host>) -> bool {
+    pub(super) async fn can_lose(&self, host: &Arc<Host>) -> bool {
         let all_up = self.members().all(|host| host.is_up());
         let single = self.plan.copies == 1;
         // Whoever is cut off or paused counts as gone soon.
         let calm = self.later.lock().iter().all(tokio::task::JoinHandle::is_finished);
-        calm && host.is_up() && (single || all_up && self.is_whole().await.unwrap_or(false))
+        let others_have_all = all_up
+            && self.is_whole().await.unwrap_or(false)
+            && self.has_copies_beside(host).await.unwrap_or(false);
+        calm && host.is_up() && (single || others_have_all)
+    }
+
+    /// True if no group has all its copies on one machine, where a job may have put them by force.
+    async fn has_copies_beside(&self, host: &Host) -> Result<bool> {
+        let map = self.map().await?;
+        let elsewhere = |id: &u32| {
+            map.targets.iter().any(|target| target.id == *id && target.server != host.number)
+        };
+        let mut groups = map.groups.iter().filter(|group| group.members.len() > 1);
+        Ok(groups.all(|group| group.in_sync().iter().any(elsewhere)))
     }
 
     /// True if all members of all groups are in sync, by the manager's own word: it may not have noticed yet

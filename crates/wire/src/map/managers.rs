@@ -29,6 +29,8 @@ struct Candidate {
     address: String,
     service: Arc<dyn ManagerService>,
     state: Asked,
+    /// Why it will not do what was asked, however often it is asked.
+    refuses: Option<Error>,
 }
 
 /// What is known of it since the search began.
@@ -65,6 +67,12 @@ impl Search {
         fresh.or_else(|| has(again).filter(|_| self.follows.is_some()))
     }
 
+    /// Why the one that leads refuses, by the word of another.
+    fn refusal(&mut self) -> Option<Error> {
+        let address = &self.follows.as_ref()?.address;
+        self.candidates.iter_mut().find(|c| c.address == *address)?.refuses.take()
+    }
+
     fn is_asked(&self) -> bool {
         self.candidates.iter().any(|candidate| candidate.state == Asked::UnderWay)
     }
@@ -86,6 +94,11 @@ impl Search {
 fn asks_others(error: &Error) -> bool {
     use ErrorKind::{Corrupt, Malformed, TimedOut, Unavailable, WrongPeer};
     matches!(error.kind, Unavailable | TimedOut | WrongPeer | Malformed | Corrupt)
+}
+
+/// True for what the same manager would say again.
+fn is_lasting(error: &Error) -> bool {
+    !matches!(error.kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
 }
 
 /// True for what may be carried out twice, should the answer be lost and another manager lead by then.
@@ -137,6 +150,7 @@ impl MapView {
             address: address.to_owned(),
             service,
             state: Asked::NotYet,
+            refuses: None,
         };
         match &self.source {
             ManagerSource::Local(manager) => {
@@ -155,7 +169,7 @@ impl MapView {
 
     fn candidate(&self, server: &Server) -> Candidate {
         let (address, service) = (server.address.clone(), self.callers.manager(server));
-        Candidate { address, service, state: Asked::NotYet }
+        Candidate { address, service, state: Asked::NotYet, refuses: None }
     }
 
     /// The answer of the manager that leads, and that manager.
@@ -205,8 +219,14 @@ impl MapView {
                     search.follows = Some(leader);
                 }
                 Ok(reply) => return Ok((reply, search.candidates[nth].service.clone())),
-                Err(error) if asks_others(&error) => search.away = error,
+                Err(error) if asks_others(&error) => {
+                    search.candidates[nth].refuses = is_lasting(&error).then(|| error.clone());
+                    search.away = error;
+                }
                 Err(error) => return Err(error),
+            }
+            if let Some(refusal) = search.refusal() {
+                return Err(refusal);
             }
         }
     }

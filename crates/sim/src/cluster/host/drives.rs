@@ -3,7 +3,7 @@
 use super::{Host, OpenTargets, Running};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::disk::sim::SimDisk;
 use strake_storage::StorageServer;
@@ -28,6 +28,12 @@ pub struct Drive {
     pub(super) entered: AtomicBool,
     /// The target's number; 0 until it has one.
     pub(super) target: Mutex<u32>,
+    /// What is written on it; see `node::generation` of the program.
+    generation: AtomicU64,
+    /// It is a copy that was made in an earlier generation, and nobody has said yet that this is known.
+    is_old: AtomicBool,
+    /// What it once was, with its generation then.
+    copy: Mutex<Option<(SimDisk, u64)>>,
 }
 
 impl Drive {
@@ -36,11 +42,55 @@ impl Drive {
         *self.target.lock()
     }
 
+    /// How often a server has begun to serve it, or more.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// Copies what is on it now, as a snapshot does.
+    pub fn copy(&self, seed: u64, bytes: u64) {
+        let copy = SimDisk::new(seed, bytes);
+        copy.restore(&self.disk);
+        *self.copy.lock() = Some((copy, self.generation()));
+    }
+
+    /// True if there is a copy of a generation before the present one.
+    pub fn has_older_copy(&self) -> bool {
+        self.copy.lock().as_ref().is_some_and(|(_, then)| *then < self.generation())
+    }
+
+    /// Becomes what the copy is.
+    pub fn bring_copy(&self) {
+        let Some((copy, then)) = self.copy.lock().take() else { return };
+        self.disk.restore(&copy);
+        self.generation.store(then, Ordering::Relaxed);
+        self.is_old.store(true, Ordering::Relaxed);
+    }
+
+    /// True if it is an old copy, and no server has been started with it.
+    pub(super) fn is_old(&self) -> bool {
+        self.is_old.load(Ordering::Relaxed)
+    }
+
+    /// A server serves it, in its next generation.
+    pub(super) fn begin_generation(&self, generation: u64) {
+        self.generation.store(generation, Ordering::Relaxed);
+        self.is_old.store(false, Ordering::Relaxed);
+    }
+
     pub(super) fn spec(&self) -> TargetSpec {
         let (uuid, path) = (self.uuid.clone(), self.path.clone());
         let (total_bytes, free_bytes) = (1 << 30, 1 << 30);
-        let target = self.target();
-        TargetSpec { target, uuid, path, total_bytes, free_bytes, ..TargetSpec::default() }
+        let (target, generation) = (self.target(), Some(self.generation()));
+        TargetSpec {
+            target,
+            uuid,
+            path,
+            total_bytes,
+            free_bytes,
+            generation,
+            ..TargetSpec::default()
+        }
     }
 }
 
@@ -56,6 +106,9 @@ impl Host {
             path: format!("server {} drive {nth}", self.number),
             entered: AtomicBool::new(false),
             target: Mutex::new(0),
+            generation: AtomicU64::new(0),
+            is_old: AtomicBool::new(false),
+            copy: Mutex::default(),
         })
     }
 
@@ -127,6 +180,7 @@ impl Host {
         let number = self.enter(manager, &drive).await?;
         let cluster = self.cluster.lock().clone();
         let store = self.format(&drive, &cluster, number)?;
+        drive.begin_generation(1);
         storage.add_target(TargetId(number), store.clone());
         open.lock().push((drive.spec(), store.clone()));
         self.drives.lock().push(drive.clone());

@@ -16,6 +16,8 @@ enum Does {
     Names(u32),
     /// It cannot be reached.
     Refuses,
+    /// It will not do it.
+    Denies,
     /// It never answers.
     Hangs,
 }
@@ -45,6 +47,7 @@ impl ManagerService for Puppet {
                 ManagerAnswer::Leader(Leader { server, address: format!("h{server}:1") })
             }
             Does::Refuses => return Err(ErrorKind::Unavailable.into()),
+            Does::Denies => return Err(Error::with(ErrorKind::WrongPeer, "an old disk")),
             Does::Hangs => std::future::pending().await,
         };
         Ok(answer.into())
@@ -113,6 +116,21 @@ async fn while_nobody_leads_a_question_waits_for_some_seconds() {
     assert_eq!(error.kind, ErrorKind::Unavailable);
     assert!(error.detail.contains("server 1, h1:1) is away"), "{error}");
     assert!(began.elapsed() < Duration::from_millis(4_500), "{:?}", began.elapsed());
+}
+
+/// Seed 2618000000747: of two managers the one that leads refused an old disk, and its server was told for ever that
+/// nobody answers.
+#[tokio::test(start_paused = true)]
+async fn what_the_one_that_leads_refuses_is_told_at_once() {
+    for does in [[Does::Denies, Does::Names(1)], [Does::Names(2), Does::Denies]] {
+        let (view, puppets) = managers(2, &does);
+        let began = Instant::now();
+        let error = who_answers(&view, beat()).await.unwrap_err();
+        assert_eq!((error.kind, error.detail.as_ref()), (ErrorKind::WrongPeer, "an old disk"));
+        assert!(began.elapsed() < Duration::from_millis(100), "{:?}", began.elapsed());
+        let asked = puppets.iter().map(|puppet| puppet.asked.lock()["beat"]);
+        assert_eq!(asked.collect::<Vec<_>>(), [1, 1]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -196,7 +196,12 @@ impl JobView {
         if ["running", "paused"].contains(&self.state) {
             parts.push(format!("{} left", size::show(self.bytes_left)));
             if self.rate > 0 && self.state == "running" {
-                parts.push(format!("{}/s", size::show(self.rate)));
+                // What is the same already counts as done, and is not sent.
+                let sent = match self.is_scrub() || self.rate_max == 0 {
+                    true => String::new(),
+                    false => format!(", sending {}/s at most", size::show(self.rate_max)),
+                };
+                parts.push(format!("{}/s{sent}", size::show(self.rate)));
             }
             if let Some(seconds) = self.seconds_left {
                 parts.push(format!("about {} left", duration(seconds)));

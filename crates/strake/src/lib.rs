@@ -54,6 +54,7 @@ mod waits;
 use clap::Parser;
 use cli::Cli;
 use failure::{Context, Failure, Outcome, USAGE};
+use rustix::process::{Resource, Rlimit};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use strake_fuse::prefetch;
@@ -94,8 +95,19 @@ fn prefetch_for_a_mount(arguments: &[OsString]) -> ExitCode {
     ExitCode::from(u8::from(!matches!(served, Some(Ok(())))))
 }
 
+/// A target has a file for each GiB, and each client is a connection: as many files as the system lets this process
+/// have, where shells give 1,024.
+fn open_as_many_files_as_allowed() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let most = Rlimit { current: limit.maximum, ..limit };
+    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, most) {
+        tracing::debug!("the limit of open files stays {:?}: {error}", limit.current);
+    }
+}
+
 fn run(cli: Cli) -> Outcome<u8> {
     cli.log.start(if cli.is_long_running() { "info" } else { "warn" })?;
+    open_as_many_files_as_allowed();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -3,16 +3,20 @@
 use super::{Disk, DiskFile};
 use crate::descriptor;
 use crate::random::mixed;
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, StatxFlags};
+use rustix::fs::{Advice, AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, StatxFlags};
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long a lock of somebody else is waited for: it may outlive his process by a moment.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
+
+/// Of reads from this size on the kernel reads nothing ahead.
+const LARGE_BYTES: usize = 128 << 10;
 
 /// A directory of the machine's own file system.
 pub struct RealDisk {
@@ -40,7 +44,7 @@ impl Disk for RealDisk {
             flags |= OFlags::CREATE;
         }
         let file = rustix::fs::openat(&self.directory, name, flags, Mode::from_raw_mode(0o600))?;
-        Ok(Arc::new(RealFile { file: file.into() }))
+        Ok(Arc::new(RealFile::new(file.into())))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -109,17 +113,41 @@ impl Drop for Lock {
 /// An open file of a [`RealDisk`].
 struct RealFile {
     file: File,
+    /// The same for large reads, of which the kernel reads nothing ahead; none, if it cannot be opened again.
+    exact: OnceLock<Option<File>>,
+}
+
+impl RealFile {
+    fn new(file: File) -> Self {
+        Self { file, exact: OnceLock::new() }
+    }
+
+    /// Through which so many bytes are read. Who asks for many at once asks for the next himself, perhaps at another
+    /// server, and what was read ahead is then read in vain.
+    fn reader(&self, len: usize) -> &File {
+        let exact = || {
+            let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            let file = File::open(path).ok()?;
+            rustix::fs::fadvise(&file, 0, None, Advice::Random).ok()?;
+            Some(file)
+        };
+        match len >= LARGE_BYTES {
+            true => self.exact.get_or_init(exact).as_ref().unwrap_or(&self.file),
+            false => &self.file,
+        }
+    }
 }
 
 impl DiskFile for RealFile {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(buf, offset)
+        self.reader(buf.len()).read_exact_at(buf, offset)
     }
 
     fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<bool> {
         let slices = &mut [io::IoSliceMut::new(buf)];
         let wanted = slices[0].len();
-        match rustix::io::preadv2(&self.file, slices, offset, rustix::io::ReadWriteFlags::NOWAIT) {
+        let file = self.reader(wanted);
+        match rustix::io::preadv2(file, slices, offset, rustix::io::ReadWriteFlags::NOWAIT) {
             Ok(read) => Ok(read == wanted),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::OPNOTSUPP) => Ok(false),
             Err(error) => Err(error.into()),
@@ -135,7 +163,6 @@ impl DiskFile for RealFile {
     }
 
     fn start_writeback(&self, offset: u64, len: u64) {
-        use std::os::fd::AsRawFd;
         let (Ok(offset), Ok(len)) = (offset.try_into(), len.try_into()) else { return };
         let flags = libc::SYNC_FILE_RANGE_WRITE;
         // SAFETY: the call takes a descriptor that `self.file` keeps open, and no memory.

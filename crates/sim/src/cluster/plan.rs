@@ -208,8 +208,15 @@ impl Plan {
         let managers = 1 + world.stream(0x9002).below(metas.into()) as u32;
         let mut troubles = troubles(random, copies, metas);
         let alone = [Trouble::Flip, Trouble::Doze].iter().any(|kind| troubles.contains(kind));
-        let old = copies > 1 && !alone && world.stream(0x9004).percent(20);
-        troubles.extend(old.then_some(Trouble::OldDisk));
+        let mut chance = world.stream(0x9004);
+        if copies > 1 && !alone && chance.percent(20) {
+            if chance.percent(50) {
+                // Until all are whole again nothing is brought.
+                use Trouble::{ClientKill, Jump, Restart, Slow};
+                troubles.retain(|kind| matches!(kind, ClientKill | Jump | Restart | Slow));
+            }
+            troubles.push(Trouble::OldDisk);
+        }
         Plan {
             servers: servers as u32,
             metas,

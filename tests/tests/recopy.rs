@@ -233,7 +233,10 @@ fn copies_are_a_job_that_outlives_who_asked_and_kills_of_metadata_server_and_man
     // More than one directory: how far it is, is noted after each.
     cluster.until("files are copied", |c| running(c)["recopy"]["files"].as_u64() > Some(10));
     let listed = running(&cluster);
-    assert_eq!((&listed["kind"], &listed["about"]), (&"recopy".into(), &":/main/, 2 copies".into()));
+    assert_eq!(
+        (&listed["kind"], &listed["about"]),
+        (&"recopy".into(), &":/main/, 2 copies".into())
+    );
     asker.kill().unwrap();
     asker.wait().unwrap();
     let job = listed["id"].as_u64().unwrap();

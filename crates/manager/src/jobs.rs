@@ -511,13 +511,15 @@ fn start(state: &mut State, facts: &Facts, job: &mut Job, at: usize) {
     if let Some(reason) = not_yet(state, facts, job, item, to) {
         return job.items[at].set(JobState::Waiting, &reason);
     }
+    // Of what was never used nothing is lost.
+    let gives_up = lost && !group.never_used;
     match lost {
         true => loss::give_up(state, facts, item.group, item.from, to),
         false => bring_in(state, item.group, item.from, to),
     }
     let item = &mut job.items[at];
     item.fixed &= item.to == to;
-    (item.to, item.lost) = (to, lost);
+    (item.to, item.lost) = (to, gives_up);
     item.set(JobState::Running, "");
 }
 

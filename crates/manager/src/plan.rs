@@ -128,8 +128,9 @@ pub(crate) fn empty(state: &State, facts: &Facts, wanted: &Wanted) -> Result<Vec
     for (&id, group) in &state.groups {
         let mut members = group.members.clone();
         for from in group.members.iter().copied().filter(|m| wanted.leaving.contains(m)) {
-            let lost = facts.is_lost(group, &wanted.leaving);
-            if lost && !group.never_used && !wanted.lose_data {
+            // Of what was never used nothing is lost.
+            let lost = facts.is_lost(group, &wanted.leaving) && !group.never_used;
+            if lost && !wanted.lose_data {
                 losses.push((id, group));
                 break;
             }

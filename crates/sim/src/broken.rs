@@ -42,6 +42,7 @@ pub const RULES: &[Rule] = &[
     rule("members-check-epochs", "members take forwards of other epochs"),
     rule("mutations-are-remembered", "a mutation that is sent again is repeated"),
     rule("new-primary-recovers", "a new primary leaves what was under way as it is"),
+    rule("old-disks-have-less", "an old copy of a disk counts as what the target had"),
     rule(
         "only-in-sync-serve",
         "members answer readers whoever they are by now, and of whatever epoch",

@@ -2,6 +2,7 @@
 
 use crate::cluster;
 use crate::failure::{FAILED, Outcome};
+use crate::jobs::lasts;
 use crate::output;
 use crate::soundness::path_in;
 use bytes::Bytes;
@@ -14,13 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_client::Volume;
 use strake_types::layout::Placement;
-use strake_types::{Attr, ChunkIndex, Credentials, ErrorKind, FileKind, Ino, Result};
+use strake_types::{Attr, ChunkIndex, Credentials, Error, ErrorKind, FileKind, Ino, Result};
 use strake_wire::map::MapView;
 use strake_wire::message::jobs::Job;
 use strake_wire::message::manager::{ClusterMap, Group};
 use tokio::time::timeout;
 
-/// Directories listed at once.
+/// Pages of directories listed at once.
 const WIDTH: usize = 16;
 /// Entries asked for at once.
 const PAGE_ENTRIES: u32 = 1024;
@@ -28,6 +29,10 @@ const PAGE_ENTRIES: u32 = 1024;
 const SAMPLE_WAIT: Duration = Duration::from_secs(2);
 /// and how many.
 const SAMPLE_FILES: usize = 3;
+/// Chunks of a file that are looked at; of one with more, whose groups do not repeat, it is said that it has a part.
+const CHUNKS_LOOKED_MAX: u64 = 1 << 16;
+/// How much later than by the manager's clock something may have been made, in milliseconds.
+const CLOCKS_DIFFER_MS: u64 = 60_000;
 
 /// What is looked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,13 +56,12 @@ impl Wanted {
     }
 
     /// What a job has given up, or will; none if that is nothing.
-    pub fn lost_by(map: &MapView, job: &Job) -> Option<Self> {
-        let map = map.current();
-        let unused = |id: u32| map.groups.iter().any(|g| g.id == id && g.never_used);
-        let lost = job.items.iter().filter(|item| item.lost && !unused(item.group));
+    pub fn lost_by(job: &Job) -> Option<Self> {
+        let lost = job.items.iter().filter(|item| item.lost);
         let groups: BTreeSet<u32> = lost.map(|item| item.group).collect();
-        // What is made later has its parts with who took the place.
-        (!groups.is_empty()).then_some(Self { groups, made_before_ms: Some(job.begun_ms) })
+        // What is made after its end has its parts with who took the place. Clocks differ.
+        let made_before_ms = (job.ended_ms > 0).then_some(job.ended_ms + CLOCKS_DIFFER_MS);
+        (!groups.is_empty()).then_some(Self { groups, made_before_ms })
     }
 
     fn holds(&self, attr: &Attr) -> bool {
@@ -67,7 +71,7 @@ impl Wanted {
     }
 }
 
-/// True if some byte of a file lies in one of the groups. Holes count as bytes: nobody but the groups knows them.
+/// True if some byte of a file may lie in one of the groups. Holes count as bytes: nobody but the groups knows them.
 fn has_part_in(attr: &Attr, groups: &BTreeSet<u32>) -> bool {
     let Some(layout) = attr.layout.clone().filter(|_| attr.kind == FileKind::File) else {
         return false;
@@ -79,8 +83,11 @@ fn has_part_in(attr: &Attr, groups: &BTreeSet<u32>) -> bool {
     if !placement.groups().iter().any(|group| groups.contains(&group.0)) {
         return false;
     }
-    let last = placement.layout().chunk_at(attr.length - 1).0;
-    (0..=last).any(|index| groups.contains(&placement.group_of(ChunkIndex(index)).0))
+    let layout = placement.layout();
+    let chunks = (layout.chunk_at(attr.length - 1).0 + 1).min(layout.period().unwrap_or(u64::MAX));
+    let looked_at = chunks.min(CHUNKS_LOOKED_MAX);
+    let is_in = |index| groups.contains(&placement.group_of(ChunkIndex(index)).0);
+    (0..looked_at).any(is_in) || looked_at < chunks
 }
 
 /// Some of the files that were looked for, as `--json` prints them.
@@ -93,8 +100,13 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Looks for a few, and not for long. What cannot be listed now is left out.
-    pub async fn find(map: &Arc<MapView>, wanted: &Wanted) -> Self {
+    /// Looks for a few in volumes whose server is up, and not for long.
+    pub async fn find(view: &Arc<MapView>, wanted: &Wanted) -> Self {
+        let map = view.current();
+        let is_up = |id| map.servers.iter().any(|server| server.id == id && server.up);
+        let (up, away): (Vec<_>, Vec<_>) =
+            map.living().partition(|volume| is_up(volume.meta_server));
+        let volumes: Vec<_> = up.iter().map(|volume| volume.spec.name.clone()).collect();
         let mut sample = Self::default();
         let note = |path: &str| {
             if sample.files.len() == SAMPLE_FILES {
@@ -103,8 +115,9 @@ impl Sample {
             sample.files.push(path.to_owned());
             ControlFlow::Continue(())
         };
-        let whole = timeout(SAMPLE_WAIT, find(map, wanted, note)).await;
-        sample.more = !matches!(whole, Ok(Ok(Looked { unread, ended: true })) if unread.is_empty());
+        let looked = timeout(SAMPLE_WAIT, find(view, &volumes, wanted, note)).await;
+        let whole = matches!(looked, Ok(Looked { unread, ended: true }) if unread.is_empty());
+        sample.more = !whole || !away.is_empty();
         sample
     }
 
@@ -144,7 +157,8 @@ pub async fn print(map: &Arc<MapView>, wanted: &Wanted, json: bool) -> Outcome<u
         note(path);
         ControlFlow::Continue(())
     };
-    let Looked { unread, .. } = find(map, wanted, tell).await?;
+    let volumes = cluster::volume_names(&map.current());
+    let Looked { unread, .. } = find(map, &volumes, wanted, tell).await;
     let code = if unread.is_empty() { 0 } else { FAILED };
     match json {
         true => output::json(&Listing { files, unread })?,
@@ -161,14 +175,15 @@ pub fn files_verb(targets: &BTreeSet<u32>) -> String {
 
 /// Says of which files a job gives something up, if it does.
 pub async fn show_lost(map: &Arc<MapView>, job: &Job) {
-    let Some(wanted) = Wanted::lost_by(map, job) else { return };
+    let Some(wanted) = Wanted::lost_by(job) else { return };
     let sample = Sample::find(map, &wanted).await;
     let (does, all) = match job.id {
         0 => {
             let lost = job.items.iter().filter(|item| item.lost);
             ("would give up", files_verb(&lost.map(|item| item.from).collect()))
         }
-        id => ("gives up", format!("strake job files {id}")),
+        id if lasts(job) => ("gives up", format!("strake job files {id}")),
+        id => ("gave up", format!("strake job files {id}")),
     };
     output::line(&format!("  ! {does} what files have in these groups: {}", sample.line(&all)));
 }
@@ -180,24 +195,42 @@ struct Listing {
     unread: Vec<String>,
 }
 
-/// Tells of every file that is wanted, as `:/VOLUME/PATH`, in no order; a file with several names by each.
+/// Tells of every file that is wanted in some volumes, as `:/VOLUME/PATH`, in no order; a file with several names by
+/// each. What cannot be looked at hides nothing else.
 pub async fn find(
     map: &Arc<MapView>,
+    volumes: &[String],
     wanted: &Wanted,
     mut tell: impl FnMut(&str) -> ControlFlow<()>,
-) -> Outcome<Looked> {
+) -> Looked {
     let mut looked = Looked::default();
-    for name in cluster::volume_names(&map.current()) {
-        let volume = cluster::open_volume(map.clone(), &name, "files").await?;
-        let mut within = |path: &[u8]| tell(&path_in(&name, path));
+    for name in volumes {
+        let volume = match cluster::open_volume(map.clone(), name, "files").await {
+            Ok(volume) => volume,
+            Err(failure) => {
+                looked.unread.push(format!("volume {name}: {}", failure.cause));
+                continue;
+            }
+        };
+        let mut within = |path: &[u8]| tell(&path_in(name, path));
         let enough = walk(&volume, wanted, &mut within, &mut looked.unread).await;
-        volume.close().await?;
+        if let Err(error) = volume.close().await {
+            tracing::debug!("volume {name}: {error}");
+        }
         if enough.is_break() {
-            return Ok(looked);
+            return looked;
         }
     }
     looked.ended = true;
-    Ok(looked)
+    looked
+}
+
+/// A page of a directory.
+struct Piece {
+    ino: Ino,
+    path: Vec<u8>,
+    /// Where it begins.
+    after: u64,
 }
 
 async fn walk(
@@ -206,53 +239,106 @@ async fn walk(
     tell: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
     unread: &mut Vec<String>,
 ) -> ControlFlow<()> {
-    let mut left = vec![(Ino::ROOT, Vec::new())];
+    let mut left = vec![Piece { ino: Ino::ROOT, path: Vec::new(), after: 0 }];
     let (mut listing, mut seen) = (FuturesUnordered::new(), HashSet::new());
     loop {
         while listing.len() < WIDTH {
-            let Some((ino, path)) = left.pop() else { break };
+            let Some(piece) = left.pop() else { break };
             // One that is moved meanwhile may be met twice.
-            if seen.insert(ino) {
-                listing.push(async move { (list(volume, ino).await, path) });
+            if piece.after > 0 || seen.insert(piece.ino) {
+                listing.push(async move { (page_of(volume, &piece).await, piece) });
             }
         }
-        let Some((entries, path)) = listing.next().await else { return ControlFlow::Continue(()) };
-        let entries = match entries {
-            Ok(entries) => entries,
+        let Some((page, piece)) = listing.next().await else { return ControlFlow::Continue(()) };
+        let (entries, next) = match page {
+            Ok(page) => page,
             // Removed meanwhile.
-            Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::Stale) => continue,
+            Err(error) if is_gone(&error) => continue,
             Err(error) => {
-                unread.push(format!("{}: {error}", path_in(volume.name(), &path)));
-                continue;
+                unread.push(format!("{}: {error}", path_in(volume.name(), &piece.path)));
+                match error.kind {
+                    // Nor would it give the others.
+                    ErrorKind::Unavailable | ErrorKind::TimedOut => {
+                        return ControlFlow::Continue(());
+                    }
+                    _ => continue,
+                }
             }
         };
         for (name, attr) in entries {
-            let path = [&path[..], b"/", &name[..]].concat();
-            if attr.kind == FileKind::Directory {
-                left.push((attr.ino, path));
-            } else if wanted.holds(&attr) {
-                tell(&path)?;
+            let path = [&piece.path[..], b"/", &name[..]].concat();
+            match attr {
+                Ok(attr) if attr.kind == FileKind::Directory => {
+                    left.push(Piece { ino: attr.ino, path, after: 0 });
+                }
+                Ok(attr) if wanted.holds(&attr) => tell(&path)?,
+                Ok(_) => {}
+                Err(error) => unread.push(format!("{}: {error}", path_in(volume.name(), &path))),
             }
         }
+        left.extend(next.map(|after| Piece { after, ..piece }));
     }
 }
 
-/// The entries of a directory.
-async fn list(volume: &Arc<Volume>, ino: Ino) -> Result<Vec<(Bytes, Attr)>> {
-    let (root, mut entries, mut after) = (Credentials::root(), Vec::new(), 0);
-    loop {
-        let page = volume.readdir(&root, ino, after, PAGE_ENTRIES, true).await?;
-        let Some(last) = page.entries.last() else { return Ok(entries) };
-        after = last.cookie;
-        for entry in page.entries {
-            let attr = match entry.attr {
-                Some(attr) => attr,
-                None => volume.lookup(&root, ino, entry.name.clone()).await?,
-            };
-            entries.push((entry.name, attr));
-        }
-        if page.end {
-            return Ok(entries);
-        }
+fn is_gone(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::NotFound | ErrorKind::Stale)
+}
+
+type Entry = (Bytes, Result<Attr>);
+
+/// The entries of a page, and where the next one begins.
+async fn page_of(volume: &Arc<Volume>, piece: &Piece) -> Result<(Vec<Entry>, Option<u64>)> {
+    let root = Credentials::root();
+    let page = volume.readdir(&root, piece.ino, piece.after, PAGE_ENTRIES, true).await?;
+    let next = page.entries.last().filter(|_| !page.end).map(|last| last.cookie);
+    let mut entries = Vec::new();
+    for entry in page.entries {
+        let attr = match entry.attr {
+            Some(attr) => Ok(attr),
+            None => volume.lookup(&root, piece.ino, entry.name.clone()).await,
+        };
+        entries.push((entry.name, attr));
+    }
+    Ok((entries, next))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_types::layout::{GroupTables, LayoutTemplate};
+    use strake_types::{Distribution, GroupId};
+    use strake_wire::message::common::Attributes;
+
+    fn file(distribution: Distribution, length: u64) -> Attr {
+        let template = LayoutTemplate {
+            chunk_size: Some(1 << 16),
+            distribution: Some(distribution),
+            width: Some(4),
+            ..LayoutTemplate::default()
+        };
+        let tables = GroupTables::of([GroupId::of_class(1, 3)]);
+        let layout = Some(template.resolve(42, &tables));
+        let attributes = Attributes { ino: 7, kind: 1, ..Attributes::default() };
+        Attr { layout, length, ..attributes.try_into().unwrap() }
+    }
+
+    #[test]
+    fn a_file_has_parts_where_its_chunks_are_however_long_it_is() {
+        let place = |attr: &Attr, slot: usize| {
+            let placement = Placement::new(attr.layout.clone().unwrap());
+            has_part_in(attr, &BTreeSet::from([placement.groups()[slot].0]))
+        };
+        let slots = |attr: &Attr| (0..4).map(|slot| place(attr, slot)).collect::<Vec<_>>();
+        let simple = |length| slots(&file(Distribution::SimpleStripe, length));
+        assert_eq!(simple(0), [false; 4]);
+        assert_eq!(simple(1), [true, false, false, false]);
+        assert_eq!(simple((2 << 16) + 1), [true, true, true, false]);
+        assert_eq!(simple(1 << 60), [true; 4]);
+        let basic = slots(&file(Distribution::Basic, 1 << 60));
+        assert_eq!(basic, [true, false, false, false]);
+        let inline = Attr { inline: true, ..file(Distribution::SimpleStripe, 100) };
+        assert_eq!(slots(&inline), [false; 4]);
+        let none = BTreeSet::from([GroupId::of_class(2, 0).0]);
+        assert!(!has_part_in(&file(Distribution::Progressive, 1 << 60), &none));
     }
 }

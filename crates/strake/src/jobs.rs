@@ -374,8 +374,9 @@ impl Findings {
     }
 }
 
-/// Targets and chunks of a file that the last scrubs have left damaged. What cannot be asked is left out.
-pub async fn damage_found(map: &MapView, volume: VolumeId, ino: Ino) -> BTreeSet<(u32, u64)> {
+/// Chunks of a file, of this volume or share of one, of which the last scrubs have left a copy damaged. What cannot be
+/// asked is left out.
+pub async fn damage_found(map: &MapView, home: VolumeId, ino: Ino) -> BTreeSet<u64> {
     let Ok(list) = fetch(map, 0).await else { return BTreeSet::new() };
     let left = |job: &&Job| job.scrubs.iter().any(|one| one.tally.left > 0);
     let scrubs: Vec<u64> = list.jobs.iter().rev().filter(left).map(|job| job.id).collect();
@@ -386,9 +387,9 @@ pub async fn damage_found(map: &MapView, volume: VolumeId, ino: Ino) -> BTreeSet
         let told = list.jobs.iter().flat_map(|job| &job.scrubs).flat_map(|one| &one.findings);
         let findings = told.map(Finding::from_told).filter(|finding| {
             let chunk = &finding.chunk;
-            chunk.volume == volume && chunk.ino == ino && finding.fate != Fate::Repaired
+            chunk.volume == home && chunk.ino == ino && finding.fate != Fate::Repaired
         });
-        found.extend(findings.map(|finding| (finding.target, finding.chunk.index.0)));
+        found.extend(findings.map(|finding| finding.chunk.index.0));
     }
     found
 }

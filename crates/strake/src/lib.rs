@@ -95,8 +95,8 @@ fn prefetch_for_a_mount(arguments: &[OsString]) -> ExitCode {
     ExitCode::from(u8::from(!matches!(served, Some(Ok(())))))
 }
 
-/// A target has a file for each GiB, and each client is a connection: as many files as the system lets this process
-/// have, where shells give 1,024.
+/// A target has one file or two for each GiB, and each client is a connection: as many files as the system lets this
+/// process have, where shells give 1,024.
 fn open_as_many_files_as_allowed() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let most = Rlimit { current: limit.maximum, ..limit };
@@ -106,8 +106,12 @@ fn open_as_many_files_as_allowed() {
 }
 
 fn run(cli: Cli) -> Outcome<u8> {
-    cli.log.start(if cli.is_long_running() { "info" } else { "warn" })?;
-    open_as_many_files_as_allowed();
+    let is_long_running = cli.is_long_running();
+    cli.log.start(if is_long_running { "info" } else { "warn" })?;
+    // Not where other programs are started, which may not be ready for it.
+    if is_long_running {
+        open_as_many_files_as_allowed();
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

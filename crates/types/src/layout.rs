@@ -311,6 +311,18 @@ impl Layout {
         slot as u32
     }
 
+    /// Chunks after which slots repeat; none: they do not.
+    pub fn period(&self) -> Option<u64> {
+        let width = u64::from(self.width);
+        match &self.distribution {
+            Distribution::SimpleStripe => Some(width),
+            Distribution::Basic => Some(1),
+            Distribution::Varstrip(strips) => Some(strips.len() as u64),
+            Distribution::TwodStripe { factor, .. } => Some(width * u64::from(*factor)),
+            Distribution::Progressive => None,
+        }
+    }
+
     /// The groups of slots 0..width, in order.
     ///
     /// For a table this is the first `width` steps of a Fisher-Yates shuffle of `0..size` driven by

@@ -113,7 +113,8 @@ impl Drop for Lock {
 /// An open file of a [`RealDisk`].
 struct RealFile {
     file: File,
-    /// The same for large reads, of which the kernel reads nothing ahead; none, if it cannot be opened again.
+    /// The same for large reads that do not wait, of which the kernel reads nothing ahead; none, if it cannot be opened
+    /// again.
     exact: OnceLock<Option<File>>,
 }
 
@@ -122,8 +123,8 @@ impl RealFile {
         Self { file, exact: OnceLock::new() }
     }
 
-    /// Through which so many bytes are read. Who asks for many at once asks for the next himself, perhaps at another
-    /// server, and what was read ahead is then read in vain.
+    /// Through which so many bytes are asked for by who does not wait. That makes the kernel begin to read them, and more
+    /// ahead; but a client that asks for many at once asks for the next by itself, perhaps another server.
     fn reader(&self, len: usize) -> &File {
         let exact = || {
             let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
@@ -140,7 +141,7 @@ impl RealFile {
 
 impl DiskFile for RealFile {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.reader(buf.len()).read_exact_at(buf, offset)
+        self.file.read_exact_at(buf, offset)
     }
 
     fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<bool> {
@@ -185,5 +186,35 @@ impl DiskFile for RealFile {
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(rustix::fs::fallocate(&self.file, flags, offset, len)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_reads_that_do_not_wait_give_the_same_bytes() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = RealDisk::new(directory.path()).unwrap();
+        let file = disk.open("file", true).unwrap();
+        let data: Vec<u8> = (0..3 * LARGE_BYTES).map(|n| (n / 7) as u8).collect();
+        file.write_all_at(&data, 0).unwrap();
+        // What was just written is in memory.
+        for len in [1, LARGE_BYTES - 1, LARGE_BYTES, 2 * LARGE_BYTES] {
+            let mut read = vec![0; len];
+            assert!(file.read_cached_at(&mut read, 77).unwrap(), "{len} bytes");
+            assert!(read == data[77..77 + len], "{len} bytes");
+        }
+        assert!(
+            !file.read_cached_at(&mut vec![0; LARGE_BYTES], 3 * LARGE_BYTES as u64 - 9).unwrap()
+        );
+        // It is the open file that is read, whatever its name leads to by now.
+        disk.rename("file", "other").unwrap();
+        disk.open("file", true).unwrap();
+        let again = disk.open("other", false).unwrap();
+        disk.remove("other").unwrap();
+        let mut read = vec![0; LARGE_BYTES];
+        assert!(again.read_cached_at(&mut read, 0).unwrap() && read == data[..LARGE_BYTES]);
     }
 }

@@ -65,7 +65,9 @@ impl FuseDoor {
     ) -> Result<Reply, Errno> {
         let how = self.open_flags(flags);
         // Of an open for reading the kernel finds this out after the OPEN, when the file is cut already.
-        if how.truncate && !how.write && self.handles.any(|open| open.runs && open.file.ino() == ino)
+        if how.truncate
+            && !how.write
+            && self.handles.any(|open| open.runs && open.file.ino() == ino)
         {
             return Err(ErrorKind::TextBusy.into());
         }

@@ -92,7 +92,11 @@ impl Prefetch {
         let current = self.current.lock();
         let current = current.as_ref().filter(|current| current.process == Some(process))?;
         let part = Some(current.part.clone());
-        (current.handle.file.ino() == ino).then(|| OpenHandle { part, ..current.handle.clone() })
+        (current.handle.file.ino() == ino).then(|| OpenHandle {
+            part,
+            runs: false,
+            ..current.handle.clone()
+        })
     }
 
     /// Who waits for pages of this file shall not wait for a part that is being fetched of it: its pages are unlocked, and those

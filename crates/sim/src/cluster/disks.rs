@@ -50,7 +50,8 @@ impl Cluster {
             let of = |drive| (host.clone(), drive);
             host.drives().into_iter().map(of).collect::<Vec<_>>()
         };
-        let mut copied = self.members().flat_map(drives).filter(|(_, drive)| drive.has_older_copy());
+        let mut copied =
+            self.members().flat_map(drives).filter(|(_, drive)| drive.has_older_copy());
         match copied.next() {
             Some((host, drive)) => self.bring_copy(&host, &drive, length, random.percent(50)).await,
             None if !host.is_up() => {}

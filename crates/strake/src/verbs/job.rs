@@ -125,7 +125,11 @@ pub async fn run(flags: &JobFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         JobVerb::Files { id, json } => {
             let list = jobs::fetch(&map, *id).await?;
             let job = list.jobs.first().ok_or_else(|| Failure::new("no such job"))?;
-            let wanted = Wanted::lost_by(&map, job).unwrap_or_default();
+            let Some(wanted) = Wanted::lost_by(job) else {
+                return Err(Failure::new(format!("job {id} gives nothing up")).next(
+                    "strake job show says what it does; only --lose-data lets a job give something up",
+                ));
+            };
             return held::print(&map, &wanted, *json).await;
         }
         JobVerb::Watch { id, json } => {

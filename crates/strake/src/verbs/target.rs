@@ -48,7 +48,8 @@ enum TargetVerb {
     },
     /// List the files that have a part on a target, as :/VOLUME/PATH
     ///
-    /// All volumes are gone through for it. A part that was never written counts as one.
+    /// All volumes are gone through for it. A part that was never written counts as one; what another client is writing and
+    /// has not told of yet is not known.
     Files {
         /// Their numbers (strake target list)
         #[arg(required = true, value_name = "TARGET")]

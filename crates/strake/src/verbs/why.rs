@@ -29,6 +29,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(3);
 const BLOCK_BYTES: u64 = 4096;
 /// Bytes asked for at a time with `--verify`.
 const PIECE_BYTES: u64 = 1 << 20;
+/// Damaged chunks of a group that are looked at without `--verify`.
+const SUSPECTS_MAX: usize = 16;
 /// Time between two looks at what is being mended.
 const LOOK: Duration = Duration::from_millis(100);
 /// A target that takes so many times longer than the fastest is slow,
@@ -152,9 +154,12 @@ pub async fn run(flags: &WhyFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         match timeout(ANSWER_MAX, volume.open(&root, attr.ino, OpenFlags::READ)).await {
             Ok(file) => {
                 let file = file?;
+                let home = volume.shares().of(attr.ino);
+                let found = jobs::damage_found(volume.map(), home, attr.ino);
+                // What cannot be asked in time is left out.
                 let suspects = match flags.verify {
                     true => BTreeSet::new(),
-                    false => jobs::damage_found(volume.map(), volume.id(), attr.ino).await,
+                    false => timeout(ANSWER_MAX, found).await.unwrap_or_default(),
                 };
                 let taste = Taste { volume, file: &file, layout, verify: flags.verify, suspects };
                 members = taste.members(&map).await;
@@ -195,8 +200,8 @@ struct Taste<'a> {
     file: &'a Arc<OpenFile>,
     layout: &'a LayoutView,
     verify: bool,
-    /// Targets and chunks that a scrub has found damaged.
-    suspects: BTreeSet<(u32, u64)>,
+    /// Chunks of which a scrub has found a copy damaged.
+    suspects: BTreeSet<u64>,
 }
 
 impl Taste<'_> {
@@ -236,16 +241,23 @@ impl Taste<'_> {
         if !matches!(state, MemberState::Primary | MemberState::InSync) {
             return member;
         }
-        for (chunk, bytes) in self.looks(target, chunks) {
+        let mut silent = None;
+        for (chunk, bytes) in self.looks(chunks) {
             let began = Instant::now();
-            let read = self.copy(ChunkIndex(chunk), TargetId(target), bytes).await;
+            let read = match silent.clone() {
+                // It would be waited for again and again.
+                Some(why) if !self.verify => Err(Damage::Unread(why)),
+                _ => self.copy(ChunkIndex(chunk), TargetId(target), bytes).await,
+            };
             let took = began.elapsed().as_secs_f64() * 1e3;
             match read {
                 Ok(()) => member.answer_ms = Some(member.answer_ms.map_or(took, |ms| ms.min(took))),
                 Err(damage) => {
                     // It has answered, if not with what was written.
-                    let answered = (!matches!(damage, Damage::Unread(_))).then_some(took);
-                    member.answer_ms = member.answer_ms.or(answered);
+                    match &damage {
+                        Damage::Unread(why) => silent = Some(why.clone()),
+                        _ => member.answer_ms = member.answer_ms.or(Some(took)),
+                    }
                     member.damaged.insert(chunk, damage);
                 }
             }
@@ -253,15 +265,19 @@ impl Taste<'_> {
         member
     }
 
-    /// Of which chunks of a target how many bytes are read: of all everything, or of the first its beginning, and
-    /// everything of those that a scrub has found damaged there.
-    fn looks(&self, target: u32, chunks: &[&ChunkView]) -> Vec<(u64, u64)> {
+    /// Of which chunks how many bytes are read: of all everything, or of the first its beginning, and everything of
+    /// those of which a scrub has found a copy damaged, at every member: it is to be said whether another one is sound.
+    fn looks(&self, chunks: &[&ChunkView]) -> Vec<(u64, u64)> {
         let whole = self.layout.chunk_size;
-        let suspect = |chunk: &&&ChunkView| self.suspects.contains(&(target, chunk.index));
+        let suspect = |chunk: &&&ChunkView| self.suspects.contains(&chunk.index);
         match self.verify {
             true => chunks.iter().map(|chunk| (chunk.index, whole)).collect(),
             false => {
-                let suspects = chunks.iter().filter(suspect).map(|chunk| (chunk.index, whole));
+                let suspects = chunks
+                    .iter()
+                    .filter(suspect)
+                    .take(SUSPECTS_MAX)
+                    .map(|chunk| (chunk.index, whole));
                 [(chunks[0].index, BLOCK_BYTES)].into_iter().chain(suspects).collect()
             }
         }

@@ -216,7 +216,10 @@ impl MapView {
                         let server = Server { id, address, manager: true, ..Server::default() };
                         search.candidates.push(self.candidate(&server));
                     }
-                    search.follows = Some(leader);
+                    // One that knows of nobody does not make forgotten whom another has named.
+                    if leader.server != 0 || search.follows.is_none() {
+                        search.follows = Some(leader);
+                    }
                 }
                 Ok(reply) => return Ok((reply, search.candidates[nth].service.clone())),
                 Err(error) if asks_others(&error) => {

@@ -195,6 +195,12 @@ fn scrub_repairs_what_has_another_copy_and_names_the_files_that_are_lost() {
     assert_eq!((code, fates(&report)), (Some(1), vec![of("lost"), of("repaired")]));
     let again = scrub(&cluster.address, &[]);
     assert_eq!((again.0, fates(&again.1)), (Some(1), vec![of("lost")]), "all else was repaired");
+    // It is not where `why` looks by itself.
+    let why = run(["why", &format!("{}:/main/dir/rotten", cluster.address)]);
+    let told = String::from_utf8_lossy(&why.stdout);
+    assert!(told.contains("chunk 1 cannot be read from target 1"), "{told}");
+    assert!(told.contains("all 2 copies answered, and none is sound"), "{told}");
+    assert_eq!(why.status.code(), Some(2), "{told}");
     let file = File::options().write(true).open(mount.at("dir/rotten")).unwrap();
     file.write_all_at(&whole[299 * BLOCK..300 * BLOCK], 299 * BLOCK as u64).unwrap();
     file.sync_all().unwrap();

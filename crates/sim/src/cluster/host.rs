@@ -276,10 +276,7 @@ impl Host {
         let opened = self.open_drives().await?;
         let joined = self.join(&*manager, &opened).await?;
         *self.cluster.lock() = joined.cluster.clone();
-        let stores = self.format_drives(opened, &joined.cluster, &joined.targets).await?;
-        for (drive, &generation) in self.drives().iter().zip(&joined.generations) {
-            drive.begin_generation(generation);
-        }
+        let stores = self.format_drives(opened, &joined).await?;
         match &own_manager {
             Some(manager) => manager.has_joined(joined.server).await?,
             None => own_manager = self.start_manager(process, &callers, &store).await?,
@@ -430,19 +427,22 @@ impl Host {
         task::blocking(open).await.map_err(engine)?.map_err(engine)
     }
 
+    /// Makes targets on disks that are empty; all are in their next generation.
     async fn format_drives(
         self: &Arc<Self>,
         opened: Vec<Option<Arc<ChunkStore>>>,
-        cluster: &str,
-        targets: &[u32],
+        joined: &Joined,
     ) -> Result<Vec<Arc<ChunkStore>>> {
         let mut stores = Vec::new();
-        for ((drive, store), &target) in self.drives().iter().zip(opened).zip(targets) {
+        for ((drive, store), &target) in self.drives().iter().zip(opened).zip(&joined.targets) {
             stores.push(match store {
                 Some(store) => store,
-                None => self.format(drive, cluster, target)?,
+                None => self.format(drive, &joined.cluster, target)?,
             });
             drive.entered.store(true, Ordering::Relaxed);
+        }
+        for (drive, &generation) in self.drives().iter().zip(&joined.generations) {
+            drive.begin_generation(generation);
         }
         Ok(stores)
     }

@@ -311,7 +311,10 @@ impl Manager {
         let mut inner = self.inner.lock();
         let Inner { state, live } = &mut *inner;
         if !state.servers.contains_key(&beat.server) {
-            let detail = format!("server {} has not joined", beat.server);
+            let detail = format!(
+                "server {} does not belong to the cluster: was it removed? Then stop it",
+                beat.server
+            );
             return Err(Error::with(ErrorKind::NoSession, detail));
         }
         let own = |spec: &TargetSpec| {

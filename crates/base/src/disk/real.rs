@@ -113,8 +113,7 @@ impl Drop for Lock {
 /// An open file of a [`RealDisk`].
 struct RealFile {
     file: File,
-    /// The same for large reads that do not wait, of which the kernel reads nothing ahead; none, if it cannot be opened
-    /// again.
+    /// The same for large reads, of which the kernel reads nothing ahead; none, if it cannot be opened again.
     exact: OnceLock<Option<File>>,
 }
 
@@ -123,8 +122,8 @@ impl RealFile {
         Self { file, exact: OnceLock::new() }
     }
 
-    /// Through which so many bytes are asked for by who does not wait. That makes the kernel begin to read them, and more
-    /// ahead; but a client that asks for many at once asks for the next by itself, perhaps another server.
+    /// Through which so many bytes are read. Who asks for many at once asks for the next by itself, a client perhaps
+    /// another server: what the kernel would read ahead is then read in vain.
     fn reader(&self, len: usize) -> &File {
         let exact = || {
             let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
@@ -141,7 +140,7 @@ impl RealFile {
 
 impl DiskFile for RealFile {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(buf, offset)
+        self.reader(buf.len()).read_exact_at(buf, offset)
     }
 
     fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<bool> {
@@ -194,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_reads_that_do_not_wait_give_the_same_bytes() {
+    fn large_reads_give_the_same_bytes() {
         let directory = tempfile::tempdir().unwrap();
         let disk = RealDisk::new(directory.path()).unwrap();
         let file = disk.open("file", true).unwrap();
@@ -205,6 +204,8 @@ mod tests {
             let mut read = vec![0; len];
             assert!(file.read_cached_at(&mut read, 77).unwrap(), "{len} bytes");
             assert!(read == data[77..77 + len], "{len} bytes");
+            file.read_exact_at(&mut read, 78).unwrap();
+            assert!(read == data[78..78 + len], "{len} bytes");
         }
         assert!(
             !file.read_cached_at(&mut vec![0; LARGE_BYTES], 3 * LARGE_BYTES as u64 - 9).unwrap()

@@ -1,16 +1,22 @@
 //! Processes of this machine, and the memory they share.
 
-/// When a process began, in clock ticks since the machine started; `None` if it has ended. A number
-/// is given to another process one day; number and moment together never are.
+/// When a process began, in clock ticks since the machine started; `None` if it has ended with all its
+/// threads: until the last of them is gone it may hold files and locks. A number is given to another
+/// process one day; number and moment together never are.
 pub fn began_ticks(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name stands in parentheses and may hold anything: count fields after the last one.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
-    if state == "Z" || state == "X" {
+    // Its first thread has ended; it stays visible for as long as there are others.
+    if matches!(state, "Z" | "X") && threads_of(pid) <= 1 {
         return None;
     }
     fields.nth(18)?.parse().ok()
+}
+
+fn threads_of(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
 /// The kernel's boot id: another one means that the machine has stopped since.
@@ -50,6 +56,58 @@ mod tests {
         let own = began_ticks(std::process::id());
         assert!(own.is_some() && own == began_ticks(std::process::id()));
         assert_eq!(began_ticks(u32::MAX), None);
+    }
+
+    /// `strake down` once said that a server had stopped whose last threads still held its files.
+    #[test]
+    fn a_process_has_not_ended_before_its_last_thread() {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "--test-threads=1"])
+            .arg("process::tests::a_first_thread_that_ends_before_another")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let stat = format!("/proc/{}/stat", child.id());
+        until(|| std::fs::read_to_string(&stat).unwrap().contains(") Z "));
+        assert!(threads_of(child.id()) > 1);
+        assert!(began_ticks(child.id()).is_some());
+        drop(child.stdin.take());
+        until(|| began_ticks(child.id()).is_none());
+        assert!(child.wait().unwrap().success());
+    }
+
+    fn until(is_so: impl Fn() -> bool) {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !is_so() {
+            assert!(std::time::Instant::now() < end, "it never comes to be so");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    #[ignore = "the test above starts it as a process of its own"]
+    fn a_first_thread_that_ends_before_another() {
+        extern "C" fn end_thread(_signal: libc::c_int) {
+            // SAFETY: it ends the thread that the signal was sent to and touches nothing.
+            #[allow(unsafe_code)]
+            unsafe {
+                libc::syscall(libc::SYS_exit, 0);
+            }
+        }
+        let other = std::thread::spawn(|| {
+            let _eof = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
+            std::process::exit(0);
+        });
+        let pid = std::process::id();
+        let handler: extern "C" fn(libc::c_int) = end_thread;
+        // SAFETY: the handler is one; a process's first thread has the number of the process.
+        #[allow(unsafe_code)]
+        unsafe {
+            libc::signal(libc::SIGUSR1, handler as libc::sighandler_t);
+            libc::syscall(libc::SYS_tgkill, pid, pid, libc::SIGUSR1);
+        }
+        other.join().unwrap();
     }
 
     #[test]

@@ -507,19 +507,18 @@ fn start(state: &mut State, facts: &Facts, job: &mut Job, at: usize) {
             Err(error) => return job.items[at].set(JobState::Waiting, &error.detail),
         }
     }
-    let lost = facts.is_lost(group, &job.going());
+    let going = job.going();
+    let (lost, loses) = (facts.is_lost(group, &going), facts.loses(group, &going));
     if let Some(reason) = not_yet(state, facts, job, item, to) {
         return job.items[at].set(JobState::Waiting, &reason);
     }
-    // Of what was never used nothing is lost.
-    let gives_up = lost && !group.never_used;
     match lost {
         true => loss::give_up(state, facts, item.group, item.from, to),
         false => bring_in(state, item.group, item.from, to),
     }
     let item = &mut job.items[at];
     item.fixed &= item.to == to;
-    (item.to, item.lost) = (to, gives_up);
+    (item.to, item.lost) = (to, loses);
     item.set(JobState::Running, "");
 }
 

@@ -45,6 +45,11 @@ impl Facts {
         group.in_sync.iter().all(|member| going.contains(member) && self.is_gone(*member))
     }
 
+    /// True if something is lost with it: of what was never used nothing is.
+    pub fn loses(&self, group: &Group, going: &BTreeSet<u32>) -> bool {
+        !group.never_used && self.is_lost(group, going)
+    }
+
     /// Bytes of a group, as far as known.
     pub fn bytes_of(&self, id: u32, group: &Group) -> u64 {
         let counts = group.in_sync.iter().filter_map(|&member| self.held.get(&(member, id)));
@@ -116,9 +121,9 @@ pub(crate) fn name_of(state: &State, id: u32) -> String {
     format!("target {id} ({} on server {server})", target.path)
 }
 
-fn numbers(list: impl IntoIterator<Item = u32>) -> String {
+fn numbers(list: impl IntoIterator<Item = u32>, between: &str) -> String {
     let list: Vec<String> = list.into_iter().map(|id| id.to_string()).collect();
-    list.join(", ")
+    list.join(between)
 }
 
 /// Everything that leaves some targets, as items of a job.
@@ -128,8 +133,7 @@ pub(crate) fn empty(state: &State, facts: &Facts, wanted: &Wanted) -> Result<Vec
     for (&id, group) in &state.groups {
         let mut members = group.members.clone();
         for from in group.members.iter().copied().filter(|m| wanted.leaving.contains(m)) {
-            // Of what was never used nothing is lost.
-            let lost = facts.is_lost(group, &wanted.leaving) && !group.never_used;
+            let lost = facts.loses(group, &wanted.leaving);
             if lost && !wanted.lose_data {
                 losses.push((id, group));
                 break;
@@ -154,14 +158,13 @@ fn lost(state: &State, losses: &[(u32, &Group)]) -> Error {
     let targets: BTreeSet<u32> =
         losses.iter().flat_map(|(_, group)| group.in_sync.iter().copied()).collect();
     let names: Vec<String> = targets.iter().map(|&id| name_of(state, id)).collect();
-    let groups = numbers(losses.iter().map(|(group, _)| *group));
-    let numbers: Vec<String> = targets.iter().map(u32::to_string).collect();
+    let groups = numbers(losses.iter().map(|(group, _)| *group), ", ");
     refuse(format!(
         "{} does not answer or takes no writes any more, and nobody else has everything of group {groups}: what files have there \
          would be lost (strake target files {} --only-copy names them); start its server again, or give it up \
          with --lose-data (those parts then read as zeros)",
         names.join(" and "),
-        numbers.join(" ")
+        numbers(targets, " ")
     ))
 }
 

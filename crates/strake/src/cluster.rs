@@ -142,6 +142,13 @@ pub fn volume_names(map: &ClusterMap) -> Vec<String> {
     map.living().map(|v| v.spec.name.clone()).collect()
 }
 
+/// The same of those whose metadata server is up.
+pub fn served_volume_names(map: &ClusterMap) -> Vec<String> {
+    let is_up = |id| map.servers.iter().any(|server| server.id == id && server.up);
+    let served = map.living().filter(|volume| is_up(volume.meta_server));
+    served.map(|volume| volume.spec.name.clone()).collect()
+}
+
 /// The volumes that a command names; all, if it names none.
 pub fn named_or_all(map: &ClusterMap, named: &[String]) -> Vec<String> {
     if named.is_empty() { volume_names(map) } else { named.to_vec() }
@@ -157,4 +164,11 @@ pub async fn path_of(volume: &Volume, ino: Ino) -> Result<Option<String>> {
 pub async fn open_volume(map: Arc<MapView>, name: &str, verb: &str) -> Outcome<Arc<Volume>> {
     let options = VolumeOptions { client_name: caller_name(verb), ..VolumeOptions::default() };
     Ok(Volume::connect(map, name, options).await?)
+}
+
+/// Closes a volume that was only looked at: nobody has to know if that fails.
+pub async fn leave_volume(volume: &Arc<Volume>) {
+    if let Err(error) = volume.close().await {
+        tracing::debug!("volume {}: {error}", volume.name());
+    }
 }

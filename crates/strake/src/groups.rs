@@ -1,5 +1,6 @@
 //! Groups of several copies as people see them: who is missing where, and what that means.
 
+use crate::output;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use strake_types::GroupId;
@@ -211,15 +212,15 @@ fn concerned(map: &ClusterMap, groups: &BTreeSet<u32>) -> String {
     let classes: Vec<String> = classes
         .into_iter()
         .map(|copies| {
-            let count = groups.iter().filter(|&&id| GroupId(id).copies() == copies).count();
+            let count = groups.iter().filter(|&&id| GroupId(id).copies() == copies).count() as u64;
             let volumes: Vec<&str> = volumes_of(map, copies).collect();
             let used = match volumes.is_empty() {
                 true => "directories that ask for it".to_owned(),
                 false => format!("volumes: {}", volumes.join(", ")),
             };
-            let groups = if count == 1 { "group" } else { "groups" };
+            let groups = output::count(count, "group", "groups");
             let copies = if copies == 1 { "one copy".into() } else { format!("{copies} copies") };
-            format!("{count} {groups} of {copies} ({used})")
+            format!("{groups} of {copies} ({used})")
         })
         .collect();
     classes.join(" and ")

@@ -38,21 +38,25 @@ const CLOCKS_DIFFER_MS: u64 = 60_000;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Files with a part in one of these groups,
-    pub groups: BTreeSet<u32>,
+    groups: BTreeSet<u32>,
     /// and made before this, in milliseconds since 1970; none: whenever.
-    pub made_before_ms: Option<u64>,
+    made_before_ms: Option<u64>,
 }
 
 impl Wanted {
+    /// Files with a part in one of these groups. In those that were never used no file has anything.
+    pub fn among(map: &ClusterMap, is_meant: impl Fn(&Group) -> bool) -> Self {
+        let groups = map.groups.iter().filter(|group| !group.never_used && is_meant(group));
+        Self { groups: groups.map(|group| group.id).collect(), made_before_ms: None }
+    }
+
     /// Files with a part on one of these targets; `only_copy`: and nowhere else in sync.
     pub fn on(map: &ClusterMap, targets: &[u32], only_copy: bool) -> Self {
         let on = |id: &u32| targets.contains(id);
-        let is_meant = |group: &&Group| match only_copy {
+        Self::among(map, |group| match only_copy {
             true => group.in_sync().iter().all(on),
             false => group.members.iter().any(on),
-        };
-        let groups = map.groups.iter().filter(|group| !group.never_used).filter(is_meant);
-        Self { groups: groups.map(|group| group.id).collect(), made_before_ms: None }
+        })
     }
 
     /// What a job has given up, or will; none if that is nothing.
@@ -102,12 +106,12 @@ pub struct Sample {
 impl Sample {
     /// Looks for a few in volumes whose server is up, and not for long.
     pub async fn find(view: &Arc<MapView>, wanted: &Wanted) -> Self {
-        let map = view.current();
-        let is_up = |id| map.servers.iter().any(|server| server.id == id && server.up);
-        let (up, away): (Vec<_>, Vec<_>) =
-            map.living().partition(|volume| is_up(volume.meta_server));
-        let volumes: Vec<_> = up.iter().map(|volume| volume.spec.name.clone()).collect();
         let mut sample = Self::default();
+        if wanted.groups.is_empty() {
+            return sample;
+        }
+        let map = view.current();
+        let served = cluster::served_volume_names(&map);
         let note = |path: &str| {
             if sample.files.len() == SAMPLE_FILES {
                 return ControlFlow::Break(());
@@ -115,9 +119,9 @@ impl Sample {
             sample.files.push(path.to_owned());
             ControlFlow::Continue(())
         };
-        let looked = timeout(SAMPLE_WAIT, find(view, &volumes, wanted, note)).await;
+        let looked = timeout(SAMPLE_WAIT, find(view, &served, wanted, note)).await;
         let whole = matches!(looked, Ok(Looked { unread, ended: true }) if unread.is_empty());
-        sample.more = !whole || !away.is_empty();
+        sample.more = !whole || served.len() < map.living().count();
         sample
     }
 
@@ -214,9 +218,7 @@ pub async fn find(
         };
         let mut within = |path: &[u8]| tell(&path_in(name, path));
         let enough = walk(&volume, wanted, &mut within, &mut looked.unread).await;
-        if let Err(error) = volume.close().await {
-            tracing::debug!("volume {name}: {error}");
-        }
+        cluster::leave_volume(&volume).await;
         if enough.is_break() {
             return looked;
         }

@@ -66,6 +66,12 @@ pub async fn fetch(map: &MapView, id: u64) -> Outcome<JobList> {
     ask(map, ManagerOp::ListJobs(ListJobs { id })).await
 }
 
+/// The job of a number.
+pub async fn fetch_one(map: &MapView, id: u64) -> Outcome<Job> {
+    let list = fetch(map, id).await?;
+    list.jobs.into_iter().next().ok_or_else(|| Failure::new("no such job"))
+}
+
 /// Asks for a job, or what it would be.
 pub async fn plan(map: &MapView, request: Plan) -> Outcome<Job> {
     let list = ask(map, ManagerOp::Plan(request)).await?;
@@ -383,8 +389,8 @@ pub async fn damage_found(map: &MapView, home: VolumeId, ino: Ino) -> BTreeSet<u
     let mut found = BTreeSet::new();
     for id in scrubs.into_iter().take(SCRUBS_ASKED_MAX) {
         // Jobs that have ended are forgotten one day.
-        let Ok(list) = fetch(map, id).await else { continue };
-        let told = list.jobs.iter().flat_map(|job| &job.scrubs).flat_map(|one| &one.findings);
+        let Ok(job) = fetch_one(map, id).await else { continue };
+        let told = job.scrubs.iter().flat_map(|one| &one.findings);
         let findings = told.map(Finding::from_told).filter(|finding| {
             let chunk = &finding.chunk;
             chunk.volume == home && chunk.ino == ino && finding.fate != Fate::Repaired
@@ -443,9 +449,6 @@ async fn path_of(map: &Arc<MapView>, chunk: Chunk) -> Option<String> {
     let name = map.volume(VolumeId(chunk.volume)).ok()?.spec.name;
     let volume = cluster::open_volume(map.clone(), &name, "job").await.ok()?;
     let path = cluster::path_of(&volume, Ino(chunk.ino)).await.ok().flatten();
-    let closed = volume.close().await;
-    if let Err(error) = closed {
-        tracing::debug!("volume {name}: {error}");
-    }
+    cluster::leave_volume(&volume).await;
     path.map(|path| path_in(&name, path.as_bytes()))
 }

@@ -1,6 +1,6 @@
 //! A job that gives files another number of copies, as people and programs see it.
 
-use crate::size;
+use crate::{output, size};
 use serde::Serialize;
 use strake_wire::message::recopies::{JobRecopy, RecopyFile, RecopyLeft};
 
@@ -64,8 +64,8 @@ impl RecopyView {
     /// How far it is, in a line; so many bytes are copied in a second.
     pub fn progress(&self, rate: u64) -> String {
         let (files, bytes) = (self.files, size::show(self.bytes));
-        let what = if files == 1 { "1 file was" } else { &format!("{files} files were") };
-        let mut parts = vec![format!("{what} changed, {bytes} copied")];
+        let files = output::count(files, "file was", "files were");
+        let mut parts = vec![format!("{files} changed, {bytes} copied")];
         if rate > 0 {
             parts.push(format!("{}/s", size::show(rate)));
         }

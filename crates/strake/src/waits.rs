@@ -57,9 +57,7 @@ impl WaitRow {
 
 /// What waits, the longest first, as far as metadata servers say so in time.
 pub async fn all(view: &Arc<MapView>, map: &ClusterMap) -> Vec<WaitRow> {
-    let is_up = |id| map.servers.iter().any(|server| server.id == id && server.up);
-    let served = map.living().filter(|volume| is_up(volume.meta_server));
-    let names: Vec<String> = served.map(|volume| volume.spec.name.clone()).collect();
+    let names = cluster::served_volume_names(map);
     let asked = names.iter().map(|name| of_volume(view, name));
     let mut found = futures::stream::iter(asked).buffer_unordered(AT_ONCE);
     let (end, mut rows) = (Instant::now() + ANSWER_WAIT, Vec::new());
@@ -95,9 +93,7 @@ async fn of_volume(view: &Arc<MapView>, name: &str) -> Option<Vec<WaitRow>> {
             });
         }
     }
-    if let Err(error) = volume.close().await {
-        tracing::debug!("volume {name}: {error}");
-    }
+    cluster::leave_volume(&volume).await;
     Some(rows)
 }
 

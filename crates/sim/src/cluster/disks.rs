@@ -73,10 +73,11 @@ impl Cluster {
         all: bool,
     ) {
         let before = drive.generation();
-        let mut looks = 0;
-        while looks < CALM_LOOKS_MAX && !self.can_lose(host).await {
+        for _ in 0..CALM_LOOKS_MAX {
+            if self.can_lose(host).await {
+                break;
+            }
             tokio::time::sleep(TOLD).await;
-            looks += 1;
         }
         tokio::time::sleep(TOLD).await;
         if !self.can_lose(host).await || drive.generation() != before {

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use strake_base::random::SplitMix64;
 use strake_types::Result;
+use strake_wire::message::manager::ClusterMap;
 
 /// How often a server that does not start is started again.
 const STARTS_MAX: u32 = 40;
@@ -207,28 +208,20 @@ impl Cluster {
         let single = self.plan.copies == 1;
         // Whoever is cut off or paused counts as gone soon.
         let calm = self.later.lock().iter().all(tokio::task::JoinHandle::is_finished);
-        let others_have_all = all_up
-            && self.is_whole().await.unwrap_or(false)
-            && self.has_copies_beside(host).await.unwrap_or(false);
+        let have_all = |map: &ClusterMap| self.is_whole_by(map) && has_copies_beside(map, host);
+        let others_have_all = all_up && self.map().await.is_ok_and(|map| have_all(&map));
         calm && host.is_up() && (single || others_have_all)
-    }
-
-    /// True if no group has all its copies on one machine, where a job may have put them by force.
-    async fn has_copies_beside(&self, host: &Host) -> Result<bool> {
-        let map = self.map().await?;
-        let elsewhere = |id: &u32| {
-            map.targets.iter().any(|target| target.id == *id && target.server != host.number)
-        };
-        let mut groups = map.groups.iter().filter(|group| group.members.len() > 1);
-        Ok(groups.all(|group| group.in_sync().iter().any(elsewhere)))
     }
 
     /// True if all members of all groups are in sync, by the manager's own word: it may not have noticed yet
     /// which disks are gone.
     pub(super) async fn is_whole(&self) -> Result<bool> {
-        let map = self.map().await?;
+        Ok(self.is_whole_by(&self.map().await?))
+    }
+
+    fn is_whole_by(&self, map: &ClusterMap) -> bool {
         let up = map.servers.iter().all(|server| server.up) && self.lost.lock().is_empty();
-        Ok(up && map.groups.iter().all(|group| group.in_sync().len() == group.members.len()))
+        up && map.groups.iter().all(|group| group.in_sync().len() == group.members.len())
     }
 
     fn cut(self: &Arc<Self>, host: &Arc<Host>, length: Duration, random: &mut SplitMix64) {
@@ -456,4 +449,13 @@ impl Cluster {
             self.start(host).await;
         }
     }
+}
+
+/// True if no group has all its copies on this machine, where a job may have put them by force.
+fn has_copies_beside(map: &ClusterMap, host: &Host) -> bool {
+    let elsewhere = |id: &u32| {
+        map.targets.iter().any(|target| target.id == *id && target.server != host.number)
+    };
+    let mut groups = map.groups.iter().filter(|group| group.members.len() > 1);
+    groups.all(|group| group.in_sync().iter().any(elsewhere))
 }

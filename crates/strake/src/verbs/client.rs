@@ -177,14 +177,10 @@ async fn evict_from(volume: &Arc<Volume>, client: &Client) -> Outcome {
         "client {} ({}) is evicted: {} and {} given back",
         client.session,
         client.name,
-        counted(client.open, "open file"),
-        counted(client.locked, "locked file"),
+        output::count(client.open, "open file", "open files"),
+        output::count(client.locked, "locked file", "locked files"),
     ));
     Ok(())
-}
-
-fn counted(count: u64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 #[cfg(test)]

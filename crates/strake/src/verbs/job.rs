@@ -104,28 +104,26 @@ pub async fn run(flags: &JobFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     let request = match &flags.verb {
         JobVerb::List { running, json } => return list(&map, *running, *json).await.map(|()| 0),
         JobVerb::Show { id, json } => {
-            let list = jobs::fetch(&map, *id).await?;
-            let files = Files::find(&map, &list.jobs).await;
-            let job = list.jobs.first().ok_or_else(|| Failure::new("no such job"))?;
-            let view = JobView::new(job, &files);
+            let job = jobs::fetch_one(&map, *id).await?;
+            let files = Files::find(&map, std::slice::from_ref(&job)).await;
+            let view = JobView::new(&job, &files);
             match json {
                 true => {
-                    let findings = Findings::of(&map, job).await;
+                    let findings = Findings::of(&map, &job).await;
                     output::json(&Shown { job: &view, findings })?;
                 }
                 false => {
                     show(&view, job.begun_ms, job.rate_max);
-                    held::show_lost(&map, job).await;
-                    let found = scrub_report::sentences(&Findings::of(&map, job).await);
+                    held::show_lost(&map, &job).await;
+                    let found = scrub_report::sentences(&Findings::of(&map, &job).await);
                     found.iter().for_each(|sentence| output::line(sentence));
                 }
             }
             return Ok(0);
         }
         JobVerb::Files { id, json } => {
-            let list = jobs::fetch(&map, *id).await?;
-            let job = list.jobs.first().ok_or_else(|| Failure::new("no such job"))?;
-            let Some(wanted) = Wanted::lost_by(job) else {
+            let job = jobs::fetch_one(&map, *id).await?;
+            let Some(wanted) = Wanted::lost_by(&job) else {
                 return Err(Failure::new(format!("job {id} gives nothing up")).next(
                     "strake job show says what it does; only --lose-data lets a job give something up",
                 ));

@@ -99,8 +99,8 @@ pub async fn run(flags: &StatusFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         let map = cluster::fresh_map(&view).await?;
         // A manager of an earlier release knows no jobs.
         let jobs = jobs::fetch(&view, 0).await.map(|list| list.jobs).unwrap_or_default();
-        let waits = waits::all(&view, &map).await;
-        let stopped_files = stopped_files(&view, &map).await;
+        let (waits, stopped_files) =
+            tokio::join!(waits::all(&view, &map), stopped_files(&view, &map));
         Outcome::Ok((map, jobs, waits, stopped_files))
     };
     let (map, jobs, waits, stopped_files) = asked.await.map_err(|mut failure| {
@@ -121,13 +121,9 @@ pub async fn run(flags: &StatusFlags, cluster: &ClusterFlags) -> Outcome<u8> {
 
 /// A few of the files that have parts in groups that do not serve.
 async fn stopped_files(view: &Arc<MapView>, map: &ClusterMap) -> Sample {
-    let used = |id: u32| !map.groups.iter().any(|group| group.id == id && group.never_used);
     let stopped = groups::troubled(map).into_iter().filter(|group| !group.serves());
-    let groups: BTreeSet<u32> = stopped.map(|group| group.id()).filter(|&id| used(id)).collect();
-    match groups.is_empty() {
-        true => Sample::default(),
-        false => Sample::find(view, &Wanted { groups, made_before_ms: None }).await,
-    }
+    let stopped: BTreeSet<u32> = stopped.map(|group| group.id()).collect();
+    Sample::find(view, &Wanted::among(map, |group| stopped.contains(&group.id))).await
 }
 
 fn judge(map: &ClusterMap) -> Report {

@@ -268,19 +268,13 @@ impl Taste<'_> {
     /// Of which chunks how many bytes are read: of all everything, or of the first its beginning, and everything of
     /// those of which a scrub has found a copy damaged, at every member: it is to be said whether another one is sound.
     fn looks(&self, chunks: &[&ChunkView]) -> Vec<(u64, u64)> {
-        let whole = self.layout.chunk_size;
-        let suspect = |chunk: &&&ChunkView| self.suspects.contains(&chunk.index);
-        match self.verify {
-            true => chunks.iter().map(|chunk| (chunk.index, whole)).collect(),
-            false => {
-                let suspects = chunks
-                    .iter()
-                    .filter(suspect)
-                    .take(SUSPECTS_MAX)
-                    .map(|chunk| (chunk.index, whole));
-                [(chunks[0].index, BLOCK_BYTES)].into_iter().chain(suspects).collect()
-            }
+        let whole = |index: u64| (index, self.layout.chunk_size);
+        let all = chunks.iter().map(|chunk| chunk.index);
+        if self.verify {
+            return all.map(whole).collect();
         }
+        let suspects = all.filter(|index| self.suspects.contains(index)).take(SUSPECTS_MAX);
+        [(chunks[0].index, BLOCK_BYTES)].into_iter().chain(suspects.map(whole)).collect()
     }
 
     /// Reads the first bytes of one copy.

@@ -33,6 +33,12 @@ struct Candidate {
     refuses: Option<Error>,
 }
 
+impl Candidate {
+    fn new(address: &str, service: Arc<dyn ManagerService>) -> Self {
+        Self { address: address.to_owned(), service, state: Asked::NotYet, refuses: None }
+    }
+}
+
 /// What is known of it since the search began.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
@@ -146,21 +152,15 @@ impl MapView {
         let mut known: Vec<&Server> = map.servers.iter().filter(|s| s.manager).collect();
         known.sort_by_key(|s| (s.id != map.leader, !s.up));
         let of_map = |server: &&Server| self.candidate(server);
-        let new = |address: &str, service| Candidate {
-            address: address.to_owned(),
-            service,
-            state: Asked::NotYet,
-            refuses: None,
-        };
         match &self.source {
             ManagerSource::Local(manager) => {
                 // Where nobody is said to lead there is but one.
                 let others = known.iter().filter(|_| map.leader != 0).map(of_map);
-                others.chain([new("", manager.clone())]).collect()
+                others.chain([Candidate::new("", manager.clone())]).collect()
             }
             ManagerSource::Addresses(addresses) => {
                 let given = addresses.iter().filter(|&a| !known.iter().any(|s| s.address == *a));
-                let given = given.map(|a| new(a, self.callers.manager_at(a)));
+                let given = given.map(|a| Candidate::new(a, self.callers.manager_at(a)));
                 known.iter().map(of_map).chain(given).collect()
             }
             ManagerSource::Fixed(_) => known.iter().map(of_map).collect(),
@@ -168,8 +168,7 @@ impl MapView {
     }
 
     fn candidate(&self, server: &Server) -> Candidate {
-        let (address, service) = (server.address.clone(), self.callers.manager(server));
-        Candidate { address, service, state: Asked::NotYet, refuses: None }
+        Candidate::new(&server.address, self.callers.manager(server))
     }
 
     /// The answer of the manager that leads, and that manager.

@@ -1,14 +1,16 @@
-//! How long readers and writers stand still when a storage server dies, and when it returns.
+//! How long readers and writers stand still when a storage server dies or falls silent, and when it returns.
 //!
 //! A witness, three storage servers and two mounts, all processes of this machine over TCP; every file
 //! has two copies. One thread overwrites 4 KiB and calls `fsync`. At the other mount, which does not
 //! have in memory what is under way, one reads 64 KiB with O_DIRECT from the same file, and one from a
-//! file that nobody writes. Again and again one server gets `kill -9`, stays away until it was taken out, and
-//! returns until it leads its groups again. Printed are the longest calls beside each of the two.
+//! file that nobody writes. Again and again one server gets `kill -9` (or, with `silence`, SIGSTOP: to others
+//! that is a network that is cut), stays away until it was taken out, and returns until it leads its groups again.
+//! Printed are the longest calls beside each of the two.
 //!
 //! ```sh
 //! cargo build --release -p strake
 //! STRAKE_BIN=target/release/strake cargo run --release -p strake-tests --example failover -- 50
+//! STRAKE_BIN=target/release/strake cargo run --release -p strake-tests --example failover -- 50 silence
 //! ```
 
 use std::fs::File;
@@ -118,8 +120,39 @@ impl Times {
     }
 }
 
+/// What becomes of a server.
+#[derive(Clone, Copy)]
+enum Fate {
+    /// Whoever asks it is refused at once.
+    Killed,
+    /// Nobody is answered.
+    Silent,
+}
+
+impl Fate {
+    fn befall(self, cluster: &mut Cluster, victim: usize) {
+        match self {
+            Fate::Killed => cluster.kill(victim),
+            Fate::Silent => cluster.signal(victim, "STOP"),
+        }
+    }
+
+    fn end(self, cluster: &mut Cluster, victim: usize) {
+        match self {
+            Fate::Killed => cluster.start_again(victim),
+            Fate::Silent => cluster.signal(victim, "CONT"),
+        }
+    }
+}
+
 fn main() {
-    let rounds = std::env::args().nth(1).map_or(10, |n| n.parse().expect("how many rounds"));
+    let mut arguments = std::env::args().skip(1);
+    let rounds = arguments.next().map_or(10, |n| n.parse().expect("how many rounds"));
+    let fate = match arguments.next().as_deref() {
+        None => Fate::Killed,
+        Some("silence") => Fate::Silent,
+        Some(other) => panic!("{other}: only silence is known"),
+    };
     let mut cluster = Cluster::with_copies(SERVERS, 2);
     let (one, two) = (cluster.mount("one"), cluster.mount("two"));
     for name in ["written", "other"] {
@@ -137,7 +170,7 @@ fn main() {
         start(two.path().join("other"), |load, path| load.read(&load.others, path)),
     ];
     let mut times = [
-        "write + fsync, beside a kill -9",
+        "write + fsync, beside the loss",
         "read of what is written, beside it",
         "read of another file, beside it",
         "write + fsync, beside a return",
@@ -150,10 +183,10 @@ fn main() {
         let victim = round % SERVERS;
         cluster.until_whole();
         let _before = calls.map(Calls::take);
-        cluster.kill(victim);
+        fate.befall(&mut cluster, victim);
         std::thread::sleep(AWAY);
         let killed = calls.map(Calls::take);
-        cluster.start_again(victim);
+        fate.end(&mut cluster, victim);
         cluster.until_whole();
         std::thread::sleep(LEADS_AGAIN);
         let longest = [killed, calls.map(Calls::take)].concat();

@@ -1,7 +1,7 @@
 //! A cluster of real processes: a witness with manager and metadata, and storage servers that come and go.
 
 use crate::cluster::{
-    Mount, Process, counted, free_port, mount_memory, mount_of, run, succeed, take_away,
+    Mount, Process, counted, free_port, mount_memory, mount_of, run, signal, succeed, take_away,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -123,6 +123,11 @@ impl Cluster {
     /// `kill -9` of a storage server for good.
     pub fn kill(&mut self, nth: usize) {
         self.storage[nth].process.kill();
+    }
+
+    /// A storage server gets a signal, by name.
+    pub fn signal(&self, nth: usize, name: &str) {
+        signal(self.storage[nth].process.pid(), name);
     }
 
     /// It starts again with the flags it had; returns when it has joined: until then its earlier life may

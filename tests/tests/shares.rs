@@ -81,13 +81,39 @@ fn as_many_sessions_as_there_are_shares_end_at_once() {
     assert_eq!(left.trim(), "[]");
 }
 
+/// Asks for another number of copies of all files below a place, and for how it went.
+fn recopy(place: &str, copies: u32, flags: &[&str]) -> serde_json::Value {
+    let copies = copies.to_string();
+    let verb = ["layout", "set", place, "--copies", &copies, "--existing", "--json"];
+    let said = succeed(verb.into_iter().chain(flags.iter().copied()));
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+#[test]
+fn files_of_all_shares_get_another_number_of_copies_and_directories_hand_it_down() {
+    let cluster = Cluster::of_shares(4);
+    let mount = cluster.mount("mnt");
+    fill(&mount.at("tree"));
+    let tree = format!("{}:/wide/tree", cluster.address());
+    assert_eq!(recopy(&tree, 2, &["--dry-run"])["files"], 12);
+    let done = recopy(&tree, 2, &[]);
+    assert_eq!((&done["state"], &done["files"]), (&"done".into(), &12.into()), "{done}");
+    assert_eq!(recopy(&tree, 2, &["--dry-run"])["files"], 0);
+    for nth in 0..6 {
+        let dir = mount.at(&format!("tree/d{nth}/e/f"));
+        assert_eq!(fs::read(dir.join("large")).unwrap(), vec![nth; 1_500_000]);
+        assert_eq!(fs::read_to_string(dir.join("again")).unwrap(), nth.to_string());
+        fs::write(dir.join("made"), "x").unwrap();
+    }
+    assert_eq!(recopy(&tree, 1, &["--dry-run"])["files"], 18, "new files have as many");
+    drop(mount);
+    cluster.fsck();
+}
+
 #[test]
 fn what_a_volume_of_several_shares_cannot_do_is_said() {
     let cluster = Cluster::of_shares(3);
-    let (address, root) = (cluster.address(), format!("{}:/wide", cluster.address()));
-    let copies = "several shares cannot be given another number of copies";
-    refused(copies, &["layout", "set", &root, "--copies", "2", "--existing"]);
-    refused(copies, &["layout", "set", &root, "--copies", "2", "--existing", "--dry-run"]);
+    let address = cluster.address();
     let set = ["volume", "set", "wide", "--shares", "4", "--cluster", &address];
     refused("as many shares as it was made with (3)", &set);
     let create = ["volume", "create", "wider", "--shares", "65", "--cluster", &address];

@@ -5,7 +5,8 @@
 //! its lease and not the patience of an operation.
 //!
 //! Reads go to the member with the least under way from here, a slow one being given less. One that cannot answer is replaced by
-//! another at once, one that is silent for a moment is given company: the first answer counts.
+//! another at once, one that is silent for a moment is given company: the first answer counts. Where all others are silent, one
+//! that could not answer yet is asked again and again: it can as soon as those are given up, and has that done.
 
 use crate::members::UnderWay;
 use crate::route::{Answer, Ask, FETCH_MS, WATCH_MS, answered};
@@ -25,6 +26,9 @@ use strake_wire::map::Route;
 use strake_wire::message::manager::Group;
 use strake_wire::message::storage::StorageOp;
 use tokio::time::Instant;
+
+/// A member that could not answer yet is asked again after this time, if the others that were asked are overdue by then.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// In which epoch each group was when a call to it was last sent again, so that it is logged once.
 #[derive(Default)]
@@ -103,12 +107,14 @@ impl Ask<'_> {
         let map = self.volume.map().current();
         let gone = || Error::with(ErrorKind::StaleMap, format!("group {} is gone", self.group));
         let group = map.group(self.group).ok_or_else(gone)?;
-        let mut race = Race { ask: self, group, asked: Vec::new(), calls: FuturesUnordered::new() };
+        let (asked, calls) = (Vec::new(), FuturesUnordered::new());
+        let mut race = Race { ask: self, group, asked, again: None, calls };
         let mut given_up = pin!(self.volume.given_up(self.group, route));
         let mut retry = None;
         race.join_any();
         loop {
             let overdue = pin!(race.overdue());
+            let again = pin!(race.again());
             let (target, error) = tokio::select! {
                 biased;
                 Some((target, result)) = race.calls.next() => match result {
@@ -121,9 +127,16 @@ impl Ask<'_> {
                     race.join_any();
                     continue;
                 }
+                target = again => {
+                    race.again = None;
+                    race.join(target);
+                    continue;
+                }
                 error = &mut given_up => return Err(error),
             };
             race.failed(target, &error);
+            // Whoever knows a newer map knows better than one that says nothing.
+            let is_news = error.kind == ErrorKind::StaleMap;
             // Waiting for one that cannot answer now is better than believing another's bad news.
             let waits = matches!(error.advice(), Advice::Retry | Advice::RefreshMap);
             if waits || retry.is_none() {
@@ -131,7 +144,7 @@ impl Ask<'_> {
             }
             if race.join_next() {
                 self.volume.metrics().reads_elsewhere.increment(1);
-            } else if race.calls.is_empty()
+            } else if (race.calls.is_empty() || is_news)
                 && let Some(error) = retry
             {
                 return Err(error);
@@ -144,9 +157,20 @@ impl Ask<'_> {
 struct Race<'a> {
     ask: &'a Ask<'a>,
     group: &'a Group,
-    /// Who was asked and when, in that order.
-    asked: Vec<(u32, Instant)>,
+    /// Who was asked, in that order.
+    asked: Vec<Asked>,
+    /// Who waits for the end of a change, and when it is asked again.
+    again: Option<(u32, Instant)>,
     calls: FuturesUnordered<BoxFuture<'a, (u32, Result<Answer>)>>,
+}
+
+/// A member that was asked.
+#[derive(Clone, Copy)]
+struct Asked {
+    target: u32,
+    since: Instant,
+    /// It has said nothing yet.
+    silent: bool,
 }
 
 impl<'a> Race<'a> {
@@ -167,7 +191,7 @@ impl<'a> Race<'a> {
 
     fn others(&self) -> impl Iterator<Item = u32> + '_ {
         let in_sync = self.group.in_sync().iter().copied();
-        in_sync.filter(|target| self.asked.iter().all(|(asked, _)| asked != target))
+        in_sync.filter(|target| self.asked.iter().all(|asked| asked.target != *target))
     }
 
     fn join(&mut self, target: u32) {
@@ -175,15 +199,15 @@ impl<'a> Race<'a> {
         let under_way = ask.volume.members().begin(target, length(&ask.op));
         let call = async move { (target, ask.send_to_member(target, epoch, under_way).await) };
         self.calls.push(call.boxed());
-        self.asked.push((target, Instant::now()));
+        self.asked.push(Asked { target, since: Instant::now(), silent: true });
     }
 
-    /// Ready when the one asked last is silent for too long and another can be asked.
-    fn overdue(&self) -> impl Future<Output = u32> + use<'a> {
-        let last = self.asked.last().copied().filter(|_| self.others().next().is_some());
+    /// Ready when the one asked last of those that say nothing does so for too long.
+    fn silent(&self) -> impl Future<Output = u32> + use<'a> {
+        let last = self.asked.iter().rev().find(|asked| asked.silent).copied();
         let (members, bytes) = (self.ask.volume.members(), length(&self.ask.op));
         async move {
-            let Some((target, since)) = last else { return future::pending().await };
+            let Some(Asked { target, since, .. }) = last else { return future::pending().await };
             while let Some(left) = members.patience(target, bytes, since) {
                 tokio::time::sleep(left).await;
             }
@@ -191,12 +215,35 @@ impl<'a> Race<'a> {
         }
     }
 
-    fn failed(&self, target: u32, error: &Error) {
-        let volume = self.ask.volume;
-        let group = self.ask.group;
+    /// Ready when one is silent for too long and another can be asked.
+    fn overdue(&self) -> impl Future<Output = u32> + use<'a> {
+        let (silent, can_be) = (self.silent(), self.others().next().is_some());
+        async move {
+            match can_be {
+                true => silent.await,
+                false => future::pending().await,
+            }
+        }
+    }
+
+    /// Ready when one is silent for too long and the one that could not answer yet is to be asked again.
+    fn again(&self) -> impl Future<Output = u32> + use<'a> {
+        let (silent, again) = (self.silent(), self.again);
+        async move {
+            let Some((target, at)) = again else { return future::pending().await };
+            tokio::time::sleep_until(at).await;
+            silent.await;
+            target
+        }
+    }
+
+    fn failed(&mut self, target: u32, error: &Error) {
+        let (volume, group) = (self.ask.volume, self.ask.group);
+        let said = self.asked.iter_mut().filter(|asked| asked.target == target);
+        said.for_each(|asked| asked.silent = false);
         match error.kind {
             // A write is under way there: no reason to think less of it.
-            ErrorKind::NotCurrent => {}
+            ErrorKind::NotCurrent => self.again = Some((target, Instant::now() + AGAIN)),
             ErrorKind::Corrupt => {
                 volume.metrics().reads_corrupt.increment(1);
                 volume.members().shun(target);
@@ -222,9 +269,19 @@ impl Ask<'_> {
         under_way: UnderWay<'_>,
     ) -> Result<Answer> {
         let request = self.request(TargetId(target), epoch)?;
-        let answer = self.volume.target_once(request, self.payload.clone()).await?;
-        under_way.answered();
-        self.check(answer)
+        match self.volume.target_once(request, self.payload.clone()).await {
+            Ok(answer) => {
+                under_way.answered();
+                self.check(answer)
+            }
+            Err(error) => {
+                // How soon it says so is no measure of how soon it answers.
+                if error.kind == ErrorKind::NotCurrent {
+                    under_way.refused();
+                }
+                Err(error)
+            }
+        }
     }
 }
 

@@ -60,7 +60,8 @@ pub(crate) struct UnderWay<'a> {
     target: u32,
     weight: u64,
     size: usize,
-    since: Instant,
+    /// When it was asked; none: how long it takes is not noted.
+    since: Option<Instant>,
 }
 
 /// 0 for a small read, 1 for a large one.
@@ -100,7 +101,7 @@ impl Members {
         }
         member.under_way += weight;
         drop(members);
-        UnderWay { members: self, target, weight, size: size_of(bytes), since }
+        UnderWay { members: self, target, weight, size: size_of(bytes), since: Some(since) }
     }
 
     /// Others are asked for the next seconds, where there are any.
@@ -162,6 +163,12 @@ impl Times {
 }
 
 impl UnderWay<'_> {
+    /// The target says that it cannot answer now.
+    pub(crate) fn refused(mut self) {
+        self.since = None;
+        self.answered();
+    }
+
     /// The target has answered.
     pub(crate) fn answered(self) {
         let mut members = self.members.targets.lock();
@@ -176,7 +183,9 @@ impl Drop for UnderWay<'_> {
         let mut members = self.members.targets.lock();
         let member = members.entry(self.target).or_default();
         member.under_way -= self.weight;
-        member.times[self.size].note(self.since.elapsed());
+        if let Some(since) = self.since {
+            member.times[self.size].note(since.elapsed());
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::groups::{Life, Since};
 use crate::owners::Tenure;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_wire::member::tenure_ms;
@@ -92,8 +92,8 @@ pub(crate) struct Liveness {
     progress: HashMap<(u32, u32), Seen>,
     /// How far servers are with what they verify, by job and target.
     scrubs: HashMap<(u64, u32), SeenScrub>,
-    /// How far metadata servers are with files that get another number of copies, by job.
-    recopies: HashMap<u64, SeenRecopy>,
+    /// How far metadata servers are with files that get another number of copies, by job and share.
+    recopies: BTreeMap<(u64, u32), SeenRecopy>,
 }
 
 /// How far a primary is with a member.
@@ -125,7 +125,7 @@ pub(crate) struct SeenScrub {
     pub rate: f64,
 }
 
-/// How far a metadata server is with a job.
+/// How far a metadata server is with a job, in a share.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenRecopy {
     /// What it said last,
@@ -189,7 +189,7 @@ impl Liveness {
             held: HashMap::new(),
             progress: HashMap::new(),
             scrubs: HashMap::new(),
-            recopies: HashMap::new(),
+            recopies: BTreeMap::new(),
         }
     }
 
@@ -411,24 +411,30 @@ impl Liveness {
         let lease = self.lease;
         self.recopies.retain(|_, seen| now.saturating_sub(seen.at) <= lease);
         for said in recopies {
-            let rate = self.recopies.get(&said.job).map_or(0.0, |before| {
+            let key = (said.job, said.volume);
+            let rate = self.recopies.get(&key).map_or(0.0, |before| {
                 let of = |said: &RecopyProgress| copied(&said.tally, &said.under_way);
                 let done = of(&said).saturating_sub(of(&before.progress));
                 smoothed(before.rate, done, now.saturating_sub(before.at))
             });
             let seen = SeenRecopy { at: now, rate, progress: Arc::new(said) };
-            self.recopies.insert(seen.progress.job, seen);
+            self.recopies.insert(key, seen);
         }
     }
 
     /// What all metadata servers said of that last.
-    pub fn recopies(&self) -> HashMap<u64, Arc<RecopyProgress>> {
-        self.recopies.iter().map(|(job, seen)| (*job, seen.progress.clone())).collect()
+    pub fn recopies(&self) -> BTreeMap<(u64, u32), Arc<RecopyProgress>> {
+        self.recopies.iter().map(|(key, seen)| (*key, seen.progress.clone())).collect()
     }
 
-    /// How far the metadata server of a job is.
-    pub fn recopy(&self, job: u64) -> Option<&SeenRecopy> {
-        self.recopies.get(&job)
+    /// How far the metadata server of a share is with a job.
+    pub fn recopy(&self, job: u64, share: u32) -> Option<&SeenRecopy> {
+        self.recopies.get(&(job, share))
+    }
+
+    /// How far all of them are with a job.
+    pub fn recopies_of(&self, job: u64) -> impl Iterator<Item = &SeenRecopy> {
+        self.recopies.range((job, 0)..=(job, u32::MAX)).map(|(_, seen)| seen)
     }
 
     /// A server asks to join; answers since when it does. One that stops asking begins anew.

@@ -22,8 +22,8 @@ pub(crate) struct Facts {
     pub free: HashMap<u32, u64>,
     /// How far servers are with what they verify, by job and target.
     pub scrubs: HashMap<(u64, u32), Arc<ScrubProgress>>,
-    /// How far metadata servers are with files that get another number of copies, by job.
-    pub recopies: HashMap<u64, Arc<RecopyProgress>>,
+    /// How far metadata servers are with files that get another number of copies, by job and share.
+    pub recopies: BTreeMap<(u64, u32), Arc<RecopyProgress>>,
     /// Servers that are up.
     pub up: BTreeSet<u32>,
     /// Milliseconds since 1970.

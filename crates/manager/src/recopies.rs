@@ -1,20 +1,23 @@
-//! Jobs that give files there are another number of copies: carried out by the metadata server of their
-//! volume.
+//! Jobs that give files there are another number of copies: carried out by the metadata server of each share
+//! of their volume.
 //!
-//! That server keeps how far it is and tells it with every heartbeat, so nothing of that is stored here
-//! before the job has ended. The order goes to it as long as the job lasts, whether it answers or not.
+//! Those servers keep how far they are and tell it with every heartbeat, so nothing of that is stored here
+//! before the job has ended. The orders go to them as long as the job lasts, whether they answer or not.
 
 use crate::groups;
 use crate::plan::Facts;
 use crate::records::{Job, Recopy, Volume};
 use crate::scrubs::AWAY_MS_MAX;
 use crate::state::State;
-use strake_types::{Error, ErrorKind, Result};
+use crate::volumes::shares_of;
+use strake_types::{Error, ErrorKind, Result, VolumeId};
 use strake_wire::message::jobs::{JobKind, JobState, Plan};
-use strake_wire::message::recopies::{RecopyOrder, RecopyProgress, RecopyWish};
+use strake_wire::message::recopies::{RecopyOrder, RecopyProgress, RecopyTally, RecopyWish};
 
-/// Why a job waits of which its server has told nothing yet.
+/// Why a job waits of which nobody has told anything yet.
 const NOT_BEGUN: &str = "its metadata server has not begun yet";
+/// Files that wait that are shown; all are counted.
+const WAITING_MAX: usize = 200;
 
 impl Recopy {
     fn wait(&mut self, reason: &str, now_ms: u64) {
@@ -24,15 +27,50 @@ impl Recopy {
         }
     }
 
-    /// What its server has told.
+    /// What its servers have told.
     fn take(&mut self, said: &RecopyProgress) {
         (self.tally, self.left) = (said.tally, said.left);
         self.waiting.clone_from(&said.waiting);
     }
 }
 
-fn volume_of(state: &State, wish: &RecopyWish) -> Option<Volume> {
-    state.volumes.get(&wish.volume).filter(|volume| !volume.deleting).cloned()
+fn volume_of<'a>(state: &'a State, wish: &RecopyWish) -> Option<&'a Volume> {
+    let whole = |volume: &&Volume| !volume.deleting && volume.share == 0;
+    state.volumes.get(&wish.volume).filter(whole)
+}
+
+/// The shares of the volume that a job is about, by id; none if the volume is gone.
+fn parts<'a>(state: &'a State, wish: &RecopyWish) -> impl Iterator<Item = (u32, &'a Volume)> {
+    let shares = volume_of(state, wish).map(|_| shares_of(state, wish.volume));
+    let ids = shares.into_iter().flat_map(|shares| shares.all());
+    ids.filter_map(|VolumeId(id)| Some((id, state.volumes.get(&id)?)))
+}
+
+/// What the servers of some shares say, as one.
+pub(crate) fn together<'a>(
+    all: impl IntoIterator<Item = &'a RecopyProgress>,
+) -> Option<RecopyProgress> {
+    all.into_iter().cloned().reduce(|mut sum, one| {
+        let RecopyTally { looked, files, bytes } = one.tally;
+        sum.tally.looked += looked;
+        sum.tally.files += files;
+        sum.tally.bytes += bytes;
+        sum.under_way.extend(one.under_way);
+        sum.left += one.left;
+        sum.waiting.extend(one.waiting);
+        sum.waiting.truncate(WAITING_MAX);
+        sum.ended &= one.ended;
+        if sum.trouble.is_empty() {
+            sum.trouble = one.trouble;
+        }
+        sum
+    })
+}
+
+/// What has been told of a job.
+fn told<'a>(facts: &'a Facts, id: u32) -> impl Iterator<Item = &'a RecopyProgress> {
+    let id = u64::from(id);
+    facts.recopies.range((id, 0)..=(id, u32::MAX)).map(|(_, said)| &**said)
 }
 
 /// A job for what is wished. The groups for it are made, too.
@@ -40,15 +78,11 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<J
     let Some(wish) = request.recopy.clone() else {
         return Err(Error::with(ErrorKind::Invalid, "it does not say which files"));
     };
-    let Some(volume) = volume_of(state, &wish) else {
+    let Some(name) = volume_of(state, &wish).map(|volume| volume.spec.name.clone()) else {
         let detail = format!("volume {} does not exist; see strake volume list", wish.volume);
         return Err(Error::with(ErrorKind::NotFound, detail));
     };
-    if volume.spec.shares.is_some() {
-        let detail = "files of a volume of several shares cannot be given another number of copies yet; copy them";
-        return Err(Error::with(ErrorKind::NotSupported, detail));
-    }
-    check_free(state, &wish, &volume)?;
+    check_free(state, &wish, &name)?;
     groups::prepare(state, wish.copies)?;
     let word = if wish.copies == 1 { "copy" } else { "copies" };
     let about = format!("{}, {} {word}", wish.path, wish.copies);
@@ -66,15 +100,15 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<J
 
 /// Refuses a volume of which another job gives files another number of copies: which directory lies in
 /// which, only the metadata server could say.
-fn check_free(state: &State, wish: &RecopyWish, volume: &Volume) -> Result<()> {
+fn check_free(state: &State, wish: &RecopyWish, name: &str) -> Result<()> {
     let same = |job: &Job| job.recopy.as_ref().is_some_and(|one| one.wish.volume == wish.volume);
     let Some((id, job)) = state.jobs.iter().find(|(_, job)| job.lasts() && same(job)) else {
         return Ok(());
     };
     let detail = format!(
-        "job {id} gives files of volume {} another number of copies already ({}); wait for it (strake \
+        "job {id} gives files of volume {name} another number of copies already ({}); wait for it (strake \
          job watch {id}) or end it (strake job cancel {id})",
-        volume.spec.name, job.about
+        job.about
     );
     Err(Error::with(ErrorKind::Busy, detail))
 }
@@ -83,14 +117,17 @@ fn check_free(state: &State, wish: &RecopyWish, volume: &Volume) -> Result<()> {
 pub(crate) fn keep(state: &State, facts: &Facts, id: u32, job: &mut Job) {
     let (now, paused) = (facts.now_ms, job.is(JobState::Paused));
     let Some(one) = &mut job.recopy else { return };
-    let Some(volume) = volume_of(state, &one.wish) else {
+    let parts: Vec<_> = parts(state, &one.wish).collect();
+    if parts.is_empty() {
         one.wait("", now);
         job.reason = "the volume is deleted".to_owned();
         return job.end(JobState::Cancelled, now);
-    };
-    let said = facts.recopies.get(&id.into());
-    if let Some(said) = said.filter(|said| said.ended) {
-        one.take(said);
+    }
+    let said = |(share, _): &(u32, &Volume)| facts.recopies.get(&(id.into(), *share));
+    if parts.iter().all(|part| said(part).is_some_and(|said| said.ended))
+        && let Some(said) = together(parts.iter().filter_map(said).map(|said| &**said))
+    {
+        one.take(&said);
         one.wait("", now);
         job.reason = match said.trouble.is_empty() {
             true => left(one.left),
@@ -99,16 +136,19 @@ pub(crate) fn keep(state: &State, facts: &Facts, id: u32, job: &mut Job) {
         let done = job.reason.is_empty();
         return job.end(if done { JobState::Done } else { JobState::Failed }, now);
     }
-    let server = volume.meta_server;
-    match said {
-        _ if !facts.up.contains(&server) => {
-            let name = state.servers.get(&server).map_or("?", |server| &server.name);
-            let reason = format!("metadata server {server} ({name}) does not answer; start it");
-            one.wait(&reason, now);
+    let why = |part: &(u32, &Volume)| {
+        let server = part.1.meta_server;
+        let name = state.servers.get(&server).map_or("?", |server| &server.name);
+        match (facts.up.contains(&server), said(part)) {
+            (false, _) => {
+                Some(format!("metadata server {server} ({name}) does not answer; start it"))
+            }
+            (true, None) => Some(format!("metadata server {server} ({name}) has not begun yet")),
+            (true, Some(_)) => None,
         }
-        None => one.wait(NOT_BEGUN, now),
-        Some(_) => one.wait("", now),
-    }
+    };
+    let reason = parts.iter().find_map(why).unwrap_or_default();
+    one.wait(&reason, now);
     let waits_ms = now.saturating_sub(one.since_ms);
     if !one.reason.is_empty() && !paused && waits_ms > AWAY_MS_MAX {
         job.reason = format!("given up after an hour: {}", std::mem::take(&mut one.reason));
@@ -133,34 +173,52 @@ pub(crate) fn resumed(job: &mut Job, now_ms: u64) {
 
 /// What was done so far stays known.
 pub(crate) fn cancel(facts: &Facts, id: u32, job: &mut Job) {
-    let said = facts.recopies.get(&id.into());
-    if let (Some(one), Some(said)) = (&mut job.recopy, said) {
-        one.take(said);
+    if let (Some(one), Some(said)) = (&mut job.recopy, together(told(facts, id))) {
+        one.take(&said);
         one.reason.clear();
     }
 }
 
-/// The server that carries out a job.
-pub(crate) fn server_of(state: &State, job: &Job) -> Option<u32> {
-    volume_of(state, &job.recopy.as_ref()?.wish).map(|volume| volume.meta_server)
+/// What a metadata server says of jobs, as far as they are its business.
+pub(crate) fn own_words(
+    state: &State,
+    server: u32,
+    mut said: Vec<RecopyProgress>,
+) -> Vec<RecopyProgress> {
+    said.retain_mut(|said| {
+        let job = u32::try_from(said.job).ok().and_then(|id| state.jobs.get(&id));
+        let Some(one) = job.and_then(|job| job.recopy.as_ref()) else { return false };
+        let mut parts = parts(state, &one.wish);
+        if said.volume == 0 && shares_of(state, one.wish.volume).count == 1 {
+            said.volume = one.wish.volume;
+        }
+        parts.any(|(share, volume)| share == said.volume && volume.meta_server == server)
+    });
+    said
 }
 
-/// What a metadata server is to do.
-pub(crate) fn orders(state: &State, server: u32) -> Vec<RecopyOrder> {
-    let here = |job: &Job| job.lasts() && server_of(state, job) == Some(server);
-    let jobs = state.jobs.iter().filter(|(_, job)| here(job));
-    let order = |(&id, job): (&u32, &Job)| {
-        let wish = &job.recopy.as_ref()?.wish;
-        Some(RecopyOrder {
-            job: id.into(),
-            volume: wish.volume,
+/// What a metadata server is to do. Shares that are not ready, by job and share, have the rate of a job among them.
+pub(crate) fn orders(
+    state: &State,
+    server: u32,
+    is_ready: impl Fn(u64, u32) -> bool,
+) -> Vec<RecopyOrder> {
+    let mut orders = Vec::new();
+    for (id, job) in state.jobs.iter().filter(|(_, job)| job.lasts()) {
+        let Some(Recopy { wish, .. }) = &job.recopy else { continue };
+        let busy = parts(state, wish).filter(|(share, _)| !is_ready(u64::from(*id), *share));
+        let busy = busy.count();
+        let here = parts(state, wish).filter(|(_, volume)| volume.meta_server == server);
+        orders.extend(here.map(|(share, _)| RecopyOrder {
+            job: u64::from(*id),
+            volume: share,
             ino: wish.ino,
             copies: wish.copies,
             paused: job.is(JobState::Paused),
-            rate: job.share_of_rate(state.cluster.job_rate, 1),
-        })
-    };
-    jobs.filter_map(order).collect()
+            rate: job.share_of_rate(state.cluster.job_rate, busy),
+        }));
+    }
+    orders
 }
 
 #[cfg(test)]

@@ -287,8 +287,10 @@ impl Manager {
             self.tick().await?;
         }
         let (orders, scrubs, recopies) = {
-            let state = &self.inner.lock().state;
-            let recopies = recopies::orders(state, server);
+            let Inner { state, live } = &*self.inner.lock();
+            let recopies = recopies::orders(state, server, |job, share| {
+                live.recopy(job, share).is_some_and(|seen| seen.progress.ended)
+            });
             (show::orders(state, server), scrubs::orders(state, server), recopies)
         };
         // Nobody goes on by a map that is about to be replaced: what he has may have been given to another.
@@ -326,13 +328,7 @@ impl Manager {
         let mut scrubs = beat.scrubs;
         scrubs.retain(|said| specs.iter().any(|spec| spec.target == said.target));
         live.hear_scrubs(scrubs, now);
-        let mut recopied = beat.recopies;
-        let here = |id: u64| {
-            let job = u32::try_from(id).ok().and_then(|id| state.jobs.get(&id));
-            job.and_then(|job| recopies::server_of(state, job)) == Some(beat.server)
-        };
-        recopied.retain(|said| here(said.job));
-        live.hear_recopies(recopied, now);
+        live.hear_recopies(recopies::own_words(state, beat.server, beat.recopies), now);
         let news = live.hear(beat.server, now, Word::Beat, specs);
         live.hear_lease(beat.server, beat.lease_ms, now);
         live.hear_volumes(beat.server, beat.epoch, beat.serves);

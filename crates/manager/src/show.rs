@@ -1,12 +1,13 @@
 //! What others see of the manager's state: the map, jobs, and orders to those who carry them out.
 
 use crate::liveness::{Liveness, copied};
+use crate::recopies;
 use crate::records::{Item, Job, Recopy, Scrub};
 use crate::state::State;
 use std::time::Duration;
 use strake_wire::message::jobs::{self, JobItem, JobState, Order, Progress};
 use strake_wire::message::manager::{self as message, ClusterMap, TargetSpec};
-use strake_wire::message::recopies::JobRecopy;
+use strake_wire::message::recopies::{JobRecopy, RecopyProgress};
 use strake_wire::message::scrubs::JobScrub;
 
 /// A volume, as others see it.
@@ -97,8 +98,8 @@ pub(crate) fn job(state: &State, live: &Liveness, id: u32, job: &Job, detail: De
     let read_rate = read_rates.map(|seen| seen.rate as u64).sum::<u64>();
     let recopy = job.recopy.as_ref().map(|one| recopy(live, id.into(), job, one, detail));
     let (copied, to_copy) = recopy.as_ref().map_or((0, 0), copied_of);
-    let copying = live.recopy(id.into()).filter(|_| job.is(JobState::Running));
-    let copy_rate = copying.map_or(0, |seen| seen.rate as u64);
+    let copying = live.recopies_of(id.into()).filter(|_| job.is(JobState::Running));
+    let copy_rate = copying.map(|seen| seen.rate as u64).sum::<u64>();
     jobs::Job {
         id: id.into(),
         kind: job.kind,
@@ -123,18 +124,23 @@ pub(crate) fn job(state: &State, live: &Liveness, id: u32, job: &Job, detail: De
     }
 }
 
-/// What the metadata server of a job says now, or what was stored when it ended.
+/// What the metadata servers of a job say now, or what was stored when it ended.
 fn recopy(live: &Liveness, id: u64, job: &Job, one: &Recopy, detail: Detail) -> JobRecopy {
-    let seen = live.recopy(id).filter(|_| job.lasts()).map(|seen| &*seen.progress);
-    let trouble = seen.map(|said| &said.trouble).filter(|_| one.reason.is_empty());
-    let waiting = seen.map_or(&one.waiting, |said| &said.waiting);
+    let said = live.recopies_of(id).filter(|_| job.lasts()).map(|seen| &*seen.progress);
+    let stored = || RecopyProgress {
+        tally: one.tally,
+        left: one.left,
+        waiting: one.waiting.clone(),
+        ..RecopyProgress::default()
+    };
+    let now = recopies::together(said).unwrap_or_else(stored);
     JobRecopy {
         wish: one.wish.clone(),
-        reason: trouble.unwrap_or(&one.reason).clone(),
-        tally: seen.map_or(one.tally, |said| said.tally),
-        under_way: seen.map(|said| said.under_way.clone()).unwrap_or_default(),
-        left: seen.map_or(one.left, |said| said.left),
-        waiting: if detail == Detail::All { waiting.clone() } else { Vec::new() },
+        reason: if one.reason.is_empty() { now.trouble } else { one.reason.clone() },
+        tally: now.tally,
+        under_way: now.under_way,
+        left: now.left,
+        waiting: if detail == Detail::All { now.waiting } else { Vec::new() },
     }
 }
 

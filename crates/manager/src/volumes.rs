@@ -127,7 +127,8 @@ pub(crate) fn delete(state: &mut State, name: &str) -> Result<u32> {
     Ok(id)
 }
 
-fn shares_of(state: &State, id: u32) -> Shares {
+/// The shares of a volume.
+pub(crate) fn shares_of(state: &State, id: u32) -> Shares {
     let count = state.volumes.get(&id).and_then(|volume| volume.spec.shares).unwrap_or(1);
     Shares { first: VolumeId(id), count }
 }

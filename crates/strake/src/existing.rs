@@ -1,5 +1,5 @@
-//! Another number of copies for the files below a directory that are there: a job of the manager that the
-//! metadata server carries out.
+//! Another number of copies for the files below a directory that are there: a job of the manager that
+//! metadata servers carry out.
 
 use crate::cluster;
 use crate::failure::{Context, Failure, Outcome};
@@ -80,7 +80,6 @@ pub async fn run(
         return Err(Failure::usage("--throttle 0 would never end").next("give a size, as 50M"));
     }
     if flags.dry_run {
-        check_shares(&volume)?;
         let count = count(&volume, attr, copies).await.context(|| path.into())?;
         volume.close().await?;
         show_count(&count, copies, flags.json)?;
@@ -105,15 +104,6 @@ pub async fn run(
         return Ok(0);
     }
     follow_to_its_end(&map, job.id, async |job: &Job| show(job, flags.json)).await
-}
-
-/// Refuses what the manager will, for a command that does not ask it.
-fn check_shares(volume: &Volume) -> Outcome {
-    if volume.shares().count == 1 {
-        return Ok(());
-    }
-    let cause = "files of a volume of several shares cannot be given another number of copies yet";
-    Err(Failure::new(cause).next("copy them"))
 }
 
 fn report(job: &Job) -> Report {

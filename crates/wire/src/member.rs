@@ -209,11 +209,12 @@ async fn ask_for_lease(pulse: &Pulse, sent: Duration, lease_ms: u64) -> Result<(
     };
     pulse.member.obey(&reply.orders);
     pulse.member.obey_scrubs(&reply.scrubs);
-    meta.inspect(|meta| meta.obey_recopies(&reply.recopies));
     // Whoever was taken out of a group must know it before it has a lease again.
     if !strake_base::is_broken("lease-needs-map") {
         know_map(&pulse.map, epoch, limit).await?;
     }
+    // By that map: who has lost a share leaves what is noted there to the next one.
+    meta.inspect(|meta| meta.obey_recopies(&reply.recopies));
     pulse.member.renew(sent, lease_ms);
     if let (Some(meta), Some(sent)) = (meta, sent_by_meta) {
         meta.renew(sent, tenure_ms(pulse.lease_ms));

@@ -226,6 +226,43 @@ async fn a_silent_member_gets_company_and_is_shunned_for_a_while() {
     assert_eq!(targets(&fake.pairs.take_asked()), [first]);
 }
 
+/// It has the silent one given up: a read once waited for the whole lease of that one instead.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_cannot_answer_yet_is_asked_again_where_the_other_is_silent() {
+    let (fake, volume, file) = written(1).await;
+    for silent in [0, 1] {
+        let other = 1 - silent;
+        fake.pairs.set(silent, Mood::Silent);
+        fake.pairs.set(other, Mood::Says(ErrorKind::NotCurrent));
+        let (v, f) = (volume.clone(), file.clone());
+        let reading = tokio::spawn(async move { read(&v, &f, 0, CHUNK as u32).await });
+        sleep(seconds(1)).await;
+        let asked = targets(&fake.pairs.take_asked());
+        let times = asked.iter().filter(|&&target| target == other).count();
+        assert!((5..=15).contains(&times), "{asked:?}");
+        assert_eq!(asked.len() - times, 1, "{asked:?}");
+        fake.pairs.heal(other);
+        sleep(Duration::from_millis(150)).await;
+        assert!(reading.is_finished(), "it does not wait for the one that is silent");
+        assert_eq!(reading.await.unwrap(), contents(1));
+        fake.pairs.heal(silent);
+        fake.pairs.take_asked();
+    }
+}
+
+/// Where a server was silent, reads waited for it for 300 ms although the other one knew that it had been taken out.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_knows_a_newer_map_is_believed_although_the_other_is_silent() {
+    let (fake, volume, file) = written(1).await;
+    let (first, second) = order(&fake, &volume, &file).await;
+    fake.pairs.set(first, Mood::Silent);
+    fake.pairs.move_to(&[second], 0);
+    let began = tokio::time::Instant::now();
+    assert_eq!(read(&volume, &file, 0, CHUNK as u32).await, contents(1));
+    assert!(began.elapsed() < Duration::from_millis(150), "{:?}", began.elapsed());
+    assert_eq!(targets(&fake.pairs.take_asked()), [first, second, second]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_wrong_checksum_is_answered_by_the_other_member() {
     let (fake, volume, file) = written(1).await;

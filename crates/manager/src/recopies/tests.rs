@@ -35,9 +35,18 @@ fn begun(wanted: &Plan) -> (State, Facts, u32) {
 }
 
 fn said(facts: &mut Facts, job: u32, change: impl FnOnce(&mut RecopyProgress)) {
-    let mut progress = RecopyProgress { job: job.into(), ..RecopyProgress::default() };
+    said_of(facts, job, VOLUME, change);
+}
+
+fn said_of(facts: &mut Facts, job: u32, volume: u32, change: impl FnOnce(&mut RecopyProgress)) {
+    let mut progress = RecopyProgress { job: job.into(), volume, ..RecopyProgress::default() };
     change(&mut progress);
-    facts.recopies.insert(job.into(), Arc::new(progress));
+    facts.recopies.insert((job.into(), volume), Arc::new(progress));
+}
+
+/// As long as no share is ready.
+fn orders_of(state: &State, server: u32) -> Vec<RecopyOrder> {
+    orders(state, server, |_, _| false)
 }
 
 fn steer(state: &mut State, facts: &Facts, id: u32, change: impl FnOnce(&mut SteerJob)) {
@@ -56,8 +65,8 @@ fn a_job_makes_the_groups_it_needs_and_its_order_goes_to_the_server_of_the_names
     let led = state.groups.keys().filter(|id| GroupId(**id).copies() == 2).count();
     assert_eq!(led, 3);
     assert_eq!(state.jobs[&id].about, "main:/dir, 2 copies");
-    assert!(orders(&state, 1).is_empty() && orders(&state, 3).is_empty());
-    let [order] = &orders(&state, META)[..] else { panic!("one job, one order") };
+    assert!(orders_of(&state, 1).is_empty() && orders_of(&state, 3).is_empty());
+    let [order] = &orders_of(&state, META)[..] else { panic!("one job, one order") };
     assert_eq!((order.job, order.volume, order.ino, order.copies), (id.into(), VOLUME, 77, 2));
     assert_eq!((order.rate, order.paused), (900, false));
 }
@@ -95,8 +104,9 @@ fn a_volume_has_one_such_job_at_a_time() {
 fn it_ends_with_the_word_of_its_server_and_files_that_are_left_make_it_fail() {
     for left in [0, 2] {
         let (mut state, mut facts, id) = begun(&request(2));
-        jobs::keep(&mut state, &facts);
         assert_eq!(reason(&state, id), NOT_BEGUN);
+        jobs::keep(&mut state, &facts);
+        assert_eq!(reason(&state, id), "metadata server 2 (h2) has not begun yet");
         said(&mut facts, id, |_| {});
         jobs::keep(&mut state, &facts);
         assert_eq!(reason(&state, id), "");
@@ -113,7 +123,7 @@ fn it_ends_with_the_word_of_its_server_and_files_that_are_left_make_it_fail() {
         assert_eq!(job.is(JobState::Done), left == 0);
         assert_eq!(job.is(JobState::Failed), left > 0);
         assert_eq!(job.reason.starts_with("2 files are as they were"), left > 0, "{job:?}");
-        assert!(orders(&state, META).is_empty(), "the server may forget it");
+        assert!(orders_of(&state, META).is_empty(), "the server may forget it");
     }
 }
 
@@ -124,7 +134,7 @@ fn a_server_that_is_away_is_waited_for_and_given_up_after_an_hour_that_was_not_a
     facts.up.remove(&META);
     jobs::keep(&mut state, &facts);
     assert!(reason(&state, id).starts_with("metadata server 2 (h2) does not answer"));
-    assert_eq!(orders(&state, META).len(), 1, "it goes on by itself when it is back");
+    assert_eq!(orders_of(&state, META).len(), 1, "it goes on by itself when it is back");
     let (away, then) = (state.clone(), facts.clone());
     facts.now_ms += AWAY_MS_MAX;
     jobs::keep(&mut state, &facts);
@@ -150,13 +160,13 @@ fn steered_jobs_say_so_in_their_orders_and_what_a_cancelled_one_has_done_stays_k
     let (mut state, mut facts, id) = begun(&request(2));
     said(&mut facts, id, |said| (said.tally.files, said.left) = (3, 1));
     steer(&mut state, &facts, id, |steer| (steer.pause, steer.rate) = (true, Some(7)));
-    let order = orders(&state, META).remove(0);
+    let order = orders_of(&state, META).remove(0);
     assert_eq!((order.rate, order.paused), (7, true));
     steer(&mut state, &facts, id, |steer| steer.cancel = true);
     let job = &state.jobs[&id];
     let one = job.recopy.as_ref().unwrap();
     assert!(job.is(JobState::Cancelled) && one.tally.files == 3 && one.left == 1);
-    assert!(orders(&state, META).is_empty());
+    assert!(orders_of(&state, META).is_empty());
 }
 
 #[test]
@@ -166,4 +176,68 @@ fn a_volume_that_is_deleted_ends_its_job() {
     jobs::keep(&mut state, &facts);
     assert!(state.jobs[&id].is(JobState::Cancelled));
     assert_eq!(state.jobs[&id].reason, "the volume is deleted");
+}
+
+/// A volume of two shares, the second of which another server has.
+fn wide() -> (State, Facts, u32) {
+    let mut state = state();
+    for (share, server) in [(0, META), (1, META + 1)] {
+        let volume = state.volumes.get_mut(&(VOLUME + share)).unwrap();
+        (volume.share, volume.meta_server, volume.spec.shares) = (share, server, Some(2));
+    }
+    let facts = all_serve(&state, 100);
+    let mut part = request(2);
+    part.recopy.as_mut().unwrap().volume = VOLUME + 1;
+    let refused = jobs::plan(&mut state, &facts, &part).unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::NotFound, "a share alone is no volume");
+    let (id, _) = jobs::plan(&mut state, &facts, &Plan { rate: 900, ..request(2) }).unwrap();
+    (state, facts, id)
+}
+
+#[test]
+fn of_several_shares_each_server_copies_its_own_and_they_have_the_rate_among_them() {
+    let (state, _, id) = wide();
+    for (share, server) in [(0, META), (1, META + 1)] {
+        let [order] = &orders_of(&state, server)[..] else { panic!("one share, one order") };
+        let RecopyOrder { job, volume, ino, rate, .. } = *order;
+        assert_eq!((job, volume, ino, rate), (id.into(), VOLUME + share, 77, 450));
+    }
+    let first_is_ready = |_, share| share == VOLUME;
+    assert_eq!(orders(&state, META + 1, first_is_ready)[0].rate, 900);
+    let words = |server, volume| {
+        let said = RecopyProgress { job: id.into(), volume, ..RecopyProgress::default() };
+        own_words(&state, server, vec![said]).len()
+    };
+    assert_eq!([words(META, VOLUME), words(META + 1, VOLUME + 1)], [1, 1]);
+    assert_eq!([words(META, VOLUME + 1), words(META, VOLUME + 7)], [0, 0], "not its business");
+    assert_eq!(words(META, 0), 0, "a server that knows of no shares has passed over most of it");
+}
+
+#[test]
+fn a_job_of_several_shares_ends_when_all_have_and_with_the_words_of_all() {
+    let (mut state, mut facts, id) = wide();
+    let left = |path: &str| RecopyLeft { path: path.into(), reason: "open".into() };
+    said_of(&mut facts, id, VOLUME, |said| {
+        (said.ended, said.left, said.waiting) = (true, 1, vec![left("a")]);
+        said.tally = RecopyTally { looked: 9, files: 7, bytes: 100 };
+    });
+    jobs::keep(&mut state, &facts);
+    assert_eq!(reason(&state, id), "metadata server 3 (h3) has not begun yet");
+    facts.up.remove(&(META + 1));
+    jobs::keep(&mut state, &facts);
+    assert!(reason(&state, id).starts_with("metadata server 3 (h3) does not answer"));
+    facts.up.insert(META + 1);
+    let tally = RecopyTally { looked: 1, files: 1, bytes: 11 };
+    said_of(&mut facts, id, VOLUME + 1, |said| said.tally = tally);
+    jobs::keep(&mut state, &facts);
+    assert!(reason(&state, id).is_empty() && state.jobs[&id].lasts());
+    said_of(&mut facts, id, VOLUME + 1, |said| {
+        (said.ended, said.tally, said.left, said.waiting) = (true, tally, 2, vec![left("b")]);
+    });
+    jobs::keep(&mut state, &facts);
+    let job = &state.jobs[&id];
+    assert!(job.is(JobState::Failed) && job.reason.starts_with("3 files are as they were"));
+    let one = job.recopy.as_ref().unwrap();
+    assert_eq!(one.tally, RecopyTally { looked: 10, files: 8, bytes: 111 });
+    assert_eq!((one.left, one.waiting.len()), (3, 2));
 }

@@ -175,6 +175,17 @@ async fn answer(tx: &mut Tx<'_>, op: &Create, dir: &Inode, inode: Inode) -> Resu
     Ok(MetaAnswer::Created(Created { attr, created: true, opened, parent }))
 }
 
+/// Why a file gets no layout: what its directory hands down may need groups that are younger than the map which this
+/// server knows, where the server of another share has set it.
+async fn unless_behind(ctx: &Ctx, error: Error) -> Error {
+    match ctx.core.map.refresh().await {
+        Ok(epoch) if epoch > ctx.settings.epoch => {
+            Error::with(ErrorKind::StaleMap, error.to_string())
+        }
+        _ => error,
+    }
+}
+
 /// The record of a new inode, without a name yet.
 async fn new_inode(tx: &mut Tx<'_>, op: &Create, dir: &Inode, kind: FileKind) -> Result<Inode> {
     let ctx = tx.ctx;
@@ -191,7 +202,10 @@ async fn new_inode(tx: &mut Tx<'_>, op: &Create, dir: &Inode, kind: FileKind) ->
     })?;
     let layout = match kind {
         FileKind::File => {
-            Some((&layout::for_new_file(dir, op.template.as_ref(), ino, &ctx.settings)?).into())
+            match layout::for_new_file(dir, op.template.as_ref(), ino, &ctx.settings) {
+                Ok(layout) => Some((&layout).into()),
+                Err(error) => return Err(unless_behind(ctx, error).await),
+            }
         }
         _ => None,
     };

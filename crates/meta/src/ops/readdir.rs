@@ -66,7 +66,8 @@ async fn entries(
     op: &ReadDir,
     limit: usize,
 ) -> Result<(Vec<DirEntry>, bool)> {
-    let volume = tx.ctx.volume.id;
+    // A server's own walks come by directories of other shares.
+    let volume = tx.ctx.home(dir.id());
     let (from, last) =
         (keys::order(volume, dir.id(), op.after), keys::order(volume, dir.id(), u64::MAX));
     let range = (Bound::Excluded(from.as_slice()), Bound::Included(last.as_slice()));

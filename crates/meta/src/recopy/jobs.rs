@@ -1,7 +1,7 @@
 //! The jobs that the manager wants done by this server.
 
 use super::pace::{Pace, Wish};
-use super::walk::{Shown, Walk};
+use super::walk::{LEFT_MAX, Shown, Walk};
 use crate::core::Core;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -12,7 +12,10 @@ use strake_wire::message::recopies::{RecopyOrder, RecopyProgress};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// A job that is under way, or has ended.
+/// Files of a job under way at once, or one of each share if those are more.
+const FILES_MAX: usize = 8;
+
+/// A job of one share that is under way, or has ended.
 struct Running {
     wish: watch::Sender<Wish>,
     shown: Arc<Shown>,
@@ -20,12 +23,12 @@ struct Running {
 }
 
 impl Running {
-    fn begin(core: &Arc<Core>, order: &RecopyOrder, first: Wish) -> Self {
+    fn begin(core: &Arc<Core>, order: &RecopyOrder, first: Wish, files_max: usize) -> Self {
         let (wish, receiver) = watch::channel(first);
-        let shown = Arc::new(Shown::of(order.job));
+        let shown = Arc::new(Shown::of(order));
         let pace = Pace::new(receiver);
         let (core, order) = (core.clone(), order.clone());
-        let walk = Walk { core, order, pace, shown: shown.clone() };
+        let walk = Walk { core, order, pace, shown: shown.clone(), files_max };
         Self { wish, shown, task: task::spawn(walk.run()) }
     }
 
@@ -39,10 +42,10 @@ impl Running {
     }
 }
 
-/// The jobs of a server, by number.
+/// The jobs of a server, by number and share.
 #[derive(Default)]
 pub(crate) struct Jobs {
-    running: Mutex<BTreeMap<u64, Running>>,
+    running: Mutex<BTreeMap<(u64, u32), Running>>,
     stopped: AtomicBool,
 }
 
@@ -53,8 +56,8 @@ impl Jobs {
         if self.stopped.load(Ordering::Acquire) {
             return;
         }
-        running.retain(|job, one| {
-            let wanted = orders.iter().any(|order| order.job == *job);
+        running.retain(|key, one| {
+            let wanted = orders.iter().any(|order| (order.job, order.volume) == *key);
             if !wanted {
                 one.set(Wish::GiveUp);
             }
@@ -62,21 +65,30 @@ impl Jobs {
         });
         for order in orders {
             let wish = Wish::Go { paused: order.paused, rate: order.rate };
-            match running.get(&order.job) {
+            let key = (order.job, order.volume);
+            match running.get(&key) {
                 Some(one) if one.lasts() => one.set(wish),
                 // It is about to end; then it begins anew.
                 Some(_) => {}
                 None => {
-                    running.insert(order.job, Running::begin(core, order, wish));
+                    let shares = orders.iter().filter(|other| other.job == order.job).count();
+                    let files_max = (FILES_MAX / shares).max(1);
+                    running.insert(key, Running::begin(core, order, wish, files_max));
                 }
             }
         }
     }
 
-    /// How far each is.
+    /// How far each is. Of the files that wait all of them together tell as many as one remembers.
     pub fn progress(&self) -> Vec<RecopyProgress> {
         let running = self.running.lock();
-        running.values().filter(|one| one.lasts()).map(|one| one.shown.progress()).collect()
+        let waiting_max = LEFT_MAX / running.len().max(1);
+        let told = |one: &Running| {
+            let mut progress = one.shown.progress();
+            progress.waiting.truncate(waiting_max);
+            progress
+        };
+        running.values().filter(|one| one.lasts()).map(told).collect()
     }
 
     /// Lets them end where they are, until the server starts again.

@@ -7,10 +7,13 @@ use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::records::{self, Spare};
+use crate::tests::check::check_shares;
 use crate::tests::world::*;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use strake_engine::kv::memory::MemoryKv;
 use strake_types::layout::{Groups, Placement};
 use strake_types::{ChunkIndex, ErrorKind, FileKind, GroupId, Ino, Layout, Result, VolumeId};
 use strake_wire::member::MetaRole;
@@ -500,6 +503,49 @@ async fn a_job_gives_all_below_a_directory_copies_and_what_is_made_there_later()
     assert_eq!(copies(&world, &files).await, [1, 2, 2, 1]);
     forgotten(&world).await;
     settled(&world).await;
+}
+
+#[tokio::test]
+async fn in_a_volume_of_several_shares_all_files_get_copies_wherever_they_and_their_names_are() {
+    let world = World::of_shares(Arc::new(MemoryKv::new()), options(), 3).await;
+    let root = world.root();
+    let mut files = tree(&world).await;
+    let outside = root.file(1, "outside").await.unwrap();
+    let d0 = root.lookup(1, "d0").await.unwrap().ino;
+    let mut directories = Vec::new();
+    for nth in 0..12 {
+        let dir = root.mkdir(d0, &format!("e{nth}")).await.unwrap();
+        files.push(root.file(dir, "own").await.unwrap());
+        directories.push(dir);
+    }
+    let homes: BTreeSet<VolumeId> = files.iter().map(|ino| world.shares.of(Ino(*ino))).collect();
+    assert_eq!(homes.len(), 3);
+    for (job, copies_wanted) in [(JOB, 2), (JOB + 1, 1)] {
+        let of_share = |VolumeId(volume)| RecopyOrder { job, volume, ..order(d0, copies_wanted) };
+        let orders: Vec<_> = world.shares.all().map(of_share).collect();
+        world.server.obey_recopies(&orders);
+        world.until(async || world.server.recopies().iter().all(|said| said.ended)).await;
+        let said = world.server.recopies();
+        let shares: Vec<_> = said.iter().map(|said| VolumeId(said.volume)).collect();
+        assert_eq!(shares, world.shares.all().collect::<Vec<_>>());
+        assert!(said.iter().all(|said| (said.left, &*said.trouble) == (0, "")), "{said:?}");
+        let done: u64 = said.iter().map(|said| said.tally.files).sum();
+        // But for the one that lies outside.
+        assert_eq!(done, files.len() as u64 - 1, "{said:?}");
+        assert_eq!(copies(&world, &files[1..]).await, vec![copies_wanted; files.len() - 1]);
+        assert_eq!(copies(&world, &[files[0], outside]).await, [1, 1]);
+        for &ino in &files[..4] {
+            assert_eq!(read(&world, ino).await, contents());
+        }
+        for &dir in &directories {
+            let made = root.file(dir, &format!("made{job}")).await.unwrap();
+            assert_eq!(copies(&world, &[made]).await, [copies_wanted]);
+            root.unlink(dir, &format!("made{job}")).await.unwrap();
+        }
+        forgotten(&world).await;
+        world.until(async || world.keys(SPARE).await == 0).await;
+    }
+    check_shares(&*world.kv, world.shares).await;
 }
 
 #[tokio::test]

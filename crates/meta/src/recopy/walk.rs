@@ -1,5 +1,9 @@
 //! One job: a walk through all files below a directory.
 //!
+//! In a volume of several shares each has a walk of its own through all of the names, wherever they are, and
+//! copies the files of its share. A directory hands down the number of copies before a walk looks at its first
+//! entry, whose share it ever is in: what is made there later is ready.
+//!
 //! How far it is lies in the store after every page of a directory, so that a restart goes on. A record
 //! that is lost or older costs nothing but the tally: files that are ready are passed over.
 //!
@@ -32,8 +36,6 @@ use strake_wire::message::recopies::{
     RecopyFile, RecopyLeft, RecopyOrder, RecopyProgress, RecopyTally,
 };
 
-/// Files under way at once.
-const FILES_MAX: usize = 8;
 /// Entries of a directory gone through at once.
 const PAGE: u32 = 256;
 /// Files that wait that are remembered; all are counted.
@@ -46,9 +48,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// How long files are tried again of which none gets ready.
 pub(super) const PATIENCE_MS: u64 = 3_600_000;
 
-/// What is told of a job.
+/// What is told of a job, in a share.
 pub(super) struct Shown {
     job: u64,
+    share: u32,
     state: Mutex<State>,
     under_way: Mutex<BTreeMap<Ino, (String, Arc<UnderWay>)>>,
 }
@@ -66,8 +69,9 @@ struct State {
 
 impl Shown {
     /// Nothing is known of it yet.
-    pub fn of(job: u64) -> Self {
-        Self { job, state: Mutex::default(), under_way: Mutex::default() }
+    pub fn of(order: &RecopyOrder) -> Self {
+        let RecopyOrder { job, volume: share, .. } = *order;
+        Self { job, share, state: Mutex::default(), under_way: Mutex::default() }
     }
 
     /// What is told now.
@@ -86,6 +90,7 @@ impl Shown {
             waiting: state.left.values().cloned().collect(),
             ended: state.ended,
             trouble: state.trouble.clone(),
+            volume: self.share,
         }
     }
 
@@ -122,6 +127,8 @@ struct Course {
     first: bool,
     /// When something was got on with, in milliseconds.
     ready_ms: u64,
+    /// Since when every step fails.
+    failing_ms: Option<u64>,
     pause: Duration,
 }
 
@@ -135,6 +142,8 @@ pub(super) struct Walk {
     pub pace: Pace,
     /// What is told of it.
     pub shown: Arc<Shown>,
+    /// Files under way at once.
+    pub files_max: usize,
 }
 
 impl Walk {
@@ -150,9 +159,15 @@ impl Walk {
         };
         // What an earlier job has begun comes to its end first.
         let _turn = volume.recopies.turn.lock().await;
-        self.carry_out().await;
+        let mut course = self.carry_out().await;
         while !self.pace.is_over() {
             self.pace.rest(PAUSE_MAX).await;
+            // Other shares are not ready yet: as long as the job lasts, what is left may get ready.
+            if let Some(course) = &mut course
+                && let Err(error) = self.try_again(course).await
+            {
+                tracing::debug!("job {}: {error}", self.order.job);
+            }
         }
         if self.pace.wish() == Wish::GiveUp
             && let Err(error) = self.forget().await
@@ -167,27 +182,29 @@ impl Walk {
         self.pace.rest(PAUSE).await;
     }
 
-    async fn carry_out(&self) {
+    /// Where it has ended, if nothing else ended it.
+    async fn carry_out(&self) -> Option<Course> {
         let mut course = loop {
             match self.resume().await {
                 Ok(course) => break course,
-                Err(_) if self.pace.is_over() => return,
+                Err(_) if self.pace.is_over() => return None,
                 Err(error) => self.trouble(&error).await,
             }
         };
         while self.pace.wait(0, None).await {
             let now_ms = self.core.monotonic_ms();
             if self.pace.take_paused() {
-                course.ready_ms = now_ms;
+                (course.ready_ms, course.failing_ms) = (now_ms, None);
             }
             let ended = match self.step(&mut course).await {
                 Ok(ended) => {
                     self.shown.state.lock().trouble.clear();
+                    course.failing_ms = None;
                     ended
                 }
                 Err(error) => {
                     self.trouble(&error).await;
-                    self.is_given_up(&course)
+                    self.is_long_ago(*course.failing_ms.get_or_insert(now_ms))
                 }
             };
             if ended && !self.pace.is_over() {
@@ -195,13 +212,14 @@ impl Walk {
                 let RecopyTally { files, bytes, .. } = self.shown.progress().tally;
                 let job = self.order.job;
                 tracing::info!("job {job} has ended: {files} files, {bytes} bytes were copied");
-                return;
+                return Some(course);
             }
         }
+        None
     }
 
-    fn is_given_up(&self, course: &Course) -> bool {
-        self.core.monotonic_ms().saturating_sub(course.ready_ms) > PATIENCE_MS
+    fn is_long_ago(&self, since_ms: u64) -> bool {
+        self.core.monotonic_ms().saturating_sub(since_ms) > PATIENCE_MS
     }
 
     /// Where it was, if it had begun.
@@ -212,11 +230,13 @@ impl Walk {
         let known = found.filter(|found| found.job == self.order.job).unwrap_or_default();
         self.shown.state.lock().tally = known.tally;
         let mut course = Course {
-            // What a part of a walk has done and left is not known any more: another one follows.
-            done: known.stack.len() as u64,
+            // What a part of a walk has done and left is not known any more: another one follows. So it is
+            // where a share has few files of its own, but others move what leads to them.
+            done: known.stack.len() as u64 + u64::from(ctx.settings.shares.count > 1),
             stack: known.stack,
             first: true,
             ready_ms: self.core.monotonic_ms(),
+            failing_ms: None,
             pause: PAUSE,
         };
         if course.stack.is_empty() {
@@ -227,7 +247,6 @@ impl Walk {
 
     fn begin(&self, course: &mut Course) {
         course.stack = vec![Place { dir: self.order.ino, after: 0 }];
-        course.done = 0;
         self.shown.state.lock().more = 0;
     }
 
@@ -255,31 +274,38 @@ impl Walk {
             return Ok(false);
         }
         course.first = false;
-        let (left, more) = {
+        let (none_left, more) = {
             let state = self.shown.state.lock();
-            (state.left.keys().copied().collect::<Vec<_>>(), state.more)
+            (state.left.is_empty(), state.more)
         };
-        if left.is_empty() {
-            let nothing = course.done == 0;
+        if none_left {
+            let nothing = std::mem::take(&mut course.done) == 0;
             self.begin(course);
             return Ok(nothing);
         }
-        if self.is_given_up(course) {
+        if self.is_long_ago(course.ready_ms) {
             return Ok(true);
         }
         self.pace.rest(course.pause).await;
         course.pause = (course.pause * 2).min(PAUSE_MAX);
         if more > 0 {
+            course.done = 0;
             self.begin(course);
             return Ok(false);
         }
+        self.try_again(course).await?;
+        Ok(false)
+    }
+
+    /// The files that are left, once more.
+    async fn try_again(&self, course: &mut Course) -> Result<()> {
+        let left: Vec<Ino> = self.shown.state.lock().left.keys().copied().collect();
         let ctx = self.ctx().await?;
         self.copy(&ctx, course, left).await;
-        if self.pace.is_over() {
-            return Ok(false);
+        match self.pace.is_over() {
+            true => Ok(()),
+            false => self.store(&ctx, course).await,
         }
-        self.store(&ctx, course).await?;
-        Ok(false)
     }
 
     async fn page(&self, course: &mut Course, place: Place) -> Result<()> {
@@ -301,8 +327,10 @@ impl Walk {
     /// What there is at a place.
     async fn look(&self, ctx: &Ctx, place: Place) -> Result<Found> {
         let mut found = Found::default();
-        match Tx::reader(ctx).find_inode(Ino(place.dir)).await? {
-            Some(inode) if inode.is_file() => found.files.push(inode.id()),
+        // Its snapshot is given back before anything is asked of others.
+        let inode = Tx::reader(ctx).find_inode(Ino(place.dir)).await?;
+        match inode {
+            Some(inode) if inode.is_file() => found.note_file(ctx, inode.id()),
             Some(inode) if inode.is_dir() => {
                 if place.after == 0 {
                     self.hand_down(ctx, &inode).await?;
@@ -316,7 +344,7 @@ impl Walk {
                 found.rest = last.map(|entry| Place { dir: ino, after: entry.cookie });
                 for entry in page.entries {
                     match u8::try_from(entry.kind).ok().and_then(FileKind::from_code) {
-                        Some(FileKind::File) => found.files.push(Ino(entry.ino)),
+                        Some(FileKind::File) => found.note_file(ctx, Ino(entry.ino)),
                         Some(FileKind::Directory) => {
                             found.directories.push(Place { dir: entry.ino, after: 0 });
                         }
@@ -339,7 +367,7 @@ impl Walk {
 
     async fn copy(&self, ctx: &Ctx, course: &mut Course, files: Vec<Ino>) {
         let works = files.into_iter().map(|ino| self.file(ctx, ino));
-        let ready = stream::iter(works).buffer_unordered(FILES_MAX);
+        let ready = stream::iter(works).buffer_unordered(self.files_max);
         let ready = ready.filter(|ready| std::future::ready(*ready)).count().await;
         if ready > 0 {
             course.done += ready as u64;
@@ -405,10 +433,20 @@ struct Found {
     rest: Option<Place>,
 }
 
+impl Found {
+    /// Those of other shares are the business of others.
+    fn note_file(&mut self, ctx: &Ctx, ino: Ino) {
+        if ctx.is_here(ino) {
+            self.files.push(ino);
+        }
+    }
+}
+
 /// A file as people know it.
 async fn path_of(ctx: &Ctx, ino: Ino) -> String {
     let map = ctx.core.map.current();
-    let volume = map.volumes.iter().find(|volume| volume.id == ctx.volume.id.0);
+    let whole = ctx.settings.shares.first;
+    let volume = map.volumes.iter().find(|volume| volume.id == whole.0);
     let name = volume.map_or("?", |volume| &volume.spec.name);
     let paths = describe::paths(ctx, ino).await.unwrap_or_default();
     match paths.first() {
@@ -434,8 +472,13 @@ impl Mutation for HandDown {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
         let found = tx.find_inode(self.dir).await?;
         if let Some(dir) = found.filter(|dir| dir.is_dir()) {
+            let known = layout::template_of(&dir)?;
+            // The walk of another share was here.
+            if known.copies == Some(self.copies) {
+                return Ok(MetaAnswer::Done(Nothing {}));
+            }
             let copies = LayoutTemplate { copies: Some(self.copies), ..LayoutTemplate::default() };
-            let template = copies.or(&layout::template_of(&dir)?);
+            let template = copies.or(&known);
             check_groups(tx.ctx, &template)?;
             let ctime = tx.ctx.now.into();
             tx.put_inode(Inode { ctime, ..with_directory_template(&dir, &template) }).await?;

@@ -20,17 +20,17 @@ pub struct RecopyWish {
     pub path: String,
 }
 
-/// A job that a metadata server is to carry out. As long as it comes with the answers to heartbeats the
+/// What a metadata server is to do of a job, for one share of the volume. As long as it comes with the answers to heartbeats the
 /// server goes on, and tells of it; then it forgets it.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct RecopyOrder {
     /// The job.
     #[prost(uint64, tag = "1")]
     pub job: u64,
-    /// The volume.
+    /// The share whose files are meant: the volume, unless that has several.
     #[prost(uint32, tag = "2")]
     pub volume: u32,
-    /// The file, or the directory below which all files are meant.
+    /// The file, or the directory below which all files are meant. In any share.
     #[prost(uint64, tag = "3")]
     pub ino: u64,
     /// Copies that are wanted.
@@ -83,7 +83,7 @@ pub struct RecopyLeft {
     pub reason: String,
 }
 
-/// How far a metadata server is with such a job.
+/// How far a metadata server is with such a job, in one share.
 #[derive(Clone, PartialEq, Message)]
 pub struct RecopyProgress {
     /// The job.
@@ -107,6 +107,9 @@ pub struct RecopyProgress {
     /// Why it does not get on now; empty: it does.
     #[prost(string, tag = "7")]
     pub trouble: String,
+    /// The share of [`RecopyOrder::volume`]. 0: its server is of a release that knew of one share only.
+    #[prost(uint32, tag = "8")]
+    pub volume: u32,
 }
 
 /// What there is to say about a job that gives files another number of copies.

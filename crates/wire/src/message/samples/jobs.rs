@@ -188,6 +188,7 @@ impl Gen {
             waiting: self.list(Self::recopy_left),
             ended: self.bool(),
             trouble: self.string(),
+            volume: self.u32(),
         }
     }
 

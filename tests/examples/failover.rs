@@ -5,12 +5,13 @@
 //! have in memory what is under way, one reads 64 KiB with O_DIRECT from the same file, and one from a
 //! file that nobody writes. Again and again one server gets `kill -9` (or, with `silence`, SIGSTOP: to others
 //! that is a network that is cut), stays away until it was taken out, and returns until it leads its groups again.
-//! Printed are the longest calls beside each of the two.
+//! Printed are the longest calls beside each of the two. With `leader` there are three servers with all roles on one
+//! PostgreSQL instead, and the one that is lost is that whose manager leads.
 //!
 //! ```sh
 //! cargo build --release -p strake
 //! STRAKE_BIN=target/release/strake cargo run --release -p strake-tests --example failover -- 50
-//! STRAKE_BIN=target/release/strake cargo run --release -p strake-tests --example failover -- 50 silence
+//! STRAKE_BIN=target/release/strake cargo run --release -p strake-tests --example failover -- 50 silence leader
 //! ```
 
 use std::fs::File;
@@ -20,8 +21,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use strake_base::aligned::AlignedBuffer;
+use strake_tests::cluster::{Mount, Process, eventually, run, signal, succeed};
+use strake_tests::owners::Cluster as Equals;
+use strake_tests::postgres::PostgresServer;
 use strake_tests::servers::Cluster;
 
+/// How long anything else may take. Only a hang reaches it.
+const WAIT: Duration = Duration::from_secs(60);
 const SERVERS: usize = 3;
 const FILE_BYTES: u64 = 32 << 20;
 const WRITE_BYTES: u64 = 4 << 10;
@@ -129,18 +135,75 @@ enum Fate {
     Silent,
 }
 
-impl Fate {
-    fn befall(self, cluster: &mut Cluster, victim: usize) {
+/// The servers.
+enum Bed {
+    /// A witness, and others with storage.
+    Witness(Cluster),
+    /// All of them with all roles, and what takes the place of one that is killed.
+    Equals(Equals, Option<Process>),
+}
+
+impl Bed {
+    fn of_equals() -> Self {
+        let database = PostgresServer::shared();
+        let cluster = Equals::of_equals(&database.url(&database.database()), SERVERS);
+        let address = cluster.address();
+        succeed(["volume", "set", "main", "--copies", "2", "--cluster", &address]);
+        Bed::Equals(cluster, None)
+    }
+
+    fn mount(&self, name: &str) -> Mount {
         match self {
-            Fate::Killed => cluster.kill(victim),
-            Fate::Silent => cluster.signal(victim, "STOP"),
+            Bed::Witness(cluster) => cluster.mount(name),
+            Bed::Equals(cluster, _) => cluster.mount(name),
         }
     }
 
-    fn end(self, cluster: &mut Cluster, victim: usize) {
+    fn until_whole(&self) {
         match self {
-            Fate::Killed => cluster.start_again(victim),
-            Fate::Silent => cluster.signal(victim, "CONT"),
+            Bed::Witness(cluster) => cluster.until_whole(),
+            Bed::Equals(cluster, _) => eventually(WAIT, "all is in sync", || {
+                let said = run(["status", "--json", "--cluster", &cluster.address()]).stdout;
+                let status = serde_json::from_slice::<serde_json::Value>(&said);
+                status.is_ok_and(|status| status["health"] == "fine")
+            }),
+        }
+    }
+
+    /// Who is lost in a round.
+    fn victim(&self, round: usize) -> usize {
+        match self {
+            Bed::Witness(_) => round % SERVERS,
+            Bed::Equals(cluster, _) => cluster.leader().expect("one leads: all is well"),
+        }
+    }
+
+    fn lose(&mut self, victim: usize, fate: Fate) {
+        match (self, fate) {
+            (Bed::Witness(cluster), Fate::Killed) => cluster.kill(victim),
+            (Bed::Witness(cluster), Fate::Silent) => cluster.signal(victim, "STOP"),
+            (Bed::Equals(cluster, next), Fate::Killed) => {
+                *next = Some(cluster.metas[victim].next());
+                cluster.metas[victim].process.kill();
+            }
+            (Bed::Equals(cluster, _), Fate::Silent) => {
+                signal(cluster.metas[victim].process.pid(), "STOP");
+            }
+        }
+    }
+
+    fn bring_back(&mut self, victim: usize, fate: Fate) {
+        match (self, fate) {
+            (Bed::Witness(cluster), Fate::Killed) => cluster.start_again(victim),
+            (Bed::Witness(cluster), Fate::Silent) => cluster.signal(victim, "CONT"),
+            (Bed::Equals(cluster, next), Fate::Killed) => {
+                let mut next = next.take().expect("it was made before the kill");
+                next.go();
+                cluster.metas[victim].process = next;
+            }
+            (Bed::Equals(cluster, _), Fate::Silent) => {
+                signal(cluster.metas[victim].process.pid(), "CONT");
+            }
         }
     }
 }
@@ -148,13 +211,19 @@ impl Fate {
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let rounds = arguments.next().map_or(10, |n| n.parse().expect("how many rounds"));
-    let fate = match arguments.next().as_deref() {
-        None => Fate::Killed,
-        Some("silence") => Fate::Silent,
-        Some(other) => panic!("{other}: only silence is known"),
+    let (mut fate, mut of_equals) = (Fate::Killed, false);
+    for word in arguments {
+        match word.as_str() {
+            "silence" => fate = Fate::Silent,
+            "leader" => of_equals = true,
+            other => panic!("{other}: silence and leader are known"),
+        }
+    }
+    let mut bed = match of_equals {
+        true => Bed::of_equals(),
+        false => Bed::Witness(Cluster::with_copies(SERVERS, 2)),
     };
-    let mut cluster = Cluster::with_copies(SERVERS, 2);
-    let (one, two) = (cluster.mount("one"), cluster.mount("two"));
+    let (one, two) = (bed.mount("one"), bed.mount("two"));
     for name in ["written", "other"] {
         let path = one.path().join(name);
         std::fs::write(&path, vec![1; FILE_BYTES as usize]).expect("a file can be made");
@@ -180,14 +249,14 @@ fn main() {
     .map(Times::of);
     let calls = [&load.writes, &load.reads, &load.others];
     for round in 0..rounds {
-        let victim = round % SERVERS;
-        cluster.until_whole();
+        bed.until_whole();
+        let victim = bed.victim(round);
         let _before = calls.map(Calls::take);
-        fate.befall(&mut cluster, victim);
+        bed.lose(victim, fate);
         std::thread::sleep(AWAY);
         let killed = calls.map(Calls::take);
-        fate.end(&mut cluster, victim);
-        cluster.until_whole();
+        bed.bring_back(victim, fate);
+        bed.until_whole();
         std::thread::sleep(LEADS_AGAIN);
         let longest = [killed, calls.map(Calls::take)].concat();
         eprintln!("round {}: {longest:.3?}", round + 1);

@@ -35,8 +35,10 @@ pub(crate) const LEAD_MS: u64 = 800;
 const BEAT_MS: u64 = 200;
 /// How often a beat is tried to be stored.
 const NOTE_TRIES_MAX: u32 = 5;
-/// After a failure, managers try again at so many different times.
+/// Managers try at so many different times,
 const TURNS: u32 = 5;
+/// with so much between them at first, in milliseconds: longer than it takes to open the store and give a beat.
+const TURN_MS: u64 = 100;
 
 /// A manager that leads, or would if the leader fell silent.
 pub struct Candidate {
@@ -291,6 +293,14 @@ impl Inner {
         }
     }
 
+    /// True if nobody has taken the lead from the one who gave this beat after so many milliseconds. All managers notice at the same
+    /// time that he is silent, and who opens the store after another must wait for that one's lease.
+    async fn is_free_after(&self, ms: u64, beat: &Beat) -> bool {
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+        let sight = self.look().await;
+        sight.is_ok_and(|sight| sight.is_some_and(|sight| sight.beat.as_ref() == Some(beat)))
+    }
+
     /// Looks at the leader's beats, until this manager leads.
     async fn keep_looking(&self) {
         let clock = &self.options.clock;
@@ -317,6 +327,11 @@ impl Inner {
                 last = Some((beat, since));
                 continue;
             }
+            let turn = u64::from(self.number() % TURNS);
+            if !beat.ended && !self.is_free_after(turn * TURN_MS, &beat).await {
+                last = None;
+                continue;
+            }
             let what = if beat.ended { "has resigned" } else { "is silent" };
             tracing::warn!(server = beat.server, address = %beat.address, "the manager that leads {what}");
             match self.take_lead(Some(beat)).await {
@@ -325,7 +340,6 @@ impl Inner {
             }
             last = None;
             // Who has tried at the same time comes back at another.
-            let turn = u64::from(self.number() % TURNS);
             rests_until = clock.monotonic() + Duration::from_millis(LEAD_MS + turn * BEAT_MS);
         }
     }

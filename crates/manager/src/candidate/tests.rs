@@ -317,7 +317,7 @@ async fn a_new_leader_waits_for_the_promises_of_one_that_went_on_meanwhile() {
     // The first is away for so long that the second begins to open the store, and is back before it is open.
     servers[1].store.opening_ms.store(600, Ordering::Relaxed);
     servers[0].store.cut.store(true, Ordering::Relaxed);
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    tokio::time::sleep(Duration::from_millis(1_300)).await;
     servers[0].store.cut.store(false, Ordering::Relaxed);
     let began = Instant::now();
     let mut promised = began;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use strake_base::random::SplitMix64;
 use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::jobs::{Job, JobItem, JobKind, JobState, ListJobs, Plan, SteerJob};
-use strake_wire::message::manager::{ClusterMap, ManagerAnswer, ManagerOp};
+use strake_wire::message::manager::{ClusterMap, ManagerAnswer, ManagerOp, Volume};
 use strake_wire::message::recopies::RecopyWish;
 
 /// Longest time until all jobs are over once nothing goes wrong any more.
@@ -80,7 +80,8 @@ impl Cluster {
             three if three as usize > stay => 2,
             copies => copies,
         };
-        let volume = map.volumes.first().map_or(0, |volume| volume.id);
+        let used = |volume: &&Volume| volume.spec.name == self.plan.volume.name;
+        let volume = map.volumes.iter().find(used).map_or(0, |volume| volume.id);
         let wish = RecopyWish { volume, ino: Ino::ROOT.0, copies, path: "/".into() };
         Plan { kind: JobKind::Recopy as u32, recopy: Some(wish), ..Plan::default() }
     }

@@ -293,12 +293,13 @@ impl Inner {
         }
     }
 
-    /// True if nobody has taken the lead from the one who gave this beat after so many milliseconds. All managers notice at the same
+    /// True if nobody else has taken the lead from the one who gave this beat after so many milliseconds. All managers notice at the same
     /// time that he is silent, and who opens the store after another must wait for that one's lease.
     async fn is_free_after(&self, ms: u64, beat: &Beat) -> bool {
         tokio::time::sleep(Duration::from_millis(ms)).await;
         let sight = self.look().await;
-        sight.is_ok_and(|sight| sight.is_some_and(|sight| sight.beat.as_ref() == Some(beat)))
+        let found = sight.ok().flatten().and_then(|sight| sight.beat);
+        found.is_some_and(|found| found.server == beat.server && !found.ended)
     }
 
     /// Looks at the leader's beats, until this manager leads.

@@ -12,7 +12,7 @@
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_types::Ino;
@@ -38,6 +38,10 @@ pub(crate) struct Leases {
     parts: [Mutex<HashMap<Ino, Place>>; PARTS],
     /// Holders of which everything is being recalled.
     clearing: AtomicUsize,
+    /// Until when (monotonic) leases may be held that a server before this one gave.
+    early_ms: AtomicU64,
+    /// By which sessions.
+    early: Mutex<Vec<u64>>,
 }
 
 /// What is known of an inode.
@@ -130,7 +134,12 @@ pub(crate) struct Changing<'a> {
 
 impl Default for Leases {
     fn default() -> Self {
-        Leases { parts: std::array::from_fn(|_| Mutex::default()), clearing: AtomicUsize::new(0) }
+        Leases {
+            parts: std::array::from_fn(|_| Mutex::default()),
+            clearing: AtomicUsize::new(0),
+            early_ms: AtomicU64::new(0),
+            early: Mutex::default(),
+        }
     }
 }
 
@@ -144,15 +153,11 @@ impl Leases {
         &self.parts[(mixed >> 50) as usize % PARTS]
     }
 
-    /// A session may have leases of a server that ran before: all of that is recalled, and changes wait until it is
-    /// followed, or over.
-    pub fn expect(&self, holder: &Holder, clock: &dyn Clock) {
-        let mut state = holder.state.lock();
-        state.last += 1;
-        let until_ms = now_ms(clock) + LEASE_MS_AT_SERVER;
-        let recall = Recall { number: state.last, until_ms };
-        if state.everything.replace(recall).is_none() {
-            self.clearing.fetch_add(1, Ordering::SeqCst);
+    /// These sessions may have leases of a server that ran before: changes wait until they are over.
+    pub fn expect(&self, sessions: Vec<u64>, clock: &dyn Clock) {
+        if !sessions.is_empty() {
+            self.early_ms.store(now_ms(clock) + LEASE_MS_AT_SERVER, Ordering::Release);
+            *self.early.lock() = sessions;
         }
     }
 
@@ -297,6 +302,9 @@ impl Leases {
         for (holder, recall) in waits {
             holder.wait(recall, clock).await;
         }
+        if self.early_ms.load(Ordering::Acquire) > 0 {
+            self.wait_for_early(own, clock).await;
+        }
         changing
     }
 
@@ -317,6 +325,20 @@ impl Leases {
         }
         self.clear(cleared);
         Changing { leases: self, inodes }
+    }
+
+    async fn wait_for_early(&self, own: Option<u64>, clock: &dyn Clock) {
+        loop {
+            let left = self.early_ms.load(Ordering::Acquire).saturating_sub(now_ms(clock));
+            if left == 0 {
+                self.early_ms.store(0, Ordering::Release);
+                return;
+            }
+            if self.early.lock().iter().all(|id| Some(*id) == own) {
+                return;
+            }
+            tokio::time::sleep(LOOK.min(Duration::from_millis(left))).await;
+        }
     }
 
     /// The session asks for recalls: it has followed those up to `followed`, and its leases go on. If they were
@@ -351,6 +373,7 @@ impl Leases {
             state.take_all()
         };
         self.clear(vec![(holder.clone(), inodes)]);
+        self.early.lock().retain(|id| *id != holder.id);
         holder.followed.notify_waiters();
         holder.entered.notify_waiters();
     }

@@ -204,30 +204,13 @@ async fn leases_on_what_is_gone_are_forgotten() {
 async fn after_a_start_changes_wait_unless_only_their_own_session_kept_leases() {
     let table = Table::new();
     let (a, b) = (table.session(1), table.session(2));
-    [&a, &b].iter().for_each(|session| table.leases.expect(&session.holder, &table.clock));
+    table.leases.expect(vec![1, 2], &table.clock);
     assert!(table.change(Some(&a), &[7]).now_or_never().is_none());
     table.leases.end(&b.holder);
     assert!(table.change(Some(&a), &[7]).now_or_never().is_some());
     assert!(!table.is_free(&[7]));
     table.clock.advance_ms(LEASE_MS_AT_SERVER);
     assert!(table.is_free(&[7]));
-}
-
-/// Changes once waited for 3.3 s after every start, although all mounts had come back at once.
-#[tokio::test]
-async fn after_a_start_changes_wait_no_longer_than_until_all_have_forgotten() {
-    let table = Table::new();
-    let (a, b) = (table.session(1), table.session(2));
-    [&a, &b].iter().for_each(|session| table.leases.expect(&session.holder, &table.clock));
-    assert_eq!(fetched(&a), Some((1, vec![], true)));
-    table.follow(&a, 0);
-    assert!(!table.enter(&a, 7), "it asks again, and has not followed");
-    table.follow(&a, 1);
-    assert!(table.enter(&a, 7));
-    assert!(table.change(Some(&a), &[8]).now_or_never().is_none(), "the other has not");
-    table.follow(&b, 1);
-    assert!(table.change(Some(&a), &[8]).now_or_never().is_some());
-    assert!(!table.is_free(&[7]), "what is leased since then is recalled");
 }
 
 #[tokio::test]

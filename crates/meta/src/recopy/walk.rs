@@ -123,7 +123,7 @@ struct Course {
     stack: Vec<Place>,
     /// Files that have got ready since it began.
     done: u64,
-    /// The first one since the server started.
+    /// It is the first one since the server started, or after one that left nothing: it is got on with while it goes on.
     first: bool,
     /// When something was got on with, in milliseconds.
     ready_ms: u64,
@@ -204,6 +204,8 @@ impl Walk {
                 }
                 Err(error) => {
                     self.trouble(&error).await;
+                    // Not from its begin: a step may have gone on for hours before it failed.
+                    let now_ms = self.core.monotonic_ms();
                     self.is_long_ago(*course.failing_ms.get_or_insert(now_ms))
                 }
             };
@@ -281,6 +283,7 @@ impl Walk {
         if none_left {
             let nothing = std::mem::take(&mut course.done) == 0;
             self.begin(course);
+            course.first = true;
             return Ok(nothing);
         }
         if self.is_long_ago(course.ready_ms) {

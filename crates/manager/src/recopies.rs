@@ -68,7 +68,7 @@ pub(crate) fn together<'a>(
 }
 
 /// What has been told of a job.
-fn told<'a>(facts: &'a Facts, id: u32) -> impl Iterator<Item = &'a RecopyProgress> {
+fn told(facts: &Facts, id: u32) -> impl Iterator<Item = &RecopyProgress> {
     let id = u64::from(id);
     facts.recopies.range((id, 0)..=(id, u32::MAX)).map(|(_, said)| &**said)
 }

@@ -178,31 +178,32 @@ impl Bed {
         }
     }
 
+    fn signal(&self, victim: usize, name: &str) {
+        match self {
+            Bed::Witness(cluster) => cluster.signal(victim, name),
+            Bed::Equals(cluster, _) => signal(cluster.metas[victim].process.pid(), name),
+        }
+    }
+
     fn lose(&mut self, victim: usize, fate: Fate) {
         match (self, fate) {
+            (bed, Fate::Silent) => bed.signal(victim, "STOP"),
             (Bed::Witness(cluster), Fate::Killed) => cluster.kill(victim),
-            (Bed::Witness(cluster), Fate::Silent) => cluster.signal(victim, "STOP"),
             (Bed::Equals(cluster, next), Fate::Killed) => {
                 *next = Some(cluster.metas[victim].next());
                 cluster.metas[victim].process.kill();
-            }
-            (Bed::Equals(cluster, _), Fate::Silent) => {
-                signal(cluster.metas[victim].process.pid(), "STOP");
             }
         }
     }
 
     fn bring_back(&mut self, victim: usize, fate: Fate) {
         match (self, fate) {
+            (bed, Fate::Silent) => bed.signal(victim, "CONT"),
             (Bed::Witness(cluster), Fate::Killed) => cluster.start_again(victim),
-            (Bed::Witness(cluster), Fate::Silent) => cluster.signal(victim, "CONT"),
             (Bed::Equals(cluster, next), Fate::Killed) => {
                 let mut next = next.take().expect("it was made before the kill");
                 next.go();
                 cluster.metas[victim].process = next;
-            }
-            (Bed::Equals(cluster, _), Fate::Silent) => {
-                signal(cluster.metas[victim].process.pid(), "CONT");
             }
         }
     }

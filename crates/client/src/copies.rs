@@ -269,19 +269,14 @@ impl Ask<'_> {
         under_way: UnderWay<'_>,
     ) -> Result<Answer> {
         let request = self.request(TargetId(target), epoch)?;
-        match self.volume.target_once(request, self.payload.clone()).await {
-            Ok(answer) => {
-                under_way.answered();
-                self.check(answer)
-            }
-            Err(error) => {
-                // How soon it says so is no measure of how soon it answers.
-                if error.kind == ErrorKind::NotCurrent {
-                    under_way.refused();
-                }
-                Err(error)
-            }
+        let sent = self.volume.target_once(request, self.payload.clone()).await;
+        match &sent {
+            Ok(_) => under_way.answered(),
+            // How soon it says so is no measure of how soon it answers.
+            Err(error) if error.kind == ErrorKind::NotCurrent => under_way.refused(),
+            Err(_) => drop(under_way),
         }
+        self.check(sent?)
     }
 }
 

@@ -100,7 +100,7 @@ fn next(state: &State, id: u32, volume: &Volume, tenure: &impl Fn(u32) -> Tenure
             && !goes(state, other)
             && (well || other == volume.meta_server)
     };
-    let shares = shares_of(id, volume);
+    let shares = volume.shares(id);
     // It settles: each move leaves the shares dealt out more evenly, or as evenly and with more weight.
     let rank = |other: u32| (others_served(state, shares, id, other), Reverse(weight(id, other)));
     let best = state.servers.iter().filter(can).map(|(&other, _)| other);
@@ -108,9 +108,11 @@ fn next(state: &State, id: u32, volume: &Volume, tenure: &impl Fn(u32) -> Tenure
     best.min_by_key(|&other| rank(other)).filter(|&other| other != volume.meta_server)
 }
 
-/// The shares of the volume that this one, with its id, is a share of.
-fn shares_of(id: u32, volume: &Volume) -> Shares {
-    Shares { first: VolumeId(id - volume.share), count: volume.spec.shares.unwrap_or(1) }
+impl Volume {
+    /// The shares of the volume that this one, of this id, is a share of.
+    pub fn shares(&self, id: u32) -> Shares {
+        Shares { first: VolumeId(id - self.share), count: self.spec.shares.unwrap_or(1) }
+    }
 }
 
 /// How many shares of a volume, this one not counted, the server has.

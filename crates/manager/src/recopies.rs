@@ -9,7 +9,6 @@ use crate::plan::Facts;
 use crate::records::{Job, Recopy, Volume};
 use crate::scrubs::AWAY_MS_MAX;
 use crate::state::State;
-use crate::volumes::shares_of;
 use strake_types::{Error, ErrorKind, Result, VolumeId};
 use strake_wire::message::jobs::{JobKind, JobState, Plan};
 use strake_wire::message::recopies::{RecopyOrder, RecopyProgress, RecopyTally, RecopyWish};
@@ -40,10 +39,10 @@ fn volume_of<'a>(state: &'a State, wish: &RecopyWish) -> Option<&'a Volume> {
 }
 
 /// The shares of the volume that a job is about, by id; none if the volume is gone.
-fn parts<'a>(state: &'a State, wish: &RecopyWish) -> impl Iterator<Item = (u32, &'a Volume)> {
-    let shares = volume_of(state, wish).map(|_| shares_of(state, wish.volume));
-    let ids = shares.into_iter().flat_map(|shares| shares.all());
-    ids.filter_map(|VolumeId(id)| Some((id, state.volumes.get(&id)?)))
+fn parts<'a>(state: &'a State, wish: &RecopyWish) -> Vec<(u32, &'a Volume)> {
+    let Some(volume) = volume_of(state, wish) else { return Vec::new() };
+    let part = |VolumeId(id)| Some((id, state.volumes.get(&id)?));
+    volume.shares(wish.volume).all().filter_map(part).collect()
 }
 
 /// What the servers of some shares say, as one.
@@ -117,7 +116,7 @@ fn check_free(state: &State, wish: &RecopyWish, name: &str) -> Result<()> {
 pub(crate) fn keep(state: &State, facts: &Facts, id: u32, job: &mut Job) {
     let (now, paused) = (facts.now_ms, job.is(JobState::Paused));
     let Some(one) = &mut job.recopy else { return };
-    let parts: Vec<_> = parts(state, &one.wish).collect();
+    let parts = parts(state, &one.wish);
     if parts.is_empty() {
         one.wait("", now);
         job.reason = "the volume is deleted".to_owned();
@@ -188,11 +187,11 @@ pub(crate) fn own_words(
     said.retain_mut(|said| {
         let job = u32::try_from(said.job).ok().and_then(|id| state.jobs.get(&id));
         let Some(one) = job.and_then(|job| job.recopy.as_ref()) else { return false };
-        let mut parts = parts(state, &one.wish);
-        if said.volume == 0 && shares_of(state, one.wish.volume).count == 1 {
-            said.volume = one.wish.volume;
+        let parts = parts(state, &one.wish);
+        if let (0, [(whole, _)]) = (said.volume, &parts[..]) {
+            said.volume = *whole;
         }
-        parts.any(|(share, volume)| share == said.volume && volume.meta_server == server)
+        parts.iter().any(|part| part.0 == said.volume && part.1.meta_server == server)
     });
     said
 }
@@ -206,12 +205,12 @@ pub(crate) fn orders(
     let mut orders = Vec::new();
     for (id, job) in state.jobs.iter().filter(|(_, job)| job.lasts()) {
         let Some(Recopy { wish, .. }) = &job.recopy else { continue };
-        let busy = parts(state, wish).filter(|(share, _)| !is_ready(u64::from(*id), *share));
-        let busy = busy.count();
-        let here = parts(state, wish).filter(|(_, volume)| volume.meta_server == server);
+        let (id, parts) = (u64::from(*id), parts(state, wish));
+        let busy = parts.iter().filter(|(share, _)| !is_ready(id, *share)).count();
+        let here = parts.iter().filter(|(_, volume)| volume.meta_server == server);
         orders.extend(here.map(|(share, _)| RecopyOrder {
-            job: u64::from(*id),
-            volume: share,
+            job: id,
+            volume: *share,
             ino: wish.ino,
             copies: wish.copies,
             paused: job.is(JobState::Paused),

@@ -127,10 +127,9 @@ pub(crate) fn delete(state: &mut State, name: &str) -> Result<u32> {
     Ok(id)
 }
 
-/// The shares of a volume.
-pub(crate) fn shares_of(state: &State, id: u32) -> Shares {
-    let count = state.volumes.get(&id).and_then(|volume| volume.spec.shares).unwrap_or(1);
-    Shares { first: VolumeId(id), count }
+fn shares_of(state: &State, id: u32) -> Shares {
+    let volume = state.volumes.get(&id);
+    volume.map_or(Shares::one(VolumeId(id)), |volume| volume.shares(id))
 }
 
 fn find(state: &State, name: &str) -> Result<u32> {

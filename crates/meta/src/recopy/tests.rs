@@ -9,6 +9,7 @@ use crate::keys;
 use crate::records::{self, Spare};
 use crate::tests::check::check_shares;
 use crate::tests::world::*;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,6 +18,7 @@ use strake_engine::kv::memory::MemoryKv;
 use strake_types::layout::{Groups, Placement};
 use strake_types::{ChunkIndex, ErrorKind, FileKind, GroupId, Ino, Layout, Result, VolumeId};
 use strake_wire::member::MetaRole;
+use strake_wire::message::manager::Group;
 use strake_wire::message::meta::{MetaAnswer, MetaOp, OpenMode, Publish, Recalls};
 use strake_wire::message::recopies::{RecopyOrder, RecopyProgress};
 use strake_wire::message::storage::StorageOp;
@@ -503,6 +505,42 @@ async fn a_job_gives_all_below_a_directory_copies_and_what_is_made_there_later()
     assert_eq!(copies(&world, &files).await, [1, 2, 2, 1]);
     forgotten(&world).await;
     settled(&world).await;
+}
+
+/// Who made a file there was told EINVAL: the server of another share had set what the directory hands down, by a younger map.
+#[tokio::test]
+async fn who_makes_a_file_with_more_copies_than_the_map_has_yet_is_to_come_again() {
+    let world = World::new().await;
+    let root = world.root();
+    let dir = root.mkdir(1, "d").await.unwrap();
+    obey(&world, &order(dir, 2));
+    until_ended(&world).await;
+    let pairs = {
+        let mut map = world.manager.map.lock();
+        map.epoch += 1;
+        let is_pair = |group: &mut Group| GroupId(group.id).copies() == 2;
+        map.groups.extract_if(.., is_pair).collect::<Vec<_>>()
+    };
+    world.map.refresh().await.unwrap();
+    let nth = Cell::new(0);
+    world
+        .until(async || {
+            nth.set(nth.get() + 1);
+            let made = root.file(dir, &format!("before{}", nth.get())).await;
+            made.is_err_and(|error| error.kind == ErrorKind::Invalid)
+        })
+        .await;
+    {
+        let mut map = world.manager.map.lock();
+        map.epoch += 1;
+        map.groups.extend(pairs);
+    }
+    // Or it has heard of it by itself.
+    let first = root.file(dir, "first").await;
+    assert!(first.is_ok() || kind(first) == ErrorKind::StaleMap);
+    world.until(async || root.file(dir, "again").await.is_ok()).await;
+    let made = root.lookup(dir, "again").await.unwrap().ino;
+    assert_eq!(copies(&world, &[made]).await, [2]);
 }
 
 #[tokio::test]

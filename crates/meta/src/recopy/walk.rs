@@ -159,20 +159,26 @@ impl Walk {
         };
         // What an earlier job has begun comes to its end first.
         let _turn = volume.recopies.turn.lock().await;
-        let mut course = self.carry_out().await;
-        while !self.pace.is_over() {
-            self.pace.rest(PAUSE_MAX).await;
-            // Other shares are not ready yet: as long as the job lasts, what is left may get ready.
-            if let Some(course) = &mut course
-                && let Err(error) = self.try_again(course).await
-            {
-                tracing::debug!("job {}: {error}", self.order.job);
-            }
+        if let Some(course) = self.carry_out().await {
+            self.linger(course).await;
         }
         if self.pace.wish() == Wish::GiveUp
             && let Err(error) = self.forget().await
         {
             tracing::warn!("volume {id}: what job {} noted stays: {error}", self.order.job);
+        }
+    }
+
+    /// As long as the job lasts, because other shares are not ready yet, what is left may get ready.
+    async fn linger(&self, mut course: Course) {
+        loop {
+            self.pace.rest(PAUSE_MAX).await;
+            if self.pace.is_over() {
+                return;
+            }
+            if let Err(error) = self.try_again(&mut course).await {
+                tracing::debug!("job {}: {error}", self.order.job);
+            }
         }
     }
 
@@ -303,6 +309,9 @@ impl Walk {
     /// The files that are left, once more.
     async fn try_again(&self, course: &mut Course) -> Result<()> {
         let left: Vec<Ino> = self.shown.state.lock().left.keys().copied().collect();
+        if left.is_empty() {
+            return Ok(());
+        }
         let ctx = self.ctx().await?;
         self.copy(&ctx, course, left).await;
         match self.pace.is_over() {

@@ -179,11 +179,11 @@ fn show_file(path: &str, attr: &Attr, view: &LayoutView, map: &ClusterMap, all: 
         relaxed => format!(", {relaxed}"),
     };
     output::line(&format!(
-        "{path}: {}, chunks of {}, {} over {} groups{copies}{relaxed}",
+        "{path}: {}, chunks of {}, {} over {}{copies}{relaxed}",
         size::show(attr.length),
         size::show(view.chunk_size),
         view.distribution,
-        view.stripe_width
+        output::count(view.stripe_width.into(), "group", "groups")
     ));
     if view.inline {
         output::line("the contents lie inside the inode: there are no chunks");

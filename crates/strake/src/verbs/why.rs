@@ -480,11 +480,13 @@ fn show(report: &Report) {
         output::line("  it has no name any more: it goes when nobody has it open");
     }
     if let Some(layout) = &report.layout {
-        let (size, groups) = (size::show(layout.chunk_size), layout.stripe_width);
+        let size = size::show(layout.chunk_size);
+        let groups = output::count(layout.stripe_width.into(), "group", "groups");
         let where_it_is = match (layout.inline, layout.chunks.len()) {
             (true, _) => "inside the inode, with the metadata server".to_owned(),
             (false, count) => format!(
-                "{count} chunks of {size}, {} over {groups} groups (strake layout get shows each)",
+                "{} of {size}, {} over {groups} (strake layout get shows each)",
+                output::count(count as u64, "chunk", "chunks"),
                 layout.distribution
             ),
         };

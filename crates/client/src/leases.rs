@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_types::error::Advice;
-use strake_types::limits::LEASE_MS;
+use strake_types::limits::{LEASE_MS, LEASE_MS_AT_SERVER};
 use strake_types::{Error, Ino, Shares, VolumeId};
 use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp, Page, Recalled, Recalls};
@@ -35,13 +35,18 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Longest wait for a kernel to drop the pages of open files that somebody else changes. It may have to wait for a
 /// request of its own that waits for that change.
 const PAGES_WAIT: Duration = Duration::from_millis(200);
+/// How soon recalls are asked for again while a kernel may still believe what it was told before everything was recalled.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// What the clocks of kernels may be coarser than ours.
 const TICKS: Duration = Duration::from_millis(20);
+/// How much longer than it was told a kernel may believe: it counts from when it looks at an answer, by its own clock.
+/// Servers grant as much to leases.
+const KERNEL_MARGIN: Duration = Duration::from_millis(LEASE_MS_AT_SERVER - LEASE_MS);
 
 /// Who keeps what this mount tells and has to be told when it is no longer so: a kernel.
 pub trait Believer: Send + Sync + 'static {
-    /// The attributes of these inodes are not to be believed any more. Must not wait for anything that waits
-    /// for a server.
+    /// The attributes of these inodes are not to be believed any more. Whatever is told after this, of any inode, was
+    /// computed after it. Must not wait for anything that waits for a server.
     fn recall(&self, inodes: &[Ino]);
 
     /// The contents of these inodes may not be what they were any more. As [`Believer::recall`], returns at once;
@@ -285,10 +290,13 @@ impl Leases {
         self.names.clear();
     }
 
+    fn believer(&self) -> Option<Arc<dyn Believer>> {
+        self.believer.read().as_ref().and_then(Weak::upgrade)
+    }
+
     /// Tells the believer, if there is one.
     fn tell(&self, inodes: &[Ino]) {
-        let believer = self.believer.read().as_ref().and_then(Weak::upgrade);
-        if let Some(believer) = believer.filter(|_| !inodes.is_empty()) {
+        if let Some(believer) = self.believer().filter(|_| !inodes.is_empty()) {
             believer.recall(inodes);
         }
     }
@@ -302,8 +310,12 @@ impl Leases {
     fn end(&self, now: Duration) -> Duration {
         self.until.store(0, Ordering::Release);
         self.forget_all(now);
-        let told = Duration::from_nanos(self.told_until.load(Ordering::Acquire));
-        told.saturating_sub(now)
+        // What is just being told was computed before, and counts.
+        self.believer().iter().for_each(|believer| believer.recall(&[]));
+        match self.told_until.load(Ordering::Acquire) {
+            0 => Duration::ZERO,
+            told => (Duration::from_nanos(told) + KERNEL_MARGIN).saturating_sub(now),
+        }
     }
 }
 
@@ -362,8 +374,28 @@ impl Drop for Doubt<'_> {
 struct Followed {
     session: u64,
     number: u64,
+    /// The number of the last recall of everything: all is forgotten,
+    forgotten: u64,
+    /// but a kernel may believe until then what it was told before. Nothing is followed that long.
+    believed_until: Duration,
     /// Files were closed because they were recalled.
     closed: bool,
+}
+
+impl Followed {
+    /// What was recalled is followed after `pause`. How long to wait before the next request.
+    fn go_on(&mut self, recalled: &Recalled, pause: Duration, now: Duration) -> Duration {
+        if recalled.everything {
+            (self.forgotten, self.believed_until) = (recalled.number, now + pause);
+        }
+        let left = self.believed_until.saturating_sub(now);
+        if left <= ASK_AGAIN {
+            self.number = self.number.max(self.forgotten).max(recalled.number);
+            return pause.max(left);
+        }
+        // The leases begin anew as soon as the server knows that all is forgotten.
+        if recalled.everything { Duration::ZERO } else { ASK_AGAIN }
+    }
 }
 
 /// What followed from an answer to a request for recalls.
@@ -403,7 +435,7 @@ impl Volume {
 
     /// Who was set by [`Volume::set_believer`].
     pub(crate) fn believer(&self) -> Option<Arc<dyn Believer>> {
-        self.leases(Ino::ROOT).believer.read().as_ref().and_then(Weak::upgrade)
+        self.leases(Ino::ROOT).believer()
     }
 
     /// True if this mount keeps what is leased to it.
@@ -433,6 +465,7 @@ impl Volume {
             let now = self.now();
             let until = self.leases(from).shard(from).lock().moments.leave(from, now);
             self.leases(to).shard(to).lock().moments.arrive(to, until, now);
+            self.leases(to).told_until.fetch_max(nanos(until), Ordering::AcqRel);
         }
     }
 
@@ -486,9 +519,10 @@ impl Volume {
             *at = Followed { session: nth(), ..Followed::default() };
         }
         let Stamp { session, incarnation, .. } = own.stamp();
-        let recalls =
-            MetaOp::Recalls(Recalls { followed: at.number, waits: self.waits.told(self.now()) });
-        let mut request = self.session_request(share, (session, incarnation), recalls);
+        let (followed, forgotten) = (at.number, at.forgotten);
+        let recalls = Recalls { followed, forgotten, waits: self.waits.told(self.now()) };
+        let mut request =
+            self.session_request(share, (session, incarnation), MetaOp::Recalls(recalls));
         // What was closed because it was recalled: somebody may be waiting for that.
         request.closed = if at.closed { own.report() } else { None };
         let report = request.closed.as_ref().map(|report| report.number);
@@ -499,7 +533,6 @@ impl Volume {
         };
         match answer {
             Ok(MetaAnswer::Recalled(recalled)) if nth() == at.session => {
-                at.number = at.number.max(recalled.number);
                 report.iter().for_each(|number| own.reported(*number));
                 self.share(&recalled.shared);
                 let Following { pause, closed, changed } = self.follow(leases, &recalled, sent);
@@ -511,7 +544,7 @@ impl Volume {
                         tracing::debug!("the kernel is still busy with pages of {open:?}");
                     }
                 }
-                pause
+                at.go_on(&recalled, pause, self.now())
             }
             Ok(_) => PAUSE,
             Err(error) => {
@@ -543,9 +576,8 @@ impl Volume {
         let now = self.now();
         if recalled.everything {
             // What others were told of it cannot be recalled one by one.
-            let believed = leases.end(now);
+            let pause = leases.end(now);
             self.report_all_closes();
-            let pause = believed.saturating_add(TICKS);
             return Following { pause, closed: true, changed: Changed::All };
         }
         let over = leases.left(now).is_zero();

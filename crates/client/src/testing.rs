@@ -53,6 +53,8 @@ struct FakeState {
     chunks: BTreeMap<(u64, u64), Vec<u8>>,
     /// Each session with its incarnation; 0: nobody has said yet what it has open.
     sessions: BTreeMap<u64, u64>,
+    /// The number of a recall of everything; 0: there is nothing to recall.
+    everything: u64,
     /// The last session that began.
     session: u64,
     /// That of whoever asks now.
@@ -124,6 +126,11 @@ impl Fake {
     pub(crate) fn lose_answer_and_session(&self, prefix: &str) {
         self.state.lock().with_session = true;
         self.lose_answer(prefix);
+    }
+
+    /// Everything is recalled from all sessions, under this number.
+    pub(crate) fn recall_everything(&self, number: u64) {
+        self.state.lock().everything = number;
     }
 
     /// The server restarts without its sessions.
@@ -217,13 +224,17 @@ impl MetaService for FakeMeta {
         if matches!(&op, MetaOp::SetLock(lock) if lock.wait_ms > 0) {
             let _gate = self.0.lock_gate.read().await;
         }
-        if matches!(&op, MetaOp::Recalls(recalls) if recalls.followed > 0) {
-            // There is never anything to recall.
+        let line = describe(&op);
+        let everything = {
+            let mut state = self.0.state.lock();
+            state.log.push(line.clone());
+            state.everything
+        };
+        if matches!(&op, MetaOp::Recalls(recalls) if recalls.followed >= everything.max(1)) {
+            // There is nothing to recall.
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         }
         let mut state = self.0.state.lock();
-        let line = describe(&op);
-        state.log.push(line.clone());
         state.injected(&line)?;
         let is_open = matches!(op, MetaOp::OpenSession(_));
         let known = state.sessions.get(&request.session).copied();
@@ -338,8 +349,11 @@ impl FakeState {
                 Ok(MetaAnswer::Opened(opened))
             }
             MetaOp::SetLock(_) => Ok(nothing),
-            MetaOp::Recalls(_) => {
-                Ok(MetaAnswer::Recalled(meta::Recalled { number: 1, ..Default::default() }))
+            MetaOp::Recalls(recalls) => {
+                let everything = recalls.forgotten < self.everything;
+                let number = self.everything.max(1);
+                let recalled = meta::Recalled { number, everything, ..Default::default() };
+                Ok(MetaAnswer::Recalled(recalled))
             }
             MetaOp::VolumeStat(_) => Ok(MetaAnswer::VolumeStat(meta::VolumeStat::default())),
             MetaOp::MoveOut(inode) => {

@@ -379,8 +379,6 @@ impl Core {
             Ok(())
         })
         .await?;
-        let keep = found.iter().filter(|(_, record)| record.leases).map(|(id, _)| *id);
-        volume.leases.expect(keep.collect(), &*self.clock);
         volume.sessions.be_patient_until(self.monotonic_ms() + LEASE_MS_AT_SERVER);
         for (id, record) in found {
             let mut seqs = Vec::new();
@@ -395,6 +393,9 @@ impl Core {
                 .keeping_leases(record.leases);
             session.is_of(record.mount);
             session.holder.count_from(self.wall_ms());
+            if record.leases {
+                volume.leases.expect(&session.holder, &*self.clock);
+            }
             if self.map.is_fenced(volume.id, SessionId(id)) {
                 session.lose();
             }

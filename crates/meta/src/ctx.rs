@@ -23,8 +23,8 @@ pub(crate) struct Ctx {
     pub settings: Arc<Settings>,
     /// The client's session, if it named one.
     pub session: Option<Arc<Session>>,
-    /// The client keeps what is leased to it.
-    pub keeps_leases: bool,
+    /// Under which number the client keeps what is leased to it; 0: it keeps nothing.
+    pub leases: u64,
     /// As whom, if it has a session: also of what the server does within this request.
     pub keeper: Option<Keeper>,
     /// Who asks.
@@ -52,7 +52,7 @@ impl Ctx {
             volume: volume.clone(),
             settings: volume.settings(),
             session: None,
-            keeps_leases: false,
+            leases: 0,
             keeper: None,
             cred: Credentials { checked: true, ..Credentials::root() },
             now: core.now(),

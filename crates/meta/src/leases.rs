@@ -12,7 +12,7 @@
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_types::Ino;
@@ -38,10 +38,6 @@ pub(crate) struct Leases {
     parts: [Mutex<HashMap<Ino, Place>>; PARTS],
     /// Holders of which everything is being recalled.
     clearing: AtomicUsize,
-    /// Until when (monotonic) leases may be held that a server before this one gave.
-    early_ms: AtomicU64,
-    /// By which sessions.
-    early: Mutex<Vec<u64>>,
 }
 
 /// What is known of an inode.
@@ -108,8 +104,13 @@ struct State {
     waiting: VecDeque<(u64, Ino)>,
     /// Files of which it is to tell what it has written, until it has heard of that.
     asked: BTreeMap<Ino, u64>,
-    /// One of them recalls everything: no lease is given until it is followed.
+    /// One of them recalls everything: no lease is given until that is forgotten. Followed it is when the kernel there has
+    /// forgotten it, too.
     everything: Option<Recall>,
+    /// Up to which number everything is forgotten.
+    forgotten: u64,
+    /// The greatest number that the session may have been given leases under.
+    number: u64,
     /// The session is over.
     ended: bool,
     /// Requests for recalls do not wait any more.
@@ -134,12 +135,7 @@ pub(crate) struct Changing<'a> {
 
 impl Default for Leases {
     fn default() -> Self {
-        Leases {
-            parts: std::array::from_fn(|_| Mutex::default()),
-            clearing: AtomicUsize::new(0),
-            early_ms: AtomicU64::new(0),
-            early: Mutex::default(),
-        }
+        Leases { parts: std::array::from_fn(|_| Mutex::default()), clearing: AtomicUsize::new(0) }
     }
 }
 
@@ -153,19 +149,21 @@ impl Leases {
         &self.parts[(mixed >> 50) as usize % PARTS]
     }
 
-    /// These sessions may have leases of a server that ran before: changes wait until they are over.
-    pub fn expect(&self, sessions: Vec<u64>, clock: &dyn Clock) {
-        if !sessions.is_empty() {
-            self.early_ms.store(now_ms(clock) + LEASE_MS_AT_SERVER, Ordering::Release);
-            *self.early.lock() = sessions;
-        }
+    /// A session may have leases of a server that ran before: everything is recalled from it, and changes wait until
+    /// that is followed, or over.
+    pub fn expect(&self, holder: &Holder, clock: &dyn Clock) {
+        let mut state = holder.state.lock();
+        state.last += 1;
+        let until_ms = now_ms(clock) + LEASE_MS_AT_SERVER;
+        state.everything = Some(Recall { number: state.last, until_ms });
+        self.clearing.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Enters a lease on an inode that is read after this, or is in the hands of the caller: `own` says
     /// that he holds its lock. False: there is none.
     pub fn enter(&self, keeper: &Keeper, ino: Ino, own: bool, clock: &dyn Clock) -> bool {
         let Keeper { holder, number } = keeper;
-        if !holder.may_have(now_ms(clock)) {
+        if !holder.may_have(*number, now_ms(clock)) {
             return false;
         }
         {
@@ -290,20 +288,17 @@ impl Leases {
             return Changing { leases: self, inodes };
         }
         let changing = self.mark(own, inodes, clock, &mut waits);
-        let own = own.map(|keeper| keeper.holder.id);
         // Looked at after the marks: who has been freed of a lease by this is waited for here.
         if self.clearing.load(Ordering::SeqCst) > 0 {
-            let others = holders().into_iter().filter(|holder| Some(holder.id) != own);
+            let is_own = |holder: &Holder| own.is_some_and(|own| holder.is_of(own));
+            let others = holders().into_iter().filter(|holder| !is_own(holder));
             waits.extend(others.filter_map(|holder| {
-                let recall = holder.everything()?;
+                let recall = holder.everything(now_ms(clock), &self.clearing)?;
                 Some((holder, recall))
             }));
         }
         for (holder, recall) in waits {
             holder.wait(recall, clock).await;
-        }
-        if self.early_ms.load(Ordering::Acquire) > 0 {
-            self.wait_for_early(own, clock).await;
         }
         changing
     }
@@ -327,29 +322,24 @@ impl Leases {
         Changing { leases: self, inodes }
     }
 
-    async fn wait_for_early(&self, own: Option<u64>, clock: &dyn Clock) {
-        loop {
-            let left = self.early_ms.load(Ordering::Acquire).saturating_sub(now_ms(clock));
-            if left == 0 {
-                self.early_ms.store(0, Ordering::Release);
-                return;
-            }
-            if self.early.lock().iter().all(|id| Some(*id) == own) {
-                return;
-            }
-            tokio::time::sleep(LOOK.min(Duration::from_millis(left))).await;
-        }
-    }
-
-    /// The session asks for recalls: it has followed those up to `followed`, and its leases go on. If they were
-    /// over, it knows that as well and believes nothing of before. True if they begin with this.
-    pub fn renew(&self, holder: &Arc<Holder>, followed: u64, clock: &dyn Clock) -> bool {
+    /// The session asks for recalls: it has followed those up to `followed`, has forgotten everything that it was to
+    /// forget up to `forgotten`, and its leases go on. If they were over, it knows that as well and believes nothing
+    /// of before. True if it is to be answered at once: it may believe nothing before that.
+    pub fn renew(
+        &self,
+        holder: &Arc<Holder>,
+        followed: u64,
+        forgotten: u64,
+        clock: &dyn Clock,
+    ) -> bool {
         let _one = holder.renewing.lock();
-        let (done, over, begin) = {
-            let mut state = holder.state.lock();
-            let begin = state.until_ms <= now_ms(clock);
+        let (done, over, at_once) = {
+            let (now_ms, mut state) = (now_ms(clock), holder.state.lock());
+            let begin = state.until_ms <= now_ms;
             let over = if begin { state.take_held() } else { Vec::new() };
-            (state.follow(followed, &self.clearing), over, begin)
+            let at_once = begin || state.everything.is_some();
+            state.forget(forgotten);
+            (state.follow(followed, now_ms, &self.clearing), over, at_once)
         };
         for (number, ino) in done {
             let same = |recalled: Option<Recall>| recalled.is_some_and(|r| r.number == number);
@@ -359,7 +349,7 @@ impl Leases {
             .for_each(|ino| self.take_share(holder, ino, |recalled| recalled.is_none()));
         holder.state.lock().until_ms = now_ms(clock) + LEASE_MS_AT_SERVER;
         holder.followed.notify_waiters();
-        begin
+        at_once
     }
 
     /// The session is over, with all that was leased to it.
@@ -373,7 +363,6 @@ impl Leases {
             state.take_all()
         };
         self.clear(vec![(holder.clone(), inodes)]);
-        self.early.lock().retain(|id| *id != holder.id);
         holder.followed.notify_waiters();
         holder.entered.notify_waiters();
     }
@@ -433,12 +422,26 @@ impl Holder {
     /// True if the session may believe something still.
     pub fn believes(&self, now_ms: u64) -> bool {
         let state = self.state.lock();
-        state.until_ms > now_ms && !state.ended
+        let recalled = state.everything.map_or(0, |recall| recall.until_ms);
+        state.until_ms.max(recalled) > now_ms && !state.ended
     }
 
-    fn may_have(&self, now_ms: u64) -> bool {
-        let state = self.state.lock();
-        state.until_ms > now_ms && state.everything.is_none() && !state.ended
+    /// True if a lease may be given to the session, under this number.
+    fn may_have(&self, number: u64, now_ms: u64) -> bool {
+        let mut state = self.state.lock();
+        state.number = state.number.max(number);
+        state.until_ms > now_ms && !state.remembers() && !state.ended
+    }
+
+    /// The session is taken up again under this number: whatever it had before it was given under no greater one.
+    pub fn resume(&self, number: u64) {
+        let mut state = self.state.lock();
+        state.number = state.number.max(number);
+    }
+
+    /// True if the keeper is this session, and knows of what it changes itself.
+    fn is_of(&self, keeper: &Keeper) -> bool {
+        self.id == keeper.holder.id && self.state.lock().number <= keeper.number
     }
 
     /// Notes a lease. One that is to end, if there are too many.
@@ -468,7 +471,7 @@ impl Holder {
     fn recall(&self, ino: Ino, now_ms: u64, clearing: &AtomicUsize) -> Entered {
         let mut state = self.state.lock();
         state.held.remove(&ino);
-        if state.ended || state.until_ms <= now_ms || state.everything.is_some() {
+        if state.ended || state.until_ms <= now_ms || state.remembers() {
             return Entered::Over;
         }
         state.last += 1;
@@ -478,13 +481,23 @@ impl Holder {
             state.waiting.push_back((recall.number, ino));
             return Entered::Waits(recall);
         }
-        state.everything = Some(recall);
-        clearing.fetch_add(1, Ordering::SeqCst);
+        if state.everything.replace(recall).is_none() {
+            clearing.fetch_add(1, Ordering::SeqCst);
+        }
         Entered::Everything(state.take_all())
     }
 
-    fn everything(&self) -> Option<Recall> {
-        self.state.lock().everything
+    /// A recall of everything that is to be waited for. One that is over is taken out when the leases are, too: whoever
+    /// comes back after that believes nothing.
+    fn everything(&self, now_ms: u64, clearing: &AtomicUsize) -> Option<Recall> {
+        let mut state = self.state.lock();
+        let recall = state.everything?;
+        if recall.until_ms.max(state.until_ms) > now_ms {
+            return Some(recall);
+        }
+        state.everything = None;
+        clearing.fetch_sub(1, Ordering::SeqCst);
+        None
     }
 
     /// Waits until a recall was followed, or the leases are over that it was for.
@@ -565,10 +578,26 @@ impl State {
         inodes
     }
 
-    /// Recalls up to a number are followed: which.
-    fn follow(&mut self, followed: u64, clearing: &AtomicUsize) -> Vec<(u64, Ino)> {
+    /// True from when everything is recalled until it is forgotten.
+    fn remembers(&self) -> bool {
+        self.everything.is_some_and(|recall| recall.number > self.forgotten)
+    }
+
+    /// Everything is forgotten that was to be up to a number.
+    fn forget(&mut self, forgotten: u64) {
         // A greater number is of another server's time.
-        if followed <= self.last {
+        if forgotten <= self.last {
+            self.forgotten = self.forgotten.max(forgotten);
+        }
+    }
+
+    /// Recalls up to a number are followed: which.
+    fn follow(&mut self, followed: u64, now_ms: u64, clearing: &AtomicUsize) -> Vec<(u64, Ino)> {
+        // Who does not say that he has forgotten everything looks no further than his own memory: his kernel has its time.
+        let early = |recall: Recall| recall.number <= followed && recall.until_ms > now_ms;
+        let early = self.remembers() && self.everything.is_some_and(early);
+        // A greater number is of another server's time.
+        if followed <= self.last && !early {
             self.followed = self.followed.max(followed);
         }
         if self.everything.is_some_and(|recall| recall.number <= self.followed) {
@@ -587,7 +616,7 @@ impl State {
         if self.ended || self.stopping {
             return Some(self.nothing());
         }
-        let everything = self.everything.is_some();
+        let everything = self.remembers();
         (everything || !self.waiting.is_empty() || !self.asked.is_empty()).then(|| Recalled {
             number: self.last,
             inodes: self.waiting.iter().map(|(_, ino)| ino.0).collect(),

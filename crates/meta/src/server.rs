@@ -197,7 +197,7 @@ impl MetaServer {
             core: self.core.clone(),
             settings: volume.settings(),
             volume,
-            keeps_leases: number > 0,
+            leases: number,
             keeper: keeps.map(|session| Keeper { holder: session.holder.clone(), number }),
             session,
             cred: request.cred.into(),

@@ -3,6 +3,7 @@ use crate::moments::MOMENT;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use std::sync::atomic::AtomicBool;
+use strake_base::clock::Clock;
 use strake_types::{Error, ErrorKind};
 use strake_wire::message::common::AttrChange;
 use strake_wire::message::meta::{Create, Created, Inode, Name, Named, Nothing, SetAttr, Unlink};
@@ -183,7 +184,8 @@ fn after_everything_was_forgotten_only_later_questions_count() {
     let leases = leases();
     leases.learn(&getattr(5), &entry(5, 3), ms(10), ms(11));
     assert_eq!(leases.time_for(Ino(5), 3, ms(500)), ms(2_500) - TICKS);
-    assert_eq!(leases.end(ms(1_000)), ms(2_000) - TICKS, "what others were told may last so long");
+    let lasts = ms(2_000) - TICKS + KERNEL_MARGIN;
+    assert_eq!(leases.end(ms(1_000)), lasts, "what others were told may last so long");
     leases.extend(ms(5_000));
     leases.learn(&getattr(5), &entry(5, 3), ms(999), ms(1_001));
     assert!(!leases.covers(Ino(5), 3, ms(1_002)));
@@ -204,6 +206,72 @@ impl Believer for Kernel {
     fn forget_contents(&self, _inodes: &[Ino]) -> BoxFuture<'static, ()> {
         Box::pin(async {})
     }
+}
+
+/// The paused time of tokio.
+struct Paused(tokio::time::Instant);
+
+impl Clock for Paused {
+    fn monotonic(&self) -> Duration {
+        ms(1_000) + self.0.elapsed()
+    }
+
+    fn wall(&self) -> Duration {
+        self.monotonic()
+    }
+}
+
+/// A kernel that is being told something while it is told of a recall.
+struct Busy(Weak<Volume>);
+
+impl Believer for Busy {
+    fn recall(&self, inodes: &[Ino]) {
+        assert!(inodes.is_empty());
+        let Some(volume) = self.0.upgrade() else { return };
+        let told = volume.now() + ms(3_500);
+        volume.leases(Ino::ROOT).told_until.fetch_max(nanos(told), Ordering::SeqCst);
+    }
+
+    fn forget_contents(&self, _inodes: &[Ino]) -> BoxFuture<'static, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// It once said so 20 ms after its kernel was to stop believing, had no leases until then, and asked for nothing.
+#[tokio::test(start_paused = true)]
+async fn who_forgets_everything_has_followed_when_its_kernel_has_and_goes_on_at_once() {
+    let fake = Arc::new(crate::testing::Fake::default());
+    let clock = Arc::new(Paused(tokio::time::Instant::now()));
+    let options = crate::VolumeOptions { leases: true, clock, ..crate::testing::options() };
+    let volume = fake.volume(options).await;
+    tokio::time::sleep(ms(100)).await;
+    let kernel = Arc::new(Busy(Arc::downgrade(&volume)));
+    volume.set_believer(&kernel);
+    let leases = volume.leases(Ino::ROOT);
+    let learn = || leases.learn(&getattr(5), &entry(5, 3), volume.now(), volume.now());
+    learn();
+    fake.take_log();
+    fake.recall_everything(9);
+    while leases.covers(Ino(5), 3, volume.now()) {
+        tokio::time::sleep(ms(1)).await;
+    }
+    let forgot = volume.now() - ms(1);
+    tokio::time::sleep(ms(10)).await;
+    learn();
+    assert!(leases.covers(Ino(5), 3, volume.now()), "leases begin anew");
+    let (mut asked, mut followed) = (0, false);
+    while !followed {
+        for line in fake.take_log() {
+            asked += usize::from(line.starts_with("Recalls(Recalls { followed: 1"));
+            followed |= line.starts_with("Recalls(Recalls { followed: 9");
+        }
+        tokio::time::sleep(ms(10)).await;
+    }
+    let after = volume.now() - forgot;
+    let least = ms(3_500) + KERNEL_MARGIN;
+    assert!(after >= least && after <= least + 2 * ASK_AGAIN, "after {after:?}");
+    assert!(asked >= 10, "asked {asked} times");
+    assert!(leases.covers(Ino(5), 3, volume.now()), "and go on");
 }
 
 #[tokio::test]

@@ -29,8 +29,27 @@ impl Table {
         session
     }
 
-    fn follow(&self, session: &Session, followed: u64) {
-        self.leases.renew(&session.holder, followed, &self.clock);
+    /// A session that was there before the server started.
+    fn expected(&self, id: u64) -> Arc<Session> {
+        let session = Session::new(id, "test".into(), Ledger::default(), 1 << 40, true);
+        let session = Arc::new(session);
+        self.sessions.insert(session.clone());
+        self.leases.expect(&session.holder, &self.clock);
+        session
+    }
+
+    fn follow(&self, session: &Session, followed: u64) -> bool {
+        self.leases.renew(&session.holder, followed, 0, &self.clock)
+    }
+
+    /// It has forgotten everything up to this number, and its kernel has not.
+    fn forget(&self, session: &Session, forgotten: u64) -> bool {
+        self.leases.renew(&session.holder, 0, forgotten, &self.clock)
+    }
+
+    /// Its kernel has, too.
+    fn forget_and_follow(&self, session: &Session, number: u64) -> bool {
+        self.leases.renew(&session.holder, number, number, &self.clock)
     }
 
     fn enter(&self, session: &Session, ino: u64) -> bool {
@@ -169,7 +188,7 @@ async fn too_many_recalls_become_one_of_everything_that_ends() {
     assert!(!table.is_free(&[many]) && !table.is_free(&[many + 1]) && !table.enter(&a, 5));
     assert_eq!(fetched(&a), Some((number, vec![], true)));
     assert_eq!(table.leases.len(), 0);
-    table.follow(&a, number);
+    table.forget_and_follow(&a, number);
     assert!(table.is_free(&[many]) && table.enter(&a, 5));
     assert_eq!(table.leases.clearing.load(Ordering::SeqCst), 0);
 }
@@ -203,14 +222,88 @@ async fn leases_on_what_is_gone_are_forgotten() {
 #[tokio::test]
 async fn after_a_start_changes_wait_unless_only_their_own_session_kept_leases() {
     let table = Table::new();
-    let (a, b) = (table.session(1), table.session(2));
-    table.leases.expect(vec![1, 2], &table.clock);
+    let (a, b) = (table.expected(1), table.expected(2));
     assert!(table.change(Some(&a), &[7]).now_or_never().is_none());
     table.leases.end(&b.holder);
     assert!(table.change(Some(&a), &[7]).now_or_never().is_some());
     assert!(!table.is_free(&[7]));
     table.clock.advance_ms(LEASE_MS_AT_SERVER);
     assert!(table.is_free(&[7]));
+}
+
+/// Changes once waited for 3.3 s after every start, although all mounts had come back at once.
+#[tokio::test]
+async fn after_a_start_changes_wait_no_longer_than_until_all_have_forgotten() {
+    let table = Table::new();
+    let (a, b) = (table.expected(1), table.expected(2));
+    assert!(table.follow(&a, 0));
+    assert_eq!(fetched(&a), Some((1, vec![], true)));
+    assert!(table.follow(&a, 0), "it asks again, and has not followed");
+    assert!(!table.enter(&a, 7));
+    assert!(table.forget_and_follow(&a, 1), "it believes nothing before this is answered");
+    assert!(!table.follow(&a, 1));
+    assert!(table.enter(&a, 7));
+    assert!(table.change(Some(&a), &[8]).now_or_never().is_none(), "the other has not");
+    table.forget_and_follow(&b, 1);
+    assert!(table.change(Some(&a), &[8]).now_or_never().is_some());
+    assert!(!table.is_free(&[7]), "what is leased since then is recalled");
+}
+
+#[tokio::test]
+async fn who_has_forgotten_everything_has_leases_again_while_its_kernel_is_waited_for() {
+    let table = Table::new();
+    let a = table.expected(1);
+    table.follow(&a, 0);
+    assert!(!table.enter(&a, 7));
+    assert!(table.forget(&a, 1), "it believes nothing before this is answered");
+    assert_eq!(fetched(&a), None);
+    assert!(table.enter(&a, 7) && table.enter(&a, 8));
+    assert!(!table.is_free(&[9]), "the kernel");
+    assert!(!table.is_free(&[7]));
+    assert_eq!(fetched(&a), Some((2, vec![7], false)));
+    table.forget_and_follow(&a, 1);
+    assert!(table.is_free(&[9]) && !table.is_free(&[7]) && !table.is_free(&[8]));
+    table.follow(&a, 3);
+    assert!(table.is_free(&[7, 8]));
+    assert_eq!(table.leases.clearing.load(Ordering::SeqCst), 0);
+}
+
+/// A client that knows no better says that it has followed when it has forgotten everything itself.
+#[tokio::test]
+async fn who_does_not_say_that_it_has_forgotten_everything_is_not_believed_to_have_followed() {
+    let table = Table::new();
+    let a = table.expected(1);
+    table.follow(&a, 1);
+    assert!(!table.enter(&a, 7) && !table.is_free(&[8]));
+    table.clock.advance_ms(LEASE_MS_AT_SERVER);
+    table.follow(&a, 1);
+    assert!(table.enter(&a, 7) && table.is_free(&[8]));
+}
+
+/// It was leased by the server before under a greater number than this change has: of that nobody knows here.
+#[tokio::test]
+async fn a_change_of_an_earlier_number_waits_until_its_own_session_has_forgotten() {
+    let table = Table::new();
+    let a = table.expected(1);
+    a.holder.resume(2);
+    assert!(table.change(Some(&a), &[7]).now_or_never().is_none());
+    a.holder.state.lock().number = 1;
+    assert!(table.change(Some(&a), &[7]).now_or_never().is_some());
+}
+
+/// What its mount believed was once not waited for: the new server knew of no lease.
+#[tokio::test]
+async fn who_does_not_come_back_after_a_start_believes_until_its_leases_are_over() {
+    let table = Table::new();
+    let a = table.expected(1);
+    assert!(a.holder.believes(now_ms(&table.clock)));
+    assert!(!table.is_free(&[7]));
+    table.clock.advance_ms(LEASE_MS_AT_SERVER);
+    assert!(!a.holder.believes(now_ms(&table.clock)));
+    assert!(table.is_free(&[7]));
+    assert_eq!(table.leases.clearing.load(Ordering::SeqCst), 0, "it is not looked for any more");
+    assert!(table.follow(&a, 0));
+    assert!(table.enter(&a, 7), "it believes nothing of before");
 }
 
 #[tokio::test]

@@ -11,7 +11,8 @@ pub(crate) async fn recalls(ctx: &Ctx, op: &Recalls) -> Result<MetaAnswer> {
     let session = ctx.need_session()?;
     session.waits.lock().clone_from(&op.waits);
     let holder = &session.holder;
-    let begin = ctx.volume.leases.renew(holder, op.followed, &*ctx.core.clock);
+    let (followed, forgotten) = (op.followed, op.forgotten);
+    let begin = ctx.volume.leases.renew(holder, followed, forgotten, &*ctx.core.clock);
     // The client believes nothing before the first answer.
     let patience = if begin { Duration::ZERO } else { FETCH };
     Ok(MetaAnswer::Recalled(holder.fetch(patience).await))

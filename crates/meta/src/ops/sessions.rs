@@ -30,6 +30,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     {
         session.renew(core.deadline_ms());
         session.is_of(op.mount);
+        session.holder.resume(ctx.leases);
         volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
         core.work.notify_one();
         let shared = shared_ones(ctx, &session, &op.writable).await?;
@@ -39,7 +40,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     let id = volume.new_session_id().await?;
     let client: String = op.client.chars().take(CLIENT_BYTES_MAX).collect();
     // After a restart it is waited for until what was leased to it is over.
-    let leases = ctx.keeps_leases;
+    let leases = ctx.leases > 0;
     let since_ms = core.wall_ms();
     let record = SessionRecord { client: client.clone(), since_ms, leases, mount: op.mount };
     let value = records::encode(&record);

@@ -306,6 +306,10 @@ pub struct Recalls {
     /// What has waited longest there, for people.
     #[prost(message, repeated, tag = "2")]
     pub waits: Vec<Wait>,
+    /// Number of the last recall of everything after which the client has forgotten everything; 0: there was none. Its
+    /// kernel may still believe what it was told before, until the client says that it has followed.
+    #[prost(uint64, tag = "3")]
+    pub forgotten: u64,
 }
 
 /// An operation of a client that waits.

@@ -278,7 +278,11 @@ impl Gen {
             ReadInline(self.ino()),
             Describe(self.ino()),
             self.check(),
-            Recalls(meta::Recalls { followed: self.u64(), waits: self.list(Self::wait) }),
+            Recalls(meta::Recalls {
+                followed: self.u64(),
+                waits: self.list(Self::wait),
+                forgotten: self.u64(),
+            }),
             ListClients(nothing),
             EvictClient(meta::ClientRef { session: self.u64() }),
             Settle(self.ino()),

@@ -91,6 +91,30 @@ async fn what_an_evicted_client_believes_is_waited_for_as_long_as_its_leases_las
     world.until(async || clients(&root).await.iter().all(|c| c.session != session)).await;
 }
 
+/// The server that came after knew of no lease, and ended the session at once.
+#[tokio::test]
+async fn what_an_evicted_client_believes_is_waited_for_after_a_restart_too() {
+    let world = World::new().await;
+    let ino = world.root().file(1, "f").await.unwrap();
+    let session = world.open_session_of(0, &[], true).await.session;
+    let client = world.root().at(session).leasing();
+    client.call(MetaOp::Recalls(Recalls::default())).await.unwrap();
+    world.root().call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
+    world.until(async || world.map.is_fenced(VolumeId(1), SessionId(session))).await;
+    let own = world.session;
+    let world = world.killed().await;
+    assert!(world.open_session(own, &[]).await.resumed);
+    let root = world.root().at(own);
+    let change = root.chmod(ino, 0o600);
+    futures::pin_mut!(change);
+    let soon = tokio::time::timeout(Duration::from_millis(300), change.as_mut());
+    assert!(soon.await.is_err(), "it has not heard of it");
+    assert!(clients(&root).await.iter().any(|c| c.session == session));
+    world.clock.advance_ms(LEASE_MS_AT_SERVER);
+    change.await.unwrap();
+    world.until(async || clients(&root).await.iter().all(|c| c.session != session)).await;
+}
+
 /// Else it would go on with a session whose writes are refused.
 #[tokio::test]
 async fn a_fenced_client_cannot_come_back_after_a_restart() {

@@ -189,9 +189,15 @@ async fn after_a_restart_nothing_counts_as_followed_that_was_not_told() {
     assert!(world.open_session_of(session, &[], true).await.resumed);
     world.open_session(own, &[]).await;
     let (a, other) = (world.root().at(session).leasing(), world.root());
-    world.clock.advance_ms(3_300);
     let begin = follow(&a, followed).await;
-    assert!(begin.inodes.is_empty() && begin.number > followed);
+    assert!(begin.everything && begin.number > followed);
+    assert!(!a.getattr(file).await.unwrap().leased, "it has not forgotten what it had");
+    let forgotten = Recalls { followed: begin.number, forgotten: begin.number, waits: Vec::new() };
+    let told = a.call(MetaOp::Recalls(forgotten)).await.unwrap();
+    assert_eq!(
+        told,
+        MetaAnswer::Recalled(Recalled { number: begin.number, ..Recalled::default() })
+    );
     assert!(a.getattr(file).await.unwrap().leased);
     let change = other.chmod(file, 0o640);
     futures::pin_mut!(change);

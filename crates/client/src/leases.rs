@@ -2,14 +2,17 @@
 //!
 //! Whatever an answer says is leased is believed until it is recalled, as long as the leases of the session
 //! last: [`LEASE_MS`] from when the last request for recalls was *sent* that has been answered.
-//! [`Leases::learn`] takes note of every answer; [`follow_recalls`] always has one request for
-//! recalls with the server. docs/design/0050-leases.md has the races.
+//! [`Leases::learn`] takes note of every answer; [`follow_recalls`] takes back what
+//! is recalled. docs/design/0050-leases.md has the races.
 
-use crate::file::{FileState, OpenFile};
-use crate::moments::Moments;
+mod recalls;
+
+pub(crate) use recalls::follow_recalls;
+
+use crate::file::OpenFile;
+use crate::moments::{MOMENT, Moments};
 use crate::names::{Known, Names, halve};
 use crate::notes::{ANSWER_AGE_MAX, Notes};
-use crate::session::Stamp;
 use crate::share::Share;
 use crate::told::{self, Told};
 use crate::volume::Volume;
@@ -19,24 +22,14 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use strake_types::error::Advice;
 use strake_types::limits::{LEASE_MS, LEASE_MS_AT_SERVER};
 use strake_types::{Error, Ino, Shares, VolumeId};
 use strake_wire::message::common::Attributes;
-use strake_wire::message::meta::{self, MetaAnswer, MetaOp, Page, Recalled, Recalls};
+use strake_wire::message::meta::{self, MetaAnswer, MetaOp, Page};
 
 const SHARDS: usize = 16;
 /// Most inodes believed per shard.
 const INODES_PER_SHARD_MAX: usize = 4_096;
-/// Longest wait for an answer to a request for recalls; then it is sent again.
-const RECALLS_WAIT: Duration = Duration::from_millis(2_500);
-/// Pause after a request for recalls that failed.
-const PAUSE: Duration = Duration::from_millis(100);
-/// Longest wait for a kernel to drop the pages of open files that somebody else changes. It may have to wait for a
-/// request of its own that waits for that change.
-const PAGES_WAIT: Duration = Duration::from_millis(200);
-/// How soon recalls are asked for again while a kernel may still believe what it was told before everything was recalled.
-const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// What the clocks of kernels may be coarser than ours.
 const TICKS: Duration = Duration::from_millis(20);
 /// How much longer than it was told a kernel may believe: it counts from when it looks at an answer, by its own clock.
@@ -63,7 +56,7 @@ pub(crate) struct Leases {
     /// What requests to all shares are made under; grows when the end of a change is not known.
     number: Arc<AtomicU64>,
     /// How many sessions have begun or been taken up again.
-    sessions: AtomicU64,
+    pub sessions: AtomicU64,
     /// Until when, in nanoseconds; 0: nothing is.
     until: AtomicU64,
     /// Until when a believer may believe what it was told last.
@@ -125,7 +118,7 @@ impl Leases {
         &self.shards[(ino.0 % SHARDS as u64) as usize]
     }
 
-    fn left(&self, now: Duration) -> Duration {
+    pub fn left(&self, now: Duration) -> Duration {
         Duration::from_nanos(self.until.load(Ordering::Acquire)).saturating_sub(now)
     }
 
@@ -151,7 +144,7 @@ impl Leases {
     }
 
     /// These inodes were recalled, and the believer knows. How long it may still believe names in them.
-    fn end_moments(&self, inodes: &[Ino], now: Duration) -> Duration {
+    pub fn end_moments(&self, inodes: &[Ino], now: Duration) -> Duration {
         let left = inodes.iter().map(|ino| self.shard(*ino).lock().moments.end(*ino, now));
         let longest = left.max().unwrap_or_default();
         if longest.is_zero() { longest } else { longest + TICKS }
@@ -295,27 +288,27 @@ impl Leases {
     }
 
     /// Tells the believer, if there is one.
-    fn tell(&self, inodes: &[Ino]) {
+    pub fn tell(&self, inodes: &[Ino]) {
         if let Some(believer) = self.believer().filter(|_| !inodes.is_empty()) {
             believer.recall(inodes);
         }
     }
 
     /// The leases last so long from now on, at least.
-    fn extend(&self, until: Duration) {
+    pub fn extend(&self, until: Duration) {
         self.until.fetch_max(nanos(until), Ordering::AcqRel);
     }
 
-    /// The leases are over. For how long a believer may still believe what it was told.
-    fn end(&self, now: Duration) -> Duration {
+    /// The leases are over. For how long a believer may still believe what it was told, of names that came from other shares
+    /// as well.
+    pub fn end(&self, now: Duration) -> Duration {
         self.until.store(0, Ordering::Release);
         self.forget_all(now);
+        let Some(believer) = self.believer() else { return Duration::ZERO };
         // What is just being told was computed before, and counts.
-        self.believer().iter().for_each(|believer| believer.recall(&[]));
-        match self.told_until.load(Ordering::Acquire) {
-            0 => Duration::ZERO,
-            told => (Duration::from_nanos(told) + KERNEL_MARGIN).saturating_sub(now),
-        }
+        believer.recall(&[]);
+        let told = Duration::from_nanos(self.told_until.load(Ordering::Acquire));
+        (told + KERNEL_MARGIN).saturating_sub(now).max(MOMENT + TICKS)
     }
 }
 
@@ -368,62 +361,6 @@ impl Drop for Doubt<'_> {
     }
 }
 
-/// How far recalls were followed since a session began or was taken up again: another server numbers
-/// them anew.
-#[derive(Default)]
-struct Followed {
-    session: u64,
-    number: u64,
-    /// The number of the last recall of everything: all is forgotten,
-    forgotten: u64,
-    /// but a kernel may believe until then what it was told before. Nothing is followed that long.
-    believed_until: Duration,
-    /// Files were closed because they were recalled.
-    closed: bool,
-}
-
-impl Followed {
-    /// What was recalled is followed after `pause`. How long to wait before the next request.
-    fn go_on(&mut self, recalled: &Recalled, pause: Duration, now: Duration) -> Duration {
-        if recalled.everything {
-            (self.forgotten, self.believed_until) = (recalled.number, now + pause);
-        }
-        let left = self.believed_until.saturating_sub(now);
-        if left <= ASK_AGAIN {
-            self.number = self.number.max(self.forgotten).max(recalled.number);
-            return pause.max(left);
-        }
-        // The leases begin anew as soon as the server knows that all is forgotten.
-        if recalled.everything { Duration::ZERO } else { ASK_AGAIN }
-    }
-}
-
-/// What followed from an answer to a request for recalls.
-struct Following {
-    /// How long to wait before it may be said that it was followed.
-    pause: Duration,
-    /// Files were closed because of it.
-    closed: bool,
-    changed: Changed,
-}
-
-/// The inodes that others may change, or have changed.
-enum Changed {
-    These(Vec<Ino>),
-    All,
-}
-
-/// Always asks a share for recalls, and follows them. Ends with the volume.
-pub(crate) async fn follow_recalls(volume: Weak<Volume>, share: usize) {
-    let mut followed = Followed::default();
-    loop {
-        let Some(volume) = volume.upgrade() else { return };
-        let pause = volume.ask_for_recalls(&volume.parts()[share], &mut followed).await;
-        drop(volume);
-        tokio::time::sleep(pause).await;
-    }
-}
-
 impl Volume {
     /// From now on this one is told what is not to be believed any more.
     pub fn set_believer(&self, believer: &Arc<impl Believer>) {
@@ -465,7 +402,6 @@ impl Volume {
             let now = self.now();
             let until = self.leases(from).shard(from).lock().moments.leave(from, now);
             self.leases(to).shard(to).lock().moments.arrive(to, until, now);
-            self.leases(to).told_until.fetch_max(nanos(until), Ordering::AcqRel);
         }
     }
 
@@ -509,102 +445,6 @@ impl Volume {
         let now = self.now();
         self.parts().iter().for_each(|share| share.leases.forget_all(now));
         leases.tell(touched);
-    }
-
-    /// One request for recalls. How long to wait before the next.
-    async fn ask_for_recalls(self: &Arc<Self>, share: &Share, at: &mut Followed) -> Duration {
-        let Share { session: own, leases, .. } = share;
-        let nth = || leases.sessions.load(Ordering::Acquire);
-        if at.session != nth() {
-            *at = Followed { session: nth(), ..Followed::default() };
-        }
-        let Stamp { session, incarnation, .. } = own.stamp();
-        let (followed, forgotten) = (at.number, at.forgotten);
-        let recalls = Recalls { followed, forgotten, waits: self.waits.told(self.now()) };
-        let mut request =
-            self.session_request(share, (session, incarnation), MetaOp::Recalls(recalls));
-        // What was closed because it was recalled: somebody may be waiting for that.
-        request.closed = if at.closed { own.report() } else { None };
-        let report = request.closed.as_ref().map(|report| report.number);
-        let sent = self.now();
-        let answer = match tokio::time::timeout(RECALLS_WAIT, self.meta_once(request)).await {
-            Ok(answer) => answer,
-            Err(_) => return Duration::ZERO,
-        };
-        match answer {
-            Ok(MetaAnswer::Recalled(recalled)) if nth() == at.session => {
-                report.iter().for_each(|number| own.reported(*number));
-                self.share(&recalled.shared);
-                let Following { pause, closed, changed } = self.follow(leases, &recalled, sent);
-                at.closed = closed;
-                let open = self.open_ones(share, &changed);
-                if let Some(believer) = self.believer().filter(|_| !open.is_empty()) {
-                    let dropped = tokio::time::timeout(PAGES_WAIT, believer.forget_contents(&open));
-                    if dropped.await.is_err() {
-                        tracing::debug!("the kernel is still busy with pages of {open:?}");
-                    }
-                }
-                at.go_on(&recalled, pause, self.now())
-            }
-            Ok(_) => PAUSE,
-            Err(error) => {
-                let heeded = match error.advice() {
-                    Advice::Renew => self.renew_session(share, incarnation).await,
-                    Advice::RefreshMap => self.map().refresh().await.map(drop),
-                    Advice::Retry | Advice::GiveUp => Ok(()),
-                };
-                let then = heeded.err();
-                tracing::debug!("{}: no recalls: {error}, {then:?}", self.called(share.id));
-                PAUSE
-            }
-        }
-    }
-
-    /// Which of the inodes that others may change somebody here has open.
-    fn open_ones(&self, share: &Share, changed: &Changed) -> Vec<Ino> {
-        let files = match changed {
-            Changed::All => self.inodes().files(),
-            Changed::These(these) => these.iter().filter_map(|i| self.inodes().file(*i)).collect(),
-        };
-        let open =
-            |file: &Arc<FileState>| self.home(file.ino()) == share.id && file.core().handles > 0;
-        files.into_iter().filter(open).map(|file| file.ino()).collect()
-    }
-
-    /// Follows what was recalled in an answer to what was `sent` then.
-    fn follow(&self, leases: &Leases, recalled: &Recalled, sent: Duration) -> Following {
-        let now = self.now();
-        if recalled.everything {
-            // What others were told of it cannot be recalled one by one.
-            let pause = leases.end(now);
-            self.report_all_closes();
-            return Following { pause, closed: true, changed: Changed::All };
-        }
-        let over = leases.left(now).is_zero();
-        if over {
-            // They were over for a while: what changed then was not waited for.
-            leases.forget_all(now);
-            self.report_all_closes();
-        }
-        let inodes: Vec<Ino> = recalled.inodes.iter().map(|ino| Ino(*ino)).collect();
-        leases.forget(&inodes, now);
-        let mut closed = false;
-        for ino in &inodes {
-            self.pages.forget(*ino);
-            if !strake_base::is_broken("leases-cover-opens") {
-                closed |= self.report_close(*ino);
-            }
-            // What is read next asks what has become of the file.
-            self.inodes().file(*ino).iter().for_each(|file| file.core().learned = Duration::ZERO);
-        }
-        leases.tell(&inodes);
-        leases.extend(sent + Duration::from_millis(LEASE_MS));
-        let pause = leases.end_moments(&inodes, self.now());
-        Following {
-            pause,
-            closed,
-            changed: if over { Changed::All } else { Changed::These(inodes) },
-        }
     }
 
     /// Before a new session, or an old one of a server that has forgotten its leases.

@@ -9,22 +9,20 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result, ServerId};
 use strake_wire::caller::{CallerOptions, Callers, LocalServices};
-use strake_wire::frame::crc32c;
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::message::common::{AttrChange, Attributes, FileLayout, Time, TimeChoice};
 use strake_wire::message::manager::{
     ClusterMap, Group, Server, Target, TargetSpec, Volume as VolumeEntry, VolumeSpec,
 };
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaReply, MetaRequest, Opened};
-use strake_wire::message::storage::{
-    self, Data, Done, ExtentList, StorageAnswer, StorageOp, StorageReply, StorageRequest,
-};
-use strake_wire::service::{MetaService, StorageService};
+use strake_wire::service::MetaService;
 
 mod described;
 pub(crate) mod pairs;
+mod targets;
 
-use described::{describe, describe_data};
+use described::describe;
+use targets::FakeStorage;
 
 pub(crate) const TARGETS: u32 = 4;
 pub(crate) const CHUNK: u64 = 64 << 10;
@@ -351,6 +349,7 @@ impl FakeState {
             MetaOp::SetLock(_) => Ok(nothing),
             MetaOp::Recalls(recalls) => {
                 let everything = recalls.forgotten < self.everything;
+                // A server says the number of what is followed where there is nothing: no greater one.
                 let number = self.everything.max(1);
                 let recalled = meta::Recalled { number, everything, ..Default::default() };
                 Ok(MetaAnswer::Recalled(recalled))
@@ -475,108 +474,6 @@ impl FakeFile {
             ..Attributes::default()
         };
         Self { attr, inline: Vec::new(), opens: 0 }
-    }
-}
-
-struct FakeStorage(Arc<Fake>);
-
-#[async_trait]
-impl StorageService for FakeStorage {
-    async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
-        let mood = self.0.pairs.meet(&request, payload.len()).await?;
-        let op = request.op.unwrap();
-        let writes = matches!(op, StorageOp::Write(_) | StorageOp::WriteMany(_));
-        if writes {
-            self.0.state.lock().log.push(describe_data(&op, payload.len()));
-            let _gate = self.0.gate.read().await;
-        }
-        let mut state = self.0.state.lock();
-        let line = describe_data(&op, payload.len());
-        if !writes {
-            state.log.push(line.clone());
-        }
-        state.injected(&line)?;
-        let (answer, bytes) = match self.0.pairs.is_repeated(request.attempt) {
-            true => done(state.boot, false),
-            false => state.storage(op, payload)?,
-        };
-        let answer = self.0.pairs.vouch(request.group, answer);
-        Ok((StorageReply { answer: Some(pairs::spoil(mood, answer)?) }, bytes))
-    }
-}
-
-fn done(boot: u64, durable: bool) -> (StorageAnswer, Bytes) {
-    (StorageAnswer::Done(Done { boot, durable, ..Done::default() }), Bytes::new())
-}
-
-impl FakeState {
-    fn storage(&mut self, op: StorageOp, payload: Bytes) -> Result<(StorageAnswer, Bytes)> {
-        let done = done(self.boot, op.is_durable());
-        match op {
-            StorageOp::Write(write) => {
-                if crc32c(&payload) != write.crc {
-                    return Err(ErrorKind::Corrupt.into());
-                }
-                self.put(write.chunk, write.offset, &payload);
-                Ok(done)
-            }
-            StorageOp::WriteMany(many) => {
-                let mut rest = payload;
-                for nth in 0..many.lens.len() {
-                    let data = rest.split_to(many.lens[nth] as usize);
-                    assert_eq!(crc32c(&data), many.crcs[nth]);
-                    let index = many.indices[nth];
-                    let chunk = storage::Chunk { volume: many.volume, ino: many.ino, index };
-                    self.put(chunk, many.offsets[nth], &data);
-                }
-                Ok(done)
-            }
-            StorageOp::Read(read) => {
-                let bytes = self.get(read.chunk, read.offset, read.len);
-                let mut crc = crc32c(&bytes);
-                if let Some((_, error)) = self.lost_answers.first()
-                    && error.kind == ErrorKind::Corrupt
-                {
-                    self.lost_answers.remove(0);
-                    crc ^= 1;
-                }
-                Ok((StorageAnswer::Data(Data { crc }), bytes))
-            }
-            StorageOp::Punch(range) => {
-                self.put(range.chunk, range.offset, &vec![0; range.len as usize]);
-                Ok(done)
-            }
-            StorageOp::Copy(copy) => {
-                let bytes = self.get(copy.from.chunk, copy.from.offset, copy.from.len);
-                let mut all = bytes.to_vec();
-                all.resize(copy.from.len as usize, 0);
-                self.put(copy.to.chunk, copy.to.offset, &all);
-                Ok(done)
-            }
-            StorageOp::Extents(chunk) => {
-                let len = self.chunks.get(&(chunk.ino, chunk.index)).map_or(0, |c| c.len() as u64);
-                let (starts, lens) = if len > 0 { (vec![0], vec![len]) } else { (vec![], vec![]) };
-                Ok((StorageAnswer::Extents(ExtentList { starts, lens }), Bytes::new()))
-            }
-            _ => Ok(done),
-        }
-    }
-
-    fn put(&mut self, chunk: storage::Chunk, offset: u64, bytes: &[u8]) {
-        let contents = self.chunks.entry((chunk.ino, chunk.index)).or_default();
-        let (from, to) = (offset as usize, offset as usize + bytes.len());
-        let len = contents.len().max(to);
-        contents.resize(len, 0);
-        contents[from..to].copy_from_slice(bytes);
-    }
-
-    fn get(&self, chunk: storage::Chunk, offset: u64, len: u64) -> Bytes {
-        let Some(contents) = self.chunks.get(&(chunk.ino, chunk.index)) else {
-            return Bytes::new();
-        };
-        let from = (offset as usize).min(contents.len());
-        let to = (from + len as usize).min(contents.len());
-        Bytes::copy_from_slice(&contents[from..to])
     }
 }
 

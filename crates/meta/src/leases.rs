@@ -9,27 +9,21 @@
 //! ([`Holder::fetch`]), which says how far it has followed. Lock order: a part of the table, then
 //! a holder's state.
 
+mod holder;
+
+pub(crate) use holder::Holder;
+
+use holder::{Entered, Recall, Renewed, now_ms};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_types::Ino;
-use strake_types::limits::LEASE_MS_AT_SERVER;
-use strake_wire::message::meta::{Ask, Recalled};
-use tokio::sync::Notify;
 
 /// Parts of the table with a lock each.
 const PARTS: usize = 64;
-/// Most leases of one session; beyond, the one is recalled that was entered longest ago.
-const LEASES_MAX: usize = 250_000;
-/// Most recalls that wait for one session; beyond, everything is recalled.
-const RECALLS_MAX: usize = 16 << 10;
-/// Recalls of a session in a millisecond, at most, as a power of two.
-const NUMBERS_PER_MS_BITS: u32 = 10;
-/// How often one who waits for a session looks at the clock.
-const LOOK: Duration = Duration::from_millis(50);
 /// How long a request for recalls waits for one.
 pub(crate) const FETCH: Duration = Duration::from_secs(1);
 
@@ -65,68 +59,6 @@ struct Share {
     recalled: Option<Recall>,
 }
 
-/// A recall that somebody may wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Recall {
-    number: u64,
-    /// When the leases end that the session had when this was entered.
-    until_ms: u64,
-}
-
-/// The side of one session.
-#[derive(Default)]
-pub(crate) struct Holder {
-    /// The session.
-    id: u64,
-    state: Mutex<State>,
-    /// Held by the one who lets leases begin anew.
-    renewing: Mutex<()>,
-    /// There is something to fetch.
-    entered: Notify,
-    /// A recall was followed.
-    followed: Notify,
-}
-
-#[derive(Default)]
-struct State {
-    /// When the leases end if nothing more is heard; 0 before the first request for recalls.
-    until_ms: u64,
-    /// The inodes leased, each with the turn at which it was.
-    held: HashMap<Ino, u64>,
-    /// The same by their turns, with some that are gone.
-    order: VecDeque<(u64, Ino)>,
-    turn: u64,
-    /// Number of the last recall.
-    last: u64,
-    /// Up to which number recalls were followed.
-    followed: u64,
-    /// Recalls that were not.
-    waiting: VecDeque<(u64, Ino)>,
-    /// Files of which it is to tell what it has written, until it has heard of that.
-    asked: BTreeMap<Ino, u64>,
-    /// One of them recalls everything: no lease is given until that is forgotten. Followed it is when the kernel there has
-    /// forgotten it, too.
-    everything: Option<Recall>,
-    /// Up to which number everything is forgotten.
-    forgotten: u64,
-    /// The greatest number that the session may have been given leases under.
-    number: u64,
-    /// The session is over.
-    ended: bool,
-    /// Requests for recalls do not wait any more.
-    stopping: bool,
-}
-
-/// What has become of an attempt to recall one lease.
-enum Entered {
-    /// It was over.
-    Over,
-    /// It is waited for.
-    Waits(Recall),
-    /// There were too many: everything is recalled, and these inodes are free of the holder.
-    Everything(Vec<Ino>),
-}
-
 /// Inodes that are being changed; leases on them are given again when this is dropped.
 pub(crate) struct Changing<'a> {
     leases: &'a Leases,
@@ -139,10 +71,6 @@ impl Default for Leases {
     }
 }
 
-fn now_ms(clock: &dyn Clock) -> u64 {
-    clock.monotonic().as_millis() as u64
-}
-
 impl Leases {
     fn part(&self, ino: Ino) -> &Mutex<HashMap<Ino, Place>> {
         let mixed = ino.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -152,11 +80,7 @@ impl Leases {
     /// A session may have leases of a server that ran before: everything is recalled from it, and changes wait until
     /// that is followed, or over.
     pub fn expect(&self, holder: &Holder, clock: &dyn Clock) {
-        let mut state = holder.state.lock();
-        state.last += 1;
-        let until_ms = now_ms(clock) + LEASE_MS_AT_SERVER;
-        state.everything = Some(Recall { number: state.last, until_ms });
-        self.clearing.fetch_add(1, Ordering::SeqCst);
+        holder.expect(now_ms(clock), &self.clearing);
     }
 
     /// Enters a lease on an inode that is read after this, or is in the hands of the caller: `own` says
@@ -251,10 +175,11 @@ impl Leases {
         });
     }
 
-    /// Takes the shares of holders out.
+    /// Takes the shares of holders out of which everything is recalled.
     fn clear(&self, cleared: Vec<(Arc<Holder>, Vec<Ino>)>) {
         for (holder, inodes) in cleared {
             inodes.into_iter().for_each(|ino| self.take_share(&holder, ino, |_| true));
+            holder.cleared();
         }
     }
 
@@ -290,7 +215,8 @@ impl Leases {
         let changing = self.mark(own, inodes, clock, &mut waits);
         // Looked at after the marks: who has been freed of a lease by this is waited for here.
         if self.clearing.load(Ordering::SeqCst) > 0 {
-            let is_own = |holder: &Holder| own.is_some_and(|own| holder.is_of(own));
+            let is_own =
+                |holder: &Holder| own.is_some_and(|own| holder.is_of(&own.holder, own.number));
             let others = holders().into_iter().filter(|holder| !is_own(holder));
             waits.extend(others.filter_map(|holder| {
                 let recall = holder.everything(now_ms(clock), &self.clearing)?;
@@ -333,38 +259,23 @@ impl Leases {
         clock: &dyn Clock,
     ) -> bool {
         let _one = holder.renewing.lock();
-        let (done, over, at_once) = {
-            let (now_ms, mut state) = (now_ms(clock), holder.state.lock());
-            let begin = state.until_ms <= now_ms;
-            let over = if begin { state.take_held() } else { Vec::new() };
-            let at_once = begin || state.everything.is_some();
-            state.forget(forgotten);
-            (state.follow(followed, now_ms, &self.clearing), over, at_once)
-        };
+        let Renewed { done, over, at_once } =
+            holder.renew(followed, forgotten, now_ms(clock), &self.clearing);
         for (number, ino) in done {
             let same = |recalled: Option<Recall>| recalled.is_some_and(|r| r.number == number);
             self.take_share(holder, ino, same);
         }
         over.into_iter()
             .for_each(|ino| self.take_share(holder, ino, |recalled| recalled.is_none()));
-        holder.state.lock().until_ms = now_ms(clock) + LEASE_MS_AT_SERVER;
-        holder.followed.notify_waiters();
+        holder.extend(now_ms(clock));
         at_once
     }
 
     /// The session is over, with all that was leased to it.
     pub fn end(&self, holder: &Arc<Holder>) {
-        let inodes = {
-            let mut state = holder.state.lock();
-            state.ended = true;
-            if state.everything.take().is_some() {
-                self.clearing.fetch_sub(1, Ordering::SeqCst);
-            }
-            state.take_all()
-        };
-        self.clear(vec![(holder.clone(), inodes)]);
-        holder.followed.notify_waiters();
-        holder.entered.notify_waiters();
+        let inodes = holder.end(&self.clearing);
+        inodes.into_iter().for_each(|ino| self.take_share(holder, ino, |_| true));
+        holder.wake();
     }
 
     /// How many inodes something is known of.
@@ -397,235 +308,6 @@ impl Share {
 impl Place {
     fn is_empty(&self) -> bool {
         self.changing == 0 && self.shares.is_empty()
-    }
-}
-
-impl Holder {
-    /// The side of a session that has no leases.
-    pub fn new(id: u64) -> Arc<Self> {
-        Arc::new(Holder { id, ..Holder::default() })
-    }
-
-    /// Numbers recalls from here on: of a session that was there before a start, greater than any that it
-    /// may have heard of then, so that it cannot say that it has followed one that it was not told of.
-    pub fn count_from(&self, wall_ms: u64) {
-        let mut state = self.state.lock();
-        state.last = wall_ms << NUMBERS_PER_MS_BITS;
-        state.followed = state.last;
-    }
-
-    /// Inodes that are leased to it.
-    pub fn len(&self) -> usize {
-        self.state.lock().held.len()
-    }
-
-    /// True if the session may believe something still.
-    pub fn believes(&self, now_ms: u64) -> bool {
-        let state = self.state.lock();
-        let recalled = state.everything.map_or(0, |recall| recall.until_ms);
-        state.until_ms.max(recalled) > now_ms && !state.ended
-    }
-
-    /// True if a lease may be given to the session, under this number.
-    fn may_have(&self, number: u64, now_ms: u64) -> bool {
-        let mut state = self.state.lock();
-        state.number = state.number.max(number);
-        state.until_ms > now_ms && !state.remembers() && !state.ended
-    }
-
-    /// The session is taken up again under this number: whatever it had before it was given under no greater one.
-    pub fn resume(&self, number: u64) {
-        let mut state = self.state.lock();
-        state.number = state.number.max(number);
-    }
-
-    /// True if the keeper is this session, and knows of what it changes itself.
-    fn is_of(&self, keeper: &Keeper) -> bool {
-        self.id == keeper.holder.id && self.state.lock().number <= keeper.number
-    }
-
-    /// Notes a lease. One that is to end, if there are too many.
-    fn note(&self, ino: Ino) -> Option<Ino> {
-        let mut state = self.state.lock();
-        state.enter(ino);
-        match state.held.len() > LEASES_MAX {
-            true => state.oldest(),
-            false => None,
-        }
-    }
-
-    /// A lease is entered once more. Where there are many, it is the youngest then: of a directory that is listed the lease
-    /// would else be the first to be recalled, and with it all its names.
-    fn renew_lease(&self, ino: Ino) {
-        let mut state = self.state.lock();
-        if state.held.len() > LEASES_MAX / 2 {
-            state.enter(ino);
-        }
-    }
-
-    fn drop_lease(&self, ino: Ino) {
-        self.state.lock().held.remove(&ino);
-    }
-
-    /// Enters a recall of one inode. The number of those being cleared grows before anything is freed.
-    fn recall(&self, ino: Ino, now_ms: u64, clearing: &AtomicUsize) -> Entered {
-        let mut state = self.state.lock();
-        state.held.remove(&ino);
-        if state.ended || state.until_ms <= now_ms || state.remembers() {
-            return Entered::Over;
-        }
-        state.last += 1;
-        let recall = Recall { number: state.last, until_ms: state.until_ms };
-        self.entered.notify_waiters();
-        if state.waiting.len() < RECALLS_MAX {
-            state.waiting.push_back((recall.number, ino));
-            return Entered::Waits(recall);
-        }
-        if state.everything.replace(recall).is_none() {
-            clearing.fetch_add(1, Ordering::SeqCst);
-        }
-        Entered::Everything(state.take_all())
-    }
-
-    /// A recall of everything that is to be waited for. One that is over is taken out when the leases are, too: whoever
-    /// comes back after that believes nothing.
-    fn everything(&self, now_ms: u64, clearing: &AtomicUsize) -> Option<Recall> {
-        let mut state = self.state.lock();
-        let recall = state.everything?;
-        if recall.until_ms.max(state.until_ms) > now_ms {
-            return Some(recall);
-        }
-        state.everything = None;
-        clearing.fetch_sub(1, Ordering::SeqCst);
-        None
-    }
-
-    /// Waits until a recall was followed, or the leases are over that it was for.
-    async fn wait(&self, recall: Recall, clock: &dyn Clock) {
-        loop {
-            let told = self.followed.notified();
-            {
-                let state = self.state.lock();
-                if state.ended || state.followed >= recall.number {
-                    return;
-                }
-            }
-            let left = recall.until_ms.saturating_sub(now_ms(clock));
-            if left == 0 {
-                return;
-            }
-            // Told or not: it is looked at again.
-            let _ = tokio::time::timeout(LOOK.min(Duration::from_millis(left)), told).await;
-        }
-    }
-
-    /// It is to tell what it has written to a file, with what it fetches next.
-    pub fn ask_to_tell(&self, ino: Ino, number: u64) {
-        self.state.lock().asked.insert(ino, number);
-        self.entered.notify_waiters();
-    }
-
-    /// What is recalled and not followed; waits for something as long as it may.
-    pub async fn fetch(&self, patience: Duration) -> Recalled {
-        let until = tokio::time::Instant::now() + patience;
-        loop {
-            let told = self.entered.notified();
-            if let Some(recalled) = self.state.lock().fetched() {
-                return recalled;
-            }
-            if tokio::time::timeout_at(until, told).await.is_err() {
-                return self.state.lock().nothing();
-            }
-        }
-    }
-
-    /// Requests for recalls are answered at once from now on: the server stops.
-    pub fn release(&self) {
-        self.state.lock().stopping = true;
-        self.entered.notify_waiters();
-    }
-}
-
-impl State {
-    fn enter(&mut self, ino: Ino) {
-        self.turn += 1;
-        self.held.insert(ino, self.turn);
-        self.order.push_back((self.turn, ino));
-        if self.order.len() > 2 * self.held.len() + PARTS {
-            let Self { held, order, .. } = self;
-            order.retain(|(turn, ino)| held.get(ino) == Some(turn));
-        }
-    }
-
-    fn oldest(&mut self) -> Option<Ino> {
-        while let Some((turn, ino)) = self.order.pop_front() {
-            if self.held.get(&ino) == Some(&turn) {
-                return Some(ino);
-            }
-        }
-        None
-    }
-
-    fn take_held(&mut self) -> Vec<Ino> {
-        self.order.clear();
-        std::mem::take(&mut self.held).into_keys().collect()
-    }
-
-    /// All that something is leased or recalled of.
-    fn take_all(&mut self) -> Vec<Ino> {
-        let mut inodes = self.take_held();
-        inodes.extend(self.waiting.drain(..).map(|(_, ino)| ino));
-        inodes
-    }
-
-    /// True from when everything is recalled until it is forgotten.
-    fn remembers(&self) -> bool {
-        self.everything.is_some_and(|recall| recall.number > self.forgotten)
-    }
-
-    /// Everything is forgotten that was to be up to a number.
-    fn forget(&mut self, forgotten: u64) {
-        // A greater number is of another server's time.
-        if forgotten <= self.last {
-            self.forgotten = self.forgotten.max(forgotten);
-        }
-    }
-
-    /// Recalls up to a number are followed: which.
-    fn follow(&mut self, followed: u64, now_ms: u64, clearing: &AtomicUsize) -> Vec<(u64, Ino)> {
-        // Who does not say that he has forgotten everything looks no further than his own memory: his kernel has its time.
-        let early = |recall: Recall| recall.number <= followed && recall.until_ms > now_ms;
-        let early = self.remembers() && self.everything.is_some_and(early);
-        // A greater number is of another server's time.
-        if followed <= self.last && !early {
-            self.followed = self.followed.max(followed);
-        }
-        if self.everything.is_some_and(|recall| recall.number <= self.followed) {
-            self.everything = None;
-            clearing.fetch_sub(1, Ordering::SeqCst);
-        }
-        let count = self.waiting.partition_point(|(number, _)| *number <= self.followed);
-        self.waiting.drain(..count).collect()
-    }
-
-    fn nothing(&self) -> Recalled {
-        Recalled { number: self.followed, ..Recalled::default() }
-    }
-
-    fn fetched(&mut self) -> Option<Recalled> {
-        if self.ended || self.stopping {
-            return Some(self.nothing());
-        }
-        let everything = self.remembers();
-        (everything || !self.waiting.is_empty() || !self.asked.is_empty()).then(|| Recalled {
-            number: self.last,
-            inodes: self.waiting.iter().map(|(_, ino)| ino.0).collect(),
-            everything,
-            shared: std::mem::take(&mut self.asked)
-                .into_iter()
-                .map(|(ino, number)| Ask { ino: ino.0, number })
-                .collect(),
-        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! A group of two members in the fake cluster: members that are dead, slow, behind or lose answers, and
 //! a manager that hands out new maps.
 
-use super::describe_data;
+use super::described::describe_data;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};

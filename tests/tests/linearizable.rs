@@ -308,12 +308,16 @@ fn names_in_several_shares_have_one_history() {
 /// The same while the servers are killed in turn.
 #[test]
 fn names_in_several_shares_have_one_history_when_servers_are_killed() {
+    while_servers_are_killed(names_have_one_history);
+}
+
+/// Has the metadata servers of two shares killed in turn until `play` ends, also if it fails.
+fn while_servers_are_killed(play: impl FnOnce(Stage)) {
     let mut cluster = Cluster::of_shares(SHARES);
     let mounts = NAMES_OF_MOUNTS.map(|name| cluster.mount(name)).into();
     let stage = Stage::on(mounts, ());
     let (go_on, ended) = channel::<()>();
     std::thread::scope(|scope| {
-        // It ends with the histories, also if one of them fails.
         let _go_on = go_on;
         scope.spawn(move || {
             let mut life = FIRST_LIFE;
@@ -328,7 +332,7 @@ fn names_in_several_shares_have_one_history_when_servers_are_killed() {
                 life = LIFE;
             }
         });
-        names_have_one_history(stage);
+        play(stage);
     });
 }
 
@@ -465,6 +469,12 @@ fn who_opens_a_file_sees_what_other_mounts_have_closed() {
 #[test]
 fn who_opens_a_file_in_several_shares_sees_what_other_mounts_have_closed() {
     files_have_one_history(Stage::of_shares());
+}
+
+/// What a mount and its kernel knew of files before a server came is not shown after a change that this one has made.
+#[test]
+fn who_opens_a_file_sees_what_others_have_closed_when_servers_are_killed() {
+    while_servers_are_killed(files_have_one_history);
 }
 
 fn files_have_one_history(mut stage: Stage) {

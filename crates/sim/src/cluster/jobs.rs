@@ -95,7 +95,10 @@ impl Cluster {
         }
         let (kind, servers) = (JobKind::Drain as u32, vec![host.number]);
         let plan = Plan { kind, servers, remove: true, ..Plan::default() };
-        if self.order(ManagerOp::Plan(plan)).await.is_err() {
+        let unknown =
+            |error: &Error| matches!(error.kind, ErrorKind::Unavailable | ErrorKind::TimedOut);
+        // Without an answer it may be on its way out (seed 2630000003684).
+        if self.order(ManagerOp::Plan(plan)).await.is_err_and(|error| !unknown(&error)) {
             self.going.lock().remove(&host.number);
         }
     }

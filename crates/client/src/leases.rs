@@ -56,7 +56,7 @@ pub(crate) struct Leases {
     /// What requests to all shares are made under; grows when the end of a change is not known.
     number: Arc<AtomicU64>,
     /// How many sessions have begun or been taken up again.
-    pub sessions: AtomicU64,
+    sessions: AtomicU64,
     /// Until when, in nanoseconds; 0: nothing is.
     until: AtomicU64,
     /// Until when a believer may believe what it was told last.
@@ -118,7 +118,7 @@ impl Leases {
         &self.shards[(ino.0 % SHARDS as u64) as usize]
     }
 
-    pub fn left(&self, now: Duration) -> Duration {
+    fn left(&self, now: Duration) -> Duration {
         Duration::from_nanos(self.until.load(Ordering::Acquire)).saturating_sub(now)
     }
 
@@ -144,7 +144,7 @@ impl Leases {
     }
 
     /// These inodes were recalled, and the believer knows. How long it may still believe names in them.
-    pub fn end_moments(&self, inodes: &[Ino], now: Duration) -> Duration {
+    fn end_moments(&self, inodes: &[Ino], now: Duration) -> Duration {
         let left = inodes.iter().map(|ino| self.shard(*ino).lock().moments.end(*ino, now));
         let longest = left.max().unwrap_or_default();
         if longest.is_zero() { longest } else { longest + TICKS }
@@ -288,20 +288,20 @@ impl Leases {
     }
 
     /// Tells the believer, if there is one.
-    pub fn tell(&self, inodes: &[Ino]) {
+    fn tell(&self, inodes: &[Ino]) {
         if let Some(believer) = self.believer().filter(|_| !inodes.is_empty()) {
             believer.recall(inodes);
         }
     }
 
     /// The leases last so long from now on, at least.
-    pub fn extend(&self, until: Duration) {
+    fn extend(&self, until: Duration) {
         self.until.fetch_max(nanos(until), Ordering::AcqRel);
     }
 
     /// The leases are over. For how long a believer may still believe what it was told, of names that came from other shares
     /// as well.
-    pub fn end(&self, now: Duration) -> Duration {
+    fn end(&self, now: Duration) -> Duration {
         self.until.store(0, Ordering::Release);
         self.forget_all(now);
         let Some(believer) = self.believer() else { return Duration::ZERO };

@@ -178,9 +178,13 @@ impl Leases {
     /// Takes the shares of holders out of which everything is recalled.
     fn clear(&self, cleared: Vec<(Arc<Holder>, Vec<Ino>)>) {
         for (holder, inodes) in cleared {
-            inodes.into_iter().for_each(|ino| self.take_share(&holder, ino, |_| true));
-            holder.cleared();
+            self.take_shares(&holder, inodes);
+            holder.freed();
         }
+    }
+
+    fn take_shares(&self, holder: &Holder, inodes: Vec<Ino>) {
+        inodes.into_iter().for_each(|ino| self.take_share(holder, ino, |_| true));
     }
 
     fn take_share(&self, holder: &Holder, ino: Ino, which: impl Fn(Option<Recall>) -> bool) {
@@ -274,7 +278,7 @@ impl Leases {
     /// The session is over, with all that was leased to it.
     pub fn end(&self, holder: &Arc<Holder>) {
         let inodes = holder.end(&self.clearing);
-        inodes.into_iter().for_each(|ino| self.take_share(holder, ino, |_| true));
+        self.take_shares(holder, inodes);
         holder.wake();
     }
 

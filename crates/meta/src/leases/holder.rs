@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// A recall that somebody may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Recall {
+pub(super) struct Recall {
     pub number: u64,
     /// When the leases end that the session had when this was entered.
     pub until_ms: u64,
@@ -34,10 +34,10 @@ pub(crate) struct Recall {
 #[derive(Default)]
 pub(crate) struct Holder {
     /// The session.
-    pub id: u64,
+    pub(super) id: u64,
     pub(super) state: Mutex<State>,
     /// Held by the one who lets leases begin anew.
-    pub renewing: Mutex<()>,
+    pub(super) renewing: Mutex<()>,
     /// There is something to fetch.
     entered: Notify,
     /// A recall was followed.
@@ -67,7 +67,7 @@ pub(super) struct State {
     /// Up to which number everything is forgotten.
     forgotten: u64,
     /// Who takes its shares out. No lease is given meanwhile: it would go with them.
-    clearing: u32,
+    freeing: u32,
     /// The greatest number that the session may have been given leases under.
     pub(super) number: u64,
     /// The session is over.
@@ -77,7 +77,7 @@ pub(super) struct State {
 }
 
 /// What has become of an attempt to recall one lease.
-pub(crate) enum Entered {
+pub(super) enum Entered {
     /// It was over.
     Over,
     /// It is waited for.
@@ -87,7 +87,7 @@ pub(crate) enum Entered {
 }
 
 /// What a request for recalls has said.
-pub(crate) struct Renewed {
+pub(super) struct Renewed {
     /// Recalls that are followed, with their inodes.
     pub done: Vec<(u64, Ino)>,
     /// Leases on these are over.
@@ -96,7 +96,7 @@ pub(crate) struct Renewed {
     pub at_once: bool,
 }
 
-pub(crate) fn now_ms(clock: &dyn Clock) -> u64 {
+pub(super) fn now_ms(clock: &dyn Clock) -> u64 {
     clock.monotonic().as_millis() as u64
 }
 
@@ -115,7 +115,7 @@ impl Holder {
     }
 
     /// It may have leases of a server that ran before: everything is recalled.
-    pub fn expect(&self, now_ms: u64, clearing: &AtomicUsize) {
+    pub(super) fn expect(&self, now_ms: u64, clearing: &AtomicUsize) {
         let mut state = self.state.lock();
         state.last += 1;
         let until_ms = now_ms + LEASE_MS_AT_SERVER;
@@ -136,10 +136,10 @@ impl Holder {
     }
 
     /// True if a lease may be given to the session, under this number.
-    pub fn may_have(&self, number: u64, now_ms: u64) -> bool {
+    pub(super) fn may_have(&self, number: u64, now_ms: u64) -> bool {
         let mut state = self.state.lock();
         state.number = state.number.max(number);
-        state.until_ms > now_ms && !state.remembers() && state.clearing == 0 && !state.ended
+        state.until_ms > now_ms && !state.remembers() && state.freeing == 0 && !state.ended
     }
 
     /// The session is taken up again under this number: whatever it had before it was given under no greater one.
@@ -154,12 +154,12 @@ impl Holder {
     }
 
     /// True if a change by `other` under this number is one of this session, which knows then of what it changes itself.
-    pub fn is_of(&self, other: &Holder, number: u64) -> bool {
+    pub(super) fn is_of(&self, other: &Holder, number: u64) -> bool {
         self.id == other.id && self.state.lock().number <= number
     }
 
     /// Notes a lease. One that is to end, if there are too many.
-    pub fn note(&self, ino: Ino) -> Option<Ino> {
+    pub(super) fn note(&self, ino: Ino) -> Option<Ino> {
         let mut state = self.state.lock();
         state.enter(ino);
         match state.held.len() > LEASES_MAX {
@@ -170,19 +170,19 @@ impl Holder {
 
     /// A lease is entered once more. Where there are many, it is the youngest then: of a directory that is listed the lease
     /// would else be the first to be recalled, and with it all its names.
-    pub fn renew_lease(&self, ino: Ino) {
+    pub(super) fn renew_lease(&self, ino: Ino) {
         let mut state = self.state.lock();
         if state.held.len() > LEASES_MAX / 2 {
             state.enter(ino);
         }
     }
 
-    pub fn drop_lease(&self, ino: Ino) {
+    pub(super) fn drop_lease(&self, ino: Ino) {
         self.state.lock().held.remove(&ino);
     }
 
     /// Enters a recall of one inode. The number of those being cleared grows before anything is freed.
-    pub fn recall(&self, ino: Ino, now_ms: u64, clearing: &AtomicUsize) -> Entered {
+    pub(super) fn recall(&self, ino: Ino, now_ms: u64, clearing: &AtomicUsize) -> Entered {
         let mut state = self.state.lock();
         state.held.remove(&ino);
         if state.ended || state.until_ms <= now_ms || state.remembers() {
@@ -195,7 +195,7 @@ impl Holder {
             state.waiting.push_back((recall.number, ino));
             return Entered::Waits(recall);
         }
-        state.clearing += 1;
+        state.freeing += 1;
         if state.everything.replace(recall).is_none() {
             clearing.fetch_add(1, Ordering::SeqCst);
         }
@@ -203,12 +203,12 @@ impl Holder {
     }
 
     /// The shares are taken out of which [`Holder::recall`] said that they are free of the holder.
-    pub fn cleared(&self) {
-        self.state.lock().clearing -= 1;
+    pub(super) fn freed(&self) {
+        self.state.lock().freeing -= 1;
     }
 
     /// The first half of [`super::Leases::renew`]: what it has followed and forgotten.
-    pub fn renew(
+    pub(super) fn renew(
         &self,
         followed: u64,
         forgotten: u64,
@@ -224,13 +224,13 @@ impl Holder {
     }
 
     /// The second, when shares that are over are taken out: its leases go on.
-    pub fn extend(&self, now_ms: u64) {
+    pub(super) fn extend(&self, now_ms: u64) {
         self.state.lock().until_ms = now_ms + LEASE_MS_AT_SERVER;
         self.followed.notify_waiters();
     }
 
     /// It is over. All that something is leased or recalled of.
-    pub fn end(&self, clearing: &AtomicUsize) -> Vec<Ino> {
+    pub(super) fn end(&self, clearing: &AtomicUsize) -> Vec<Ino> {
         let mut state = self.state.lock();
         state.ended = true;
         if state.everything.take().is_some() {
@@ -240,14 +240,14 @@ impl Holder {
     }
 
     /// Whoever waits for it looks again.
-    pub fn wake(&self) {
+    pub(super) fn wake(&self) {
         self.followed.notify_waiters();
         self.entered.notify_waiters();
     }
 
     /// A recall of everything that is to be waited for. One that is over is taken out when the leases are, too: whoever
     /// comes back after that believes nothing.
-    pub fn everything(&self, now_ms: u64, clearing: &AtomicUsize) -> Option<Recall> {
+    pub(super) fn everything(&self, now_ms: u64, clearing: &AtomicUsize) -> Option<Recall> {
         let mut state = self.state.lock();
         let recall = state.everything?;
         if recall.until_ms.max(state.until_ms) > now_ms {
@@ -259,7 +259,7 @@ impl Holder {
     }
 
     /// Waits until a recall was followed, or the leases are over that it was for.
-    pub async fn wait(&self, recall: Recall, clock: &dyn Clock) {
+    pub(super) async fn wait(&self, recall: Recall, clock: &dyn Clock) {
         loop {
             let told = self.followed.notified();
             {
@@ -336,9 +336,14 @@ impl State {
         inodes
     }
 
+    /// The recall of everything, until that is forgotten.
+    fn unforgotten(&self) -> Option<Recall> {
+        self.everything.filter(|recall| recall.number > self.forgotten)
+    }
+
     /// True from when everything is recalled until it is forgotten.
     fn remembers(&self) -> bool {
-        self.everything.is_some_and(|recall| recall.number > self.forgotten)
+        self.unforgotten().is_some()
     }
 
     /// Everything is forgotten that was to be up to a number.
@@ -352,8 +357,8 @@ impl State {
     /// Recalls up to a number are followed: which.
     fn follow(&mut self, followed: u64, now_ms: u64, clearing: &AtomicUsize) -> Vec<(u64, Ino)> {
         // Who does not say that he has forgotten everything looks no further than his own memory: his kernel has its time.
-        let early = |recall: Recall| recall.number <= followed && recall.until_ms > now_ms;
-        let early = self.remembers() && self.everything.is_some_and(early);
+        let is_early = |recall: Recall| recall.number <= followed && recall.until_ms > now_ms;
+        let early = self.unforgotten().is_some_and(is_early);
         // A greater number is of another server's time.
         if followed <= self.last && !early {
             self.followed = self.followed.max(followed);

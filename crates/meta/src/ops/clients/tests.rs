@@ -69,6 +69,18 @@ async fn an_evicted_client_is_fenced_before_others_get_its_locks() {
     assert!(clients(&root).await.iter().all(|c| c.session != session));
 }
 
+/// A change of the file waits until the leases of this session are over, which was evicted; then that is ended.
+async fn is_waited_for(world: &World, root: &User<'_>, ino: u64, session: u64) {
+    let change = root.chmod(ino, 0o600);
+    futures::pin_mut!(change);
+    let soon = tokio::time::timeout(Duration::from_millis(300), change.as_mut());
+    assert!(soon.await.is_err(), "it has not heard of it");
+    assert!(clients(root).await.iter().any(|c| c.session == session));
+    world.clock.advance_ms(LEASE_MS_AT_SERVER);
+    change.await.unwrap();
+    world.until(async || clients(root).await.iter().all(|c| c.session != session)).await;
+}
+
 /// Simulation seed 1797000000118: it believed for a moment what somebody else had changed.
 #[tokio::test]
 async fn what_an_evicted_client_believes_is_waited_for_as_long_as_its_leases_last() {
@@ -81,14 +93,7 @@ async fn what_an_evicted_client_believes_is_waited_for_as_long_as_its_leases_las
     assert!(client.getattr(ino).await.unwrap().leased);
     root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
     world.until(async || world.map.is_fenced(VolumeId(1), SessionId(session))).await;
-    let change = root.chmod(ino, 0o600);
-    futures::pin_mut!(change);
-    let soon = tokio::time::timeout(Duration::from_millis(300), change.as_mut());
-    assert!(soon.await.is_err(), "it has not heard of it");
-    assert!(clients(&root).await.iter().any(|c| c.session == session));
-    world.clock.advance_ms(LEASE_MS_AT_SERVER);
-    change.await.unwrap();
-    world.until(async || clients(&root).await.iter().all(|c| c.session != session)).await;
+    is_waited_for(&world, &root, ino, session).await;
 }
 
 /// The server that came after knew of no lease, and ended the session at once.
@@ -105,14 +110,7 @@ async fn what_an_evicted_client_believes_is_waited_for_after_a_restart_too() {
     let world = world.killed().await;
     assert!(world.open_session(own, &[]).await.resumed);
     let root = world.root().at(own);
-    let change = root.chmod(ino, 0o600);
-    futures::pin_mut!(change);
-    let soon = tokio::time::timeout(Duration::from_millis(300), change.as_mut());
-    assert!(soon.await.is_err(), "it has not heard of it");
-    assert!(clients(&root).await.iter().any(|c| c.session == session));
-    world.clock.advance_ms(LEASE_MS_AT_SERVER);
-    change.await.unwrap();
-    world.until(async || clients(&root).await.iter().all(|c| c.session != session)).await;
+    is_waited_for(&world, &root, ino, session).await;
 }
 
 /// Else it would go on with a session whose writes are refused.

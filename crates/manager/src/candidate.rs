@@ -12,6 +12,7 @@
 //!
 //! A new leader is a manager that was started again, on another machine: it goes on with what is stored.
 
+use crate::grants::{Bequest, Grants};
 use crate::records::{self, Beat, Cluster, Kind};
 use crate::service::{Beginning, Lead, Manager, ManagerOptions};
 use crate::state::stored;
@@ -39,6 +40,8 @@ const NOTE_TRIES_MAX: u32 = 5;
 const TURNS: u32 = 5;
 /// with so much between them at first, in milliseconds: longer than it takes to open the store and give a beat.
 const TURN_MS: u64 = 100;
+/// Shortest pause between two beats or looks, in milliseconds.
+const PAUSE_MS: u64 = 10;
 
 /// A manager that leads, or would if the leader fell silent.
 pub struct Candidate {
@@ -71,6 +74,8 @@ struct Inner {
     epochs: watch::Sender<u64>,
     /// Number of the last beat.
     beats: AtomicU64,
+    /// Held over a beat: they are stored in the order in which they are given.
+    beating: tokio::sync::Mutex<()>,
 }
 
 /// What it is now.
@@ -108,6 +113,7 @@ impl Candidate {
             lease,
             epochs: watch::Sender::new(0),
             beats: AtomicU64::new(0),
+            beating: tokio::sync::Mutex::default(),
         });
         inner.take_seat().await?;
         let watching = Mutex::new(Some(spawn_owned(inner.clone().keep_seat())));
@@ -124,6 +130,12 @@ impl Candidate {
         matches!(*self.inner.seat.read(), Seat::Leads(_))
     }
 
+    /// From now on a lease of its own server ends with its lead, as far as this manager renews it.
+    pub fn bind_to_lead(&self, lease: &Lease) {
+        let inner = Arc::downgrade(&self.inner);
+        lease.ends_with(Arc::new(move || inner.upgrade().map_or(0, |inner| inner.lead())));
+    }
+
     /// The epoch of the map, which changes with every change that this manager makes.
     pub fn epochs(&self) -> watch::Receiver<u64> {
         self.inner.epochs.subscribe()
@@ -133,11 +145,12 @@ impl Candidate {
     pub async fn has_joined(&self, server: u32) -> Result<()> {
         self.inner.server.store(server, Ordering::Relaxed);
         match self.inner.seat() {
-            Seat::Leads(manager) if self.inner.store.is_shared() => {
-                self.inner.give_beat(&**manager.kv()).await?;
+            Seat::Leads(manager) => {
+                let Some(grants) = manager.grants() else { return Ok(()) };
+                self.inner.give_beat(&**manager.kv(), grants).await?;
                 manager.lead_as(server).await
             }
-            _ => Ok(()),
+            Seat::Follows(_) => Ok(()),
         }
     }
 
@@ -151,7 +164,11 @@ impl Candidate {
             std::mem::replace(&mut *self.inner.seat.write(), Seat::Follows(Leader::default()));
         self.inner.lease.give_up();
         let Seat::Leads(manager) = seat else { return };
-        let beat = Beat { ended: true, ..self.inner.beat() };
+        // The one before it may still lead: who follows waits for that one, too.
+        let Some(grants) = manager.grants().filter(|_| manager.has_begun()) else { return };
+        // A beat may be under way still.
+        let _one = self.inner.beating.lock().await;
+        let beat = Beat { ended: true, ..self.inner.beat(grants) };
         if let Err(error) = note(&**manager.kv(), &beat).await {
             tracing::debug!("the other managers are not told: {error}");
         }
@@ -161,6 +178,14 @@ impl Candidate {
 impl Inner {
     fn seat(&self) -> Seat {
         self.seat.read().clone()
+    }
+
+    /// Number of its lead, while it may answer in it; else 0.
+    fn lead(&self) -> u64 {
+        match &*self.seat.read() {
+            Seat::Leads(manager) => manager.lead_number(),
+            Seat::Follows(_) => 0,
+        }
     }
 
     fn number(&self) -> u32 {
@@ -184,9 +209,10 @@ impl Inner {
         }
     }
 
-    /// True if nobody leads by this beat who might still do so: it was the last one, or of an earlier life of this manager.
+    /// True if nobody leads by this beat who might still do so: it was the last one, or of an earlier life of this manager
+    /// that did not wait for another.
     fn is_free(&self, beat: &Beat) -> bool {
-        beat.ended || beat.server == 0 || beat.server == self.number()
+        beat.ended || beat.server == 0 || beat.server == self.number() && beat.waits_ms == 0
     }
 
     /// What is stored, as far as it says who leads. `None`: no cluster is.
@@ -210,23 +236,31 @@ impl Inner {
             true => Some(self.begin_to_lead(&*kv, last).await?),
             false => None,
         };
+        let grants = lead.as_ref().map(|lead| lead.grants.clone());
         let founds = self.founds && self.number() == 0;
         let beginning = Beginning { founds, epochs: self.epochs.clone() };
-        let begun = Manager::begin(kv.clone(), self.options.clone(), lead, beginning);
-        let manager = match self.store.is_shared() {
-            true => tokio::select! {
-                begun = begun => begun?,
-                // There may be much to read. It does not end before the store is another's.
-                () = self.keep_beating(&*kv) => return Err(taken_over()),
-            },
-            false => begun.await?,
+        let begin = Manager::begin(kv.clone(), self.options.clone(), lead, beginning);
+        let manager = match &grants {
+            Some(grants) => {
+                let begun = async {
+                    let manager = begin.await?;
+                    manager.lead_as(self.number()).await?;
+                    Ok::<_, Error>(manager)
+                };
+                tokio::select! {
+                    begun = begun => begun?,
+                    // There may be much to read. It does not end before the store is another's.
+                    () = self.keep_beating(&*kv, grants) => return Err(taken_over()),
+                }
+            }
+            None => begin.await?,
         };
-        if self.store.is_shared() {
-            manager.lead_as(self.number()).await?;
+        *self.cluster.lock() = manager.cluster();
+        *self.seat.write() = Seat::Leads(manager.clone());
+        if grants.is_some() {
+            manager.begin_to_hear();
             tracing::info!("this manager leads the cluster");
         }
-        *self.cluster.lock() = manager.cluster();
-        *self.seat.write() = Seat::Leads(manager);
         Ok(())
     }
 
@@ -238,68 +272,90 @@ impl Inner {
         let value = snapshot.get(&key).await.map_err(|e| stored(&e))?;
         let found = decoded::<Beat>(&key, Some(&value))?;
         let is_over = found == last || found.as_ref().is_none_or(|beat| self.is_free(beat));
-        let number = found.map_or(0, |beat| beat.number);
-        self.beats.fetch_max(number, Ordering::Relaxed);
+        self.beats.fetch_max(found.as_ref().map_or(0, |beat| beat.number), Ordering::Relaxed);
         let grace = Duration::from_millis(if is_over { 0 } else { LEAD_MS });
-        let from = self.options.clock.monotonic() + grace;
-        self.give_beat(kv).await?;
-        Ok(Lead { lease: self.lease.clone(), from })
+        let clock = &self.options.clock;
+        let from = clock.monotonic() + grace;
+        let whole_ms = self.options.lease_ms;
+        let mut left = Bequest::of(found.as_ref(), whole_ms);
+        if left.leader == self.number() {
+            // An earlier life of this very server, which is about to be heard.
+            left.leader = 0;
+        }
+        let grants = Arc::new(Grants::new(clock.clone(), whole_ms, from, left));
+        let number = self.give_beat(kv, &grants).await?;
+        Ok(Lead { lease: self.lease.clone(), from, number, left, grants })
     }
 
-    fn beat(&self) -> Beat {
+    fn beat(&self, grants: &Grants) -> Beat {
         let number = self.beats.fetch_add(1, Ordering::Relaxed) + 1;
-        Beat { server: self.number(), address: self.address.clone(), number, ended: false }
+        let (server, address) = (self.number(), self.address.clone());
+        Beat { server, address, number, ..grants.say() }
     }
 
-    async fn give_beat(&self, kv: &dyn Kv) -> Result<()> {
-        let sent = self.lease.now();
-        note(kv, &self.beat()).await?;
+    /// Gives a beat; its number.
+    async fn give_beat(&self, kv: &dyn Kv, grants: &Grants) -> Result<u64> {
+        let _one = self.beating.lock().await;
+        let (sent, beat) = (self.lease.now(), self.beat(grants));
+        note(kv, &beat).await?;
         self.lease.renew(sent, LEAD_MS);
-        Ok(())
+        grants.note_said(beat.lent_ms);
+        Ok(beat.number)
     }
 
     /// Leads while it may, and looks on while another does, until it is dropped.
     async fn keep_seat(self: Arc<Self>) {
         loop {
             match self.seat() {
-                Seat::Leads(manager) if self.store.is_shared() => {
-                    tokio::select! {
-                        () = manager.clone().keep_watch() => {}
-                        () = self.keep_beating(&**manager.kv()) => {}
+                Seat::Leads(manager) => match manager.grants() {
+                    Some(grants) => {
+                        tokio::select! {
+                            () = manager.clone().keep_watch() => {}
+                            () = self.keep_beating(&**manager.kv(), grants) => {}
+                        }
+                        tracing::warn!("this manager leads no more");
+                        *self.seat.write() = Seat::Follows(Leader::default());
                     }
-                    tracing::warn!("this manager leads no more");
-                    *self.seat.write() = Seat::Follows(Leader::default());
-                }
-                Seat::Leads(manager) => manager.keep_watch().await,
+                    None => manager.keep_watch().await,
+                },
                 Seat::Follows(_) => self.keep_looking().await,
             }
         }
     }
 
     /// Gives beats, until another has opened the store.
-    async fn keep_beating(&self, kv: &dyn Kv) {
+    async fn keep_beating(&self, kv: &dyn Kv, grants: &Grants) {
         let mut heard = true;
         while !kv.is_taken_over() {
-            let given = self.give_beat(kv).await;
+            // However long it takes to store one, the next is due after the same time.
+            let next = tokio::time::Instant::now() + Duration::from_millis(BEAT_MS);
+            let given = self.give_beat(kv, grants).await;
             match &given {
                 Err(error) if heard => {
                     tracing::warn!("this manager cannot say that it leads: {error}");
                 }
-                Ok(()) if !heard => tracing::info!("this manager leads again"),
+                Ok(_) if !heard => tracing::info!("this manager leads again"),
                 _ => {}
             }
             heard = given.is_ok();
-            tokio::time::sleep(Duration::from_millis(BEAT_MS)).await;
+            let soonest = tokio::time::Instant::now() + Duration::from_millis(PAUSE_MS);
+            let pause = tokio::time::sleep_until(next.max(soonest));
+            match heard {
+                true => tokio::select! {
+                    () = pause => {}
+                    () = grants.until_short() => {}
+                },
+                false => pause.await,
+            }
         }
     }
 
-    /// True if nobody else has taken the lead from the one who gave this beat after so many milliseconds. All managers notice at the same
-    /// time that he is silent, and who opens the store after another must wait for that one's lease.
-    async fn is_free_after(&self, ms: u64, beat: &Beat) -> bool {
+    /// True if this is still the last beat after so many milliseconds. All managers notice at the same time that the leader is silent,
+    /// and who opens the store after another must wait for that one's lease.
+    async fn is_last_after(&self, ms: u64, beat: &Beat) -> bool {
         tokio::time::sleep(Duration::from_millis(ms)).await;
-        let sight = self.look().await;
-        let found = sight.ok().flatten().and_then(|sight| sight.beat);
-        found.is_some_and(|found| found.server == beat.server && !found.ended)
+        let sight = self.look().await.ok().flatten();
+        sight.is_some_and(|sight| sight.may_lead && sight.beat.as_ref() == Some(beat))
     }
 
     /// Looks at the leader's beats, until this manager leads.
@@ -307,11 +363,18 @@ impl Inner {
         let clock = &self.options.clock;
         let mut last: Option<(Beat, Duration)> = None;
         let mut rests_until = Duration::ZERO;
+        let (look, lead) = (Duration::from_millis(BEAT_MS), Duration::from_millis(LEAD_MS));
         loop {
-            tokio::time::sleep(Duration::from_millis(BEAT_MS)).await;
-            let beat = match self.look().await {
-                Ok(Some(Sight { beat: Some(beat), may_lead: true, .. })) => beat,
-                Ok(_) => continue,
+            // The last one when the leader's lease is over.
+            let over = last.as_ref().map_or(Duration::MAX, |(_, at)| (*at + lead).max(rests_until));
+            let left = over.saturating_sub(clock.monotonic());
+            tokio::time::sleep(left.clamp(Duration::from_millis(PAUSE_MS), look)).await;
+            let (beat, cluster) = match self.look().await {
+                Ok(Some(Sight { beat: Some(beat), may_lead: true, cluster })) => (beat, cluster),
+                Ok(_) => {
+                    last = None;
+                    continue;
+                }
                 Err(error) => {
                     // Nor does the leader reach it, perhaps.
                     last = None;
@@ -322,14 +385,14 @@ impl Inner {
             let now = clock.monotonic();
             let since =
                 last.as_ref().filter(|(known, _)| *known == beat).map_or(now, |(_, at)| *at);
-            let is_silent = now.saturating_sub(since) >= Duration::from_millis(LEAD_MS);
+            let is_silent = now.saturating_sub(since) >= lead;
             *self.seat.write() = Seat::Follows(leader(&beat));
             if !is_silent && !beat.ended || now < rests_until {
                 last = Some((beat, since));
                 continue;
             }
-            let turn = u64::from(self.number() % TURNS);
-            if !beat.ended && !self.is_free_after(turn * TURN_MS, &beat).await {
+            let turn = turn(self.number(), beat.server, cluster.next_server);
+            if !beat.ended && !self.is_last_after(turn * TURN_MS, &beat).await {
                 last = None;
                 continue;
             }
@@ -357,6 +420,14 @@ async fn note(kv: &dyn Kv, beat: &Beat) -> Result<()> {
         }
     }
     Err(Error::with(ErrorKind::Conflict, "a beat was not stored"))
+}
+
+/// When a manager tries, of [`TURNS`]: the next one after the leader first, where `next_server` is the number that the next
+/// server gets.
+fn turn(number: u32, leader: u32, next_server: u32) -> u64 {
+    let numbers = next_server.max(2) - 1;
+    let after = (number % numbers + numbers - leader % numbers + numbers - 1) % numbers;
+    u64::from(after % TURNS)
 }
 
 fn taken_over() -> Error {

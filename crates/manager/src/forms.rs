@@ -55,7 +55,9 @@ fn clusters() -> Vec<Vec<u8>> {
 
 fn beats() -> Vec<Vec<u8>> {
     let address = "host:7440".into();
-    vec![encoded(&Beat { server: 1, address, number: 1 << 40, ended: true })]
+    let (number, lent_ms, own_ms, waits_ms) = (1 << 40, 800, 1_500, 300);
+    let beat = Beat { server: 1, address, number, ended: true, lent_ms, own_ms, waits_ms };
+    vec![encoded(&beat)]
 }
 
 fn servers() -> Vec<Vec<u8>> {

@@ -24,7 +24,8 @@
 //! Volumes whose names are in a database are served by any of the servers on it, and get another one when theirs is
 //! gone ([`owners`]).
 //!
-//! A cluster on a database may have several managers, of which one leads ([`candidate`]).
+//! A cluster on a database may have several managers, of which one leads ([`candidate`]) and says how long the leases
+//! are that it gives ([`grants`]).
 //!
 //! The manager never talks to a server by itself, holds no file's name and no chunk's place, and is
 //! not needed for reading and writing: clients go on with the last map they have.
@@ -32,6 +33,7 @@
 mod candidate;
 mod fences;
 mod forms;
+mod grants;
 mod groups;
 mod jobs;
 mod join;

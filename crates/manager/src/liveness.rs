@@ -1,15 +1,21 @@
 //! Who is heard from, and what targets said of themselves last. Never stored.
 
+mod seen;
+
+use crate::grants::Bequest;
 use crate::groups::{Life, Since};
 use crate::owners::Tenure;
+use seen::{Seen, SeenRecopy, SeenScrub, smoothed};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_wire::member::tenure_ms;
 use strake_wire::message::jobs::{Held, Progress};
 use strake_wire::message::manager::TargetSpec;
-use strake_wire::message::recopies::{RecopyFile, RecopyProgress, RecopyTally};
+use strake_wire::message::recopies::RecopyProgress;
 use strake_wire::message::scrubs::ScrubProgress;
+
+pub(crate) use seen::copied;
 
 /// Pause after a member could not be made equal; it doubles each time, up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_secs(1);
@@ -21,7 +27,9 @@ struct Heard {
     at: Duration,
     /// When what it may answer by its heartbeats is over at the latest.
     lease_end: Duration,
-    /// Others waited for it when that was over, and it was not heard since.
+    /// When another may serve its volumes.
+    tenure_end: Duration,
+    /// Others waited for it when the lease was over, and it was not heard since.
     given_up: bool,
     /// It joined or sent a heartbeat; otherwise `at` is when the manager started.
     spoke: bool,
@@ -65,6 +73,9 @@ struct Pause {
 /// Who has served for so many leases is bound by nothing that it promised in an earlier life.
 const STEADY_LEASES: u32 = 2;
 
+/// How long a new manager waits at least for a word of the server whose manager has led before.
+const HEARD_WITHIN: Duration = Duration::from_millis(500);
+
 /// A manager that has not looked for this part of a lease stood still: it looks more often.
 const ABSENT_PART: u32 = 6;
 
@@ -96,59 +107,10 @@ pub(crate) struct Liveness {
     recopies: BTreeMap<(u64, u32), SeenRecopy>,
 }
 
-/// How far a primary is with a member.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
-    /// What it said last,
-    pub progress: Progress,
-    /// and when.
-    at: Duration,
-    /// Bytes gone through per second lately.
-    pub rate: f64,
-}
-
-impl Seen {
-    fn rate_with(&self, said: &Progress, now: Duration) -> f64 {
-        let done = said.compared.saturating_sub(self.progress.compared);
-        smoothed(self.rate, done, now.saturating_sub(self.at))
-    }
-}
-
-/// How far a server is with a target that it verifies.
-#[derive(Clone, Debug)]
-pub(crate) struct SeenScrub {
-    /// What it said last,
-    pub progress: Arc<ScrubProgress>,
-    /// and when.
-    at: Duration,
-    /// Bytes verified per second lately.
-    pub rate: f64,
-}
-
-/// How far a metadata server is with a job, in a share.
-#[derive(Clone, Debug)]
-pub(crate) struct SeenRecopy {
-    /// What it said last,
-    pub progress: Arc<RecopyProgress>,
-    /// and when.
-    at: Duration,
-    /// Bytes copied per second lately.
-    pub rate: f64,
-}
-
-/// Bytes copied, those of files under way included.
-pub(crate) fn copied(tally: &RecopyTally, under_way: &[RecopyFile]) -> u64 {
-    tally.bytes + under_way.iter().map(|file| file.copied).sum::<u64>()
-}
-
-/// Half of the rate of so many bytes in that time, and half of what it was before.
-fn smoothed(before: f64, bytes: u64, passed: Duration) -> f64 {
-    let passed = passed.as_secs_f64();
-    if passed <= 0.0 {
-        return before;
-    }
-    let lately = bytes as f64 / passed;
-    if before == 0.0 { lately } else { (before + lately) / 2.0 }
+/// How long a metadata server may serve volumes after a heartbeat.
+fn tenure(lease: Duration) -> Duration {
+    let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+    Duration::from_millis(tenure_ms(lease_ms))
 }
 
 impl Heard {
@@ -166,6 +128,7 @@ impl Liveness {
         let heard = Heard {
             at: now,
             lease_end: now + lease,
+            tenure_end: now + tenure(lease),
             given_up: false,
             spoke: false,
             serves: false,
@@ -193,6 +156,32 @@ impl Liveness {
         }
     }
 
+    /// Whoever has not been heard yet could not be before.
+    pub fn begin(&mut self, now: Duration) {
+        let gap = now.saturating_sub(self.start);
+        self.start += gap;
+        for heard in self.servers.values_mut().filter(|heard| !heard.spoke) {
+            heard.at += gap;
+            heard.lease_end += gap;
+            heard.tenure_end += gap;
+            heard.since += gap;
+        }
+    }
+
+    /// Nobody waits longer for what the manager before has given than it may last. Its own server may do nothing any more: it
+    /// is given a moment to be heard, since it may be well.
+    pub fn inherit(&mut self, left: &Bequest) {
+        for (id, heard) in &mut self.servers {
+            let is_leader = *id == left.leader;
+            let lease = if is_leader { left.own } else { left.longest };
+            heard.lease_end = heard.lease_end.min(self.start + lease);
+            if is_leader {
+                let end = self.start + left.own.max(HEARD_WITHIN);
+                heard.tenure_end = heard.tenure_end.min(end);
+            }
+        }
+    }
+
     /// The manager looks by itself now, and will again soon.
     pub fn watch(&mut self, now: Duration) {
         self.notice(now);
@@ -215,6 +204,7 @@ impl Liveness {
         for heard in self.servers.values_mut().filter(|heard| lasted(heard.at)) {
             heard.at = (heard.at + gap).min(now);
             heard.lease_end += gap;
+            heard.tenure_end += gap;
             heard.since = (heard.since + gap).min(now);
         }
         for knock in self.knocks.values_mut().filter(|knock| lasted(knock.last)) {
@@ -246,6 +236,7 @@ impl Liveness {
         let heard = Heard {
             at: now,
             lease_end,
+            tenure_end: now + tenure(self.lease),
             given_up: false,
             spoke: true,
             serves,
@@ -337,12 +328,10 @@ impl Liveness {
         let Some(heard) = self.servers.get(&server).filter(|heard| !heard.left) else {
             return Tenure::default();
         };
-        let lease_ms = u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX);
-        let tenure = Duration::from_millis(tenure_ms(lease_ms));
-        let silent = now.saturating_sub(heard.at);
-        let well = heard.serves && !heard.cut_off && silent <= tenure;
+        let lasts = now <= heard.tenure_end;
+        let well = heard.serves && !heard.cut_off && lasts;
         let steady = well && now.saturating_sub(heard.since) > self.lease * STEADY_LEASES;
-        Tenure { lasts: silent <= tenure, well, steady, cut_off: heard.cut_off }
+        Tenure { lasts, well, steady, cut_off: heard.cut_off }
     }
 
     /// A server that serves has one more target, which serves too.

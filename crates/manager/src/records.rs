@@ -90,6 +90,17 @@ pub(crate) struct Beat {
     /// It leads no more.
     #[prost(bool, tag = "4")]
     pub ended: bool,
+    /// No lease that lasts is longer than this, in ms, whether it gave it or a manager before it, but for those of its own
+    /// server; 0: an earlier release, which gives whole ones.
+    #[prost(uint64, tag = "5")]
+    pub lent_ms: u64,
+    /// For so long, in ms, its own server may still do what managers before it have allowed. What it allows that server itself
+    /// ends with its lead.
+    #[prost(uint64, tag = "6")]
+    pub own_ms: u64,
+    /// For so long, in ms, the manager before it may lead still, and it waits.
+    #[prost(uint64, tag = "7")]
+    pub waits_ms: u64,
 }
 
 /// `f`: a session that is over, and whose capabilities may not be.

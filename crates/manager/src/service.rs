@@ -119,7 +119,8 @@ impl Manager {
         let servers = state.servers.keys().copied();
         let now = options.clock.monotonic();
         let since = lead.as_ref().map_or(now, |lead| lead.from.max(now));
-        let live = Liveness::new(lease, since, servers);
+        let mut live = Liveness::new(lease, since, servers);
+        lead.iter().for_each(|lead| live.inherit(&lead.left));
         let epochs = beginning.epochs;
         epochs.send_replace(state.cluster.epoch);
         let inner = Mutex::new(Inner { state, live });
@@ -268,7 +269,7 @@ impl Manager {
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<ManagerReply> {
-        let server = beat.server;
+        let (server, lease_ms) = (beat.server, beat.lease_ms);
         let used: Vec<u32> = self.newly_used(&beat);
         let grown = join::grown(&self.inner.lock().state, server, &beat.targets);
         if !used.is_empty() || !grown.is_empty() {
@@ -286,6 +287,7 @@ impl Manager {
         if self.hear(beat)? {
             self.tick().await?;
         }
+        let lead = self.grant(server, lease_ms).await?;
         let (orders, scrubs, recopies) = {
             let Inner { state, live } = &*self.inner.lock();
             let recopies = recopies::orders(state, server, |job, share| {
@@ -296,7 +298,7 @@ impl Manager {
         // Nobody goes on by a map that is about to be replaced: what he has may have been given to another.
         let coming = self.coming.load(Ordering::Acquire);
         let epoch = self.inner.lock().state.cluster.epoch.max(coming);
-        Ok(ManagerReply { orders, scrubs, recopies, ..ManagerAnswer::Epoch(epoch).into() })
+        Ok(ManagerReply { orders, scrubs, recopies, lead, ..ManagerAnswer::Epoch(epoch).into() })
     }
 
     /// Groups of one copy in which there is something of which nobody has told: this manager's data are older.

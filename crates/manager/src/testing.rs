@@ -1,9 +1,32 @@
-//! Clusters for the tests of what is decided.
+//! Clusters for the tests of what is decided, and a clock.
 
 use crate::groups::{Life, next_single};
 use crate::plan::Facts;
 use crate::records::{Group, Server, Target};
 use crate::state::State;
+use parking_lot::Mutex;
+use std::time::Duration;
+use strake_base::clock::Clock;
+
+/// A clock that only moves when told to.
+#[derive(Default)]
+pub(crate) struct TestClock(Mutex<Duration>);
+
+impl TestClock {
+    pub fn pass(&self, ms: u64) {
+        *self.0.lock() += Duration::from_millis(ms);
+    }
+}
+
+impl Clock for TestClock {
+    fn monotonic(&self) -> Duration {
+        *self.0.lock()
+    }
+
+    fn wall(&self) -> Duration {
+        self.monotonic()
+    }
+}
 
 /// Servers with so many targets each, and their groups of one copy.
 pub(crate) fn cluster(targets: &[u32]) -> State {

@@ -281,10 +281,10 @@ impl MetaRole for MetaServer {
         self.core.options.tenure.as_ref().map_or(Duration::ZERO, |tenure| tenure.now())
     }
 
-    fn renew(&self, sent: Duration, tenure_ms: u64) {
+    fn renew(&self, sent: Duration, tenure_ms: u64, lead: u64) {
         let Some(tenure) = &self.core.options.tenure else { return };
         let held = tenure.holds();
-        tenure.renew(sent, tenure_ms);
+        tenure.renew_led(sent, tenure_ms, lead);
         if !held {
             self.core.work.notify_one();
         }

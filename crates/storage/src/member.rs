@@ -67,8 +67,8 @@ impl<D: Disks> Member for Here<D> {
         self.lease.now()
     }
 
-    fn renew(&self, sent: Duration, lease_ms: u64) {
-        self.lease.renew(sent, lease_ms);
+    fn renew(&self, sent: Duration, lease_ms: u64, lead: u64) {
+        self.lease.renew_led(sent, lease_ms, lead);
     }
 
     fn drop_volume(&self, volume: VolumeId) -> bool {

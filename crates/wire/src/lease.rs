@@ -4,7 +4,7 @@
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use strake_base::clock::Clock;
 
@@ -45,15 +45,21 @@ pub fn relied_on(length: Duration) -> Duration {
     length - length / DRIFT_PART
 }
 
+/// Number of the lead that the manager in this process has, while it may answer in it; else 0.
+pub type OwnLead = Arc<dyn Fn() -> u64 + Send + Sync>;
+
 /// A server's lease from the manager, renewed by each heartbeat that is answered.
 pub struct Lease {
     clock: Arc<dyn Clock>,
+    own_lead: OnceLock<OwnLead>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     until: Duration,
+    /// As long as the manager in this process has the lead of that number, too.
+    led: (u64, Duration),
     given_up: bool,
 }
 
@@ -66,7 +72,12 @@ impl fmt::Debug for Lease {
 impl Lease {
     /// A lease that is over.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, state: Mutex::default() }
+        Self { clock, own_lead: OnceLock::new(), state: Mutex::default() }
+    }
+
+    /// There is a manager in this process: with its lead, leases end that it gives to its own server.
+    pub fn ends_with(&self, own_lead: OwnLead) {
+        self.own_lead.get_or_init(|| own_lead);
     }
 
     /// The time by the lease's clock, for [`Lease::renew`].
@@ -82,6 +93,21 @@ impl Lease {
         state.until = state.until.max(until);
     }
 
+    /// The same, by the manager of this server, which has the lead of that number: no longer than it has. 0: by
+    /// another, or one that nobody can follow.
+    pub fn renew_led(&self, sent: Duration, lease_ms: u64, lead: u64) {
+        if lead == 0 {
+            return self.renew(sent, lease_ms);
+        }
+        let until = sent + relied_on(Duration::from_millis(lease_ms));
+        let mut state = self.state.lock();
+        if lead > state.led.0 {
+            state.led = (lead, until);
+        } else if lead == state.led.0 {
+            state.led.1 = state.led.1.max(until);
+        }
+    }
+
     /// Ends it for good; after that the server may tell the manager that it leaves.
     pub fn give_up(&self) {
         self.state.lock().given_up = true;
@@ -95,19 +121,29 @@ impl Lease {
     /// Ends it at once, for tests.
     #[doc(hidden)]
     pub fn end(&self) {
-        self.state.lock().until = Duration::ZERO;
+        let mut state = self.state.lock();
+        (state.until, state.led.1) = (Duration::ZERO, Duration::ZERO);
     }
 
     /// True while the lease holds.
     pub fn holds(&self) -> bool {
-        let state = self.state.lock();
-        !state.given_up && self.clock.monotonic() < state.until
+        let now = self.clock.monotonic();
+        let (lead, until) = {
+            let state = self.state.lock();
+            if state.given_up || now < state.until {
+                return !state.given_up;
+            }
+            state.led
+        };
+        let leads = || self.own_lead.get().is_some_and(|own| own() == lead);
+        now < until && (leads() || strake_base::is_broken("own-leases-end-with-lead"))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     struct Hand(Mutex<Duration>);
 
@@ -132,6 +168,30 @@ mod tests {
         assert!(lease.holds(), "an older answer takes nothing away");
         *clock.0.lock() = Duration::from_millis(11_700);
         assert!(!lease.holds());
+    }
+
+    #[test]
+    fn a_lease_from_the_own_manager_ends_with_its_lead() {
+        let clock = Arc::new(Hand(Mutex::new(Duration::from_secs(10))));
+        let lease = Lease::new(clock.clone());
+        let leads = Arc::new(AtomicU64::new(7));
+        lease.renew_led(clock.monotonic(), 1_000, 7);
+        assert!(!lease.holds(), "nobody says that it leads");
+        let own = leads.clone();
+        lease.ends_with(Arc::new(move || own.load(Ordering::Relaxed)));
+        assert!(lease.holds());
+        leads.store(0, Ordering::Relaxed);
+        assert!(!lease.holds());
+        leads.store(9, Ordering::Relaxed);
+        assert!(!lease.holds(), "another may have led meanwhile");
+        lease.renew_led(clock.monotonic(), 1_000, 9);
+        lease.renew_led(clock.monotonic(), 3_000, 7);
+        assert!(lease.holds());
+        *clock.0.lock() = Duration::from_millis(10_900);
+        assert!(!lease.holds(), "an answer of an earlier lead counts no more");
+        lease.renew_led(clock.monotonic(), 1_000, 0);
+        leads.store(0, Ordering::Relaxed);
+        assert!(lease.holds(), "one of another manager does not end with this one's lead");
     }
 
     #[test]

@@ -65,8 +65,9 @@ pub trait Member: Send + Sync + 'static {
     fn wake(&self);
     /// The time by the clock of its lease.
     fn now(&self) -> Duration;
-    /// A heartbeat that was sent at this time was answered by a manager whose map is known here.
-    fn renew(&self, sent: Duration, lease_ms: u64);
+    /// A heartbeat that was sent at this time was answered by a manager whose map is known here; `lead` as in
+    /// [`ManagerReply`].
+    fn renew(&self, sent: Duration, lease_ms: u64, lead: u64);
     /// Drops what the targets hold of a volume; may wait for a disk. False: not everywhere yet.
     fn drop_volume(&self, volume: VolumeId) -> bool;
 }
@@ -80,8 +81,8 @@ pub trait MetaRole: Send + Sync + 'static {
     /// The time by the clock of its tenure.
     fn now(&self) -> Duration;
     /// A heartbeat that was sent at this time was answered by a manager whose map is known here: for so long
-    /// nobody else serves what that map says is ours.
-    fn renew(&self, sent: Duration, tenure_ms: u64);
+    /// nobody else serves what that map says is ours. `lead` as in [`ManagerReply`].
+    fn renew(&self, sent: Duration, tenure_ms: u64, lead: u64);
     /// How far it is with files that get another number of copies for a job.
     fn recopies(&self) -> Vec<RecopyProgress>;
     /// Which files get another number of copies from now on: these, and no others.
@@ -215,9 +216,9 @@ async fn ask_for_lease(pulse: &Pulse, sent: Duration, lease_ms: u64) -> Result<(
     }
     // By that map: who has lost a share leaves what is noted there to the next one.
     meta.inspect(|meta| meta.obey_recopies(&reply.recopies));
-    pulse.member.renew(sent, lease_ms);
+    pulse.member.renew(sent, lease_ms, reply.lead);
     if let (Some(meta), Some(sent)) = (meta, sent_by_meta) {
-        meta.renew(sent, tenure_ms(pulse.lease_ms));
+        meta.renew(sent, tenure_ms(pulse.lease_ms), reply.lead);
     }
     Ok(())
 }

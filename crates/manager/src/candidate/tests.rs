@@ -235,11 +235,113 @@ async fn a_manager_that_is_gone_is_followed_by_another_that_goes_on_with_what_is
 #[tokio::test(start_paused = true)]
 async fn a_manager_that_is_started_again_at_once_leads_as_before() {
     let mut servers = cluster(2).await;
+    pass(&servers, 4_000).await;
     let first = servers.remove(0);
     drop(first.candidate);
     let candidate = candidate(&first.store, 1, true).await;
     servers.insert(0, Server { candidate, ..first });
     assert_eq!(pass(&servers, 3_000).await, (Some(1), 0));
+}
+
+/// The second has begun to lead while the first may still answer, for 0.8 s: it waits, and says so.
+async fn second_waits_for_first() -> Vec<Server> {
+    let servers = cluster(2).await;
+    servers[1].store.opening_ms.store(600, Ordering::Relaxed);
+    servers[0].store.cut.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_millis(1_300)).await;
+    servers[0].store.cut.store(false, Ordering::Relaxed);
+    while !servers[1].candidate.leads() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(map_of(&servers[1].candidate).await.is_err(), "the first has led again meanwhile");
+    servers[1].store.opening_ms.store(0, Ordering::Relaxed);
+    servers
+}
+
+/// Its beat was that of an earlier life of its own, and it led at once.
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_is_started_again_while_it_waits_for_another_waits_again() {
+    let mut servers = second_waits_for_first().await;
+    let second = servers.remove(1);
+    drop(second.candidate);
+    let candidate = candidate(&second.store, 2, false).await;
+    assert!(!candidate.leads());
+    servers.push(Server { candidate, ..second });
+    let (leader, silent) = pass(&servers, 4_000).await;
+    assert!(leader.is_some() && silent <= 2_000, "{leader:?} after {silent} ms");
+}
+
+/// Its last word was that whoever reads it may lead.
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_resigns_while_it_waits_for_another_does_not_say_that_nobody_leads() {
+    let servers = second_waits_for_first().await;
+    servers[1].candidate.resign().await;
+    let beat = servers[0].candidate.inner.look().await.unwrap().unwrap().beat.unwrap();
+    assert_eq!((beat.server, beat.ended), (2, false));
+    assert_eq!(pass(&servers, 3_000).await.0, Some(1));
+}
+
+/// Whoever follows would wait for the lease no longer than the last beat says.
+#[tokio::test(start_paused = true)]
+async fn a_longer_lease_is_given_when_the_store_says_that_it_may_be() {
+    let servers = cluster(2).await;
+    // Until the leases are forgotten of which nothing is known.
+    pass(&servers, 7_000).await;
+    let said = async || {
+        let sight = servers[1].candidate.inner.look().await.unwrap().unwrap();
+        sight.beat.unwrap().lent_ms
+    };
+    let heartbeat = async |lease_ms| {
+        let beat = Heartbeat { server: 2, lease_ms, ..Heartbeat::default() };
+        let op = Some(ManagerOp::Heartbeat(beat));
+        servers[0].candidate.call(ManagerRequest { op }).await
+    };
+    heartbeat(700).await.unwrap();
+    assert_eq!(said().await, 800);
+    for lease_ms in [1_200, 2_000] {
+        heartbeat(lease_ms).await.unwrap();
+        assert_eq!(said().await, lease_ms);
+    }
+    servers[0].store.cut.store(true, Ordering::Relaxed);
+    heartbeat(1_900).await.unwrap();
+    assert_eq!(heartbeat(2_500).await.unwrap_err().kind, ErrorKind::Unavailable);
+}
+
+/// A reader waited for what the leader that is gone might have promised its own server, and for what it might have
+/// promised others as long as it could.
+#[tokio::test(start_paused = true)]
+async fn leases_of_the_leaders_own_server_end_with_its_lead() {
+    let servers = cluster(2).await;
+    let lease = Lease::new(Arc::new(Paused(Instant::now())));
+    servers[0].candidate.bind_to_lead(&lease);
+    let beat = async |server| {
+        let beat = Heartbeat { server, lease_ms: 700, ..Heartbeat::default() };
+        let op = Some(ManagerOp::Heartbeat(beat));
+        servers[0].candidate.call(ManagerRequest { op }).await.unwrap().lead
+    };
+    let lead = beat(1).await;
+    assert!(lead > 0);
+    assert_eq!(beat(2).await, 0);
+    lease.renew_led(lease.now(), 3_000, lead);
+    assert!(lease.holds());
+    servers[0].store.cut.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert!(lease.holds(), "beats may be late");
+    while !servers[1].candidate.leads() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert!(!lease.holds() || !servers[1].candidate.leads());
+    }
+    servers[0].store.cut.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!lease.holds());
+}
+
+#[test]
+fn the_next_manager_after_the_leader_tries_first() {
+    assert_eq!([turn(2, 1, 4), turn(3, 1, 4)], [0, 1]);
+    assert_eq!([turn(3, 2, 4), turn(1, 2, 4)], [0, 1]);
+    assert_eq!([turn(1, 3, 4), turn(2, 3, 4)], [0, 1]);
+    assert_eq!([turn(1, 1, 2), turn(1, 0, 0), turn(900, 1, 1_001)], [0, 0, 3]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! What a manager needs to lead where there may be others.
 
 use super::Manager;
+use crate::grants::{Bequest, Grants};
 use crate::liveness::Liveness;
 use crate::state::State;
 use std::sync::Arc;
@@ -16,7 +17,16 @@ pub(crate) struct Lead {
     pub lease: Arc<Lease>,
     /// Before, by the manager's clock, the one before may lead still: until then it answers nothing.
     pub from: Duration,
+    /// That of its first beat. A later lead has a greater one.
+    pub number: u64,
+    /// What the one before may have given.
+    pub left: Bequest,
+    /// What it gives itself.
+    pub grants: Arc<Grants>,
 }
+
+/// Longest that the answer to a heartbeat waits for a beat: servers wait little longer for it.
+const GRANT_MAX: Duration = Duration::from_secs(1);
 
 impl Manager {
     /// Everybody is to know that the manager of this server leads.
@@ -31,6 +41,40 @@ impl Manager {
     /// The store that it leads by.
     pub(crate) fn kv(&self) -> &Arc<dyn Kv> {
         &self.kv
+    }
+
+    /// From now on it can be heard, so that silence counts.
+    pub(crate) fn begin_to_hear(&self) {
+        let now = self.options.clock.monotonic();
+        self.inner.lock().live.begin(now);
+    }
+
+    /// What leases it may give, if another manager may follow.
+    pub(crate) fn grants(&self) -> Option<&Arc<Grants>> {
+        self.lead.as_ref().map(|lead| &lead.grants)
+    }
+
+    /// True unless the manager before it may lead still.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.lead.as_ref().is_none_or(|lead| self.options.clock.monotonic() >= lead.from)
+    }
+
+    /// Number of its lead, while it may answer in it; else 0.
+    pub(crate) fn lead_number(&self) -> u64 {
+        self.lead.as_ref().filter(|_| self.may_answer()).map_or(0, |lead| lead.number)
+    }
+
+    /// A heartbeat is about to be answered, which renews a lease of so many ms (0: a whole one). Returns with what the
+    /// answer is to say as `lead` when whoever follows would know of the lease.
+    pub(super) async fn grant(&self, server: u32, lease_ms: u64) -> Result<u64> {
+        let Some(lead) = &self.lead else { return Ok(0) };
+        if server == self.inner.lock().state.cluster.leader {
+            return Ok(lead.number);
+        }
+        // Nobody follows one that is alone. So it allows the longest, as long as it can say so.
+        let asked_ms = if self.is_alone() { 0 } else { lease_ms };
+        lead.grants.lend(asked_ms, GRANT_MAX).await?;
+        Ok(0)
     }
 
     /// True once another manager has opened the store.
@@ -49,7 +93,7 @@ impl Manager {
     /// False if another manager may lead, by now or still.
     pub(super) fn may_answer(&self) -> bool {
         let Some(lead) = &self.lead else { return true };
-        if self.is_taken_over() || self.options.clock.monotonic() < lead.from {
+        if self.is_taken_over() || !self.has_begun() {
             return false;
         }
         lead.lease.holds() || self.is_alone()

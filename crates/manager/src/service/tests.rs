@@ -4,30 +4,10 @@ mod scrubs;
 mod used;
 
 use super::*;
-use parking_lot::Mutex as PlainMutex;
+use crate::testing::TestClock;
 use strake_engine::kv::memory::MemoryKv;
 use strake_wire::message::common::Template;
 use strake_wire::message::manager::{self as message, ClusterMap, Leave, VolumeName};
-
-/// A clock that only moves when told to.
-#[derive(Default)]
-struct TestClock(PlainMutex<Duration>);
-
-impl TestClock {
-    fn pass(&self, ms: u64) {
-        *self.0.lock() += Duration::from_millis(ms);
-    }
-}
-
-impl Clock for TestClock {
-    fn monotonic(&self) -> Duration {
-        *self.0.lock()
-    }
-
-    fn wall(&self) -> Duration {
-        self.monotonic()
-    }
-}
 
 /// It went on with what it knew, and stored another map under the same epoch.
 #[tokio::test]

@@ -285,10 +285,10 @@ impl Host {
         let key = CapabilityKey::from_slice(&joined.capability_key)?;
         let server = ServerId(joined.server);
         let meta = match &store {
-            Some(store) => Some(self.start_meta(store, &map, &key, server).await?),
+            Some(store) => Some(self.start_meta(store, &own_manager, &map, &key, server).await?),
             None => None,
         };
-        let storage = self.start_storage(&stores, key, &map);
+        let storage = self.start_storage(&stores, &own_manager, key, &map);
         let services = Services {
             manager: own_manager.clone().map(|m| m as _),
             meta: meta.clone().map(|m| m as _),
@@ -382,12 +382,16 @@ impl Host {
     async fn start_meta(
         &self,
         store: &Arc<dyn Store>,
+        own_manager: &Option<Arc<Candidate>>,
         map: &Arc<MapView>,
         key: &CapabilityKey,
         server: ServerId,
     ) -> Result<Arc<MetaServer>> {
         let clock = self.clock.clone();
         let tenure = store.is_shared().then(|| Arc::new(Lease::new(clock.clone())));
+        if let (Some(own), Some(tenure)) = (own_manager, &tenure) {
+            own.bind_to_lead(tenure);
+        }
         let options = MetaOptions { server, tenure, ..MetaOptions::default() };
         MetaServer::start(store.clone(), map.clone(), key.clone(), clock, options).await
     }
@@ -395,13 +399,16 @@ impl Host {
     fn start_storage(
         &self,
         stores: &[Arc<ChunkStore>],
+        own_manager: &Option<Arc<Candidate>>,
         key: CapabilityKey,
         map: &Arc<MapView>,
     ) -> Arc<StorageServer> {
         let ids = self.drives().into_iter().map(|drive| TargetId(drive.target()));
         let targets = ids.zip(stores.iter().cloned()).collect();
         let clock: Arc<dyn Clock> = self.clock.clone();
-        Arc::new(StorageServer::with_clock(targets, key, map.clone(), clock))
+        let storage = Arc::new(StorageServer::with_clock(targets, key, map.clone(), clock));
+        own_manager.iter().for_each(|own| own.bind_to_lead(&storage.lease()));
+        storage
     }
 
     fn options(&self) -> ChunkOptions {

@@ -305,6 +305,9 @@ impl Parts {
             self.options.roles.storage.then(|| self.storage(server, key, &targets, &patrol));
         let no_reads = || Arc::new(Lease::new(Arc::new(WakingClock)));
         let lease = storage.as_ref().map_or_else(no_reads, |storage| storage.lease());
+        if let Some(own) = &self.own_manager {
+            own.bind_to_lead(&lease);
+        }
         let follow = self.own_manager.as_ref().map(|own| own.epochs());
         let services = Services {
             manager: self.own_manager.clone().map(|m| m as _),
@@ -366,6 +369,9 @@ impl Parts {
         };
         let (clock, map) = (Arc::new(SystemClock::default()), self.map.clone());
         let tenure = store.is_shared().then(|| Arc::new(Lease::new(Arc::new(WakingClock))));
+        if let (Some(own), Some(tenure)) = (&self.own_manager, &tenure) {
+            own.bind_to_lead(tenure);
+        }
         let options = MetaOptions { server, tenure, ..MetaOptions::default() };
         Ok(Some(MetaServer::start(store.clone(), map, key.clone(), clock, options).await?))
     }

@@ -362,6 +362,10 @@ pub struct ManagerReply {
     /// To a heartbeat: all jobs by which files of its volumes get another number of copies.
     #[prost(message, repeated, tag = "3")]
     pub recopies: Vec<RecopyOrder>,
+    /// To a heartbeat of the manager's own server, if another manager may follow: the number of its lead. With that ends
+    /// what the answer renews, too, so that who follows need not wait for it. 0: it does not end so.
+    #[prost(uint64, tag = "4")]
+    pub lead: u64,
 }
 
 impl From<ManagerAnswer> for ManagerReply {

@@ -1,5 +1,7 @@
 //! Groups of several copies over time, through the manager's own messages.
 
+mod follows;
+
 use super::*;
 use std::collections::BTreeMap;
 use strake_base::random::SplitMix64;

@@ -12,7 +12,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// They take longest, and begin first.
-const LONG: &[&str] = &["soak", "suites", "strake_storage", "property", "cli"];
+const LONG: &[&str] = &[
+    "suites",
+    "strake_engine",
+    "soak",
+    "metadata",
+    "strake_sim",
+    "strake_storage",
+    "property",
+    "owners",
+    "cli",
+];
 /// Longest that one may take.
 const PROGRAM_MAX: Duration = Duration::from_secs(20 * 60);
 /// Between two looks whether one has ended.

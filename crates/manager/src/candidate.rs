@@ -12,7 +12,7 @@
 //!
 //! A new leader is a manager that was started again, on another machine: it goes on with what is stored.
 
-use crate::grants::{Bequest, Grants};
+use crate::beats::{Beats, Bequest, LEAD_MAX_MS, lead_of, pause_of};
 use crate::records::{self, Beat, Cluster, Kind};
 use crate::service::{Beginning, Lead, Manager, ManagerOptions};
 use crate::state::stored;
@@ -29,11 +29,8 @@ use strake_wire::lease::Lease;
 use strake_wire::message::manager::{Leader, ManagerAnswer, ManagerReply, ManagerRequest};
 use strake_wire::service::ManagerService;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-/// For how long a beat lets its manager lead, in milliseconds.
-pub(crate) const LEAD_MS: u64 = 800;
-/// Between two beats, and between two looks at them.
-const BEAT_MS: u64 = 200;
 /// How often a beat is tried to be stored.
 const NOTE_TRIES_MAX: u32 = 5;
 /// Managers try at so many different times,
@@ -42,6 +39,8 @@ const TURNS: u32 = 5;
 const TURN_MS: u64 = 100;
 /// Shortest pause between two beats or looks, in milliseconds.
 const PAUSE_MS: u64 = 10;
+/// For how long a beat lets its manager lead at most.
+const LEAD_MAX: Duration = Duration::from_millis(LEAD_MAX_MS);
 
 /// A manager that leads, or would if the leader fell silent.
 pub struct Candidate {
@@ -73,7 +72,7 @@ struct Inner {
     lease: Arc<Lease>,
     epochs: watch::Sender<u64>,
     /// Number of the last beat.
-    beats: AtomicU64,
+    last_number: AtomicU64,
     /// Held over a beat: they are stored in the order in which they are given.
     beating: tokio::sync::Mutex<()>,
 }
@@ -112,7 +111,7 @@ impl Candidate {
             seat: RwLock::new(Seat::Follows(Leader::default())),
             lease,
             epochs: watch::Sender::new(0),
-            beats: AtomicU64::new(0),
+            last_number: AtomicU64::new(0),
             beating: tokio::sync::Mutex::default(),
         });
         inner.take_seat().await?;
@@ -146,8 +145,8 @@ impl Candidate {
         self.inner.server.store(server, Ordering::Relaxed);
         match self.inner.seat() {
             Seat::Leads(manager) => {
-                let Some(grants) = manager.grants() else { return Ok(()) };
-                self.inner.give_beat(&**manager.kv(), grants).await?;
+                let Some(beats) = manager.beats() else { return Ok(()) };
+                self.inner.give_beat(&**manager.kv(), beats).await?;
                 manager.lead_as(server).await
             }
             Seat::Follows(_) => Ok(()),
@@ -165,10 +164,10 @@ impl Candidate {
         self.inner.lease.give_up();
         let Seat::Leads(manager) = seat else { return };
         // The one before it may still lead: who follows waits for that one, too.
-        let Some(grants) = manager.grants().filter(|_| manager.has_begun()) else { return };
+        let Some(beats) = manager.beats().filter(|_| manager.has_begun()) else { return };
         // A beat may be under way still.
         let _one = self.inner.beating.lock().await;
-        let beat = Beat { ended: true, ..self.inner.beat(grants) };
+        let beat = Beat { ended: true, ..self.inner.beat(beats) };
         if let Err(error) = note(&**manager.kv(), &beat).await {
             tracing::debug!("the other managers are not told: {error}");
         }
@@ -236,12 +235,12 @@ impl Inner {
             true => Some(self.begin_to_lead(&*kv, last).await?),
             false => None,
         };
-        let grants = lead.as_ref().map(|lead| lead.grants.clone());
+        let beats = lead.as_ref().map(|lead| lead.beats.clone());
         let founds = self.founds && self.number() == 0;
         let beginning = Beginning { founds, epochs: self.epochs.clone() };
         let begin = Manager::begin(kv.clone(), self.options.clone(), lead, beginning);
-        let manager = match &grants {
-            Some(grants) => {
+        let manager = match &beats {
+            Some(beats) => {
                 let begun = async {
                     let manager = begin.await?;
                     manager.lead_as(self.number()).await?;
@@ -250,14 +249,14 @@ impl Inner {
                 tokio::select! {
                     begun = begun => begun?,
                     // There may be much to read. It does not end before the store is another's.
-                    () = self.keep_beating(&*kv, grants) => return Err(taken_over()),
+                    () = self.keep_beating(&*kv, beats) => return Err(taken_over()),
                 }
             }
             None => begin.await?,
         };
         *self.cluster.lock() = manager.cluster();
         *self.seat.write() = Seat::Leads(manager.clone());
-        if grants.is_some() {
+        if beats.is_some() {
             manager.begin_to_hear();
             tracing::info!("this manager leads the cluster");
         }
@@ -272,8 +271,8 @@ impl Inner {
         let value = snapshot.get(&key).await.map_err(|e| stored(&e))?;
         let found = decoded::<Beat>(&key, Some(&value))?;
         let is_over = found == last || found.as_ref().is_none_or(|beat| self.is_free(beat));
-        self.beats.fetch_max(found.as_ref().map_or(0, |beat| beat.number), Ordering::Relaxed);
-        let grace = Duration::from_millis(if is_over { 0 } else { LEAD_MS });
+        self.last_number.fetch_max(found.as_ref().map_or(0, |beat| beat.number), Ordering::Relaxed);
+        let grace = if is_over { Duration::ZERO } else { found.as_ref().map_or(LEAD_MAX, lead_of) };
         let clock = &self.options.clock;
         let from = clock.monotonic() + grace;
         let whole_ms = self.options.lease_ms;
@@ -282,24 +281,24 @@ impl Inner {
             // An earlier life of this very server, which is about to be heard.
             left.leader = 0;
         }
-        let grants = Arc::new(Grants::new(clock.clone(), whole_ms, from, left));
-        let number = self.give_beat(kv, &grants).await?;
-        Ok(Lead { lease: self.lease.clone(), from, number, left, grants })
+        let beats = Arc::new(Beats::new(clock.clone(), whole_ms, from, left));
+        let number = self.give_beat(kv, &beats).await?;
+        Ok(Lead { lease: self.lease.clone(), from, number, left, beats })
     }
 
-    fn beat(&self, grants: &Grants) -> Beat {
-        let number = self.beats.fetch_add(1, Ordering::Relaxed) + 1;
+    fn beat(&self, beats: &Beats) -> Beat {
+        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
         let (server, address) = (self.number(), self.address.clone());
-        Beat { server, address, number, ..grants.say() }
+        Beat { server, address, number, ..beats.say() }
     }
 
     /// Gives a beat; its number.
-    async fn give_beat(&self, kv: &dyn Kv, grants: &Grants) -> Result<u64> {
+    async fn give_beat(&self, kv: &dyn Kv, beats: &Beats) -> Result<u64> {
         let _one = self.beating.lock().await;
-        let (sent, beat) = (self.lease.now(), self.beat(grants));
+        let (sent, beat) = (self.lease.now(), self.beat(beats));
         note(kv, &beat).await?;
-        self.lease.renew(sent, LEAD_MS);
-        grants.note_said(beat.lent_ms);
+        self.lease.renew(sent, beat.lead_ms);
+        beats.note_said(beat.lent_ms);
         Ok(beat.number)
     }
 
@@ -307,11 +306,11 @@ impl Inner {
     async fn keep_seat(self: Arc<Self>) {
         loop {
             match self.seat() {
-                Seat::Leads(manager) => match manager.grants() {
-                    Some(grants) => {
+                Seat::Leads(manager) => match manager.beats() {
+                    Some(beats) => {
                         tokio::select! {
                             () = manager.clone().keep_watch() => {}
-                            () = self.keep_beating(&**manager.kv(), grants) => {}
+                            () = self.keep_beating(&**manager.kv(), beats) => {}
                         }
                         tracing::warn!("this manager leads no more");
                         *self.seat.write() = Seat::Follows(Leader::default());
@@ -324,12 +323,10 @@ impl Inner {
     }
 
     /// Gives beats, until another has opened the store.
-    async fn keep_beating(&self, kv: &dyn Kv, grants: &Grants) {
-        let mut heard = true;
+    async fn keep_beating(&self, kv: &dyn Kv, beats: &Beats) {
+        let (mut heard, mut due) = (true, Instant::now());
         while !kv.is_taken_over() {
-            // However long it takes to store one, the next is due after the same time.
-            let next = tokio::time::Instant::now() + Duration::from_millis(BEAT_MS);
-            let given = self.give_beat(kv, grants).await;
+            let given = self.give_beat(kv, beats).await;
             match &given {
                 Err(error) if heard => {
                     tracing::warn!("this manager cannot say that it leads: {error}");
@@ -338,14 +335,19 @@ impl Inner {
                 _ => {}
             }
             heard = given.is_ok();
-            let soonest = tokio::time::Instant::now() + Duration::from_millis(PAUSE_MS);
-            let pause = tokio::time::sleep_until(next.max(soonest));
+            // However long it takes to store one, the next is due after the same time.
+            due += beats.note_delay(due.elapsed());
+            let next = due.max(Instant::now() + Duration::from_millis(PAUSE_MS));
+            let pause = tokio::time::sleep_until(next);
             match heard {
                 true => tokio::select! {
-                    () = pause => {}
-                    () = grants.until_short() => {}
+                    () = pause => due = next,
+                    () = beats.until_short() => due = Instant::now(),
                 },
-                false => pause.await,
+                false => {
+                    pause.await;
+                    due = next;
+                }
             }
         }
     }
@@ -363,10 +365,11 @@ impl Inner {
         let clock = &self.options.clock;
         let mut last: Option<(Beat, Duration)> = None;
         let mut rests_until = Duration::ZERO;
-        let (look, lead) = (Duration::from_millis(BEAT_MS), Duration::from_millis(LEAD_MS));
         loop {
             // The last one when the leader's lease is over.
+            let lead = last.as_ref().map_or(LEAD_MAX, |(beat, _)| lead_of(beat));
             let over = last.as_ref().map_or(Duration::MAX, |(_, at)| (*at + lead).max(rests_until));
+            let look = pause_of(lead);
             let left = over.saturating_sub(clock.monotonic());
             tokio::time::sleep(left.clamp(Duration::from_millis(PAUSE_MS), look)).await;
             let (beat, cluster) = match self.look().await {
@@ -385,7 +388,7 @@ impl Inner {
             let now = clock.monotonic();
             let since =
                 last.as_ref().filter(|(known, _)| *known == beat).map_or(now, |(_, at)| *at);
-            let is_silent = now.saturating_sub(since) >= lead;
+            let is_silent = now.saturating_sub(since) >= lead_of(&beat);
             *self.seat.write() = Seat::Follows(leader(&beat));
             if !is_silent && !beat.ended || now < rests_until {
                 last = Some((beat, since));
@@ -404,7 +407,7 @@ impl Inner {
             }
             last = None;
             // Who has tried at the same time comes back at another.
-            rests_until = clock.monotonic() + Duration::from_millis(LEAD_MS + turn * BEAT_MS);
+            rests_until = clock.monotonic() + LEAD_MAX + Duration::from_millis(2 * turn * TURN_MS);
         }
     }
 }

@@ -55,8 +55,8 @@ fn clusters() -> Vec<Vec<u8>> {
 
 fn beats() -> Vec<Vec<u8>> {
     let address = "host:7440".into();
-    let (number, lent_ms, own_ms, waits_ms) = (1 << 40, 800, 1_500, 300);
-    let beat = Beat { server: 1, address, number, ended: true, lent_ms, own_ms, waits_ms };
+    let (number, lent_ms, own_ms, waits_ms, lead_ms) = (1 << 40, 900, 1_500, 300, 400);
+    let beat = Beat { server: 1, address, number, ended: true, lent_ms, own_ms, waits_ms, lead_ms };
     vec![encoded(&beat)]
 }
 

@@ -25,15 +25,15 @@
 //! gone ([`owners`]).
 //!
 //! A cluster on a database may have several managers, of which one leads ([`candidate`]) and says how long the leases
-//! are that it gives ([`grants`]).
+//! are that it gives ([`beats`]).
 //!
 //! The manager never talks to a server by itself, holds no file's name and no chunk's place, and is
 //! not needed for reading and writing: clients go on with the last map they have.
 
+mod beats;
 mod candidate;
 mod fences;
 mod forms;
-mod grants;
 mod groups;
 mod jobs;
 mod join;

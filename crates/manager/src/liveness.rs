@@ -2,7 +2,7 @@
 
 mod seen;
 
-use crate::grants::Bequest;
+use crate::beats::Bequest;
 use crate::groups::{Life, Since};
 use crate::owners::Tenure;
 use seen::{Seen, SeenRecopy, SeenScrub, smoothed};

@@ -101,6 +101,9 @@ pub(crate) struct Beat {
     /// For so long, in ms, the manager before it may lead still, and it waits.
     #[prost(uint64, tag = "7")]
     pub waits_ms: u64,
+    /// It leads for so long after it gave this, in ms; 0: for 800.
+    #[prost(uint64, tag = "8")]
+    pub lead_ms: u64,
 }
 
 /// `f`: a session that is over, and whose capabilities may not be.

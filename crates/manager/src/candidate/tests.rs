@@ -8,7 +8,6 @@ use strake_engine::kv::{Kv, KvError, Outcome, Snapshot, Writes};
 use strake_wire::message::manager::{
     ClusterMap, GetMap, Heartbeat, Join, Joined, ManagerOp, VolumeSpec,
 };
-use tokio::time::Instant;
 
 /// Tokio's time, which tests let pass.
 struct Paused(Instant);
@@ -241,6 +240,16 @@ async fn a_manager_that_is_started_again_at_once_leads_as_before() {
     let candidate = candidate(&first.store, 1, true).await;
     servers.insert(0, Server { candidate, ..first });
     assert_eq!(pass(&servers, 3_000).await, (Some(1), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_on_a_quick_store_is_followed_sooner() {
+    let mut servers = cluster(3).await;
+    pass(&servers, 12_000).await;
+    drop(servers.remove(0));
+    let (leader, silent) = pass(&servers, 2_000).await;
+    assert_eq!(leader, Some(2), "the next one");
+    assert!(silent <= 600, "{silent} ms");
 }
 
 /// The second has begun to lead while the first may still answer, for 0.8 s: it waits, and says so.

@@ -1,7 +1,7 @@
 //! What a manager needs to lead where there may be others.
 
 use super::Manager;
-use crate::grants::{Bequest, Grants};
+use crate::beats::{Beats, Bequest};
 use crate::liveness::Liveness;
 use crate::state::State;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct Lead {
     /// What the one before may have given.
     pub left: Bequest,
     /// What it gives itself.
-    pub grants: Arc<Grants>,
+    pub beats: Arc<Beats>,
 }
 
 /// Longest that the answer to a heartbeat waits for a beat: servers wait little longer for it.
@@ -50,8 +50,8 @@ impl Manager {
     }
 
     /// What leases it may give, if another manager may follow.
-    pub(crate) fn grants(&self) -> Option<&Arc<Grants>> {
-        self.lead.as_ref().map(|lead| &lead.grants)
+    pub(crate) fn beats(&self) -> Option<&Arc<Beats>> {
+        self.lead.as_ref().map(|lead| &lead.beats)
     }
 
     /// True unless the manager before it may lead still.
@@ -73,7 +73,7 @@ impl Manager {
         }
         // Nobody follows one that is alone. So it allows the longest, as long as it can say so.
         let asked_ms = if self.is_alone() { 0 } else { lease_ms };
-        lead.grants.lend(asked_ms, GRANT_MAX).await?;
+        lead.beats.lend(asked_ms, GRANT_MAX).await?;
         Ok(0)
     }
 

@@ -80,7 +80,8 @@ pub struct Host {
     with_old_disks: AtomicBool,
     world: Arc<World>,
     plan: Arc<Plan>,
-    cluster: Mutex<String>,
+    /// The id of the cluster that has let it in; empty: none has yet.
+    pub cluster: Mutex<String>,
     boots: Mutex<u64>,
     running: Mutex<Option<Running>>,
     /// Held while it starts or stops.
@@ -352,9 +353,8 @@ impl Host {
         store: &Option<Arc<dyn Store>>,
     ) -> Result<Option<Arc<Candidate>>> {
         let Some(store) = store.as_ref().filter(|_| self.is_manager()) else { return Ok(None) };
-        let is_new = self.cluster.lock().is_empty();
         let who = Candidature {
-            server: if is_new { 0 } else { self.number },
+            server: if self.cluster.lock().is_empty() { 0 } else { self.number },
             address: self.address(),
             founds: self.number == HEAD,
         };

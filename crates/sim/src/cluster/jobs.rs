@@ -105,11 +105,13 @@ impl Cluster {
 
     /// Machines that have left the cluster are switched off for good.
     pub(super) async fn switch_off(&self) {
-        if self.going.lock().is_empty() {
+        let mut going = self.going.lock().clone();
+        // One that has not been in it yet has not left it (seed 2652000000144).
+        going.retain(|number| !self.hosts[*number as usize - 1].cluster.lock().is_empty());
+        if going.is_empty() {
             return;
         }
         let Ok(map) = self.map().await else { return };
-        let going = self.going.lock().clone();
         let has_left = |number: &u32| map.servers.iter().all(|server| server.id != *number);
         for number in going.into_iter().filter(has_left) {
             let host = &self.hosts[number as usize - 1];

@@ -1,16 +1,16 @@
 //! A manager that follows another knows how long that one's leases are.
 
 use super::*;
-use crate::grants::{Bequest, Grants};
+use crate::beats::{Beats, Bequest};
 
 /// The manager is followed by one that finds this.
 async fn follow(bench: &mut Bench, left: Bequest) {
     let options = ManagerOptions { clock: bench.clock.clone(), ..ManagerOptions::default() };
     let from = bench.clock.monotonic();
-    let grants = Arc::new(Grants::new(bench.clock.clone(), options.lease_ms, from, left));
-    grants.note_said(options.lease_ms);
+    let beats = Arc::new(Beats::new(bench.clock.clone(), options.lease_ms, from, left));
+    beats.note_said(options.lease_ms);
     let lease = Arc::new(strake_wire::lease::Lease::new(bench.clock.clone()));
-    let lead = Lead { lease, from, number: 7, left, grants };
+    let lead = Lead { lease, from, number: 7, left, beats };
     let begun = Manager::begin(bench.kv.clone(), options, Some(lead), Beginning::default()).await;
     bench.manager = begun.unwrap();
 }

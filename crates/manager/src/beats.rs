@@ -1,12 +1,18 @@
-//! How long the leases may be that the manager which leads gives, so that who follows it knows.
+//! What the beats of a manager that leads say: for how long it leads by each, and how long the leases are that it gives.
 //!
-//! Each beat says so ([`Beat`]): whoever opens the store after it waits for no lease longer than that. So the manager
-//! gives a longer lease only when a beat that allows it is stored, and says a shorter time only when it has given no longer
-//! lease for three seconds, which no lease outlasts. What its own server may do ends with its lead, which is over when
-//! another begins.
+//! **The lead.** The others know that nobody leads any more when they have seen no newer beat for as long as the last one
+//! said. That is as short as the store has lately been quick and this process in time, because others wait for it when the
+//! leader is lost, and longer where they are not, because it would be over before the next beat came.
+//!
+//! **The leases.** Whoever opens the store waits for no lease longer than the last beat said. So the manager gives a longer
+//! one only when a beat that allows it is stored, and says a shorter time only when it has given no longer lease for three
+//! seconds, which no lease outlasts. What its own server may do ends with its lead, which is over when another begins.
+
+mod recent;
 
 use crate::records::Beat;
 use parking_lot::Mutex;
+use recent::Recent;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::clock::Clock;
@@ -14,7 +20,15 @@ use strake_types::{Error, ErrorKind, Result};
 use strake_wire::member::tenure_ms;
 use tokio::sync::{Notify, watch};
 
-/// What beats say is a multiple of so many ms, so that lengths that differ a little need no new beat.
+/// For how long a beat lets its manager lead, in ms: at least, with a beat every quarter of that,
+const LEAD_MIN_MS: u64 = 400;
+/// and at most; also by one that does not say it.
+pub(crate) const LEAD_MAX_MS: u64 = 800;
+/// There are so many beats in the time that each lets it lead.
+const BEATS: u64 = 4;
+/// Delays are remembered for this long, and twice as long at most.
+const DELAYS: Duration = Duration::from_secs(5);
+/// The lengths of leases that beats say are multiples of so many ms, so that those that differ a little need no new beat.
 const STEP_MS: u64 = 100;
 /// What every beat allows: a little more than the shortest lease that servers ask for.
 const LEAST_MS: u64 = 800;
@@ -44,8 +58,19 @@ impl Bequest {
     }
 }
 
-/// The lengths of leases that a manager may give.
-pub(crate) struct Grants {
+/// For how long a beat lets its manager lead. Those of earlier releases do not say it.
+pub(crate) fn lead_of(beat: &Beat) -> Duration {
+    let said = if beat.lead_ms == 0 { LEAD_MAX_MS } else { beat.lead_ms.min(LEAD_MAX_MS) };
+    Duration::from_millis(said)
+}
+
+/// The pause between two beats, or two looks at them, where each lets its manager lead for so long.
+pub(crate) fn pause_of(lead: Duration) -> Duration {
+    lead / u32::try_from(BEATS).unwrap_or(1)
+}
+
+/// What the beats of one lead say.
+pub(crate) struct Beats {
     clock: Arc<dyn Clock>,
     whole_ms: u64,
     /// When what others may have given to this server is over.
@@ -60,27 +85,34 @@ pub(crate) struct Grants {
 }
 
 struct State {
-    /// The longest that was asked for in this window and in the one before, in ms.
-    longest_ms: u64,
-    before_ms: u64,
-    /// When the next window begins. One is as long as a whole lease.
-    end: Duration,
+    /// What was asked for within a whole lease, in ms.
+    asked: Recent,
+    /// How long beats took until they were stored, from when they were due, in ms.
+    delays: Recent,
+    /// By the beats so far it leads until then at most.
+    leads_until: Duration,
     /// The last beat is stored.
     is_said: bool,
 }
 
-impl Grants {
+impl Beats {
     /// Of a manager that leads from then on, after what the one before has left.
     pub fn new(clock: Arc<dyn Clock>, whole_ms: u64, from: Duration, left: Bequest) -> Self {
         let before_ms = u64::try_from(left.longest.as_millis()).unwrap_or(whole_ms);
-        let end = from + Duration::from_millis(whole_ms);
+        let whole = Duration::from_millis(whole_ms);
         let tenure = Duration::from_millis(tenure_ms(whole_ms));
         Self {
             clock,
             whole_ms,
             own_until: from + left.longest.max(tenure),
             from,
-            state: Mutex::new(State { longest_ms: 0, before_ms, end, is_said: true }),
+            state: Mutex::new(State {
+                asked: Recent::new(whole, from, before_ms),
+                // At first nothing is known.
+                delays: Recent::new(DELAYS, from, LEAD_MAX_MS),
+                leads_until: Duration::ZERO,
+                is_said: true,
+            }),
             allowed: watch::Sender::new(0),
             short: Notify::new(),
         }
@@ -92,12 +124,12 @@ impl Grants {
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
         // As long as the store is away, what was said last goes on: nobody else leads then.
-        if now >= state.end && state.is_said {
-            state.before_ms = std::mem::take(&mut state.longest_ms);
-            state.end = now + Duration::from_millis(self.whole_ms);
+        if state.is_said {
+            state.asked.forget(now);
         }
         state.is_said = false;
-        let longest = state.longest_ms.max(state.before_ms).max(LEAST_MS);
+        state.delays.forget(now);
+        let longest = state.asked.greatest().max(LEAST_MS);
         let lent_ms = (longest.div_ceil(STEP_MS) * STEP_MS).min(self.whole_ms).max(1);
         // Under the lock: who asks from now on is counted by the next beat.
         self.allowed.send_modify(|allowed| *allowed = lent_ms.min(*allowed));
@@ -106,7 +138,19 @@ impl Grants {
             u64::try_from(ms).map_or(self.whole_ms, |ms| ms.min(self.whole_ms))
         };
         let (own_ms, waits_ms) = (until(self.own_until), until(self.from));
-        Beat { lent_ms, own_ms, waits_ms, ..Beat::default() }
+        let quick_ms = LEAD_MIN_MS + 2 * state.delays.greatest();
+        // Never over before what an earlier one said: who comes late has seen this one only.
+        let lead_ms = quick_ms.max(until(state.leads_until)).min(LEAD_MAX_MS);
+        state.leads_until = state.leads_until.max(now + Duration::from_millis(lead_ms));
+        Beat { lent_ms, own_ms, waits_ms, lead_ms, ..Beat::default() }
+    }
+
+    /// A beat was stored, or not, so long after it was due. The pause until the next is due.
+    pub fn note_delay(&self, delay: Duration) -> Duration {
+        let mut state = self.state.lock();
+        state.delays.note(u64::try_from(delay.as_millis()).unwrap_or(LEAD_MAX_MS));
+        let lead_ms = (LEAD_MIN_MS + 2 * state.delays.greatest()).min(LEAD_MAX_MS);
+        pause_of(Duration::from_millis(lead_ms))
     }
 
     /// A beat that said `lent_ms` is stored.
@@ -145,7 +189,7 @@ impl Grants {
             return true;
         }
         let mut state = self.state.lock();
-        state.longest_ms = state.longest_ms.max(asked_ms);
+        state.asked.note(asked_ms);
         asked_ms <= *self.allowed.borrow()
     }
 }

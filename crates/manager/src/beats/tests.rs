@@ -1,0 +1,171 @@
+use super::*;
+use crate::testing::TestClock;
+
+const WHOLE: u64 = 3_000;
+const SOON: Duration = Duration::from_millis(50);
+
+fn beats(left: Bequest) -> (Arc<TestClock>, Beats) {
+    let clock = Arc::new(TestClock::default());
+    let beats = Beats::new(clock.clone(), WHOLE, Duration::ZERO, left);
+    (clock, beats)
+}
+
+fn left(longest_ms: u64) -> Bequest {
+    let longest = Duration::from_millis(longest_ms);
+    Bequest { leader: 2, own: Duration::ZERO, longest }
+}
+
+/// A beat that is stored; what it allows.
+fn beat(beats: &Beats) -> u64 {
+    let said = beats.say().lent_ms;
+    beats.note_said(said);
+    said
+}
+
+#[tokio::test]
+async fn a_longer_lease_is_given_when_a_beat_that_allows_it_is_stored() {
+    let (_, beats) = beats(left(700));
+    assert_eq!(beat(&beats), 800);
+    beats.lend(720, SOON).await.unwrap();
+    assert_eq!(beats.lend(801, SOON).await.unwrap_err().kind, ErrorKind::Unavailable);
+    let said = beats.say().lent_ms;
+    assert_eq!(said, 900, "what was asked for is counted");
+    beats.lend(801, SOON).await.unwrap_err();
+    beats.note_said(said);
+    beats.lend(801, SOON).await.unwrap();
+    let (longer, said) = tokio::join!(beats.lend(0, SOON), async {
+        beats.until_short().await;
+        beat(&beats)
+    });
+    longer.unwrap();
+    assert_eq!(said, WHOLE);
+}
+
+#[tokio::test]
+async fn a_beat_says_less_when_no_longer_lease_can_last() {
+    let (clock, beats) = beats(left(700));
+    beat(&beats);
+    clock.pass(2_900);
+    beat(&beats);
+    let (asked, said) = tokio::join!(beats.lend(2_000, SOON), async { beat(&beats) });
+    asked.unwrap();
+    assert_eq!(said, 2_000);
+    // One window ends at once, the next a whole lease later.
+    for ms in [100, 1_000, 1_000, 900] {
+        clock.pass(ms);
+        assert_eq!(beat(&beats), 2_000);
+    }
+    clock.pass(100);
+    assert_eq!(beats.say().lent_ms, 800);
+    // It may be stored already.
+    beats.lend(900, SOON).await.unwrap_err();
+}
+
+/// Else who follows soon after would not know of what the one before last has given.
+#[test]
+fn the_first_beats_of_a_lead_say_what_the_one_before_has_given() {
+    let (clock, beats) = beats(left(2_000));
+    for ms in [1_000, 1_000, 1_000] {
+        assert_eq!(beat(&beats), 2_000);
+        clock.pass(ms);
+    }
+    assert_eq!(beat(&beats), 800);
+}
+
+#[test]
+fn beats_say_how_long_their_own_server_may_rely_on_others() {
+    let (clock, shorter) = beats(left(700));
+    assert_eq!(shorter.say().own_ms, 1_500, "a tenure");
+    clock.pass(1_000);
+    assert_eq!(shorter.say().own_ms, 500);
+    clock.pass(600);
+    assert_eq!(shorter.say().own_ms, 0);
+    assert_eq!(beats(left(2_000)).1.say().own_ms, 2_000);
+}
+
+/// Else the only manager could renew nothing while its store is away, although nobody else may lead.
+#[tokio::test]
+async fn what_is_allowed_stays_so_while_no_beat_is_stored() {
+    let (clock, beats) = beats(left(700));
+    let (asked, said) = tokio::join!(beats.lend(0, SOON), async { beat(&beats) });
+    asked.unwrap();
+    assert_eq!(said, WHOLE);
+    for _ in 0..5 {
+        clock.pass(WHOLE);
+        assert_eq!(beats.say().lent_ms, WHOLE);
+    }
+    beats.lend(0, SOON).await.unwrap();
+}
+
+#[test]
+fn beats_say_how_long_the_one_before_may_lead() {
+    let clock = Arc::new(TestClock::default());
+    let beats = Beats::new(clock.clone(), WHOLE, Duration::from_millis(800), left(700));
+    clock.pass(500);
+    let said = beats.say();
+    assert_eq!((said.waits_ms, said.own_ms), (300, 1_800));
+    clock.pass(400);
+    assert_eq!(beats.say().waits_ms, 0);
+}
+
+#[test]
+fn a_beat_of_an_earlier_release_stands_for_whole_leases() {
+    let whole = Duration::from_millis(WHOLE);
+    let unknown = Bequest { leader: 0, own: whole, longest: whole };
+    assert_eq!(Bequest::of(None, WHOLE), unknown);
+    let old = Beat { server: 2, number: 9, ..Beat::default() };
+    assert_eq!(Bequest::of(Some(&old), WHOLE), unknown);
+    let new = Beat { lent_ms: 800, own_ms: 90_000, ..old };
+    let longest = Duration::from_millis(800);
+    assert_eq!(Bequest::of(Some(&new), WHOLE), Bequest { leader: 2, own: whole, longest });
+}
+
+/// A beat whose store took so long, and the pause after it.
+fn lead_after(clock: &TestClock, beats: &Beats, delay_ms: u64) -> u64 {
+    let said = beats.say();
+    beats.note_said(said.lent_ms);
+    let pause = beats.note_delay(Duration::from_millis(delay_ms));
+    clock.pass(u64::try_from(pause.as_millis()).unwrap());
+    said.lead_ms
+}
+
+#[test]
+fn a_beat_lets_its_manager_lead_as_long_as_beats_may_be_late() {
+    let (clock, beats) = beats(left(700));
+    assert_eq!(lead_after(&clock, &beats, 5), 800, "nothing is known at first");
+    while clock.monotonic() < Duration::from_secs(5) {
+        assert_eq!(lead_after(&clock, &beats, 5), 800);
+    }
+    while clock.monotonic() < Duration::from_secs(11) {
+        lead_after(&clock, &beats, 5);
+    }
+    assert_eq!(lead_after(&clock, &beats, 5), 410);
+    assert_eq!(beats.note_delay(Duration::from_millis(100)), Duration::from_millis(150));
+    assert_eq!(lead_after(&clock, &beats, 100), 600);
+    lead_after(&clock, &beats, 3_000);
+    assert_eq!(lead_after(&clock, &beats, 5), 800);
+}
+
+/// Else one that comes late, and has seen the later one only, would lead while this one still does.
+#[test]
+fn no_beat_ends_a_lead_before_an_earlier_one_does() {
+    let (clock, beats) = beats(left(700));
+    let (mut until, mut shortest) = (Duration::ZERO, 800);
+    while clock.monotonic() < Duration::from_secs(12) {
+        beats.note_delay(Duration::ZERO);
+        let lead_ms = beats.say().lead_ms;
+        let end = clock.monotonic() + Duration::from_millis(lead_ms);
+        assert!(end >= until, "{end:?}, and {until:?} before");
+        (until, shortest) = (end, shortest.min(lead_ms));
+        clock.pass(70);
+    }
+    assert_eq!(shortest, 400);
+}
+
+#[test]
+fn a_beat_of_an_earlier_release_leads_as_long_as_those_did() {
+    assert_eq!(lead_of(&Beat::default()), Duration::from_millis(800));
+    let said = |lead_ms| lead_of(&Beat { lead_ms, ..Beat::default() });
+    assert_eq!(said(410), Duration::from_millis(410));
+    assert_eq!(said(9_000), Duration::from_millis(800), "nobody waits longer");
+}

@@ -26,8 +26,11 @@ const LEAD_MIN_MS: u64 = 400;
 pub(crate) const LEAD_MAX_MS: u64 = 800;
 /// There are so many beats in the time that each lets it lead.
 const BEATS: u64 = 4;
-/// Delays are remembered for this long, and twice as long at most.
+/// Delays are remembered for this long, and twice as long at most,
 const DELAYS: Duration = Duration::from_secs(5);
+/// those of more than so many ms for longer: a store may stand still every few minutes only.
+const STALL_MS: u64 = 100;
+const STALLS: Duration = Duration::from_secs(120);
 /// The lengths of leases that beats say are multiples of so many ms, so that those that differ a little need no new beat.
 const STEP_MS: u64 = 100;
 /// What every beat allows: a little more than the shortest lease that servers ask for.
@@ -60,8 +63,8 @@ impl Bequest {
 
 /// For how long a beat lets its manager lead. Those of earlier releases do not say it.
 pub(crate) fn lead_of(beat: &Beat) -> Duration {
-    let said = if beat.lead_ms == 0 { LEAD_MAX_MS } else { beat.lead_ms.min(LEAD_MAX_MS) };
-    Duration::from_millis(said)
+    let said = if beat.lead_ms == 0 { LEAD_MAX_MS } else { beat.lead_ms };
+    Duration::from_millis(said.clamp(LEAD_MIN_MS, LEAD_MAX_MS))
 }
 
 /// The pause between two beats, or two looks at them, where each lets its manager lead for so long.
@@ -89,10 +92,22 @@ struct State {
     asked: Recent,
     /// How long beats took until they were stored, from when they were due, in ms.
     delays: Recent,
+    /// The long ones among them.
+    stalls: Recent,
     /// By the beats so far it leads until then at most.
     leads_until: Duration,
+    /// For how long it leads by the last one, in ms.
+    last_ms: u64,
     /// The last beat is stored.
     is_said: bool,
+}
+
+impl State {
+    /// For how long a beat is to let it lead.
+    fn lead_ms(&self) -> u64 {
+        let delay = self.delays.greatest().max(self.stalls.greatest());
+        (LEAD_MIN_MS + 2 * delay).min(LEAD_MAX_MS)
+    }
 }
 
 impl Beats {
@@ -110,7 +125,9 @@ impl Beats {
                 asked: Recent::new(whole, from, before_ms),
                 // At first nothing is known.
                 delays: Recent::new(DELAYS, from, LEAD_MAX_MS),
+                stalls: Recent::new(STALLS, from, 0),
                 leads_until: Duration::ZERO,
+                last_ms: LEAD_MAX_MS,
                 is_said: true,
             }),
             allowed: watch::Sender::new(0),
@@ -129,28 +146,41 @@ impl Beats {
         }
         state.is_said = false;
         state.delays.forget(now);
+        state.stalls.forget(now);
         let longest = state.asked.greatest().max(LEAST_MS);
         let lent_ms = (longest.div_ceil(STEP_MS) * STEP_MS).min(self.whole_ms).max(1);
         // Under the lock: who asks from now on is counted by the next beat.
-        self.allowed.send_modify(|allowed| *allowed = lent_ms.min(*allowed));
+        self.allowed.send_if_modified(|allowed| {
+            std::mem::replace(allowed, lent_ms.min(*allowed)) > lent_ms
+        });
         let until = |end: Duration| {
             let ms = end.saturating_sub(now).as_millis();
             u64::try_from(ms).map_or(self.whole_ms, |ms| ms.min(self.whole_ms))
         };
         let (own_ms, waits_ms) = (until(self.own_until), until(self.from));
-        let quick_ms = LEAD_MIN_MS + 2 * state.delays.greatest();
         // Never over before what an earlier one said: who comes late has seen this one only.
-        let lead_ms = quick_ms.max(until(state.leads_until)).min(LEAD_MAX_MS);
+        let lead_ms = state.lead_ms().max(until(state.leads_until)).min(LEAD_MAX_MS);
+        state.last_ms = lead_ms;
         state.leads_until = state.leads_until.max(now + Duration::from_millis(lead_ms));
         Beat { lent_ms, own_ms, waits_ms, lead_ms, ..Beat::default() }
     }
 
-    /// A beat was stored, or not, so long after it was due. The pause until the next is due.
-    pub fn note_delay(&self, delay: Duration) -> Duration {
+    /// A beat was stored so long after it was due; `None`: it was not. The pause from when that was until the next is due.
+    pub fn note_delay(&self, delay: Option<Duration>) -> Duration {
+        let ms = delay.and_then(|delay| u64::try_from(delay.as_millis()).ok());
+        let ms = ms.unwrap_or(LEAD_MAX_MS);
         let mut state = self.state.lock();
-        state.delays.note(u64::try_from(delay.as_millis()).unwrap_or(LEAD_MAX_MS));
-        let lead_ms = (LEAD_MIN_MS + 2 * state.delays.greatest()).min(LEAD_MAX_MS);
-        pause_of(Duration::from_millis(lead_ms))
+        state.delays.note(ms);
+        if ms > STALL_MS {
+            state.stalls.note(ms);
+        }
+        // The next one must come before the last one is over, and may be as late.
+        pause_of(Duration::from_millis(state.lead_ms().min(state.last_ms)))
+    }
+
+    /// The manager before it turned out to be well: only its beats were late.
+    pub fn note_stall(&self) {
+        self.state.lock().stalls.note(LEAD_MAX_MS);
     }
 
     /// A beat that said `lent_ms` is stored.

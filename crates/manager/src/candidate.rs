@@ -272,7 +272,7 @@ impl Inner {
         let found = decoded::<Beat>(&key, Some(&value))?;
         let is_over = found == last || found.as_ref().is_none_or(|beat| self.is_free(beat));
         self.last_number.fetch_max(found.as_ref().map_or(0, |beat| beat.number), Ordering::Relaxed);
-        let grace = if is_over { Duration::ZERO } else { found.as_ref().map_or(LEAD_MAX, lead_of) };
+        let grace = found.as_ref().filter(|_| !is_over).map_or(Duration::ZERO, lead_of);
         let clock = &self.options.clock;
         let from = clock.monotonic() + grace;
         let whole_ms = self.options.lease_ms;
@@ -336,7 +336,7 @@ impl Inner {
             }
             heard = given.is_ok();
             // However long it takes to store one, the next is due after the same time.
-            due += beats.note_delay(due.elapsed());
+            due += beats.note_delay(heard.then(|| due.elapsed()));
             let next = due.max(Instant::now() + Duration::from_millis(PAUSE_MS));
             let pause = tokio::time::sleep_until(next);
             match heard {

@@ -168,6 +168,11 @@ impl Liveness {
         }
     }
 
+    /// True for one lease after this manager started.
+    pub fn is_new(&self, now: Duration) -> bool {
+        now.saturating_sub(self.start) <= self.lease
+    }
+
     /// Nobody waits longer for what the manager before has given than it may last. Its own server may do nothing any more: it
     /// is given a moment to be heard, since it may be well.
     pub fn inherit(&mut self, left: &Bequest) {
@@ -491,7 +496,7 @@ impl Liveness {
             }
             Some(_) => Life::Quiet,
             // Leases that an earlier life of this manager gave may last.
-            None if silent(self.start) <= self.lease => Life::Quiet,
+            None if self.is_new(now) => Life::Quiet,
             None => Life::Gone,
         }
     }

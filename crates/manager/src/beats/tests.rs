@@ -124,7 +124,7 @@ fn a_beat_of_an_earlier_release_stands_for_whole_leases() {
 fn lead_after(clock: &TestClock, beats: &Beats, delay_ms: u64) -> u64 {
     let said = beats.say();
     beats.note_said(said.lent_ms);
-    let pause = beats.note_delay(Duration::from_millis(delay_ms));
+    let pause = beats.note_delay(Some(Duration::from_millis(delay_ms)));
     clock.pass(u64::try_from(pause.as_millis()).unwrap());
     said.lead_ms
 }
@@ -140,10 +140,41 @@ fn a_beat_lets_its_manager_lead_as_long_as_beats_may_be_late() {
         lead_after(&clock, &beats, 5);
     }
     assert_eq!(lead_after(&clock, &beats, 5), 410);
-    assert_eq!(beats.note_delay(Duration::from_millis(100)), Duration::from_millis(150));
-    assert_eq!(lead_after(&clock, &beats, 100), 600);
-    lead_after(&clock, &beats, 3_000);
-    assert_eq!(lead_after(&clock, &beats, 5), 800);
+    let pause = beats.note_delay(Some(Duration::from_millis(90)));
+    assert_eq!(pause, Duration::from_micros(102_500), "as long as the last beat says, still");
+    assert_eq!(lead_after(&clock, &beats, 5), 580);
+    let later = clock.monotonic() + Duration::from_secs(11);
+    while clock.monotonic() < later {
+        lead_after(&clock, &beats, 5);
+    }
+    assert_eq!(lead_after(&clock, &beats, 5), 410);
+    beats.note_delay(None);
+    assert_eq!(lead_after(&clock, &beats, 5), 800, "it was not stored");
+}
+
+/// Each changed who leads.
+#[test]
+fn a_store_that_stands_still_every_minute_is_remembered() {
+    let long_after = |stall: &dyn Fn(&Beats)| {
+        let (clock, beats) = beats(left(700));
+        stall(&beats);
+        while clock.monotonic() < Duration::from_secs(60) {
+            lead_after(&clock, &beats, 5);
+        }
+        let after_a_minute = lead_after(&clock, &beats, 5);
+        while clock.monotonic() < Duration::from_secs(250) {
+            lead_after(&clock, &beats, 5);
+        }
+        (after_a_minute, lead_after(&clock, &beats, 5))
+    };
+    let delayed = |ms| {
+        move |beats: &Beats| {
+            beats.note_delay(Some(Duration::from_millis(ms)));
+        }
+    };
+    assert_eq!(long_after(&delayed(5)), (410, 410));
+    assert_eq!(long_after(&delayed(150)), (700, 410));
+    assert_eq!(long_after(&|beats| beats.note_stall()), (800, 410));
 }
 
 /// Else one that comes late, and has seen the later one only, would lead while this one still does.
@@ -152,7 +183,7 @@ fn no_beat_ends_a_lead_before_an_earlier_one_does() {
     let (clock, beats) = beats(left(700));
     let (mut until, mut shortest) = (Duration::ZERO, 800);
     while clock.monotonic() < Duration::from_secs(12) {
-        beats.note_delay(Duration::ZERO);
+        beats.note_delay(Some(Duration::ZERO));
         let lead_ms = beats.say().lead_ms;
         let end = clock.monotonic() + Duration::from_millis(lead_ms);
         assert!(end >= until, "{end:?}, and {until:?} before");
@@ -167,5 +198,9 @@ fn a_beat_of_an_earlier_release_leads_as_long_as_those_did() {
     assert_eq!(lead_of(&Beat::default()), Duration::from_millis(800));
     let said = |lead_ms| lead_of(&Beat { lead_ms, ..Beat::default() });
     assert_eq!(said(410), Duration::from_millis(410));
-    assert_eq!(said(9_000), Duration::from_millis(800), "nobody waits longer");
+    assert_eq!(
+        [said(1), said(9_000)],
+        [400, 800].map(Duration::from_millis),
+        "no release says that"
+    );
 }

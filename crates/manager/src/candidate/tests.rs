@@ -29,18 +29,25 @@ struct Shared {
     writers: Arc<Mutex<HashMap<Part, u64>>>,
     /// Nothing gets from this machine to it.
     cut: Arc<AtomicBool>,
-    /// How long opening a part takes.
+    /// How long opening a part takes,
     opening_ms: Arc<AtomicU64>,
+    /// and a commit.
+    commit_ms: Arc<AtomicU64>,
 }
 
 impl Shared {
     fn new() -> Self {
-        let (writers, cut, opening_ms) = Default::default();
-        Self { kv: MemoryKv::new(), writers, cut, opening_ms }
+        let (writers, cut, opening_ms, commit_ms) = Default::default();
+        Self { kv: MemoryKv::new(), writers, cut, opening_ms, commit_ms }
     }
 
     fn elsewhere(&self) -> Self {
-        Self { cut: Arc::default(), opening_ms: Arc::default(), ..self.clone() }
+        Self {
+            cut: Arc::default(),
+            opening_ms: Arc::default(),
+            commit_ms: Arc::default(),
+            ..self.clone()
+        }
     }
 
     fn reach(&self) -> strake_engine::kv::Result<()> {
@@ -99,6 +106,8 @@ impl Kv for Opened {
         writes: Writes,
     ) -> strake_engine::kv::Result<Outcome> {
         self.shared.reach()?;
+        let ms = self.shared.commit_ms.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(ms)).await;
         match self.is_taken_over() {
             true => Err(KvError::TakenOver { store: "shared".into(), by: "another".into() }),
             false => self.shared.kv.commit(snapshot, writes).await,
@@ -252,12 +261,17 @@ async fn a_manager_on_a_quick_store_is_followed_sooner() {
     assert!(silent <= 600, "{silent} ms");
 }
 
-/// The second has begun to lead while the first may still answer, for 0.8 s: it waits, and says so.
-async fn second_waits_for_first() -> Vec<Server> {
+/// Two settings: beats that let lead for 0.8 s, and such that do for 0.4. How long the cluster has been there, and how long the
+/// first manager is away then.
+const LONG_AND_SHORT: [(u64, u64); 2] = [(0, 1_300), (12_000, 900)];
+
+/// The second has begun to lead while the first may still answer: it waits, and says so.
+async fn second_waits_for_first((settled_ms, cut_ms): (u64, u64)) -> Vec<Server> {
     let servers = cluster(2).await;
+    pass(&servers, settled_ms).await;
     servers[1].store.opening_ms.store(600, Ordering::Relaxed);
     servers[0].store.cut.store(true, Ordering::Relaxed);
-    tokio::time::sleep(Duration::from_millis(1_300)).await;
+    tokio::time::sleep(Duration::from_millis(cut_ms)).await;
     servers[0].store.cut.store(false, Ordering::Relaxed);
     while !servers[1].candidate.leads() {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -270,24 +284,41 @@ async fn second_waits_for_first() -> Vec<Server> {
 /// Its beat was that of an earlier life of its own, and it led at once.
 #[tokio::test(start_paused = true)]
 async fn a_manager_that_is_started_again_while_it_waits_for_another_waits_again() {
-    let mut servers = second_waits_for_first().await;
-    let second = servers.remove(1);
-    drop(second.candidate);
-    let candidate = candidate(&second.store, 2, false).await;
-    assert!(!candidate.leads());
-    servers.push(Server { candidate, ..second });
-    let (leader, silent) = pass(&servers, 4_000).await;
-    assert!(leader.is_some() && silent <= 2_000, "{leader:?} after {silent} ms");
+    for setting in LONG_AND_SHORT {
+        let mut servers = second_waits_for_first(setting).await;
+        let second = servers.remove(1);
+        drop(second.candidate);
+        let candidate = candidate(&second.store, 2, false).await;
+        assert!(!candidate.leads());
+        servers.push(Server { candidate, ..second });
+        let (leader, silent) = pass(&servers, 4_000).await;
+        assert!(leader.is_some() && silent <= 2_000, "{leader:?} after {silent} ms");
+    }
 }
 
 /// Its last word was that whoever reads it may lead.
 #[tokio::test(start_paused = true)]
 async fn a_manager_that_resigns_while_it_waits_for_another_does_not_say_that_nobody_leads() {
-    let servers = second_waits_for_first().await;
-    servers[1].candidate.resign().await;
-    let beat = servers[0].candidate.inner.look().await.unwrap().unwrap().beat.unwrap();
-    assert_eq!((beat.server, beat.ended), (2, false));
-    assert_eq!(pass(&servers, 3_000).await.0, Some(1));
+    for setting in LONG_AND_SHORT {
+        let servers = second_waits_for_first(setting).await;
+        servers[1].candidate.resign().await;
+        let beat = servers[0].candidate.inner.look().await.unwrap().unwrap().beat.unwrap();
+        assert_eq!((beat.server, beat.ended), (2, false));
+        assert_eq!(pass(&servers, 3_000).await.0, Some(1));
+    }
+}
+
+/// Beats get late and early again, and some of them too late.
+#[tokio::test(start_paused = true)]
+async fn one_manager_answers_however_slow_the_store_is() {
+    let servers = cluster(3).await;
+    pass(&servers, 12_000).await;
+    for (slow, commit_ms) in (0..3).cycle().zip([50, 350, 0, 200, 500, 900, 0, 300, 1_300, 0, 0]) {
+        servers[slow].store.commit_ms.store(commit_ms, Ordering::Relaxed);
+        pass(&servers, 3_000).await;
+    }
+    servers.iter().for_each(|server| server.store.commit_ms.store(0, Ordering::Relaxed));
+    assert!(pass(&servers, 5_000).await.0.is_some());
 }
 
 /// Whoever follows would wait for the lease no longer than the last beat says.

@@ -68,6 +68,11 @@ impl Manager {
     /// answer is to say as `lead` when whoever follows would know of the lease.
     pub(super) async fn grant(&self, server: u32, lease_ms: u64) -> Result<u64> {
         let Some(lead) = &self.lead else { return Ok(0) };
+        if server == lead.left.leader
+            && self.inner.lock().live.is_new(self.options.clock.monotonic())
+        {
+            lead.beats.note_stall();
+        }
         if server == self.inner.lock().state.cluster.leader {
             return Ok(lead.number);
         }

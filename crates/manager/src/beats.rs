@@ -25,7 +25,7 @@ const LEAD_MIN_MS: u64 = 400;
 /// and at most; also by one that does not say it.
 pub(crate) const LEAD_MAX_MS: u64 = 800;
 /// There are so many beats in the time that each lets it lead.
-const BEATS: u64 = 4;
+const BEATS: u32 = 4;
 /// Delays are remembered for this long, and twice as long at most,
 const DELAYS: Duration = Duration::from_secs(5);
 /// those of more than so many ms for longer: a store may stand still every few minutes only.
@@ -69,7 +69,7 @@ pub(crate) fn lead_of(beat: &Beat) -> Duration {
 
 /// The pause between two beats, or two looks at them, where each lets its manager lead for so long.
 pub(crate) fn pause_of(lead: Duration) -> Duration {
-    lead / u32::try_from(BEATS).unwrap_or(1)
+    lead / BEATS
 }
 
 /// What the beats of one lead say.

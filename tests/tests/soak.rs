@@ -386,7 +386,7 @@ fn nothing_acknowledged_is_lost_whatever_happens_to_hosts_disks_and_the_network(
         return;
     }
     let seed = number_of("STRAKE_SOAK_SEED").unwrap_or_else(micros);
-    let time = Duration::from_secs(number_of("STRAKE_SOAK_SECONDS").unwrap_or(180));
+    let time = Duration::from_secs(number_of("STRAKE_SOAK_SECONDS").unwrap_or(120));
     println!("repeat it: STRAKE_SOAK_SEED={seed} STRAKE_SOAK_SECONDS={}", time.as_secs());
     let mut random = SplitMix64::new(seed);
     let mut soak = Soak::start();

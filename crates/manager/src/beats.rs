@@ -23,7 +23,9 @@ use tokio::sync::{Notify, watch};
 /// For how long a beat lets its manager lead, in ms: at least, with a beat every quarter of that,
 const LEAD_MIN_MS: u64 = 400;
 /// and at most; also by one that does not say it.
-pub(crate) const LEAD_MAX_MS: u64 = 800;
+const LEAD_MAX_MS: u64 = 800;
+/// The same.
+pub(crate) const LEAD_MAX: Duration = Duration::from_millis(LEAD_MAX_MS);
 /// There are so many beats in the time that each lets it lead.
 const BEATS: u32 = 4;
 /// Delays are remembered for this long, and twice as long at most,

@@ -12,7 +12,7 @@
 //!
 //! A new leader is a manager that was started again, on another machine: it goes on with what is stored.
 
-use crate::beats::{Beats, Bequest, LEAD_MAX_MS, lead_of, pause_of};
+use crate::beats::{Beats, Bequest, LEAD_MAX, lead_of, pause_of};
 use crate::records::{self, Beat, Cluster, Kind};
 use crate::service::{Beginning, Lead, Manager, ManagerOptions};
 use crate::state::stored;
@@ -39,8 +39,6 @@ const TURNS: u32 = 5;
 const TURN_MS: u64 = 100;
 /// Shortest pause between two beats or looks, in milliseconds.
 const PAUSE_MS: u64 = 10;
-/// For how long a beat lets its manager lead at most.
-const LEAD_MAX: Duration = Duration::from_millis(LEAD_MAX_MS);
 
 /// A manager that leads, or would if the leader fell silent.
 pub struct Candidate {
@@ -254,12 +252,12 @@ impl Inner {
             }
             None => begin.await?,
         };
-        *self.cluster.lock() = manager.cluster();
-        *self.seat.write() = Seat::Leads(manager.clone());
         if beats.is_some() {
             manager.begin_to_hear();
             tracing::info!("this manager leads the cluster");
         }
+        *self.cluster.lock() = manager.cluster();
+        *self.seat.write() = Seat::Leads(manager);
         Ok(())
     }
 
@@ -338,16 +336,9 @@ impl Inner {
             // However long it takes to store one, the next is due after the same time.
             due += beats.note_delay(heard.then(|| due.elapsed()));
             let next = due.max(Instant::now() + Duration::from_millis(PAUSE_MS));
-            let pause = tokio::time::sleep_until(next);
-            match heard {
-                true => tokio::select! {
-                    () = pause => due = next,
-                    () = beats.until_short() => due = Instant::now(),
-                },
-                false => {
-                    pause.await;
-                    due = next;
-                }
+            tokio::select! {
+                () = tokio::time::sleep_until(next) => due = next,
+                () = beats.until_short(), if heard => due = Instant::now(),
             }
         }
     }

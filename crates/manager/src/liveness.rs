@@ -114,6 +114,14 @@ fn tenure(lease: Duration) -> Duration {
 }
 
 impl Heard {
+    /// So much time, which ends now, counts for nothing: it could not be heard.
+    fn pass_over(&mut self, gap: Duration, now: Duration) {
+        self.at = (self.at + gap).min(now);
+        self.lease_end += gap;
+        self.tenure_end += gap;
+        self.since = (self.since + gap).min(now);
+    }
+
     /// True once it answers for no group any more by what it was told.
     fn is_over(&self, now: Duration) -> bool {
         // Whoever has just joined has no lease yet, and is about to.
@@ -161,10 +169,7 @@ impl Liveness {
         let gap = now.saturating_sub(self.start);
         self.start += gap;
         for heard in self.servers.values_mut().filter(|heard| !heard.spoke) {
-            heard.at += gap;
-            heard.lease_end += gap;
-            heard.tenure_end += gap;
-            heard.since += gap;
+            heard.pass_over(gap, now);
         }
     }
 
@@ -207,10 +212,7 @@ impl Liveness {
         let lease = self.lease;
         let lasted = |at: Duration| last.saturating_sub(at) <= lease;
         for heard in self.servers.values_mut().filter(|heard| lasted(heard.at)) {
-            heard.at = (heard.at + gap).min(now);
-            heard.lease_end += gap;
-            heard.tenure_end += gap;
-            heard.since = (heard.since + gap).min(now);
+            heard.pass_over(gap, now);
         }
         for knock in self.knocks.values_mut().filter(|knock| lasted(knock.last)) {
             knock.first += gap;

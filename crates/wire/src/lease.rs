@@ -101,11 +101,8 @@ impl Lease {
         }
         let until = sent + relied_on(Duration::from_millis(lease_ms));
         let mut state = self.state.lock();
-        if lead > state.led.0 {
-            state.led = (lead, until);
-        } else if lead == state.led.0 {
-            state.led.1 = state.led.1.max(until);
-        }
+        // A later lead counts first.
+        state.led = state.led.max((lead, until));
     }
 
     /// Ends it for good; after that the server may tell the manager that it leaves.

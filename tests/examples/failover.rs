@@ -6,7 +6,8 @@
 //! file that nobody writes. Again and again one server gets `kill -9` (or, with `silence`, SIGSTOP: to others
 //! that is a network that is cut), stays away until it was taken out, and returns until it leads its groups again.
 //! Printed are the longest calls beside each of the two. With `leader` there are three servers with all roles on one
-//! PostgreSQL instead, and the one that is lost is that whose manager leads.
+//! PostgreSQL instead, and the one that is lost is that whose manager leads; with `owner` it is the one that has the volume's
+//! names.
 //!
 //! ```sh
 //! cargo build --release -p strake
@@ -139,30 +140,37 @@ enum Fate {
 enum Bed {
     /// A witness, and others with storage.
     Witness(Cluster),
-    /// All of them with all roles, and what takes the place of one that is killed.
-    Equals(Equals, Option<Process>),
+    /// All of them with all roles, what takes the place of one that is killed, and who that is.
+    Equals(Equals, Option<Process>, Role),
+}
+
+/// Which of the servers with all roles is lost.
+#[derive(Clone, Copy)]
+enum Role {
+    Leader,
+    Owner,
 }
 
 impl Bed {
-    fn of_equals() -> Self {
+    fn of_equals(role: Role) -> Self {
         let database = PostgresServer::shared();
         let cluster = Equals::of_equals(&database.url(&database.database()), SERVERS);
         let address = cluster.address();
         succeed(["volume", "set", "main", "--copies", "2", "--cluster", &address]);
-        Bed::Equals(cluster, None)
+        Bed::Equals(cluster, None, role)
     }
 
     fn mount(&self, name: &str) -> Mount {
         match self {
             Bed::Witness(cluster) => cluster.mount(name),
-            Bed::Equals(cluster, _) => cluster.mount(name),
+            Bed::Equals(cluster, ..) => cluster.mount(name),
         }
     }
 
     fn until_whole(&self) {
         match self {
             Bed::Witness(cluster) => cluster.until_whole(),
-            Bed::Equals(cluster, _) => eventually(WAIT, "all is in sync", || {
+            Bed::Equals(cluster, ..) => eventually(WAIT, "all is in sync", || {
                 let said = run(["status", "--json", "--cluster", &cluster.address()]).stdout;
                 let status = serde_json::from_slice::<serde_json::Value>(&said);
                 status.is_ok_and(|status| status["health"] == "fine")
@@ -174,14 +182,17 @@ impl Bed {
     fn victim(&self, round: usize) -> usize {
         match self {
             Bed::Witness(_) => round % SERVERS,
-            Bed::Equals(cluster, _) => cluster.leader().expect("one leads: all is well"),
+            Bed::Equals(cluster, _, Role::Leader) => {
+                cluster.leader().expect("one leads: all is well")
+            }
+            Bed::Equals(cluster, _, Role::Owner) => cluster.owner(),
         }
     }
 
     fn signal(&self, victim: usize, name: &str) {
         match self {
             Bed::Witness(cluster) => cluster.signal(victim, name),
-            Bed::Equals(cluster, _) => signal(cluster.metas[victim].process.pid(), name),
+            Bed::Equals(cluster, ..) => signal(cluster.metas[victim].process.pid(), name),
         }
     }
 
@@ -189,7 +200,7 @@ impl Bed {
         match (self, fate) {
             (bed, Fate::Silent) => bed.signal(victim, "STOP"),
             (Bed::Witness(cluster), Fate::Killed) => cluster.kill(victim),
-            (Bed::Equals(cluster, next), Fate::Killed) => {
+            (Bed::Equals(cluster, next, _), Fate::Killed) => {
                 *next = Some(cluster.metas[victim].next());
                 cluster.metas[victim].process.kill();
             }
@@ -200,7 +211,7 @@ impl Bed {
         match (self, fate) {
             (bed, Fate::Silent) => bed.signal(victim, "CONT"),
             (Bed::Witness(cluster), Fate::Killed) => cluster.start_again(victim),
-            (Bed::Equals(cluster, next), Fate::Killed) => {
+            (Bed::Equals(cluster, next, _), Fate::Killed) => {
                 let mut next = next.take().expect("it was made before the kill");
                 next.go();
                 cluster.metas[victim].process = next;
@@ -212,17 +223,18 @@ impl Bed {
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let rounds = arguments.next().map_or(10, |n| n.parse().expect("how many rounds"));
-    let (mut fate, mut of_equals) = (Fate::Killed, false);
+    let (mut fate, mut role) = (Fate::Killed, None);
     for word in arguments {
         match word.as_str() {
             "silence" => fate = Fate::Silent,
-            "leader" => of_equals = true,
-            other => panic!("{other}: silence and leader are known"),
+            "leader" => role = Some(Role::Leader),
+            "owner" => role = Some(Role::Owner),
+            other => panic!("{other}: silence, leader and owner are known"),
         }
     }
-    let mut bed = match of_equals {
-        true => Bed::of_equals(),
-        false => Bed::Witness(Cluster::with_copies(SERVERS, 2)),
+    let mut bed = match role {
+        Some(role) => Bed::of_equals(role),
+        None => Bed::Witness(Cluster::with_copies(SERVERS, 2)),
     };
     let (one, two) = (bed.mount("one"), bed.mount("two"));
     for name in ["written", "other"] {

@@ -1,5 +1,6 @@
 //! How long an operation goes on trying, and how.
 
+use crate::route::Awaited;
 use crate::volume::Volume;
 use crate::waits::{SILENT_MS_MAX, Wait, Waiting};
 use std::time::Duration;
@@ -171,8 +172,13 @@ impl<'a> Patience<'a> {
         if error.advice() != Advice::Retry {
             return self.heed(what, error, renewable).await;
         }
+        let awaited = match error.kind {
+            ErrorKind::Unavailable => Awaited::InVain,
+            _ => Awaited::Busily,
+        };
         let pause = self.next_pause(what, error)?;
-        if tokio::time::timeout(pause, self.volume.owner_moved(share, since, true)).await.is_ok() {
+        let moved = self.volume.owner_moved(share, since, awaited);
+        if tokio::time::timeout(pause, moved).await.is_ok() {
             self.pause_ms = PAUSE_MS_FIRST;
         }
         Ok(false)

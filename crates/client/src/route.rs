@@ -32,9 +32,35 @@ use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageReply, Stor
 pub(crate) const WATCH_MS: u64 = 300;
 /// and fetch it so often.
 pub(crate) const FETCH_MS: u64 = 500;
+/// The same while a metadata server that says nothing is likely to be replaced: nothing is read without that others write.
+const SILENT_FETCH_MS: u64 = 200;
+/// Fetches that follow each other so soon.
+const SILENT_FETCHES: u32 = 10;
 
 /// A target's answer and its payload.
 pub(crate) type Answer = (StorageAnswer, Bytes);
+
+/// How a metadata server is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// It answers when there is something to say.
+    Idly,
+    /// It has work to do first, or somebody else has.
+    Busily,
+    /// It may be gone: the manager hears that somebody waits for it.
+    InVain,
+}
+
+impl Awaited {
+    /// By an operation that is not answered soon.
+    fn by(op: Option<&MetaOp>) -> Self {
+        match op {
+            Some(MetaOp::Recalls(_)) => Self::Idly,
+            Some(MetaOp::SetLock(lock)) if lock.wait_ms > 0 => Self::Busily,
+            _ => Self::InVain,
+        }
+    }
+}
 
 /// What the metadata server has said.
 pub(crate) struct Said {
@@ -196,24 +222,36 @@ impl Volume {
         }
     }
 
-    /// Waits until the map shows that a share has got another metadata server, or the same one anew. If it is
-    /// `urgent`, the map is fetched meanwhile, and more often than it is anyway.
-    pub(crate) async fn owner_moved(&self, share: VolumeId, since: Option<Epoch>, urgent: bool) {
+    /// Waits until the map shows that a share has got another metadata server, or the same one anew. Unless that is waited
+    /// for idly, the map is fetched meanwhile more often than it is anyway.
+    pub(crate) async fn owner_moved(
+        &self,
+        share: VolumeId,
+        since: Option<Epoch>,
+        awaited: Awaited,
+    ) {
         let mut maps = self.map().watch();
-        while self.map().owned_since(share) == since {
-            if urgent {
-                self.map().hurry();
+        for nth in 0.. {
+            if self.map().owned_since(share) != since {
+                return;
             }
-            let fetched = tokio::time::timeout(Duration::from_millis(FETCH_MS), maps.changed());
+            let soon = awaited == Awaited::InVain && nth < SILENT_FETCHES;
+            let pause_ms = if soon { SILENT_FETCH_MS } else { FETCH_MS };
+            match awaited {
+                Awaited::Idly => {}
+                Awaited::Busily => self.map().hurry(),
+                Awaited::InVain => self.map().miss(share),
+            }
+            let fetched = tokio::time::timeout(Duration::from_millis(pause_ms), maps.changed());
             let fetched = fetched.await;
             debug_assert!(!matches!(fetched, Ok(Err(_))), "the map is there as long as the volume");
         }
     }
 
     /// Waits until a call that was sent just now is to be given up, and says why.
-    async fn is_replaced(&self, share: VolumeId, since: Option<Epoch>, urgent: bool) -> Error {
+    async fn is_replaced(&self, share: VolumeId, since: Option<Epoch>, awaited: Awaited) -> Error {
         tokio::time::sleep(Duration::from_millis(WATCH_MS)).await;
-        self.owner_moved(share, since, urgent).await;
+        self.owner_moved(share, since, awaited).await;
         let detail = format!("{} has got another metadata server", self.called(share));
         Error::with(ErrorKind::Unavailable, detail)
     }
@@ -222,14 +260,13 @@ impl Volume {
     pub(crate) async fn meta_once(&self, request: MetaRequest) -> Result<MetaAnswer> {
         let share = VolumeId(request.volume);
         let since = self.map().owned_since(share);
-        // That one is answered when there is something to say.
-        let urgent = !matches!(request.op, Some(MetaOp::Recalls(_)));
+        let awaited = Awaited::by(request.op.as_ref());
         let service = self.map().meta_for(share)?;
         let MetaReply { answer, fenced } = tokio::select! {
             biased;
             reply = service.call(request) => reply?,
             // One that has stopped without a word, or cannot be reached, does not say so.
-            error = self.is_replaced(share, since, urgent) => return Err(error),
+            error = self.is_replaced(share, since, awaited) => return Err(error),
         };
         self.learn_fenced(fenced);
         answer.ok_or_else(|| Error::with(ErrorKind::Malformed, "empty answer of a metadata server"))

@@ -169,13 +169,14 @@ impl Volume {
         let mut patience = Patience::new(self);
         let what = || format!("a session for {}", self.called(share.id));
         let session = loop {
+            let since = self.map().owned_since(share.id);
             let op = MetaOp::OpenSession(request.clone());
             let error = match self.meta_once(self.session_request(share, (0, 0), op)).await {
                 Ok(MetaAnswer::Session(session)) => break session,
                 Ok(_) => return Err(unexpected("open session")),
                 Err(error) => error,
             };
-            patience.heed(what, error, false).await?;
+            patience.heed_owner(what, error, false, (share.id, since)).await?;
         };
         if old != 0 {
             let how =

@@ -1,10 +1,12 @@
 //! Who is heard from, and what targets said of themselves last. Never stored.
 
+mod heard;
 mod seen;
 
 use crate::beats::Bequest;
 use crate::groups::{Life, Since};
 use crate::owners::Tenure;
+use heard::Heard;
 use seen::{Seen, SeenRecopy, SeenScrub, smoothed};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -20,32 +22,6 @@ pub(crate) use seen::copied;
 /// Pause after a member could not be made equal; it doubles each time, up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(32);
-
-/// What is known of a server since this manager started.
-#[derive(Clone)]
-struct Heard {
-    at: Duration,
-    /// When what it may answer by its heartbeats is over at the latest.
-    lease_end: Duration,
-    /// When another may serve its volumes.
-    tenure_end: Duration,
-    /// Others waited for it when the lease was over, and it was not heard since.
-    given_up: bool,
-    /// It joined or sent a heartbeat; otherwise `at` is when the manager started.
-    spoke: bool,
-    /// It sent a heartbeat since it joined: now it serves.
-    serves: bool,
-    /// Since when it was never silent for a lease.
-    since: Duration,
-    /// It said that it leaves.
-    left: bool,
-    /// Targets it has.
-    targets: HashSet<u32>,
-    /// It does not reach the database with its metadata.
-    cut_off: bool,
-    /// Volumes that it serves, going by the map of this epoch or a later one.
-    volumes: (u64, HashSet<u32>),
-}
 
 /// How a server speaks.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,11 +49,12 @@ struct Pause {
 /// Who has served for so many leases is bound by nothing that it promised in an earlier life.
 const STEADY_LEASES: u32 = 2;
 
-/// How long a new manager waits at least for a word of the server whose manager has led before.
-const HEARD_WITHIN: Duration = Duration::from_millis(500);
+/// How long a new manager waits at least for a word of the server whose manager has led before: that is said every 0.2 s, and
+/// finds out who leads within 0.1 s.
+const HEARD_WITHIN: Duration = Duration::from_millis(300);
 
-/// A manager that has not looked for this part of a lease stood still: it looks more often.
-const ABSENT_PART: u32 = 6;
+/// A manager that has not looked for this part of a lease stood still, or may not have led: it looks more often.
+const ABSENT_PART: u32 = 10;
 
 /// Who is heard from. Times are those of a monotonic clock.
 pub(crate) struct Liveness {
@@ -107,45 +84,16 @@ pub(crate) struct Liveness {
     recopies: BTreeMap<(u64, u32), SeenRecopy>,
 }
 
-/// How long a metadata server may serve volumes after a heartbeat.
+/// How long a metadata server may serve volumes after a heartbeat at most.
 fn tenure(lease: Duration) -> Duration {
     let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
     Duration::from_millis(tenure_ms(lease_ms))
 }
 
-impl Heard {
-    /// So much time, which ends now, counts for nothing: it could not be heard.
-    fn pass_over(&mut self, gap: Duration, now: Duration) {
-        self.at = (self.at + gap).min(now);
-        self.lease_end += gap;
-        self.tenure_end += gap;
-        self.since = (self.since + gap).min(now);
-    }
-
-    /// True once it answers for no group any more by what it was told.
-    fn is_over(&self, now: Duration) -> bool {
-        // Whoever has just joined has no lease yet, and is about to.
-        let joins = self.spoke && !self.serves;
-        !joins && now > self.lease_end || strake_base::is_broken("stalls-wait-for-leases")
-    }
-}
-
 impl Liveness {
     /// At the start nobody has spoken, and everybody known has one lease of time to do so.
     pub fn new(lease: Duration, now: Duration, servers: impl Iterator<Item = u32>) -> Self {
-        let heard = Heard {
-            at: now,
-            lease_end: now + lease,
-            tenure_end: now + tenure(lease),
-            given_up: false,
-            spoke: false,
-            serves: false,
-            since: now,
-            left: false,
-            targets: HashSet::new(),
-            cut_off: false,
-            volumes: (0, HashSet::new()),
-        };
+        let heard = Heard::not_yet(lease, tenure(lease), now);
         let servers: HashMap<_, _> = servers.map(|id| (id, heard.clone())).collect();
         Self {
             lease,
@@ -192,6 +140,13 @@ impl Liveness {
         }
     }
 
+    /// When somebody's time is over next who says nothing more.
+    pub fn next_end(&self, now: Duration) -> Option<Duration> {
+        let ends = |heard: &Heard| [heard.tenure_end, heard.kept_until, heard.at + self.lease];
+        let ends = self.servers.values().filter(|heard| !heard.left).flat_map(ends);
+        ends.chain([self.start + self.lease]).filter(|end| *end >= now).min()
+    }
+
     /// The manager looks by itself now, and will again soon.
     pub fn watch(&mut self, now: Duration) {
         self.notice(now);
@@ -236,14 +191,20 @@ impl Liveness {
         let known = self.servers.get(&server);
         let on =
             |h: &&Heard| serves && h.serves && !h.left && now.saturating_sub(h.at) <= self.lease;
-        let since = known.filter(on).map_or(now, |h| h.since);
+        let (since, kept_since) = known.filter(on).map_or((now, now), |h| (h.since, h.kept_since));
         let volumes = known.map(|h| h.volumes.clone()).unwrap_or_default();
         let cut_off = known.is_some_and(|h| h.cut_off);
         let lease_end = known.map_or(now, |h| h.lease_end);
+        let kept_until = now + tenure(self.lease);
+        // Who joins is about to have one.
+        let tenure_end = known.filter(|_| serves).map_or(kept_until, |h| h.tenure_end);
         let heard = Heard {
             at: now,
             lease_end,
-            tenure_end: now + tenure(self.lease),
+            tenure_end,
+            kept_until,
+            kept_since,
+            missed: false,
             given_up: false,
             spoke: true,
             serves,
@@ -283,6 +244,23 @@ impl Liveness {
         }
     }
 
+    /// A server that says something now will serve volumes for so many ms, 0: as long as any may.
+    pub fn hear_tenure(&mut self, server: u32, tenure_ms: u64, now: Duration) {
+        let (asked, most) = (Duration::from_millis(tenure_ms), tenure(self.lease));
+        let length = if tenure_ms == 0 { most } else { asked.min(most) };
+        if let Some(heard) = self.servers.get_mut(&server) {
+            heard.serve_until(now + length, now);
+        }
+    }
+
+    /// Somebody waits for a server as a metadata server: its volumes are given to others as soon as its tenure is over, if it
+    /// is not heard before.
+    pub fn miss(&mut self, server: u32) {
+        if let Some(heard) = self.servers.get_mut(&server) {
+            heard.missed = true;
+        }
+    }
+
     /// A server, `by`, says that somebody waits for another one: if the lease of that one is over, it is given up until
     /// it is heard again. True if it was not yet.
     pub fn give_up(&mut self, server: u32, by: u32, now: Duration) -> bool {
@@ -316,7 +294,7 @@ impl Liveness {
                 false => "reaches the metadata database again",
             }
         );
-        (heard.cut_off, heard.since) = (cut_off, now);
+        (heard.cut_off, heard.since, heard.kept_since) = (cut_off, now, now);
     }
 
     /// What it said of that last.
@@ -335,9 +313,9 @@ impl Liveness {
         let Some(heard) = self.servers.get(&server).filter(|heard| !heard.left) else {
             return Tenure::default();
         };
-        let lasts = now <= heard.tenure_end;
+        let lasts = heard.may_serve(now);
         let well = heard.serves && !heard.cut_off && lasts;
-        let steady = well && now.saturating_sub(heard.since) > self.lease * STEADY_LEASES;
+        let steady = well && now.saturating_sub(heard.kept_since) > self.lease * STEADY_LEASES;
         Tenure { lasts, well, steady, cut_off: heard.cut_off }
     }
 

@@ -270,6 +270,9 @@ impl Manager {
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<ManagerReply> {
         let (server, lease_ms) = (beat.server, beat.lease_ms);
+        // However long it takes to store what it says: it lives.
+        let now = self.now();
+        self.inner.lock().live.hear_tenure(server, beat.tenure_ms, now);
         let used: Vec<u32> = self.newly_used(&beat);
         let grown = join::grown(&self.inner.lock().state, server, &beat.targets);
         if !used.is_empty() || !grown.is_empty() {
@@ -416,6 +419,7 @@ impl Manager {
     }
 
     async fn get_map(&self, request: GetMap) -> Result<ManagerAnswer> {
+        self.note_missed(&request.missed, request.known_epoch);
         self.tick().await?;
         let now = self.now();
         let inner = self.inner.lock();

@@ -7,6 +7,7 @@ use crate::locks::inodes::Held;
 use crate::records::{self, LoanRecord};
 use crate::stored::{decoded, store_error};
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::random::mixed;
@@ -17,8 +18,10 @@ use strake_wire::message::meta::{
     Borrow, Create, GiveBack, Loan, MetaAnswer, MetaOp, MetaRequest, Name,
 };
 
-/// How long another server is waited for.
+/// How long another server is waited for,
 const CALL_MS_MAX: u64 = 6_000;
+/// and until the manager is told.
+const CALL_MS_SOON: u64 = 300;
 /// How long locks are waited for that may be lent to another server: longer than a loan lasts.
 const LOCK_MS_MAX: u64 = 10_000;
 /// The same of who has borrowed something meanwhile: shorter than that lasts.
@@ -166,10 +169,18 @@ async fn ask(core: &Core, share: VolumeId, op: MetaOp) -> Result<MetaAnswer> {
     let cred = (&Credentials { checked: true, ..Credentials::root() }).into();
     let request = MetaRequest { volume: share.0, cred, op: Some(op), ..MetaRequest::default() };
     let service = core.map.meta_for(share)?;
-    let asked = service.call(request);
-    let reply = tokio::time::timeout(Duration::from_millis(CALL_MS_MAX), asked).await;
-    let late = || Error::with(ErrorKind::Unavailable, "its server does not answer");
-    let answer = reply.map_err(|_| late())??.answer;
+    let mut asked = pin!(service.call(request));
+    let soon = tokio::time::timeout(Duration::from_millis(CALL_MS_SOON), &mut asked).await;
+    if !matches!(&soon, Ok(Ok(_))) {
+        // It may be gone.
+        core.map.miss(share);
+    }
+    let reply = match soon {
+        Ok(reply) => Ok(reply),
+        Err(_) => tokio::time::timeout(Duration::from_millis(CALL_MS_MAX), asked).await,
+    };
+    let late = |_| Error::with(ErrorKind::Unavailable, "its server does not answer");
+    let answer = reply.map_err(late)??.answer;
     answer.ok_or_else(|| Error::with(ErrorKind::Malformed, "empty answer of a metadata server"))
 }
 

@@ -66,6 +66,10 @@ pub const RULES: &[Rule] = &[
     ),
     rule("syncs-go-to-all", "a primary syncs its own disk and no other"),
     rule("syncs-reach-disks", "a lone target answers a sync without one"),
+    rule(
+        "tenures-are-waited-for",
+        "the manager gives volumes of a server that somebody misses to another at once",
+    ),
     rule("tenure-is-needed", "a metadata server serves a volume that another may serve by now"),
     rule("unsettled-is-not-read", "members answer readers with what may not be everywhere"),
     rule("who-starts-is-not-in-sync", "a member that has started again stays in sync"),

@@ -17,7 +17,7 @@ use crate::message::manager::{
 };
 use crate::service::{ManagerService, MetaService, StorageService};
 use parking_lot::{Mutex, RwLock};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_base::task::{Owned, spawn_owned};
@@ -96,6 +96,8 @@ pub struct MapView {
     outcome: Mutex<(u64, Result<()>)>,
     /// Somebody wants the map sooner than the poller would fetch it.
     hurried: Arc<Notify>,
+    /// See [`MapView::miss`].
+    missed: Mutex<BTreeSet<u32>>,
     /// Epoch of the newest map.
     epochs: watch::Sender<u64>,
     _poller: Mutex<Option<Owned<()>>>,
@@ -119,6 +121,7 @@ impl MapView {
             fetch: tokio::sync::Mutex::default(),
             outcome: Mutex::new((0, Ok(()))),
             hurried: Arc::clone(&hurried),
+            missed: Mutex::default(),
             epochs,
             _poller: Mutex::default(),
         });
@@ -183,6 +186,13 @@ impl MapView {
     /// Lets the map be fetched soon. Many calls cost one fetch, and there are few fetches a second.
     pub fn hurry(&self) {
         self.hurried.notify_one();
+    }
+
+    /// As [`MapView::hurry`], and the manager is told that somebody may wait in vain for the metadata server of a volume
+    /// or share.
+    pub fn miss(&self, share: VolumeId) {
+        self.missed.lock().insert(share.0);
+        self.hurry();
     }
 
     /// Tells of every newer map from now on, by its epoch.
@@ -348,7 +358,8 @@ impl MapView {
         if matches!(self.source, ManagerSource::Fixed(_)) {
             return Ok(());
         }
-        let op = ManagerOp::GetMap(GetMap { known_epoch: self.current().epoch });
+        let missed = std::mem::take(&mut *self.missed.lock()).into_iter().collect();
+        let op = ManagerOp::GetMap(GetMap { known_epoch: self.current().epoch, missed });
         let answer = self.ask("GetMap", op, |answer| match answer {
             ManagerAnswer::Map(answer) => Some(answer),
             _ => None,

@@ -40,8 +40,8 @@ impl ManagerService for ManagerOfMap {
     }
 }
 
-/// How long a metadata server may serve volumes after a heartbeat, where a target may answer reads for `lease_ms`: names
-/// have no second copy that goes on meanwhile.
+/// How long a metadata server may serve volumes after a heartbeat at most, where a target may answer reads for `lease_ms`:
+/// names have no second copy that goes on meanwhile.
 #[must_use]
 pub const fn tenure_ms(lease_ms: u64) -> u64 {
     lease_ms / 2
@@ -187,6 +187,7 @@ async fn ask_for_lease(pulse: &Pulse, sent: Duration, lease_ms: u64) -> Result<(
     let scrubs = pulse.member.scrubs();
     let recopies = meta.map(|meta| meta.recopies()).unwrap_or_default();
     let cut_off = meta.is_some_and(|meta| meta.is_cut_off());
+    let tenure_ms = tenure_ms(pulse.lease_ms).min(lease_ms);
     let beat = Heartbeat {
         server,
         targets,
@@ -198,6 +199,7 @@ async fn ask_for_lease(pulse: &Pulse, sent: Duration, lease_ms: u64) -> Result<(
         epoch,
         cut_off,
         lease_ms,
+        tenure_ms,
     };
     let op = Some(ManagerOp::Heartbeat(beat));
     let limit = Duration::from_millis(pulse.lease_ms / 2);
@@ -218,7 +220,7 @@ async fn ask_for_lease(pulse: &Pulse, sent: Duration, lease_ms: u64) -> Result<(
     meta.inspect(|meta| meta.obey_recopies(&reply.recopies));
     pulse.member.renew(sent, lease_ms, reply.lead);
     if let (Some(meta), Some(sent)) = (meta, sent_by_meta) {
-        meta.renew(sent, tenure_ms(pulse.lease_ms), reply.lead);
+        meta.renew(sent, tenure_ms, reply.lead);
     }
     Ok(())
 }
@@ -283,3 +285,6 @@ async fn sweep(member: Arc<dyn Member>, map: Arc<MapView>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

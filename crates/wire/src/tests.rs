@@ -25,6 +25,8 @@ use tokio::task::JoinHandle;
 pub struct Fake {
     pub map: Mutex<ClusterMap>,
     pub map_calls: AtomicUsize,
+    /// What those missed who asked for the map.
+    pub missed: Mutex<Vec<u32>>,
     pub meta_calls: AtomicUsize,
     pub storage_calls: AtomicUsize,
 }
@@ -46,6 +48,7 @@ impl ManagerService for Fake {
             _ => return Err(ErrorKind::NotSupported.into()),
         };
         self.map_calls.fetch_add(1, Ordering::SeqCst);
+        self.missed.lock().extend(get.missed);
         let map = self.map.lock().clone();
         let map = (map.epoch > get.known_epoch).then_some(map);
         Ok(ManagerReply {

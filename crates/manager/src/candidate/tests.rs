@@ -177,7 +177,7 @@ async fn cluster(servers: u32) -> Vec<Server> {
 
 /// The map that a manager gives, if it leads.
 async fn map_of(candidate: &Candidate) -> Result<ClusterMap, Leader> {
-    let op = Some(ManagerOp::GetMap(GetMap { known_epoch: 0 }));
+    let op = Some(ManagerOp::GetMap(GetMap::default()));
     let answer = candidate.call(ManagerRequest { op }).await;
     match answer.map(|reply| reply.answer.unwrap()) {
         Ok(ManagerAnswer::Map(answer)) => Ok(answer.map.unwrap()),

@@ -13,7 +13,9 @@ use std::time::Duration;
 use strake_types::Result;
 use strake_wire::message::manager::{ManagerAnswer, Stalled};
 
-/// How often the manager looks by itself whose lease is over.
+/// How often the manager looks whether it can be heard,
+const LOOK: Duration = Duration::from_millis(100);
+/// and at least who lives.
 const WATCH: Duration = Duration::from_millis(200);
 
 impl Manager {
@@ -23,16 +25,18 @@ impl Manager {
         let looks = async {
             loop {
                 self.look();
-                tokio::time::sleep(WATCH).await;
+                tokio::time::sleep(LOOK).await;
             }
         };
         // However long the store takes, the manager does not stand still.
         let notes = async {
             loop {
-                if let Err(error) = self.tick().await {
+                if self.may_answer()
+                    && let Err(error) = self.tick().await
+                {
                     tracing::warn!("the manager cannot note who lives: {error}");
                 }
-                tokio::time::sleep(WATCH).await;
+                tokio::time::sleep(self.until_next_end()).await;
             }
         };
         tokio::select! {
@@ -41,10 +45,21 @@ impl Manager {
         }
     }
 
-    /// Looks by itself, as it will again soon.
-    fn look(&self) {
+    /// Looks by itself, as it will again soon. Nobody is heard by one that may not answer: that counts as if it stood still.
+    pub(super) fn look(&self) {
+        if self.may_answer() {
+            let now = self.options.clock.monotonic();
+            self.inner.lock().live.watch(now);
+        }
+    }
+
+    /// How long to wait before it notes again who lives: until somebody's time is over, if that is soon.
+    pub(super) fn until_next_end(&self) -> Duration {
         let now = self.options.clock.monotonic();
-        self.inner.lock().live.watch(now);
+        let end = self.inner.lock().live.next_end(now);
+        let left = end.map_or(WATCH, |end| end.saturating_sub(now));
+        // That long it lasts still.
+        (left + Duration::from_millis(1)).min(WATCH)
     }
 
     /// Notes who lives now. Who is up is part of the map: a change of it has an epoch of its own.
@@ -77,6 +92,18 @@ impl Manager {
             .await?;
         }
         Ok(())
+    }
+
+    /// Somebody who has the map of this epoch waits for the metadata servers of these volumes.
+    pub(super) fn note_missed(&self, volumes: &[u32], known_epoch: u64) {
+        let mut inner = self.inner.lock();
+        let Inner { state, live } = &mut *inner;
+        let known = volumes.iter().filter_map(|id| state.volumes.get(id));
+        for volume in known.filter(|volume| volume.owned_since <= known_epoch) {
+            // Until that one has let go, the next one serves nothing.
+            let served_by = if volume.leaving == 0 { volume.meta_server } else { volume.leaving };
+            live.miss(served_by);
+        }
     }
 
     /// Somebody waits at a member of a group: takes out those of the others that answer nobody any more.

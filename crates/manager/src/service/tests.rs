@@ -1,4 +1,5 @@
 mod copies;
+mod owners;
 mod recopies;
 mod scrubs;
 mod used;
@@ -62,7 +63,7 @@ impl Bench {
     }
 
     async fn map(&self) -> ClusterMap {
-        match self.ask(ManagerOp::GetMap(GetMap { known_epoch: 0 })).await.unwrap() {
+        match self.ask(ManagerOp::GetMap(GetMap::default())).await.unwrap() {
             ManagerAnswer::Map(answer) => answer.map.unwrap(),
             other => panic!("{other:?}"),
         }
@@ -310,7 +311,10 @@ async fn the_epoch_never_goes_back() {
 async fn who_has_the_newest_map_gets_none() {
     let bench = Bench::new().await;
     let epoch = bench.map().await.epoch;
-    let answer = bench.ask(ManagerOp::GetMap(GetMap { known_epoch: epoch })).await.unwrap();
+    let answer = bench
+        .ask(ManagerOp::GetMap(GetMap { known_epoch: epoch, ..GetMap::default() }))
+        .await
+        .unwrap();
     assert_eq!(answer, ManagerAnswer::Map(MapAnswer { map: None }));
 }
 

@@ -106,7 +106,7 @@ fn fate(record: &TargetRecord, server: u32, map: &ClusterMap) -> Fate {
 }
 
 async fn map_of(manager: &dyn ManagerService) -> Outcome<ClusterMap> {
-    let op = Some(ManagerOp::GetMap(GetMap { known_epoch: 0 }));
+    let op = Some(ManagerOp::GetMap(GetMap::default()));
     let answer = manager.call(ManagerRequest { op }).await?.answer;
     let map = match answer {
         Some(ManagerAnswer::Map(answer)) => answer.map,

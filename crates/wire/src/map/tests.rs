@@ -28,6 +28,26 @@ fn map(epoch: u64, servers: Vec<Server>) -> ClusterMap {
 }
 
 #[tokio::test]
+async fn who_misses_a_metadata_server_says_so_once_with_the_next_fetch() {
+    let fake = Arc::new(Fake::default());
+    let view = MapView::new(callers(60_000), ManagerSource::Local(fake.clone()));
+    view.refresh().await.unwrap();
+    assert!(fake.missed.lock().is_empty());
+    for share in [9, 9, 7] {
+        view.miss(VolumeId(share));
+    }
+    // By itself, and soon.
+    let told = async {
+        while fake.missed.lock().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_millis(POLL_MS / 2), told).await.unwrap();
+    view.refresh().await.unwrap();
+    assert_eq!(*fake.missed.lock(), [7, 9]);
+}
+
+#[tokio::test]
 async fn a_map_is_looked_up_by_every_id() {
     let view = MapView::fixed(callers(60_000), map(4, vec![server_at("127.0.0.1:1")]));
     assert_eq!(view.current().epoch, 4);

@@ -207,6 +207,9 @@ pub struct Heartbeat {
     /// `Joined` said.
     #[prost(uint64, tag = "10")]
     pub lease_ms: u64,
+    /// For how long it will serve volumes, in ms from when it sent this; 0: half as long as `Joined` said.
+    #[prost(uint64, tag = "11")]
+    pub tenure_ms: u64,
 }
 
 /// See [`ManagerOp::Resynced`].
@@ -304,11 +307,15 @@ pub struct Fence {
 }
 
 /// See [`ManagerOp::GetMap`].
-#[derive(Clone, Copy, PartialEq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub struct GetMap {
     /// Epoch of the map the caller has; 0 for none.
     #[prost(uint64, tag = "1")]
     pub known_epoch: u64,
+    /// Volumes and shares for whose metadata server somebody waits who may wait in vain: once its tenure is over they
+    /// are not left to it any longer.
+    #[prost(uint32, repeated, tag = "2")]
+    pub missed: Vec<u32>,
 }
 
 /// See [`ManagerOp::CreateVolume`].

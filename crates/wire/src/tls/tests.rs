@@ -192,7 +192,7 @@ async fn a_client_certificate_may_call_but_not_say_what_servers_say() {
         let error = storage.call(request, Bytes::new()).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::NotPermitted);
     }
-    let allowed = ManagerOp::GetMap(GetMap { known_epoch: 0 });
+    let allowed = ManagerOp::GetMap(GetMap::default());
     manager.call(ManagerRequest { op: Some(allowed) }).await.unwrap();
 
     let peer = callers_with(authority.member("host2", Kind::Server)).manager(&server.entry());

@@ -1,6 +1,6 @@
 //! Groups of several copies over time, through the manager's own messages.
 
-mod follows;
+pub(super) mod follows;
 
 use super::*;
 use std::collections::BTreeMap;

@@ -207,7 +207,7 @@ impl Host {
 async fn map_of(manager: &dyn ManagerService) -> Result<ClusterMap> {
     let mut asked = 0;
     loop {
-        let op = Some(ManagerOp::GetMap(GetMap { known_epoch: 0 }));
+        let op = Some(ManagerOp::GetMap(GetMap::default()));
         match manager.call(ManagerRequest { op }).await {
             Ok(reply) => match reply.answer {
                 Some(ManagerAnswer::Map(answer)) => return Ok(answer.map.unwrap_or_default()),

@@ -26,6 +26,8 @@ pub(super) const PROMISE: Duration = Duration::from_millis(PROMISE_MS);
 const PROMISE_MS: u64 = 3_000;
 /// How long a reader waits for members until the manager is told, and told again.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// Between two looks whether the lease holds again.
+const LEASE_LOOK: Duration = Duration::from_millis(20);
 /// How long readers of a range and later changes wait for a disk because one change is to be durable.
 const SYNC_PATIENCE: Duration = Duration::from_millis(250);
 
@@ -311,6 +313,33 @@ impl Replica {
 
     /// Fails unless we are still in sync, by a lease where somebody else could be without us.
     async fn check_reads(&self, standing: Standing) -> Result<()> {
+        let (view, leased) = self.check_standing(standing)?;
+        if leased {
+            return Ok(());
+        }
+        tokio::select! {
+            biased;
+            promised = self.lease_by_members(&view) => return promised,
+            // Members may be silent, and another manager may lead by now.
+            () = self.leased_again() => {}
+        }
+        // In the same epoch we were in sync all the time.
+        match self.check_standing(standing)? {
+            (now, true) if now == view => Ok(()),
+            _ => Err(self.error(ErrorKind::NotCurrent, "its lease was over")),
+        }
+    }
+
+    /// Waits until the manager's lease holds.
+    async fn leased_again(&self) {
+        while !self.common.lease.holds() {
+            tokio::time::sleep(LEASE_LOOK).await;
+        }
+    }
+
+    /// Fails unless we are in sync, as far as we know; by which view, and whether a lease says so where somebody else could
+    /// be without us.
+    fn check_standing(&self, standing: Standing) -> Result<(View, bool)> {
         // First: a newer map comes before a newer lease.
         let leased = self.common.lease.holds();
         let view = self.view()?;
@@ -335,10 +364,7 @@ impl Replica {
         if !alone && self.shelf.target.store.is_poisoned() {
             return Err(self.error(ErrorKind::NotCurrent, "its disk has failed"));
         }
-        match alone || leased || is_broken("answers-need-lease") {
-            true => Ok(()),
-            false => self.lease_by_members(&view).await,
-        }
+        Ok((view, alone || leased || is_broken("answers-need-lease")))
     }
 
     /// Fails unless a primary may answer a change.

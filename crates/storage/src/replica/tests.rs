@@ -171,6 +171,8 @@ fn reported(group: &mut Group, report: &Resynced) {
 #[derive(Default)]
 struct Net {
     cut: Mutex<HashSet<(u32, u32)>>,
+    /// Who answers nobody.
+    silent: Mutex<HashSet<u32>>,
     /// Who does not hear whose answers.
     deaf: Mutex<HashSet<(u32, u32)>>,
     /// Members are of a release that does not know of writes that are to be durable.
@@ -213,6 +215,9 @@ impl StorageService for Link {
         payload: Bytes,
     ) -> Result<(StorageReply, Bytes)> {
         self.check()?;
+        while self.net.silent.lock().contains(&self.to) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         if request.forward.is_some() && matches!(request.op, Some(StorageOp::Sync(_))) {
             self.net.syncs.fetch_add(1, Ordering::Relaxed);
         }
@@ -619,6 +624,34 @@ async fn without_the_manager_members_grant_each_other_the_lease() {
     bench.until(async || bench.read_from(2, 0).await.err()).await;
     assert_eq!(bench.read_from(2, 0).await.unwrap_err().kind, ErrorKind::NotCurrent);
     assert_eq!(bench.read(1, 0).await, 1, "it reaches all");
+}
+
+/// Who had asked it for the lease waited for its answer, although the manager had given another one meanwhile.
+#[tokio::test]
+async fn a_reader_does_not_wait_for_a_silent_member_when_the_manager_is_back() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    assert_eq!(bench.read(2, 0).await, 1);
+    bench.net.silent.lock().insert(3);
+    for id in [1, 2] {
+        bench.server(id).lease().end();
+    }
+    let reads = [1, 2].map(|id| {
+        let bench = bench.clone();
+        tokio::spawn(async move { bench.read_from(id, 0).await })
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(reads.iter().all(|read| !read.is_finished()), "nobody says that they may");
+    for id in [1, 2] {
+        let server = bench.server(id);
+        server.lease().renew(server.lease().now(), 60_000);
+        assert!(server.lease().holds());
+    }
+    for read in reads {
+        // Much sooner than members are given up.
+        let read = tokio::time::timeout(super::MEMBER_WAIT / 2, read).await;
+        assert_eq!(read.unwrap().unwrap().unwrap(), 1);
+    }
 }
 
 /// A member is dead and the manager waits for three seconds until it takes it out; but somebody wants to read what is

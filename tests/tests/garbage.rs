@@ -111,7 +111,7 @@ impl Socket {
     }
 
     fn get_map(&mut self, id: u64) {
-        let request = ManagerRequest { op: Some(ManagerOp::GetMap(GetMap { known_epoch: 0 })) };
+        let request = ManagerRequest { op: Some(ManagerOp::GetMap(GetMap::default())) };
         let draft = Draft::message(&request).unwrap();
         let (header, body) = self.call(ServiceClass::Manager, id, draft);
         assert_eq!(header.error, 0);

@@ -231,20 +231,19 @@ impl Volume {
         awaited: Awaited,
     ) {
         let mut maps = self.map().watch();
-        for nth in 0.. {
-            if self.map().owned_since(share) != since {
-                return;
-            }
-            let soon = awaited == Awaited::InVain && nth < SILENT_FETCHES;
+        let mut fetches = 0;
+        while self.map().owned_since(share) == since {
+            let soon = awaited == Awaited::InVain && fetches < SILENT_FETCHES;
             let pause_ms = if soon { SILENT_FETCH_MS } else { FETCH_MS };
             match awaited {
                 Awaited::Idly => {}
                 Awaited::Busily => self.map().hurry(),
-                Awaited::InVain => self.map().miss(share),
+                Awaited::InVain => self.map().miss(share, since),
             }
             let fetched = tokio::time::timeout(Duration::from_millis(pause_ms), maps.changed());
             let fetched = fetched.await;
             debug_assert!(!matches!(fetched, Ok(Err(_))), "the map is there as long as the volume");
+            fetches += u32::from(fetched.is_err());
         }
     }
 

@@ -314,7 +314,8 @@ impl Liveness {
             return Tenure::default();
         };
         let lasts = heard.may_serve(now);
-        let well = heard.serves && !heard.cut_off && lasts;
+        // Who is late gets nothing from others that are.
+        let well = heard.serves && !heard.cut_off && now <= heard.tenure_end;
         let steady = well && now.saturating_sub(heard.kept_since) > self.lease * STEADY_LEASES;
         Tenure { lasts, well, steady, cut_off: heard.cut_off }
     }

@@ -17,10 +17,11 @@ use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result, VolumeI
 use strake_wire::message::meta::{
     Borrow, Create, GiveBack, Loan, MetaAnswer, MetaOp, MetaRequest, Name,
 };
+use tokio::time::Instant;
 
 /// How long another server is waited for,
 const CALL_MS_MAX: u64 = 6_000;
-/// and until the manager is told.
+/// and until the manager is told, again and again.
 const CALL_MS_SOON: u64 = 300;
 /// How long locks are waited for that may be lent to another server: longer than a loan lasts.
 const LOCK_MS_MAX: u64 = 10_000;
@@ -169,18 +170,23 @@ async fn ask(core: &Core, share: VolumeId, op: MetaOp) -> Result<MetaAnswer> {
     let cred = (&Credentials { checked: true, ..Credentials::root() }).into();
     let request = MetaRequest { volume: share.0, cred, op: Some(op), ..MetaRequest::default() };
     let service = core.map.meta_for(share)?;
+    let since = core.map.owned_since(share);
     let mut asked = pin!(service.call(request));
-    let soon = tokio::time::timeout(Duration::from_millis(CALL_MS_SOON), &mut asked).await;
-    if !matches!(&soon, Ok(Ok(_))) {
-        // It may be gone.
-        core.map.miss(share);
-    }
-    let reply = match soon {
-        Ok(reply) => Ok(reply),
-        Err(_) => tokio::time::timeout(Duration::from_millis(CALL_MS_MAX), asked).await,
+    let end = Instant::now() + Duration::from_millis(CALL_MS_MAX);
+    let reply = loop {
+        match tokio::time::timeout(Duration::from_millis(CALL_MS_SOON), &mut asked).await {
+            Ok(reply) => break reply,
+            Err(_) if Instant::now() >= end => {
+                break Err(Error::with(ErrorKind::Unavailable, "its server does not answer"));
+            }
+            // It may be gone.
+            Err(_) => core.map.miss(share, since),
+        }
     };
-    let late = |_| Error::with(ErrorKind::Unavailable, "its server does not answer");
-    let answer = reply.map_err(late)??.answer;
+    if reply.as_ref().is_err_and(|error| error.kind == ErrorKind::Unavailable) {
+        core.map.miss(share, since);
+    }
+    let answer = reply?.answer;
     answer.ok_or_else(|| Error::with(ErrorKind::Malformed, "empty answer of a metadata server"))
 }
 

@@ -17,7 +17,7 @@ use crate::message::manager::{
 };
 use crate::service::{ManagerService, MetaService, StorageService};
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_base::task::{Owned, spawn_owned};
@@ -97,7 +97,7 @@ pub struct MapView {
     /// Somebody wants the map sooner than the poller would fetch it.
     hurried: Arc<Notify>,
     /// See [`MapView::miss`].
-    missed: Mutex<BTreeSet<u32>>,
+    missed: Mutex<BTreeMap<u32, Option<Epoch>>>,
     /// Epoch of the newest map.
     epochs: watch::Sender<u64>,
     _poller: Mutex<Option<Owned<()>>>,
@@ -188,10 +188,10 @@ impl MapView {
         self.hurried.notify_one();
     }
 
-    /// As [`MapView::hurry`], and the manager is told that somebody may wait in vain for the metadata server of a volume
-    /// or share.
-    pub fn miss(&self, share: VolumeId) {
-        self.missed.lock().insert(share.0);
+    /// As [`MapView::hurry`], and the manager is told that somebody may wait in vain for the metadata server that a volume
+    /// or share has had since that epoch.
+    pub fn miss(&self, share: VolumeId, since: Option<Epoch>) {
+        self.missed.lock().insert(share.0, since);
         self.hurry();
     }
 
@@ -358,7 +358,10 @@ impl MapView {
         if matches!(self.source, ManagerSource::Fixed(_)) {
             return Ok(());
         }
-        let missed = std::mem::take(&mut *self.missed.lock()).into_iter().collect();
+        let mut missed = std::mem::take(&mut *self.missed.lock());
+        // That of another one meanwhile is no news.
+        missed.retain(|share, since| self.owned_since(VolumeId(*share)) == *since);
+        let missed = missed.into_keys().collect();
         let op = ManagerOp::GetMap(GetMap { known_epoch: self.current().epoch, missed });
         let answer = self.ask("GetMap", op, |answer| match answer {
             ManagerAnswer::Map(answer) => Some(answer),

@@ -56,12 +56,15 @@ impl Heard {
         }
     }
 
-    /// So much time, which ends now, counts for nothing: it could not be heard.
+    /// So much time, which ends now, counts for nothing: it could not be heard. What was over before stays so.
     pub fn pass_over(&mut self, gap: Duration, now: Duration) {
+        let began = now.saturating_sub(gap);
         self.at = (self.at + gap).min(now);
-        self.lease_end += gap;
-        self.tenure_end += gap;
-        self.kept_until += gap;
+        for end in [&mut self.lease_end, &mut self.tenure_end, &mut self.kept_until] {
+            if *end >= began {
+                *end += gap;
+            }
+        }
         self.since = (self.since + gap).min(now);
         self.kept_since = (self.kept_since + gap).min(now);
     }

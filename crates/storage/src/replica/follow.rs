@@ -36,7 +36,8 @@ const SYNC_PATIENCE: Duration = Duration::from_millis(250);
 enum Standing {
     /// The primary, of this reign.
     Leads(u64),
-    InSync,
+    /// In this epoch.
+    InSync(u64),
     Out,
 }
 
@@ -216,7 +217,7 @@ impl Replica {
                 self.check_reads(Standing::Leads(reign)).await?;
                 Ok(answer)
             }
-            Standing::InSync => {
+            standing @ Standing::InSync(_) => {
                 if let Err(error) = self.check_settled(&view, &area) {
                     if self.is_long_unsettled(&area) {
                         self.tell_stalled(view.epoch);
@@ -227,7 +228,7 @@ impl Replica {
                 // A change that came meanwhile is in the answer, or is not; it may be read only
                 // when it is everywhere.
                 self.check_settled(&view, &area)?;
-                self.check_reads(Standing::InSync).await?;
+                self.check_reads(standing).await?;
                 Ok(answer)
             }
             Standing::Out => Err(self.error(ErrorKind::NotCurrent, "this copy is not in sync")),
@@ -286,8 +287,8 @@ impl Replica {
             return Ok(Standing::Leads(self.reigning().await?));
         }
         match view.in_sync.contains(&self.me()) {
-            true => Ok(Standing::InSync),
-            false if is_broken("only-in-sync-serve") => Ok(Standing::InSync),
+            true => Ok(Standing::InSync(view.epoch)),
+            false if is_broken("only-in-sync-serve") => Ok(Standing::InSync(view.epoch)),
             false => Ok(Standing::Out),
         }
     }
@@ -317,16 +318,19 @@ impl Replica {
         if leased {
             return Ok(());
         }
-        tokio::select! {
+        let promised = tokio::select! {
             biased;
-            promised = self.lease_by_members(&view) => return promised,
+            promised = self.lease_by_members(&view) => promised,
             // Members may be silent, and another manager may lead by now.
-            () = self.leased_again() => {}
+            () = self.leased_again() => Err(self.error(ErrorKind::NotCurrent, "its lease was over")),
+        };
+        if promised.is_ok() {
+            return Ok(());
         }
         // In the same epoch we were in sync all the time.
         match self.check_standing(standing)? {
             (now, true) if now == view => Ok(()),
-            _ => Err(self.error(ErrorKind::NotCurrent, "its lease was over")),
+            _ => promised,
         }
     }
 
@@ -354,6 +358,9 @@ impl Replica {
                 }
                 (Standing::Leads(_), _) => {
                     return Err(self.error(ErrorKind::NotCurrent, "another reign has begun"));
+                }
+                (Standing::InSync(epoch), _) if epoch != view.epoch => {
+                    return Err(self.error(ErrorKind::NotCurrent, "another epoch has begun"));
                 }
                 _ => false,
             }

@@ -654,6 +654,32 @@ async fn a_reader_does_not_wait_for_a_silent_member_when_the_manager_is_back() {
     }
 }
 
+/// What it has read may be older than what others have read in an epoch of which it had not heard.
+#[tokio::test]
+async fn who_waits_for_a_lease_answers_only_in_the_epoch_in_which_it_has_read() {
+    for id in [1, 2] {
+        let bench = Arc::new(Bench::start().await);
+        bench.write(0, 1).await;
+        assert_eq!(bench.read(2, 0).await, 1);
+        bench.net.silent.lock().insert(3);
+        let server = bench.server(id);
+        server.lease().end();
+        let read = tokio::spawn({
+            let bench = bench.clone();
+            async move { bench.read_from(id, 0).await }
+        });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(!read.is_finished());
+        bench.manager.take_out(3);
+        server.map().refresh().await.unwrap();
+        server.lease().renew(server.lease().now(), 60_000);
+        let read = tokio::time::timeout(super::MEMBER_WAIT / 2, read).await;
+        let error = read.unwrap().unwrap().unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::NotCurrent | ErrorKind::StaleMap), "{error}");
+        assert_eq!(bench.read(id, 0).await, 1, "asked again, it does");
+    }
+}
+
 /// A member is dead and the manager waits for three seconds until it takes it out; but somebody wants to read what is
 /// under way to it.
 #[tokio::test]

@@ -34,8 +34,9 @@ async fn who_misses_a_metadata_server_says_so_once_with_the_next_fetch() {
     view.refresh().await.unwrap();
     assert!(fake.missed.lock().is_empty());
     for share in [9, 9, 7] {
-        view.miss(VolumeId(share));
+        view.miss(VolumeId(share), None);
     }
+    view.miss(VolumeId(8), Some(Epoch(3)));
     // By itself, and soon.
     let told = async {
         while fake.missed.lock().is_empty() {
@@ -44,7 +45,7 @@ async fn who_misses_a_metadata_server_says_so_once_with_the_next_fetch() {
     };
     tokio::time::timeout(Duration::from_millis(POLL_MS / 2), told).await.unwrap();
     view.refresh().await.unwrap();
-    assert_eq!(*fake.missed.lock(), [7, 9]);
+    assert_eq!(*fake.missed.lock(), [7, 9], "8 has no server since that epoch");
 }
 
 #[tokio::test]

@@ -143,6 +143,20 @@ async fn who_is_to_let_go_is_missed_and_not_the_next_one() {
     assert_eq!(two.owner().await, two.owner);
 }
 
+/// It went to whoever was heard within a second and a half, dead or not.
+#[tokio::test]
+async fn a_volume_goes_to_nobody_whose_own_tenure_is_over() {
+    let two = Two::new().await;
+    two.bench.clock.pass(100);
+    two.beat(two.owner, 700).await;
+    two.miss().await;
+    // Both are lost; the other one was so a little earlier.
+    two.bench.clock.pass(701);
+    assert_eq!(two.owner().await, two.owner);
+    two.beat(two.other, 700).await;
+    assert_eq!(two.owner().await, two.other);
+}
+
 /// They were taken for those who miss the next one, which had its hands full.
 #[tokio::test]
 async fn who_has_an_older_map_misses_the_server_of_before() {
@@ -179,10 +193,16 @@ async fn time_in_which_a_manager_may_not_answer_counts_against_nobody() {
         two.bench.clock.pass(200);
         two.bench.manager.look();
     }
-    lease.renew(two.bench.clock.monotonic(), 800);
+    lease.renew(two.bench.clock.monotonic(), 60_000);
     two.bench.manager.look();
     two.beat(two.other, 700).await;
     assert_eq!(two.owner().await, two.owner);
+    for _ in 0..4 {
+        two.bench.clock.pass(200);
+        two.bench.manager.look();
+    }
+    two.beat(two.other, 700).await;
+    assert_eq!(two.owner().await, two.other, "now it was silent");
 }
 
 /// It looked every 0.2 s.

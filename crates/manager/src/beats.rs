@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_types::{Error, ErrorKind, Result};
+use strake_wire::lease::given_ms;
 use strake_wire::member::tenure_ms;
 use tokio::sync::{Notify, watch};
 
@@ -199,7 +200,7 @@ impl Beats {
     /// A lease is to be given for `asked_ms`; 0: a whole one. Returns when the store says that there may be such, or fails
     /// if it does not for `limit`.
     pub async fn lend(&self, asked_ms: u64, limit: Duration) -> Result<()> {
-        let asked_ms = if asked_ms == 0 { self.whole_ms } else { asked_ms.min(self.whole_ms) };
+        let asked_ms = given_ms(asked_ms, self.whole_ms);
         let mut allowed = self.allowed.subscribe();
         let waits = async {
             while !self.may_lend(asked_ms) {

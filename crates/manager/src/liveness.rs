@@ -11,6 +11,7 @@ use seen::{Seen, SeenRecopy, SeenScrub, smoothed};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+use strake_wire::lease::given_ms;
 use strake_wire::member::tenure_ms;
 use strake_wire::message::jobs::{Held, Progress};
 use strake_wire::message::manager::TargetSpec;
@@ -86,8 +87,11 @@ pub(crate) struct Liveness {
 
 /// How long a metadata server may serve volumes after a heartbeat at most.
 fn tenure(lease: Duration) -> Duration {
-    let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
-    Duration::from_millis(tenure_ms(lease_ms))
+    Duration::from_millis(tenure_ms(in_ms(lease)))
+}
+
+fn in_ms(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Liveness {
@@ -237,8 +241,7 @@ impl Liveness {
 
     /// A server that is heard now will answer for groups for so many ms, 0: for a whole lease.
     pub fn hear_lease(&mut self, server: u32, lease_ms: u64, now: Duration) {
-        let asked = Duration::from_millis(lease_ms);
-        let length = if lease_ms == 0 { self.lease } else { asked.min(self.lease) };
+        let length = Duration::from_millis(given_ms(lease_ms, in_ms(self.lease)));
         if let Some(heard) = self.servers.get_mut(&server) {
             heard.lease_end = heard.lease_end.max(now + length);
         }
@@ -246,8 +249,7 @@ impl Liveness {
 
     /// A server that says something now will serve volumes for so many ms, 0: as long as any may.
     pub fn hear_tenure(&mut self, server: u32, tenure_ms: u64, now: Duration) {
-        let (asked, most) = (Duration::from_millis(tenure_ms), tenure(self.lease));
-        let length = if tenure_ms == 0 { most } else { asked.min(most) };
+        let length = Duration::from_millis(given_ms(tenure_ms, in_ms(tenure(self.lease))));
         if let Some(heard) = self.servers.get_mut(&server) {
             heard.serve_until(now + length, now);
         }
@@ -522,7 +524,7 @@ impl Liveness {
     /// Milliseconds since a server was heard.
     pub fn silent_ms(&self, server: u32, now: Duration) -> u64 {
         let silent = self.servers.get(&server).map(|h| now.saturating_sub(h.at));
-        silent.map_or(u64::MAX, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+        silent.map_or(u64::MAX, in_ms)
     }
 
     /// What a target said of itself last.

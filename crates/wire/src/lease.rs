@@ -40,6 +40,12 @@ impl Term {
     }
 }
 
+/// How long a lease is, in ms, for which so many were asked: `most` at most, and also where it was not said (0), as by earlier
+/// releases.
+pub fn given_ms(asked_ms: u64, most: u64) -> u64 {
+    if asked_ms == 0 { most } else { asked_ms.min(most) }
+}
+
 /// How long its holder relies on a lease, or on what others have promised for so long.
 pub fn relied_on(length: Duration) -> Duration {
     length - length / DRIFT_PART

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_base::{is_broken, task};
 use strake_types::{ChunkId, ErrorKind, Ino, Result, TargetId, VolumeId};
-use strake_wire::lease::relied_on;
+use strake_wire::lease::{given_ms, relied_on};
 use strake_wire::message::manager::{ManagerAnswer, ManagerOp, ManagerReply, Stalled};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{Forward, StorageAnswer, StorageOp, StorageRequest};
@@ -359,7 +359,9 @@ impl Replica {
                 (Standing::Leads(_), _) => {
                     return Err(self.error(ErrorKind::NotCurrent, "another reign has begun"));
                 }
-                (Standing::InSync(epoch), _) if epoch != view.epoch => {
+                (Standing::InSync(epoch), _)
+                    if epoch != view.epoch && !is_broken("only-in-sync-serve") =>
+                {
                     return Err(self.error(ErrorKind::NotCurrent, "another epoch has begun"));
                 }
                 _ => false,
@@ -413,8 +415,8 @@ impl Replica {
 
     /// Promises a member not to act in a later epoch without it for a while. The epoch was checked.
     fn promise(&self, promise: msg::Promise) -> Result<Answer> {
-        let asked = Some(promise.lease_ms).filter(|ms| *ms > 0).unwrap_or(PROMISE_MS);
-        let until = self.common.clock.monotonic() + Duration::from_millis(asked.min(PROMISE_MS));
+        let length = Duration::from_millis(given_ms(promise.lease_ms, PROMISE_MS));
+        let until = self.common.clock.monotonic() + length;
         let mut state = self.state.lock();
         let promised = state.promised.entry(TargetId(promise.member)).or_default();
         *promised = until.max(*promised);

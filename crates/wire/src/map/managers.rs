@@ -120,8 +120,8 @@ impl MapView {
             return self.search(op).await.map(|(reply, _)| reply);
         }
         let known_epoch = self.current().epoch;
-        let (_, leader) =
-            self.search(ManagerOp::GetMap(GetMap { known_epoch, missed: Vec::new() })).await?;
+        let fetch = GetMap { known_epoch, ..GetMap::default() };
+        let (_, leader) = self.search(ManagerOp::GetMap(fetch)).await?;
         let reply = leader.call(ManagerRequest { op: Some(op) }).await?;
         match reply.answer {
             Some(ManagerAnswer::Leader(_)) => {

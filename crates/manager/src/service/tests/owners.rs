@@ -60,6 +60,15 @@ impl Two {
         owner
     }
 
+    /// The volume goes to the other one, which is well, after so long and not before.
+    async fn moves_after(&self, ms: u64) {
+        self.bench.clock.pass(ms);
+        self.beat(self.other, 700).await;
+        assert_eq!(self.owner().await, self.owner, "{ms}");
+        self.bench.clock.pass(1);
+        assert_eq!(self.owner().await, self.other, "{ms}");
+    }
+
     async fn miss(&self) {
         let epoch = self.bench.map().await.epoch;
         self.fetch(epoch, &[1]).await;
@@ -75,11 +84,7 @@ async fn a_volume_that_somebody_misses_gets_another_server_as_soon_as_the_tenure
         two.beat(two.owner, said_ms).await;
         two.bench.clock.pass(100);
         two.miss().await;
-        two.bench.clock.pass(ms - 100);
-        two.beat(two.other, 700).await;
-        assert_eq!(two.owner().await, two.owner, "{said_ms}");
-        two.bench.clock.pass(1);
-        assert_eq!(two.owner().await, two.other, "{said_ms}");
+        two.moves_after(ms - 100).await;
     }
 }
 
@@ -91,11 +96,7 @@ async fn a_volume_that_nobody_misses_is_left_to_a_server_that_is_late() {
     two.bench.clock.pass(500);
     // It is heard again, so that nobody misses it any more.
     two.beat(two.owner, 700).await;
-    two.bench.clock.pass(1_500);
-    two.beat(two.other, 700).await;
-    assert_eq!(two.owner().await, two.owner);
-    two.bench.clock.pass(1);
-    assert_eq!(two.owner().await, two.other);
+    two.moves_after(1_500).await;
 }
 
 /// A shorter one that is asked for later takes nothing away from one that lasts.
@@ -106,11 +107,7 @@ async fn a_tenure_lasts_as_long_as_was_said_before() {
     two.bench.clock.pass(200);
     two.beat(two.owner, 700).await;
     two.miss().await;
-    two.bench.clock.pass(1_300);
-    two.beat(two.other, 700).await;
-    assert_eq!(two.owner().await, two.owner);
-    two.bench.clock.pass(1);
-    assert_eq!(two.owner().await, two.other);
+    two.moves_after(1_300).await;
 }
 
 /// It was given back with the next heartbeat: two moves for each time that a server was late.

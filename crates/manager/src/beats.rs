@@ -29,6 +29,8 @@ const LEAD_MAX_MS: u64 = 800;
 pub(crate) const LEAD_MAX: Duration = Duration::from_millis(LEAD_MAX_MS);
 /// There are so many beats in the time that each lets it lead.
 const BEATS: u32 = 4;
+/// For so long after it began to lead a manager takes its store for slow: five beats.
+const LEARNS: Duration = Duration::from_secs(1);
 /// Delays are remembered for this long, and twice as long at most,
 const DELAYS: Duration = Duration::from_secs(5);
 /// those of more than so many ms for longer: a store may stand still every few minutes only.
@@ -125,10 +127,9 @@ impl Beats {
             own_until: from + left.longest.max(tenure),
             from,
             state: Mutex::new(State {
-                asked: Recent::new(whole, from, before_ms),
-                // At first nothing is known.
-                delays: Recent::new(DELAYS, from, LEAD_MAX_MS),
-                stalls: Recent::new(STALLS, from, 0),
+                asked: Recent::new(whole, from + whole, before_ms),
+                delays: Recent::new(DELAYS, from + LEARNS, LEAD_MAX_MS),
+                stalls: Recent::new(STALLS, from + STALLS, 0),
                 leads_until: Duration::ZERO,
                 last_ms: LEAD_MAX_MS,
                 is_said: true,

@@ -12,9 +12,9 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// From then on, where `before` was seen before.
-    pub fn new(window: Duration, from: Duration, before: u64) -> Self {
-        Self { window, greatest: 0, before, end: from + window }
+    /// Of windows of this length, the first of which ends then; `before` was seen before it.
+    pub fn new(window: Duration, end: Duration, before: u64) -> Self {
+        Self { window, greatest: 0, before, end }
     }
 
     /// Counts one.

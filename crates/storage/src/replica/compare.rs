@@ -101,7 +101,7 @@ impl Replica {
             _ => return Err(self.nonsense(errand.member)),
         };
         // It may have left the group while we waited for a change that it has not made, and not know yet.
-        self.current(errand.epoch).await?;
+        let view = self.current(errand.epoch).await?;
         let digest =
             |sums: &Option<strake_engine::chunk::BlockSums>| sums.as_ref().map(|s| s.digest());
         if digest(&ours) == digest(&theirs) {
@@ -116,7 +116,13 @@ impl Replica {
             self.me()
         );
         if repair {
-            self.equalise(errand, chunk).await?;
+            // What only one has is kept: too much can be taken away again, too little not be brought back.
+            if let Some(theirs) = &theirs {
+                self.take_back(errand, chunk, &ours.unwrap_or_default(), theirs).await?;
+            }
+            for &member in view.in_sync.iter().skip(1) {
+                self.equalise(Errand { member, ..errand }, chunk).await?;
+            }
             tracing::warn!(
                 "group {}: {chunk} at target {} was made equal",
                 self.group,

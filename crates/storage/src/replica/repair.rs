@@ -287,6 +287,25 @@ impl Replica {
         None
     }
 
+    /// Blocks that a member has and we do not come back from there. The caller holds the chunk. If it ends half-way, the
+    /// rest is there still when it is done again.
+    pub(super) async fn take_back(
+        &self,
+        errand: Errand,
+        chunk: ChunkId,
+        ours: &BlockSums,
+        theirs: &BlockSums,
+    ) -> Result<()> {
+        let known: BTreeSet<u32> = ours.blocks().iter().map(|(block, _)| *block).collect();
+        let mut tale = Tale::new(self, chunk, MetBy::Scrub);
+        for &(block, sum) in theirs.blocks().iter().filter(|(block, _)| !known.contains(block)) {
+            let data = self.fetch_block(errand.member, errand.epoch, chunk, block, sum).await?;
+            self.write_own(errand.reign, chunk, block, data).await?;
+            tale.note(self.me(), errand.member, block);
+        }
+        Ok(())
+    }
+
     async fn fetch_block(
         &self,
         member: TargetId,

@@ -279,50 +279,87 @@ async fn what_only_a_joining_member_still_has_is_taken_from_it_if_it_is_the_same
     }
 }
 
+impl Bench {
+    /// The chunks that differ, and the members at which they do.
+    async fn compare(&self, repair: bool) -> Result<(Vec<msg::Chunk>, Vec<u32>)> {
+        let op = StorageOp::Compare(msg::Compare { after: None, repair });
+        match self.send(self.request(1, op), Bytes::new()).await? {
+            (StorageAnswer::Compared(found), _) => Ok((found.different, found.members)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Changes a copy behind everybody's back, with its checksums.
+    async fn change_behind(&self, member: u32, change: impl Fn(&ChunkStore, u64)) {
+        self.kill(member);
+        let store = loop {
+            match ChunkStore::open(self.disk(member), ChunkOptions::default()) {
+                Ok(store) => break store,
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        change(&store, u64::from(GROUP.0 + 1) << 40);
+        drop(store);
+        self.start_member(member).await;
+    }
+}
+
+fn file(index: u64) -> ChunkId {
+    ChunkId { volume: VolumeId(1), ino: Ino(2), index: ChunkIndex(index) }
+}
+
+fn delete(store: &ChunkStore, index: u64) {
+    let only = ChunkIndex(index)..=ChunkIndex(index);
+    store.delete_range(VolumeId(1), Ino(2), only).unwrap();
+}
+
 #[tokio::test]
 async fn copies_that_differ_without_damage_are_found_and_made_equal() {
     let bench = Bench::start().await;
     bench.write(0, 1).await;
     bench.write_value(1, 7).await;
-    let compare = async |repair| {
-        let op = StorageOp::Compare(msg::Compare { after: None, repair });
-        match bench.send(bench.request(1, op), Bytes::new()).await.unwrap() {
-            (StorageAnswer::Compared(found), _) => found,
-            other => panic!("{other:?}"),
-        }
-    };
-    let found = compare(true).await;
-    assert_eq!((found.chunks, found.different), (2, Vec::new()));
-    // Behind everybody's back: one copy is changed, with its checksum, and one is deleted.
-    let behind = |member: u32, change: &dyn Fn(&ChunkStore, u64)| {
-        bench.kill(member);
-        let store = loop {
-            match ChunkStore::open(bench.disk(member), ChunkOptions::default()) {
-                Ok(store) => break store,
-                Err(_) => std::thread::sleep(Duration::from_millis(5)),
-            }
-        };
-        let tag = u64::from(GROUP.0 + 1) << 40;
-        change(&store, tag);
-    };
-    let file = |index| ChunkId { volume: VolumeId(1), ino: Ino(2), index: ChunkIndex(index) };
-    behind(2, &|store, tag| {
+    assert_eq!(bench.compare(true).await.unwrap(), (vec![], vec![]));
+    let overwrite = |store: &ChunkStore, tag| {
         let data = Bytes::from(vec![9; BLOCK]);
         store.write(file(tag), 0, &data, crc32c(&data)).unwrap();
-    });
-    behind(3, &|store, tag| {
-        store.delete_range(VolumeId(1), Ino(2), ChunkIndex(tag + 1)..=ChunkIndex(tag + 1)).unwrap();
-    });
-    bench.start_member(2).await;
-    bench.start_member(3).await;
+    };
+    bench.change_behind(2, overwrite).await;
+    bench.change_behind(3, |store, tag| delete(store, tag + 1)).await;
     let expected = (vec![chunk(0), chunk(1)], vec![2, 3]);
     for repair in [false, true] {
-        let found = compare(repair).await;
-        assert_eq!((found.different, found.members), expected.clone());
+        assert_eq!(bench.compare(repair).await.unwrap(), expected);
     }
-    assert_eq!(compare(true).await.different, []);
+    assert_eq!(bench.compare(true).await.unwrap(), (vec![], vec![]));
     assert_eq!(bench.read(2, 0).await, 1);
     assert_eq!(bench.until(async || bench.read_value(3, 1).await.ok()).await, 7);
+}
+
+/// A comparison made all members equal to the primary, whatever had become of that one's copy.
+#[tokio::test]
+async fn what_the_primary_lacks_comes_back_from_the_member_that_has_it() {
+    let bench = Bench::start().await;
+    for block in 0..3 {
+        bench.write(block, block as u8 + 1).await;
+    }
+    bench.write_value(1, 7).await;
+    let block = BLOCK as u64;
+    let lose = |store: &ChunkStore, tag| {
+        store.punch(file(tag), block, block).unwrap();
+        delete(store, tag + 1);
+    };
+    for member in [3, 1] {
+        bench.change_behind(member, lose).await;
+    }
+    let found = bench.until(async || bench.compare(false).await.ok()).await;
+    assert_eq!(found, (vec![chunk(0), chunk(1)], vec![2, 2]), "1 and 3 lack the same");
+    bench.compare(true).await.unwrap();
+    assert_eq!(bench.compare(true).await.unwrap(), (vec![], vec![]));
+    for member in 1..=MEMBERS {
+        for block in 0..3 {
+            assert_eq!(bench.read(member, block).await, block as u8 + 1);
+        }
+        assert_eq!(bench.until(async || bench.read_value(member, 1).await.ok()).await, 7);
+    }
 }
 
 /// A comparison waited for a change that a member did not make before it was taken out; the member had not heard of
@@ -335,7 +372,7 @@ async fn a_member_that_was_taken_out_meanwhile_is_not_said_to_differ() {
     let replica = server.replica(&server.targets()[0], bench.group, 0).await.unwrap();
     let epoch = bench.manager.map.lock().groups[0].epoch;
     let errand = Errand { reign: replica.reigning().await.unwrap(), epoch, member: TargetId(2) };
-    let file = ChunkId { volume: VolumeId(1), ino: Ino(2), index: ChunkIndex(0) };
+    let file = file(0);
     assert!(!replica.differs(errand, file, false).await.unwrap());
     bench.manager.take_out(2);
     server.map().refresh().await.unwrap();

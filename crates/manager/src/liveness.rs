@@ -50,9 +50,9 @@ struct Pause {
 /// Who has served for so many leases is bound by nothing that it promised in an earlier life.
 const STEADY_LEASES: u32 = 2;
 
-/// How long a new manager waits at least for a word of the server whose manager has led before: that is said every 0.2 s, and
-/// finds out who leads within 0.1 s.
-const HEARD_WITHIN: Duration = Duration::from_millis(300);
+/// How long a new manager waits at least for a word of the server whose manager has led before. That is said every 0.2 s, to
+/// whoever leads, and has been asked for since before: the own lead was over earlier.
+const HEARD_WITHIN: Duration = Duration::from_millis(200);
 
 /// A manager that has not looked for this part of a lease stood still, or may not have led: it looks more often.
 const ABSENT_PART: u32 = 10;

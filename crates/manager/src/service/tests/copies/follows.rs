@@ -64,7 +64,7 @@ async fn the_volumes_of_the_server_that_has_led_go_to_another_when_it_says_nothi
         let miss = |bench: &Bench| {
             [1, 2].iter().for_each(|id| bench.manager.inner.lock().live.miss(*id));
         };
-        bench.clock.pass(own_ms.max(300));
+        bench.clock.pass(own_ms.max(200));
         miss(&bench);
         assert!(lasts(&bench, 1) && lasts(&bench, 2), "{own_ms}");
         bench.clock.pass(1);

@@ -1,7 +1,7 @@
 //! A cluster on hosts of its own under load, while whatever can happen to its servers happens at random:
 //! nothing that was acknowledged is missing or old, and the file system is clean.
 //!
-//! A minute of it in each run of the tests; `make soak` makes it half an hour. What happens follows from a
+//! Three minutes of it in each run of the tests; `make soak` makes it half an hour. What happens follows from a
 //! seed, which is shown: `STRAKE_SOAK_SEED` repeats it as far as time allows.
 
 use std::collections::{HashMap, VecDeque};
@@ -18,9 +18,12 @@ use tempfile::TempDir;
 
 /// How long the cluster may take to be whole after all trouble.
 const HEAL_WAIT: Duration = Duration::from_secs(120);
-/// Storage servers are hosts 2 to this one; 1 is the witness.
+/// This host has the manager, storage servers are hosts 2 to 4.
+const MANAGER: usize = 1;
 const LAST_STORAGE: usize = 4;
-const CLIENT: usize = 5;
+const META: usize = 5;
+const LAST_SERVER: usize = META;
+const CLIENT: usize = 6;
 /// Records of a file that are overwritten again and again.
 const RECORDS: usize = 400;
 const WRITERS: usize = 2;
@@ -48,10 +51,10 @@ struct Soak {
 impl Soak {
     fn start() -> Self {
         let (network, directory) = (Network::new(CLIENT), tempfile::tempdir().unwrap());
-        let servers = (0..=LAST_STORAGE).map(|_| None).collect();
+        let servers = (0..=LAST_SERVER).map(|_| None).collect();
         let mut soak =
             Self { servers, mount: None, load: None, disks: Vec::new(), network, directory };
-        for host in 1..=LAST_STORAGE {
+        for host in 1..=LAST_SERVER {
             let disk = soak.path(&format!("disk{host}"));
             mount_memory(&disk, DISK_BYTES);
             soak.disks.push(disk);
@@ -82,7 +85,12 @@ impl Soak {
         let (name, disk) = (format!("host{host}"), disk.display().to_string());
         let mut arguments = vec!["server", "--listen", &address, "--data", &disk, "--name", &name];
         match host {
-            1 => arguments.extend(["--roles", "manager,meta", "--metrics", "10.77.0.1:7499"]),
+            MANAGER => arguments.extend(["--roles", "manager"]),
+            META => {
+                let metrics = ["--metrics", "10.77.0.5:7499"];
+                arguments
+                    .extend(["--roles", "meta", "--join", "10.77.0.1"].into_iter().chain(metrics));
+            }
             _ => arguments.extend(["--roles", "storage", "--join", "10.77.0.1"]),
         }
         self.servers[host] = Some(self.process(host, &arguments));
@@ -157,7 +165,7 @@ impl Soak {
     fn look_around(&self) -> String {
         let fsck = self.run(&["fsck", "main", "--cluster", "10.77.0.1"]);
         let said = String::from_utf8_lossy(&fsck.stdout).into_owned();
-        let ask = "exec 3<>/dev/tcp/10.77.0.1/7499; printf 'GET /metrics HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3";
+        let ask = "exec 3<>/dev/tcp/10.77.0.5/7499; printf 'GET /metrics HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3";
         let net = format!("--net={}", self.network.host(CLIENT).display());
         let page = Command::new("nsenter").args([&net, "bash", "-c", ask]).output();
         let page = String::from_utf8_lossy(&page.expect("nsenter is there").stdout).into_owned();
@@ -167,6 +175,7 @@ impl Soak {
 
     /// One thing goes wrong, for some time, and is well again.
     fn trouble(&mut self, random: &mut SplitMix64) -> String {
+        let server = 1 + random.below(LAST_SERVER as u64) as usize;
         let storage = 2 + random.below(LAST_STORAGE as u64 - 1) as usize;
         let other = 1 + random.below(CLIENT as u64) as usize;
         let time = Duration::from_millis(200 + random.below(5_000));
@@ -178,22 +187,27 @@ impl Soak {
                 format!("host {storage} was killed, and back after {time:?}")
             }
             1 => {
-                self.network.cut(storage, true);
+                self.network.cut(server, true);
                 std::thread::sleep(time);
-                self.network.cut(storage, false);
-                format!("host {storage} was cut off for {time:?}")
+                self.network.cut(server, false);
+                format!("host {server} was cut off for {time:?}")
             }
-            2 if other != storage => {
-                self.network.cut_one_way(storage, other, true);
+            2 if other != server => {
+                self.network.cut_one_way(server, other, true);
                 std::thread::sleep(time);
-                self.network.cut_one_way(storage, other, false);
-                format!("what host {storage} sent to {other} was lost for {time:?}")
+                self.network.cut_one_way(server, other, false);
+                format!("what host {server} sent to {other} was lost for {time:?}")
             }
             3 => {
-                self.kill(1);
+                let heads = [&[MANAGER][..], &[META], &[MANAGER, META]];
+                let heads = heads[random.below(3) as usize];
+                heads.iter().for_each(|&head| self.kill(head));
                 std::thread::sleep(time / 3);
-                self.start_server(1);
-                format!("manager and metadata server were killed, and back after {:?}", time / 3)
+                heads.iter().for_each(|&head| self.start_server(head));
+                format!(
+                    "hosts {heads:?} (1 manages, {META} has the names) were killed, and back after {:?}",
+                    time / 3
+                )
             }
             4 => {
                 self.kill_mount();
@@ -386,7 +400,7 @@ fn nothing_acknowledged_is_lost_whatever_happens_to_hosts_disks_and_the_network(
         return;
     }
     let seed = number_of("STRAKE_SOAK_SEED").unwrap_or_else(micros);
-    let time = Duration::from_secs(number_of("STRAKE_SOAK_SECONDS").unwrap_or(120));
+    let time = Duration::from_secs(number_of("STRAKE_SOAK_SECONDS").unwrap_or(180));
     println!("repeat it: STRAKE_SOAK_SEED={seed} STRAKE_SOAK_SECONDS={}", time.as_secs());
     let mut random = SplitMix64::new(seed);
     let mut soak = Soak::start();

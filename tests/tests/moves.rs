@@ -252,6 +252,9 @@ fn what_would_cost_copies_or_data_is_refused_with_the_sentence_why() {
     cluster.until("what is left is whole", |c| {
         c.json(&["status"])["groups"].as_array().is_some_and(Vec::is_empty)
     });
+    let (code, told) = cluster.run(&["fsck", "main"]);
+    let names = told.lines().any(|l| l.contains("lost-chunk") && l.contains("/single/file"));
+    assert!(code == Some(4) && names, "{told}");
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! What targets hold, against the inodes.
 //!
-//! Missing chunks cannot be told from holes, so they are no subject here; that copies differ in having a
-//! chunk is for the comparison of copies.
+//! Whether chunks are missing is for [`super::dense`]; that copies differ in having one, for their comparison.
 
 use super::{Findings, Mend};
 use crate::contents::{delete_chunk, layout_of};

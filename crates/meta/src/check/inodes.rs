@@ -1,6 +1,6 @@
 //! Whether an inode has the names, counts and contents that it says.
 
-use super::{Findings, Mend};
+use super::{Findings, Mend, dense};
 use crate::keys::{self, Kind};
 use crate::records::{self, Entry, Inode, Mark};
 use crate::stored::store_error;
@@ -292,7 +292,7 @@ async fn contents(tx: &mut Tx<'_>, inode: &Inode, found: &mut Findings) -> Resul
         return Ok(());
     };
     let last = layout.chunk_at(inode.length - 1).0;
-    let placement = Placement::new(layout);
+    let placement = Placement::new(layout.clone());
     let map = tx.ctx.core.map.current();
     let serves = |group: GroupId| {
         let group = map.groups.iter().find(|g| g.id == group.0);
@@ -309,8 +309,9 @@ async fn contents(tx: &mut Tx<'_>, inode: &Inode, found: &mut Findings) -> Resul
             away.len()
         );
         found.add("chunks-away", inode.ino, detail, false);
+        return Ok(());
     }
-    Ok(())
+    dense::judge(tx.ctx, inode, layout, found).await
 }
 
 /// The keys of a kind that belong to an inode.

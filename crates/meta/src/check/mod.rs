@@ -6,12 +6,14 @@
 //!
 //! * `entries`, `inodes`, `leftovers` — judge one thing of each part, and mend it.
 //! * `chunks` — what targets hold, against inodes.
+//! * `dense` — what inodes say that was written, against targets.
 //! * `totals` — what the volume says that it holds, against inodes.
 //!
 //! Parts come in the order of [`CheckPart`]: what an entry says is right before inodes without a name are
 //! looked for.
 
 mod chunks;
+mod dense;
 mod entries;
 mod inodes;
 mod leftovers;

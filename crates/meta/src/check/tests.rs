@@ -1,3 +1,4 @@
+use crate::contents::layout_of;
 use crate::keys;
 use crate::records::{self, Entry, Inode, Mark, Raw, Shard, Stat};
 use crate::tests::check::check as oracle;
@@ -6,9 +7,10 @@ use bytes::Bytes;
 use prost::Message;
 use std::sync::atomic::Ordering;
 use strake_engine::kv::{Outcome, Transaction};
-use strake_types::{FileKind, Ino, VolumeId};
+use strake_types::layout::Placement;
+use strake_types::{ChunkIndex, FileKind, Ino, VolumeId};
 use strake_wire::message::meta::{
-    Check, CheckPart, Checked, MetaAnswer, MetaOp, OpenMode, Problem,
+    Check, CheckPart, Checked, MetaAnswer, MetaOp, OpenMode, Problem, Publish,
 };
 
 const V: VolumeId = VolumeId(1);
@@ -282,6 +284,57 @@ async fn chunks_that_no_file_has_are_found_by_target_and_go() {
     let left = |world: &World| world.storage.chunks.lock().len();
     world.until(async || left(&world) == 1).await;
     assert_eq!(fsck(&world.root(), false).await, []);
+}
+
+/// A file that was written through knows what it has lost; one with a hole does not.
+#[tokio::test]
+async fn chunks_that_are_missing_or_short_are_told_where_no_hole_can_be() {
+    let world = World::new().await;
+    let root = world.root();
+    let dense = written(&world, "dense", 0).await;
+    let sparse = written(&world, "sparse", 4096).await;
+    assert_eq!(fsck(&root, false).await, []);
+    for file in [dense, sparse] {
+        let mut chunks = world.storage.chunks.lock();
+        let place = |index| move |key: &&(u32, u64, u64)| (key.1, key.2) == (file, index);
+        let (lost, short) = (chunks.keys().find(place(1)), chunks.keys().find(place(3)));
+        let (lost, short) = (*lost.unwrap(), *short.unwrap());
+        chunks.remove(&lost);
+        chunks.get_mut(&short).unwrap().pop();
+    }
+    let told = async || -> Vec<(String, u64)> {
+        let problems = fsck(&root, true).await;
+        problems.into_iter().map(|problem| (problem.what, problem.ino)).collect()
+    };
+    let expected = [("lost-chunk".to_owned(), dense), ("short-chunk".to_owned(), dense)];
+    assert_eq!(told().await, expected);
+    assert_eq!(told().await, expected, "nobody can mend that");
+    root.truncate(dense, 10).await.unwrap();
+    root.truncate(sparse, 10).await.unwrap();
+    world.storage.chunks.lock().retain(|key, _| key.1 != sparse);
+    assert_eq!(told().await, [], "how much of the beginning was a hole nobody knows");
+}
+
+/// A file of three whole chunks and a part of one, of which so many bytes were not written, by what was told.
+async fn written(world: &World, name: &str, hole: i64) -> u64 {
+    let root = world.root();
+    let file = root.file(1, name).await.unwrap();
+    root.move_out(file).await.unwrap();
+    let key = keys::inode(V, Ino(file));
+    let inode: Inode = Edits { world }.get(&key).await;
+    let placement = Placement::new(layout_of(&inode).unwrap());
+    let mut length = 0;
+    for index in 0..4 {
+        let (_, bytes) = placement.layout().chunk_bounds(ChunkIndex(index));
+        let len = if index < 3 { bytes } else { 1_000 };
+        let place = 11 + placement.group_of(ChunkIndex(index)).0;
+        world.storage.chunks.lock().insert((place, file, index), vec![1; len as usize]);
+        length += len;
+    }
+    let occupied_delta = length.next_multiple_of(4096) as i64 - hole;
+    let publish = Publish { ino: file, length_min: length, occupied_delta, ..Publish::default() };
+    root.publish(publish).await.unwrap();
+    file
 }
 
 #[tokio::test]

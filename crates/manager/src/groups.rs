@@ -8,6 +8,7 @@
 //! answers nobody any more, and others have all copies. `docs/design/0040-replication.md` says why.
 //! Groups of one copy have one member, but while they move.
 
+use crate::advice::{ADD_DISK, ADD_SERVER};
 use crate::records::Group;
 use crate::state::State;
 use std::collections::{BTreeMap, HashSet};
@@ -68,7 +69,7 @@ pub(crate) fn prepare(state: &mut State, copies: u32) -> Result<()> {
     if targets < copies as usize {
         return invalid(format!(
             "{copies} copies need {copies} targets, and the cluster has {targets}; add a server \
-             (strake server --join ADDR --data DIR), or a --data to one there is"
+             ({ADD_SERVER}), or a disk to one there is ({ADD_DISK})"
         ));
     }
     extend_class(state, copies);

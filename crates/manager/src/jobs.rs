@@ -4,6 +4,7 @@
 //! any. It only ever adds a member that joins, marks one that is to leave, or takes back one that is
 //! not in sync; who comes to be in sync, and who goes, [`groups`](crate::groups) decides.
 
+use crate::advice::ADD_SERVER;
 use crate::groups::Life;
 use crate::loss;
 use crate::owners;
@@ -23,7 +24,8 @@ const ENDED_MAX: usize = 100;
 /// How often an item is tried.
 const TRIES_MAX: u32 = 10;
 /// Why an item waits that fits nowhere.
-const NO_ROOM: &str = "no target has room for it; add a disk or a server";
+const NO_ROOM: &str =
+    "no target has room for it; add a disk (strake target add SERVER DIR) or a server";
 
 impl Job {
     pub fn is(&self, state: JobState) -> bool {
@@ -246,7 +248,7 @@ fn check_places(state: &State, leaving: &BTreeSet<u32>) -> Result<()> {
     };
     Err(refuse(format!(
         "group {id} keeps {} copies, and {stay} targets would stay that are not emptied by this or another \
-         job (strake job list); add a server (strake server --join ADDR --data DIR) first",
+         job (strake job list); add a server ({ADD_SERVER}) first",
         GroupId(*id).copies()
     )))
 }

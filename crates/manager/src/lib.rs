@@ -30,6 +30,7 @@
 //! The manager never talks to a server by itself, holds no file's name and no chunk's place, and is
 //! not needed for reading and writing: clients go on with the last map they have.
 
+mod advice;
 mod beats;
 mod candidate;
 mod fences;
@@ -53,6 +54,7 @@ mod testing;
 mod turns;
 mod volumes;
 
+pub use advice::{ADD_DISK, ADD_SERVER};
 pub use candidate::{Candidate, Candidature};
 pub use forms::FORMS;
 pub use service::{Manager, ManagerOptions};

@@ -2,6 +2,7 @@
 //!
 //! Everything here decides on a [`State`] and on [`Facts`]; nothing moves before a job does it.
 
+use crate::advice::{ADD_DISK, ADD_SERVER};
 use crate::groups::Life;
 use crate::records::{Group, Item};
 use crate::state::State;
@@ -219,8 +220,7 @@ pub(crate) fn choose(
     if near && !others.contains(&state.server_of(place.from)) && !wanted.force {
         return Err(refuse(format!(
             "group {} keeps {} copies on different servers, and without target {} two would lie on \
-             one server; add a server (strake server --join ADDR --data DIR), or accept that with \
-             --force",
+             one server; add a server ({ADD_SERVER}), or accept that with --force",
             place.id,
             GroupId(place.id).copies(),
             place.from
@@ -244,8 +244,8 @@ fn has_room(
         Some(&free) if free < coming => Err(Error::with(
             ErrorKind::NoSpace,
             format!(
-                "{} has {free} bytes free, and {coming} would come with group {group}; add a disk or \
-                 a server first",
+                "{} has {free} bytes free, and {coming} would come with group {group}; add a disk \
+                 ({ADD_DISK}) or a server ({ADD_SERVER}) first",
                 name_of(state, to)
             ),
         )),
@@ -261,8 +261,7 @@ fn too_few(state: &State, place: &Place<'_>, wanted: &Wanted) -> Error {
     let left = state.targets.iter().filter(stays).count();
     refuse(format!(
         "group {} keeps {copies} {}, and without target {} no other target can take its part ({left} \
-         stay, some may be away: strake status); add a server (strake server --join ADDR --data DIR) \
-         first",
+         stay, some may be away: strake status); add a server ({ADD_SERVER}) first",
         place.id,
         if copies == 1 { "copy" } else { "copies" },
         place.from

@@ -86,7 +86,7 @@ fn too_few_targets_are_an_error_that_says_what_to_do() {
     let mut state = cluster(&[1]);
     let error = prepare(&mut state, 2).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Invalid);
-    assert!(error.detail.contains("strake server --join"), "{error}");
+    assert!(error.detail.contains(ADD_SERVER), "{error}");
     for copies in [0, COPIES_MAX + 1] {
         assert_eq!(prepare(&mut state, copies).unwrap_err().kind, ErrorKind::Invalid);
     }

@@ -67,7 +67,7 @@ fn too_few_targets_or_servers_are_refused_with_the_sentence_why() {
     prepare(&mut state, 2).unwrap();
     let error = empty(&state, &all_serve(&state, 1), &leaving(&[2])).unwrap_err();
     assert!(error.detail.contains("keeps 2 copies"), "{error}");
-    assert!(error.detail.contains("strake server --join"), "{error}");
+    assert!(error.detail.contains(ADD_SERVER), "{error}");
     let mut state = cluster(&[2, 1]);
     prepare(&mut state, 2).unwrap();
     let error = empty(&state, &all_serve(&state, 1), &leaving(&[3])).unwrap_err();
@@ -78,6 +78,7 @@ fn too_few_targets_or_servers_are_refused_with_the_sentence_why() {
     full.free.extend([(1, 50), (2, 50)]);
     let error = empty(&state, &full, &forced).unwrap_err();
     assert_eq!(error.kind, ErrorKind::NoSpace, "{error}");
+    assert!(error.detail.contains(ADD_DISK), "{error}");
 }
 
 #[test]

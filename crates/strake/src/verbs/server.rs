@@ -312,6 +312,8 @@ fn check(flags: &ServerFlags, roles: Roles) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Cli, Verb};
+    use clap::Parser;
 
     #[test]
     fn flags_win_over_the_file() {
@@ -346,6 +348,15 @@ mod tests {
         let running = ServerFlags { data: vec!["/d".into()], ..Default::default() };
         assert!(check_alone(&running).unwrap_err().cause.contains("--data"));
         assert!(check_alone(&ServerFlags::default()).is_ok());
+    }
+
+    #[test]
+    fn the_command_that_adds_a_server_lacks_no_flag() {
+        let words = strake_manager::ADD_SERVER.split(' ');
+        let Verb::Server(flags) = Cli::try_parse_from(words).unwrap().verb else { panic!() };
+        check(&flags, parse_roles(&flags.roles).unwrap()).unwrap();
+        assert!(!flags.join.is_empty(), "it would begin a cluster of its own");
+        Cli::try_parse_from(strake_manager::ADD_DISK.split(' ')).unwrap();
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Groups of several copies as people see them: who is missing where, and what that means.
 
-use crate::output;
+use crate::{output, servers};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use strake_types::GroupId;
@@ -152,7 +152,7 @@ pub fn troubles(map: &ClusterMap) -> Vec<Trouble> {
                 concerned(map, groups),
                 names.join(" or ")
             ),
-            mend: "start its server again with the flags it had, with its disks".into(),
+            mend: format!("{}, and with its disks", start_again(map, members)),
         }
     });
     let lacks = lacks.iter().map(|((member, state), groups)| {
@@ -161,13 +161,14 @@ pub fn troubles(map: &ClusterMap) -> Vec<Trouble> {
         let (about, mend) = match state {
             MemberState::Joining => (
                 format!("{name} is being made equal in {groups}"),
-                "wait; strake job watch shows how far it is".to_owned(),
+                "wait; strake job list shows how far it is".to_owned(),
             ),
             _ => (
                 format!("{name} is missing in {groups}"),
                 format!(
-                    "start its server again with the flags it had; check its disk. Is it lost: \
-                     strake target replace {member} NEW, or strake target remove {member}"
+                    "{}; check its disk. Is it lost: strake target replace {member} NEW, or strake target remove \
+                     {member}; strake target files {member} names the files",
+                    start_again(map, &[*member])
                 ),
             ),
         };
@@ -183,7 +184,17 @@ fn serves(map: &ClusterMap, group: &Group) -> bool {
     group.in_sync().iter().filter_map(of).any(|target| works(&target))
 }
 
-fn target_name(map: &ClusterMap, id: u32) -> String {
+/// What brings the servers of these targets back.
+fn start_again(map: &ClusterMap, targets: &[u32]) -> String {
+    let of = |id: &u32| map.targets.iter().find(|target| target.id == *id);
+    let names: BTreeSet<String> =
+        targets.iter().filter_map(of).map(|target| servers::name(map, target.server)).collect();
+    let names: Vec<String> = names.into_iter().collect();
+    servers::start_again(&names.join(" or "))
+}
+
+/// A target as people know it.
+pub fn target_name(map: &ClusterMap, id: u32) -> String {
     let target = map.targets.iter().find(|target| target.id == id);
     let server = target.and_then(|t| map.servers.iter().find(|server| server.id == t.server));
     match (target, server) {
@@ -263,8 +274,12 @@ mod tests {
         assert_eq!((missing.len(), missing[0].stops), (1, false));
         let about = "target 2 (/t2 on server h2) is missing in 1 group of 2 copies (volumes: safe)";
         assert_eq!(missing[0].about, about);
+        for command in ["on h2: start `strake server`", "strake target files 2"] {
+            assert!(missing[0].mend.contains(command), "{missing:?}");
+        }
         let joining = troubles(&map(&[2], &[1], [true, true]));
         assert!(joining[0].about.contains("/t1 on server h1) is being made equal"), "{joining:?}");
+        assert!(joining[0].mend.contains("strake job list"), "{joining:?}");
     }
 
     #[test]
@@ -272,6 +287,7 @@ mod tests {
         let stopped = troubles(&map(&[1], &[], [false, true]));
         assert_eq!(stopped.iter().map(|t| t.stops).collect::<Vec<_>>(), [true, false]);
         assert!(stopped[0].about.contains("only target 1 (/t1 on server h1)"), "{stopped:?}");
+        assert!(stopped[0].mend.contains("on h1: start `strake server`"), "{stopped:?}");
         assert!(!troubled(&map(&[1], &[], [false, true]))[0].serves);
     }
 

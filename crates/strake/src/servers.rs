@@ -23,6 +23,13 @@ pub fn name(map: &ClusterMap, id: u32) -> String {
     map.servers.iter().find(|s| s.id == id).map_or_else(|| id.to_string(), |s| s.name.clone())
 }
 
+/// What brings a server back that is down.
+pub fn start_again(name: &str) -> String {
+    format!(
+        "on {name}: start `strake server` again, with the flags it had (journalctl -t strake, or its log, says how it ended)"
+    )
+}
+
 /// True for the one of several managers that leads.
 pub fn leads(map: &ClusterMap, server: &Server) -> bool {
     let has_others = map.servers.iter().filter(|server| server.manager).count() > 1;

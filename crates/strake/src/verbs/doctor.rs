@@ -14,12 +14,13 @@ use crate::groups;
 use crate::jobs::{self, Files, JobView};
 use crate::verbs::status::Health;
 use crate::verbs::target::state_of;
-use crate::{mountpoint, output, size};
+use crate::{mountpoint, output, servers, size};
 use clap::Args;
 use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use strake_manager::{ADD_DISK, ADD_SERVER};
 use strake_wire::map::MapView;
 use strake_wire::message::jobs::JobState;
 use strake_wire::message::manager::ClusterMap;
@@ -188,11 +189,7 @@ fn check_map(map: &ClusterMap, report: &mut Report) {
     report.ok("map", about);
     for server in map.servers.iter().filter(|s| !s.up) {
         let about = format!("server {} ({}) is down", server.name, server.address);
-        report.bad(
-            "map",
-            about,
-            format!("start `strake server` on {} again, with the flags it had", server.name),
-        );
+        report.bad("map", about, servers::start_again(&server.name));
     }
     for trouble in groups::troubles(map) {
         match trouble.stops {
@@ -201,7 +198,7 @@ fn check_map(map: &ClusterMap, report: &mut Report) {
         }
     }
     if map.targets.is_empty() {
-        report.bad("map", "no storage", "strake server --roles storage --join ADDR ...");
+        report.bad("map", "no storage", ADD_SERVER);
     }
 }
 
@@ -255,11 +252,7 @@ fn check_room(map: &ClusterMap, report: &mut Report) {
             size::show(spec.total_bytes)
         );
         match spec.free_bytes.saturating_mul(100) < spec.total_bytes.saturating_mul(LOW_PERCENT) {
-            true => report.warn(
-                "room",
-                about,
-                "delete files, or add targets: strake server --data NEW ...",
-            ),
+            true => report.warn("room", about, format!("delete files, or add a disk: {ADD_DISK}")),
             false => report.ok("room", about),
         }
     }

@@ -13,6 +13,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+use strake_manager::{ADD_DISK, ADD_SERVER};
 use strake_wire::map::MapView;
 use strake_wire::message::manager::{ClusterMap, Server, Target};
 
@@ -137,8 +138,10 @@ fn judge(map: &ClusterMap) -> Report {
             ms => format!("for {} s", ms / 1000),
         };
         let text = format!(
-            "server {} ({}) is down: silent {silent}; start it again with the flags it had",
-            server.name, server.address
+            "server {} ({}) is down: silent {silent}; {}",
+            server.name,
+            server.address,
+            servers::start_again(&server.name)
         );
         problems.push((health, text));
     }
@@ -146,8 +149,9 @@ fn judge(map: &ClusterMap) -> Report {
         let serves = map.volumes.iter().any(|v| !v.deleting && v.meta_server == server.id);
         let health = if serves { Health::Broken } else { Health::Degraded };
         let text = format!(
-            "server {} ({}) does not reach the database with the metadata; its log says why",
-            server.name, server.address
+            "server {} ({}) does not reach the database with the metadata; on {}: journalctl -t strake, or its log, says \
+             why; strake doctor looks at what else does not work",
+            server.name, server.address, server.name
         );
         problems.push((health, text));
     }
@@ -162,14 +166,14 @@ fn judge(map: &ClusterMap) -> Report {
     }));
     for volume in map.volumes.iter().filter(|v| !v.deleting && v.meta_server == 0) {
         let text = format!(
-            "volume {} has no metadata server; start one with --roles meta",
+            "volume {} has no metadata server; start one: strake server --listen ADDR --roles meta --join MANAGER --data DIR",
             volume.spec.name
         );
         problems.push((Health::Broken, text));
     }
     if map.targets.is_empty() {
-        let text = "there is no storage; start a server with --roles storage";
-        problems.push((Health::Broken, text.into()));
+        let text = format!("there is no storage; add a server: {ADD_SERVER}");
+        problems.push((Health::Broken, text));
     }
     let health = problems.iter().map(|p| p.0).max().unwrap_or(Health::Fine);
     let up = || map.targets.iter().filter(|t| t.up);
@@ -213,7 +217,7 @@ fn target_problem(target: &Target, single: bool) -> Option<(Health, String)> {
         && spec.free_bytes.saturating_mul(100) < spec.total_bytes.saturating_mul(LOW_PERCENT);
     low.then(|| {
         let text = format!(
-            "target {} ({}) is nearly full: {} left; delete files or add targets",
+            "target {} ({}) is nearly full: {} left; delete files, or add a disk: {ADD_DISK}",
             target.id,
             spec.path,
             size::show(spec.free_bytes)
@@ -366,6 +370,25 @@ mod tests {
         assert_eq!(judge(&down).problems.len(), 3);
         down.groups[0].never_used = true;
         assert_eq!(judge(&down).health, Health::Degraded, "nothing is there that could be read");
+    }
+
+    #[test]
+    fn whatever_is_wrong_is_told_with_a_command() {
+        let mut map = map();
+        (map.servers[0].name, map.servers[1].name) = ("h1".into(), "h2".into());
+        (map.servers[0].cut_off, map.servers[1].up) = (true, false);
+        (map.targets[0].spec.free_bytes, map.volumes[0].meta_server) = (1, 0);
+        let problems = judge(&map).problems;
+        let commands = [
+            "on h2: start `strake server`",
+            "on h1: journalctl -t strake",
+            ADD_DISK,
+            "--roles meta --join MANAGER",
+        ];
+        assert_eq!(problems.len(), commands.len(), "{problems:?}");
+        for (problem, command) in problems.iter().zip(commands) {
+            assert!(problem.contains(command), "{problem}");
+        }
     }
 
     #[test]

@@ -193,7 +193,7 @@ fn identify(state: &State, request: &Join, is_alive: &impl Fn(u32) -> bool) -> R
             return Err(refuse(
                 ErrorKind::Busy,
                 format!(
-                    "server {} is alive at {}; is this --data a copy of its directory? \
+                    "server {} is alive at {} (strake server list); is this --data a copy of its directory? \
                      Stop that server first, or give an empty --data",
                     request.server, known.address
                 ),
@@ -234,7 +234,8 @@ fn check_address(
             return Err(refuse(
                 ErrorKind::Busy,
                 format!(
-                    "address {} is in use by server {id} ({}); choose another --listen or --advertise",
+                    "address {} is in use by server {id} ({}); strake server list shows which are taken, choose \
+                     another --listen or --advertise",
                     request.address, other.name
                 ),
             ));
@@ -247,7 +248,8 @@ fn check_address(
 
 fn cloned(spec: &TargetSpec, why: &str) -> Error {
     let detail = format!(
-        "target {} (uuid {}) is {why}: a copied disk? Give the copy's directory to no server, or empty it",
+        "target {} (uuid {}) is {why}: a copied disk? Give the copy's directory to no server, or empty it; \
+         strake target list shows on which server each target is",
         spec.path, spec.uuid
     );
     Error::with(ErrorKind::Busy, detail)

@@ -26,7 +26,9 @@ pub async fn serve(address: &str) -> Outcome<String> {
     let listener = tokio::net::TcpListener::bind(address)
         .await
         .context(|| format!("--metrics {address}"))
-        .map_err(|f| f.next("choose a free port, or leave --metrics out"))?;
+        .map_err(|f| {
+            f.next("choose a free port (ss -ltnp shows who has it), or leave --metrics out")
+        })?;
     let bound = listener.local_addr().context(|| format!("--metrics {address}"))?;
     let handle = install()?;
     let upkeep = handle.clone();

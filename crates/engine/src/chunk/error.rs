@@ -44,7 +44,9 @@ pub enum ChunkError {
         cause: String,
     },
     /// Another process has it open.
-    #[error("target {target} is in use by another process; stop it or choose another directory")]
+    #[error(
+        "target {target} is in use by another process (fuser -v {target} names it); stop it or choose another directory"
+    )]
     InUse {
         /// Where the target lies.
         target: String,

@@ -29,7 +29,7 @@ pub enum KvError {
     },
     /// Another process has it open.
     #[error(
-        "metadata store {store} is in use by another process; stop it or choose another --data"
+        "metadata store {store} is in use by another process (fuser -v {store} names it); stop it or choose another --data"
     )]
     InUse {
         /// Where it lies.

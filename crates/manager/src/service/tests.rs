@@ -242,6 +242,8 @@ async fn a_copied_disk_and_a_taken_address_are_refused_while_the_first_is_alive(
     for join in [server("b:1", &["x"]), server("a:1", &["y"]), server("b:1", &["y", "y"])] {
         let error = bench.join(join).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Busy, "{error}");
+        let commands = ["strake target list", "strake server list"];
+        assert!(commands.iter().any(|command| error.detail.contains(command)), "{error}");
     }
     // A copy of the target alone, whose server does not say who it is.
     let mut copy = Join { address: "b:1".into(), ..again(&first, &joined) };
@@ -253,7 +255,11 @@ async fn a_copied_disk_and_a_taken_address_are_refused_while_the_first_is_alive(
     );
     assert_eq!(bench.map().await.servers[0].address, "a:1");
     let moved = Join { address: "b:1".into(), ..again(&first, &joined) };
-    assert_eq!(bench.join(moved.clone()).await.unwrap_err().kind, ErrorKind::Busy);
+    let error = bench.join(moved.clone()).await.unwrap_err();
+    assert!(
+        error.kind == ErrorKind::Busy && error.detail.contains("strake server list"),
+        "{error}"
+    );
     bench.clock.pass(3_001);
     bench.join(moved).await.unwrap();
     assert_eq!(bench.map().await.servers[0].address, "b:1");

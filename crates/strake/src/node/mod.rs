@@ -410,10 +410,14 @@ fn lock_home(home: &Path) -> Outcome<Box<dyn Send + Sync>> {
         .map_err(|f| f.next("choose another --data, or make its parent writable"))?;
     let disk = RealDisk::new(home).context(shown)?;
     disk.lock().map_err(|e| match e.kind() {
-        std::io::ErrorKind::WouldBlock => {
-            Failure::new(format!("{} is in use by another server", shown()))
-                .next("stop that one (strake down), or choose another --data")
-        }
+        std::io::ErrorKind::WouldBlock => Failure::new(format!(
+            "{} is in use by another server",
+            shown()
+        ))
+        .next(format!(
+            "fuser -v {} names its process; stop that one (strake down), or choose another --data",
+            home.display()
+        )),
         _ => Failure::new(format!("{}: {e}", shown())),
     })
 }

@@ -2,6 +2,7 @@
 
 mod census;
 mod first;
+mod rights;
 mod way;
 
 use crate::apply::{Answer, Shelf, done_in, durable, plain_answer};
@@ -23,10 +24,8 @@ use strake_base::clock::{Clock, WakingClock};
 use strake_base::random::mixed;
 use strake_base::{is_broken, task};
 use strake_engine::chunk::{ChunkStore, StoreStat};
-use strake_types::{
-    Ack, ChunkId, Epoch, Error, ErrorKind, GroupId, Ino, Result, SessionId, TargetId, VolumeId,
-};
-use strake_wire::capability::{CapabilityKey, Rights};
+use strake_types::{Ack, ChunkId, Epoch, Error, ErrorKind, GroupId, Result, TargetId, VolumeId};
+use strake_wire::capability::CapabilityKey;
 use strake_wire::lease::Lease;
 use strake_wire::map::MapView;
 use strake_wire::message::jobs;
@@ -145,66 +144,9 @@ impl StorageServer {
         self.targets.read().get(&id).cloned()
     }
 
-    /// Checks that a capability allows `rights` on a file. Whose it is, if not another server's.
-    fn authorise(
-        &self,
-        capability: &[u8],
-        volume: u32,
-        ino: u64,
-        rights: Rights,
-    ) -> Result<Option<Whose>> {
-        let held = self.common.key.verify(capability, self.common.wall_ms())?;
-        if held.covers(VolumeId(volume), Ino(ino), rights) {
-            return Ok(Some((held.volume, held.session)).filter(|_| held.session != SessionId(0)));
-        }
-        let detail = format!("volume {volume} inode {ino}: the capability is for something else");
-        Err(Error::with(ErrorKind::BadCapability, detail))
-    }
-
     /// Fails if the session is fenced.
     pub(crate) fn check_fence(&self, whose: Option<Whose>) -> Result<()> {
         self.common.check_fence(whose)
-    }
-
-    /// Checks that a capability allows to read a chunk's file.
-    pub(crate) fn check_read(&self, capability: &[u8], chunk: msg::Chunk) -> Result<()> {
-        let whose = self.authorise(capability, chunk.volume, chunk.ino, Rights::READ)?;
-        self.common.check_fence(whose)
-    }
-
-    /// Every operation that shows or changes contents needs a right to the file. Sync, Stat, Scrub,
-    /// Repair, Compare and AddTarget do neither. Whose the right is, if not another server's.
-    fn check_right(&self, capability: &[u8], op: &StorageOp) -> Result<Option<Whose>> {
-        let (volume, ino, rights) = match op {
-            StorageOp::Read(r) => (r.chunk.volume, r.chunk.ino, Rights::READ),
-            StorageOp::Write(w) => (w.chunk.volume, w.chunk.ino, Rights::WRITE),
-            StorageOp::WriteMany(w) => (w.volume, w.ino, Rights::WRITE),
-            StorageOp::Truncate(t) => (t.volume, t.ino, Rights::WRITE),
-            StorageOp::Punch(r) | StorageOp::Allocate(r) => {
-                (r.chunk.volume, r.chunk.ino, Rights::WRITE)
-            }
-            StorageOp::Copy(c) => (c.to.chunk.volume, c.to.chunk.ino, Rights::WRITE),
-            StorageOp::Extents(c) => (c.volume, c.ino, Rights::NONE),
-            StorageOp::Chunks(f) => (f.volume, f.ino, Rights::NONE),
-            StorageOp::DropVolume(f) => (f.volume, 0, Rights::WRITE),
-            StorageOp::Cut(c) => (c.chunk.volume, c.chunk.ino, Rights::WRITE),
-            StorageOp::Adopt(_)
-            | StorageOp::Settle(_)
-            | StorageOp::Digests(_)
-            | StorageOp::Sums(_)
-            | StorageOp::Promise(_)
-            | StorageOp::Census(_)
-            | StorageOp::Remember(_) => (0, 0, Rights::READ_WRITE),
-            StorageOp::Damage(r) => (r.chunk.volume, r.chunk.ino, Rights::WRITE),
-            StorageOp::Lose(l) => (l.chunk.volume, l.chunk.ino, Rights::WRITE),
-            StorageOp::Sync(_)
-            | StorageOp::Stat(_)
-            | StorageOp::Scrub(_)
-            | StorageOp::Repair(_)
-            | StorageOp::AddTarget(_)
-            | StorageOp::Compare(_) => return Ok(None),
-        };
-        self.authorise(capability, volume, ino, rights)
     }
 
     /// As [`StorageServer::check_right`]. Refuses what was allowed to a session that is fenced, and waits

@@ -183,9 +183,7 @@ impl CapabilityKey {
             return Err(refuse("made by another release"));
         }
         if record.expires_unix_ms.get() <= now_unix_ms {
-            let since_s = (now_unix_ms - record.expires_unix_ms.get()) / 1_000;
-            let why = format!("expired {since_s} s ago; do the clocks of all servers agree?");
-            return Err(refuse(&why));
+            return Err(refuse(&expired(now_unix_ms - record.expires_unix_ms.get())));
         }
         Ok(Capability {
             volume: VolumeId(record.volume.get()),
@@ -195,6 +193,19 @@ impl CapabilityKey {
             expires_unix_ms: record.expires_unix_ms.get(),
         })
     }
+}
+
+/// Why a capability is refused that was over so long ago. Whoever opens a file again gets one that holds a day, as a
+/// server makes its own for every call: if that is refused, two clocks differ.
+fn expired(since_ms: u64) -> String {
+    let apart_min = (OWN_MS + since_ms) / 60_000;
+    let (hours, minutes) = (apart_min / 60, apart_min % 60);
+    format!(
+        "expired {} s ago by the clock of the server that refuses it; if it was made just now, that clock is {hours} h \
+         {minutes} min ahead of the one of the server that made it: compare `date` on all servers, timedatectl (or chronyc \
+         tracking) says which is not set by NTP",
+        since_ms / 1_000
+    )
 }
 
 impl std::fmt::Debug for CapabilityKey {
@@ -226,7 +237,11 @@ mod tests {
         let late = key.verify(&encoded, 1_000).unwrap_err();
         assert_eq!(late.kind, ErrorKind::BadCapability);
         let words = key.verify(&encoded, 61_000).unwrap_err().to_string();
-        assert!(words.contains("expired 60 s ago") && words.contains("clocks"), "{words}");
+        assert!(
+            words.contains("expired 60 s ago") && words.contains("24 h 1 min ahead"),
+            "{words}"
+        );
+        assert!(words.contains("timedatectl") && words.contains("chronyc tracking"), "{words}");
     }
 
     #[test]

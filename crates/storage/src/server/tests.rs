@@ -4,9 +4,9 @@ use super::*;
 use std::time::Duration;
 use strake_base::disk::{Disk, RealDisk};
 use strake_engine::chunk::{ChunkOptions, Identity};
-use strake_types::SessionId;
+use strake_types::{Ino, SessionId};
 use strake_wire::caller::{CallerOptions, Callers};
-use strake_wire::capability::Capability;
+use strake_wire::capability::{Capability, Rights};
 use strake_wire::message::manager::{ClusterMap, Group, Server, Target as MapTarget};
 use strake_wire::server::{Identity as WireIdentity, Listener, Services, serve};
 use tokio::sync::watch;
@@ -78,7 +78,7 @@ impl Cluster {
         ];
         let server = |id: u32| {
             let address = listeners[id as usize - 1].address();
-            Server { id, address, up: true, ..Server::default() }
+            Server { id, address, up: true, name: format!("s{id}"), ..Server::default() }
         };
         let group = |id| Group { id: id - 1, epoch: 1, members: vec![id], ..Group::default() };
         let target = |id, server| MapTarget { id, server, up: true, ..MapTarget::default() };
@@ -345,6 +345,9 @@ async fn forged_expired_and_foreign_capabilities_are_refused() {
         let error = cluster.call_as(encoded, 1, op, data.clone()).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::BadCapability);
     }
+    let late = cluster.call_as(key().mint(&expired), 1, StorageOp::Write(write), data.clone());
+    let late = late.await.unwrap_err().to_string();
+    assert!(late.starts_with("server s1 (127.0.0.1:"), "whose clock it is by: {late}");
     let reader = key().mint(&capability(Rights::READ));
     let op = StorageOp::Write(write);
     let error = cluster.call_as(reader.clone(), 1, op, data.clone()).await.unwrap_err();

@@ -183,7 +183,15 @@ fn copies_are_chosen_per_volume_and_directory_and_shown() {
     };
     std::fs::create_dir(home.at("two")).unwrap();
     let two = home.at("two").display().to_string();
-    succeed(["layout", "set", &two, "--copies", "2", "--targets", "2", "--cluster", &address]);
+    let told =
+        succeed(["layout", "set", &two, "--copies", "2", "--targets", "2", "--cluster", &address]);
+    assert!(told.contains("on one server") && told.contains("strake rebalance"), "{told}");
+    assert!(told.contains("files of up to 8 KiB lie in the metadata"), "{told}");
+    let again = format!("strake layout set --copies 2 --existing {two}");
+    assert!(told.contains(&again), "{told}");
+    assert_eq!(succeed(["layout", "set", &two, "--chunk-size", "128K"]), "", "no word of copies");
+    let told = succeed(["layout", "set", &two, "--ack", "primary"]);
+    assert!(told.contains("fsync waits for all") && !told.contains("--existing"), "{told}");
     assert_eq!(json(&["layout", "get", &two])["copies"], 2);
     std::fs::write(home.at("two/f"), pattern(3_000_000)).unwrap();
     assert_eq!(contents(&home.at("two/f")), pattern(3_000_000));
@@ -191,7 +199,10 @@ fn copies_are_chosen_per_volume_and_directory_and_shown() {
     assert_eq!((&layout["copies"], &layout["stripe_width"]), (&2.into(), &1.into()));
     assert_eq!(layout["chunks"][0]["targets"].as_array().unwrap().len(), 2);
     assert_eq!(json(&["volume", "info", "main"])["copies"], 1);
-    succeed(["volume", "set", "main", "--copies", "2", "--cluster", &address]);
+    let told = succeed(["volume", "set", "main", "--copies", "2", "--cluster", &address]);
+    for words in ["on one server", "lie in the metadata", "--copies 2 --existing :/main"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
     assert_eq!(json(&["volume", "info", "main"])["copies"], 2);
     assert!(json(&["status"])["groups"].as_array().unwrap().is_empty(), "all are whole");
     let output = run(["volume", "create", "three", "--copies", "3", "--cluster", &address]);

@@ -6,7 +6,7 @@
 //!
 //! * [`node`] assembles a server from stores and roles, and keeps it in the cluster.
 //! * [`cluster`] finds and connects to a cluster; [`place`] opens a path in a volume.
-//! * [`servers`] and [`groups`]: what a cluster is made of, in words.
+//! * [`servers`] and [`groups`]: what a cluster is made of, in words; [`copy_notes`]: what copies do not protect.
 //! * [`jobs`] and [`plan_flags`]: what moves in the background, and what the verbs for it share.
 //! * [`soundness`] and [`scrub_report`]: which files are damaged, what was made of it, and how that is told.
 //! * [`runfile`] is how `strake down` and the others find what `strake up` started.
@@ -23,6 +23,7 @@ pub mod address;
 pub mod capacity;
 pub mod cli;
 pub mod cluster;
+pub mod copy_notes;
 pub mod detach;
 pub mod entry;
 pub mod existing;

@@ -1,6 +1,7 @@
 //! `strake layout`: where a file lies, and where new files will.
 
 use crate::cluster::{self, ClusterFlags};
+use crate::copy_notes::{self, Choice};
 use crate::existing::{self, ExistingFlags};
 use crate::failure::{Context, Failure, Outcome};
 use crate::groups::MemberState;
@@ -16,7 +17,7 @@ use strake_types::{
     Ack, Attr, Consistency, Credentials, ErrorKind, FileKind, GroupId, Ino, Layout, Result, Safety,
 };
 use strake_wire::map::MapView;
-use strake_wire::message::manager::{ClusterMap, Group, ManagerOp, PrepareCopies};
+use strake_wire::message::manager::{ClusterMap, Group, ManagerOp, PrepareCopies, Volume};
 
 /// Chunks shown of a file without `--all`.
 const CHUNKS_SHOWN: usize = 24;
@@ -261,13 +262,26 @@ async fn set(
     let Found { place, attr } = place::find(path, cluster, "layout").await?;
     let cred = Credentials::root();
     let present = place.volume.template(&cred, attr.ino).await?;
-    let copies = template.copies.or(present.copies).or(of_volume(&place)?);
+    let volume = volume_of(&place)?;
+    let before = present.or(&of_volume(&volume)?);
+    let chosen = template.or(&before);
     let map = place.volume.map();
     let new = match template.copies {
         Some(copies) => prepare(map, copies).await?,
         None => false,
     };
-    let led = |&id| group_of(&map.current(), id, copies.unwrap_or(1));
+    let notes = match template.copies.is_some() || template.ack.is_some() {
+        true => {
+            let (copies, ack) = (chosen.copies.unwrap_or(1), chosen.ack.unwrap_or_default());
+            let changed = copies != before.copies.unwrap_or(1);
+            let is_new = template.copies.is_some();
+            let is_directory = attr.kind == FileKind::Directory;
+            let others_at = (changed && is_directory).then(|| path.to_owned());
+            Choice { volume: &volume, copies, ack, is_new, others_at }.notes(&map.current())
+        }
+        false => Vec::new(),
+    };
+    let led = |&id| group_of(&map.current(), id, chosen.copies.unwrap_or(1));
     let groups = targets.iter().map(led).collect::<Outcome<Vec<_>>>()?;
     let wanted = LayoutTemplate { groups: (!groups.is_empty()).then_some(groups), ..template };
     // Flags not given keep what was set before; --clear gives none and takes everything away.
@@ -278,15 +292,20 @@ async fn set(
     };
     set_template(&place, attr.ino, &template, new).await.context(|| path.into())?;
     place.volume.close().await?;
+    copy_notes::show(&notes);
     Ok(())
 }
 
-/// Copies that a volume keeps where nothing else is said.
-fn of_volume(place: &Place) -> Outcome<Option<u32>> {
-    let map = place.volume.map();
-    let volume = map.current().volumes.iter().find(|v| v.id == place.volume.id().0).cloned();
-    let template = volume.and_then(|volume| volume.spec.template).unwrap_or_default();
-    Ok(LayoutTemplate::try_from(template)?.copies)
+/// The volume as the manager knows it.
+fn volume_of(place: &Place) -> Outcome<Volume> {
+    let (map, id) = (place.volume.map().current(), place.volume.id().0);
+    let volume = map.volumes.iter().find(|volume| volume.id == id).cloned();
+    volume.ok_or_else(|| Failure::new(format!("volume {} is gone", place.volume.name())))
+}
+
+/// What its files get where nothing else is said.
+fn of_volume(volume: &Volume) -> Outcome<LayoutTemplate> {
+    Ok(LayoutTemplate::try_from(volume.spec.template.clone().unwrap_or_default())?)
 }
 
 /// The group of so many copies whose first member is a target.

@@ -1,8 +1,8 @@
 //! `strake volume`: the volumes of a cluster.
 
 use crate::cluster::{self, ClusterFlags};
+use crate::copy_notes::{self, Choice};
 use crate::failure::{Failure, Outcome};
-use crate::groups;
 use crate::layout_flags::{LayoutFlags, show_distribution};
 use crate::{output, size};
 use clap::{Args, Subcommand};
@@ -164,8 +164,12 @@ pub async fn run(flags: &VolumeFlags, cluster: &ClusterFlags) -> Outcome {
     };
     let map = cluster.connect().await?;
     match (&flags.verb, spec) {
-        (VolumeVerb::Create(_), Some(spec)) => change(&map, ManagerOp::CreateVolume(spec)).await,
-        (VolumeVerb::Set(_), Some(spec)) => change(&map, ManagerOp::SetVolume(spec)).await,
+        (VolumeVerb::Create(settings), Some(spec)) => {
+            change(&map, ManagerOp::CreateVolume(spec), settings).await
+        }
+        (VolumeVerb::Set(settings), Some(spec)) => {
+            change(&map, ManagerOp::SetVolume(spec), settings).await
+        }
         (VolumeVerb::List { json }, _) => list(&map, *json),
         (VolumeVerb::Info { name, json }, _) => info(&map, name, *json),
         (VolumeVerb::Delete { name, yes }, _) => delete(&map, name, *yes).await,
@@ -173,7 +177,10 @@ pub async fn run(flags: &VolumeFlags, cluster: &ClusterFlags) -> Outcome {
     }
 }
 
-async fn change(map: &MapView, op: ManagerOp) -> Outcome {
+async fn change(map: &MapView, op: ManagerOp, settings: &Settings) -> Outcome {
+    let known = map.current();
+    let before = known.living().find(|volume| volume.spec.name == settings.name);
+    let before = before.map(|volume| View::new(&known, volume)).transpose()?;
     let ManagerAnswer::Volume(volume) = cluster::ask(map, op).await? else {
         return Err(Failure::new("the manager's answer is not about a volume"));
     };
@@ -181,24 +188,27 @@ async fn change(map: &MapView, op: ManagerOp) -> Outcome {
     let map = map.current();
     let view = View::new(&map, &volume)?;
     show(&view);
-    notes(&map, &view).iter().for_each(|note| output::line(&format!("\nnote: {note}")));
+    let (before, is_new) = (before.map(|view| view.copies), settings.layout.copies.is_some());
+    let notes = choice(&volume, &view, before, is_new).notes(&map);
+    if !notes.is_empty() {
+        output::line("");
+        copy_notes::show(&notes);
+    }
     Ok(())
 }
 
-/// What its copies do not protect against.
-fn notes(map: &ClusterMap, view: &View) -> Vec<String> {
-    let crowded = groups::share_servers(map, view.copies).then(|| {
-        format!(
-            "some groups keep several of their {} copies on one server, and do not survive its loss: there were fewer servers \
-             when they were made",
-            view.copies
-        )
-    });
-    let early = (view.copies > 1 && view.ack == "primary").then(|| {
-        "what the primary alone has acknowledged is lost if its server dies before the others have it; fsync waits for all"
-            .to_owned()
-    });
-    crowded.into_iter().chain(early).collect()
+/// The copies of its new files, unless a directory says otherwise; `before`: what they were.
+fn choice<'a>(volume: &'a Volume, view: &View, before: Option<u32>, is_new: bool) -> Choice<'a> {
+    let template = volume.spec.template.clone().unwrap_or_default();
+    let ack = LayoutTemplate::try_from(template).ok().and_then(|template| template.ack);
+    let changed = before.is_some_and(|before| before != view.copies);
+    Choice {
+        volume,
+        copies: view.copies,
+        ack: ack.unwrap_or_default(),
+        is_new,
+        others_at: changed.then(|| format!(":/{}", view.name)),
+    }
 }
 
 fn list(map: &MapView, json: bool) -> Outcome {

@@ -232,6 +232,8 @@ fn what_would_cost_copies_or_data_is_refused_with_the_sentence_why() {
         let row = c.json(&["target", "remove", "1", "--dry-run"]);
         row["bytes"].as_u64() > Some(MIB as u64)
     });
+    let (code, said) = cluster.run(&["target", "replace", "1", "3", "--dry-run"]);
+    assert!(code == Some(0) && said.contains("is healthy: it would serve until"), "{said}");
     cluster.kill(0);
     cluster.until("it is gone", |c| c.run(&["status"]).1.contains("is down"));
     refused(&cluster, &["target", "replace", "1", "3"], "would be lost");

@@ -1,8 +1,9 @@
 //! What all verbs have in common that move members of groups: flags, the plan that is shown, the job that
 //! is begun and watched.
 
-use crate::cluster::ClusterFlags;
+use crate::cluster::{self, ClusterFlags};
 use crate::failure::{FAILED, Failure, Outcome};
+use crate::groups;
 use crate::held;
 use crate::jobs::{self, Files, JobView, is_done, lasts};
 use crate::signals::INTERRUPTED_CODE;
@@ -12,7 +13,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_wire::map::MapView;
-use strake_wire::message::jobs::{Job, Plan};
+use strake_wire::message::jobs::{Job, JobKind, Plan};
+use strake_wire::message::manager::{ClusterMap, Target};
 
 /// Time between two looks at a job that is watched.
 const WATCH_PAUSE: Duration = Duration::from_millis(500);
@@ -56,7 +58,14 @@ impl PlanFlags {
     pub async fn begin(&self, request: Plan, cluster: &ClusterFlags) -> Outcome<u8> {
         let map = cluster.connect().await?;
         let removes = request.remove;
+        let healthy = match JobKind::of(request.kind) {
+            Some(JobKind::Replace) => healthy(&cluster::fresh_map(&map).await?, &request.targets),
+            _ => None,
+        };
         let job = jobs::plan(&map, self.apply(request)).await?;
+        if let Some(name) = healthy.filter(|_| !self.json) {
+            output::line(&of_healthy(&name, job.id));
+        }
         if self.wait && !self.dry_run {
             return watch(&map, job.id, self.json).await;
         }
@@ -69,6 +78,28 @@ impl PlanFlags {
             }
         }
         Ok(0)
+    }
+}
+
+/// The first of these targets that has nothing wrong with it, as it is called.
+fn healthy(map: &ClusterMap, targets: &[u32]) -> Option<String> {
+    let works = |target: &&Target| {
+        let damaged = target.spec.scrub.is_some_and(|scrub| scrub.left > 0);
+        targets.contains(&target.id) && target.up && target.spec.poisoned.is_empty() && !damaged
+    };
+    map.targets.iter().find(works).map(|target| groups::target_name(map, target.id))
+}
+
+/// What becomes of a target that is replaced although it works; a job without number is a plan only.
+fn of_healthy(name: &str, job: u64) -> String {
+    match job {
+        0 => format!(
+            "note: {name} is healthy: it would serve until all it has is moved, and nothing would be lost"
+        ),
+        id => format!(
+            "note: {name} is healthy: it serves until all it has is moved, and nothing is lost; was another one meant? \
+             strake job cancel {id}"
+        ),
     }
 }
 
@@ -237,5 +268,24 @@ fn tell_end(job: &Job, view: &JobView) {
     }
     for line in view.recopy().iter().flat_map(|recopy| recopy.lines()) {
         output::line(&format!("  {line}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_wire::message::manager::{ScrubWord, TargetSpec};
+
+    #[test]
+    fn who_replaces_a_target_that_works_is_told_so_with_the_way_back() {
+        let target = |id, up| Target { id, up, ..Target::default() };
+        let targets = vec![target(1, true), target(2, false), target(3, true), target(4, true)];
+        let mut map = ClusterMap { targets, ..ClusterMap::default() };
+        map.targets[2].spec = TargetSpec { poisoned: "EIO".into(), ..TargetSpec::default() };
+        map.targets[3].spec.scrub = Some(ScrubWord { left: 1, ..ScrubWord::default() });
+        let name = healthy(&map, &[1]).unwrap();
+        assert!([2, 3, 4].iter().all(|&id| healthy(&map, &[id]).is_none()));
+        assert!(of_healthy(&name, 7).ends_with("strake job cancel 7") && name == "target 1");
+        assert!(!of_healthy(&name, 0).contains("cancel"), "nothing has begun");
     }
 }

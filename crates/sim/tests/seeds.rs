@@ -32,6 +32,19 @@ fn the_first_seeds_find_nothing() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
+/// Those rules that take few seeds; `cargo xtask sim --broken all` tries each.
+#[test]
+fn a_rule_that_is_broken_is_noticed() {
+    for rule in
+        ["chunks-are-deleted", "scrubs-repair", "settled-is-everywhere", "leases-cover-opens"]
+    {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_strake-sim"));
+        command.args(["--broken", rule, "--from", "1", "--seeds", "100", "--jobs", "1"]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
 #[test]
 fn what_cannot_be_run_is_refused_with_the_reason() {
     let refused = |arguments: &[&str]| {

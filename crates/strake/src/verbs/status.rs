@@ -165,10 +165,7 @@ fn judge(map: &ClusterMap) -> Report {
         (health, format!("{}; {}", trouble.about, trouble.mend))
     }));
     for volume in map.volumes.iter().filter(|v| !v.deleting && v.meta_server == 0) {
-        let text = format!(
-            "volume {} has no metadata server; start one: strake server --listen ADDR --roles meta --join MANAGER --data DIR",
-            volume.spec.name
-        );
+        let text = format!("volume {} has no metadata server; {}", volume.spec.name, add_meta(map));
         problems.push((Health::Broken, text));
     }
     if map.targets.is_empty() {
@@ -191,6 +188,18 @@ fn judge(map: &ClusterMap) -> Report {
         jobs: Vec::new(),
         waits: Vec::new(),
         volumes: cluster::volume_names(map),
+    }
+}
+
+/// What gives volumes a metadata server where there is none. Only the server of an embedded store can serve what is in it.
+fn add_meta(map: &ClusterMap) -> String {
+    let embedded = map.servers.iter().find(|server| server.manager && server.store.is_empty());
+    match embedded {
+        Some(server) => format!(
+            "on {}: start `strake server` again, with the flags it had and meta in its --roles",
+            server.name
+        ),
+        None => "start one: strake server --listen ADDR --roles meta --join MANAGER --meta URL --data DIR".into(),
     }
 }
 
@@ -354,6 +363,17 @@ mod tests {
             volumes: vec![Volume { id: 1, spec, meta_server: 1, ..Volume::default() }],
             ..ClusterMap::default()
         }
+    }
+
+    /// A server of its own for names was named, which an embedded store refuses.
+    #[test]
+    fn a_volume_without_a_metadata_server_names_what_gives_it_one() {
+        let mut map = map();
+        (map.volumes[0].meta_server, map.servers[0].manager) = (0, true);
+        map.servers[0].name = "head".into();
+        assert!(judge(&map).problems[0].contains("on head: start `strake server` again"));
+        map.servers[0].store = "database".into();
+        assert!(judge(&map).problems[0].contains("--roles meta --join MANAGER --meta URL"));
     }
 
     #[test]

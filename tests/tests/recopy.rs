@@ -245,6 +245,10 @@ fn copies_are_a_job_that_outlives_who_asked_and_kills_of_metadata_server_and_man
     let busy = cluster.run(&["layout", "set", &below, "--copies", "1", "--existing"]);
     assert!(busy.0 == Some(1) && busy.1.contains(&format!("strake job watch {id}")), "{busy:?}");
 
+    cluster.until("it is known how much is left, and how long that takes", |c| {
+        let shown = running(c);
+        shown["bytes_left"].as_u64() > Some(0) && shown["seconds_left"].as_u64().is_some()
+    });
     // A file that is under way when its server is killed waits for ten minutes.
     cluster.succeed(&["job", "pause", &id]);
     cluster.until("nothing is under way", |c| {
@@ -252,6 +256,10 @@ fn copies_are_a_job_that_outlives_who_asked_and_kills_of_metadata_server_and_man
     });
     let before = files_of(&cluster, job);
     assert!(before < all, "it is not in the middle");
+    let left = (all - before) * SMALL.2 as u64;
+    assert_eq!(cluster.job(job)["bytes_left"], left, "{}", cluster.job(job));
+    let ahead = serde_json::json!({ "files": all - before, "bytes": left, "whole": true });
+    assert_eq!(told(&cluster, job)["ahead"], ahead);
     cluster.restart_witness();
     cluster.until("it knows what it had done", |c| files_of(c, job) >= 10);
     assert!(files_of(&cluster, job) <= before && cluster.job(job)["state"] == "paused");
@@ -260,6 +268,7 @@ fn copies_are_a_job_that_outlives_who_asked_and_kills_of_metadata_server_and_man
     let (code, said) = cluster.run(&["job", "watch", &id]);
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(others(&cluster, 2), 0);
+    assert_eq!(cluster.job(job)["bytes_left"], 0);
     assert!(files_of(&cluster, job) <= all, "a file was copied twice: {}", told(&cluster, job));
     fsck(&cluster);
     let fresh = cluster.mount("fresh");
@@ -299,6 +308,8 @@ fn a_job_that_is_cancelled_leaves_every_file_with_the_one_or_the_other_number_of
         assert_eq!(c.job(job)["state"], "running", "it waits for what is open");
         said["left"] == 1 && said["waiting"][0]["path"] == *path
     });
+    let waits = cluster.job(job);
+    assert_eq!(waits["bytes_left"], SMALL.2, "what waits is left: {waits}");
     let (_, shown) = cluster.run(&["job", "show", &job.to_string()]);
     assert!(shown.contains(&format!("{path}: open by ")), "{shown}");
     drop(open);

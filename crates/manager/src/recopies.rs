@@ -11,7 +11,9 @@ use crate::scrubs::AWAY_MS_MAX;
 use crate::state::State;
 use strake_types::{Error, ErrorKind, Result, VolumeId};
 use strake_wire::message::jobs::{JobKind, JobState, Plan};
-use strake_wire::message::recopies::{RecopyOrder, RecopyProgress, RecopyTally, RecopyWish};
+use strake_wire::message::recopies::{
+    RecopyAhead, RecopyOrder, RecopyProgress, RecopyTally, RecopyWish,
+};
 
 /// Why a job waits of which nobody has told anything yet.
 const NOT_BEGUN: &str = "its metadata server has not begun yet";
@@ -59,11 +61,27 @@ pub(crate) fn together<'a>(
         sum.waiting.extend(one.waiting);
         sum.waiting.truncate(WAITING_MAX);
         sum.ended &= one.ended;
+        sum.ahead = sum.ahead.zip(one.ahead).map(|(a, b)| RecopyAhead {
+            files: a.files + b.files,
+            bytes: a.bytes + b.bytes,
+            whole: a.whole && b.whole,
+        });
         if sum.trouble.is_empty() {
             sum.trouble = one.trouble;
         }
         sum
     })
+}
+
+/// What is ahead of a job of which so many shares have told this: at least so much, until all have told.
+pub(crate) fn ahead(
+    state: &State,
+    wish: &RecopyWish,
+    told: usize,
+    sum: Option<RecopyAhead>,
+) -> Option<RecopyAhead> {
+    let all = told >= parts(state, wish).len();
+    sum.map(|sum| RecopyAhead { whole: sum.whole && all, ..sum })
 }
 
 /// What has been told of a job.

@@ -2,7 +2,7 @@
 
 use crate::liveness::{Liveness, copied};
 use crate::recopies;
-use crate::records::{Item, Job, Recopy, Scrub};
+use crate::records::{Item, Job, Scrub};
 use crate::state::State;
 use std::time::Duration;
 use strake_wire::message::jobs::{self, JobItem, JobState, Order, Progress};
@@ -96,7 +96,7 @@ pub(crate) fn job(state: &State, live: &Liveness, id: u32, job: &Job, detail: De
     let reading = job.scrubs.iter().filter(|one| one.is(JobState::Running));
     let read_rates = reading.filter_map(|one| live.scrub(id.into(), one.target));
     let read_rate = read_rates.map(|seen| seen.rate as u64).sum::<u64>();
-    let recopy = job.recopy.as_ref().map(|one| recopy(live, id.into(), job, one, detail));
+    let recopy = recopy(state, live, id, job, detail);
     let (copied, to_copy) = recopy.as_ref().map_or((0, 0), copied_of);
     let copying = live.recopies_of(id.into()).filter(|_| job.is(JobState::Running));
     let copy_rate = copying.map(|seen| seen.rate as u64).sum::<u64>();
@@ -125,29 +125,32 @@ pub(crate) fn job(state: &State, live: &Liveness, id: u32, job: &Job, detail: De
 }
 
 /// What the metadata servers of a job say now, or what was stored when it ended.
-fn recopy(live: &Liveness, id: u64, job: &Job, one: &Recopy, detail: Detail) -> JobRecopy {
-    let said = live.recopies_of(id).filter(|_| job.lasts()).map(|seen| &*seen.progress);
+fn recopy(state: &State, live: &Liveness, id: u32, job: &Job, detail: Detail) -> Option<JobRecopy> {
+    let one = job.recopy.as_ref()?;
+    let said = || live.recopies_of(id.into()).filter(|_| job.lasts()).map(|seen| &*seen.progress);
     let stored = || RecopyProgress {
         tally: one.tally,
         left: one.left,
         waiting: one.waiting.clone(),
         ..RecopyProgress::default()
     };
-    let now = recopies::together(said).unwrap_or_else(stored);
-    JobRecopy {
+    let now = recopies::together(said()).unwrap_or_else(stored);
+    Some(JobRecopy {
         wish: one.wish.clone(),
         reason: if one.reason.is_empty() { now.trouble } else { one.reason.clone() },
         tally: now.tally,
         under_way: now.under_way,
         left: now.left,
         waiting: if detail == Detail::All { now.waiting } else { Vec::new() },
-    }
+        ahead: recopies::ahead(state, &one.wish, said().count(), now.ahead),
+    })
 }
 
-/// Bytes that are copied, and that are or will be by files that are under way.
+/// Bytes that are copied, and that are or will be: by all files, or by those under way where no more is known.
 fn copied_of(one: &JobRecopy) -> (u64, u64) {
     let bytes: u64 = one.under_way.iter().map(|file| file.bytes.max(file.copied)).sum();
-    (copied(&one.tally, &one.under_way), one.tally.bytes + bytes)
+    let copied = copied(&one.tally, &one.under_way);
+    (copied, one.ahead.map_or(one.tally.bytes + bytes, |ahead| copied + ahead.bytes))
 }
 
 /// A target's part: what its server says now, or what was stored when it ended.

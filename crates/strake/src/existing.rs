@@ -119,7 +119,7 @@ fn show(job: &Job, json: bool) -> Outcome {
     let Some(done) = &report.done else { return Ok(()) };
     done.lines().iter().for_each(|line| output::line(line));
     let (id, about, state) = (job.id, &job.about, report.state);
-    output::line(&format!("job {id} ({about}) is {state}: {}", done.progress(0)));
+    output::line(&format!("job {id} ({about}) is {state}: {}", done.progress(0, None)));
     if !report.reason.is_empty() {
         output::line(&format!("  ! {}", report.reason));
     }

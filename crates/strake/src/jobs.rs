@@ -101,7 +101,8 @@ pub struct JobView {
     groups: usize,
     bytes: u64,
     bytes_done: u64,
-    bytes_left: u64,
+    /// None: they were not all counted.
+    bytes_left: Option<u64>,
     bytes_sent: u64,
     /// Bytes gone through per second.
     rate: u64,
@@ -151,7 +152,12 @@ pub struct ItemView {
 impl JobView {
     /// A job; `files` are the paths of what it is at.
     pub fn new(job: &Job, files: &Files) -> Self {
+        let recopy = job.recopy.as_ref().map(RecopyView::new);
         let left = job.bytes.saturating_sub(job.bytes_done);
+        let bytes_left = match &recopy {
+            Some(recopy) if !is_done(job) => recopy.bytes_left(),
+            _ => Some(left),
+        };
         let running = job.state == JobState::Running as u32;
         Self {
             id: job.id,
@@ -164,18 +170,23 @@ impl JobView {
             groups: job.items.len(),
             bytes: job.bytes,
             bytes_done: job.bytes_done,
-            bytes_left: left,
+            bytes_left,
             bytes_sent: job.bytes_sent,
             rate: job.rate,
             rate_max: job.rate_max,
-            // How many files follow is not known.
-            seconds_left: (running && job.rate > 0 && job.recopy.is_none())
-                .then(|| left / job.rate),
+            seconds_left: bytes_left
+                .filter(|_| running && job.rate > 0)
+                .map(|left| left / job.rate),
             reason: job.reason.clone(),
             items: job.items.iter().map(|item| ItemView::new(item, files)).collect(),
             targets: job.scrubs.iter().map(|one| TargetView::new(one, files)).collect(),
-            recopy: job.recopy.as_ref().map(RecopyView::new),
+            recopy,
         }
+    }
+
+    /// True if it is known how much is left.
+    pub fn is_counted(&self) -> bool {
+        self.bytes_left.is_some()
     }
 
     /// True if it verifies targets.
@@ -186,7 +197,7 @@ impl JobView {
     /// How far it is, in a line.
     pub fn progress(&self) -> String {
         if let Some(recopy) = &self.recopy {
-            return recopy.progress(self.rate);
+            return recopy.progress(self.rate, self.seconds_left);
         }
         let whole = match self.is_scrub() {
             true => {
@@ -200,7 +211,7 @@ impl JobView {
         };
         let mut parts = vec![whole];
         if ["running", "paused"].contains(&self.state) {
-            parts.push(format!("{} left", size::show(self.bytes_left)));
+            parts.extend(self.bytes_left.map(|left| format!("{} left", size::show(left))));
             if self.rate > 0 && self.state == "running" {
                 // What is the same already counts as done, and is not sent.
                 let sent = match self.is_scrub() || self.rate_max == 0 {
@@ -210,7 +221,7 @@ impl JobView {
                 parts.push(format!("{}/s{sent}", size::show(self.rate)));
             }
             if let Some(seconds) = self.seconds_left {
-                parts.push(format!("about {} left", duration(seconds)));
+                parts.push(format!("about {} left", output::duration(seconds)));
             }
         }
         if self.is_scrub() {
@@ -404,20 +415,11 @@ fn groups_done(job: &Job) -> usize {
     job.items.iter().filter(|item| item.state == JobState::Done as u32).count()
 }
 
-/// Time as people say it.
-pub fn duration(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds / 60),
-        _ => format!("{} h", seconds / 3600),
-    }
-}
-
 /// How long ago something was, in words.
 pub fn ago(ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let passed = u64::try_from(now).unwrap_or(u64::MAX).saturating_sub(ms) / 1000;
-    format!("{} ago", duration(passed))
+    format!("{} ago", output::duration(passed))
 }
 
 /// Paths of inodes, as far as they were found.

@@ -24,6 +24,15 @@ pub fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
+/// Time as people say it.
+pub fn duration(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3600),
+    }
+}
+
 /// Writes bytes to standard output; see [`line()`].
 pub fn bytes(bytes: &[u8]) {
     match std::io::stdout().lock().write_all(bytes) {

@@ -183,8 +183,6 @@ enum Followed {
 /// Shows on stderr how far a job is until it has ended, or somebody has seen enough.
 async fn follow(map: &Arc<MapView>, id: u64) -> Outcome<Followed> {
     let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template("{bar:30} {percent}%  {msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let followed = tokio::select! {
         ended = until_ended(map, id, &bar) => ended.map(|job| Followed::Ended(Box::new(job))),
         _ = tokio::signal::ctrl_c() => Ok(Followed::Interrupted),
@@ -195,6 +193,11 @@ async fn follow(map: &Arc<MapView>, id: u64) -> Outcome<Followed> {
         eprintln!("  next: strake job watch {id}, or to end it: strake job cancel {id}");
     }
     followed
+}
+
+fn style() -> ProgressStyle {
+    let style = ProgressStyle::with_template("{bar:30} {percent}%  {msg}");
+    style.unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 async fn until_ended(map: &Arc<MapView>, id: u64, bar: &ProgressBar) -> Outcome<Job> {
@@ -211,10 +214,8 @@ async fn until_ended(map: &Arc<MapView>, id: u64, bar: &ProgressBar) -> Outcome<
         if let Some(why) = standstill.look(&view, id) {
             bar.suspend(|| eprintln!("{why}"));
         }
-        if view.recopy().is_some() {
-            // Nobody knows how many files follow.
-            bar.set_style(ProgressStyle::default_spinner());
-        }
+        // While it is not known how much follows there is nothing to draw.
+        bar.set_style(if view.is_counted() { style() } else { ProgressStyle::default_spinner() });
         bar.set_length(job.bytes.max(1));
         bar.set_position(job.bytes_done);
         let file = view.files().next().map(|file| format!(", at {file}")).unwrap_or_default();

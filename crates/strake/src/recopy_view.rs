@@ -2,7 +2,7 @@
 
 use crate::{output, size};
 use serde::Serialize;
-use strake_wire::message::recopies::{JobRecopy, RecopyFile, RecopyLeft};
+use strake_wire::message::recopies::{JobRecopy, RecopyAhead, RecopyFile, RecopyLeft};
 
 /// Files that wait that are shown to people.
 const WAITING_SHOWN: usize = 20;
@@ -19,11 +19,34 @@ pub struct RecopyView {
     bytes: u64,
     /// Files that are as they were.
     left: u64,
+    /// What is ahead of it; none: not known, or it has ended.
+    ahead: Option<AheadView>,
     /// Why nothing goes on, where it is not for files; empty: it does.
     waits_for: String,
     under_way: Vec<FileView>,
     /// Some of those that are left.
     waiting: Vec<LeftView>,
+}
+
+/// Files that have another number of copies still.
+#[derive(Serialize)]
+struct AheadView {
+    files: u64,
+    bytes: u64,
+    /// All were counted; else there are at least so many.
+    whole: bool,
+}
+
+impl AheadView {
+    fn line(&self) -> String {
+        let files = output::count(self.files, "file", "files");
+        let left = format!("{} in {files} left", size::show(self.bytes));
+        match (self.whole, self.files) {
+            (true, _) => left,
+            (false, 0) => "counting what is left".to_owned(),
+            (false, _) => format!("at least {left} (still counting)"),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -55,19 +78,33 @@ impl RecopyView {
             files: one.tally.files,
             bytes: one.tally.bytes,
             left: one.left,
+            ahead: one.ahead.map(|RecopyAhead { files, bytes, whole }| AheadView {
+                files,
+                bytes,
+                whole,
+            }),
             waits_for: one.reason.clone(),
             under_way: one.under_way.iter().map(file).collect(),
             waiting: one.waiting.iter().map(left).collect(),
         }
     }
 
-    /// How far it is, in a line; so many bytes are copied in a second.
-    pub fn progress(&self, rate: u64) -> String {
+    /// How many bytes are left, if all were counted.
+    pub fn bytes_left(&self) -> Option<u64> {
+        self.ahead.as_ref().filter(|ahead| ahead.whole).map(|ahead| ahead.bytes)
+    }
+
+    /// How far it is, in a line; so many bytes are copied in a second, and so many seconds are left.
+    pub fn progress(&self, rate: u64, seconds_left: Option<u64>) -> String {
         let (files, bytes) = (self.files, size::show(self.bytes));
         let files = output::count(files, "file was", "files were");
         let mut parts = vec![format!("{files} changed, {bytes} copied")];
+        parts.extend(self.ahead.as_ref().map(AheadView::line));
         if rate > 0 {
             parts.push(format!("{}/s", size::show(rate)));
+        }
+        if let Some(seconds) = seconds_left {
+            parts.push(format!("about {} left", output::duration(seconds)));
         }
         if self.left > 0 {
             parts.push(format!("{} waiting", self.left));
@@ -147,6 +184,24 @@ mod tests {
         assert_eq!(busy.hindrance(), None);
         busy.waits_for = "its server is away".into();
         assert_eq!(busy.hindrance().unwrap(), "its server is away");
-        assert_eq!(busy.progress(1 << 20), "1 file was changed, 1 MiB copied, 1 MiB/s, 3 waiting");
+        let said = "1 file was changed, 1 MiB copied, 1 MiB/s, 3 waiting";
+        assert_eq!(busy.progress(1 << 20, None), said);
+    }
+
+    #[test]
+    fn what_is_left_is_told_as_far_as_it_was_counted() {
+        let mut view = waiting(0, 0);
+        assert_eq!(view.bytes_left(), None);
+        view.ahead = Some(AheadView { files: 0, bytes: 0, whole: false });
+        assert!(view.progress(0, None).ends_with(", counting what is left"));
+        view.ahead = Some(AheadView { files: 1, bytes: 3 << 20, whole: false });
+        let said =
+            "1 file was changed, 1 MiB copied, at least 3 MiB in 1 file left (still counting)";
+        assert_eq!((view.progress(0, None).as_str(), view.bytes_left()), (said, None));
+        view.ahead = Some(AheadView { files: 7, bytes: 3 << 20, whole: true });
+        assert_eq!(view.bytes_left(), Some(3 << 20));
+        let said =
+            "1 file was changed, 1 MiB copied, 3 MiB in 7 files left, 1 MiB/s, about 3 s left";
+        assert_eq!(view.progress(1 << 20, Some(3)), said);
     }
 }

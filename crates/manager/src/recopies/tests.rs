@@ -214,6 +214,26 @@ fn of_several_shares_each_server_copies_its_own_and_they_have_the_rate_among_the
 }
 
 #[test]
+fn what_is_ahead_is_the_sum_of_all_shares_and_no_more_than_a_part_until_all_have_told() {
+    let (state, mut facts, id) = wide();
+    let wish = state.jobs[&id].recopy.as_ref().unwrap().wish.clone();
+    let shown = |facts: &Facts| {
+        let sum = together(told(facts, id)).and_then(|said| said.ahead);
+        ahead(&state, &wish, told(facts, id).count(), sum)
+    };
+    let of = |files, bytes, whole| Some(RecopyAhead { files, bytes, whole });
+    assert_eq!(shown(&facts), None);
+    said_of(&mut facts, id, VOLUME, |said| said.ahead = of(3, 100, true));
+    assert_eq!(shown(&facts), of(3, 100, false));
+    said_of(&mut facts, id, VOLUME + 1, |said| said.ahead = of(4, 11, false));
+    assert_eq!(shown(&facts), of(7, 111, false));
+    said_of(&mut facts, id, VOLUME + 1, |said| said.ahead = of(4, 11, true));
+    assert_eq!(shown(&facts), of(7, 111, true));
+    said_of(&mut facts, id, VOLUME + 1, |_| {});
+    assert_eq!(shown(&facts), None, "a server of an earlier release counts nothing");
+}
+
+#[test]
 fn a_job_of_several_shares_ends_when_all_have_and_with_the_words_of_all() {
     let (mut state, mut facts, id) = wide();
     let left = |path: &str| RecopyLeft { path: path.into(), reason: "open".into() };

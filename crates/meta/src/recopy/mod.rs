@@ -7,13 +7,17 @@
 //!
 //! * `jobs` — what the manager wants done, each job a task; what is told of them.
 //! * `walk` — one job: all files below a directory, and those that wait again and again.
+//! * `ahead` — what is before it, counted by a walk of its own.
+//! * `pages` — what there is at a place of a walk.
 //! * `pace` — how fast, and whether at all.
 //! * [`crate::recopies`] — the files that are under way, in memory.
 //! * `work` — one file: begin, copy, switch or give up.
 //! * `spare` — chunks that no layout names, until they are deleted; what lost clients may still use.
 
+mod ahead;
 mod jobs;
 mod pace;
+mod pages;
 mod spare;
 #[cfg(test)]
 mod tests;

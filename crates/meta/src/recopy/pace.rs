@@ -58,6 +58,11 @@ impl Pace {
         !matches!(self.wish(), Wish::Go { .. })
     }
 
+    /// True if it is to wait until something else is wished.
+    pub fn is_paused(&self) -> bool {
+        matches!(self.wish(), Wish::Go { paused: true, .. })
+    }
+
     /// True if somebody has waited since the last call because it was paused.
     pub fn take_paused(&self) -> bool {
         self.paused.swap(false, Ordering::Relaxed)

@@ -54,7 +54,9 @@ async fn file(world: &World, name: &str) -> u64 {
         world.storage.chunks.lock().insert((at, ino, index as u64), bytes.to_vec());
     }
     let length_min = contents().len() as u64;
-    root.publish(Publish { ino, length_min, ..Publish::default() }).await.unwrap();
+    let occupied_delta = length_min as i64;
+    let publish = Publish { ino, length_min, occupied_delta, ..Publish::default() };
+    root.publish(publish).await.unwrap();
     ino
 }
 
@@ -586,6 +588,36 @@ async fn in_a_volume_of_several_shares_all_files_get_copies_wherever_they_and_th
     check_shares(&*world.kv, world.shares).await;
 }
 
+/// What is told to be ahead: files, bytes, and that these are all.
+fn ahead(world: &World) -> (u64, u64, bool) {
+    let ahead = told(world).ahead.expect("it counts");
+    (ahead.files, ahead.bytes, ahead.whole)
+}
+
+#[tokio::test]
+async fn a_job_says_how_much_is_ahead_of_it_until_that_is_nothing() {
+    let world = World::new().await;
+    let root = world.root();
+    let files = tree(&world).await;
+    let length = contents().len() as u64;
+    let dir = root.lookup(1, "d0").await.unwrap().ino;
+    // By two names and once, without what has as many copies or lies elsewhere.
+    root.link(files[2], dir, "other name").await.unwrap();
+    assert_eq!(recopy(&world, files[3], 2).await.0, State::Done);
+    settled(&world).await;
+    root.open(files[1], READ).await.unwrap();
+    let gate = world.storage.gate.lock().await;
+    obey(&world, &order(dir, 2));
+    world.until(async || ahead(&world) == (2, 2 * length, true)).await;
+    drop(gate);
+    world.until(async || told(&world).left == 1 && told(&world).tally.files == 1).await;
+    assert_eq!(ahead(&world), (1, length, true), "what waits is still ahead");
+    root.close(files[1]).await.unwrap();
+    until_ended(&world).await;
+    assert_eq!(ahead(&world), (0, 0, true));
+    forgotten(&world).await;
+}
+
 #[tokio::test]
 async fn a_job_names_who_has_a_file_open_and_copies_it_when_it_is_closed() {
     let world = World::new().await;
@@ -743,7 +775,7 @@ async fn more_files_that_wait_than_are_remembered_are_counted_and_copied_all_the
     }
     obey(&world, &order(dir, 2));
     world.until(async || told(&world).left == many as u64).await;
-    assert_eq!(told(&world).waiting.len(), LEFT_MAX);
+    assert_eq!((told(&world).waiting.len(), ahead(&world).0), (LEFT_MAX, many as u64));
     for &ino in &files {
         root.close(ino).await.unwrap();
     }

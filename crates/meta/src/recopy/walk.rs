@@ -11,15 +11,17 @@
 //! repeated until one finds nothing to do, because a directory may be moved out of what is still to be
 //! gone through.
 
+use super::ahead::{Ahead, Amount, Counter, bytes_of};
 use super::pace::{Pace, Wish};
+use super::pages::Found;
 use super::work::{self, Outcome, Wanted};
 use crate::contents::layout_of;
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::layout;
+use crate::ops::describe;
 use crate::ops::template::{check_groups, with_directory_template};
-use crate::ops::{describe, readdir};
 use crate::recopies::UnderWay;
 use crate::records::{self, Inode, Place, Recopying};
 use crate::txn::{Mutation, mutate};
@@ -28,16 +30,15 @@ use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_types::layout::LayoutTemplate;
-use strake_types::{Error, ErrorKind, FileKind, Ino, Result, VolumeId};
-use strake_wire::message::meta::{MetaAnswer, Nothing, ReadDir};
+use strake_types::{Error, ErrorKind, Ino, Result, VolumeId};
+use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::recopies::{
     RecopyFile, RecopyLeft, RecopyOrder, RecopyProgress, RecopyTally,
 };
 
-/// Entries of a directory gone through at once.
-const PAGE: u32 = 256;
 /// Files that wait that are remembered; all are counted.
 pub(super) const LEFT_MAX: usize = 200;
 /// Characters of a path that are told.
@@ -53,16 +54,25 @@ pub(super) struct Shown {
     job: u64,
     share: u32,
     state: Mutex<State>,
-    under_way: Mutex<BTreeMap<Ino, (String, Arc<UnderWay>)>>,
+    under_way: Mutex<BTreeMap<Ino, Busy>>,
+}
+
+/// A file that is under way.
+struct Busy {
+    path: String,
+    file: Arc<UnderWay>,
+    /// What of it was ahead.
+    amount: Amount,
 }
 
 #[derive(Default)]
 struct State {
     tally: RecopyTally,
     /// Files that are as they were.
-    left: BTreeMap<Ino, RecopyLeft>,
+    left: BTreeMap<Ino, (RecopyLeft, Amount)>,
     /// How many more there are, as far as this walk has met them.
-    more: u64,
+    more: Amount,
+    ahead: Ahead,
     ended: bool,
     trouble: String,
 }
@@ -77,20 +87,24 @@ impl Shown {
     /// What is told now.
     pub fn progress(&self) -> RecopyProgress {
         let under_way = self.under_way.lock();
-        let file = |(path, file): &(String, Arc<UnderWay>)| {
-            let (copied, bytes) = file.progress();
-            RecopyFile { path: path.clone(), copied, bytes }
+        let file = |busy: &Busy| {
+            let (copied, bytes) = busy.file.progress();
+            RecopyFile { path: busy.path.clone(), copied, bytes }
         };
+        let copied = |busy: &Busy| busy.file.progress().0.min(busy.amount.bytes);
         let state = self.state.lock();
+        let mut waiting = state.more;
+        state.left.values().for_each(|(_, amount)| waiting.add(*amount));
         RecopyProgress {
             job: self.job,
             tally: state.tally,
             under_way: under_way.values().map(file).collect(),
-            left: state.left.len() as u64 + state.more,
-            waiting: state.left.values().cloned().collect(),
+            left: state.left.len() as u64 + state.more.files,
+            waiting: state.left.values().map(|(left, _)| left.clone()).collect(),
             ended: state.ended,
             trouble: state.trouble.clone(),
             volume: self.share,
+            ahead: Some(state.ahead.told(waiting, under_way.values().map(copied).sum())),
         }
     }
 
@@ -107,12 +121,26 @@ impl Shown {
         self.state.lock().left.remove(&ino);
     }
 
-    fn note_left(&self, ino: Ino, left: RecopyLeft) {
+    fn note_left(&self, ino: Ino, left: RecopyLeft, amount: Amount) {
         let mut state = self.state.lock();
         if state.left.len() < LEFT_MAX || state.left.contains_key(&ino) {
-            state.left.insert(ino, left);
+            state.left.insert(ino, (left, amount));
         } else {
-            state.more += 1;
+            state.more.add(amount);
+        }
+    }
+
+    /// A file is under way.
+    fn note_begun(&self, ino: Ino, busy: Busy) {
+        self.under_way.lock().insert(ino, busy);
+    }
+
+    /// It is not any more. One that waited is counted among those.
+    fn note_met(&self, ino: Ino) {
+        let Some(busy) = self.under_way.lock().remove(&ino) else { return };
+        let mut state = self.state.lock();
+        if !state.left.contains_key(&ino) {
+            state.ahead.meet(busy.amount);
         }
     }
 }
@@ -125,6 +153,8 @@ struct Course {
     done: u64,
     /// It is the first one since the server started, or after one that left nothing: it is got on with while it goes on.
     first: bool,
+    /// Counts what the first walk since the server started has before it.
+    counter: Option<Counter>,
     /// When something was got on with, in milliseconds.
     ready_ms: u64,
     /// Since when every step fails.
@@ -243,19 +273,29 @@ impl Walk {
             done: known.stack.len() as u64 + u64::from(ctx.settings.shares.count > 1),
             stack: known.stack,
             first: true,
+            counter: None,
             ready_ms: self.core.monotonic_ms(),
             failing_ms: None,
             pause: PAUSE,
         };
         if course.stack.is_empty() {
-            self.begin(&mut course);
+            course.stack = self.whole();
         }
+        course.counter = Some(Counter::from(&course.stack, self.order.copies));
         Ok(course)
     }
 
+    /// Where a walk begins.
+    fn whole(&self) -> Vec<Place> {
+        vec![Place { dir: self.order.ino, after: 0 }]
+    }
+
+    /// Another walk, which meets again what is not remembered by name.
     fn begin(&self, course: &mut Course) {
-        course.stack = vec![Place { dir: self.order.ino, after: 0 }];
-        self.shown.state.lock().more = 0;
+        course.stack = self.whole();
+        let mut state = self.shown.state.lock();
+        let again = std::mem::take(&mut state.more);
+        state.ahead.begin_anew(again);
     }
 
     async fn ctx(&self) -> Result<Ctx> {
@@ -281,10 +321,11 @@ impl Walk {
             self.page(course, place).await?;
             return Ok(false);
         }
-        course.first = false;
+        (course.first, course.counter) = (false, None);
         let (none_left, more) = {
-            let state = self.shown.state.lock();
-            (state.left.is_empty(), state.more)
+            let mut state = self.shown.state.lock();
+            state.ahead.begin_anew(Amount::default());
+            (state.left.is_empty(), state.more.files)
         };
         if none_left {
             let nothing = std::mem::take(&mut course.done) == 0;
@@ -322,8 +363,10 @@ impl Walk {
 
     async fn page(&self, course: &mut Course, place: Place) -> Result<()> {
         let ctx = self.ctx().await?;
-        let found = self.look(&ctx, place).await?;
-        self.copy(&ctx, course, found.files).await;
+        self.count(&ctx, course.counter.as_mut()).await?;
+        let mut found = self.look(&ctx, place).await?;
+        let files = std::mem::take(&mut found.files);
+        self.copy_and_count(&ctx, course, files).await;
         if self.pace.is_over() {
             return Ok(());
         }
@@ -331,42 +374,49 @@ impl Walk {
             course.ready_ms = self.core.monotonic_ms();
         }
         course.stack.pop();
-        course.stack.extend(found.rest);
-        course.stack.extend(found.directories);
+        found.push_next(&mut course.stack);
         self.store(&ctx, course).await
     }
 
     /// What there is at a place.
     async fn look(&self, ctx: &Ctx, place: Place) -> Result<Found> {
-        let mut found = Found::default();
         // Its snapshot is given back before anything is asked of others.
         let inode = Tx::reader(ctx).find_inode(Ino(place.dir)).await?;
-        match inode {
-            Some(inode) if inode.is_file() => found.note_file(ctx, inode.id()),
-            Some(inode) if inode.is_dir() => {
-                if place.after == 0 {
-                    self.hand_down(ctx, &inode).await?;
-                }
-                let Place { dir: ino, after } = place;
-                let op = ReadDir { ino, after, limit: PAGE, plus: false };
-                let MetaAnswer::Page(page) = readdir::readdir(ctx, &op).await? else {
-                    return Ok(found);
-                };
-                let last = page.entries.last().filter(|_| !page.end);
-                found.rest = last.map(|entry| Place { dir: ino, after: entry.cookie });
-                for entry in page.entries {
-                    match u8::try_from(entry.kind).ok().and_then(FileKind::from_code) {
-                        Some(FileKind::File) => found.note_file(ctx, Ino(entry.ino)),
-                        Some(FileKind::Directory) => {
-                            found.directories.push(Place { dir: entry.ino, after: 0 });
-                        }
-                        _ => {}
-                    }
+        if let Some(dir) = inode.as_ref().filter(|inode| inode.is_dir() && place.after == 0) {
+            self.hand_down(ctx, dir).await?;
+        }
+        Found::at(ctx, inode.as_deref(), place.after).await
+    }
+
+    /// Another page of what is ahead.
+    async fn count(&self, ctx: &Ctx, counter: Option<&mut Counter>) -> Result<()> {
+        if let Some(counter) = counter.filter(|counter| !counter.is_done()) {
+            let more = counter.page(ctx).await?;
+            self.shown.state.lock().ahead.count(more, counter.is_done());
+        }
+        Ok(())
+    }
+
+    /// Copies files, and counts meanwhile what comes after them.
+    async fn copy_and_count(&self, ctx: &Ctx, course: &mut Course, files: Vec<Ino>) {
+        let mut counter = course.counter.take();
+        let busy = AtomicBool::new(true);
+        let copying = async {
+            self.copy(ctx, course, files).await;
+            busy.store(false, Ordering::Release);
+        };
+        let counting = async {
+            while busy.load(Ordering::Acquire) && counter.as_ref().is_some_and(|c| !c.is_done()) {
+                match self.pace.is_paused() {
+                    true => self.pace.rest(PAUSE).await,
+                    // The walk itself says what is wrong.
+                    false if self.count(ctx, counter.as_mut()).await.is_err() => break,
+                    false => tokio::task::yield_now().await,
                 }
             }
-            _ => {}
-        }
-        Ok(found)
+        };
+        tokio::join!(copying, counting);
+        course.counter = counter;
     }
 
     /// New files in a directory get as many copies.
@@ -390,7 +440,12 @@ impl Walk {
 
     /// One file; true if it has got ready.
     async fn file(&self, ctx: &Ctx, ino: Ino) -> bool {
-        let outcome = self.attempt(ctx, ino).await;
+        let (amount, outcome) = match self.what_is_ahead(ctx, ino).await {
+            Ok(None) => (Amount::default(), Ok((Outcome::Unchanged, 0))),
+            Ok(Some(amount)) => (amount, self.attempt(ctx, ino, amount).await),
+            // It counts still where it was counted before.
+            Err(error) => (Amount::default(), Err(error)),
+        };
         let reason = match outcome {
             Ok((Outcome::Done, bytes)) => {
                 self.shown.note_done(ino, bytes);
@@ -409,48 +464,36 @@ impl Walk {
             Err(error) => error.to_string(),
         };
         let path = path_of(ctx, ino).await;
-        self.shown.note_left(ino, RecopyLeft { path, reason });
+        self.shown.note_left(ino, RecopyLeft { path, reason }, amount);
         false
     }
 
-    /// What became of a file, and the bytes copied for it.
-    async fn attempt(&self, ctx: &Ctx, ino: Ino) -> Result<(Outcome, u64)> {
-        let nothing = Ok((Outcome::Unchanged, 0));
+    /// What there is to copy of a file; none if it has as many copies as wanted.
+    async fn what_is_ahead(&self, ctx: &Ctx, ino: Ino) -> Result<Option<Amount>> {
         self.shown.state.lock().tally.looked += 1;
-        let copies = self.order.copies;
-        match Tx::reader(ctx).find_inode(ino).await? {
-            Some(inode) if inode.is_file() && layout_of(&inode)?.copies() != copies => {}
-            _ => return nothing,
+        let inode = Tx::reader(ctx).find_inode(ino).await?;
+        match inode.filter(|inode| inode.is_file()) {
+            Some(inode) if layout_of(&inode)?.copies() != self.order.copies => {
+                Ok(Some(Amount::file(bytes_of(&inode))))
+            }
+            _ => Ok(None),
         }
+    }
+
+    /// What became of a file, and the bytes copied for it.
+    async fn attempt(&self, ctx: &Ctx, ino: Ino, amount: Amount) -> Result<(Outcome, u64)> {
+        let nothing = Ok((Outcome::Unchanged, 0));
         if !self.pace.wait(0, None).await {
             return nothing;
         }
         // By another of its names.
         let Some(running) = ctx.volume.recopies.begin(ino) else { return nothing };
         let path = path_of(ctx, ino).await;
-        self.shown.under_way.lock().insert(ino, (path, running.file.clone()));
-        let wanted = Wanted { ino, copies, pace: &self.pace };
+        self.shown.note_begun(ino, Busy { path, file: running.file.clone(), amount });
+        let wanted = Wanted { ino, copies: self.order.copies, pace: &self.pace };
         let outcome = work::run(ctx, &wanted, &running.file).await;
-        self.shown.under_way.lock().remove(&ino);
+        self.shown.note_met(ino);
         Ok((outcome?, running.file.progress().0))
-    }
-}
-
-/// What there is at a place of a walk.
-#[derive(Default)]
-struct Found {
-    files: Vec<Ino>,
-    directories: Vec<Place>,
-    /// The same directory further on.
-    rest: Option<Place>,
-}
-
-impl Found {
-    /// Those of other shares are the business of others.
-    fn note_file(&mut self, ctx: &Ctx, ino: Ino) {
-        if ctx.is_here(ino) {
-            self.files.push(ino);
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::cluster::ClusterFlags;
 use crate::failure::{Failure, Outcome};
 use crate::held::{self, Wanted};
-use crate::jobs::{self, Files, Findings, JobView, ago, duration};
+use crate::jobs::{self, Files, Findings, JobView, ago};
 use crate::plan_flags::{show_items, watch};
 use crate::scrub_report;
 use crate::{output, size};
@@ -81,6 +81,9 @@ enum JobVerb {
         rate: u64,
     },
     /// End a job; what has moved stays where it is, and files that have other copies keep them
+    ///
+    /// A heal cannot be ended: until it is done a copy is missing, and it would begin again at once. strake job pause N lets it
+    /// wait, strake job throttle N RATE slows it down.
     Cancel {
         /// The job's number
         #[arg(value_parser = clap::value_parser!(u64).range(1..))]
@@ -215,7 +218,7 @@ fn show(view: &JobView, begun_ms: u64, rate_max: u64) {
     output::line(&format!("  begun {}, {does} {}", ago(begun_ms), rate_text(rate_max)));
     output::line(&format!("  {}", view.progress()));
     if let Some(took) = view.took() {
-        output::line(&format!("  took {}", duration(took)));
+        output::line(&format!("  took {}", output::duration(took)));
     }
     for reason in view.reasons() {
         output::line(&format!("  ! {reason}"));

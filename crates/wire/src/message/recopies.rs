@@ -58,6 +58,21 @@ pub struct RecopyTally {
     pub bytes: u64,
 }
 
+/// What is ahead of such a job: files that have another number of copies still, those that are under way or wait among
+/// them, as far as they were counted.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct RecopyAhead {
+    /// Files.
+    #[prost(uint64, tag = "1")]
+    pub files: u64,
+    /// Bytes of them that are not copied yet.
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    /// All were counted; else there are at least so many.
+    #[prost(bool, tag = "3")]
+    pub whole: bool,
+}
+
 /// A file that is being copied.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct RecopyFile {
@@ -110,6 +125,9 @@ pub struct RecopyProgress {
     /// The share of [`RecopyOrder::volume`]. 0: its server is of a release that knew of one share only.
     #[prost(uint32, tag = "8")]
     pub volume: u32,
+    /// What is ahead of it. None: its server is of a release that counts nothing.
+    #[prost(message, optional, tag = "9")]
+    pub ahead: Option<RecopyAhead>,
 }
 
 /// What there is to say about a job that gives files another number of copies.
@@ -133,4 +151,7 @@ pub struct JobRecopy {
     /// Some of them; only where one job was asked for.
     #[prost(message, repeated, tag = "6")]
     pub waiting: Vec<RecopyLeft>,
+    /// What is ahead of it; none: that is not known, or it has ended.
+    #[prost(message, optional, tag = "7")]
+    pub ahead: Option<RecopyAhead>,
 }

@@ -3,7 +3,7 @@
 use super::*;
 use strake_wire::message::jobs::{Job, JobKind, JobState, ListJobs};
 use strake_wire::message::recopies::{
-    RecopyFile, RecopyLeft, RecopyOrder, RecopyProgress, RecopyTally, RecopyWish,
+    RecopyAhead, RecopyFile, RecopyLeft, RecopyOrder, RecopyProgress, RecopyTally, RecopyWish,
 };
 
 impl Bench {
@@ -61,12 +61,17 @@ async fn a_recopy_goes_on_when_the_manager_returns_and_ends_with_its_servers_wor
     let shown = job.recopy.unwrap();
     assert_eq!((shown.left, &*shown.waiting[0].reason), (1, "open by host"));
     assert!(bench.listed(0).await.recopy.unwrap().waiting.is_empty(), "a list is short");
+    let ahead = Some(RecopyAhead { files: 2, bytes: 90, whole: true });
+    bench.beat_recopy(own, &[RecopyProgress { ahead, ..said(id, 5) }]).await;
+    let job = bench.listed(id).await;
+    assert_eq!((job.bytes_done, job.bytes, job.recopy.unwrap().ahead), (8, 98, ahead));
     bench.restart().await;
     assert_eq!(bench.beat_recopy(own, &[said(id, 8)]).await.len(), 1);
     assert_eq!(bench.listed(id).await.recopy.unwrap().tally.bytes, 8);
     bench.beat_recopy(own, &[RecopyProgress { ended: true, ..said(id, 18) }]).await;
     bench.manager.tick().await.unwrap();
     let job = bench.listed(id).await;
-    assert_eq!((job.state, job.bytes_done), (JobState::Failed as u32, 18));
+    assert_eq!((job.state, job.bytes_done, job.bytes), (JobState::Failed as u32, 18, 18));
+    assert_eq!(job.recopy.unwrap().ahead, None);
     assert!(bench.beat_recopy(own, &[]).await.is_empty(), "it may be forgotten");
 }

@@ -2,7 +2,8 @@
 
 use super::super::jobs::{Held, Job, JobItem, JobList, Order, Plan, Progress, SteerJob};
 use super::super::recopies::{
-    JobRecopy, RecopyFile, RecopyLeft, RecopyOrder, RecopyProgress, RecopyTally, RecopyWish,
+    JobRecopy, RecopyAhead, RecopyFile, RecopyLeft, RecopyOrder, RecopyProgress, RecopyTally,
+    RecopyWish,
 };
 use super::super::scrubs::{JobScrub, ScrubFinding, ScrubOrder, ScrubProgress, ScrubTally};
 use super::Gen;
@@ -189,6 +190,7 @@ impl Gen {
             ended: self.bool(),
             trouble: self.string(),
             volume: self.u32(),
+            ahead: self.opt(Self::recopy_ahead),
         }
     }
 
@@ -200,6 +202,11 @@ impl Gen {
             under_way: self.list(Self::recopy_file),
             left: self.u64(),
             waiting: self.list(Self::recopy_left),
+            ahead: self.opt(Self::recopy_ahead),
         }
+    }
+
+    fn recopy_ahead(&mut self) -> RecopyAhead {
+        RecopyAhead { files: self.u64(), bytes: self.u64(), whole: self.bool() }
     }
 }

@@ -31,8 +31,8 @@ pub(crate) fn steer(state: &mut State, facts: &Facts, request: &SteerJob) -> Res
     }
     if request.cancel && job.kind == JobKind::Heal as u32 {
         return Err(refuse(format!(
-            "job {id} heals {}, which goes on as long as copies differ; pause it instead (strake job \
-             pause {id})",
+            "job {id} heals {}, which nobody has asked for: until it is done a copy is missing there, and it would \
+             begin again at once; let it wait (strake job pause {id}) or slow it down (strake job throttle {id} 5M)",
             job.about
         )));
     }

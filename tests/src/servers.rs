@@ -159,8 +159,14 @@ impl Cluster {
 
     /// `kill -9` of manager and metadata server, and a new start.
     pub fn restart_witness(&mut self) {
+        self.restart_witness_after(Duration::ZERO);
+    }
+
+    /// The same, with a pause in between.
+    pub fn restart_witness_after(&mut self, pause: Duration) {
         let mut next = witness(&self.address, self.directory.path());
         self.witness.kill();
+        std::thread::sleep(pause);
         next.go();
         self.witness = next;
         let address = &self.address;

@@ -60,12 +60,13 @@ impl Volume {
                 "waiting for target {} of group {group}: no answer for {SILENT_MS_MAX} ms",
                 route.primary
             );
-            let _waiting = self.waits.begin(Wait {
+            let wait = Wait {
                 what: format!("{}: it does not answer", self.target_of(group)),
                 file: None,
                 since: self.now().saturating_sub(Duration::from_millis(SILENT_MS_MAX)),
                 limit_ms: self.options().operation_wait_ms,
-            });
+            };
+            let _waiting = self.waits.begin(wait, self.clock());
             self.moved(group, route).await;
         }
         self.metrics().failovers.increment(1);

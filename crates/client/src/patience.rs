@@ -109,7 +109,7 @@ impl<'a> Patience<'a> {
                 since: started,
                 limit_ms,
             };
-            self.said = Some(self.volume.waits.begin(wait));
+            self.said = Some(self.volume.waits.begin(wait, self.volume.clock()));
         }
         let pause_ms = self.pause_ms.min(limit_ms - waited_ms).max(1);
         self.pause_ms = (self.pause_ms * 2).min(PAUSE_MS_MAX);

@@ -42,6 +42,8 @@ pub(crate) struct Session {
     reported: AtomicU64,
     /// What waited there when it last asked for recalls.
     pub waits: Mutex<Vec<Wait>>,
+    /// What had waited there shortly before.
+    pub waited: Mutex<Vec<Wait>>,
     opens: Mutex<Opens>,
 }
 
@@ -93,6 +95,7 @@ impl Session {
             ended: AtomicBool::new(false),
             reported: AtomicU64::new(0),
             waits: Mutex::default(),
+            waited: Mutex::default(),
             opens: Mutex::default(),
         }
     }

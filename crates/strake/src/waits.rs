@@ -9,7 +9,7 @@ use std::time::Duration;
 use strake_types::{Credentials, Ino};
 use strake_wire::map::MapView;
 use strake_wire::message::manager::ClusterMap;
-use strake_wire::message::meta::Client;
+use strake_wire::message::meta::{Client, Wait};
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// How long metadata servers are waited for, all together.
@@ -37,25 +37,34 @@ pub struct WaitRow {
     path: Option<String>,
     waited_seconds: f64,
     limit_seconds: f64,
+    /// For how long it does not wait any more; none: it does.
+    ended_seconds: Option<f64>,
 }
 
 impl WaitRow {
     /// As `strake status` shows it.
     pub fn line(&self) -> String {
         let on = |path: &String| format!("{} on ", path_in(&self.volume, path.as_bytes()));
-        format!(
-            "{}{} (client {}) waits for {}; {:.0} s so far, {:.0} s at most",
+        let whose = format!(
+            "{}{} (client {})",
             self.path.as_ref().map(on).unwrap_or_default(),
             self.name,
-            self.client,
-            self.what,
-            self.waited_seconds,
-            self.limit_seconds
-        )
+            self.client
+        );
+        let Self { what, waited_seconds: waited, limit_seconds: limit, .. } = self;
+        match self.ended_seconds {
+            None => format!("{whose} waits for {what}; {waited:.0} s so far, {limit:.0} s at most"),
+            Some(ago) => format!("{whose} waited for {what}; {waited:.0} s, until {ago:.0} s ago"),
+        }
+    }
+
+    /// It waits still.
+    pub fn lasts(&self) -> bool {
+        self.ended_seconds.is_none()
     }
 }
 
-/// What waits, the longest first, as far as metadata servers say so in time.
+/// What waits, or has waited lately, the longest first, as far as metadata servers say so in time.
 pub async fn all(view: &Arc<MapView>, map: &ClusterMap) -> Vec<WaitRow> {
     let names = cluster::served_volume_names(map);
     let asked = names.iter().map(|name| of_volume(view, name));
@@ -64,7 +73,10 @@ pub async fn all(view: &Arc<MapView>, map: &ClusterMap) -> Vec<WaitRow> {
     while let Ok(Some(of_one)) = timeout_at(end, found.next()).await {
         rows.extend(of_one.unwrap_or_default());
     }
-    rows.sort_by(|a: &WaitRow, b| b.waited_seconds.total_cmp(&a.waited_seconds));
+    rows.sort_by(|a: &WaitRow, b| {
+        let longest = || b.waited_seconds.total_cmp(&a.waited_seconds);
+        b.lasts().cmp(&a.lasts()).then_with(longest)
+    });
     rows.truncate(SHOWN_MAX);
     rows
 }
@@ -76,7 +88,7 @@ async fn of_volume(view: &Arc<MapView>, name: &str) -> Option<Vec<WaitRow>> {
     let heard =
         |client: &&Client| !client.lost && !client.absent && client.silent_ms < SILENT_MS_MIN;
     for client in clients.iter().filter(heard) {
-        for wait in &client.waits {
+        for (wait, lasts) in of_client(client) {
             let path = match wait.ino {
                 0 => None,
                 ino => timeout(PATH_WAIT, cluster::path_of(&volume, Ino(ino))).await.ok(),
@@ -90,11 +102,18 @@ async fn of_volume(view: &Arc<MapView>, name: &str) -> Option<Vec<WaitRow>> {
                 path: path.map(|path| format!("/{path}")),
                 waited_seconds: wait.waited_ms as f64 / 1e3,
                 limit_seconds: wait.limit_ms as f64 / 1e3,
+                ended_seconds: (!lasts).then_some(wait.ended_ms as f64 / 1e3),
             });
         }
     }
     cluster::leave_volume(&volume).await;
     Some(rows)
+}
+
+/// What waits there, and what has waited.
+fn of_client(client: &Client) -> impl Iterator<Item = (&Wait, bool)> {
+    let lasts = client.waits.iter().map(|wait| (wait, true));
+    lasts.chain(client.waited.iter().map(|wait| (wait, false)))
 }
 
 #[cfg(test)]
@@ -111,9 +130,13 @@ mod tests {
             path: path.map(str::to_owned),
             waited_seconds: 12.4,
             limit_seconds: 30.0,
+            ended_seconds: None,
         };
         let rest = "host:/mnt (client 4) waits for the target of group 2: connection refused; 12 s so far, 30 s at most";
         assert_eq!(row(None).line(), rest);
         assert_eq!(row(Some("/d/f")).line(), format!(":/main/d/f on {rest}"));
+        let over = WaitRow { ended_seconds: Some(5.1), ..row(None) };
+        let said = "host:/mnt (client 4) waited for the target of group 2: connection refused; 12 s, until 5 s ago";
+        assert_eq!((over.line().as_str(), over.lasts()), (said, false));
     }
 }

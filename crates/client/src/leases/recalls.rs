@@ -100,7 +100,8 @@ impl Volume {
         }
         let Stamp { session, incarnation, .. } = own.stamp();
         let (followed, forgotten) = (at.number, at.forgotten);
-        let recalls = Recalls { followed, forgotten, waits: self.waits.told(self.now()) };
+        let (waits, waited) = (self.waits.told(self.now()), self.waits.over(self.now()));
+        let recalls = Recalls { followed, forgotten, waits, waited };
         let mut request =
             self.session_request(share, (session, incarnation), MetaOp::Recalls(recalls));
         // What was closed because it was recalled: somebody may be waiting for that.

@@ -44,6 +44,7 @@ fn client(ctx: &Ctx, session: &Session) -> Client {
         lost: session.is_lost(),
         mount: session.mount(),
         waits: session.waits.lock().clone(),
+        waited: session.waited.lock().clone(),
     }
 }
 

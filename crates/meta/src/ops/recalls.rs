@@ -10,6 +10,7 @@ use strake_wire::message::meta::{MetaAnswer, Recalls};
 pub(crate) async fn recalls(ctx: &Ctx, op: &Recalls) -> Result<MetaAnswer> {
     let session = ctx.need_session()?;
     session.waits.lock().clone_from(&op.waits);
+    session.waited.lock().clone_from(&op.waited);
     let holder = &session.holder;
     let (followed, forgotten) = (op.followed, op.forgotten);
     let begin = ctx.volume.leases.renew(holder, followed, forgotten, &*ctx.core.clock);

@@ -310,9 +310,12 @@ pub struct Recalls {
     /// kernel may still believe what it was told before, until the client says that it has followed.
     #[prost(uint64, tag = "3")]
     pub forgotten: u64,
+    /// What has waited there lately and does not any more, for people: the metadata server may be what was waited for.
+    #[prost(message, repeated, tag = "4")]
+    pub waited: Vec<Wait>,
 }
 
-/// An operation of a client that waits.
+/// An operation of a client that waits, or has waited.
 #[derive(Clone, PartialEq, Message)]
 pub struct Wait {
     /// For what, and why.
@@ -327,6 +330,9 @@ pub struct Wait {
     /// For how long at most.
     #[prost(uint64, tag = "4")]
     pub limit_ms: u64,
+    /// Of one that does not wait any more: for how long not, in milliseconds.
+    #[prost(uint64, tag = "5")]
+    pub ended_ms: u64,
 }
 
 /// See [`MetaOp::SetAttr`].

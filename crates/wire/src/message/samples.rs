@@ -282,6 +282,7 @@ impl Gen {
                 followed: self.u64(),
                 waits: self.list(Self::wait),
                 forgotten: self.u64(),
+                waited: self.list(Self::wait),
             }),
             ListClients(nothing),
             EvictClient(meta::ClientRef { session: self.u64() }),
@@ -431,6 +432,7 @@ impl Gen {
             ino: self.u64(),
             waited_ms: self.u64(),
             limit_ms: self.u64(),
+            ended_ms: self.u64(),
         }
     }
 
@@ -446,6 +448,7 @@ impl Gen {
             lost: g.bool(),
             mount: g.u64(),
             waits: g.list(Self::wait),
+            waited: g.list(Self::wait),
         });
         meta::ClientList { clients }
     }

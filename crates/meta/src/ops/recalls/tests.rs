@@ -192,7 +192,8 @@ async fn after_a_restart_nothing_counts_as_followed_that_was_not_told() {
     let begin = follow(&a, followed).await;
     assert!(begin.everything && begin.number > followed);
     assert!(!a.getattr(file).await.unwrap().leased, "it has not forgotten what it had");
-    let forgotten = Recalls { followed: begin.number, forgotten: begin.number, waits: Vec::new() };
+    let (followed, forgotten) = (begin.number, begin.number);
+    let forgotten = Recalls { followed, forgotten, ..Recalls::default() };
     let told = a.call(MetaOp::Recalls(forgotten)).await.unwrap();
     assert_eq!(
         told,

@@ -120,6 +120,9 @@ pub struct Client {
     /// What has waited longest there, when it was heard last.
     #[prost(message, repeated, tag = "10")]
     pub waits: Vec<super::Wait>,
+    /// What had waited there shortly before that.
+    #[prost(message, repeated, tag = "11")]
+    pub waited: Vec<super::Wait>,
 }
 
 /// See [`MetaAnswer::Recalled`].

@@ -26,6 +26,23 @@ fn a_killed_server_costs_no_error_and_what_it_missed_is_there_when_it_is_the_onl
     fs::remove_file(mount.at("before")).unwrap();
     let (code, shown) = cluster.run(&["status"]);
     assert_eq!(code, Some(1), "degraded:\n{shown}");
+    let sorted = |files: &serde_json::Value| {
+        let files = files.as_array().into_iter().flatten();
+        let mut files: Vec<_> = files.filter_map(|file| file.as_str().map(str::to_owned)).collect();
+        files.sort();
+        files
+    };
+    let lack = [":/main/during", ":/main/ledger"];
+    cluster.until("files that lack a copy are named", |c| {
+        let lacking = c.json(&["status"])["lacking_files"][0].clone();
+        (lacking["target"].as_u64(), sorted(&lacking["files"]))
+            == (Some(1), lack.map(str::to_owned).into())
+    });
+    let (_, shown) = cluster.run(&["status"]);
+    assert!(shown.contains("files that lack their copy on target 1: :/main/"), "{shown}");
+    let all =
+        |c: &Cluster, target| sorted(&c.json(&["target", "files", target, "--lacking"])["files"]);
+    assert_eq!((all(&cluster, "1"), all(&cluster, "2").len()), (lack.map(str::to_owned).into(), 0));
     cluster.start_again(0);
     cluster.until_whole();
     cluster.kill(1);
@@ -191,6 +208,36 @@ fn status_says_which_group_of_one_copy_is_away_and_who_waits_for_it() {
         let status = cluster.json(&["status"]);
         status["health"] == "fine" && status["waits"].as_array().is_some_and(Vec::is_empty)
     });
+}
+
+/// While the server is away to which waits are told nobody can be told of them.
+#[test]
+fn status_says_who_has_waited_for_the_metadata_server_when_it_is_back() {
+    let mut cluster = Cluster::start(1);
+    let mount = cluster.mount("mnt");
+    let later = mount.at("later");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // It begins before the server is killed, and goes on until one has waited.
+        let (stop, _stops) = (&stop, StopAtEnd(&stop));
+        scope.spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                fs::create_dir(&later).unwrap();
+                fs::remove_dir(&later).unwrap();
+            }
+        });
+        cluster.restart_witness_after(Duration::from_secs(5));
+        cluster.until("it is told", |c| {
+            let status = c.json(&["status"]);
+            let waited = status["waited"].as_array().cloned().unwrap_or_default();
+            let for_meta = |row: &serde_json::Value| {
+                row["what"].as_str().is_some_and(|what| what.contains("metadata server"))
+            };
+            waited.iter().any(|row| for_meta(row) && row["waited_seconds"].as_f64() > Some(2.0))
+        });
+    });
+    let (_, shown) = cluster.run(&["status"]);
+    assert!(shown.contains(" waited for ") && shown.contains(" s ago"), "{shown}");
 }
 
 /// Who syncs everything at the end does not ask file by file who has acknowledged.

@@ -195,6 +195,12 @@ fn scrub_repairs_what_has_another_copy_and_names_the_files_that_are_lost() {
     assert_eq!((code, fates(&report)), (Some(1), vec![of("lost"), of("repaired")]));
     let again = scrub(&cluster.address, &[]);
     assert_eq!((again.0, fates(&again.1)), (Some(1), vec![of("lost")]), "all else was repaired");
+    cluster.until("status names the file", |c| {
+        let damaged = c.json(&["status"])["damaged_files"][0].clone();
+        damaged["files"] == serde_json::json!([":/main/dir/rotten"])
+    });
+    let (_, shown) = cluster.run(&["status"]);
+    assert!(shown.contains("files with damage on target 1: :/main/dir/rotten"), "{shown}");
     // It is not where `why` looks by itself.
     let why = run(["why", &format!("{}:/main/dir/rotten", cluster.address)]);
     let told = String::from_utf8_lossy(&why.stdout);

@@ -127,19 +127,26 @@ pub fn troubled(map: &ClusterMap) -> Vec<GroupRow> {
     looked_at.map(row).filter(|row| !whole(row)).collect()
 }
 
-/// What is wrong with groups, by the targets that make it so.
-pub fn troubles(map: &ClusterMap) -> Vec<Trouble> {
+/// Groups that lack a copy, by the target that should have it.
+pub fn lacking(rows: &[GroupRow]) -> BTreeMap<(u32, MemberState), BTreeSet<u32>> {
     let mut lacks: BTreeMap<(u32, MemberState), BTreeSet<u32>> = BTreeMap::new();
-    let mut stopped: BTreeMap<Vec<u32>, BTreeSet<u32>> = BTreeMap::new();
-    for row in troubled(map) {
+    for row in rows {
         let joining = row.joining.iter().map(|&member| (member, MemberState::Joining));
         let missing = row.missing.iter().map(|&member| (member, MemberState::Missing));
         for key in joining.chain(missing) {
             lacks.entry(key).or_default().insert(row.id);
         }
-        if !row.serves {
-            stopped.entry(row.in_sync).or_default().insert(row.id);
-        }
+    }
+    lacks
+}
+
+/// What is wrong with groups, by the targets that make it so.
+pub fn troubles(map: &ClusterMap) -> Vec<Trouble> {
+    let rows = troubled(map);
+    let lacks = lacking(&rows);
+    let mut stopped: BTreeMap<Vec<u32>, BTreeSet<u32>> = BTreeMap::new();
+    for row in rows.into_iter().filter(|row| !row.serves) {
+        stopped.entry(row.in_sync).or_default().insert(row.id);
     }
     let stops = stopped.iter().map(|(members, groups)| {
         let names: Vec<String> = members.iter().map(|&id| target_name(map, id)).collect();

@@ -26,13 +26,24 @@ const WIDTH: usize = 16;
 /// Entries asked for at once.
 const PAGE_ENTRIES: u32 = 1024;
 /// How long files are looked for where only some are to be named,
-const SAMPLE_WAIT: Duration = Duration::from_secs(2);
+pub const SAMPLE_WAIT: Duration = Duration::from_secs(2);
 /// and how many.
 const SAMPLE_FILES: usize = 3;
 /// Chunks of a file that are looked at; of one with more, whose groups do not repeat, it is said that it has a part.
 const CHUNKS_LOOKED_MAX: u64 = 1 << 16;
 /// How much later than by the manager's clock something may have been made, in milliseconds.
 const CLOCKS_DIFFER_MS: u64 = 60_000;
+
+/// Which parts that targets have, or ought to have, are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parts {
+    /// All.
+    All,
+    /// Those that are in sync nowhere else.
+    OnlyCopies,
+    /// Those that are not in sync there.
+    Lacking,
+}
 
 /// What is looked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,12 +61,17 @@ impl Wanted {
         Self { groups: groups.map(|group| group.id).collect(), made_before_ms: None }
     }
 
-    /// Files with a part on one of these targets; `only_copy`: and nowhere else in sync.
-    pub fn on(map: &ClusterMap, targets: &[u32], only_copy: bool) -> Self {
+    /// Files with a part on one of these targets.
+    pub fn on(map: &ClusterMap, targets: &[u32], parts: Parts) -> Self {
         let on = |id: &u32| targets.contains(id);
-        Self::among(map, |group| match only_copy {
-            true => group.in_sync().iter().all(on),
-            false => group.members.iter().any(on),
+        Self::among(map, |group| {
+            let in_sync = group.in_sync();
+            let mut members = group.members.iter();
+            match parts {
+                Parts::All => members.any(on),
+                Parts::OnlyCopies => in_sync.iter().all(on),
+                Parts::Lacking => members.any(|id| on(id) && !in_sync.contains(id)),
+            }
         })
     }
 
@@ -106,23 +122,35 @@ pub struct Sample {
 impl Sample {
     /// Looks for a few in volumes whose server is up, and not for long.
     pub async fn find(view: &Arc<MapView>, wanted: &Wanted) -> Self {
-        let mut sample = Self::default();
-        if wanted.groups.is_empty() {
-            return sample;
+        Self::find_each(view, std::slice::from_ref(wanted)).await.pop().unwrap_or_default()
+    }
+
+    /// A few of each of these, in one look that takes no longer than for one of them.
+    pub async fn find_each(view: &Arc<MapView>, wanted: &[Wanted]) -> Vec<Self> {
+        let mut samples = Samples::of(wanted);
+        if samples.are_full() {
+            return samples.found;
         }
         let map = view.current();
         let served = cluster::served_volume_names(&map);
-        let note = |path: &str| {
-            if sample.files.len() == SAMPLE_FILES {
-                return ControlFlow::Break(());
-            }
-            sample.files.push(path.to_owned());
-            ControlFlow::Continue(())
-        };
+        let note = |nth, path: &str| samples.note(nth, path);
         let looked = timeout(SAMPLE_WAIT, find(view, &served, wanted, note)).await;
         let whole = matches!(looked, Ok(Looked { unread, ended: true }) if unread.is_empty());
-        sample.more = !whole || served.len() < map.living().count();
+        samples.end(whole && served.len() == map.living().count())
+    }
+
+    /// As much as is shown of these.
+    pub fn of(files: impl IntoIterator<Item = String>) -> Self {
+        let mut sample = Self::default();
+        files.into_iter().for_each(|file| sample.note(&file));
         sample
+    }
+
+    fn note(&mut self, file: &str) {
+        match self.files.len() < SAMPLE_FILES {
+            true => self.files.push(file.to_owned()),
+            false => self.more = true,
+        }
     }
 
     /// True if nothing was looked for, or surely nothing is there.
@@ -138,6 +166,38 @@ impl Sample {
             (false, true) => format!("among others {} ({verb} lists all)", self.files.join(", ")),
             (false, false) => self.files.join(", "),
         }
+    }
+}
+
+/// Samples that are being taken.
+struct Samples<'a> {
+    wanted: &'a [Wanted],
+    found: Vec<Sample>,
+}
+
+impl<'a> Samples<'a> {
+    fn of(wanted: &'a [Wanted]) -> Self {
+        Self { wanted, found: wanted.iter().map(|_| Sample::default()).collect() }
+    }
+
+    /// True if no other file would change them.
+    fn are_full(&self) -> bool {
+        let mut each = self.wanted.iter().zip(&self.found);
+        each.all(|(wanted, sample)| wanted.groups.is_empty() || sample.more)
+    }
+
+    fn note(&mut self, nth: usize, file: &str) -> ControlFlow<()> {
+        if let Some(sample) = self.found.get_mut(nth) {
+            sample.note(file);
+        }
+        if self.are_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Them; `whole`: everything was looked at.
+    fn end(mut self, whole: bool) -> Vec<Sample> {
+        let each = self.wanted.iter().zip(&mut self.found);
+        each.for_each(|(wanted, sample)| sample.more |= !whole && !wanted.groups.is_empty());
+        self.found
     }
 }
 
@@ -157,11 +217,12 @@ pub async fn print(map: &Arc<MapView>, wanted: &Wanted, json: bool) -> Outcome<u
         true => files.push(path.to_owned()),
         false => output::line(path),
     };
-    let tell = |path: &str| {
+    let tell = |_, path: &str| {
         note(path);
         ControlFlow::Continue(())
     };
     let volumes = cluster::volume_names(&map.current());
+    let wanted = std::slice::from_ref(wanted);
     let Looked { unread, .. } = find(map, &volumes, wanted, tell).await;
     let code = if unread.is_empty() { 0 } else { FAILED };
     match json {
@@ -199,13 +260,13 @@ struct Listing {
     unread: Vec<String>,
 }
 
-/// Tells of every file that is wanted in some volumes, as `:/VOLUME/PATH`, in no order; a file with several names by
-/// each. What cannot be looked at hides nothing else.
+/// Tells of every file that is wanted in some volumes, for which it is wanted and as `:/VOLUME/PATH`, in no order; a
+/// file with several names by each. What cannot be looked at hides nothing else.
 pub async fn find(
     map: &Arc<MapView>,
     volumes: &[String],
-    wanted: &Wanted,
-    mut tell: impl FnMut(&str) -> ControlFlow<()>,
+    wanted: &[Wanted],
+    mut tell: impl FnMut(usize, &str) -> ControlFlow<()>,
 ) -> Looked {
     let mut looked = Looked::default();
     for name in volumes {
@@ -216,7 +277,7 @@ pub async fn find(
                 continue;
             }
         };
-        let mut within = |path: &[u8]| tell(&path_in(name, path));
+        let mut within = |nth, path: &[u8]| tell(nth, &path_in(name, path));
         let enough = walk(&volume, wanted, &mut within, &mut looked.unread).await;
         cluster::leave_volume(&volume).await;
         if enough.is_break() {
@@ -237,8 +298,8 @@ struct Piece {
 
 async fn walk(
     volume: &Arc<Volume>,
-    wanted: &Wanted,
-    tell: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
+    wanted: &[Wanted],
+    tell: &mut impl FnMut(usize, &[u8]) -> ControlFlow<()>,
     unread: &mut Vec<String>,
 ) -> ControlFlow<()> {
     let mut left = vec![Piece { ino: Ino::ROOT, path: Vec::new(), after: 0 }];
@@ -273,8 +334,10 @@ async fn walk(
                 Ok(attr) if attr.kind == FileKind::Directory => {
                     left.push(Piece { ino: attr.ino, path, after: 0 });
                 }
-                Ok(attr) if wanted.holds(&attr) => tell(&path)?,
-                Ok(_) => {}
+                Ok(attr) => {
+                    let held = wanted.iter().enumerate().filter(|(_, one)| one.holds(&attr));
+                    held.map(|(nth, _)| nth).try_for_each(|nth| tell(nth, &path))?;
+                }
                 Err(error) => unread.push(format!("{}: {error}", path_in(volume.name(), &path))),
             }
         }
@@ -322,6 +385,43 @@ mod tests {
         let layout = Some(template.resolve(42, &tables));
         let attributes = Attributes { ino: 7, kind: 1, ..Attributes::default() };
         Attr { layout, length, ..attributes.try_into().unwrap() }
+    }
+
+    #[test]
+    fn several_samples_end_when_each_has_enough_and_nothing_is_looked_for_in_no_groups() {
+        let some = Wanted { groups: BTreeSet::from([7]), ..Wanted::default() };
+        let wanted = [some.clone(), Wanted::default(), some];
+        let mut samples = Samples::of(&wanted);
+        for nth in 0..9 {
+            assert!(samples.note(0, &format!("f{nth}")).is_continue());
+        }
+        assert!((0..3).all(|_| samples.note(2, "g").is_continue()));
+        assert!(samples.note(2, "g").is_break());
+        let more =
+            |found: &[Sample]| found.iter().map(|s| (s.files.len(), s.more)).collect::<Vec<_>>();
+        assert_eq!(more(&samples.end(false)), [(3, true), (0, false), (3, true)]);
+        assert!(Samples::of(&wanted[1..2]).are_full());
+        let mut short = Samples::of(&wanted);
+        let _ = short.note(2, "g");
+        assert_eq!(more(&short.end(true)), [(0, false), (0, false), (1, false)]);
+        assert_eq!(more(&Samples::of(&wanted).end(false)), [(0, true), (0, false), (0, true)]);
+    }
+
+    #[test]
+    fn which_parts_of_a_target_are_meant_is_a_matter_of_its_groups() {
+        let group = |id, in_sync: &[u32]| Group {
+            id,
+            members: vec![1, 2],
+            in_sync: in_sync.to_vec(),
+            ..Group::default()
+        };
+        let unused = Group { never_used: true, ..group(4, &[2]) };
+        let groups = vec![group(1, &[1, 2]), group(2, &[1]), group(3, &[2]), unused];
+        let map = ClusterMap { groups, ..ClusterMap::default() };
+        let on = |parts| Wanted::on(&map, &[1], parts).groups.into_iter().collect::<Vec<_>>();
+        assert_eq!(on(Parts::All), [1, 2, 3]);
+        assert_eq!(on(Parts::OnlyCopies), [2]);
+        assert_eq!(on(Parts::Lacking), [3]);
     }
 
     #[test]

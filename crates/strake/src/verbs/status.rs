@@ -1,21 +1,21 @@
 //! `strake status`: how the cluster is, on one screen.
 
+mod named;
+
 use crate::cluster::{self, ClusterFlags};
 use crate::failure::Outcome;
 use crate::groups::{self, GroupRow};
-use crate::held::{self, Sample, Wanted};
 use crate::jobs::{self, Files, JobView};
 use crate::verbs::target::state_of;
 use crate::waits::{self, WaitRow};
 use crate::{output, servers, size};
 use clap::Args;
+use named::Named;
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use strake_manager::{ADD_DISK, ADD_SERVER};
-use strake_wire::map::MapView;
-use strake_wire::message::manager::{ClusterMap, Server, Target};
+use strake_wire::message::manager::{ClusterMap, Server, Target, Volume};
 
 /// Room below this share of a target is worth a warning.
 const LOW_PERCENT: u64 = 5;
@@ -55,12 +55,14 @@ struct Report {
     volumes: Vec<String>,
     /// Groups that lack a copy, or cannot serve.
     groups: Vec<GroupRow>,
-    /// Some of the files that cannot be read or written now.
-    stopped_files: Sample,
+    #[serde(flatten)]
+    named: Named,
     /// Jobs that have not ended.
     jobs: Vec<JobView>,
     /// What programs on mounts wait for.
     waits: Vec<WaitRow>,
+    /// What they waited for in the last minute, which may be what had to tell of it.
+    waited: Vec<WaitRow>,
 }
 
 #[derive(Serialize)]
@@ -100,18 +102,17 @@ pub async fn run(flags: &StatusFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         let map = cluster::fresh_map(&view).await?;
         // A manager of an earlier release knows no jobs.
         let jobs = jobs::fetch(&view, 0).await.map(|list| list.jobs).unwrap_or_default();
-        let (waits, stopped_files) =
-            tokio::join!(waits::all(&view, &map), stopped_files(&view, &map));
-        Outcome::Ok((map, jobs, waits, stopped_files))
+        let (waits, named) = tokio::join!(waits::all(&view, &map), Named::find(&view, &map, &jobs));
+        Outcome::Ok((map, jobs, waits, named))
     };
-    let (map, jobs, waits, stopped_files) = asked.await.map_err(|mut failure| {
+    let (map, jobs, waits, named) = asked.await.map_err(|mut failure| {
         failure.code = Health::Broken as u8;
         failure
     })?;
     let mut report = judge(&map);
-    report.stopped_files = stopped_files;
+    report.named = named;
     let under_way = jobs.iter().filter(|job| jobs::lasts(job));
-    report.waits = waits;
+    (report.waits, report.waited) = waits.into_iter().partition(WaitRow::lasts);
     report.jobs = under_way.map(|job| JobView::new(job, &Files::default())).collect();
     match flags.json {
         true => output::json(&report)?,
@@ -120,41 +121,9 @@ pub async fn run(flags: &StatusFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     Ok(report.health as u8)
 }
 
-/// A few of the files that have parts in groups that do not serve.
-async fn stopped_files(view: &Arc<MapView>, map: &ClusterMap) -> Sample {
-    let stopped = groups::troubled(map).into_iter().filter(|group| !group.serves());
-    let stopped: BTreeSet<u32> = stopped.map(|group| group.id()).collect();
-    Sample::find(view, &Wanted::among(map, |group| stopped.contains(&group.id))).await
-}
-
 fn judge(map: &ClusterMap) -> Report {
-    let mut problems = Vec::new();
-    for server in map.servers.iter().filter(|s| !s.up) {
-        // What its targets had is told of by group.
-        let serves = map.volumes.iter().any(|v| !v.deleting && v.meta_server == server.id);
-        let health = if serves { Health::Broken } else { Health::Degraded };
-        let silent = match server.silent_ms {
-            u64::MAX => "since the manager started".to_owned(),
-            ms => format!("for {} s", ms / 1000),
-        };
-        let text = format!(
-            "server {} ({}) is down: silent {silent}; {}",
-            server.name,
-            server.address,
-            servers::start_again(&server.name)
-        );
-        problems.push((health, text));
-    }
-    for server in map.servers.iter().filter(|s| s.up && s.cut_off) {
-        let serves = map.volumes.iter().any(|v| !v.deleting && v.meta_server == server.id);
-        let health = if serves { Health::Broken } else { Health::Degraded };
-        let text = format!(
-            "server {} ({}) does not reach the database with the metadata; on {}: journalctl -t strake, or its log, says \
-             why; strake doctor looks at what else does not work",
-            server.name, server.address, server.name
-        );
-        problems.push((health, text));
-    }
+    let mut problems: Vec<_> =
+        map.servers.iter().filter_map(|server| server_problem(map, server)).collect();
     problems.extend(
         map.targets
             .iter()
@@ -184,9 +153,10 @@ fn judge(map: &ClusterMap) -> Report {
         servers: map.servers.iter().map(|s| server_row(map, s)).collect(),
         targets: map.targets.iter().map(|t| target_row(map, t)).collect(),
         groups: groups::troubled(map),
-        stopped_files: Sample::default(),
+        named: Named::default(),
         jobs: Vec::new(),
         waits: Vec::new(),
+        waited: Vec::new(),
         volumes: cluster::volume_names(map),
     }
 }
@@ -200,6 +170,46 @@ fn add_meta(map: &ClusterMap) -> String {
             server.name
         ),
         None => "start one: strake server --listen ADDR --roles meta --join MANAGER --meta URL --data DIR".into(),
+    }
+}
+
+/// What is wrong with a server. What its targets had is told of by group.
+fn server_problem(map: &ClusterMap, server: &Server) -> Option<(Health, String)> {
+    let who = format!("server {} ({})", server.name, server.address);
+    let waits = who_waits(map, server);
+    let text = match (server.up, server.cut_off) {
+        (true, false) => return None,
+        (true, true) => {
+            let name = &server.name;
+            format!(
+                "{who} does not reach the database with the metadata{waits}; on {name}: journalctl -t strake, or its log, \
+                 says why; strake doctor looks at what else does not work"
+            )
+        }
+        (false, _) => {
+            let silent = match server.silent_ms {
+                u64::MAX => "since the manager started".to_owned(),
+                ms => format!("for {} s", ms / 1000),
+            };
+            let mend = servers::start_again(&server.name);
+            format!("{who} is down: silent {silent}{waits}; {mend}")
+        }
+    };
+    Some((if waits.is_empty() { Health::Degraded } else { Health::Broken }, text))
+}
+
+/// Who waits for a metadata server that does not serve, and can tell nobody so. A share is called as its volume, a slash
+/// and its number.
+fn who_waits(map: &ClusterMap, server: &Server) -> String {
+    let here = |v: &&Volume| !v.deleting && v.meta_server == server.id;
+    let names: BTreeSet<&str> =
+        map.volumes.iter().filter(here).filter_map(|v| v.spec.name.split('/').next()).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => {
+            let names: Vec<&str> = names.into_iter().collect();
+            format!(", and all that use volume {} wait for it", names.join(", "))
+        }
     }
 }
 
@@ -284,16 +294,13 @@ fn show(report: &Report) {
     for problem in &report.problems {
         output::line(&format!("  ! {problem}"));
     }
-    if !report.stopped_files.is_empty() {
-        let stopped = report.groups.iter().filter(|group| !group.serves());
-        let targets = stopped.flat_map(GroupRow::in_sync).collect();
-        let files = report.stopped_files.line(&held::files_verb(&targets));
-        output::line(&format!("  ! files that cannot be read or written whole now: {files}"));
+    for line in report.named.lines(&report.groups) {
+        output::line(&format!("  ! {line}"));
     }
     for job in &report.jobs {
         output::line(&format!("  - {}; {}", job.headline(), job.progress()));
     }
-    for wait in &report.waits {
+    for wait in report.waits.iter().chain(&report.waited) {
         output::line(&format!("  . {}", wait.line()));
     }
     let mut table = output::table(&[">SERVER", "NAME", "ADDRESS", "ROLES", "STATE"]);
@@ -345,7 +352,7 @@ fn ago(unix_s: Option<u64>) -> String {
 mod tests {
     use super::*;
     use strake_wire::message::common::Template;
-    use strake_wire::message::manager::{Group, TargetSpec, Volume, VolumeSpec};
+    use strake_wire::message::manager::{Group, TargetSpec, VolumeSpec};
 
     fn map() -> ClusterMap {
         let server = |id| Server { id, up: true, meta: id == 1, ..Server::default() };
@@ -388,6 +395,10 @@ mod tests {
         down.groups = vec![Group { id: 1, members, in_sync, ..Group::default() }];
         assert_eq!(judge(&down).health, Health::Broken);
         assert_eq!(judge(&down).problems.len(), 3);
+        down.volumes[0].meta_server = 2;
+        let told = judge(&down).problems;
+        assert!(told[0].contains("and all that use volume main wait for it; start"), "{told:?}");
+        down.volumes[0].meta_server = 1;
         down.groups[0].never_used = true;
         assert_eq!(judge(&down).health, Health::Degraded, "nothing is there that could be read");
     }

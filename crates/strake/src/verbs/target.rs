@@ -2,7 +2,7 @@
 
 use crate::cluster::{self, ClusterFlags};
 use crate::failure::{Failure, Outcome};
-use crate::held::{self, Wanted};
+use crate::held::{self, Parts, Wanted};
 use crate::plan_flags::PlanFlags;
 use crate::{output, servers, size};
 use bytes::Bytes;
@@ -57,6 +57,9 @@ enum TargetVerb {
         /// Only those of which nobody else has this part: what is lost if these targets are
         #[arg(long)]
         only_copy: bool,
+        /// Only those of which this part is missing there, or is not equal yet: what has a copy less
+        #[arg(long, conflicts_with = "only_copy")]
+        lacking: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -110,7 +113,7 @@ pub async fn run(flags: &TargetFlags, cluster: &ClusterFlags) -> Outcome<u8> {
             }
             Ok(0)
         }
-        TargetVerb::Files { targets, only_copy, json } => {
+        TargetVerb::Files { targets, only_copy, lacking, json } => {
             let view = cluster.connect().await?;
             let map = cluster::fresh_map(&view).await?;
             for id in targets {
@@ -119,7 +122,12 @@ pub async fn run(flags: &TargetFlags, cluster: &ClusterFlags) -> Outcome<u8> {
                         .next("strake target list shows the numbers"));
                 }
             }
-            held::print(&view, &Wanted::on(&map, targets, *only_copy), *json).await
+            let parts = match (only_copy, lacking) {
+                (true, _) => Parts::OnlyCopies,
+                (_, true) => Parts::Lacking,
+                _ => Parts::All,
+            };
+            held::print(&view, &Wanted::on(&map, targets, parts), *json).await
         }
         TargetVerb::Remove { target, lose_data, plan } => {
             let (kind, lose_data) = (JobKind::Drain as u32, *lose_data);

@@ -1,0 +1,216 @@
+//! The files that something is wrong with, a few of each: whoever reads a status thinks in files, not in groups.
+//!
+//! Only a file's layout says in which groups it is, so volumes are gone through for it: once for all that is wrong, and
+//! not for long.
+
+use crate::groups::{self, GroupRow};
+use crate::held::{self, SAMPLE_WAIT, Sample, Wanted};
+use crate::{jobs, soundness};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use strake_storage::soundness::{Fate, Finding};
+use strake_wire::map::MapView;
+use strake_wire::message::jobs::Job;
+use strake_wire::message::manager::ClusterMap;
+use tokio::time::timeout;
+
+/// Targets of which the files are named.
+const TARGETS_MAX: usize = 8;
+/// Damaged files of a target of which the names are asked for: one more than are shown.
+const ASKED_MAX: usize = 4;
+
+/// Those files, as `--json` prints them.
+#[derive(Serialize, Default)]
+pub(super) struct Named {
+    /// Some of the files that cannot be read or written now.
+    stopped_files: Sample,
+    /// Some of the files that lack a copy, by the target that should have it.
+    lacking_files: Vec<Lacking>,
+    /// Some of the files with damage, by the target that has it.
+    damaged_files: Vec<Damaged>,
+}
+
+#[derive(Serialize)]
+struct Lacking {
+    target: u32,
+    /// It is missing, or joining.
+    state: &'static str,
+    #[serde(flatten)]
+    sample: Sample,
+}
+
+#[derive(Serialize)]
+struct Damaged {
+    target: u32,
+    /// The scrub that has found it.
+    job: u64,
+    #[serde(flatten)]
+    sample: Sample,
+}
+
+impl Named {
+    /// Looks for them.
+    pub async fn find(view: &Arc<MapView>, map: &ClusterMap, jobs: &[Job]) -> Self {
+        let found = timeout(SAMPLE_WAIT, damaged(view, map, jobs));
+        let ((stopped_files, lacking_files), damaged) = tokio::join!(by_groups(view, map), found);
+        Self { stopped_files, lacking_files, damaged_files: damaged.unwrap_or_default() }
+    }
+
+    /// In words, where these groups are not as they should be.
+    pub fn lines(&self, groups: &[GroupRow]) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.stopped_files.is_empty() {
+            let stopped = groups.iter().filter(|group| !group.serves());
+            let targets = stopped.flat_map(GroupRow::in_sync).collect();
+            let files = self.stopped_files.line(&held::files_verb(&targets));
+            lines.push(format!("files that cannot be read or written whole now: {files}"));
+        }
+        for Lacking { target, sample, .. } in
+            self.lacking_files.iter().filter(|one| !one.sample.is_empty())
+        {
+            let files = sample.line(&format!("strake target files {target} --lacking"));
+            lines.push(format!("files that lack their copy on target {target}: {files}"));
+        }
+        for Damaged { target, job, sample } in &self.damaged_files {
+            let files = sample.line(&format!("strake job show {job}"));
+            lines.push(format!("files with damage on target {target}: {files}"));
+        }
+        lines
+    }
+}
+
+/// What has parts in groups that do not serve, or lack a copy.
+async fn by_groups(view: &Arc<MapView>, map: &ClusterMap) -> (Sample, Vec<Lacking>) {
+    let rows = groups::troubled(map);
+    let stopped: BTreeSet<u32> =
+        rows.iter().filter(|row| !row.serves()).map(GroupRow::id).collect();
+    let lacking: Vec<_> = groups::lacking(&rows).into_iter().take(TARGETS_MAX).collect();
+    let among = |groups: &BTreeSet<u32>| Wanted::among(map, |group| groups.contains(&group.id));
+    let wanted: Vec<Wanted> = Some(&stopped)
+        .into_iter()
+        .chain(lacking.iter().map(|(_, groups)| groups))
+        .map(among)
+        .collect();
+    let mut found = Sample::find_each(view, &wanted).await.into_iter();
+    let stopped = found.next().unwrap_or_default();
+    let lacking = lacking.into_iter().zip(found).map(|(((target, state), _), sample)| Lacking {
+        target,
+        state: state.word(),
+        sample,
+    });
+    (stopped, lacking.collect())
+}
+
+/// What the last scrubs of targets have left damaged there. Of damage that servers find by themselves no job tells.
+async fn damaged(view: &Arc<MapView>, map: &ClusterMap, jobs: &[Job]) -> Vec<Damaged> {
+    let is_hurt = |id: &u32| {
+        map.targets.iter().any(|t| t.id == *id && t.spec.scrub.is_some_and(|scrub| scrub.left > 0))
+    };
+    let mut found = Vec::new();
+    for (target, id) in
+        last_scrubs(jobs).into_iter().filter(|(id, _)| is_hurt(id)).take(TARGETS_MAX)
+    {
+        // Jobs that have ended are forgotten one day.
+        let Ok(job) = jobs::fetch_one(view, id).await else { continue };
+        let told = job.scrubs.iter().flat_map(|one| &one.findings).map(Finding::from_told);
+        let mut findings = one_of_each_file(target, told);
+        if soundness::name_files(view, &mut findings).await.is_err() {
+            continue;
+        }
+        let mut sample = Sample::of(findings.iter().filter_map(|one| one.paths.first().cloned()));
+        sample.more |= findings.iter().any(|one| one.paths.is_empty());
+        found.push(Damaged { target, job: id, sample });
+    }
+    found.retain(|one| !one.sample.is_empty());
+    found
+}
+
+/// The last scrub of each target, if it has left damage.
+fn last_scrubs(jobs: &[Job]) -> BTreeMap<u32, u64> {
+    let mut last = BTreeMap::new();
+    for job in jobs {
+        for one in job.scrubs.iter().filter(|one| one.tally.chunks > 0) {
+            match one.tally.left {
+                0 => last.remove(&one.target),
+                _ => last.insert(one.target, job.id),
+            };
+        }
+    }
+    last
+}
+
+/// A finding of each of some files that are damaged on a target still.
+fn one_of_each_file(target: u32, told: impl Iterator<Item = Finding>) -> Vec<Finding> {
+    let mut files = BTreeSet::new();
+    let is_left = |one: &Finding| one.target == target && one.fate != Fate::Repaired;
+    let first = |one: &Finding| files.insert((one.chunk.volume, one.chunk.ino));
+    told.filter(is_left).filter(first).take(ASKED_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
+    use strake_wire::message::scrubs::{JobScrub, ScrubTally};
+
+    fn sample(files: &[&str], more: bool) -> Sample {
+        Sample { files: files.iter().map(|file| (*file).to_owned()).collect(), more }
+    }
+
+    #[test]
+    fn files_are_named_with_how_all_of_them_are_listed() {
+        let lacking = |target, sample| Lacking { target, state: "missing", sample };
+        let named = Named {
+            stopped_files: Sample::default(),
+            lacking_files: vec![
+                lacking(2, sample(&[":/main/a", ":/main/b"], true)),
+                lacking(3, sample(&[], false)),
+                lacking(4, sample(&[":/main/c"], false)),
+                lacking(5, sample(&[], true)),
+            ],
+            damaged_files: vec![Damaged { target: 6, job: 7, sample: sample(&[":/main/d"], true) }],
+        };
+        let lines = [
+            "files that lack their copy on target 2: among others :/main/a, :/main/b (strake target files 2 --lacking lists all)",
+            "files that lack their copy on target 4: :/main/c",
+            "files that lack their copy on target 5: strake target files 5 --lacking lists their files",
+            "files with damage on target 6: among others :/main/d (strake job show 7 lists all)",
+        ];
+        assert_eq!(named.lines(&[]), lines);
+        assert_eq!(Named::default().lines(&[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_last_scrub_of_a_target_counts_and_of_each_file_one_finding() {
+        let scrub = |target, chunks, left| JobScrub {
+            target,
+            tally: ScrubTally { chunks, left, ..ScrubTally::default() },
+            ..JobScrub::default()
+        };
+        let job = |id, scrubs| Job { id, scrubs, ..Job::default() };
+        let jobs = [
+            job(1, vec![scrub(1, 9, 2), scrub(2, 9, 2)]),
+            job(2, vec![scrub(1, 9, 1)]),
+            job(3, vec![scrub(2, 9, 0), scrub(1, 0, 0)]),
+        ];
+        assert_eq!(last_scrubs(&jobs), BTreeMap::from([(1, 2)]));
+        let finding = |target, ino, fate| Finding {
+            target,
+            group: 1,
+            chunk: ChunkId { volume: VolumeId(1), ino: Ino(ino), index: ChunkIndex(0) },
+            fate,
+            different: false,
+            detail: String::new(),
+            paths: Vec::new(),
+        };
+        let told = [
+            finding(1, 7, Fate::Lost),
+            finding(1, 7, Fate::Left),
+            finding(1, 8, Fate::Repaired),
+            finding(2, 9, Fate::Lost),
+        ];
+        let left = one_of_each_file(1, told.into_iter());
+        assert_eq!(left.iter().map(|one| one.chunk.ino.0).collect::<Vec<_>>(), [7]);
+    }
+}

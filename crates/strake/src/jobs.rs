@@ -17,8 +17,9 @@ use strake_wire::message::jobs::{Job, JobItem, JobKind, JobList, JobState, ListJ
 use strake_wire::message::manager::{ManagerAnswer, ManagerOp};
 use strake_wire::message::scrubs::JobScrub;
 use strake_wire::message::storage::Chunk;
+use tokio::time::{Instant, timeout_at};
 
-/// How long a path may take to be found.
+/// How long paths may take to be found, all together.
 const PATH_WAIT: Duration = Duration::from_secs(2);
 /// Scrubs that have left damage which are asked what it is, the newest first.
 const SCRUBS_ASKED_MAX: usize = 8;
@@ -257,6 +258,12 @@ impl JobView {
         of_groups.chain(of_targets).chain(copied)
     }
 
+    /// How far it is, and one of the files that it is at, in a line.
+    pub fn progress_at(&self) -> String {
+        let file = self.files().next().map(|file| format!(", at {file}"));
+        self.progress() + &file.unwrap_or_default()
+    }
+
     /// True if it waits until it is resumed.
     pub fn is_paused(&self) -> bool {
         self.state == "paused"
@@ -432,13 +439,13 @@ impl Files {
         let moved = jobs.iter().flat_map(|job| &job.items).filter_map(|item| item.at);
         let verified = jobs.iter().flat_map(|job| &job.scrubs).filter_map(|one| one.at);
         let at = moved.chain(verified);
-        let mut files = Self::default();
+        let (mut files, end) = (Self::default(), Instant::now() + PATH_WAIT);
         for chunk in at {
             let key = (chunk.volume, chunk.ino);
             if files.0.len() >= PATHS_MAX || files.0.contains_key(&key) {
                 continue;
             }
-            let found = tokio::time::timeout(PATH_WAIT, path_of(map, chunk)).await;
+            let found = timeout_at(end, path_of(map, chunk)).await;
             if let Ok(Some(path)) = found {
                 files.0.insert(key, path);
             }

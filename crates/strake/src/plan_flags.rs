@@ -218,9 +218,8 @@ async fn until_ended(map: &Arc<MapView>, id: u64, bar: &ProgressBar) -> Outcome<
         bar.set_style(if view.is_counted() { style() } else { ProgressStyle::default_spinner() });
         bar.set_length(job.bytes.max(1));
         bar.set_position(job.bytes_done);
-        let file = view.files().next().map(|file| format!(", at {file}")).unwrap_or_default();
         let reason = view.reasons().first().map(|reason| format!("; {reason}")).unwrap_or_default();
-        bar.set_message(format!("job {id}: {}{file}{reason}", view.progress()));
+        bar.set_message(format!("job {id}: {}{reason}", view.progress_at()));
         loop {
             tokio::time::sleep(WATCH_PAUSE).await;
             match jobs::fetch(map, id).await {

@@ -9,6 +9,7 @@ use crate::scrub_report;
 use crate::{output, size};
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use std::sync::Arc;
 use strake_wire::map::MapView;
 use strake_wire::message::jobs::SteerJob;
 use strake_wire::message::manager::ManagerOp;
@@ -175,10 +176,11 @@ async fn newest(map: &MapView) -> Outcome<u64> {
     })
 }
 
-async fn list(map: &MapView, running: bool, json: bool) -> Outcome {
+async fn list(map: &Arc<MapView>, running: bool, json: bool) -> Outcome {
     let list = jobs::fetch(map, 0).await?;
     let wanted = list.jobs.iter().filter(|job| !running || jobs::lasts(job));
-    let views: Vec<JobView> = wanted.clone().map(|j| JobView::new(j, &Files::default())).collect();
+    let files = Files::find(map, &list.jobs).await;
+    let views: Vec<JobView> = wanted.clone().map(|job| JobView::new(job, &files)).collect();
     if json {
         return output::json(&views);
     }
@@ -194,7 +196,7 @@ async fn list(map: &MapView, running: bool, json: bool) -> Outcome {
             jobs::state_word(job.state).to_owned(),
             ago(job.begun_ms),
             job.about.clone(),
-            view.progress(),
+            view.progress_at(),
         ]);
     }
     output::show(&table);

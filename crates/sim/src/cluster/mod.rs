@@ -15,8 +15,8 @@
 //!
 //! [`files`] is the workload on contents, [`places`] where they are, and [`register`] knows what its readers may see; [`names`] is
 //! that on names, and [`strake_model::history`] says whether it can have happened so; [`logs`] is that on files which all
-//! append to under a lock, and [`log`](mod@log) knows what has to be in them; `scrubs` changes bits on disks, and knows what may be found damaged. [`end`] looks at what is left
-//! when all is over.
+//! append to under a lock, and [`log`](mod@log) knows what has to be in them; `scrubs` changes bits on disks, and knows what may be found damaged; `rolling` restarts all
+//! servers one after the other. [`end`] looks at what is left when all is over.
 
 pub mod database;
 mod disks;
@@ -32,6 +32,7 @@ pub mod names;
 pub mod places;
 pub mod plan;
 pub mod register;
+mod rolling;
 mod scrubs;
 pub mod store;
 pub mod trace;
@@ -112,6 +113,8 @@ pub(crate) struct Cluster {
     going: Mutex<BTreeSet<u32>>,
     /// A client is being evicted.
     evicting: AtomicBool,
+    /// Servers are restarted one after the other.
+    rolling: AtomicBool,
     /// What ends trouble later.
     later: Mutex<VecDeque<JoinHandle<()>>>,
 }
@@ -166,7 +169,7 @@ impl Cluster {
         let files = Files::new(&world, &plan, &directories);
         let names = Names::new(&world, plan.directories, plan.pause_ms);
         let logs = Logs::new(&world, &plan, &directories);
-        let (weak, lost, rot, going, evicting, later) = Default::default();
+        let (weak, lost, rot, going, evicting, rolling, later) = Default::default();
         Arc::new(Self {
             world,
             plan,
@@ -181,6 +184,7 @@ impl Cluster {
             rot,
             going,
             evicting,
+            rolling,
             later,
         })
     }

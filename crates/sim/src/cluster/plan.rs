@@ -17,6 +17,8 @@ pub enum Trouble {
     Blackout,
     /// A server is stopped in good order, and started again.
     Restart,
+    /// All servers are restarted one after the other, each when the one before is back.
+    Roll,
     /// Some machines do not hear others, or one way only.
     Partition,
     /// A process does not run for a while.
@@ -179,6 +181,18 @@ fn troubles(random: &mut SplitMix64, copies: u32, metas: u32) -> Vec<Trouble> {
     troubles
 }
 
+/// Rolling restarts, among other troubles or nearly alone: else hardly one comes to its end as it began.
+fn roll(random: &mut SplitMix64, troubles: &mut Vec<Trouble>) {
+    use Trouble::{ClientKill, Jump, OldDisk, Roll, Slow, Storm};
+    if !random.percent(20) {
+        return;
+    }
+    if random.percent(50) {
+        troubles.retain(|kind| matches!(kind, ClientKill | Jump | OldDisk | Slow | Storm));
+    }
+    troubles.push(Roll);
+}
+
 impl Plan {
     /// The plan of a seed.
     pub fn of(world: &World) -> Plan {
@@ -216,6 +230,9 @@ impl Plan {
                 troubles.retain(|kind| matches!(kind, ClientKill | Jump | Restart | Slow));
             }
             troubles.push(Trouble::OldDisk);
+        }
+        if !alone {
+            roll(&mut world.stream(0x9007), &mut troubles);
         }
         Plan {
             servers: servers as u32,

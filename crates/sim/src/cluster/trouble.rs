@@ -77,6 +77,7 @@ impl Cluster {
                     cluster.start(&host).await;
                 });
             }
+            Trouble::Roll => self.roll(length, &mut random),
             Trouble::Partition => self.cut(&host, length, &mut random),
             Trouble::Pause => self.pause(&host, length),
             Trouble::Doze => self.doze(&mut random).await,
@@ -118,7 +119,7 @@ impl Cluster {
 
     /// While copies that lost power are not equal again, the others are the only ones that have what was
     /// not synced: a group that loses these too is founded anew on whoever comes first, as is promised.
-    async fn must_wait(&self, kind: Trouble) -> bool {
+    pub(super) async fn must_wait(&self, kind: Trouble) -> bool {
         use Trouble::{
             AddDisk, Blackout, ClientKill, Evict, Flip, Full, Join, Jump, Leave, Move, Scrub, Slow,
             Storm,
@@ -452,7 +453,7 @@ impl Cluster {
 }
 
 /// True if no group has all its copies on this machine, where a job may have put them by force.
-fn has_copies_beside(map: &ClusterMap, host: &Host) -> bool {
+pub(super) fn has_copies_beside(map: &ClusterMap, host: &Host) -> bool {
     let elsewhere = |id: &u32| {
         map.targets.iter().any(|target| target.id == *id && target.server != host.number)
     };

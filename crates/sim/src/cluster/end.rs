@@ -57,6 +57,7 @@ impl Cluster {
         for file in self.files.numbers() {
             self.files.remove(&mount, file).await?;
         }
+        self.lose_one().await?;
         self.directories.end(&mount).await?;
         self.check_totals(&mount).await?;
         mount.close().await?;

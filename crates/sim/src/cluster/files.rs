@@ -125,7 +125,7 @@ impl Files {
         self.release(mount, file, &open).await
     }
 
-    async fn write(
+    pub(super) async fn write(
         &self,
         mount: &Mount,
         file: u32,
@@ -162,7 +162,7 @@ impl Files {
         punched
     }
 
-    async fn sync(&self, mount: &Mount, file: u32, open: &Arc<OpenFile>) -> Result<()> {
+    pub(super) async fn sync(&self, mount: &Mount, file: u32, open: &Arc<OpenFile>) -> Result<()> {
         let what = format!("fsync file {file}");
         let misses = self.register(file).lock().misses();
         let synced = mount.call(&what, mount.volume.fsync(open, false)).await;
@@ -174,7 +174,12 @@ impl Files {
         synced
     }
 
-    async fn release(&self, mount: &Mount, file: u32, open: &Arc<OpenFile>) -> Result<()> {
+    pub(super) async fn release(
+        &self,
+        mount: &Mount,
+        file: u32,
+        open: &Arc<OpenFile>,
+    ) -> Result<()> {
         let what = format!("close file {file}");
         let flushed = mount.call(&what, mount.volume.flush(open)).await;
         self.answered(file, &flushed, false);
@@ -194,7 +199,7 @@ impl Files {
         self.wrong(checked);
     }
 
-    async fn open(
+    pub(super) async fn open(
         &self,
         mount: &Mount,
         file: u32,
@@ -207,7 +212,7 @@ impl Files {
         Ok((mount.call(&format!("open file {file}"), open).await?, opened))
     }
 
-    async fn read(
+    pub(super) async fn read(
         &self,
         mount: &Mount,
         file: u32,

@@ -16,7 +16,7 @@
 //! [`files`] is the workload on contents, [`places`] where they are, and [`register`] knows what its readers may see; [`names`] is
 //! that on names, and [`strake_model::history`] says whether it can have happened so; [`logs`] is that on files which all
 //! append to under a lock, and [`log`](mod@log) knows what has to be in them; `scrubs` changes bits on disks, and knows what may be found damaged; `rolling` restarts all
-//! servers one after the other. [`end`] looks at what is left when all is over.
+//! servers one after the other. [`end`] looks at what is left when all is over, and `quiet` at how long one lost server is waited for.
 
 pub mod database;
 mod disks;
@@ -31,6 +31,7 @@ pub mod mount;
 pub mod names;
 pub mod places;
 pub mod plan;
+mod quiet;
 pub mod register;
 mod rolling;
 mod scrubs;

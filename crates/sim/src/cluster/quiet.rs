@@ -1,0 +1,256 @@
+//! One server is lost while all else is well: for how long do those who read and write wait?
+//!
+//! While there is other trouble nobody can say how long a call may take, so this has a time of its own: all copies are equal,
+//! all servers are up, and the network is as it is on a good day of the plan. Clients write their own files and sync each
+//! write, and read those of the others from the servers, also what is being written just then.
+
+use super::Cluster;
+use super::end::WHOLE_BOUND;
+use super::files::Files;
+use super::host::{HEAD, Host, SERVERS_MAX};
+use super::mount::{CLIENTS_FROM, Mount};
+use super::plan::Plan;
+use super::trouble::has_copies_beside;
+use super::world::{Power, World};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use strake_base::random::SplitMix64;
+use strake_client::{OpenFile, OpenFlags};
+use strake_types::Result;
+
+/// How long a read may take while a server is lost: what waits for its lease takes 1.1 s where answers are slow.
+const READ_BOUND: Duration = Duration::from_secs(2);
+/// The same where the primary alone may be asked: a server that nobody waits for at another one is taken out after 3 s.
+const PRIMARY_READ_BOUND: Duration = Duration::from_secs(4);
+/// How long a write may take, with the sync that follows it. Such a server is waited for as long.
+const WRITE_BOUND: Duration = Duration::from_millis(4_500);
+/// Seeds that have such a time, of a hundred.
+const SEEDS: u64 = 60;
+/// How long all is well before. A server that was started binds nobody any more then.
+const CALM: Duration = Duration::from_secs(7);
+/// For how long a server is lost.
+const LOST: Duration = Duration::from_secs(8);
+/// Longest pause between two calls of a client, in ms.
+const PAUSE_MS: u64 = 80;
+/// Blocks of a file: three chunks.
+const BLOCKS: u64 = 48;
+/// Most blocks that are written or read at once.
+const SPAN: u64 = 5;
+/// Numbers of the machines of these clients begin here.
+const MOUNTS_FROM: u32 = CLIENTS_FROM + 50;
+
+/// What clients have waited for.
+struct Waits {
+    world: Arc<World>,
+    /// A server is lost.
+    is_lost: AtomicBool,
+    /// It is over.
+    ending: AtomicBool,
+    /// Primaries acknowledge alone. What is lost with one is told, and only they are asked for what is there.
+    alone: bool,
+    read: Mutex<Duration>,
+    written: Mutex<Duration>,
+}
+
+impl Waits {
+    /// A call that is to work; it is timed while a server is lost.
+    async fn time(&self, longest: &Mutex<Duration>, call: impl Future<Output = Result<()>>) {
+        let began = self.world.now();
+        let outcome = call.await;
+        if self.is_lost.load(Ordering::Relaxed) {
+            let mut longest = longest.lock();
+            *longest = (*longest).max(self.world.now() - began);
+        }
+        if let (Err(error), false) = (outcome, self.alone) {
+            self.world.fail(format!("one server was lost, and a client was told: {error}"));
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.ending.load(Ordering::Relaxed)
+    }
+}
+
+/// A client, and its file.
+#[derive(Clone)]
+struct Probe {
+    mount: Arc<Mount>,
+    file: u32,
+    files: Arc<Files>,
+    waits: Arc<Waits>,
+}
+
+fn range(random: &mut SplitMix64) -> (u64, u64) {
+    let first = random.below(BLOCKS);
+    (first, 1 + random.below(SPAN.min(BLOCKS - first)))
+}
+
+async fn rest(random: &mut SplitMix64) {
+    tokio::time::sleep(Duration::from_millis(random.below(PAUSE_MS))).await;
+}
+
+impl Probe {
+    async fn write_on(self, open: Arc<OpenFile>, mut random: SplitMix64) {
+        while !self.waits.is_over() {
+            let (first, count) = range(&mut random);
+            let call = async {
+                self.files.write(&self.mount, self.file, &open, first, count).await?;
+                self.files.sync(&self.mount, self.file, &open).await
+            };
+            self.waits.time(&self.waits.written, call).await;
+            rest(&mut random).await;
+        }
+        let _told = self.files.release(&self.mount, self.file, &open).await;
+    }
+
+    async fn read_on(self, mut random: SplitMix64) -> Result<()> {
+        let flags = OpenFlags { direct: true, ..OpenFlags::READ };
+        let mut opened = Vec::new();
+        for file in self.files.numbers().filter(|file| *file != self.file) {
+            opened.push((file, self.files.open(&self.mount, file, flags).await?));
+        }
+        while !self.waits.is_over() && !opened.is_empty() {
+            let (file, (open, known)) = &opened[random.below(opened.len() as u64) as usize];
+            let call = self.files.read(&self.mount, *file, (open, known), range(&mut random));
+            self.waits.time(&self.waits.read, call).await;
+            rest(&mut random).await;
+        }
+        for (_, (open, _)) in &opened {
+            self.mount.volume.release(open).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Cluster {
+    /// Loses one server for a while, if it is the turn of this seed and others have all that it has.
+    pub(super) async fn lose_one(self: &Arc<Self>) -> Result<()> {
+        let mut random = self.world.stream(0x9008);
+        if self.plan.copies == 1 || !random.percent(SEEDS) {
+            return Ok(());
+        }
+        let Some(host) = self.one_to_lose(&mut random).await? else { return Ok(()) };
+        let plan = Plan { files: self.plan.clients, blocks: BLOCKS, ..(*self.plan).clone() };
+        let files = Files::new(&self.world, &plan, &self.directories);
+        // With the metadata server, too.
+        files.may_be_missed_at_any_time();
+        let waits = Arc::new(Waits {
+            world: self.world.clone(),
+            is_lost: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
+            alone: plan.acknowledges_alone(),
+            read: Mutex::default(),
+            written: Mutex::default(),
+        });
+        let mut probes = Vec::new();
+        for nth in 0..plan.clients {
+            let mount = Mount::start(&self.world, &plan, MOUNTS_FROM + nth).await?;
+            let (file, files) = (mount.number % plan.clients, files.clone());
+            files.make(&mount, file).await?;
+            probes.push(Probe { mount, file, files, waits: waits.clone() });
+        }
+        tokio::time::sleep(CALM).await;
+        self.probe(&host, &probes, &mut random).await?;
+        self.judge_waits(&host, &waits);
+        for probe in &probes {
+            probe.files.remove(&probe.mount, probe.file).await?;
+            probe.mount.close().await?;
+        }
+        let what = "all copies are equal after a server was lost";
+        self.wait(WHOLE_BOUND, what, async |cluster| cluster.is_whole().await).await
+    }
+
+    /// A server of which others have everything: copies, and a manager and a metadata server beside it.
+    async fn one_to_lose(&self, random: &mut SplitMix64) -> Result<Option<Arc<Host>>> {
+        let map = self.map().await?;
+        let others = |host: &Host, most: u32| {
+            self.members().any(|other| other.number != host.number && other.number <= most)
+        };
+        let may = |host: &&Arc<Host>| {
+            let (managers, metas) = (self.plan.managers, self.plan.metas);
+            has_copies_beside(&map, host) && others(host, managers) && others(host, metas)
+        };
+        let hosts: Vec<_> = self.members().filter(may).cloned().collect();
+        let nth = random.below(hosts.len().max(1) as u64) as usize;
+        Ok(hosts.get(nth).cloned())
+    }
+
+    /// Clients work while a server is lost, until it comes back.
+    async fn probe(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        probes: &[Probe],
+        random: &mut SplitMix64,
+    ) -> Result<()> {
+        // With fewer copies than that nothing is written, and files may have two by now.
+        let writes = self.plan.min_copies.is_none_or(|least| least < 2);
+        let mut work = Vec::new();
+        for probe in probes {
+            let (writing, reading) = (random.next_number(), random.next_number());
+            if writes {
+                let flags = OpenFlags::READ_WRITE;
+                let (open, _) = probe.files.open(&probe.mount, probe.file, flags).await?;
+                let writer = probe.clone().write_on(open, SplitMix64::new(writing));
+                work.push(probe.mount.process.spawn(async move {
+                    writer.await;
+                    Ok(())
+                }));
+            }
+            let reader = probe.clone().read_on(SplitMix64::new(reading));
+            work.push(probe.mount.process.spawn(reader));
+        }
+        tokio::time::sleep(Duration::from_millis(500 + random.below(1_000))).await;
+        let is_cut = random.percent(50);
+        for waits in probes.iter().map(|probe| &probe.waits) {
+            waits.is_lost.store(true, Ordering::Relaxed);
+        }
+        match is_cut {
+            true => self.isolate(host, true),
+            false => host.crash(Power::On).await,
+        }
+        tokio::time::sleep(LOST).await;
+        for waits in probes.iter().map(|probe| &probe.waits) {
+            waits.ending.store(true, Ordering::Relaxed);
+        }
+        for part in work {
+            if let Ok(ended) = part.await {
+                ended?;
+            }
+        }
+        self.isolate(host, false);
+        self.start(host).await;
+        Ok(())
+    }
+
+    /// Nobody hears a server, and it hears nobody; or all do again.
+    fn isolate(&self, host: &Host, is: bool) {
+        let me = host.number;
+        self.world.note(format_args!("server {me} is cut off from all: {is}"));
+        let mounts = (0..self.plan.clients).map(|nth| MOUNTS_FROM + nth);
+        let own = CLIENTS_FROM + self.plan.clients;
+        let others = (1..=SERVERS_MAX).filter(|other| *other != me).chain(mounts).chain([own]);
+        for other in others {
+            self.world.set_cut(me, other, is);
+            self.world.set_cut(other, me, is);
+        }
+        host.cut_database(is);
+    }
+
+    fn judge_waits(&self, host: &Host, waits: &Waits) {
+        let (read, written) = (*waits.read.lock(), *waits.written.lock());
+        let (number, of) = (host.number, if host.number == HEAD { "head" } else { "server" });
+        self.world.note(format_args!(
+            "while {of} {number} was lost: the longest read took {} ms, the longest write with its sync {} ms",
+            read.as_millis(),
+            written.as_millis()
+        ));
+        let read_bound = if waits.alone { PRIMARY_READ_BOUND } else { READ_BOUND };
+        for (what, took, bound) in [("read", read, read_bound), ("write", written, WRITE_BOUND)] {
+            if took > bound {
+                self.world.fail(format!("one server was lost, and a {what} took {took:?}"));
+            }
+        }
+    }
+}

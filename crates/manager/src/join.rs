@@ -36,7 +36,7 @@ pub(crate) fn join(
     check_request(state, request)?;
     let server = identify(state, request, &is_alive)?;
     check_address(state, request, server, &is_alive)?;
-    check_targets(state, request, server, &is_alive)?;
+    check_targets(state, request, server, &is_alive, &since)?;
     let record = Server {
         address: request.address.clone(),
         manager: request.manager,
@@ -260,6 +260,7 @@ fn check_targets(
     request: &Join,
     server: u32,
     is_alive: &impl Fn(u32) -> bool,
+    since: &impl Fn(u32, u32) -> Since,
 ) -> Result<()> {
     for spec in &request.targets {
         if spec.uuid.is_empty() {
@@ -272,8 +273,8 @@ fn check_targets(
             Some((_, t)) if t.server != server && is_alive(t.server) => {
                 return Err(cloned(spec, &format!("in use by server {}", t.server)));
             }
-            Some((id, t)) if !request.old_disks && is_older(spec, t) => {
-                return Err(outdated(spec, id));
+            Some((id, t)) if is_older(spec, t) => {
+                check_old(request, spec, id, since(id, t.server))?;
             }
             None if spec.target != 0 => {
                 let why = "is not known to this cluster, or was removed from it (if nothing else is left of its \
@@ -284,6 +285,27 @@ fn check_targets(
         }
     }
     Ok(())
+}
+
+/// A target comes with a smaller generation than was heard of: with an old copy of its disk, or in a late copy of a Join
+/// that was answered long ago. The server that has sent such a one serves by now, and goes on: an old disk is let in, by
+/// order, once nobody serves the newer one.
+fn check_old(request: &Join, spec: &TargetSpec, id: u32, since: Since) -> Result<()> {
+    if strake_base::is_broken("joins-count-once") && since != Since::Gone {
+        return Ok(());
+    }
+    match since {
+        _ if !request.old_disks => Err(outdated(spec, id)),
+        Since::Gone => Ok(()),
+        Since::Lives | Since::Unknown => {
+            let detail = format!(
+                "target {} (number {id}) was served with newer contents a moment ago; ask again, it is known within a \
+                 lease whether it still is",
+                spec.path
+            );
+            Err(refuse(ErrorKind::Busy, detail))
+        }
+    }
 }
 
 fn outdated(spec: &TargetSpec, id: u32) -> Error {

@@ -6,12 +6,13 @@
 //! if it was on its way, perhaps much later; that is what a client which sends again has to live with.
 //! With the life of a server its connections end.
 
-use super::world::{Fate, Power, Serving, World};
+use super::world::{Again, Fate, Power, Serving, World};
 use async_trait::async_trait;
 use bytes::Bytes;
 use prost::Message;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::message::{manager, meta, storage};
@@ -75,7 +76,7 @@ impl Link {
     async fn call<T, F>(
         &self,
         limit: Duration,
-        may_come_twice: bool,
+        may_come_again: Again,
         serve: impl Fn(Serving) -> F + Send + 'static,
     ) -> Result<T>
     where
@@ -92,7 +93,7 @@ impl Link {
         };
         let (answer, answered) = oneshot::channel();
         let link = self.clone();
-        let again = if may_come_twice { self.world.again() } else { None };
+        let again = self.world.again(may_come_again);
         // On its way it depends on nobody.
         tokio::spawn(async move {
             let result = link.carry(&serving, again, serve).await;
@@ -195,18 +196,32 @@ fn no_service() -> Error {
 impl ManagerService for Link {
     async fn call(&self, request: manager::ManagerRequest) -> Result<manager::ManagerReply> {
         use manager::ManagerOp as Op;
-        let again = matches!(
-            request.op,
-            Some(Op::Heartbeat(_) | Op::GetMap(_) | Op::Resynced(_) | Op::Stalled(_) | Op::Used(_))
-        );
+        let again = match &request.op {
+            Some(
+                Op::Heartbeat(_) | Op::GetMap(_) | Op::Resynced(_) | Op::Stalled(_) | Op::Used(_),
+            ) => Again::Soon,
+            // The first one of a server that has been removed since would bring it back.
+            Some(Op::Join(join)) if join.server == 0 => Again::Soon,
+            Some(Op::Join(_)) => Again::Late,
+            _ => Again::Never,
+        };
         let is_map = matches!(request.op, Some(Op::GetMap(_)));
         let encoded = request.encode_to_vec();
+        let is_join = matches!(request.op, Some(Op::Join(_)));
+        let (world, from, arrivals) = (self.world.clone(), self.from, AtomicU32::new(0));
         let serve = move |serving: Serving| {
             let encoded = encoded.clone();
+            let is_copy = is_join && arrivals.fetch_add(1, Ordering::Relaxed) > 0;
+            let world = is_copy.then(|| world.clone());
             async move {
                 let request = received(&encoded)?;
                 let service = serving.services.manager.ok_or_else(no_service)?;
-                sent(service.call(request).await.map(|reply| reply.encode_to_vec()))
+                let reply = service.call(request).await;
+                if let Some(world) = world {
+                    let said = reply.as_ref().map(drop).map_err(|error| error.kind);
+                    world.note(format_args!("a Join of server {from} came again: {said:?}"));
+                }
+                sent(reply.map(|reply| reply.encode_to_vec()))
             }
         };
         let reply = self.call(CALL_LIMIT, again, serve).await?;
@@ -221,7 +236,7 @@ impl ManagerService for Link {
 impl MetaService for Link {
     async fn call(&self, request: meta::MetaRequest) -> Result<meta::MetaReply> {
         // What has a number is carried out once however often it arrives.
-        let again = request.seq != 0;
+        let again = if request.seq != 0 { Again::Soon } else { Again::Never };
         let encoded = request.encode_to_vec();
         let serve = move |serving: Serving| {
             let encoded = encoded.clone();
@@ -250,6 +265,7 @@ impl StorageService for Link {
         let limit = if long { CALL_LIMIT * LONG_CALL_FACTOR } else { CALL_LIMIT };
         let numbered = request.forward.as_ref().is_some_and(|forward| forward.number != 0);
         let again = request.attempt.is_some() || numbered;
+        let again = if again { Again::Soon } else { Again::Never };
         let encoded = request.encode_to_vec();
         let (from, to) = (self.from, self.to);
         let serve = move |serving: Serving| {

@@ -15,6 +15,8 @@ use tokio::time::Instant;
 const WALL_SECONDS: u64 = 1_800_000_000;
 /// How late a message may be.
 const LATE_MS: u64 = 8_000;
+/// How many of a hundred requests arrive again that may do so much later.
+const LATE_TWICE: u64 = 30;
 
 /// What the network does to messages, in percent.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,6 +51,17 @@ pub enum Power {
     On,
     /// It says nothing.
     Off,
+}
+
+/// Whether a request may arrive twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// It may not.
+    Never,
+    /// As the weather is.
+    Soon,
+    /// Often, and perhaps when whoever has sent it has long gone on, or died and come back.
+    Late,
 }
 
 /// What all share.
@@ -204,11 +217,15 @@ impl World {
     }
 
     /// If a request arrives again: how much later.
-    pub fn again(&self) -> Option<Duration> {
+    pub fn again(&self, may: Again) -> Option<Duration> {
         let mut network = self.network.lock();
-        let twice = network.weather.twice;
-        let again = network.random.percent(twice);
-        let late = [20, 500, 6_000][network.random.below(3) as usize];
+        let (chance, late) = match may {
+            Again::Never => return None,
+            Again::Soon => (network.weather.twice, [20, 500, 6_000]),
+            Again::Late => (LATE_TWICE, [500, 6_000, 40_000]),
+        };
+        let again = network.random.percent(chance);
+        let late = late[network.random.below(3) as usize];
         let after = Duration::from_millis(network.random.below(late));
         again.then_some(after)
     }

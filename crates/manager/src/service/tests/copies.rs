@@ -1,6 +1,7 @@
 //! Groups of several copies over time, through the manager's own messages.
 
 pub(super) mod follows;
+mod late;
 
 use super::*;
 use std::collections::BTreeMap;

@@ -97,6 +97,7 @@ fn groups() -> Vec<Vec<u8>> {
         word: 77,
         vouchers: vec![Voucher { target: 3, boot: 78 }],
         never_used: true,
+        lost_ms: 1 << 40,
     };
     vec![encoded(&group)]
 }

@@ -252,21 +252,24 @@ pub(crate) fn returned(
     Ok(())
 }
 
-/// Something is lost that a group had acknowledged. Its epoch is a new one already; `salt` makes its word another than that
+/// Something is lost that a group had acknowledged. Its epoch is a new one already; the time makes its word another than that
 /// of a manager whose data were older.
-pub(crate) fn lose(id: u32, group: &mut Group, salt: u64) {
+pub(crate) fn lose(id: u32, group: &mut Group, now_ms: u64) {
     group.losses += 1;
+    if !group.never_used {
+        group.lost_ms = now_ms;
+    }
     if GroupId(id).copies() == 1 {
         // A word that nobody has ever given: no answer may be taken for one that covers what was lost, also
         // if a target goes on with the group whose boot was its word before.
-        group.word = mixed(u64::from(id) << 40 ^ group.epoch ^ salt).max(1);
+        group.word = mixed(u64::from(id) << 40 ^ group.epoch ^ now_ms << 20).max(1);
         group.vouchers.clear();
     }
 }
 
 /// These targets have less than when they were here last: where others are in sync they are not, and of what they alone
 /// had something is lost.
-pub(crate) fn have_less(state: &mut State, old: &[u32]) {
+pub(crate) fn have_less(state: &mut State, old: &[u32], now_ms: u64) {
     let is_old = |member: &u32| old.contains(member);
     for (&id, group) in &mut state.groups {
         if !group.in_sync.iter().any(is_old) {
@@ -278,7 +281,7 @@ pub(crate) fn have_less(state: &mut State, old: &[u32]) {
             false => group.in_sync.retain(|member| !is_old(member)),
             true => {
                 group.in_sync.truncate(1);
-                lose(id, group, 0);
+                lose(id, group, now_ms);
             }
         }
         log_change(id, &before, group);

@@ -26,12 +26,13 @@ fn refuse(kind: ErrorKind, detail: String) -> Error {
 }
 
 /// Decides on a join and changes the state accordingly. `is_alive` says which servers have spoken
-/// within their lease, `since` what is known of a target and its server since this one asks to join.
+/// within their lease, `since` what is known of a target and its server since this one asks to join; `now_ms` is the wall clock's time.
 pub(crate) fn join(
     state: &mut State,
     request: &Join,
     is_alive: impl Fn(u32) -> bool,
     since: impl Fn(u32, u32) -> Since,
+    now_ms: u64,
 ) -> Result<Accepted> {
     check_request(state, request)?;
     let server = identify(state, request, &is_alive)?;
@@ -56,7 +57,7 @@ pub(crate) fn join(
     let entered = request.targets.iter().zip(&targets);
     let generations = entered.map(|(spec, id)| give_generation(state, spec, *id)).collect();
     if !strake_base::is_broken("old-disks-have-less") {
-        groups::have_less(state, &old);
+        groups::have_less(state, &old, now_ms);
     }
     let servers: BTreeMap<u32, u32> = state.targets.iter().map(|(&id, t)| (id, t.server)).collect();
     // A boot that nobody can name may be another one.

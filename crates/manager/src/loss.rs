@@ -51,7 +51,7 @@ pub(crate) fn give_up(state: &mut State, facts: &Facts, id: u32, from: u32, to: 
     group.in_sync = vec![heir.unwrap_or(to)];
     group.joining.clear();
     group.epoch += 1;
-    lose(id, group, facts.now_ms << 20);
+    lose(id, group, facts.now_ms);
 }
 
 #[cfg(test)]

@@ -207,6 +207,9 @@ pub(crate) struct Group {
     /// this manager before. Not known (false) of groups of earlier releases.
     #[prost(bool, tag = "9")]
     pub never_used: bool,
+    /// When something that it had was last lost for good, in milliseconds since 1970; 0: never.
+    #[prost(uint64, tag = "10")]
+    pub lost_ms: u64,
 }
 
 /// `j`: a job, under way or ended.

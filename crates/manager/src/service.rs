@@ -200,7 +200,6 @@ impl Manager {
     fn facts(&self, state: &State, live: &Liveness) -> Facts {
         // The caller holds what [`Manager::now`] would wait for.
         let now = self.options.clock.monotonic();
-        let wall = self.options.clock.wall();
         let free = |id: &u32| {
             let spec = live.target(*id).filter(|spec| spec.total_bytes > 0);
             spec.map(|spec| (*id, spec.free_bytes))
@@ -212,8 +211,12 @@ impl Manager {
             scrubs: live.scrubs(),
             recopies: live.recopies(),
             up: state.servers.keys().copied().filter(|id| live.is_up(*id, now)).collect(),
-            now_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
+            now_ms: self.wall_ms(),
         }
+    }
+
+    fn wall_ms(&self) -> u64 {
+        u64::try_from(self.options.clock.wall().as_millis()).unwrap_or(u64::MAX)
     }
 
     async fn store(&self, old: &State, new: &State) -> Result<bool> {
@@ -238,7 +241,7 @@ impl Manager {
         let asks_since = self.inner.lock().live.knock(request.server, &request.address, now);
         let decide = |state: &mut State, live: &Liveness| {
             let since = |target, server| live.since(target, server, asks_since, now);
-            join::join(state, &request, |id| live.has_spoken(id, now), since)
+            join::join(state, &request, |id| live.has_spoken(id, now), since, self.wall_ms())
         };
         let (accepted, _) = self.change(decide).await?;
         let mut inner = self.inner.lock();

@@ -64,6 +64,7 @@ pub(crate) fn map(state: &State, live: &Liveness, now: Duration) -> ClusterMap {
         word: group.word,
         vouchers: group.vouchers.clone(),
         never_used: group.never_used,
+        lost_ms: group.lost_ms,
     });
     ClusterMap {
         cluster: state.cluster.uuid.clone(),

@@ -29,6 +29,8 @@ use tokio::time::Instant;
 
 /// How often a change is made that a target then loses with its power.
 const CHANGES_MAX: u32 = 4;
+/// How long a group may take to say which chunks it has.
+const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// Contents of an inline file, as long as its length says.
 pub(crate) async fn inline_bytes(tx: &mut Tx<'_>, inode: &Inode) -> Result<Bytes> {
@@ -82,25 +84,14 @@ pub(crate) async fn set_length(tx: &mut Tx<'_>, inode: &mut Inode, length: u64) 
         inode.cut_from = Some(length);
         tx.enqueue(inode).await?;
     }
-    let was_dense = is_dense(inode);
     inode.length = length;
-    // How much of what is left are holes is not known: one of them, at least.
-    let hole = if was_dense { 0 } else { BLOCK_BYTES };
-    occupy(tx, inode, inode.occupied.min(occupied_max(length).saturating_sub(hole)));
+    occupy(tx, inode, inode.occupied.min(occupied_max(length)));
     Ok(())
 }
 
-/// True if a file was written from its beginning to its end, as clients have told: then it has all its chunks.
-pub(crate) fn is_dense(inode: &Inode) -> bool {
-    inode.occupied >= occupied_max(inode.length)
-}
-
-/// The unit in which contents occupy room.
-const BLOCK_BYTES: u64 = 4096;
-
 /// The most that a file of this length can occupy.
 pub(crate) fn occupied_max(length: u64) -> u64 {
-    length.next_multiple_of(BLOCK_BYTES)
+    length.next_multiple_of(4096)
 }
 
 /// Before a file is given a length: completes a cut, and moves contents out that will not fit.
@@ -319,64 +310,65 @@ pub(crate) async fn settle_length(ctx: &Ctx, ino: Ino) -> Result<()> {
         return Ok(());
     }
     finish_cut_of(ctx, &inode).await?;
-    let stored = stored(core, ctx.volume.reign(), &inode).await?;
-    match stored.length > inode.length || stored.occupied < inode.occupied {
-        true => under_locks(ctx, &stored).await,
+    let length = stored_length(core, ctx.volume.reign(), &inode).await?;
+    match length > inode.length {
+        true => under_locks(ctx, &Extend { ino, length }).await,
         false => Ok(()),
     }
 }
 
-/// What its storage servers have of a file.
-async fn stored(core: &Core, reign: Reign, inode: &Inode) -> Result<Stored> {
+async fn stored_length(core: &Core, reign: Reign, inode: &Inode) -> Result<u64> {
     let layout = layout_of(inode)?;
     let op = StorageOp::Chunks(FileRef { volume: reign.volume.0, ino: inode.ino });
-    let (mut length, mut occupied) = (0, 0u64);
+    let mut length = 0;
     for group in layout.slots() {
-        let Ok(primary) = core.map.primary_of(group) else {
-            occupied = u64::MAX;
-            continue;
-        };
+        let Ok(primary) = core.map.primary_of(group) else { continue };
         let request =
             StorageRequest { group: group.0, ..request(core, reign, inode.id(), op.clone()) };
         let answer = ask_primary(core, primary, request, Bytes::new()).await?;
-        let Some(StorageAnswer::Chunks(list)) = answer else {
-            occupied = u64::MAX;
-            continue;
-        };
+        let Some(StorageAnswer::Chunks(list)) = answer else { continue };
         for (index, len) in list.indices.iter().zip(&list.lens) {
             let (start, _) = layout.chunk_bounds(ChunkIndex(*index));
             length = length.max(start.saturating_add(*len));
         }
-        occupied = list.occupied.iter().fold(occupied, |sum, bytes| sum.saturating_add(*bytes));
     }
-    Ok(Stored { ino: inode.id(), length: length.min(FILE_BYTES_MAX), occupied })
+    Ok(length.min(FILE_BYTES_MAX))
 }
 
-/// A file turns out to be longer, or to have more holes.
-struct Stored {
+/// A file turns out to be longer.
+struct Extend {
     ino: Ino,
     length: u64,
-    /// At most so many bytes.
-    occupied: u64,
 }
 
-impl Mutation for Stored {
+impl Mutation for Extend {
     async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
         Ok(vec![self.ino])
     }
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
         let mut inode = (*tx.inode(self.ino).await?).clone();
-        if inode.occupied > self.occupied {
-            occupy(tx, &mut inode, self.occupied);
-        }
-        if self.length > inode.length {
-            inode.length = self.length;
-            inode.mtime = tx.ctx.now.into();
-            inode.ctime = inode.mtime;
-        }
+        inode.length = inode.length.max(self.length);
+        inode.mtime = tx.ctx.now.into();
+        inode.ctime = inode.mtime;
         tx.put_inode(inode).await?;
         Ok(MetaAnswer::Done(Nothing {}))
+    }
+}
+
+/// The chunks that a group has of a file, by their indices; whoever leads the group is asked once.
+pub(crate) async fn chunks_in(ctx: &Ctx, inode: &Inode, group: GroupId) -> Result<Vec<u64>> {
+    let (core, reign) = (&ctx.core, ctx.volume.reign());
+    let op = StorageOp::Chunks(FileRef { volume: reign.volume.0, ino: inode.ino });
+    let question = StorageRequest { group: group.0, ..request(core, reign, inode.id(), op) };
+    let asked = ask_primary(core, core.map.primary_of(group)?, question, Bytes::new());
+    let late = |_| Error::with(ErrorKind::TimedOut, format!("group {group} does not answer"));
+    match tokio::time::timeout(LOOK_MAX, asked).await.map_err(late)?? {
+        Some(StorageAnswer::Chunks(list)) => Ok(list.indices),
+        _ => {
+            let detail = format!("group {group} does not say which chunks it has");
+            Err(Error::with(ErrorKind::Malformed, detail))
+        }
     }
 }
 

@@ -223,7 +223,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// From the first chunk on. With `repair`, members get what the primary has.
+    /// From the first chunk on. With `repair` all get what only one has, and else what the primary has.
     pub fn of(group: u32, repair: bool) -> Self {
         Self::after(group, repair, None)
     }
@@ -248,16 +248,19 @@ impl Comparison {
         let StorageAnswer::Compared(page) = ask_primary(map, GroupId(group), &op).await? else {
             return Err(nonsense(0));
         };
-        let finding = |(chunk, &target): (&Chunk, &u32)| Finding {
+        let finding = |(nth, (chunk, &target)): (usize, (&Chunk, &u32))| Finding {
             target,
             group,
             chunk: (*chunk).into(),
-            fate: if repair { Fate::Repaired } else { Fate::Left },
+            fate: match repair && !page.left.get(nth).is_some_and(|left| *left) {
+                true => Fate::Repaired,
+                false => Fate::Left,
+            },
             different: true,
-            detail: "not what the primary has".into(),
+            detail: "another than the primary's".into(),
             paths: Vec::new(),
         };
-        let findings = page.different.iter().zip(&page.members).map(finding).collect();
+        let findings = page.different.iter().zip(&page.members).enumerate().map(finding).collect();
         (self.after, self.ended) = (page.next, page.next.is_none());
         Ok(Some((page.chunks, findings)))
     }

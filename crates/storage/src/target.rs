@@ -219,6 +219,10 @@ pub(crate) fn describe_metrics() {
         "Damaged blocks of 4 KiB that were repaired from another copy, by what had met them."
     );
     describe_counter!(
+        "strake_storage_taken_back_blocks_total",
+        "Blocks of 4 KiB that the primary lacked and a comparison took back from another copy."
+    );
+    describe_counter!(
         "strake_storage_different_chunks_total",
         "Chunks of which a member's copy was not what the primary has."
     );

@@ -1,6 +1,6 @@
 //! What targets hold, against the inodes.
 //!
-//! Whether chunks are missing is for [`super::dense`]; that copies differ in having one, for their comparison.
+//! Whether chunks are missing is for [`super::lost`]; that copies differ in having one, for their comparison.
 
 use super::{Findings, Mend};
 use crate::contents::{delete_chunk, layout_of};

@@ -1,6 +1,6 @@
 //! Whether an inode has the names, counts and contents that it says.
 
-use super::{Findings, Mend, dense};
+use super::{Findings, Mend, lost};
 use crate::keys::{self, Kind};
 use crate::records::{self, Entry, Inode, Mark};
 use crate::stored::store_error;
@@ -311,7 +311,7 @@ async fn contents(tx: &mut Tx<'_>, inode: &Inode, found: &mut Findings) -> Resul
         found.add("chunks-away", inode.ino, detail, false);
         return Ok(());
     }
-    dense::judge(tx.ctx, inode, layout, found).await
+    lost::judge(tx.ctx, inode, &layout, found).await
 }
 
 /// The keys of a kind that belong to an inode.

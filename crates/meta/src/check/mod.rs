@@ -6,17 +6,17 @@
 //!
 //! * `entries`, `inodes`, `leftovers` — judge one thing of each part, and mend it.
 //! * `chunks` — what targets hold, against inodes.
-//! * `dense` — what inodes say that was written, against targets.
+//! * `lost` — what a group had lost that files are older than.
 //! * `totals` — what the volume says that it holds, against inodes.
 //!
 //! Parts come in the order of [`CheckPart`]: what an entry says is right before inodes without a name are
 //! looked for.
 
 mod chunks;
-mod dense;
 mod entries;
 mod inodes;
 mod leftovers;
+mod lost;
 mod totals;
 
 use crate::borrow::Elsewhere;

@@ -3,19 +3,31 @@
 //! Digests are compared without holding anything; where they differ a change may just be under way, so the
 //! chunk is looked at again while the primary holds it. What differs then should not.
 
-use super::Replica;
 use super::errand::Errand;
 use super::ranges::Area;
+use super::{Replica, View};
 use crate::apply::sums_of;
+use bytes::Bytes;
 use metrics::counter;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use strake_engine::chunk::BlockSums;
 use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{StorageAnswer, StorageOp};
 
 /// Pages of one member asked for at most, while the primary has one.
 const PAGES_MAX: usize = 4096;
+
+/// Whether a copy differs from the primary's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Differs {
+    No,
+    /// It does, still.
+    Left,
+    /// It did.
+    Repaired,
+}
 
 /// Some chunks of a group at one member, with their digests.
 #[derive(Default)]
@@ -43,9 +55,11 @@ impl Replica {
             let theirs = self.part(Some(member), view.epoch, request.after, end).await?;
             let errand = Errand { reign, epoch: view.epoch, member };
             for chunk in different(&own.digests, &theirs.digests) {
-                if self.differs(errand, chunk, request.repair).await? {
+                let differs = self.differs(errand, chunk, request.repair).await?;
+                if differs != Differs::No {
                     found.different.push(chunk.into());
                     found.members.push(member.0);
+                    found.left.push(request.repair && differs == Differs::Left);
                 }
             }
         }
@@ -86,26 +100,21 @@ impl Replica {
         Err(self.error(ErrorKind::TooBig, "a member has far more chunks than the primary"))
     }
 
-    /// True if a member's copy differs from ours while nobody changes it.
+    /// Whether a member's copy differs from ours while nobody changes it, and what became of that.
     pub(super) async fn differs(
         &self,
         errand: Errand,
         chunk: ChunkId,
         repair: bool,
-    ) -> Result<bool> {
+    ) -> Result<Differs> {
         let _held = self.ranges.take(Area::of_chunk(chunk), true).await;
         let ours = self.shelf.sums(chunk).await?;
-        let op = StorageOp::Sums(chunk.into());
-        let theirs = match self.ask(errand.member, errand.epoch, op).await? {
-            StorageAnswer::Sums(sums) => sums_of(&sums)?,
-            _ => return Err(self.nonsense(errand.member)),
-        };
+        let theirs = self.sums_at(errand, chunk).await?;
         // It may have left the group while we waited for a change that it has not made, and not know yet.
         let view = self.current(errand.epoch).await?;
-        let digest =
-            |sums: &Option<strake_engine::chunk::BlockSums>| sums.as_ref().map(|s| s.digest());
+        let digest = |sums: &Option<BlockSums>| sums.as_ref().map(|s| s.digest());
         if digest(&ours) == digest(&theirs) {
-            return Ok(false);
+            return Ok(Differs::No);
         }
         let target = errand.member.to_string();
         counter!("strake_storage_different_chunks_total", "target" => target).increment(1);
@@ -115,26 +124,68 @@ impl Replica {
             errand.member,
             self.me()
         );
-        if repair {
-            // What only one has is kept: too much can be taken away again, too little not be brought back.
-            if let Some(theirs) = &theirs {
-                self.take_back(errand, chunk, &ours.unwrap_or_default(), theirs).await?;
-            }
-            for &member in view.in_sync.iter().skip(1) {
-                self.equalise(Errand { member, ..errand }, chunk).await?;
-            }
-            tracing::warn!(
-                "group {}: {chunk} at target {} was made equal",
-                self.group,
-                errand.member
-            );
+        if !repair {
+            return Ok(Differs::Left);
         }
-        Ok(true)
+        if let Err(error) = self.unite(errand, &view, chunk).await {
+            tracing::warn!("group {}: {chunk} is left as it is: {error}", self.group);
+            return match error.kind {
+                // The rest of the group can be compared all the same.
+                ErrorKind::Corrupt | ErrorKind::NotCurrent => Ok(Differs::Left),
+                _ => Err(error),
+            };
+        }
+        tracing::warn!("group {}: {chunk} was made equal at all members", self.group);
+        Ok(Differs::Repaired)
+    }
+
+    /// Makes a chunk equal at all members in sync, none of which loses what only it has: too much can be taken away again, too
+    /// little not be brought back. The caller holds it.
+    async fn unite(&self, errand: Errand, view: &View, chunk: ChunkId) -> Result<()> {
+        let others = || view.in_sync.iter().skip(1);
+        for &member in others() {
+            let theirs = self.sums_at(Errand { member, ..errand }, chunk).await?;
+            let ours = self.shelf.sums(chunk).await?;
+            let lacks = |theirs: &BlockSums| lacking(ours.as_ref(), theirs);
+            if theirs.as_ref().is_none_or(|theirs| ours.is_some() && lacks(theirs).is_empty()) {
+                continue;
+            }
+            if !view.joining.is_empty() {
+                // It may be past this chunk already.
+                return Err(self.error(ErrorKind::NotCurrent, "a member is being made equal"));
+            }
+            let blocks = theirs.as_ref().map(lacks).unwrap_or_default();
+            self.take_back(Errand { member, ..errand }, chunk, &blocks).await?;
+            let len = theirs.map_or(0, |sums| sums.chunk_len());
+            if ours.is_none_or(|ours| ours.chunk_len() < len) {
+                let cut = msg::Cut { chunk: chunk.into(), length: Some(len) };
+                self.change_own(errand.reign, StorageOp::Cut(cut), Bytes::new()).await?;
+            }
+        }
+        for &member in others() {
+            self.equalise(Errand { member, ..errand }, chunk).await?;
+        }
+        Ok(())
+    }
+
+    async fn sums_at(&self, errand: Errand, chunk: ChunkId) -> Result<Option<BlockSums>> {
+        let op = StorageOp::Sums(chunk.into());
+        match self.ask(errand.member, errand.epoch, op).await? {
+            StorageAnswer::Sums(sums) => sums_of(&sums),
+            _ => Err(self.nonsense(errand.member)),
+        }
     }
 
     pub(super) fn nonsense(&self, member: TargetId) -> Error {
         self.error(ErrorKind::Malformed, &format!("target {member} answered something else"))
     }
+}
+
+/// Blocks, each with its checksum, that a member has and we have not.
+fn lacking(ours: Option<&BlockSums>, theirs: &BlockSums) -> Vec<(u32, u32)> {
+    let known = ours.map_or(&[][..], BlockSums::blocks);
+    let known: HashSet<u32> = known.iter().map(|(block, _)| *block).collect();
+    theirs.blocks().iter().copied().filter(|(block, _)| !known.contains(block)).collect()
 }
 
 /// Chunks that only one of two has, or that are not the same.

@@ -287,22 +287,28 @@ impl Replica {
         None
     }
 
-    /// Blocks that a member has and we do not come back from there. The caller holds the chunk. If it ends half-way, the
+    /// Blocks that a member has and we have not come back from there. The caller holds the chunk. If it ends half-way, the
     /// rest is there still when it is done again.
     pub(super) async fn take_back(
         &self,
         errand: Errand,
         chunk: ChunkId,
-        ours: &BlockSums,
-        theirs: &BlockSums,
+        blocks: &[(u32, u32)],
     ) -> Result<()> {
-        let known: BTreeSet<u32> = ours.blocks().iter().map(|(block, _)| *block).collect();
-        let mut tale = Tale::new(self, chunk, MetBy::Scrub);
-        for &(block, sum) in theirs.blocks().iter().filter(|(block, _)| !known.contains(block)) {
+        for &(block, sum) in blocks {
             let data = self.fetch_block(errand.member, errand.epoch, chunk, block, sum).await?;
-            self.write_own(errand.reign, chunk, block, data).await?;
-            tale.note(self.me(), errand.member, block);
+            self.change_own(errand.reign, write_of(chunk, block, &data), data).await?;
         }
+        let target = self.me().to_string();
+        counter!("strake_storage_taken_back_blocks_total", "target" => target)
+            .increment(blocks.len() as u64);
+        tracing::warn!(
+            "group {}: {chunk} lacked {} blocks on target {}: taken back from target {}",
+            self.group,
+            blocks.len(),
+            self.me(),
+            errand.member
+        );
         Ok(())
     }
 
@@ -336,10 +342,13 @@ impl Replica {
         touched.for_each(|entry| entry.attempt = None);
     }
 
-    /// Puts a sound block in the place of a damaged one of ours, unless another reign has begun: then
-    /// somebody else's newer bytes may be there.
+    /// Puts a sound block in the place of a damaged one of ours.
     async fn write_own(&self, reign: u64, chunk: ChunkId, block: u32, data: Bytes) -> Result<()> {
-        let op = write_of(chunk, block, &data);
+        self.change_own(reign, write_of(chunk, block, &data), data).await
+    }
+
+    /// Changes our copy alone, unless another reign has begun: then somebody else's newer bytes may be there.
+    pub(super) async fn change_own(&self, reign: u64, op: StorageOp, data: Bytes) -> Result<()> {
         let area = Area::checked(&op, data.len() as u64)?;
         let _gate = self.adopted.read().await;
         let numbered = self.number(reign, area, None)?;

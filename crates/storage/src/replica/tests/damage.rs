@@ -1,6 +1,7 @@
 //! Bits flip on the disks of members, while they serve.
 
 use super::*;
+use crate::replica::compare::Differs;
 use crate::replica::errand::Errand;
 use std::os::unix::fs::FileExt;
 use strake_types::{ChunkId, ChunkIndex};
@@ -336,22 +337,32 @@ async fn copies_that_differ_without_damage_are_found_and_made_equal() {
 
 /// A comparison made all members equal to the primary, whatever had become of that one's copy.
 #[tokio::test]
-async fn what_the_primary_lacks_comes_back_from_the_member_that_has_it() {
+async fn what_the_primary_lacks_comes_back_from_the_members_that_have_it() {
     let bench = Bench::start().await;
     for block in 0..3 {
         bench.write(block, block as u8 + 1).await;
     }
     bench.write_value(1, 7).await;
     let block = BLOCK as u64;
-    let lose = |store: &ChunkStore, tag| {
-        store.punch(file(tag), block, block).unwrap();
-        delete(store, tag + 1);
+    let lose = |member: u32| {
+        move |store: &ChunkStore, tag| {
+            let lost =
+                if member == 1 { 0..3 } else { u64::from(member) - 2..u64::from(member) - 1 };
+            store.punch(file(tag), lost.start * block, (lost.end - lost.start) * block).unwrap();
+            if member != 2 {
+                delete(store, tag + 1);
+            }
+        }
     };
-    for member in [3, 1] {
-        bench.change_behind(member, lose).await;
+    for member in [2, 3, 1] {
+        bench.change_behind(member, lose(member)).await;
     }
     let found = bench.until(async || bench.compare(false).await.ok()).await;
-    assert_eq!(found, (vec![chunk(0), chunk(1)], vec![2, 2]), "1 and 3 lack the same");
+    assert_eq!(
+        found,
+        (vec![chunk(0), chunk(1), chunk(0)], vec![2, 2, 3]),
+        "2 and 3 have a part each"
+    );
     bench.compare(true).await.unwrap();
     assert_eq!(bench.compare(true).await.unwrap(), (vec![], vec![]));
     for member in 1..=MEMBERS {
@@ -373,7 +384,7 @@ async fn a_member_that_was_taken_out_meanwhile_is_not_said_to_differ() {
     let epoch = bench.manager.map.lock().groups[0].epoch;
     let errand = Errand { reign: replica.reigning().await.unwrap(), epoch, member: TargetId(2) };
     let file = file(0);
-    assert!(!replica.differs(errand, file, false).await.unwrap());
+    assert_eq!(replica.differs(errand, file, false).await.unwrap(), Differs::No);
     bench.manager.take_out(2);
     server.map().refresh().await.unwrap();
     bench.write(0, 2).await;

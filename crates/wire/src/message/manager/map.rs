@@ -142,6 +142,9 @@ pub struct Group {
     /// before ([`Used`](super::ManagerOp::Used)).
     #[prost(bool, tag = "10")]
     pub never_used: bool,
+    /// When what was in it was last given up, or taken for what an older copy of a disk has, in milliseconds since 1970; 0: never.
+    #[prost(uint64, tag = "11")]
+    pub lost_ms: u64,
 }
 
 /// A target, and the boot from which it vouches for a group.

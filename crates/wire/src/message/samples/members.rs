@@ -122,6 +122,7 @@ impl Gen {
                 word: g.u64(),
                 vouchers: g.list(|g| mgr::Voucher { target: g.u32(), boot: g.u64() }),
                 never_used: g.bool(),
+                lost_ms: g.u64(),
             }),
             volumes: self.list(Self::volume),
             fenced: self.list(|g| mgr::Fenced {

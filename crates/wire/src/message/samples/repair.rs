@@ -64,6 +64,7 @@ impl Gen {
                 chunks: self.u64(),
                 different: self.list(Self::chunk),
                 members: self.list(Self::u32),
+                left: self.list(Self::bool),
             }),
             Census(st::CensusPage {
                 chunks: self.list(Self::chunk),

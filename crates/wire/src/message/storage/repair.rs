@@ -73,6 +73,9 @@ pub struct Compared {
     /// The member of each whose copy differs from the primary's.
     #[prost(uint32, repeated, tag = "4")]
     pub members: Vec<u32>,
+    /// Whether each could not be repaired, although that was asked for.
+    #[prost(bool, repeated, tag = "5")]
+    pub left: Vec<bool>,
 }
 
 /// See [`super::StorageAnswer::Census`]. One chunk, group and length per place.

@@ -128,12 +128,12 @@ impl Replica {
             return Ok(Differs::Left);
         }
         if let Err(error) = self.unite(errand, &view, chunk).await {
+            if error.kind != ErrorKind::Corrupt {
+                return Err(error);
+            }
+            // The rest of the group can be compared all the same.
             tracing::warn!("group {}: {chunk} is left as it is: {error}", self.group);
-            return match error.kind {
-                // The rest of the group can be compared all the same.
-                ErrorKind::Corrupt | ErrorKind::NotCurrent => Ok(Differs::Left),
-                _ => Err(error),
-            };
+            return Ok(Differs::Left);
         }
         tracing::warn!("group {}: {chunk} was made equal at all members", self.group);
         Ok(Differs::Repaired)

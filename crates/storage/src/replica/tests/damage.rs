@@ -285,7 +285,10 @@ impl Bench {
     async fn compare(&self, repair: bool) -> Result<(Vec<msg::Chunk>, Vec<u32>)> {
         let op = StorageOp::Compare(msg::Compare { after: None, repair });
         match self.send(self.request(1, op), Bytes::new()).await? {
-            (StorageAnswer::Compared(found), _) => Ok((found.different, found.members)),
+            (StorageAnswer::Compared(found), _) => {
+                assert!(!found.left.contains(&true), "{found:?}");
+                Ok((found.different, found.members))
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -301,6 +304,8 @@ impl Bench {
         };
         change(&store, u64::from(GROUP.0 + 1) << 40);
         drop(store);
+        // As with each Join: numbers of an earlier life count no more.
+        self.manager.decide(|_| {});
         self.start_member(member).await;
     }
 }
@@ -363,7 +368,7 @@ async fn what_the_primary_lacks_comes_back_from_the_members_that_have_it() {
         (vec![chunk(0), chunk(1), chunk(0)], vec![2, 2, 3]),
         "2 and 3 have a part each"
     );
-    bench.compare(true).await.unwrap();
+    bench.until(async || bench.compare(true).await.ok()).await;
     assert_eq!(bench.compare(true).await.unwrap(), (vec![], vec![]));
     for member in 1..=MEMBERS {
         for block in 0..3 {

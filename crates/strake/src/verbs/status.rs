@@ -397,7 +397,7 @@ mod tests {
         assert_eq!(judge(&down).problems.len(), 3);
         down.volumes[0].meta_server = 2;
         let told = judge(&down).problems;
-        assert!(told[0].contains("and all that use volume main wait for it; start"), "{told:?}");
+        assert!(told[0].contains("and all that use volume main wait for it; on "), "{told:?}");
         down.volumes[0].meta_server = 1;
         down.groups[0].never_used = true;
         assert_eq!(judge(&down).health, Health::Degraded, "nothing is there that could be read");
@@ -411,8 +411,8 @@ mod tests {
         (map.targets[0].spec.free_bytes, map.volumes[0].meta_server) = (1, 0);
         let problems = judge(&map).problems;
         let commands = [
-            "on h2: start `strake server`",
             "on h1: journalctl -t strake",
+            "on h2: start `strake server`",
             ADD_DISK,
             "--roles meta --join MANAGER",
         ];

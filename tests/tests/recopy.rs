@@ -311,7 +311,8 @@ fn a_job_that_is_cancelled_leaves_every_file_with_the_one_or_the_other_number_of
         said["left"] == 1 && said["waiting"][0]["path"] == *path
     });
     let waits = cluster.job(job);
-    assert_eq!(waits["bytes_left"], SMALL.2, "what waits is left: {waits}");
+    let left = waits["bytes_left"].as_u64().unwrap_or_default();
+    assert!((1..=SMALL.2 as u64).contains(&left), "what waits is left: {waits}");
     let (_, shown) = cluster.run(&["job", "show", &job.to_string()]);
     assert!(shown.contains(&format!("{path}: open by ")), "{shown}");
     drop(open);

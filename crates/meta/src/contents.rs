@@ -29,8 +29,6 @@ use tokio::time::Instant;
 
 /// How often a change is made that a target then loses with its power.
 const CHANGES_MAX: u32 = 4;
-/// How long a group may take to say which chunks it has.
-const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// Contents of an inline file, as long as its length says.
 pub(crate) async fn inline_bytes(tx: &mut Tx<'_>, inode: &Inode) -> Result<Bytes> {
@@ -353,22 +351,6 @@ impl Mutation for Extend {
         inode.ctime = inode.mtime;
         tx.put_inode(inode).await?;
         Ok(MetaAnswer::Done(Nothing {}))
-    }
-}
-
-/// The chunks that a group has of a file, by their indices; whoever leads the group is asked once.
-pub(crate) async fn chunks_in(ctx: &Ctx, inode: &Inode, group: GroupId) -> Result<Vec<u64>> {
-    let (core, reign) = (&ctx.core, ctx.volume.reign());
-    let op = StorageOp::Chunks(FileRef { volume: reign.volume.0, ino: inode.ino });
-    let question = StorageRequest { group: group.0, ..request(core, reign, inode.id(), op) };
-    let asked = ask_primary(core, core.map.primary_of(group)?, question, Bytes::new());
-    let late = |_| Error::with(ErrorKind::TimedOut, format!("group {group} does not answer"));
-    match tokio::time::timeout(LOOK_MAX, asked).await.map_err(late)?? {
-        Some(StorageAnswer::Chunks(list)) => Ok(list.indices),
-        _ => {
-            let detail = format!("group {group} does not say which chunks it has");
-            Err(Error::with(ErrorKind::Malformed, detail))
-        }
     }
 }
 

@@ -142,13 +142,20 @@ async fn is_there(ctx: &Ctx, target: u32, held: Held) -> Result<bool> {
 }
 
 async fn indices(ctx: &Ctx, target: u32, group: GroupId, chunk: ChunkId) -> Result<Vec<u64>> {
-    let file = msg::FileRef { volume: chunk.volume.0, ino: chunk.ino.0 };
-    match ask(ctx, target, group, chunk.volume, StorageOp::Chunks(file)).await {
-        Ok(StorageAnswer::Chunks(list)) => Ok(list.indices),
-        Ok(_) => Err(nonsense(target)),
+    match listed(ctx, target, group, chunk.ino).await {
         // This copy may not answer just now; the group's others will.
         Err(error) if error.advice() != strake_types::error::Advice::GiveUp => Ok(Vec::new()),
-        Err(error) => Err(error),
+        listed => listed,
+    }
+}
+
+/// The chunks that a target has of a file in a group, by their indices; it is asked once.
+pub(super) async fn listed(ctx: &Ctx, target: u32, group: GroupId, ino: Ino) -> Result<Vec<u64>> {
+    let volume = ctx.volume.id;
+    let file = msg::FileRef { volume: volume.0, ino: ino.0 };
+    match ask(ctx, target, group, volume, StorageOp::Chunks(file)).await? {
+        StorageAnswer::Chunks(list) => Ok(list.indices),
+        _ => Err(nonsense(target)),
     }
 }
 

@@ -292,7 +292,7 @@ async fn contents(tx: &mut Tx<'_>, inode: &Inode, found: &mut Findings) -> Resul
         return Ok(());
     };
     let last = layout.chunk_at(inode.length - 1).0;
-    let placement = Placement::new(layout.clone());
+    let placement = Placement::new(layout);
     let map = tx.ctx.core.map.current();
     let serves = |group: GroupId| {
         let group = map.groups.iter().find(|g| g.id == group.0);
@@ -311,7 +311,7 @@ async fn contents(tx: &mut Tx<'_>, inode: &Inode, found: &mut Findings) -> Resul
         found.add("chunks-away", inode.ino, detail, false);
         return Ok(());
     }
-    lost::judge(tx.ctx, inode, &layout, found).await
+    lost::judge(tx.ctx, inode, &placement, found).await
 }
 
 /// The keys of a kind that belong to an inode.

@@ -155,7 +155,7 @@ impl Cluster {
             probes.push(Probe { mount, file, files, waits: waits.clone() });
         }
         tokio::time::sleep(CALM).await;
-        self.probe(&host, &probes, &mut random).await?;
+        self.probe(&host, &probes, &waits, &mut random).await?;
         self.judge_waits(&host, &waits);
         for probe in &probes {
             probe.files.remove(&probe.mount, probe.file).await?;
@@ -185,6 +185,7 @@ impl Cluster {
         self: &Arc<Self>,
         host: &Arc<Host>,
         probes: &[Probe],
+        waits: &Waits,
         random: &mut SplitMix64,
     ) -> Result<()> {
         // With fewer copies than that nothing is written, and files may have two by now.
@@ -206,17 +207,13 @@ impl Cluster {
         }
         tokio::time::sleep(Duration::from_millis(500 + random.below(1_000))).await;
         let is_cut = random.percent(50);
-        for waits in probes.iter().map(|probe| &probe.waits) {
-            waits.is_lost.store(true, Ordering::Relaxed);
-        }
+        waits.is_lost.store(true, Ordering::Relaxed);
         match is_cut {
             true => self.isolate(host, true),
             false => host.crash(Power::On).await,
         }
         tokio::time::sleep(LOST).await;
-        for waits in probes.iter().map(|probe| &probe.waits) {
-            waits.ending.store(true, Ordering::Relaxed);
-        }
+        waits.ending.store(true, Ordering::Relaxed);
         for part in work {
             if let Ok(ended) = part.await {
                 ended?;
@@ -235,8 +232,7 @@ impl Cluster {
         let own = CLIENTS_FROM + self.plan.clients;
         let others = (1..=SERVERS_MAX).filter(|other| *other != me).chain(mounts).chain([own]);
         for other in others {
-            self.world.set_cut(me, other, is);
-            self.world.set_cut(other, me, is);
+            self.world.set_cut_both(me, other, is);
         }
         host.cut_database(is);
     }

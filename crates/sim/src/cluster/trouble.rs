@@ -306,8 +306,7 @@ impl Cluster {
             .note(format_args!("server {me} is cut off from servers, and client {nth} dozes"));
         let cut = |is| {
             for other in self.members().filter(|host| host.number != me) {
-                self.world.set_cut(me, other.number, is);
-                self.world.set_cut(other.number, me, is);
+                self.world.set_cut_both(me, other.number, is);
             }
         };
         client.process.pause();

@@ -182,6 +182,12 @@ impl World {
         };
     }
 
+    /// Cuts or mends both ways between two.
+    pub fn set_cut_both(&self, one: u32, other: u32, cut: bool) {
+        self.set_cut(one, other, cut);
+        self.set_cut(other, one, cut);
+    }
+
     /// Mends everything that was cut.
     pub fn mend_all(&self) {
         self.network.lock().cut.clear();

@@ -109,7 +109,7 @@ impl Replica {
     ) -> Result<Differs> {
         let _held = self.ranges.take(Area::of_chunk(chunk), true).await;
         let ours = self.shelf.sums(chunk).await?;
-        let theirs = self.sums_at(errand, chunk).await?;
+        let theirs = self.sums_at(errand.member, errand.epoch, chunk).await?;
         // It may have left the group while we waited for a change that it has not made, and not know yet.
         let view = self.current(errand.epoch).await?;
         let digest = |sums: &Option<BlockSums>| sums.as_ref().map(|s| s.digest());
@@ -144,19 +144,21 @@ impl Replica {
     async fn unite(&self, errand: Errand, view: &View, chunk: ChunkId) -> Result<()> {
         let others = || view.in_sync.iter().skip(1);
         for &member in others() {
-            let theirs = self.sums_at(Errand { member, ..errand }, chunk).await?;
+            let errand = Errand { member, ..errand };
+            let Some(theirs) = self.sums_at(errand.member, errand.epoch, chunk).await? else {
+                continue;
+            };
             let ours = self.shelf.sums(chunk).await?;
-            let lacks = |theirs: &BlockSums| lacking(ours.as_ref(), theirs);
-            if theirs.as_ref().is_none_or(|theirs| ours.is_some() && lacks(theirs).is_empty()) {
+            let blocks = lacking(ours.as_ref(), &theirs);
+            if ours.is_some() && blocks.is_empty() {
                 continue;
             }
             if !view.joining.is_empty() {
                 // It may be past this chunk already.
                 return Err(self.error(ErrorKind::NotCurrent, "a member is being made equal"));
             }
-            let blocks = theirs.as_ref().map(lacks).unwrap_or_default();
-            self.take_back(Errand { member, ..errand }, chunk, &blocks).await?;
-            let len = theirs.map_or(0, |sums| sums.chunk_len());
+            self.take_back(errand, chunk, &blocks).await?;
+            let len = theirs.chunk_len();
             if ours.is_none_or(|ours| ours.chunk_len() < len) {
                 let cut = msg::Cut { chunk: chunk.into(), length: Some(len) };
                 self.change_own(errand.reign, StorageOp::Cut(cut), Bytes::new()).await?;
@@ -168,11 +170,17 @@ impl Replica {
         Ok(())
     }
 
-    async fn sums_at(&self, errand: Errand, chunk: ChunkId) -> Result<Option<BlockSums>> {
+    /// What a member has of a chunk.
+    pub(super) async fn sums_at(
+        &self,
+        member: TargetId,
+        epoch: u64,
+        chunk: ChunkId,
+    ) -> Result<Option<BlockSums>> {
         let op = StorageOp::Sums(chunk.into());
-        match self.ask(errand.member, errand.epoch, op).await? {
+        match self.ask(member, epoch, op).await? {
             StorageAnswer::Sums(sums) => sums_of(&sums),
-            _ => Err(self.nonsense(errand.member)),
+            _ => Err(self.nonsense(member)),
         }
     }
 

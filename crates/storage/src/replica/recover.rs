@@ -5,7 +5,6 @@ use super::errand::{Errand, MetBy, Pad};
 use super::follow::PROMISE;
 use super::ranges::Area;
 use super::{Replica, Stage, View};
-use crate::apply::sums_of;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -174,10 +173,7 @@ impl Replica {
     /// bytes sent.
     pub(super) async fn equalise(&self, errand: Errand, chunk: ChunkId) -> Result<u64> {
         let ours = self.shelf.sums(chunk).await?;
-        let op = StorageOp::Sums(chunk.into());
-        let answer = self.ask(errand.member, errand.epoch, op).await?;
-        let StorageAnswer::Sums(sums) = answer else { return Err(self.nonsense(errand.member)) };
-        let theirs = sums_of(&sums)?;
+        let theirs = self.sums_at(errand.member, errand.epoch, chunk).await?;
         let cut = |length| StorageOp::Cut(msg::Cut { chunk: chunk.into(), length });
         let (ours, theirs) = match (ours, theirs) {
             (None, None) => return Ok(0),

@@ -8,7 +8,6 @@
 use super::errand::{Errand, MetBy, Outcome, Pad};
 use super::ranges::Area;
 use super::{Message, Replica};
-use crate::apply::sums_of;
 use bytes::{Bytes, BytesMut};
 use metrics::counter;
 use parking_lot::Mutex;
@@ -210,7 +209,7 @@ impl Replica {
             let known = sums.blocks().iter().find(|(nth, _)| *nth == block).map(|(_, sum)| *sum);
             match self.fetch_sound(view.epoch, chunk, block, known, &copies, &mut silent).await {
                 Some((from, data)) => {
-                    self.write_own(reign, chunk, block, data).await?;
+                    self.change_own(reign, write_of(chunk, block, &data), data).await?;
                     tale.note(self.me(), from, block);
                     outcome.repaired += 1;
                 }
@@ -243,14 +242,11 @@ impl Replica {
         chunk: ChunkId,
         blocks: &Range<u64>,
     ) -> Result<Copy> {
-        let nonsense = || self.error(ErrorKind::Malformed, "a member answered something else");
         let (start, end) = (blocks.start * BLOCK_BYTES, blocks.end.min(BLOCKS_MAX) * BLOCK_BYTES);
         let range = msg::Range { chunk: chunk.into(), offset: start, len: end - start };
         let damaged = self.ask(member, epoch, StorageOp::Damage(range)).await?;
-        let StorageAnswer::Damage(list) = damaged else { return Err(nonsense()) };
-        let sums = self.ask(member, epoch, StorageOp::Sums(chunk.into())).await?;
-        let StorageAnswer::Sums(sums) = sums else { return Err(nonsense()) };
-        let sums = sums_of(&sums)?.unwrap_or_default();
+        let StorageAnswer::Damage(list) = damaged else { return Err(self.nonsense(member)) };
+        let sums = self.sums_at(member, epoch, chunk).await?.unwrap_or_default();
         Ok(Copy { member, in_sync, sums, damaged: list.blocks.into_iter().collect() })
     }
 
@@ -340,11 +336,6 @@ impl Replica {
         let mut state = self.state.lock();
         let touched = state.unsettled.values_mut().filter(|entry| entry.area.overlaps(&area));
         touched.for_each(|entry| entry.attempt = None);
-    }
-
-    /// Puts a sound block in the place of a damaged one of ours.
-    async fn write_own(&self, reign: u64, chunk: ChunkId, block: u32, data: Bytes) -> Result<()> {
-        self.change_own(reign, write_of(chunk, block, &data), data).await
     }
 
     /// Changes our copy alone, unless another reign has begun: then somebody else's newer bytes may be there.

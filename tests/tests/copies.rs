@@ -202,6 +202,12 @@ fn status_says_which_group_of_one_copy_is_away_and_who_waits_for_it() {
     });
     let (_, clients) = cluster.run(&["client", "list"]);
     assert!(clients.contains("waiting (strake status)"), "{clients}");
+    let place = format!("{}:/main/file", cluster.address);
+    let (code, why) = cluster.run(&["why", &place]);
+    let waits = |line: &str| {
+        line.starts_with("  waits ") && line.contains("waits for the target of group 0, 1")
+    };
+    assert!(code == Some(2) && why.lines().any(waits), "{why}");
     cluster.start_again(0);
     assert!(reader.wait().unwrap().success(), "the file is there again");
     cluster.until("nobody waits", |cluster| {

@@ -207,6 +207,28 @@ fn a_target_that_missed_little_is_healed_with_little() {
 }
 
 #[test]
+fn a_plan_tells_the_bytes_that_are_sent_then() {
+    let cluster = Cluster::start(3);
+    cluster.succeed(&["volume", "set", "main", "--copies", "2"]);
+    let mount = cluster.mount("mnt");
+    for file in 0..6 {
+        write(&mount, &format!("file{file}"), &noise(file, 5 * MIB));
+    }
+    drop(mount);
+    cluster.until_whole();
+    let planned = |server: &str| {
+        cluster.json(&["server", "drain", server, "--dry-run"])["bytes"].as_u64().unwrap()
+    };
+    // Servers tell every few seconds what they hold: two copies of 30 MiB.
+    let all = || ["storage0", "storage1", "storage2"].map(planned).iter().sum::<u64>();
+    cluster.until("all is known", |_| all() >= 60 * MIB as u64);
+    let planned = planned("storage1");
+    let job = cluster.json(&["server", "drain", "storage1", "--wait"]);
+    let sent = job["bytes_sent"].as_u64().unwrap();
+    assert!(sent.abs_diff(planned) <= planned / 20, "{planned} bytes planned, {sent} sent");
+}
+
+#[test]
 fn what_would_cost_copies_or_data_is_refused_with_the_sentence_why() {
     let mut cluster = Cluster::start(2);
     cluster.succeed(&["volume", "set", "main", "--copies", "2"]);

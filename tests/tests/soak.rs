@@ -30,6 +30,8 @@ const WRITERS: usize = 2;
 /// gone, nothing that they might have open is deleted; so now and then it is left alone for some time.
 const REST_EVERY: Duration = Duration::from_secs(120);
 const REST: Duration = Duration::from_secs(45);
+/// Between two records of a writer: the other tests need the processors, too.
+const PAUSE: Duration = Duration::from_millis(5);
 /// Bytes of a storage server's disk.
 const DISK_BYTES: u64 = 1 << 30;
 
@@ -272,6 +274,7 @@ fn write_records(directory: &Path, ledger: &Ledger, writer: usize) {
             Err(error) if is_full(&error) => std::thread::sleep(Duration::from_millis(50)),
             Err(error) => panic!("record {at}: {error}"),
         }
+        std::thread::sleep(PAUSE);
     }
 }
 

@@ -16,7 +16,7 @@ const PJDFSTEST_EROFS_PASSED_MIN: u64 = 13;
 /// Lines shown of what a suite says from its first failure on.
 const FAILED_LINES_MAX: usize = 100;
 /// Operations of each run of fsx, where `STRAKE_FSX_OPERATIONS` does not say.
-const FSX_OPERATIONS_DEFAULT: &str = "15000";
+const FSX_OPERATIONS_DEFAULT: &str = "8000";
 
 /// Runs those tests of pjdfstest on a mount whose names have `filter` in them.
 fn pjdfstest(mount: &Path, filter: &str, passed_min: u64) {

@@ -23,6 +23,10 @@ const LONG: &[&str] = &[
     "owners",
     "cli",
 ];
+/// Tests of a program at once, where nobody says how many and there are fewer processors: most wait for others.
+const THREADS_MIN: usize = 5;
+/// Where the test harness looks for that.
+const THREADS: &str = "RUST_TEST_THREADS";
 /// Longest that one may take.
 const PROGRAM_MAX: Duration = Duration::from_secs(20 * 60);
 /// Between two looks whether one has ended.
@@ -110,7 +114,12 @@ fn attempt(program: &Program) -> io::Result<(bool, String)> {
     let mut output =
         File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
     std::fs::remove_file(&path)?;
-    let mut child = Command::new(&program.executable)
+    let mut command = Command::new(&program.executable);
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+    if processors < THREADS_MIN && std::env::var_os(THREADS).is_none() {
+        command.env(THREADS, THREADS_MIN.to_string());
+    }
+    let mut child = command
         .current_dir(&program.directory)
         .stdin(Stdio::null())
         .stdout(output.try_clone()?)

@@ -27,7 +27,7 @@ fn the_same_seed_gives_the_same_trace_to_the_last_line() {
 #[test]
 fn the_first_seeds_find_nothing() {
     let program = env!("CARGO_BIN_EXE_strake-sim");
-    let arguments = ["--from", "1", "--seeds", "40", "--jobs", "2"];
+    let arguments = ["--from", "1", "--seeds", "10", "--jobs", "2"];
     let output = Command::new(program).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

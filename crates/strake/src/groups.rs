@@ -174,7 +174,7 @@ pub fn troubles(map: &ClusterMap) -> Vec<Trouble> {
                 format!("{name} is missing in {groups}"),
                 format!(
                     "{}; check its disk. Is it lost: strake target replace {member} NEW, or strake target remove \
-                     {member}; strake target files {member} names the files",
+                     {member}; strake target files {member} --lacking names the files",
                     start_again(map, &[*member])
                 ),
             ),
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!((missing.len(), missing[0].stops), (1, false));
         let about = "target 2 (/t2 on server h2) is missing in 1 group of 2 copies (volumes: safe)";
         assert_eq!(missing[0].about, about);
-        for command in ["on h2: start `strake server`", "strake target files 2"] {
+        for command in ["on h2: start `strake server`", "strake target files 2 --lacking"] {
             assert!(missing[0].mend.contains(command), "{missing:?}");
         }
         let joining = troubles(&map(&[2], &[1], [true, true]));

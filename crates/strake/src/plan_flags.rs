@@ -60,11 +60,11 @@ impl PlanFlags {
         let removes = request.remove;
         let healthy = match JobKind::of(request.kind) {
             Some(JobKind::Replace) => healthy(&cluster::fresh_map(&map).await?, &request.targets),
-            _ => None,
+            _ => Vec::new(),
         };
         let job = jobs::plan(&map, self.apply(request)).await?;
-        if let Some(name) = healthy.filter(|_| !self.json) {
-            output::line(&of_healthy(&name, job.id));
+        for name in healthy.iter().filter(|_| !self.json) {
+            output::line(&of_healthy(name, job.id));
         }
         if self.wait && !self.dry_run {
             return watch(&map, job.id, self.json).await;
@@ -81,13 +81,14 @@ impl PlanFlags {
     }
 }
 
-/// The first of these targets that has nothing wrong with it, as it is called.
-fn healthy(map: &ClusterMap, targets: &[u32]) -> Option<String> {
+/// Those of these targets that have nothing wrong with them, as they are called.
+fn healthy(map: &ClusterMap, targets: &[u32]) -> Vec<String> {
     let works = |target: &&Target| {
         let damaged = target.spec.scrub.is_some_and(|scrub| scrub.left > 0);
         targets.contains(&target.id) && target.up && target.spec.poisoned.is_empty() && !damaged
     };
-    map.targets.iter().find(works).map(|target| groups::target_name(map, target.id))
+    let found = map.targets.iter().filter(works);
+    found.map(|target| groups::target_name(map, target.id)).collect()
 }
 
 /// What becomes of a target that is replaced although it works; a job without number is a plan only.
@@ -283,8 +284,8 @@ mod tests {
         let mut map = ClusterMap { targets, ..ClusterMap::default() };
         map.targets[2].spec = TargetSpec { poisoned: "EIO".into(), ..TargetSpec::default() };
         map.targets[3].spec.scrub = Some(ScrubWord { left: 1, ..ScrubWord::default() });
-        let name = healthy(&map, &[1]).unwrap();
-        assert!([2, 3, 4].iter().all(|&id| healthy(&map, &[id]).is_none()));
+        let name = healthy(&map, &[1, 2, 3, 4]).pop().unwrap();
+        assert!([2, 3, 4].iter().all(|&id| healthy(&map, &[id]).is_empty()));
         assert!(of_healthy(&name, 7).ends_with("strake job cancel 7") && name == "target 1");
         assert!(!of_healthy(&name, 0).contains("cancel"), "nothing has begun");
     }

@@ -6,6 +6,7 @@ use futures::StreamExt;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
+use strake_client::Volume;
 use strake_types::{Credentials, Ino};
 use strake_wire::map::MapView;
 use strake_wire::message::manager::ClusterMap;
@@ -73,11 +74,20 @@ pub async fn all(view: &Arc<MapView>, map: &ClusterMap) -> Vec<WaitRow> {
     while let Ok(Some(of_one)) = timeout_at(end, found.next()).await {
         rows.extend(of_one.unwrap_or_default());
     }
-    rows.sort_by(|a: &WaitRow, b| {
-        let longest = || b.waited_seconds.total_cmp(&a.waited_seconds);
-        b.lasts().cmp(&a.lasts()).then_with(longest)
-    });
+    sort(&mut rows);
     rows.truncate(SHOWN_MAX);
+    rows
+}
+
+/// What waits for a file, or has lately, the longest first, as far as its metadata server says so in time.
+pub async fn about(volume: &Volume, ino: Ino) -> Vec<WaitRow> {
+    let root = Credentials::root();
+    let Ok(Ok(clients)) = timeout(ANSWER_WAIT, volume.clients(&root)).await else {
+        return Vec::new();
+    };
+    let own = heard(&clients).filter(|(_, wait, _)| wait.ino == ino.0);
+    let mut rows: Vec<_> = own.map(|wait| row(volume.name(), wait, None)).collect();
+    sort(&mut rows);
     rows
 }
 
@@ -85,35 +95,49 @@ async fn of_volume(view: &Arc<MapView>, name: &str) -> Option<Vec<WaitRow>> {
     let volume = cluster::open_volume(view.clone(), name, "status").await.ok()?;
     let mut rows = Vec::new();
     let clients = volume.clients(&Credentials::root()).await.unwrap_or_default();
-    let heard =
-        |client: &&Client| !client.lost && !client.absent && client.silent_ms < SILENT_MS_MIN;
-    for client in clients.iter().filter(heard) {
-        for (wait, lasts) in of_client(client) {
-            let path = match wait.ino {
-                0 => None,
-                ino => timeout(PATH_WAIT, cluster::path_of(&volume, Ino(ino))).await.ok(),
-            };
-            let path = path.and_then(Result::ok).flatten();
-            rows.push(WaitRow {
-                volume: name.to_owned(),
-                client: client.session.to_string(),
-                name: client.name.clone(),
-                what: wait.what.clone(),
-                path: path.map(|path| format!("/{path}")),
-                waited_seconds: wait.waited_ms as f64 / 1e3,
-                limit_seconds: wait.limit_ms as f64 / 1e3,
-                ended_seconds: (!lasts).then_some(wait.ended_ms as f64 / 1e3),
-            });
-        }
+    for found in heard(&clients) {
+        let path = match found.1.ino {
+            0 => None,
+            ino => timeout(PATH_WAIT, cluster::path_of(&volume, Ino(ino))).await.ok(),
+        };
+        let path = path.and_then(Result::ok).flatten();
+        rows.push(row(name, found, path.map(|path| format!("/{path}"))));
     }
     cluster::leave_volume(&volume).await;
     Some(rows)
 }
 
-/// What waits there, and what has waited.
-fn of_client(client: &Client) -> impl Iterator<Item = (&Wait, bool)> {
-    let lasts = client.waits.iter().map(|wait| (wait, true));
-    lasts.chain(client.waited.iter().map(|wait| (wait, false)))
+/// What waits at a client, or has waited there and does not any more.
+type Found<'a> = (&'a Client, &'a Wait, bool);
+
+/// What clients that are heard of tell.
+fn heard(clients: &[Client]) -> impl Iterator<Item = Found<'_>> {
+    let heard =
+        |client: &&Client| !client.lost && !client.absent && client.silent_ms < SILENT_MS_MIN;
+    clients.iter().filter(heard).flat_map(|client| {
+        let lasts = client.waits.iter().map(move |wait| (client, wait, true));
+        lasts.chain(client.waited.iter().map(move |wait| (client, wait, false)))
+    })
+}
+
+fn row(volume: &str, (client, wait, lasts): Found<'_>, path: Option<String>) -> WaitRow {
+    WaitRow {
+        volume: volume.to_owned(),
+        client: client.session.to_string(),
+        name: client.name.clone(),
+        what: wait.what.clone(),
+        path,
+        waited_seconds: wait.waited_ms as f64 / 1e3,
+        limit_seconds: wait.limit_ms as f64 / 1e3,
+        ended_seconds: (!lasts).then_some(wait.ended_ms as f64 / 1e3),
+    }
+}
+
+fn sort(rows: &mut [WaitRow]) {
+    rows.sort_by(|a, b| {
+        let longest = || b.waited_seconds.total_cmp(&a.waited_seconds);
+        b.lasts().cmp(&a.lasts()).then_with(longest)
+    });
 }
 
 #[cfg(test)]

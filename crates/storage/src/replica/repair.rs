@@ -218,10 +218,17 @@ impl Replica {
         }
         for copy in copies.iter().filter(|copy| copy.in_sync) {
             let errand = Errand { reign, epoch: view.epoch, member: copy.member };
-            for &block in copy.damaged.iter().filter(|block| !outcome.lost.contains(block)) {
-                self.send_block(errand, chunk, block, Pad::No).await?;
-                tale.note(copy.member, self.me(), block);
-                outcome.repaired += 1;
+            for &block in &copy.damaged {
+                if outcome.lost.contains(&block) {
+                    continue;
+                }
+                if self.send_block(errand, chunk, block, Pad::No).await? {
+                    tale.note(copy.member, self.me(), block);
+                    outcome.repaired += 1;
+                } else if !copies.iter().any(|other| other.in_sync && other.sum(block).is_some()) {
+                    // It lies behind the end of ours. What others have of that a comparison takes back.
+                    outcome.lost.push(block);
+                }
             }
         }
         if let (Some((member, error)), false) = (silent, outcome.lost.is_empty()) {
@@ -348,20 +355,21 @@ impl Replica {
         written
     }
 
-    /// Sends one of our blocks to a member. The caller holds it.
+    /// Sends one of our blocks to a member; false if there is nothing of it here. The caller holds it.
     pub(super) async fn send_block(
         &self,
         errand: Errand,
         chunk: ChunkId,
         block: u32,
         pad: Pad,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let (data, _) = self.shelf.bytes(read_of(chunk, block)).await?;
         let data = if pad == Pad::Block { padded(&data) } else { data };
         if data.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
-        self.mend(errand, write_of(chunk, block, &data), data).await
+        self.mend(errand, write_of(chunk, block, &data), data).await?;
+        Ok(true)
     }
 
     /// Damage of ours is in the way of a change: repairs the blocks that it touches, which the caller

@@ -9,6 +9,7 @@ use crate::failure::Outcome;
 use crate::groups::{self, MemberState};
 use crate::jobs;
 use crate::place::{self, Found};
+use crate::waits::{self, WaitRow};
 use crate::{output, size};
 use clap::Args;
 use futures::future::join_all;
@@ -73,6 +74,8 @@ struct Report {
     inline: bool,
     layout: Option<LayoutView>,
     users: Vec<User>,
+    /// What programs wait for with it, or have lately.
+    waits: Vec<WaitRow>,
     members: Vec<Member>,
     problems: Vec<String>,
 }
@@ -173,6 +176,10 @@ pub async fn run(flags: &WhyFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     if held_back {
         report.health = Health::Broken;
         report.problems.push(HELD_BACK.to_owned());
+    }
+    report.waits = waits::about(volume, attr.ino).await;
+    if report.waits.iter().any(WaitRow::lasts) {
+        report.health = report.health.max(Health::Degraded);
     }
     place.volume.close().await?;
     match flags.json {
@@ -364,6 +371,7 @@ fn judge(
         inline: layout.as_ref().is_some_and(|layout| layout.inline),
         layout,
         users: about.holders.iter().map(user).collect(),
+        waits: Vec::new(),
         members,
         problems: problems.into_iter().map(|problem| problem.1).collect(),
     }
@@ -498,11 +506,15 @@ fn show(report: &Report) {
             user.client, user.session, user.opens, user.locks
         ));
     }
+    for wait in &report.waits {
+        output::line(&format!("  waits    {}", wait.line()));
+    }
     if !report.members.is_empty() {
         show_members(&report.members);
     }
     output::line("");
-    match (report.problems.is_empty(), report.members.is_empty()) {
+    let waits = report.waits.iter().any(WaitRow::lasts);
+    match (report.problems.is_empty() && !waits, report.members.is_empty()) {
         (true, true) => output::line("fine"),
         (true, false) => output::line("fine: every copy is there and answers"),
         (false, _) => {}

@@ -137,6 +137,25 @@ async fn a_block_that_is_damaged_everywhere_is_lost_and_its_neighbours_are_not()
     }
 }
 
+/// Nothing was sent for such a block, and it counted as repaired.
+#[tokio::test]
+async fn a_damaged_block_behind_the_end_of_the_primarys_copy_is_lost_unless_another_member_has_it()
+{
+    let bench = Bench::start().await;
+    for block in 0..3 {
+        bench.write(block, block as u8 + 1).await;
+    }
+    // So that those before count as settled: what is not, a new reign makes equal to what the primary has.
+    bench.write_value(1, 7).await;
+    let all = |store: &ChunkStore, tag| delete(store, tag);
+    bench.change_behind(1, all).await;
+    bench.damage_filled(2, 3);
+    let repaired = bench.until(async || bench.repair(0).await.ok()).await;
+    assert_eq!(repaired, msg::Repaired { blocks: 0, lost: vec![] }, "3 has it");
+    bench.damage_filled(3, 3);
+    assert_eq!(bench.repair(0).await.unwrap(), msg::Repaired { blocks: 0, lost: vec![2] });
+}
+
 /// Found by the simulation (seed 795498584145): a client was told to restore a file from a backup because
 /// the member that had its bytes was out of reach for a moment.
 #[tokio::test]

@@ -226,6 +226,39 @@ async fn a_source_that_changed_is_copied_again() {
     }
 }
 
+/// It was emptied first, and then copied; and what stood in the place of a file was replaced by one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_not_copied_onto_itself_nor_onto_another_source_nor_onto_what_is_no_file() {
+    let setup = Setup::new().await;
+    let at = |name: &str| setup.directory.path().join(name);
+    fs::write(at("f"), pattern(5_000)).unwrap();
+    symlink("f", at("link")).unwrap();
+    fs::hard_link(at("f"), at("name")).unwrap();
+    fs::create_dir(at("d")).unwrap();
+    fs::write(at("d/f"), "other").unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+    setup.copy(&setup.local("f"), &remote("/f"), &CopyOptions::default()).await;
+    let refused = async |sources: &[Location], to: Location, why: &str| {
+        let options = CopyOptions { resume: false, ..CopyOptions::default() };
+        let error = copy(&setup.clients, sources, &to, &options, |_| {}).await.unwrap_err();
+        assert!(error.kind == ErrorKind::Invalid && error.to_string().contains(why), "{error}");
+    };
+    for to in ["f", "link", "name"] {
+        refused(&[setup.local("f")], setup.local(to), "onto itself").await;
+    }
+    for to in ["/f", "/"] {
+        refused(&[remote("/f")], remote(to), "onto itself").await;
+    }
+    refused(&[remote("/f")], setup.local("socket"), "no regular file").await;
+    refused(&[setup.local("f"), setup.local("d/f")], remote("/"), "another source").await;
+    assert_eq!(fs::read(at("f")).unwrap(), pattern(5_000));
+    assert_eq!(setup.read(&remote("/f")).await, pattern(5_000));
+    fs::write(at("large"), pattern(17 << 20)).unwrap();
+    setup.copy(&setup.local("large"), &setup.local("link"), &CopyOptions::default()).await;
+    assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink(), "it leads where it led");
+    assert!(fs::read(at("f")).unwrap() == pattern(17 << 20));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn holes_stay_holes() {
     let setup = Setup::new().await;

@@ -1,11 +1,12 @@
 //! `strake up` and `strake down`: files stay over a stop, a crash and a power cut of the process.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use strake_base::process::began_ticks;
 use strake_tests::cluster::{
-    contents, eventually, is_mounted, run, signal, strake, succeed, take_away,
+    contents, eventually, is_mounted, mount_volume, run, signal, strake, succeed, take_away,
 };
 use tempfile::TempDir;
 
@@ -211,6 +212,22 @@ fn copies_are_chosen_per_volume_and_directory_and_shown() {
     assert!(error.contains("need 3 targets") && error.contains("strake server"), "{error}");
 }
 
+/// The root of such a mount is inode 1 to the kernel, and was taken for the root of the volume.
+#[test]
+fn the_top_of_a_mounted_directory_is_that_directory_to_the_verbs() {
+    let home = Home::new();
+    home.up(&[]);
+    std::fs::create_dir_all(home.at("a/b")).unwrap();
+    let inode = std::fs::metadata(home.at("a/b")).unwrap().ino();
+    let top = home.directory.path().join("top");
+    std::fs::create_dir(&top).unwrap();
+    let mount = mount_volume(&home.address(), "main/a/b", &top, "");
+    let shown = succeed(["why", "--json", &top.display().to_string()]);
+    let report: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(report["inode"].as_u64(), Some(inode), "{report}");
+    drop(mount);
+}
+
 #[test]
 fn the_verbs_without_a_mount_see_what_the_mount_sees() {
     let home = Home::new();
@@ -224,6 +241,10 @@ fn the_verbs_without_a_mount_see_what_the_mount_sees() {
     succeed(["cp", "-r", &local.join("d").display().to_string(), &place("")]);
     assert_eq!(contents(&home.at("d/large")), pattern(6_000_000));
     assert_eq!(succeed(["cat", &place("d/small")]), "hello");
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let cut = strake(["cat", &place("d/small")]).stdout(full).output().unwrap();
+    let error = String::from_utf8_lossy(&cut.stderr);
+    assert!(cut.status.code() == Some(1) && error.contains("standard output"), "{error}");
     assert_eq!(succeed(["ls", &place("d")]), "large\nsmall\n");
     let stat: serde_json::Value =
         serde_json::from_str(&succeed(["stat", "--json", &place("d/large")])).unwrap();

@@ -54,8 +54,10 @@ pub(crate) struct Core {
     pub locks: InodeLocks,
     /// Creates that wait to be carried out together.
     pub merges: Merges,
-    /// There may be work for the background task.
+    /// There may be work for [`crate::reaper`].
     pub work: Notify,
+    /// There may be something for [`crate::upkeep`].
+    pub attention: Notify,
     /// Counters and histograms.
     pub metrics: Metrics,
     /// The volumes in use.
@@ -94,6 +96,7 @@ impl Core {
             locks: InodeLocks::default(),
             merges: Merges::default(),
             work: Notify::new(),
+            attention: Notify::new(),
             metrics: Metrics::new(),
             volumes: RwLock::default(),
             recounts: Recounts::default(),
@@ -221,6 +224,11 @@ impl Core {
         }
     }
 
+    /// The volumes in use, as long as the tenure holds: without it they may be another server's by now.
+    pub fn volumes_held(&self) -> Vec<Arc<Volume>> {
+        self.check_tenure().map_or_else(|_| Vec::new(), |()| self.volumes())
+    }
+
     /// A volume, with settings as new as the map.
     pub async fn volume(self: &Arc<Self>, id: VolumeId) -> Result<Arc<Volume>> {
         self.check_tenure()?;
@@ -281,6 +289,7 @@ impl Core {
         self.check_tenure()?;
         self.volumes.write().insert(id, volume.clone());
         self.work.notify_one();
+        self.attention.notify_one();
         Ok(volume)
     }
 

@@ -60,10 +60,12 @@ mod records;
 mod server;
 mod session;
 mod sharing;
+mod stop;
 mod stored;
 #[cfg(test)]
 mod tests;
 mod txn;
+mod upkeep;
 mod view;
 mod volume;
 

@@ -25,7 +25,7 @@ use tokio::time::timeout;
 /// How long the manager, and the storage servers of a client's files, may take to answer before they are asked
 /// again.
 const TRY_WAIT: Duration = Duration::from_secs(10);
-/// Files settled at the same time.
+/// Sessions given back, and files of each settled, at the same time.
 const PARALLEL: usize = 16;
 /// How long lengths that cannot be settled hold up what is given back.
 const SETTLE_MS_MAX: u64 = 60_000;
@@ -50,7 +50,8 @@ pub(crate) async fn end_all(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<()
     if !unfenced.is_empty() {
         in_time("the manager", core.map.fence(volume.id, &unfenced)).await?;
     }
-    for session in lost {
+    // One whose files lie where nobody answers holds up no other.
+    let given_back = stream::iter(lost).for_each_concurrent(PARALLEL, |session| async move {
         if let Err(error) = give_back(core, volume, &session).await {
             tracing::warn!(
                 "volume {}: what {} held, which is lost: {error}; trying again",
@@ -58,7 +59,8 @@ pub(crate) async fn end_all(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<()
                 session.client
             );
         }
-    }
+    });
+    given_back.await;
     Ok(())
 }
 

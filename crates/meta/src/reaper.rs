@@ -1,10 +1,10 @@
 //! What is done later, by one background task: inodes without a name are deleted when nobody has
-//! them open any more, cuts that were interrupted are completed, sessions that are over are ended,
-//! volumes that are being deleted are emptied, chunks that a
-//! file has left are deleted, and the counts are stored now and then.
+//! them open any more, cuts that were interrupted are completed, volumes that are being deleted are
+//! emptied, and chunks that a file has left are deleted. All of that asks storage servers, and waits
+//! for those that are away; who waits for nobody is looked after by [`crate::upkeep`].
 //!
-//! Nothing is lost: the work lies in the store (`G` keys, sessions, the map) and is found again
-//! after a restart. What fails (a storage server is away) is tried again at the next turn.
+//! Nothing is lost: the work lies in the store (`G` keys, the map) and is found again after a restart.
+//! What fails (a storage server is away) is tried again at the next turn.
 
 use crate::cluster::Settings;
 use crate::contents;
@@ -12,24 +12,22 @@ use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
 use crate::locks::inodes::Held;
-use crate::lost;
 use crate::ops::orphan::{REPLACED_STAYS_MS, erase};
 use crate::ops::sessions::delete_prefix;
 use crate::recopy;
-use crate::records::{self, Stat};
+use crate::stop::Stop;
 use crate::stored::store_error;
 use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
 use crate::volume::Volume;
+use futures::future::join_all;
 use futures::stream::{self, StreamExt};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use strake_types::{Ino, Result, VolumeId};
+use strake_types::{GroupId, Ino, Layout, Result, VolumeId};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
-use tokio::sync::Notify;
 
 /// Entries of the queue looked at in one go.
 const PAGE: usize = 256;
@@ -37,83 +35,38 @@ const PAGE: usize = 256;
 const PARALLEL: usize = 16;
 /// Times a deleted volume is emptied: the second time finds what was under way at the first.
 const EMPTYINGS: u32 = 2;
-/// Turns after which changed counts are stored.
-const STORE_TURNS: u64 = 10;
-
-/// Tells the background task to end.
-#[derive(Default)]
-pub(crate) struct Stop {
-    stopped: AtomicBool,
-    told: Notify,
-}
-
-impl Stop {
-    /// Tells it.
-    pub fn stop(&self) {
-        self.stopped.store(true, Ordering::Release);
-        self.told.notify_one();
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Acquire)
-    }
-}
-
 /// The background task.
 pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
     let tick = Duration::from_millis(core.options.tick_ms);
     let mut emptied: HashMap<VolumeId, u32> = HashMap::new();
-    let mut epochs = core.map.watch();
-    for turn in 1u64.. {
+    loop {
         tokio::select! {
             biased;
             () = core.work.notified() => {}
             () = tokio::time::sleep(tick) => {}
-            // One that ends with the map is over with this, too.
-            _ = epochs.changed() => {}
-            () = stop.told.notified() => {}
+            () = stop.told() => return,
         }
-        if stop.is_stopped() {
+        let volumes = core.volumes_held();
+        // One whose storage servers are away holds up no other.
+        let backlogs = join_all(volumes.iter().map(|volume| work_off(&core, volume, &stop))).await;
+        core.metrics.backlog.set(backlogs.into_iter().sum::<usize>() as f64);
+        if stop.is_told() {
             return;
         }
-        core.follow_map().await;
-        let (mut backlog, mut sessions) = (0, 0);
-        // Without, they may be another server's by now.
-        let volumes = core.check_tenure().map_or_else(|_| Vec::new(), |()| core.volumes());
-        for volume in volumes {
-            if let Err(error) = tend(&core, &volume, turn).await {
-                tracing::warn!("volume {}: {error}; trying again", volume.id);
-            }
-            match reap(&core, &volume, &stop).await {
-                Ok(left) => backlog += left,
-                Err(error) => tracing::warn!("volume {}: {error}; trying again", volume.id),
-            }
-            match recopy::clear(&core, &volume).await {
-                Ok(left) => backlog += left,
-                Err(error) => tracing::warn!("volume {}: {error}; trying again", volume.id),
-            }
-            sessions += volume.sessions.len();
-        }
-        core.metrics.backlog.set(backlog as f64);
-        core.metrics.sessions.set(sessions as f64);
         empty_deleted(&core, &mut emptied).await;
     }
 }
 
-/// Ends sessions that are over, and stores the counts.
-async fn tend(core: &Arc<Core>, volume: &Arc<Volume>, turn: u64) -> Result<()> {
-    lost::end_all(core, volume).await?;
-    if turn.is_multiple_of(STORE_TURNS) && volume.counts.is_exact() && volume.counts.take_dirty() {
-        store_counts(volume, false).await?;
+/// Does what there is to do in a volume; how much stays.
+async fn work_off(core: &Arc<Core>, volume: &Arc<Volume>, stop: &Stop) -> usize {
+    let mut backlog = 0;
+    for left in [reap(core, volume, stop).await, recopy::clear(core, volume).await] {
+        match left {
+            Ok(left) => backlog += left,
+            Err(error) => tracing::warn!("volume {}: {error}; trying again", volume.id),
+        }
     }
-    Ok(())
-}
-
-/// Stores the counts; `clean` says that nothing changes any more.
-pub(crate) async fn store_counts(volume: &Volume, clean: bool) -> Result<()> {
-    let (inodes, bytes) = volume.counts.get();
-    let stat = Stat { inodes, bytes, clean };
-    volume.put(keys::volume_stat(volume.id), records::encode(&stat)).await
+    backlog
 }
 
 /// Goes once through the queue of a volume. Returns how many entries stay.
@@ -123,7 +76,7 @@ async fn reap(core: &Arc<Core>, volume: &Arc<Volume>, stop: &Stop) -> Result<usi
     let to = end.as_ref().map(Vec::as_slice);
     let mut from = Bound::Included(prefix.clone());
     let mut left = 0;
-    while !stop.is_stopped() {
+    while !stop.is_told() {
         let snapshot = volume.kv.snapshot().await.map_err(store_error)?;
         let start = from.as_ref().map(Vec::as_slice);
         let page = snapshot.scan(start, to, PAGE).await.map_err(store_error)?;
@@ -138,8 +91,11 @@ async fn reap(core: &Arc<Core>, volume: &Arc<Volume>, stop: &Stop) -> Result<usi
             // A name that a power loss gives back must not lead to a file without its chunks.
             volume.kv.sync().await.map_err(store_error)?;
         }
+        let map = core.map.current();
+        let away = map.targets.iter().filter(|target| !target.up).map(|target| target.id);
+        let away: HashSet<u32> = away.collect();
         let works = found.into_iter().map(|(queued_ms, ino)| {
-            let work = Work { queued_ms, ino: Ino(ino) };
+            let work = Work { queued_ms, ino: Ino(ino), away: &away, stop };
             async move { work.attempt(core, volume).await }
         });
         left += stream::iter(works)
@@ -161,12 +117,15 @@ fn is_due(queued_ms: u64, now_ms: u64) -> bool {
 }
 
 /// An entry of the queue.
-struct Work {
+struct Work<'a> {
     queued_ms: u64,
     ino: Ino,
+    /// Targets that need not be asked now.
+    away: &'a HashSet<u32>,
+    stop: &'a Stop,
 }
 
-impl Work {
+impl Work<'_> {
     /// Does it, if its time has come. True if it needs no more looking after.
     async fn attempt(&self, core: &Arc<Core>, volume: &Arc<Volume>) -> bool {
         match self.carry_out(core, volume).await {
@@ -179,6 +138,9 @@ impl Work {
     }
 
     async fn carry_out(&self, core: &Arc<Core>, volume: &Arc<Volume>) -> Result<bool> {
+        if self.stop.is_told() {
+            return Ok(false);
+        }
         let ctx = Ctx::own(core, volume);
         let _held: Held = core.locks.lock(volume.id, &[self.ino]).await;
         let inode = Tx::reader(&ctx).find_inode(self.ino).await?;
@@ -197,14 +159,31 @@ impl Work {
         }
         if inode.has_chunks() && !strake_base::is_broken("chunks-are-deleted") {
             let layout = contents::layout_of(&inode)?;
-            contents::delete_chunks(core, volume.reign(), self.ino, &layout).await?;
+            if self.is_away(core, &layout) {
+                return Ok(false);
+            }
+            tokio::select! {
+                deleted = contents::delete_chunks(core, volume.reign(), self.ino, &layout) => deleted?,
+                () = self.stop.told() => return Ok(false),
+            }
         }
         under_locks(&ctx, self).await?;
         Ok(true)
     }
 }
 
-impl Mutation for Work {
+impl Work<'_> {
+    /// Nobody answers for some group of a layout: to ask would hold up others.
+    fn is_away(&self, core: &Core, layout: &Layout) -> bool {
+        let of_group = |group: &GroupId| {
+            let primary = core.map.primary_of(*group);
+            primary.is_ok_and(|(target, _)| self.away.contains(&target.0))
+        };
+        !self.away.is_empty() && layout.slots().iter().any(of_group)
+    }
+}
+
+impl Mutation for Work<'_> {
     async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
         Ok(vec![self.ino])
     }

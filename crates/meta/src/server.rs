@@ -15,10 +15,12 @@ use crate::ops::{
     recalls, sessions, settle, sync, template, volume_stat,
 };
 use crate::reach::Reach;
-use crate::reaper::{self, Stop};
+use crate::reaper;
 use crate::recopy::Jobs;
+use crate::stop::Stop;
 use crate::stored::store_error;
 use crate::txn::mutate;
+use crate::upkeep;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -90,7 +92,11 @@ impl MetaServer {
         }
         let reach = core.store.is_shared().then(|| Reach::watch(&core));
         let stop = Arc::new(Stop::default());
-        let background = task::spawn(reaper::run(core.clone(), stop.clone()));
+        let (upkeep, reaper) =
+            (upkeep::run(core.clone(), stop.clone()), reaper::run(core.clone(), stop.clone()));
+        let background = task::spawn(async move {
+            tokio::join!(upkeep, reaper);
+        });
         Ok(Arc::new(MetaServer {
             core,
             busy: AtomicUsize::new(0),
@@ -107,7 +113,7 @@ impl MetaServer {
     pub async fn stop(&self) -> Result<()> {
         self.leave();
         self.stopping.store(true, Ordering::Release);
-        self.stop.stop();
+        self.stop.tell();
         let holders = self.core.volumes().into_iter().flat_map(|v| v.sessions.holders());
         holders.for_each(|holder| holder.release());
         let background = self.background.lock().take();
@@ -125,7 +131,7 @@ impl MetaServer {
             volume.recopies.stop();
             let clean = all_done && volume.counts.is_exact() && volume.loans.are_over();
             let stored = async {
-                reaper::store_counts(&volume, clean).await?;
+                upkeep::store_counts(&volume, clean).await?;
                 volume.kv.sync().await.map_err(store_error)
             };
             let stored = stored.await;
@@ -179,7 +185,7 @@ impl MetaServer {
                 let session = volume.sessions.get(id).ok_or_else(gone)?;
                 // Also by whoever has served the volume before.
                 if self.core.map.is_fenced(volume.id, SessionId(id)) && session.lose() {
-                    self.core.work.notify_one();
+                    self.core.attention.notify_one();
                 }
                 session.check()?;
                 if session.is_outdated(request.incarnation) {
@@ -286,6 +292,7 @@ impl MetaRole for MetaServer {
         let held = tenure.holds();
         tenure.renew_led(sent, tenure_ms, lead);
         if !held {
+            self.core.attention.notify_one();
             self.core.work.notify_one();
         }
     }

@@ -80,6 +80,19 @@ pub(crate) async fn info(path: PathBuf, follow: bool) -> Result<Info> {
     .await
 }
 
+/// True if two paths lead to the same file.
+pub(crate) async fn is_same(one: PathBuf, other: PathBuf) -> Result<bool> {
+    blocking(move || {
+        let identity = |path: &PathBuf| fs::metadata(path).map(|m| (m.dev(), m.ino()));
+        match (identity(&one), identity(&other)) {
+            (Ok(one), Ok(other)) => Ok(one == other),
+            // A link that leads nowhere.
+            _ => Ok(false),
+        }
+    })
+    .await
+}
+
 /// True if a directory is another one or lies below it.
 pub(crate) async fn is_within(inner: PathBuf, outer: PathBuf) -> Result<bool> {
     blocking(move || Ok(inner.canonicalize()?.starts_with(outer.canonicalize()?))).await

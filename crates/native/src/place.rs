@@ -162,6 +162,24 @@ impl Name {
         }
     }
 
+    /// True if what is `there` under this name is the file that another name has, also by links. A file of a volume and the same
+    /// one seen through a mount are taken for different ones.
+    pub(crate) async fn is_same_file(
+        &self,
+        there: &Info,
+        (other, info): (&Name, &Info),
+    ) -> Result<bool> {
+        match (&self.directory, &other.directory) {
+            (Directory::Local(_), Directory::Local(_)) => {
+                local::is_same(self.path(), other.path()).await
+            }
+            (Directory::Remote(ours), Directory::Remote(theirs)) => {
+                Ok(there.ino == info.ino && ours.shares_volume(theirs))
+            }
+            _ => Ok(false),
+        }
+    }
+
     /// The directory of this name.
     pub async fn enter(&self) -> Result<Directory> {
         let directory = match &self.directory {

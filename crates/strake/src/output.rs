@@ -15,8 +15,7 @@ pub fn json(value: &impl Serialize) -> Outcome {
 
 /// Prints a line. A reader that has seen enough (`| head`) ends the program quietly.
 pub fn line(text: &str) {
-    bytes(text.as_bytes());
-    bytes(b"\n");
+    bytes(format!("{text}\n").as_bytes());
 }
 
 /// So many of something, in words.
@@ -33,11 +32,17 @@ pub fn duration(seconds: u64) -> String {
     }
 }
 
-/// Writes bytes to standard output; see [`line()`].
+/// Writes bytes to standard output; see [`line()`]. Where they cannot be written (a full disk), nothing else matters: the
+/// program says so and ends with 1.
 pub fn bytes(bytes: &[u8]) {
-    match std::io::stdout().lock().write_all(bytes) {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::BrokenPipe => exit(0),
-        _ => {}
+        Err(error) => {
+            eprintln!("strake: standard output: {error}");
+            exit(1)
+        }
     }
 }
 

@@ -66,12 +66,21 @@ pub async fn find(path: &str, cluster: &ClusterFlags, verb: &str) -> Outcome<Fou
         ))
         .next("name the place as ADDR:/VOLUME/PATH")
     })?;
+    let top = std::fs::metadata(&mount.path).context(|| mount.path.display().to_string())?;
+    if top.dev() != metadata.dev() {
+        let above = mount.path.display();
+        return Err(Failure::new(format!(
+            "{path} lies in another file system, which is mounted below {above}"
+        ))
+        .next("give a path of the Strake mount itself, or ADDR:/VOLUME/PATH"));
+    }
     let place = open(&source, cluster, verb).await?;
-    let ino = match full == mount.path && source.path == "/" {
-        true => Ino::ROOT,
-        false => Ino(metadata.ino()),
+    // The kernel calls the root of every mount inode 1, also where that is a directory of the volume.
+    let attr = match full == mount.path {
+        true => place.volume.resolve(&cred, source.path.as_bytes()).await,
+        false => place.volume.getattr(Ino(metadata.ino())).await,
     };
-    let attr = place.volume.getattr(ino).await.context(|| path.into())?;
+    let attr = attr.context(|| path.into())?;
     Ok(Found { place, attr })
 }
 

@@ -4,7 +4,7 @@ use crate::place;
 use rustix::fs::{Mode, OFlags, statvfs};
 use rustix::io::{Errno, pwrite};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use strake_tests::cluster::Up;
 
@@ -41,6 +41,19 @@ fn blocks_count_what_a_file_occupies() {
     let stat = fs::metadata(place.at("file")).unwrap();
     assert!(stat.blocks() * 512 >= 3 << 20, "{} blocks", stat.blocks());
     assert!(stat.blksize() >= 4096);
+}
+
+/// What was written while a file lay in its inode, and moved out before it was sent, was not counted.
+#[test]
+fn blocks_count_what_was_written_in_pieces() {
+    let place = place("pieces");
+    let mut file = File::create(place.at("file")).unwrap();
+    for bytes in [3_000, 4_000, 5_000, 100_000] {
+        file.write_all(&vec![1; bytes]).unwrap();
+    }
+    file.sync_all().unwrap();
+    let occupied = file.metadata().unwrap().blocks() * 512;
+    assert!((112_000..112_000 + 4_096).contains(&occupied), "{occupied} bytes");
 }
 
 #[test]

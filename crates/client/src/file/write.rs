@@ -248,6 +248,9 @@ impl Volume {
             && let Some(unsent) = inline.unsent()
         {
             core.changed_elsewhere();
+            // What the server had it has counted.
+            let new = unsent.offset.max(attr.length)..unsent.offset + unsent.data.len() as u64;
+            core.unpublished.occupied += new.end.saturating_sub(new.start) as i64;
             core.write_chunks(unsent.offset, &unsent.data, None, now)?;
         }
         Ok(())

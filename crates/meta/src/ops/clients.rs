@@ -25,7 +25,7 @@ pub(crate) fn evict(ctx: &Ctx, op: &ClientRef) -> Result<MetaAnswer> {
     let session = ctx.volume.sessions.get(op.session).ok_or_else(none)?;
     session.lose();
     tracing::warn!("volume {}: {} is evicted", ctx.volume.id, session.client);
-    ctx.core.work.notify_one();
+    ctx.core.attention.notify_one();
     Ok(MetaAnswer::Done(Nothing {}))
 }
 

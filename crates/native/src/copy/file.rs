@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use strake_base::task::spawn_owned;
 use strake_client::SeekTo;
-use strake_types::{Error, ErrorKind, Result};
+use strake_types::{Error, ErrorKind, FileKind, Result};
 use tokio::sync::OwnedSemaphorePermit;
 
 /// Up to this length a file is one block, read in one go.
@@ -21,26 +21,50 @@ const BLOCKS_MAX: usize = 16;
 /// What a client may hold unsent: as much of the end of an interrupted copy is not relied on.
 const UNSENT_BYTES_MAX: u64 = 256 << 20;
 
+/// True if a file was copied from another one, by its length and times.
+fn is_copy(there: &Info, info: &Info) -> bool {
+    (there.kind, there.length, there.mtime) == (info.kind, info.length, info.mtime)
+}
+
+/// Refuses to copy a file onto itself, which would empty it first, and onto what is no file, which would be replaced.
+async fn check_target(task: &Task, there: &Info) -> Result<()> {
+    if task.to.is_same_file(there, (&task.from, &task.info)).await? {
+        let detail =
+            format!("{} would be copied onto itself; nothing was changed", task.to.shown());
+        return Err(Error::with(ErrorKind::Invalid, detail));
+    }
+    match there.kind {
+        FileKind::File | FileKind::Symlink | FileKind::Directory => Ok(()),
+        kind => {
+            let detail = format!(
+                "{} is no regular file ({kind:?}); choose another target, or write to it with strake cat",
+                task.to.shown()
+            );
+            Err(Error::with(ErrorKind::Invalid, detail))
+        }
+    }
+}
+
 impl Job {
     /// Copies a regular file, or finds that it is there.
     pub(super) async fn copy_file(self: &Arc<Self>, task: &Task) -> Result<()> {
-        if self.options.resume && self.is_there(task).await? {
-            self.counters.keep(task.info.length);
-            return Ok(());
+        let there = task.to.info().await?;
+        if let Some(there) = &there {
+            check_target(task, there).await?;
+            if self.options.resume && is_copy(there, &task.info) {
+                self.counters.keep(task.info.length);
+                return Ok(());
+            }
         }
-        if task.info.length < PARTIAL_BYTES_MIN {
+        // What a link leads to is written, however long it is: another file in the place of the link is not what was asked for.
+        let is_link = there.is_some_and(|there| there.kind == FileKind::Symlink);
+        if is_link || task.info.length < PARTIAL_BYTES_MIN {
             return self.copy_whole(task).await;
         }
         let name = partial_name(&task.to.name, &task.info);
         let partial = task.to.directory.name(name);
         self.copy_large(task, &partial).await?;
         partial.rename(&task.to.name).await
-    }
-
-    async fn is_there(&self, task: &Task) -> Result<bool> {
-        let Some(there) = task.to.info().await? else { return Ok(false) };
-        let same = |a: &Info, b: &Info| (a.kind, a.length, a.mtime) == (b.kind, b.length, b.mtime);
-        Ok(same(&there, &task.info))
     }
 
     /// Mode of a new file before [`Job::finish`].

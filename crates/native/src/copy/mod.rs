@@ -18,6 +18,7 @@ use crate::info::Info;
 use crate::location::Location;
 use crate::place::Name;
 use progress::Counters;
+use std::collections::HashSet;
 use std::sync::Arc;
 use strake_types::{Error, ErrorKind, FileKind, Result};
 use tokio::sync::Semaphore;
@@ -122,6 +123,7 @@ async fn plan(
         return Err(Error::with(ErrorKind::NotDirectory, detail));
     }
     let mut tasks = Vec::with_capacity(sources.len());
+    let mut names = HashSet::new();
     for source in sources {
         let (spot, info) = clients.existing(source).await?;
         if info.kind == FileKind::Directory && !options.recursive {
@@ -133,6 +135,11 @@ async fn plan(
             Some(directory) => directory.name(base),
             None => to.name.clone(),
         };
+        if !names.insert(to.name.clone()) {
+            let detail =
+                format!("{source} has the name of another source, and both would become one");
+            return Err(Error::with(ErrorKind::Invalid, detail));
+        }
         if info.kind == FileKind::Directory && ends_in(&name, &to).await? {
             let detail = format!(
                 "{source} would be copied into itself; choose a target that does not lie in it"

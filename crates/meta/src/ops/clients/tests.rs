@@ -1,6 +1,10 @@
+use crate::MetaOptions;
+use crate::ops::orphan::REPLACED_STAYS_MS;
 use crate::tests::world::*;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use strake_engine::kv::memory::MemoryKv;
 use strake_types::limits::LEASE_MS_AT_SERVER;
 use strake_types::{ErrorKind, SessionId, VolumeId};
 use strake_wire::message::meta::{Client, ClientRef, Lock, MetaAnswer, MetaOp, Nothing, Recalls};
@@ -44,6 +48,33 @@ async fn clients_are_listed_with_what_they_hold() {
     let evict = |session| MetaOp::EvictClient(ClientRef { session });
     assert_eq!(kind(user.call(evict(second)).await), ErrorKind::NotPermitted);
     assert_eq!(kind(root.call(evict(999)).await), ErrorKind::NotFound);
+}
+
+/// One task did both, one after the other: a client that was lost kept its locks as long as anything was to be deleted where
+/// nobody answered.
+#[tokio::test]
+async fn what_a_lost_client_held_is_given_back_while_a_deletion_waits_for_a_storage_server() {
+    let options = MetaOptions { storage_wait_ms: 600_000, ..options() };
+    let world = World::with(Arc::new(MemoryKv::new()), options).await;
+    let root = world.root();
+    let (gone, held) = (root.file(1, "gone").await.unwrap(), root.file(1, "held").await.unwrap());
+    world.write_untold(&root, gone).await;
+    root.close(gone).await.unwrap();
+    world.storage.away.store(true, Ordering::SeqCst);
+    root.unlink(1, "gone").await.unwrap();
+    world.clock.advance_ms(REPLACED_STAYS_MS + 1);
+    let session = world.open_session(0, &[]).await.session;
+    root.clone().at(session).set_lock(Lock { ino: held, ..WHOLE }).await.unwrap();
+    // The deletion is under way.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(world.keys(b'G').await, 1);
+    root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
+    let mine = Lock { ino: held, owner: 2, ..WHOLE };
+    world.until(async || root.set_lock(mine).await.is_ok()).await;
+    assert_eq!(world.keys(b'G').await, 1, "it waits still");
+    // Nor does it hold up who stops.
+    let stopped = tokio::time::timeout(Duration::from_secs(5), world.server.stop()).await;
+    stopped.expect("in time").unwrap();
 }
 
 #[tokio::test]

@@ -18,7 +18,9 @@
 //! * `locks` — locks of operations on inodes; locks of applications on files.
 //! * `leases` — what clients may believe without asking, and how it is taken back before a change.
 //! * `session`, `ledger` — who is connected, what he holds open, which replies he may ask for again.
-//! * `reaper` — what is done later: deleting files without a name, expired sessions, deleted volumes.
+//! * `upkeep`, `lost` — what is looked after all the time: volumes, expired sessions, counts.
+//! * `reaper` — what is done later and may wait for storage servers: deleting files without a name, deleted volumes.
+//! * `stop` — how both are told to end.
 //! * `count` — what a volume holds, counted anew where nobody knows it.
 //! * `recopy`, `recopies` — files there are get another number of copies.
 //! * `cache`, `core`, `stored`, `volume`, `own`, `cluster`, `metrics`, `layout`, `attributes` — what those share.

@@ -31,7 +31,9 @@ const WRITE_BOUND: Duration = Duration::from_millis(4_500);
 const TAKEOVER: Duration = Duration::from_millis(1_500);
 /// Seeds that have such a time, of a hundred.
 const SEEDS: u64 = 60;
-/// How long all is well before. A server that was started binds nobody any more then.
+/// How long all is well before the files are made, and before a server is lost. One that was started binds nobody any more
+/// then, and leads its groups again: where primaries acknowledge alone, what is not synced is told as lost at such a change
+/// (seed 2780000000249).
 const CALM: Duration = Duration::from_secs(7);
 /// For how long a server is lost.
 const LOST: Duration = Duration::from_secs(8);
@@ -147,6 +149,7 @@ impl Cluster {
             read: Mutex::default(),
             written: Mutex::default(),
         });
+        tokio::time::sleep(CALM).await;
         let mut probes = Vec::new();
         for nth in 0..plan.clients {
             let mount = Mount::start(&self.world, &plan, MOUNTS_FROM + nth).await?;

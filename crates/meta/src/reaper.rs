@@ -35,6 +35,7 @@ const PAGE: usize = 256;
 const PARALLEL: usize = 16;
 /// Times a deleted volume is emptied: the second time finds what was under way at the first.
 const EMPTYINGS: u32 = 2;
+
 /// The background task.
 pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
     let tick = Duration::from_millis(core.options.tick_ms);
@@ -47,7 +48,7 @@ pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
             () = stop.told() => return,
         }
         let volumes = core.volumes_held();
-        // One whose storage servers are away holds up no other.
+        // Side by side: in one of them storage servers may be away.
         let backlogs = join_all(volumes.iter().map(|volume| work_off(&core, volume, &stop))).await;
         core.metrics.backlog.set(backlogs.into_iter().sum::<usize>() as f64);
         if stop.is_told() {
@@ -170,9 +171,7 @@ impl Work<'_> {
         under_locks(&ctx, self).await?;
         Ok(true)
     }
-}
 
-impl Work<'_> {
     /// Nobody answers for some group of a layout: to ask would hold up others.
     fn is_away(&self, core: &Core, layout: &Layout) -> bool {
         let of_group = |group: &GroupId| {

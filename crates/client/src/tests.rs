@@ -4,6 +4,7 @@ use crate::file::Tell;
 use crate::testing::{CHUNK, Fake, create, options, pattern, read, write};
 use crate::*;
 use bytes::Bytes;
+use deferred::Still;
 use futures::FutureExt;
 use std::sync::Arc;
 use strake_types::{Credentials, ErrorKind, Ino, SetAttr, SetTime, Timestamp};
@@ -211,10 +212,12 @@ async fn small_unsent_data_gives_way_when_memory_is_short() {
     assert_eq!(read(&volume, &file, 500 * CHUNK, 16).await, pattern(500u64 as u8, 16));
 }
 
-/// Small writes all over a file travel together, and the targets take turns.
+/// Small writes all over a file travel together, and the targets take turns. Time stands still: on a busy machine what is old
+/// is sent, and where answers are slow, parts are small.
 #[tokio::test]
 async fn small_writes_travel_together() {
-    let (fake, volume) = cluster().await;
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(VolumeOptions { clock: Arc::new(Still), ..options() }).await;
     let file = create(&volume, "random").await;
     set_length(&volume, &file, 200 * CHUNK).await;
     let place = |i: u64| (i * 7_919 % 2_000) * 6_000;
@@ -224,8 +227,7 @@ async fn small_writes_travel_together() {
     fake.take_log();
     volume.flush(&file).await.unwrap();
     let requests = starting(&fake.take_log(), "write").len();
-    // Some 20; more and smaller ones where the machine is busy, and answers are slow.
-    assert!(requests < 200, "{requests} requests for 2,000 writes");
+    assert!(requests < 40, "{requests} requests");
     for i in (0..2_000u64).step_by(97) {
         assert_eq!(read(&volume, &file, place(i), 4_096).await, pattern(i as u8, 4_096));
     }

@@ -249,8 +249,9 @@ impl Volume {
         {
             core.changed_elsewhere();
             // What the server had it has counted.
-            let new = unsent.offset.max(attr.length)..unsent.offset + unsent.data.len() as u64;
-            core.unpublished.occupied += new.end.saturating_sub(new.start) as i64;
+            let end = unsent.offset + unsent.data.len() as u64;
+            let grown = end.saturating_sub(unsent.offset.max(attr.length));
+            core.unpublished.occupied += grown as i64;
             core.write_chunks(unsent.offset, &unsent.data, None, now)?;
         }
         Ok(())

@@ -178,7 +178,7 @@ pub async fn run(flags: &WhyFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         report.problems.push(HELD_BACK.to_owned());
     }
     report.waits = waits::about(volume, attr.ino).await;
-    if report.waits.iter().any(WaitRow::lasts) {
+    if report.holds_up() {
         report.health = report.health.max(Health::Degraded);
     }
     place.volume.close().await?;
@@ -187,6 +187,13 @@ pub async fn run(flags: &WhyFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         false => show(&report),
     }
     Ok(report.health as u8)
+}
+
+impl Report {
+    /// Somebody waits with the file now.
+    fn holds_up(&self) -> bool {
+        self.waits.iter().any(WaitRow::lasts)
+    }
 }
 
 impl Member {
@@ -513,8 +520,7 @@ fn show(report: &Report) {
         show_members(&report.members);
     }
     output::line("");
-    let waits = report.waits.iter().any(WaitRow::lasts);
-    match (report.problems.is_empty() && !waits, report.members.is_empty()) {
+    match (report.problems.is_empty() && !report.holds_up(), report.members.is_empty()) {
         (true, true) => output::line("fine"),
         (true, false) => output::line("fine: every copy is there and answers"),
         (false, _) => {}

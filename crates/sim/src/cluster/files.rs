@@ -2,7 +2,7 @@
 
 use super::mount::Mount;
 use super::places::{Directories, Whereabouts, cred};
-use super::plan::{Plan, Trouble};
+use super::plan::Plan;
 use super::register::{BLOCK, Opened, Register, mark_of};
 use super::world::World;
 use bytes::Bytes;
@@ -48,10 +48,6 @@ impl Files {
             if plan.acknowledges_alone() {
                 register.acknowledge_alone();
             }
-            if plan.troubles.contains(&Trouble::Full) {
-                // What finds no room is given up, and others read on before its writer is told (seed 2790000000350).
-                register.may_be_missed_at_any_time();
-            }
             Mutex::new(register)
         };
         let registers = (0..plan.files).map(register).collect();
@@ -90,6 +86,11 @@ impl Files {
     /// A client was to be evicted, and nobody knows whether and when it is.
     pub fn may_be_missed_at_any_time(&self) {
         self.doubtful.store(true, Ordering::Relaxed);
+        self.registers.iter().for_each(|register| register.lock().may_be_missed_at_any_time());
+    }
+
+    /// A disk is full: what finds no room is given up, and others read on before its writer is told (seed 2790000000350).
+    pub fn may_find_no_room(&self) {
         self.registers.iter().for_each(|register| register.lock().may_be_missed_at_any_time());
     }
 

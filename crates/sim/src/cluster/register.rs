@@ -218,7 +218,7 @@ impl Register {
         (self.unheard, self.misses, self.since_missed) = (true, self.misses + 1, self.next);
     }
 
-    /// A client was to be evicted, and nobody knows whether and when it is.
+    /// A client was to be evicted, and nobody knows whether and when it is; or a disk is full.
     pub fn may_be_missed_at_any_time(&mut self) {
         self.may_be_missed();
         self.doubtful = true;

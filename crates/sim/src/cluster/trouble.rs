@@ -412,6 +412,7 @@ impl Cluster {
         // Somebody else has taken all that was free.
         let (total, free) = disk.process().space().unwrap_or((room, 0));
         disk.set_capacity(total - free);
+        self.files.may_find_no_room();
         self.later(async move {
             tokio::time::sleep(length).await;
             disk.set_capacity(room);

@@ -35,9 +35,9 @@ async fn check_target(task: &Task, there: &Info) -> Result<()> {
     }
     match there.kind {
         FileKind::File | FileKind::Symlink | FileKind::Directory => Ok(()),
-        kind => {
+        _ => {
             let detail = format!(
-                "{} is no regular file ({kind:?}); choose another target, or write to it with strake cat",
+                "{} is no regular file; choose another target, or write to it with strake cat",
                 task.to.shown()
             );
             Err(Error::with(ErrorKind::Invalid, detail))

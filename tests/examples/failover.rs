@@ -7,7 +7,7 @@
 //! that is a network that is cut), stays away until it was taken out, and returns until it leads its groups again.
 //! Printed are the longest calls beside each of the two. With `leader` there are three servers with all roles on one
 //! PostgreSQL instead, and the one that is lost is that whose manager leads; with `owner` it is the one that has the volume's
-//! names.
+//! names. With `three` every file has three copies, and two of the three storage servers are lost at once.
 //!
 //! ```sh
 //! cargo build --release -p strake
@@ -223,18 +223,20 @@ impl Bed {
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let rounds = arguments.next().map_or(10, |n| n.parse().expect("how many rounds"));
-    let (mut fate, mut role) = (Fate::Killed, None);
+    let (mut fate, mut role, mut copies) = (Fate::Killed, None, 2);
     for word in arguments {
         match word.as_str() {
             "silence" => fate = Fate::Silent,
             "leader" => role = Some(Role::Leader),
             "owner" => role = Some(Role::Owner),
-            other => panic!("{other}: silence, leader and owner are known"),
+            "three" => copies = 3,
+            other => panic!("{other}: silence, leader, owner and three are known"),
         }
     }
-    let mut bed = match role {
-        Some(role) => Bed::of_equals(role),
-        None => Bed::Witness(Cluster::with_copies(SERVERS, 2)),
+    let mut bed = match (role, copies) {
+        (None, _) => Bed::Witness(Cluster::with_copies(SERVERS, copies)),
+        (Some(role), 2) => Bed::of_equals(role),
+        (Some(_), _) => panic!("three: of storage servers beside a witness only"),
     };
     let (one, two) = (bed.mount("one"), bed.mount("two"));
     for name in ["written", "other"] {
@@ -263,12 +265,14 @@ fn main() {
     let calls = [&load.writes, &load.reads, &load.others];
     for round in 0..rounds {
         bed.until_whole();
-        let victim = bed.victim(round);
+        let first = bed.victim(round);
+        let victims: Vec<usize> =
+            (first..first + copies as usize - 1).map(|n| n % SERVERS).collect();
         let _before = calls.map(Calls::take);
-        bed.lose(victim, fate);
+        victims.iter().for_each(|victim| bed.lose(*victim, fate));
         std::thread::sleep(AWAY);
         let killed = calls.map(Calls::take);
-        bed.bring_back(victim, fate);
+        victims.iter().for_each(|victim| bed.bring_back(*victim, fate));
         bed.until_whole();
         std::thread::sleep(LEADS_AGAIN);
         let longest = [killed, calls.map(Calls::take)].concat();

@@ -2,8 +2,12 @@
 //!
 //! Tests, clippy and rustdoc share the `dev` profile and the same set of packages, so that a
 //! dependency is compiled at most twice: once with code (tests), once without (clippy, rustdoc).
+//!
+//! Tests wait for much of their time. What checks the code without running it runs beside them, with what they leave of
+//! the processors.
 
-use std::io::{BufRead, BufReader};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
 use std::time::Instant;
@@ -16,14 +20,22 @@ struct Step {
 }
 
 /// Cheap steps first, so that a small slip is found in seconds.
-const STEPS: &[Step] = &[
+const FIRST: &[Step] = &[
     Step { name: "format", command: &["cargo", "fmt", "--check"], environment: &[] },
     Step { name: "tidy", command: &["cargo", "xtask", "tidy"], environment: &[] },
+];
+
+const TESTS: Step = Step { name: "tests", command: &["cargo", "xtask", "test"], environment: &[] };
+
+/// Beside the tests, from when those are built: two that build in one directory wait for each other.
+const BESIDE: &[Step] = &[
     // With TiKV, which is no default: its tests need a double of it (docs/design/0066-tikv.md); that it compiles is seen
     // here. What it is compiled without is what the tests are, in one go with all that both need.
     Step {
         name: "clippy",
         command: &[
+            "nice",
+            "-n19",
             "cargo",
             "clippy",
             "--workspace",
@@ -39,6 +51,8 @@ const STEPS: &[Step] = &[
     Step {
         name: "docs",
         command: &[
+            "nice",
+            "-n19",
             "cargo",
             "doc",
             "--workspace",
@@ -50,14 +64,14 @@ const STEPS: &[Step] = &[
         // Private items are documented too, so links to them lead somewhere.
         environment: &[("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")],
     },
-    Step { name: "tests", command: &["cargo", "xtask", "test"], environment: &[] },
-    // Seeds that nobody has run before.
-    Step {
-        name: "simulate",
-        command: &["cargo", "xtask", "sim", "--seconds", "60"],
-        environment: &[],
-    },
 ];
+
+/// Seeds that nobody has run before.
+const LAST: &[Step] = &[Step {
+    name: "simulate",
+    command: &["cargo", "xtask", "sim", "--seconds", "60"],
+    environment: &[],
+}];
 
 /// Most lines about failures that the summary repeats: readers of a log often see its end only.
 const REPEATED_MAX: usize = 16;
@@ -76,21 +90,28 @@ struct Counts {
     after_panic: bool,
 }
 
+/// How a step has ended.
+struct Ended {
+    name: &'static str,
+    good: bool,
+    seconds: u64,
+}
+
 /// Runs every step, also after a failed one. The last line counts the tests of all binaries, and
 /// each step that failed without one, as `cargo test` itself would.
 pub fn run(root: &Path) -> ExitCode {
     let start = Instant::now();
     let mut counts = Counts::default();
+    let one_by_one = |steps: &[Step], counts: &mut Counts| -> Vec<Ended> {
+        steps.iter().map(|step| show(root, step, counts, || {})).collect()
+    };
+    let mut ended = one_by_one(FIRST, &mut counts);
+    ended.extend(tests_and_checks(root, &mut counts));
+    ended.extend(one_by_one(LAST, &mut counts));
     let mut summary = String::new();
-    for step in STEPS {
-        println!("==> {}: {}", step.name, step.command.join(" "));
-        let (began, failed_before) = (Instant::now(), counts.failed);
-        let good = run_step(root, step, &mut counts).unwrap_or(false);
-        if !good && counts.failed == failed_before {
-            counts.failed += 1;
-        }
+    for Ended { name, good, seconds } in ended {
         let verdict = if good { "ok" } else { "FAILED" };
-        summary += &format!("{:8} {verdict:6} {:5} s\n", step.name, began.elapsed().as_secs());
+        summary += &format!("{name:8} {verdict:6} {seconds:5} s\n");
     }
     let verdict = if counts.failed == 0 { "ok" } else { "FAILED" };
     for line in counts.failures.iter().take(REPEATED_MAX) {
@@ -107,21 +128,85 @@ pub fn run(root: &Path) -> ExitCode {
     if counts.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run_step(root: &Path, step: &Step, counts: &mut Counts) -> std::io::Result<bool> {
-    let mut child = crate::command(step.command[0])
-        .args(&step.command[1..])
-        .envs(step.environment.iter().copied())
-        .current_dir(root)
-        .stdout(Stdio::piped())
-        .spawn()?;
+/// The tests, and beside them, from their first line on, what only looks at the code; that is shown when both have ended.
+fn tests_and_checks(root: &Path, counts: &mut Counts) -> Vec<Ended> {
+    std::thread::scope(|scope| {
+        let mut checks = None;
+        let mut begin = || {
+            checks.get_or_insert_with(|| {
+                scope.spawn(|| BESIDE.iter().map(|step| run_unseen(root, step)).collect::<Vec<_>>())
+            });
+        };
+        let tests = show(root, &TESTS, counts, &mut begin);
+        // Also where they could not be built.
+        begin();
+        let checks = checks.and_then(|checks| checks.join().ok()).unwrap_or_default();
+        let mut ended = vec![tests];
+        for (check, output) in checks {
+            println!("==> {}\n{output}", check.name);
+            counts.failed += u64::from(!check.good);
+            ended.push(check);
+        }
+        ended
+    })
+}
+
+/// Runs a step and shows what it says; `begun` is called with each line.
+fn show(root: &Path, step: &Step, counts: &mut Counts, begun: impl FnMut()) -> Ended {
+    println!("==> {}: {}", step.name, step.command.join(" "));
+    let (began, failed_before) = (Instant::now(), counts.failed);
+    let good = run_step(root, step, counts, begun).unwrap_or(false);
+    if !good && counts.failed == failed_before {
+        counts.failed += 1;
+    }
+    Ended { name: step.name, good, seconds: began.elapsed().as_secs() }
+}
+
+fn run_step(
+    root: &Path,
+    step: &Step,
+    counts: &mut Counts,
+    mut begun: impl FnMut(),
+) -> io::Result<bool> {
+    let mut child = command(root, step).stdout(Stdio::piped()).spawn()?;
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).lines() {
             let line = line?;
             println!("{line}");
             counts.add(&line);
+            begun();
         }
     }
     Ok(child.wait()?.success())
+}
+
+/// Runs a step whose output is shown later.
+fn run_unseen(root: &Path, step: &Step) -> (Ended, String) {
+    let began = Instant::now();
+    let (good, said) = match output(root, step) {
+        Ok(output) => output,
+        Err(error) => (false, format!("{}: {error}", step.command.join(" "))),
+    };
+    (Ended { name: step.name, good, seconds: began.elapsed().as_secs() }, said)
+}
+
+fn output(root: &Path, step: &Step) -> io::Result<(bool, String)> {
+    let path = root.join("target").join(format!("{}.out", step.name));
+    let mut file =
+        File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    let (out, err) = (file.try_clone()?, file.try_clone()?);
+    let good = command(root, step).stdout(out).stderr(err).status()?.success();
+    let mut said = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut said)?;
+    Ok((good, String::from_utf8_lossy(&said).into_owned()))
+}
+
+fn command(root: &Path, step: &Step) -> std::process::Command {
+    let mut command = crate::command(step.command[0]);
+    command.args(&step.command[1..]).envs(step.environment.iter().copied()).current_dir(root);
+    command
 }
 
 impl Counts {

@@ -51,6 +51,8 @@ pub fn run(root: &Path, at_once: usize) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    // Who runs this from a step waits for a line: all is built.
+    println!("{} test programs, {at_once} at once", programs.len());
     let (queue, good) = (Mutex::new(VecDeque::from(programs)), AtomicBool::new(true));
     std::thread::scope(|scope| {
         for _ in 0..at_once.max(1) {

@@ -29,7 +29,6 @@ use bytes::Bytes;
 use hub::{Hub, Pool};
 use readers::{PostgresSnapshot, Waiting};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -223,8 +222,11 @@ impl Kv for PostgresKv {
         answered.await.unwrap_or(Ok(Outcome::Unknown))
     }
 
-    fn is_full(&self) -> bool {
-        self.hub.full.load(Ordering::Relaxed)
+    fn check_room(&self) -> Result<()> {
+        match self.hub.room.refuses() {
+            true => Err(failure::full(&self.hub.pool.address.shown)),
+            false => Ok(()),
+        }
     }
 
     fn is_taken_over(&self) -> bool {

@@ -5,6 +5,8 @@
 //! between: it ends the server when this program is gone, however it went. (The tests of `engine` use this
 //! file too.)
 
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::ffi::CString;
 use std::fs::Permissions;
 use std::io::Write;
 use std::net::TcpListener;
@@ -216,9 +218,21 @@ impl PostgresServer {
 
     /// A new, empty database: its name.
     pub fn database(&self) -> String {
-        let name = format!("d{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        let name = self.name();
         self.sql("postgres", &format!("CREATE DATABASE {name}"));
         name
+    }
+
+    /// The same on a disk of its own. The log of the server stays where it is.
+    pub fn database_on(&self, disk: &SmallDisk) -> String {
+        let (name, place) = (self.name(), disk.0.display());
+        self.sql("postgres", &format!("CREATE TABLESPACE {name} LOCATION '{place}'"));
+        self.sql("postgres", &format!("CREATE DATABASE {name} TABLESPACE {name}"));
+        name
+    }
+
+    fn name(&self) -> String {
+        format!("d{}", self.databases.fetch_add(1, Ordering::Relaxed))
     }
 
     /// The port on 127.0.0.1.
@@ -255,6 +269,44 @@ impl PostgresServer {
 impl Drop for PostgresServer {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// A disk of its own, in memory, for a database. It has to outlive the server.
+pub struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// Makes one of so many bytes. An empty database takes 8 MiB.
+    pub fn new(bytes: u64) -> Self {
+        let owner = owner();
+        let disk = Self(directory(owner));
+        let options = format!("size={bytes},uid={},gid={}", owner.0, owner.1);
+        let options = CString::new(options).unwrap();
+        let flags = MountFlags::empty();
+        mount("tmpfs", &disk.0, "tmpfs", flags, options.as_c_str()).expect("root mounts");
+        disk
+    }
+
+    /// Takes so much of it away, which others than the database need.
+    pub fn take(&self, bytes: usize) {
+        std::fs::write(self.ballast(), vec![0; bytes]).unwrap();
+    }
+
+    /// They do not need it any more.
+    pub fn give_back(&self) {
+        std::fs::remove_file(self.ballast()).unwrap();
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.0.join("ballast")
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Not there if it could not be mounted.
+        let _gone = unmount(&self.0, UnmountFlags::DETACH);
+        let _gone = std::fs::remove_dir(&self.0);
     }
 }
 

@@ -96,7 +96,7 @@ struct Answers {
 async fn carried_out(asked: &[(Ctx, Create)], held: Held) -> Option<Answers> {
     let (first, _) = asked.first()?;
     let session = first.session.as_ref()?;
-    if session.check().is_err() || first.volume.kv.is_full() {
+    if session.check().is_err() || first.volume.kv.check_room().is_err() {
         return None;
     }
     let mut tx = Tx::begin(first, held);

@@ -151,9 +151,8 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     op.prepare(ctx, &held).await?;
     let mut tx = Tx::begin(ctx, held).with_borrowed(borrowed);
     let mut answer = op.run(&mut tx).await?;
-    if op.takes_room() && tx.writes() && ctx.volume.kv.is_full() {
-        let detail = "the metadata server's disk is full; delete files or give it room";
-        return Err(Error::with(ErrorKind::NoSpace, detail));
+    if op.takes_room() && tx.writes() {
+        ctx.volume.kv.check_room().map_err(store_error)?;
     }
     let Some(_held) = tx.commit(&mut answer).await? else { return Ok(None) };
     if let Err(error) = op.finish(ctx, &answer).await {

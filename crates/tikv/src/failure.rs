@@ -7,6 +7,10 @@ use tikv_client::Error;
 const PERMISSION_DENIED: i32 = 7;
 const UNAUTHENTICATED: i32 = 16;
 
+/// What to do when its disks are full.
+const MAKE_ROOM: &str =
+    "add TiKV servers, or give theirs disk space; until then it may refuse deletions as well";
+
 /// The errors that one is made of.
 fn parts(error: &Error) -> Vec<&Error> {
     match error {
@@ -56,9 +60,7 @@ pub fn failure(store: &str, error: &Error) -> KvError {
         next: next.into(),
     };
     match part {
-        Error::RegionError(region) if region.disk_full.is_some() => {
-            KvError::Full { store, next: "add TiKV servers, or disk space" }
-        }
+        Error::RegionError(region) if region.disk_full.is_some() => full(&store),
         Error::GrpcAPI(status)
             if [PERMISSION_DENIED, UNAUTHENTICATED].contains(&(status.code() as i32)) =>
         {
@@ -73,6 +75,11 @@ pub fn failure(store: &str, error: &Error) -> KvError {
         _ if is_passing(part) => KvError::Unreachable { store, cause },
         _ => KvError::Io { store, cause },
     }
+}
+
+/// That its disks are full.
+pub fn full(store: &str) -> KvError {
+    KvError::Full { store: store.to_owned(), next: MAKE_ROOM }
 }
 
 /// True for what goes away by itself: a server starts, stops, is overloaded, or gives a region to another.

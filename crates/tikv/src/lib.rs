@@ -40,7 +40,7 @@ use snapshots::{TikvSnapshot, Waiting};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use strake_engine::kv::{Kv, KvError, Outcome, Part, Result, Snapshot, Store, Writes};
+use strake_engine::kv::{Kv, KvError, Outcome, Part, Result, Room, Snapshot, Store, Writes};
 use tokio::runtime::Runtime;
 use tokio::sync::{RwLock, mpsc, oneshot};
 use tokio::time::Instant;
@@ -112,18 +112,18 @@ struct Hub {
     /// Held alone while a commit is under way, until it is known whether it is in doubt; held by who fetches a
     /// timestamp, so that none is given out that lies between the two.
     calm: RwLock<()>,
-    /// A disk of the cluster was full at the last commit.
-    full: AtomicBool,
+    /// Whether the disks of the cluster have room.
+    room: Room,
     taken_over: AtomicBool,
 }
 
 impl Hub {
     fn new(cluster: Arc<Cluster>, part: Part, writer: u64, host: &str) -> Self {
-        let [in_doubt, full, taken_over] = Default::default();
+        let (in_doubt, room, taken_over) = Default::default();
         let [claim, owner] = [cluster.keys().claim(part), cluster.keys().owner(part)];
         let (host, horizon) = (host.to_owned(), Horizon::default());
         let calm = RwLock::new(());
-        Self { cluster, claim, owner, writer, host, horizon, in_doubt, calm, full, taken_over }
+        Self { cluster, claim, owner, writer, host, horizon, in_doubt, calm, room, taken_over }
     }
 
     /// Another, on the host named, writes what we wrote.
@@ -236,8 +236,11 @@ impl Kv for TikvKv {
         answered.await.unwrap_or(Ok(Outcome::Unknown))
     }
 
-    fn is_full(&self) -> bool {
-        self.hub.full.load(Ordering::Relaxed)
+    fn check_room(&self) -> Result<()> {
+        match self.hub.room.refuses() {
+            true => Err(failure::full(self.hub.cluster.shown())),
+            false => Ok(()),
+        }
     }
 
     fn is_taken_over(&self) -> bool {

@@ -145,12 +145,14 @@ impl Writer {
             }
             match self.attempt(batch, deadline).await {
                 Ended::Committed => {
-                    self.note_full(false);
+                    self.hub.room.note_found();
                     return Ok(Outcome::Committed);
                 }
                 Ended::LostRace => races += 1,
                 Ended::Unsure(error) => {
-                    self.note_full(matches!(error, KvError::Full { .. }));
+                    if matches!(error, KvError::Full { .. }) {
+                        self.hub.room.note_full();
+                    }
                     match self.settle(self.hub.cluster.deadline()).await {
                         Ok(true) => return Ok(Outcome::Committed),
                         Ok(false) if matches!(error, KvError::Unreachable { .. }) => races += 1,
@@ -165,10 +167,6 @@ impl Writer {
             }
         }
         Ok(Outcome::Conflict)
-    }
-
-    fn note_full(&self, is_full: bool) {
-        self.hub.full.store(is_full, Ordering::Relaxed);
     }
 
     /// Tells those commits of which a key has been written since their snapshot.

@@ -30,6 +30,7 @@ mod parts;
 mod pause;
 mod postgres;
 mod redb;
+mod room;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,7 @@ pub use embedded::FORMS;
 pub use engine_kind::{EngineKind, UnknownEngine, open};
 pub use error::{KvError, Result};
 pub use parts::{Alone, DatabaseOptions, Part, Store};
+pub use room::Room;
 
 /// A key and its value.
 pub type Pair = (Bytes, Bytes);
@@ -74,10 +76,10 @@ pub trait Kv: Send + Sync + 'static {
     /// Applies `writes` all at once if no key among them was committed by another since `snapshot`.
     async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> Result<Outcome>;
 
-    /// True while there is so little room that only what frees some should be written: a commit may
-    /// be refused soon.
-    fn is_full(&self) -> bool {
-        false
+    /// Asked by who is about to write what takes more room than it frees. [`KvError::Full`], with what is full and what to
+    /// do, while there is so little that a commit may be refused soon.
+    fn check_room(&self) -> Result<()> {
+        Ok(())
     }
 
     /// True once it is known that another has opened this part: nothing can be read or written any more.

@@ -6,7 +6,7 @@ mod damage;
 mod etcd;
 mod faults;
 mod format;
-mod postgres;
+pub mod postgres;
 mod power;
 mod proxy;
 mod workload;

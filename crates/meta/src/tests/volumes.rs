@@ -94,8 +94,11 @@ impl Kv for Watched {
         outcome
     }
 
-    fn is_full(&self) -> bool {
-        self.full.load(Ordering::SeqCst)
+    fn check_room(&self) -> KvResult<()> {
+        match self.full.load(Ordering::SeqCst) {
+            true => Err(KvError::Full { store: "watched".into(), next: "watch it" }),
+            false => Ok(()),
+        }
     }
 
     async fn sync(&self) -> KvResult<()> {
@@ -207,7 +210,9 @@ async fn a_store_without_room_takes_what_frees_some_and_nothing_else() {
     root.setxattr(ino, "user.a", b"value").await.unwrap();
     root.mkdir(1, "directory").await.unwrap();
     kv.full.store(true, Ordering::SeqCst);
-    assert_eq!(kind(root.file(1, "new").await), ErrorKind::NoSpace);
+    let refused = root.file(1, "new").await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::NoSpace);
+    assert_eq!(refused.detail, "metadata store watched: no space left; watch it");
     assert_eq!(kind(root.mkdir(1, "new").await), ErrorKind::NoSpace);
     assert_eq!(kind(root.link(ino, 1, "new").await), ErrorKind::NoSpace);
     assert_eq!(kind(root.write(ino, 0, b"more contents").await), ErrorKind::NoSpace);

@@ -45,6 +45,9 @@ use strake_base::random::{Random, SystemRandom};
 /// The longest key: what the strictest store takes, less one byte.
 const KEY_BYTES_MAX: usize = 60_000;
 
+/// What to do while the reserve is not whole: what frees room is carried out from it.
+const DELETE_OR_FREE: &str = "delete files, or free some on the metadata server's disk";
+
 /// Sealed parts of the store that may wait for their checkpoint; then commits wait.
 const SEALED_MAX: usize = 3;
 
@@ -351,8 +354,11 @@ impl<S: Store> Kv for Embedded<S> {
         self.core.commit(since, &writes)
     }
 
-    fn is_full(&self) -> bool {
-        self.core.reserve.is_short()
+    fn check_room(&self) -> Result<()> {
+        match self.core.reserve.is_short() {
+            true => Err(KvError::Full { store: self.core.path.clone(), next: DELETE_OR_FREE }),
+            false => Ok(()),
+        }
     }
 
     async fn sync(&self) -> Result<()> {

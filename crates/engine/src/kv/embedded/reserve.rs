@@ -2,7 +2,7 @@
 //!
 //! It is a file that holds nothing. When the journal or a checkpoint meets a full disk, a piece of
 //! it is given up and taken at once. While it is not whole the store calls itself full
-//! ([`Kv::is_full`](super::super::Kv::is_full)): its callers then write only what frees room.
+//! ([`Kv::check_room`](super::super::Kv::check_room)): its callers then write only what frees room.
 
 use super::journal::is_full;
 use parking_lot::Mutex;

@@ -30,8 +30,9 @@ pub enum Failed {
 }
 
 /// What to do when etcd takes no more.
-pub const MAKE_ROOM: &str = "raise --quota-backend-bytes of its members, or etcdctl compact and \
-     etcdctl defrag; then etcdctl alarm disarm";
+pub const MAKE_ROOM: &str = "its quota is used up, and nothing can be deleted before there is room: raise \
+     --quota-backend-bytes of its members, or etcdctl compact and etcdctl defrag; then etcdctl alarm disarm \
+     (etcdctl alarm list shows whether it is over)";
 /// What to do when it does not know us.
 const CORRECT_USER: &str =
     "correct the user in --meta, and the password there or in ETCDCTL_PASSWORD";

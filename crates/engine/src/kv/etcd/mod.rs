@@ -204,8 +204,11 @@ impl Kv for EtcdKv {
         answered.await.unwrap_or(Ok(Outcome::Unknown))
     }
 
-    fn is_full(&self) -> bool {
-        self.hub.is_full()
+    fn check_room(&self) -> Result<()> {
+        match self.hub.is_full() {
+            true => Err(Failed::Full.into_error(self.hub.cluster.shown())),
+            false => Ok(()),
+        }
     }
 
     fn is_taken_over(&self) -> bool {

@@ -1,9 +1,12 @@
 //! What the database says, in our words.
 
 use super::super::KvError;
-use super::super::error::FREE_DISK;
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
+
+/// What to do when its disk is full.
+const MAKE_ROOM: &str = "give the database's disk room, or delete files: the database uses theirs again once it \
+     was vacuumed (a deletion may need a little itself)";
 
 /// An error with all that it says of its causes.
 pub fn sentence(error: &Error) -> String {
@@ -44,7 +47,7 @@ pub fn failure(store: &str, error: &Error) -> KvError {
         };
     };
     match *code {
-        SqlState::DISK_FULL => KvError::Full { store, next: FREE_DISK },
+        SqlState::DISK_FULL => full(&store),
         SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => KvError::Corrupt { store, cause },
         // It says so itself where nobody but an encrypted connection is let in.
         SqlState::INVALID_AUTHORIZATION_SPECIFICATION if cause.contains("no encryption") => {
@@ -65,6 +68,11 @@ pub fn failure(store: &str, error: &Error) -> KvError {
         _ if is_passing(code) => KvError::Unreachable { store, cause },
         _ => KvError::Io { store, cause },
     }
+}
+
+/// That its disk is full.
+pub fn full(store: &str) -> KvError {
+    KvError::Full { store: store.to_owned(), next: MAKE_ROOM }
 }
 
 /// What to do about an error of TLS, if it is one that does not pass.

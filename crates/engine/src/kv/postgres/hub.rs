@@ -2,7 +2,7 @@
 //! writer of one part what is known of its health.
 
 use super::super::pause::Pause;
-use super::super::{KvError, Part, Result};
+use super::super::{KvError, Part, Result, Room};
 use super::address::Address;
 use super::answer::answer;
 use super::connection::Connection;
@@ -23,8 +23,8 @@ pub struct Hub {
     pub writer: i64,
     /// There may be a commit of which it is not known whether it happened.
     pub in_doubt: AtomicBool,
-    /// The database's disk was full at the last commit.
-    pub full: AtomicBool,
+    /// Whether the database's disk has room.
+    pub room: Room,
     /// Another writes what we wrote.
     taken_over: AtomicBool,
     /// Its snapshots need no place among those of others: nobody is to wait for the control plane.
@@ -33,8 +33,8 @@ pub struct Hub {
 
 impl Hub {
     pub fn new(pool: Arc<Pool>, writer: i64, part: Part) -> Self {
-        let [in_doubt, full, taken_over] = Default::default();
-        Self { pool, writer, in_doubt, full, taken_over, is_control: part == Part::Control }
+        let (in_doubt, room, taken_over) = Default::default();
+        Self { pool, writer, in_doubt, room, taken_over, is_control: part == Part::Control }
     }
 
     /// A place for a snapshot; `None`: none is needed.
@@ -53,10 +53,6 @@ impl Hub {
 
     pub fn is_taken_over(&self) -> bool {
         self.taken_over.load(Ordering::Relaxed)
-    }
-
-    pub fn note_full(&self, full: bool) {
-        self.full.store(full, Ordering::Relaxed);
     }
 }
 

@@ -17,6 +17,7 @@ mod hub;
 mod primary;
 mod readers;
 mod schema;
+mod sweep;
 mod tls;
 mod writer;
 
@@ -29,7 +30,6 @@ use bytes::Bytes;
 use hub::{Hub, Pool};
 use readers::{PostgresSnapshot, Waiting};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -37,13 +37,6 @@ use writer::{Ask, Commit, Write, Writer};
 
 /// The engine's name.
 pub const NAME: &str = "postgres";
-/// Pause between two searches for what can be forgotten.
-const SWEEP_SECONDS: u64 = 60;
-/// Deleted keys that are forgotten with one statement. They are kept for ten minutes first, twice as
-/// long as a snapshot can be committed.
-const SWEEP: &str = "DELETE FROM strake_kv WHERE k IN (\
-     SELECT k FROM strake_kv WHERE buried < now() - INTERVAL '10 minutes' LIMIT 5000) \
-     AND buried < now() - INTERVAL '10 minutes'";
 
 /// Opens a store in a database, and makes it where there is none. Blocks, for not much longer than
 /// `wait_ms_max`.
@@ -88,7 +81,7 @@ impl PostgresStore {
         let prepared = async move { prepare(&opened, &options, Instant::now() + wait).await };
         background.carry_out(&address.shown, prepared)??;
         let pool = Arc::new(Pool::new(address, wait, handle.clone()));
-        handle.spawn(sweep(Arc::downgrade(&pool)));
+        handle.spawn(sweep::sweep(Arc::downgrade(&pool)));
         Ok(Self { pool, host, background })
     }
 }
@@ -168,22 +161,6 @@ async fn claim(pool: &Pool, host: &str, part: Part, deadline: Instant) -> Result
     }
 }
 
-/// Forgets what was deleted long ago, as long as the store is open.
-async fn sweep(pool: std::sync::Weak<Pool>) {
-    loop {
-        tokio::time::sleep(Duration::from_secs(SWEEP_SECONDS)).await;
-        let Some(pool) = pool.upgrade() else { return };
-        let swept = async {
-            let (client, _) = primary::connect(&pool.address).await?;
-            while answer::bounded(&pool.address, client.execute(SWEEP, &[])).await? > 0 {}
-            Ok::<(), KvError>(())
-        };
-        if let Err(error) = swept.await {
-            tracing::debug!("deleted keys are kept for now: {error}");
-        }
-    }
-}
-
 #[async_trait]
 impl Kv for PostgresKv {
     fn name(&self) -> &'static str {
@@ -223,8 +200,11 @@ impl Kv for PostgresKv {
         answered.await.unwrap_or(Ok(Outcome::Unknown))
     }
 
-    fn is_full(&self) -> bool {
-        self.hub.full.load(Ordering::Relaxed)
+    fn check_room(&self) -> Result<()> {
+        match self.hub.room.refuses() {
+            true => Err(failure::full(&self.hub.pool.address.shown)),
+            false => Ok(()),
+        }
     }
 
     fn is_taken_over(&self) -> bool {

@@ -113,8 +113,20 @@ impl Writer {
                 self.take(ask, &mut waiting).await;
             }
             let mut batch = next_batch(&mut waiting);
-            let result = self.carry_out(&mut batch).await;
-            tell(batch, &result);
+            match self.carry_out(&mut batch).await {
+                // What needs less than the others may find it.
+                Err(KvError::Full { .. }) if batch.len() > 1 => self.one_by_one(batch).await,
+                result => tell(batch, &result),
+            }
+        }
+    }
+
+    /// Carries out a batch that found no room together.
+    async fn one_by_one(&mut self, batch: Vec<Commit>) {
+        for commit in batch {
+            let mut alone = vec![commit];
+            let result = self.carry_out(&mut alone).await;
+            tell(alone, &result);
         }
     }
 
@@ -136,7 +148,7 @@ impl Writer {
             self.settle(deadline).await?;
             match self.attempt(batch, deadline).await {
                 Ended::Committed => {
-                    self.hub.note_full(false);
+                    self.hub.room.note_found();
                     return Ok(Outcome::Committed);
                 }
                 Ended::Against => {
@@ -154,7 +166,9 @@ impl Writer {
                     }
                 },
                 Ended::Failed(error) => {
-                    self.hub.note_full(matches!(error, KvError::Full { .. }));
+                    if matches!(error, KvError::Full { .. }) {
+                        self.hub.room.note_full();
+                    }
                     return Err(error);
                 }
             }

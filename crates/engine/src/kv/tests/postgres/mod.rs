@@ -1,6 +1,7 @@
 //! What only the engine on a database can meet: cut connections, refusals, and a second writer.
 
 mod encrypted;
+mod full;
 #[path = "../../../../../../tests/src/postgres.rs"]
 mod server;
 
@@ -60,7 +61,13 @@ impl Database {
         open_database(&self.options)
     }
 
-    fn sql(&self, sql: &str) -> String {
+    /// Where it is.
+    pub fn url(&self) -> &str {
+        &self.options.url
+    }
+
+    /// Carries out SQL in it; what it prints.
+    pub fn sql(&self, sql: &str) -> String {
         PostgresServer::shared().sql(&self.name, sql)
     }
 
@@ -70,13 +77,19 @@ impl Database {
     }
 }
 
-fn run<T>(future: impl Future<Output = T>) -> T {
+pub fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-async fn put(kv: &dyn Kv, key: &str, value: &'static str) -> Result<Outcome> {
+pub async fn put(kv: &dyn Kv, key: &str, value: &'static str) -> Result<Outcome> {
     let mut transaction = Transaction::begin(kv).await?;
     transaction.put(key.as_bytes().to_vec(), value);
+    transaction.commit(kv).await
+}
+
+pub async fn delete(kv: &dyn Kv, key: &str) -> Result<Outcome> {
+    let mut transaction = Transaction::begin(kv).await?;
+    transaction.delete(key.as_bytes().to_vec());
     transaction.commit(kv).await
 }
 

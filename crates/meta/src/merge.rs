@@ -1,14 +1,15 @@
 //! Creates that wait for the same directory go into one transaction.
 //!
 //! Each new name changes the guard of its directory, so two of them cannot be committed side by side, and a store that takes
-//! a millisecond for a commit would make a thousand files a second in one directory. Here those of one client that find
-//! the directory locked gather. Who gets its lock next carries all of them out, one after the other on one view,
+//! a millisecond for a commit would make a thousand files a second in one directory. Here those that find the directory
+//! locked gather, whichever clients they are of. Who gets its lock next carries all of them out, one after the other on one view,
 //! and commits once. What is refused is refused when that has succeeded: it may rest on what others of them have made. What
 //! cannot go with others, or finds that the store has moved on, goes its own way.
 
 use crate::borrow::{home_of, lock_here};
 use crate::core::Core;
 use crate::ctx::Ctx;
+use crate::ledger::Ledger;
 use crate::locks::inodes::Held;
 use crate::merges::{Answer, Place, Waiting};
 use crate::txn::Mutation;
@@ -21,21 +22,16 @@ use tokio::sync::oneshot;
 /// Where a create waits; `None`: it is not merged.
 fn place_of(ctx: &Ctx, op: &Create) -> Option<Place> {
     let alone = op.at.name.is_empty() || home_of(ctx, op) != ctx.volume.id;
-    let session = ctx.session.as_ref().filter(|_| ctx.seq != 0 && !alone)?;
-    Some(Place {
-        volume: ctx.volume.id,
-        dir: Ino(op.at.parent),
-        session: session.id,
-        incarnation: ctx.incarnation,
-        leases: ctx.keeper.as_ref().map(|keeper| keeper.number),
-    })
+    ctx.ledger().filter(|_| !alone)?;
+    Some(Place { opening: ctx.volume.opening, dir: Ino(op.at.parent) })
 }
 
 /// Carries out a create with others that wait for its directory. `None`: it has to go its own way.
 pub(crate) async fn create(ctx: &Ctx, op: &Create) -> Option<Answer> {
     let place = place_of(ctx, op)?;
+    let session = ctx.session.clone()?;
     let Core { locks, merges, .. } = &*ctx.core;
-    if !locks.is_taken(place.volume, place.dir) {
+    if !locks.is_taken(ctx.volume.id, place.dir) {
         return None;
     }
     let known =
@@ -46,9 +42,12 @@ pub(crate) async fn create(ctx: &Ctx, op: &Create) -> Option<Answer> {
     // Before the channel, so that it ends after it.
     let _leaves = merges.leaves(place);
     let (sender, mut answer) = oneshot::channel();
-    let (cred, op) = (ctx.cred.clone(), op.clone());
-    let (seq, answered) = (ctx.seq, ctx.answered);
-    merges.add(place, Waiting { cred, now: ctx.now, seq, answered, op, answer: sender });
+    let (keeper, cred, op) = (ctx.keeper.clone(), ctx.cred.clone(), op.clone());
+    let Ctx { incarnation, now, seq, answered, .. } = *ctx;
+    merges.add(
+        place,
+        Waiting { session, incarnation, keeper, cred, now, seq, answered, op, answer: sender },
+    );
     let only = [place.dir];
     // Once more where so many wait that this one was not among those carried out.
     loop {
@@ -70,11 +69,14 @@ pub(crate) async fn create(ctx: &Ctx, op: &Create) -> Option<Answer> {
     }
 }
 
-/// `like`: the request of one of them; the others are of the same session.
+/// Carries out the creates of one directory of a volume.
 async fn carry_out(like: Ctx, batch: Vec<Waiting>, held: Held) {
     let request = |one: Waiting| {
-        let Waiting { cred, now, seq, answered, op, answer } = one;
-        ((Ctx { cred, now, seq, answered, ..like.clone() }, op), answer)
+        let Waiting { session, incarnation, keeper, cred, now, seq, answered, op, answer } = one;
+        let leases = keeper.as_ref().map_or(0, |keeper| keeper.number);
+        let (session, own) = (Some(session), Ctx::own(&like.core, &like.volume));
+        let ctx = Ctx { session, incarnation, leases, keeper, cred, now, seq, answered, ..own };
+        ((ctx, op), answer)
     };
     let (asked, senders): (Vec<_>, Vec<_>) = batch.into_iter().map(request).unzip();
     let Some(answers) = carried_out(&asked, held).await else { return };
@@ -86,6 +88,13 @@ async fn carry_out(like: Ctx, batch: Vec<Waiting>, held: Held) {
     }
 }
 
+/// Not if its session is over, nor if an earlier call of it has been carried out since this one began.
+fn is_to_be_carried_out(ctx: &Ctx) -> bool {
+    let lives = ctx.session.as_ref().is_some_and(|session| session.check().is_ok());
+    let known = |ledger: &Ledger| ledger.is_stored(ctx.seq) || ledger.is_in_doubt(ctx.seq);
+    lives && !ctx.ledger().is_some_and(known)
+}
+
 /// One for each that asked. After a commit the directory stays locked until this is dropped.
 struct Answers {
     list: Vec<Option<Answer>>,
@@ -95,8 +104,7 @@ struct Answers {
 /// `None`: nothing was done.
 async fn carried_out(asked: &[(Ctx, Create)], held: Held) -> Option<Answers> {
     let (first, _) = asked.first()?;
-    let session = first.session.as_ref()?;
-    if session.check().is_err() || first.volume.kv.is_full() {
+    if first.volume.kv.is_full() {
         return None;
     }
     let mut tx = Tx::begin(first, held);
@@ -104,8 +112,7 @@ async fn carried_out(asked: &[(Ctx, Create)], held: Held) -> Option<Answers> {
     tx.look_for_entries(Ino(asked[0].1.at.parent), &names).await.ok()?;
     let mut list = Vec::with_capacity(asked.len());
     for (ctx, op) in asked {
-        if session.ledger.is_stored(ctx.seq) || session.ledger.is_in_doubt(ctx.seq) {
-            // An earlier call of it has been carried out since this one began.
+        if !is_to_be_carried_out(ctx) {
             list.push(None);
             continue;
         }

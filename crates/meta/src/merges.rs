@@ -1,8 +1,12 @@
 //! Creates that wait to be carried out together ([`crate::merge`]).
 
+use crate::leases::Keeper;
+use crate::session::Session;
+use crate::volume::Opening;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use strake_types::{Credentials, Ino, Result, Timestamp, VolumeId};
+use std::sync::Arc;
+use strake_types::{Credentials, Ino, Result, Timestamp};
 use strake_wire::message::meta::{Create, MetaAnswer};
 use tokio::sync::oneshot;
 
@@ -11,20 +15,24 @@ const CREATES_MAX: usize = 256;
 
 pub(crate) type Answer = Result<MetaAnswer>;
 
-/// Which creates may go together: those in one directory of one client, which then has the same leases for all.
+/// Which creates may go together: those in one directory, whoever asks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
-    pub volume: VolumeId,
+    /// Of the volume.
+    pub opening: Opening,
+    /// The directory.
     pub dir: Ino,
-    pub session: u64,
-    pub incarnation: u64,
-    /// The number that leases are given under, if the client keeps any.
-    pub leases: Option<u64>,
 }
 
 /// One that waits.
 pub(crate) struct Waiting {
-    /// Who asks, in the session of its place.
+    /// The client's session.
+    pub session: Arc<Session>,
+    /// Its incarnation.
+    pub incarnation: u64,
+    /// As whom it is given leases, if it keeps any.
+    pub keeper: Option<Keeper>,
+    /// Who asks.
     pub cred: Credentials,
     /// The time to stamp.
     pub now: Timestamp,

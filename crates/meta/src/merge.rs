@@ -2,9 +2,9 @@
 //!
 //! Each new name changes the guard of its directory, so two of them cannot be committed side by side, and a store that takes
 //! a millisecond for a commit would make a thousand files a second in one directory. Here those that find the directory
-//! locked gather, whichever clients they are of. Who gets its lock next carries all of them out, one after the other on one view,
-//! and commits once. What is refused is refused when that has succeeded: it may rest on what others of them have made. What
-//! cannot go with others, or finds that the store has moved on, goes its own way.
+//! locked gather, whichever clients they are of. One task waits for the lock in their place, carries all of them out, one
+//! after the other on one view, and commits once. What is refused is refused when that has succeeded: it may rest on what
+//! others of them have made. What cannot go with others, or finds that the store has moved on, goes its own way.
 
 use crate::borrow::{home_of, lock_here};
 use crate::core::Core;
@@ -18,6 +18,9 @@ use strake_base::task;
 use strake_types::{ErrorKind, Ino, Result, name};
 use strake_wire::message::meta::{Create, MetaAnswer};
 use tokio::sync::oneshot;
+
+/// Most creates in a transaction.
+const CREATES_MAX: usize = 256;
 
 /// Where a create waits; `None`: it is not merged.
 fn place_of(ctx: &Ctx, op: &Create) -> Option<Place> {
@@ -39,38 +42,43 @@ pub(crate) async fn create(ctx: &Ctx, op: &Create) -> Option<Answer> {
     if name::check(&op.at.name).is_err() || (!op.exclusive && matches!(known(), Some(Some(_)))) {
         return None;
     }
-    // Before the channel, so that it ends after it.
-    let _leaves = merges.leaves(place);
-    let (sender, mut answer) = oneshot::channel();
+    let (sender, answer) = oneshot::channel();
     let (keeper, cred, op) = (ctx.keeper.clone(), ctx.cred.clone(), op.clone());
     let Ctx { incarnation, now, seq, answered, .. } = *ctx;
-    merges.add(
+    let is_first = merges.add(
         place,
         Waiting { session, incarnation, keeper, cred, now, seq, answered, op, answer: sender },
     );
-    let only = [place.dir];
-    // Once more where so many wait that this one was not among those carried out.
+    if is_first {
+        task::spawn(carry_out_all(ctx.clone(), place));
+    }
+    answer.await.ok()
+}
+
+/// Carries out all that wait in a place when its lock is free, whoever of them goes away.
+async fn carry_out_all(like: Ctx, place: Place) {
+    let mut locked = lock_here(&like, &[place.dir]).await;
+    let mut batch = like.core.merges.take(place);
     loop {
-        let held = tokio::select! {
-            biased;
-            answer = &mut answer => return answer.ok(),
-            held = lock_here(ctx, &only) => held,
-        };
-        let held = match held {
-            Ok(held) => held,
-            Err(error) => return Some(Err(error)),
-        };
-        let batch = merges.take(place);
-        if batch.is_empty() {
-            return answer.await.ok();
+        let later = batch.split_off(batch.len().min(CREATES_MAX));
+        match locked {
+            Ok(held) => carry_out(&like, batch, held).await,
+            Err(error) => {
+                for one in batch {
+                    let _ = one.answer.send(Err(error.clone()));
+                }
+            }
         }
-        // To its end, whoever of them goes away.
-        task::spawn(carry_out(ctx.clone(), batch, held));
+        if later.is_empty() {
+            return;
+        }
+        batch = later;
+        locked = lock_here(&like, &[place.dir]).await;
     }
 }
 
-/// Carries out the creates of one directory of a volume.
-async fn carry_out(like: Ctx, batch: Vec<Waiting>, held: Held) {
+/// Carries out creates of one directory; `like`: the request of one of them.
+async fn carry_out(like: &Ctx, batch: Vec<Waiting>, held: Held) {
     let request = |one: Waiting| {
         let Waiting { session, incarnation, keeper, cred, now, seq, answered, op, answer } = one;
         let leases = keeper.as_ref().map_or(0, |keeper| keeper.number);

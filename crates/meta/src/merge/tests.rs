@@ -338,11 +338,19 @@ async fn who_goes_away_while_he_waits_leaves_nothing_and_may_ask_again() {
         assert!(futures::poll!(first.as_mut()).is_pending());
         assert!(!core.merges.is_empty());
     }
-    assert!(core.merges.is_empty());
     let release = async { drop(held) };
     let (made, ()) = futures::join!(create(), release);
     assert!(matches!(made.unwrap(), MetaAnswer::Created(created) if created.created));
     assert!(core.merges.is_empty());
+    let held = core.locks.lock(VolumeId(1), &[Ino::ROOT]).await;
+    {
+        let gone = root.call_seq(6, 0, MetaOp::Create(files(2).remove(1)));
+        futures::pin_mut!(gone);
+        assert!(futures::poll!(gone.as_mut()).is_pending());
+    }
+    drop(held);
+    world.until(async || core.merges.is_empty()).await;
+    assert_eq!(root.names(1).await, ["file000"]);
 }
 
 /// More than go into one transaction.

@@ -1,11 +1,11 @@
-//! How many files a second a native client makes in one directory, with so many tasks.
+//! How many files a second native clients make in one directory, with so many tasks.
 //!
-//! A server with all roles, over TCP, and the client, on this machine. Five rounds, each in a new directory; printed are all
-//! and the median. `STRAKE_BIN` names another build of the server, to compare with.
+//! A server with all roles, over TCP, and the clients, on this machine; the tasks are dealt out to the clients. Five rounds, each
+//! in a new directory; printed are all and the median. `STRAKE_BIN` names another build of the server, to compare with.
 //!
 //! ```sh
 //! cargo build -p strake
-//! cargo run -p strake-tests --example creates -- 16 20000 [--meta postgres://USER@HOST/DATABASE]
+//! cargo run -p strake-tests --example creates -- 16 20000 [--clients 4] [--meta postgres://USER@HOST/DATABASE]
 //! ```
 
 use std::time::Instant;
@@ -16,23 +16,31 @@ use strake_tests::made::{make_directory, make_file};
 use strake_types::Ino;
 
 const ROUNDS: usize = 5;
-const USAGE: &str = "usage: creates TASKS FILES [--meta URL]";
+const USAGE: &str = "usage: creates TASKS FILES [--clients N] [--meta URL]";
 
 #[tokio::main]
 async fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [tasks, files, meta @ ..] = &arguments[..] else { panic!("{USAGE}") };
-    let (tasks, files): (usize, usize) = (tasks.parse().expect(USAGE), files.parse().expect(USAGE));
+    let [tasks, files, others @ ..] = &arguments[..] else { panic!("{USAGE}") };
+    let number = |text: &String| text.parse::<usize>().expect(USAGE);
+    let (tasks, files) = (number(tasks), number(files));
+    let (clients, meta) = match others {
+        [option, clients, meta @ ..] if option == "--clients" => (number(clients), meta),
+        meta => (1, meta),
+    };
     let servers = Servers::start_with(meta);
-    let addresses = vec![servers.address().to_owned()];
-    let volume = Volume::connect_to(addresses, "main", VolumeOptions::default());
-    let volume = volume.await.expect("the volume is there");
+    let mut volumes = Vec::new();
+    for _ in 0..clients {
+        let addresses = vec![servers.address().to_owned()];
+        let volume = Volume::connect_to(addresses, "main", VolumeOptions::default());
+        volumes.push(volume.await.expect("the volume is there"));
+    }
     let mut rates = Vec::new();
     for round in 0..ROUNDS {
-        let dir = make_directory(&volume, Ino::ROOT, format!("round{round}")).await;
+        let dir = make_directory(&volumes[0], Ino::ROOT, format!("round{round}")).await;
         let began = Instant::now();
         let all = (0..tasks).map(|task| {
-            let volume = volume.clone();
+            let volume = volumes[task % clients].clone();
             tokio::spawn(async move {
                 for nth in 0..files / tasks {
                     make_file(&volume, dir, format!("task{task:03}-file{nth:08}")).await;
@@ -46,6 +54,8 @@ async fn main() {
         println!("{:.0} files/s", rates[round]);
     }
     rates.sort_by(f64::total_cmp);
-    println!("median {:.0} files/s, {tasks} tasks", rates[ROUNDS / 2]);
-    volume.close().await.expect("it can be closed");
+    println!("median {:.0} files/s, {tasks} tasks of {clients} clients", rates[ROUNDS / 2]);
+    for volume in volumes {
+        volume.close().await.expect("it can be closed");
+    }
 }

@@ -3,6 +3,7 @@
 use crate::cluster::Settings;
 use crate::core::Core;
 use crate::leases::Keeper;
+use crate::ledger::Ledger;
 use crate::records::Inode;
 use crate::session::Session;
 use crate::volume::Volume;
@@ -104,6 +105,11 @@ impl Ctx {
     pub fn need_session(&self) -> Result<&Arc<Session>> {
         let none = || Error::with(ErrorKind::NoSession, "the operation needs a session");
         self.session.as_ref().ok_or_else(none)
+    }
+
+    /// Where the reply is remembered, if it is to be.
+    pub fn ledger(&self) -> Option<&Ledger> {
+        self.session.as_ref().filter(|_| self.seq != 0).map(|session| &session.ledger)
     }
 
     /// Fails unless root asks.

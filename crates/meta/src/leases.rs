@@ -51,6 +51,13 @@ pub(crate) struct Keeper {
     pub number: u64,
 }
 
+impl Keeper {
+    /// True of the same session under the same number.
+    pub fn is(&self, other: &Keeper) -> bool {
+        (self.holder.id, self.number) == (other.holder.id, other.number)
+    }
+}
+
 /// The lease of one session.
 struct Share {
     holder: Arc<Holder>,

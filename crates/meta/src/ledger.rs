@@ -14,8 +14,10 @@ use strake_types::error::Advice;
 use strake_wire::message::meta::MetaAnswer;
 use tokio::sync::Notify;
 
-/// Most replies forgotten by one transaction.
+/// Most replies forgotten by one transaction,
 const FORGET_MAX: usize = 64;
+/// unless it carries out so many requests that this for each is more: they leave more than they find else.
+const FORGET_EACH: usize = 2;
 /// Most answers remembered of one session that changed nothing; beyond, the oldest is forgotten.
 const IDLE_MAX: usize = 1024;
 
@@ -135,12 +137,13 @@ impl Ledger {
         }
     }
 
-    /// Numbers up to `answered` whose replies may be deleted, a bounded number of them. They count
-    /// as forgotten; [`Ledger::keep`] takes that back.
-    pub fn forget(&self, answered: u64) -> Vec<u64> {
+    /// Numbers up to `answered` whose replies may be deleted: for one of so many requests in a transaction, so that
+    /// there is a bound to all of them. They count as forgotten; [`Ledger::keep`] takes that back.
+    pub fn forget(&self, answered: u64, requests: usize) -> Vec<u64> {
+        let most = (FORGET_MAX / requests.max(1)).max(FORGET_EACH);
         let mut state = self.state.lock();
         state.answered = state.answered.max(answered);
-        let old: Vec<u64> = state.stored.range(..=answered).take(FORGET_MAX).copied().collect();
+        let old: Vec<u64> = state.stored.range(..=answered).take(most).copied().collect();
         for seq in &old {
             state.stored.remove(seq);
         }
@@ -177,7 +180,7 @@ mod tests {
             drop(first);
             assert!(matches!(second.await, Begin::Repeat));
         }
-        assert_eq!(ledger.forget(1), [1]);
+        assert_eq!(ledger.forget(1, 1), [1]);
         assert!(matches!(ledger.begin(1).await, Begin::Late));
         ledger.keep(&[1]);
         assert!(matches!(ledger.begin(1).await, Begin::Repeat));
@@ -193,7 +196,7 @@ mod tests {
             drop(running);
         }
         assert!(matches!(ledger.begin(1).await, Begin::Idle(answer) if *answer == refused));
-        ledger.forget(1);
+        ledger.forget(1, 1);
         assert!(matches!(ledger.begin(1).await, Begin::Late));
         assert!(matches!(ledger.begin(2).await, Begin::Idle(answer) if answer.is_err()));
         for seq in 3..3 + 2 * IDLE_MAX as u64 {
@@ -203,6 +206,14 @@ mod tests {
         ledger.ended(5000, 4999, &refused);
         assert_eq!(ledger.state.lock().idle.len(), 1, "all others were answered");
         assert!(matches!(ledger.begin(9).await, Begin::Late));
+    }
+
+    #[test]
+    fn however_many_requests_go_together_there_is_a_bound_to_what_they_delete() {
+        for (requests, each) in [(1, 64), (2, 32), (32, 2), (256, 2)] {
+            let ledger = Ledger::with(1..=1000);
+            assert_eq!(ledger.forget(1000, requests).len(), each);
+        }
     }
 
     #[tokio::test]

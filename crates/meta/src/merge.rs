@@ -1,14 +1,15 @@
 //! Creates that wait for the same directory go into one transaction.
 //!
 //! Each new name changes the guard of its directory, so two of them cannot be committed side by side, and a store that takes
-//! a millisecond for a commit would make a thousand files a second in one directory. Here those of one client that find
-//! the directory locked gather. Who gets its lock next carries all of them out, one after the other on one view,
-//! and commits once. What is refused is refused when that has succeeded: it may rest on what others of them have made. What
-//! cannot go with others, or finds that the store has moved on, goes its own way.
+//! a millisecond for a commit would make a thousand files a second in one directory. Here those that find the directory
+//! locked gather, whichever clients they are of. One task waits for the lock in their place, carries all of them out, one
+//! after the other on one view, and commits once. What is refused is refused when that has succeeded: it may rest on what
+//! others of them have made. What cannot go with others, or finds that the store has moved on, goes its own way.
 
 use crate::borrow::{home_of, lock_here};
 use crate::core::Core;
 use crate::ctx::Ctx;
+use crate::ledger::Ledger;
 use crate::locks::inodes::Held;
 use crate::merges::{Answer, Place, Waiting};
 use crate::txn::Mutation;
@@ -18,24 +19,22 @@ use strake_types::{ErrorKind, Ino, Result, name};
 use strake_wire::message::meta::{Create, MetaAnswer};
 use tokio::sync::oneshot;
 
+/// Most creates in a transaction.
+const CREATES_MAX: usize = 256;
+
 /// Where a create waits; `None`: it is not merged.
 fn place_of(ctx: &Ctx, op: &Create) -> Option<Place> {
     let alone = op.at.name.is_empty() || home_of(ctx, op) != ctx.volume.id;
-    let session = ctx.session.as_ref().filter(|_| ctx.seq != 0 && !alone)?;
-    Some(Place {
-        volume: ctx.volume.id,
-        dir: Ino(op.at.parent),
-        session: session.id,
-        incarnation: ctx.incarnation,
-        leases: ctx.keeper.as_ref().map(|keeper| keeper.number),
-    })
+    ctx.ledger().filter(|_| !alone)?;
+    Some(Place { opening: ctx.volume.opening, dir: Ino(op.at.parent) })
 }
 
 /// Carries out a create with others that wait for its directory. `None`: it has to go its own way.
 pub(crate) async fn create(ctx: &Ctx, op: &Create) -> Option<Answer> {
     let place = place_of(ctx, op)?;
+    let session = ctx.session.clone()?;
     let Core { locks, merges, .. } = &*ctx.core;
-    if !locks.is_taken(place.volume, place.dir) {
+    if !locks.is_taken(ctx.volume.id, place.dir) {
         return None;
     }
     let known =
@@ -43,38 +42,49 @@ pub(crate) async fn create(ctx: &Ctx, op: &Create) -> Option<Answer> {
     if name::check(&op.at.name).is_err() || (!op.exclusive && matches!(known(), Some(Some(_)))) {
         return None;
     }
-    // Before the channel, so that it ends after it.
-    let _leaves = merges.leaves(place);
-    let (sender, mut answer) = oneshot::channel();
-    let (cred, op) = (ctx.cred.clone(), op.clone());
-    let (seq, answered) = (ctx.seq, ctx.answered);
-    merges.add(place, Waiting { cred, now: ctx.now, seq, answered, op, answer: sender });
-    let only = [place.dir];
-    // Once more where so many wait that this one was not among those carried out.
+    let (sender, answer) = oneshot::channel();
+    let (keeper, cred, op) = (ctx.keeper.clone(), ctx.cred.clone(), op.clone());
+    let Ctx { incarnation, now, seq, answered, .. } = *ctx;
+    let is_first = merges.add(
+        place,
+        Waiting { session, incarnation, keeper, cred, now, seq, answered, op, answer: sender },
+    );
+    if is_first {
+        task::spawn(carry_out_all(ctx.clone(), place));
+    }
+    answer.await.ok()
+}
+
+/// Carries out all that wait in a place when its lock is free, whoever of them goes away.
+async fn carry_out_all(like: Ctx, place: Place) {
+    let mut locked = lock_here(&like, &[place.dir]).await;
+    let mut batch = like.core.merges.take(place);
     loop {
-        let held = tokio::select! {
-            biased;
-            answer = &mut answer => return answer.ok(),
-            held = lock_here(ctx, &only) => held,
-        };
-        let held = match held {
-            Ok(held) => held,
-            Err(error) => return Some(Err(error)),
-        };
-        let batch = merges.take(place);
-        if batch.is_empty() {
-            return answer.await.ok();
+        let later = batch.split_off(batch.len().min(CREATES_MAX));
+        match locked {
+            Ok(held) => carry_out(&like, batch, held).await,
+            Err(error) => {
+                for one in batch {
+                    let _ = one.answer.send(Err(error.clone()));
+                }
+            }
         }
-        // To its end, whoever of them goes away.
-        task::spawn(carry_out(ctx.clone(), batch, held));
+        if later.is_empty() {
+            return;
+        }
+        batch = later;
+        locked = lock_here(&like, &[place.dir]).await;
     }
 }
 
-/// `like`: the request of one of them; the others are of the same session.
-async fn carry_out(like: Ctx, batch: Vec<Waiting>, held: Held) {
+/// Carries out creates of one directory; `like`: the request of one of them.
+async fn carry_out(like: &Ctx, batch: Vec<Waiting>, held: Held) {
     let request = |one: Waiting| {
-        let Waiting { cred, now, seq, answered, op, answer } = one;
-        ((Ctx { cred, now, seq, answered, ..like.clone() }, op), answer)
+        let Waiting { session, incarnation, keeper, cred, now, seq, answered, op, answer } = one;
+        let leases = keeper.as_ref().map_or(0, |keeper| keeper.number);
+        let (session, own) = (Some(session), Ctx::own(&like.core, &like.volume));
+        let ctx = Ctx { session, incarnation, leases, keeper, cred, now, seq, answered, ..own };
+        ((ctx, op), answer)
     };
     let (asked, senders): (Vec<_>, Vec<_>) = batch.into_iter().map(request).unzip();
     let Some(answers) = carried_out(&asked, held).await else { return };
@@ -86,6 +96,13 @@ async fn carry_out(like: Ctx, batch: Vec<Waiting>, held: Held) {
     }
 }
 
+/// Not if its session is over, nor if an earlier call of it has been carried out since this one began.
+fn is_to_be_carried_out(ctx: &Ctx) -> bool {
+    let lives = ctx.session.as_ref().is_some_and(|session| session.check().is_ok());
+    let is_new = |ledger: &Ledger| !ledger.is_stored(ctx.seq) && !ledger.is_in_doubt(ctx.seq);
+    lives && ctx.ledger().is_some_and(is_new)
+}
+
 /// One for each that asked. After a commit the directory stays locked until this is dropped.
 struct Answers {
     list: Vec<Option<Answer>>,
@@ -95,8 +112,7 @@ struct Answers {
 /// `None`: nothing was done.
 async fn carried_out(asked: &[(Ctx, Create)], held: Held) -> Option<Answers> {
     let (first, _) = asked.first()?;
-    let session = first.session.as_ref()?;
-    if session.check().is_err() || first.volume.kv.check_room().is_err() {
+    if first.volume.kv.check_room().is_err() {
         return None;
     }
     let mut tx = Tx::begin(first, held);
@@ -104,8 +120,7 @@ async fn carried_out(asked: &[(Ctx, Create)], held: Held) -> Option<Answers> {
     tx.look_for_entries(Ino(asked[0].1.at.parent), &names).await.ok()?;
     let mut list = Vec::with_capacity(asked.len());
     for (ctx, op) in asked {
-        if session.ledger.is_stored(ctx.seq) || session.ledger.is_in_doubt(ctx.seq) {
-            // An earlier call of it has been carried out since this one began.
+        if !is_to_be_carried_out(ctx) {
             list.push(None);
             continue;
         }

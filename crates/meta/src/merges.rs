@@ -1,30 +1,35 @@
 //! Creates that wait to be carried out together ([`crate::merge`]).
 
+use crate::leases::Keeper;
+use crate::session::Session;
+use crate::volume::Opening;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use strake_types::{Credentials, Ino, Result, Timestamp, VolumeId};
+use std::sync::Arc;
+use strake_types::{Credentials, Ino, Result, Timestamp};
 use strake_wire::message::meta::{Create, MetaAnswer};
 use tokio::sync::oneshot;
 
-/// Most creates in a transaction.
-const CREATES_MAX: usize = 256;
-
 pub(crate) type Answer = Result<MetaAnswer>;
 
-/// Which creates may go together: those in one directory of one client, which then has the same leases for all.
+/// Which creates may go together: those in one directory, whoever asks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
-    pub volume: VolumeId,
+    /// Of the volume.
+    pub opening: Opening,
+    /// The directory.
     pub dir: Ino,
-    pub session: u64,
-    pub incarnation: u64,
-    /// The number that leases are given under, if the client keeps any.
-    pub leases: Option<u64>,
 }
 
 /// One that waits.
 pub(crate) struct Waiting {
-    /// Who asks, in the session of its place.
+    /// The client's session.
+    pub session: Arc<Session>,
+    /// Its incarnation.
+    pub incarnation: u64,
+    /// As whom it is given leases, if it keeps any.
+    pub keeper: Option<Keeper>,
+    /// Who asks.
     pub cred: Credentials,
     /// The time to stamp.
     pub now: Timestamp,
@@ -45,14 +50,12 @@ pub(crate) struct Merges {
 }
 
 impl Merges {
-    /// One more waits.
-    pub fn add(&self, place: Place, waiting: Waiting) {
-        self.waiting.lock().entry(place).or_default().push(waiting);
-    }
-
-    /// For who waits there: when this ends, what nobody wants to know any more goes.
-    pub fn leaves(&self, place: Place) -> Leaves<'_> {
-        Leaves { all: self, place }
+    /// One more waits. True of the first in its place: somebody is to come for all that wait there then.
+    pub fn add(&self, place: Place, waiting: Waiting) -> bool {
+        let mut all = self.waiting.lock();
+        let here = all.entry(place).or_default();
+        here.push(waiting);
+        here.len() == 1
     }
 
     /// True if nobody waits.
@@ -61,33 +64,10 @@ impl Merges {
         self.waiting.lock().is_empty()
     }
 
-    /// The first of those that wait, and still want to know.
+    /// Those that wait in a place, and still want to know.
     pub fn take(&self, place: Place) -> Vec<Waiting> {
-        let mut all = self.waiting.lock();
-        let Some(waiting) = all.get_mut(&place) else { return Vec::new() };
+        let mut waiting = self.waiting.lock().remove(&place).unwrap_or_default();
         waiting.retain(|one| !one.answer.is_closed());
-        let later = waiting.split_off(waiting.len().min(CREATES_MAX));
-        let first = std::mem::replace(waiting, later);
-        if waiting.is_empty() {
-            all.remove(&place);
-        }
-        first
-    }
-}
-
-/// See [`Merges::leaves`].
-pub(crate) struct Leaves<'a> {
-    all: &'a Merges,
-    place: Place,
-}
-
-impl Drop for Leaves<'_> {
-    fn drop(&mut self) {
-        let mut all = self.all.waiting.lock();
-        let Some(waiting) = all.get_mut(&self.place) else { return };
-        waiting.retain(|one| !one.answer.is_closed());
-        if waiting.is_empty() {
-            all.remove(&self.place);
-        }
+        waiting
     }
 }

@@ -66,7 +66,7 @@ pub(crate) trait Mutation: Sync {
 
 /// Carries out a mutation once, however often it is asked for.
 pub(crate) async fn mutate(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
-    let ledger = ctx.session.as_ref().filter(|_| ctx.seq != 0).map(|session| &session.ledger);
+    let ledger = ctx.ledger();
     let _running = match ledger {
         None => None,
         Some(ledger) => match ledger.begin(ctx.seq).await {
@@ -167,8 +167,7 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
 /// True if the request has been carried out: its outcome was in doubt, or it went with others that waited for the same
 /// lock, for a caller that has gone away.
 async fn was_carried_out(ctx: &Ctx) -> Result<bool> {
-    let Some(session) = ctx.session.as_ref().filter(|_| ctx.seq != 0) else { return Ok(false) };
-    let ledger = &session.ledger;
+    let Some(ledger) = ctx.ledger() else { return Ok(false) };
     if ledger.is_in_doubt(ctx.seq) {
         match is_stored(ctx).await? {
             true => ledger.stored(ctx.seq),

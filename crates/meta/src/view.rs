@@ -54,9 +54,10 @@ pub(crate) struct Tx<'a> {
     witness: Option<(Vec<u8>, Option<Bytes>)>,
     /// Inodes of which others see a change.
     seen: Vec<Ino>,
-    opens: Vec<(Ino, bool)>,
-    /// Each with the incarnation of the session in which it was opened.
-    closes: Vec<(Ino, u64)>,
+    /// Each with whose request it is.
+    opens: Vec<(&'a Ctx, Ino, bool)>,
+    /// The same, and the incarnation of the session in which it was opened.
+    closes: Vec<(&'a Ctx, Ino, u64)>,
     inodes_delta: i64,
     bytes_delta: i64,
     queued: bool,
@@ -472,12 +473,12 @@ impl<'a> Tx<'a> {
 
     /// The session opens a file, and may write to it, if the transaction commits.
     pub fn opens(&mut self, ino: Ino, writes: bool) {
-        self.opens.push((ino, writes));
+        self.opens.push((self.ctx, ino, writes));
     }
 
     /// The session closes a file once that it opened in this incarnation, if the transaction commits.
     pub fn closes(&mut self, ino: Ino, incarnation: u64) {
-        self.closes.push((ino, incarnation));
+        self.closes.push((self.ctx, ino, incarnation));
     }
 
     /// Inodes and bytes that the share of an inode has more afterwards.

@@ -135,7 +135,7 @@ impl Counts {
 
 /// Which taking into use of a volume in this process. What was cached in an earlier one is not found any more:
 /// another server may have served it since.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Opening(pub u32);
 
 /// A volume, and since which epoch this server serves it: when another one does, targets refuse what is asked in this name.

@@ -1,12 +1,15 @@
 use crate::tests::world::*;
 use async_trait::async_trait;
+use futures::FutureExt;
 use futures::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use strake_engine::kv::memory::{MemoryKv, Rates};
 use strake_engine::kv::{self, Kv, Outcome, Snapshot, Writes};
 use strake_types::{ErrorKind, FileKind, Ino, Result, VolumeId};
-use strake_wire::message::meta::{Create, MetaAnswer, MetaOp};
+use strake_wire::message::meta::{
+    ClientRef, Create, Created, MetaAnswer, MetaOp, Recalled, Recalls,
+};
 
 /// Counts commits, and refuses the next ones.
 struct Counting {
@@ -45,16 +48,54 @@ async fn counting() -> (Arc<Counting>, World) {
     (kv.clone(), World::on(kv).await)
 }
 
-/// Asks for all of these at once, under the numbers from 1 on, while the root is locked until all of them wait.
-async fn at_once(world: &World, user: &User<'_>, ops: &[Create]) -> Vec<Result<MetaAnswer>> {
+/// Who asks, under which number, up to which number it has answers, and for what.
+type Ask<'a> = (&'a User<'a>, u64, u64, Create);
+
+/// Asks for all of these at once, while the root is locked until all of them wait and `meanwhile` is over.
+async fn together(
+    world: &World,
+    asks: &[Ask<'_>],
+    meanwhile: impl Future<Output = ()>,
+) -> Vec<Result<MetaAnswer>> {
     let held = world.server.core().locks.lock(VolumeId(1), &[Ino::ROOT]).await;
-    let asked =
-        ops.iter().zip(1..).map(|(op, seq)| user.call_seq(seq, 0, MetaOp::Create(op.clone())));
+    let asked = asks.iter().map(|(user, seq, answered, op)| {
+        user.call_seq(*seq, *answered, MetaOp::Create(op.clone()))
+    });
     let release = async {
         tokio::task::yield_now().await;
+        meanwhile.await;
         drop(held);
     };
     futures::join!(join_all(asked), release).0
+}
+
+/// The same, of one client, under the numbers from 1 on.
+async fn at_once(world: &World, user: &User<'_>, ops: &[Create]) -> Vec<Result<MetaAnswer>> {
+    let asks: Vec<Ask<'_>> =
+        ops.iter().zip(1..).map(|(op, seq)| (user, seq, 0, op.clone())).collect();
+    together(world, &asks, async {}).await
+}
+
+fn created(answer: &Result<MetaAnswer>) -> Created {
+    match answer {
+        Ok(MetaAnswer::Created(created)) => created.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A user of a session that keeps leases, which begin at once.
+async fn leasing(world: &World) -> User<'_> {
+    let user = world.root().at(world.open_session_of(0, &[], true).await.session).leasing();
+    assert_eq!(recalls(&user, 0).await, Recalled::default());
+    user
+}
+
+/// What is recalled from a user who has followed so far.
+async fn recalls(user: &User<'_>, followed: u64) -> Recalled {
+    match user.call(MetaOp::Recalls(Recalls { followed, ..Recalls::default() })).await {
+        Ok(MetaAnswer::Recalled(recalled)) => recalled,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn files(count: usize) -> Vec<Create> {
@@ -130,22 +171,131 @@ async fn a_merged_commit_that_conflicts_is_made_again_by_each() {
     assert_eq!(root.names(1).await.len(), 20);
 }
 
+/// Each numbers what it asks for by itself.
 #[tokio::test]
-async fn creates_of_two_clients_are_not_merged() {
+async fn creates_of_several_clients_are_one_commit_and_each_is_answered_for_itself() {
     let (kv, world) = counting().await;
-    let (root, other) = (world.root(), world.open_session(0, &[]).await.session);
-    root.file(1, "first").await.unwrap();
+    world.root().file(1, "first").await.unwrap();
+    world.root().chmod(1, 0o777).await.unwrap();
+    let other = world.open_session(0, &[]).await.session;
+    let third = world.open_session(0, &[]).await.session;
+    let users = [world.root(), world.user(1000, 100).at(other), world.user(1001, 100).at(third)];
+    let asks: Vec<Ask<'_>> = files(30)
+        .into_iter()
+        .enumerate()
+        .map(|(nth, op)| (&users[nth % 3], 1 + nth as u64 / 3, 0, op))
+        .collect();
     let before = kv.commits.load(Ordering::SeqCst);
-    let held = world.server.core().locks.lock(VolumeId(1), &[Ino::ROOT]).await;
-    let asked = files(10).into_iter().enumerate().map(|(nth, op)| {
-        let user = if nth % 2 == 0 { world.root() } else { world.root().at(other) };
-        async move { user.call_seq(1 + nth as u64, 0, MetaOp::Create(op)).await.map(drop) }
-    });
-    let release = async { drop(held) };
-    let (made, ()) = futures::join!(join_all(asked), release);
-    assert!(made.iter().all(Result::is_ok));
-    assert_eq!(kv.commits.load(Ordering::SeqCst), before + 2);
-    assert_eq!(root.names(1).await.len(), 11);
+    let made = together(&world, &asks, async {}).await;
+    assert_eq!(kv.commits.load(Ordering::SeqCst), before + 1);
+    assert_eq!(world.root().names(1).await.len(), 31);
+    // Answers got lost: each is given again, and nothing is made twice.
+    for ((user, seq, _, op), made) in asks.iter().zip(made) {
+        assert_eq!(created(&made).attr.uid, user.cred.uid);
+        let again = user.call_seq(*seq, 0, MetaOp::Create(op.clone())).await;
+        assert_eq!(again, made);
+    }
+    let world = world.killed().await;
+    world.open_session(other, &[]).await;
+    let user = world.user(1000, 100).at(other);
+    let again = user.call_seq(1, 0, MetaOp::Create(files(2).remove(1))).await;
+    assert!(created(&again).created);
+    assert_eq!(created(&again).attr.uid, 1000);
+    assert_eq!(user.names(1).await.len(), 31);
+}
+
+/// Who makes something knows nothing of what others make together with it.
+#[tokio::test]
+async fn clients_that_make_something_together_believe_nothing_of_the_directory() {
+    let world = World::new().await;
+    let (a, b) = (leasing(&world).await, leasing(&world).await);
+    for user in [&a, &b] {
+        assert!(user.page(1, 0, 10, false).await.unwrap().leased);
+    }
+    let asks: Vec<Ask<'_>> =
+        [&a, &b].into_iter().zip(files(2)).map(|(user, op)| (user, 1, 0, op)).collect();
+    let follow = async {
+        for user in [&a, &b] {
+            let recalled = recalls(user, 0).await;
+            assert_eq!(recalled.inodes, [1], "also of who makes something there");
+            assert!(world.root().names(1).await.is_empty(), "somebody believes that still");
+            assert!(recalls(user, recalled.number).now_or_never().is_none());
+        }
+    };
+    let (made, ()) = futures::join!(together(&world, &asks, async {}), follow);
+    for made in made {
+        let made = created(&made);
+        assert!(made.attr.leased, "nobody else knows of it yet");
+        assert!(!made.parent.unwrap().leased);
+    }
+    assert_eq!(a.names(1).await, ["file000", "file001"]);
+    // What it makes alone leaves it what it knows.
+    let asks: Vec<Ask<'_>> =
+        files(4).into_iter().skip(2).zip(2..).map(|(op, seq)| (&a, seq, 0, op)).collect();
+    let made = together(&world, &asks, async {}).await;
+    assert!(made.iter().all(|made| created(made).parent.unwrap().leased));
+}
+
+#[tokio::test]
+async fn a_client_that_is_evicted_while_it_waits_is_refused_and_the_others_are_not() {
+    let world = World::new().await;
+    let (root, other) = (world.root(), world.open_session(0, &[]).await.session);
+    let evicted = world.root().at(other);
+    let users = [&evicted, &root];
+    let asks: Vec<Ask<'_>> = files(10)
+        .into_iter()
+        .enumerate()
+        .map(|(nth, op)| (users[nth % 2], 1 + nth as u64 / 2, 0, op))
+        .collect();
+    let evict = async {
+        root.call(MetaOp::EvictClient(ClientRef { session: other })).await.unwrap();
+    };
+    let made = together(&world, &asks, evict).await;
+    for ((user, ..), made) in asks.iter().zip(made) {
+        match user.session == other {
+            true => assert_eq!(kind(made), ErrorKind::NoSession),
+            false => assert!(created(&made).created),
+        }
+    }
+    assert_eq!(root.names(1).await.len(), 5);
+}
+
+#[tokio::test]
+async fn what_several_clients_open_as_they_make_it_is_open_to_each_of_them_alone() {
+    let (_, world) = counting().await;
+    let other = world.open_session(0, &[]).await.session;
+    let users = [world.root(), world.root().at(other)];
+    let asks: Vec<Ask<'_>> = users
+        .iter()
+        .zip(files(2))
+        .map(|(user, op)| (user, 1, 0, Create { open: Some(BOTH), ..op }))
+        .collect();
+    let made = together(&world, &asks, async {}).await;
+    let volume = world.server.core().volume(VolumeId(1)).await.unwrap();
+    for (user, made) in users.iter().zip(made) {
+        let ino = Ino(created(&made).attr.ino);
+        for session in volume.sessions.all() {
+            assert_eq!(volume.sessions.holds(&session, ino), session.id == user.session);
+        }
+    }
+}
+
+/// Those of a transaction that was not carried out are deleted by the next of the same client.
+#[tokio::test]
+async fn replies_that_several_clients_have_are_deleted_though_the_commit_conflicts() {
+    let (kv, world) = counting().await;
+    let other = world.open_session(0, &[]).await.session;
+    let users = [world.root(), world.root().at(other)];
+    let mut ops = files(4).into_iter();
+    for (user, op) in users.iter().zip(ops.by_ref()) {
+        created(&user.call_seq(1, 0, MetaOp::Create(op)).await);
+    }
+    assert_eq!(world.keys(b'R').await, 2);
+    kv.conflicts.store(1, Ordering::SeqCst);
+    let asks: Vec<Ask<'_>> = users.iter().zip(ops).map(|(user, op)| (user, 2, 1, op)).collect();
+    let made = together(&world, &asks, async {}).await;
+    assert!(made.iter().all(|made| created(made).created));
+    assert_eq!(world.keys(b'R').await, 2, "those of number 2");
 }
 
 /// Whatever the store answers, and however often a client asks again, each name is made once.
@@ -154,22 +304,24 @@ async fn merged_creates_on_a_store_at_its_worst_are_made_once() {
     for seed in 1..20 {
         let rates = Rates { suspend: 0.2, ..Rates::ROUGH };
         let world = World::on(Arc::new(MemoryKv::adversarial(seed, rates))).await;
-        let root = &world.root();
-        let create = |op: Create, seq: u64| async move {
+        let other = world.open_session(0, &[]).await.session;
+        let users = &[world.root(), world.root().at(other)];
+        let create = |op: Create, nth: usize| async move {
+            let (user, seq) = (&users[nth % 2], 1 + nth as u64 / 2);
             for _ in 0..1000 {
-                match root.call_seq(seq, 0, MetaOp::Create(op.clone())).await {
+                match user.call_seq(seq, 0, MetaOp::Create(op.clone())).await {
                     Ok(MetaAnswer::Created(created)) => return created.created,
                     Ok(other) => panic!("{other:?}"),
-                    Err(error) if error.kind == ErrorKind::Exists => panic!("{} twice", seq),
+                    Err(error) if error.kind == ErrorKind::Exists => panic!("{nth} twice"),
                     Err(_) => tokio::task::yield_now().await,
                 }
             }
             panic!("never")
         };
-        let asked = files(40).into_iter().zip(1..).map(|(op, seq)| create(op, seq));
+        let asked = files(40).into_iter().zip(0..).map(|(op, nth)| create(op, nth));
         assert!(join_all(asked).await.into_iter().all(|made| made), "seed {seed}");
-        assert_eq!(root.names(1).await.len(), 40);
-        world.until(async || root.stat().await.inodes == 41).await;
+        assert_eq!(users[0].names(1).await.len(), 40);
+        world.until(async || users[0].stat().await.inodes == 41).await;
     }
 }
 
@@ -186,11 +338,19 @@ async fn who_goes_away_while_he_waits_leaves_nothing_and_may_ask_again() {
         assert!(futures::poll!(first.as_mut()).is_pending());
         assert!(!core.merges.is_empty());
     }
-    assert!(core.merges.is_empty());
     let release = async { drop(held) };
     let (made, ()) = futures::join!(create(), release);
     assert!(matches!(made.unwrap(), MetaAnswer::Created(created) if created.created));
     assert!(core.merges.is_empty());
+    let held = core.locks.lock(VolumeId(1), &[Ino::ROOT]).await;
+    {
+        let gone = root.call_seq(6, 0, MetaOp::Create(files(2).remove(1)));
+        futures::pin_mut!(gone);
+        assert!(futures::poll!(gone.as_mut()).is_pending());
+    }
+    drop(held);
+    world.until(async || core.merges.is_empty()).await;
+    assert_eq!(root.names(1).await, ["file000"]);
 }
 
 /// More than go into one transaction.

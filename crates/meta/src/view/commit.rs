@@ -6,7 +6,7 @@ use crate::cache::Commit;
 use crate::core::Core;
 use crate::ctx::{Ctx, is_leasable};
 use crate::keys;
-use crate::leases::Changing as Recalled;
+use crate::leases::{Changing as Recalled, Keeper};
 use crate::locks::inodes::Held;
 use crate::records::{self, Raw};
 use crate::stored::store_error;
@@ -38,7 +38,7 @@ impl<'a> Tx<'a> {
         self.commit_all(&mut [(ctx, answer)]).await
     }
 
-    /// The same for the requests of one session that were carried out on this view, each with its answer.
+    /// The same for all requests that were carried out on this view, each with its answer.
     pub async fn commit_all(mut self, asked: &mut [Asked<'a, '_>]) -> Result<Option<Held>> {
         let Some(mut kv) = self.kv.take().filter(|kv| !kv.is_read_only()) else {
             self.effects(asked);
@@ -49,10 +49,11 @@ impl<'a> Tx<'a> {
             return Ok(None);
         }
         // Others must see the old state until nobody believes it any more: first of all.
-        let _recalled = self.recall().await;
-        let mut forgotten = Vec::new();
+        let _recalled = self.recall(only_keeper(asked)).await;
+        let requests = asked.len();
+        let mut forgotten = Vec::with_capacity(requests);
         for (ctx, answer) in &*asked {
-            forgotten.extend(self.remember(&mut kv, ctx, answer));
+            forgotten.push((*ctx, self.remember(&mut kv, ctx, answer, requests)));
         }
         // Before the commit: whoever changes it next is to know of it.
         self.lease_to_callers(asked);
@@ -79,10 +80,10 @@ impl<'a> Tx<'a> {
             changing.committed = matches!(committed, Ok(true));
             committed
         };
-        if !matches!(committed, Ok(true))
-            && let Some(session) = &self.ctx.session
-        {
-            session.ledger.keep(&forgotten);
+        if !matches!(committed, Ok(true)) {
+            for (ctx, seqs) in &forgotten {
+                ctx.ledger().iter().for_each(|ledger| ledger.keep(seqs));
+            }
         }
         if !committed? {
             self.borrowed.end(Some(false));
@@ -94,41 +95,50 @@ impl<'a> Tx<'a> {
         Ok(Some(self.held))
     }
 
-    /// Takes back what others believe of what changes.
-    async fn recall(&mut self) -> Recalled<'a> {
+    /// Takes back what others believe of what changes; `own` knows of all of it.
+    async fn recall(&mut self, own: Option<&Keeper>) -> Recalled<'a> {
         let ctx = self.ctx;
         let mut seen = std::mem::take(&mut self.seen);
         seen.sort_unstable();
         seen.dedup();
         // The leases on others were recalled when they were borrowed, but for the caller's own, whom the answer tells.
         seen.retain(|ino| ctx.is_here(*ino));
-        let (volume, own) = (&ctx.volume, ctx.keeper.as_ref());
+        let volume = &ctx.volume;
         let holders = || volume.sessions.holders();
         volume.leases.change(own, seen, holders, &*ctx.core.clock).await
     }
 
-    /// Enters leases of the caller on what the answer tells of, as far as nobody else can change it: it is
+    /// Enters leases of each caller on what his answer tells of, as far as nobody else can change it: it is
     /// locked, or new. Not of a file that others have open and of which its kernel keeps nothing: several who write to
-    /// it would recall each other's leases with every write.
+    /// it would recall each other's leases with every write. Nor, where this is done for several callers, of what is locked:
+    /// an answer tells nothing of what the others have changed there.
     fn lease_to_callers(&self, asked: &mut [Asked<'a, '_>]) {
-        asked.iter_mut().for_each(|(ctx, answer)| self.lease_to_caller(ctx, answer));
+        let alone = only_keeper(asked).is_some();
+        asked.iter_mut().for_each(|(ctx, answer)| self.lease_to_caller(ctx, alone, answer));
     }
 
-    fn lease_to_caller(&self, ctx: &Ctx, answer: &mut MetaAnswer) {
+    fn lease_to_caller(&self, ctx: &Ctx, alone: bool, answer: &mut MetaAnswer) {
         let Some(keeper) = &ctx.keeper else { return };
         let (leases, sessions) = (&self.ctx.volume.leases, &self.ctx.volume.sessions);
-        let own = self.ctx.session.as_deref();
+        let own = ctx.session.as_deref();
         each_attributes(answer, |attr| {
             let ino = Ino(attr.ino);
-            let covered = self.held.has(ino) || self.inodes.iter().any(|(new, _)| *new == ino);
+            let locked = alone && self.held.has(ino);
+            let covered = locked || self.inodes.iter().any(|(new, _)| *new == ino);
             let shared = own.is_some_and(|session| sessions.writes_through(session, ino));
             let lives = covered && ctx.is_here(ino) && is_leasable(attr) && !shared;
             attr.leased = lives && leases.enter(keeper, ino, true, &*self.ctx.core.clock);
         });
     }
 
-    /// Stores the reply with the mutation, and deletes replies that were received.
-    fn remember(&mut self, kv: &mut Transaction, ctx: &Ctx, answer: &MetaAnswer) -> Vec<u64> {
+    /// Stores the reply with the mutation, one of so many, and deletes replies that were received.
+    fn remember(
+        &mut self,
+        kv: &mut Transaction,
+        ctx: &Ctx,
+        answer: &MetaAnswer,
+        requests: usize,
+    ) -> Vec<u64> {
         let Some(session) = ctx.session.as_ref().filter(|_| ctx.seq != 0) else {
             return Vec::new();
         };
@@ -138,7 +148,7 @@ impl<'a> Tx<'a> {
         let value = records::encode(&Raw { bytes: reply.into() });
         kv.put(key.clone(), value.clone());
         self.witness = Some((key, Some(value)));
-        let old = session.ledger.forget(ctx.answered);
+        let old = session.ledger.forget(ctx.answered, requests);
         for seq in &old {
             kv.delete(keys::result(volume, session.id, *seq));
         }
@@ -147,8 +157,8 @@ impl<'a> Tx<'a> {
 
     /// Nobody knows what has become of the commit.
     fn doubt(&self, asked: &[Asked<'a, '_>], counts: bool) {
-        if let Some(session) = &self.ctx.session {
-            asked.iter().for_each(|(ctx, _)| session.ledger.doubt(ctx.seq));
+        for (ctx, _) in asked {
+            ctx.ledger().iter().for_each(|ledger| ledger.doubt(ctx.seq));
         }
         if counts {
             self.ctx.core.doubt_counts(&self.ctx.volume);
@@ -208,23 +218,33 @@ impl<'a> Tx<'a> {
         let volume = &self.ctx.volume;
         volume.counts.add(self.inodes_delta, self.bytes_delta);
         let mut work = self.queued;
-        if let Some(session) = &self.ctx.session {
-            let now = self.ctx.incarnation;
-            let opened =
-                |(ino, writes): &(Ino, bool)| volume.sessions.open(session, *ino, *writes, now);
-            self.opens.iter().for_each(opened);
-            for (ino, then) in &self.closes {
+        for (ctx, ino, writes) in &self.opens {
+            if let Some(session) = &ctx.session {
+                volume.sessions.open(session, *ino, *writes, ctx.incarnation);
+            }
+        }
+        for (ctx, ino, then) in &self.closes {
+            if let Some(session) = &ctx.session {
                 work |= volume.sessions.close(session, *ino, *then);
             }
-            if self.witness.is_some() {
-                let numbered = asked.iter().filter(|(ctx, _)| ctx.seq != 0);
-                numbered.for_each(|(ctx, _)| session.ledger.stored(ctx.seq));
+        }
+        if self.witness.is_some() {
+            for (ctx, _) in asked {
+                ctx.ledger().iter().for_each(|ledger| ledger.stored(ctx.seq));
             }
         }
         if work {
             self.ctx.core.work.notify_one();
         }
     }
+}
+
+/// Who knows of all that is changed, because nobody else asks for any of it.
+fn only_keeper<'a>(asked: &[Asked<'a, '_>]) -> Option<&'a Keeper> {
+    let ((first, _), others) = asked.split_first()?;
+    let own = first.keeper.as_ref()?;
+    let same = |(ctx, _): &Asked<'_, '_>| ctx.keeper.as_ref().is_some_and(|other| other.is(own));
+    others.iter().all(same).then_some(own)
 }
 
 /// While a commit is under way: the caches know nothing of what changes, and unless it is known to have

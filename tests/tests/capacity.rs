@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use strake::size;
 use strake_tests::cluster::{Servers, run, succeed};
 
 const DIRECTORIES: usize = 4;
@@ -73,7 +74,16 @@ fn what_cannot_be_planned_is_refused_and_what_does_not_fit_is_said() {
     };
     for (words, cause) in [
         ("--copies 2", "2 copies on 1 targets"),
+        (
+            "--copies 3 --servers 2",
+            "next: strake plan --files 1M --bytes 1T --copies 3 --servers 3",
+        ),
+        ("--copies 4 --servers 9", "4 copies on 9 targets"),
         ("--servers 0", "--servers: at least one"),
+        ("--clients 0", "next: strake plan --files 1M --bytes 1T --clients 1"),
+        ("--servers 2M", "--servers: 2M are too many"),
+        ("--meta-servers 0", "--meta-servers: at least one"),
+        ("--creates 1e30", "is too many"),
         ("--clients many", "is no count"),
         ("--small 120%", "is no percentage"),
         ("--small-size 1M", "files of up to 8 KiB"),
@@ -85,8 +95,80 @@ fn what_cannot_be_planned_is_refused_and_what_does_not_fit_is_said() {
         assert_eq!(code, Some(2), "{words}: {said}");
         assert!(said.contains(cause), "{words}: {said}");
     }
+    for (words, cause) in [
+        ("--files 0 --bytes 1T", "next: strake plan --files 1 --bytes 1T"),
+        ("--files 10e9 --bytes 9000P", "next: strake plan --files 10G --bytes 2048P"),
+        ("--files 10e9 --bytes 99999999P", "is more than any size"),
+        ("--bytes 1T", "--files"),
+    ] {
+        let output = run(["plan"].into_iter().chain(words.split_whitespace()));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words}: {said}");
+        assert!(said.contains(cause), "{words}: {said}");
+    }
     let (code, said) = plan("--servers 900 --clients 2500");
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("DOES NOT FIT: each server would have"), "{said}");
     assert_eq!(plan("--servers 4 --clients 40").0, Some(0));
+}
+
+/// The engines, their bounds and the one that is taken are on one screen, and the same is in JSON.
+#[test]
+fn a_plan_names_engine_metadata_servers_and_shares() {
+    let words = "--files 500M --bytes 1P --servers 20 --clients 300 --creates 40K --stats 90K";
+    let all: Vec<&str> = words.split_whitespace().collect();
+    let said = succeed(["plan"].into_iter().chain(all.iter().copied()));
+    let row = |first: &str| {
+        let found = said.lines().find(|line| line.starts_with(first));
+        found.unwrap_or_else(|| panic!("no {first}: {said}")).to_owned()
+    };
+    assert!(row("metadata server (6)").contains("for leases"), "{said}");
+    assert!(row("PostgreSQL").contains("180 connections"), "{said}");
+    assert!(row("  embedded").contains("NO: 40,000 creates/s, at most 26,988"), "{said}");
+    assert!(row("> postgres").contains("servers share a volume"), "{said}");
+    assert!(row("  etcd").contains("NO: 500M files, at most 1.5M"), "{said}");
+    assert!(row("  tikv").contains("NO: creates were never measured"), "{said}");
+    assert!(row("Creates/s of 1, 2, 4, 8").contains("10,423  17,719  30,122"), "{said}");
+    assert!(row("Advice: make the volume").contains("--shares 24"), "{said}");
+    assert!(said.lines().count() <= 24 && !said.contains("DOES NOT FIT"), "{said}");
+
+    let takes = &plan(&all)["takes"];
+    let engine = |nth: usize| takes["engines"][nth]["engine"].as_str().unwrap();
+    assert_eq!([0, 1, 2, 3].map(engine), ["embedded", "postgres", "etcd", "tikv"]);
+    let number = |what: &str| takes["metadata"][what].as_u64().unwrap();
+    assert_eq!((number("servers"), number("shares")), (6, 24));
+
+    let output = run(["plan", "--engine", "etcd"].into_iter().chain(all.iter().copied()));
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let told = said.lines().filter(|line| line.starts_with("DOES NOT FIT: etcd: "));
+    assert!(told.clone().all(|line| line.ends_with("--engine postgres does")), "{said}");
+    assert_eq!(told.count(), 2, "{said}");
+}
+
+/// docs/design/0061-capacity.md has what its command prints.
+#[test]
+fn the_paper_says_what_the_plan_says() {
+    let paper = include_str!("../../docs/design/0061-capacity.md");
+    let paper = paper.split("## 10 billion files, 1,000 servers").nth(1).expect("the section");
+    let command = paper.lines().find_map(|line| line.strip_prefix("strake plan ")).unwrap();
+    assert!(command.starts_with("--files 10e9 --bytes 40P --servers 1000 "), "{command}");
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let takes = &plan(&words)["takes"];
+    let mut rows = 0;
+    for line in paper.lines().filter(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [what, place, is] = cells[..] else { panic!("three cells: {line}") };
+        let Some(place) = place.strip_prefix('`').and_then(|place| place.strip_suffix('`')) else {
+            continue;
+        };
+        let Some(value) = takes.pointer(&format!("/{}", place.replace('.', "/"))) else { continue };
+        let shown = match value.as_u64() {
+            Some(number) => vec![size::show(number), size::show_count(number)],
+            None => vec![value.as_str().unwrap_or("neither number nor text").to_owned()],
+        };
+        assert!(shown.iter().any(|shown| shown == is), "{what} ({place}): {is} is {shown:?}");
+        rows += 1;
+    }
+    assert_eq!(rows, 24, "all rows are compared");
 }

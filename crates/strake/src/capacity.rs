@@ -1,94 +1,75 @@
 //! What a cluster takes: memory, disk, network and engine, from how much is to be kept and who uses it.
 //!
-//! Arithmetic alone. The figures were measured with `tests/examples/capacity.rs`; how they were, and how far they reach,
-//! says `docs/design/0061-capacity.md`.
+//! Arithmetic alone. The figures were measured with `tests/examples/capacity.rs` where nothing else is said; how they were, and
+//! how far they reach, says `docs/design/0061-capacity.md`. [`engines`] says what keeps the metadata.
+
+pub mod engines;
 
 use crate::size;
+use engines::{Asked, Engine, Offer, Step};
 use serde::Serialize;
 use strake_types::limits::{COPIES_MAX, INLINE_BYTES_DEFAULT};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Records of a file and its name of 21 letters, before an engine packs them.
+/// Records of a file and its name of 20 letters, before an engine packs them. Measured: an export of 660,000 files
+/// (docs/design/0061-capacity.md).
 const RECORD_BYTES: u64 = 312;
-/// What an engine takes for a byte of records, with what it has not cleaned up yet.
-const EMBEDDED_FACTOR: f64 = 1.5;
-const POSTGRES_FACTOR: f64 = 2.0;
-const ETCD_FACTOR: f64 = 4.0;
-/// Journal, and what is kept back for a full disk.
-const EMBEDDED_FIXED_BYTES: u64 = 96 * MIB;
-/// Log that PostgreSQL keeps where nothing else is said (`max_wal_size`).
-const POSTGRES_FIXED_BYTES: u64 = GIB;
-/// Log and snapshots of an etcd member.
-const ETCD_FIXED_BYTES: u64 = GIB / 2;
-/// An etcd is not to have more than this, say those who make it.
-const ETCD_BYTES_MAX: u64 = 8 * GIB;
-/// Memory of a metadata server that has files, without leases: caches, tables in memory, allocator.
+/// Memory of a metadata server that has files, without leases: caches, tables in memory, allocator. Measured: 484 MiB after
+/// 660,000 files, with the leases of some (docs/design/0061-capacity.md).
 const META_BYTES: u64 = 480 * MIB;
-/// Memory for a client's lease on one inode, at the server.
+/// Memory for a client's lease on one inode, at the server. Measured: 74 MiB for 300,000 (docs/design/0061-capacity.md).
 const LEASE_BYTES: u64 = 280;
-/// Memory for a session.
+/// Memory for a session: its replies and recalls under way. Judged.
 const SESSION_BYTES: u64 = 64 << 10;
 
-/// Map of a GiB of contents, on disk: one entry per block of 4 KiB, and checksums.
+/// Map of a GiB of contents, on disk: one entry per block of 4 KiB, and checksums. Measured (docs/design/0002-chunk-engine.md).
 const MAP_BYTES_PER_GIB: u64 = MIB;
-/// Map of a chunk, however small.
+/// Map of a chunk, however small. Measured (docs/design/0002-chunk-engine.md).
 const MAP_BYTES_PER_CHUNK: u64 = 84;
-/// Smallest part of a disk that a chunk takes.
+/// Smallest part of a disk that a chunk takes (docs/design/0002-chunk-engine.md).
 const BLOCK_BYTES: u64 = 4 << 10;
-/// Log and tables of a target that holds nothing.
+/// Log and tables of a target that holds nothing. Judged.
 const TARGET_FIXED_BYTES: u64 = 50 * MIB;
-/// A disk is not to be fuller than this: what is deleted comes back late, and copies move.
+/// A disk is not to be fuller than this: what is deleted comes back late, and copies move. Judged.
 const FULL_MAX: f64 = 0.85;
-/// A storage server that does nothing.
+/// A storage server that does nothing. Measured (docs/design/0061-capacity.md).
 const STORAGE_BYTES: u64 = 32 * MIB;
-/// Maps and pages of maps in memory, of one target.
+/// Maps and pages of maps in memory, of one target: bounds of 32 MiB each (docs/design/0002-chunk-engine.md).
 const TARGET_BYTES: u64 = 64 * MIB;
-/// Contents under way to and from all clients.
+/// Contents under way to and from all clients. Judged; each connection has a bound (`strake_wire::server`).
 const UNDER_WAY_BYTES: u64 = 256 * MIB;
 
-/// Connections of one client to one server: small messages, and contents.
+/// Connections of one client to one server: one for small messages, two for contents (`strake_wire::options`).
 const CONNECTIONS_PER_CLIENT: u64 = 3;
-/// Connections that one server process takes.
+/// Connections of one storage server to another: the same, and one for what it forwards (`strake_wire::connection`).
+const CONNECTIONS_PER_SERVER: u64 = CONNECTIONS_PER_CLIENT + 1;
+/// Connections that one server process takes (`strake_wire::server`).
 const CONNECTIONS_MAX: u64 = 8_192;
-/// Memory of a server for a connection that is used now and then.
+/// Memory of a server for a connection that is used now and then. Not measured at thousands.
 const CONNECTION_BYTES: u64 = 40 << 10;
 
-/// Memory of a mount that does nothing, and for a file that it knows: attributes, name, lease.
+/// Memory of a mount that does nothing. Judged, with room.
 const MOUNT_BYTES: u64 = 20 * MIB;
+/// Memory of a mount for a file that it knows: attributes, name, lease. Measured: 112 MiB for 65,536
+/// (docs/design/0061-capacity.md).
 const KNOWN_FILE_BYTES: u64 = 1_800;
-/// Files of which a client keeps leases.
+/// Files of which a client keeps leases (docs/design/0050-leases.md).
 pub const KNOWN_FILES_MAX: u64 = 65_536;
-/// Contents that a mount holds at most, where nothing else is said.
+/// Contents that a mount holds at most, where nothing else is said (`strake_client::memory`).
 const MOUNT_CONTENTS_BYTES: u64 = 256 * MIB;
 
-/// Messages a second of a client that does nothing: to the metadata server, and to the manager.
+/// Messages a second of a client that does nothing, in each of its sessions. Measured: 2.3 of two mounts
+/// (docs/design/0061-capacity.md).
 const IDLE_META_MESSAGES: f64 = 1.2;
+/// Messages a second of each client and server to the manager: the map is asked for once (`strake_wire::map`).
 const IDLE_MANAGER_MESSAGES: f64 = 1.0;
-/// Part of a link that contents have (Ethernet, TCP and messages take the rest).
+/// Part of a link that contents have; Ethernet, TCP and messages take the rest. Measured: 11.92 to 11.95 of 12.5 MB/s
+/// (docs/results/testbed.md).
 const LINK_USE: f64 = 0.955;
-/// The map of a cluster for each target: the target, and the groups that it leads.
+/// The map of a cluster for each target: the target, and the groups that it leads. Judged.
 const MAP_BYTES_PER_TARGET: u64 = 250;
-
-/// Files made in a second in one directory by 16 tasks of a native client, on two cores that do everything.
-const EMBEDDED_CREATES: u64 = 11_400;
-const POSTGRES_CREATES: u64 = 4_100;
-const ETCD_CREATES: u64 = 700;
-/// So many files are too much for one metadata server.
-const MANY_FILES: u64 = 1_000_000_000;
-
-/// Which engine keeps the metadata.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Engine {
-    /// In the data directory of the metadata server
-    Embedded,
-    /// In a PostgreSQL database
-    Postgres,
-    /// In an etcd cluster
-    Etcd,
-}
 
 /// What is to be planned for.
 #[derive(Clone, Debug, Serialize)]
@@ -115,25 +96,32 @@ pub struct Demand {
     pub copies: u64,
     /// Length of a chunk.
     pub chunk: u64,
-    /// Engine of the metadata.
-    pub engine: Engine,
+    /// Engine of the metadata; none: the first that does.
+    pub engine: Option<Engine>,
+    /// Metadata servers; none: as many as it takes.
+    pub meta_servers: Option<u64>,
+    /// Files to be made in a second; 0 if nothing is asked.
+    pub creates_per_s: u64,
+    /// Looks at files in a second.
+    pub stats_per_s: u64,
 }
 
-/// What the metadata server takes.
+/// What the metadata takes: each server, if nothing else is said.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Metadata {
-    /// Records and small contents, as an export holds them.
+    /// The engine, and how many servers there are.
+    #[serde(flatten)]
+    pub offer: Offer,
+    /// Records and small contents, as an export holds them; of all servers.
     pub records_bytes: u64,
-    /// What the engine takes for them, with its journal.
-    pub disk_bytes: u64,
-    /// Of the process (of the database: what it is given).
+    /// Of the process; a database has its own beside it.
     pub memory_bytes: u64,
     /// The part of that which leases of clients take.
     pub lease_bytes: u64,
     /// Messages of clients that do nothing.
     pub idle_messages_per_s: u64,
-    /// Files made in a second where it was measured.
-    pub creates_per_s: u64,
+    /// What 1, 2, 4 and more servers do together.
+    pub scale: Vec<Step>,
 }
 
 /// What each storage server takes.
@@ -180,8 +168,10 @@ pub struct Network {
 /// All that a cluster takes, and what does not fit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Needs {
-    /// The metadata server.
+    /// The metadata servers.
     pub metadata: Metadata,
+    /// All engines, as they would be.
+    pub engines: Vec<Offer>,
     /// Each storage server.
     pub storage: Storage,
     /// Each client.
@@ -197,11 +187,30 @@ pub struct Needs {
 impl Demand {
     /// What it takes.
     pub fn needs(&self) -> Needs {
-        let metadata = self.metadata();
-        let storage = self.storage();
-        let (client, network) = (self.client(), self.network(&storage));
-        let problems = self.problems(&storage);
-        Needs { advice: self.advice(), metadata, storage, client, network, problems }
+        let engines = self.asked().offers();
+        let offer = self.choose(&engines);
+        let metadata = self.metadata(offer.clone());
+        let storage = self.storage(offer.step.servers);
+        let (client, network) = (self.client(offer.step.servers), self.network(&storage));
+        let (advice, problems) = (self.advice(offer), self.problems(&storage, offer, &engines));
+        Needs { metadata, storage, client, network, advice, problems, engines }
+    }
+
+    fn asked(&self) -> Asked {
+        let (creates_per_s, stats_per_s) = (self.creates_per_s, self.stats_per_s);
+        let (files, records_bytes, servers) = (self.files, self.records_bytes(), self.meta_servers);
+        Asked { files, records_bytes, creates_per_s, stats_per_s, servers }
+    }
+
+    /// The engine that is wanted; else the first that does, and PostgreSQL where none does.
+    fn choose<'a>(&self, offers: &'a [Offer]) -> &'a Offer {
+        let wanted = |offer: &&Offer| match self.engine {
+            Some(engine) => offer.engine == engine,
+            None => offer.fits(),
+        };
+        let postgres = |offer: &&Offer| offer.engine == Engine::Postgres;
+        let found = offers.iter().find(wanted).or_else(|| offers.iter().find(postgres));
+        found.unwrap_or(&offers[0])
     }
 
     fn small_files(&self) -> u64 {
@@ -214,23 +223,29 @@ impl Demand {
         (inside, self.bytes - inside)
     }
 
-    fn metadata(&self) -> Metadata {
-        let (factor, fixed, creates_per_s) = match self.engine {
-            Engine::Embedded => (EMBEDDED_FACTOR, EMBEDDED_FIXED_BYTES, EMBEDDED_CREATES),
-            Engine::Postgres => (POSTGRES_FACTOR, POSTGRES_FIXED_BYTES, POSTGRES_CREATES),
-            Engine::Etcd => (ETCD_FACTOR, ETCD_FIXED_BYTES, ETCD_CREATES),
-        };
-        let records_bytes = self.files.saturating_mul(RECORD_BYTES).saturating_add(self.split().0);
+    fn records_bytes(&self) -> u64 {
+        self.files.saturating_mul(RECORD_BYTES).saturating_add(self.split().0)
+    }
+
+    fn metadata(&self, offer: Offer) -> Metadata {
+        let servers = offer.step.servers.max(1);
         let leases = self.used_files.min(KNOWN_FILES_MAX).saturating_mul(self.clients);
-        let lease_bytes = leases.saturating_mul(LEASE_BYTES);
-        let sessions = self.clients.saturating_mul(SESSION_BYTES + CONNECTION_BYTES);
+        let lease_bytes = leases.saturating_mul(LEASE_BYTES) / servers;
+        // Each mount has one with each share of each volume.
+        let shares = offer.shares.saturating_mul(offer.volumes).div_ceil(servers);
+        let sessions = self.clients.saturating_mul(shares);
+        let session_bytes = sessions.saturating_mul(SESSION_BYTES);
+        let connection_bytes = self.clients.saturating_mul(CONNECTION_BYTES);
         Metadata {
-            records_bytes,
-            disk_bytes: ((records_bytes as f64 * factor) as u64).saturating_add(fixed),
-            memory_bytes: META_BYTES.saturating_add(lease_bytes).saturating_add(sessions),
+            records_bytes: self.records_bytes(),
+            memory_bytes: META_BYTES
+                .saturating_add(lease_bytes)
+                .saturating_add(session_bytes)
+                .saturating_add(connection_bytes),
             lease_bytes,
-            idle_messages_per_s: (self.clients as f64 * IDLE_META_MESSAGES).ceil() as u64,
-            creates_per_s,
+            idle_messages_per_s: (sessions as f64 * IDLE_META_MESSAGES).ceil() as u64,
+            scale: offer.scale(),
+            offer,
         }
     }
 
@@ -241,7 +256,7 @@ impl Demand {
         if self.split().1 == 0 { 0 } else { whole.saturating_add(large) }
     }
 
-    fn storage(&self) -> Storage {
+    fn storage(&self, meta_servers: u64) -> Storage {
         let contents = self.split().1;
         // On average half of the last block of a file holds nothing.
         let large = self.files - self.small_files();
@@ -253,8 +268,9 @@ impl Demand {
             .saturating_add(chunks.saturating_mul(MAP_BYTES_PER_CHUNK));
         let disk_bytes = per_server.saturating_add(map_bytes);
         let fixed = self.targets.saturating_mul(TARGET_FIXED_BYTES);
-        let connections = (self.clients.saturating_mul(CONNECTIONS_PER_CLIENT))
-            .saturating_add(self.servers.saturating_mul(CONNECTIONS_PER_CLIENT + 1));
+        let connections = (self.clients.saturating_add(meta_servers))
+            .saturating_mul(CONNECTIONS_PER_CLIENT)
+            .saturating_add(self.servers.saturating_mul(CONNECTIONS_PER_SERVER));
         Storage {
             disk_bytes,
             map_bytes,
@@ -267,11 +283,12 @@ impl Demand {
         }
     }
 
-    fn client(&self) -> Client {
+    fn client(&self, meta_servers: u64) -> Client {
         let known = self.used_files.min(KNOWN_FILES_MAX) * KNOWN_FILE_BYTES;
         Client {
             memory_bytes: MOUNT_BYTES + known + MOUNT_CONTENTS_BYTES,
-            connections: self.servers.saturating_add(1).saturating_mul(CONNECTIONS_PER_CLIENT),
+            connections: (self.servers.saturating_add(meta_servers))
+                .saturating_mul(CONNECTIONS_PER_CLIENT),
         }
     }
 
@@ -300,29 +317,48 @@ impl Demand {
         }
     }
 
-    fn advice(&self) -> Vec<String> {
+    fn advice(&self, offer: &Offer) -> Vec<String> {
         let mut advice = Vec::new();
-        if self.files >= MANY_FILES {
+        match offer.engine {
+            Engine::Embedded => advice.push(
+                "take --engine postgres if names are to outlive their machine (docs/guide/metadata.md)".into(),
+            ),
+            Engine::Postgres => advice.push(format!(
+                "let the database take {} connections (max_connections), and have a standby (docs/guide/operate.md)",
+                size::show_count(offer.database_connections)
+            )),
+            Engine::Etcd => advice.push(
+                "set etcd's --quota-backend-bytes above the disk of a member; it is 2 GiB unless told (docs/guide/operate.md)"
+                    .into(),
+            ),
+            Engine::Tikv => advice.push(
+                "TiKV was tested against a double only; build with --features tikv, try it first (docs/guide/metadata.md)"
+                    .into(),
+            ),
+        }
+        if offer.shares > 1 {
+            advice.push(format!(
+                "make the volume with: strake volume create NAME --shares {} (for good)",
+                offer.shares
+            ));
             advice.push(
-                "one metadata server serves a volume, or a share of it: with metadata in PostgreSQL make it of several \
-                 shares (strake volume create --shares), else make several volumes"
+                "rates of several servers are 1.7 times for each doubling, measured with two; all wait for one database, \
+                 measured up to 12,404 creates/s"
                     .into(),
             );
         }
-        match self.engine {
-            Engine::Embedded => advice.push(
-                "the embedded engine is the faster one; take --engine postgres if the metadata is to outlive its \
-                 machine (docs/guide/metadata.md)"
-                    .into(),
-            ),
-            Engine::Postgres => advice.push(
-                "a standby of the database keeps the metadata when its machine is lost (docs/guide/metadata.md)".into(),
-            ),
-            Engine::Etcd => advice.push(
-                "raise etcd's --quota-backend-bytes (2 GiB unless told otherwise) above what the disk of a member is to \
-                 have (docs/guide/metadata.md)"
-                    .into(),
-            ),
+        if offer.volumes > 1 {
+            advice.push(format!(
+                "divide the files over {} volumes: with {} one server serves all of a volume",
+                size::show_count(offer.volumes),
+                offer.engine.name()
+            ));
+        }
+        if self.copies > self.servers {
+            advice.push(format!(
+                "{} copies on fewer servers: some lie on one, and are lost with it; take --servers {0}",
+                self.copies
+            ));
         }
         if self.copies == 1 && self.servers > 1 {
             advice.push("one copy: a lost disk is lost data; --copies 2 doubles the disks".into());
@@ -330,22 +366,24 @@ impl Demand {
         advice
     }
 
-    fn problems(&self, storage: &Storage) -> Vec<String> {
+    fn problems(&self, storage: &Storage, offer: &Offer, offers: &[Offer]) -> Vec<String> {
         let mut problems = Vec::new();
         if storage.connections > CONNECTIONS_MAX {
-            let most = (CONNECTIONS_MAX / CONNECTIONS_PER_CLIENT)
-                .saturating_sub(self.servers.saturating_mul(2));
+            let of_servers = (self.servers.saturating_mul(CONNECTIONS_PER_SERVER))
+                .saturating_add(offer.step.servers.saturating_mul(CONNECTIONS_PER_CLIENT));
+            let most = CONNECTIONS_MAX.saturating_sub(of_servers) / CONNECTIONS_PER_CLIENT;
             problems.push(format!(
                 "each server would have {} connections and takes {CONNECTIONS_MAX}: at most some {most} clients",
                 storage.connections
             ));
         }
-        let metadata_bytes = self.metadata().disk_bytes;
-        if self.engine == Engine::Etcd && metadata_bytes > ETCD_BYTES_MAX {
-            problems.push(format!(
-                "an etcd is not to have more than {}: take --engine postgres, or embedded",
-                size::show(ETCD_BYTES_MAX)
-            ));
+        let other = match (offers.iter().find(|other| other.fits()), self.meta_servers) {
+            (Some(other), _) => format!("--engine {} does", other.engine.name()),
+            (None, Some(_)) => "leave out --meta-servers to see how many it takes".into(),
+            (None, None) => "no engine is known to do: plan several clusters".into(),
+        };
+        for against in &offer.against {
+            problems.push(format!("{}: {against}; {other}", offer.engine.name()));
         }
         if self.used_files > KNOWN_FILES_MAX {
             problems.push(format!(
@@ -382,7 +420,10 @@ mod tests {
             link: 1_250_000_000,
             copies: 1,
             chunk: 1 << 20,
-            engine: Engine::Embedded,
+            engine: Some(Engine::Embedded),
+            meta_servers: None,
+            creates_per_s: 0,
+            stats_per_s: 0,
         }
     }
 
@@ -391,12 +432,13 @@ mod tests {
         let one = demand().needs();
         let two = Demand { files: 200_000_000, bytes: 800 << 40, ..demand() }.needs();
         let ratio = |a: u64, b: u64| b as f64 / a as f64;
-        assert!((1.9..2.1).contains(&ratio(one.metadata.disk_bytes, two.metadata.disk_bytes)));
+        let disk = |needs: &Needs| needs.metadata.offer.disk_bytes;
+        assert!((1.9..2.1).contains(&ratio(disk(&one), disk(&two))));
         assert!((1.99..2.01).contains(&ratio(one.storage.buy_bytes, two.storage.buy_bytes)));
         assert_eq!(one.metadata.memory_bytes, two.metadata.memory_bytes, "memory is bounded");
         let copies = Demand { copies: 2, ..demand() }.needs();
         assert!((1.99..2.01).contains(&ratio(one.storage.buy_bytes, copies.storage.buy_bytes)));
-        assert_eq!(copies.metadata.disk_bytes, one.metadata.disk_bytes);
+        assert_eq!(disk(&copies), disk(&one));
         assert!(one.network.heal_s.is_none() && copies.network.heal_s.is_some());
     }
 
@@ -406,7 +448,7 @@ mod tests {
             Demand { small: 1.0, small_bytes: 2 << 10, bytes: 100_000_000 * (2 << 10), ..demand() };
         let needs = small.needs();
         assert_eq!((needs.storage.disk_bytes, needs.network.fill_s), (0, 0));
-        assert!(needs.metadata.disk_bytes > small.bytes);
+        assert!(needs.metadata.offer.disk_bytes > small.bytes);
     }
 
     #[test]
@@ -416,6 +458,43 @@ mod tests {
         assert_eq!(crowd.problems.len(), 2, "{:?}", crowd.problems);
         assert!(crowd.problems[0].contains("connections"));
         assert!(!copies_possible(2, 1, 1) && !copies_possible(4, 9, 9) && copies_possible(3, 1, 3));
+    }
+
+    #[test]
+    fn the_first_engine_that_does_is_taken_and_the_one_that_is_wanted_is_told_of_another() {
+        let engine = |demand: &Demand| demand.needs().metadata.offer.engine;
+        let free = Demand { engine: None, ..demand() };
+        assert_eq!(engine(&free), Engine::Embedded);
+        let many = Demand { files: 2_000_000_000, ..free.clone() };
+        assert_eq!(engine(&many), Engine::Postgres);
+        assert_eq!(engine(&Demand { files: 100_000_000_000, ..free.clone() }), Engine::Tikv);
+        assert_eq!(many.needs().problems, [""; 0]);
+
+        let problems = |demand: Demand| demand.needs().problems.join("; ");
+        let told = problems(Demand { engine: Some(Engine::Embedded), ..many.clone() });
+        assert!(told.starts_with("embedded: 2G files, at most 1G: one server"), "{told}");
+        assert!(told.ends_with("--engine postgres does"), "{told}");
+        let few = Demand { meta_servers: Some(2), creates_per_s: 50_000, ..many.clone() };
+        assert!(problems(few).ends_with("leave out --meta-servers to see how many it takes"));
+        let far = Demand { creates_per_s: 1_000_000, ..many };
+        assert_eq!(engine(&far), Engine::Postgres, "of those that do not do");
+        assert!(problems(far).ends_with("plan several clusters"));
+    }
+
+    #[test]
+    fn several_metadata_servers_divide_leases_and_not_sessions() {
+        let of = |meta_servers| {
+            let engine = Some(Engine::Postgres);
+            Demand { engine, meta_servers: Some(meta_servers), ..demand() }.needs()
+        };
+        let (one, four) = (of(1), of(4));
+        assert_eq!(one.metadata.lease_bytes, 4 * four.metadata.lease_bytes);
+        // Sixteen shares, of which each server has four, and a mount a session with each.
+        assert_eq!((one.metadata.offer.shares, four.metadata.offer.shares), (1, 16));
+        assert_eq!(one.metadata.idle_messages_per_s, 240);
+        assert_eq!(four.metadata.idle_messages_per_s, 960);
+        assert_eq!(four.client.connections, one.client.connections + 3 * 3);
+        assert!(four.advice.iter().any(|line| line.contains("--shares 16")));
     }
 
     #[test]
@@ -434,7 +513,10 @@ mod tests {
                 link: most,
                 copies: most,
                 chunk,
-                engine: Engine::Postgres,
+                engine: Some(Engine::Postgres),
+                meta_servers: Some(most),
+                creates_per_s: most,
+                stats_per_s: most,
             };
             assert!(!all.needs().problems.is_empty());
         }

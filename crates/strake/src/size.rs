@@ -1,13 +1,19 @@
-//! Sizes as people write and read them.
+//! Sizes and counts as people write and read them.
 
 /// Units, each 1024 times the one before.
 const UNITS: &[(char, u64)] =
     &[('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30), ('T', 1 << 40), ('P', 1 << 50)];
+/// Units of what is no bytes, each 1000 times the one before.
+const COUNT_UNITS: &[(char, u64)] =
+    &[('K', 1_000), ('M', 1_000_000), ('G', 1_000_000_000), ('T', 1_000_000_000_000)];
+/// The largest count, which is a whole number as a `f64`, too.
+const COUNT_MAX: f64 = 1e15;
 
 /// Reads `65536`, `64K`, `64KiB`, `1M`, `1.5G`.
 pub fn parse(text: &str) -> Result<u64, String> {
     let wrong =
-        || format!("{text:?} is no size; write a number with K, M, G, T or nothing after it");
+        || format!("{text:?} is no size; write a number with K, M, G, T, P or nothing after it");
+    let too_large = || format!("{text:?} is more than any size: 16383P is the largest");
     let trimmed = text.trim();
     let lower = trimmed.to_ascii_uppercase();
     let short = lower.strip_suffix("IB").or(lower.strip_suffix('B')).unwrap_or(&lower);
@@ -17,11 +23,46 @@ pub fn parse(text: &str) -> Result<u64, String> {
         None => (short, 1),
     };
     if let Ok(whole) = number.parse::<u64>() {
-        return whole.checked_mul(factor).ok_or_else(wrong);
+        return whole.checked_mul(factor).ok_or_else(too_large);
     }
-    let value = number.parse::<f64>().map_err(|_| wrong())? * factor as f64;
-    let fits = value.is_finite() && (0.0..1e18).contains(&value) && unit.is_some();
-    if fits { Ok(value as u64) } else { Err(wrong()) }
+    match number.parse::<f64>().map_err(|_| wrong())? * factor as f64 {
+        value if value >= 1e18 => Err(too_large()),
+        value if value >= 0.0 && unit.is_some() => Ok(value as u64),
+        _ => Err(wrong()),
+    }
+}
+
+/// Reads `300000`, `300,000`, `20M`, `2G`: thousands here, for these are no bytes.
+pub fn parse_count(text: &str) -> Result<u64, String> {
+    let wrong = || {
+        format!(
+            "{text:?} is no count; write a number with K, M, G, T (thousands) or nothing after it"
+        )
+    };
+    let plain = text.trim().replace(['_', ','], "").to_ascii_uppercase();
+    let unit = COUNT_UNITS.iter().find(|(letter, _)| plain.ends_with(*letter));
+    let (number, factor) = match unit {
+        Some((letter, factor)) => (plain.trim_end_matches(*letter), *factor),
+        None => (&plain[..], 1),
+    };
+    match number.parse::<f64>().map_err(|_| wrong())? * factor as f64 {
+        value if value > COUNT_MAX => Err(format!("{text:?} is too many: 1000T are the most")),
+        value if value >= 0.0 && value.fract() == 0.0 => Ok(value as u64),
+        _ => Err(wrong()),
+    }
+}
+
+/// `950`, `10,423`, `1.5M`, `10G`: as [`parse_count()`] reads it.
+pub fn show_count(number: u64) -> String {
+    let large = COUNT_UNITS.iter().skip(1).rev().find(|(_, factor)| number >= *factor);
+    match large {
+        Some((letter, factor)) if number.is_multiple_of(*factor) => {
+            format!("{}{letter}", number / factor)
+        }
+        Some((letter, factor)) => format!("{:.1}{letter}", number as f64 / *factor as f64),
+        None if number >= 1_000 => format!("{},{:03}", number / 1_000, number % 1_000),
+        None => number.to_string(),
+    }
 }
 
 /// `1.5 GiB`.
@@ -52,6 +93,8 @@ pub fn short(bytes: u64) -> String {
 mod tests {
     use super::*;
 
+    const G: u64 = 1_000_000_000;
+
     #[test]
     fn sizes_are_read_as_written() {
         let cases = [("0", 0), ("65536", 65536), ("64K", 65536), ("64kib", 65536), ("1M", 1 << 20)];
@@ -61,6 +104,31 @@ mod tests {
         assert_eq!(parse("1.5G"), Ok(3 << 29));
         for wrong in ["", "K", "1X", "-1", "1.5", "nan", "99999999P"] {
             assert!(parse(wrong).is_err(), "{wrong}");
+        }
+        for much in ["16384P", "99999999P", "1e30T", "99999999999999999999999"] {
+            assert!(parse(much).unwrap_err().contains("16383P is the largest"), "{much}");
+        }
+    }
+
+    #[test]
+    fn counts_are_in_thousands_and_nothing_else_is_one() {
+        let cases = [("7", 7), ("300_000", 300_000), ("20M", 20_000_000), ("2.5g", 2_500_000_000)];
+        for (text, number) in cases.into_iter().chain([("10e9", 10_000_000_000)]) {
+            assert_eq!(parse_count(text), Ok(number), "{text}");
+        }
+        for text in ["", "M", "-1", "1.5", "nan", "20X", "1MM5"] {
+            assert!(parse_count(text).unwrap_err().contains("is no count"), "{text}");
+        }
+        for text in ["1e400", "99999T"] {
+            assert!(parse_count(text).unwrap_err().contains("too many"), "{text}");
+        }
+    }
+
+    #[test]
+    fn counts_that_are_shown_are_read_as_the_same() {
+        let cases = [(999, "999"), (10_423, "10,423"), (1_500_000, "1.5M"), (10 * G, "10G")];
+        for (number, text) in cases {
+            assert_eq!((&*show_count(number), parse_count(text)), (text, Ok(number)));
         }
     }
 

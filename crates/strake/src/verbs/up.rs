@@ -26,8 +26,8 @@ pub const MOUNT_DEFAULT: &str = "./mnt";
 const VOLUME: &str = "main";
 /// Targets of a new data directory.
 const TARGETS_DEFAULT: usize = 4;
-/// Most targets.
-const TARGETS_MAX: usize = 1024;
+/// Most targets of a server.
+pub const TARGETS_MAX: usize = 1024;
 /// How long the flush at the end may take before the rest is left to the stores.
 const FLUSH_SECONDS_MAX: u64 = 60;
 

@@ -140,6 +140,7 @@ test:
 	need ip iproute2
 	need setfacl acl
 	need setfattr attr
+	need git git
 	need_chromium
 	need_postgres
 	need_etcd

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 use strake_tests::cluster::{Mount, Servers, counted, eventually, free_port, signal};
 
@@ -191,6 +192,62 @@ fn what_is_known_is_looked_at_again_without_asking_the_server() {
         }
         recalls() >= enough
     });
+}
+
+/// How many messages servers have got, but for those that keep leases and sessions alive.
+fn messages(metrics: &str) -> u64 {
+    let alive = |line: &str| {
+        ["recalls", "renew_session"].iter().any(|op| line.contains(&format!("op=\"{op}\"")))
+    };
+    counted(metrics, |line| {
+        line.starts_with("strake_storage_ops_total{")
+            || line.starts_with("strake_meta_ops_total{") && !alive(line)
+    })
+}
+
+/// What git prints, wherever it is used and by whom.
+fn git(repository: &Path, arguments: &[&str]) -> String {
+    let mut command = Command::new("git");
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    command.env("HOME", "/nonexistent").env("GIT_CONFIG_NOSYSTEM", "1");
+    command.args(["-c", "user.name=nobody", "-c", "user.email=nobody@localhost"]);
+    command.args(["-c", "maintenance.auto=false", "-c", "gc.auto=0", "-C"]).arg(repository);
+    let output = command.args(arguments).output().expect("git is there");
+    assert!(output.status.success(), "git {arguments:?}: {}", output.stderr.escape_ascii());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Without its optional lock: `.git/index.lock` is made and removed by messages.
+#[test]
+fn git_status_asks_for_nothing_the_second_time() {
+    let metrics = format!("127.0.0.1:{}", free_port());
+    let servers = Servers::start_with(&["--metrics".into(), metrics.clone()]);
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    let repository = a.at("repository");
+    for nth in 0..150 {
+        let directory = repository.join(format!("{}/{}", nth / 10, nth % 10));
+        fs::create_dir_all(&directory).unwrap();
+        for file in 0..10 {
+            fs::write(directory.join(format!("file{file}")), file.to_string()).unwrap();
+        }
+    }
+    fs::write(repository.join(".gitignore"), "*.o\n").unwrap();
+    // Git looks into files again that were changed in the second in which it has written its index.
+    std::thread::sleep(Duration::from_millis(1_100));
+    git(&repository, &["init", "--quiet"]);
+    git(&repository, &["add", "."]);
+    git(&repository, &["commit", "--quiet", "-m", "all"]);
+    fs::write(repository.join("3/7/new"), "").unwrap();
+    let status = || git(&repository, &["--no-optional-locks", "status", "--porcelain"]);
+    assert_eq!(status(), "?? 3/7/new\n");
+    // On a busy machine leases may end before they are kept alive.
+    eventually(WAIT, "a `git status` that asks for nothing", || {
+        let before = messages(&metrics);
+        assert_eq!(status(), "?? 3/7/new\n");
+        messages(&metrics) == before
+    });
+    fs::write(b.at("repository/12/4/other"), "").unwrap();
+    assert_eq!(status(), "?? 12/4/other\n?? 3/7/new\n");
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! What doors pass to a [`crate::Volume`] and get back from it.
 
-use crate::memory;
 use bytes::Bytes;
 use serde::Serialize;
 use std::sync::Arc;
@@ -8,11 +7,22 @@ use strake_base::clock::{Clock, WakingClock};
 use strake_types::limits::{ATTRIBUTE_AGE_MS_MAX, OPERATION_WAIT_MS_DEFAULT};
 use strake_types::{Attr, FileKind, Ino};
 
+/// What a volume holds in memory at most, where nothing else is said.
+const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
+/// On a small machine it is the machine's memory divided by this.
+const MACHINE_SHARE: u64 = 8;
+
+/// What a volume holds in memory at most where nothing else is said: 256 MiB, or an eighth of the machine's
+/// memory if that is less.
+pub fn default_memory_bytes() -> u64 {
+    MEMORY_BYTES_DEFAULT.min(strake_base::process::machine_memory_bytes() / MACHINE_SHARE)
+}
+
 /// How a volume is opened.
 #[derive(Clone)]
 pub struct VolumeOptions {
-    /// Most bytes of contents held in memory; unsent writes take at most half of it, what was sent
-    /// is kept in what is left.
+    /// Most bytes of contents and listings held in memory; unsent writes take at most half of it, listings an
+    /// eighth, and what was sent is kept in what is left.
     pub memory_bytes: u64,
     /// Longest time an operation waits for servers to come back.
     pub operation_wait_ms: u64,
@@ -42,7 +52,7 @@ impl std::fmt::Debug for VolumeOptions {
 impl Default for VolumeOptions {
     fn default() -> Self {
         Self {
-            memory_bytes: memory::default_bytes(),
+            memory_bytes: default_memory_bytes(),
             operation_wait_ms: OPERATION_WAIT_MS_DEFAULT,
             attribute_age_ms: ATTRIBUTE_AGE_MS_MAX,
             client_name: String::new(),

@@ -21,7 +21,8 @@
 //!   back, `told`, what answers say, and `moments`, for which a kernel believes names.
 //! * `kept` — what targets have acknowledged, for whoever reads it next through this mount.
 //! * `unsynced` — what targets have acknowledged and not made durable, and how a loss is noticed.
-//! * [`memory`] — the bound on what all of this may hold.
+//! * `listings` — of directories, for whoever lists one again.
+//! * `memory` — the bound on what all of this may hold.
 //!
 //! What this crate never does: know an engine or a server's inside, name a numeric errno, or block
 //! a thread. Every method is a future that is ready at its first poll unless a server far away, a
@@ -33,8 +34,9 @@ pub mod file;
 mod inodes;
 mod kept;
 mod leases;
+mod listings;
 mod members;
-pub mod memory;
+mod memory;
 mod metrics;
 mod moments;
 mod names;

@@ -3,25 +3,18 @@
 //! Half is for data that is written and not yet acknowledged by a target, half for data read ahead.
 //! A writer that finds its half full waits in line (first come, first served) until a target has
 //! acknowledged enough; a reader that finds its half full reads no further ahead. What neither needs
-//! holds [`Kept`] bytes, which give way at once.
+//! holds [`Listings`], an eighth of the bound at most, and [`Kept`] bytes. Both give way at once, the bytes first.
 
 use crate::kept::Kept;
+use crate::listings::Listings;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What a volume holds at most, where nothing else is said.
-const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
-/// On a small machine it is the machine's memory divided by this.
-const MACHINE_SHARE: u64 = 8;
 /// The least that makes progress possible: one large chunk in either direction.
 const HALF_BYTES_MIN: usize = 16 << 20;
-
-/// What a volume holds at most where nothing else is said: 256 MiB, or an eighth of the machine's
-/// memory if that is less.
-pub fn default_bytes() -> u64 {
-    MEMORY_BYTES_DEFAULT.min(strake_base::process::machine_memory_bytes() / MACHINE_SHARE)
-}
+/// Listings take at most this part of the bound.
+const LISTINGS_SHARE: usize = 8;
 
 /// When so much has been freed, it is worth while to give it back to the machine.
 const FREED_BYTES_MIN: usize = 32 << 20;
@@ -37,6 +30,7 @@ pub(crate) struct Memory {
     dirty: Arc<Semaphore>,
     ahead: Arc<Semaphore>,
     kept: Arc<Kept>,
+    listings: Listings,
     half_bytes: usize,
     /// The most that was held since memory was last given back to the machine.
     most_held: AtomicUsize,
@@ -53,6 +47,7 @@ impl Memory {
             dirty: Arc::new(Semaphore::new(half_bytes)),
             ahead: Arc::new(Semaphore::new(half_bytes)),
             kept: Arc::default(),
+            listings: Listings::new(2 * half_bytes / LISTINGS_SHARE),
             half_bytes,
             most_held: AtomicUsize::new(0),
             low_looks: AtomicUsize::new(0),
@@ -79,17 +74,24 @@ impl Memory {
         &self.kept
     }
 
-    /// Kept bytes shrink to what is left of the bound.
+    /// Listings of directories.
+    pub(crate) fn listings(&self) -> &Listings {
+        &self.listings
+    }
+
+    /// Kept bytes and listings shrink to what is left of the bound.
     pub(crate) fn make_way(&self) {
         let free = self.dirty.available_permits() + self.ahead.available_permits();
-        self.kept.shrink_to(free);
+        self.listings.shrink_to(free);
+        self.kept.shrink_to(free.saturating_sub(self.listings.bytes()));
     }
 
     /// True if much less has been held for a while than before: what was freed is to be given back.
     /// To be asked at regular times.
     pub(crate) fn has_freed_much(&self) -> bool {
         let free = self.dirty.available_permits() + self.ahead.available_permits();
-        let held = (2 * self.half_bytes).saturating_sub(free) + self.kept.bytes();
+        let taken = (2 * self.half_bytes).saturating_sub(free);
+        let held = taken + self.kept.bytes() + self.listings.bytes();
         let most = self.most_held.fetch_max(held, Ordering::Relaxed);
         if most < held + FREED_BYTES_MIN {
             self.low_looks.store(0, Ordering::Relaxed);
@@ -122,6 +124,52 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{Entry, Page};
+    use crate::listings::KeptPage;
+    use bytes::Bytes;
+    use std::time::Duration;
+    use strake_types::{Attr, FileKind, Ino};
+    use strake_wire::message::common::Attributes;
+
+    const MIB: usize = 1 << 20;
+
+    /// A listing of a few hundred KiB.
+    fn listing() -> KeptPage {
+        let entry = |cookie| Entry {
+            name: Bytes::from(vec![b'n'; 255]),
+            ino: Ino(cookie),
+            kind: FileKind::File,
+            cookie,
+            attr: None,
+        };
+        let page = Page { entries: (1..=3_000).map(entry).collect(), end: true, parent: Ino(1) };
+        KeptPage::new(&page, 0, true, Duration::ZERO, false)
+    }
+
+    #[test]
+    fn kept_bytes_give_way_to_listings_and_both_to_what_is_read_and_written() {
+        let memory = Memory::new(32 << 20);
+        let attributes = Attributes { ino: 7, kind: 1, ..Attributes::default() };
+        let attr: Attr = attributes.try_into().unwrap();
+        let file = memory.kept().take_up(&attr);
+        for nth in 0..2 {
+            let data = Bytes::from(vec![1_u8; MIB]);
+            file.put((nth * MIB) as u64, data, file.mark(), Duration::ZERO);
+        }
+        let both = memory.kept().bytes();
+        memory.listings().put(Ino(5), listing(), || true);
+        let listings = memory.listings().bytes();
+        assert!(listings > MIB / 2);
+        let written = [8 * MIB, 8 * MIB].map(|bytes| memory.try_dirty(bytes));
+        let mut ahead = vec![memory.try_ahead(8 * MIB)];
+        assert_eq!((memory.kept().bytes(), memory.listings().bytes()), (both, listings));
+        // There would be room for each of the two alone.
+        ahead.push(memory.try_ahead(5 * MIB + MIB / 2));
+        assert_eq!((memory.kept().bytes(), memory.listings().bytes()), (both / 2, listings));
+        ahead.push(memory.try_ahead(2 * MIB + MIB / 2));
+        assert_eq!((memory.kept().bytes(), memory.listings().bytes()), (0, 0));
+        assert!(written.iter().chain(&ahead).all(Option::is_some));
+    }
 
     #[test]
     fn memory_is_given_back_once_when_much_of_it_has_been_free_for_a_while() {

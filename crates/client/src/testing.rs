@@ -7,6 +7,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
+use strake_base::clock::Clock;
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result, ServerId};
 use strake_wire::caller::{CallerOptions, Callers, LocalServices};
 use strake_wire::map::{ManagerSource, MapView};
@@ -51,8 +53,12 @@ struct FakeState {
     chunks: BTreeMap<(u64, u64), Vec<u8>>,
     /// Each session with its incarnation; 0: nobody has said yet what it has open.
     sessions: BTreeMap<u64, u64>,
+    /// How many entries directories have that were made by [`Fake::fill`].
+    entries: HashMap<u64, u64>,
     /// The number of a recall of everything; 0: there is nothing to recall.
     everything: u64,
+    /// The number of a recall of one inode, and that.
+    recalled: (u64, u64),
     /// The last session that began.
     session: u64,
     /// That of whoever asks now.
@@ -69,6 +75,14 @@ struct FakeState {
     lost_answers: Vec<(String, Error)>,
     /// The sessions are forgotten with the answer that is lost.
     with_session: bool,
+}
+
+/// Inodes of [`Fake::fill`] are numbered apart.
+const ENTRIES_MAX: u64 = 1_000_000;
+
+/// The name of the nth entry of a directory.
+pub(crate) fn entry_name(nth: u64) -> Bytes {
+    Bytes::from(format!("entry-{nth}"))
 }
 
 struct FakeFile {
@@ -131,6 +145,16 @@ impl Fake {
         self.state.lock().everything = number;
     }
 
+    /// An inode is recalled from all sessions, under this number.
+    pub(crate) fn recall(&self, number: u64, ino: u64) {
+        self.state.lock().recalled = (number, ino);
+    }
+
+    /// From now on there are so many entries in a directory: [`entry_name`] has their names.
+    pub(crate) fn fill(&self, directory: u64, entries: u64) {
+        self.state.lock().entries.insert(directory, entries);
+    }
+
     /// The server restarts without its sessions.
     pub(crate) fn forget_session(&self) {
         self.state.lock().sessions.clear();
@@ -167,6 +191,25 @@ impl Fake {
 
     pub(crate) fn server_length(&self, ino: Ino) -> u64 {
         self.state.lock().files[&ino.0].attr.length
+    }
+}
+
+/// The paused time of tokio.
+pub(crate) struct Paused(tokio::time::Instant);
+
+impl Default for Paused {
+    fn default() -> Self {
+        Self(tokio::time::Instant::now())
+    }
+}
+
+impl Clock for Paused {
+    fn monotonic(&self) -> Duration {
+        Duration::from_secs(1) + self.0.elapsed()
+    }
+
+    fn wall(&self) -> Duration {
+        self.monotonic()
     }
 }
 
@@ -223,14 +266,14 @@ impl MetaService for FakeMeta {
             let _gate = self.0.lock_gate.read().await;
         }
         let line = describe(&op);
-        let everything = {
+        let last = {
             let mut state = self.0.state.lock();
             state.log.push(line.clone());
-            state.everything
+            state.last_recall()
         };
-        if matches!(&op, MetaOp::Recalls(recalls) if recalls.followed >= everything.max(1)) {
+        if matches!(&op, MetaOp::Recalls(recalls) if recalls.followed >= last) {
             // There is nothing to recall.
-            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
         let mut state = self.0.state.lock();
         state.injected(&line)?;
@@ -275,6 +318,28 @@ impl FakeState {
 
     fn file(&mut self, ino: u64) -> Result<&mut FakeFile> {
         self.files.get_mut(&ino).ok_or(ErrorKind::Stale.into())
+    }
+
+    /// A server says the number of what is followed where there is nothing: no greater one.
+    fn last_recall(&self) -> u64 {
+        self.everything.max(self.recalled.0).max(1)
+    }
+
+    fn page(&self, read: meta::ReadDir) -> MetaAnswer {
+        let entries = self.entries.get(&read.ino).copied().unwrap_or_default();
+        let last = entries.min(read.after + u64::from(read.limit));
+        let entry = |cookie| {
+            let attr = FakeFile::new(read.ino * ENTRIES_MAX + cookie).attr;
+            let attr = Attributes { name_leased: true, ..attr };
+            let name = entry_name(cookie);
+            meta::DirEntry { name, ino: attr.ino, kind: 1, cookie, attr: read.plus.then_some(attr) }
+        };
+        MetaAnswer::Page(meta::Page {
+            entries: (read.after + 1..=last).map(entry).collect(),
+            end: last == entries,
+            parent: 1,
+            leased: true,
+        })
     }
 
     fn entry(&mut self, ino: u64) -> Result<MetaAnswer> {
@@ -349,11 +414,13 @@ impl FakeState {
             MetaOp::SetLock(_) => Ok(nothing),
             MetaOp::Recalls(recalls) => {
                 let everything = recalls.forgotten < self.everything;
-                // A server says the number of what is followed where there is nothing: no greater one.
-                let number = self.everything.max(1);
-                let recalled = meta::Recalled { number, everything, ..Default::default() };
+                let (number, ino) = self.recalled;
+                let inodes = if recalls.followed < number { vec![ino] } else { Vec::new() };
+                let number = self.last_recall();
+                let recalled = meta::Recalled { number, inodes, everything, ..Default::default() };
                 Ok(MetaAnswer::Recalled(recalled))
             }
+            MetaOp::ReadDir(read) => Ok(self.page(read)),
             MetaOp::VolumeStat(_) => Ok(MetaAnswer::VolumeStat(meta::VolumeStat::default())),
             MetaOp::MoveOut(inode) => {
                 self.move_out(inode.ino)?;

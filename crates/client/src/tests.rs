@@ -12,6 +12,7 @@ use strake_types::{Credentials, ErrorKind, Ino, SetAttr, SetTime, Timestamp};
 mod closing;
 mod deferred;
 mod kept;
+mod listings;
 mod locks;
 mod lost;
 mod shared;

@@ -11,7 +11,7 @@ use crate::leases::{Leases, follow_recalls};
 use crate::members::Members;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
-use crate::ops::dirs::Pages;
+use crate::ops::dirs::PagesAhead;
 use crate::ops::locks::GivenUp;
 use crate::ops::space::SpaceCache;
 use crate::pace::Paces;
@@ -65,7 +65,7 @@ pub struct Volume {
     /// Files with something that the background task must look after.
     busy: parking_lot::Mutex<HashMap<Ino, Arc<FileState>>>,
     pub(crate) space: SpaceCache,
-    pub(crate) pages: Pages,
+    pub(crate) pages_ahead: PagesAhead,
     pub(crate) given_up: GivenUp,
     pub(crate) waits: Waits,
     pub(crate) asked: Asked,
@@ -104,7 +104,7 @@ impl Volume {
             paces: Arc::default(),
             busy: parking_lot::Mutex::default(),
             space: SpaceCache::default(),
-            pages: Pages::default(),
+            pages_ahead: PagesAhead::default(),
             given_up: GivenUp::default(),
             waits: Waits::default(),
             asked: Asked::default(),
@@ -129,7 +129,7 @@ impl Volume {
 
     /// Sends and publishes everything, then ends the session. The volume must not be used after it.
     pub async fn close(self: &Arc<Self>) -> Result<()> {
-        self.pages.close();
+        self.pages_ahead.close();
         let synced = self.sync_all().await;
         self.background.lock().drain(..).for_each(|task| task.abort());
         let ended = self.close_sessions().await;

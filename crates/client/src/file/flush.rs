@@ -256,6 +256,7 @@ impl Volume {
         self.report_old_closes(now);
         self.memory().kept().drop_old(now);
         self.metrics().kept_bytes.set(self.memory().kept().bytes() as f64);
+        self.metrics().listing_bytes.set(self.memory().listings().bytes() as f64);
         if self.memory().has_freed_much() {
             task::blocking(strake_base::process::give_memory_back);
         }

@@ -178,7 +178,7 @@ impl Volume {
         leases.forget(&inodes, now);
         let mut closed = false;
         for ino in &inodes {
-            self.pages.forget(*ino);
+            self.forget_listing(*ino);
             if !strake_base::is_broken("leases-cover-opens") {
                 closed |= self.report_close(*ino);
             }

@@ -1,9 +1,9 @@
 use super::*;
 use crate::moments::MOMENT;
+use crate::testing::Paused;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use std::sync::atomic::AtomicBool;
-use strake_base::clock::Clock;
 use strake_types::{Error, ErrorKind};
 use strake_wire::message::common::AttrChange;
 use strake_wire::message::meta::{Create, Created, Inode, Name, Named, Nothing, SetAttr, Unlink};
@@ -230,19 +230,6 @@ impl Believer for Kernel {
     }
 }
 
-/// The paused time of tokio.
-struct Paused(tokio::time::Instant);
-
-impl Clock for Paused {
-    fn monotonic(&self) -> Duration {
-        ms(1_000) + self.0.elapsed()
-    }
-
-    fn wall(&self) -> Duration {
-        self.monotonic()
-    }
-}
-
 /// A kernel that is being told something while it is told of a recall.
 struct Busy(Weak<Volume>);
 
@@ -263,7 +250,7 @@ impl Believer for Busy {
 #[tokio::test(start_paused = true)]
 async fn who_forgets_everything_has_followed_when_its_kernel_has_and_goes_on_at_once() {
     let fake = Arc::new(crate::testing::Fake::default());
-    let clock = Arc::new(Paused(tokio::time::Instant::now()));
+    let clock = Arc::new(Paused::default());
     let options = crate::VolumeOptions { leases: true, clock, ..crate::testing::options() };
     let volume = fake.volume(options).await;
     tokio::time::sleep(ms(100)).await;

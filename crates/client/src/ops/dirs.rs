@@ -1,11 +1,13 @@
 //! Directories.
 //!
-//! A kernel asks for a few entries at a time. We ask the server for many, and answer what follows
-//! from memory, as long as nothing was changed in the directory through this mount and the page is
-//! no older than attributes may be. Where leases say when it is, the next page is fetched while this one is read.
+//! A kernel asks for a few entries at a time. We ask the server for many, keep them ([`crate::listings`]), and
+//! answer what follows from memory: as long as nothing was changed in the directory through this mount and the
+//! page is no older than attributes may be, or where leases say that it is still true, also from the start. There
+//! the next page is fetched while this one is read.
 
 use super::unexpected;
 use crate::api::{Entry, Page};
+use crate::listings::{Found, KeptPage};
 use crate::metrics::Op;
 use crate::route::Said;
 use crate::volume::Volume;
@@ -20,140 +22,74 @@ use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
 /// Entries asked for at once.
 const FETCH_ENTRIES: u32 = 2_048;
-/// Directories whose last page is kept, and in which a next one is fetched ahead.
-const DIRECTORIES_MAX: usize = 64;
-
-/// A page as the server sent it, and when it was asked for.
-struct Kept {
-    page: Page,
-    after: u64,
-    plus: bool,
-    asked: Duration,
-}
-
-/// A page, and when it was asked for.
-type Fetched = Result<(Page, Duration)>;
+/// Directories in which a next page is fetched ahead.
+const AHEAD_MAX: usize = 64;
 
 /// A page that is being fetched before anybody asks for it. Dropped, it is fetched no more.
 struct Ahead {
     after: u64,
     plus: bool,
-    page: Owned<Fetched>,
+    page: Owned<Result<KeptPage>>,
 }
 
-/// What is found of a page that is kept.
-struct Found {
-    part: Page,
-    asked: Duration,
-    /// After which cookie the next page begins, if there is one.
-    next: Option<u64>,
-}
-
-/// The last page of each directory that is being listed.
+/// The next pages of directories that are being listed.
 #[derive(Default)]
-pub(crate) struct Pages {
-    kept: Mutex<HashMap<Ino, Kept>>,
-    ahead: Mutex<HashMap<Ino, Ahead>>,
+pub(crate) struct PagesAhead {
+    pages: Mutex<HashMap<Ino, Ahead>>,
     /// Nothing is fetched ahead any more.
     closed: AtomicBool,
 }
 
-impl Pages {
+impl PagesAhead {
     /// The directory has changed.
-    pub(crate) fn forget(&self, ino: Ino) {
-        let mut kept = self.kept.lock();
-        if !kept.is_empty() {
-            kept.remove(&ino);
-        }
-        drop(kept);
-        let mut ahead = self.ahead.lock();
-        if !ahead.is_empty() {
-            ahead.remove(&ino);
+    fn forget(&self, ino: Ino) {
+        let mut pages = self.pages.lock();
+        if !pages.is_empty() {
+            pages.remove(&ino);
         }
     }
 
     /// The volume is about to be closed: what would be fetched now would need a session again.
     pub(crate) fn close(&self) {
-        let mut ahead = self.ahead.lock();
+        let mut pages = self.pages.lock();
         self.closed.store(true, Ordering::Release);
-        ahead.clear();
+        pages.clear();
     }
 
     /// Fetches the page after a cookie, unless that is under way.
-    fn fetch_ahead(
+    fn fetch(
         &self,
         ino: Ino,
         after: u64,
         plus: bool,
-        fetch: impl FnOnce() -> Owned<Fetched>,
+        fetch: impl FnOnce() -> Owned<Result<KeptPage>>,
     ) {
-        let mut ahead = self.ahead.lock();
+        let mut pages = self.pages.lock();
         let under_way = |one: &Ahead| (one.after, one.plus) == (after, plus);
-        if ahead.get(&ino).is_some_and(under_way) || self.closed.load(Ordering::Acquire) {
+        if pages.get(&ino).is_some_and(under_way) || self.closed.load(Ordering::Acquire) {
             return;
         }
-        if ahead.len() >= DIRECTORIES_MAX
-            && let Some(any) = ahead.keys().next().copied()
+        if pages.len() >= AHEAD_MAX
+            && let Some(any) = pages.keys().next().copied()
         {
-            ahead.remove(&any);
+            pages.remove(&any);
         }
-        ahead.insert(ino, Ahead { after, plus, page: fetch() });
+        pages.insert(ino, Ahead { after, plus, page: fetch() });
     }
 
     /// The page after a cookie, if it is being fetched. What was fetched of another place goes.
-    fn take_ahead(&self, ino: Ino, after: u64, plus: bool) -> Option<Owned<Fetched>> {
-        let one = self.ahead.lock().remove(&ino)?;
+    fn take(&self, ino: Ino, after: u64, plus: bool) -> Option<Owned<Result<KeptPage>>> {
+        let one = self.pages.lock().remove(&ino)?;
         ((one.after, one.plus) == (after, plus)).then_some(one.page)
-    }
-
-    /// Keeps a page, unless `changed` says that the directory has been changed since. That is asked
-    /// under the lock: a change forgets the page after it has been noted.
-    fn keep(&self, ino: Ino, page: Kept, changed: impl FnOnce() -> bool) {
-        let mut kept = self.kept.lock();
-        if changed() {
-            return;
-        }
-        if kept.len() >= DIRECTORIES_MAX {
-            kept.clear();
-        }
-        kept.insert(ino, page);
-    }
-
-    /// The entries that follow a cookie, if they are here and what was asked for then `is_true`.
-    fn find(
-        &self,
-        ino: Ino,
-        after: u64,
-        limit: u32,
-        plus: bool,
-        is_true: impl FnOnce(Duration) -> bool,
-    ) -> Option<Found> {
-        let mut kept = self.kept.lock();
-        let found = kept.get(&ino)?;
-        if !is_true(found.asked) {
-            kept.remove(&ino);
-            return None;
-        }
-        if after < found.after || plus && !found.plus {
-            return None;
-        }
-        let last = found.page.entries.last().filter(|_| !found.page.end);
-        let next = last.map(|entry| entry.cookie);
-        Some(Found { part: found.page.part(after, limit)?, asked: found.asked, next })
     }
 }
 
 impl Page {
-    /// At most `limit` entries after a cookie; none if what follows is on another page.
-    fn part(&self, after: u64, limit: u32) -> Option<Page> {
-        let first = self.entries.partition_point(|entry| entry.cookie <= after);
-        let last = (first + limit as usize).min(self.entries.len());
-        if first == self.entries.len() && !self.end {
-            return None;
-        }
-        let entries = self.entries[first..last].to_vec();
-        let end = self.end && last == self.entries.len();
-        Some(Page { entries, end, parent: self.parent })
+    /// Its first entries, at most `limit`.
+    fn first(mut self, limit: u32) -> Page {
+        self.end &= self.entries.len() <= limit as usize;
+        self.entries.truncate(limit as usize);
+        self
     }
 }
 
@@ -169,46 +105,85 @@ impl Volume {
         plus: bool,
     ) -> Result<Page> {
         let _timer = self.count(Op::ReadDir);
+        if let Some(part) = self.kept_part(cred, ino, after, limit, plus) {
+            return Ok(part);
+        }
+        let leases = self.keeps_leases();
+        let (kept, part) = match self.fetched_ahead(cred, ino, after, plus).await {
+            Some(kept) => {
+                let part = self.part(&kept, after, limit, plus);
+                (kept, part)
+            }
+            None => {
+                let limit_asked = if cred.checked { limit.max(FETCH_ENTRIES) } else { limit };
+                let (page, asked) = self.fetch_page(cred, ino, after, limit_asked, plus).await?;
+                if !cred.checked || page.entries.len() <= limit as usize && !leases {
+                    return Ok(page);
+                }
+                (KeptPage::new(&page, after, plus, asked, !leases), page.first(limit))
+            }
+        };
+        self.keep_page(ino, kept);
+        Ok(part)
+    }
+
+    /// The directory has changed.
+    pub(crate) fn forget_listing(&self, ino: Ino) {
+        self.memory().listings().forget(ino);
+        self.pages_ahead.forget(ino);
+    }
+
+    /// A part of a directory from memory, if it is there and still true.
+    fn kept_part(
+        self: &Arc<Self>,
+        cred: &Credentials,
+        ino: Ino,
+        after: u64,
+        limit: u32,
+        plus: bool,
+    ) -> Option<Page> {
         let leases = self.keeps_leases();
         // Where the server checks permissions it is asked each time; nor is a listing from the start
         // ever answered from memory, unless it is leased.
-        if cred.checked && (after != 0 || leases) {
-            let now = self.now();
-            let age_max = Duration::from_millis(self.options().attribute_age_ms);
-            let is_true = |asked: Duration| match leases {
-                true => self.leases(ino).are_names_of(ino, asked, now),
-                false => asked >= now.saturating_sub(age_max),
-            };
-            if let Some(found) = self.pages.find(ino, after, limit, plus, is_true) {
-                if let Some(next) = found.next.filter(|_| leases) {
-                    self.fetch_ahead(cred, ino, next, plus);
-                }
-                return Ok(self.refreshed(found.part, found.asked));
-            }
+        if !cred.checked || after == 0 && !leases {
+            return None;
         }
-        let limit_asked = if cred.checked { limit.max(FETCH_ENTRIES) } else { limit };
-        let (page, asked) = match self.fetched_ahead(cred, ino, after, plus).await {
-            Some(fetched) => fetched,
-            None => self.fetch_page(cred, ino, after, limit_asked, plus).await?,
+        let now = self.now();
+        let age_max = Duration::from_millis(self.options().attribute_age_ms);
+        let is_true = |asked: Duration| match leases {
+            true => self.leases(ino).are_names_of(ino, asked, now),
+            false => asked >= now.saturating_sub(age_max),
         };
-        if !cred.checked || page.entries.len() <= limit as usize && !leases {
-            return Ok(page);
+        let Found { page, next } = self.memory().listings().find(ino, after, plus, is_true)?;
+        if let Some(next) = next.filter(|_| leases) {
+            self.fetch_ahead(cred, ino, next, plus);
         }
-        let part = page.part(after, limit).ok_or_else(|| unexpected("readdir"))?;
-        let changed = || match leases {
-            true => !self.leases(ino).are_names_of(ino, asked, self.now()),
-            false => self.inodes().is_forgotten_since(ino, asked),
+        Some(self.part(&page, after, limit, plus))
+    }
+
+    /// Keeps a page for what is asked next, unless the directory has been changed since it was asked for.
+    fn keep_page(&self, ino: Ino, page: KeptPage) {
+        let (asked, leases) = (page.asked, self.keeps_leases());
+        let is_true = || match leases {
+            true => self.leases(ino).are_names_of(ino, asked, self.now()),
+            false => !self.inodes().is_forgotten_since(ino, asked),
         };
-        self.pages.keep(ino, Kept { page, after, plus, asked }, changed);
-        Ok(part)
+        let listings = self.memory().listings();
+        if !leases {
+            // Whoever lists from the start is told nothing of before.
+            listings.forget(ino);
+        }
+        listings.put(ino, page, is_true);
+        self.memory().make_way();
     }
 
     /// Begins to fetch the page after a cookie.
     fn fetch_ahead(self: &Arc<Self>, cred: &Credentials, ino: Ino, after: u64, plus: bool) {
-        self.pages.fetch_ahead(ino, after, plus, || {
+        self.pages_ahead.fetch(ino, after, plus, || {
             let (volume, cred) = (Arc::clone(self), cred.clone());
             task::spawn_owned(async move {
-                volume.fetch_page(&cred, ino, after, FETCH_ENTRIES, plus).await
+                let fetched = volume.fetch_page(&cred, ino, after, FETCH_ENTRIES, plus).await;
+                fetched.map(|(page, asked)| KeptPage::new(&page, after, plus, asked, false))
             })
         });
     }
@@ -220,18 +195,23 @@ impl Volume {
         ino: Ino,
         after: u64,
         plus: bool,
-    ) -> Option<(Page, Duration)> {
+    ) -> Option<KeptPage> {
         if !cred.checked {
             return None;
         }
-        let (page, asked) = self.pages.take_ahead(ino, after, plus)?.await.ok()?.ok()?;
-        let is_true = self.leases(ino).are_names_of(ino, asked, self.now());
-        is_true.then(|| (self.refreshed(page, asked), asked))
+        let page = self.pages_ahead.take(ino, after, plus)?.await.ok()?.ok()?;
+        self.leases(ino).are_names_of(ino, page.asked, self.now()).then_some(page)
     }
 
-    /// A page that was `asked` for then, with what is known by now.
-    fn refreshed(&self, mut page: Page, asked: Duration) -> Page {
-        page.entries.iter_mut().for_each(|entry| self.refresh_entry(entry, asked));
+    /// A part of a page that was fetched before, with attributes as they are known by now.
+    fn part(&self, kept: &KeptPage, after: u64, limit: u32, plus: bool) -> Page {
+        let mut page = kept.part(after, limit);
+        for entry in &mut page.entries {
+            match plus {
+                true => self.refresh_entry(entry, kept.asked),
+                false => entry.attr = None,
+            }
+        }
         page
     }
 
@@ -246,6 +226,10 @@ impl Volume {
         let op = MetaOp::ReadDir(meta::ReadDir { ino: ino.0, after, limit, plus });
         let Said { answer, asked, .. } = self.ask_about(cred, op).await?;
         let MetaAnswer::Page(page) = answer else { return Err(unexpected("readdir")) };
+        // Whoever goes on where it ends would never come to the end.
+        if !page.end && page.entries.last().is_none_or(|last| last.cookie <= after) {
+            return Err(unexpected("readdir"));
+        }
         let entries = page.entries.into_iter().map(|entry| self.dir_entry(entry, asked));
         let entries = entries.collect::<Result<_>>()?;
         Ok((Page { entries, end: page.end, parent: Ino(page.parent) }, asked))
@@ -263,13 +247,14 @@ impl Volume {
         })
     }
 
-    /// Replaces attributes of a kept entry, `asked` for then, by what is known by now.
+    /// Gives a kept entry, `asked` for then, the attributes that are known by now. Where there are leases none
+    /// were kept.
     fn refresh_entry(&self, entry: &mut Entry, asked: Duration) {
-        let Some(old) = entry.attr.take() else { return };
         if self.keeps_leases() {
             entry.attr = self.known_attr(entry.ino);
             return;
         }
+        let Some(old) = entry.attr.take() else { return };
         entry.attr = match self.inodes().get(entry.ino) {
             (Some((attr, _)), Some(file)) => Some(file.merge(&attr)),
             (Some((attr, _)), None) => Some(Arc::unwrap_or_clone(attr)),

@@ -30,7 +30,7 @@ impl Volume {
     pub(crate) fn forget_attr(&self, ino: Ino) {
         let now = self.now();
         self.inodes().forget_attr(ino, now);
-        self.pages.forget(ino);
+        self.forget_listing(ino);
         if self.keeps_leases() {
             self.leases(ino).forget(&[ino], now);
         }

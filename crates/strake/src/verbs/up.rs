@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::process::began_ticks;
-use strake_client::memory::default_bytes;
+use strake_client::api::default_memory_bytes;
 use strake_client::{Volume, VolumeOptions};
 use strake_engine::kv::EngineKind;
 use strake_fuse::{MountHandle, MountOptions, Unmount};
@@ -162,7 +162,7 @@ impl Up {
         options.source = format!("{}:/{VOLUME}", addresses[0]);
         let node = Node::start(node_options(flags, &data, doors)?).await?;
         let volume_options = VolumeOptions {
-            memory_bytes: flags.memory.unwrap_or_else(default_bytes),
+            memory_bytes: flags.memory.unwrap_or_else(default_memory_bytes),
             client_name: format!("{}:{}", host_name(), point.display()),
             exclusive: options.writeback,
             remember: false,

@@ -569,7 +569,7 @@ fn under_a_lock_a_file_has_one_history() {
 
 /// Asks for locks on bytes of a file, and never waits.
 fn use_locks(player: &mut Player, noted: &mut Vec<locks::Operation>, owner: &str) {
-    use locks::Ask;
+    use locks::{Ask, Told};
     let path = format!("{}/file", player.root);
     player.ask(&format!("hold file {path} cached")).good("hold");
     let bytes = if owner == "flock" { 1 } else { 5 };
@@ -584,15 +584,15 @@ fn use_locks(player: &mut Player, noted: &mut Vec<locks::Operation>, owner: &str
         let words = format!("lock file {owner} {kind} {from} {} try", to - from);
         let answer = player.ask(&words);
         let told = match answer.told {
-            Ok(_) => true,
-            Err(libc::EAGAIN | libc::EACCES) => false,
+            Ok(_) => Told::Done,
+            Err(libc::EAGAIN | libc::EACCES) => Told::Refused,
             Err(error) => panic!("{words}: error {error}"),
         };
         noted.push(player.note((player.client, ask), told, &answer));
     }
     let answer = player.ask("drop file");
     let ask = (player.client, Ask::Unlock(0, bytes as u8));
-    let mut last = player.note(ask, true, &answer);
+    let mut last = player.note(ask, Told::Done, &answer);
     if owner != "process" {
         // The kernel tells of the last close of an open file when that has returned.
         last.ended = u64::MAX;

@@ -50,6 +50,7 @@ pub const RULES: &[Rule] = &[
         "members answer readers whoever they are by now, and of whatever epoch",
     ),
     rule("own-leases-end-with-lead", "what a manager allows its own server outlasts its lead"),
+    rule("range-locks-outlive-servers", "a metadata server forgets locks of bytes that it finds"),
     rule("recalls-reach-readers", "a client reads on by what it has cached, whatever was recalled"),
     rule("requests-are-remembered", "a write that comes again is applied again"),
     rule("resync-compares-all", "a resync passes over some of the chunks"),

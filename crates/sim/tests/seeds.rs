@@ -35,9 +35,13 @@ fn the_first_seeds_find_nothing() {
 /// Those rules that take few seeds; `cargo xtask sim --broken all` tries each.
 #[test]
 fn a_rule_that_is_broken_is_noticed() {
-    for rule in
-        ["chunks-are-deleted", "scrubs-repair", "settled-is-everywhere", "leases-cover-opens"]
-    {
+    for rule in [
+        "chunks-are-deleted",
+        "leases-cover-opens",
+        "range-locks-outlive-servers",
+        "scrubs-repair",
+        "settled-is-everywhere",
+    ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_strake-sim"));
         command.args(["--broken", rule, "--from", "1", "--seeds", "100", "--jobs", "1"]);
         let output = command.output().unwrap();

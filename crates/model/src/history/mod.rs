@@ -9,7 +9,7 @@
 //!
 //! * [`names`] — directories, as a client's operations on them are; [`paths`] — as a kernel's are.
 //! * [`contents`] — what is in a file, as a whole and block by block.
-//! * [`locks`] — locks that are asked for without waiting.
+//! * [`locks`] — locks, asked for with and without waiting.
 //!
 //! Histories of several objects that are independent of each other are judged one object at a time: all of
 //! them fit if each does.
@@ -127,8 +127,13 @@ impl<O: Object> Moment<O> {
     }
 
     fn steps(&self, all: &[Operation<O>], nth: usize) -> Vec<(O, Option<O::Step>)> {
-        let Operation { ask, told, .. } = &all[nth];
-        self.object.after(ask, told, self.step_of(nth))
+        let Operation { ask, told, ended, .. } = &all[nth];
+        let mut steps = self.object.after(ask, told, self.step_of(nth));
+        // What need not happen is left out where it would change nothing.
+        steps.retain(|(object, step)| {
+            *ended != u64::MAX || step.is_some() || *object != self.object
+        });
+        steps
     }
 
     /// An operation that only looks and can end now. Nothing is lost by ending it first.

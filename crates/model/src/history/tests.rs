@@ -1,7 +1,7 @@
 //! Hand-made histories: those that can have happened are accepted, and those that cannot are not.
 
 use super::contents::{Change, Deed, Done, Whole, judge_seen};
-use super::locks::Ask as Lock;
+use super::locks::{Ask as Lock, Told as LockTold, Wait, may_be_in_circle};
 use super::names::{How, Name};
 use super::paths::{Ask, Paths, Told};
 use super::{Operation, Verdict, judge, judge_within, lines, locks, paths};
@@ -280,7 +280,7 @@ fn locks_exclude_by_byte_and_owner() {
         let all = all.map(|((ask, told), (began, ended))| Operation {
             client: ask.0,
             ask,
-            told,
+            told: if told { LockTold::Done } else { LockTold::Refused },
             began,
             ended,
         });
@@ -292,6 +292,88 @@ fn locks_exclude_by_byte_and_owner() {
         told[nth] = !told[nth];
         assert!(!history(told), "{nth}");
     }
+}
+
+/// An operation on locks.
+fn on_locks(owner: u32, ask: Lock, told: LockTold, began: u64, ended: u64) -> locks::Operation {
+    Operation { client: owner, ask: (owner, ask), told, began, ended }
+}
+
+fn locks_fit(history: &[locks::Operation]) -> bool {
+    locks::judge(history) == Verdict::Fits
+}
+
+#[test]
+fn who_looks_at_locks_is_told_of_one_in_the_way() {
+    use LockTold::{Done, Free, Held};
+    let look = |owner, exclusive, told| {
+        let first = on_locks(1, Lock::Share(2, 4), Done, 0, 1);
+        locks_fit(&[first, on_locks(owner, Lock::Look(3, 6, exclusive), told, 2, 3)])
+    };
+    assert!(look(2, true, Held(1, false)) && look(2, false, Free) && look(1, true, Free));
+    assert!(
+        !look(2, true, Free) && !look(2, false, Held(1, false)) && !look(1, true, Held(1, false))
+    );
+    assert!(!look(2, true, Held(1, true)) && !look(2, true, Held(3, false)));
+}
+
+/// It may have the lock for a moment, until it is known to be over.
+#[test]
+fn a_wait_that_was_given_up_leaves_no_lock_behind() {
+    use LockTold::{Done, GaveUp, Refused};
+    let refused = |ended, at| {
+        locks_fit(&[
+            on_locks(1, Lock::Exclude(0, 2), GaveUp, 0, ended),
+            on_locks(2, Lock::Share(1, 2), Refused, at, at + 1),
+            on_locks(2, Lock::Share(1, 2), Done, 100, 101),
+        ])
+    };
+    assert!(refused(10, 5) && !refused(10, 11) && refused(u64::MAX, 11));
+    let had = on_locks(2, Lock::Exclude(0, 9), Done, 0, 1);
+    let refused = on_locks(3, Lock::Exclude(0, 1), Refused, 4, 5);
+    assert!(locks_fit(&[had, on_locks(1, Lock::Exclude(0, 2), GaveUp, 2, 3), refused]));
+}
+
+#[test]
+fn locks_of_a_lost_owner_are_its_own_until_others_are_granted_them() {
+    use LockTold::{Done, Refused, Unknown};
+    let all = |lost: u64, told: [LockTold; 3]| {
+        let others = told.into_iter().zip((10..).step_by(2));
+        let others = others.map(|(told, at)| on_locks(2, Lock::Exclude(0, 1), told, at, at + 1));
+        let mut all = vec![
+            on_locks(1, Lock::Exclude(0, 4), Done, 0, 1),
+            on_locks(1, Lock::Unlock(0, 8), Unknown, lost, u64::MAX),
+        ];
+        all.extend(others);
+        locks_fit(&all)
+    };
+    assert!(all(2, [Refused, Refused, Done]) && all(2, [Refused; 3]) && all(2, [Done; 3]));
+    assert!(!all(2, [Refused, Done, Refused]), "it has unlocked nothing itself");
+    assert!(!all(20, [Refused, Done, Done]), "nothing is lost yet");
+}
+
+#[test]
+fn a_circle_of_waits_is_one_of_those_who_wait_at_the_same_time() {
+    use LockTold::{Deadlock, Done, GaveUp};
+    let circle = |unlocked: bool, waits: std::ops::Range<u64>, wanted: u8| {
+        let mut first = vec![
+            on_locks(1, Lock::Exclude(0, 1), Done, 0, 1),
+            on_locks(2, Lock::Exclude(1, 2), Done, 2, 3),
+        ];
+        if unlocked {
+            first.push(on_locks(1, Lock::Unlock(0, 2), Done, 4, 5));
+        }
+        first.push(on_locks(2, Lock::Exclude(wanted, wanted + 1), GaveUp, waits.start, waits.end));
+        let second = vec![on_locks(2, Lock::Exclude(0, 3), Done, 0, 1)];
+        let refused = on_locks(1, Lock::Share(1, 2), Deadlock, 20, 30);
+        let waits: [Wait; 2] = [(0, first.len() - 1), (0, first.len())];
+        first.push(refused);
+        may_be_in_circle(&[first, second], &waits, waits[1])
+    };
+    assert!(circle(false, 15..25, 0));
+    assert!(!circle(true, 15..25, 0), "nobody has what the other one waits for");
+    assert!(!circle(false, 10..15, 0), "the other one has given up before");
+    assert!(!circle(false, 15..25, 5), "the other one waits for something else");
 }
 
 #[test]

@@ -50,6 +50,7 @@ impl Cluster {
         }
         self.names.end(&mount).await?;
         self.logs.end(&mount).await?;
+        self.locks.end(&mount).await?;
         self.compare_copies().await?;
         if self.plan.copies == 1 {
             self.check_rot().await?;
@@ -57,6 +58,7 @@ impl Cluster {
         for file in self.files.numbers() {
             self.files.remove(&mount, file).await?;
         }
+        self.contend().await?;
         self.lose_one().await?;
         self.directories.end(&mount).await?;
         self.check_totals(&mount).await?;

@@ -15,9 +15,11 @@
 //!
 //! [`files`] is the workload on contents, [`places`] where they are, and [`register`] knows what its readers may see; [`names`] is
 //! that on names, and [`strake_model::history`] says whether it can have happened so; [`logs`] is that on files which all
-//! append to under a lock, and [`log`](mod@log) knows what has to be in them; `scrubs` changes bits on disks, and knows what may be found damaged; `rolling` restarts all
+//! append to under a lock, and [`log`](mod@log) knows what has to be in them; [`locks`] is that on locks,
+//! with [`owners`], who ask for them, and `contest` looks at how long they are waited for; `scrubs` changes bits on disks, and knows what may be found damaged; `rolling` restarts all
 //! servers one after the other. [`end`] looks at what is left when all is over, and `quiet` at how long one lost server is waited for.
 
+mod contest;
 pub mod database;
 mod disks;
 mod end;
@@ -25,10 +27,12 @@ pub mod files;
 pub mod host;
 mod jobs;
 pub mod link;
+pub mod locks;
 pub mod log;
 pub mod logs;
 pub mod mount;
 pub mod names;
+pub mod owners;
 pub mod places;
 pub mod plan;
 mod quiet;
@@ -43,6 +47,7 @@ pub mod world;
 use database::Database;
 use files::Files;
 use host::Host;
+use locks::Locks;
 use logs::Logs;
 use mount::{CLIENTS_FROM, Mount};
 use names::Names;
@@ -102,6 +107,7 @@ pub(crate) struct Cluster {
     files: Arc<Files>,
     names: Arc<Names>,
     logs: Arc<Logs>,
+    locks: Arc<Locks>,
     /// Clients, by their order.
     clients: Mutex<Vec<Option<Arc<Mount>>>>,
     /// A machine has lost power, and not all groups are whole yet.
@@ -170,6 +176,7 @@ impl Cluster {
         let files = Files::new(&world, &plan, &directories);
         let names = Names::new(&world, plan.directories, plan.pause_ms);
         let logs = Logs::new(&world, &plan, &directories);
+        let locks = Locks::new(&world, &plan, &directories);
         let (weak, lost, rot, going, evicting, rolling, later) = Default::default();
         Arc::new(Self {
             world,
@@ -179,6 +186,7 @@ impl Cluster {
             files,
             names,
             logs,
+            locks,
             clients,
             weak,
             lost,
@@ -236,6 +244,7 @@ impl Cluster {
         }
         self.names.make(&first).await?;
         self.logs.make(&first).await?;
+        self.locks.make(&first).await?;
         first.close().await?;
         let work: Vec<_> = (0..self.plan.clients).map(|nth| self.work(nth)).collect();
         self.make_trouble().await;
@@ -329,12 +338,18 @@ impl Cluster {
         let is_over = move || files.ending.load(Ordering::Relaxed);
         let logger = async move { logs.work_on(&own, appending, is_over).await };
         let logger = mount.process.spawn(logger);
-        let ended = [writer.await, reader.await, namer.await, logger.await];
+        let locking = self.world.stream(0x1000_0000 + u64::from(mount.number) * 1_000 + life);
+        let (files, locks, own) = (self.files.clone(), self.locks.clone(), mount.clone());
+        let is_over = move || files.ending.load(Ordering::Relaxed);
+        let locker = async move { locks.work_on(&own, locking, is_over).await };
+        let locker = mount.process.spawn(locker);
+        let ended = [writer.await, reader.await, namer.await, logger.await, locker.await];
         let died = mount.process.is_dead() || ended.iter().any(std::result::Result::is_err);
         if died || mount.close().await.is_err() {
             self.files.forget(mount);
             self.logs.forget(mount);
         }
+        self.locks.forget(mount);
     }
 
     fn kill_client(&self, nth: u32) {

@@ -115,6 +115,8 @@ pub struct Plan {
     pub directories: u32,
     /// Files that all clients append to.
     pub logs: u32,
+    /// Files of which bytes are locked.
+    pub locks: u32,
     /// Longest record that is appended.
     pub record_bytes: u64,
     /// Longest pause of a client between two things that it does.
@@ -245,6 +247,7 @@ impl Plan {
             blocks: [2, 4, 24, 64][random.below(4) as usize],
             directories: random.below(3) as u32,
             logs: random.below(3) as u32,
+            locks: world.stream(0x9009).below(3) as u32,
             record_bytes: [300, 20_000][random.below(2) as usize],
             pause_ms: [20, 100, 400][random.below(3) as usize],
             copies,

@@ -273,6 +273,7 @@ impl Cluster {
         self.later(async move {
             tokio::time::sleep(Duration::from_millis(before)).await;
             cluster.logs.evict(victim);
+            cluster.locks.evict(victim);
             cluster.files.may_be_missed();
             let (admin, own) = (other.process.clone(), other);
             let evicted = admin.spawn(async move { own.evict(victim).await }).await;
@@ -281,6 +282,7 @@ impl Cluster {
             match evicted {
                 Ok(Ok(())) => {
                     cluster.logs.evicted(victim);
+                    cluster.locks.evicted(victim);
                     cluster.files.may_be_missed();
                 }
                 // It may be under way still.

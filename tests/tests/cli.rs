@@ -177,6 +177,14 @@ fn what_does_not_exist_is_named() {
         let error = refused(1, &arguments);
         assert!(error.contains(word), "{word:?} is not in: {error}");
     }
+    for words in
+        ["info nothere", "delete nothere", "delete nothere --yes", "set nothere --copies 1"]
+    {
+        let arguments: Vec<&str> =
+            ["volume"].into_iter().chain(words.split(' ')).chain(cluster).collect();
+        let error = refused(1, &arguments);
+        assert!(error.contains("next: strake volume list"), "{words}: {error}");
+    }
     assert!(!is_mounted(directory.path()));
     assert_eq!(server.status(), 0);
 }

@@ -5,7 +5,9 @@ use bytes::Bytes;
 use serde::Serialize;
 use std::sync::Arc;
 use strake_base::clock::{Clock, WakingClock};
-use strake_types::limits::{ATTRIBUTE_AGE_MS_MAX, OPERATION_WAIT_MS_DEFAULT};
+use strake_types::limits::{
+    ATTRIBUTE_AGE_MS_MAX, HELD_BACK_WAIT_MS_DEFAULT, OPERATION_WAIT_MS_DEFAULT,
+};
 use strake_types::{Attr, FileKind, Ino};
 
 /// How a volume is opened.
@@ -16,6 +18,8 @@ pub struct VolumeOptions {
     pub memory_bytes: u64,
     /// Longest time an operation waits for servers to come back.
     pub operation_wait_ms: u64,
+    /// Longest time it waits for another client to tell what it has written to a file.
+    pub held_back_wait_ms: u64,
     /// Oldest attribute answered without asking the server.
     pub attribute_age_ms: u64,
     /// Who we are, for people: host, process, mount point.
@@ -44,6 +48,7 @@ impl Default for VolumeOptions {
         Self {
             memory_bytes: memory::default_bytes(),
             operation_wait_ms: OPERATION_WAIT_MS_DEFAULT,
+            held_back_wait_ms: HELD_BACK_WAIT_MS_DEFAULT,
             attribute_age_ms: ATTRIBUTE_AGE_MS_MAX,
             client_name: String::new(),
             exclusive: false,

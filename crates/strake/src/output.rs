@@ -32,6 +32,15 @@ pub fn duration(seconds: u64) -> String {
     }
 }
 
+/// A word of a command that is shown, as a shell takes it.
+pub fn word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:=,@%".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 /// Writes bytes to standard output; see [`line()`]. Where they cannot be written (a full disk), nothing else matters: the
 /// program says so and ends with 1.
 pub fn bytes(bytes: &[u8]) {
@@ -67,5 +76,16 @@ pub fn table(head: &[&str]) -> Table {
 pub fn show(table: &Table) {
     for row in table.lines() {
         line(row.trim_end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_quoted_where_a_shell_would_take_it_apart() {
+        assert_eq!(word("unix:/srv/s-1/strake.sock"), "unix:/srv/s-1/strake.sock");
+        assert_eq!(word("/my data/it's"), r"'/my data/it'\''s'");
     }
 }

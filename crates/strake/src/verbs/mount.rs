@@ -95,7 +95,7 @@ impl Mounted {
             .iter()
             .filter(|a| !a.starts_with("unix:"))
             .try_for_each(|a| address::resolve(a).map(drop))?;
-        let (point, _) = mountpoint::prepare(&flags.mountpoint, false, wanted.mount.nonempty)?;
+        let point = mountpoint::prepare(&flags.mountpoint, None, wanted.mount.nonempty)?;
         if let Some(address) = &wanted.metrics {
             telemetry::serve(address).await?;
         }

@@ -59,6 +59,7 @@ mod waits;
 use clap::Parser;
 use cli::Cli;
 use failure::{Context, Failure, Outcome, USAGE};
+use log::LogFlags;
 use rustix::process::{Resource, Rlimit};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -112,7 +113,8 @@ fn open_as_many_files_as_allowed() {
 
 fn run(cli: Cli) -> Outcome<u8> {
     let is_long_running = cli.is_long_running();
-    cli.log.start(if is_long_running { "info" } else { "warn" })?;
+    let log = LogFlags { log_level: cli.log_level() };
+    log.start(if is_long_running { "info" } else { "warn" })?;
     // Not where other programs are started, which may not be ready for it.
     if is_long_running {
         open_as_many_files_as_allowed();

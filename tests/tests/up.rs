@@ -222,6 +222,30 @@ fn the_number_of_targets_grows_and_never_shrinks() {
     assert_eq!(layout("wide")["stripe_width"], 3);
 }
 
+/// Of 2^28 chunks neither are some left out without a word, nor are all made before the first is there.
+#[test]
+fn the_layout_of_a_very_long_file_is_whole() {
+    let home = Home::new();
+    home.up(&[]);
+    std::fs::create_dir(home.at("d")).unwrap();
+    succeed(["layout", "set", "--chunk-size", "64K", &home.at("d").display().to_string()]);
+    let file = std::fs::File::create(home.at("d/long")).unwrap();
+    file.set_len(16 << 40).unwrap();
+    let path = home.at("d/long").display().to_string();
+    let shown = succeed(["layout", "get", &path]);
+    let hidden = (1_u64 << 28) - 24;
+    assert!(shown.ends_with(&format!("... and {hidden} more (--json gives all)\n")), "{shown}");
+    let mut json = strake(["layout", "get", "--json", &path])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut begin = vec![0; 1 << 20];
+    std::io::Read::read_exact(&mut json.stdout.take().unwrap(), &mut begin).unwrap();
+    assert!(json.wait().unwrap().success(), "who has seen enough ends it");
+    let begin = String::from_utf8(begin).unwrap();
+    assert!(begin.contains("\"chunks\": [") && begin.contains("\"index\": 1000,"), "{begin:.300}");
+}
+
 #[test]
 fn copies_are_chosen_per_volume_and_directory_and_shown() {
     let home = Home::new();

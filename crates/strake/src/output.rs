@@ -3,13 +3,17 @@
 use crate::failure::{Failure, Outcome};
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::Serialize;
-use std::io::{ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::process::exit;
 
-/// Prints a value as JSON, for programs.
+/// Prints a value as JSON, for programs: as it is made, so that it may be longer than memory. See [`bytes()`].
 pub fn json(value: &impl Serialize) -> Outcome {
-    let text = serde_json::to_string_pretty(value).map_err(|e| Failure::new(e.to_string()))?;
-    line(&text);
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let written = match serde_json::to_writer_pretty(&mut out, value) {
+        Err(error) if !error.is_io() => return Err(Failure::new(error.to_string())),
+        written => written.map_err(std::io::Error::from),
+    };
+    end_unless(written.and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()));
     Ok(())
 }
 
@@ -45,7 +49,11 @@ pub fn word(text: &str) -> String {
 /// program says so and ends with 1.
 pub fn bytes(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
+    end_unless(out.write_all(bytes).and_then(|()| out.flush()));
+}
+
+fn end_unless(written: std::io::Result<()>) {
+    match written {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::BrokenPipe => exit(0),
         Err(error) => {

@@ -21,7 +21,9 @@ use strake_wire::map::MapView;
 use strake_wire::message::manager::{ClusterMap, Group, ManagerOp, PrepareCopies, Volume};
 
 /// Chunks shown of a file without `--all`.
-const CHUNKS_SHOWN: usize = 24;
+const CHUNKS_SHOWN: u64 = 24;
+/// Chunks in a table; all of a longer file are there as JSON.
+const CHUNKS_IN_TABLE_MAX: u64 = 1 << 16;
 
 /// How long it may take until a metadata server has heard of new groups, and how often it is asked.
 const NEWS_MS_MAX: u64 = 3_000;
@@ -44,7 +46,7 @@ enum LayoutVerb {
         /// Print JSON
         #[arg(long)]
         json: bool,
-        /// Show every chunk
+        /// Show every chunk, up to 65,536; --json gives those of a longer file, too
         #[arg(long)]
         all: bool,
     },
@@ -192,20 +194,24 @@ fn show_file(path: &str, attr: &Attr, view: &LayoutView, map: &ClusterMap, all: 
         return Ok(());
     }
     let mut table = output::table(&[">CHUNK", ">GROUP", "TARGETS"]);
-    let limit = if all { usize::MAX } else { CHUNKS_SHOWN };
-    for chunk in view.chunks.iter().take(limit) {
+    let limit = if all { CHUNKS_IN_TABLE_MAX } else { CHUNKS_SHOWN };
+    for chunk in view.chunks.iter().take(limit as usize) {
         let targets = match map.group(GroupId(chunk.group)) {
             Some(group) if group.members.len() == chunk.targets.len() => {
                 with_states(group, &chunk.targets)
             }
-            _ => chunk.targets.clone(),
+            _ => chunk.targets,
         };
         table.add_row([chunk.index.to_string(), chunk.group.to_string(), targets.join(", ")]);
     }
     output::show(&table);
     let hidden = view.chunks.len().saturating_sub(limit);
+    let how = match view.chunks.len() {
+        ..=CHUNKS_IN_TABLE_MAX => "--all shows them",
+        _ => "--json gives all",
+    };
     if hidden > 0 {
-        output::line(&format!("... and {hidden} more (--all shows them)"));
+        output::line(&format!("... and {hidden} more ({how})"));
     }
     Ok(())
 }

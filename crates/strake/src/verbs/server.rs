@@ -383,6 +383,14 @@ mod tests {
         let (_, list) = error.split_once("expected one of ").unwrap();
         let fields: BTreeSet<&str> = list.split('`').skip(1).step_by(2).collect();
         assert_eq!(fields, flags, "the fields of the file are the flags");
+        let guide = include_str!("../../../../docs/guide/install.md");
+        let (_, sample) = guide.split_once("# /etc/strake.toml").unwrap();
+        let (sample, _) = sample.split_once("```").unwrap();
+        let lines = sample.lines().skip(1).map(|line| line.trim_start_matches("# "));
+        let settings: Vec<&str> = lines.filter(|line| line.contains(" = ")).collect();
+        let named = settings.iter().filter_map(|line| line.split(' ').next());
+        assert_eq!(named.collect::<BTreeSet<&str>>(), flags, "the guide shows all");
+        toml::from_str::<Config>(&settings.join("\n")).unwrap();
     }
 
     #[test]

@@ -177,6 +177,14 @@ fn what_does_not_exist_is_named() {
         let error = refused(1, &arguments);
         assert!(error.contains(word), "{word:?} is not in: {error}");
     }
+    for words in
+        ["info nothere", "delete nothere", "delete nothere --yes", "set nothere --copies 1"]
+    {
+        let arguments: Vec<&str> =
+            ["volume"].into_iter().chain(words.split(' ')).chain(cluster).collect();
+        let error = refused(1, &arguments);
+        assert!(error.contains("next: strake volume list"), "{words}: {error}");
+    }
     assert!(!is_mounted(directory.path()));
     assert_eq!(server.status(), 0);
 }
@@ -230,6 +238,37 @@ fn a_port_or_a_directory_that_is_in_use_is_named() {
     let error = refused(1, &arguments);
     assert!(error.contains(&path) && error.contains("in use"), "{error}");
     assert_eq!(server.status(), 0);
+}
+
+#[test]
+fn an_up_that_is_refused_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let (new, full) = (directory.path().join("new"), directory.path().join("full"));
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(full.join("precious"), "x").unwrap();
+    let (data, mount, full) = (text(&new.join("data")), text(&new.join("mnt")), text(&full));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let database = ["--meta", "etcd://127.0.0.1/d", "--engine", "redb"];
+    let before = contents(directory.path());
+    let cases: &[(i32, &str, &str, &[&str])] = &[
+        (1, &taken, &mount, &["--listen", &taken]),
+        (1, &taken, &mount, &["--metrics", &taken]),
+        (1, "not empty", &full, &[]),
+        (2, "frobnicate", &mount, &["-o", "frobnicate"]),
+        // Known only when everything else is made.
+        (2, "--engine", &mount, &database),
+    ];
+    for (code, word, mount, further) in cases {
+        for way in [&[][..], &["--detach"]] {
+            let up = ["up", "--data", &data, "--mount", mount];
+            let arguments = [&up[..], *further, way].concat();
+            let error = refused(*code, &arguments);
+            assert!(error.contains(word), "{word:?} is not in: {error}");
+            assert_eq!(contents(directory.path()), before, "{arguments:?}");
+            assert!(!new.exists(), "{arguments:?}");
+        }
+    }
 }
 
 #[test]

@@ -74,6 +74,23 @@ fn a_mount_that_began_read_only_is_writable_after_a_remount() {
 }
 
 #[test]
+fn what_the_kernel_has_flags_for_is_handed_on_to_it() {
+    run("mount -t strake \"$source\" \"$dir\" -o \"sync,nosymfollow,iversion,log=$log\"
+        shown rw,sync
+        grep \" $dir fuse.strake \" /proc/mounts | grep -q nosymfollow
+        echo kept > \"$dir/file\"
+        ln -s file \"$dir/link\"
+        test \"$(readlink \"$dir/link\")\" = file
+        refused cat \"$dir/link\"
+        mount -o remount,ro \"$dir\"
+        shown ro,sync
+        refused cat \"$dir/link\"
+        umount \"$dir\"
+        refused mount -t strake \"$source\" \"$dir\" -o \"dirsync,log=$log\"
+        refused grep -q \" $dir \" /proc/mounts");
+}
+
+#[test]
 fn a_line_of_fstab_mounts_by_directory_and_with_all_others() {
     run("echo \"$source $dir strake _netdev,nofail,noatime,x-systemd.automount,log=$log 0 0\" > \"$table\"
         mount -T \"$table\" \"$dir\"

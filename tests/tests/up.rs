@@ -140,6 +140,55 @@ fn unmounting_from_outside_stops_it() {
 }
 
 #[test]
+fn the_commands_that_up_shows_work_as_they_are_shown() {
+    let home = Home::new();
+    let said = home.up(&[]);
+    let shown = |before: &str| -> Vec<&str> {
+        let (_, after) = said.split_once(before).expect(before);
+        after.lines().next().unwrap().split(' ').collect()
+    };
+    let status = shown("look at it with: strake ");
+    assert!(succeed(status.iter().copied()).contains("volumes: main"), "{said}");
+    let (_, cluster) = shown("export ")[0].split_once('=').unwrap();
+    assert_eq!(cluster, *status.last().unwrap());
+    succeed(shown("stop it with: strake ").iter().copied());
+    assert!(!is_mounted(&home.mount()));
+}
+
+#[test]
+fn up_takes_the_options_of_mount() {
+    let home = Home::new();
+    let (data, mount) = (home.data(), home.mount().display().to_string());
+    for (option, word) in
+        [("log=/l", "strake.log"), ("no_tls", "--no-tls"), ("remount,ro", "mount -o")]
+    {
+        let arguments = ["up", "--detach", "--data", &data, "--mount", &mount, "-o", option];
+        let output = run(arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains(word), "{option}: {error}");
+    }
+    home.up(&["-o", "wait=7,memory=64M,metrics=127.0.0.1:0", "-o", "noexec"]);
+    assert!(home.run_file()["metrics"].is_string());
+    let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let line = table.lines().find(|line| line.contains(&format!(" {mount} "))).unwrap();
+    assert!(line.contains("noexec"), "{line}");
+}
+
+#[test]
+fn a_lost_disk_is_replaced_as_the_refusal_says() {
+    let home = Home::new();
+    home.up(&["--targets", "2"]);
+    home.down();
+    std::fs::remove_dir_all(home.directory.path().join("data/target-1")).unwrap();
+    let (data, mount) = (home.data(), home.mount().display().to_string());
+    let output = run(["up", "--detach", "--data", &data, "--mount", &mount]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && error.contains("--new-disks"), "{error}");
+    home.up(&["--new-disks"]);
+    assert!(home.directory.path().join("data/target-1").exists() && is_mounted(&home.mount()));
+}
+
+#[test]
 fn a_second_up_on_the_same_data_is_refused() {
     let home = Home::new();
     home.up(&[]);
@@ -171,6 +220,30 @@ fn the_number_of_targets_grows_and_never_shrinks() {
     };
     assert_eq!(layout("f")["stripe_width"], 2);
     assert_eq!(layout("wide")["stripe_width"], 3);
+}
+
+/// Of 2^28 chunks neither are some left out without a word, nor are all made before the first is there.
+#[test]
+fn the_layout_of_a_very_long_file_is_whole() {
+    let home = Home::new();
+    home.up(&[]);
+    std::fs::create_dir(home.at("d")).unwrap();
+    succeed(["layout", "set", "--chunk-size", "64K", &home.at("d").display().to_string()]);
+    let file = std::fs::File::create(home.at("d/long")).unwrap();
+    file.set_len(16 << 40).unwrap();
+    let path = home.at("d/long").display().to_string();
+    let shown = succeed(["layout", "get", &path]);
+    let hidden = (1_u64 << 28) - 24;
+    assert!(shown.ends_with(&format!("... and {hidden} more (--json gives all)\n")), "{shown}");
+    let mut json = strake(["layout", "get", "--json", &path])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut begin = vec![0; 1 << 20];
+    std::io::Read::read_exact(&mut json.stdout.take().unwrap(), &mut begin).unwrap();
+    assert!(json.wait().unwrap().success(), "who has seen enough ends it");
+    let begin = String::from_utf8(begin).unwrap();
+    assert!(begin.contains("\"chunks\": [") && begin.contains("\"index\": 1000,"), "{begin:.300}");
 }
 
 #[test]

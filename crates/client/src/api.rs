@@ -1,11 +1,16 @@
 //! What doors pass to a [`crate::Volume`] and get back from it.
 
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use strake_base::clock::{Clock, WakingClock};
-use strake_types::limits::{ATTRIBUTE_AGE_MS_MAX, OPERATION_WAIT_MS_DEFAULT};
-use strake_types::{Attr, FileKind, Ino};
+use strake_types::layout::Placement;
+use strake_types::limits::{
+    ATTRIBUTE_AGE_MS_MAX, HELD_BACK_WAIT_MS_DEFAULT, OPERATION_WAIT_MS_DEFAULT,
+};
+use strake_types::{Attr, ChunkIndex, FileKind, GroupId, Ino};
+use strake_wire::message::manager::ClusterMap;
 
 /// What a volume holds in memory at most, where nothing else is said.
 const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
@@ -26,6 +31,8 @@ pub struct VolumeOptions {
     pub memory_bytes: u64,
     /// Longest time an operation waits for servers to come back.
     pub operation_wait_ms: u64,
+    /// Longest time it waits for another client to tell what it has written to a file.
+    pub held_back_wait_ms: u64,
     /// Oldest attribute answered without asking the server.
     pub attribute_age_ms: u64,
     /// Who we are, for people: host, process, mount point.
@@ -54,6 +61,7 @@ impl Default for VolumeOptions {
         Self {
             memory_bytes: default_memory_bytes(),
             operation_wait_ms: OPERATION_WAIT_MS_DEFAULT,
+            held_back_wait_ms: HELD_BACK_WAIT_MS_DEFAULT,
             attribute_age_ms: ATTRIBUTE_AGE_MS_MAX,
             client_name: String::new(),
             exclusive: false,
@@ -275,7 +283,7 @@ pub struct VolumeSpace {
 }
 
 /// Where a file lies, as `strake layout get --json` prints it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct LayoutView {
     /// Length of a chunk in bytes.
     pub chunk_size: u64,
@@ -286,7 +294,68 @@ pub struct LayoutView {
     /// The contents lie inside the inode: there are no chunks.
     pub inline: bool,
     /// Chunks from the first to the one with the last byte.
-    pub chunks: Vec<ChunkView>,
+    pub chunks: Chunks,
+}
+
+/// The chunks of a file. Each is made when it is looked at: a long file has more than fit into memory.
+#[derive(Clone, Debug)]
+pub struct Chunks {
+    placement: Placement,
+    count: u64,
+    /// The targets of each of its groups, and those in sync.
+    places: BTreeMap<GroupId, [Vec<String>; 2]>,
+}
+
+impl Chunks {
+    pub(crate) fn new(placement: Placement, count: u64, map: &ClusterMap) -> Self {
+        let places = placement.groups().iter().map(|&group| (group, places(map, group))).collect();
+        Self { placement, count, places }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// One of them.
+    pub fn get(&self, index: u64) -> Option<ChunkView> {
+        (index < self.count).then(|| {
+            let group = self.placement.group_of(ChunkIndex(index));
+            let [targets, in_sync] = self.places.get(&group).cloned().unwrap_or_default();
+            ChunkView { index, group: group.0, targets, in_sync }
+        })
+    }
+
+    /// All of them, from the first on.
+    pub fn iter(&self) -> impl Iterator<Item = ChunkView> {
+        (0..self.count).filter_map(|index| self.get(index))
+    }
+}
+
+impl Serialize for Chunks {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter())
+    }
+}
+
+/// The members of a group, and those in sync, by the names of their servers and paths.
+fn places(map: &ClusterMap, group: GroupId) -> [Vec<String>; 2] {
+    let name = |id: &u32| {
+        let target = map.targets.iter().find(|t| t.id == *id);
+        let server = target.and_then(|t| map.servers.iter().find(|s| s.id == t.server));
+        match (target, server) {
+            (Some(target), Some(server)) => format!("{}:{}", server.name, target.spec.path),
+            _ => format!("target {id}"),
+        }
+    };
+    let names = |ids: &[u32]| ids.iter().map(name).collect();
+    map.group(group)
+        .map_or_else(Default::default, |found| [names(&found.members), names(found.in_sync())])
 }
 
 /// Where a chunk lies.

@@ -54,8 +54,8 @@ pub mod volume;
 mod waits;
 
 pub use api::{
-    ChunkView, Entry, FallocateMode, LayoutView, LockKind, LockRequest, NewFile, OpenFlags, Page,
-    ReadData, RenameFlags, SeekTo, VolumeOptions, VolumeSpace, Written,
+    ChunkView, Chunks, Entry, FallocateMode, LayoutView, LockKind, LockRequest, NewFile, OpenFlags,
+    Page, ReadData, RenameFlags, SeekTo, VolumeOptions, VolumeSpace, Written,
 };
 pub use file::OpenFile;
 pub use leases::Believer;

@@ -19,10 +19,6 @@ const REFUSED_WAIT: Duration = Duration::from_millis(LEASE_MS);
 /// How often session or capability are renewed without a pause.
 const RENEWALS_MAX: u32 = 3;
 
-/// Longest wait for another client to tell what it has written: its lease, and the time that it takes to settle what a
-/// lost one has left.
-const HELD_BACK_WAIT_MS: u64 = 120_000;
-
 /// The patience of one operation.
 pub(crate) struct Patience<'a> {
     volume: &'a Volume,
@@ -89,7 +85,7 @@ impl<'a> Patience<'a> {
         let started = *self.started.get_or_insert(now);
         let waited_ms = (now - started).as_millis() as u64;
         let limit_ms = match error.kind {
-            ErrorKind::HeldBack => HELD_BACK_WAIT_MS.max(self.volume.options().operation_wait_ms),
+            ErrorKind::HeldBack => self.volume.options().held_back_wait_ms,
             _ => self.volume.options().operation_wait_ms,
         };
         if waited_ms >= limit_ms {

@@ -423,6 +423,20 @@ async fn what_was_read_in_vain_is_not_waited_for_twice() {
     assert_eq!(fake.take_log(), Vec::<String>::new());
 }
 
+#[tokio::test]
+async fn the_layout_of_a_long_file_has_its_last_chunk() {
+    let (_fake, volume) = cluster().await;
+    let file = create(&volume, "long").await;
+    set_length(&volume, &file, (1 << 44) + 1).await;
+    let chunks = volume.layout(file.ino()).await.unwrap().chunks;
+    let count = (1 << 44) / CHUNK + 1;
+    assert_eq!(chunks.len(), count);
+    assert_eq!(chunks.get(count - 1).unwrap().index, count - 1);
+    assert_eq!(chunks.get(count), None);
+    let first: Vec<u64> = chunks.iter().take(3).map(|chunk| chunk.index).collect();
+    assert_eq!(first, [0, 1, 2]);
+}
+
 /// An operation whose answer was lost is sent again under its number, so the server knows it.
 #[tokio::test]
 async fn a_repeated_mutation_keeps_its_number() {

@@ -98,6 +98,15 @@ impl Cli {
         }
     }
 
+    /// How much is logged: as the flag says, or else the file of a server.
+    pub fn log_level(&self) -> Option<String> {
+        let filed = || match &self.verb {
+            Verb::Server(flags) => verbs::server::filed_log_level(flags),
+            _ => None,
+        };
+        self.log.log_level.clone().or_else(filed)
+    }
+
     /// Runs the verb; the exit code.
     pub async fn run(self) -> Outcome<u8> {
         use verbs::*;

@@ -5,6 +5,7 @@
 //! JSON. From then on it writes only to its log.
 
 use crate::failure::{Context, Failure, Outcome};
+use crate::made::Made;
 use crate::output;
 use serde::{Deserialize, Serialize};
 use std::fs::OpenOptions;
@@ -55,9 +56,11 @@ fn say(words: &FirstWords) {
 }
 
 /// Starts this same command line again in the background; returns the child's process number when it
-/// is usable. Its log goes to `log`.
+/// is usable. Its log goes to `log`; one that is new goes again if the child says why it is not usable.
 pub fn start(log: &Path, level: Option<&str>) -> Outcome<u32> {
     let shown = || format!("log file {}", log.display());
+    let mut made = Made::default();
+    made.expect(log);
     let file = OpenOptions::new().create(true).append(true).open(log).context(shown)?;
     let program = std::env::current_exe().context(|| "finding this program".into())?;
     let mut command = Command::new(program);
@@ -77,9 +80,15 @@ pub fn start(log: &Path, level: Option<&str>) -> Outcome<u32> {
         BufReader::new(stdout).read_line(&mut line).context(|| "the background process".into())?;
     }
     match serde_json::from_str::<FirstWords>(&line) {
-        Ok(words) if words.ready => Ok(child.id()),
+        Ok(words) if words.ready => {
+            made.keep();
+            Ok(child.id())
+        }
         Ok(words) => Err(Failure { cause: words.cause, next: words.next, code: words.code }),
-        Err(_) => Err(Failure::new("the background process ended without a word")
-            .next(format!("tail {}", log.display()))),
+        Err(_) => {
+            made.keep();
+            Err(Failure::new("the background process ended without a word")
+                .next(format!("tail {}", log.display())))
+        }
     }
 }

@@ -10,6 +10,8 @@
 //! * [`jobs`] and [`plan_flags`]: what moves in the background, and what the verbs for it share.
 //! * [`soundness`] and [`scrub_report`]: which files are damaged, what was made of it, and how that is told.
 //! * [`runfile`] is how `strake down` and the others find what `strake up` started.
+//! * [`mount_words`] and [`mountpoint`]: the words after `-o`, and where mounts are; [`made`]: what goes again when a
+//!   command is refused.
 //! * [`capacity`]: what a cluster takes, before there is one.
 //! * [`telemetry`] and [`log`] show what a long-running verb does; [`signals`] end it.
 //!
@@ -33,6 +35,8 @@ pub mod held;
 pub mod jobs;
 pub mod layout_flags;
 pub mod log;
+pub mod made;
+pub mod mount_words;
 pub mod mountpoint;
 pub mod node;
 pub mod output;
@@ -55,6 +59,7 @@ mod waits;
 use clap::Parser;
 use cli::Cli;
 use failure::{Context, Failure, Outcome, USAGE};
+use log::LogFlags;
 use rustix::process::{Resource, Rlimit};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -108,7 +113,8 @@ fn open_as_many_files_as_allowed() {
 
 fn run(cli: Cli) -> Outcome<u8> {
     let is_long_running = cli.is_long_running();
-    cli.log.start(if is_long_running { "info" } else { "warn" })?;
+    let log = LogFlags { log_level: cli.log_level() };
+    log.start(if is_long_running { "info" } else { "warn" })?;
     // Not where other programs are started, which may not be ready for it.
     if is_long_running {
         open_as_many_files_as_allowed();

@@ -1,6 +1,7 @@
 //! Mount points: cleaning up after a process that died, and which mounts there are.
 
 use crate::failure::{Context, Outcome};
+use crate::made::Made;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use strake_fuse::Unmount;
@@ -46,20 +47,19 @@ pub fn absolute(path: &Path) -> Outcome<PathBuf> {
     }
 }
 
-/// Takes away what a dead process left mounted here, makes the directory if `create`, and makes sure
-/// that it can be mounted on. The path without links and dots, and whether it was made.
-pub fn prepare(path: &Path, create: bool, nonempty: bool) -> Outcome<(PathBuf, bool)> {
-    let mut full = absolute(path)?;
+/// Takes away what a dead process left mounted here, makes the directory if it is missing and `made` is there to
+/// know of it, and makes sure that it can be mounted on. The path without links and dots.
+pub fn prepare(path: &Path, made: Option<&mut Made>, nonempty: bool) -> Outcome<PathBuf> {
+    let full = absolute(path)?;
     while is_dead(&full) {
         tracing::info!("taking away a dead mount at {}", full.display());
         strake_fuse::unmount(&full, Unmount::Lazy)?;
     }
-    let made = create && !full.exists();
-    if made {
+    if let Some(made) = made.filter(|_| !full.exists()) {
+        made.expect(&full);
         std::fs::create_dir_all(&full).context(|| format!("mount point {}", full.display()))?;
     }
-    full = strake_fuse::mount::check(&full, nonempty)?;
-    Ok((full, made))
+    Ok(strake_fuse::mount::check(&full, nonempty)?)
 }
 
 #[cfg(test)]
@@ -76,10 +76,15 @@ mod tests {
     #[test]
     fn a_mount_point_with_something_in_it_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(!prepare(dir.path(), false, false).unwrap().1);
-        assert!(prepare(&dir.path().join("new"), true, false).unwrap().1);
-        assert!(prepare(dir.path(), false, false).unwrap_err().cause.contains("not empty"));
-        prepare(dir.path(), false, true).unwrap();
-        assert!(prepare(&dir.path().join("none"), false, false).is_err());
+        let new = dir.path().join("a/new");
+        let mut made = Made::default();
+        prepare(dir.path(), None, false).unwrap();
+        prepare(&new, Some(&mut made), false).unwrap();
+        assert!(new.is_dir());
+        assert!(prepare(dir.path(), None, false).unwrap_err().cause.contains("not empty"));
+        prepare(dir.path(), None, true).unwrap();
+        assert!(prepare(&dir.path().join("none"), None, false).is_err());
+        drop(made);
+        prepare(dir.path(), None, false).unwrap();
     }
 }

@@ -3,13 +3,17 @@
 use crate::failure::{Failure, Outcome};
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::Serialize;
-use std::io::{ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::process::exit;
 
-/// Prints a value as JSON, for programs.
+/// Prints a value as JSON, for programs: as it is made, so that it may be longer than memory. See [`bytes()`].
 pub fn json(value: &impl Serialize) -> Outcome {
-    let text = serde_json::to_string_pretty(value).map_err(|e| Failure::new(e.to_string()))?;
-    line(&text);
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let written = match serde_json::to_writer_pretty(&mut out, value) {
+        Err(error) if !error.is_io() => return Err(Failure::new(error.to_string())),
+        written => written.map_err(std::io::Error::from),
+    };
+    end_unless(written.and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()));
     Ok(())
 }
 
@@ -32,11 +36,24 @@ pub fn duration(seconds: u64) -> String {
     }
 }
 
+/// A word of a command that is shown, as a shell takes it.
+pub fn word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:=,@%".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 /// Writes bytes to standard output; see [`line()`]. Where they cannot be written (a full disk), nothing else matters: the
 /// program says so and ends with 1.
 pub fn bytes(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
+    end_unless(out.write_all(bytes).and_then(|()| out.flush()));
+}
+
+fn end_unless(written: std::io::Result<()>) {
+    match written {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::BrokenPipe => exit(0),
         Err(error) => {
@@ -67,5 +84,16 @@ pub fn table(head: &[&str]) -> Table {
 pub fn show(table: &Table) {
     for row in table.lines() {
         line(row.trim_end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_quoted_where_a_shell_would_take_it_apart() {
+        assert_eq!(word("unix:/srv/s-1/strake.sock"), "unix:/srv/s-1/strake.sock");
+        assert_eq!(word("/my data/it's"), r"'/my data/it'\''s'");
     }
 }

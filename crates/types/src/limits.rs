@@ -32,6 +32,9 @@ pub const PAYLOAD_BYTES_MAX: usize = 8 << 20;
 pub const BODY_BYTES_MAX: usize = 4 << 20;
 /// Longest time an operation waits for servers to come back before it fails, where nothing else is said.
 pub const OPERATION_WAIT_MS_DEFAULT: u64 = 30_000;
+/// Longest time an operation waits for another client to tell what it has written, where nothing else is said: the
+/// other's session lease, and the time that it takes to settle what a lost one has left.
+pub const HELD_BACK_WAIT_MS_DEFAULT: u64 = 120_000;
 /// Oldest attribute a client may answer from its cache.
 pub const ATTRIBUTE_AGE_MS_MAX: u64 = 1_000;
 

@@ -373,7 +373,7 @@ async fn a_layout_shows_all_members_and_those_in_sync() {
     volume.map().refresh().await.unwrap();
     let view = volume.layout(file.ino()).await.unwrap();
     assert_eq!(view.chunks.len(), 2);
-    for chunk in view.chunks {
+    for chunk in view.chunks.iter() {
         assert_eq!(chunk.group, PAIR);
         assert_eq!(chunk.targets, [":path-0", ":path-1"]);
         assert_eq!(chunk.in_sync, [":path-1"]);

@@ -1,18 +1,12 @@
 //! Where files lie, and what directories hand down.
 
 use super::{done, unexpected};
-use crate::api::{ChunkView, LayoutView};
+use crate::api::{Chunks, LayoutView};
 use crate::metrics::Op;
 use crate::volume::Volume;
 use strake_types::layout::{LayoutTemplate, Placement};
-use strake_types::{
-    ChunkIndex, Credentials, Distribution, Error, ErrorKind, FileKind, GroupId, Ino, Result,
-};
-use strake_wire::message::manager::ClusterMap;
+use strake_types::{Credentials, Distribution, Error, ErrorKind, FileKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
-
-/// Most chunks shown of one file.
-const CHUNKS_SHOWN_MAX: u64 = 1 << 20;
 
 impl Volume {
     /// The layout template set on a directory itself; nothing set: an empty one.
@@ -53,19 +47,14 @@ impl Volume {
         let count = match attr.length {
             0 => 0,
             _ if attr.inline => 0,
-            length => (layout.chunk_at(length - 1).0 + 1).min(CHUNKS_SHOWN_MAX),
+            length => layout.chunk_at(length - 1).0 + 1,
         };
-        let map = self.map().current();
-        let chunks = (0..count).map(|index| {
-            let group = placement.group_of(ChunkIndex(index));
-            chunk_view(&map, index, group)
-        });
         Ok(LayoutView {
             chunk_size: layout.chunk_size,
             distribution: distribution_name(&layout.distribution).to_string(),
             stripe_width: layout.width,
             inline: attr.inline,
-            chunks: chunks.collect(),
+            chunks: Chunks::new(placement, count, &self.map().current()),
         })
     }
 }
@@ -77,24 +66,5 @@ fn distribution_name(distribution: &Distribution) -> &'static str {
         Distribution::Varstrip(_) => "varstrip",
         Distribution::TwodStripe { .. } => "twod_stripe",
         Distribution::Progressive => "progressive",
-    }
-}
-
-fn chunk_view(map: &ClusterMap, index: u64, group: GroupId) -> ChunkView {
-    let name = |id: &u32| {
-        let target = map.targets.iter().find(|t| t.id == *id);
-        let server = target.and_then(|t| map.servers.iter().find(|s| s.id == t.server));
-        match (target, server) {
-            (Some(target), Some(server)) => format!("{}:{}", server.name, target.spec.path),
-            _ => format!("target {id}"),
-        }
-    };
-    let found = map.group(group);
-    let names = |ids: &[u32]| ids.iter().map(name).collect();
-    ChunkView {
-        index,
-        group: group.0,
-        targets: found.map_or_else(Vec::new, |found| names(&found.members)),
-        in_sync: found.map_or_else(Vec::new, |found| names(found.in_sync())),
     }
 }

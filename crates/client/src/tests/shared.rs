@@ -22,6 +22,31 @@ async fn each_write_to_a_file_of_others_is_told_before_it_returns() {
     assert_eq!(fake.server_length(file.ino()), 40_000);
 }
 
+/// A client that was lost takes longer to be given up than a server that restarts is waited for.
+#[tokio::test]
+async fn others_who_hold_back_are_waited_for_as_long_as_the_mount_says() {
+    let fake = Arc::new(Fake::default());
+    let patient = VolumeOptions { operation_wait_ms: 50, ..options() };
+    let volume = fake.volume(VolumeOptions { held_back_wait_ms: 50, ..options() }).await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 10)).await;
+    volume.release(&file).await.unwrap();
+    fake.share();
+    let ino = file.ino();
+    let open = async |volume: &Arc<Volume>| {
+        volume.open(&Credentials::root(), ino, OpenFlags::READ).await.map(drop)
+    };
+    for _ in 0..6 {
+        fake.fail("Settle", ErrorKind::HeldBack);
+    }
+    let other = fake.volume(patient).await;
+    open(&other).await.unwrap();
+    for _ in 0..100 {
+        fake.fail("Settle", ErrorKind::HeldBack);
+    }
+    assert_eq!(open(&volume).await.unwrap_err().kind, ErrorKind::TimedOut);
+}
+
 /// Seed 795548938958: others had opened the file while the server did not hear of us, and nobody said so. What was
 /// written from then on was held back as that of a file that nobody else has open.
 #[tokio::test]

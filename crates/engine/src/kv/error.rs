@@ -60,7 +60,9 @@ pub enum KvError {
         known: u32,
     },
     /// It was made by another engine.
-    #[error("metadata store {store} was made by engine {found}, not {wanted}; use --meta {found}")]
+    #[error(
+        "metadata store {store} was made by engine {found}, not {wanted}; use --engine {found}"
+    )]
     OtherEngine {
         /// Where it lies.
         store: String,

@@ -24,6 +24,9 @@ use tokio::sync::watch as channel;
 /// What the kernel reads ahead of a program, in KiB: four requests.
 const READ_AHEAD_KIB: u32 = 4096;
 
+/// There where the kernel uses SELinux.
+const SELINUX: &str = "/sys/fs/selinux/enforce";
+
 /// A mounted file system. Dropping it does not unmount; the process ending does.
 pub struct MountHandle {
     mountpoint: PathBuf,
@@ -126,6 +129,10 @@ pub async fn mount_door<D: Door>(
             Handshake { writeback: options.writeback, maps_direct: maps_direct.clone() };
         let session = Session::new(handshake, &full, &config(&options))
             .map_err(|error| cannot_mount(&full, &error))?;
+        if !options.symfollow {
+            // This one cannot be told when mounting. Where it fails the session ends, and the mount with it.
+            point::forbid_symlinks(&full, &options)?;
+        }
         Ok((full, (session, maps_direct.load(Ordering::Relaxed)), options, claim))
     })
     .await?;
@@ -194,6 +201,12 @@ fn config(options: &MountOptions) -> Config {
         choice(options.dev && is_root, MountOption::Dev, MountOption::NoDev),
         choice(options.exec, MountOption::Exec, MountOption::NoExec),
     ];
+    // With it the kernel marks each write as one of a file opened with O_DSYNC.
+    config.mount_options.extend(options.sync.then_some(MountOption::Sync));
+    // As `mount` does for any file system: where SELinux is off they mean nothing.
+    if Path::new(SELINUX).exists() {
+        config.mount_options.extend(options.labels.iter().cloned().map(MountOption::CUSTOM));
+    }
     config.acl = match options.allow_other.unwrap_or(is_root) {
         true => SessionACL::All,
         false => SessionACL::Owner,

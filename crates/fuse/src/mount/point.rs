@@ -141,7 +141,8 @@ fn unmount_soon(full: &Path, flags: UnmountFlags) -> rustix::io::Result<()> {
     rustix::mount::unmount(full, flags)
 }
 
-/// Makes a mount read-only or writable again, and changes what it allows of programs and devices.
+/// Makes a mount read-only or writable again, and changes what it allows of programs, devices and links, and
+/// whether writes are synchronous.
 /// Everything else stays as it was mounted.
 pub fn remount(path: &Path, options: &MountOptions) -> Result<()> {
     let full = path.canonicalize().map_err(|error| unusable(path, &error))?;
@@ -149,17 +150,34 @@ pub fn remount(path: &Path, options: &MountOptions) -> Result<()> {
         let cause = "no Strake volume is mounted there; `strake mount` mounts one";
         return Err(refused(ErrorKind::Invalid, path, cause));
     }
-    let set = |on: bool, flag: MountFlags| if on { flag } else { MountFlags::empty() };
-    let flags = set(options.read_only, MountFlags::RDONLY)
-        | set(!options.suid, MountFlags::NOSUID)
-        | set(!options.dev, MountFlags::NODEV)
-        | set(!options.exec, MountFlags::NOEXEC);
-    match rustix::mount::mount_remount(&full, flags, "") {
+    match rustix::mount::mount_remount(&full, flags(options), "") {
         Ok(()) => Ok(()),
         Err(OsError::BUSY) => Err(refused(ErrorKind::Busy, path, "a file is open for writing")),
         Err(OsError::PERM) => Err(refused(ErrorKind::NotPermitted, path, "only root may do that")),
         Err(error) => Err(refused(ErrorKind::Io, path, &error.to_string())),
     }
+}
+
+/// The flags that the kernel has for options.
+fn flags(options: &MountOptions) -> MountFlags {
+    let set = |on: bool, flag: MountFlags| if on { flag } else { MountFlags::empty() };
+    set(options.read_only, MountFlags::RDONLY)
+        | set(!options.suid, MountFlags::NOSUID)
+        | set(!options.dev, MountFlags::NODEV)
+        | set(!options.exec, MountFlags::NOEXEC)
+        | set(!options.symfollow, MountFlags::NOSYMFOLLOW)
+        | set(options.sync, MountFlags::SYNCHRONOUS)
+}
+
+/// Has the kernel follow no symbolic links through a mount that was just made.
+pub(super) fn forbid_symlinks(path: &Path, options: &MountOptions) -> Result<()> {
+    rustix::mount::mount_remount(path, flags(options) | MountFlags::BIND, "").map_err(|error| {
+        let cause = match error {
+            OsError::PERM => "only root may mount with nosymfollow".to_owned(),
+            error => format!("nosymfollow: {error}"),
+        };
+        refused(ErrorKind::NotPermitted, path, &cause)
+    })
 }
 
 fn busy(path: &Path) -> String {

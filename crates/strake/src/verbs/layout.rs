@@ -10,6 +10,7 @@ use crate::place::{self, Found, Place};
 use crate::{output, size};
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use strake_client::LayoutView;
 use strake_types::layout::LayoutTemplate;
@@ -20,7 +21,9 @@ use strake_wire::map::MapView;
 use strake_wire::message::manager::{ClusterMap, Group, ManagerOp, PrepareCopies, Volume};
 
 /// Chunks shown of a file without `--all`.
-const CHUNKS_SHOWN: usize = 24;
+const CHUNKS_SHOWN: u64 = 24;
+/// Chunks in a table; all of a longer file are there as JSON.
+const CHUNKS_IN_TABLE_MAX: u64 = 1 << 16;
 
 /// How long it may take until a metadata server has heard of new groups, and how often it is asked.
 const NEWS_MS_MAX: u64 = 3_000;
@@ -43,7 +46,7 @@ enum LayoutVerb {
         /// Print JSON
         #[arg(long)]
         json: bool,
-        /// Show every chunk
+        /// Show every chunk, up to 65,536; --json gives those of a longer file, too
         #[arg(long)]
         all: bool,
     },
@@ -191,20 +194,24 @@ fn show_file(path: &str, attr: &Attr, view: &LayoutView, map: &ClusterMap, all: 
         return Ok(());
     }
     let mut table = output::table(&[">CHUNK", ">GROUP", "TARGETS"]);
-    let limit = if all { usize::MAX } else { CHUNKS_SHOWN };
-    for chunk in view.chunks.iter().take(limit) {
+    let limit = if all { CHUNKS_IN_TABLE_MAX } else { CHUNKS_SHOWN };
+    for chunk in view.chunks.iter().take(limit as usize) {
         let targets = match map.group(GroupId(chunk.group)) {
             Some(group) if group.members.len() == chunk.targets.len() => {
                 with_states(group, &chunk.targets)
             }
-            _ => chunk.targets.clone(),
+            _ => chunk.targets,
         };
         table.add_row([chunk.index.to_string(), chunk.group.to_string(), targets.join(", ")]);
     }
     output::show(&table);
     let hidden = view.chunks.len().saturating_sub(limit);
+    let how = match view.chunks.len() {
+        ..=CHUNKS_IN_TABLE_MAX => "--all shows them",
+        _ => "--json gives all",
+    };
     if hidden > 0 {
-        output::line(&format!("... and {hidden} more (--all shows them)"));
+        output::line(&format!("... and {hidden} more ({how})"));
     }
     Ok(())
 }
@@ -313,8 +320,57 @@ fn group_of(map: &ClusterMap, target: u32, copies: u32) -> Outcome<GroupId> {
     let mut groups = map.groups.iter().map(|group| (GroupId(group.id), group));
     let led =
         groups.find(|(id, group)| id.copies() == copies && group.members.first() == Some(&target));
-    led.map(|(id, _)| id).ok_or_else(|| {
-        Failure::usage(format!("target {target} does not exist"))
-            .next("strake status lists the targets")
-    })
+    led.map(|(id, _)| id).ok_or_else(|| leads_none(map, target, copies))
+}
+
+/// Why a target cannot be named, and those that can be.
+fn leads_none(map: &ClusterMap, target: u32, copies: u32) -> Failure {
+    if !map.targets.iter().any(|known| known.id == target) {
+        return Failure::usage(format!("target {target} does not exist"))
+            .next("strake status lists the targets");
+    }
+    let of_class = map.groups.iter().filter(|group| GroupId(group.id).copies() == copies);
+    let leaders: BTreeSet<u32> = of_class.filter_map(|g| g.members.first().copied()).collect();
+    let kept = output::count(copies.into(), "copy", "copies");
+    let next = match leaders.is_empty() {
+        true => "leave --targets out".to_owned(),
+        false => {
+            let leaders: Vec<String> = leaders.iter().map(u32::to_string).collect();
+            format!("name one that does (--targets {}), or leave --targets out", leaders.join(","))
+        }
+    };
+    Failure::usage(format!("target {target} is the first of no group that keeps {kept}")).next(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_wire::message::manager::Target;
+
+    #[test]
+    fn a_target_that_leads_no_group_is_told_apart_from_one_that_is_not_there() {
+        let group = |id: GroupId, members: &[u32]| Group {
+            id: id.0,
+            members: members.to_vec(),
+            ..Group::default()
+        };
+        let pair = GroupId::of_class(2, 0);
+        let map = ClusterMap {
+            targets: (1..=2).map(|id| Target { id, ..Target::default() }).collect(),
+            groups: vec![
+                group(GroupId::of_class(1, 0), &[1]),
+                group(GroupId::of_class(1, 1), &[2]),
+                group(pair, &[2, 1]),
+            ],
+            ..ClusterMap::default()
+        };
+        assert_eq!(group_of(&map, 2, 2).unwrap(), pair);
+        let none = group_of(&map, 1, 2).unwrap_err();
+        assert!(none.cause.contains("target 1 is the first of no group that keeps 2 copies"));
+        assert!(none.next.unwrap().contains("--targets 2"), "it says which does");
+        let three = group_of(&map, 1, 3).unwrap_err();
+        assert_eq!(three.next.as_deref(), Some("leave --targets out"));
+        let gone = group_of(&map, 9, 1).unwrap_err();
+        assert!(gone.cause.contains("target 9 does not exist") && gone.next.is_some());
+    }
 }

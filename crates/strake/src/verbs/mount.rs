@@ -4,9 +4,9 @@ use crate::address::{self, Source};
 use crate::cluster::{ClusterFlags, host_name};
 use crate::failure::{Failure, Outcome};
 use crate::log::LogFlags;
-use crate::tls_flags::TlsFlags;
+use crate::mount_words::{self, Wanted};
 use crate::verbs::up::take_mount_away;
-use crate::{detach, mountpoint, output, signals, size, telemetry};
+use crate::{detach, mountpoint, output, signals, telemetry};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_client::{Volume, VolumeOptions};
 use strake_fuse::{MountHandle, MountOptions, Unmount};
+use strake_types::limits::NAME_BYTES_MAX;
+use strake_wire::frame::crc32c;
 
 /// How long the flush at the end may take.
 const FLUSH_SECONDS_MAX: u64 = 60;
@@ -36,24 +38,13 @@ pub struct MountFlags {
     #[arg(value_name = "MOUNTPOINT")]
     pub mountpoint: PathBuf,
 
-    /// Options, with commas: ro, rw, uid=N, gid=N, allow_other, noallow_other, nonempty, nosuid, nodev, noexec,
-    /// noxattr, remount, writeback, threads=N, memory=SIZE, wait=SECONDS, metrics=ADDR, log=FILE, tls_ca=FILE, tls_cert=FILE,
-    /// tls_key=FILE, no_tls
-    #[arg(short = 'o', long = "options", value_name = "OPTION,...")]
+    /// See [`Wanted`].
+    #[arg(short = 'o', long = "options", value_name = "OPTION,...", help = mount_words::help())]
     pub options: Vec<String>,
 
     /// Stay in the foreground and log to stderr
     #[arg(long, short = 'f')]
     pub foreground: bool,
-}
-
-/// Options of `-o`, sorted by who wants them.
-struct Wanted {
-    mount: MountOptions,
-    volume: VolumeOptions,
-    metrics: Option<String>,
-    log: Option<PathBuf>,
-    tls: TlsFlags,
 }
 
 /// Runs the verb.
@@ -104,7 +95,7 @@ impl Mounted {
             .iter()
             .filter(|a| !a.starts_with("unix:"))
             .try_for_each(|a| address::resolve(a).map(drop))?;
-        let (point, _) = mountpoint::prepare(&flags.mountpoint, false, wanted.mount.nonempty)?;
+        let point = mountpoint::prepare(&flags.mountpoint, None, wanted.mount.nonempty)?;
         if let Some(address) = &wanted.metrics {
             telemetry::serve(address).await?;
         }
@@ -140,49 +131,43 @@ impl Mounted {
 }
 
 fn sort_options(flags: &MountFlags) -> Outcome<Wanted> {
-    let mut mount =
-        MountOptions { source: flags.source.clone(), prefetch: true, ..MountOptions::default() };
     let client_name = format!("{}:{}", host_name(), flags.mountpoint.display());
-    let mut volume = VolumeOptions { client_name, leases: true, ..VolumeOptions::default() };
-    let (mut metrics, mut log, mut tls) = (None, None, TlsFlags::default());
-    let mut others = Vec::new();
-    let wrong = |cause: String| Failure::usage(cause).next("strake mount --help lists the options");
-    for option in flags.options.iter().flat_map(|list| list.split(',')) {
-        match option.split_once('=') {
-            Some(("memory", value)) => {
-                volume.memory_bytes =
-                    size::parse(value).map_err(|e| wrong(format!("{option}: {e}")))?;
-            }
-            Some(("wait", value)) => {
-                let seconds: u64 = value.parse().map_err(|_| {
-                    wrong(format!("mount option {option:?} needs a number of seconds"))
-                })?;
-                volume.operation_wait_ms = seconds.saturating_mul(1000);
-            }
-            Some(("metrics", value)) => metrics = Some(value.to_owned()),
-            Some(("log", value)) => log = Some(PathBuf::from(value)),
-            Some(("tls_ca", file)) => tls.tls_ca = Some(file.into()),
-            Some(("tls_cert", file)) => tls.tls_cert = Some(file.into()),
-            Some(("tls_key", file)) => tls.tls_key = Some(file.into()),
-            None if option == "no_tls" => tls.no_tls = true,
-            _ => others.push(option),
-        }
-    }
-    mount.apply(&others.join(",")).map_err(|e| wrong(e.to_string()))?;
-    volume.exclusive = mount.writeback;
-    Ok(Wanted { mount, volume, metrics, log, tls })
+    let mut wanted = Wanted {
+        mount: MountOptions {
+            source: flags.source.clone(),
+            prefetch: true,
+            ..MountOptions::default()
+        },
+        volume: VolumeOptions { client_name, leases: true, ..VolumeOptions::default() },
+        ..Wanted::default()
+    };
+    wanted.apply(&flags.options)?;
+    Ok(wanted)
 }
 
 /// A file named after the mount point, in the first directory that can be written.
 fn default_log(mountpoint: &Path) -> PathBuf {
     let full = std::path::absolute(mountpoint).unwrap_or_else(|_| mountpoint.to_owned());
-    let name = full.display().to_string().trim_matches('/').replace('/', "-");
     let usable = |dir: &&&str| {
         std::fs::create_dir_all(dir).is_ok()
             && rustix::fs::access(**dir, rustix::fs::Access::WRITE_OK).is_ok()
     };
     let directory = LOG_DIRECTORIES.iter().find(usable).unwrap_or(&"/tmp");
-    Path::new(directory).join(format!("strake-mount-{name}.log"))
+    Path::new(directory).join(log_name(&full))
+}
+
+/// Of a path that is too long for a name its end, behind a checksum of the whole: two mounts have two logs.
+fn log_name(mountpoint: &Path) -> String {
+    let path = mountpoint.display().to_string();
+    let name = path.trim_matches('/').replace('/', "-");
+    let (begin, end) = ("strake-mount-", ".log");
+    let room = NAME_BYTES_MAX - begin.len() - end.len();
+    if name.len() <= room {
+        return format!("{begin}{name}{end}");
+    }
+    let sum = format!("{:08x}-", crc32c(path.as_bytes()));
+    let cut = name.ceil_char_boundary(name.len() + sum.len() - room);
+    format!("{begin}{sum}{}{end}", &name[cut..])
 }
 
 /// The command line of `mount -t strake`: `mount.strake SOURCE MOUNTPOINT [-sfnvN] [-o OPTIONS] [-t TYPE]`,
@@ -224,19 +209,13 @@ mod tests {
     }
 
     #[test]
-    fn options_reach_who_wants_them() {
-        let flags = MountFlags {
-            source: "h:/main".into(),
-            mountpoint: "/mnt".into(),
-            options: vec!["ro,memory=1G,tls_ca=/ca".into(), "wait=5,tls_key=k,no_tls".into()],
-            foreground: false,
-        };
-        let wanted = sort_options(&flags).unwrap();
-        assert!(wanted.mount.read_only);
-        assert_eq!((wanted.volume.memory_bytes, wanted.volume.operation_wait_ms), (1 << 30, 5000));
-        assert_eq!((wanted.tls.tls_ca, wanted.tls.tls_key), (Some("/ca".into()), Some("k".into())));
-        assert!(wanted.tls.no_tls);
-        let flags = MountFlags { options: vec!["nonsense".into()], ..flags };
-        assert!(sort_options(&flags).err().unwrap().cause.contains("nonsense"));
+    fn the_log_of_the_longest_mount_point_has_a_name_of_its_own() {
+        assert_eq!(log_name(Path::new("/mnt/main")), "strake-mount-mnt-main.log");
+        let long = |top: &str| PathBuf::from(format!("/{top}/{}", "\u{e4}/".repeat(400)));
+        let (one, other) = (log_name(&long("a")), log_name(&long("b")));
+        assert!(one != other && one.len() <= NAME_BYTES_MAX && one.len() > NAME_BYTES_MAX - 8);
+        assert_eq!(one, log_name(&long("a")), "the same mount point, the same log");
+        let edge = "m".repeat(NAME_BYTES_MAX - "strake-mount-.log".len());
+        assert_eq!(log_name(Path::new(&edge)), format!("strake-mount-{edge}.log"));
     }
 }

@@ -9,7 +9,9 @@ use crate::tls_flags::TlsFlags;
 use crate::{output, signals, telemetry};
 use clap::Args;
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_bench::testbed::Rate;
@@ -24,7 +26,7 @@ use strake_wire::transport::host_of;
   strake server --listen 10.0.0.1 --data /srv/strake --roles manager,meta,storage
   strake server --listen 10.0.0.2 --data /srv/a /srv/b --roles storage --join 10.0.0.1
 
-The file of --config is TOML with the same names:
+The file of --config is TOML with the same names, - as _:
   listen = \"10.0.0.2:7440\"
   data = [\"/srv/a\", \"/srv/b\"]
   roles = [\"storage\"]
@@ -101,7 +103,7 @@ pub struct ServerFlags {
 /// Days in which targets are verified once, unless told otherwise.
 pub const SCRUB_DAYS_DEFAULT: f64 = 7.0;
 
-/// The file of `--config`.
+/// The file of `--config`: every flag of the verb but `--config` itself and `--cluster`, which names what others use.
 #[derive(Deserialize, Debug, Default)]
 #[serde(deny_unknown_fields)]
 struct Config {
@@ -117,11 +119,20 @@ struct Config {
     metrics: Option<String>,
     meta: Option<String>,
     engine: Option<String>,
+    #[serde(default)]
+    new_disks: bool,
+    #[serde(default)]
+    old_disks: bool,
+    #[serde(default)]
+    without: Vec<PathBuf>,
     disk_rate: Option<String>,
     scrub_every: Option<f64>,
     tls_ca: Option<PathBuf>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
+    #[serde(default)]
+    no_tls: bool,
+    log_level: Option<String>,
 }
 
 /// Runs the verb.
@@ -214,47 +225,83 @@ fn check_certificate(tls: &Tls, advertise: &str) -> Outcome {
     Ok(())
 }
 
+impl Config {
+    fn read(path: &Path) -> Outcome<Config> {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Failure::usage(format!("--config {shown}: {e}")))?;
+        toml::from_str(&text).map_err(|e| {
+            Failure::usage(format!("--config {shown}: {e}"))
+                .next("strake server --help shows the names")
+        })
+    }
+}
+
+/// How much the file has logged. Nothing is logged before; what is wrong with the file is told later.
+pub fn filed_log_level(flags: &ServerFlags) -> Option<String> {
+    Config::read(flags.config.as_deref()?).ok()?.log_level
+}
+
 fn with_config(mut flags: ServerFlags, tls: TlsFlags) -> Outcome<(ServerFlags, TlsFlags)> {
     let Some(path) = &flags.config else { return Ok((flags, tls)) };
-    let shown = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Failure::usage(format!("--config {shown}: {e}")))?;
-    let config: Config = toml::from_str(&text).map_err(|e| {
-        Failure::usage(format!("--config {shown}: {e}"))
-            .next("strake server --help shows the names")
-    })?;
-    flags.listen = flags.listen.or(config.listen);
-    flags.advertise = flags.advertise.or(config.advertise);
-    flags.name = flags.name.or(config.name);
-    flags.metrics = flags.metrics.or(config.metrics);
-    flags.scrub_every = flags.scrub_every.or(config.scrub_every);
-    for (given, filed) in [(&mut flags.roles, config.roles), (&mut flags.join, config.join)] {
+    let Config {
+        listen,
+        advertise,
+        data,
+        roles,
+        join,
+        name,
+        metrics,
+        meta,
+        engine,
+        new_disks,
+        old_disks,
+        without,
+        disk_rate,
+        scrub_every,
+        tls_ca,
+        tls_cert,
+        tls_key,
+        no_tls,
+        // Logging has begun.
+        log_level: _,
+    } = Config::read(path)?;
+    let shown = |name: &str| format!("--config {}: {name}", path.display());
+    flags.meta = or_filed(flags.meta, meta, || shown("meta"))?;
+    flags.engine = or_filed(flags.engine, engine, || shown("engine"))?;
+    flags.disk_rate = or_filed(flags.disk_rate, disk_rate, || shown("disk_rate"))?;
+    flags.listen = flags.listen.or(listen);
+    flags.advertise = flags.advertise.or(advertise);
+    flags.name = flags.name.or(name);
+    flags.metrics = flags.metrics.or(metrics);
+    flags.scrub_every = flags.scrub_every.or(scrub_every);
+    flags.new_disks |= new_disks;
+    flags.old_disks |= old_disks;
+    for (given, filed) in [(&mut flags.roles, roles), (&mut flags.join, join)] {
         if given.is_empty() {
             *given = filed;
         }
     }
-    if flags.data.is_empty() {
-        flags.data = config.data;
+    for (given, filed) in [(&mut flags.data, data), (&mut flags.without, without)] {
+        if given.is_empty() {
+            *given = filed;
+        }
     }
-    if let (None, Some(meta)) = (&flags.meta, config.meta) {
-        let meta =
-            meta.parse().map_err(|e| Failure::usage(format!("--config {shown}: meta: {e}")))?;
-        flags.meta = Some(meta);
+    Ok((flags, tls.or(TlsFlags { tls_ca, tls_cert, tls_key, no_tls })))
+}
+
+/// What a flag gives, or else what the text in the file means.
+fn or_filed<T: FromStr<Err: Display>>(
+    given: Option<T>,
+    filed: Option<String>,
+    shown: impl Fn() -> String,
+) -> Outcome<Option<T>> {
+    match (given, filed) {
+        (None, Some(text)) => {
+            text.parse().map(Some).map_err(|e| Failure::usage(format!("{}: {e}", shown())))
+        }
+        (given, _) => Ok(given),
     }
-    if let (None, Some(engine)) = (flags.engine, config.engine) {
-        let engine =
-            engine.parse().map_err(|e| Failure::usage(format!("--config {shown}: engine: {e}")))?;
-        flags.engine = Some(engine);
-    }
-    if let (None, Some(rate)) = (flags.disk_rate, config.disk_rate) {
-        let rate = rate
-            .parse()
-            .map_err(|e| Failure::usage(format!("--config {shown}: disk_rate: {e}")))?;
-        flags.disk_rate = Some(rate);
-    }
-    let (tls_ca, tls_cert, tls_key) = (config.tls_ca, config.tls_cert, config.tls_key);
-    let filed = TlsFlags { tls_ca, tls_cert, tls_key, no_tls: false };
-    Ok((flags, tls.or(filed)))
 }
 
 /// Refuses the flags of a server that runs, beside a verb about servers there are.
@@ -313,16 +360,61 @@ fn check(flags: &ServerFlags, roles: Roles) -> Outcome {
 mod tests {
     use super::*;
     use crate::cli::{Cli, Verb};
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
+    use std::collections::BTreeSet;
+
+    fn config(text: &str) -> (tempfile::TempDir, ServerFlags) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.toml");
+        std::fs::write(&path, text).unwrap();
+        (dir, ServerFlags { config: Some(path), ..ServerFlags::default() })
+    }
+
+    #[test]
+    fn every_flag_may_stand_in_the_file() {
+        let mut command = Cli::command();
+        command.build();
+        let server = command.find_subcommand("server").unwrap();
+        // What is no setting of a server.
+        let others = ["help", "version", "config", "cluster"];
+        let ids = server.get_arguments().map(|argument| argument.get_id().as_str());
+        let flags: BTreeSet<&str> = ids.filter(|id| !others.contains(id)).collect();
+        let error = toml::from_str::<Config>("nonsense = 1").unwrap_err().to_string();
+        let (_, list) = error.split_once("expected one of ").unwrap();
+        let fields: BTreeSet<&str> = list.split('`').skip(1).step_by(2).collect();
+        assert_eq!(fields, flags, "the fields of the file are the flags");
+        let guide = include_str!("../../../../docs/guide/install.md");
+        let (_, sample) = guide.split_once("# /etc/strake.toml").unwrap();
+        let (sample, _) = sample.split_once("```").unwrap();
+        let lines = sample.lines().skip(1).map(|line| line.trim_start_matches("# "));
+        let settings: Vec<&str> = lines.filter(|line| line.contains(" = ")).collect();
+        let named = settings.iter().filter_map(|line| line.split(' ').next());
+        assert_eq!(named.collect::<BTreeSet<&str>>(), flags, "the guide shows all");
+        toml::from_str::<Config>(&settings.join("\n")).unwrap();
+    }
+
+    #[test]
+    fn what_stands_in_the_file_is_what_is_given() {
+        let (_dir, flags) = config(
+            "without = ['/a', '/b']\nnew_disks = true\nold_disks = true\nno_tls = true\n\
+             engine = 'redb'\ndisk_rate = '1MB/s'\nscrub_every = 3\nlog_level = 'debug'\n",
+        );
+        assert_eq!(filed_log_level(&flags).as_deref(), Some("debug"));
+        let (flags, tls) = with_config(flags, TlsFlags::default()).unwrap();
+        assert_eq!(flags.without, [Path::new("/a"), Path::new("/b")]);
+        assert!(flags.new_disks && flags.old_disks && tls.no_tls);
+        assert_eq!((flags.engine, flags.scrub_every), (Some(EngineKind::Redb), Some(3.0)));
+        assert_eq!(flags.disk_rate.map(Rate::bytes_per_second), Some(1_000_000));
+        let (_dir, flags) = config("engine = 'rocks'\n");
+        let failure = with_config(flags, TlsFlags::default()).unwrap_err();
+        assert!(failure.cause.contains("engine: ") && failure.cause.contains("rocks"), "{failure}");
+    }
 
     #[test]
     fn flags_win_over_the_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("s.toml");
-        let text = "listen = 'a'\nname = 'x'\nroles = ['storage']\ntls_ca = 'ca'\ntls_key = 'k'\n";
-        std::fs::write(&path, text).unwrap();
-        let flags =
-            ServerFlags { listen: Some("b".into()), config: Some(path), ..Default::default() };
+        let (_dir, flags) =
+            config("listen = 'a'\nname = 'x'\nroles = ['storage']\ntls_ca = 'ca'\ntls_key = 'k'\n");
+        let flags = ServerFlags { listen: Some("b".into()), ..flags };
         let tls = TlsFlags { tls_ca: Some("given".into()), ..TlsFlags::default() };
         let (flags, tls) = with_config(flags, tls).unwrap();
         assert_eq!((tls.tls_ca, tls.tls_key), (Some("given".into()), Some("k".into())));
@@ -332,10 +424,7 @@ mod tests {
 
     #[test]
     fn an_unknown_word_in_the_file_is_shown_with_its_line() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("s.toml");
-        std::fs::write(&path, "listen = 'a'\nlisten_port = 3\n").unwrap();
-        let flags = ServerFlags { config: Some(path), ..Default::default() };
+        let (_dir, flags) = config("listen = 'a'\nlisten_port = 3\n");
         let failure = with_config(flags, TlsFlags::default()).unwrap_err();
         assert!(
             failure.cause.contains("listen_port") && failure.cause.contains("line 2"),

@@ -3,7 +3,9 @@
 use crate::cluster::{DATA_DEFAULT, host_name};
 use crate::failure::{Context, Failure, Outcome};
 use crate::log::LogFlags;
-use crate::node::{MetaPlace, Node, NodeOptions, Roles, Wanted};
+use crate::made::Made;
+use crate::mount_words::Wanted;
+use crate::node::{self, MetaPlace, Node, NodeOptions, Roles};
 use crate::runfile::RunFile;
 use crate::tls_flags::TlsFlags;
 use crate::verbs::server;
@@ -13,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::process::began_ticks;
-use strake_client::api::default_memory_bytes;
 use strake_client::{Volume, VolumeOptions};
 use strake_engine::kv::EngineKind;
 use strake_fuse::{MountHandle, MountOptions, Unmount};
@@ -50,6 +51,15 @@ pub struct UpFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=TARGETS_MAX as i64))]
     pub targets: Option<u32>,
 
+    /// A directory whose target is missing is on a new disk: begin a new target there (then: strake target replace)
+    #[arg(long)]
+    pub new_disks: bool,
+
+    /// Go on with targets that are older than they were, as copies or snapshots of lost disks are: what they lack comes
+    /// from other copies, and files that have none are as old as the disk
+    #[arg(long)]
+    pub old_disks: bool,
+
     /// Go on without a directory that `strake target add` has added, because its disk is away
     #[arg(long, value_name = "DIR", num_args = 1..)]
     pub without: Vec<PathBuf>,
@@ -84,9 +94,9 @@ pub struct UpFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// Options of the mount, with commas, as for `strake mount`: ro, uid=N, ...
-    #[arg(short = 'o', long = "options", value_name = "OPTION,...", default_value = "")]
-    pub options: String,
+    /// Options of the mount, with commas, as for `strake mount`: ro, uid=N, wait=SECONDS, ...
+    #[arg(short = 'o', long = "options", value_name = "OPTION,...")]
+    pub options: Vec<String>,
 }
 
 /// Runs the verb.
@@ -116,21 +126,65 @@ fn log_and_end(failure: Failure) -> Outcome {
 }
 
 fn start_detached(flags: &UpFlags, log: &LogFlags) -> Outcome {
+    let mut made = Made::default();
+    made.expect(&flags.data);
     private::make_directory(&flags.data)
         .context(|| format!("data directory {}", flags.data.display()))?;
     let path = flags.data.join("strake.log");
     detach::start(&path, Some(log.log_level.as_deref().unwrap_or("info")))?;
-    match RunFile::read(&flags.data) {
-        Some(run) => output::line(&format!(
-            "volume {} is mounted at {} (process {}); stop it with: strake down --data {}",
-            run.volume,
-            run.mount.display(),
-            run.pid,
-            flags.data.display()
-        )),
-        None => output::line("running"),
-    }
+    made.keep();
+    let Some(run) = RunFile::read(&flags.data) else {
+        output::line("running");
+        return Ok(());
+    };
+    output::line(&format!(
+        "volume {} is mounted at {} (process {}); stop it with: strake down --data {}",
+        run.volume,
+        run.mount.display(),
+        run.pid,
+        output::word(&flags.data.display().to_string())
+    ));
+    way_to(&run, &flags.data).iter().for_each(|way| output::line(way));
     Ok(())
+}
+
+/// How commands find it that do not by themselves.
+fn way_to(run: &RunFile, data: &Path) -> Option<String> {
+    if absolute(data).ok()? == absolute(Path::new(DATA_DEFAULT)).ok()? {
+        return None;
+    }
+    let address = output::word(run.addresses.first()?);
+    Some(format!(
+        "look at it with: strake status --cluster {address}\n\
+         for all commands: export STRAKE_CLUSTER={address}"
+    ))
+}
+
+/// What `-o` and the flags beside it ask of the mount.
+fn wanted(flags: &UpFlags) -> Outcome<Wanted> {
+    let mut wanted = Wanted {
+        mount: MountOptions { prefetch: true, ..MountOptions::default() },
+        volume: VolumeOptions { remember: false, leases: true, ..VolumeOptions::default() },
+        ..Wanted::default()
+    };
+    wanted.apply(&flags.options)?;
+    let tls = &wanted.tls;
+    let has_tls =
+        tls.no_tls || [&tls.tls_ca, &tls.tls_cert, &tls.tls_key].iter().any(|file| file.is_some());
+    let not_here = [
+        (wanted.mount.remount, "remount", "mount -o remount,... MOUNTPOINT changes a mount"),
+        (wanted.log.is_some(), "log=FILE", "leave it out: with --detach the log is DIR/strake.log"),
+        (has_tls, "tls_...", "give it as a flag: --tls-ca, --tls-cert, --tls-key, --no-tls"),
+    ];
+    if let Some((_, option, next)) = not_here.into_iter().find(|(given, ..)| *given) {
+        let cause = format!("mount option {option} is for strake mount, not for strake up");
+        return Err(Failure::usage(cause).next(next));
+    }
+    wanted.mount.writeback |= flags.writeback;
+    wanted.volume.exclusive = wanted.mount.writeback;
+    wanted.volume.memory_bytes = flags.memory.unwrap_or(wanted.volume.memory_bytes);
+    wanted.metrics = flags.metrics.clone().or(wanted.metrics);
+    Ok(wanted)
 }
 
 /// A running file system.
@@ -147,35 +201,30 @@ impl Up {
     async fn start(flags: &UpFlags, tls: &TlsFlags) -> Outcome<Up> {
         let data = absolute(&flags.data)?;
         refuse_second(&data)?;
-        let mut options = MountOptions { prefetch: true, ..MountOptions::default() };
-        options.apply(&flags.options)?;
-        options.writeback |= flags.writeback;
+        let Wanted { mut mount, mut volume, metrics, .. } = wanted(flags)?;
+        let targets = targets(flags, &data)?;
+        // Dropped after all that lies in it.
+        let mut made = Made::default();
         clean_last_mount(&data)?;
-        let (point, _made) = mountpoint::prepare(&flags.mount, true, options.nonempty)?;
-        let metrics = match &flags.metrics {
+        let point = mountpoint::prepare(&flags.mount, Some(&mut made), mount.nonempty)?;
+        let metrics = match &metrics {
             Some(address) => Some(telemetry::serve(address).await?),
             None => None,
         };
+        made.expect(&socket_path(&data));
         let doors = Doors::open(&data, flags.listen.as_deref(), tls).await?;
         let addresses = doors.addresses();
         // By this others find the cluster from /proc/mounts.
-        options.source = format!("{}:/{VOLUME}", addresses[0]);
-        let node = Node::start(node_options(flags, &data, doors)?).await?;
-        let volume_options = VolumeOptions {
-            memory_bytes: flags.memory.unwrap_or_else(default_memory_bytes),
-            client_name: format!("{}:{}", host_name(), point.display()),
-            exclusive: options.writeback,
-            remember: false,
-            leases: true,
-            ..VolumeOptions::default()
-        };
-        let volume = Volume::connect(node.map().clone(), VOLUME, volume_options).await?;
+        mount.source = format!("{}:/{VOLUME}", addresses[0]);
+        let node = Node::start(node_options(flags, &data, doors, targets)).await?;
+        volume.client_name = format!("{}:{}", host_name(), point.display());
+        let volume = Volume::connect(node.map().clone(), VOLUME, volume).await?;
         let lazy = point.clone();
         let stop = signals::stop_requested(move || {
             let _gone = strake_fuse::unmount(&lazy, Unmount::Lazy);
         })?;
         let runtime = tokio::runtime::Handle::current();
-        let mount = strake_fuse::mount(volume.clone(), &point, &options, runtime).await?;
+        let mount = strake_fuse::mount(volume.clone(), &point, &mount, runtime).await?;
         let pid = std::process::id();
         let run = RunFile {
             pid,
@@ -186,12 +235,14 @@ impl Up {
             metrics,
         };
         run.write(&data)?;
+        made.keep();
         Ok(Up { data, run, node, volume, mount, stop })
     }
 
     fn greeting(&self) -> String {
+        let way = way_to(&self.run, &self.data).map_or_else(String::new, |way| format!("\n{way}"));
         format!(
-            "volume {} is mounted at {}, striped over {} targets; Ctrl-C stops",
+            "volume {} is mounted at {}, striped over {} targets; Ctrl-C stops{way}",
             self.run.volume,
             self.run.mount.display(),
             self.node.target_count()
@@ -298,7 +349,8 @@ impl Doors {
     }
 }
 
-fn node_options(flags: &UpFlags, data: &Path, doors: Doors) -> Outcome<NodeOptions> {
+/// The directories of its targets.
+fn targets(flags: &UpFlags, data: &Path) -> Outcome<Vec<PathBuf>> {
     let existing = existing_targets(data);
     let wanted = flags.targets.map_or(TARGETS_DEFAULT, |n| n as usize);
     if flags.targets.is_some() && wanted < existing {
@@ -312,22 +364,26 @@ fn node_options(flags: &UpFlags, data: &Path, doors: Doors) -> Outcome<NodeOptio
         (None, 1..) => existing,
         _ => wanted,
     };
-    Ok(NodeOptions {
+    Ok((0..count).map(|i| data.join(format!("target-{i}"))).collect())
+}
+
+fn node_options(flags: &UpFlags, data: &Path, doors: Doors, targets: Vec<PathBuf>) -> NodeOptions {
+    NodeOptions {
         home: data.to_owned(),
-        targets: (0..count).map(|i| data.join(format!("target-{i}"))).collect(),
+        targets,
         roles: Roles { manager: true, meta: true, storage: true },
         advertise: doors.advertised(),
         listeners: [doors.socket].into_iter().chain(doors.port.map(|(port, _)| port)).collect(),
         tls: doors.tls,
         join: Vec::new(),
         name: host_name(),
-        meta_store: Wanted { place: flags.meta.clone(), engine: flags.engine },
+        meta_store: node::Wanted { place: flags.meta.clone(), engine: flags.engine },
         without: flags.without.clone(),
-        new_disks: false,
-        old_disks: false,
+        new_disks: flags.new_disks,
+        old_disks: flags.old_disks,
         disk_rate: None,
         scrub_every: server::scrub_every(server::SCRUB_DAYS_DEFAULT),
-    })
+    }
 }
 
 /// Targets that the data directory has, by `node.json` and by its directories.

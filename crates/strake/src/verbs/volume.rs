@@ -168,6 +168,7 @@ pub async fn run(flags: &VolumeFlags, cluster: &ClusterFlags) -> Outcome {
             change(&map, ManagerOp::CreateVolume(spec), settings).await
         }
         (VolumeVerb::Set(settings), Some(spec)) => {
+            named(&map, &settings.name)?;
             change(&map, ManagerOp::SetVolume(spec), settings).await
         }
         (VolumeVerb::List { json }, _) => list(&map, *json),
@@ -234,14 +235,18 @@ fn list(map: &MapView, json: bool) -> Outcome {
     Ok(())
 }
 
-fn info(map: &MapView, name: &str, json: bool) -> Outcome {
-    let volume = map.volume_named(name).map_err(|e| match e.kind {
+/// The volume that a command names.
+fn named(map: &MapView, name: &str) -> Outcome<Volume> {
+    map.volume_named(name).map_err(|e| match e.kind {
         ErrorKind::NotFound => Failure::new(format!("volume {name} does not exist")).next(format!(
             "strake volume list shows those there are; strake volume create {name} makes it"
         )),
         _ => e.into(),
-    })?;
-    let view = View::new(&map.current(), &volume)?;
+    })
+}
+
+fn info(map: &MapView, name: &str, json: bool) -> Outcome {
+    let view = View::new(&map.current(), &named(map, name)?)?;
     if json {
         return output::json(&view);
     }
@@ -272,7 +277,7 @@ fn show(view: &View) {
 }
 
 async fn delete(map: &MapView, name: &str, yes: bool) -> Outcome {
-    map.volume_named(name)?;
+    named(map, name)?;
     if !yes {
         return Err(Failure::usage(format!("this deletes volume {name} and every file in it"))
             .next(format!("strake volume delete {name} --yes")));

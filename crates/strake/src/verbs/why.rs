@@ -28,6 +28,8 @@ use tokio::time::{Instant, timeout};
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// Bytes that have a checksum of their own; so many are asked of each copy without `--verify`.
 const BLOCK_BYTES: u64 = 4096;
+/// Chunks of a file that are looked at, the first ones.
+const CHUNKS_MAX: usize = 1 << 20;
 /// Bytes asked for at a time with `--verify`.
 const PIECE_BYTES: u64 = 1 << 20;
 /// Damaged chunks of a group that are looked at without `--verify`.
@@ -164,7 +166,10 @@ pub async fn run(flags: &WhyFlags, cluster: &ClusterFlags) -> Outcome<u8> {
                     true => BTreeSet::new(),
                     false => timeout(ANSWER_MAX, found).await.unwrap_or_default(),
                 };
-                let taste = Taste { volume, file: &file, layout, verify: flags.verify, suspects };
+                let chunks = layout.chunks.iter().take(CHUNKS_MAX).collect();
+                let chunk_size = layout.chunk_size;
+                let verify = flags.verify;
+                let taste = Taste { volume, file: &file, chunk_size, chunks, verify, suspects };
                 members = taste.members(&map).await;
                 volume.release(&file).await?;
             }
@@ -212,7 +217,8 @@ impl Member {
 struct Taste<'a> {
     volume: &'a Arc<Volume>,
     file: &'a Arc<OpenFile>,
-    layout: &'a LayoutView,
+    chunk_size: u64,
+    chunks: Vec<ChunkView>,
     verify: bool,
     /// Chunks of which a scrub has found a copy damaged.
     suspects: BTreeSet<u64>,
@@ -222,7 +228,7 @@ impl Taste<'_> {
     /// Every member of the groups that hold the file, each group's in their order.
     async fn members(&self, map: &ClusterMap) -> Vec<Member> {
         let mut chunks: BTreeMap<u32, Vec<&ChunkView>> = BTreeMap::new();
-        for chunk in &self.layout.chunks {
+        for chunk in &self.chunks {
             chunks.entry(chunk.group).or_default().push(chunk);
         }
         let mut all = Vec::new();
@@ -282,7 +288,7 @@ impl Taste<'_> {
     /// Of which chunks how many bytes are read: of all everything, or of the first its beginning, and everything of
     /// those of which a scrub has found a copy damaged, at every member: it is to be said whether another one is sound.
     fn looks(&self, chunks: &[&ChunkView]) -> Vec<(u64, u64)> {
-        let whole = |index: u64| (index, self.layout.chunk_size);
+        let whole = |index: u64| (index, self.chunk_size);
         let all = chunks.iter().map(|chunk| chunk.index);
         if self.verify {
             return all.map(whole).collect();
@@ -500,9 +506,13 @@ fn show(report: &Report) {
         let where_it_is = match (layout.inline, layout.chunks.len()) {
             (true, _) => "inside the inode, with the metadata server".to_owned(),
             (false, count) => format!(
-                "{} of {size}, {} over {groups} (strake layout get shows each)",
-                output::count(count as u64, "chunk", "chunks"),
-                layout.distribution
+                "{} of {size}, {} over {groups} (strake layout get shows each){}",
+                output::count(count, "chunk", "chunks"),
+                layout.distribution,
+                match count > CHUNKS_MAX as u64 {
+                    true => format!("; looked at are the first {CHUNKS_MAX}"),
+                    false => String::new(),
+                }
             ),
         };
         output::line(&format!("  layout   {where_it_is}"));

@@ -224,6 +224,7 @@ fn a_store_of_another_engine_is_refused() {
     drop(open(EngineKind::Redb, directory.path()).unwrap());
     let error = open(EngineKind::Fjall, directory.path()).err().unwrap();
     assert!(error.to_string().contains("made by engine redb"), "{error}");
+    assert!(error.to_string().ends_with("use --engine redb"), "{error}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A whole cluster in this process: manager, metadata server, storage server and client, joined by
 //! function calls, on stores in a temporary directory or on simulated disks.
 
+use crate::synced::SyncedKv;
 use bytes::Bytes;
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -36,19 +37,22 @@ pub enum Names {
     Memory(MemoryKv),
     /// The same, in a volume of so many shares.
     Shares(MemoryKv, u32),
+    /// In this one, whose host can lose power.
+    Synced(SyncedKv),
 }
 
 impl Names {
     fn open(&self) -> Arc<dyn Kv> {
         match self {
             Names::Memory(kv) | Names::Shares(kv, _) => Arc::new(kv.clone()),
+            Names::Synced(kv) => Arc::new(kv.clone()),
         }
     }
 
     /// Shares of the volume.
     fn shares(&self) -> u32 {
         match self {
-            Names::Memory(_) => 1,
+            Names::Memory(_) | Names::Synced(_) => 1,
             Names::Shares(_, shares) => *shares,
         }
     }

@@ -23,12 +23,16 @@ pub struct Mounted {
 impl Mounted {
     /// A new cluster with its volume mounted once. Needs root and `/dev/fuse`.
     pub fn new() -> Self {
+        Self::on(Names::Memory(MemoryKv::new()))
+    }
+
+    /// The same, with the names in a store that the test knows.
+    pub fn on(names: Names) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .worker_threads(2)
             .build()
             .expect("a runtime starts");
-        let names = Names::Memory(MemoryKv::new());
         let cluster = runtime.block_on(LocalCluster::start(names, CHUNK_BYTES));
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let mut mounted = Self { runtime, directory, cluster, mounts: Vec::new() };
@@ -54,6 +58,16 @@ impl Mounted {
         });
         self.mounts.push(mounted);
         path
+    }
+
+    /// The volume by a client of its own, without a mount.
+    pub async fn volume(&self, options: VolumeOptions) -> Arc<Volume> {
+        self.cluster.volume(options).await
+    }
+
+    /// Does something on the threads of the cluster.
+    pub fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
     }
 
     /// The root of the first mount.

@@ -3,8 +3,10 @@
 use crate::info::Info;
 use crate::local;
 use crate::location::{Location, RemotePath};
+use crate::mounts::Mounts;
 use crate::place::{Directory, Name, RemoteDirectory};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -17,6 +19,7 @@ pub struct Clients {
     options: VolumeOptions,
     cred: Arc<Credentials>,
     open: tokio::sync::Mutex<OpenVolumes>,
+    mounts: Mutex<Mounts>,
 }
 
 /// By addresses and name.
@@ -43,7 +46,8 @@ impl Clients {
             groups: groups.into_iter().map(|group| group.as_raw()).collect(),
             checked: false,
         };
-        Self { options, cred: Arc::new(cred), open: tokio::sync::Mutex::default() }
+        let (open, mounts) = (tokio::sync::Mutex::default(), Mutex::default());
+        Self { options, cred: Arc::new(cred), open, mounts }
     }
 
     /// In whose name.
@@ -74,6 +78,22 @@ impl Clients {
     pub async fn adopt(&self, addresses: Vec<String>, volume: Arc<Volume>) {
         let key = (addresses, volume.name().to_string());
         self.open.lock().await.insert(key, volume);
+    }
+
+    /// What is mounted as this device of this machine: a file there is from now on known to be the one that the volume has.
+    pub async fn see_through(&self, device: u64, mounted: &RemotePath) -> Result<()> {
+        let volume = self.volume(mounted).await?;
+        // Whoever has mounted it has got there, and nothing but sameness is found out.
+        let cred = Arc::new(Credentials::root());
+        let root = volume.resolve(&cred, mounted.path.as_bytes()).await;
+        let ino = root.map_err(|error| Error::with(error.kind, mounted.to_string()))?.ino;
+        self.mounts.lock().add(device, RemoteDirectory { volume, ino, cred });
+        Ok(())
+    }
+
+    /// The mounts that are known.
+    pub(crate) fn mounts(&self) -> Mounts {
+        self.mounts.lock().clone()
     }
 
     /// Sends what is still unsent and ends every session.

@@ -195,6 +195,11 @@ impl Contents {
         }
     }
 
+    /// True for a file of this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self, Contents::Local(..))
+    }
+
     /// Returns when everything written is on disk.
     pub(crate) async fn sync(&self) -> Result<()> {
         match self {

@@ -27,6 +27,10 @@ pub struct Info {
     pub mtime: Timestamp,
     /// Number of the inode.
     pub ino: u64,
+    /// What it lies on, as this machine numbers it; 0 in a volume.
+    pub device: u64,
+    /// True if it surely has neither extended attributes nor ACLs.
+    pub no_xattrs: bool,
 }
 
 impl From<&Attr> for Info {
@@ -43,6 +47,8 @@ impl From<&Attr> for Info {
             atime: attr.atime,
             mtime: attr.mtime,
             ino: attr.ino.0,
+            device: 0,
+            no_xattrs: attr.no_xattrs,
         }
     }
 }

@@ -8,21 +8,24 @@
 //!
 //! * [`location`] — what a path on the command line means.
 //! * [`clients`] — volumes by address and name; following a path to its directory.
-//! * [`place`], [`info`] — names and attributes, here or there; `local` and the client do the work.
+//! * [`place`], [`info`], `attributes` — names and attributes, here or there; `local` and the client do the work.
+//! * `mounts` — which file something is, also where a volume is mounted here.
 //! * [`copy`](mod@copy) — planning, workers, blocks under way, partial files, progress.
 //! * [`tree`] — ls, walk, du, df, rm, mkdir, cat.
 //!
 //! What this crate never does: talk to a server by itself, or print.
 
+mod attributes;
 pub mod clients;
 mod contents;
 pub mod copy;
 pub mod info;
 mod local;
 pub mod location;
+mod mounts;
 pub mod place;
 pub mod tree;
 
 pub use clients::Clients;
-pub use copy::{CopyOptions, Progress, Summary, copy};
+pub use copy::{CopyOptions, NotKept, Progress, Summary, copy};
 pub use location::{Location, RemotePath};

@@ -2,7 +2,8 @@
 
 use crate::info::Info;
 use bytes::Bytes;
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -10,6 +11,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use strake_types::{Error, ErrorKind, FileKind, Result, Timestamp};
+
+/// Longest value, and longest list of names, of extended attributes that Linux knows.
+const XATTR_BYTES_MAX: usize = 64 << 10;
 
 /// An error of the operating system in our words.
 pub(crate) fn error(error: &io::Error) -> Error {
@@ -27,7 +31,11 @@ pub(crate) fn error(error: &io::Error) -> Error {
         Os::InvalidInput | Os::InvalidFilename => ErrorKind::Invalid,
         Os::ResourceBusy => ErrorKind::Busy,
         Os::FileTooLarge => ErrorKind::FileTooBig,
-        _ => ErrorKind::Io,
+        _ => match Errno::from_io_error(error) {
+            Some(Errno::OPNOTSUPP) => ErrorKind::NotSupported,
+            Some(Errno::TOOBIG) => ErrorKind::TooBig,
+            _ => ErrorKind::Io,
+        },
     };
     match kind {
         ErrorKind::Io | ErrorKind::AccessDenied => Error::with(kind, error.to_string()),
@@ -69,6 +77,8 @@ pub(crate) fn info_of(metadata: &fs::Metadata) -> Info {
         atime: Timestamp { seconds: metadata.atime(), nanos: metadata.atime_nsec() as u32 },
         mtime: Timestamp { seconds: metadata.mtime(), nanos: metadata.mtime_nsec() as u32 },
         ino: metadata.ino(),
+        device: metadata.dev(),
+        no_xattrs: false,
     }
 }
 
@@ -76,19 +86,6 @@ pub(crate) async fn info(path: PathBuf, follow: bool) -> Result<Info> {
     blocking(move || {
         let metadata = if follow { fs::metadata(&path) } else { fs::symlink_metadata(&path) };
         Ok(info_of(&metadata?))
-    })
-    .await
-}
-
-/// True if two paths lead to the same file.
-pub(crate) async fn is_same(one: PathBuf, other: PathBuf) -> Result<bool> {
-    blocking(move || {
-        let identity = |path: &PathBuf| fs::metadata(path).map(|m| (m.dev(), m.ino()));
-        match (identity(&one), identity(&other)) {
-            (Ok(one), Ok(other)) => Ok(one == other),
-            // A link that leads nowhere.
-            _ => Ok(false),
-        }
     })
     .await
 }
@@ -152,29 +149,130 @@ pub(crate) async fn rename(from: PathBuf, to: PathBuf) -> Result<()> {
     blocking(move || fs::rename(from, to)).await
 }
 
-/// Owner first (it takes setuid away), then mode, then times. A symbolic link has no mode.
-pub(crate) async fn take_after(path: PathBuf, info: Info) -> Result<()> {
-    blocking(move || take_after_now(&path, &info)).await
+/// Gives a file a further name. A symbolic link is not followed.
+pub(crate) async fn hard_link(file: PathBuf, name: PathBuf) -> Result<()> {
+    blocking(move || fs::hard_link(file, name)).await
 }
 
-fn take_after_now(path: &Path, info: &Info) -> io::Result<()> {
-    let (uid, gid) = (Uid::from_raw(info.uid), Gid::from_raw(info.gid));
-    match rustix::fs::chownat(CWD, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(()) | Err(rustix::io::Errno::PERM) => {}
-        Err(error) => return Err(error.into()),
+/// Returns when the names in a directory are on disk.
+pub(crate) async fn sync_directory(path: PathBuf) -> Result<()> {
+    blocking(move || fs::File::open(path)?.sync_all()).await
+}
+
+/// The directory that holds what a path leads to.
+pub(crate) async fn directory_led_to(path: PathBuf) -> Result<PathBuf> {
+    blocking(move || {
+        let full = path.canonicalize()?;
+        Ok(full.parent().unwrap_or(Path::new("/")).to_path_buf())
+    })
+    .await
+}
+
+/// A file whose attributes are looked at and set.
+#[derive(Clone)]
+pub(crate) struct Attributed {
+    /// Its path.
+    pub path: PathBuf,
+    /// Whether a symbolic link means what it leads to.
+    pub follow: bool,
+}
+
+impl Attributed {
+    fn flags(&self) -> AtFlags {
+        if self.follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW }
     }
-    if info.kind != FileKind::Symlink {
-        rustix::fs::chmod(path, Mode::from_raw_mode(info.mode))?;
+
+    /// Gives it an owner (if there is one to be set) and a group; false: that is not allowed.
+    pub async fn set_owner(self, uid: Option<u32>, gid: u32) -> Result<bool> {
+        let (uid, gid) = (uid.map(Uid::from_raw), Some(Gid::from_raw(gid)));
+        blocking(move || match rustix::fs::chownat(CWD, &self.path, uid, gid, self.flags()) {
+            Ok(()) => Ok(true),
+            // The other: a user who is unknown where this process runs.
+            Err(Errno::PERM | Errno::INVAL) => Ok(false),
+            Err(error) => Err(error.into()),
+        })
+        .await
     }
-    set_times(path, info.atime, info.mtime)
-}
 
-pub(crate) async fn take_times(path: PathBuf, atime: Timestamp, mtime: Timestamp) -> Result<()> {
-    blocking(move || set_times(&path, atime, mtime)).await
-}
+    /// Mode first, if there is one to be set (a symbolic link has none), then times.
+    pub async fn set_mode_and_times(
+        self,
+        mode: Option<u32>,
+        atime: Timestamp,
+        mtime: Timestamp,
+    ) -> Result<()> {
+        let time = |t: Timestamp| Timespec { tv_sec: t.seconds, tv_nsec: i64::from(t.nanos) };
+        let times = Timestamps { last_access: time(atime), last_modification: time(mtime) };
+        blocking(move || {
+            if let Some(mode) = mode {
+                rustix::fs::chmod(&self.path, Mode::from_raw_mode(mode))?;
+            }
+            Ok(rustix::fs::utimensat(CWD, &self.path, &times, self.flags())?)
+        })
+        .await
+    }
 
-fn set_times(path: &Path, atime: Timestamp, mtime: Timestamp) -> io::Result<()> {
-    let time = |t: Timestamp| Timespec { tv_sec: t.seconds, tv_nsec: i64::from(t.nanos) };
-    let times = Timestamps { last_access: time(atime), last_modification: time(mtime) };
-    Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    /// Names of its extended attributes, each ended by a NUL; none where the file system knows none.
+    pub async fn xattr_names(self) -> Result<Bytes> {
+        blocking(move || {
+            let query = match self.follow {
+                true => rustix::fs::listxattr_query(&self.path),
+                false => rustix::fs::llistxattr_query(&self.path),
+            };
+            match query {
+                Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Bytes::new()),
+                query => query?,
+            };
+            let mut names = vec![0; XATTR_BYTES_MAX];
+            let len = match self.follow {
+                true => rustix::fs::listxattr(&self.path, &mut names[..])?,
+                false => rustix::fs::llistxattr(&self.path, &mut names[..])?,
+            };
+            names.truncate(len);
+            Ok(names.into())
+        })
+        .await
+    }
+
+    /// The value of an extended attribute, if it is there.
+    pub async fn xattr(self, name: Bytes) -> Result<Option<Bytes>> {
+        blocking(move || {
+            let mut value = vec![0; XATTR_BYTES_MAX];
+            let len = match self.follow {
+                true => rustix::fs::getxattr(&self.path, &name[..], &mut value[..]),
+                false => rustix::fs::lgetxattr(&self.path, &name[..], &mut value[..]),
+            };
+            match len {
+                Err(Errno::NODATA) => Ok(None),
+                len => {
+                    value.truncate(len?);
+                    Ok(Some(value.into()))
+                }
+            }
+        })
+        .await
+    }
+
+    /// Sets an extended attribute.
+    pub async fn set_xattr(self, name: Bytes, value: Bytes) -> Result<()> {
+        let flags = XattrFlags::empty();
+        blocking(move || match self.follow {
+            true => Ok(rustix::fs::setxattr(&self.path, &name[..], &value, flags)?),
+            false => Ok(rustix::fs::lsetxattr(&self.path, &name[..], &value, flags)?),
+        })
+        .await
+    }
+
+    /// Takes an extended attribute away.
+    pub async fn remove_xattr(self, name: Bytes) -> Result<()> {
+        let removed = move || match self.follow {
+            true => rustix::fs::removexattr(&self.path, &name[..]),
+            false => rustix::fs::lremovexattr(&self.path, &name[..]),
+        };
+        blocking(move || match removed() {
+            Ok(()) | Err(Errno::NODATA) => Ok(()),
+            Err(error) => Err(error.into()),
+        })
+        .await
+    }
 }

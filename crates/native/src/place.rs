@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use strake_client::{NewFile, RenameFlags, Volume};
 use strake_types::limits::PATH_BYTES_MAX;
-use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result, SetAttr, SetTime};
+use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result};
 
 /// Entries asked for at once.
 const PAGE_ENTRIES: u32 = 4096;
@@ -60,17 +60,14 @@ impl Directory {
         }
     }
 
-    /// True if it is `outer` or lies below it. A directory of a volume and the same one seen through
-    /// a mount are taken for different ones.
-    pub(crate) async fn is_within(&self, outer: &Directory) -> Result<bool> {
-        match (self, outer) {
-            (Directory::Local(inner), Directory::Local(outer)) => {
-                local::is_within(inner.clone(), outer.clone()).await
+    /// Returns when the names in it are on disk; in a volume, everything that this program has changed there.
+    pub(crate) async fn sync(&self) -> Result<()> {
+        match self {
+            Directory::Local(path) => {
+                let synced = local::sync_directory(path.clone()).await;
+                synced.map_err(|error| self.name(Bytes::from_static(b".")).about(error))
             }
-            (Directory::Remote(inner), Directory::Remote(outer)) if inner.shares_volume(outer) => {
-                inner.is_within(outer.ino).await
-            }
-            _ => Ok(false),
+            Directory::Remote(remote) => remote.volume.sync_all().await,
         }
     }
 
@@ -97,13 +94,13 @@ impl Directory {
 
 impl RemoteDirectory {
     /// The same volume can be open twice, by different addresses.
-    fn shares_volume(&self, other: &RemoteDirectory) -> bool {
+    pub(crate) fn shares_volume(&self, other: &RemoteDirectory) -> bool {
         let cluster = |directory: &RemoteDirectory| directory.volume.map().current();
         self.volume.id() == other.volume.id() && cluster(self).cluster == cluster(other).cluster
     }
 
     /// True if it is the directory `outer` of its volume or lies below it.
-    async fn is_within(&self, outer: Ino) -> Result<bool> {
+    pub(crate) async fn is_within(&self, outer: Ino) -> Result<bool> {
         let mut at = self.ino;
         for _ in 0..PATH_BYTES_MAX {
             if at == outer || at == Ino::ROOT {
@@ -159,24 +156,6 @@ impl Name {
             Ok(info) => Ok(Some(info)),
             Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(self.about(error)),
-        }
-    }
-
-    /// True if what is `there` under this name is the file that another name has, also by links. A file of a volume and the same
-    /// one seen through a mount are taken for different ones.
-    pub(crate) async fn is_same_file(
-        &self,
-        there: &Info,
-        (other, info): (&Name, &Info),
-    ) -> Result<bool> {
-        match (&self.directory, &other.directory) {
-            (Directory::Local(_), Directory::Local(_)) => {
-                local::is_same(self.path(), other.path()).await
-            }
-            (Directory::Remote(ours), Directory::Remote(theirs)) => {
-                Ok(there.ino == info.ino && ours.shares_volume(theirs))
-            }
-            _ => Ok(false),
         }
     }
 
@@ -251,6 +230,28 @@ impl Name {
         made.map_err(|error| self.about(error))
     }
 
+    /// Makes it a further name of a file that another name, here as well or in the same volume, has.
+    pub async fn link_to(&self, other: &Name, info: &Info) -> Result<()> {
+        let made = match &self.directory {
+            Directory::Local(_) => local::hard_link(other.path(), self.path()).await,
+            Directory::Remote(r) => {
+                let name = self.name.clone();
+                r.volume.link(&r.cred, Ino(info.ino), r.ino, name).await.map(drop)
+            }
+        };
+        made.map_err(|error| self.about(error))
+    }
+
+    /// Returns when the directory of what a link leads to is on disk, as far as it is one of this machine.
+    pub(crate) async fn sync_led_to(&self) -> Result<()> {
+        let Some(path) = self.local_path() else { return Ok(()) };
+        let synced = match local::directory_led_to(path).await {
+            Ok(directory) => local::sync_directory(directory).await,
+            Err(error) => Err(error),
+        };
+        synced.map_err(|error| self.about(error))
+    }
+
     /// Removes whatever has this name; a directory must be empty.
     pub async fn remove(&self, directory: bool) -> Result<()> {
         let removed = match &self.directory {
@@ -279,54 +280,6 @@ impl Name {
             }
         };
         renamed.map_err(|error| self.about(error))
-    }
-
-    /// Gives it mode, times and (where that is allowed) owner of another file.
-    pub async fn take_after(&self, info: &Info) -> Result<()> {
-        let set = match &self.directory {
-            Directory::Local(_) => local::take_after(self.path(), info.clone()).await,
-            Directory::Remote(remote) => self.take_after_remote(remote, info).await,
-        };
-        set.map_err(|error| self.about(error))
-    }
-
-    async fn take_after_remote(&self, r: &RemoteDirectory, info: &Info) -> Result<()> {
-        let attr = r.volume.lookup(&r.cred, r.ino, self.name.clone()).await?;
-        if (attr.uid, attr.gid) != (info.uid, info.gid) {
-            let owner = SetAttr { uid: Some(info.uid), gid: Some(info.gid), ..SetAttr::default() };
-            match r.volume.setattr(&r.cred, attr.ino, owner, None).await {
-                Err(error) if error.kind != ErrorKind::NotPermitted => return Err(error),
-                _ => {}
-            }
-        }
-        let link = info.kind == FileKind::Symlink;
-        let change = SetAttr {
-            mode: (!link).then_some(info.mode),
-            atime: Some(SetTime::At(info.atime)),
-            mtime: Some(SetTime::At(info.mtime)),
-            ..SetAttr::default()
-        };
-        r.volume.setattr(&r.cred, attr.ino, change, None).await?;
-        Ok(())
-    }
-
-    /// Gives it the times of another file.
-    pub async fn take_times(&self, info: &Info) -> Result<()> {
-        let set = match &self.directory {
-            Directory::Local(_) => local::take_times(self.path(), info.atime, info.mtime).await,
-            Directory::Remote(r) => {
-                let change = SetAttr {
-                    atime: Some(SetTime::At(info.atime)),
-                    mtime: Some(SetTime::At(info.mtime)),
-                    ..SetAttr::default()
-                };
-                match r.volume.lookup(&r.cred, r.ino, self.name.clone()).await {
-                    Ok(attr) => r.volume.setattr(&r.cred, attr.ino, change, None).await.map(drop),
-                    Err(error) => Err(error),
-                }
-            }
-        };
-        set.map_err(|error| self.about(error))
     }
 
     fn path(&self) -> PathBuf {

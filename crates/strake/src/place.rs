@@ -3,9 +3,9 @@
 use crate::address::{self, Source};
 use crate::cluster::{self, CONNECT_MS_MAX, ClusterFlags};
 use crate::failure::{Context, Failure, Outcome};
-use crate::mountpoint;
+use crate::mountpoint::{self, Mount};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strake_client::{Volume, VolumeOptions};
 use strake_native::{Clients, Location, RemotePath};
@@ -58,14 +58,7 @@ pub async fn find(path: &str, cluster: &ClusterFlags, verb: &str) -> Outcome<Fou
         Failure::new(format!("{path} does not lie in a Strake mount"))
             .next("give a path below a mount (grep strake /proc/mounts), or ADDR:/VOLUME/PATH")
     })?;
-    let source = address::parse_source(&mount.source).ok_or_else(|| {
-        Failure::new(format!(
-            "which volume is {} (mounted at {})?",
-            mount.source,
-            mount.path.display()
-        ))
-        .next("name the place as ADDR:/VOLUME/PATH")
-    })?;
+    let source = source_of(&mount)?;
     let top = std::fs::metadata(&mount.path).context(|| mount.path.display().to_string())?;
     if top.dev() != metadata.dev() {
         let above = mount.path.display();
@@ -82,6 +75,20 @@ pub async fn find(path: &str, cluster: &ClusterFlags, verb: &str) -> Outcome<Fou
     };
     let attr = attr.context(|| path.into())?;
     Ok(Found { place, attr })
+}
+
+/// What is mounted there.
+fn source_of(mount: &Mount) -> Outcome<Source> {
+    address::parse_source(&mount.source).ok_or_else(|| {
+        let (what, point) = (&mount.source, mount.path.display());
+        Failure::new(format!("which volume is {what} (mounted at {point})?"))
+            .next("name the place as ADDR:/VOLUME/PATH")
+    })
+}
+
+/// A path without links, as far as it exists.
+fn real(path: &Path) -> Outcome<PathBuf> {
+    path.canonicalize().or_else(|_| mountpoint::absolute(path))
 }
 
 /// The paths of one command line, and the volumes they lie in: opened as they are needed, in the
@@ -121,6 +128,37 @@ impl<'a> Paths<'a> {
             self.clients.adopt(remote.addresses.clone(), volume).await;
         }
         Ok(Location::Remote(remote))
+    }
+
+    /// Has the library know the mounts that paths of this machine lead into, where a volume can be met twice: what is read
+    /// could be what is written. The last location is the one that is written to.
+    pub async fn see_through_mounts(&self, locations: &[Location]) -> Outcome {
+        let mut local = Vec::new();
+        for (nth, location) in locations.iter().enumerate() {
+            if let Location::Local(path) = location {
+                local.push((real(path)?, nth + 1 < locations.len()));
+            }
+        }
+        let is_near = |mount: &Mount| {
+            local.iter().any(|(path, is_read)| {
+                // What is read is read with all that is mounted below.
+                path.starts_with(&mount.path) || (*is_read && mount.path.starts_with(path))
+            })
+        };
+        let mounts: Vec<Mount> = mountpoint::ours().into_iter().filter(is_near).collect();
+        if local.len() == locations.len() && mounts.len() < 2 {
+            return Ok(());
+        }
+        for mount in mounts {
+            // Nothing is read or written through a mount that is dead.
+            let Ok(top) = std::fs::metadata(&mount.path) else { continue };
+            source_of(&mount)?;
+            if let Location::Remote(mounted) = self.locate(&mount.source).await? {
+                let seen = self.clients.see_through(top.dev(), &mounted).await;
+                seen.context(|| mount.path.display().to_string())?;
+            }
+        }
+        Ok(())
     }
 
     /// As [`Paths::locate`], where only a place in a volume makes sense.

@@ -1,7 +1,7 @@
 //! Copying one file.
 
 use super::partial::{PARTIAL_BYTES_MIN, partial_name, reliable};
-use super::{Job, Task};
+use super::{Job, Task, onto_itself};
 use crate::contents::{Contents, read_small};
 use crate::info::Info;
 use crate::place::Name;
@@ -26,40 +26,46 @@ fn is_copy(there: &Info, info: &Info) -> bool {
     (there.kind, there.length, there.mtime) == (info.kind, info.length, info.mtime)
 }
 
-/// Refuses to copy a file onto itself, which would empty it first, and onto what is no file, which would be replaced.
-async fn check_target(task: &Task, there: &Info) -> Result<()> {
-    if task.to.is_same_file(there, (&task.from, &task.info)).await? {
-        let detail =
-            format!("{} would be copied onto itself; nothing was changed", task.to.shown());
-        return Err(Error::with(ErrorKind::Invalid, detail));
-    }
-    match there.kind {
-        FileKind::File | FileKind::Symlink | FileKind::Directory => Ok(()),
-        _ => {
-            let detail = format!(
-                "{} is no regular file; choose another target, or write to it with strake cat",
-                task.to.shown()
-            );
-            Err(Error::with(ErrorKind::Invalid, detail))
+impl Job {
+    /// Refuses to copy a file onto itself, which would empty it first, and onto what is no file, which would be replaced.
+    async fn check_target(&self, task: &Task, there: &Info) -> Result<()> {
+        if self.mounts.are_same((&task.to, there), (&task.from, &task.info)).await? {
+            return Err(onto_itself(&task.to));
+        }
+        match there.kind {
+            FileKind::File | FileKind::Symlink | FileKind::Directory => Ok(()),
+            _ => {
+                let detail = format!(
+                    "{} is no regular file; choose another target, or write to it with strake cat",
+                    task.to.shown()
+                );
+                Err(Error::with(ErrorKind::Invalid, detail))
+            }
         }
     }
-}
 
-impl Job {
     /// Copies a regular file, or finds that it is there.
     pub(super) async fn copy_file(self: &Arc<Self>, task: &Task) -> Result<()> {
         let there = task.to.info().await?;
         if let Some(there) = &there {
-            check_target(task, there).await?;
+            self.check_target(task, there).await?;
             if self.options.resume && is_copy(there, &task.info) {
-                self.counters.keep(task.info.length);
-                return Ok(());
+                return self.keep(task, there).await;
+            }
+            if self.options.archive && there.kind == FileKind::File && there.nlink > 1 {
+                // Its other names are those of other copies, which are not to change with it.
+                task.to.remove(false).await?;
             }
         }
         // What a link leads to is written, however long it is: another file in the place of the link is not what was asked for.
         let is_link = there.is_some_and(|there| there.kind == FileKind::Symlink);
         if is_link || task.info.length < PARTIAL_BYTES_MIN {
-            return self.copy_whole(task).await;
+            self.copy_whole(task).await?;
+            // A link that led nowhere leads to a new name now.
+            return match is_link && self.options.sync {
+                true => task.to.sync_led_to().await,
+                false => Ok(()),
+            };
         }
         let name = partial_name(&task.to.name, &task.info);
         let partial = task.to.directory.name(name);
@@ -69,8 +75,9 @@ impl Job {
 
     /// Mode of a new file before [`Job::finish`].
     fn mode(&self, info: &Info) -> u32 {
-        // Setuid only when the contents are whole and the owner is right.
-        info.mode & 0o777
+        // Setuid only when the contents are whole and the owner is right. Extended attributes are set by who may write.
+        let writable = if self.options.archive { 0o200 } else { 0 };
+        info.mode & 0o777 | writable
     }
 
     async fn copy_whole(self: &Arc<Self>, task: &Task) -> Result<()> {
@@ -222,23 +229,18 @@ impl Job {
         to: &Contents,
         copied: Result<()>,
     ) -> Result<()> {
-        let synced = match (&copied, self.options.sync) {
+        // Attributes in a volume become durable with the names, all at once; of a file of this machine, by its own sync.
+        let synced = match (&copied, self.options.sync && !to.is_local()) {
             (Ok(()), true) => to.sync().await,
             _ => Ok(()),
         };
         let closed = to.close().await;
         copied.and(synced).and(closed).map_err(|error| name.about(error))?;
-        self.finish_attributes(task, name).await
-    }
-
-    pub(super) async fn finish_attributes(&self, task: &Task, name: &Name) -> Result<()> {
-        if self.options.preserve {
-            return name.take_after(&task.info).await;
+        self.finish_attributes(task, name).await?;
+        match self.options.sync && to.is_local() {
+            true => to.sync().await.map_err(|error| name.about(error)),
+            false => Ok(()),
         }
-        if self.options.resume {
-            return name.take_times(&task.info).await;
-        }
-        Ok(())
     }
 }
 

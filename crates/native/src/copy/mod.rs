@@ -5,18 +5,22 @@
 //! of its own and renamed when it is whole, so that a copy that was interrupted is continued where it
 //! was and never taken for a whole one.
 
+mod attributes;
 mod file;
+mod links;
 mod partial;
 mod progress;
 mod tree;
 
-pub use progress::{Progress, Summary};
+pub use progress::{NotKept, Progress, Summary};
 
 use crate::clients::{Clients, Spot};
 use crate::contents::Pool;
 use crate::info::Info;
 use crate::location::Location;
+use crate::mounts::{Identity, Mounts};
 use crate::place::Name;
+use parking_lot::Mutex;
 use progress::Counters;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -37,12 +41,15 @@ pub struct CopyOptions {
     pub recursive: bool,
     /// Keep mode, owner (as far as allowed) and times.
     pub preserve: bool,
+    /// Copy trees as they are: `recursive` and `preserve`, and also hard links among what is copied, extended attributes
+    /// and ACLs; a symbolic link that is named is copied itself. What cannot be kept is in [`Summary::not_kept`].
+    pub archive: bool,
     /// Leave files alone that are there already with the same length and time of change, and go on
     /// with partial ones. Implies that times are kept.
     pub resume: bool,
     /// Do not copy holes.
     pub sparse: bool,
-    /// Return only when everything is on disk.
+    /// Return only when everything is on disk: contents, names, attributes and directories.
     pub sync: bool,
     /// Files copied at once.
     pub streams: usize,
@@ -57,6 +64,7 @@ impl Default for CopyOptions {
         Self {
             recursive: false,
             preserve: false,
+            archive: false,
             resume: true,
             sparse: true,
             sync: false,
@@ -74,6 +82,12 @@ pub(crate) struct Job {
     pool: Arc<Pool>,
     /// Room for blocks under way, in KiB.
     room: Arc<Semaphore>,
+    mounts: Mounts,
+    /// The directories that were named become these: who finds one of them in what is copied copies the copy.
+    targets: Mutex<HashSet<Identity>>,
+    not_kept: Mutex<NotKept>,
+    /// Whoever copies may give files away.
+    is_root: bool,
 }
 
 /// One thing to be copied.
@@ -82,6 +96,8 @@ struct Task {
     from: Name,
     info: Info,
     to: Name,
+    /// It was named, and not found in something that was.
+    named: bool,
 }
 
 /// Copies `sources` into the directory `target`, or the only source to `target` itself. `progress` is
@@ -93,17 +109,25 @@ pub async fn copy(
     options: &CopyOptions,
     progress: impl Fn(&Progress) + Send + Sync,
 ) -> Result<Summary> {
+    let mut options = options.clone();
+    options.recursive |= options.archive;
+    options.preserve |= options.archive;
+    let tasks = plan(clients, sources, target, &options).await?;
     let job = Arc::new(Job {
-        options: options.clone(),
         counters: Counters::default(),
         pool: Arc::default(),
         room: Arc::new(Semaphore::new((options.window_bytes >> 10).max(1 << 10))),
+        mounts: clients.mounts(),
+        targets: Mutex::default(),
+        not_kept: Mutex::default(),
+        is_root: clients.cred().uid == 0,
+        options,
     });
-    let tasks = plan(clients, sources, target, options).await?;
     let copying = tree::copy_all(&job, tasks);
     let result = progress::report(&job.counters, copying, &progress).await;
     progress(&job.counters.now());
-    result.map(|()| job.counters.summary())
+    let not_kept = std::mem::take(&mut *job.not_kept.lock());
+    result.map(|()| Summary { not_kept, ..job.counters.summary() })
 }
 
 /// What is copied where, before anything is changed.
@@ -122,41 +146,72 @@ async fn plan(
         let detail = format!("{target}, where {} sources are to go", sources.len());
         return Err(Error::with(ErrorKind::NotDirectory, detail));
     }
+    let mounts = clients.mounts();
     let mut tasks = Vec::with_capacity(sources.len());
     let mut names = HashSet::new();
     for source in sources {
-        let (spot, info) = clients.existing(source).await?;
+        let (spot, info) = named(clients, source, options).await?;
         if info.kind == FileKind::Directory && !options.recursive {
             let detail = format!("{source}: give -r to copy a directory with all that is in it");
             return Err(Error::with(ErrorKind::IsDirectory, detail));
         }
-        let Spot { name, base, .. } = spot;
+        let Spot { name, base, info: led_to } = spot;
         let to = match &into {
             Some(directory) => directory.name(base),
             None => to.name.clone(),
         };
+        if info.kind == FileKind::Symlink
+            && let (Some(led_to), Some(there)) = (&led_to, to.info().await?)
+            && mounts.are_same((&to, &there), (&name, led_to)).await?
+        {
+            return Err(onto_itself(&to));
+        }
         if !names.insert(to.name.clone()) {
             let detail =
                 format!("{source} has the name of another source, and both would become one");
             return Err(Error::with(ErrorKind::Invalid, detail));
         }
-        if info.kind == FileKind::Directory && ends_in(&name, &to).await? {
-            let detail = format!(
-                "{source} would be copied into itself; choose a target that does not lie in it"
-            );
-            return Err(Error::with(ErrorKind::Invalid, detail));
+        if info.kind == FileKind::Directory && ends_in(&mounts, &name, &to).await? {
+            return Err(into_itself(&source.to_string()));
         }
-        tasks.push(Task { from: name, info, to });
+        tasks.push(Task { from: name, info, to, named: true });
     }
     Ok(tasks)
 }
 
+/// What a source is: with `archive` a link itself, unless it is named as a directory, else what it leads to.
+async fn named(
+    clients: &Clients,
+    source: &Location,
+    options: &CopyOptions,
+) -> Result<(Spot, Info)> {
+    if !options.archive || source.to_string().ends_with('/') {
+        return clients.existing(source).await;
+    }
+    let spot = clients.find(source).await?;
+    match spot.name.info().await? {
+        Some(info) => Ok((spot, info)),
+        None => Err(Error::with(ErrorKind::NotFound, source.to_string())),
+    }
+}
+
 /// True if a copy of the directory `from` to `to` would come to lie in `from`: it would find itself
 /// there, and never end.
-async fn ends_in(from: &Name, to: &Name) -> Result<bool> {
+async fn ends_in(mounts: &Mounts, from: &Name, to: &Name) -> Result<bool> {
     let directory = match to.info().await? {
         Some(info) if info.kind == FileKind::Directory => to.enter().await?,
         _ => to.directory.clone(),
     };
-    directory.is_within(&from.enter().await?).await
+    mounts.is_within(&directory, &from.enter().await?).await
+}
+
+fn onto_itself(name: &Name) -> Error {
+    let detail = format!("{} would be copied onto itself; nothing was changed", name.shown());
+    Error::with(ErrorKind::Invalid, detail)
+}
+
+fn into_itself(shown: &str) -> Error {
+    let detail =
+        format!("{shown} would be copied into itself; choose a target that does not lie in it");
+    Error::with(ErrorKind::Invalid, detail)
 }

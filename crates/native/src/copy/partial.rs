@@ -59,6 +59,8 @@ mod tests {
             atime: time,
             mtime: time,
             ino: 2,
+            device: 0,
+            no_xattrs: true,
         }
     }
 

@@ -26,7 +26,7 @@ pub struct Progress {
 }
 
 /// What a copy has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Files, directories and other entries.
     pub entries: u64,
@@ -34,6 +34,32 @@ pub struct Summary {
     pub bytes: u64,
     /// Bytes of them that were there already.
     pub bytes_kept: u64,
+    /// What copies of files are without.
+    pub not_kept: NotKept,
+}
+
+/// What copies of files are without, because it could not be set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NotKept {
+    /// A line for each of the first such files.
+    pub lines: Vec<String>,
+    /// Further such files.
+    pub more: u64,
+    /// Something that is always expected to be kept is among it: an ACL, or an owner where root copies.
+    pub failed: bool,
+}
+
+impl NotKept {
+    /// Most files that are named.
+    const LINES_MAX: usize = 100;
+
+    pub(crate) fn add(&mut self, line: String, failed: bool) {
+        self.failed |= failed;
+        match self.lines.len() < Self::LINES_MAX {
+            true => self.lines.push(line),
+            false => self.more += 1,
+        }
+    }
 }
 
 /// The figures, counted by all workers.
@@ -70,6 +96,7 @@ impl Counters {
             entries: self.entries_done.load(Ordering::Relaxed),
             bytes: self.bytes_done.load(Ordering::Relaxed),
             bytes_kept: self.bytes_kept.load(Ordering::Relaxed),
+            not_kept: NotKept::default(),
         }
     }
 }
@@ -119,6 +146,14 @@ impl Rate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_many_files_that_lack_something_the_first_are_named() {
+        let mut not_kept = NotKept::default();
+        (0..NotKept::LINES_MAX + 2).for_each(|n| not_kept.add(format!("f{n}"), n == 3));
+        assert_eq!((not_kept.lines.len(), not_kept.more), (NotKept::LINES_MAX, 2));
+        assert!(not_kept.failed && not_kept.lines[0] == "f0");
+    }
 
     #[test]
     fn the_rate_follows_slowly() {

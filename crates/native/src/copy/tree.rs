@@ -1,6 +1,8 @@
 //! Walking through what is to be copied, and the workers that copy it.
 
-use super::{Job, Task};
+use super::links::Links;
+use super::{Job, Task, into_itself};
+use crate::place::Directory;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::sync::Arc;
@@ -8,18 +10,22 @@ use std::sync::atomic::Ordering;
 use strake_base::task::spawn_owned;
 use strake_types::{Error, ErrorKind, FileKind, Result};
 
-/// Copies everything. Directories are made as they are found, files by workers; attributes of
-/// directories come last and from the deepest up, because filling one changes its times.
+/// Copies everything. Directories are made as they are found, files by workers; further names of files
+/// come when all are there, attributes of directories last and from the deepest up, because filling one
+/// changes its times.
 pub(super) async fn copy_all(job: &Arc<Job>, tasks: Vec<Task>) -> Result<()> {
     tasks.iter().for_each(|task| job.found(task));
+    // All that is named goes into one directory.
+    let top = tasks.first().map(|task| task.to.directory.clone());
     let mut left = tasks;
     let mut directories = Vec::new();
+    let mut links = Links::default();
     let mut working = FuturesUnordered::new();
     while let Some(task) = left.pop() {
         if task.info.kind == FileKind::Directory {
             left.extend(job.enter(&task).await?);
             directories.push(task);
-        } else {
+        } else if !links.take(job, &task) {
             let job = job.clone();
             working.push(spawn_owned(async move { job.copy_one(&task).await }));
         }
@@ -31,9 +37,25 @@ pub(super) async fn copy_all(job: &Arc<Job>, tasks: Vec<Task>) -> Result<()> {
     while let Some(done) = working.next().await {
         finished(Some(done))?;
     }
+    links.make(job).await?;
     for task in directories.iter().rev() {
         job.finish_attributes(task, &task.to).await?;
         job.counters.entries_done.fetch_add(1, Ordering::Relaxed);
+    }
+    match top {
+        Some(top) if job.options.sync => sync_names(&top, &directories).await,
+        _ => Ok(()),
+    }
+}
+
+/// Makes durable what the files have not: names, directories, and in a volume attributes. A sync of one
+/// journal there is all that it takes; here it is one of each directory.
+async fn sync_names(top: &Directory, directories: &[Task]) -> Result<()> {
+    top.sync().await?;
+    if let Directory::Local(_) = top {
+        for task in directories {
+            task.to.enter().await?.sync().await?;
+        }
     }
     Ok(())
 }
@@ -49,12 +71,19 @@ impl Job {
     /// Makes the copy of a directory; what is to be copied into it.
     async fn enter(&self, task: &Task) -> Result<Vec<Task>> {
         let from = task.from.enter().await?;
+        if self.targets.lock().contains(&self.mounts.identity(&task.from.directory, &task.info)) {
+            return Err(into_itself(&task.from.shown()));
+        }
         // Its owner must be able to fill it, whatever its mode will be.
         let to = task.to.make_directory(task.info.mode & 0o777 | 0o700).await?;
+        if task.named {
+            let target = self.mounts.identity_of(&to).await?;
+            self.targets.lock().insert(target);
+        }
         let entries = from.list().await.map_err(|error| task.from.about(error))?;
         let tasks = entries.into_iter().map(|(name, info)| {
             let to = to.name(name.name.clone());
-            Task { from: name, info, to }
+            Task { from: name, info, to, named: false }
         });
         let tasks: Vec<_> = tasks.collect();
         tasks.iter().for_each(|task| self.found(task));
@@ -95,7 +124,10 @@ impl Job {
             }
             made => made?,
         }
-        if self.options.preserve { task.to.take_after(&task.info).await } else { Ok(()) }
+        match self.options.preserve {
+            true => self.finish_attributes(task, &task.to).await,
+            false => Ok(()),
+        }
     }
 }
 

@@ -1,13 +1,13 @@
 //! `strake cp`: copies with many streams, without a mount.
 
 use crate::cluster::ClusterFlags;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{FAILED, Failure, Outcome};
 use crate::place::Paths;
 use crate::{output, size};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
-use strake_native::{CopyOptions, Progress, Summary};
+use strake_native::{CopyOptions, NotKept, Progress, Summary};
 
 /// Most files copied at once.
 const STREAMS_MAX: i64 = 1024;
@@ -20,7 +20,11 @@ const STREAMS_MAX: i64 = 1024;
 Examples:
   strake cp big.iso host1:/main/        to a cluster
   strake cp -r :/main/results .         from the `strake up` of this directory
-  strake cp -r :/main/a host9:/main/b   from one cluster to another"
+  strake cp -r :/main/a host9:/main/b   from one cluster to another
+  strake cp -a --sync /srv host1:/main/ a tree as it is, on disk when the command returns
+
+Exit code: 0 all is copied; 1 something is not, or an ACL (or, where root copies, an owner) could not be kept. Other
+attributes that cannot be kept are named and change nothing of it, as with cp of GNU."
 )]
 pub struct CpFlags {
     /// What to copy, and where to: into the directory TO, or (one source only) to TO itself
@@ -35,11 +39,15 @@ pub struct CpFlags {
     #[arg(short, long)]
     pub preserve: bool,
 
+    /// Copy trees as they are: -r -p, with symbolic links, hard links among what is copied, extended attributes and ACLs
+    #[arg(short, long)]
+    pub archive: bool,
+
     /// Copy everything again, also what an earlier, interrupted copy has brought over
     #[arg(long)]
     pub no_resume: bool,
 
-    /// Return only when everything is on disk
+    /// Return only when everything is on disk: contents, names, attributes and directories
     #[arg(long)]
     pub sync: bool,
 
@@ -56,8 +64,8 @@ pub struct CpFlags {
     pub json: bool,
 }
 
-/// Runs the verb.
-pub async fn run(flags: &CpFlags, cluster: &ClusterFlags) -> Outcome {
+/// Runs the verb; the exit code.
+pub async fn run(flags: &CpFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     let paths = Paths::new("cp", cluster);
     let mut locations = Vec::new();
     for path in &flags.paths {
@@ -66,9 +74,11 @@ pub async fn run(flags: &CpFlags, cluster: &ClusterFlags) -> Outcome {
     let Some((target, sources)) = locations.split_last() else {
         return Err(Failure::usage("nothing to copy"));
     };
+    paths.see_through_mounts(&locations).await?;
     let mut options = CopyOptions {
         recursive: flags.recursive,
         preserve: flags.preserve,
+        archive: flags.archive,
         resume: !flags.no_resume,
         sync: flags.sync,
         ..CopyOptions::default()
@@ -84,14 +94,21 @@ pub async fn run(flags: &CpFlags, cluster: &ClusterFlags) -> Outcome {
     let closed = paths.close().await;
     let summary = copied?;
     closed?;
+    tell(&summary.not_kept);
     match flags.json {
-        true => output::json(&report(&summary, began.elapsed())),
-        false => {
-            if !flags.quiet {
-                output::line(&sentence(&summary, began.elapsed()));
-            }
-            Ok(())
-        }
+        true => output::json(&report(&summary, began.elapsed()))?,
+        false if flags.quiet => {}
+        false => output::line(&sentence(&summary, began.elapsed())),
+    }
+    Ok(if summary.not_kept.failed { FAILED } else { 0 })
+}
+
+/// Says what copies are without.
+fn tell(not_kept: &NotKept) {
+    not_kept.lines.iter().for_each(|line| eprintln!("strake: warning: {line}"));
+    if not_kept.more > 0 {
+        let more = output::count(not_kept.more, "further file lacks", "further files lack");
+        eprintln!("strake: warning: {more} something, too");
     }
 }
 
@@ -117,6 +134,7 @@ fn report(summary: &Summary, took: Duration) -> serde_json::Value {
         "bytes": summary.bytes,
         "bytes_kept": summary.bytes_kept,
         "seconds": took.as_secs_f64(),
+        "not_kept": summary.not_kept.lines.len() as u64 + summary.not_kept.more,
     })
 }
 

@@ -1,0 +1,134 @@
+//! What a copy has of its source beside the contents.
+
+use super::{Job, Task};
+use crate::attributes::{ACLS, Inode, is_acl};
+use crate::contents::Contents;
+use crate::info::Info;
+use crate::place::Name;
+use bytes::Bytes;
+use strake_types::{Error, ErrorKind, FileKind, Result};
+
+/// Something that a copy is without, in words, and whether that is a failure.
+type Lack = (String, bool);
+
+/// True where an attribute cannot be set, and all else goes on.
+fn is_refusal(error: &Error) -> bool {
+    use ErrorKind::*;
+    let refusals =
+        [AccessDenied, NotPermitted, NotSupported, Invalid, TooBig, Range, NoSpace, Quota];
+    refusals.contains(&error.kind)
+}
+
+impl Job {
+    /// Gives what lies under `name`, the copy or what becomes it, the attributes that are asked for. The times come
+    /// last: who finds them finds the others as well.
+    pub(super) async fn finish_attributes(&self, task: &Task, name: &Name) -> Result<()> {
+        let info = &task.info;
+        if !self.options.preserve && !self.options.resume {
+            return Ok(());
+        }
+        let to = Inode::copy_of(info.kind, name).await?;
+        let mode = match self.options.preserve {
+            true => self.preserve(task, &to).await.map_err(|error| name.about(error))?,
+            false => None,
+        };
+        let set = to.set_mode_and_times(mode, info.atime, info.mtime).await;
+        set.map_err(|error| name.about(error))
+    }
+
+    /// Owner and, if asked for, extended attributes, in this order: another owner takes some of them away. The mode that is
+    /// to follow.
+    async fn preserve(&self, task: &Task, to: &Inode) -> Result<Option<u32>> {
+        let info = &task.info;
+        let owned = to.set_owner(info.uid, info.gid).await?;
+        if self.options.archive {
+            let mut lacks = self.copy_xattrs(task, to).await?;
+            if !owned {
+                lacks.insert(0, ("its owner".into(), self.is_root));
+            }
+            self.tell_lacks(task, &lacks);
+        }
+        // Setuid is for the owner that it was meant for.
+        let bits = if owned { 0o7777 } else { 0o777 };
+        Ok((info.kind != FileKind::Symlink).then_some(info.mode & bits))
+    }
+
+    fn tell_lacks(&self, task: &Task, lacks: &[Lack]) {
+        if lacks.is_empty() {
+            return;
+        }
+        let words: Vec<_> = lacks.iter().map(|(what, _)| what.as_str()).collect();
+        // The path of this machine says more than the name in a volume.
+        let copy = match task.to.local_path() {
+            Some(_) => task.to.shown(),
+            None => format!("the copy of {}", task.from.shown()),
+        };
+        let line = format!("{copy} does not keep {}", words.join(", "));
+        self.not_kept.lock().add(line, lacks.iter().any(|(_, failed)| *failed));
+    }
+
+    /// Gives a copy the extended attributes and ACLs of its source. What could not be set.
+    async fn copy_xattrs(&self, task: &Task, to: &Inode) -> Result<Vec<Lack>> {
+        let from = Inode::of(&task.from, &task.info);
+        let (names, there) = futures::try_join!(from.xattr_names(), to.xattr_names())?;
+        // What the directory has given it.
+        for acl in there.iter().filter(|name| is_acl(name) && !names.contains(name)) {
+            to.remove_xattr(acl).await?;
+        }
+        let mut lacks = Vec::new();
+        for name in &names {
+            match copy_xattr(&from, to, name).await {
+                Err(error) if is_refusal(&error) => {
+                    lacks.push((format!("{} ({error})", shown(name)), is_acl(name)));
+                }
+                copied => copied?,
+            }
+        }
+        Ok(lacks)
+    }
+
+    /// Leaves a copy as it is that an earlier one has brought, and brings what that one was not asked for.
+    pub(super) async fn keep(&self, task: &Task, there: &Info) -> Result<()> {
+        self.counters.keep(task.info.length);
+        if self.options.preserve && !self.has_attributes(task, there).await? {
+            self.finish_attributes(task, &task.to).await?;
+        }
+        if !self.options.sync {
+            return Ok(());
+        }
+        let to = Contents::open(&task.to, there, &self.pool).await?;
+        let synced = to.sync().await;
+        synced.and(to.close().await).map_err(|error| task.to.about(error))
+    }
+
+    async fn has_attributes(&self, task: &Task, there: &Info) -> Result<bool> {
+        let rights = |info: &Info| (info.mode, info.uid, info.gid);
+        if rights(there) != rights(&task.info) {
+            return Ok(false);
+        }
+        if !self.options.archive {
+            return Ok(true);
+        }
+        let (from, to) = (Inode::of(&task.from, &task.info), Inode::of(&task.to, there));
+        let (from, to) = futures::try_join!(from.xattr_names(), to.xattr_names())
+            .map_err(|error| task.to.about(error))?;
+        Ok(from.is_empty() && to.is_empty())
+    }
+}
+
+async fn copy_xattr(from: &Inode, to: &Inode, name: &Bytes) -> Result<()> {
+    match from.xattr(name).await? {
+        Some(value) => to.set_xattr(name, value).await,
+        // Gone since it was listed.
+        None => Ok(()),
+    }
+}
+
+/// An extended attribute in words.
+fn shown(name: &[u8]) -> String {
+    match ACLS.iter().position(|acl| *acl == name) {
+        Some(0) => "its ACL".into(),
+        Some(_) => "its default ACL".into(),
+        None => String::from_utf8_lossy(name).into_owned(),
+    }
+}

@@ -1,0 +1,60 @@
+//! A store in memory of which a loss of power leaves what was synced.
+
+use async_trait::async_trait;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, PoisonError};
+use strake_engine::kv::memory::MemoryKv;
+use strake_engine::kv::{Kv, Outcome, Result, Snapshot, Transaction, Writes};
+
+/// The store. Cheap to clone: clones are the same.
+#[derive(Clone)]
+pub struct SyncedKv {
+    now: MemoryKv,
+    /// As it was when it was last synced; none: never.
+    synced: Arc<Mutex<Option<Arc<dyn Snapshot>>>>,
+}
+
+impl SyncedKv {
+    /// An empty store.
+    #[expect(clippy::new_without_default, reason = "an empty store is made, not defaulted")]
+    pub fn new() -> Self {
+        Self { now: MemoryKv::new(), synced: Arc::default() }
+    }
+
+    /// What a loss of power now would leave.
+    pub async fn after_power_loss(&self) -> MemoryKv {
+        let left = MemoryKv::new();
+        let synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(synced) = synced {
+            let all = synced.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).await;
+            let mut filled = Transaction::begin(&left).await.expect("memory is always there");
+            for (key, value) in all.expect("memory is always there") {
+                filled.put(key.to_vec(), value);
+            }
+            let outcome = filled.commit(&left).await.expect("memory is always there");
+            assert_eq!(outcome, Outcome::Committed, "nobody else knows it yet");
+        }
+        left
+    }
+}
+
+#[async_trait]
+impl Kv for SyncedKv {
+    fn name(&self) -> &'static str {
+        self.now.name()
+    }
+
+    async fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
+        self.now.snapshot().await
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> Result<Outcome> {
+        self.now.commit(snapshot, writes).await
+    }
+
+    async fn sync(&self) -> Result<()> {
+        let synced = self.now.snapshot().await?;
+        *self.synced.lock().unwrap_or_else(PoisonError::into_inner) = Some(synced);
+        Ok(())
+    }
+}

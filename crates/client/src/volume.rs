@@ -19,7 +19,7 @@ use crate::session::Session;
 use crate::share::Share;
 use crate::unsynced::Left;
 use crate::waits::Waits;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -69,6 +69,8 @@ pub struct Volume {
     pub(crate) given_up: GivenUp,
     pub(crate) waits: Waits,
     pub(crate) asked: Asked,
+    /// Files that are being held still, or will be.
+    pub(crate) holding: Mutex<HashSet<Ino>>,
     pub(crate) dense: parking_lot::Mutex<Dense>,
     metrics: Metrics,
     background: parking_lot::Mutex<Vec<tokio::task::JoinHandle<()>>>,
@@ -108,6 +110,7 @@ impl Volume {
             given_up: GivenUp::default(),
             waits: Waits::default(),
             asked: Asked::default(),
+            holding: Mutex::default(),
             dense: parking_lot::Mutex::default(),
             metrics: Metrics::new(),
             background: parking_lot::Mutex::default(),

@@ -41,6 +41,7 @@ const NAMES: [&str; 36] = [
     "told",
     "borrow",
     "give_back",
+    "held",
 ];
 
 fn index(op: &MetaOp) -> usize {
@@ -81,6 +82,7 @@ fn index(op: &MetaOp) -> usize {
         MetaOp::Told(_) => 33,
         MetaOp::Borrow(_) => 34,
         MetaOp::GiveBack(_) => 35,
+        MetaOp::Held(_) => 36,
     }
 }
 

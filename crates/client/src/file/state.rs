@@ -87,6 +87,8 @@ pub(crate) struct Core {
     pub(crate) senders: usize,
     /// The length is being set: writes wait.
     pub(crate) exclusive: bool,
+    /// It may lie elsewhere from now on: see [`super::hold`].
+    pub(crate) held: bool,
     pub(crate) unpublished: Unpublished,
     pub(crate) unsynced: Unsynced,
     /// Syncs that are under way.
@@ -185,9 +187,9 @@ impl Core {
     }
 
     /// True if the server is to count the file as open: it has handles, or something is unsent, which
-    /// would go where the file was before.
+    /// would go where the file was before, or who opens it again has to know that it is held still.
     pub(crate) fn is_used(&self) -> bool {
-        self.handles > 0 || !self.is_idle()
+        self.handles > 0 || !self.is_idle() || self.held
     }
 
     /// True if the server is to count it as open, also because its close is deferred.
@@ -344,6 +346,7 @@ impl FileState {
             in_flight: BTreeMap::new(),
             senders: 0,
             exclusive: false,
+            held: false,
             unpublished: Unpublished::default(),
             unsynced: Unsynced::new(!created, None),
             syncing: 0,

@@ -50,9 +50,7 @@ pub(crate) async fn open_existing(
 pub(crate) async fn opened(tx: &mut Tx<'_>, inode: &Inode, mode: &OpenMode) -> Result<Opened> {
     tx.ctx.need_session()?;
     let writes = mode.write || mode.truncate;
-    if writes {
-        tx.ctx.volume.recopies.touch(inode.id());
-    }
+    tx.ctx.volume.recopies.open(inode.id(), writes);
     tx.opens(inode.id(), writes);
     view(tx, inode, mode).await
 }

@@ -47,21 +47,20 @@ pub(crate) async fn note_lost(core: &Core, volume: &Volume, session: &Session) -
     volume.write(writes.collect()).await
 }
 
-/// Why a file must stay where it is, if it must: somebody has it open, or may have.
-pub(super) async fn in_use(ctx: &Ctx, ino: Ino) -> Result<Option<String>> {
+/// Who uses a file.
+pub(super) enum Users {
+    /// These have it open; nobody, if there are none.
+    Open(Vec<Arc<Session>>),
+    /// Somebody may, and cannot be asked: why.
+    Unknown(String),
+}
+
+/// Who uses a file. What is only not closed yet is reported to be closed soon.
+pub(super) async fn users(ctx: &Ctx, ino: Ino) -> Result<Users> {
     let sessions = &ctx.volume.sessions;
-    if sessions.may_hold(ino) {
-        let users = sessions.users_of(ino).into_iter().filter(|(_, opens)| *opens > 0);
-        let mut names: Vec<String> = users.map(|(session, _)| session.client.clone()).collect();
-        names.sort();
-        names.dedup();
-        return Ok(Some(match names.is_empty() {
-            true => "clients have not come back since the metadata server started".to_owned(),
-            false => {
-                ctx.volume.leases.recall(ino, &*ctx.core.clock);
-                format!("open by {}", names.join(", "))
-            }
-        }));
+    if sessions.somebody_absent() {
+        let why = "clients have not come back since the metadata server started";
+        return Ok(Users::Unknown(why.to_owned()));
     }
     let now_ms = ctx.core.wall_ms();
     let mut tx = Tx::reader(ctx);
@@ -69,12 +68,28 @@ pub(super) async fn in_use(ctx: &Ctx, ino: Ino) -> Result<Option<String>> {
         let lost: Option<LostUse> = tx.get(&keys::lost(ctx.volume.id, about)).await?;
         if let Some(left_ms) = lost.and_then(|lost| lost.until_ms.checked_sub(now_ms)) {
             let minutes = left_ms / 60_000 + 1;
-            return Ok(Some(format!(
+            return Ok(Users::Unknown(format!(
                 "a client that was lost may still use it, for {minutes} minutes at most"
             )));
         }
     }
-    Ok(None)
+    let users = sessions.users_of(ino).into_iter().filter(|(_, opens)| *opens > 0);
+    let users: Vec<_> = users.map(|(session, _)| session).collect();
+    if !users.is_empty() {
+        ctx.volume.leases.recall(ino, &*ctx.core.clock);
+    }
+    match users.iter().all(|session| session.keeps_leases()) {
+        true => Ok(Users::Open(users)),
+        false => Ok(Users::Unknown(open_by(&users))),
+    }
+}
+
+/// Who has a file open, for people.
+pub(super) fn open_by(users: &[Arc<Session>]) -> String {
+    let mut names: Vec<&str> = users.iter().map(|session| &*session.client).collect();
+    names.sort_unstable();
+    names.dedup();
+    format!("open by {}", names.join(", "))
 }
 
 /// Deletes chunks that are to go. Returns how many files have some left.

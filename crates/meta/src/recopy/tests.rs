@@ -1,7 +1,8 @@
+use super::moving::{Outcome, Wanted};
 use super::pace::{Pace, Wish};
 use super::spare::QUIET_MS;
 use super::walk::{LEFT_MAX, PATIENCE_MS};
-use super::work::{self, Outcome, Wanted};
+use super::work;
 use crate::check::tests::fsck;
 use crate::core::Core;
 use crate::ctx::Ctx;

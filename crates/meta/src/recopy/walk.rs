@@ -12,9 +12,10 @@
 //! gone through.
 
 use super::ahead::{Ahead, Amount, Counter, bytes_of};
+use super::moving::{Outcome, Wanted};
 use super::pace::{Pace, Wish};
 use super::pages::Found;
-use super::work::{self, Outcome, Wanted};
+use super::work;
 use crate::contents::layout_of;
 use crate::core::Core;
 use crate::ctx::Ctx;

@@ -295,7 +295,12 @@ impl Gen {
                 inodes: -7,
                 bytes: -4096,
             }),
+            Held(self.ask()),
         ]
+    }
+
+    fn ask(&mut self) -> meta::Ask {
+        meta::Ask { ino: self.u64(), number: self.u64() }
     }
 
     fn borrow(&mut self) -> meta::MetaOp {
@@ -362,7 +367,8 @@ impl Gen {
             number,
             inodes,
             everything: self.bool(),
-            shared: self.list(|s| meta::Ask { ino: s.u64(), number: s.u64() }),
+            shared: self.list(Self::ask),
+            hold: self.list(Self::ask),
         })
     }
 
@@ -493,6 +499,7 @@ impl Gen {
                 from_group: self.u32(),
             }),
             Chunks(self.file()),
+            FileDigests(self.file()),
             Stat(st::TargetStatRequest {}),
             Scrub(st::Scrub { after: self.opt(Self::chunk), budget_bytes: self.u64() }),
             DropVolume(self.file()),

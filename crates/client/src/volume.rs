@@ -70,7 +70,7 @@ pub struct Volume {
     pub(crate) waits: Waits,
     pub(crate) asked: Asked,
     /// Files that are being held still, or will be.
-    pub(crate) holding: Mutex<HashSet<Ino>>,
+    pub(crate) holding: parking_lot::Mutex<HashSet<Ino>>,
     pub(crate) dense: parking_lot::Mutex<Dense>,
     metrics: Metrics,
     background: parking_lot::Mutex<Vec<tokio::task::JoinHandle<()>>>,
@@ -110,7 +110,7 @@ impl Volume {
             given_up: GivenUp::default(),
             waits: Waits::default(),
             asked: Asked::default(),
-            holding: Mutex::default(),
+            holding: parking_lot::Mutex::default(),
             dense: parking_lot::Mutex::default(),
             metrics: Metrics::new(),
             background: parking_lot::Mutex::default(),

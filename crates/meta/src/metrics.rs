@@ -4,7 +4,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::time::Duration;
 use strake_wire::message::meta::MetaOp;
 
-const NAMES: [&str; 36] = [
+const NAMES: [&str; 37] = [
     "open_session",
     "renew_session",
     "close_session",

@@ -58,10 +58,11 @@ pub(super) async fn hold_still<'a>(
 ) -> Result<std::result::Result<Still<'a>, String>> {
     // Greater than any of before a start: nobody takes it for an earlier one.
     let number = (ctx.core.wall_ms() << NUMBERS_PER_MS_BITS) | ctx.volume.recopies.next_number();
-    let still = Still { ctx, ino, file, hold: file.hold(number) };
+    let hold = file.hold(number);
+    let still = Still { ctx, ino, file, hold: hold.clone() };
     let until = Instant::now() + WAIT;
     loop {
-        let (heard, closed) = (still.hold.heard.notified(), ctx.volume.sessions.told.notified());
+        let (heard, closed) = (hold.heard.notified(), ctx.volume.sessions.told.notified());
         let moving = match users(ctx, ino).await? {
             Users::Unknown(why) => return Ok(Err(why)),
             Users::Open(users) => still.moving(&users),

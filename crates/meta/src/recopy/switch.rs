@@ -105,7 +105,7 @@ impl Step<'_> {
                 break;
             }
             *settled = false;
-            self.equalise(&left, true, &Boots::default()).await?;
+            self.equalise(left, true, &Boots::default()).await?;
             *settled = true;
         }
         let still = match hold_still(ctx, ino, self.file).await? {
@@ -184,7 +184,7 @@ impl Step<'_> {
         if !self.are_few(&left) {
             return Ok(Err("it is written to faster than it is copied".to_owned()));
         }
-        self.equalise(&left, false, &boots).await?;
+        self.equalise(left, false, &boots).await?;
         self.sync(&boots).await?;
         Ok(match boots.at_most_one_each() {
             true => Ok(()),
@@ -193,8 +193,8 @@ impl Step<'_> {
     }
 
     /// Copies chunks anew; `paced`: as the job is to.
-    async fn equalise(&self, left: &[Differing], paced: bool, boots: &Boots) -> Result<()> {
-        let each = left.iter().map(|chunk| self.copy_anew(*chunk, paced, boots));
+    async fn equalise(&self, left: Vec<Differing>, paced: bool, boots: &Boots) -> Result<()> {
+        let each = left.into_iter().map(|chunk| self.copy_anew(chunk, paced, boots));
         // To the end, also after a failure.
         let results: Vec<Result<()>> =
             stream::iter(each).buffer_unordered(REQUESTS_MAX).collect().await;

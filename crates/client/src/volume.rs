@@ -12,7 +12,7 @@ use crate::members::Members;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::ops::dirs::PagesAhead;
-use crate::ops::locks::GivenUp;
+use crate::ops::locks::{GivenUp, Held};
 use crate::ops::space::SpaceCache;
 use crate::pace::Paces;
 use crate::session::Session;
@@ -66,6 +66,7 @@ pub struct Volume {
     busy: parking_lot::Mutex<HashMap<Ino, Arc<FileState>>>,
     pub(crate) space: SpaceCache,
     pub(crate) pages_ahead: PagesAhead,
+    pub(crate) locked: Held,
     pub(crate) given_up: GivenUp,
     pub(crate) waits: Waits,
     pub(crate) asked: Asked,
@@ -107,6 +108,7 @@ impl Volume {
             busy: parking_lot::Mutex::default(),
             space: SpaceCache::default(),
             pages_ahead: PagesAhead::default(),
+            locked: Held::default(),
             given_up: GivenUp::default(),
             waits: Waits::default(),
             asked: Asked::default(),

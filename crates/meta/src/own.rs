@@ -81,6 +81,19 @@ impl Volume {
         self.write(vec![(key, Some(value))]).await
     }
 
+    /// Sets or deletes a key, also where an earlier commit to it was lost: once the key was read that one does not come any
+    /// more.
+    pub async fn overwrite(&self, key: &[u8], value: Option<Bytes>) -> Result<()> {
+        self.own_transaction(Some(key), |_, tx| {
+            match &value {
+                Some(value) => tx.put(key.to_vec(), value.clone()),
+                None => tx.delete(key.to_vec()),
+            }
+            Ok(())
+        })
+        .await
+    }
+
     /// Sets or deletes keys, whatever they were.
     pub async fn write(&self, writes: Vec<(Vec<u8>, Option<Bytes>)>) -> Result<()> {
         self.own_transaction(None, |_, tx| {

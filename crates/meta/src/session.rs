@@ -148,7 +148,7 @@ impl Session {
     }
 
     /// True if what it held is being given back.
-    pub fn has_ended(&self) -> bool {
+    fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 

@@ -144,6 +144,7 @@ impl FileState {
 impl Volume {
     /// The session with a share was lost: what was written in it and has not arrived never will.
     pub(crate) fn end_lives(&self, share: &Share) {
+        self.locked.lose(|ino| self.home(ino) == share.id);
         let mut losers = Vec::new();
         for file in self.inodes().files() {
             if self.home(file.ino()) == share.id && file.end_life() {

@@ -1,32 +1,36 @@
 //! POSIX and flock locks. They belong to the session, so they hold between mounts.
 
+mod held;
+
+use self::held::{Holder, holder};
 use super::{done, unexpected};
 use crate::api::{LockKind, LockRequest};
 use crate::metrics::Op;
 use crate::volume::Volume;
+pub(crate) use held::Held;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use strake_base::task;
 use strake_types::{ErrorKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// How long one request lets the server wait; then we ask again.
 const SERVER_WAIT_MS: u32 = 1_000;
 
-/// Whose locks, on which file, and whether they are flocks.
-type Holder = (Ino, u64, bool);
+/// The end of an attempt to lock: nothing is sent any more. Before that, true: what it was granted is being given back.
+type End = watch::Receiver<bool>;
 
 /// Attempts to lock that were given up and are not over yet: what they are granted they give back. That must
 /// not be what the same holder has asked for since.
 #[derive(Default)]
 pub(crate) struct GivenUp {
-    open: Mutex<HashMap<Holder, Vec<watch::Receiver<()>>>>,
+    open: Mutex<HashMap<Holder, Vec<End>>>,
 }
 
 impl GivenUp {
-    fn add(&self, holder: Holder, end: watch::Receiver<()>) {
+    fn add(&self, holder: Holder, end: End) {
         let mut open = self.open.lock();
         for ends in open.values_mut() {
             ends.retain(is_open);
@@ -37,35 +41,60 @@ impl GivenUp {
 
     /// Returns when nothing is left of what a holder has given up.
     async fn are_over(&self, holder: Holder) {
+        self.until_none(holder, is_open).await;
+    }
+
+    /// Returns when nothing that a holder has given up is being given back.
+    async fn are_given_back(&self, holder: Holder) {
+        self.until_none(holder, |end| is_open(end) && *end.borrow()).await;
+    }
+
+    async fn until_none(&self, holder: Holder, is_such: impl Fn(&End) -> bool) {
         loop {
             let end = {
                 let open = self.open.lock();
-                open.get(&holder).and_then(|ends| ends.iter().find(|end| is_open(end)).cloned())
+                open.get(&holder).and_then(|ends| ends.iter().find(|end| is_such(end)).cloned())
             };
             let Some(mut end) = end else { return };
-            // Nothing is ever sent: this is its end.
-            let _over = end.changed().await;
+            // It has no such value: this is its end.
+            drop(end.wait_for(|_| false).await);
         }
     }
 }
 
-fn is_open(end: &watch::Receiver<()>) -> bool {
+fn is_open(end: &End) -> bool {
     end.has_changed().is_ok()
 }
 
-/// An attempt that somebody waits for; dropped, it is given up.
+/// An attempt that somebody waits for; dropped before it was answered, it is given up.
 struct Attempt<'a> {
     given_up: &'a GivenUp,
     holder: Holder,
-    end: Option<watch::Receiver<()>>,
+    open: Option<(End, oneshot::Sender<()>)>,
+}
+
+impl Attempt<'_> {
+    /// Its caller has the answer.
+    fn answered(&mut self) {
+        if let Some((_, taken)) = self.open.take() {
+            // Who was refused does not wait for that.
+            let _refused = taken.send(());
+        }
+    }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        if let Some(end) = self.end.take() {
+        // It hears of that, by the other half, when it is known here.
+        if let Some((end, _taken)) = self.open.take() {
             self.given_up.add(self.holder, end);
         }
     }
+}
+
+/// True where a lock was granted, or nobody knows.
+fn may_be_granted(answer: &Result<()>) -> bool {
+    answer.as_ref().err().is_none_or(|error| error.kind == ErrorKind::TimedOut)
 }
 
 fn to_wire(ino: Ino, lock: &LockRequest, wait_ms: u32) -> meta::Lock {
@@ -115,15 +144,20 @@ impl Volume {
     }
 
     /// Takes, changes or gives back a lock. Without `wait`, [`ErrorKind::WouldBlock`] if another
-    /// holds it. A wait is given up by dropping the future: a lock granted after that is given back,
-    /// before the same owner gets one on the file again.
+    /// holds it. A wait is given up by dropping the future: its owner keeps what it had, and a lock granted after that
+    /// is given back, before the same owner gets one on the file again.
     pub async fn set_lock(self: &Arc<Self>, ino: Ino, lock: LockRequest) -> Result<()> {
         let _timer = self.count(Op::Lock);
+        let holder = holder(ino, &lock);
         if lock.kind == LockKind::Unlock {
+            // In this order: what is given back from now on does not bring it back, and what was begun before is over.
+            self.locked.set(ino, &lock);
+            self.given_up.are_given_back(holder).await;
             return self.lock_once(ino, &lock, 0).await;
         }
-        self.given_up.are_over((ino, lock.owner, lock.flock)).await;
+        self.given_up.are_over(holder).await;
         self.take_lock(ino, lock).await?;
+        self.locked.set(ino, &lock);
         // Whoever held it before may have written.
         self.forget_attr(ino);
         if let Some(file) = self.inodes().file(ino) {
@@ -144,29 +178,49 @@ impl Volume {
         loop {
             // A task of its own: if the caller goes away while the server is about to grant the
             // lock, somebody must be left to give it back.
-            let (reply, answer) = tokio::sync::oneshot::channel();
-            let (over, end) = watch::channel(());
-            let holder = (ino, lock.owner, lock.flock);
-            let mut attempt = Attempt { given_up: &self.given_up, holder, end: Some(end) };
+            let (reply, answer) = oneshot::channel();
+            let (taken, was_taken) = oneshot::channel();
+            let (over, end) = watch::channel(false);
+            let (holder, open) = (holder(ino, &lock), Some((end, taken)));
+            let mut attempt = Attempt { given_up: &self.given_up, holder, open };
             let volume = Arc::clone(self);
             task::spawn(async move {
-                let _over = over;
                 let result = volume.lock_once(ino, &lock, wait_ms).await;
-                if let Err(Ok(())) = reply.send(result) {
-                    let unlock = LockRequest { kind: LockKind::Unlock, ..lock };
-                    if let Err(error) = volume.lock_once(ino, &unlock, 0).await {
-                        tracing::warn!("cannot give back a lock on inode {ino}: {error}");
-                    }
+                let may_be_granted = may_be_granted(&result);
+                let sent = reply.send(result);
+                // Its caller may go away with the answer before it has looked at it.
+                if may_be_granted && (sent.is_err() || was_taken.await.is_err()) {
+                    over.send_replace(true);
+                    volume.give_back(ino, &lock).await;
                 }
             });
             let answer = answer.await;
-            attempt.end = None;
+            attempt.answered();
             match answer {
                 Ok(Err(error)) if lock.wait && error.kind == ErrorKind::WouldBlock => {}
                 Ok(result) => return result,
                 Err(_) => return Err(ErrorKind::Interrupted.into()),
             }
             wait_ms = SERVER_WAIT_MS;
+        }
+    }
+
+    /// The owner of a lock that was granted when nobody waited for it any more has what it had before. (But others may share
+    /// by then what it had alone, and had asked to share.)
+    async fn give_back(&self, ino: Ino, granted: &LockRequest) {
+        let mut before = self.locked.instead_of(ino, granted);
+        loop {
+            for lock in &before {
+                if let Err(error) = self.lock_once(ino, lock, 0).await {
+                    tracing::warn!("cannot give back a lock on inode {ino}: {error}");
+                }
+            }
+            // What was lost with the session meanwhile must not be locked in the next one.
+            let now = self.locked.instead_of(ino, granted);
+            if now == before {
+                return;
+            }
+            before = now;
         }
     }
 }

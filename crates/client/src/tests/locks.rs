@@ -45,3 +45,49 @@ async fn a_lock_that_is_granted_to_nobody_is_given_back() {
     assert!(volume.set_lock(Ino(2), lock(true)).now_or_never().is_none());
     assert_eq!(asked(&fake).await, ["lock owner=7 kind=2", "lock owner=7 kind=0"]);
 }
+
+/// A process has a lock that others may share, waits for one of its own on more than that, and gets a signal: the lock
+/// that it had went as well.
+#[tokio::test]
+async fn who_gives_up_a_wait_keeps_what_it_had() {
+    let (fake, volume) = cluster().await;
+    let lock = |kind, end, wait| LockRequest { kind, end, flock: false, ..lock(wait) };
+    volume.set_lock(Ino(2), lock(LockKind::Shared, 9, false)).await.unwrap();
+    fake.take_log();
+    let upgrade = lock(LockKind::Exclusive, 19, true);
+    assert!(volume.set_lock(Ino(2), upgrade).now_or_never().is_none());
+    let kept = ["lock owner=7 kind=2", "lock owner=7 kind=1", "lock owner=7 kind=0"];
+    assert_eq!(asked(&fake).await, kept);
+}
+
+/// Its file is closed while the request is under way: what was unlocked by that does not come back.
+#[tokio::test]
+async fn what_is_unlocked_after_a_wait_was_given_up_stays_so() {
+    let (fake, volume) = cluster().await;
+    let shared = LockRequest { kind: LockKind::Shared, ..lock(false) };
+    volume.set_lock(Ino(2), shared).await.unwrap();
+    fake.fail("lock owner=7 kind=2", ErrorKind::WouldBlock);
+    let gate = fake.lock_gate.write().await;
+    let waiting = volume.set_lock(Ino(2), lock(true));
+    let gave_up = tokio::time::timeout(std::time::Duration::from_millis(20), waiting).await;
+    assert!(gave_up.is_err());
+    fake.take_log();
+    let unlock = LockRequest { kind: LockKind::Unlock, ..lock(false) };
+    volume.set_lock(Ino(2), unlock).await.unwrap();
+    assert_eq!(asked(&fake).await, ["lock owner=7 kind=0"], "it waits for nothing");
+    drop(gate);
+    assert_eq!(asked(&fake).await, ["lock owner=7 kind=2", "lock owner=7 kind=0"]);
+}
+
+/// The answer had come, and its caller went away without a look at it: nobody was left to give the lock back.
+#[tokio::test]
+async fn a_lock_whose_answer_nobody_has_looked_at_is_given_back() {
+    let (fake, volume) = cluster().await;
+    {
+        let waiting = volume.set_lock(Ino(2), lock(true));
+        futures::pin_mut!(waiting);
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        assert_eq!(asked(&fake).await, ["lock owner=7 kind=2"]);
+    }
+    assert_eq!(asked(&fake).await, ["lock owner=7 kind=0"]);
+}

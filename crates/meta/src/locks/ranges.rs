@@ -1,19 +1,17 @@
 //! Locks that applications hold: POSIX record locks on byte ranges, and flocks on whole files.
 //!
 //! The table in memory decides; the caller keeps it equal to the store (`F` and `P` keys), one
-//! value per session and file. Waiters are told when a file's locks change and then look again. For
-//! POSIX locks each waiter is also an edge of a graph of owners, so that a wait that could never
-//! end is found.
+//! value per session and file. While it stores one, and when nobody knows whether that was stored, the
+//! table says so. Waiters are told when a file's locks change and then look again; who waits for a POSIX
+//! lock is found if that could never end ([`super::waits`]).
 
+use super::waits::{Owner, Waits};
 use crate::records::HeldLock;
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use strake_types::Ino;
 use tokio::sync::Notify;
-
-/// Who holds or wants a lock: session, and owner within the session.
-pub(crate) type Owner = (u64, u64);
 
 /// A lock of some session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +51,8 @@ struct File {
     changed: Arc<Notify>,
     /// How many wait.
     waiting: usize,
+    /// Sessions of whose locks the store may have others: they are being stored, or the answer to that was lost.
+    unsettled: BTreeSet<u64>,
 }
 
 /// Names a file's locks of one kind: flocks (`true`) or POSIX locks.
@@ -61,8 +61,8 @@ type FileKey = (bool, Ino);
 #[derive(Default)]
 struct Table {
     files: HashMap<FileKey, File>,
-    /// POSIX waits: who waits for whom.
-    waits: HashMap<Owner, Vec<Owner>>,
+    /// Waits for POSIX locks.
+    waits: Waits<(FileKey, Range)>,
 }
 
 /// The locks of a volume.
@@ -71,11 +71,13 @@ pub(crate) struct RangeLocks {
     table: Mutex<Table>,
 }
 
-/// Somebody who waits; dropping it takes his edge out of the graph.
+/// A request that waits; when it is dropped, it has been answered.
 pub(crate) struct Waiting<'a> {
     locks: &'a RangeLocks,
-    owner: Owner,
     key: FileKey,
+    wanted: Range,
+    /// No other request will wait for the same.
+    over: bool,
     /// Told at each change of the file's locks.
     pub changed: Arc<Notify>,
 }
@@ -97,20 +99,48 @@ impl RangeLocks {
         after.into_iter().filter(|r| r.session == wanted.session).map(|r| r.lock).collect()
     }
 
+    /// A session's locks on a file are about to be stored: until they are [set](RangeLocks::set), the store may have others.
+    pub fn unsettle(&self, flock: bool, ino: Ino, session: u64) {
+        let mut table = self.table.lock();
+        table.files.entry((flock, ino)).or_default().unsettled.insert(session);
+    }
+
+    /// Nothing was stored.
+    pub fn settle(&self, flock: bool, ino: Ino, session: u64) {
+        let mut table = self.table.lock();
+        if let Some(file) = table.files.get_mut(&(flock, ino)) {
+            file.unsettled.remove(&session);
+        }
+        table.tidy((flock, ino));
+    }
+
+    /// Sessions of whose locks on a file the store may have others, each with those that it has.
+    pub fn unsettled(&self, flock: bool, ino: Ino) -> Vec<(u64, Vec<HeldLock>)> {
+        let table = self.table.lock();
+        let Some(file) = table.files.get(&(flock, ino)) else { return Vec::new() };
+        let of = |session: u64| file.held.iter().filter(move |range| range.session == session);
+        let with_locks = |&session: &u64| (session, of(session).map(|range| range.lock).collect());
+        file.unsettled.iter().map(with_locks).collect()
+    }
+
     /// Sets a session's locks on a file: after they have been stored, or read back.
     pub fn set(&self, flock: bool, ino: Ino, session: u64, locks: Vec<HeldLock>) {
         let mut table = self.table.lock();
         let file = table.files.entry((flock, ino)).or_default();
         file.held.retain(|range| range.session != session);
         file.held.extend(locks.into_iter().map(|lock| Range { session, lock }));
+        file.unsettled.remove(&session);
         file.changed.notify_waiters();
         table.tidy((flock, ino));
     }
 
-    /// Files on which the session holds locks.
+    /// Files on which the session holds locks, or may hold some in the store.
     pub fn of_session(&self, session: u64) -> Vec<(bool, Ino)> {
         let table = self.table.lock();
-        let holds = |file: &File| file.held.iter().any(|range| range.session == session);
+        let holds = |file: &File| {
+            let held = file.held.iter().any(|range| range.session == session);
+            held || file.unsettled.contains(&session)
+        };
         table.files.iter().filter(|(_, file)| holds(file)).map(|(key, _)| *key).collect()
     }
 
@@ -124,27 +154,32 @@ impl RangeLocks {
     /// Begins to wait for `wanted`. The caller looks again at each change.
     pub fn wait(&self, flock: bool, ino: Ino, wanted: &Range) -> Waiting<'_> {
         let mut table = self.table.lock();
-        let key = (flock, ino);
-        let owner = wanted.owner();
+        let (key, wanted) = ((flock, ino), *wanted);
         let file = table.files.entry(key).or_default();
-        let changed = file.changed.clone();
-        let blockers = file.held.iter().filter(|held| held.conflicts(wanted)).map(Range::owner);
-        let blockers: Vec<Owner> = blockers.collect();
         file.waiting += 1;
+        let changed = file.changed.clone();
         if !flock {
-            table.waits.insert(owner, blockers);
+            table.waits.ask(wanted.owner(), (key, wanted));
         }
-        Waiting { locks: self, owner, key, changed }
+        Waiting { locks: self, key, wanted, over: false, changed }
     }
 }
 
 impl Waiting<'_> {
-    /// True if the wait can end only when it is given up: whoever holds the lock waits, perhaps through others,
+    /// True if the wait can end only when somebody gives up: whoever holds the lock waits, perhaps through others,
     /// for its owner.
     pub fn is_in_circle(&self) -> bool {
-        let table = self.locks.table.lock();
-        let blockers = table.waits.get(&self.owner).filter(|_| !self.key.0);
-        blockers.is_some_and(|blockers| table.leads_to(blockers, self.owner))
+        let Table { files, waits } = &mut *self.locks.table.lock();
+        let blockers = |(key, wanted): &(FileKey, Range)| {
+            let held = files.get(key).into_iter().flat_map(|file| &file.held);
+            held.filter(|held| held.conflicts(wanted)).map(Range::owner).collect()
+        };
+        waits.is_in_circle(self.wanted.owner(), blockers)
+    }
+
+    /// It was granted or refused: no other request will wait for the same.
+    pub fn end(&mut self) {
+        self.over = true;
     }
 }
 
@@ -152,7 +187,7 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut table = self.locks.table.lock();
         if !self.key.0 {
-            table.waits.remove(&self.owner);
+            table.waits.end(self.wanted.owner(), &(self.key, self.wanted), self.over);
         }
         table.leave(self.key);
     }
@@ -169,25 +204,11 @@ impl Table {
 
     /// Forgets a file without locks that nobody waits for.
     fn tidy(&mut self, key: FileKey) {
-        let idle = |file: &File| file.held.is_empty() && file.waiting == 0;
+        let idle =
+            |file: &File| file.held.is_empty() && file.waiting == 0 && file.unsettled.is_empty();
         if self.files.get(&key).is_some_and(idle) {
             self.files.remove(&key);
         }
-    }
-
-    /// True if one of `from` waits, through others, for `owner`.
-    fn leads_to(&self, from: &[Owner], owner: Owner) -> bool {
-        let mut open = from.to_vec();
-        let mut seen = HashSet::new();
-        while let Some(next) = open.pop() {
-            if next == owner {
-                return true;
-            }
-            if seen.insert(next) {
-                open.extend(self.waits.get(&next).into_iter().flatten());
-            }
-        }
-        false
     }
 }
 
@@ -272,19 +293,42 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_of_waits_is_found() {
+    fn a_circle_of_waits_is_found_when_all_ask_again() {
         let locks = RangeLocks::default();
         for (ino, owner) in [(1, 1), (2, 2), (3, 3)] {
             locks.set(false, Ino(ino), owner, vec![range(owner, 0, 9, true).lock]);
         }
         let wants = |owner| Range { session: owner, ..range(owner, 0, 0, true) };
-        let first = locks.wait(false, Ino(2), &wants(1));
-        let second = locks.wait(false, Ino(3), &wants(2));
-        assert!(!first.is_in_circle() && !second.is_in_circle());
-        let third = locks.wait(false, Ino(1), &wants(3));
-        assert!([&first, &second, &third].iter().all(|waiting| waiting.is_in_circle()));
-        drop(first);
-        assert!(!second.is_in_circle() && !third.is_in_circle());
+        let ask = |ino, owner| {
+            let mut waiting = locks.wait(false, Ino(ino), &wants(owner));
+            let found = waiting.is_in_circle();
+            if found {
+                waiting.end();
+            }
+            found
+        };
+        let all = [(2, 1), (3, 2), (1, 3)];
+        assert!(all.iter().all(|(ino, owner)| !ask(*ino, *owner)));
+        assert_eq!(all.map(|(ino, owner)| ask(ino, owner)), [false, false, true]);
+        assert!(!ask(2, 1) && !ask(3, 2), "the third waits no more");
+        assert!(!ask(1, 3));
+        locks.set(false, Ino(1), 1, Vec::new());
+        assert!(!ask(2, 1) && !ask(3, 2) && !ask(1, 3), "nobody is in the third's way");
+    }
+
+    #[test]
+    fn what_may_not_be_stored_is_known_until_it_is_set() {
+        let locks = RangeLocks::default();
+        locks.set(false, Ino(1), 1, vec![range(1, 0, 9, true).lock]);
+        locks.unsettle(false, Ino(1), 1);
+        locks.unsettle(false, Ino(1), 2);
+        let own = vec![range(1, 0, 9, true).lock];
+        assert_eq!(locks.unsettled(false, Ino(1)), [(1, own.clone()), (2, Vec::new())]);
+        assert_eq!(locks.of_session(2), [(false, Ino(1))]);
+        locks.set(false, Ino(1), 1, Vec::new());
+        assert_eq!(locks.unsettled(false, Ino(1)), [(2, Vec::new())]);
+        locks.set(false, Ino(1), 2, Vec::new());
+        assert!(locks.table.lock().files.is_empty());
     }
 
     #[test]

@@ -4,11 +4,13 @@ use crate::borrow::lock_here;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::ledger::Begin;
-use crate::locks::ranges::{Change, Range};
+use crate::locks::inodes::Held;
+use crate::locks::ranges::{Change, Range, Waiting};
 use crate::records::{self, HeldLock, Locks};
 use crate::stored::store_error;
 use crate::txn::late;
 use crate::view::Tx;
+use bytes::Bytes;
 use std::time::Duration;
 use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{Lock, MetaAnswer, Nothing};
@@ -41,7 +43,8 @@ fn parse(ctx: &Ctx, op: &Lock) -> Result<(Wish, Range)> {
 
 /// Takes, changes or releases a lock; waits for it as long as is asked for. A request with a number is carried
 /// out once: a copy that comes late must not lock, or unlock, what has changed hands since. Its answer is
-/// only remembered in memory, because copies come by connections, which end with this process.
+/// only remembered in memory, as long as this server has the volume: a copy that comes to another server, or to this one
+/// when it has got the volume back, is of an incarnation of the session that is over (`Session::is_outdated`).
 pub(crate) async fn set_lock(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
     let ledger = ctx.session.as_ref().filter(|_| ctx.seq != 0).map(|session| &session.ledger);
     let Some(ledger) = ledger else { return carry_out(ctx, op).await };
@@ -61,7 +64,7 @@ async fn carry_out(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
     match wish {
         // Also of a file that is gone.
         Wish::Unlock => {
-            let _held = lock_here(ctx, &[ino]).await?;
+            let _held = lock_settled(ctx, op.flock, ino).await?;
             apply(ctx, op.flock, ino, &range, Change::Unlock).await?;
         }
         Wish::Lock => {
@@ -78,20 +81,24 @@ async fn carry_out(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
 async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
     let ranges = &ctx.volume.ranges;
     let until = Instant::now() + Duration::from_millis(op.wait_ms.min(WAIT_MS_MAX).into());
-    // In a circle of waits since this one began.
-    let mut circle = true;
+    let mut waiting: Option<Waiting<'_>> = None;
     loop {
         {
-            let _held = lock_here(ctx, &[ino]).await?;
+            let _held = lock_settled(ctx, op.flock, ino).await?;
             if ranges.conflict(op.flock, ino, range).is_none() {
-                return apply(ctx, op.flock, ino, range, Change::Lock).await;
+                apply(ctx, op.flock, ino, range, Change::Lock).await?;
+                waiting.iter_mut().for_each(Waiting::end);
+                return Ok(());
             }
         }
         if op.wait_ms == 0 {
             return Err(Error::new(ErrorKind::WouldBlock));
         }
-        let waiting = ranges.wait(op.flock, ino, range);
-        circle &= waiting.is_in_circle();
+        let waiting = waiting.get_or_insert_with(|| ranges.wait(op.flock, ino, range));
+        if waiting.is_in_circle() {
+            waiting.end();
+            return Err(Error::new(ErrorKind::Deadlock));
+        }
         let changed = waiting.changed.notified();
         futures::pin_mut!(changed);
         changed.as_mut().enable();
@@ -100,41 +107,51 @@ async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
             continue;
         }
         if timeout_at(until, changed).await.is_err() {
-            // What a client has given up waits here as long as any request may: who waits longer waits for
-            // somebody who has asked again since.
-            let kind = match circle && waiting.is_in_circle() {
-                true => ErrorKind::Deadlock,
-                false => ErrorKind::WouldBlock,
-            };
-            return Err(Error::new(kind));
+            return Err(Error::new(ErrorKind::WouldBlock));
         }
     }
 }
 
-/// Stores the session's locks on the file as they are after a change, then says so to others.
-async fn apply(ctx: &Ctx, flock: bool, ino: Ino, range: &Range, change: Change) -> Result<()> {
+/// Locks an inode, and makes the store have the locks on it that the table has, where the answer to a commit was lost:
+/// they were granted to nobody, and what was to be given back is held. Otherwise a lock that only the store has could be
+/// another's as well by the time that it is read back.
+async fn lock_settled(ctx: &Ctx, flock: bool, ino: Ino) -> Result<Held> {
+    let held = lock_here(ctx, &[ino]).await?;
     let volume = &ctx.volume;
-    let session = ctx.need_session()?;
-    session.check()?;
-    let after = volume.ranges.preview(flock, ino, range, change);
-    store(ctx, flock, ino, range.session, &after).await?;
-    volume.ranges.set(flock, ino, range.session, after);
-    if session.has_ended() {
-        // Whoever ends it may have looked for its locks before this one was there.
-        store(ctx, flock, ino, range.session, &[]).await?;
-        volume.ranges.set(flock, ino, range.session, Vec::new());
-        return session.check();
+    for (session, locks) in volume.ranges.unsettled(flock, ino) {
+        let (key, value) = record(ctx, flock, ino, session, &locks);
+        volume.overwrite(&key, value).await?;
+        volume.ranges.set(flock, ino, session, locks);
     }
+    Ok(held)
+}
+
+/// Stores the session's locks on the file as they are after a change, then says so to others. If that fails, or its caller
+/// goes away, whoever locks the inode next settles what is so.
+async fn apply(ctx: &Ctx, flock: bool, ino: Ino, range: &Range, change: Change) -> Result<()> {
+    let ranges = &ctx.volume.ranges;
+    ranges.unsettle(flock, ino, range.session);
+    // After that: whoever ends the session gives back what it may have locked.
+    if let Err(over) = ctx.need_session()?.check() {
+        ranges.settle(flock, ino, range.session);
+        return Err(over);
+    }
+    let after = ranges.preview(flock, ino, range, change);
+    ctx.volume.write(vec![record(ctx, flock, ino, range.session, &after)]).await?;
+    ranges.set(flock, ino, range.session, after);
     Ok(())
 }
 
-async fn store(ctx: &Ctx, flock: bool, ino: Ino, session: u64, locks: &[HeldLock]) -> Result<()> {
-    let key = keys::lock(ctx.volume.id, flock, ino, session);
-    let value = match locks.is_empty() {
-        true => None,
-        false => Some(records::encode(&Locks { held: locks.to_vec() })),
-    };
-    ctx.volume.write(vec![(key, value)]).await
+/// The key and the value under which a session's locks on a file are stored.
+fn record(
+    ctx: &Ctx,
+    flock: bool,
+    ino: Ino,
+    session: u64,
+    locks: &[HeldLock],
+) -> (Vec<u8>, Option<Bytes>) {
+    let value = || records::encode(&Locks { held: locks.to_vec() });
+    (keys::lock(ctx.volume.id, flock, ino, session), (!locks.is_empty()).then(value))
 }
 
 /// Answers with the first lock that conflicts, if there is one.

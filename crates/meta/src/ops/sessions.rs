@@ -101,7 +101,7 @@ pub(crate) async fn end(core: &Core, volume: &Volume, session: &Client) -> Resul
     volume.leases.end(&session.holder);
     for (flock, ino) in volume.ranges.of_session(session.id) {
         let _held = core.locks.lock(volume.id, &[ino]).await;
-        volume.write(vec![(keys::lock(volume.id, flock, ino, session.id), None)]).await?;
+        volume.overwrite(&keys::lock(volume.id, flock, ino, session.id), None).await?;
         volume.ranges.set(flock, ino, session.id, Vec::new());
     }
     delete_prefix(volume, &keys::prefix_of(Kind::Result, volume.id, session.id)).await?;

@@ -45,7 +45,7 @@ pub enum Told {
     Refused,
     /// The same, and to wait for it would close a circle of waits.
     Deadlock,
-    /// It waits no more. What it is granted all the same is given back, before it is told of the next one.
+    /// It waits no more. If it is granted all the same, what its owner had comes back before that is told of the next one.
     GaveUp,
     /// Nobody has a lock in the way.
     Free,
@@ -54,6 +54,9 @@ pub enum Told {
     /// Nothing, or that nobody knows.
     Unknown,
 }
+
+/// What an owner has on each of some bytes.
+type Had = Vec<(u8, Option<bool>)>;
 
 /// Locks by byte and owner; true: nobody else has one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -80,6 +83,29 @@ impl Locks {
             .map(|(_, other, held)| (other, held))
     }
 
+    /// What an owner has on some bytes.
+    fn held(&self, owner: u32, bytes: Range<u8>) -> Had {
+        bytes.map(|byte| (byte, self.0.get(&(byte, owner)).copied())).collect()
+    }
+
+    /// The locks when an owner has again what it had on the first bytes that were alike; and the other bytes, if there are
+    /// any. What it has unlocked meanwhile does not come back, and what others share by now it has not alone.
+    fn with_again(&self, owner: u32, had: &[(u8, Option<bool>)]) -> (Self, Option<Had>) {
+        let lock = had.first().and_then(|(_, lock)| *lock);
+        let alike = had.iter().take_while(|(_, other)| *other == lock).count();
+        let (bytes, rest) = had.split_at(alike);
+        let mut next = self.clone();
+        let is_shared = |byte| self.0.keys().any(|&(at, other)| at == byte && other != owner);
+        if lock != Some(true) || !bytes.iter().any(|(byte, _)| is_shared(*byte)) {
+            for (byte, _) in bytes {
+                if next.0.remove(&(*byte, owner)).is_some() {
+                    next.0.extend(lock.map(|lock| ((*byte, owner), lock)));
+                }
+            }
+        }
+        (next, (!rest.is_empty()).then(|| rest.to_vec()))
+    }
+
     /// The locks when an owner has this one, or none, on some bytes.
     fn with(&self, owner: u32, bytes: Range<u8>, lock: Option<bool>) -> Self {
         let mut next = self.clone();
@@ -92,22 +118,27 @@ impl Locks {
 impl Object for Locks {
     type Ask = Asked;
     type Told = Told;
-    /// It was granted what is to be given back.
-    type Step = ();
+    /// It was granted what is to be given back: what its owner had instead.
+    type Step = Had;
 
     fn after(
         &self,
         &(owner, ask): &Asked,
         told: &Told,
-        step: Option<&()>,
-    ) -> Vec<(Self, Option<()>)> {
+        step: Option<&Had>,
+    ) -> Vec<(Self, Option<Had>)> {
+        if let Some(had) = step {
+            return vec![self.with_again(owner, had)];
+        }
         let (bytes, wanted) = ask.parts();
         let blocked = self.in_the_way(owner, ask).next().is_some();
         let same = || (self.clone(), None);
         match *told {
-            Told::GaveUp if step.is_some() => vec![(self.with(owner, bytes, None), None)],
             Told::GaveUp if blocked => vec![same()],
-            Told::GaveUp => vec![(self.with(owner, bytes, wanted), Some(())), same()],
+            Told::GaveUp => {
+                let had = self.held(owner, bytes.clone());
+                vec![(self.with(owner, bytes, wanted), Some(had)), same()]
+            }
             Told::Unknown if !ask.takes() && wanted.is_some() => vec![same()],
             Told::Done | Told::Unknown if !blocked => {
                 vec![(self.with(owner, bytes, wanted), None)]

@@ -335,6 +335,43 @@ fn a_wait_that_was_given_up_leaves_no_lock_behind() {
 }
 
 #[test]
+fn a_wait_that_was_given_up_leaves_what_its_owner_had() {
+    use LockTold::{Done, GaveUp, Refused};
+    let fits = |unlocked: bool, asked: &[(Lock, LockTold)]| {
+        let mut all = vec![
+            on_locks(1, Lock::Share(0, 2), Done, 0, 1),
+            on_locks(1, Lock::Exclude(0, 4), GaveUp, 2, 10),
+        ];
+        if unlocked {
+            all.push(on_locks(1, Lock::Unlock(0, 2), Done, 4, 5));
+        }
+        let asked = asked.iter().zip((20..).step_by(2));
+        all.extend(asked.map(|(asked, at)| on_locks(2, asked.0, asked.1, at, at + 1)));
+        locks_fit(&all)
+    };
+    let (own, beside) = (Lock::Exclude(1, 2), Lock::Exclude(2, 4));
+    assert!(fits(false, &[(own, Refused), (Lock::Share(0, 2), Done), (beside, Done)]));
+    assert!(!fits(false, &[(own, Done)]) && !fits(false, &[(beside, Refused)]));
+    assert!(fits(true, &[(own, Done), (beside, Done)]) && !fits(true, &[(own, Refused)]));
+}
+
+/// Unless others share it by then.
+#[test]
+fn what_an_owner_had_alone_and_asked_to_share_it_has_again_alone() {
+    use LockTold::{Done, GaveUp, Refused};
+    let fits = |asked: u64, told: LockTold, last: LockTold| {
+        locks_fit(&[
+            on_locks(1, Lock::Exclude(0, 2), Done, 0, 1),
+            on_locks(1, Lock::Share(0, 4), GaveUp, 2, 10),
+            on_locks(2, Lock::Share(0, 1), told, asked, asked + 1),
+            on_locks(3, Lock::Share(1, 2), last, 20, 21),
+        ])
+    };
+    assert!(fits(15, Refused, Refused) && fits(5, Refused, Refused) && fits(5, Done, Done));
+    assert!(!fits(15, Done, Done) && !fits(15, Refused, Done) && !fits(5, Done, Refused));
+}
+
+#[test]
 fn locks_of_a_lost_owner_are_its_own_until_others_are_granted_them() {
     use LockTold::{Done, Refused, Unknown};
     let all = |lost: u64, told: [LockTold; 3]| {

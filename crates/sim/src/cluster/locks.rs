@@ -104,9 +104,7 @@ impl Locks {
             7 => (Ask::Unlock(from, to), None),
             _ => (Ask::Unlock(0, bytes), None),
         };
-        // Who gives up a wait for more than it has there may lose that, too.
-        let has = self.owners.lock().has(mount.number, object, (from, to));
-        self.carry_out(mount, object, ask, patience.filter(|_| !has)).await;
+        self.carry_out(mount, object, ask, patience).await;
     }
 
     async fn carry_out(&self, mount: &Mount, object: Object, ask: Ask, patience: Option<Duration>) {

@@ -58,8 +58,6 @@ struct Owner {
     heard: BTreeMap<usize, (Duration, u64)>,
     /// What it has asked to lock, and when first, as an event.
     asked: BTreeMap<Object, u64>,
-    /// Bytes that it has locked.
-    held: BTreeSet<(Object, u8)>,
     /// Its waits that were given up, and may be under way.
     given_up: Vec<(Object, usize)>,
 }
@@ -156,7 +154,6 @@ impl Owners {
         }
         operation.ended = ended;
         owner.heard.insert(object.file, (asked, operation.began));
-        owner.note(attempt, told);
         if matches!(attempt.ask, Ask::Share(..) | Ask::Exclude(..)) {
             // What was given up before is over before its owner is told of the next one.
             let history = &mut self.histories[object.nth()];
@@ -170,12 +167,6 @@ impl Owners {
     pub fn unlock_unheard(&mut self, owner: u32, object: Object) {
         let began = self.event();
         self.push(object, owner, Ask::Unlock(0, BYTES), began);
-    }
-
-    /// True if a client has locked some of these bytes.
-    pub fn has(&self, client: u32, object: Object, (from, to): (u8, u8)) -> bool {
-        let owner = self.owners.get(&client);
-        owner.is_some_and(|owner| (from..to).any(|byte| owner.held.contains(&(object, byte))))
     }
 
     /// What a client may have locked.
@@ -225,22 +216,6 @@ impl Owners {
     }
 }
 
-impl Owner {
-    /// What it has after an answer.
-    fn note(&mut self, Attempt { object, ask, .. }: &Attempt, told: Told) {
-        match *ask {
-            _ if told != Told::Done => {}
-            Ask::Share(from, to) | Ask::Exclude(from, to) => {
-                self.held.extend((from..to).map(|byte| (*object, byte)));
-            }
-            Ask::Unlock(from, to) => {
-                self.held.retain(|(other, byte)| other != object || !(from..to).contains(byte));
-            }
-            Ask::Look(..) => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -274,7 +249,6 @@ mod tests {
     #[test]
     fn what_a_client_has_locked_nobody_else_is_granted() {
         let mut owners = held_by_1();
-        assert!(owners.has(1, BYTES_OF_0, (1, 4)) && !owners.has(1, BYTES_OF_0, (2, 4)));
         assert!(ask(&mut owners, 2, LOCK, Told::Refused) && fits(&owners));
         assert!(ask(&mut owners, 2, LOCK, Told::Done) && !fits(&owners));
     }
@@ -326,5 +300,16 @@ mod tests {
         assert!(ask(&mut owners, 2, LOCK, Told::Refused) && fits(&owners));
         assert!(ask(&mut owners, 1, Ask::Share(4, 5), Told::Done) && fits(&owners));
         assert!(ask(&mut owners, 2, LOCK, Told::Refused) && !fits(&owners), "it was given back");
+    }
+
+    #[test]
+    fn what_a_client_had_when_it_gave_up_a_wait_for_more_it_keeps() {
+        let mut owners = Owners::new(1);
+        assert!(ask(&mut owners, 1, Ask::Share(0, 2), Told::Done));
+        assert!(ask(&mut owners, 1, LOCK, Told::GaveUp) && ask(&mut owners, 1, LOCK, Told::GaveUp));
+        assert!(ask(&mut owners, 2, Ask::Share(0, 2), Told::Done) && fits(&owners));
+        assert!(ask(&mut owners, 2, Ask::Unlock(0, 2), Told::Done) && fits(&owners));
+        assert!(ask(&mut owners, 1, Ask::Share(4, 5), Told::Done) && fits(&owners));
+        assert!(ask(&mut owners, 2, LOCK, Told::Done) && !fits(&owners));
     }
 }

@@ -1,6 +1,9 @@
 use crate::tests::world::*;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_engine::kv::memory::MemoryKv;
 use strake_types::ErrorKind;
-use strake_wire::message::meta::{Lock, MetaAnswer, MetaOp};
+use strake_wire::message::meta::{Lock, MetaAnswer, MetaOp, MetaRequest, Nothing, OpenSession};
 
 fn lock(ino: u64, owner: u64, kind: u32, start: u64, end: u64) -> Lock {
     Lock { ino, owner, pid: owner as u32, start, end, kind, flock: false, wait_ms: 0 }
@@ -87,12 +90,144 @@ async fn a_wait_that_was_given_up_is_in_no_circle() {
             wait_for(&root, lock(b, 1, 2, 0, 0)).await
         },
         async {
-            tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
+            tokio::time::sleep(Duration::from_millis(1_500)).await;
             root.set_lock(lock(b, 2, 0, 0, 0)).await.unwrap();
         }
     );
     assert_eq!(kind(given_up), ErrorKind::WouldBlock);
     assert_eq!(waited, Ok(()));
+}
+
+/// Two clients begin to wait for each other within the time that a message takes, and pause for that time between two
+/// requests: each was in its pause when the other one's request ended, and neither was ever told.
+#[tokio::test(start_paused = true)]
+async fn a_wait_without_end_is_refused_however_long_messages_take() {
+    let world = World::new().await;
+    let root = world.root();
+    let (a, b) = (root.file(1, "a").await.unwrap(), root.file(1, "b").await.unwrap());
+    root.set_lock(lock(a, 1, 2, 0, 0)).await.unwrap();
+    root.set_lock(lock(b, 2, 2, 0, 0)).await.unwrap();
+    let waits = async |owner, wanted, later_ms| {
+        tokio::time::sleep(Duration::from_millis(later_ms)).await;
+        for _ in 0..20 {
+            let waiting = Lock { wait_ms: 1_000, ..lock(wanted, owner, 2, 0, 0) };
+            match kind(root.set_lock(waiting).await) {
+                ErrorKind::WouldBlock => tokio::time::sleep(Duration::from_millis(400)).await,
+                other => return other,
+            }
+        }
+        ErrorKind::WouldBlock
+    };
+    for later_ms in [0, 1, 200, 399, 400, 700] {
+        // Once one is refused the other one would wait for ever.
+        let refused = tokio::select! {
+            refused = waits(1, b, 0) => refused,
+            refused = waits(2, a, later_ms) => refused,
+        };
+        assert_eq!(refused, ErrorKind::Deadlock, "{later_ms}");
+    }
+}
+
+/// A store of which the answer to a commit is lost, and a file that the first of two clients may have locked.
+async fn with_a_lost_lock(kv: &MemoryKv) -> (World, u64, u64) {
+    let world = World::on(Arc::new(kv.clone())).await;
+    let ino = world.root().file(1, "f").await.unwrap();
+    let other = world.open_session(0, &[]).await.session;
+    kv.get_lost_at_commit();
+    assert_eq!(kind(world.root().set_lock(lock(ino, 1, 2, 0, 9)).await), ErrorKind::Unavailable);
+    kv.come_back();
+    assert_eq!(world.keys(b'P').await, 1, "it was stored");
+    (world, ino, other)
+}
+
+/// The store had the lock of the one who was told nothing, and the table that of the other: a server that read them back
+/// had both.
+#[tokio::test]
+async fn a_lock_whose_commit_was_lost_is_nobody_s_when_another_is_granted_it() {
+    let kv = MemoryKv::new();
+    let (world, ino, session) = with_a_lost_lock(&kv).await;
+    let other = world.root().at(session);
+    other.set_lock(lock(ino, 1, 2, 5, 20)).await.unwrap();
+    assert_eq!(world.keys(b'P').await, 1);
+    assert_eq!(kind(world.root().set_lock(lock(ino, 1, 2, 0, 9)).await), ErrorKind::WouldBlock);
+    let world = world.killed().await;
+    assert!(world.open_session(world.session, &[]).await.resumed);
+    assert!(world.open_session(session, &[]).await.resumed);
+    let (root, other) = (world.root(), world.root().at(session));
+    assert_eq!(kind(root.set_lock(lock(ino, 1, 2, 0, 9)).await), ErrorKind::WouldBlock);
+    other.set_lock(lock(ino, 1, 0, 0, u64::MAX)).await.unwrap();
+    root.set_lock(lock(ino, 1, 2, 0, 9)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_whose_commit_was_lost_is_granted_when_it_is_asked_for_again() {
+    let kv = MemoryKv::new();
+    let (world, ino, session) = with_a_lost_lock(&kv).await;
+    world.root().set_lock(lock(ino, 1, 2, 0, 9)).await.unwrap();
+    let other = world.root().at(session);
+    assert_eq!(kind(other.set_lock(lock(ino, 1, 2, 5, 20)).await), ErrorKind::WouldBlock);
+    world.root().set_lock(lock(ino, 1, 0, 0, 9)).await.unwrap();
+    assert_eq!(world.keys(b'P').await, 0);
+}
+
+/// Nobody would ever have given it back.
+#[tokio::test]
+async fn a_lock_whose_commit_was_lost_ends_with_its_session() {
+    let kv = MemoryKv::new();
+    let (world, ..) = with_a_lost_lock(&kv).await;
+    world.root().call(MetaOp::CloseSession(Nothing {})).await.unwrap();
+    assert_eq!(world.keys(b'P').await, 0);
+}
+
+/// It was refused to others, and free for them after a restart, while its holder had been told nothing.
+#[tokio::test]
+async fn a_lock_that_was_to_be_given_back_is_held_where_that_was_lost() {
+    let kv = MemoryKv::new();
+    let world = World::on(Arc::new(kv.clone())).await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.set_lock(lock(ino, 1, 2, 0, 9)).await.unwrap();
+    let session = world.open_session(0, &[]).await.session;
+    kv.get_lost_at_commit();
+    assert_eq!(kind(root.set_lock(lock(ino, 1, 0, 0, 9)).await), ErrorKind::Unavailable);
+    kv.come_back();
+    assert_eq!(world.keys(b'P').await, 0, "it was deleted");
+    let other = root.clone().at(session);
+    assert_eq!(kind(other.set_lock(lock(ino, 1, 1, 0, 0)).await), ErrorKind::WouldBlock);
+    let world = world.killed().await;
+    assert!(world.open_session(session, &[]).await.resumed);
+    let other = world.root().at(session);
+    assert_eq!(kind(other.set_lock(lock(ino, 1, 1, 0, 0)).await), ErrorKind::WouldBlock);
+}
+
+/// As it comes when the server has lost the volume and got it back, and has forgotten what it has answered.
+#[tokio::test]
+async fn a_copy_that_comes_after_the_volume_was_elsewhere_does_nothing() {
+    let world = World::new().await;
+    let ino = world.root().file(1, "f").await.unwrap();
+    let send = async |world: &World, session, incarnation, seq, op| {
+        let op = Some(op);
+        let request =
+            MetaRequest { volume: 1, session, incarnation, seq, op, ..Default::default() };
+        world.server.call(request).await.map(|reply| reply.answer)
+    };
+    let begin = async |world: &World, resume, incarnation| {
+        let op = OpenSession { resume, incarnation, ..OpenSession::default() };
+        match send(world, 0, 0, 0, MetaOp::OpenSession(op)).await.unwrap() {
+            Some(MetaAnswer::Session(session)) => session.session,
+            other => panic!("{other:?}"),
+        }
+    };
+    let session = begin(&world, 0, 1).await;
+    let take = MetaOp::SetLock(lock(ino, 1, 2, 0, 9));
+    send(&world, session, 1, 1, take.clone()).await.unwrap();
+    send(&world, session, 1, 2, MetaOp::SetLock(lock(ino, 1, 0, 0, 9))).await.unwrap();
+    let world = world.killed().await;
+    let copy = async || kind(send(&world, session, 1, 1, take.clone()).await);
+    assert_eq!(copy().await, ErrorKind::NoSession);
+    assert_eq!(begin(&world, session, 2).await, session);
+    assert_eq!(copy().await, ErrorKind::NoSession);
+    assert_eq!(world.keys(b'P').await, 0);
 }
 
 #[tokio::test]

@@ -1,0 +1,145 @@
+//! What owners on this mount have locked, by what they were told: who gives up a wait keeps that.
+
+use crate::api::{LockKind, LockRequest};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use strake_types::Ino;
+
+/// Whose locks, on which file, and whether they are flocks.
+pub(super) type Holder = (Ino, u64, bool);
+
+/// The holder that a request is of.
+pub(super) fn holder(ino: Ino, lock: &LockRequest) -> Holder {
+    (ino, lock.owner, lock.flock)
+}
+
+/// The locks of all holders. Those of one do not overlap, and are one where they touch and are alike.
+#[derive(Default)]
+pub(crate) struct Held {
+    all: Mutex<HashMap<Holder, Vec<LockRequest>>>,
+}
+
+impl Held {
+    /// An owner was granted a lock, or gives one back.
+    pub(super) fn set(&self, ino: Ino, lock: &LockRequest) {
+        let (mut all, holder) = (self.all.lock(), holder(ino, lock));
+        let held = all.get(&holder).map(Vec::as_slice).unwrap_or_default();
+        let after = after(held, &ranged(lock));
+        match after.is_empty() {
+            true => drop(all.remove(&holder)),
+            false => drop(all.insert(holder, after)),
+        }
+    }
+
+    /// What leads back to what an owner has, where it was granted something else.
+    pub(super) fn instead_of(&self, ino: Ino, granted: &LockRequest) -> Vec<LockRequest> {
+        let granted = LockRequest { wait: false, ..ranged(granted) };
+        let mut held = self.all.lock().get(&holder(ino, &granted)).cloned().unwrap_or_default();
+        held.retain(|own| own.start <= granted.end && granted.start <= own.end);
+        held.sort_by_key(|own| own.start);
+        let none = |start, end| LockRequest { start, end, kind: LockKind::Unlock, ..granted };
+        let (mut asks, mut next) = (Vec::new(), Some(granted.start));
+        for own in held {
+            let (start, end) = (own.start.max(granted.start), own.end.min(granted.end));
+            asks.extend(next.filter(|next| *next < start).map(|next| none(next, start - 1)));
+            asks.push(LockRequest { start, end, wait: false, ..own });
+            next = end.checked_add(1);
+        }
+        asks.extend(next.filter(|next| *next <= granted.end).map(|next| none(next, granted.end)));
+        asks
+    }
+
+    /// The session that had the locks on these files is over.
+    pub(crate) fn lose(&self, is_lost: impl Fn(Ino) -> bool) {
+        self.all.lock().retain(|(ino, ..), _| !is_lost(*ino));
+    }
+}
+
+/// A flock is one on everything.
+fn ranged(lock: &LockRequest) -> LockRequest {
+    match lock.flock {
+        true => LockRequest { start: 0, end: u64::MAX, ..*lock },
+        false => *lock,
+    }
+}
+
+/// A holder's locks after a change.
+fn after(held: &[LockRequest], change: &LockRequest) -> Vec<LockRequest> {
+    let (mut after, mut new) = (Vec::with_capacity(held.len() + 2), *change);
+    for own in held {
+        let touches =
+            own.start <= new.end.saturating_add(1) && new.start <= own.end.saturating_add(1);
+        if own.kind == change.kind && touches {
+            (new.start, new.end) = (new.start.min(own.start), new.end.max(own.end));
+            continue;
+        }
+        if own.start < change.start {
+            after.push(LockRequest { end: own.end.min(change.start - 1), ..*own });
+        }
+        if own.end > change.end {
+            after.push(LockRequest { start: own.start.max(change.end + 1), ..*own });
+        }
+    }
+    if change.kind != LockKind::Unlock {
+        after.push(new);
+    }
+    after
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LockKind::{Exclusive, Shared, Unlock};
+    use super::*;
+
+    const INO: Ino = Ino(2);
+
+    fn lock(kind: LockKind, start: u64, end: u64) -> LockRequest {
+        LockRequest { owner: 7, pid: 1, start, end, kind, flock: false, wait: true }
+    }
+
+    fn instead_of(held: &Held, granted: LockRequest) -> Vec<(LockKind, u64, u64)> {
+        let asks = held.instead_of(INO, &granted);
+        assert!(asks.iter().all(|ask| !ask.wait && ask.owner == granted.owner));
+        asks.iter().map(|ask| (ask.kind, ask.start, ask.end)).collect()
+    }
+
+    #[test]
+    fn what_was_held_is_led_back_to_and_the_rest_is_unlocked() {
+        let held = Held::default();
+        for (kind, start, end) in [(Exclusive, 10, 19), (Shared, 30, 39), (Shared, 40, u64::MAX)] {
+            held.set(INO, &lock(kind, start, end));
+        }
+        let all = [(Unlock, 5, 9), (Exclusive, 10, 19), (Unlock, 20, 29), (Shared, 30, u64::MAX)];
+        assert_eq!(instead_of(&held, lock(Exclusive, 5, u64::MAX)), all);
+        let some = [(Exclusive, 15, 19), (Unlock, 20, 25)];
+        assert_eq!(instead_of(&held, lock(Shared, 15, 25)), some);
+        let other = LockRequest { owner: 8, ..lock(Shared, 15, 35) };
+        assert_eq!(instead_of(&held, other), [(Unlock, 15, 35)]);
+    }
+
+    #[test]
+    fn what_is_given_back_or_lost_with_its_session_is_not_held() {
+        let held = Held::default();
+        held.set(INO, &lock(Shared, 0, 9));
+        held.set(INO, &lock(Unlock, 4, 5));
+        held.set(INO, &lock(Exclusive, 8, 12));
+        let all = [(Shared, 0, 3), (Unlock, 4, 5), (Shared, 6, 7), (Exclusive, 8, 12)];
+        assert_eq!(instead_of(&held, lock(Exclusive, 0, 12)), all);
+        held.lose(|ino| ino != INO);
+        assert_eq!(instead_of(&held, lock(Exclusive, 0, 12)), all);
+        held.lose(|ino| ino == INO);
+        assert_eq!(instead_of(&held, lock(Exclusive, 0, 12)), [(Unlock, 0, 12)]);
+        held.set(INO, &lock(Shared, 0, 9));
+        held.set(INO, &lock(Unlock, 0, u64::MAX));
+        assert!(held.all.lock().is_empty());
+    }
+
+    #[test]
+    fn flocks_are_apart_and_on_everything() {
+        let held = Held::default();
+        let flock = |kind| LockRequest { flock: true, ..lock(kind, 0, 0) };
+        held.set(INO, &flock(Shared));
+        assert_eq!(instead_of(&held, flock(Exclusive)), [(Shared, 0, u64::MAX)]);
+        assert_eq!(instead_of(&held, lock(Exclusive, 0, 0)), [(Unlock, 0, 0)]);
+    }
+}

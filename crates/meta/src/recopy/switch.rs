@@ -24,9 +24,9 @@ use strake_wire::message::storage::{Cut, DigestPage, FileRef, StorageAnswer, Sto
 use tokio::time::timeout;
 
 /// How often it is tried.
-const TRIES_MAX: u32 = 10;
+const TRIES_MAX: u32 = 5;
 /// The pause between that.
-const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_secs(1);
 /// How often what differs is copied while the file is in use.
 const ROUNDS_MAX: u32 = 8;
 /// Most bytes that are copied while it is held still,
@@ -90,8 +90,10 @@ impl Step<'_> {
                 Users::Unknown(why) => return Ok(Outcome::Waits(why)),
                 Users::Open(users) => users.is_empty(),
             };
-            let inode = Tx::reader(ctx).find_inode(ino).await?;
-            let is_same = inode.is_some_and(|inode| inode.version == self.begun.inode.version);
+            let Some(inode) = Tx::reader(ctx).find_inode(ino).await?.filter(|i| i.nlink > 0) else {
+                return Ok(Outcome::Unchanged);
+            };
+            let is_same = inode.version == self.begun.inode.version;
             if is_free && is_same && !self.file.is_touched() {
                 return self.switch(self.begun.inode.version).await;
             }

@@ -20,7 +20,7 @@ use strake_types::layout::{Groups, Placement};
 use strake_types::{ChunkIndex, ErrorKind, FileKind, GroupId, Ino, Layout, Result, VolumeId};
 use strake_wire::member::MetaRole;
 use strake_wire::message::manager::Group;
-use strake_wire::message::meta::{MetaAnswer, MetaOp, OpenMode, Publish, Recalls};
+use strake_wire::message::meta::{Ask, MetaAnswer, MetaOp, OpenMode, Publish, Recalled, Recalls};
 use strake_wire::message::recopies::{RecopyOrder, RecopyProgress};
 use strake_wire::message::storage::StorageOp;
 use tokio::sync::watch;
@@ -192,32 +192,111 @@ async fn who_has_a_file_open_keeps_it_where_it_is() {
     assert_eq!(read(&world, ino).await, contents());
 }
 
+/// What a client that keeps leases is to believe no longer, or is asked for.
+async fn recalled(user: &User<'_>, followed: u64) -> Recalled {
+    match user.call(MetaOp::Recalls(Recalls { followed, ..Recalls::default() })).await {
+        Ok(MetaAnswer::Recalled(recalled)) => recalled,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A client that keeps leases.
+async fn leasing(world: &World) -> User<'_> {
+    let user = world.root().at(world.open_session_of(0, &[], true).await.session).leasing();
+    recalled(&user, 0).await;
+    user
+}
+
+/// Follows recalls until it is asked to hold a file still.
+async fn asked_to_hold(user: &User<'_>) -> Ask {
+    let mut followed = 0;
+    loop {
+        let said = recalled(user, followed).await;
+        if let [ask, ..] = said.hold[..] {
+            return ask;
+        }
+        followed = said.number;
+    }
+}
+
 #[tokio::test]
 async fn who_only_defers_to_close_a_file_is_asked_for_it() {
     let world = World::new().await;
     let ino = file(&world, "f").await;
-    let user = world.root().at(world.open_session_of(0, &[], true).await.session).leasing();
-    let follow = async |followed| match user
-        .call(MetaOp::Recalls(Recalls { followed, ..Recalls::default() }))
-        .await
-    {
-        Ok(MetaAnswer::Recalled(recalled)) => recalled,
-        other => panic!("{other:?}"),
-    };
-    follow(0).await;
+    let user = leasing(&world).await;
     user.open(ino, READ).await.unwrap();
     assert!(user.getattr(ino).await.unwrap().leased);
-    assert_eq!(recopy(&world, ino, 2).await.0, State::Waits);
-    let recalled = follow(0).await;
-    assert_eq!(recalled.inodes, [ino]);
-    user.close(ino).await.unwrap();
-    follow(recalled.number).await;
-    assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
+    let close = async {
+        let recalled = recalled(&user, 0).await;
+        assert_eq!(recalled.inodes, [ino]);
+        user.close(ino).await.unwrap();
+    };
+    let ((state, detail), ()) = tokio::join!(recopy(&world, ino, 2), close);
+    assert_eq!(state, State::Done, "{detail}");
     settled(&world).await;
 }
 
+/// What it has written lies where it was, and what it wrote last came there when all else was copied.
 #[tokio::test]
-async fn who_reads_while_it_is_copied_disturbs_nothing_and_who_writes_does() {
+async fn who_has_a_file_open_is_asked_to_hold_it_still() {
+    let world = World::new().await;
+    let ino = file(&world, "f").await;
+    let (writer, reader) = (leasing(&world).await, leasing(&world).await);
+    writer.open(ino, BOTH).await.unwrap();
+    reader.open(ino, READ).await.unwrap();
+    let at =
+        async |index| place(Placement::new(layout(&world, ino).await).group_of(ChunkIndex(index)));
+    let hold = async {
+        let ask = asked_to_hold(&writer).await;
+        let (second, last) = (at(1).await, at(4).await);
+        world.storage.chunks.lock().get_mut(&(second, ino, 1)).unwrap()[7] = 77;
+        // It has cut the file meanwhile, too.
+        world.storage.chunks.lock().remove(&(last, ino, 4));
+        let other = Ask { number: ask.number - 1, ..ask };
+        let answer = writer.call(MetaOp::Held(other)).await.unwrap();
+        assert!(matches!(answer, MetaAnswer::Done(_)), "of another time");
+        let (held, ()) = tokio::join!(writer.call(MetaOp::Held(ask)), async {
+            assert_eq!(layout(&world, ino).await.copies(), 1, "somebody else reads it still");
+            let ask = asked_to_hold(&reader).await;
+            reader.call(MetaOp::Held(ask)).await.unwrap();
+        });
+        held.unwrap();
+        assert_eq!(layout(&world, ino).await.copies(), 2);
+    };
+    let follow = async |user: &User<'_>| {
+        let mut followed = 0;
+        loop {
+            followed = recalled(user, followed).await.number;
+        }
+    };
+    let ends = async { tokio::join!(recopy(&world, ino, 2), hold).0 };
+    let (state, detail) = tokio::select! {
+        ended = ends => ended,
+        () = async { tokio::join!(follow(&writer), follow(&reader)); } => unreachable!(),
+    };
+    assert_eq!(state, State::Done, "{detail}");
+    settled(&world).await;
+    let mut expected = contents();
+    expected[CHUNK + 7] = 77;
+    expected[4 * CHUNK..].fill(0);
+    assert_eq!(read(&world, ino).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_hold_still_keeps_a_file_where_it_is() {
+    let world = World::new().await;
+    let ino = file(&world, "f").await;
+    let user = leasing(&world).await;
+    user.open(ino, READ).await.unwrap();
+    let (state, detail) = recopy(&world, ino, 2).await;
+    assert_eq!((state, &*detail), (State::Waits, "open by test, and not held still there"));
+    settled(&world).await;
+    assert_eq!(layout(&world, ino).await.copies(), 1);
+    assert_eq!(read(&world, ino).await, contents());
+}
+
+#[tokio::test]
+async fn what_is_read_and_written_while_it_is_copied_is_in_the_copy() {
     let world = World::new().await;
     let root = world.root();
     let ino = file(&world, "f").await;
@@ -229,21 +308,21 @@ async fn who_reads_while_it_is_copied_disturbs_nothing_and_who_writes_does() {
         root.close(ino).await.unwrap();
     });
     let (state, detail) = writes.await;
-    assert_eq!(state, State::Waits, "{detail}");
-    settled(&world).await;
-    assert!(world.storage.chunks.lock().keys().all(|key| key.0 < 100), "what was copied is gone");
-    assert_eq!(read(&world, ino).await[7], 77);
-
-    let reads = meanwhile(&world, ino, async || {
-        root.open(ino, READ).await.unwrap();
-        assert_eq!(layout(&world, ino).await.copies(), 1);
-        root.close(ino).await.unwrap();
-    });
-    assert_eq!(reads.await.0, State::Done);
+    assert_eq!(state, State::Done, "{detail}");
     settled(&world).await;
     let mut expected = contents();
     expected[7] = 77;
     assert_eq!(read(&world, ino).await, expected);
+
+    let other = file(&world, "g").await;
+    let reads = meanwhile(&world, other, async || {
+        root.open(other, READ).await.unwrap();
+        assert_eq!(layout(&world, other).await.copies(), 1);
+        root.close(other).await.unwrap();
+    });
+    assert_eq!(reads.await.0, State::Done);
+    settled(&world).await;
+    assert_eq!(read(&world, other).await, contents());
 }
 
 #[tokio::test]
@@ -255,7 +334,7 @@ async fn what_changes_a_file_by_name_while_it_is_copied_is_not_undone() {
         root.truncate(ino, 10).await.unwrap();
         root.truncate(ino, contents().len() as u64).await.unwrap();
     });
-    assert_eq!(cut.await.0, State::Waits);
+    assert_eq!(cut.await.0, State::Done);
     settled(&world).await;
     let mut expected = contents();
     expected[10..].fill(0);
@@ -266,7 +345,7 @@ async fn what_changes_a_file_by_name_while_it_is_copied_is_not_undone() {
         root.unlink(1, "gone").await.unwrap();
     })
     .await;
-    assert_eq!(state, State::Waits);
+    assert_eq!(state, State::Unchanged);
     settled(&world).await;
     world.until(async || world.storage.chunks.lock().keys().all(|key| key.1 != gone)).await;
     assert_eq!(kind(ask(&world, gone, 2).await), ErrorKind::Stale);

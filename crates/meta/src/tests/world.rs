@@ -20,6 +20,7 @@ use strake_types::{
 };
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::{CapabilityKey, Rights};
+use strake_wire::frame::crc32c;
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::message::common::{AttrChange, Attributes, Template};
 use strake_wire::message::manager::{
@@ -28,8 +29,8 @@ use strake_wire::message::manager::{
 };
 use strake_wire::message::meta::*;
 use strake_wire::message::storage::{
-    CensusPage, Chunk, ChunkList, Done, StorageAnswer, StorageOp, StorageReply, StorageRequest,
-    Truncate,
+    CensusPage, Chunk, ChunkList, DigestPage, Done, StorageAnswer, StorageOp, StorageReply,
+    StorageRequest, Truncate,
 };
 use strake_wire::service::{ManagerService, MetaService, Services, StorageService};
 
@@ -187,6 +188,16 @@ impl StorageService for FakeStorage {
                     own.map(|(k, bytes)| (k.2, bytes.len() as u64)).unzip();
                 let occupied = lens.clone();
                 answer = StorageAnswer::Chunks(ChunkList { indices, lens, occupied });
+            }
+            StorageOp::FileDigests(file) => {
+                let own = chunks.iter().filter(|(k, _)| (k.0, k.1) == (target, file.ino));
+                let chunk = |key: &(u32, u64, u64)| Chunk { volume: 1, ino: key.1, index: key.2 };
+                answer = StorageAnswer::Digests(DigestPage {
+                    chunks: own.clone().map(|(key, _)| chunk(key)).collect(),
+                    digests: own.clone().map(|(_, bytes)| u64::from(crc32c(bytes))).collect(),
+                    lens: own.map(|(_, bytes)| bytes.len() as u64).collect(),
+                    next: None,
+                });
             }
             StorageOp::Cut(cut) => {
                 assert_eq!(cut.length, None);

@@ -58,7 +58,8 @@ impl Cluster {
             false => contest.kill(&mut random).await?,
         }
         let Contest { holder, other, .. } = contest;
-        let removed = other.volume.unlink(&Credentials::root(), directory, NAME.into());
+        let root = Credentials::root();
+        let removed = other.volume.unlink(&root, directory, NAME.into());
         other.call("unlink what was contested", removed).await?;
         if !holder.process.is_dead() {
             let _evicted = holder.close().await;

@@ -4,6 +4,7 @@ use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
 use strake_types::ErrorKind;
 use strake_wire::message::meta::{Lock, MetaAnswer, MetaOp, MetaRequest, Nothing, OpenSession};
+use strake_wire::service::MetaService;
 
 fn lock(ino: u64, owner: u64, kind: u32, start: u64, end: u64) -> Lock {
     Lock { ino, owner, pid: owner as u32, start, end, kind, flock: false, wait_ms: 0 }

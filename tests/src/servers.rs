@@ -253,7 +253,12 @@ impl Cluster {
 
     /// A mount of the volume `main`.
     pub fn mount(&self, name: &str) -> Mount {
-        mount_of(&self.address, &self.directory.path().join(name), "")
+        self.mount_with(name, "")
+    }
+
+    /// The same with options as for `-o`.
+    pub fn mount_with(&self, name: &str, options: &str) -> Mount {
+        mount_of(&self.address, &self.directory.path().join(name), options)
     }
 }
 

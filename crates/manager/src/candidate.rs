@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::task::{Owned, spawn_owned};
-use strake_engine::kv::{Kv, Outcome, Part, Store, Transaction, dump};
+use strake_engine::kv::{Kv, KvError, Outcome, Part, Store, Transaction, dump};
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::lease::Lease;
 use strake_wire::message::manager::{Leader, ManagerAnswer, ManagerReply, ManagerRequest};
@@ -31,6 +31,8 @@ use strake_wire::service::ManagerService;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+/// How often a manager that starts tries to lead or to follow where others try to lead at the same time.
+const TRIES_MAX: u32 = 5;
 /// How often a beat is tried to be stored.
 const NOTE_TRIES_MAX: u32 = 5;
 /// Managers try at so many different times,
@@ -112,7 +114,14 @@ impl Candidate {
             last_number: AtomicU64::new(0),
             beating: tokio::sync::Mutex::default(),
         });
-        inner.take_seat().await?;
+        let mut tries = 0;
+        while let Err(error) = inner.take_seat().await {
+            tries += 1;
+            if error.kind != ErrorKind::Conflict || tries == TRIES_MAX {
+                return Err(error);
+            }
+            tracing::info!("another manager takes the lead at the same time: {error}");
+        }
         let watching = Mutex::new(Some(spawn_owned(inner.clone().keep_seat())));
         Ok(Arc::new(Self { inner, watching }))
     }
@@ -226,11 +235,23 @@ impl Inner {
 
     /// Takes the lead from the one who gave this beat.
     async fn take_lead(&self, last: Option<Beat>) -> Result<()> {
-        let kv = self.store.open(Part::Control).await.map_err(|e| stored(&e))?;
-        // From here on nobody else writes it.
-        dump::forget(&*kv).await.map_err(|e| Error::with(ErrorKind::Conflict, e.to_string()))?;
+        let kv = self.store.open(Part::Control).await.map_err(|error| match &error {
+            KvError::TakenOver { .. } => Error::with(ErrorKind::Conflict, error.to_string()),
+            error => stored(error),
+        })?;
+        let taken = self.lead_on(&kv, last).await;
+        taken.map_err(|error| match kv.is_taken_over() {
+            // Whoever has it by now leads, or is about to.
+            true => Error::with(ErrorKind::Conflict, error.detail),
+            false => error,
+        })
+    }
+
+    /// The same with the store open: from here on nobody else writes it.
+    async fn lead_on(&self, kv: &Arc<dyn Kv>, last: Option<Beat>) -> Result<()> {
+        dump::forget(&**kv).await.map_err(|e| Error::with(ErrorKind::Conflict, e.to_string()))?;
         let lead = match self.store.is_shared() {
-            true => Some(self.begin_to_lead(&*kv, last).await?),
+            true => Some(self.begin_to_lead(&**kv, last).await?),
             false => None,
         };
         let beats = lead.as_ref().map(|lead| lead.beats.clone());
@@ -247,7 +268,7 @@ impl Inner {
                 tokio::select! {
                     begun = begun => begun?,
                     // There may be much to read. It does not end before the store is another's.
-                    () = self.keep_beating(&*kv, beats) => return Err(taken_over()),
+                    () = self.keep_beating(&**kv, beats) => return Err(taken_over()),
                 }
             }
             None => begin.await?,

@@ -33,12 +33,14 @@ struct Shared {
     opening_ms: Arc<AtomicU64>,
     /// and a commit.
     commit_ms: Arc<AtomicU64>,
+    /// Somebody else opens the control plane right after the next who does.
+    raced: Arc<AtomicBool>,
 }
 
 impl Shared {
     fn new() -> Self {
-        let (writers, cut, opening_ms, commit_ms) = Default::default();
-        Self { kv: MemoryKv::new(), writers, cut, opening_ms, commit_ms }
+        let (writers, cut, opening_ms, commit_ms, raced) = Default::default();
+        Self { kv: MemoryKv::new(), writers, cut, opening_ms, commit_ms, raced }
     }
 
     fn elsewhere(&self) -> Self {
@@ -74,7 +76,9 @@ impl Store for Shared {
         let mut writers = self.writers.lock();
         let number = writers.entry(part).or_default();
         *number += 1;
-        Ok(Arc::new(Opened { shared: self.clone(), part, number: *number }))
+        let opened = Opened { shared: self.clone(), part, number: *number };
+        *number += u64::from(part == Part::Control && self.raced.swap(false, Ordering::Relaxed));
+        Ok(Arc::new(opened))
     }
 
     async fn look(&self, keys: &[Vec<u8>]) -> strake_engine::kv::Result<Vec<Option<Bytes>>> {
@@ -249,6 +253,18 @@ async fn a_manager_that_is_started_again_at_once_leads_as_before() {
     let candidate = candidate(&first.store, 1, true).await;
     servers.insert(0, Server { candidate, ..first });
     assert_eq!(pass(&servers, 3_000).await, (Some(1), 0));
+}
+
+/// A server that was started while another manager took its place once ended with an error.
+#[tokio::test(start_paused = true)]
+async fn a_manager_whose_store_another_opens_as_it_starts_looks_again() {
+    let mut servers = cluster(2).await;
+    drop(servers.remove(0).candidate);
+    let store = servers[0].store.elsewhere();
+    store.raced.store(true, Ordering::Relaxed);
+    let again = candidate(&store, 1, false).await;
+    servers.insert(0, Server { store, number: 1, candidate: again });
+    assert!(pass(&servers, 10_000).await.0.is_some());
 }
 
 #[tokio::test(start_paused = true)]

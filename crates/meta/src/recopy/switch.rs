@@ -114,19 +114,11 @@ impl Step<'_> {
             Ok(still) => still,
             Err(why) => return Ok(Outcome::Waits(why)),
         };
-        // Whatever is under way then may be carried out when the file is in use again.
-        *settled = false;
-        let ended = timeout(HELD_MAX, self.switch_held(&still)).await;
-        let ended = ended.unwrap_or_else(|_| {
-            let detail = "storage servers take too long to copy what was changed meanwhile";
-            Err(Error::with(ErrorKind::TimedOut, detail))
-        })?;
-        *settled = true;
-        Ok(ended)
+        self.switch_held(&still, settled).await
     }
 
     /// The same while the file is held still.
-    async fn switch_held(&self, still: &Still<'_>) -> Result<Outcome> {
+    async fn switch_held(&self, still: &Still<'_>, settled: &mut bool) -> Result<Outcome> {
         let (ctx, ino) = (self.ctx, self.begun.inode.id());
         self.file.start();
         let inode = {
@@ -138,7 +130,15 @@ impl Step<'_> {
         let Some(inode) = inode.filter(|inode| self.is_as_begun(inode)) else {
             return Ok(Outcome::Waits("it was changed while it was copied".to_owned()));
         };
-        if let Err(why) = self.made_equal().await? {
+        *settled = false;
+        // Not what follows: a commit that nobody waits for might come when the file is in use again.
+        let equal = timeout(HELD_MAX, self.made_equal()).await.map_err(|_| {
+            let detail = "storage servers take too long to copy what was changed meanwhile";
+            Error::with(ErrorKind::TimedOut, detail)
+        })?;
+        let equal = equal?;
+        *settled = true;
+        if let Err(why) = equal {
             return Ok(Outcome::Waits(why));
         }
         let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;

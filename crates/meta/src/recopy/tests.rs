@@ -12,6 +12,7 @@ use crate::tests::check::check_shares;
 use crate::tests::world::*;
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -207,6 +208,13 @@ async fn leasing(world: &World) -> User<'_> {
     user
 }
 
+/// Follows recalls for ever.
+async fn follow(user: &User<'_>, mut followed: u64) -> Infallible {
+    loop {
+        followed = recalled(user, followed).await.number;
+    }
+}
+
 /// Follows recalls until it is asked to hold a file still.
 async fn asked_to_hold(user: &User<'_>) -> Ask {
     let mut followed = 0;
@@ -227,11 +235,15 @@ async fn who_only_defers_to_close_a_file_is_asked_for_it() {
     user.open(ino, READ).await.unwrap();
     assert!(user.getattr(ino).await.unwrap().leased);
     let close = async {
-        let recalled = recalled(&user, 0).await;
-        assert_eq!(recalled.inodes, [ino]);
+        let first = recalled(&user, 0).await;
+        assert_eq!(first.inodes, [ino]);
         user.close(ino).await.unwrap();
+        follow(&user, first.number).await
     };
-    let ((state, detail), ()) = tokio::join!(recopy(&world, ino, 2), close);
+    let (state, detail) = tokio::select! {
+        ended = recopy(&world, ino, 2) => ended,
+        never = close => match never {},
+    };
     assert_eq!(state, State::Done, "{detail}");
     settled(&world).await;
 }
@@ -263,16 +275,11 @@ async fn who_has_a_file_open_is_asked_to_hold_it_still() {
         held.unwrap();
         assert_eq!(layout(&world, ino).await.copies(), 2);
     };
-    let follow = async |user: &User<'_>| {
-        let mut followed = 0;
-        loop {
-            followed = recalled(user, followed).await.number;
-        }
-    };
     let ends = async { tokio::join!(recopy(&world, ino, 2), hold).0 };
     let (state, detail) = tokio::select! {
         ended = ends => ended,
-        () = async { tokio::join!(follow(&writer), follow(&reader)); } => unreachable!(),
+        never = follow(&writer, 0) => match never {},
+        never = follow(&reader, 0) => match never {},
     };
     assert_eq!(state, State::Done, "{detail}");
     settled(&world).await;

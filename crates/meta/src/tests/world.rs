@@ -141,6 +141,25 @@ fn truncate(chunks: &mut Chunks, place: u32, cut: &Truncate) {
     }
 }
 
+/// The chunks of a file at a place.
+fn chunks_of(chunks: &Chunks, place: u32, ino: u64) -> ChunkList {
+    let own = chunks.iter().filter(|(key, _)| (key.0, key.1) == (place, ino));
+    let (indices, lens): (Vec<_>, Vec<_>) =
+        own.map(|(key, bytes)| (key.2, bytes.len() as u64)).unzip();
+    ChunkList { indices, occupied: lens.clone(), lens }
+}
+
+/// The same with digests.
+fn digests(chunks: &Chunks, place: u32, ino: u64) -> DigestPage {
+    let own = || chunks.iter().filter(|(key, _)| (key.0, key.1) == (place, ino));
+    DigestPage {
+        chunks: own().map(|(key, _)| Chunk { volume: 1, ino, index: key.2 }).collect(),
+        digests: own().map(|(_, bytes)| u64::from(crc32c(bytes))).collect(),
+        lens: own().map(|(_, bytes)| bytes.len() as u64).collect(),
+        next: None,
+    }
+}
+
 #[async_trait]
 impl StorageService for FakeStorage {
     async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
@@ -183,21 +202,10 @@ impl StorageService for FakeStorage {
             }
             StorageOp::Sync(_) => *self.durable.lock() = chunks.clone(),
             StorageOp::Chunks(file) => {
-                let own = chunks.iter().filter(|(k, _)| (k.0, k.1) == (target, file.ino));
-                let (indices, lens): (Vec<_>, Vec<_>) =
-                    own.map(|(k, bytes)| (k.2, bytes.len() as u64)).unzip();
-                let occupied = lens.clone();
-                answer = StorageAnswer::Chunks(ChunkList { indices, lens, occupied });
+                answer = StorageAnswer::Chunks(chunks_of(&chunks, target, file.ino));
             }
             StorageOp::FileDigests(file) => {
-                let own = chunks.iter().filter(|(k, _)| (k.0, k.1) == (target, file.ino));
-                let chunk = |key: &(u32, u64, u64)| Chunk { volume: 1, ino: key.1, index: key.2 };
-                answer = StorageAnswer::Digests(DigestPage {
-                    chunks: own.clone().map(|(key, _)| chunk(key)).collect(),
-                    digests: own.clone().map(|(_, bytes)| u64::from(crc32c(bytes))).collect(),
-                    lens: own.map(|(_, bytes)| bytes.len() as u64).collect(),
-                    next: None,
-                });
+                answer = StorageAnswer::Digests(digests(&chunks, target, file.ino));
             }
             StorageOp::Cut(cut) => {
                 assert_eq!(cut.length, None);

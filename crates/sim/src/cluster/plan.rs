@@ -195,6 +195,19 @@ fn roll(random: &mut SplitMix64, troubles: &mut Vec<Trouble>) {
     troubles.push(Roll);
 }
 
+/// In every fifth run a server comes back with a disk of before.
+fn old_disk(chance: &mut SplitMix64, troubles: &mut Vec<Trouble>) {
+    if !chance.percent(20) {
+        return;
+    }
+    if chance.percent(50) {
+        // Until all are whole again nothing is brought.
+        use Trouble::{ClientKill, Jump, Restart, Slow};
+        troubles.retain(|kind| matches!(kind, ClientKill | Jump | Restart | Slow));
+    }
+    troubles.push(Trouble::OldDisk);
+}
+
 impl Plan {
     /// The plan of a seed.
     pub fn of(world: &World) -> Plan {
@@ -224,14 +237,8 @@ impl Plan {
         let managers = 1 + world.stream(0x9002).below(metas.into()) as u32;
         let mut troubles = troubles(random, copies, metas);
         let alone = [Trouble::Flip, Trouble::Doze].iter().any(|kind| troubles.contains(kind));
-        let mut chance = world.stream(0x9004);
-        if copies > 1 && !alone && chance.percent(20) {
-            if chance.percent(50) {
-                // Until all are whole again nothing is brought.
-                use Trouble::{ClientKill, Jump, Restart, Slow};
-                troubles.retain(|kind| matches!(kind, ClientKill | Jump | Restart | Slow));
-            }
-            troubles.push(Trouble::OldDisk);
+        if copies > 1 && !alone {
+            old_disk(&mut world.stream(0x9004), &mut troubles);
         }
         if !alone {
             roll(&mut world.stream(0x9007), &mut troubles);

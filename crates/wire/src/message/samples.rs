@@ -4,6 +4,8 @@
 mod jobs;
 #[path = "samples/members.rs"]
 mod members;
+#[path = "samples/recalls.rs"]
+mod recalls;
 #[path = "samples/repair.rs"]
 mod repair;
 
@@ -299,10 +301,6 @@ impl Gen {
         ]
     }
 
-    fn ask(&mut self) -> meta::Ask {
-        meta::Ask { ino: self.u64(), number: self.u64() }
-    }
-
     fn borrow(&mut self) -> meta::MetaOp {
         meta::MetaOp::Borrow(meta::Borrow {
             borrower: self.u32(),
@@ -359,17 +357,6 @@ impl Gen {
             cookie: self.u64(),
             attr: self.opt(Self::attr),
         }
-    }
-
-    fn recalled(&mut self) -> meta::MetaAnswer {
-        let (number, inodes) = (self.u64(), self.list(Self::u64));
-        meta::MetaAnswer::Recalled(meta::Recalled {
-            number,
-            inodes,
-            everything: self.bool(),
-            shared: self.list(Self::ask),
-            hold: self.list(Self::ask),
-        })
     }
 
     /// A reply with each answer.
@@ -430,16 +417,6 @@ impl Gen {
         let fenced = self.u64();
         let answers = answers.into_iter().chain(more);
         answers.map(|a| meta::MetaReply { answer: Some(a), fenced }).collect()
-    }
-
-    fn wait(&mut self) -> meta::Wait {
-        meta::Wait {
-            what: self.string(),
-            ino: self.u64(),
-            waited_ms: self.u64(),
-            limit_ms: self.u64(),
-            ended_ms: self.u64(),
-        }
     }
 
     fn clients(&mut self) -> meta::ClientList {

@@ -320,7 +320,8 @@ fn a_job_that_is_cancelled_leaves_every_file_with_the_one_or_the_other_number_of
     cluster.until("all else is done", |c| {
         let said = told(c, job);
         assert_eq!(c.job(job)["state"], "running", "it waits for what is open");
-        said["left"] == 1 && said["waiting"][0]["path"] == *path
+        let waits = said["left"] == 1 && said["waiting"][0]["path"] == *path;
+        waits && said["under_way"].as_array().is_none_or(Vec::is_empty)
     });
     let waits = cluster.job(job);
     let left = waits["bytes_left"].as_u64().unwrap_or_default();

@@ -55,6 +55,8 @@ struct FakeState {
     sessions: BTreeMap<u64, u64>,
     /// How many entries directories have that were made by [`Fake::fill`].
     entries: HashMap<u64, u64>,
+    /// All pages of a directory but the first come without a lease.
+    rest_unleased: bool,
     /// The number of a recall of everything; 0: there is nothing to recall.
     everything: u64,
     /// The number of a recall of one inode, and that.
@@ -153,6 +155,11 @@ impl Fake {
     /// From now on there are so many entries in a directory: [`entry_name`] has their names.
     pub(crate) fn fill(&self, directory: u64, entries: u64) {
         self.state.lock().entries.insert(directory, entries);
+    }
+
+    /// From now on somebody is just changing each directory when its second page is asked for, and later ones.
+    pub(crate) fn lease_no_rest(&self) {
+        self.state.lock().rest_unleased = true;
     }
 
     /// The server restarts without its sessions.
@@ -338,7 +345,7 @@ impl FakeState {
             entries: (read.after + 1..=last).map(entry).collect(),
             end: last == entries,
             parent: 1,
-            leased: true,
+            leased: !self.rest_unleased || read.after == 0,
         })
     }
 

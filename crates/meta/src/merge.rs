@@ -21,6 +21,8 @@ use tokio::sync::oneshot;
 
 /// Most creates in a transaction.
 const CREATES_MAX: usize = 256;
+/// Most bytes of their names and of what links among them lead to: stores have bounds, too.
+const BYTES_MAX: usize = 256 << 10;
 
 /// Where a create waits; `None`: it is not merged.
 fn place_of(ctx: &Ctx, op: &Create) -> Option<Place> {
@@ -60,7 +62,7 @@ async fn carry_out_all(like: Ctx, place: Place) {
     let mut locked = lock_here(&like, &[place.dir]).await;
     let mut batch = like.core.merges.take(place);
     loop {
-        let later = batch.split_off(batch.len().min(CREATES_MAX));
+        let later = batch.split_off(together(&batch));
         match locked {
             Ok(held) => carry_out(&like, batch, held).await,
             Err(error) => {
@@ -75,6 +77,16 @@ async fn carry_out_all(like: Ctx, place: Place) {
         batch = later;
         locked = lock_here(&like, &[place.dir]).await;
     }
+}
+
+/// How many of these go into one transaction, one at least.
+fn together(batch: &[Waiting]) -> usize {
+    let mut bytes = 0;
+    let fits = |one: &&Waiting| {
+        bytes += one.op.at.name.len() + one.op.target.len();
+        bytes <= BYTES_MAX
+    };
+    batch.iter().take(CREATES_MAX).take_while(fits).count().max(1).min(batch.len())
 }
 
 /// Carries out creates of one directory; `like`: the request of one of them.
@@ -139,6 +151,8 @@ async fn carried_out(asked: &[(Ctx, Create)], held: Held) -> Option<Answers> {
     let count = made.len() as u64;
     let held = match tx.commit_all(&mut made).await {
         Ok(held) => held?,
+        // One of them alone may find room.
+        Err(error) if error.kind == ErrorKind::NoSpace => return None,
         Err(error) => {
             for answer in &mut list {
                 // It may have been carried out. What was refused is looked at again.

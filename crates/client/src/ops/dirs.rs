@@ -25,11 +25,20 @@ const FETCH_ENTRIES: u32 = 2_048;
 /// Directories in which a next page is fetched ahead.
 const AHEAD_MAX: usize = 64;
 
-/// A page that is being fetched before anybody asks for it. Dropped, it is fetched no more.
+/// A page as a server has sent it.
+struct Fetched {
+    page: Page,
+    /// When it was asked for.
+    asked: Duration,
+    /// The names are leased: told when they change.
+    leased: bool,
+}
+
+/// A page that is being fetched before anybody asks for it; `None`: it is not leased. Dropped, it is fetched no more.
 struct Ahead {
     after: u64,
     plus: bool,
-    page: Owned<Result<KeptPage>>,
+    page: Owned<Result<Option<KeptPage>>>,
 }
 
 /// The next pages of directories that are being listed.
@@ -62,7 +71,7 @@ impl PagesAhead {
         ino: Ino,
         after: u64,
         plus: bool,
-        fetch: impl FnOnce() -> Owned<Result<KeptPage>>,
+        fetch: impl FnOnce() -> Owned<Result<Option<KeptPage>>>,
     ) {
         let mut pages = self.pages.lock();
         let under_way = |one: &Ahead| (one.after, one.plus) == (after, plus);
@@ -78,7 +87,7 @@ impl PagesAhead {
     }
 
     /// The page after a cookie, if it is being fetched. What was fetched of another place goes.
-    fn take(&self, ino: Ino, after: u64, plus: bool) -> Option<Owned<Result<KeptPage>>> {
+    fn take(&self, ino: Ino, after: u64, plus: bool) -> Option<Owned<Result<Option<KeptPage>>>> {
         let one = self.pages.lock().remove(&ino)?;
         ((one.after, one.plus) == (after, plus)).then_some(one.page)
     }
@@ -116,9 +125,14 @@ impl Volume {
             }
             None => {
                 let limit_asked = if cred.checked { limit.max(FETCH_ENTRIES) } else { limit };
-                let (page, asked) = self.fetch_page(cred, ino, after, limit_asked, plus).await?;
+                let fetched = self.fetch_page(cred, ino, after, limit_asked, plus).await?;
+                let Fetched { page, asked, leased } = fetched;
                 if !cred.checked || page.entries.len() <= limit as usize && !leases {
                     return Ok(page);
+                }
+                if leases && !leased {
+                    // It may be of before a change under way, which nobody will tell us of.
+                    return Ok(page.first(limit));
                 }
                 (KeptPage::new(&page, after, plus, asked, !leases), page.first(limit))
             }
@@ -183,7 +197,9 @@ impl Volume {
             let (volume, cred) = (Arc::clone(self), cred.clone());
             task::spawn_owned(async move {
                 let fetched = volume.fetch_page(&cred, ino, after, FETCH_ENTRIES, plus).await;
-                fetched.map(|(page, asked)| KeptPage::new(&page, after, plus, asked, false))
+                fetched.map(|Fetched { page, asked, leased }| {
+                    leased.then(|| KeptPage::new(&page, after, plus, asked, false))
+                })
             })
         });
     }
@@ -199,7 +215,7 @@ impl Volume {
         if !cred.checked {
             return None;
         }
-        let page = self.pages_ahead.take(ino, after, plus)?.await.ok()?.ok()?;
+        let page = self.pages_ahead.take(ino, after, plus)?.await.ok()?.ok()??;
         self.leases(ino).are_names_of(ino, page.asked, self.now()).then_some(page)
     }
 
@@ -222,7 +238,7 @@ impl Volume {
         after: u64,
         limit: u32,
         plus: bool,
-    ) -> Result<(Page, Duration)> {
+    ) -> Result<Fetched> {
         let op = MetaOp::ReadDir(meta::ReadDir { ino: ino.0, after, limit, plus });
         let Said { answer, asked, .. } = self.ask_about(cred, op).await?;
         let MetaAnswer::Page(page) = answer else { return Err(unexpected("readdir")) };
@@ -232,7 +248,9 @@ impl Volume {
         }
         let entries = page.entries.into_iter().map(|entry| self.dir_entry(entry, asked));
         let entries = entries.collect::<Result<_>>()?;
-        Ok((Page { entries, end: page.end, parent: Ino(page.parent) }, asked))
+        let leased = page.leased;
+        let page = Page { entries, end: page.end, parent: Ino(page.parent) };
+        Ok(Fetched { page, asked, leased })
     }
 
     fn dir_entry(&self, entry: meta::DirEntry, asked: Duration) -> Result<Entry> {

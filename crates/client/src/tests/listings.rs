@@ -91,6 +91,18 @@ async fn what_somebody_else_changes_is_listed_anew_and_nothing_else() {
     }
 }
 
+/// Another answer may have brought a lease on the directory meanwhile, from before the page was asked for.
+#[tokio::test(start_paused = true)]
+async fn a_page_that_comes_without_a_lease_is_not_kept() {
+    let (fake, volume) = leased().await;
+    fake.lease_no_rest();
+    fake.fill(300, LARGE_ENTRIES);
+    list(&volume, 300).await;
+    fake.take_log();
+    assert_eq!(list(&volume, 300).await, LARGE_ENTRIES);
+    assert!(asked(&fake) >= 2, "the second page and the third");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_this_mount_changes_is_listed_anew_and_nothing_else() {
     let (fake, volume) = leased().await;

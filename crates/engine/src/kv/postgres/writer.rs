@@ -121,12 +121,20 @@ impl Writer {
         }
     }
 
-    /// Carries out a batch that found no room together.
+    /// Carries out a batch that found no room together, until the database is away: each of the others would wait as long
+    /// again.
     async fn one_by_one(&mut self, batch: Vec<Commit>) {
-        for commit in batch {
+        let mut batch = batch.into_iter();
+        while let Some(commit) = batch.next() {
             let mut alone = vec![commit];
             let result = self.carry_out(&mut alone).await;
+            let is_away = matches!(result, Ok(Outcome::Unknown) | Err(KvError::Unreachable { .. }));
             tell(alone, &result);
+            if is_away {
+                let store = self.hub.pool.address.shown.clone();
+                let cause = "it went away while others were written".to_owned();
+                return tell(batch.collect(), &Err(KvError::Unreachable { store, cause }));
+            }
         }
     }
 

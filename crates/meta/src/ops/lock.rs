@@ -88,6 +88,7 @@ async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
             if ranges.conflict(op.flock, ino, range).is_none() {
                 apply(ctx, op.flock, ino, range, Change::Lock).await?;
                 waiting.iter_mut().for_each(Waiting::end);
+                ranges.granted(op.flock, ino, range);
                 return Ok(());
             }
         }

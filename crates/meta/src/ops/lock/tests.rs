@@ -99,6 +99,28 @@ async fn a_wait_that_was_given_up_is_in_no_circle() {
     assert_eq!(waited, Ok(()));
 }
 
+/// The last request of a wait found the lock free, and did not wait: its owner counted as waiting for 10 s more, and
+/// others were refused for it.
+#[tokio::test]
+async fn a_wait_that_was_granted_is_in_no_circle() {
+    let world = World::new().await;
+    let root = world.root();
+    let (a, b) = (root.file(1, "a").await.unwrap(), root.file(1, "b").await.unwrap());
+    let wait =
+        async |ino, owner| root.set_lock(Lock { wait_ms: 10, ..lock(ino, owner, 2, 0, 0) }).await;
+    root.set_lock(lock(a, 1, 2, 0, 0)).await.unwrap();
+    root.set_lock(lock(b, 2, 2, 0, 0)).await.unwrap();
+    for (ino, owner) in [(b, 1), (a, 2), (a, 2)] {
+        assert_eq!(kind(wait(ino, owner).await), ErrorKind::WouldBlock);
+    }
+    // Another thread of the first one's.
+    root.set_lock(lock(a, 1, 0, 0, 0)).await.unwrap();
+    wait(a, 2).await.unwrap();
+    root.set_lock(lock(a, 2, 0, 0, 0)).await.unwrap();
+    root.set_lock(lock(a, 1, 2, 0, 0)).await.unwrap();
+    assert_eq!(kind(wait(b, 1).await), ErrorKind::WouldBlock, "the second waits for nothing");
+}
+
 /// Two clients begin to wait for each other within the time that a message takes, and pause for that time between two
 /// requests: each was in its pause when the other one's request ended, and neither was ever told.
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use crate::records::{self, LoanRecord, Number};
 use crate::stored::{decoded, store_error};
 use crate::volume::Volume;
 use bytes::Bytes;
-use strake_engine::kv::{Outcome, Transaction};
+use strake_engine::kv::{KvError, Outcome, Transaction};
 use strake_types::shares::SESSION_BITS;
 use strake_types::{Error, ErrorKind, Ino, Result};
 
@@ -96,7 +96,16 @@ impl Volume {
 
     /// Sets or deletes keys, whatever they were.
     pub async fn write(&self, writes: Vec<(Vec<u8>, Option<Bytes>)>) -> Result<()> {
-        self.own_transaction(None, |_, tx| {
+        self.write_noting(writes, &mut false).await
+    }
+
+    /// The same; notes if that failed and may have been done all the same.
+    pub async fn write_noting(
+        &self,
+        writes: Vec<(Vec<u8>, Option<Bytes>)>,
+        in_doubt: &mut bool,
+    ) -> Result<()> {
+        let body = |_: Option<Bytes>, tx: &mut Transaction| {
             for (key, value) in &writes {
                 match value {
                     Some(value) => tx.put(key.clone(), value.clone()),
@@ -104,8 +113,8 @@ impl Volume {
                 }
             }
             Ok(())
-        })
-        .await
+        };
+        self.repeated_transaction(None, body, in_doubt).await
     }
 
     /// Runs a transaction that may be repeated freely, because it writes the same whether or not an
@@ -113,7 +122,16 @@ impl Volume {
     pub async fn own_transaction(
         &self,
         read: Option<&[u8]>,
+        body: impl FnMut(Option<Bytes>, &mut Transaction) -> Result<()> + Send,
+    ) -> Result<()> {
+        self.repeated_transaction(read, body, &mut false).await
+    }
+
+    async fn repeated_transaction(
+        &self,
+        read: Option<&[u8]>,
         mut body: impl FnMut(Option<Bytes>, &mut Transaction) -> Result<()> + Send,
+        in_doubt: &mut bool,
     ) -> Result<()> {
         for turn in 0..OWN_TRIES_MAX {
             let mut tx = Transaction::begin(&*self.kv).await.map_err(store_error)?;
@@ -122,10 +140,16 @@ impl Volume {
                 None => None,
             };
             body(found, &mut tx)?;
-            match tx.commit(&*self.kv).await.map_err(store_error)? {
-                Outcome::Committed => return Ok(()),
-                Outcome::Conflict | Outcome::Unknown => backoff(turn).await,
+            match tx.commit(&*self.kv).await {
+                Ok(Outcome::Committed) => return Ok(()),
+                Ok(Outcome::Conflict) => {}
+                Ok(Outcome::Unknown) => *in_doubt = true,
+                Err(error) => {
+                    *in_doubt |= !matches!(error, KvError::Full { .. });
+                    return Err(store_error(error));
+                }
             }
+            backoff(turn).await;
         }
         Err(Error::with(ErrorKind::Unavailable, "metadata store: too many conflicts"))
     }

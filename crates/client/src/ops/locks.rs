@@ -10,7 +10,8 @@ use crate::volume::Volume;
 pub(crate) use held::Held;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use strake_base::task;
 use strake_types::{ErrorKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
@@ -23,25 +24,55 @@ const SERVER_WAIT_MS: u32 = 1_000;
 type End = watch::Receiver<bool>;
 
 /// Attempts to lock that were given up and are not over yet: what they are granted they give back. That must
-/// not be what the same holder has asked for since.
+/// not be what the same holder has asked for since, or beside them.
 #[derive(Default)]
 pub(crate) struct GivenUp {
-    open: Mutex<HashMap<Holder, Vec<End>>>,
+    all: Mutex<HashMap<Holder, Attempts>>,
+}
+
+/// Those of a holder.
+#[derive(Default)]
+struct Attempts {
+    /// Given up and not over yet.
+    open: Vec<End>,
+    /// Still wanted. True: since they began another one was given up, which may take away what they are granted.
+    wanted: Vec<Weak<AtomicBool>>,
 }
 
 impl GivenUp {
     fn add(&self, holder: Holder, end: End) {
-        let mut open = self.open.lock();
-        for ends in open.values_mut() {
-            ends.retain(is_open);
+        let mut all = self.all.lock();
+        tidy(&mut all);
+        let attempts = all.entry(holder).or_default();
+        for beside in attempts.wanted.iter().filter_map(Weak::upgrade) {
+            beside.store(true, Ordering::Relaxed);
         }
-        open.retain(|_, ends| !ends.is_empty());
-        open.entry(holder).or_default().push(end);
+        attempts.open.push(end);
     }
 
-    /// Returns when nothing is left of what a holder has given up.
-    async fn are_over(&self, holder: Holder) {
-        self.until_none(holder, is_open).await;
+    /// Returns when nothing is left of what a holder has given up: its next attempt begins.
+    async fn begin(&self, holder: Holder) -> Arc<AtomicBool> {
+        loop {
+            self.until_none(holder, is_open).await;
+            let mut all = self.all.lock();
+            tidy(&mut all);
+            let attempts = all.entry(holder).or_default();
+            if attempts.open.is_empty() {
+                let beside = Arc::new(AtomicBool::new(false));
+                attempts.wanted.push(Arc::downgrade(&beside));
+                return beside;
+            }
+        }
+    }
+
+    /// True if nothing was given up beside an attempt; then what it was granted is `noted`, before anything is.
+    fn is_kept(&self, beside: &AtomicBool, noted: impl FnOnce()) -> bool {
+        let _all = self.all.lock();
+        let kept = !beside.load(Ordering::Relaxed);
+        if kept {
+            noted();
+        }
+        kept
     }
 
     /// Returns when nothing that a holder has given up is being given back.
@@ -52,14 +83,24 @@ impl GivenUp {
     async fn until_none(&self, holder: Holder, is_such: impl Fn(&End) -> bool) {
         loop {
             let end = {
-                let open = self.open.lock();
-                open.get(&holder).and_then(|ends| ends.iter().find(|end| is_such(end)).cloned())
+                let all = self.all.lock();
+                let mut ends = all.get(&holder).into_iter().flat_map(|attempts| &attempts.open);
+                ends.find(|end| is_such(end)).cloned()
             };
             let Some(mut end) = end else { return };
             // It has no such value: this is its end.
             drop(end.wait_for(|_| false).await);
         }
     }
+}
+
+/// Forgets what is over.
+fn tidy(all: &mut HashMap<Holder, Attempts>) {
+    all.retain(|_, attempts| {
+        attempts.open.retain(is_open);
+        attempts.wanted.retain(|wanted| wanted.strong_count() > 0);
+        !attempts.open.is_empty() || !attempts.wanted.is_empty()
+    });
 }
 
 fn is_open(end: &End) -> bool {
@@ -155,9 +196,18 @@ impl Volume {
             self.given_up.are_given_back(holder).await;
             return self.lock_once(ino, &lock, 0).await;
         }
-        self.given_up.are_over(holder).await;
-        self.take_lock(ino, lock).await?;
-        self.locked.set(ino, &lock);
+        loop {
+            let beside = self.given_up.begin(holder).await;
+            let taken = self.take_lock(ino, lock).await;
+            let note = || self.locked.set(ino, &lock);
+            if taken.is_ok() && self.given_up.is_kept(&beside, note) {
+                break;
+            }
+            if may_be_granted(&taken) {
+                self.give_up(ino, lock);
+            }
+            taken?;
+        }
         // Whoever held it before may have written.
         self.forget_attr(ino);
         if let Some(file) = self.inodes().file(ino) {
@@ -203,6 +253,17 @@ impl Volume {
             }
             wait_ms = SERVER_WAIT_MS;
         }
+    }
+
+    /// Gives back what an attempt that was answered may have been granted.
+    fn give_up(self: &Arc<Self>, ino: Ino, lock: LockRequest) {
+        let (over, end) = watch::channel(true);
+        self.given_up.add(holder(ino, &lock), end);
+        let volume = Arc::clone(self);
+        task::spawn(async move {
+            volume.give_back(ino, &lock).await;
+            drop(over);
+        });
     }
 
     /// The owner of a lock that was granted when nobody waited for it any more has what it had before. (But others may share

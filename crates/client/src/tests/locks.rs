@@ -91,3 +91,38 @@ async fn a_lock_whose_answer_nobody_has_looked_at_is_given_back() {
     }
     assert_eq!(asked(&fake).await, ["lock owner=7 kind=0"]);
 }
+
+/// Two threads of a process wait for a lock, one of them gets a signal, and both requests are granted: what the first one
+/// gives back may be what the second one was just granted.
+#[tokio::test]
+async fn a_lock_beside_which_another_wait_was_given_up_is_asked_for_again() {
+    let (fake, volume) = cluster().await;
+    for _ in 0..2 {
+        fake.fail("lock", ErrorKind::WouldBlock);
+    }
+    let gate = fake.lock_gate.write().await;
+    let mut first = Box::pin(volume.set_lock(Ino(2), lock(true)));
+    for _ in 0..2 {
+        assert!(futures::poll!(first.as_mut()).is_pending());
+        asked(&fake).await;
+    }
+    let own = volume.clone();
+    let second = tokio::spawn(async move { own.set_lock(Ino(2), lock(true)).await });
+    assert_eq!(asked(&fake).await, ["lock owner=7 kind=2"], "it does not wait for the first");
+    drop(first);
+    drop(gate);
+    second.await.unwrap().unwrap();
+    let asked = asked(&fake).await;
+    assert_eq!(starting(&asked, "lock owner=7 kind=2").len(), 3, "{asked:?}");
+    assert!(asked.ends_with(&["lock owner=7 kind=0".into(), "lock owner=7 kind=2".into()]));
+}
+
+/// Nobody knew of it, and it was held until the file was closed.
+#[tokio::test]
+async fn a_lock_that_may_have_been_granted_when_its_owner_is_told_of_a_timeout_is_given_back() {
+    let (fake, volume) = cluster().await;
+    fake.fail("lock owner=7 kind=2", ErrorKind::TimedOut);
+    let told = volume.set_lock(Ino(2), lock(false)).await;
+    assert_eq!(told.unwrap_err().kind, ErrorKind::TimedOut);
+    assert_eq!(asked(&fake).await, ["lock owner=7 kind=2", "lock owner=7 kind=0"]);
+}

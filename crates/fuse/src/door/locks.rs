@@ -72,7 +72,8 @@ fn request(lock: &Lock, wait: bool) -> Result<LockRequest, Errno> {
         end: if lock.end >= WHOLE_FILE { u64::MAX } else { lock.end },
         kind,
         flock: lock.flock,
-        wait,
+        // Programs that may wait also unlock so. That is never given up: others would wait until the file is closed.
+        wait: wait && kind != LockKind::Unlock,
     })
 }
 
@@ -106,7 +107,7 @@ impl FuseDoor {
         if !lock.flock && wanted.kind != LockKind::Unlock {
             self.locks.add(ino, lock.owner, lock.fh);
         }
-        if !wait {
+        if !wanted.wait {
             self.volume.set_lock(ino, wanted).await?;
             return Ok(Reply::Empty);
         }
@@ -152,17 +153,21 @@ impl FuseDoor {
 mod tests {
     use super::*;
 
+    fn lock(kind: i32) -> Lock {
+        let (kind, end) = (kind as u32, i64::MAX as u64);
+        Lock { fh: 0, owner: 1, start: 5, end, kind, pid: 1, flock: false }
+    }
+
+    #[test]
+    fn no_signal_ends_an_unlock() {
+        assert!(!request(&lock(libc::F_UNLCK), true).unwrap().wait);
+        assert!(request(&lock(libc::F_RDLCK), true).unwrap().wait);
+        assert!(!request(&lock(libc::F_RDLCK), false).unwrap().wait);
+    }
+
     #[test]
     fn a_lock_to_the_end_of_the_file_has_no_end() {
-        let mut lock = Lock {
-            fh: 0,
-            owner: 1,
-            start: 5,
-            end: i64::MAX as u64,
-            kind: libc::F_WRLCK as u32,
-            pid: 1,
-            flock: false,
-        };
+        let mut lock = lock(libc::F_WRLCK);
         let wanted = request(&lock, true).unwrap();
         assert_eq!((wanted.end, wanted.kind, wanted.wait), (u64::MAX, LockKind::Exclusive, true));
         lock.end = 9;

@@ -163,6 +163,11 @@ impl RangeLocks {
         }
         Waiting { locks: self, key, wanted, over: false, changed }
     }
+
+    /// `wanted` was granted: the pause of a wait for it is over.
+    pub fn granted(&self, flock: bool, ino: Ino, wanted: &Range) {
+        self.table.lock().waits.granted(wanted.owner(), &((flock, ino), *wanted));
+    }
 }
 
 impl Waiting<'_> {

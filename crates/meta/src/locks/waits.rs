@@ -74,6 +74,14 @@ impl<W: PartialEq> Waits<W> {
         self.tidy(owner);
     }
 
+    /// An owner was granted what it wanted, perhaps by a request that did not have to wait: none will wait for it after that.
+    pub fn granted(&mut self, owner: Owner, wanted: &W) {
+        if let Some(waits) = self.all.get_mut(&owner) {
+            waits.retain(|wait| wait.open > 0 || wait.wanted != *wanted);
+        }
+        self.tidy(owner);
+    }
+
     fn tidy(&mut self, owner: Owner) {
         if self.all.get(&owner).is_some_and(Vec::is_empty) {
             self.all.remove(&owner);

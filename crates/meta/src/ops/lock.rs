@@ -88,6 +88,7 @@ async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
             if ranges.conflict(op.flock, ino, range).is_none() {
                 apply(ctx, op.flock, ino, range, Change::Lock).await?;
                 waiting.iter_mut().for_each(Waiting::end);
+                ranges.granted(op.flock, ino, range);
                 return Ok(());
             }
         }
@@ -126,8 +127,8 @@ async fn lock_settled(ctx: &Ctx, flock: bool, ino: Ino) -> Result<Held> {
     Ok(held)
 }
 
-/// Stores the session's locks on the file as they are after a change, then says so to others. If that fails, or its caller
-/// goes away, whoever locks the inode next settles what is so.
+/// Stores the session's locks on the file as they are after a change, then says so to others. If nobody knows whether that
+/// failed, or its caller goes away, whoever locks the inode next settles what is so.
 async fn apply(ctx: &Ctx, flock: bool, ino: Ino, range: &Range, change: Change) -> Result<()> {
     let ranges = &ctx.volume.ranges;
     ranges.unsettle(flock, ino, range.session);
@@ -137,9 +138,15 @@ async fn apply(ctx: &Ctx, flock: bool, ino: Ino, range: &Range, change: Change) 
         return Err(over);
     }
     let after = ranges.preview(flock, ino, range, change);
-    ctx.volume.write(vec![record(ctx, flock, ino, range.session, &after)]).await?;
-    ranges.set(flock, ino, range.session, after);
-    Ok(())
+    let (writes, mut in_doubt) = (vec![record(ctx, flock, ino, range.session, &after)], false);
+    let written = ctx.volume.write_noting(writes, &mut in_doubt).await;
+    match written {
+        Ok(()) => ranges.set(flock, ino, range.session, after),
+        Err(_) if in_doubt => {}
+        // As when the store is full.
+        Err(_) => ranges.settle(flock, ino, range.session),
+    }
+    written
 }
 
 /// The key and the value under which a session's locks on a file are stored.

@@ -1,7 +1,10 @@
 use crate::tests::world::*;
+use async_trait::async_trait;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
+use strake_engine::kv::{Kv, KvError, Outcome, Result as KvResult, Snapshot, Writes};
 use strake_types::ErrorKind;
 use strake_wire::message::meta::{Lock, MetaAnswer, MetaOp, MetaRequest, Nothing, OpenSession};
 use strake_wire::service::MetaService;
@@ -97,6 +100,28 @@ async fn a_wait_that_was_given_up_is_in_no_circle() {
     );
     assert_eq!(kind(given_up), ErrorKind::WouldBlock);
     assert_eq!(waited, Ok(()));
+}
+
+/// The last request of a wait found the lock free, and did not wait: its owner counted as waiting for 10 s more, and
+/// others were refused for it.
+#[tokio::test]
+async fn a_wait_that_was_granted_is_in_no_circle() {
+    let world = World::new().await;
+    let root = world.root();
+    let (a, b) = (root.file(1, "a").await.unwrap(), root.file(1, "b").await.unwrap());
+    let wait =
+        async |ino, owner| root.set_lock(Lock { wait_ms: 10, ..lock(ino, owner, 2, 0, 0) }).await;
+    root.set_lock(lock(a, 1, 2, 0, 0)).await.unwrap();
+    root.set_lock(lock(b, 2, 2, 0, 0)).await.unwrap();
+    for (ino, owner) in [(b, 1), (a, 2), (a, 2)] {
+        assert_eq!(kind(wait(ino, owner).await), ErrorKind::WouldBlock);
+    }
+    // Another thread of the first one's.
+    root.set_lock(lock(a, 1, 0, 0, 0)).await.unwrap();
+    wait(a, 2).await.unwrap();
+    root.set_lock(lock(a, 2, 0, 0, 0)).await.unwrap();
+    root.set_lock(lock(a, 1, 2, 0, 0)).await.unwrap();
+    assert_eq!(kind(wait(b, 1).await), ErrorKind::WouldBlock, "the second waits for nothing");
 }
 
 /// Two clients begin to wait for each other within the time that a message takes, and pause for that time between two
@@ -199,6 +224,53 @@ async fn a_lock_that_was_to_be_given_back_is_held_where_that_was_lost() {
     assert!(world.open_session(session, &[]).await.resumed);
     let other = world.root().at(session);
     assert_eq!(kind(other.set_lock(lock(ino, 1, 1, 0, 0)).await), ErrorKind::WouldBlock);
+}
+
+/// A store that may be full: then only what deletes is taken.
+struct Filling {
+    kv: MemoryKv,
+    full: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl Kv for Filling {
+    fn name(&self) -> &'static str {
+        "filling"
+    }
+
+    async fn snapshot(&self) -> KvResult<Arc<dyn Snapshot>> {
+        self.kv.snapshot().await
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> KvResult<Outcome> {
+        if self.full.load(Ordering::SeqCst) && writes.values().any(Option::is_some) {
+            return Err(KvError::Full { store: "filling".into(), next: "make room" });
+        }
+        self.kv.commit(snapshot, writes).await
+    }
+
+    async fn sync(&self) -> KvResult<()> {
+        self.kv.sync().await
+    }
+}
+
+/// What was certainly not stored was in doubt, and had to be written before anybody else could unlock.
+#[tokio::test]
+async fn a_lock_that_a_full_store_refused_is_in_nobody_s_way() {
+    let full = Arc::new(AtomicBool::new(false));
+    let kv = Filling { kv: MemoryKv::new(), full: full.clone() };
+    let world = World::on(Arc::new(kv)).await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let other = root.clone().at(world.open_session(0, &[]).await.session);
+    root.set_lock(lock(ino, 1, 2, 0, 9)).await.unwrap();
+    other.set_lock(lock(ino, 1, 2, 20, 29)).await.unwrap();
+    full.store(true, Ordering::SeqCst);
+    assert_eq!(kind(root.set_lock(lock(ino, 1, 2, 12, 15)).await), ErrorKind::NoSpace);
+    other.set_lock(lock(ino, 1, 0, 20, 29)).await.unwrap();
+    assert_eq!(kind(other.set_lock(lock(ino, 1, 2, 9, 9)).await), ErrorKind::WouldBlock);
+    root.set_lock(lock(ino, 1, 0, 0, 9)).await.unwrap();
+    assert_eq!(world.keys(b'P').await, 0);
 }
 
 /// As it comes when the server has lost the volume and got it back, and has forgotten what it has answered.

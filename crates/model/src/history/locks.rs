@@ -4,6 +4,10 @@ use super::{Object, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+/// Most steps of a search. A step copies all locks: these take some seconds, and what needs more has many operations of
+/// which nobody knows the end.
+const STEPS_MAX: u64 = 300_000;
+
 /// What is asked for on a range of bytes, from the first up to and without the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
@@ -67,7 +71,7 @@ pub type Operation = super::Operation<Locks>;
 
 /// Whether a history of a file that nobody has locked at first can have happened.
 pub fn judge(history: &[Operation]) -> Verdict {
-    super::judge(Locks::default(), history)
+    super::judge_within(STEPS_MAX, Locks::default(), history)
 }
 
 impl Locks {

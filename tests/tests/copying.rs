@@ -386,6 +386,16 @@ fn a_copy_that_would_meet_itself_through_a_mount_is_refused() {
     }
     // It begins beside the volume and comes to it.
     refused(&["-r", &here(outer.clone()), &remote("/outer")], "into itself");
+    // A link that nobody has named leads to it.
+    let linked = servers.directory().join("linked");
+    fs::create_dir(&linked).unwrap();
+    symlink(a.at("d/f"), linked.join("f")).unwrap();
+    refused(&[&remote("/d/f"), &here(linked.clone())], "name that file instead");
+    refused(&[&here(b.at("d/f")), &here(linked.clone())], "name that file instead");
+    refused(&[&here(a.at("d/f")), &here(linked.clone())], "onto itself");
+    // Nor is what a link leads to taken for a part of the copy.
+    symlink(a.at("d"), linked.join("d")).unwrap();
+    refused(&["-r", &remote("/d"), &here(linked)], "not a directory");
     assert_eq!(fs::read(a.at("d/f")).unwrap(), bytes);
     assert_eq!(fs::read_dir(a.at("d")).unwrap().count(), 2);
     // Another name in the same volume is no matter.

@@ -1,9 +1,11 @@
 //! Owner, mode, times and extended attributes of a file, here or in a volume.
 
+use crate::contents::Contents;
 use crate::info::Info;
 use crate::local::Attributed;
 use crate::place::{Directory, Name};
 use bytes::Bytes;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use strake_client::Volume;
 use strake_types::{Credentials, ErrorKind, FileKind, Ino, Result, SetAttr, SetTime, Timestamp};
@@ -51,6 +53,26 @@ impl Inode {
                 None => Err(name.about(ErrorKind::NotFound.into())),
             },
         }
+    }
+
+    /// The file that was written, whatever its name stands for by now: somebody else may write to the directory.
+    pub async fn of_contents(contents: &Contents) -> Result<Self> {
+        Ok(match contents {
+            Contents::Local(file, _) => {
+                let path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
+                Inode::Local(Attributed { path, follow: true })
+            }
+            Contents::Remote(volume, cred, file) => {
+                let attr = volume.getattr(file.ino()).await?;
+                Inode::Remote(RemoteInode {
+                    volume: volume.clone(),
+                    cred: cred.clone(),
+                    ino: attr.ino,
+                    owner: (attr.uid, attr.gid),
+                    no_xattrs: attr.no_xattrs,
+                })
+            }
+        })
     }
 
     fn local(name: &Name, kind: FileKind) -> Self {

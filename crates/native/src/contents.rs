@@ -5,6 +5,7 @@ use crate::local::{self, blocking};
 use crate::place::{Directory, Name};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
@@ -75,11 +76,13 @@ impl Contents {
         opened.map_err(|error| name.about(error))
     }
 
-    /// Opens a file to be written (and read back), made if it is missing; `fresh` empties it.
+    /// Opens a file to be written (and read back), made if it is missing; `fresh` empties it, and a link of this machine is
+    /// followed or an error.
     pub(crate) async fn create(
         name: &Name,
         mode: u32,
         fresh: bool,
+        follow: bool,
         pool: &Arc<Pool>,
     ) -> Result<Self> {
         let opened = match &name.directory {
@@ -88,6 +91,8 @@ impl Contents {
                 let how = move || {
                     let mut options = OpenOptions::new();
                     options.read(true).write(true).create(true).truncate(fresh).mode(mode);
+                    let flags = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+                    options.custom_flags(flags.bits() as i32);
                     options.open(path)
                 };
                 blocking(how).await.map(|file| Contents::Local(Arc::new(file), pool.clone()))

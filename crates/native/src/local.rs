@@ -53,6 +53,18 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
+/// True if what lies on this device lies in a mount of a volume.
+pub(crate) async fn is_in_mount(device: u64) -> Result<bool> {
+    let named = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    blocking(move || {
+        let table = fs::read("/proc/self/mountinfo")?;
+        let is_it =
+            |line: &str| line.split(' ').nth(2) == Some(&named) && line.contains(" - fuse.strake ");
+        Ok(String::from_utf8_lossy(&table).lines().any(is_it))
+    })
+    .await
+}
+
 pub(crate) fn info_of(metadata: &fs::Metadata) -> Info {
     let kind = metadata.file_type();
     let kind = match () {

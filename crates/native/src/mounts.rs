@@ -3,7 +3,7 @@
 use crate::info::Info;
 use crate::local;
 use crate::place::{Directory, Name, RemoteDirectory};
-use strake_types::{FileKind, Ino, Result, VolumeId};
+use strake_types::{Error, ErrorKind, FileKind, Ino, Result, VolumeId};
 
 /// The number that the kernel gives to the root of each mount.
 const MOUNT_ROOT: u64 = 1;
@@ -68,13 +68,31 @@ impl Mounts {
     ) -> Result<bool> {
         let there = match (to.local_path(), there.kind) {
             (Some(path), FileKind::Symlink) => match local::info(path, true).await {
-                Ok(led_to) => led_to,
+                Ok(led_to) => {
+                    self.check_known(to, &led_to, (from, info)).await?;
+                    led_to
+                }
                 // A link that leads nowhere.
                 Err(_) => return Ok(false),
             },
             _ => there.clone(),
         };
         Ok(self.identity(&to.directory, &there) == self.identity(&from.directory, info))
+    }
+
+    /// Fails if a link leads into a mount of which nobody knows what is mounted: what is there may be what is read.
+    async fn check_known(
+        &self,
+        to: &Name,
+        led_to: &Info,
+        (from, info): (&Name, &Info),
+    ) -> Result<()> {
+        let beside = from.local_path().is_some() && info.device == led_to.device;
+        if beside || self.through(led_to).is_some() || !local::is_in_mount(led_to.device).await? {
+            return Ok(());
+        }
+        let detail = "is a link to a file in a mount of a volume, which may be the very file that is read; name that file instead";
+        Err(to.about(Error::with(ErrorKind::Invalid, detail)))
     }
 
     /// True if `inner` is the directory `outer` or lies below it.

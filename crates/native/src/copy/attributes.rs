@@ -21,13 +21,23 @@ fn is_refusal(error: &Error) -> bool {
 
 impl Job {
     /// Gives what lies under `name`, the copy or what becomes it, the attributes that are asked for. The times come
-    /// last: who finds them finds the others as well.
-    pub(super) async fn finish_attributes(&self, task: &Task, name: &Name) -> Result<()> {
+    /// last: who finds them finds the others as well. Those of a file that was just `written` are set by that: its
+    /// name may be another file's by now.
+    pub(super) async fn finish_attributes(
+        &self,
+        task: &Task,
+        name: &Name,
+        written: Option<&Contents>,
+    ) -> Result<()> {
         let info = &task.info;
         if !self.options.preserve && !self.options.resume {
             return Ok(());
         }
-        let to = Inode::copy_of(info.kind, name).await?;
+        let to = match written {
+            Some(written) => Inode::of_contents(written).await,
+            None => Inode::copy_of(info.kind, name).await,
+        };
+        let to = to.map_err(|error| name.about(error))?;
         let mode = match self.options.preserve {
             true => self.preserve(task, &to).await.map_err(|error| name.about(error))?,
             false => None,
@@ -91,7 +101,7 @@ impl Job {
     pub(super) async fn keep(&self, task: &Task, there: &Info) -> Result<()> {
         self.counters.keep(task.info.length);
         if self.options.preserve && !self.has_attributes(task, there).await? {
-            self.finish_attributes(task, &task.to).await?;
+            self.finish_attributes(task, &task.to, None).await?;
         }
         if !self.options.sync {
             return Ok(());

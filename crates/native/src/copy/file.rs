@@ -81,7 +81,7 @@ impl Job {
     }
 
     async fn copy_whole(self: &Arc<Self>, task: &Task) -> Result<()> {
-        let to = Contents::create(&task.to, self.mode(&task.info), true, &self.pool).await?;
+        let to = Contents::create(&task.to, self.mode(&task.info), true, true, &self.pool).await?;
         let copied = match task.info.length <= SMALL_BYTES_MAX {
             true => self.copy_small(task, &to).await,
             false => self.copy_from(task, &to, 0).await,
@@ -103,7 +103,7 @@ impl Job {
 
     async fn copy_large(self: &Arc<Self>, task: &Task, partial: &Name) -> Result<()> {
         let fresh = !self.options.resume;
-        let to = Contents::create(partial, self.mode(&task.info), fresh, &self.pool).await?;
+        let to = Contents::create(partial, self.mode(&task.info), fresh, false, &self.pool).await?;
         let copied = match self.good_part(task, &to).await {
             Ok(start) => {
                 self.counters.keep(start);
@@ -236,7 +236,7 @@ impl Job {
         };
         let closed = to.close().await;
         copied.and(synced).and(closed).map_err(|error| name.about(error))?;
-        self.finish_attributes(task, name).await?;
+        self.finish_attributes(task, name, Some(to)).await?;
         match self.options.sync && to.is_local() {
             true => to.sync().await.map_err(|error| name.about(error)),
             false => Ok(()),

@@ -1,7 +1,7 @@
 //! Walking through what is to be copied, and the workers that copy it.
 
 use super::links::Links;
-use super::{Job, Task, into_itself};
+use super::{Job, Task, into_itself, onto_itself};
 use crate::place::Directory;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -39,7 +39,7 @@ pub(super) async fn copy_all(job: &Arc<Job>, tasks: Vec<Task>) -> Result<()> {
     }
     links.make(job).await?;
     for task in directories.iter().rev() {
-        job.finish_attributes(task, &task.to).await?;
+        job.finish_attributes(task, &task.to, None).await?;
         job.counters.entries_done.fetch_add(1, Ordering::Relaxed);
     }
     match top {
@@ -73,6 +73,10 @@ impl Job {
         let from = task.from.enter().await?;
         if self.targets.lock().contains(&self.mounts.identity(&task.from.directory, &task.info)) {
             return Err(into_itself(&task.from.shown()));
+        }
+        if task.to.info().await?.is_some_and(|there| there.kind == FileKind::Symlink) {
+            // What it leads to is none of the copy, and would get the owner and the mode of the source.
+            return Err(task.to.about(ErrorKind::NotDirectory.into()));
         }
         // Its owner must be able to fill it, whatever its mode will be.
         let to = task.to.make_directory(task.info.mode & 0o777 | 0o700).await?;
@@ -119,13 +123,19 @@ impl Job {
     ) -> Result<()> {
         match made {
             Err(error) if error.kind == ErrorKind::Exists => {
+                let (from, there) = ((&task.from, &task.info), task.to.info().await?);
+                if let Some(there) = there
+                    && self.mounts.are_same((&task.to, &there), from).await?
+                {
+                    return Err(onto_itself(&task.to));
+                }
                 task.to.remove(false).await?;
                 again().await?;
             }
             made => made?,
         }
         match self.options.preserve {
-            true => self.finish_attributes(task, &task.to).await,
+            true => self.finish_attributes(task, &task.to, None).await,
             false => Ok(()),
         }
     }

@@ -386,6 +386,11 @@ fn a_copy_that_would_meet_itself_through_a_mount_is_refused() {
     }
     // It begins beside the volume and comes to it.
     refused(&["-r", &here(outer.clone()), &remote("/outer")], "into itself");
+    // The volume is mounted somewhere below what is written to.
+    let above = servers.directory().join("above");
+    fs::create_dir_all(above.join("d")).unwrap();
+    let _below = mount_volume(servers.address(), "main/d", &above.join("d"), "");
+    refused(&["-r", &remote("/d"), &here(above)], "itself");
     // A link that nobody has named leads to it.
     let linked = servers.directory().join("linked");
     fs::create_dir(&linked).unwrap();

@@ -60,7 +60,7 @@ impl Inode {
         Ok(match contents {
             Contents::Local(file, _) => {
                 let path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
-                Inode::Local(Attributed { path, follow: true })
+                Inode::Local(Attributed { path, follow: true, _open: Some(file.clone()) })
             }
             Contents::Remote(volume, cred, file) => {
                 let attr = volume.getattr(file.ino()).await?;
@@ -77,7 +77,7 @@ impl Inode {
 
     fn local(name: &Name, kind: FileKind) -> Self {
         let path = name.local_path().unwrap_or_default();
-        Inode::Local(Attributed { path, follow: kind != FileKind::Symlink })
+        Inode::Local(Attributed { path, follow: kind != FileKind::Symlink, _open: None })
     }
 
     /// Gives it an owner and a group, or the group alone where no more is allowed; false: not both.

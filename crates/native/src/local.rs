@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use strake_types::{Error, ErrorKind, FileKind, Result, Timestamp};
 
 /// Longest value, and longest list of names, of extended attributes that Linux knows.
@@ -187,9 +188,15 @@ pub(crate) struct Attributed {
     pub path: PathBuf,
     /// Whether a symbolic link means what it leads to.
     pub follow: bool,
+    /// The file that the path is the number of, if it is one: it stays open as long as something is done by that.
+    pub _open: Option<Arc<fs::File>>,
 }
 
 impl Attributed {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn flags(&self) -> AtFlags {
         if self.follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW }
     }
@@ -197,7 +204,7 @@ impl Attributed {
     /// Gives it an owner (if there is one to be set) and a group; false: that is not allowed.
     pub async fn set_owner(self, uid: Option<u32>, gid: u32) -> Result<bool> {
         let (uid, gid) = (uid.map(Uid::from_raw), Some(Gid::from_raw(gid)));
-        blocking(move || match rustix::fs::chownat(CWD, &self.path, uid, gid, self.flags()) {
+        blocking(move || match rustix::fs::chownat(CWD, self.path(), uid, gid, self.flags()) {
             Ok(()) => Ok(true),
             // The other: a user who is unknown where this process runs.
             Err(Errno::PERM | Errno::INVAL) => Ok(false),
@@ -217,9 +224,9 @@ impl Attributed {
         let times = Timestamps { last_access: time(atime), last_modification: time(mtime) };
         blocking(move || {
             if let Some(mode) = mode {
-                rustix::fs::chmod(&self.path, Mode::from_raw_mode(mode))?;
+                rustix::fs::chmod(self.path(), Mode::from_raw_mode(mode))?;
             }
-            Ok(rustix::fs::utimensat(CWD, &self.path, &times, self.flags())?)
+            Ok(rustix::fs::utimensat(CWD, self.path(), &times, self.flags())?)
         })
         .await
     }
@@ -228,8 +235,8 @@ impl Attributed {
     pub async fn xattr_names(self) -> Result<Bytes> {
         blocking(move || {
             let query = match self.follow {
-                true => rustix::fs::listxattr_query(&self.path),
-                false => rustix::fs::llistxattr_query(&self.path),
+                true => rustix::fs::listxattr_query(self.path()),
+                false => rustix::fs::llistxattr_query(self.path()),
             };
             match query {
                 Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Bytes::new()),
@@ -237,8 +244,8 @@ impl Attributed {
             };
             let mut names = vec![0; XATTR_BYTES_MAX];
             let len = match self.follow {
-                true => rustix::fs::listxattr(&self.path, &mut names[..])?,
-                false => rustix::fs::llistxattr(&self.path, &mut names[..])?,
+                true => rustix::fs::listxattr(self.path(), &mut names[..])?,
+                false => rustix::fs::llistxattr(self.path(), &mut names[..])?,
             };
             names.truncate(len);
             Ok(names.into())
@@ -251,8 +258,8 @@ impl Attributed {
         blocking(move || {
             let mut value = vec![0; XATTR_BYTES_MAX];
             let len = match self.follow {
-                true => rustix::fs::getxattr(&self.path, &name[..], &mut value[..]),
-                false => rustix::fs::lgetxattr(&self.path, &name[..], &mut value[..]),
+                true => rustix::fs::getxattr(self.path(), &name[..], &mut value[..]),
+                false => rustix::fs::lgetxattr(self.path(), &name[..], &mut value[..]),
             };
             match len {
                 Err(Errno::NODATA) => Ok(None),
@@ -269,8 +276,8 @@ impl Attributed {
     pub async fn set_xattr(self, name: Bytes, value: Bytes) -> Result<()> {
         let flags = XattrFlags::empty();
         blocking(move || match self.follow {
-            true => Ok(rustix::fs::setxattr(&self.path, &name[..], &value, flags)?),
-            false => Ok(rustix::fs::lsetxattr(&self.path, &name[..], &value, flags)?),
+            true => Ok(rustix::fs::setxattr(self.path(), &name[..], &value, flags)?),
+            false => Ok(rustix::fs::lsetxattr(self.path(), &name[..], &value, flags)?),
         })
         .await
     }
@@ -278,8 +285,8 @@ impl Attributed {
     /// Takes an extended attribute away.
     pub async fn remove_xattr(self, name: Bytes) -> Result<()> {
         let removed = move || match self.follow {
-            true => rustix::fs::removexattr(&self.path, &name[..]),
-            false => rustix::fs::lremovexattr(&self.path, &name[..]),
+            true => rustix::fs::removexattr(self.path(), &name[..]),
+            false => rustix::fs::lremovexattr(self.path(), &name[..]),
         };
         blocking(move || match removed() {
             Ok(()) | Err(Errno::NODATA) => Ok(()),

@@ -131,19 +131,19 @@ impl<'a> Paths<'a> {
     }
 
     /// Has the library know the mounts that paths of this machine lead into, where a volume can be met twice: what is read
-    /// could be what is written. The last location is the one that is written to.
+    /// could be what is written.
     pub async fn see_through_mounts(&self, locations: &[Location]) -> Outcome {
         let mut local = Vec::new();
-        for (nth, location) in locations.iter().enumerate() {
+        for location in locations {
             if let Location::Local(path) = location {
-                local.push((real(path)?, nth + 1 < locations.len()));
+                local.push(real(path)?);
             }
         }
+        // What is read is read with all that is mounted below, and what is written may come to what is.
         let is_near = |mount: &Mount| {
-            local.iter().any(|(path, is_read)| {
-                // What is read is read with all that is mounted below.
-                path.starts_with(&mount.path) || (*is_read && mount.path.starts_with(path))
-            })
+            let meet =
+                |path: &PathBuf| path.starts_with(&mount.path) || mount.path.starts_with(path);
+            local.iter().any(meet)
         };
         let mounts: Vec<Mount> = mountpoint::ours().into_iter().filter(is_near).collect();
         if local.len() == locations.len() && mounts.len() < 2 {

@@ -34,10 +34,11 @@ impl Job {
             return Ok(());
         }
         let to = match written {
-            Some(written) => Inode::of_contents(written).await,
-            None => Inode::copy_of(info.kind, name).await,
+            Some(written) => {
+                Inode::of_contents(written).await.map_err(|error| name.about(error))?
+            }
+            None => Inode::copy_of(info.kind, name).await?,
         };
-        let to = to.map_err(|error| name.about(error))?;
         let mode = match self.options.preserve {
             true => self.preserve(task, &to).await.map_err(|error| name.about(error))?,
             false => None,

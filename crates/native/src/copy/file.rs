@@ -52,8 +52,9 @@ impl Job {
             if self.options.resume && is_copy(there, &task.info) {
                 return self.keep(task, there).await;
             }
-            if self.options.archive && there.kind == FileKind::File && there.nlink > 1 {
-                // Its other names are those of other copies, which are not to change with it.
+            let is_small = task.info.length < PARTIAL_BYTES_MIN;
+            if self.options.archive && is_small && there.kind == FileKind::File && there.nlink > 1 {
+                // Its other names are those of other copies, which are not to change with it. (A large one is replaced.)
                 task.to.remove(false).await?;
             }
         }
@@ -75,9 +76,8 @@ impl Job {
 
     /// Mode of a new file before [`Job::finish`].
     fn mode(&self, info: &Info) -> u32 {
-        // Setuid only when the contents are whole and the owner is right. Extended attributes are set by who may write.
-        let writable = if self.options.archive { 0o200 } else { 0 };
-        info.mode & 0o777 | writable
+        // Others, and setuid, only when the contents are whole and the owner is right.
+        if self.options.preserve { 0o600 } else { info.mode & 0o777 }
     }
 
     async fn copy_whole(self: &Arc<Self>, task: &Task) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Files of several names: one copy, and as many names for it.
 
-use super::{Job, Task};
+use super::{Job, Task, onto_itself};
 use crate::info::Info;
 use crate::mounts::Identity;
 use crate::place::Name;
@@ -59,7 +59,10 @@ impl Job {
         let identity = |name: &Name, info: &Info| self.mounts.identity(&name.directory, info);
         let there = task.to.info().await?;
         let same = there.as_ref().map(|there| identity(&task.to, there) == identity(&first, &info));
-        if same == Some(false) {
+        if let Some(there) = there.filter(|_| same == Some(false)) {
+            if identity(&task.to, &there) == identity(&task.from, &task.info) {
+                return Err(onto_itself(&task.to));
+            }
             task.to.remove(false).await?;
         }
         if same != Some(true) {

@@ -36,7 +36,7 @@ pub const RULES: &[Rule] = &[
     rule("leases-cover-opens", "a client opens a file again by what it knew when it closed it"),
     rule(
         "moving-files-are-held-still",
-        "a client goes on using a file that moves while it says that it does not",
+        "a client goes on where a file was of which it said that it holds it still",
     ),
     rule("long-leases-are-said-first", "a manager gives leases of which no beat says anything"),
     rule("loans-are-forgotten", "a server reads from memory what it has lent to another share"),

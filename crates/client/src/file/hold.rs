@@ -95,7 +95,10 @@ impl Volume {
     /// Says that a file is held still, and learns where it lies when it need not be any more.
     async fn learn_place(&self, ino: Ino, ask: meta::Ask) -> Result<()> {
         done(&self.ask(&self.root_cred(), MetaOp::Held(ask)).await?, "held")?;
-        self.fetch_attr(ino).await.map(drop)
+        match is_broken("moving-files-are-held-still") {
+            true => Ok(()),
+            false => self.fetch_attr(ino).await.map(drop),
+        }
     }
 
     /// Waits until a file is not held still, for as long as an operation may wait.

@@ -2,6 +2,7 @@
 
 use super::links::Links;
 use super::{Job, Task, into_itself, onto_itself};
+use crate::info::Info;
 use crate::place::Directory;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -123,10 +124,12 @@ impl Job {
     ) -> Result<()> {
         match made {
             Err(error) if error.kind == ErrorKind::Exists => {
-                let (from, there) = ((&task.from, &task.info), task.to.info().await?);
-                if let Some(there) = there
-                    && self.mounts.are_same((&task.to, &there), from).await?
-                {
+                // Not what it leads to: the link itself is replaced.
+                let same = |there: &Info| {
+                    let from = self.mounts.identity(&task.from.directory, &task.info);
+                    self.mounts.identity(&task.to.directory, there) == from
+                };
+                if task.to.info().await?.as_ref().is_some_and(same) {
                     return Err(onto_itself(&task.to));
                 }
                 task.to.remove(false).await?;

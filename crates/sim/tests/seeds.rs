@@ -38,7 +38,6 @@ fn a_rule_that_is_broken_is_noticed() {
     for rule in [
         "chunks-are-deleted",
         "leases-cover-opens",
-        "moving-files-are-held-still",
         "range-locks-outlive-servers",
         "scrubs-repair",
         "settled-is-everywhere",

@@ -120,10 +120,14 @@ impl Step<'_> {
     /// The same while the file is held still.
     async fn switch_held(&self, still: &Still<'_>, settled: &mut bool) -> Result<Outcome> {
         let (ctx, ino) = (self.ctx, self.begun.inode.id());
-        self.file.start();
         let inode = {
             let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
             self.file.check()?;
+            self.file.start();
+            // Whoever has opened it just before is not forgotten with that.
+            if let Some(why) = still.hindrance().await? {
+                return Ok(Outcome::Waits(why));
+            }
             contents::finish_cut(ctx, ino).await?;
             Tx::reader(ctx).find_inode(ino).await?
         };

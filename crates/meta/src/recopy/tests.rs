@@ -234,22 +234,18 @@ async fn who_only_defers_to_close_a_file_is_asked_for_it() {
     let user = leasing(&world).await;
     user.open(ino, READ).await.unwrap();
     assert!(user.getattr(ino).await.unwrap().leased);
-    let close = async {
-        let first = recalled(&user, 0).await;
-        assert_eq!(first.inodes, [ino]);
-        user.close(ino).await.unwrap();
-        follow(&user, first.number).await
-    };
-    let (state, detail) = tokio::select! {
-        ended = recopy(&world, ino, 2) => ended,
-        never = close => match never {},
-    };
-    assert_eq!(state, State::Done, "{detail}");
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Waits);
+    let first = recalled(&user, 0).await;
+    assert_eq!(first.inodes, [ino]);
+    user.close(ino).await.unwrap();
+    recalled(&user, first.number).await;
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
     settled(&world).await;
 }
 
 /// What it has written lies where it was, and what it wrote last came there when all else was copied.
 #[tokio::test]
+#[ignore = "clients are not asked to hold files still yet: docs/design/0043"]
 async fn who_has_a_file_open_is_asked_to_hold_it_still() {
     let world = World::new().await;
     let ino = file(&world, "f").await;
@@ -296,7 +292,7 @@ async fn who_does_not_hold_still_keeps_a_file_where_it_is() {
     let user = leasing(&world).await;
     user.open(ino, READ).await.unwrap();
     let (state, detail) = recopy(&world, ino, 2).await;
-    assert_eq!((state, &*detail), (State::Waits, "open by test, and not held still there"));
+    assert_eq!((state, &*detail), (State::Waits, "open by test"));
     settled(&world).await;
     assert_eq!(layout(&world, ino).await.copies(), 1);
     assert_eq!(read(&world, ino).await, contents());

@@ -8,7 +8,6 @@
 //! * [`servers`] — a witness and storage servers that come and go.
 //! * [`records`] — a file that shows whether something that was acknowledged is old or torn.
 //! * [`decoders`] — the rule that every decoder is held to, by tests and by fuzz targets.
-//! * [`synced`] — a metadata store whose host can lose power.
 //! * [`network`] — hosts as network namespaces, which can be cut off.
 //! * [`helpers`] — `mount -t strake`, with nothing installed.
 //! * [`system`] — what applications ask of the kernel and no safe library offers.
@@ -34,6 +33,5 @@ pub mod property;
 pub mod records;
 pub mod servers;
 pub mod suites;
-pub mod synced;
 pub mod system;
 pub mod way;

@@ -1,7 +1,6 @@
 //! A whole cluster in this process: manager, metadata server, storage server and client, joined by
 //! function calls, on stores in a temporary directory or on simulated disks.
 
-use crate::synced::SyncedKv;
 use bytes::Bytes;
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -11,7 +10,7 @@ use strake_base::disk::sim::SimDisk;
 use strake_base::disk::{Disk, RealDisk};
 use strake_client::{Volume, VolumeOptions};
 use strake_engine::chunk::{ChunkError, ChunkOptions, ChunkStore, Identity};
-use strake_engine::kv::memory::MemoryKv;
+use strake_engine::kv::memory::{MemoryKv, SyncedKv};
 use strake_engine::kv::{Alone, Kv};
 use strake_manager::{Manager, ManagerOptions};
 use strake_meta::{MetaOptions, MetaServer};

@@ -8,13 +8,13 @@ use std::process::Output;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use strake_client::{Volume, VolumeOptions};
+use strake_engine::kv::memory::SyncedKv;
 use strake_fuse::MountOptions;
 use strake_native::tree::walk;
 use strake_native::{Clients, CopyOptions, Location, NotKept, Summary, copy};
 use strake_tests::cluster::{Servers, mount_of, mount_volume, run, succeed};
 use strake_tests::local::{LocalCluster, Names};
 use strake_tests::mounted::Mounted;
-use strake_tests::synced::SyncedKv;
 use strake_types::FileKind;
 
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -47,7 +47,7 @@ async fn copied(
 
 /// Every name that a loss of power leaves, with length and mode.
 async fn left_after_power_loss(kv: &SyncedKv) -> BTreeMap<String, (u64, u32)> {
-    let names = Names::Memory(kv.after_power_loss().await);
+    let names = Names::Memory(kv.after_power_loss().await.unwrap());
     let cluster = LocalCluster::start(names, CHUNK_BYTES).await;
     let clients = clients_of(cluster.volume(options()).await).await;
     let mut found = BTreeMap::new();

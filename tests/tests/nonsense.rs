@@ -77,7 +77,6 @@ impl Known {
             | ReadInline(v) | Describe(v) | Settle(v) => self.ino(&mut v.ino),
             SetAttr(v) => self.ino(&mut v.ino),
             Told(v) => self.ino(&mut v.ino),
-            Held(v) => self.ino(&mut v.ino),
             Create(v) => {
                 self.name(&mut v.at);
                 v.kind = 1 + v.kind % 8;
@@ -227,7 +226,7 @@ fn aim(op: &mut StorageOp, targets: &[u32]) -> Bytes {
             v.from_target = of(targets, u64::from(v.from_target));
         }
         Extents(chunk) => aim_chunk(chunk),
-        Sync(v) | Chunks(v) | FileDigests(v) => aim_file(&mut v.volume, &mut v.ino),
+        Sync(v) | Chunks(v) => aim_file(&mut v.volume, &mut v.ino),
         Sums(chunk) => aim_chunk(chunk),
         Cut(v) => aim_chunk(&mut v.chunk),
         Stat(_) | Scrub(_) | Adopt(_) | Settle(_) | Digests(_) | Promise(_) | Remember(_)

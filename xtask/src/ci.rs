@@ -6,8 +6,8 @@
 //! Tests wait for much of their time. What checks the code without running it runs beside them, with what they leave of
 //! the processors.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek};
+use crate::said::Said;
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
 use std::time::Instant;
@@ -191,16 +191,9 @@ fn run_unseen(root: &Path, step: &Step) -> (Ended, String) {
 }
 
 fn output(root: &Path, step: &Step) -> io::Result<(bool, String)> {
-    let path = root.join("target").join(format!("{}.out", step.name));
-    let mut file =
-        File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
-    std::fs::remove_file(&path)?;
-    let (out, err) = (file.try_clone()?, file.try_clone()?);
-    let good = command(root, step).stdout(out).stderr(err).status()?.success();
-    let mut said = Vec::new();
-    file.rewind()?;
-    file.read_to_end(&mut said)?;
-    Ok((good, String::from_utf8_lossy(&said).into_owned()))
+    let said = Said::at(&root.join("target").join(format!("{}.out", step.name)))?;
+    let good = said.by(&mut command(root, step))?.status()?.success();
+    Ok((good, said.read()?))
 }
 
 fn command(root: &Path, step: &Step) -> std::process::Command {

@@ -13,6 +13,7 @@ use std::process::{Command, ExitCode};
 mod ci;
 mod fuzz;
 mod programs;
+mod said;
 mod sim;
 mod tidy;
 

@@ -1,10 +1,10 @@
 //! The tests of all packages, several test programs at once: mounted file systems make them wait most of
 //! their time.
 
+use crate::said::Said;
 use serde_json::Value;
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
@@ -112,21 +112,14 @@ fn program(message: &str) -> Option<Program> {
 
 /// Runs a program to its end; whether it was content, and its output.
 fn attempt(program: &Program) -> io::Result<(bool, String)> {
-    let path = program.executable.with_extension("out");
-    let mut output =
-        File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
-    std::fs::remove_file(&path)?;
+    let said = Said::at(&program.executable.with_extension("out"))?;
     let mut command = Command::new(&program.executable);
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
     if processors < THREADS_MIN && std::env::var_os(THREADS).is_none() {
         command.env(THREADS, THREADS_MIN.to_string());
     }
-    let mut child = command
-        .current_dir(&program.directory)
-        .stdin(Stdio::null())
-        .stdout(output.try_clone()?)
-        .stderr(output.try_clone()?)
-        .spawn()?;
+    command.current_dir(&program.directory).stdin(Stdio::null());
+    let mut child = said.by(&mut command)?.spawn()?;
     let began = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait()? {
@@ -135,16 +128,12 @@ fn attempt(program: &Program) -> io::Result<(bool, String)> {
         if began.elapsed() > PROGRAM_MAX {
             child.kill()?;
             let seconds = PROGRAM_MAX.as_secs();
-            writeln!(output, "test {} has not ended within {seconds} s ... FAILED", program.name)?;
+            writeln!(&said, "test {} has not ended within {seconds} s ... FAILED", program.name)?;
             break child.wait()?;
         }
         std::thread::sleep(LOOK);
     };
-    let mut said = Vec::new();
-    output.rewind()?;
-    output.read_to_end(&mut said)?;
-    let said = String::from_utf8_lossy(&said).into_owned();
-    let seconds = began.elapsed().as_secs();
+    let (said, seconds) = (said.read()?, began.elapsed().as_secs());
     Ok((status.success(), format!("{said}     {} took {seconds} s: {status}\n", program.name)))
 }
 

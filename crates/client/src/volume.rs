@@ -19,7 +19,7 @@ use crate::session::Session;
 use crate::share::Share;
 use crate::unsynced::Left;
 use crate::waits::Waits;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -70,8 +70,6 @@ pub struct Volume {
     pub(crate) given_up: GivenUp,
     pub(crate) waits: Waits,
     pub(crate) asked: Asked,
-    /// Files that are being held still, or will be.
-    pub(crate) holding: parking_lot::Mutex<HashSet<Ino>>,
     pub(crate) dense: parking_lot::Mutex<Dense>,
     metrics: Metrics,
     background: parking_lot::Mutex<Vec<tokio::task::JoinHandle<()>>>,
@@ -112,7 +110,6 @@ impl Volume {
             given_up: GivenUp::default(),
             waits: Waits::default(),
             asked: Asked::default(),
-            holding: parking_lot::Mutex::default(),
             dense: parking_lot::Mutex::default(),
             metrics: Metrics::new(),
             background: parking_lot::Mutex::default(),

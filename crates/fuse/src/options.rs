@@ -82,14 +82,11 @@ impl MountOptions {
     }
 
     fn apply_one(&mut self, option: &str) -> Result<()> {
-        let (name, value) = match option.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (option, None),
-        };
+        let (name, value) = split(option);
         if is_for_systemd(name) {
             return Ok(());
         }
-        let known = OPTIONS.iter().find(|(form, _)| name_of(form) == name);
+        let known = OPTIONS.iter().find(|(form, _)| split(form).0 == name);
         let refused = |cause: &str| invalid(format!("mount option \"{option}\" {cause}"));
         match (known.map(|(_, does)| does), value) {
             (Some(Does::Set(set)), None) => set(self),
@@ -157,27 +154,9 @@ const OPTIONS: &[(&str, Does)] = &[
     // Looked for before all others.
     ("remount", Does::Set(|_| {})),
     ("writeback", Does::Set(|o| o.writeback = true)),
-    (
-        "uid=N",
-        Does::Take(|o, option, value| {
-            o.uid = Some(number(option, value)?);
-            Ok(())
-        }),
-    ),
-    (
-        "gid=N",
-        Does::Take(|o, option, value| {
-            o.gid = Some(number(option, value)?);
-            Ok(())
-        }),
-    ),
-    (
-        "threads=N",
-        Does::Take(|o, option, value| {
-            o.threads = threads(option, value)?;
-            Ok(())
-        }),
-    ),
+    ("uid=N", Does::Take(|o, option, value| number(option, value).map(|n| o.uid = Some(n)))),
+    ("gid=N", Does::Take(|o, option, value| number(option, value).map(|n| o.gid = Some(n)))),
+    ("threads=N", Does::Take(|o, option, value| threads(option, value).map(|n| o.threads = n))),
     (
         "fsname=TEXT",
         Does::Take(|o, _, value| {
@@ -248,8 +227,8 @@ pub fn known_options() -> impl Iterator<Item = &'static str> {
 
 /// True of an option that means something here, be it that it is refused.
 pub fn is_known(option: &str) -> bool {
-    let name = name_of(option);
-    is_for_systemd(name) || OPTIONS.iter().any(|(form, _)| name_of(form) == name)
+    let name = split(option).0;
+    is_for_systemd(name) || OPTIONS.iter().any(|(form, _)| split(form).0 == name)
 }
 
 /// The options of a list. A comma between quotes is part of one: `context="system_u:object_r:tmp_t:s0:c1,c2"`.
@@ -262,8 +241,12 @@ pub fn words(list: &str) -> impl Iterator<Item = &str> {
     list.split(ends).filter(|option| !option.is_empty())
 }
 
-fn name_of(form: &str) -> &str {
-    form.split_once('=').map_or(form, |(name, _)| name)
+/// Name and value of an option, or of its form.
+pub fn split(option: &str) -> (&str, Option<&str>) {
+    match option.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (option, None),
+    }
 }
 
 /// What systemd and `mount` keep for themselves in fstab.

@@ -5,15 +5,15 @@ use crate::owners;
 use crate::records::{Server, Volume};
 use crate::state::State;
 use strake_types::layout::{Distribution, LayoutTemplate};
-use strake_types::limits::{CHUNK_BYTES_DEFAULT, INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
+use strake_types::limits::{
+    CHUNK_BYTES_DEFAULT, INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX, VOLUMES_MAX,
+};
 use strake_types::shares::SHARES_MAX;
 use strake_types::{Ack, Consistency, Error, ErrorKind, Result, Shares, VolumeId};
 use strake_wire::message::manager::VolumeSpec;
 
 /// Longest name of a volume.
 const NAME_BYTES_MAX: usize = 64;
-/// Most volumes of a cluster.
-const VOLUMES_MAX: usize = 100_000;
 
 fn invalid(detail: String) -> Error {
     Error::with(ErrorKind::Invalid, detail)

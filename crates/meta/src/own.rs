@@ -85,10 +85,7 @@ impl Volume {
     /// more.
     pub async fn overwrite(&self, key: &[u8], value: Option<Bytes>) -> Result<()> {
         self.own_transaction(Some(key), |_, tx| {
-            match &value {
-                Some(value) => tx.put(key.to_vec(), value.clone()),
-                None => tx.delete(key.to_vec()),
-            }
+            tx.set(key.to_vec(), value.clone());
             Ok(())
         })
         .await
@@ -106,12 +103,7 @@ impl Volume {
         in_doubt: &mut bool,
     ) -> Result<()> {
         let body = |_: Option<Bytes>, tx: &mut Transaction| {
-            for (key, value) in &writes {
-                match value {
-                    Some(value) => tx.put(key.clone(), value.clone()),
-                    None => tx.delete(key.clone()),
-                }
-            }
+            writes.iter().for_each(|(key, value)| tx.set(key.clone(), value.clone()));
             Ok(())
         };
         self.repeated_transaction(None, body, in_doubt).await

@@ -1,37 +1,20 @@
 //! Files that get another number of copies: what is under way, in memory. A restart begins each anew.
 
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strake_types::{Error, ErrorKind, Ino, Result};
-use tokio::sync::{Notify, watch};
 
 /// A file that is copied.
 #[derive(Default)]
 pub(crate) struct UnderWay {
-    /// Somebody may have changed its contents since this was last set back.
+    /// Somebody may have changed its contents since it was begun.
     touched: AtomicBool,
-    /// Somebody has opened it since.
-    opened: AtomicBool,
-    /// While those who have it open are to hold it still.
-    hold: Mutex<Option<Arc<Hold>>>,
     copied: AtomicU64,
     bytes: AtomicU64,
     /// The server is gone, or the volume is.
     stopped: AtomicBool,
-}
-
-/// A time in which the clients that have a file open neither read nor write it.
-pub(crate) struct Hold {
-    /// Its number, of no other one.
-    number: u64,
-    /// Sessions that have said that they hold still.
-    said: Mutex<HashSet<u64>>,
-    /// One more has.
-    pub heard: Notify,
-    /// Closed when it is over.
-    over: watch::Sender<()>,
 }
 
 /// The files of a volume that are copied.
@@ -39,8 +22,6 @@ pub(crate) struct Hold {
 pub(crate) struct Recopies {
     files: Mutex<HashMap<Ino, Arc<UnderWay>>>,
     stopped: AtomicBool,
-    /// Times in which files were to be held still.
-    holds: AtomicU64,
     /// Held by the one job that may copy files of the volume.
     pub turn: tokio::sync::Mutex<()>,
 }
@@ -62,29 +43,9 @@ impl Drop for Running<'_> {
 impl Recopies {
     /// The contents of a file may be changed from now on.
     pub fn touch(&self, ino: Ino) {
-        self.open(ino, true);
-    }
-
-    /// Somebody opens a file, and may change its contents if he `writes`.
-    pub fn open(&self, ino: Ino, writes: bool) {
         if let Some(file) = self.files.lock().get(&ino) {
-            file.opened.store(true, Ordering::Release);
-            file.touched.fetch_or(writes, Ordering::AcqRel);
+            file.touched.store(true, Ordering::Release);
         }
-    }
-
-    /// A number for a time in which a file is to be held still; they begin anew after 65,536.
-    pub(crate) fn next_number(&self) -> u64 {
-        self.holds.fetch_add(1, Ordering::Relaxed) & 0xffff
-    }
-
-    /// A client holds a file still. What ends when it need not any more; `None`: it need not.
-    pub fn held(&self, ino: Ino, number: u64, session: u64) -> Option<watch::Receiver<()>> {
-        let file = self.files.lock().get(&ino)?.clone();
-        let hold = file.hold.lock().clone().filter(|hold| hold.number == number)?;
-        hold.said.lock().insert(session);
-        hold.heard.notify_waiters();
-        Some(hold.over.subscribe())
     }
 
     /// Files that are under way are left as they are, and no others begin.
@@ -112,36 +73,10 @@ impl Recopies {
     }
 }
 
-impl Hold {
-    /// True if a session has said that it holds still.
-    pub(crate) fn has(&self, session: u64) -> bool {
-        self.said.lock().contains(&session)
-    }
-}
-
 impl UnderWay {
-    /// From here on it counts who touches or opens the file.
+    /// From here on it counts who touches the file.
     pub(crate) fn start(&self) {
         self.touched.store(false, Ordering::Release);
-        self.opened.store(false, Ordering::Release);
-    }
-
-    /// True if somebody has opened it.
-    pub(crate) fn is_opened(&self) -> bool {
-        self.opened.load(Ordering::Acquire)
-    }
-
-    /// Its clients are to hold it still, under this number, from now on.
-    pub(crate) fn hold(&self, number: u64) -> Arc<Hold> {
-        let (said, heard, over) = Default::default();
-        let hold = Arc::new(Hold { number, said, heard, over });
-        *self.hold.lock() = Some(hold.clone());
-        hold
-    }
-
-    /// They need not any more.
-    pub(crate) fn release(&self) {
-        *self.hold.lock() = None;
     }
 
     /// True if somebody may have changed the contents.

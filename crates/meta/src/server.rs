@@ -11,8 +11,8 @@ use crate::ops::move_out::MoveOut;
 use crate::ops::removexattr::RemoveXattr;
 use crate::ops::setxattr::SetXattr;
 use crate::ops::{
-    clients, describe, getattr, getxattr, held, listxattr, lock, lookup, read_inline, readdir,
-    readlink, recalls, sessions, settle, sync, template, volume_stat,
+    clients, describe, getattr, getxattr, listxattr, lock, lookup, read_inline, readdir, readlink,
+    recalls, sessions, settle, sync, template, volume_stat,
 };
 use crate::reach::Reach;
 use crate::reaper;
@@ -265,7 +265,6 @@ async fn perform(ctx: &Ctx, op: &MetaOp) -> Result<MetaAnswer> {
         MetaOp::Told(op) => settle::told(ctx, op),
         MetaOp::Borrow(op) => lend::lend(ctx, op).await,
         MetaOp::GiveBack(op) => Ok(lend::take_back(ctx, op)),
-        MetaOp::Held(op) => held::held(ctx, op).await,
     }
 }
 

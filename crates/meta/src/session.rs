@@ -111,11 +111,6 @@ impl Session {
         self.mount.store(mount, Ordering::Relaxed);
     }
 
-    /// True if it can be asked for something.
-    pub fn keeps_leases(&self) -> bool {
-        self.keeps_leases
-    }
-
     /// Which client that is; 0: nobody knows.
     pub fn mount(&self) -> u64 {
         self.mount.load(Ordering::Relaxed)

@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use strake_types::{Error, ErrorKind, FileKind, Result, Timestamp};
+use strake_types::{Error, ErrorKind, FILE_SYSTEM_TYPE, FileKind, Result, Timestamp};
 
 /// Longest value, and longest list of names, of extended attributes that Linux knows.
 const XATTR_BYTES_MAX: usize = 64 << 10;
@@ -59,8 +59,8 @@ pub(crate) async fn is_in_mount(device: u64) -> Result<bool> {
     let named = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     blocking(move || {
         let table = fs::read("/proc/self/mountinfo")?;
-        let is_it =
-            |line: &str| line.split(' ').nth(2) == Some(&named) && line.contains(" - fuse.strake ");
+        let ours = format!(" - {FILE_SYSTEM_TYPE} ");
+        let is_it = |line: &str| line.split(' ').nth(2) == Some(&named) && line.contains(&ours);
         Ok(String::from_utf8_lossy(&table).lines().any(is_it))
     })
     .await

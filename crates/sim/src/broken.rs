@@ -34,10 +34,6 @@ pub const RULES: &[Rule] = &[
     rule("joins-count-once", "a late copy of a Join counts as one more start of its server"),
     rule("lease-needs-map", "a heartbeat renews the lease before the map that it names is known"),
     rule("leases-cover-opens", "a client opens a file again by what it knew when it closed it"),
-    rule(
-        "moving-files-are-held-still",
-        "a client goes on where a file was of which it said that it holds it still",
-    ),
     rule("long-leases-are-said-first", "a manager gives leases of which no beat says anything"),
     rule("loans-are-forgotten", "a server reads from memory what it has lent to another share"),
     rule("loans-are-noted", "a change is made whether the loans for it last or not"),

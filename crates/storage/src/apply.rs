@@ -279,7 +279,6 @@ impl Shelf {
                     occupied: found.iter().map(|c| c.occupied).collect(),
                 }))
             }
-            StorageOp::FileDigests(file) => self.digests_of(file).await,
             StorageOp::Digests(from) => self.digests(from).await,
             StorageOp::Sums(chunk) => {
                 let sums = self.sums(chunk.into()).await?;
@@ -293,17 +292,6 @@ impl Shelf {
             }
             _ => Err(Error::with(ErrorKind::Malformed, "a question that is none")),
         }
-    }
-
-    async fn digests_of(&self, file: msg::FileRef) -> Result<Answer> {
-        let (volume, ino, all) = (VolumeId(file.volume), Ino(file.ino), self.tag.from(0));
-        let found = self.run(move |s| s.digests_of(volume, ino, all)).await?;
-        plain_answer(StorageAnswer::Digests(msg::DigestPage {
-            chunks: found.iter().map(|c| plain(c.id).into()).collect(),
-            digests: found.iter().map(|c| c.digest).collect(),
-            lens: found.iter().map(|c| c.len).collect(),
-            next: None,
-        }))
     }
 
     async fn digests(&self, from: msg::DigestsAfter) -> Result<Answer> {

@@ -462,7 +462,7 @@ fn kind_of(op: &StorageOp) -> OpKind {
         StorageOp::Sync(_) => OpKind::Sync,
         StorageOp::Extents(_) => OpKind::Extents,
         StorageOp::Copy(_) => OpKind::Copy,
-        StorageOp::Chunks(_) | StorageOp::FileDigests(_) => OpKind::Chunks,
+        StorageOp::Chunks(_) => OpKind::Chunks,
         StorageOp::Stat(_) | StorageOp::AddTarget(_) => OpKind::Stat,
         StorageOp::Scrub(_) => OpKind::Scrub,
         StorageOp::DropVolume(_) => OpKind::DropVolume,

@@ -6,7 +6,7 @@ use crate::tls_flags::TlsFlags;
 use std::path::PathBuf;
 use strake_client::VolumeOptions;
 use strake_fuse::MountOptions;
-use strake_fuse::options::{is_known, known_options, words};
+use strake_fuse::options::{is_known, known_options, split, words};
 
 /// What a mount is asked for, sorted by who wants it.
 #[derive(Debug, Default)]
@@ -49,11 +49,8 @@ impl Wanted {
         };
         let mut others = Vec::new();
         for option in lists.iter().flat_map(|list| words(list)) {
-            let (name, value) = match option.split_once('=') {
-                Some((name, value)) => (name, Some(value)),
-                None => (option, None),
-            };
-            let own = OPTIONS.iter().find(|(form, _)| form.split('=').next() == Some(name));
+            let (name, value) = split(option);
+            let own = OPTIONS.iter().find(|(form, _)| split(form).0 == name);
             match (own.map(|(_, does)| does), value) {
                 (Some(Does::Set(set)), None) => set(self),
                 (Some(Does::Take(take)), Some(value)) => take(self, value)

@@ -5,9 +5,7 @@ use crate::made::Made;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use strake_fuse::Unmount;
-
-/// The type of our mounts in the kernel's table.
-const TYPE: &str = "fuse.strake";
+use strake_types::FILE_SYSTEM_TYPE;
 
 /// A mount of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +27,7 @@ fn parse(line: &str) -> Option<Mount> {
     let (source, path, kind) = (fields.next()?, fields.next()?, fields.next()?);
     let plain =
         |text: &str| text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\");
-    (kind == TYPE).then(|| Mount { path: plain(path).into(), source: plain(source) })
+    (kind == FILE_SYSTEM_TYPE).then(|| Mount { path: plain(path).into(), source: plain(source) })
 }
 
 /// True if nobody answers at this mount any more: its process has died.

@@ -54,12 +54,8 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
 
 /// `950`, `10,423`, `1.5M`, `10G`: as [`parse_count()`] reads it.
 pub fn show_count(number: u64) -> String {
-    let large = COUNT_UNITS.iter().skip(1).rev().find(|(_, factor)| number >= *factor);
-    match large {
-        Some((letter, factor)) if number.is_multiple_of(*factor) => {
-            format!("{}{letter}", number / factor)
-        }
-        Some((letter, factor)) => format!("{:.1}{letter}", number as f64 / *factor as f64),
+    match in_units(number, &COUNT_UNITS[1..]) {
+        Some((number, letter)) => format!("{number}{letter}"),
         None if number >= 1_000 => format!("{},{:03}", number / 1_000, number % 1_000),
         None => number.to_string(),
     }
@@ -67,26 +63,28 @@ pub fn show_count(number: u64) -> String {
 
 /// `1.5 GiB`.
 pub fn show(bytes: u64) -> String {
-    let unit = UNITS.iter().rev().find(|(_, factor)| bytes >= *factor);
-    match unit {
-        Some((letter, factor)) if bytes.is_multiple_of(*factor) => {
-            format!("{} {letter}iB", bytes / factor)
-        }
-        Some((letter, factor)) => format!("{:.1} {letter}iB", bytes as f64 / *factor as f64),
+    match in_units(bytes, UNITS) {
+        Some((number, letter)) => format!("{number} {letter}iB"),
         None => format!("{bytes} B"),
     }
 }
 
 /// `1.5G`, as `ls -h` and `df -h` write it; short enough for a column.
 pub fn short(bytes: u64) -> String {
-    let unit = UNITS.iter().rev().find(|(_, factor)| bytes >= *factor);
-    match unit {
-        Some((letter, factor)) if bytes.is_multiple_of(*factor) => {
-            format!("{}{letter}", bytes / factor)
-        }
-        Some((letter, factor)) => format!("{:.1}{letter}", bytes as f64 / *factor as f64),
+    match in_units(bytes, UNITS) {
+        Some((number, letter)) => format!("{number}{letter}"),
         None => bytes.to_string(),
     }
+}
+
+/// A number in the largest unit that it reaches: `1.5` and `G`, or `2` and `G`. `None`: it reaches none.
+fn in_units(number: u64, units: &[(char, u64)]) -> Option<(String, char)> {
+    let (letter, factor) = units.iter().rev().find(|(_, factor)| number >= *factor)?;
+    let shown = match number.is_multiple_of(*factor) {
+        true => (number / factor).to_string(),
+        false => format!("{:.1}", number as f64 / *factor as f64),
+    };
+    Some((shown, *letter))
 }
 
 #[cfg(test)]

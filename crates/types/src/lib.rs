@@ -41,3 +41,6 @@ pub use ids::{
 pub use layout::{Distribution, Layout, Piece};
 pub use safety::{Ack, Safety};
 pub use shares::Shares;
+
+/// The type of our mounts in the kernel's table.
+pub const FILE_SYSTEM_TYPE: &str = "fuse.strake";

@@ -24,6 +24,8 @@ pub const INLINE_BYTES_DEFAULT: u32 = 8 << 10;
 pub const INLINE_BYTES_MAX: u32 = 64 << 10;
 /// Most targets in an explicit list or a stripe.
 pub const STRIPE_WIDTH_MAX: usize = 1024;
+/// Most volumes of a cluster, each share counted as one.
+pub const VOLUMES_MAX: usize = 100_000;
 /// Most copies that a group keeps.
 pub const COPIES_MAX: u32 = 3;
 /// Largest payload of one data request.

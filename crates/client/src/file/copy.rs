@@ -108,25 +108,18 @@ impl Volume {
         self.drain(target).await;
         // Already now: nobody may see it again, not even if this is given up half-way.
         target.core().kept.cut(to, to + len);
-        let copied = loop {
-            self.while_held(source).await?;
-            // One after the other: both may be the same file.
-            let source_at = source.core().placement()?;
-            let target_at = target.core().placement()?;
-            let runs = runs(&source_at, from, &target_at, to, len);
-            if len / (runs.len() as u64).max(1) < RUN_BYTES_MIN {
-                return Ok(None);
-            }
-            let copied = stream::iter(runs)
-                .map(|run| self.copy_run(source, life, run))
-                .buffer_unordered(REQUESTS_MAX)
-                .try_collect::<Vec<()>>()
-                .await;
-            // Where the source lay it may be gone by now. The target moves only when this is over.
-            if source.core().lies_at(&source_at) {
-                break copied;
-            }
-        };
+        // One after the other: both may be the same file.
+        let source_at = source.core().placement()?;
+        let target_at = target.core().placement()?;
+        let runs = runs(&source_at, from, &target_at, to, len);
+        if len / (runs.len() as u64).max(1) < RUN_BYTES_MIN {
+            return Ok(None);
+        }
+        let copied = stream::iter(runs)
+            .map(|run| self.copy_run(source, life, run))
+            .buffer_unordered(REQUESTS_MAX)
+            .try_collect::<Vec<()>>()
+            .await;
         let mut core = target.core();
         core.ahead.cut(to, to + len);
         copied?;

@@ -26,21 +26,7 @@ impl Volume {
         to: SeekTo,
     ) -> Result<u64> {
         let _timer = self.count(Op::Seek);
-        loop {
-            self.while_held(&file.state).await?;
-            if let Some(found) = self.seek_once(&file.state, offset, to).await? {
-                return found.ok_or(Error::new(ErrorKind::NoSuchAddress));
-            }
-        }
-    }
-
-    /// As [`Volume::seek`]; the outer `None`: the file may lie elsewhere by now.
-    async fn seek_once(
-        self: &Arc<Self>,
-        state: &Arc<FileState>,
-        offset: u64,
-        to: SeekTo,
-    ) -> Result<Option<Option<u64>>> {
+        let state = &file.state;
         self.refresh_attr(state).await?;
         // Looked at before all is sent: it may be moved out of the inode meanwhile, unsent.
         let (length, placement) = {
@@ -49,19 +35,16 @@ impl Volume {
                 return Err(Error::new(ErrorKind::NoSuchAddress));
             }
             if core.is_inline() {
-                return Ok(Some(Some(if to == SeekTo::Data { offset } else { core.length })));
+                return Ok(if to == SeekTo::Data { offset } else { core.length });
             }
             (core.length, core.placement()?)
         };
         self.drain(state).await;
         let found = match to {
-            SeekTo::Data => self.seek_data(state, &placement, offset, length).await,
-            SeekTo::Hole => self.seek_hole(state, &placement, offset, length).await.map(Some),
+            SeekTo::Data => self.seek_data(state, &placement, offset, length).await?,
+            SeekTo::Hole => Some(self.seek_hole(state, &placement, offset, length).await?),
         };
-        match state.core().lies_at(&placement) {
-            true => found.map(Some),
-            false => Ok(None),
-        }
+        found.ok_or(Error::new(ErrorKind::NoSuchAddress))
     }
 
     async fn seek_data(

@@ -12,7 +12,6 @@ pub(crate) mod deferred;
 pub(crate) mod dense;
 pub(crate) mod dirty;
 mod flush;
-mod hold;
 mod holes;
 mod in_vain;
 pub(crate) mod inline;

@@ -89,27 +89,9 @@ impl Volume {
         unleased: impl FnOnce(),
     ) -> Result<(ReadData, Option<Duration>)> {
         let _timer = self.count(Op::Read);
+        let (began, offset) = (self.now(), range.start);
         file.heard_of();
         file.check_readable(self)?;
-        let mut unleased = Some(unleased);
-        loop {
-            self.while_held(&file.state).await?;
-            let tell = || unleased.take().into_iter().for_each(|tell| tell());
-            if let Some(read) = self.read_once(file, &range, tells, tell).await? {
-                return Ok(read);
-            }
-        }
-    }
-
-    /// `None`: it may lie elsewhere by now.
-    async fn read_once(
-        self: &Arc<Self>,
-        file: &Arc<OpenFile>,
-        range: &Range<u64>,
-        tells: bool,
-        unleased: impl FnOnce(),
-    ) -> Result<Option<(ReadData, Option<Duration>)>> {
-        let (began, offset) = (self.now(), range.start);
         let asks = self.keeps_leases() || range.end > file.state.core().length;
         let leased = !asks || self.refresh_attr(&file.state).await?;
         if !leased {
@@ -122,10 +104,10 @@ impl Volume {
             let mut core = file.state.core();
             let end = range.end.min(core.length);
             if offset >= end {
-                return Ok(Some(Default::default()));
+                return Ok(Default::default());
             }
             if let Body::Inline(inline) = &core.body {
-                return Ok(Some((inline_part(inline.as_slice(), offset, end), None)));
+                return Ok((inline_part(inline.as_slice(), offset, end), None));
             }
             let now = self.now();
             let parts = core.plan(offset, end, now);
@@ -137,14 +119,10 @@ impl Volume {
             (parts, placement)
         };
         let far = leased && parts.iter().all(|part| matches!(part, Part::There(..)));
-        let fetched = self.fetch_parts(&file.state, &placement, parts).await;
-        if !file.state.core().lies_at(&placement) {
-            return Ok(None);
-        }
-        let mut data = fetched?;
+        let mut data = self.fetch_parts(&file.state, &placement, parts).await?;
         data.parts.retain(|part| !part.is_empty());
         self.metrics().bytes_read.increment(data.len() as u64);
-        Ok(Some((data, far.then(|| self.now().saturating_sub(began)))))
+        Ok((data, far.then(|| self.now().saturating_sub(began))))
     }
 
     fn count_parts(&self, parts: &[Part]) {

@@ -87,8 +87,6 @@ pub(crate) struct Core {
     pub(crate) senders: usize,
     /// The length is being set: writes wait.
     pub(crate) exclusive: bool,
-    /// It may lie elsewhere from now on: see [`super::hold`].
-    pub(crate) held: bool,
     pub(crate) unpublished: Unpublished,
     pub(crate) unsynced: Unsynced,
     /// Syncs that are under way.
@@ -187,9 +185,9 @@ impl Core {
     }
 
     /// True if the server is to count the file as open: it has handles, or something is unsent, which
-    /// would go where the file was before, or who opens it again has to know that it is held still.
+    /// would go where the file was before.
     pub(crate) fn is_used(&self) -> bool {
-        self.handles > 0 || !self.is_idle() || self.held
+        self.handles > 0 || !self.is_idle()
     }
 
     /// True if the server is to count it as open, also because its close is deferred.
@@ -346,7 +344,6 @@ impl FileState {
             in_flight: BTreeMap::new(),
             senders: 0,
             exclusive: false,
-            held: false,
             unpublished: Unpublished::default(),
             unsynced: Unsynced::new(!created, None),
             syncing: 0,

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_types::limits::FILE_BYTES_MAX;
 use strake_types::{Consistency, Error, ErrorKind, Result, Timestamp};
-use tokio::time::{Instant, timeout_at};
 
 /// A longer write is taken in parts of this many bytes.
 const PART_BYTES_MAX: usize = 8 << 20;
@@ -143,7 +142,6 @@ impl Volume {
         }
         let mut room = Some(self.room_for(data.len()).await);
         let state = &file.state;
-        let mut until = None;
         loop {
             let progress = state.progress.notified();
             let taken = {
@@ -161,14 +159,7 @@ impl Volume {
                     return Ok(Some(offset));
                 }
                 Taken::Lock => return Ok(None),
-                Taken::Wait => {
-                    let wait = Duration::from_millis(self.options().operation_wait_ms);
-                    let until = *until.get_or_insert_with(|| Instant::now() + wait);
-                    if timeout_at(until, progress).await.is_err() {
-                        let detail = "another operation on the file waits for a server";
-                        return Err(Error::with(ErrorKind::TimedOut, detail));
-                    }
-                }
+                Taken::Wait => progress.await,
                 Taken::Refresh => self.refresh_inline(state).await?,
                 Taken::MoveOut => {
                     let _order = state.order.lock().await;

@@ -7,7 +7,6 @@ use super::cut::after;
 use super::map::Map;
 use super::store::Store;
 use super::{BlockSums, ChunkDigest, ChunkPage, Result};
-use std::ops::RangeInclusive;
 use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
 
 /// Chunks looked up at a time.
@@ -38,7 +37,10 @@ impl Store {
                 if !wanted(id.index) {
                     continue;
                 }
-                page.chunks.extend(self.digest_of(id)?);
+                if let Some(sums) = self.blocks_of(id)? {
+                    let (len, digest) = (sums.chunk_len(), sums.digest());
+                    page.chunks.push(ChunkDigest { id, len, digest });
+                }
                 if page.chunks.len() >= limit.max(1) {
                     return Ok(page);
                 }
@@ -50,25 +52,6 @@ impl Store {
         }
         page.next = page.next.filter(|id| *id != last);
         Ok(page)
-    }
-
-    /// See [`super::ChunkStore::digests_of`].
-    pub(super) fn digests_of(
-        &self,
-        volume: VolumeId,
-        ino: Ino,
-        indices: RangeInclusive<ChunkIndex>,
-    ) -> Result<Vec<ChunkDigest>> {
-        let (first, last) = indices.into_inner();
-        let [first, last] = [first, last].map(|index| ChunkId { volume, ino, index });
-        let ids = self.ids_between(first, last, usize::MAX)?;
-        ids.into_iter().filter_map(|id| self.digest_of(id).transpose()).collect()
-    }
-
-    fn digest_of(&self, id: ChunkId) -> Result<Option<ChunkDigest>> {
-        let digest =
-            |sums: BlockSums| ChunkDigest { id, len: sums.chunk_len(), digest: sums.digest() };
-        Ok(self.blocks_of(id)?.map(digest))
     }
 
     /// See [`super::ChunkStore::blocks_of`].

@@ -232,16 +232,6 @@ impl ChunkStore {
         self.store.chunks_of(volume, ino, indices)
     }
 
-    /// Digests of the chunks of a file with these indices, ascending; as [`ChunkStore::chunks_after`] has them.
-    pub fn digests_of(
-        &self,
-        volume: VolumeId,
-        ino: Ino,
-        indices: RangeInclusive<ChunkIndex>,
-    ) -> Result<Vec<ChunkDigest>> {
-        self.store.digests_of(volume, ino, indices)
-    }
-
     /// Digests of the chunks after a cursor whose index `wanted` accepts, in the order of their ids.
     /// At most `limit`, and at least one. A page ends early, perhaps empty, where many chunks were
     /// passed over. Each digest is of one moment after the call began: no write that was acknowledged

@@ -251,10 +251,7 @@ async fn step(
         for (key, value) in pairs {
             tx.put(key.to_vec(), value.clone());
         }
-        match to {
-            Some(to) => tx.put(key.to_vec(), to.clone()),
-            None => tx.delete(key.to_vec()),
-        }
+        tx.set(key.to_vec(), to.cloned());
         match tx.commit(kv).await? {
             Outcome::Committed => return Ok(()),
             // The mark tells what became of it.

@@ -5,8 +5,11 @@
 //! skew (as every engine here), invents conflicts, loses the answers of commits - and lets such a
 //! commit take effect later, after others that began after it, until somebody reads - and suspends
 //! in the middle of every call, so that tasks interleave. What survives it survives the real ones.
+//!
+//! [`SyncedKv`] is the first with a host that can lose power.
 
 mod random;
+mod synced;
 mod versions;
 
 use super::{Kv, KvError, Outcome, Pair, Result, Snapshot, Writes};
@@ -19,6 +22,7 @@ use std::ops::Bound;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+pub use synced::SyncedKv;
 use versions::Versions;
 
 /// How often the adversary strikes: probabilities from 0 to 1.

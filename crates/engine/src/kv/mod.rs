@@ -175,6 +175,11 @@ impl Transaction {
         self.writes.insert(key, None);
     }
 
+    /// Sets a key, or removes it.
+    pub fn set(&mut self, key: Vec<u8>, value: Option<Bytes>) {
+        self.writes.insert(key, value);
+    }
+
     /// Reads a key and makes the commit conflict if another writes it: the value is written back.
     pub async fn guard(&mut self, key: &[u8]) -> Result<Option<Bytes>> {
         let value = self.get(key).await?;

@@ -7,10 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use strake_types::{Error, ErrorKind, Result};
+use strake_types::{Error, ErrorKind, FILE_SYSTEM_TYPE, Result};
 
-/// Type of our mounts in `/proc/mounts`.
-const FILE_SYSTEM_TYPE: &str = "fuse.strake";
 const MOUNT_TABLE: &str = "/proc/self/mountinfo";
 
 /// How often, and with which pauses, taking away a mount that is in use is tried again.

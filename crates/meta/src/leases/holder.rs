@@ -61,8 +61,6 @@ pub(super) struct State {
     pub(super) waiting: VecDeque<(u64, Ino)>,
     /// Files of which it is to tell what it has written, until it has heard of that.
     asked: BTreeMap<Ino, u64>,
-    /// Files that it is to hold still, until it has heard of that.
-    hold: BTreeMap<Ino, u64>,
     /// One of them recalls everything: no lease is given until that is forgotten. Followed it is when the kernel there has
     /// forgotten it, too.
     everything: Option<Recall>,
@@ -285,12 +283,6 @@ impl Holder {
         self.entered.notify_waiters();
     }
 
-    /// It is to hold a file still, as it fetches next.
-    pub fn ask_to_hold(&self, ino: Ino, number: u64) {
-        self.state.lock().hold.insert(ino, number);
-        self.entered.notify_waiters();
-    }
-
     /// What is recalled and not followed; waits for something as long as it may.
     pub async fn fetch(&self, patience: Duration) -> Recalled {
         let until = tokio::time::Instant::now() + patience;
@@ -386,18 +378,13 @@ impl State {
     /// What is to be answered at once, if anything.
     fn fetched(&mut self) -> Option<Recalled> {
         let everything = self.remembers();
-        let is_asked = !self.asked.is_empty() || !self.hold.is_empty();
-        if everything || !self.waiting.is_empty() || is_asked {
-            let taken = |asks: &mut BTreeMap<Ino, u64>| {
-                let asks = std::mem::take(asks).into_iter();
-                asks.map(|(ino, number)| Ask { ino: ino.0, number }).collect()
-            };
+        if everything || !self.waiting.is_empty() || !self.asked.is_empty() {
+            let asked = std::mem::take(&mut self.asked).into_iter();
             return Some(Recalled {
                 number: self.last,
                 inodes: self.waiting.iter().map(|(_, ino)| ino.0).collect(),
                 everything,
-                shared: taken(&mut self.asked),
-                hold: taken(&mut self.hold),
+                shared: asked.map(|(ino, number)| Ask { ino: ino.0, number }).collect(),
             });
         }
         (self.ended || self.stopping).then(|| self.nothing())

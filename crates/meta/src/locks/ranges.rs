@@ -76,8 +76,6 @@ pub(crate) struct Waiting<'a> {
     locks: &'a RangeLocks,
     key: FileKey,
     wanted: Range,
-    /// No other request will wait for the same.
-    over: bool,
     /// Told at each change of the file's locks.
     pub changed: Arc<Notify>,
 }
@@ -161,12 +159,12 @@ impl RangeLocks {
         if !flock {
             table.waits.ask(wanted.owner(), (key, wanted));
         }
-        Waiting { locks: self, key, wanted, over: false, changed }
+        Waiting { locks: self, key, wanted, changed }
     }
 
-    /// `wanted` was granted: the pause of a wait for it is over.
-    pub fn granted(&self, flock: bool, ino: Ino, wanted: &Range) {
-        self.table.lock().waits.granted(wanted.owner(), &((flock, ino), *wanted));
+    /// `wanted` was granted or refused for good: no other request will wait for the same.
+    pub fn end_wait(&self, flock: bool, ino: Ino, wanted: &Range) {
+        self.table.lock().waits.end(wanted.owner(), &((flock, ino), *wanted));
     }
 }
 
@@ -181,18 +179,13 @@ impl Waiting<'_> {
         };
         waits.is_in_circle(self.wanted.owner(), blockers)
     }
-
-    /// It was granted or refused: no other request will wait for the same.
-    pub fn end(&mut self) {
-        self.over = true;
-    }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut table = self.locks.table.lock();
         if !self.key.0 {
-            table.waits.end(self.wanted.owner(), &(self.key, self.wanted), self.over);
+            table.waits.pause(self.wanted.owner(), &(self.key, self.wanted));
         }
         table.leave(self.key);
     }
@@ -305,10 +298,9 @@ mod tests {
         }
         let wants = |owner| Range { session: owner, ..range(owner, 0, 0, true) };
         let ask = |ino, owner| {
-            let mut waiting = locks.wait(false, Ino(ino), &wants(owner));
-            let found = waiting.is_in_circle();
+            let found = locks.wait(false, Ino(ino), &wants(owner)).is_in_circle();
             if found {
-                waiting.end();
+                locks.end_wait(false, Ino(ino), &wants(owner));
             }
             found
         };

@@ -58,24 +58,21 @@ impl<W: PartialEq> Waits<W> {
         (wait.asked, wait.open) = (self.requests, wait.open + 1);
     }
 
-    /// A request waits no more; `over`: nor will others after it.
-    pub fn end(&mut self, owner: Owner, wanted: &W, over: bool) {
-        let waits = self.all.entry(owner).or_default();
-        if let Some(nth) = waits.iter().position(|wait| wait.wanted == *wanted) {
+    /// A request waits no more; others may after it.
+    pub fn pause(&mut self, owner: Owner, wanted: &W) {
+        let waits = self.all.get_mut(&owner).into_iter().flatten();
+        for wait in waits.filter(|wait| wait.wanted == *wanted) {
             let now = Instant::now();
-            let wait = &mut waits[nth];
             (wait.open, wait.paused) = (wait.open - 1, now);
-            match wait.open {
-                0 if over => drop(waits.swap_remove(nth)),
-                0 => self.paused.push_back((now, owner)),
-                _ => {}
+            if wait.open == 0 {
+                self.paused.push_back((now, owner));
             }
         }
-        self.tidy(owner);
     }
 
-    /// An owner was granted what it wanted, perhaps by a request that did not have to wait: none will wait for it after that.
-    pub fn granted(&mut self, owner: Owner, wanted: &W) {
+    /// An owner was granted what it wanted, perhaps by a request that did not have to wait, or refused: none will wait for it
+    /// after that, but for those that do.
+    pub fn end(&mut self, owner: Owner, wanted: &W) {
         if let Some(waits) = self.all.get_mut(&owner) {
             waits.retain(|wait| wait.open > 0 || wait.wanted != *wanted);
         }
@@ -167,7 +164,10 @@ mod tests {
         let wanted = WANTED[number as usize];
         waits.ask(owner(number), wanted);
         let refused = waits.is_in_circle(owner(number), |holder| vec![owner(*holder)]);
-        waits.end(owner(number), &wanted, refused);
+        waits.pause(owner(number), &wanted);
+        if refused {
+            waits.end(owner(number), &wanted);
+        }
         refused
     }
 

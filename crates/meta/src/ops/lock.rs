@@ -46,8 +46,7 @@ fn parse(ctx: &Ctx, op: &Lock) -> Result<(Wish, Range)> {
 /// only remembered in memory, as long as this server has the volume: a copy that comes to another server, or to this one
 /// when it has got the volume back, is of an incarnation of the session that is over (`Session::is_outdated`).
 pub(crate) async fn set_lock(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
-    let ledger = ctx.session.as_ref().filter(|_| ctx.seq != 0).map(|session| &session.ledger);
-    let Some(ledger) = ledger else { return carry_out(ctx, op).await };
+    let Some(ledger) = ctx.ledger() else { return carry_out(ctx, op).await };
     let _running = match ledger.begin(ctx.seq).await {
         Begin::New(running) => running,
         Begin::Idle(answer) => return (*answer).clone(),
@@ -87,20 +86,21 @@ async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
             let _held = lock_settled(ctx, op.flock, ino).await?;
             if ranges.conflict(op.flock, ino, range).is_none() {
                 apply(ctx, op.flock, ino, range, Change::Lock).await?;
-                waiting.iter_mut().for_each(Waiting::end);
-                ranges.granted(op.flock, ino, range);
+                drop(waiting);
+                ranges.end_wait(op.flock, ino, range);
                 return Ok(());
             }
         }
         if op.wait_ms == 0 {
             return Err(Error::new(ErrorKind::WouldBlock));
         }
-        let waiting = waiting.get_or_insert_with(|| ranges.wait(op.flock, ino, range));
-        if waiting.is_in_circle() {
-            waiting.end();
+        let begun = waiting.get_or_insert_with(|| ranges.wait(op.flock, ino, range));
+        if begun.is_in_circle() {
+            drop(waiting);
+            ranges.end_wait(op.flock, ino, range);
             return Err(Error::new(ErrorKind::Deadlock));
         }
-        let changed = waiting.changed.notified();
+        let changed = begun.changed.notified();
         futures::pin_mut!(changed);
         changed.as_mut().enable();
         // What changed before the wait began is seen here.

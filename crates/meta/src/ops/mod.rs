@@ -5,7 +5,6 @@ pub(crate) mod create;
 pub(crate) mod describe;
 pub(crate) mod getattr;
 pub(crate) mod getxattr;
-pub(crate) mod held;
 pub(crate) mod link;
 pub(crate) mod listxattr;
 pub(crate) mod lock;

@@ -50,7 +50,9 @@ pub(crate) async fn open_existing(
 pub(crate) async fn opened(tx: &mut Tx<'_>, inode: &Inode, mode: &OpenMode) -> Result<Opened> {
     tx.ctx.need_session()?;
     let writes = mode.write || mode.truncate;
-    tx.ctx.volume.recopies.open(inode.id(), writes);
+    if writes {
+        tx.ctx.volume.recopies.touch(inode.id());
+    }
     tx.opens(inode.id(), writes);
     view(tx, inode, mode).await
 }

@@ -1,8 +1,9 @@
 //! Another number of copies for files there are, while they are in use: docs/design/0043.
 //!
 //! A file is copied from the groups of its layout to those of another one, and its inode is switched
-//! over in one transaction, under its lock, if nobody can have changed it since. Who has a file open knows its old
-//! layout: clients are asked to hold it still for a moment, and learn the new one after it.
+//! over in one transaction, under its lock, if nobody can have changed it meanwhile and nobody has it
+//! open. Who holds a file open knows its old layout, so the switch waits for that; who opens it later
+//! learns the new one.
 //!
 //! * `jobs` — what the manager wants done, each job a task; what is told of them.
 //! * `walk` — one job: all files below a directory, and those that wait again and again.
@@ -10,20 +11,14 @@
 //! * `pages` — what there is at a place of a walk.
 //! * `pace` — how fast, and whether at all.
 //! * [`crate::recopies`] — the files that are under way, in memory.
-//! * `moving` — a file on its way: what there is to copy, and the transaction at the end.
-//! * `work` — one file: begin, copy, give up.
-//! * `switch` — its last step: what was changed meanwhile is copied, and the file lies elsewhere.
-//! * `hold` — having a file held still by who has it open.
+//! * `work` — one file: begin, copy, switch or give up.
 //! * `spare` — chunks that no layout names, until they are deleted; what lost clients may still use.
 
 mod ahead;
-mod hold;
 mod jobs;
-mod moving;
 mod pace;
 mod pages;
 mod spare;
-mod switch;
 #[cfg(test)]
 mod tests;
 mod walk;

@@ -92,7 +92,7 @@ impl Pace {
                 Wish::Go { paused, rate } => (paused, rate as f64),
                 Wish::GiveUp | Wish::Stop => return false,
             };
-            if file.is_some_and(|file| file.check().is_err()) {
+            if file.is_some_and(|file| file.is_touched() || file.check().is_err()) {
                 return true;
             }
             let owed = self.settle(rate);
@@ -165,15 +165,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_of_a_server_that_stops_waits_no_longer() {
+    async fn a_file_that_somebody_writes_to_waits_no_longer() {
         let (_wish, pace) = pace(false, 1);
         let recopies = Recopies::default();
         let running = recopies.begin(Ino(7)).unwrap();
         pace.owe(1_000_000);
-        let stop = async {
+        let touch = async {
             tokio::time::sleep(SOON).await;
-            recopies.stop();
+            recopies.touch(Ino(7));
         };
-        assert!(tokio::join!(pace.wait(1, Some(&running.file)), stop).0);
+        assert!(tokio::join!(pace.wait(1, Some(&running.file)), touch).0);
     }
 }

@@ -47,30 +47,21 @@ pub(crate) async fn note_lost(core: &Core, volume: &Volume, session: &Session) -
     volume.write(writes.collect()).await
 }
 
-/// Whether clients are asked to hold a file still that they have open. Not before the faults are mended that
-/// docs/design/0043 names: until then such a file stays where it is.
-const HOLDS: bool = false;
-
-/// Who uses a file.
-pub(super) enum Users {
-    /// These have it open; nobody, if there are none.
-    Open(Vec<Arc<Session>>),
-    /// Somebody may, and cannot be asked: why.
-    Unknown(String),
-}
-
-/// Who uses a file. What is only not closed yet is reported to be closed soon.
-pub(super) async fn users(ctx: &Ctx, ino: Ino) -> Result<Users> {
+/// Why a file must stay where it is, if it must: somebody has it open, or may have.
+pub(super) async fn in_use(ctx: &Ctx, ino: Ino) -> Result<Option<String>> {
     let sessions = &ctx.volume.sessions;
-    if sessions.somebody_absent() {
-        let why = "clients have not come back since the metadata server started";
-        return Ok(Users::Unknown(why.to_owned()));
-    }
-    // Before what is remembered of lost clients: one that is just being ended is then in one of the two.
-    let users = sessions.users_of(ino).into_iter().filter(|(_, opens)| *opens > 0);
-    let users: Vec<_> = users.map(|(session, _)| session).collect();
-    if !users.is_empty() {
-        ctx.volume.leases.recall(ino, &*ctx.core.clock);
+    if sessions.may_hold(ino) {
+        let users = sessions.users_of(ino).into_iter().filter(|(_, opens)| *opens > 0);
+        let mut names: Vec<String> = users.map(|(session, _)| session.client.clone()).collect();
+        names.sort();
+        names.dedup();
+        return Ok(Some(match names.is_empty() {
+            true => "clients have not come back since the metadata server started".to_owned(),
+            false => {
+                ctx.volume.leases.recall(ino, &*ctx.core.clock);
+                format!("open by {}", names.join(", "))
+            }
+        }));
     }
     let now_ms = ctx.core.wall_ms();
     let mut tx = Tx::reader(ctx);
@@ -78,24 +69,12 @@ pub(super) async fn users(ctx: &Ctx, ino: Ino) -> Result<Users> {
         let lost: Option<LostUse> = tx.get(&keys::lost(ctx.volume.id, about)).await?;
         if let Some(left_ms) = lost.and_then(|lost| lost.until_ms.checked_sub(now_ms)) {
             let minutes = left_ms / 60_000 + 1;
-            return Ok(Users::Unknown(format!(
+            return Ok(Some(format!(
                 "a client that was lost may still use it, for {minutes} minutes at most"
             )));
         }
     }
-    let may_be_asked = users.iter().all(|session| HOLDS && session.keeps_leases());
-    match may_be_asked {
-        true => Ok(Users::Open(users)),
-        false => Ok(Users::Unknown(open_by(&users))),
-    }
-}
-
-/// Who has a file open, for people.
-pub(super) fn open_by(users: &[Arc<Session>]) -> String {
-    let mut names: Vec<&str> = users.iter().map(|session| &*session.client).collect();
-    names.sort_unstable();
-    names.dedup();
-    format!("open by {}", names.join(", "))
+    Ok(None)
 }
 
 /// Deletes chunks that are to go. Returns how many files have some left.

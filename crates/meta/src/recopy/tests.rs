@@ -1,8 +1,7 @@
-use super::moving::{Outcome, Wanted};
 use super::pace::{Pace, Wish};
 use super::spare::QUIET_MS;
 use super::walk::{LEFT_MAX, PATIENCE_MS};
-use super::work;
+use super::work::{self, Outcome, Wanted};
 use crate::check::tests::fsck;
 use crate::core::Core;
 use crate::ctx::Ctx;
@@ -12,16 +11,15 @@ use crate::tests::check::check_shares;
 use crate::tests::world::*;
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use strake_engine::kv::memory::MemoryKv;
+use strake_engine::kv::memory::{MemoryKv, SyncedKv};
 use strake_types::layout::{Groups, Placement};
 use strake_types::{ChunkIndex, ErrorKind, FileKind, GroupId, Ino, Layout, Result, VolumeId};
 use strake_wire::member::MetaRole;
 use strake_wire::message::manager::Group;
-use strake_wire::message::meta::{Ask, MetaAnswer, MetaOp, OpenMode, Publish, Recalled, Recalls};
+use strake_wire::message::meta::{MetaAnswer, MetaOp, OpenMode, Publish, Recalls};
 use strake_wire::message::recopies::{RecopyOrder, RecopyProgress};
 use strake_wire::message::storage::StorageOp;
 use tokio::sync::watch;
@@ -193,113 +191,32 @@ async fn who_has_a_file_open_keeps_it_where_it_is() {
     assert_eq!(read(&world, ino).await, contents());
 }
 
-/// What a client that keeps leases is to believe no longer, or is asked for.
-async fn recalled(user: &User<'_>, followed: u64) -> Recalled {
-    match user.call(MetaOp::Recalls(Recalls { followed, ..Recalls::default() })).await {
-        Ok(MetaAnswer::Recalled(recalled)) => recalled,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// A client that keeps leases.
-async fn leasing(world: &World) -> User<'_> {
-    let user = world.root().at(world.open_session_of(0, &[], true).await.session).leasing();
-    recalled(&user, 0).await;
-    user
-}
-
-/// Follows recalls for ever.
-async fn follow(user: &User<'_>, mut followed: u64) -> Infallible {
-    loop {
-        followed = recalled(user, followed).await.number;
-    }
-}
-
-/// Follows recalls until it is asked to hold a file still.
-async fn asked_to_hold(user: &User<'_>) -> Ask {
-    let mut followed = 0;
-    loop {
-        let said = recalled(user, followed).await;
-        if let [ask, ..] = said.hold[..] {
-            return ask;
-        }
-        followed = said.number;
-    }
-}
-
 #[tokio::test]
 async fn who_only_defers_to_close_a_file_is_asked_for_it() {
     let world = World::new().await;
     let ino = file(&world, "f").await;
-    let user = leasing(&world).await;
+    let user = world.root().at(world.open_session_of(0, &[], true).await.session).leasing();
+    let follow = async |followed| match user
+        .call(MetaOp::Recalls(Recalls { followed, ..Recalls::default() }))
+        .await
+    {
+        Ok(MetaAnswer::Recalled(recalled)) => recalled,
+        other => panic!("{other:?}"),
+    };
+    follow(0).await;
     user.open(ino, READ).await.unwrap();
     assert!(user.getattr(ino).await.unwrap().leased);
     assert_eq!(recopy(&world, ino, 2).await.0, State::Waits);
-    let first = recalled(&user, 0).await;
-    assert_eq!(first.inodes, [ino]);
+    let recalled = follow(0).await;
+    assert_eq!(recalled.inodes, [ino]);
     user.close(ino).await.unwrap();
-    recalled(&user, first.number).await;
+    follow(recalled.number).await;
     assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
     settled(&world).await;
 }
 
-/// What it has written lies where it was, and what it wrote last came there when all else was copied.
 #[tokio::test]
-#[ignore = "clients are not asked to hold files still yet: docs/design/0043"]
-async fn who_has_a_file_open_is_asked_to_hold_it_still() {
-    let world = World::new().await;
-    let ino = file(&world, "f").await;
-    let (writer, reader) = (leasing(&world).await, leasing(&world).await);
-    writer.open(ino, BOTH).await.unwrap();
-    reader.open(ino, READ).await.unwrap();
-    let at =
-        async |index| place(Placement::new(layout(&world, ino).await).group_of(ChunkIndex(index)));
-    let hold = async {
-        let ask = asked_to_hold(&writer).await;
-        let (second, last) = (at(1).await, at(4).await);
-        world.storage.chunks.lock().get_mut(&(second, ino, 1)).unwrap()[7] = 77;
-        // It has cut the file meanwhile, too.
-        world.storage.chunks.lock().remove(&(last, ino, 4));
-        let other = Ask { number: ask.number - 1, ..ask };
-        let answer = writer.call(MetaOp::Held(other)).await.unwrap();
-        assert!(matches!(answer, MetaAnswer::Done(_)), "of another time");
-        let (held, ()) = tokio::join!(writer.call(MetaOp::Held(ask)), async {
-            assert_eq!(layout(&world, ino).await.copies(), 1, "somebody else reads it still");
-            let ask = asked_to_hold(&reader).await;
-            reader.call(MetaOp::Held(ask)).await.unwrap();
-        });
-        held.unwrap();
-        assert_eq!(layout(&world, ino).await.copies(), 2);
-    };
-    let ends = async { tokio::join!(recopy(&world, ino, 2), hold).0 };
-    let (state, detail) = tokio::select! {
-        ended = ends => ended,
-        never = follow(&writer, 0) => match never {},
-        never = follow(&reader, 0) => match never {},
-    };
-    assert_eq!(state, State::Done, "{detail}");
-    settled(&world).await;
-    let mut expected = contents();
-    expected[CHUNK + 7] = 77;
-    expected[4 * CHUNK..].fill(0);
-    assert_eq!(read(&world, ino).await, expected);
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_does_not_hold_still_keeps_a_file_where_it_is() {
-    let world = World::new().await;
-    let ino = file(&world, "f").await;
-    let user = leasing(&world).await;
-    user.open(ino, READ).await.unwrap();
-    let (state, detail) = recopy(&world, ino, 2).await;
-    assert_eq!((state, &*detail), (State::Waits, "open by test"));
-    settled(&world).await;
-    assert_eq!(layout(&world, ino).await.copies(), 1);
-    assert_eq!(read(&world, ino).await, contents());
-}
-
-#[tokio::test]
-async fn what_is_read_and_written_while_it_is_copied_is_in_the_copy() {
+async fn who_reads_while_it_is_copied_disturbs_nothing_and_who_writes_does() {
     let world = World::new().await;
     let root = world.root();
     let ino = file(&world, "f").await;
@@ -311,21 +228,21 @@ async fn what_is_read_and_written_while_it_is_copied_is_in_the_copy() {
         root.close(ino).await.unwrap();
     });
     let (state, detail) = writes.await;
-    assert_eq!(state, State::Done, "{detail}");
+    assert_eq!(state, State::Waits, "{detail}");
+    settled(&world).await;
+    assert!(world.storage.chunks.lock().keys().all(|key| key.0 < 100), "what was copied is gone");
+    assert_eq!(read(&world, ino).await[7], 77);
+
+    let reads = meanwhile(&world, ino, async || {
+        root.open(ino, READ).await.unwrap();
+        assert_eq!(layout(&world, ino).await.copies(), 1);
+        root.close(ino).await.unwrap();
+    });
+    assert_eq!(reads.await.0, State::Done);
     settled(&world).await;
     let mut expected = contents();
     expected[7] = 77;
     assert_eq!(read(&world, ino).await, expected);
-
-    let other = file(&world, "g").await;
-    let reads = meanwhile(&world, other, async || {
-        root.open(other, READ).await.unwrap();
-        assert_eq!(layout(&world, other).await.copies(), 1);
-        root.close(other).await.unwrap();
-    });
-    assert_eq!(reads.await.0, State::Done);
-    settled(&world).await;
-    assert_eq!(read(&world, other).await, contents());
 }
 
 #[tokio::test]
@@ -337,7 +254,7 @@ async fn what_changes_a_file_by_name_while_it_is_copied_is_not_undone() {
         root.truncate(ino, 10).await.unwrap();
         root.truncate(ino, contents().len() as u64).await.unwrap();
     });
-    assert_eq!(cut.await.0, State::Done);
+    assert_eq!(cut.await.0, State::Waits);
     settled(&world).await;
     let mut expected = contents();
     expected[10..].fill(0);
@@ -348,7 +265,7 @@ async fn what_changes_a_file_by_name_while_it_is_copied_is_not_undone() {
         root.unlink(1, "gone").await.unwrap();
     })
     .await;
-    assert_eq!(state, State::Unchanged);
+    assert_eq!(state, State::Waits);
     settled(&world).await;
     world.until(async || world.storage.chunks.lock().keys().all(|key| key.1 != gone)).await;
     assert_eq!(kind(ask(&world, gone, 2).await), ErrorKind::Stale);
@@ -428,6 +345,17 @@ async fn a_crash_after_the_switch_deletes_what_was_left() {
     settled(&world).await;
     assert!(world.storage.chunks.lock().keys().all(|key| key.0 > 100));
     assert_eq!(read(&world, ino).await, contents());
+}
+
+/// Who opened it then wrote where it lies, synced that, and found the file where it was before when the power came back.
+#[tokio::test]
+async fn a_file_lies_where_it_was_copied_after_a_loss_of_power_as_well() {
+    let kv = SyncedKv::new();
+    let world = World::on(Arc::new(kv.clone())).await;
+    let ino = file(&world, "f").await;
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
+    let left = World::on(Arc::new(kv.after_power_loss().await.unwrap())).await;
+    assert_eq!(layout(&left, ino).await.copies(), 2);
 }
 
 #[tokio::test]

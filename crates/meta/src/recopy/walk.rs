@@ -12,10 +12,9 @@
 //! gone through.
 
 use super::ahead::{Ahead, Amount, Counter, bytes_of};
-use super::moving::{Outcome, Wanted};
 use super::pace::{Pace, Wish};
 use super::pages::Found;
-use super::work;
+use super::work::{self, Outcome, Wanted};
 use crate::contents::layout_of;
 use crate::core::Core;
 use crate::ctx::Ctx;

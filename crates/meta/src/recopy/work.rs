@@ -1,23 +1,63 @@
-//! One file: begin, copy, give up; [`switch`] is the last step.
+//! One file: begin, copy, switch or give up.
 
-use super::moving::{Begun, Boots, Outcome, Piece, REQUESTS_MAX, Switch, Wanted, copy_op, part};
-use super::spare::{Users, find, users};
-use super::switch::switch;
-use crate::contents::{self, Part, ask_group, layout_of, on_group};
+use super::pace::Pace;
+use super::spare::{find, in_use};
+use crate::contents::{self, Part, ask_group, layout_of, on_group, right_to};
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::ops::template::as_template;
 use crate::recopies::UnderWay;
-use crate::records::{self, Spare};
+use crate::records::{self, Inode, Spare};
 use crate::stored::store_error;
 use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 use strake_types::layout::{Groups, LayoutTemplate, Placement};
-use strake_types::{ChunkIndex, Error, ErrorKind, GroupId, Ino, Layout, Result};
+use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, GroupId, Ino, Layout, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
-use strake_wire::message::storage::{FileRef, StorageAnswer, StorageOp};
+use strake_wire::message::storage::{Copy, FileRef, Range, StorageAnswer, StorageOp};
+
+/// Bytes of one request to copy: few, so that none is under way for long.
+const PIECE_BYTES: u64 = 4 << 20;
+/// Requests under way for one file.
+const REQUESTS_MAX: usize = 4;
+/// How often somebody who reads the file is waited for when it has been copied.
+const SWITCHES_MAX: u32 = 10;
+/// The pause between that.
+const SWITCH_PAUSE: Duration = Duration::from_millis(500);
+
+/// What a file is to become.
+pub(super) struct Wanted<'a> {
+    /// The file.
+    pub ino: Ino,
+    /// Copies that it is to have.
+    pub copies: u32,
+    /// How fast, and how long.
+    pub pace: &'a Pace,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It has as many copies as wanted.
+    Done,
+    /// It had before, or has no contents anywhere.
+    Unchanged,
+    /// It is as it was; why.
+    Waits(String),
+}
+
+/// A file that may be copied.
+struct Begun {
+    inode: Arc<Inode>,
+    old: Layout,
+    new: Layout,
+}
 
 /// How copying ended.
 enum Copied {
@@ -35,22 +75,17 @@ pub(super) async fn run(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay) -> Resu
         Ok(begun) => begun,
         Err(outcome) => return Ok(outcome),
     };
-    // Nothing that writes to the new place is under way.
-    let mut settled = true;
-    let ended = match copy(ctx, wanted, file, &begun).await {
-        Ok(Copied::All) => switch(ctx, wanted, file, &begun, &mut settled).await,
-        Ok(Copied::Void(why)) => Ok(Outcome::Waits(why)),
-        Ok(Copied::Unknown(error)) => {
-            settled = false;
-            Err(error)
-        }
-        Err(error) => Err(error),
+    let (copied, settled) = match copy(ctx, wanted, file, &begun).await {
+        Ok(Copied::All) => (switch_when_free(ctx, wanted, file, &begun).await, true),
+        Ok(Copied::Void(why)) => (Ok(Outcome::Waits(why)), true),
+        Ok(Copied::Unknown(error)) => (Err(error), false),
+        Err(error) => (Err(error), true),
     };
-    if ended != Ok(Outcome::Done) {
+    if copied != Ok(Outcome::Done) {
         give_up(ctx, file, &begun, settled).await?;
     }
     ctx.core.work.notify_one();
-    ended
+    copied
 }
 
 /// Notes where the chunks will be, so that they are deleted whatever happens. Files without chunks
@@ -71,10 +106,9 @@ async fn begin(
     if old.copies() == wanted.copies {
         return Ok(Err(Outcome::Unchanged));
     }
-    let is_free = match users(ctx, ino).await? {
-        Users::Unknown(why) => return Ok(Err(Outcome::Waits(why))),
-        Users::Open(users) => users.is_empty(),
-    };
+    if let Some(why) = in_use(ctx, ino).await? {
+        return Ok(Err(Outcome::Waits(why)));
+    }
     if find(ctx, ino).await?.is_some() {
         let why = "chunks that an earlier change has left are still being deleted";
         return Ok(Err(Outcome::Waits(why.to_owned())));
@@ -83,13 +117,9 @@ async fn begin(
     let inode = Tx::reader(ctx).inode(ino).await?;
     let new = with_copies(&old, wanted.copies, ctx)?;
     let begun = Begun { inode, old, new };
-    if begun.inode.inline && is_free {
-        under_locks(ctx, &Switch { begun: &begun, version: begun.inode.version }).await?;
-        return Ok(Err(Outcome::Done));
-    }
     if begun.inode.inline {
-        file.start();
-        return Ok(Ok(begun));
+        under_locks(ctx, &Switch(&begun)).await?;
+        return Ok(Err(Outcome::Done));
     }
     let spare = Spare { layout: (&begun.new).into(), ..Spare::default() };
     ctx.volume.put(keys::spare(ctx.volume.id, ino), records::encode(&spare)).await?;
@@ -118,11 +148,16 @@ fn with_copies(old: &Layout, copies: u32, ctx: &Ctx) -> Result<Layout> {
     Ok(new)
 }
 
-/// Copies all contents and makes them durable. What is changed meanwhile is seen to by [`switch`].
+/// A part of a chunk that has contents.
+#[derive(Clone, Copy)]
+struct Piece {
+    index: ChunkIndex,
+    offset: u64,
+    len: u64,
+}
+
+/// Copies all contents and makes them durable.
 async fn copy(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay, begun: &Begun) -> Result<Copied> {
-    if begun.inode.inline {
-        return Ok(Copied::All);
-    }
     let (old, new) = (Placement::new(begun.old.clone()), Placement::new(begun.new.clone()));
     let pieces = pieces(ctx, begun, &old).await?;
     file.set_bytes(pieces.iter().map(|piece| piece.len).sum());
@@ -138,7 +173,7 @@ async fn copy(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay, begun: &Begun) ->
                 pace.wait(piece.len, Some(file)).await;
             }
             file.check()?;
-            if pace.is_over() {
+            if file.is_touched() || pace.is_over() {
                 return Ok(());
             }
             let group = new.group_of(piece.index);
@@ -157,6 +192,9 @@ async fn copy(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay, begun: &Begun) ->
     if let Err(error) = results.into_iter().collect::<Result<()>>() {
         return Ok(Copied::Unknown(error));
     }
+    if file.is_touched() {
+        return Ok(Copied::Void("it was opened for writing while it was copied".to_owned()));
+    }
     if pace.is_over() {
         return Ok(Copied::Void("the job has ended".to_owned()));
     }
@@ -168,6 +206,24 @@ async fn copy(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay, begun: &Begun) ->
         true => Ok(Copied::All),
         false => Ok(Copied::Void("a storage server lost power while it was copied".to_owned())),
     }
+}
+
+fn part(ctx: &Ctx, begun: &Begun, group: GroupId) -> Part {
+    let min_copies = begun.new.safety.min_copies;
+    Part { reign: ctx.volume.reign(), ino: begun.inode.id(), group, min_copies }
+}
+
+fn copy_op(ctx: &Ctx, ino: Ino, piece: Piece, from: GroupId) -> StorageOp {
+    let chunk = ChunkId { volume: ctx.volume.id, ino, index: piece.index };
+    let range = Range { chunk: chunk.into(), offset: piece.offset, len: piece.len };
+    StorageOp::Copy(Copy {
+        to: range,
+        from: range,
+        // Looked up whenever it is sent.
+        from_target: 0,
+        from_group: from.0,
+        from_capability: right_to(&ctx.core, ctx.volume.reign(), ino),
+    })
 }
 
 /// What of a file there is to copy. What lies behind its end is nobody's.
@@ -191,11 +247,108 @@ async fn pieces(ctx: &Ctx, begun: &Begun, old: &Placement) -> Result<Vec<Piece>>
             let (start, bytes) = begun.old.chunk_bounds(index);
             let len = (*len).min(bytes).min(inode.length.saturating_sub(start));
             if old.group_of(index) == group {
-                pieces.extend(Piece::of_chunk(index, len));
+                let offsets = (0..len).step_by(PIECE_BYTES as usize);
+                pieces.extend(offsets.map(|offset| Piece {
+                    index,
+                    offset,
+                    len: PIECE_BYTES.min(len - offset),
+                }));
             }
         }
     }
     Ok(pieces)
+}
+
+/// From which boots each group has answered. A second one of a group says that what the first has
+/// taken may be lost.
+#[derive(Default)]
+struct Boots(Mutex<BTreeMap<GroupId, Vec<u64>>>);
+
+impl Boots {
+    fn heard(&self, group: GroupId, boot: u64) {
+        let mut all = self.0.lock();
+        let known = all.entry(group).or_default();
+        // 0: it does not say.
+        if boot != 0 && !known.contains(&boot) {
+            known.push(boot);
+        }
+    }
+
+    fn groups(&self) -> Vec<GroupId> {
+        self.0.lock().keys().copied().collect()
+    }
+
+    fn at_most_one_each(&self) -> bool {
+        self.0.lock().values().all(|boots| boots.len() <= 1)
+    }
+}
+
+/// Switches a file over that has been copied, as soon as nobody has it open.
+async fn switch_when_free(
+    ctx: &Ctx,
+    wanted: &Wanted<'_>,
+    file: &UnderWay,
+    begun: &Begun,
+) -> Result<Outcome> {
+    let ino = begun.inode.id();
+    let mut waits = None;
+    for _ in 0..SWITCHES_MAX {
+        {
+            let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
+            file.check()?;
+            if file.is_touched() {
+                let why = "it was opened for writing while it was copied";
+                return Ok(Outcome::Waits(why.to_owned()));
+            }
+            waits = in_use(ctx, ino).await?;
+            if waits.is_none() {
+                return match under_locks(ctx, &Switch(begun)).await {
+                    Ok(()) => {
+                        // Before anybody can write where it lies now: a loss of power would have it lie where it was.
+                        ctx.volume.kv.sync().await.map_err(store_error)?;
+                        Ok(Outcome::Done)
+                    }
+                    Err(error) if error.kind == ErrorKind::Conflict => {
+                        Ok(Outcome::Waits(error.to_string()))
+                    }
+                    Err(error) => Err(error),
+                };
+            }
+        }
+        if wanted.pace.is_over() {
+            break;
+        }
+        tokio::time::sleep(SWITCH_PAUSE).await;
+    }
+    Ok(Outcome::Waits(waits.unwrap_or_default()))
+}
+
+/// The file lies elsewhere from now on; where it was goes.
+struct Switch<'a>(&'a Begun);
+
+impl Mutation for Switch<'_> {
+    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
+        Ok(vec![self.0.inode.id()])
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
+        let Begun { inode: known, old, new } = self.0;
+        let found = tx.find_inode(known.id()).await?;
+        let same = found.as_ref().is_some_and(|inode| {
+            inode.version == known.version && inode.nlink > 0 && inode.cut_from.is_none()
+        });
+        let Some(inode) = found.filter(|_| same) else {
+            return Err(Error::with(ErrorKind::Conflict, "it was changed while it was copied"));
+        };
+        let mut moved = (*inode).clone();
+        moved.layout = Some(new.into());
+        if !moved.inline {
+            let spare = Spare { layout: old.into(), settled: true, again_ms: 0 };
+            tx.put(keys::spare(tx.ctx.volume.id, known.id()), &spare).await?;
+        }
+        tx.put_inode(moved).await?;
+        Ok(MetaAnswer::Done(Nothing {}))
+    }
 }
 
 /// Has deleted what was copied, unless the file lies there now. `settled`: nothing that could write

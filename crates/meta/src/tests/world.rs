@@ -20,7 +20,6 @@ use strake_types::{
 };
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::{CapabilityKey, Rights};
-use strake_wire::frame::crc32c;
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::message::common::{AttrChange, Attributes, Template};
 use strake_wire::message::manager::{
@@ -29,8 +28,8 @@ use strake_wire::message::manager::{
 };
 use strake_wire::message::meta::*;
 use strake_wire::message::storage::{
-    CensusPage, Chunk, ChunkList, DigestPage, Done, StorageAnswer, StorageOp, StorageReply,
-    StorageRequest, Truncate,
+    CensusPage, Chunk, ChunkList, Done, StorageAnswer, StorageOp, StorageReply, StorageRequest,
+    Truncate,
 };
 use strake_wire::service::{ManagerService, MetaService, Services, StorageService};
 
@@ -141,25 +140,6 @@ fn truncate(chunks: &mut Chunks, place: u32, cut: &Truncate) {
     }
 }
 
-/// The chunks of a file at a place.
-fn chunks_of(chunks: &Chunks, place: u32, ino: u64) -> ChunkList {
-    let own = chunks.iter().filter(|(key, _)| (key.0, key.1) == (place, ino));
-    let (indices, lens): (Vec<_>, Vec<_>) =
-        own.map(|(key, bytes)| (key.2, bytes.len() as u64)).unzip();
-    ChunkList { indices, occupied: lens.clone(), lens }
-}
-
-/// The same with digests.
-fn digests(chunks: &Chunks, place: u32, ino: u64) -> DigestPage {
-    let own = || chunks.iter().filter(|(key, _)| (key.0, key.1) == (place, ino));
-    DigestPage {
-        chunks: own().map(|(key, _)| Chunk { volume: 1, ino, index: key.2 }).collect(),
-        digests: own().map(|(_, bytes)| u64::from(crc32c(bytes))).collect(),
-        lens: own().map(|(_, bytes)| bytes.len() as u64).collect(),
-        next: None,
-    }
-}
-
 #[async_trait]
 impl StorageService for FakeStorage {
     async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
@@ -202,10 +182,11 @@ impl StorageService for FakeStorage {
             }
             StorageOp::Sync(_) => *self.durable.lock() = chunks.clone(),
             StorageOp::Chunks(file) => {
-                answer = StorageAnswer::Chunks(chunks_of(&chunks, target, file.ino));
-            }
-            StorageOp::FileDigests(file) => {
-                answer = StorageAnswer::Digests(digests(&chunks, target, file.ino));
+                let own = chunks.iter().filter(|(k, _)| (k.0, k.1) == (target, file.ino));
+                let (indices, lens): (Vec<_>, Vec<_>) =
+                    own.map(|(k, bytes)| (k.2, bytes.len() as u64)).unzip();
+                let occupied = lens.clone();
+                answer = StorageAnswer::Chunks(ChunkList { indices, lens, occupied });
             }
             StorageOp::Cut(cut) => {
                 assert_eq!(cut.length, None);

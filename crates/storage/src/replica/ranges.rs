@@ -85,9 +85,7 @@ impl Area {
             StorageOp::Lose(lost) => Self::of_chunk(lost.chunk.into()),
             StorageOp::Damage(range) => Self::of_range(range),
             StorageOp::Extents(chunk) => Self::of_chunk((*chunk).into()),
-            StorageOp::Chunks(file) | StorageOp::FileDigests(file) => {
-                Self::of_file(file.volume, file.ino, 0)
-            }
+            StorageOp::Chunks(file) => Self::of_file(file.volume, file.ino, 0),
             _ => return None,
         })
     }

@@ -60,7 +60,6 @@ impl StorageServer {
             StorageOp::Copy(c) => (c.to.chunk.volume, c.to.chunk.ino, Rights::WRITE),
             StorageOp::Extents(c) => (c.volume, c.ino, Rights::NONE),
             StorageOp::Chunks(f) => (f.volume, f.ino, Rights::NONE),
-            StorageOp::FileDigests(f) => (f.volume, f.ino, Rights::READ),
             StorageOp::DropVolume(f) => (f.volume, 0, Rights::WRITE),
             StorageOp::Cut(c) => (c.chunk.volume, c.chunk.ino, Rights::WRITE),
             StorageOp::Adopt(_)

@@ -50,7 +50,10 @@ fn crc(data: &[u8]) -> u32 {
 }
 
 fn store(dir: &tempfile::TempDir, name: &str) -> Arc<ChunkStore> {
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(&dir.path().join(name)).unwrap());
+    store_on(Arc::new(RealDisk::new(&dir.path().join(name)).unwrap()), name)
+}
+
+fn store_on(disk: Arc<dyn Disk>, name: &str) -> Arc<ChunkStore> {
     let identity = Identity { cluster: "0c".repeat(16), uuid: name.repeat(32), target: 0 };
     let options = ChunkOptions::default();
     ChunkStore::format(&disk, &identity, &options).unwrap();

@@ -5,6 +5,7 @@
 use super::{GIB, MIB};
 use crate::size;
 use serde::Serialize;
+use strake_types::limits::VOLUMES_MAX;
 use strake_types::shares::SHARES_MAX;
 
 /// What an engine takes on disk for a byte of records, with what it has not cleaned up yet. Measured in fjall: 0.9 to 1.4
@@ -51,8 +52,6 @@ const SHARES_SPEEDUP: f64 = 1.7;
 /// Shares of a volume for each server: so they can be dealt out evenly to a few more, too.
 const SHARES_PER_SERVER: u64 = 4;
 
-/// Volumes of a cluster, as the manager bounds them (`strake_manager`, `VOLUMES_MAX`).
-const VOLUMES_MAX: u64 = 100_000;
 /// Connections of a metadata server to PostgreSQL, without one for each volume or share that it writes: 24 for snapshots of
 /// different ages, one that writes the control plane, and one that sweeps now and then (docs/design/0060-postgresql.md).
 const POSTGRES_CONNECTIONS: u64 = 26;
@@ -139,7 +138,7 @@ impl Spread {
         match self {
             Spread::One => 1,
             Spread::Shares => u64::from(SHARES_MAX),
-            Spread::Volumes => VOLUMES_MAX,
+            Spread::Volumes => VOLUMES_MAX as u64,
         }
     }
 
@@ -157,7 +156,7 @@ impl Spread {
     fn speedup(self, servers: u64) -> f64 {
         match self {
             Spread::One => 1.0,
-            Spread::Volumes => servers.min(VOLUMES_MAX) as f64,
+            Spread::Volumes => servers.min(VOLUMES_MAX as u64) as f64,
             Spread::Shares => {
                 // The one with the most shares is what all wait for.
                 let shares = self.shares(servers);

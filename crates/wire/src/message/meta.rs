@@ -49,7 +49,7 @@ pub struct MetaRequest {
     /// What to do.
     #[prost(
         oneof = "MetaOp",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45"
     )]
     pub op: Option<MetaOp>,
 }
@@ -176,10 +176,6 @@ pub enum MetaOp {
     /// A loan is over. Answer: Done.
     #[prost(message, tag = "45")]
     GiveBack(GiveBack),
-    /// The client holds a file still ([`Recalled::hold`](Recalled)), until it has had the answer: that waits until the
-    /// file lies elsewhere, or is not to any more. Answer: Done.
-    #[prost(message, tag = "46")]
-    Held(Ask),
 }
 
 impl MetaOp {
@@ -203,7 +199,6 @@ impl MetaOp {
             SetLock(lock) | GetLock(lock) => lock.ino,
             SetTemplate(set) => set.ino,
             Told(told) => told.ino,
-            Held(ask) => ask.ino,
             Sync(inode) if inode.ino != 0 => inode.ino,
             OpenSession(_) | RenewSession(_) | CloseSession(_) | Sync(_) | VolumeStat(_)
             | Check(_) | Recalls(_) | ListClients(_) | EvictClient(_) | Borrow(_) | GiveBack(_) => {

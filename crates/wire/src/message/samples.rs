@@ -4,8 +4,6 @@
 mod jobs;
 #[path = "samples/members.rs"]
 mod members;
-#[path = "samples/recalls.rs"]
-mod recalls;
 #[path = "samples/repair.rs"]
 mod repair;
 
@@ -297,7 +295,6 @@ impl Gen {
                 inodes: -7,
                 bytes: -4096,
             }),
-            Held(self.ask()),
         ]
     }
 
@@ -357,6 +354,16 @@ impl Gen {
             cookie: self.u64(),
             attr: self.opt(Self::attr),
         }
+    }
+
+    fn recalled(&mut self) -> meta::MetaAnswer {
+        let (number, inodes) = (self.u64(), self.list(Self::u64));
+        meta::MetaAnswer::Recalled(meta::Recalled {
+            number,
+            inodes,
+            everything: self.bool(),
+            shared: self.list(|s| meta::Ask { ino: s.u64(), number: s.u64() }),
+        })
     }
 
     /// A reply with each answer.
@@ -419,6 +426,16 @@ impl Gen {
         answers.map(|a| meta::MetaReply { answer: Some(a), fenced }).collect()
     }
 
+    fn wait(&mut self) -> meta::Wait {
+        meta::Wait {
+            what: self.string(),
+            ino: self.u64(),
+            waited_ms: self.u64(),
+            limit_ms: self.u64(),
+            ended_ms: self.u64(),
+        }
+    }
+
     fn clients(&mut self) -> meta::ClientList {
         let clients = self.list(|g| meta::Client {
             session: g.u64(),
@@ -476,7 +493,6 @@ impl Gen {
                 from_group: self.u32(),
             }),
             Chunks(self.file()),
-            FileDigests(self.file()),
             Stat(st::TargetStatRequest {}),
             Scrub(st::Scrub { after: self.opt(Self::chunk), budget_bytes: self.u64() }),
             DropVolume(self.file()),

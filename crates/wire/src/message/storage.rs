@@ -58,7 +58,7 @@ pub struct StorageRequest {
     /// What to do.
     #[prost(
         oneof = "StorageOp",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35"
     )]
     pub op: Option<StorageOp>,
 }
@@ -175,9 +175,6 @@ pub enum StorageOp {
     /// Opens a new target in a directory of this server; the request names no target.
     #[prost(message, tag = "35")]
     AddTarget(AddTarget),
-    /// The chunks of a file in a group, with digests.
-    #[prost(message, tag = "36")]
-    FileDigests(FileRef),
 }
 
 /// See [`StorageOp::Read`].

@@ -4,6 +4,7 @@ use super::*;
 use crate::opener::Opener;
 use std::sync::Weak;
 use std::sync::atomic::AtomicBool;
+use strake_base::disk::sim::SimDisk;
 
 /// Serves target 9 of a store that was made before.
 struct Ready(Weak<StorageServer>, Arc<ChunkStore>);
@@ -24,11 +25,8 @@ async fn ask(server: &StorageServer, target: u32, op: StorageOp) -> Result<Stora
 
 #[tokio::test]
 async fn a_target_is_added_while_others_serve_and_shares_its_disk() {
-    let dir = tempfile::tempdir().unwrap();
-    let stores = ["1", "2"].map(|name| {
-        std::fs::create_dir(dir.path().join(name)).unwrap();
-        store(&dir, name)
-    });
+    // Of which nobody else takes any room.
+    let stores = ["1", "2"].map(|name| store_on(SimDisk::new(1, 1 << 30).process(), name));
     let [first, second] = stores;
     let map = MapView::fixed(Callers::new(CallerOptions::default()), ClusterMap::default());
     let clock = Arc::new(FixedClock);

@@ -142,13 +142,9 @@ pub struct Recalled {
     /// until it is said.
     #[prost(message, repeated, tag = "4")]
     pub shared: Vec<Ask>,
-    /// Files that are to lie elsewhere: the client sends what was written to them, neither reads nor writes them, and says so
-    /// ([`MetaOp::Held`](super::MetaOp::Held)). Asked for again until it is said.
-    #[prost(message, repeated, tag = "5")]
-    pub hold: Vec<Ask>,
 }
 
-/// See [`Recalled::shared`] and [`Recalled::hold`].
+/// See [`Recalled::shared`].
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Ask {
     /// The file.

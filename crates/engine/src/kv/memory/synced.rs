@@ -1,10 +1,11 @@
 //! A store in memory of which a loss of power leaves what was synced.
 
+use super::MemoryKv;
+use crate::kv::{Kv, Outcome, Result, Snapshot, Transaction, Writes};
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, PoisonError};
-use strake_engine::kv::memory::MemoryKv;
-use strake_engine::kv::{Kv, Outcome, Result, Snapshot, Transaction, Writes};
+use std::sync::Arc;
 
 /// The store. Cheap to clone: clones are the same.
 #[derive(Clone)]
@@ -22,19 +23,21 @@ impl SyncedKv {
     }
 
     /// What a loss of power now would leave.
-    pub async fn after_power_loss(&self) -> MemoryKv {
+    ///
+    /// # Errors
+    /// None: memory is always there.
+    pub async fn after_power_loss(&self) -> Result<MemoryKv> {
         let left = MemoryKv::new();
-        let synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let synced = self.synced.lock().clone();
         if let Some(synced) = synced {
-            let all = synced.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).await;
-            let mut filled = Transaction::begin(&left).await.expect("memory is always there");
-            for (key, value) in all.expect("memory is always there") {
+            let mut filled = Transaction::begin(&left).await?;
+            for (key, value) in synced.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).await? {
                 filled.put(key.to_vec(), value);
             }
-            let outcome = filled.commit(&left).await.expect("memory is always there");
+            let outcome = filled.commit(&left).await?;
             assert_eq!(outcome, Outcome::Committed, "nobody else knows it yet");
         }
-        left
+        Ok(left)
     }
 }
 
@@ -54,7 +57,7 @@ impl Kv for SyncedKv {
 
     async fn sync(&self) -> Result<()> {
         let synced = self.now.snapshot().await?;
-        *self.synced.lock().unwrap_or_else(PoisonError::into_inner) = Some(synced);
+        *self.synced.lock() = Some(synced);
         Ok(())
     }
 }

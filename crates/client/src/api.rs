@@ -7,7 +7,7 @@ use std::sync::Arc;
 use strake_base::clock::{Clock, WakingClock};
 use strake_types::layout::Placement;
 use strake_types::limits::{
-    ATTRIBUTE_AGE_MS_MAX, HELD_BACK_WAIT_MS_DEFAULT, OPERATION_WAIT_MS_DEFAULT,
+    ATTRIBUTE_AGE_MS_MAX, HELD_BACK_WAIT_MS_DEFAULT, OPEN_FILES_MAX, OPERATION_WAIT_MS_DEFAULT,
 };
 use strake_types::{Attr, ChunkIndex, FileKind, GroupId, Ino};
 use strake_wire::message::manager::ClusterMap;
@@ -44,6 +44,8 @@ pub struct VolumeOptions {
     /// Keep what the metadata server has leased: names and attributes are asked for again only when they may
     /// have changed.
     pub leases: bool,
+    /// Most files that are open at once; the next open fails.
+    pub open_files_max: usize,
     /// Where time comes from; a clock that goes on while the machine sleeps, if leases are kept.
     pub clock: Arc<dyn Clock>,
 }
@@ -67,6 +69,7 @@ impl Default for VolumeOptions {
             exclusive: false,
             remember: true,
             leases: false,
+            open_files_max: OPEN_FILES_MAX,
             clock: Arc::new(WakingClock),
         }
     }

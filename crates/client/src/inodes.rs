@@ -5,6 +5,7 @@ use crate::names::halve;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use strake_types::{Attr, Ino, Timestamp};
 
@@ -35,11 +36,13 @@ struct Node {
 /// The table. Locks are held for a few instructions only.
 pub(crate) struct Inodes {
     shards: [Mutex<HashMap<Ino, Node>>; SHARDS],
+    /// Files with a state.
+    files: AtomicUsize,
 }
 
 impl Inodes {
     pub(crate) fn new() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()) }
+        Self { shards: std::array::from_fn(|_| Mutex::default()), files: AtomicUsize::new(0) }
     }
 
     fn shard(&self, ino: Ino) -> &Mutex<HashMap<Ino, Node>> {
@@ -83,7 +86,10 @@ impl Inodes {
     ) -> Arc<FileState> {
         let mut shard = self.shard(ino).lock();
         let node = shard.entry(ino).or_default();
-        let file = node.file.get_or_insert_with(new);
+        let file = node.file.get_or_insert_with(|| {
+            self.files.fetch_add(1, Ordering::Relaxed);
+            new()
+        });
         with(file);
         Arc::clone(file)
     }
@@ -112,8 +118,14 @@ impl Inodes {
         if node.file.as_ref().is_some_and(|file| unused(file))
             && let Some(file) = node.file.take()
         {
+            self.files.fetch_sub(1, Ordering::Relaxed);
             file.lay_down();
         }
+    }
+
+    /// How many files have a state.
+    pub(crate) fn count(&self) -> usize {
+        self.files.load(Ordering::Relaxed)
     }
 
     /// What the contents were when this mount last closed the file.

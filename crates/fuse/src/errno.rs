@@ -57,6 +57,7 @@ const TABLE: &[(ErrorKind, i32)] = &[
     (ErrorKind::TimedOut, libc::ETIMEDOUT),
     (ErrorKind::Interrupted, libc::EINTR),
     (ErrorKind::TextBusy, libc::ETXTBSY),
+    (ErrorKind::TooManyFiles, libc::ENFILE),
 ];
 
 /// The number of a kind.

@@ -3,15 +3,21 @@
 use crate::groups;
 use crate::owners;
 use crate::records::{Server, Volume};
+use crate::show;
 use crate::state::State;
+use prost::Message;
 use strake_types::layout::{Distribution, LayoutTemplate};
 use strake_types::limits::{
-    CHUNK_BYTES_DEFAULT, INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX, VOLUMES_MAX,
+    BODY_BYTES_MAX, CHUNK_BYTES_DEFAULT, INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX, VOLUMES_MAX,
 };
 use strake_types::shares::SHARES_MAX;
 use strake_types::{Ack, Consistency, Error, ErrorKind, Result, Shares, VolumeId};
 use strake_wire::message::manager::VolumeSpec;
 
+/// Most bytes of the cluster's map that tell of volumes.
+const MAP_BYTES_MAX: usize = BODY_BYTES_MAX / 2;
+/// Most volumes that an error names.
+const NAMED_MAX: usize = 20;
 /// Longest name of a volume.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -54,7 +60,21 @@ pub(crate) fn create(
         let spec = VolumeSpec { name: share_name(&spec.name, share), ..spec.clone() };
         state.volumes.insert(id, Volume { spec, meta_server, share, ..Volume::default() });
     }
+    check_room(state)?;
     Ok(id)
+}
+
+/// All volumes must fit into the map that everybody is sent, beside the rest of a large cluster.
+fn check_room(state: &State) -> Result<()> {
+    let sizes = state.volumes.iter().map(|(&id, volume)| show::volume(id, volume).encoded_len());
+    let bytes: usize = sizes.sum();
+    if bytes <= MAP_BYTES_MAX {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "the settings of all volumes would take {bytes} bytes of the cluster's map, and {MAP_BYTES_MAX} are the most: delete \
+         volumes (strake volume delete), or name fewer targets in their layouts (strake volume set)"
+    )))
 }
 
 /// What a share is called in logs; no volume can be.
@@ -112,6 +132,7 @@ pub(crate) fn set(state: &mut State, spec: &VolumeSpec) -> Result<u32> {
         volume.spec.inline_bytes_max = spec.inline_bytes_max.or(volume.spec.inline_bytes_max);
         volume.spec.sync_always = spec.sync_always.or(volume.spec.sync_always);
     }
+    check_room(state)?;
     Ok(id)
 }
 
@@ -138,11 +159,10 @@ fn find(state: &State, name: &str) -> Result<u32> {
     }
     let living = state.volumes.values().filter(|v| !v.deleting && v.share == 0);
     let names: Vec<_> = living.map(|v| v.spec.name.as_str()).collect();
-    let detail = match names.is_empty() {
-        true => {
-            format!("volume {name}: there is none; make one with `strake volume create {name}`")
-        }
-        false => format!("volume {name} (there are: {})", names.join(", ")),
+    let detail = match names.len() {
+        0 => format!("volume {name}: there is none; make one with `strake volume create {name}`"),
+        1..=NAMED_MAX => format!("volume {name} (there are: {})", names.join(", ")),
+        count => format!("volume {name} (strake volume list shows the {count} that there are)"),
     };
     Err(Error::with(ErrorKind::NotFound, detail))
 }
@@ -198,5 +218,101 @@ fn defaults() -> LayoutTemplate {
         ack: Some(Ack::All),
         min_copies: Some(1),
         consistency: Some(Consistency::Strict),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::liveness::Liveness;
+    use crate::records::{Group, Target};
+    use std::time::Duration;
+    use strake_types::GroupId;
+    use strake_types::limits::STRIPE_WIDTH_MAX;
+
+    fn spec(name: &str) -> VolumeSpec {
+        VolumeSpec { name: name.to_owned(), ..VolumeSpec::default() }
+    }
+
+    /// The largest volume there can be.
+    fn large() -> Volume {
+        let group = |nth| GroupId::of_class(3, nth);
+        let groups = Some((0..STRIPE_WIDTH_MAX as u32).map(group).collect());
+        let template = LayoutTemplate { groups, ..defaults() };
+        let name = "v".repeat(NAME_BYTES_MAX);
+        let spec = VolumeSpec { template: Some((&template).into()), ..spec(&name) };
+        Volume { spec, ..Volume::default() }
+    }
+
+    /// A cluster of which the volumes take as much of the map as they may.
+    fn full() -> State {
+        let mut state = State::default();
+        for id in 1.. {
+            state.volumes.insert(id, large());
+            if check_room(&state).is_err() {
+                state.volumes.remove(&id);
+                state.cluster.next_volume = id;
+                return state;
+            }
+        }
+        unreachable!("there is an end to that")
+    }
+
+    /// Nobody could be sent the map any more: of a hundred thousand volumes, which were allowed, it took eight megabytes.
+    #[test]
+    fn volumes_beyond_what_the_map_can_tell_are_refused() {
+        let mut state = full();
+        let count = state.volumes.len();
+        let mut refused = None;
+        for nth in 0..1_000 {
+            let mut next = state.clone();
+            match create(&mut next, &spec(&format!("small{nth}")), |_| true) {
+                Ok(_) => state = next,
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
+        let refused = refused.expect("a large one would not have fitted");
+        assert!(refused.detail.contains("strake volume delete"), "{refused}");
+        let missing = find(&state, "missing").unwrap_err();
+        assert!(
+            missing.detail.contains(&format!("shows the {}", state.volumes.len())),
+            "{missing}"
+        );
+        assert!(state.volumes.len() > count);
+    }
+
+    #[test]
+    fn the_map_of_a_large_cluster_fits_into_a_message() {
+        let mut state = full();
+        for id in 1..=1_000 {
+            let (address, name) = ("255.255.255.255:65535".to_owned(), "h".repeat(64));
+            let store = "0c".repeat(16);
+            let server = Server { address, name, store, meta: true, ..Server::default() };
+            state.servers.insert(id, server);
+        }
+        for id in 1..=4_000 {
+            let (uuid, path) = ("0c".repeat(16), format!("/srv/strake/disk-{id}/target"));
+            let target =
+                Target { server: id / 4, uuid, path, total_bytes: 1 << 44, ..Target::default() };
+            state.targets.insert(id, target);
+            for copies in 1..=3 {
+                let members: Vec<u32> = (id..id + copies).collect();
+                let in_sync = members.clone();
+                let group = Group {
+                    epoch: 1 << 20,
+                    members,
+                    in_sync,
+                    lost_ms: 1 << 40,
+                    ..Group::default()
+                };
+                state.groups.insert(GroupId::of_class(copies, id).0, group);
+            }
+        }
+        let live = Liveness::new(Duration::ZERO, Duration::ZERO, 1..=1_000);
+        let bytes = show::map(&state, &live, Duration::ZERO).encoded_len();
+        assert!(bytes < BODY_BYTES_MAX, "{bytes}");
     }
 }

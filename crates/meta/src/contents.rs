@@ -23,7 +23,7 @@ use strake_types::{
 };
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::storage::{
-    Cut, Done, FileRef, StorageAnswer, StorageOp, StorageRequest, Truncate, Write,
+    ChunkList, Cut, Done, FileRef, StorageAnswer, StorageOp, StorageRequest, Truncate, Write,
 };
 use tokio::time::Instant;
 
@@ -317,14 +317,18 @@ pub(crate) async fn settle_length(ctx: &Ctx, ino: Ino) -> Result<()> {
 
 async fn stored_length(core: &Core, reign: Reign, inode: &Inode) -> Result<u64> {
     let layout = layout_of(inode)?;
-    let op = StorageOp::Chunks(FileRef { volume: reign.volume.0, ino: inode.ino });
     let mut length = 0;
     for group in layout.slots() {
         let Ok(primary) = core.map.primary_of(group) else { continue };
-        let request =
-            StorageRequest { group: group.0, ..request(core, reign, inode.id(), op.clone()) };
-        let answer = ask_primary(core, primary, request, Bytes::new()).await?;
-        let Some(StorageAnswer::Chunks(list)) = answer else { continue };
+        let list = ChunkList::all(reign.volume.0, inode.ino, async |of| {
+            let asked = request(core, reign, inode.id(), StorageOp::Chunks(of));
+            let asked = StorageRequest { group: group.0, ..asked };
+            Ok(match ask_primary(core, primary, asked, Bytes::new()).await? {
+                Some(StorageAnswer::Chunks(page)) => page,
+                _ => ChunkList::default(),
+            })
+        });
+        let list = list.await?;
         for (index, len) in list.indices.iter().zip(&list.lens) {
             let (start, _) = layout.chunk_bounds(ChunkIndex(*index));
             length = length.max(start.saturating_add(*len));

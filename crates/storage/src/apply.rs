@@ -14,6 +14,8 @@ use strake_wire::message::storage::{StorageAnswer, StorageOp};
 
 /// Chunks of one page of digests.
 const PAGE_CHUNKS_MAX: usize = 4096;
+/// Chunks of one page of a file's: they take 2 MiB of a message at most.
+const LISTED_CHUNKS_MAX: usize = 65_536;
 
 /// What an operation answers: the body's answer and the payload.
 pub(crate) type Answer = (StorageAnswer, Bytes);
@@ -268,17 +270,7 @@ impl Shelf {
                 let (starts, lens) = list.into_iter().unzip();
                 plain_answer(StorageAnswer::Extents(msg::ExtentList { starts, lens }))
             }
-            StorageOp::Chunks(file) => {
-                let (volume, ino, all) = (VolumeId(file.volume), Ino(file.ino), self.tag.from(0));
-                let found = self.run(move |s| s.chunks_of(volume, ino, all)).await?;
-                let index =
-                    |c: &chunk::ChunkStat| plain(ChunkId { volume, ino, index: c.index }).index.0;
-                plain_answer(StorageAnswer::Chunks(msg::ChunkList {
-                    indices: found.iter().map(index).collect(),
-                    lens: found.iter().map(|c| c.len).collect(),
-                    occupied: found.iter().map(|c| c.occupied).collect(),
-                }))
-            }
+            StorageOp::Chunks(of) => self.chunks_of(of).await,
             StorageOp::Digests(from) => self.digests(from).await,
             StorageOp::Sums(chunk) => {
                 let sums = self.sums(chunk.into()).await?;
@@ -292,6 +284,22 @@ impl Shelf {
             }
             _ => Err(Error::with(ErrorKind::Malformed, "a question that is none")),
         }
+    }
+
+    async fn chunks_of(&self, of: msg::ChunksOf) -> Result<Answer> {
+        let (volume, ino, indices) = (VolumeId(of.volume), Ino(of.ino), self.tag.from(of.from));
+        let limit = match of.max {
+            0 => LISTED_CHUNKS_MAX,
+            max => LISTED_CHUNKS_MAX.min(max as usize),
+        };
+        let (found, next) = self.run(move |s| s.chunks_of(volume, ino, indices, limit)).await?;
+        let index = |index| plain(ChunkId { volume, ino, index }).index.0;
+        plain_answer(StorageAnswer::Chunks(msg::ChunkList {
+            indices: found.iter().map(|c| index(c.index)).collect(),
+            lens: found.iter().map(|c| c.len).collect(),
+            occupied: found.iter().map(|c| c.occupied).collect(),
+            next: next.map(|last| index(last) + 1),
+        }))
     }
 
     async fn digests(&self, from: msg::DigestsAfter) -> Result<Answer> {

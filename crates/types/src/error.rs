@@ -92,6 +92,8 @@ kinds! {
     Interrupted = 28, "interrupted";
     /// ETXTBSY.
     TextBusy = 29, "text file busy";
+    /// ENFILE.
+    TooManyFiles = 30, "too many open files";
     /// A server cannot be reached now; trying again within the caller's time limit is right.
     Unavailable = 40, "server unavailable";
     /// The caller's cluster map is older than the server's: fetch the map, then try again.

@@ -22,10 +22,12 @@ pub const CHUNK_BYTES_DEFAULT: u64 = 1 << 20;
 pub const INLINE_BYTES_DEFAULT: u32 = 8 << 10;
 /// Largest inline length a volume may choose.
 pub const INLINE_BYTES_MAX: u32 = 64 << 10;
+/// Most files that a client has open at once: it names all of them in one message when its session goes on.
+pub const OPEN_FILES_MAX: usize = 200_000;
 /// Most targets in an explicit list or a stripe.
 pub const STRIPE_WIDTH_MAX: usize = 1024;
 /// Most volumes of a cluster, each share counted as one.
-pub const VOLUMES_MAX: usize = 100_000;
+pub const VOLUMES_MAX: usize = 20_000;
 /// Most copies that a group keeps.
 pub const COPIES_MAX: u32 = 3;
 /// Largest payload of one data request.

@@ -10,7 +10,6 @@ use crate::metrics::Op;
 use crate::volume::Volume;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use strake_types::layout::Placement;
 use strake_types::limits::FILE_BYTES_MAX;
@@ -169,11 +168,10 @@ impl Volume {
         if few.len() <= PIECES_ASKED_MAX {
             return Ok(few);
         }
-        let existing: BTreeSet<u64> = self.chunks_of(file, placement).await?;
         let layout = placement.layout();
-        let first = layout.chunk_at(from).0;
-        let last = layout.chunk_at(to - 1).0;
-        let within = existing.range(first..=last).filter_map(|&index| {
+        let indices = layout.chunk_at(from).0..=layout.chunk_at(to - 1).0;
+        let existing = self.existing_chunks(file, placement, indices).await?;
+        let within = existing.into_iter().filter_map(|index| {
             let (start, len) = layout.chunk_bounds(strake_types::ChunkIndex(index));
             let (start, end) = (start.max(from), (start + len).min(to));
             placement.pieces(start, end - start).next()

@@ -8,10 +8,11 @@ use crate::ops::unexpected;
 use crate::volume::Volume;
 use futures::future::try_join_all;
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use strake_types::layout::Placement;
-use strake_types::{ChunkIndex, Error, ErrorKind, Piece, Result};
-use strake_wire::message::storage::{FileRef, StorageAnswer, StorageOp};
+use strake_types::{ChunkIndex, Error, ErrorKind, GroupId, Piece, Result};
+use strake_wire::message::storage::{ChunkList, ChunksOf, StorageAnswer, StorageOp};
 
 /// Chunks asked for at once, at most; the first step asks for one, each further for four times more.
 const STEP_MAX: usize = 64;
@@ -55,7 +56,6 @@ impl Volume {
         length: u64,
     ) -> Result<Option<u64>> {
         let (mut at, mut step) = (offset, 1);
-        let mut existing: Option<BTreeSet<u64>> = None;
         while at < length {
             let pieces: Vec<Piece> = placement.pieces(at, length - at).take(step).collect();
             let found = try_join_all(pieces.iter().map(|&p| self.data_in(file, p))).await?;
@@ -66,13 +66,9 @@ impl Volume {
             step = (step * 4).min(STEP_MAX);
             if step == STEP_MAX && at < length {
                 // A long hole: jump to the next chunk that exists.
-                let existing = match &mut existing {
-                    Some(existing) => existing,
-                    none => none.insert(self.chunks_of(file, placement).await?),
-                };
                 let layout = placement.layout();
-                match existing.range(layout.chunk_at(at).0..).next() {
-                    Some(&index) => at = at.max(layout.chunk_bounds(ChunkIndex(index)).0),
+                match self.next_chunk(file, placement, layout.chunk_at(at)).await? {
+                    Some(index) => at = at.max(layout.chunk_bounds(index).0),
                     None => return Ok(None),
                 }
             }
@@ -122,21 +118,54 @@ impl Volume {
         Ok(ranges.collect())
     }
 
-    /// The chunks of a file that exist.
-    pub(crate) async fn chunks_of(
+    /// The first chunk of a file that exists, from an index on.
+    async fn next_chunk(
         &self,
         file: &FileState,
         placement: &Placement,
-    ) -> Result<BTreeSet<u64>> {
-        let reference = FileRef { volume: self.home(file.ino()).0, ino: file.ino().0 };
-        let op = StorageOp::Chunks(reference);
-        let groups: BTreeSet<_> = placement.groups().iter().copied().collect();
-        let asked = groups.into_iter().map(|g| self.storage(file, g, false, op.clone()));
-        let mut all = BTreeSet::new();
-        for (answer, _) in try_join_all(asked).await? {
-            let StorageAnswer::Chunks(list) = answer else { return Err(unexpected("chunks")) };
-            all.extend(list.indices);
-        }
-        Ok(all)
+        from: ChunkIndex,
+    ) -> Result<Option<ChunkIndex>> {
+        let first = async |group| {
+            let (volume, ino) = (self.home(file.ino()).0, file.ino().0);
+            let mut next = Some(from.0);
+            while let Some(from) = next {
+                let page = self.listed(file, group, ChunksOf { volume, ino, from, max: 1 }).await?;
+                if let Some(index) = page.indices.first() {
+                    return Ok(Some(*index));
+                }
+                next = page.next.filter(|next| *next > from);
+            }
+            Ok(None)
+        };
+        let found = try_join_all(groups_of(placement).into_iter().map(first)).await?;
+        Ok(found.into_iter().flatten().min().map(ChunkIndex))
     }
+
+    /// The chunks of a file with these indices that exist, ascending.
+    pub(crate) async fn existing_chunks(
+        &self,
+        file: &FileState,
+        placement: &Placement,
+        indices: RangeInclusive<u64>,
+    ) -> Result<BTreeSet<u64>> {
+        let (volume, ino) = (self.home(file.ino()).0, file.ino().0);
+        let lists = groups_of(placement).into_iter().map(|group| {
+            let ask = async move |of| self.listed(file, group, of).await;
+            ChunkList::within(volume, ino, indices.clone(), ask)
+        });
+        let lists = try_join_all(lists).await?;
+        Ok(lists.into_iter().flat_map(|list| list.indices).collect())
+    }
+
+    /// A page of the chunks of a file in a group.
+    async fn listed(&self, file: &FileState, group: GroupId, of: ChunksOf) -> Result<ChunkList> {
+        match self.storage(file, group, false, StorageOp::Chunks(of)).await?.0 {
+            StorageAnswer::Chunks(page) => Ok(page),
+            _ => Err(unexpected("chunks")),
+        }
+    }
+}
+
+fn groups_of(placement: &Placement) -> BTreeSet<GroupId> {
+    placement.groups().iter().copied().collect()
 }

@@ -149,6 +149,9 @@ impl Volume {
         if let Some(file) = self.open_again(cred, ino, flags) {
             return Ok(file);
         }
+        if self.inodes().file(ino).is_none() {
+            self.check_open_files()?;
+        }
         if flags.truncate {
             // A state that nobody uses would only be in the way.
             self.report_close(ino);
@@ -165,6 +168,18 @@ impl Volume {
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
         let incarnation = said.incarnation;
         self.opened(cred, Opening { flags, opened, created: false, asked, incarnation }).await
+    }
+
+    /// All that are open are named in one message when a session goes on.
+    pub(crate) fn check_open_files(&self) -> Result<()> {
+        let (count, max) = (self.inodes().count(), self.options().open_files_max);
+        match count < max {
+            true => Ok(()),
+            false => {
+                let detail = format!("{count} files are open here, and {max} may be at once");
+                Err(Error::with(ErrorKind::TooManyFiles, detail))
+            }
+        }
     }
 
     /// Opening with truncation while this mount has the file open: the cut must not overtake what

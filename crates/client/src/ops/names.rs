@@ -155,6 +155,7 @@ impl Volume {
         umask: u32,
         flags: OpenFlags,
     ) -> Result<Option<(Attr, Arc<OpenFile>, bool)>> {
+        self.check_open_files()?;
         let parent = Ino(at.parent);
         let create = meta::Create {
             at,

@@ -158,3 +158,21 @@ async fn who_opens_a_file_learns_where_it_lies_now() {
     volume.open(&Credentials::root(), file.ino(), flags).await.unwrap();
     assert_eq!(width(), 1);
 }
+
+/// All of them are named in one message when the session goes on: beyond what that holds it could not any more.
+#[tokio::test]
+async fn more_files_than_a_session_can_name_are_not_open_at_once() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(VolumeOptions { open_files_max: 2, ..options() }).await;
+    let (first, second) = (create(&volume, "a").await, create(&volume, "b").await);
+    let root = Credentials::root();
+    let made = volume.create(&root, Ino::ROOT, "c".into(), 0o600, 0, OpenFlags::READ_WRITE).await;
+    assert_eq!(made.map(drop).unwrap_err().kind, ErrorKind::TooManyFiles);
+    let again = volume.open(&root, first.ino(), OpenFlags::READ).await.unwrap();
+    for file in [again, first] {
+        volume.release(&file).await.unwrap();
+    }
+    create(&volume, "c").await;
+    let opened = volume.open(&root, second.ino(), OpenFlags::READ).await;
+    assert!(opened.is_ok(), "it is open already");
+}

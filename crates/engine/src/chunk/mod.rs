@@ -222,14 +222,16 @@ impl ChunkStore {
         self.store.extents(chunk)
     }
 
-    /// The chunks of a file with these indices, ascending.
+    /// The chunks of a file with these indices, ascending; at most `limit`, which is at least 1. Then the index
+    /// after which others may come, if there are any.
     pub fn chunks_of(
         &self,
         volume: VolumeId,
         ino: Ino,
         indices: RangeInclusive<ChunkIndex>,
-    ) -> Result<Vec<ChunkStat>> {
-        self.store.chunks_of(volume, ino, indices)
+        limit: usize,
+    ) -> Result<(Vec<ChunkStat>, Option<ChunkIndex>)> {
+        self.store.chunks_of(volume, ino, indices, limit)
     }
 
     /// Digests of the chunks after a cursor whose index `wanted` accepts, in the order of their ids.

@@ -197,11 +197,14 @@ impl Store {
         volume: VolumeId,
         ino: Ino,
         indices: RangeInclusive<ChunkIndex>,
-    ) -> Result<Vec<ChunkStat>> {
+        limit: usize,
+    ) -> Result<(Vec<ChunkStat>, Option<ChunkIndex>)> {
         let mut stats = Vec::new();
         let (first, last) = indices.into_inner();
         let [first, last] = [first, last].map(|index| ChunkId { volume, ino, index });
-        for id in self.ids_between(first, last, usize::MAX)? {
+        let ids = self.ids_between(first, last, limit)?;
+        let next = ids.back().filter(|_| ids.len() >= limit).map(|id| id.index);
+        for id in ids {
             let Some(chunk) = self.chunk(id, false)? else { continue };
             let map = chunk.map.read();
             if map.exists {
@@ -209,7 +212,7 @@ impl Store {
                 stats.push(ChunkStat { index, len, occupied: map.occupied() });
             }
         }
-        Ok(stats)
+        Ok((stats, next))
     }
 }
 

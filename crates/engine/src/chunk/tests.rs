@@ -194,7 +194,7 @@ fn overwrite(model: &mut Model, id: ChunkId, offset: u64, data: &[u8]) {
 pub(super) fn state_of(store: &ChunkStore) -> Model {
     let mut state = Model::new();
     for ino in 1..=INODES {
-        for stat in store.chunks_of(VolumeId(1), Ino(ino), from(0)).unwrap() {
+        for stat in store.chunks_of(VolumeId(1), Ino(ino), from(0), usize::MAX).unwrap().0 {
             let id = chunk(ino, stat.index.0);
             let bytes = contents(store, id);
             assert_eq!(bytes.len() as u64, stat.len);

@@ -152,11 +152,13 @@ async fn indices(ctx: &Ctx, target: u32, group: GroupId, chunk: ChunkId) -> Resu
 /// The chunks that a target has of a file in a group, by their indices; it is asked once.
 pub(super) async fn listed(ctx: &Ctx, target: u32, group: GroupId, ino: Ino) -> Result<Vec<u64>> {
     let volume = ctx.volume.id;
-    let file = msg::FileRef { volume: volume.0, ino: ino.0 };
-    match ask(ctx, target, group, volume, StorageOp::Chunks(file)).await? {
-        StorageAnswer::Chunks(list) => Ok(list.indices),
-        _ => Err(nonsense(target)),
-    }
+    let list = msg::ChunkList::all(volume.0, ino.0, async |of| {
+        match ask(ctx, target, group, volume, StorageOp::Chunks(of)).await? {
+            StorageAnswer::Chunks(page) => Ok(page),
+            _ => Err(nonsense(target)),
+        }
+    });
+    Ok(list.await?.indices)
 }
 
 /// Tells what is wrong, and mends it.

@@ -28,8 +28,8 @@ use strake_wire::message::manager::{
 };
 use strake_wire::message::meta::*;
 use strake_wire::message::storage::{
-    CensusPage, Chunk, ChunkList, Done, StorageAnswer, StorageOp, StorageReply, StorageRequest,
-    Truncate,
+    CensusPage, Chunk, ChunkList, ChunksOf, Done, StorageAnswer, StorageOp, StorageReply,
+    StorageRequest, Truncate,
 };
 use strake_wire::service::{ManagerService, MetaService, Services, StorageService};
 
@@ -140,6 +140,15 @@ fn truncate(chunks: &mut Chunks, place: u32, cut: &Truncate) {
     }
 }
 
+/// Pages of few chunks, so that there are several.
+fn page_of(chunks: &Chunks, place: u32, of: ChunksOf) -> ChunkList {
+    let own = chunks.range((place, of.ino, of.from)..=(place, of.ino, u64::MAX));
+    let (indices, lens): (Vec<_>, Vec<_>) =
+        own.take(2).map(|(key, bytes)| (key.2, bytes.len() as u64)).unzip();
+    let next = (indices.len() == 2).then(|| indices[1] + 1);
+    ChunkList { indices, occupied: lens.clone(), lens, next }
+}
+
 #[async_trait]
 impl StorageService for FakeStorage {
     async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
@@ -181,12 +190,8 @@ impl StorageService for FakeStorage {
                 truncate(&mut chunks, target, &cut);
             }
             StorageOp::Sync(_) => *self.durable.lock() = chunks.clone(),
-            StorageOp::Chunks(file) => {
-                let own = chunks.iter().filter(|(k, _)| (k.0, k.1) == (target, file.ino));
-                let (indices, lens): (Vec<_>, Vec<_>) =
-                    own.map(|(k, bytes)| (k.2, bytes.len() as u64)).unzip();
-                let occupied = lens.clone();
-                answer = StorageAnswer::Chunks(ChunkList { indices, lens, occupied });
+            StorageOp::Chunks(of) => {
+                answer = StorageAnswer::Chunks(page_of(&chunks, target, of));
             }
             StorageOp::Cut(cut) => {
                 assert_eq!(cut.length, None);

@@ -85,7 +85,7 @@ impl Area {
             StorageOp::Lose(lost) => Self::of_chunk(lost.chunk.into()),
             StorageOp::Damage(range) => Self::of_range(range),
             StorageOp::Extents(chunk) => Self::of_chunk((*chunk).into()),
-            StorageOp::Chunks(file) => Self::of_file(file.volume, file.ino, 0),
+            StorageOp::Chunks(of) => Self::of_file(of.volume, of.ino, of.from),
             _ => return None,
         })
     }

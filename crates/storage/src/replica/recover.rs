@@ -159,12 +159,16 @@ impl Replica {
         epoch: u64,
         (volume, ino): (VolumeId, Ino),
     ) -> Result<Vec<ChunkId>> {
-        let op = StorageOp::Chunks(msg::FileRef { volume: volume.0, ino: ino.0 });
-        let answer = match member == self.me() {
-            true => self.shelf.look(op).await?.0,
-            false => self.ask(member, epoch, op).await?,
-        };
-        let StorageAnswer::Chunks(list) = answer else { return Err(self.nonsense(member)) };
+        let list = msg::ChunkList::all(volume.0, ino.0, async |of| {
+            let op = StorageOp::Chunks(of);
+            let answer = match member == self.me() {
+                true => self.shelf.look(op).await?.0,
+                false => self.ask(member, epoch, op).await?,
+            };
+            let StorageAnswer::Chunks(page) = answer else { return Err(self.nonsense(member)) };
+            Ok(page)
+        });
+        let list = list.await?;
         let chunk = |index: u64| ChunkId { volume, ino, index: ChunkIndex(index) };
         Ok(list.indices.into_iter().map(chunk).collect())
     }

@@ -753,7 +753,7 @@ async fn a_cut_and_a_deleted_chunk_reach_the_member_that_was_away() {
     bench.until_in_sync(&[1, 2, 3]).await;
     let chunks = bench
         .until(async || {
-            let op = StorageOp::Chunks(msg::FileRef { volume: 1, ino: 2 });
+            let op = StorageOp::Chunks(msg::ChunksOf { volume: 1, ino: 2, from: 0, max: 0 });
             bench.send(bench.request(3, op), Bytes::new()).await.ok()
         })
         .await;

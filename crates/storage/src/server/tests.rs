@@ -53,6 +53,11 @@ fn store(dir: &tempfile::TempDir, name: &str) -> Arc<ChunkStore> {
     store_on(Arc::new(RealDisk::new(&dir.path().join(name)).unwrap()), name)
 }
 
+/// What asks for at most so many chunks of the file, from an index on.
+fn chunks_from(from: u64, max: u32) -> msg::ChunksOf {
+    msg::ChunksOf { volume: VOLUME, ino: INO, from, max }
+}
+
 fn store_on(disk: Arc<dyn Disk>, name: &str) -> Arc<ChunkStore> {
     let identity = Identity { cluster: "0c".repeat(16), uuid: name.repeat(32), target: 0 };
     let options = ChunkOptions::default();
@@ -260,9 +265,17 @@ async fn a_file_is_cut_punched_listed_and_dropped() {
     let cut = msg::Truncate { volume: VOLUME, ino: INO, from_index: 2, last_chunk_len: Some(100) };
     cluster.call(1, StorageOp::Truncate(cut), Bytes::new()).await;
     let file = msg::FileRef { volume: VOLUME, ino: INO };
-    let (answer, _) = cluster.call(1, StorageOp::Chunks(file), Bytes::new()).await;
-    let StorageAnswer::Chunks(list) = answer else { panic!("{answer:?}") };
-    assert_eq!((list.indices, list.lens), (vec![0, 1], vec![1 << 20, 100]));
+    let listed = async |from, max| {
+        let op = StorageOp::Chunks(chunks_from(from, max));
+        match cluster.call(1, op, Bytes::new()).await.0 {
+            StorageAnswer::Chunks(list) => (list.indices, list.lens, list.next),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(listed(0, 0).await, (vec![0, 1], vec![1 << 20, 100], None));
+    assert_eq!(listed(0, 1).await, (vec![0], vec![1 << 20], Some(1)));
+    assert_eq!(listed(1, 1).await, (vec![1], vec![100], Some(2)));
+    assert_eq!(listed(2, 1).await, (vec![], vec![], None));
     let hole = msg::Range { chunk: chunk(0), offset: 0, len: 1 << 19 };
     cluster.call(1, StorageOp::Punch(hole), Bytes::new()).await;
     assert!(cluster.read(1, 0, 0, 1 << 19).await.iter().all(|&b| b == 0));

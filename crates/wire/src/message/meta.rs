@@ -574,3 +574,19 @@ pub struct SetTemplate {
     #[prost(message, required, tag = "2")]
     pub template: Template,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_types::limits::{BODY_BYTES_MAX, OPEN_FILES_MAX};
+
+    #[test]
+    fn a_session_names_as_many_files_as_may_be_open() {
+        let open = vec![u64::MAX >> 1; OPEN_FILES_MAX];
+        let writable = open.clone();
+        let session = OpenSession { open, writable, ..OpenSession::default() };
+        let request =
+            MetaRequest { op: Some(MetaOp::OpenSession(session)), ..MetaRequest::default() };
+        assert!(request.encoded_len() < BODY_BYTES_MAX);
+    }
+}

@@ -4,6 +4,8 @@
 mod jobs;
 #[path = "samples/members.rs"]
 mod members;
+#[path = "samples/recalls.rs"]
+mod recalls;
 #[path = "samples/repair.rs"]
 mod repair;
 
@@ -356,16 +358,6 @@ impl Gen {
         }
     }
 
-    fn recalled(&mut self) -> meta::MetaAnswer {
-        let (number, inodes) = (self.u64(), self.list(Self::u64));
-        meta::MetaAnswer::Recalled(meta::Recalled {
-            number,
-            inodes,
-            everything: self.bool(),
-            shared: self.list(|s| meta::Ask { ino: s.u64(), number: s.u64() }),
-        })
-    }
-
     /// A reply with each answer.
     pub fn meta_replies(&mut self) -> Vec<meta::MetaReply> {
         use meta::MetaAnswer::*;
@@ -426,16 +418,6 @@ impl Gen {
         answers.map(|a| meta::MetaReply { answer: Some(a), fenced }).collect()
     }
 
-    fn wait(&mut self) -> meta::Wait {
-        meta::Wait {
-            what: self.string(),
-            ino: self.u64(),
-            waited_ms: self.u64(),
-            limit_ms: self.u64(),
-            ended_ms: self.u64(),
-        }
-    }
-
     fn clients(&mut self) -> meta::ClientList {
         let clients = self.list(|g| meta::Client {
             session: g.u64(),
@@ -492,7 +474,12 @@ impl Gen {
                 from_capability: self.bytes(),
                 from_group: self.u32(),
             }),
-            Chunks(self.file()),
+            Chunks(st::ChunksOf {
+                volume: self.u32(),
+                ino: self.u64(),
+                from: self.u64(),
+                max: self.u32(),
+            }),
             Stat(st::TargetStatRequest {}),
             Scrub(st::Scrub { after: self.opt(Self::chunk), budget_bytes: self.u64() }),
             DropVolume(self.file()),
@@ -558,6 +545,7 @@ impl Gen {
                 indices: self.list(Self::u64),
                 lens: self.list(Self::u64),
                 occupied: self.list(Self::u64),
+                next: self.opt(Self::u64),
             }),
             Stat(st::TargetStat {
                 total_bytes: self.u64(),

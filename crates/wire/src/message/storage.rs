@@ -1,9 +1,11 @@
 //! Requests to a storage server: the contents of chunks on one target.
 
+mod chunks;
 mod kinds;
 mod repair;
 mod target;
 
+pub use chunks::{ChunkList, ChunksOf};
 pub use repair::{BlockList, CensusPage, Compare, Compared, LostBlocks, Repair, Repaired};
 pub use target::{AddTarget, Added, TargetStat, TargetStatRequest};
 
@@ -119,9 +121,9 @@ pub enum StorageOp {
     /// Copies a range into a chunk of this target from a chunk on this or another target.
     #[prost(message, tag = "17")]
     Copy(Copy),
-    /// The chunks of a file on this target and their stored lengths.
+    /// The chunks of a file on this target and their stored lengths, in pages.
     #[prost(message, tag = "18")]
-    Chunks(FileRef),
+    Chunks(ChunksOf),
     /// Room, counters and state of the target.
     #[prost(message, tag = "19")]
     Stat(TargetStatRequest),
@@ -498,20 +500,6 @@ pub struct ExtentList {
     /// Lengths, one per start.
     #[prost(uint64, repeated, tag = "2")]
     pub lens: Vec<u64>,
-}
-
-/// See [`StorageAnswer::Chunks`].
-#[derive(Clone, PartialEq, Message)]
-pub struct ChunkList {
-    /// Indices, ascending.
-    #[prost(uint64, repeated, tag = "1")]
-    pub indices: Vec<u64>,
-    /// End of the last stored byte in each.
-    #[prost(uint64, repeated, tag = "2")]
-    pub lens: Vec<u64>,
-    /// Bytes that each occupies.
-    #[prost(uint64, repeated, tag = "3")]
-    pub occupied: Vec<u64>,
 }
 
 /// See [`StorageAnswer::Scrub`].

@@ -179,10 +179,10 @@ fn a_chunk_is_made_exactly_so_long() {
     put(&store, id, 0, vec![7; 5000]).unwrap();
     store.allocate(id, 8192, 4096).unwrap();
     store.set_len(id, 6000).unwrap();
-    let stat = store.chunks_of(VolumeId(1), Ino(1), from(0)).unwrap()[0];
+    let stat = store.chunks_of(VolumeId(1), Ino(1), from(0), usize::MAX).unwrap().0[0];
     assert_eq!((stat.len, stat.occupied), (6000, 12_288), "reserved space is kept");
     store.set_len(id, 4500).unwrap();
-    let stat = store.chunks_of(VolumeId(1), Ino(1), from(0)).unwrap()[0];
+    let stat = store.chunks_of(VolumeId(1), Ino(1), from(0), usize::MAX).unwrap().0[0];
     assert_eq!((stat.len, stat.occupied), (4500, 8192));
     store.set_len(id, 1 << 20).unwrap();
     let mut expected = vec![7; 4500];
@@ -285,7 +285,7 @@ fn ranges_of_indices_have_an_end() {
         }
         let found = |first, last| {
             let range = ChunkIndex(first)..=ChunkIndex(last);
-            let found = store.chunks_of(VolumeId(1), Ino(1), range).unwrap();
+            let found = store.chunks_of(VolumeId(1), Ino(1), range, usize::MAX).unwrap().0;
             found.iter().map(|stat| stat.index.0).collect::<Vec<_>>()
         };
         let delete = |first, last| {

@@ -68,11 +68,17 @@ fn reserved_space_takes_a_write_when_the_target_is_full() {
     store.allocate(chunk(9, 0), 0, MIB).unwrap();
     assert_eq!(contents(&store, chunk(9, 0)), []);
     assert_eq!(store.extents(chunk(9, 0)).unwrap(), []);
-    assert_eq!(store.chunks_of(VolumeId(1), Ino(9), from(0)).unwrap()[0].occupied, MIB);
+    assert_eq!(
+        store.chunks_of(VolumeId(1), Ino(9), from(0), usize::MAX).unwrap().0[0].occupied,
+        MIB
+    );
     fill(&store);
     put(&store, chunk(9, 0), 5, vec![7; MIB as usize - 10]).unwrap();
     assert_eq!(contents(&store, chunk(9, 0))[5..], vec![7; MIB as usize - 10]);
-    assert_eq!(store.chunks_of(VolumeId(1), Ino(9), from(0)).unwrap()[0].occupied, MIB);
+    assert_eq!(
+        store.chunks_of(VolumeId(1), Ino(9), from(0), usize::MAX).unwrap().0[0].occupied,
+        MIB
+    );
 }
 
 #[test]

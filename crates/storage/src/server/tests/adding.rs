@@ -47,7 +47,7 @@ async fn a_target_is_added_while_others_serve_and_shares_its_disk() {
     let (others, until) = (server.clone(), stop.clone());
     let served: tokio::task::JoinHandle<Result<()>> = tokio::spawn(async move {
         while !until.load(Ordering::Relaxed) {
-            ask(&others, 1, StorageOp::Chunks(msg::FileRef { volume: VOLUME, ino: INO })).await?;
+            ask(&others, 1, StorageOp::Chunks(chunks_from(0, 0))).await?;
             tokio::task::yield_now().await;
         }
         Ok(())

@@ -226,7 +226,8 @@ fn aim(op: &mut StorageOp, targets: &[u32]) -> Bytes {
             v.from_target = of(targets, u64::from(v.from_target));
         }
         Extents(chunk) => aim_chunk(chunk),
-        Sync(v) | Chunks(v) => aim_file(&mut v.volume, &mut v.ino),
+        Sync(v) => aim_file(&mut v.volume, &mut v.ino),
+        Chunks(v) => aim_file(&mut v.volume, &mut v.ino),
         Sums(chunk) => aim_chunk(chunk),
         Cut(v) => aim_chunk(&mut v.chunk),
         Stat(_) | Scrub(_) | Adopt(_) | Settle(_) | Digests(_) | Promise(_) | Remember(_)

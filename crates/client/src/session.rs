@@ -12,6 +12,8 @@ use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaRequest};
 
 /// Seconds (ticks of the background task) between two renewals.
 const RENEW_TICKS: u64 = 5;
+/// Closes of one report: they take a megabyte of a message.
+const CLOSED_MAX: usize = 100_000;
 
 /// The client's side of its session. Short sections only; nothing here waits.
 pub(crate) struct Session {
@@ -113,7 +115,8 @@ impl Session {
         let state = &mut *self.state.lock();
         if state.report.is_none() && !state.closed.is_empty() {
             state.reports += 1;
-            let closed = std::mem::take(&mut state.closed);
+            let some = state.closed.len().min(CLOSED_MAX);
+            let closed = state.closed.drain(..some).collect();
             let (number, incarnation) = (state.reports, state.incarnation);
             state.report = Some(meta::RenewSession { closed, number, incarnation });
         }

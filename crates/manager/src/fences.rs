@@ -13,6 +13,9 @@ use strake_wire::message::manager as message;
 /// How long a session stays fenced: twice as long as a capability holds, so that clocks may differ.
 const LASTS: Duration = Duration::from_secs(2 * 24 * 3600);
 
+/// Most sessions that are fenced: the map has all of them, and has to fit into a message.
+pub(crate) const FENCES_MAX: usize = 50_000;
+
 /// Fences sessions, and forgets those fenced long ago.
 pub(crate) fn enter(state: &mut State, fence: &message::Fence, wall: Duration) -> Result<()> {
     if !state.volumes.contains_key(&fence.volume) {
@@ -34,6 +37,15 @@ pub(crate) fn enter(state: &mut State, fence: &message::Fence, wall: Duration) -
         state.cluster.next_fence = state.cluster.next_fence.wrapping_add(1);
         let entered = Fence { volume: fence.volume, session, epoch, since_ms };
         state.fences.insert(state.cluster.next_fence, entered);
+    }
+    while state.fences.len() > FENCES_MAX
+        && let Some((_, oldest)) = state.fences.pop_first()
+    {
+        tracing::warn!(
+            "more than {FENCES_MAX} sessions are fenced: storage servers take again what session {} of volume {} sends",
+            oldest.session,
+            oldest.volume
+        );
     }
     Ok(())
 }
@@ -82,6 +94,21 @@ mod tests {
         // A clock that is put back forgets nothing.
         enter(&mut state, &fence(8), Duration::ZERO).unwrap();
         assert_eq!(sessions(&state), [6, 7, 8]);
+    }
+
+    /// With them the map grew until nobody could be sent it.
+    #[test]
+    fn of_too_many_fences_the_oldest_are_forgotten() {
+        let mut state = state();
+        let all = (1..=FENCES_MAX as u64).map(|session| {
+            let fence = Fence { volume: 1, session, since_ms: 1, ..Fence::default() };
+            (session as u32, fence)
+        });
+        state.fences = all.collect();
+        state.cluster.next_fence = FENCES_MAX as u32;
+        enter(&mut state, &fence(1 << 40), Duration::from_millis(2)).unwrap();
+        let left = sessions(&state);
+        assert_eq!((left.len(), left[0], left[FENCES_MAX - 1]), (FENCES_MAX, 2, 1 << 40));
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, HashSet};
 use strake_types::{Error, ErrorKind, GroupId, Result, Shares, VolumeId};
 use strake_wire::message::manager::{AddTarget, Join, TargetSpec};
 
+/// Most targets of a cluster: the map has all of them and their groups, and has to fit into a message.
+const ALL_TARGETS_MAX: usize = 10_000;
 /// Most targets of one server.
 const TARGETS_MAX: usize = 1024;
 
@@ -169,9 +171,11 @@ fn check_request(state: &State, request: &Join) -> Result<()> {
 
 /// Of the targets that come, fewer remain that are new; the number of a group has no room for more.
 fn check_number(state: &State, coming: usize) -> Result<()> {
-    let most = GroupId::ORDINALS_MAX as usize;
+    let most = ALL_TARGETS_MAX.min(GroupId::ORDINALS_MAX as usize);
     if state.targets.len() + coming > most {
-        let detail = format!("a cluster has at most {most} targets; give fewer --data");
+        let detail = format!(
+            "a cluster has at most {most} targets; give fewer --data, each of several disks (LVM, RAID)"
+        );
         return Err(refuse(ErrorKind::Invalid, detail));
     }
     Ok(())

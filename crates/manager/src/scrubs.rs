@@ -10,10 +10,12 @@ use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet};
 use strake_types::{Error, ErrorKind, GroupId, Result};
 use strake_wire::message::jobs::{JobKind, JobState};
-use strake_wire::message::scrubs::{ScrubOrder, ScrubProgress};
+use strake_wire::message::scrubs::{ScrubFate, ScrubFinding, ScrubOrder, ScrubProgress};
 
 /// How long an item waits for a server that is away.
 pub(crate) const AWAY_MS_MAX: u64 = 3_600_000;
+/// Findings that are remembered of a job; all are counted.
+const FINDINGS_MAX: usize = 2_000;
 /// Why an item waits of which its server has told nothing yet.
 const NOT_BEGUN: &str = "its server has not begun yet";
 
@@ -129,6 +131,7 @@ pub(crate) fn keep(state: &State, facts: &Facts, id: u32, job: &mut Job) {
             one.set(JobState::Failed, &reason, now);
         }
     }
+    bound(job.scrubs.iter_mut().map(|one| &mut one.findings).collect());
     if !job.scrubs.iter().any(Scrub::lasts) {
         let failed = job.scrubs.iter().any(|one| one.is(JobState::Failed));
         job.end(if failed { JobState::Failed } else { JobState::Done }, now);
@@ -147,6 +150,22 @@ pub(crate) fn cancel(facts: &Facts, id: u32, job: &mut Job) {
             one.take(said);
         }
         one.set(JobState::Cancelled, "", facts.now_ms);
+    }
+    bound(job.scrubs.iter_mut().map(|one| &mut one.findings).collect());
+}
+
+/// Forgets what a job has found beyond what its record and a message hold: what was repaired first.
+pub(crate) fn bound(mut lists: Vec<&mut Vec<ScrubFinding>>) {
+    let mut room = FINDINGS_MAX;
+    for repaired in [false, true] {
+        for list in &mut lists {
+            list.retain(|finding| {
+                let is_other = (finding.fate == ScrubFate::Repaired as u32) != repaired;
+                let stays = is_other || room > 0;
+                room -= usize::from(!is_other && stays);
+                stays
+            });
+        }
     }
 }
 

@@ -394,7 +394,7 @@ impl Manager {
         let inner = self.inner.lock();
         let job = show::job(&inner.state, &inner.live, id, &job, Detail::All);
         let default_rate = inner.state.cluster.job_rate;
-        Ok(ManagerAnswer::Jobs(JobList { jobs: vec![job], default_rate }))
+        Ok(ManagerAnswer::Jobs(JobList { jobs: vec![job], default_rate, left_out: 0 }))
     }
 
     async fn steer(&self, request: SteerJob) -> Result<ManagerAnswer> {
@@ -412,13 +412,13 @@ impl Manager {
         let Inner { state, live } = &*inner;
         let wanted = state.jobs.iter().filter(|(id, _)| only == 0 || u64::from(**id) == only);
         let detail = if only == 0 { Detail::Short } else { Detail::All };
-        let jobs: Vec<_> =
-            wanted.map(|(&id, job)| show::job(state, live, id, job, detail)).collect();
+        let shown = |(&id, job)| show::job(state, live, id, job, detail);
+        let (jobs, left_out) = show::fitting(wanted.rev().map(shown));
         if only != 0 && jobs.is_empty() {
             let detail = format!("job {only} does not exist (strake job list shows all)");
             return Err(Error::with(ErrorKind::NotFound, detail));
         }
-        Ok(ManagerAnswer::Jobs(JobList { jobs, default_rate: state.cluster.job_rate }))
+        Ok(ManagerAnswer::Jobs(JobList { jobs, default_rate: state.cluster.job_rate, left_out }))
     }
 
     async fn get_map(&self, request: GetMap) -> Result<ManagerAnswer> {

@@ -3,12 +3,35 @@
 use crate::liveness::{Liveness, copied};
 use crate::recopies;
 use crate::records::{Item, Job, Scrub};
+use crate::scrubs;
 use crate::state::State;
+use prost::Message;
 use std::time::Duration;
+use strake_types::limits::BODY_BYTES_MAX;
 use strake_wire::message::jobs::{self, JobItem, JobState, Order, Progress};
 use strake_wire::message::manager::{self as message, ClusterMap, TargetSpec};
 use strake_wire::message::recopies::{JobRecopy, RecopyProgress};
 use strake_wire::message::scrubs::JobScrub;
+
+/// What a list of jobs takes at most of a message, but for those that have not ended.
+const JOBS_BYTES_MAX: usize = BODY_BYTES_MAX / 2;
+
+/// Of jobs, which come the last one first, those that a message has room for, the first one first; and how many others have
+/// ended.
+pub(crate) fn fitting(jobs: impl Iterator<Item = jobs::Job>) -> (Vec<jobs::Job>, u32) {
+    let (mut kept, mut left_out, mut bytes) = (Vec::new(), 0, 0);
+    for job in jobs {
+        let more = job.encoded_len();
+        if job.ended_ms > 0 && bytes + more > JOBS_BYTES_MAX {
+            left_out += 1;
+            continue;
+        }
+        bytes += more;
+        kept.push(job);
+    }
+    kept.reverse();
+    (kept, left_out)
+}
 
 /// A volume, as others see it.
 pub(crate) fn volume(id: u32, volume: &crate::records::Volume) -> message::Volume {
@@ -92,8 +115,9 @@ pub(crate) fn job(state: &State, live: &Liveness, id: u32, job: &Job, detail: De
     let items: Vec<JobItem> = job.items.iter().map(|one| item(live, one)).collect();
     let running = job.items.iter().filter(|item| item.is(JobState::Running));
     let rates = running.filter_map(|item| live.progress(item.group, item.to));
-    let scrubs: Vec<JobScrub> =
+    let mut scrubs: Vec<JobScrub> =
         job.scrubs.iter().map(|one| scrub(live, id.into(), one, detail)).collect();
+    scrubs::bound(scrubs.iter_mut().map(|one| &mut one.findings).collect());
     let reading = job.scrubs.iter().filter(|one| one.is(JobState::Running));
     let read_rates = reading.filter_map(|one| live.scrub(id.into(), one.target));
     let read_rate = read_rates.map(|seen| seen.rate as u64).sum::<u64>();
@@ -215,4 +239,22 @@ pub(crate) fn orders(state: &State, server: u32) -> Vec<Order> {
         }));
     }
     orders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_jobs_leaves_out_what_has_ended_first_where_it_would_not_fit_into_a_message() {
+        let job = |id: u64, ended_ms, bytes| {
+            let about = "x".repeat(bytes);
+            jobs::Job { id, ended_ms, about, ..jobs::Job::default() }
+        };
+        let large = JOBS_BYTES_MAX / 2;
+        let newest_first = [job(4, 9, 10), job(3, 8, large), job(2, 7, large), job(1, 0, large)];
+        let (kept, left_out) = fitting(newest_first.into_iter());
+        let kept: Vec<_> = kept.iter().map(|job| job.id).collect();
+        assert_eq!((kept, left_out), (vec![1, 3, 4], 1), "the first has not ended");
+    }
 }

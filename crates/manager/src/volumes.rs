@@ -15,7 +15,7 @@ use strake_types::{Ack, Consistency, Error, ErrorKind, Result, Shares, VolumeId}
 use strake_wire::message::manager::VolumeSpec;
 
 /// Most bytes of the cluster's map that tell of volumes.
-const MAP_BYTES_MAX: usize = BODY_BYTES_MAX / 2;
+const MAP_BYTES_MAX: usize = BODY_BYTES_MAX * 3 / 8;
 /// Most volumes that an error names.
 const NAMED_MAX: usize = 20;
 /// Longest name of a volume.
@@ -224,8 +224,9 @@ fn defaults() -> LayoutTemplate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fences::FENCES_MAX;
     use crate::liveness::Liveness;
-    use crate::records::{Group, Target};
+    use crate::records::{Fence, Group, Target};
     use std::time::Duration;
     use strake_types::GroupId;
     use strake_types::limits::STRIPE_WIDTH_MAX;
@@ -310,6 +311,11 @@ mod tests {
                 };
                 state.groups.insert(GroupId::of_class(copies, id).0, group);
             }
+        }
+        for id in 1..=FENCES_MAX as u32 {
+            let (session, epoch) = (u64::from(id) << 16, 1 << 20);
+            let fence = Fence { volume: 20_000, session, epoch, ..Fence::default() };
+            state.fences.insert(id, fence);
         }
         let live = Liveness::new(Duration::ZERO, Duration::ZERO, 1..=1_000);
         let bytes = show::map(&state, &live, Duration::ZERO).encoded_len();

@@ -23,7 +23,7 @@ use strake_types::{
 };
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::storage::{
-    ChunkList, Cut, Done, FileRef, StorageAnswer, StorageOp, StorageRequest, Truncate, Write,
+    ChunkPages, Cut, Done, FileRef, StorageAnswer, StorageOp, StorageRequest, Truncate, Write,
 };
 use tokio::time::Instant;
 
@@ -320,15 +320,17 @@ async fn stored_length(core: &Core, reign: Reign, inode: &Inode) -> Result<u64> 
     let mut length = 0;
     for group in layout.slots() {
         let Ok(primary) = core.map.primary_of(group) else { continue };
-        let list = ChunkList::all(reign.volume.0, inode.ino, async |of| {
+        // Those before make it no longer than it is.
+        let from = layout.chunk_at(inode.length).0;
+        let mut pages = ChunkPages::of(reign.volume.0, inode.ino, from..=u64::MAX);
+        while let Some(of) = pages.wanted() {
             let asked = request(core, reign, inode.id(), StorageOp::Chunks(of));
             let asked = StorageRequest { group: group.0, ..asked };
-            Ok(match ask_primary(core, primary, asked, Bytes::new()).await? {
-                Some(StorageAnswer::Chunks(page)) => page,
-                _ => ChunkList::default(),
-            })
-        });
-        let list = list.await?;
+            let answer = ask_primary(core, primary, asked, Bytes::new()).await?;
+            let Some(StorageAnswer::Chunks(page)) = answer else { break };
+            pages.add(page);
+        }
+        let list = pages.found();
         for (index, len) in list.indices.iter().zip(&list.lens) {
             let (start, _) = layout.chunk_bounds(ChunkIndex(*index));
             length = length.max(start.saturating_add(*len));

@@ -45,7 +45,7 @@ pub(crate) async fn end_all(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<()
             session.client
         );
     }
-    let unfenced = lost.iter().filter(|session| !is_fenced(session));
+    let unfenced = lost.iter().filter(|session| session.needs_fence() && !is_fenced(session));
     let unfenced: Vec<_> = unfenced.map(|session| SessionId(session.id)).collect();
     if !unfenced.is_empty() {
         in_time("the manager", core.map.fence(volume.id, &unfenced)).await?;

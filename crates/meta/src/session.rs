@@ -32,6 +32,8 @@ pub(crate) struct Session {
     keeps_leases: bool,
     /// It was read back after a restart and has not come back yet.
     absent: AtomicBool,
+    /// When it is over others must be safe from it: it was given a capability or a lock, or was evicted.
+    fence_needed: AtomicBool,
     /// It is over, and what it held is about to be given back.
     lost: AtomicBool,
     /// Of a lost one: what is known of the lengths of its files.
@@ -90,6 +92,8 @@ impl Session {
             keeps_leases: false,
             deadline_ms: AtomicU64::new(deadline_ms),
             absent: AtomicBool::new(absent),
+            // What an earlier server has given it nobody knows.
+            fence_needed: AtomicBool::new(absent),
             lost: AtomicBool::new(false),
             settling: Mutex::default(),
             ended: AtomicBool::new(false),
@@ -140,6 +144,16 @@ impl Session {
     /// True if it is lost.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
+    }
+
+    /// It gets a capability or a lock, or is evicted.
+    pub fn will_need_fence(&self) {
+        self.fence_needed.store(true, Ordering::Release);
+    }
+
+    /// True if others must be safe from it when it is over. Commands that only ask for names are no danger.
+    pub fn needs_fence(&self) -> bool {
+        self.keeps_leases || self.fence_needed.load(Ordering::Acquire)
     }
 
     /// True if what it held is being given back.

@@ -11,6 +11,8 @@ use strake_wire::message::storage::{Attempt, AttemptTable};
 const CLIENTS_MAX: usize = 4096;
 /// Changes remembered of one client above those it calls settled.
 const CHANGES_MAX: usize = 64 << 10;
+/// Changes of one table: they take a megabyte of a message at most.
+const TABLE_MAX: usize = 100_000;
 
 #[derive(Default)]
 struct Client {
@@ -76,17 +78,26 @@ impl Attempts {
         }
     }
 
-    /// Everything that is remembered.
-    pub fn table(&self) -> AttemptTable {
+    /// Everything that is remembered, in tables that fit into a message each.
+    pub fn tables(&self) -> Vec<AttemptTable> {
         let inner = self.inner.lock();
-        let mut table = AttemptTable::default();
+        let mut tables = vec![AttemptTable::default()];
         for (id, client) in &inner.clients {
-            table.clients.push(*id);
-            table.settled.push(client.settled);
-            table.counts.push(client.done.len() as u32);
-            table.seqs.extend(&client.done);
+            // Most have few, and some none.
+            let done: Vec<u64> = client.done.iter().copied().collect();
+            for some in done.chunks(TABLE_MAX) {
+                let is_full = |table: &AttemptTable| table.seqs.len() + some.len() > TABLE_MAX;
+                if tables.last().is_some_and(is_full) {
+                    tables.push(AttemptTable::default());
+                }
+                let Some(table) = tables.last_mut() else { continue };
+                table.clients.push(*id);
+                table.settled.push(client.settled);
+                table.counts.push(some.len() as u32);
+                table.seqs.extend(some);
+            }
         }
-        table
+        tables
     }
 
     /// Remembers what another member does, too.
@@ -180,10 +191,29 @@ mod tests {
         attempts.note(attempt(4, 3).unwrap());
         assert!(attempts.begin(attempt(4, 3)).unwrap().is_none(), "made for the primary");
         let other = Attempts::default();
-        other.take_over(&attempts.table()).unwrap();
+        let tables = attempts.tables();
+        other.take_over(&tables[0]).unwrap();
         assert!(other.begin(attempt(4, 3)).unwrap().is_none(), "made where it learnt that");
-        let cut = AttemptTable { seqs: Vec::new(), ..attempts.table() };
+        let cut = AttemptTable { seqs: Vec::new(), ..tables[0].clone() };
         assert_eq!(other.take_over(&cut).unwrap_err().kind, ErrorKind::Malformed);
+    }
+
+    /// One message did not hold what a busy target remembers: nobody could lead its groups after that.
+    #[test]
+    fn what_is_remembered_is_told_in_tables_that_fit_into_messages() {
+        let attempts = Attempts::default();
+        let last = CHANGES_MAX as u64;
+        for client in 1..=2 {
+            (1..=last).for_each(|seq| attempts.note(Attempt { client, seq, settled: 1 }));
+        }
+        let tables = attempts.tables();
+        assert_eq!(tables.len(), 2);
+        assert!(tables.iter().all(|table| table.seqs.len() <= TABLE_MAX));
+        let other = Attempts::default();
+        tables.iter().for_each(|table| other.take_over(table).unwrap());
+        for (client, seq) in [(1, 1), (1, last), (2, 1), (2, last)] {
+            assert!(other.begin(Some(Attempt { client, seq, settled: 1 })).unwrap().is_none());
+        }
     }
 
     #[test]

@@ -35,6 +35,10 @@ const STEP_BYTES_MAX: u64 = 64 << 20;
 const STEP_BYTES_MIN: u64 = 64 << 10;
 /// Findings that are remembered of a target; all are counted.
 const FINDINGS_MAX: usize = 200;
+/// Findings that all targets tell together.
+const TOLD_MAX: usize = 2_000;
+/// Reasons of a target that are told why something was not looked at.
+const SKIPPED_TOLD_MAX: usize = 20;
 /// How often a step is tried.
 const TRIES_MAX: u32 = 10;
 /// Pause after one that failed.
@@ -157,14 +161,18 @@ impl Entry {
         self.findings.push(Found::of(finding));
     }
 
-    fn progress(&self) -> ScrubProgress {
+    fn progress(&self, findings_max: usize) -> ScrubProgress {
+        // What is damaged still, before what was repaired.
+        let (repaired, left): (Vec<_>, Vec<_>) =
+            self.findings.iter().partition(|found| found.fate == Fate::Repaired);
+        let told = left.into_iter().chain(repaired).take(findings_max);
         ScrubProgress {
             job: self.job,
             target: self.target,
             tally: self.tally.told(),
             at: self.after.filter(|_| !self.ended).map(chunk),
-            findings: self.findings.iter().map(|found| found.finding().told()).collect(),
-            skipped: self.skipped.clone(),
+            findings: told.map(|found| found.finding().told()).collect(),
+            skipped: self.skipped.iter().take(SKIPPED_TOLD_MAX).cloned().collect(),
             ended: self.ended,
             trouble: self.trouble.clone(),
         }
@@ -317,7 +325,9 @@ impl Scrubs {
 
     /// How far each is.
     pub fn progress(&self) -> Vec<ScrubProgress> {
-        self.book.entries.lock().values().map(Entry::progress).collect()
+        let entries = self.book.entries.lock();
+        let findings_max = TOLD_MAX / entries.len().max(1);
+        entries.values().map(|entry| entry.progress(findings_max)).collect()
     }
 
     /// Stops them where they are.

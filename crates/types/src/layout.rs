@@ -197,6 +197,9 @@ impl LayoutTemplate {
                 "at least {min} copies in sync; 1 to {most} are possible"
             )));
         }
+        if self.groups.as_ref().is_some_and(|groups| groups.len() > STRIPE_WIDTH_MAX) {
+            return Err(invalid(format!("a list has at most {STRIPE_WIDTH_MAX} targets")));
+        }
         match &self.distribution {
             Some(Distribution::Varstrip(strips)) => {
                 if strips.is_empty() || strips.len() > STRIPE_WIDTH_MAX {

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// Capacity that a gathered extent starts with; it doubles as it grows.
 const GATHER_BYTES_MIN: usize = 16 << 10;
+/// Parts of one request.
+const JOBS_MAX: usize = 16_384;
 /// A shorter write is copied, so that it does not keep a large buffer of its door alive.
 const WHOLE_BYTES_MIN: usize = 64 << 10;
 
@@ -330,7 +332,7 @@ impl Dirty {
             }
             bytes += len;
             jobs.extend(self.take_run(&run, len));
-            if bytes >= bytes_max {
+            if bytes >= bytes_max || jobs.len() >= JOBS_MAX {
                 break;
             }
         }

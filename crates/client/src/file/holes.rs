@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use strake_types::layout::Placement;
 use strake_types::{ChunkIndex, Error, ErrorKind, GroupId, Piece, Result};
-use strake_wire::message::storage::{ChunkList, ChunksOf, StorageAnswer, StorageOp};
+use strake_wire::message::storage::{ChunkList, ChunkPages, ChunksOf, StorageAnswer, StorageOp};
 
 /// Chunks asked for at once, at most; the first step asks for one, each further for four times more.
 const STEP_MAX: usize = 64;
@@ -125,20 +125,30 @@ impl Volume {
         placement: &Placement,
         from: ChunkIndex,
     ) -> Result<Option<ChunkIndex>> {
-        let first = async |group| {
-            let (volume, ino) = (self.home(file.ino()).0, file.ino().0);
-            let mut next = Some(from.0);
-            while let Some(from) = next {
-                let page = self.listed(file, group, ChunksOf { volume, ino, from, max: 1 }).await?;
-                if let Some(index) = page.indices.first() {
-                    return Ok(Some(*index));
-                }
-                next = page.next.filter(|next| *next > from);
-            }
-            Ok(None)
-        };
-        let found = try_join_all(groups_of(placement).into_iter().map(first)).await?;
+        let groups = groups_of(placement).into_iter();
+        let found = groups.map(|group| self.next_chunk_in(file, group, from.0));
+        let found = try_join_all(found).await?;
         Ok(found.into_iter().flatten().min().map(ChunkIndex))
+    }
+
+    /// The same in a group.
+    async fn next_chunk_in(
+        &self,
+        file: &FileState,
+        group: GroupId,
+        from: u64,
+    ) -> Result<Option<u64>> {
+        let (volume, ino) = (self.home(file.ino()).0, file.ino().0);
+        let mut next = Some(from);
+        while let Some(from) = next {
+            let page = self.listed(file, group, ChunksOf { volume, ino, from, max: 1 }).await?;
+            if let Some(index) = page.indices.first() {
+                return Ok(Some(*index));
+            }
+            // One that was deleted just now was the first.
+            next = page.next.filter(|next| *next > from);
+        }
+        Ok(None)
     }
 
     /// The chunks of a file with these indices that exist, ascending.
@@ -150,11 +160,15 @@ impl Volume {
     ) -> Result<BTreeSet<u64>> {
         let (volume, ino) = (self.home(file.ino()).0, file.ino().0);
         let lists = groups_of(placement).into_iter().map(|group| {
-            let ask = async move |of| self.listed(file, group, of).await;
-            ChunkList::within(volume, ino, indices.clone(), ask)
+            let mut pages = ChunkPages::of(volume, ino, indices.clone());
+            async move {
+                while let Some(of) = pages.wanted() {
+                    pages.add(self.listed(file, group, of).await?);
+                }
+                Ok::<_, Error>(pages.found().indices)
+            }
         });
-        let lists = try_join_all(lists).await?;
-        Ok(lists.into_iter().flat_map(|list| list.indices).collect())
+        Ok(try_join_all(lists).await?.into_iter().flatten().collect())
     }
 
     /// A page of the chunks of a file in a group.

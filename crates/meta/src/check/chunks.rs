@@ -57,7 +57,7 @@ pub(super) async fn page(ctx: &Ctx, op: &Check, mend: Option<Mend>) -> Result<Ch
     let mut checked = Checked::default();
     let next = census.next.filter(|next| next.volume <= volume.0);
     checked.next = next.map(|next| next.encode_to_vec().into()).unwrap_or_default();
-    let mut found = Findings::default();
+    let mut found = Findings::of_many();
     let held = census.chunks.iter().zip(&census.groups).zip(&census.lens);
     for ((chunk, group), len) in held.filter(|((chunk, _), _)| chunk.volume == volume.0) {
         let held = Held { group: GroupId(*group), chunk: (*chunk).into(), len: *len };
@@ -138,27 +138,33 @@ async fn judge(ctx: &Ctx, held: Held) -> Result<Option<Wrong>> {
 
 /// Looks again: it may have been deleted with its file.
 async fn is_there(ctx: &Ctx, target: u32, held: Held) -> Result<bool> {
-    Ok(indices(ctx, target, held.group, held.chunk).await?.contains(&held.chunk.index.0))
+    has(ctx, target, held.group, held.chunk).await
 }
 
-async fn indices(ctx: &Ctx, target: u32, group: GroupId, chunk: ChunkId) -> Result<Vec<u64>> {
-    match listed(ctx, target, group, chunk.ino).await {
+/// True if a target has a chunk in a group.
+async fn has(ctx: &Ctx, target: u32, group: GroupId, chunk: ChunkId) -> Result<bool> {
+    let (volume, index) = (ctx.volume.id, chunk.index.0);
+    let of = msg::ChunksOf { volume: volume.0, ino: chunk.ino.0, from: index, max: 1 };
+    match ask(ctx, target, group, volume, StorageOp::Chunks(of)).await {
+        Ok(StorageAnswer::Chunks(page)) => Ok(page.indices.first() == Some(&index)),
+        Ok(_) => Err(nonsense(target)),
         // This copy may not answer just now; the group's others will.
-        Err(error) if error.advice() != strake_types::error::Advice::GiveUp => Ok(Vec::new()),
-        listed => listed,
+        Err(error) if error.advice() != strake_types::error::Advice::GiveUp => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
 /// The chunks that a target has of a file in a group, by their indices; it is asked once.
 pub(super) async fn listed(ctx: &Ctx, target: u32, group: GroupId, ino: Ino) -> Result<Vec<u64>> {
     let volume = ctx.volume.id;
-    let list = msg::ChunkList::all(volume.0, ino.0, async |of| {
+    let mut pages = msg::ChunkPages::of(volume.0, ino.0, 0..=u64::MAX);
+    while let Some(of) = pages.wanted() {
         match ask(ctx, target, group, volume, StorageOp::Chunks(of)).await? {
-            StorageAnswer::Chunks(page) => Ok(page),
-            _ => Err(nonsense(target)),
+            StorageAnswer::Chunks(page) => pages.add(page),
+            _ => return Err(nonsense(target)),
         }
-    });
-    Ok(list.await?.indices)
+    }
+    Ok(pages.found().indices)
 }
 
 /// Tells what is wrong, and mends it.
@@ -187,7 +193,7 @@ async fn tell(
                 return Ok(());
             }
             let primary = ctx.core.map.primary_of(right)?.0;
-            let twice = indices(ctx, primary.0, right, held.chunk).await?.contains(&index.0);
+            let twice = has(ctx, primary.0, right, held.chunk).await?;
             if mend.is_some() && twice {
                 delete_chunk(&ctx.core, ctx.volume.reign().since, held.chunk, held.group).await?;
             }

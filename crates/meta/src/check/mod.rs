@@ -27,6 +27,7 @@ use crate::stored::store_error;
 use crate::txn::{Mutation, mutate};
 use crate::view::Tx;
 use bytes::Bytes;
+use prost::Message;
 use std::ops::Bound;
 use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{Check, CheckPart, Checked, MetaAnswer, Name, Problem};
@@ -35,8 +36,13 @@ use strake_wire::message::meta::{Check, CheckPart, Checked, MetaAnswer, Name, Pr
 const PAGE_DEFAULT: usize = 1000;
 /// And at most.
 const PAGE_MAX: usize = 10_000;
+/// Problems after which a page ends.
+const PAGE_PROBLEMS_MAX: usize = 4_096;
 /// Problems of one thing: far more than any can have.
 const PROBLEMS_MAX: usize = 64;
+
+/// Bytes of an answer beyond which things are told by their numbers only.
+const PATHS_BYTES_MAX: usize = 3 << 20;
 
 /// How something broken is mended.
 #[derive(Clone, Copy)]
@@ -61,12 +67,19 @@ enum Subject {
 #[derive(Default)]
 pub(crate) struct Findings {
     problems: Vec<Problem>,
+    /// They are of many things, of which each has few.
+    of_many: bool,
 }
 
 impl Findings {
+    /// What is found about a page of things.
+    pub fn of_many() -> Self {
+        Self { of_many: true, ..Self::default() }
+    }
+
     /// Something is broken; `mended`: no more.
     pub fn add(&mut self, what: &str, ino: u64, detail: String, mended: bool) {
-        if self.problems.len() < PROBLEMS_MAX {
+        if self.of_many || self.problems.len() < PROBLEMS_MAX {
             let what = what.to_owned();
             self.problems.push(Problem { what, ino, path: Bytes::new(), detail, mended });
         }
@@ -90,10 +103,15 @@ pub(crate) async fn check(ctx: &Ctx, op: &Check) -> Result<MetaAnswer> {
         CheckPart::Inodes => page(ctx, &[Kind::Inode], &op.after, limit, mend).await?,
         CheckPart::Leftovers => page(ctx, leftovers::KINDS, &op.after, limit, mend).await?,
     };
+    let mut bytes = checked.encoded_len();
     for problem in &mut checked.problems {
         let about = describe::paths(ctx, Ino(problem.ino)).await;
-        // What is broken may have no path, or one that cannot be followed.
-        problem.path = about.ok().and_then(|paths| paths.into_iter().next()).unwrap_or_default();
+        // What is broken may have no path, or one that cannot be followed, or more may be broken than can be said.
+        let path = about.ok().and_then(|paths| paths.into_iter().next()).unwrap_or_default();
+        bytes += path.len();
+        if bytes < PATHS_BYTES_MAX {
+            problem.path = path;
+        }
     }
     Ok(MetaAnswer::Checked(checked))
 }
@@ -115,7 +133,7 @@ async fn page(
         checked.next = last.clone();
     }
     let mut reader = Tx::reader(ctx);
-    for key in found {
+    for (nth, key) in found.into_iter().enumerate() {
         let Some(subject) = Subject::of(&key) else {
             let detail = format!("a key that no release writes: {key:?}");
             let mut findings = Findings::default();
@@ -129,6 +147,10 @@ async fn page(
             continue;
         }
         checked.problems.extend(settle(ctx, &subject, mend).await?);
+        if checked.problems.len() >= PAGE_PROBLEMS_MAX {
+            (checked.next, checked.looked_at) = (key, nth as u64 + 1);
+            break;
+        }
     }
     Ok(checked)
 }

@@ -23,6 +23,7 @@ pub(crate) fn evict(ctx: &Ctx, op: &ClientRef) -> Result<MetaAnswer> {
         Error::with(ErrorKind::NotFound, detail)
     };
     let session = ctx.volume.sessions.get(op.session).ok_or_else(none)?;
+    session.will_need_fence();
     session.lose();
     tracing::warn!("volume {}: {} is evicted", ctx.volume.id, session.client);
     ctx.core.attention.notify_one();

@@ -67,6 +67,7 @@ async fn carry_out(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
             apply(ctx, op.flock, ino, &range, Change::Unlock).await?;
         }
         Wish::Lock => {
+            ctx.need_session()?.will_need_fence();
             Tx::reader(ctx).inode(ino).await?;
             take(ctx, op, ino, &range).await?;
         }

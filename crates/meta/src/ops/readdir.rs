@@ -8,6 +8,7 @@ use crate::records::{self, Inode, Order, Shard};
 use crate::stored::store_error;
 use crate::view::Tx;
 use bytes::Bytes;
+use prost::Message;
 use std::collections::HashMap;
 use std::ops::Bound;
 use strake_types::access::{EXECUTE, READ};
@@ -19,6 +20,8 @@ use strake_wire::message::meta::{DirEntry, MetaAnswer, Page, ReadDir};
 const PAGE_MAX: u32 = 4096;
 /// Bytes of names and attributes after which a page ends.
 const PAGE_BYTES_MAX: usize = 1 << 20;
+/// What a page with attributes takes at most of a message.
+const CUT_BYTES_MAX: usize = 2 << 20;
 /// About what the attributes of an entry add to a page.
 const ATTRIBUTES_BYTES: usize = 150;
 
@@ -30,7 +33,7 @@ pub(crate) async fn readdir(ctx: &Ctx, op: &ReadDir) -> Result<MetaAnswer> {
     let dir = tx.directory(Ino(op.ino)).await?;
     ctx.check(&dir, READ)?;
     let limit = op.limit.clamp(1, PAGE_MAX) as usize;
-    let (mut entries, end) = entries(&mut tx, &dir, op, limit).await?;
+    let (mut entries, mut end) = entries(&mut tx, &dir, op, limit).await?;
     // Attributes are for those who may search the directory.
     if op.plus && ctx.check(&dir, EXECUTE).is_ok() {
         match &ctx.keeper {
@@ -41,8 +44,25 @@ pub(crate) async fn readdir(ctx: &Ctx, op: &ReadDir) -> Result<MetaAnswer> {
                 add_leased(ctx, &dir, &mut entries).await?;
             }
         }
+        end &= cut(ctx, &mut entries);
     }
     Ok(MetaAnswer::Page(Page { entries, end, parent: dir.parent, leased }))
+}
+
+/// Ends a page where its attributes are large: each may have a list of a thousand groups. False: there was more.
+fn cut(ctx: &Ctx, entries: &mut Vec<DirEntry>) -> bool {
+    let mut bytes = 0;
+    let fits = |entry: &&DirEntry| {
+        bytes += entry.encoded_len();
+        bytes <= CUT_BYTES_MAX
+    };
+    let count = entries.iter().take_while(fits).count().max(1);
+    if count >= entries.len() {
+        return true;
+    }
+    let is_leased = |entry: &DirEntry| entry.attr.as_ref().is_some_and(|attr| attr.leased);
+    entries.drain(count..).filter(is_leased).for_each(|entry| ctx.give_back(Ino(entry.ino)));
+    false
 }
 
 /// Attributes for one who keeps leases: they are read after those were entered.

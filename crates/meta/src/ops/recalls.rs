@@ -4,19 +4,33 @@ use crate::ctx::Ctx;
 use crate::leases::FETCH;
 use std::time::Duration;
 use strake_types::Result;
-use strake_wire::message::meta::{MetaAnswer, Recalls};
+use strake_wire::message::meta::{MetaAnswer, Recalls, Wait};
+
+/// Waits of a client that are told.
+const WAITS_MAX: usize = 8;
+/// Characters of each.
+const WORDS_MAX: usize = 200;
 
 /// Answers when there is something to recall, or after a while.
 pub(crate) async fn recalls(ctx: &Ctx, op: &Recalls) -> Result<MetaAnswer> {
     let session = ctx.need_session()?;
-    session.waits.lock().clone_from(&op.waits);
-    session.waited.lock().clone_from(&op.waited);
+    *session.waits.lock() = told(&op.waits);
+    *session.waited.lock() = told(&op.waited);
     let holder = &session.holder;
     let (followed, forgotten) = (op.followed, op.forgotten);
     let begin = ctx.volume.leases.renew(holder, followed, forgotten, &*ctx.core.clock);
     // The client believes nothing before the first answer.
     let patience = if begin { Duration::ZERO } else { FETCH };
     Ok(MetaAnswer::Recalled(holder.fetch(patience).await))
+}
+
+/// What a client waits for, in as many words as the list of all clients has room for.
+fn told(waits: &[Wait]) -> Vec<Wait> {
+    let short = |wait: &Wait| {
+        let what = wait.what.chars().take(WORDS_MAX).collect();
+        Wait { what, ..wait.clone() }
+    };
+    waits.iter().take(WAITS_MAX).map(short).collect()
 }
 
 #[cfg(test)]

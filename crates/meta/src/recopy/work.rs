@@ -20,7 +20,7 @@ use std::time::Duration;
 use strake_types::layout::{Groups, LayoutTemplate, Placement};
 use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, GroupId, Ino, Layout, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
-use strake_wire::message::storage::{ChunkList, Copy, FileRef, Range, StorageAnswer, StorageOp};
+use strake_wire::message::storage::{ChunkPages, Copy, FileRef, Range, StorageAnswer, StorageOp};
 
 /// Bytes of one request to copy: few, so that none is under way for long.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -235,16 +235,16 @@ async fn pieces(ctx: &Ctx, begun: &Begun, old: &Placement) -> Result<Vec<Piece>>
     let mut pieces = Vec::new();
     for group in groups {
         let part = Part { reign: ctx.volume.reign(), ino: inode.id(), group, min_copies: 0 };
-        let list = ChunkList::all(ctx.volume.id.0, inode.ino, async |of| {
-            match ask_group(&ctx.core, part, StorageOp::Chunks(of), Bytes::new()).await? {
-                Some(StorageAnswer::Chunks(page)) => Ok(page),
-                _ => {
-                    let detail = format!("group {group} does not say which chunks it has");
-                    Err(Error::with(ErrorKind::Malformed, detail))
-                }
-            }
-        });
-        let list = list.await?;
+        let mut listed = ChunkPages::of(ctx.volume.id.0, inode.ino, 0..=u64::MAX);
+        while let Some(of) = listed.wanted() {
+            let answer = ask_group(&ctx.core, part, StorageOp::Chunks(of), Bytes::new()).await?;
+            let Some(StorageAnswer::Chunks(page)) = answer else {
+                let detail = format!("group {group} does not say which chunks it has");
+                return Err(Error::with(ErrorKind::Malformed, detail));
+            };
+            listed.add(page);
+        }
+        let list = listed.found();
         for (index, len) in list.indices.iter().zip(&list.lens) {
             let index = ChunkIndex(*index);
             let (start, bytes) = begun.old.chunk_bounds(index);

@@ -24,6 +24,8 @@ const PAIR_READ_WAIT: Duration = Duration::from_millis(20);
 /// How long a promise holds at most.
 pub(super) const PROMISE: Duration = Duration::from_millis(PROMISE_MS);
 const PROMISE_MS: u64 = 3_000;
+/// Most chunks that are named one by one where copies may differ.
+const CHUNKS_NAMED_MAX: usize = 50_000;
 /// How long a reader waits for members until the manager is told, and told again.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Between two looks whether the lease holds again.
@@ -462,6 +464,10 @@ impl State {
         }
         chunks.sort_unstable();
         chunks.dedup();
+        if chunks.len() > CHUNKS_NAMED_MAX {
+            // More than a message holds: then their files are compared as a whole.
+            files.extend(chunks.drain(..).map(|chunk| (chunk.volume, chunk.ino)));
+        }
         files.sort_unstable();
         files.dedup();
         (chunks, files)

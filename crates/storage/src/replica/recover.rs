@@ -112,9 +112,10 @@ impl Replica {
             }
         }
         self.remember_own(reign);
-        let table = self.shelf.target.attempts.table();
-        for &member in others {
-            self.ask(member, epoch, StorageOp::Remember(table.clone())).await?;
+        for table in self.shelf.target.attempts.tables() {
+            for &member in others {
+                self.ask(member, epoch, StorageOp::Remember(table.clone())).await?;
+            }
         }
         Ok(chunks.len())
     }
@@ -159,18 +160,18 @@ impl Replica {
         epoch: u64,
         (volume, ino): (VolumeId, Ino),
     ) -> Result<Vec<ChunkId>> {
-        let list = msg::ChunkList::all(volume.0, ino.0, async |of| {
+        let mut pages = msg::ChunkPages::of(volume.0, ino.0, 0..=u64::MAX);
+        while let Some(of) = pages.wanted() {
             let op = StorageOp::Chunks(of);
             let answer = match member == self.me() {
                 true => self.shelf.look(op).await?.0,
                 false => self.ask(member, epoch, op).await?,
             };
             let StorageAnswer::Chunks(page) = answer else { return Err(self.nonsense(member)) };
-            Ok(page)
-        });
-        let list = list.await?;
+            pages.add(page);
+        }
         let chunk = |index: u64| ChunkId { volume, ino, index: ChunkIndex(index) };
-        Ok(list.indices.into_iter().map(chunk).collect())
+        Ok(pages.found().indices.into_iter().map(chunk).collect())
     }
 
     /// Makes a member's copy of a chunk equal to ours. Nobody may change ours meanwhile. Returns the

@@ -135,8 +135,9 @@ impl Replica {
         // From here on changes and syncs wait for it: what it has now it makes durable, and what
         // comes from now on is for those who ask.
         self.count_in(errand)?;
-        let table = self.shelf.target.attempts.table();
-        self.ask(errand.member, errand.epoch, StorageOp::Remember(table)).await?;
+        for table in self.shelf.target.attempts.tables() {
+            self.ask(errand.member, errand.epoch, StorageOp::Remember(table)).await?;
+        }
         let sync = StorageOp::Sync(msg::FileRef { volume: 0, ino: 0 });
         if let StorageAnswer::Done(done) = self.ask(errand.member, errand.epoch, sync).await? {
             made.boot = done.boot;

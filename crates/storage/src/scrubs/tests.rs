@@ -78,9 +78,13 @@ fn everything_is_counted_and_what_is_damaged_still_is_remembered_first() {
     (0..many + 5).for_each(|index| entry.note(finding(index, Fate::Lost)));
     assert_eq!((entry.findings.len(), entry.tally.left), (FINDINGS_MAX, many + 5));
     assert!(entry.findings.iter().all(|found| found.fate == Fate::Lost));
-    let told = entry.progress();
+    let told = entry.progress(FINDINGS_MAX);
     assert_eq!((told.tally.left, told.findings.len()), (many + 5, FINDINGS_MAX));
     assert_eq!(Finding::from_told(&told.findings[0]).fate, Fate::Lost);
+    // Where many targets tell at once each tells less.
+    entry.findings.truncate(1);
+    entry.findings.insert(0, Found::of(finding(0, Fate::Repaired)));
+    assert_eq!(Finding::from_told(&entry.progress(1).findings[0]).fate, Fate::Lost);
 }
 
 #[test]

@@ -200,6 +200,9 @@ async fn list(map: &Arc<MapView>, running: bool, json: bool) -> Outcome {
         ]);
     }
     output::show(&table);
+    if list.left_out > 0 {
+        output::line(&format!("{} that ended earlier are not listed", list.left_out));
+    }
     Ok(())
 }
 

@@ -281,4 +281,7 @@ pub struct JobList {
     /// Bytes per second at most of a job that has no limit of its own; 0: none.
     #[prost(uint64, tag = "2")]
     pub default_rate: u64,
+    /// Jobs that have ended and would not fit into this message.
+    #[prost(uint32, tag = "3")]
+    pub left_out: u32,
 }

@@ -5,7 +5,7 @@ mod kinds;
 mod repair;
 mod target;
 
-pub use chunks::{ChunkList, ChunksOf};
+pub use chunks::{ChunkList, ChunkPages, ChunksOf};
 pub use repair::{BlockList, CensusPage, Compare, Compared, LostBlocks, Repair, Repaired};
 pub use target::{AddTarget, Added, TargetStat, TargetStatRequest};
 

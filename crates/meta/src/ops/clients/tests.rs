@@ -224,3 +224,20 @@ async fn who_waits_for_a_lock_when_it_is_evicted_does_not_get_it() {
     assert_eq!(kind(waited), ErrorKind::NoSession);
     root.set_lock(Lock { ino, ..WHOLE }).await.unwrap();
 }
+
+/// Each `strake status` left one behind in the map if it was interrupted.
+#[tokio::test]
+async fn who_only_asked_for_names_is_not_fenced_when_its_session_is_over() {
+    let world = World::new().await;
+    let ino = world.root().file(1, "f").await.unwrap();
+    let [asks, writes] = [world.open_session(0, &[]).await, world.open_session(0, &[]).await];
+    world.root().at(asks.session).getattr(ino).await.unwrap();
+    world.root().at(writes.session).open(ino, BOTH).await.unwrap();
+    for _ in 0..2 {
+        world.clock.advance_ms(20_000);
+        world.open_session(world.session, &[]).await;
+    }
+    world.until(async || world.keys(b'S').await == 1).await;
+    let is_fenced = |session| world.map.is_fenced(VolumeId(1), SessionId(session));
+    assert_eq!((is_fenced(asks.session), is_fenced(writes.session)), (false, true));
+}

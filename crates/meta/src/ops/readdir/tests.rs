@@ -1,6 +1,8 @@
 use crate::tests::world::*;
+use prost::Message;
 use std::collections::HashSet;
 use strake_types::ErrorKind;
+use strake_types::limits::BODY_BYTES_MAX;
 
 #[tokio::test]
 async fn pages_follow_each_other_while_entries_come_and_go() {
@@ -96,4 +98,32 @@ async fn long_names_end_a_page_before_it_is_too_large() {
     let last = page.entries.last().unwrap().cookie;
     let rest = root.page(1, last, u32::MAX, true).await.unwrap();
     assert_eq!(page.entries.len() + rest.entries.len(), 3000);
+}
+
+/// Attributes say where a file lies, perhaps strip by strip: a page of 2,048 was more than a message holds.
+#[tokio::test]
+async fn a_page_ends_where_its_attributes_would_not_fit_into_a_message() {
+    let world = World::new().await;
+    let root = world.root();
+    let dir = root.mkdir(1, "d").await.unwrap();
+    let strips: Vec<_> = (0..1_024).map(|nth| format!("{}:64K", nth % 3)).collect();
+    let list = format!("varstrip={}", strips.join(","));
+    root.setxattr(dir, "user.strake.layout.distribution", list.as_bytes()).await.unwrap();
+    for nth in 0..600 {
+        root.file(dir, &format!("f{nth}")).await.unwrap();
+    }
+    let (mut after, mut seen, mut pages) = (0, HashSet::new(), 0);
+    loop {
+        let page = root.page(dir, after, 2_048, true).await.unwrap();
+        pages += 1;
+        assert!(page.encoded_len() < BODY_BYTES_MAX, "{}", page.encoded_len());
+        for entry in &page.entries {
+            assert!(entry.attr.is_some() && seen.insert(entry.name.clone()));
+            after = entry.cookie;
+        }
+        if page.end {
+            break;
+        }
+    }
+    assert!(seen.len() == 600 && pages > 1, "{} in {pages} pages", seen.len());
 }

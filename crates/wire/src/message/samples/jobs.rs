@@ -56,7 +56,7 @@ impl Gen {
     }
 
     pub(super) fn job_list(&mut self) -> JobList {
-        JobList { jobs: self.list(Self::job), default_rate: self.u64() }
+        JobList { jobs: self.list(Self::job), default_rate: self.u64(), left_out: self.u32() }
     }
 
     fn job(&mut self) -> Job {

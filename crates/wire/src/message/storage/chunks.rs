@@ -2,7 +2,6 @@
 
 use prost::Message;
 use std::ops::RangeInclusive;
-use strake_types::Result;
 
 /// See [`StorageOp::Chunks`](super::StorageOp::Chunks).
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -38,62 +37,70 @@ pub struct ChunkList {
     pub next: Option<u64>,
 }
 
-impl ChunkList {
-    /// The chunks of a file with these indices, page by page, as `ask` gets them.
-    ///
-    /// # Errors
-    /// The first one of `ask`.
-    pub async fn within(
-        volume: u32,
-        ino: u64,
-        indices: RangeInclusive<u64>,
-        mut ask: impl AsyncFnMut(ChunksOf) -> Result<Self>,
-    ) -> Result<Self> {
-        let (mut all, mut next) = (Self::default(), Some(*indices.start()));
-        while let Some(from) = next.filter(|from| indices.contains(from)) {
-            let page = ask(ChunksOf { volume, ino, from, max: 0 }).await?;
-            all.indices.extend(page.indices);
-            all.lens.extend(page.lens);
-            all.occupied.extend(page.occupied);
-            // A page that leads back would never end.
-            next = page.next.filter(|next| *next > from);
-        }
-        let count = all.indices.partition_point(|index| index <= indices.end());
-        all.indices.truncate(count);
-        all.lens.truncate(count);
-        all.occupied.truncate(count);
-        Ok(all)
+/// The chunks of a file that are asked for page by page:
+/// `while let Some(of) = pages.wanted() { pages.add(ask(of).await?); }`.
+#[derive(Debug)]
+pub struct ChunkPages {
+    volume: u32,
+    ino: u64,
+    indices: RangeInclusive<u64>,
+    next: Option<u64>,
+    list: ChunkList,
+}
+
+impl ChunkPages {
+    /// Of this file, the chunks with these indices.
+    pub fn of(volume: u32, ino: u64, indices: RangeInclusive<u64>) -> Self {
+        let next = Some(*indices.start());
+        Self { volume, ino, indices, next, list: ChunkList::default() }
     }
 
-    /// All of them.
-    ///
-    /// # Errors
-    /// The first one of `ask`.
-    pub async fn all(
-        volume: u32,
-        ino: u64,
-        ask: impl AsyncFnMut(ChunksOf) -> Result<Self>,
-    ) -> Result<Self> {
-        Self::within(volume, ino, 0..=u64::MAX, ask).await
+    /// The next question; `None`: all is known.
+    pub fn wanted(&self) -> Option<ChunksOf> {
+        let from = self.next.filter(|next| self.indices.contains(next))?;
+        Some(ChunksOf { volume: self.volume, ino: self.ino, from, max: 0 })
+    }
+
+    /// Adds the answer to it.
+    pub fn add(&mut self, page: ChunkList) {
+        self.list.indices.extend(page.indices);
+        self.list.lens.extend(page.lens);
+        self.list.occupied.extend(page.occupied);
+        // A page that leads back would never end.
+        self.next = page.next.filter(|next| self.next < Some(*next));
+    }
+
+    /// What was found.
+    pub fn found(self) -> ChunkList {
+        let mut list = self.list;
+        let count = list.indices.partition_point(|index| index <= self.indices.end());
+        list.indices.truncate(count);
+        list.lens.truncate(count);
+        list.occupied.truncate(count);
+        list
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::FutureExt;
 
-    /// What asks a file for pages of two, of these chunks.
+    /// What asks a file for pages of two, of these chunks; and how often.
     fn asked(all: &[u64], indices: RangeInclusive<u64>) -> (Vec<u64>, u32) {
-        let mut asked = 0;
-        let list = ChunkList::within(1, 2, indices, async |of| {
+        let (mut pages, mut asked) = (ChunkPages::of(1, 2, indices), 0);
+        while let Some(of) = pages.wanted() {
             asked += 1;
             let page = all.iter().copied().filter(|index| *index >= of.from).take(2);
             let indices: Vec<u64> = page.collect();
             let next = (indices.len() == 2).then(|| indices[1] + 1);
-            Ok(ChunkList { lens: indices.clone(), occupied: indices.clone(), indices, next })
-        });
-        let list = list.now_or_never().expect("nothing waits").expect("nothing fails");
+            pages.add(ChunkList {
+                lens: indices.clone(),
+                occupied: indices.clone(),
+                indices,
+                next,
+            });
+        }
+        let list = pages.found();
         assert_eq!((&list.lens, &list.occupied), (&list.indices, &list.indices));
         (list.indices, asked)
     }
@@ -110,10 +117,8 @@ mod tests {
 
     #[test]
     fn a_page_that_leads_back_is_the_last_one() {
-        let list = ChunkList::all(1, 2, async |of| {
-            Ok(ChunkList { indices: vec![of.from], next: Some(of.from), ..ChunkList::default() })
-        });
-        let list = list.now_or_never().expect("nothing waits").expect("nothing fails");
-        assert_eq!(list.indices, [0]);
+        let mut pages = ChunkPages::of(1, 2, 0..=u64::MAX);
+        pages.add(ChunkList { indices: vec![0], next: Some(0), ..ChunkList::default() });
+        assert_eq!(pages.wanted(), None);
     }
 }

@@ -14,7 +14,7 @@ use strake_wire::message::manager as message;
 const LASTS: Duration = Duration::from_secs(2 * 24 * 3600);
 
 /// Most sessions that are fenced: the map has all of them, and has to fit into a message.
-pub(crate) const FENCES_MAX: usize = 50_000;
+pub(crate) const FENCES_MAX: usize = 25_000;
 
 /// Fences sessions, and forgets those fenced long ago.
 pub(crate) fn enter(state: &mut State, fence: &message::Fence, wall: Duration) -> Result<()> {

@@ -9,7 +9,7 @@ use strake_types::{Error, ErrorKind, GroupId, Result, Shares, VolumeId};
 use strake_wire::message::manager::{AddTarget, Join, TargetSpec};
 
 /// Most targets of a cluster: the map has all of them and their groups, and has to fit into a message.
-const ALL_TARGETS_MAX: usize = 10_000;
+pub(crate) const ALL_TARGETS_MAX: usize = 8_000;
 /// Most targets of one server.
 const TARGETS_MAX: usize = 1024;
 
@@ -114,7 +114,6 @@ pub(crate) fn add_target(state: &mut State, request: &AddTarget) -> Result<u32> 
         let detail = format!("server {server} has not joined");
         return Err(Error::with(ErrorKind::NoSession, detail));
     }
-    check_number(state, 1)?;
     if spec.uuid.is_empty() {
         return Err(refuse(ErrorKind::Invalid, format!("target {} has no uuid", spec.path)));
     }
@@ -125,6 +124,7 @@ pub(crate) fn add_target(state: &mut State, request: &AddTarget) -> Result<u32> 
             false => Err(cloned(spec, &format!("known as target {id} of server {}", known.server))),
         };
     }
+    check_number(state, 1)?;
     match spec.target {
         0 => {
             let own = state.targets.values().filter(|target| target.server == *server).count();
@@ -161,7 +161,8 @@ fn check_request(state: &State, request: &Join) -> Result<()> {
     if request.targets.len() > TARGETS_MAX {
         return Err(refuse(ErrorKind::Invalid, format!("more than {TARGETS_MAX} targets")));
     }
-    check_number(state, request.targets.len())?;
+    let coming = request.targets.iter().filter(|spec| with_uuid(state, spec).is_none());
+    check_number(state, coming.count())?;
     let mut seen = HashSet::new();
     match request.targets.iter().find(|spec| !seen.insert(&spec.uuid)) {
         Some(twice) => Err(cloned(twice, "given twice by the same server")),
@@ -169,10 +170,10 @@ fn check_request(state: &State, request: &Join) -> Result<()> {
     }
 }
 
-/// Of the targets that come, fewer remain that are new; the number of a group has no room for more.
+/// The map, and the number of a group, have no room for more.
 fn check_number(state: &State, coming: usize) -> Result<()> {
     let most = ALL_TARGETS_MAX.min(GroupId::ORDINALS_MAX as usize);
-    if state.targets.len() + coming > most {
+    if coming > 0 && state.targets.len() + coming > most {
         let detail = format!(
             "a cluster has at most {most} targets; give fewer --data, each of several disks (LVM, RAID)"
         );

@@ -16,6 +16,8 @@ use strake_wire::message::scrubs::{ScrubFate, ScrubFinding, ScrubOrder, ScrubPro
 pub(crate) const AWAY_MS_MAX: u64 = 3_600_000;
 /// Findings that are remembered of a job; all are counted.
 const FINDINGS_MAX: usize = 2_000;
+/// What was not looked at, so many of a target.
+const SKIPPED_MAX: usize = 3;
 /// Why an item waits of which its server has told nothing yet.
 const NOT_BEGUN: &str = "its server has not begun yet";
 
@@ -40,7 +42,7 @@ impl Scrub {
     fn take(&mut self, said: &ScrubProgress) {
         self.tally = said.tally;
         self.findings.clone_from(&said.findings);
-        self.skipped.clone_from(&said.skipped);
+        self.skipped = said.skipped.iter().take(SKIPPED_MAX).cloned().collect();
     }
 
     fn finish(&mut self, said: &ScrubProgress, now_ms: u64) {
@@ -50,7 +52,7 @@ impl Scrub {
             1 => Some("1 chunk is damaged still".to_owned()),
             left => Some(format!("{left} chunks are damaged still")),
         };
-        let skipped = said.skipped.iter().map(|skipped| format!("not looked at: {skipped}"));
+        let skipped = self.skipped.iter().map(|skipped| format!("not looked at: {skipped}"));
         let reasons: Vec<String> = left.into_iter().chain(skipped).collect();
         match reasons.is_empty() {
             true => self.set(JobState::Done, "", now_ms),

@@ -413,7 +413,11 @@ impl Manager {
         let wanted = state.jobs.iter().filter(|(id, _)| only == 0 || u64::from(**id) == only);
         let detail = if only == 0 { Detail::Short } else { Detail::All };
         let shown = |(&id, job)| show::job(state, live, id, job, detail);
-        let (jobs, left_out) = show::fitting(wanted.rev().map(shown));
+        let jobs = wanted.rev().map(shown);
+        let (jobs, left_out) = match only {
+            0 => show::fitting(jobs),
+            _ => (jobs.collect(), 0),
+        };
         if only != 0 && jobs.is_empty() {
             let detail = format!("job {only} does not exist (strake job list shows all)");
             return Err(Error::with(ErrorKind::NotFound, detail));

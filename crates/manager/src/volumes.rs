@@ -60,15 +60,19 @@ pub(crate) fn create(
         let spec = VolumeSpec { name: share_name(&spec.name, share), ..spec.clone() };
         state.volumes.insert(id, Volume { spec, meta_server, share, ..Volume::default() });
     }
-    check_room(state)?;
+    check_room(state, 0)?;
     Ok(id)
 }
 
+fn bytes_of_all(state: &State) -> usize {
+    state.volumes.iter().map(|(&id, volume)| show::volume(id, volume).encoded_len()).sum()
+}
+
 /// All volumes must fit into the map that everybody is sent, beside the rest of a large cluster.
-fn check_room(state: &State) -> Result<()> {
-    let sizes = state.volumes.iter().map(|(&id, volume)| show::volume(id, volume).encoded_len());
-    let bytes: usize = sizes.sum();
-    if bytes <= MAP_BYTES_MAX {
+/// What is no more than `before` is no worse.
+fn check_room(state: &State, before: usize) -> Result<()> {
+    let bytes = bytes_of_all(state);
+    if bytes <= MAP_BYTES_MAX.max(before) {
         return Ok(());
     }
     Err(invalid(format!(
@@ -124,6 +128,7 @@ pub(crate) fn set(state: &mut State, spec: &VolumeSpec) -> Result<u32> {
             spec.name, shares.count
         )));
     }
+    let before = bytes_of_all(state);
     for share in shares.all() {
         let Some(volume) = state.volumes.get_mut(&share.0) else { continue };
         let old = volume.spec.template.clone().unwrap_or_default();
@@ -132,7 +137,7 @@ pub(crate) fn set(state: &mut State, spec: &VolumeSpec) -> Result<u32> {
         volume.spec.inline_bytes_max = spec.inline_bytes_max.or(volume.spec.inline_bytes_max);
         volume.spec.sync_always = spec.sync_always.or(volume.spec.sync_always);
     }
-    check_room(state)?;
+    check_room(state, before)?;
     Ok(id)
 }
 
@@ -225,6 +230,7 @@ fn defaults() -> LayoutTemplate {
 mod tests {
     use super::*;
     use crate::fences::FENCES_MAX;
+    use crate::join::ALL_TARGETS_MAX;
     use crate::liveness::Liveness;
     use crate::records::{Fence, Group, Target};
     use std::time::Duration;
@@ -250,7 +256,7 @@ mod tests {
         let mut state = State::default();
         for id in 1.. {
             state.volumes.insert(id, large());
-            if check_room(&state).is_err() {
+            if check_room(&state, 0).is_err() {
                 state.volumes.remove(&id);
                 state.cluster.next_volume = id;
                 return state;
@@ -294,10 +300,10 @@ mod tests {
             let server = Server { address, name, store, meta: true, ..Server::default() };
             state.servers.insert(id, server);
         }
-        for id in 1..=4_000 {
+        for id in 1..=ALL_TARGETS_MAX as u32 {
             let (uuid, path) = ("0c".repeat(16), format!("/srv/strake/disk-{id}/target"));
             let target =
-                Target { server: id / 4, uuid, path, total_bytes: 1 << 44, ..Target::default() };
+                Target { server: id / 8, uuid, path, total_bytes: 1 << 44, ..Target::default() };
             state.targets.insert(id, target);
             for copies in 1..=3 {
                 let members: Vec<u32> = (id..id + copies).collect();

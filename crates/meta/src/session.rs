@@ -138,7 +138,7 @@ impl Session {
 
     /// It is over: its client is refused from now on. True if it was not before.
     pub fn lose(&self) -> bool {
-        !self.lost.swap(true, Ordering::AcqRel)
+        !self.lost.swap(true, Ordering::SeqCst)
     }
 
     /// True if it is lost.
@@ -148,12 +148,13 @@ impl Session {
 
     /// It gets a capability or a lock, or is evicted.
     pub fn will_need_fence(&self) {
-        self.fence_needed.store(true, Ordering::Release);
+        // Whoever finds the session alive after this is seen by the one who ends it.
+        self.fence_needed.swap(true, Ordering::SeqCst);
     }
 
     /// True if others must be safe from it when it is over. Commands that only ask for names are no danger.
     pub fn needs_fence(&self) -> bool {
-        self.keeps_leases || self.fence_needed.load(Ordering::Acquire)
+        self.keeps_leases || self.fence_needed.load(Ordering::SeqCst)
     }
 
     /// True if what it held is being given back.

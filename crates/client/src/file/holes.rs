@@ -16,6 +16,8 @@ use strake_wire::message::storage::{ChunkList, ChunkPages, ChunksOf, StorageAnsw
 
 /// Chunks asked for at once, at most; the first step asks for one, each further for four times more.
 const STEP_MAX: usize = 64;
+/// Chunks asked for where the next one is looked for: some may have been deleted.
+const NEXT_MAX: u32 = 256;
 
 impl Volume {
     /// The next byte of data, or of a hole, from an offset on. The end of the file is a hole;
@@ -141,11 +143,12 @@ impl Volume {
         let (volume, ino) = (self.home(file.ino()).0, file.ino().0);
         let mut next = Some(from);
         while let Some(from) = next {
-            let page = self.listed(file, group, ChunksOf { volume, ino, from, max: 1 }).await?;
+            let page =
+                self.listed(file, group, ChunksOf { volume, ino, from, max: NEXT_MAX }).await?;
             if let Some(index) = page.indices.first() {
                 return Ok(Some(*index));
             }
-            // One that was deleted just now was the first.
+            // They were deleted lately.
             next = page.next.filter(|next| *next > from);
         }
         Ok(None)

@@ -172,11 +172,15 @@ impl Volume {
 
     /// All that are open are named in one message when a session goes on.
     pub(crate) fn check_open_files(&self) -> Result<()> {
-        let (count, max) = (self.inodes().count(), self.options().open_files_max);
-        match count < max {
+        let max = self.options().open_files_max;
+        if self.inodes().count() >= max {
+            // Some may be closed already, and kept for whoever opens them next.
+            self.report_all_closes();
+        }
+        match self.inodes().count() < max {
             true => Ok(()),
             false => {
-                let detail = format!("{count} files are open here, and {max} may be at once");
+                let detail = format!("{max} files are open here, and more may not be at once");
                 Err(Error::with(ErrorKind::TooManyFiles, detail))
             }
         }

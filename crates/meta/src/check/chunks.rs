@@ -64,7 +64,8 @@ pub(super) async fn page(ctx: &Ctx, op: &Check, mend: Option<Mend>) -> Result<Ch
         checked.looked_at += 1;
         if is_current(&ctx.core, op.target, held.group)
             && let Some(wrong) = judge(ctx, held).await?
-            && is_there(ctx, op.target, held).await?
+            // It may have been deleted with its file.
+            && has(ctx, op.target, held.group, held.chunk).await?
             && judge(ctx, held).await?.is_some()
         {
             tell(ctx, op.target, held, wrong, mend, &mut found).await?;
@@ -136,11 +137,6 @@ async fn judge(ctx: &Ctx, held: Held) -> Result<Option<Wrong>> {
     Ok((held.len > 0 && start >= inode.length && !used).then_some(Wrong::PastEnd))
 }
 
-/// Looks again: it may have been deleted with its file.
-async fn is_there(ctx: &Ctx, target: u32, held: Held) -> Result<bool> {
-    has(ctx, target, held.group, held.chunk).await
-}
-
 /// True if a target has a chunk in a group.
 async fn has(ctx: &Ctx, target: u32, group: GroupId, chunk: ChunkId) -> Result<bool> {
     let (volume, index) = (ctx.volume.id, chunk.index.0);
@@ -154,7 +150,7 @@ async fn has(ctx: &Ctx, target: u32, group: GroupId, chunk: ChunkId) -> Result<b
     }
 }
 
-/// The chunks that a target has of a file in a group, by their indices; it is asked once.
+/// The chunks that a target has of a file in a group, by their indices.
 pub(super) async fn listed(ctx: &Ctx, target: u32, group: GroupId, ino: Ino) -> Result<Vec<u64>> {
     let volume = ctx.volume.id;
     let mut pages = msg::ChunkPages::of(volume.0, ino.0, 0..=u64::MAX);

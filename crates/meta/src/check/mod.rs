@@ -36,13 +36,13 @@ use strake_wire::message::meta::{Check, CheckPart, Checked, MetaAnswer, Name, Pr
 const PAGE_DEFAULT: usize = 1000;
 /// And at most.
 const PAGE_MAX: usize = 10_000;
-/// Problems after which a page ends.
-const PAGE_PROBLEMS_MAX: usize = 4_096;
+/// Bytes of problems after which a page ends.
+const PROBLEMS_BYTES_MAX: usize = 1 << 20;
 /// Problems of one thing: far more than any can have.
 const PROBLEMS_MAX: usize = 64;
 
 /// Bytes of an answer beyond which things are told by their numbers only.
-const PATHS_BYTES_MAX: usize = 3 << 20;
+const PATHS_BYTES_MAX: usize = 2 << 20;
 
 /// How something broken is mended.
 #[derive(Clone, Copy)]
@@ -105,13 +105,13 @@ pub(crate) async fn check(ctx: &Ctx, op: &Check) -> Result<MetaAnswer> {
     };
     let mut bytes = checked.encoded_len();
     for problem in &mut checked.problems {
-        let about = describe::paths(ctx, Ino(problem.ino)).await;
-        // What is broken may have no path, or one that cannot be followed, or more may be broken than can be said.
-        let path = about.ok().and_then(|paths| paths.into_iter().next()).unwrap_or_default();
-        bytes += path.len();
-        if bytes < PATHS_BYTES_MAX {
-            problem.path = path;
+        if bytes > PATHS_BYTES_MAX {
+            break;
         }
+        let about = describe::paths(ctx, Ino(problem.ino)).await;
+        // What is broken may have no path, or one that cannot be followed.
+        problem.path = about.ok().and_then(|paths| paths.into_iter().next()).unwrap_or_default();
+        bytes += problem.path.len();
     }
     Ok(MetaAnswer::Checked(checked))
 }
@@ -132,27 +132,40 @@ async fn page(
     {
         checked.next = last.clone();
     }
-    let mut reader = Tx::reader(ctx);
+    let (mut reader, mut bytes) = (Tx::reader(ctx), 0);
     for (nth, key) in found.into_iter().enumerate() {
-        let Some(subject) = Subject::of(&key) else {
-            let detail = format!("a key that no release writes: {key:?}");
-            let mut findings = Findings::default();
-            findings.add("unknown-record", 0, detail, false);
-            checked.problems.append(&mut findings.problems);
-            continue;
+        let problems = match Subject::of(&key) {
+            Some(subject) => look(ctx, &mut reader, &subject, mend).await?,
+            None => {
+                let detail = format!("a key that no release writes: {key:?}");
+                let mut findings = Findings::default();
+                findings.add("unknown-record", 0, detail, false);
+                findings.problems
+            }
         };
-        let mut seen = Findings::default();
-        let looked = subject.judge(&mut reader, None, &mut seen).await;
-        if looked.is_ok() && seen.problems.is_empty() {
-            continue;
-        }
-        checked.problems.extend(settle(ctx, &subject, mend).await?);
-        if checked.problems.len() >= PAGE_PROBLEMS_MAX {
+        bytes += problems.iter().map(Problem::encoded_len).sum::<usize>();
+        checked.problems.extend(problems);
+        if bytes > PROBLEMS_BYTES_MAX {
             (checked.next, checked.looked_at) = (key, nth as u64 + 1);
             break;
         }
     }
     Ok(checked)
+}
+
+/// Judges a thing, and settles what is broken of it.
+async fn look(
+    ctx: &Ctx,
+    reader: &mut Tx<'_>,
+    subject: &Subject,
+    mend: Option<Mend>,
+) -> Result<Vec<Problem>> {
+    let mut seen = Findings::default();
+    let looked = subject.judge(reader, None, &mut seen).await;
+    match looked.is_ok() && seen.problems.is_empty() {
+        true => Ok(Vec::new()),
+        false => settle(ctx, subject, mend).await,
+    }
 }
 
 /// Keys of some kinds, in this order, after a cursor.

@@ -2,17 +2,30 @@
 
 use crate::ctx::Ctx;
 use crate::session::Session;
+use prost::Message;
 use std::collections::HashSet;
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::message::meta::{Client, ClientList, ClientRef, MetaAnswer, Nothing};
+
+/// Bytes of clients with what they wait for; of those after them it is left out.
+const WAITS_BYTES_MAX: usize = 2 << 20;
 
 /// Answers with all clients.
 pub(crate) fn list(ctx: &Ctx) -> Result<MetaAnswer> {
     ctx.need_root()?;
     let mut sessions = ctx.volume.sessions.all();
     sessions.sort_by_key(|session| session.id);
-    let clients = sessions.iter().map(|session| client(ctx, session)).collect();
-    Ok(MetaAnswer::Clients(ClientList { clients }))
+    let mut bytes = 0;
+    let clients = sessions.iter().map(|session| {
+        let mut client = client(ctx, session);
+        bytes += client.encoded_len();
+        if bytes > WAITS_BYTES_MAX {
+            // There are so many that wait that nobody reads of all of them.
+            (client.waits, client.waited) = Default::default();
+        }
+        client
+    });
+    Ok(MetaAnswer::Clients(ClientList { clients: clients.collect() }))
 }
 
 /// Ends a client's session as if its time were over; what it held is given back soon after.

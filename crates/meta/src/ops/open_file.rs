@@ -64,7 +64,10 @@ pub(crate) async fn view(tx: &mut Tx<'_>, inode: &Inode, mode: &OpenMode) -> Res
         false => None,
     };
     let core = &tx.ctx.core;
-    tx.ctx.session.iter().for_each(|session| session.will_need_fence());
+    if let Some(session) = &tx.ctx.session {
+        session.will_need_fence();
+        session.check()?;
+    }
     let capability = core.key.mint(&Capability {
         volume: tx.ctx.volume.id,
         ino: inode.id(),

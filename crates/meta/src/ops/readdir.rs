@@ -44,25 +44,22 @@ pub(crate) async fn readdir(ctx: &Ctx, op: &ReadDir) -> Result<MetaAnswer> {
                 add_leased(ctx, &dir, &mut entries).await?;
             }
         }
-        end &= cut(ctx, &mut entries);
+        end &= cut(&mut entries);
     }
     Ok(MetaAnswer::Page(Page { entries, end, parent: dir.parent, leased }))
 }
 
-/// Ends a page where its attributes are large: each may have a list of a thousand groups. False: there was more.
-fn cut(ctx: &Ctx, entries: &mut Vec<DirEntry>) -> bool {
-    let mut bytes = 0;
+/// Ends a page where its attributes are large: each may have a list of a thousand groups. False: there was more. Leases on
+/// what is cut stay: the client may have had them before, and believes them.
+fn cut(entries: &mut Vec<DirEntry>) -> bool {
+    let (mut bytes, all) = (0, entries.len());
     let fits = |entry: &&DirEntry| {
         bytes += entry.encoded_len();
         bytes <= CUT_BYTES_MAX
     };
     let count = entries.iter().take_while(fits).count().max(1);
-    if count >= entries.len() {
-        return true;
-    }
-    let is_leased = |entry: &DirEntry| entry.attr.as_ref().is_some_and(|attr| attr.leased);
-    entries.drain(count..).filter(is_leased).for_each(|entry| ctx.give_back(Ino(entry.ino)));
-    false
+    entries.truncate(count);
+    entries.len() == all
 }
 
 /// Attributes for one who keeps leases: they are read after those were entered.

@@ -24,7 +24,7 @@ pub(crate) async fn recalls(ctx: &Ctx, op: &Recalls) -> Result<MetaAnswer> {
     Ok(MetaAnswer::Recalled(holder.fetch(patience).await))
 }
 
-/// What a client waits for, in as many words as the list of all clients has room for.
+/// What a client waits for, in few words: the list of all clients is one message.
 fn told(waits: &[Wait]) -> Vec<Wait> {
     let short = |wait: &Wait| {
         let what = wait.what.chars().take(WORDS_MAX).collect();

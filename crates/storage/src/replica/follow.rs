@@ -183,7 +183,13 @@ impl Replica {
 
     /// What may be here only.
     fn doubts(&self) -> Result<Answer> {
-        let (chunks, files) = self.state.lock().doubtful();
+        let (mut chunks, mut files) = self.state.lock().doubtful();
+        if chunks.len() > CHUNKS_NAMED_MAX {
+            // More than a message holds: then their files are compared as a whole.
+            files.extend(chunks.drain(..).map(|chunk| (chunk.volume, chunk.ino)));
+            files.sort_unstable();
+            files.dedup();
+        }
         let file = |(volume, ino): (VolumeId, Ino)| msg::FileRef { volume: volume.0, ino: ino.0 };
         plain_answer(StorageAnswer::Unsettled(msg::UnsettledList {
             chunks: chunks.into_iter().map(Into::into).collect(),
@@ -464,10 +470,6 @@ impl State {
         }
         chunks.sort_unstable();
         chunks.dedup();
-        if chunks.len() > CHUNKS_NAMED_MAX {
-            // More than a message holds: then their files are compared as a whole.
-            files.extend(chunks.drain(..).map(|chunk| (chunk.volume, chunk.ino)));
-        }
         files.sort_unstable();
         files.dedup();
         (chunks, files)

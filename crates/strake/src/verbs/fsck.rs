@@ -210,6 +210,7 @@ impl Run {
                 page.problems.retain(|problem| problem.mended);
                 let again = self.ask(volume, &check).await?;
                 page.problems.extend(again.problems);
+                (page.next, page.looked_at) = (again.next, again.looked_at);
             }
             self.report.looked_at += page.looked_at;
             self.bar.inc(page.looked_at);

@@ -3,6 +3,7 @@ use prost::Message;
 use std::collections::HashSet;
 use strake_types::ErrorKind;
 use strake_types::limits::BODY_BYTES_MAX;
+use strake_wire::message::meta::{MetaAnswer, MetaOp, Recalls};
 
 #[tokio::test]
 async fn pages_follow_each_other_while_entries_come_and_go() {
@@ -100,21 +101,26 @@ async fn long_names_end_a_page_before_it_is_too_large() {
     assert_eq!(page.entries.len() + rest.entries.len(), 3000);
 }
 
-/// Attributes say where a file lies, perhaps strip by strip: a page of 2,048 was more than a message holds.
-#[tokio::test]
-async fn a_page_ends_where_its_attributes_would_not_fit_into_a_message() {
-    let world = World::new().await;
+/// A directory of files that lie strip by strip, of which a message does not hold 600.
+async fn of_many_strips(world: &World) -> u64 {
     let root = world.root();
     let dir = root.mkdir(1, "d").await.unwrap();
     let strips: Vec<_> = (0..1_024).map(|nth| format!("{}:64K", nth % 3)).collect();
     let list = format!("varstrip={}", strips.join(","));
     root.setxattr(dir, "user.strake.layout.distribution", list.as_bytes()).await.unwrap();
     for nth in 0..600 {
-        root.file(dir, &format!("f{nth}")).await.unwrap();
+        root.file(dir, &format!("f{nth:03}")).await.unwrap();
     }
+    dir
+}
+
+#[tokio::test]
+async fn a_page_ends_where_its_attributes_would_not_fit_into_a_message() {
+    let world = World::new().await;
+    let dir = of_many_strips(&world).await;
     let (mut after, mut seen, mut pages) = (0, HashSet::new(), 0);
     loop {
-        let page = root.page(dir, after, 2_048, true).await.unwrap();
+        let page = world.root().page(dir, after, 2_048, true).await.unwrap();
         pages += 1;
         assert!(page.encoded_len() < BODY_BYTES_MAX, "{}", page.encoded_len());
         for entry in &page.entries {
@@ -126,4 +132,33 @@ async fn a_page_ends_where_its_attributes_would_not_fit_into_a_message() {
         }
     }
     assert!(seen.len() == 600 && pages > 1, "{} in {pages} pages", seen.len());
+}
+
+/// Leases on what was cut from a page were given back, which its client had from before: it was told of no change any more.
+#[tokio::test]
+async fn what_is_cut_from_a_page_is_still_recalled() {
+    let world = World::new().await;
+    let dir = of_many_strips(&world).await;
+    let session = world.open_session_of(0, &[], true).await.session;
+    let user = world.root().at(session).leasing();
+    let recalled = async |followed| {
+        let recalls = Recalls { followed, ..Recalls::default() };
+        match user.call(MetaOp::Recalls(recalls)).await.unwrap() {
+            MetaAnswer::Recalled(recalled) => recalled,
+            other => panic!("{other:?}"),
+        }
+    };
+    recalled(0).await;
+    let last = user.lookup(dir, "f599").await.unwrap();
+    assert!(last.leased);
+    let page = user.page(dir, 0, 2_048, true).await.unwrap();
+    assert!(!page.end && page.entries.iter().all(|entry| entry.ino != last.ino));
+    let root = world.root();
+    let (changed, told) = tokio::join!(root.chmod(last.ino, 0o600), async {
+        let told = recalled(0).await;
+        recalled(told.number).await;
+        told
+    });
+    changed.unwrap();
+    assert!(told.everything || told.inodes.contains(&last.ino), "{told:?}");
 }

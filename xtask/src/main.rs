@@ -27,7 +27,7 @@ const USAGE: &str = "usage: cargo xtask <tidy|ci|test [N]|sim ARGUMENTS|fuzz SEC
 ";
 
 /// Test programs that run at once.
-const PROGRAMS_AT_ONCE: usize = 4;
+const PROGRAMS_AT_ONCE: usize = 3;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -10,6 +10,7 @@ use strake_wire::message::manager::{AddTarget, Join, TargetSpec};
 
 /// Most targets of a cluster: the map has all of them and their groups, and has to fit into a message.
 pub(crate) const ALL_TARGETS_MAX: usize = 8_000;
+const _: () = assert!(ALL_TARGETS_MAX <= GroupId::ORDINALS_MAX as usize);
 /// Most targets of one server.
 const TARGETS_MAX: usize = 1024;
 
@@ -124,7 +125,7 @@ pub(crate) fn add_target(state: &mut State, request: &AddTarget) -> Result<u32> 
             false => Err(cloned(spec, &format!("known as target {id} of server {}", known.server))),
         };
     }
-    check_number(state, 1)?;
+    check_number(state, std::slice::from_ref(spec))?;
     match spec.target {
         0 => {
             let own = state.targets.values().filter(|target| target.server == *server).count();
@@ -161,8 +162,7 @@ fn check_request(state: &State, request: &Join) -> Result<()> {
     if request.targets.len() > TARGETS_MAX {
         return Err(refuse(ErrorKind::Invalid, format!("more than {TARGETS_MAX} targets")));
     }
-    let coming = request.targets.iter().filter(|spec| with_uuid(state, spec).is_none());
-    check_number(state, coming.count())?;
+    check_number(state, &request.targets)?;
     let mut seen = HashSet::new();
     match request.targets.iter().find(|spec| !seen.insert(&spec.uuid)) {
         Some(twice) => Err(cloned(twice, "given twice by the same server")),
@@ -170,10 +170,14 @@ fn check_request(state: &State, request: &Join) -> Result<()> {
     }
 }
 
-/// The map, and the number of a group, have no room for more.
-fn check_number(state: &State, coming: usize) -> Result<()> {
-    let most = ALL_TARGETS_MAX.min(GroupId::ORDINALS_MAX as usize);
-    if coming > 0 && state.targets.len() + coming > most {
+/// The map has no room for more; those that are known come back.
+fn check_number(state: &State, coming: &[TargetSpec]) -> Result<()> {
+    let (here, most) = (state.targets.len(), ALL_TARGETS_MAX);
+    if here + coming.len() <= most {
+        return Ok(());
+    }
+    let new = coming.iter().filter(|spec| with_uuid(state, spec).is_none()).count();
+    if new > 0 && here + new > most {
         let detail = format!(
             "a cluster has at most {most} targets; give fewer --data, each of several disks (LVM, RAID)"
         );
@@ -385,5 +389,25 @@ fn adopt_orphan_volumes(state: &mut State) {
         if let Some(volume) = state.volumes.get_mut(&id) {
             volume.meta_server = server;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A full cluster refused each server that came back.
+    #[test]
+    fn who_brings_targets_that_are_known_is_let_into_a_full_cluster() {
+        let mut state = State::default();
+        let uuid = |id: u32| format!("{id:032x}");
+        for id in 1..=ALL_TARGETS_MAX as u32 {
+            state.targets.insert(id, Target { uuid: uuid(id), ..Target::default() });
+        }
+        let specs =
+            |ids: [u32; 2]| ids.map(|id| TargetSpec { uuid: uuid(id), ..TargetSpec::default() });
+        assert_eq!(check_number(&state, &specs([1, 2])), Ok(()));
+        let refused = check_number(&state, &specs([1, ALL_TARGETS_MAX as u32 + 1])).unwrap_err();
+        assert!(refused.detail.contains("at most 8000 targets"), "{refused}");
     }
 }

@@ -133,7 +133,7 @@ pub(crate) fn keep(state: &State, facts: &Facts, id: u32, job: &mut Job) {
             one.set(JobState::Failed, &reason, now);
         }
     }
-    bound(job.scrubs.iter_mut().map(|one| &mut one.findings).collect());
+    bound(job.scrubs.iter_mut().map(|one| &mut one.findings));
     if !job.scrubs.iter().any(Scrub::lasts) {
         let failed = job.scrubs.iter().any(|one| one.is(JobState::Failed));
         job.end(if failed { JobState::Failed } else { JobState::Done }, now);
@@ -153,11 +153,12 @@ pub(crate) fn cancel(facts: &Facts, id: u32, job: &mut Job) {
         }
         one.set(JobState::Cancelled, "", facts.now_ms);
     }
-    bound(job.scrubs.iter_mut().map(|one| &mut one.findings).collect());
+    bound(job.scrubs.iter_mut().map(|one| &mut one.findings));
 }
 
 /// Forgets what a job has found beyond what its record and a message hold: what was repaired first.
-pub(crate) fn bound(mut lists: Vec<&mut Vec<ScrubFinding>>) {
+pub(crate) fn bound<'a>(lists: impl Iterator<Item = &'a mut Vec<ScrubFinding>>) {
+    let mut lists: Vec<_> = lists.collect();
     let mut room = FINDINGS_MAX;
     for repaired in [false, true] {
         for list in &mut lists {

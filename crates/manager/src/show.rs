@@ -117,7 +117,7 @@ pub(crate) fn job(state: &State, live: &Liveness, id: u32, job: &Job, detail: De
     let rates = running.filter_map(|item| live.progress(item.group, item.to));
     let mut scrubs: Vec<JobScrub> =
         job.scrubs.iter().map(|one| scrub(live, id.into(), one, detail)).collect();
-    scrubs::bound(scrubs.iter_mut().map(|one| &mut one.findings).collect());
+    scrubs::bound(scrubs.iter_mut().map(|one| &mut one.findings));
     let reading = job.scrubs.iter().filter(|one| one.is(JobState::Running));
     let read_rates = reading.filter_map(|one| live.scrub(id.into(), one.target));
     let read_rate = read_rates.map(|seen| seen.rate as u64).sum::<u64>();

@@ -318,10 +318,10 @@ pub(crate) async fn settle_length(ctx: &Ctx, ino: Ino) -> Result<()> {
 async fn stored_length(core: &Core, reign: Reign, inode: &Inode) -> Result<u64> {
     let layout = layout_of(inode)?;
     let mut length = 0;
+    // Those before make it no longer than it is.
+    let from = layout.chunk_at(inode.length).0;
     for group in layout.slots() {
         let Ok(primary) = core.map.primary_of(group) else { continue };
-        // Those before make it no longer than it is.
-        let from = layout.chunk_at(inode.length).0;
         let mut pages = ChunkPages::of(reign.volume.0, inode.ino, from..=u64::MAX);
         while let Some(of) = pages.wanted() {
             let asked = request(core, reign, inode.id(), StorageOp::Chunks(of));

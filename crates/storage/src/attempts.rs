@@ -11,7 +11,7 @@ use strake_wire::message::storage::{Attempt, AttemptTable};
 const CLIENTS_MAX: usize = 4096;
 /// Changes remembered of one client above those it calls settled.
 const CHANGES_MAX: usize = 64 << 10;
-/// Changes of one table: they take a megabyte of a message at most.
+/// Changes of one table, more than one client has: they take a megabyte of a message at most.
 const TABLE_MAX: usize = 100_000;
 
 #[derive(Default)]
@@ -81,22 +81,17 @@ impl Attempts {
     /// Everything that is remembered, in tables that fit into a message each.
     pub fn tables(&self) -> Vec<AttemptTable> {
         let inner = self.inner.lock();
-        let mut tables = vec![AttemptTable::default()];
+        let (mut tables, mut table) = (Vec::new(), AttemptTable::default());
         for (id, client) in &inner.clients {
-            // Most have few, and some none.
-            let done: Vec<u64> = client.done.iter().copied().collect();
-            for some in done.chunks(TABLE_MAX) {
-                let is_full = |table: &AttemptTable| table.seqs.len() + some.len() > TABLE_MAX;
-                if tables.last().is_some_and(is_full) {
-                    tables.push(AttemptTable::default());
-                }
-                let Some(table) = tables.last_mut() else { continue };
-                table.clients.push(*id);
-                table.settled.push(client.settled);
-                table.counts.push(some.len() as u32);
-                table.seqs.extend(some);
+            if table.seqs.len() + client.done.len() > TABLE_MAX {
+                tables.push(std::mem::take(&mut table));
             }
+            table.clients.push(*id);
+            table.settled.push(client.settled);
+            table.counts.push(client.done.len() as u32);
+            table.seqs.extend(&client.done);
         }
+        tables.push(table);
         tables
     }
 

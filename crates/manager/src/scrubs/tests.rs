@@ -170,6 +170,6 @@ fn a_scrub_is_in_nobodys_way_and_a_target_that_goes_is_not_waited_for() {
 fn of_what_a_job_has_found_so_much_is_remembered_and_what_is_damaged_still_first() {
     let found = |fate| vec![ScrubFinding { fate: fate as u32, ..ScrubFinding::default() }; 1_500];
     let mut lists = [found(ScrubFate::Repaired), found(ScrubFate::Lost)];
-    bound(lists.iter_mut().collect());
+    bound(lists.iter_mut());
     assert_eq!([lists[0].len(), lists[1].len()], [FINDINGS_MAX - 1_500, 1_500]);
 }

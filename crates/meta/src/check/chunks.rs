@@ -57,7 +57,6 @@ pub(super) async fn page(ctx: &Ctx, op: &Check, mend: Option<Mend>) -> Result<Ch
     let mut checked = Checked::default();
     let next = census.next.filter(|next| next.volume <= volume.0);
     checked.next = next.map(|next| next.encode_to_vec().into()).unwrap_or_default();
-    let mut found = Findings::of_many();
     let held = census.chunks.iter().zip(&census.groups).zip(&census.lens);
     for ((chunk, group), len) in held.filter(|((chunk, _), _)| chunk.volume == volume.0) {
         let held = Held { group: GroupId(*group), chunk: (*chunk).into(), len: *len };
@@ -68,10 +67,11 @@ pub(super) async fn page(ctx: &Ctx, op: &Check, mend: Option<Mend>) -> Result<Ch
             && has(ctx, op.target, held.group, held.chunk).await?
             && judge(ctx, held).await?.is_some()
         {
+            let mut found = Findings::default();
             tell(ctx, op.target, held, wrong, mend, &mut found).await?;
+            checked.problems.extend(found.problems);
         }
     }
-    checked.problems = found.problems;
     Ok(checked)
 }
 

@@ -40,7 +40,6 @@ const PAGE_MAX: usize = 10_000;
 const PROBLEMS_BYTES_MAX: usize = 1 << 20;
 /// Problems of one thing: far more than any can have.
 const PROBLEMS_MAX: usize = 64;
-
 /// Bytes of an answer beyond which things are told by their numbers only.
 const PATHS_BYTES_MAX: usize = 2 << 20;
 
@@ -67,19 +66,12 @@ enum Subject {
 #[derive(Default)]
 pub(crate) struct Findings {
     problems: Vec<Problem>,
-    /// They are of many things, of which each has few.
-    of_many: bool,
 }
 
 impl Findings {
-    /// What is found about a page of things.
-    pub fn of_many() -> Self {
-        Self { of_many: true, ..Self::default() }
-    }
-
     /// Something is broken; `mended`: no more.
     pub fn add(&mut self, what: &str, ino: u64, detail: String, mended: bool) {
-        if self.of_many || self.problems.len() < PROBLEMS_MAX {
+        if self.problems.len() < PROBLEMS_MAX {
             let what = what.to_owned();
             self.problems.push(Problem { what, ino, path: Bytes::new(), detail, mended });
         }

@@ -311,7 +311,7 @@ pub struct Chunks {
 
 impl Chunks {
     pub(crate) fn new(placement: Placement, count: u64, map: &ClusterMap) -> Self {
-        let places = placement.groups().iter().map(|&group| (group, places(map, group))).collect();
+        let places = placement.slots().iter().map(|&group| (group, places(map, group))).collect();
         Self { placement, count, places }
     }
 

@@ -100,7 +100,7 @@ fn has_part_in(attr: &Attr, groups: &BTreeSet<u32>) -> bool {
         return false;
     }
     let placement = Placement::new(layout);
-    if !placement.groups().iter().any(|group| groups.contains(&group.0)) {
+    if !placement.slots().iter().any(|group| groups.contains(&group.0)) {
         return false;
     }
     let layout = placement.layout();
@@ -428,7 +428,7 @@ mod tests {
     fn a_file_has_parts_where_its_chunks_are_however_long_it_is() {
         let place = |attr: &Attr, slot: usize| {
             let placement = Placement::new(attr.layout.clone().unwrap());
-            has_part_in(attr, &BTreeSet::from([placement.groups()[slot].0]))
+            has_part_in(attr, &BTreeSet::from([placement.slots()[slot].0]))
         };
         let slots = |attr: &Attr| (0..4).map(|slot| place(attr, slot)).collect::<Vec<_>>();
         let simple = |length| slots(&file(Distribution::SimpleStripe, length));

@@ -11,7 +11,7 @@ use crate::limits::{
 };
 use crate::safety::{Ack, Safety};
 use crate::{ChunkIndex, Error, ErrorKind, GroupId, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Chunks that each slot takes in one stage of the progressive distribution.
 const PROGRESSIVE_CHUNKS_PER_SLOT: u64 = 8;
@@ -340,6 +340,11 @@ impl Layout {
         }
     }
 
+    /// The groups that a file may have chunks in, each once, ascending.
+    pub fn groups(&self) -> BTreeSet<GroupId> {
+        self.slots().into_iter().collect()
+    }
+
     /// Copies of every chunk.
     pub fn copies(&self) -> u32 {
         match &self.groups {
@@ -432,8 +437,8 @@ impl Placement {
         &self.layout
     }
 
-    /// Every group the file may have chunks in.
-    pub fn groups(&self) -> &[GroupId] {
+    /// The groups of its slots, in order: a list may name one more than once.
+    pub fn slots(&self) -> &[GroupId] {
         &self.slots
     }
 

@@ -127,7 +127,7 @@ impl Volume {
         placement: &Placement,
         from: ChunkIndex,
     ) -> Result<Option<ChunkIndex>> {
-        let groups = groups_of(placement).into_iter();
+        let groups = placement.layout().groups().into_iter();
         let found = groups.map(|group| self.next_chunk_in(file, group, from.0));
         let found = try_join_all(found).await?;
         Ok(found.into_iter().flatten().min().map(ChunkIndex))
@@ -162,7 +162,7 @@ impl Volume {
         indices: RangeInclusive<u64>,
     ) -> Result<BTreeSet<u64>> {
         let (volume, ino) = (self.home(file.ino()).0, file.ino().0);
-        let lists = groups_of(placement).into_iter().map(|group| {
+        let lists = placement.layout().groups().into_iter().map(|group| {
             let mut pages = ChunkPages::of(volume, ino, indices.clone());
             async move {
                 while let Some(of) = pages.wanted() {
@@ -181,8 +181,4 @@ impl Volume {
             _ => Err(unexpected("chunks")),
         }
     }
-}
-
-fn groups_of(placement: &Placement) -> BTreeSet<GroupId> {
-    placement.groups().iter().copied().collect()
 }

@@ -293,7 +293,7 @@ impl Volume {
         (offset, end): (u64, u64),
     ) {
         let chunk = placement.layout().chunk_size;
-        let stripe = placement.groups().len() as u64 * chunk;
+        let stripe = placement.slots().len() as u64 * chunk;
         let most = (WINDOW_CHUNKS_PER_TARGET * stripe)
             .max(WINDOW_BYTES_MAX)
             .min(self.options().memory_bytes / 8);

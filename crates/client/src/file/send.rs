@@ -159,7 +159,7 @@ impl Volume {
 impl Core {
     /// How many senders its groups can keep busy.
     fn senders_max(&self, placement: &Placement) -> usize {
-        let groups = placement.groups().iter().take(UNDER_WAY_GROUPS_MAX);
+        let groups = placement.slots().iter().take(UNDER_WAY_GROUPS_MAX);
         groups.map(|&group| self.parts.sent_together(group)).sum::<u64>() as usize
     }
 

@@ -216,7 +216,7 @@ impl Core {
 
     /// The metadata server has had chunks changed, and does not wait until that is on disk.
     pub(crate) fn changed_elsewhere(&mut self) {
-        for &group in self.placement.iter().flat_map(|placement| placement.groups()) {
+        for &group in self.placement.iter().flat_map(|placement| placement.slots()) {
             // It comes from no boot that could show a loss.
             let _never = self.unsynced.add(group, None);
         }

@@ -153,7 +153,7 @@ impl Volume {
                 return Ok(());
             }
             match core.unsynced.all {
-                true => core.unsynced.marks(core.placement()?.groups()),
+                true => core.unsynced.marks(core.placement()?.slots()),
                 false => core.unsynced.marks(&[]),
             }
         };

@@ -229,11 +229,8 @@ fn copy_op(ctx: &Ctx, ino: Ino, piece: Piece, from: GroupId) -> StorageOp {
 /// What of a file there is to copy. What lies behind its end is nobody's.
 async fn pieces(ctx: &Ctx, begun: &Begun, old: &Placement) -> Result<Vec<Piece>> {
     let inode = &begun.inode;
-    let mut groups = old.groups().to_vec();
-    groups.sort_unstable();
-    groups.dedup();
     let mut pieces = Vec::new();
-    for group in groups {
+    for group in begun.old.groups() {
         let part = Part { reign: ctx.volume.reign(), ino: inode.id(), group, min_copies: 0 };
         let mut listed = ChunkPages::of(ctx.volume.id.0, inode.ino, 0..=u64::MAX);
         while let Some(of) = listed.wanted() {

@@ -1,7 +1,7 @@
 //! What this mount knows of inodes: attributes of at most a given age, and the state of open files.
 
 use crate::file::FileState;
-use crate::names::halve;
+use crate::names::thin;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -156,8 +156,9 @@ impl Inodes {
 
 /// Drops every other closed inode. One that was forgotten lately stays: answers that are older may still come.
 fn make_room(shard: &mut HashMap<Ino, Node>, now: Duration) {
-    halve(shard, |node| {
-        let lately = node.attr.is_none() && node.forgotten + FORGOTTEN_AGE > now;
-        node.file.is_some() || lately
+    thin(shard, |node| {
+        let asked = node.attr.as_ref().map(|(_, asked)| *asked);
+        let lately = asked.is_none() && node.forgotten + FORGOTTEN_AGE > now;
+        (node.file.is_none() && !lately).then(|| asked.unwrap_or_default())
     });
 }

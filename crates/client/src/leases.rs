@@ -11,7 +11,7 @@ pub(crate) use recalls::follow_recalls;
 
 use crate::file::OpenFile;
 use crate::moments::{MOMENT, Moments};
-use crate::names::{Known, Names, halve};
+use crate::names::{Known, Names, thin};
 use crate::notes::{ANSWER_AGE_MAX, Notes};
 use crate::share::Share;
 use crate::told::{self, Told};
@@ -322,7 +322,7 @@ impl Shard {
     /// Enters an inode, unless it is here.
     fn enter(&mut self, ino: Ino, asked: Duration, version: Option<u64>) {
         if self.leased.len() >= INODES_PER_SHARD_MAX && !self.leased.contains_key(&ino) {
-            halve(&mut self.leased, |_| false);
+            thin(&mut self.leased, |leased| Some(leased.since));
         }
         let changed = self.notes.of(ino).changed;
         self.leased.entry(ino).or_insert(Leased { since: asked, changed, version });

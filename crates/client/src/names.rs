@@ -50,7 +50,7 @@ impl Names {
         let key = self.key(dir, name);
         let mut shard = self.shard(key).lock();
         if shard.len() >= NAMES_PER_SHARD_MAX && !shard.contains_key(&key) {
-            halve(&mut shard, |_| false);
+            thin(&mut shard, |known| Some(known.asked));
         }
         shard.insert(key, known);
     }
@@ -67,12 +67,18 @@ impl Names {
     }
 }
 
-/// Drops every other entry but those that stay: cheap, and what is dropped is only asked for again.
-pub(crate) fn halve<K, V>(map: &mut HashMap<K, V>, stays: impl Fn(&V) -> bool) {
+/// Drops every other entry, by when it was asked for; what says nothing of that stays. So does the quarter that was asked
+/// for last: a listing has brought it, and it is looked at next. What is dropped is only asked for again.
+pub(crate) fn thin<K, V>(map: &mut HashMap<K, V>, asked: impl Fn(&V) -> Option<Duration>) {
+    let mut times: Vec<Duration> = map.values().filter_map(&asked).collect();
+    let quarter = times.len() / 4;
+    let Some(newest) = times.len().checked_sub(quarter + 1) else { return };
+    let (_, &mut before_it, _) = times.select_nth_unstable(newest);
     let mut keep = false;
     map.retain(|_, value| {
-        keep = !keep;
-        keep || stays(value)
+        let stays = asked(value).is_none_or(|asked| asked > before_it);
+        keep ^= !stays;
+        stays || keep
     });
 }
 
@@ -98,5 +104,28 @@ mod tests {
         assert!((50_000..=100_000).contains(&kept), "{kept}");
         names.clear();
         assert_eq!(names.get(Ino(2), b"a"), None);
+    }
+
+    #[test]
+    fn what_was_asked_for_last_stays() {
+        let all = |times: &[u64]| -> HashMap<usize, Duration> {
+            times.iter().map(|ms| Duration::from_millis(*ms)).enumerate().collect()
+        };
+        let kept = |times: &[u64]| {
+            let mut map = all(times);
+            thin(&mut map, |asked| Some(*asked));
+            map
+        };
+        assert_eq!(kept(&[7; 100]).len(), 50, "all at once");
+        assert_eq!(kept(&[7]).len(), 1);
+        assert!(kept(&[]).is_empty());
+        let times: Vec<u64> = (0..100).collect();
+        let some = kept(&times);
+        assert_eq!(some.len(), 25 + 38);
+        assert!((75..100).all(|nth| some.contains_key(&nth)), "the last quarter");
+        let mut map = all(&times);
+        thin(&mut map, |asked| (*asked >= Duration::from_millis(20)).then_some(*asked));
+        assert!((0..20).all(|nth| map.contains_key(&nth)), "nobody says when");
+        assert_eq!(map.len(), 20 + 20 + 30);
     }
 }

@@ -132,14 +132,14 @@ fn check_layout(bytes: &[u8]) -> Outcome {
 /// what an offset can say.
 fn place(layout: &Layout) {
     let placement = Placement::new(layout.clone());
-    assert_eq!(placement.groups().len(), layout.width as usize, "{layout:?}");
+    assert_eq!(placement.slots().len(), layout.width as usize, "{layout:?}");
     for start in [0, 1 << 40, u64::MAX - (1 << 22)] {
         let mut at = start;
         for piece in placement.pieces(start, u64::MAX).take(4) {
             let (_, chunk_bytes) = layout.chunk_bounds(piece.index);
             assert_eq!(piece.file_offset, at, "{layout:?}");
             assert!(piece.len > 0 && piece.chunk_offset + piece.len <= chunk_bytes, "{layout:?}");
-            assert!(placement.groups().contains(&piece.group), "{layout:?}");
+            assert!(placement.slots().contains(&piece.group), "{layout:?}");
             at = at.saturating_add(piece.len);
         }
     }

@@ -28,6 +28,9 @@
 //! a thread. Every method is a future that is ready at its first poll unless a server far away, a
 //! full buffer or a lock makes it wait; no lock is held across a wait.
 
+// What is answered from memory pays for each byte of its future: docs/design/0025.
+#![cfg_attr(not(test), warn(clippy::large_futures))]
+
 pub mod api;
 mod copies;
 pub mod file;

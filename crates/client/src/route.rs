@@ -15,7 +15,7 @@ use crate::share::Share;
 use crate::told;
 use crate::volume::Volume;
 use bytes::Bytes;
-use futures::future::join_all;
+use futures::future::{BoxFuture, join_all};
 use std::time::Duration;
 use strake_types::{
     Ack, ChunkId, Credentials, Epoch, Error, ErrorKind, GroupId, Ino, Result, Safety, TargetId,
@@ -156,7 +156,20 @@ impl Volume {
         said
     }
 
-    async fn meta(
+    /// Asks until there is an answer, in a box: what is needed for a message is not to make each operation larger that is
+    /// answered from memory.
+    fn meta<'a>(
+        &'a self,
+        share: &'a Share,
+        cred: Cred,
+        op: MetaOp,
+        seq: u64,
+        life: Option<Life<'a>>,
+    ) -> BoxFuture<'a, Result<Said>> {
+        Box::pin(self.ask_until_answered(share, cred, op, seq, life))
+    }
+
+    async fn ask_until_answered(
         &self,
         share: &Share,
         cred: Cred,
@@ -201,7 +214,7 @@ impl Volume {
                 in_doubt = true;
                 self.doubt_parts(request.op.as_ref());
             }
-            if patience.heed_owner(what, error, true, (*id, since)).await? {
+            if Box::pin(patience.heed_owner(what, error, true, (*id, since))).await? {
                 self.renew_session(share, request.incarnation).await?;
                 let Stamp { session, incarnation, .. } = own.stamp();
                 if in_doubt && session != request.session {
@@ -293,8 +306,18 @@ impl Volume {
         self.on_group(group, op, payload, Some(Rights::in_life(life))).await
     }
 
-    /// One operation on a group, with the rights to a file if it needs any.
-    pub(crate) async fn on_group(
+    /// One operation on a group, with the rights to a file if it needs any, in a box as [`Volume::meta`].
+    pub(crate) fn on_group<'a>(
+        &'a self,
+        group: GroupId,
+        op: StorageOp,
+        payload: Bytes,
+        rights: Option<Rights<'a>>,
+    ) -> BoxFuture<'a, Result<Answer>> {
+        Box::pin(self.ask_group_until_answered(group, op, payload, rights))
+    }
+
+    async fn ask_group_until_answered(
         &self,
         group: GroupId,
         op: StorageOp,
@@ -322,9 +345,10 @@ impl Volume {
             };
             let renews = match &route {
                 Ok(route) if route.members > 1 => {
-                    patience.heed_group(what, error, rights.is_some(), (group, route)).await?
+                    let is_held = rights.is_some();
+                    Box::pin(patience.heed_group(what, error, is_held, (group, route))).await?
                 }
-                _ => patience.heed(what, error, rights.is_some()).await?,
+                _ => Box::pin(patience.heed(what, error, rights.is_some())).await?,
             };
             if let Some(rights) = rights.filter(|_| renews) {
                 self.renew_capability(rights.file(), rights.write).await?;

@@ -236,7 +236,8 @@ impl<D: Door> Shared<D> {
         let timer = self.metrics.start(request.opcode);
         let answerer =
             Answerer { device: device.clone(), unique: request.unique, timer, sent: false };
-        let operation = carry_out(self.door.clone(), request, &self.interrupts, answerer);
+        let interrupt = self.interrupts.of(request.unique, request.pid);
+        let operation = carry_out(self.door.clone(), request, interrupt, answerer);
         let runtime = self.runtime.clone();
         let go_on = move |task: Runnable| {
             runtime.spawn(async move { task.run() });
@@ -251,27 +252,23 @@ impl<D: Door> Shared<D> {
 }
 
 /// Waits for an operation to end, or for its process to be killed.
-fn carry_out<D: Door>(
+async fn carry_out<D: Door>(
     door: Arc<D>,
     request: Request,
-    interrupts: &Arc<Interrupts>,
+    interrupt: Interrupt,
     answerer: Answerer,
-) -> impl Future<Output = ()> + Send + 'static {
-    let interrupt = interrupts.of(request.unique, request.pid);
+) {
     let mark = door.mark();
-    let operation = door.clone().handle(request, interrupt.clone());
-    async move {
-        let mut operation = pin!(operation);
-        tokio::select! {
-            biased;
-            answer = &mut operation => {
-                return door.send(mark, answer, |answer| answerer.send(answer));
-            }
-            () = interrupt.fatal() => answerer.send(&Err(Errno::EINTR)),
+    let mut operation = pin!(door.clone().handle(request, interrupt.clone()));
+    tokio::select! {
+        biased;
+        answer = &mut operation => {
+            return door.send(mark, answer, |answer| answerer.send(answer));
         }
-        if let Ok(reply) = operation.await {
-            door.abandon(reply);
-        }
+        () = interrupt.fatal() => answerer.send(&Err(Errno::EINTR)),
+    }
+    if let Ok(reply) = operation.await {
+        door.abandon(reply);
     }
 }
 

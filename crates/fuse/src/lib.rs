@@ -18,6 +18,9 @@
 //!
 //! What this crate never does: keep a cache, decide what an operation means, or talk to a server.
 
+// What is answered from memory pays for each byte of its future: docs/design/0025.
+#![cfg_attr(not(test), warn(clippy::large_futures))]
+
 pub mod abi;
 pub mod buffer;
 pub mod device;

@@ -71,7 +71,7 @@ pub(crate) async fn lock(
     match lock_all(ctx, scope, elsewhere).await {
         // With nothing locked.
         Err(error) if error.kind == ErrorKind::StaleMap => {
-            ctx.core.map.refresh().await?;
+            Box::pin(ctx.core.map.refresh()).await?;
             Err(Error::with(ErrorKind::Conflict, error.to_string()))
         }
         locked => locked,

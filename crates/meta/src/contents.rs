@@ -98,7 +98,7 @@ pub(crate) async fn make_room(ctx: &Ctx, ino: Ino, length: u64) -> Result<()> {
     finish_cut_of(ctx, &inode).await?;
     let grows_out = inode.inline && inode.length > 0 && length > ctx.settings.inline_bytes_max;
     match grows_out && inode.is_file() {
-        true => move_out(ctx, ino).await,
+        true => Box::pin(move_out(ctx, ino)).await,
         false => Ok(()),
     }
 }
@@ -120,7 +120,14 @@ pub(crate) async fn settle_queued(ctx: &Ctx, inode: &Inode) -> Result<()> {
 }
 
 async fn finish_cut_of(ctx: &Ctx, inode: &Inode) -> Result<()> {
-    let Some(from) = inode.cut_from else { return Ok(()) };
+    match inode.cut_from {
+        // In a box: few files are marked, and each change asks.
+        Some(from) => Box::pin(cut(ctx, inode, from)).await,
+        None => Ok(()),
+    }
+}
+
+async fn cut(ctx: &Ctx, inode: &Inode, from: u64) -> Result<()> {
     let (core, reign) = (&ctx.core, ctx.volume.reign());
     match inode.inline {
         // What a move out has left: without the mark nobody looks for chunks of such a file.

@@ -233,7 +233,7 @@ impl Core {
     pub async fn volume(self: &Arc<Self>, id: VolumeId) -> Result<Arc<Volume>> {
         self.check_tenure()?;
         let found = self.volumes.read().get(&id).cloned();
-        let Some(volume) = found else { return self.open_volume(id).await };
+        let Some(volume) = found else { return Box::pin(self.open_volume(id)).await };
         let is_taken_over = volume.kv.is_taken_over();
         if is_taken_over || volume.settings().epoch.0 != self.map.current().epoch {
             let settings = self.settings(id).ok_or_else(|| no_volume(id))?;
@@ -241,7 +241,7 @@ impl Core {
                 // Another server has served it meanwhile, or does.
                 self.let_go(&volume);
                 settings?;
-                return self.open_volume(id).await;
+                return Box::pin(self.open_volume(id)).await;
             }
             volume.set_settings(settings?);
         }

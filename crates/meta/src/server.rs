@@ -19,9 +19,10 @@ use crate::reaper;
 use crate::recopy::Jobs;
 use crate::stop::Stop;
 use crate::stored::store_error;
-use crate::txn::mutate;
+use crate::txn::{Mutation, mutate};
 use crate::upkeep;
 use async_trait::async_trait;
+use futures::future::{BoxFuture, ready};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -226,50 +227,53 @@ impl MetaServer {
     }
 }
 
-/// Hands an operation to its file.
-async fn perform(ctx: &Ctx, op: &MetaOp) -> Result<MetaAnswer> {
+/// Hands an operation to its file. Each has a box of its own: what the largest needs is not carried about for all.
+fn perform<'a>(ctx: &'a Ctx, op: &'a MetaOp) -> BoxFuture<'a, Result<MetaAnswer>> {
     match op {
-        MetaOp::OpenSession(op) => sessions::open(ctx, op).await,
-        MetaOp::RenewSession(op) => sessions::renew(ctx, op).await,
-        MetaOp::CloseSession(_) => sessions::close(ctx).await,
-        MetaOp::Lookup(op) => lookup::lookup(ctx, op).await,
-        MetaOp::GetAttr(op) => getattr::getattr(ctx, op).await,
-        MetaOp::SetAttr(op) => mutate(ctx, op).await,
-        MetaOp::Create(op) => noting_others(ctx, mutate(ctx, op).await),
-        MetaOp::Link(op) => mutate(ctx, op).await,
-        MetaOp::Unlink(op) => mutate(ctx, op).await,
-        MetaOp::Rename(op) => mutate(ctx, op).await,
-        MetaOp::ReadLink(op) => readlink::readlink(ctx, op).await,
-        MetaOp::Open(op) => noting_others(ctx, mutate(ctx, op).await),
-        MetaOp::ReadDir(op) => readdir::readdir(ctx, op).await,
-        MetaOp::Publish(op) => mutate(ctx, op).await,
-        MetaOp::WriteInline(op) => mutate(ctx, op).await,
-        MetaOp::MoveOut(op) => mutate(ctx, &MoveOut { ino: Ino(op.ino) }).await,
-        MetaOp::GetXattr(op) => getxattr::getxattr(ctx, op).await,
-        MetaOp::ListXattr(op) => listxattr::listxattr(ctx, op).await,
-        MetaOp::SetXattr(op) => mutate(ctx, &SetXattr(op)).await,
-        MetaOp::RemoveXattr(op) => mutate(ctx, &RemoveXattr(op)).await,
-        MetaOp::SetLock(op) => lock::set_lock(ctx, op).await,
-        MetaOp::GetLock(op) => lock::get_lock(ctx, op).await,
-        MetaOp::Sync(_) => sync::sync(ctx).await,
-        MetaOp::VolumeStat(_) => volume_stat::volume_stat(ctx).await,
-        MetaOp::GetTemplate(op) => template::get_template(ctx, op).await,
-        MetaOp::SetTemplate(op) => mutate(ctx, op).await,
-        MetaOp::ReadInline(op) => read_inline::read_inline(ctx, op).await,
-        MetaOp::Describe(op) => describe::describe(ctx, op).await,
-        MetaOp::Check(op) => check::check(ctx, op).await,
-        MetaOp::Recalls(op) => recalls::recalls(ctx, op).await,
-        MetaOp::ListClients(_) => clients::list(ctx),
-        MetaOp::EvictClient(op) => clients::evict(ctx, op),
-        MetaOp::Settle(op) => settle::settled(ctx, op).await,
-        MetaOp::Told(op) => settle::told(ctx, op),
-        MetaOp::Borrow(op) => lend::lend(ctx, op).await,
-        MetaOp::GiveBack(op) => Ok(lend::take_back(ctx, op)),
+        MetaOp::OpenSession(op) => Box::pin(sessions::open(ctx, op)),
+        MetaOp::RenewSession(op) => Box::pin(sessions::renew(ctx, op)),
+        MetaOp::CloseSession(_) => Box::pin(sessions::close(ctx)),
+        MetaOp::Lookup(op) => Box::pin(lookup::lookup(ctx, op)),
+        MetaOp::GetAttr(op) => Box::pin(getattr::getattr(ctx, op)),
+        MetaOp::SetAttr(op) => Box::pin(mutate(ctx, op)),
+        MetaOp::Create(op) => Box::pin(noting_others(ctx, op)),
+        MetaOp::Link(op) => Box::pin(mutate(ctx, op)),
+        MetaOp::Unlink(op) => Box::pin(mutate(ctx, op)),
+        MetaOp::Rename(op) => Box::pin(mutate(ctx, op)),
+        MetaOp::ReadLink(op) => Box::pin(readlink::readlink(ctx, op)),
+        MetaOp::Open(op) => Box::pin(noting_others(ctx, op)),
+        MetaOp::ReadDir(op) => Box::pin(readdir::readdir(ctx, op)),
+        MetaOp::Publish(op) => Box::pin(mutate(ctx, op)),
+        MetaOp::WriteInline(op) => Box::pin(mutate(ctx, op)),
+        MetaOp::MoveOut(op) => {
+            let op = MoveOut { ino: Ino(op.ino) };
+            Box::pin(async move { mutate(ctx, &op).await })
+        }
+        MetaOp::GetXattr(op) => Box::pin(getxattr::getxattr(ctx, op)),
+        MetaOp::ListXattr(op) => Box::pin(listxattr::listxattr(ctx, op)),
+        MetaOp::SetXattr(op) => Box::pin(async move { mutate(ctx, &SetXattr(op)).await }),
+        MetaOp::RemoveXattr(op) => Box::pin(async move { mutate(ctx, &RemoveXattr(op)).await }),
+        MetaOp::SetLock(op) => Box::pin(lock::set_lock(ctx, op)),
+        MetaOp::GetLock(op) => Box::pin(lock::get_lock(ctx, op)),
+        MetaOp::Sync(_) => Box::pin(sync::sync(ctx)),
+        MetaOp::VolumeStat(_) => Box::pin(volume_stat::volume_stat(ctx)),
+        MetaOp::GetTemplate(op) => Box::pin(template::get_template(ctx, op)),
+        MetaOp::SetTemplate(op) => Box::pin(mutate(ctx, op)),
+        MetaOp::ReadInline(op) => Box::pin(read_inline::read_inline(ctx, op)),
+        MetaOp::Describe(op) => Box::pin(describe::describe(ctx, op)),
+        MetaOp::Check(op) => Box::pin(check::check(ctx, op)),
+        MetaOp::Recalls(op) => Box::pin(recalls::recalls(ctx, op)),
+        MetaOp::ListClients(_) => Box::pin(ready(clients::list(ctx))),
+        MetaOp::EvictClient(op) => Box::pin(ready(clients::evict(ctx, op))),
+        MetaOp::Settle(op) => Box::pin(settle::settled(ctx, op)),
+        MetaOp::Told(op) => Box::pin(ready(settle::told(ctx, op))),
+        MetaOp::Borrow(op) => Box::pin(lend::lend(ctx, op)),
+        MetaOp::GiveBack(op) => Box::pin(ready(Ok(lend::take_back(ctx, op)))),
     }
 }
 
-fn noting_others(ctx: &Ctx, answer: Result<MetaAnswer>) -> Result<MetaAnswer> {
-    let mut answer = answer?;
+async fn noting_others(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
+    let mut answer = mutate(ctx, op).await?;
     settle::note_others(ctx, &mut answer);
     Ok(answer)
 }

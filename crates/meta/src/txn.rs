@@ -73,25 +73,30 @@ pub(crate) async fn mutate(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
             Begin::New(running) if ledger.is_in_doubt(ctx.seq) => {
                 if was_carried_out(ctx).await? {
                     drop(running);
-                    return repeat(ctx, op).await;
+                    return Box::pin(repeat(ctx, op)).await;
                 }
                 Some(running)
             }
             Begin::New(running) => Some(running),
-            Begin::Repeat => return repeat(ctx, op).await,
+            Begin::Repeat => return Box::pin(repeat(ctx, op)).await,
             Begin::Idle(answer) => {
                 let mut answer = (*answer).clone()?;
                 // It may have been recalled since, and followed.
                 each_attributes(&mut answer, |attr| attr.leased = false);
                 hold_open(ctx, &answer);
-                return durable(ctx, op, as_it_lies(ctx, answer).await?).await;
+                let answer = Box::pin(as_it_lies(ctx, answer)).await?;
+                durable(ctx, op).await?;
+                return Ok(answer);
             }
             Begin::Late => return Err(late()),
         },
     };
     let answer = until_carried_out(ctx, op).await;
     ledger.iter().for_each(|ledger| ledger.ended(ctx.seq, ctx.answered, &answer));
-    durable(ctx, op, answer?).await
+    if answer.is_ok() {
+        durable(ctx, op).await?;
+    }
+    answer
 }
 
 /// The error for a copy of a request whose answer its client has.
@@ -117,11 +122,11 @@ async fn until_carried_out(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
 }
 
 /// Waits, with no lock held, until an answer is on disk that has to be.
-async fn durable(ctx: &Ctx, op: &impl Mutation, answer: MetaAnswer) -> Result<MetaAnswer> {
-    if ctx.settings.sync_always || op.wants_sync() {
-        ctx.volume.kv.sync().await.map_err(store_error)?;
+async fn durable(ctx: &Ctx, op: &impl Mutation) -> Result<()> {
+    match ctx.settings.sync_always || op.wants_sync() {
+        true => ctx.volume.kv.sync().await.map_err(store_error),
+        false => Ok(()),
     }
-    Ok(answer)
 }
 
 /// Carries out a part of an operation that already holds the locks it needs.
@@ -146,7 +151,7 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     ctx.session.as_ref().map_or(Ok(()), |session| session.check())?;
     if was_carried_out(ctx).await? {
         drop((held, borrowed));
-        return repeat(ctx, op).await.map(Some);
+        return Box::pin(repeat(ctx, op)).await.map(Some);
     }
     op.prepare(ctx, &held).await?;
     let mut tx = Tx::begin(ctx, held).with_borrowed(borrowed);
@@ -202,7 +207,8 @@ async fn repeat(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
         let _held = borrow::lock_here(ctx, &scope).await?;
         op.finish(ctx, &answer).await?;
     }
-    durable(ctx, op, answer).await
+    durable(ctx, op).await?;
+    Ok(answer)
 }
 
 /// The file that an answer says is open is so.

@@ -383,18 +383,20 @@ impl StorageServer {
             StorageOp::Copy(copy) => {
                 let _turn = self.copies.acquire().await;
                 if let Some(running) = target.attempts.begin(order.attempt)? {
-                    self.copy(target, &order, copy).await?;
+                    Box::pin(self.copy(target, &order, copy)).await?;
                     running.succeed();
                 }
                 self.done_for(target, &order)
             }
-            op if op.is_durable() => self.change_durably(target, &order, op, payload).await,
+            op if op.is_durable() => {
+                Box::pin(self.change_durably(target, &order, op, payload)).await
+            }
             op if op.is_change() => {
                 let _is_durable = self.change(target, &order, op, payload).await?;
                 self.done_for(target, &order)
             }
             StorageOp::Sync(_) => {
-                self.sync(target, &order, op).await?;
+                Box::pin(self.sync(target, &order, op)).await?;
                 self.synced_for(target, &order)
             }
             StorageOp::Stat(_) => {
@@ -406,7 +408,7 @@ impl StorageServer {
             StorageOp::Repair(request) => {
                 let (chunk, met_by) = (request.chunk.into(), MetBy::of(request.met_by));
                 let outcome = match self.way(target, group, epoch).await? {
-                    Way::Several(replica) => replica.repair(epoch, chunk, met_by).await?,
+                    Way::Several(replica) => Box::pin(replica.repair(epoch, chunk, met_by)).await?,
                     Way::Alone(shelf) => lone_damage(&shelf, chunk).await?,
                 };
                 plain_answer(StorageAnswer::Repaired(outcome.into()))
@@ -414,7 +416,7 @@ impl StorageServer {
             StorageOp::Census(from) => census(target, from).await,
             StorageOp::Compare(compare) => {
                 let compared = match self.way(target, group, epoch).await? {
-                    Way::Several(replica) => replica.compare(epoch, compare).await?,
+                    Way::Several(replica) => Box::pin(replica.compare(epoch, compare)).await?,
                     Way::Alone(_) => msg::Compared::default(),
                 };
                 plain_answer(StorageAnswer::Compared(compared))

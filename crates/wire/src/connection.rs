@@ -202,7 +202,8 @@ impl Lane {
         {
             return Err(error.clone());
         }
-        match Connection::open(peer, bulk).await {
+        // In a box: few calls find no connection, and none is to be larger by what that takes.
+        match Box::pin(Connection::open(peer, bulk)).await {
             Ok(connection) => {
                 *attempts = Attempts::default();
                 *self.current.write() = Some(connection.clone());

@@ -141,7 +141,7 @@ impl Volume {
             file.core().register(incarnation);
         }
         if error.kind == ErrorKind::FileTooBig {
-            return self.move_and_resend(file, sync).await;
+            return Box::pin(self.move_and_resend(file, sync)).await;
         }
         if error.kind != ErrorKind::TimedOut {
             // Trying again would change nothing: what was written is lost, through whatever handle.

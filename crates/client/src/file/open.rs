@@ -203,7 +203,7 @@ impl Volume {
         let told = Opening { flags, opened, created: false, asked, incarnation };
         let file = self.opened(cred, told).await?;
         let change = SetAttr { length: Some(0), ..SetAttr::default() };
-        match self.setattr(cred, ino, change, Some(&file)).await {
+        match Box::pin(self.setattr(cred, ino, change, Some(&file))).await {
             Ok(_) => Ok(file),
             Err(error) => {
                 self.forget_handle(&file, false);

@@ -168,7 +168,7 @@ impl Volume {
         if !file.state.core().shared || is_broken("shared-writes-are-told") {
             return Ok(());
         }
-        self.write_back(&file.state, false).await?;
+        Box::pin(self.write_back(&file.state, false)).await?;
         file.take_failure(TellBy::Write)
     }
 
@@ -223,7 +223,7 @@ impl Volume {
             Life::of(file, &core)
         };
         let asked = self.now();
-        let settled = self.settled(file.ino()).await?;
+        let settled = Box::pin(self.settled(file.ino())).await?;
         let attr = Arc::new(settled.attr.clone().try_into()?);
         file.refresh_body(&attr, &settled, asked);
         let mut core = file.core();

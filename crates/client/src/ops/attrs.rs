@@ -113,7 +113,7 @@ impl Volume {
                 let answer = self.mutate(cred, MetaOp::SetAttr(request)).await?;
                 self.changed_entry(answer, asked, "setattr")
             }
-            Some(file) => self.setattr_open(cred, &file, request, length).await,
+            Some(file) => Box::pin(self.setattr_open(cred, &file, request, length)).await,
         }
     }
 

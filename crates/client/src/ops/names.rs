@@ -57,7 +57,7 @@ impl Volume {
                     }
                     // The share of the name would only say that it is in another one.
                     if !self.are_together(parent, ino)
-                        && let Some(attr) = still_there(self.fetch_attr(ino).await)?
+                        && let Some(attr) = still_there(Box::pin(self.fetch_attr(ino)).await)?
                     {
                         return Ok(attr);
                     }
@@ -73,7 +73,10 @@ impl Volume {
                 // Only its own share leases it. If it is gone by now, it was there when it was looked up.
                 match leased {
                     true => Ok(attr),
-                    false => Ok(still_there(self.fetch_attr(attr.ino).await)?.unwrap_or(attr)),
+                    false => {
+                        let told = Box::pin(self.fetch_attr(attr.ino)).await;
+                        Ok(still_there(told)?.unwrap_or(attr))
+                    }
                 }
             }
         }
@@ -175,7 +178,7 @@ impl Volume {
         let ino = Ino(created.attr.ino);
         if created.opened.is_none() && !self.are_together(parent, ino) {
             // Its name is here and the file is in another share.
-            return match self.open(cred, ino, flags).await {
+            return match Box::pin(self.open(cred, ino, flags)).await {
                 Err(error) if error.kind == ErrorKind::Stale => Ok(None),
                 file => file.map(|file| Some((file.attr(), file, false))),
             };

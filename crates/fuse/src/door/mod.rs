@@ -143,28 +143,28 @@ impl FuseDoor {
             Op::Read { fh, offset, size } => self.read(fh, offset, size).await,
             Op::Write { fh, offset, data, sync, kill_suidgid, from_pages } => {
                 let written = match from_pages {
-                    true => self.write_back(fh, offset, data).await?,
-                    false => self.write(fh, offset, data, sync).await?,
+                    true => Box::pin(self.write_back(fh, offset, data)).await?,
+                    false => Box::pin(self.write(fh, offset, data, sync)).await?,
                 };
                 if kill_suidgid {
-                    self.drop_setid(ino).await?;
+                    Box::pin(self.drop_setid(ino)).await?;
                 }
                 Ok(written)
             }
             Op::Open { flags, kill_suidgid } => match self.prefetch.opened_by(request.pid, ino) {
                 Some(handle) => Ok(self.open_part(handle)),
-                None => self.open(&cred, ino, flags, kill_suidgid).await,
+                None => Box::pin(self.open(&cred, ino, flags, kill_suidgid)).await,
             },
-            Op::Flush { fh, lock_owner } => self.flush(ino, fh, lock_owner).await,
-            Op::Release { fh, flock_owner } => self.release(ino, fh, flock_owner).await,
-            Op::Fsync { fh, datasync } => self.fsync(fh, datasync).await,
+            Op::Flush { fh, lock_owner } => Box::pin(self.flush(ino, fh, lock_owner)).await,
+            Op::Release { fh, flock_owner } => Box::pin(self.release(ino, fh, flock_owner)).await,
+            Op::Fsync { fh, datasync } => Box::pin(self.fsync(fh, datasync)).await,
             Op::Fallocate { fh, offset, length, mode } => {
-                self.fallocate(&cred, fh, offset, length, mode).await
+                Box::pin(self.fallocate(&cred, fh, offset, length, mode)).await
             }
-            Op::Lseek { fh, offset, whence } => self.lseek(fh, offset, whence).await,
-            Op::CopyFileRange(range) => self.copy_file_range(&cred, range).await,
-            Op::Getlk(lock) => self.getlk(ino, lock).await,
-            Op::Setlk { lock, wait } => self.setlk(ino, lock, wait, interrupt).await,
+            Op::Lseek { fh, offset, whence } => Box::pin(self.lseek(fh, offset, whence)).await,
+            Op::CopyFileRange(range) => Box::pin(self.copy_file_range(&cred, range)).await,
+            Op::Getlk(lock) => Box::pin(self.getlk(ino, lock)).await,
+            Op::Setlk { lock, wait } => Box::pin(self.setlk(ino, lock, wait, interrupt)).await,
             Op::Readdir { offset, size, plus } => {
                 self.readdir(&cred, ino, offset, size, plus).await
             }
@@ -178,25 +178,27 @@ impl FuseDoor {
     async fn carry_out_rarer(&self, cred: Credentials, ino: Ino, op: Op) -> Result<Reply, Errno> {
         match op {
             Op::Create { name, flags, mode, umask, kill_suidgid: _ } => {
-                self.create(&cred, ino, name, flags, (mode, umask)).await
+                Box::pin(self.create(&cred, ino, name, flags, (mode, umask))).await
             }
             Op::Tmpfile { flags, mode, umask } => {
-                self.tmpfile(&cred, ino, flags, (mode, umask)).await
+                Box::pin(self.tmpfile(&cred, ino, flags, (mode, umask))).await
             }
-            Op::Setattr(change) => self.setattr(&cred, ino, change).await,
+            Op::Setattr(change) => Box::pin(self.setattr(&cred, ino, change)).await,
             Op::Readlink => self.readlink(&cred, ino).await,
-            Op::Symlink { name, target } => self.symlink(&cred, ino, name, target).await,
+            Op::Symlink { name, target } => Box::pin(self.symlink(&cred, ino, name, target)).await,
             Op::Mknod { name, mode, umask, rdev } => {
-                self.mknod(&cred, ino, name, (mode, umask), rdev).await
+                Box::pin(self.mknod(&cred, ino, name, (mode, umask), rdev)).await
             }
-            Op::Mkdir { name, mode, umask } => self.mkdir(&cred, ino, name, (mode, umask)).await,
-            Op::Unlink { name } => self.unlink(&cred, ino, name).await,
-            Op::Rmdir { name } => self.rmdir(&cred, ino, name).await,
+            Op::Mkdir { name, mode, umask } => {
+                Box::pin(self.mkdir(&cred, ino, name, (mode, umask))).await
+            }
+            Op::Unlink { name } => Box::pin(self.unlink(&cred, ino, name)).await,
+            Op::Rmdir { name } => Box::pin(self.rmdir(&cred, ino, name)).await,
             Op::Rename { name, new_parent, new_name, flags } => {
                 let to = (self.ino(new_parent), new_name);
-                self.rename(&cred, (ino, name), to, flags).await
+                Box::pin(self.rename(&cred, (ino, name), to, flags)).await
             }
-            Op::Link { node, name } => self.link(&cred, self.ino(node), ino, name).await,
+            Op::Link { node, name } => Box::pin(self.link(&cred, self.ino(node), ino, name)).await,
             Op::Setxattr { .. }
             | Op::Getxattr { .. }
             | Op::Listxattr { .. }
@@ -208,7 +210,7 @@ impl FuseDoor {
             Op::Statfs => self.statfs().await,
             Op::Syncfs => Ok(self.volume.sync_all().await.map(|()| Reply::Empty)?),
             Op::Setxattr { name, value, flags, kill_sgid } => {
-                self.setxattr(&cred, ino, (name, value), flags, kill_sgid).await
+                Box::pin(self.setxattr(&cred, ino, (name, value), flags, kill_sgid)).await
             }
             Op::Getxattr { name, size } => self.getxattr(&cred, ino, name, size).await,
             Op::Listxattr { size } => self.listxattr(&cred, ino, size).await,

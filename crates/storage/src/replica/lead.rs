@@ -94,7 +94,7 @@ impl Replica {
         self.check_room(reign, &message).await?;
         let numbered = match self.make(reign, area.clone(), &message).await {
             Err(error) if error.kind == ErrorKind::Corrupt => {
-                if self.mend_before(reign, &message).await? == 0 {
+                if Box::pin(self.mend_before(reign, &message)).await? == 0 {
                     return Err(error);
                 }
                 self.make(reign, area, &message).await?
@@ -212,7 +212,7 @@ impl Replica {
             }
             Err(error) => {
                 drop(gate);
-                self.level(&numbered, &touched).await?;
+                Box::pin(self.level(&numbered, &touched)).await?;
                 self.settle(&numbered);
                 // Without us the others may do it.
                 let others = !self.required().is_empty();

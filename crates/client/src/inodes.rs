@@ -33,9 +33,33 @@ struct Node {
     seen: Option<Contents>,
 }
 
+/// A part of the table.
+#[derive(Default)]
+struct Shard {
+    nodes: HashMap<Ino, Node>,
+    /// With so many the next one makes room: where most must stay, not each of those that follow looks at all of them.
+    full_at: usize,
+}
+
+impl Shard {
+    /// Drops every other closed inode if there are too many. One that was forgotten lately stays: answers that are older
+    /// may still come.
+    fn make_room(&mut self, now: Duration) {
+        if self.nodes.len() < self.full_at.max(NODES_PER_SHARD_MAX) {
+            return;
+        }
+        thin(&mut self.nodes, |node| {
+            let asked = node.attr.as_ref().map(|(_, asked)| *asked);
+            let lately = asked.is_none() && node.forgotten + FORGOTTEN_AGE > now;
+            (node.file.is_none() && !lately).then(|| asked.unwrap_or_default())
+        });
+        self.full_at = self.nodes.len() + self.nodes.len() / 4;
+    }
+}
+
 /// The table. Locks are held for a few instructions only.
 pub(crate) struct Inodes {
-    shards: [Mutex<HashMap<Ino, Node>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
     /// Files with a state.
     files: AtomicUsize,
 }
@@ -45,7 +69,7 @@ impl Inodes {
         Self { shards: std::array::from_fn(|_| Mutex::default()), files: AtomicUsize::new(0) }
     }
 
-    fn shard(&self, ino: Ino) -> &Mutex<HashMap<Ino, Node>> {
+    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
         &self.shards[(ino.0 % SHARDS as u64) as usize]
     }
 
@@ -53,10 +77,8 @@ impl Inodes {
     /// may overtake each other: an older one is not remembered.
     pub(crate) fn learn(&self, attr: &Arc<Attr>, asked: Duration) -> Option<Arc<FileState>> {
         let mut shard = self.shard(attr.ino).lock();
-        if shard.len() >= NODES_PER_SHARD_MAX {
-            make_room(&mut shard, asked);
-        }
-        let node = shard.entry(attr.ino).or_default();
+        shard.make_room(asked);
+        let node = shard.nodes.entry(attr.ino).or_default();
         let newer = |(known, _): &(Arc<Attr>, Duration)| known.version > attr.version;
         if asked >= node.forgotten && !node.attr.as_ref().is_some_and(newer) {
             node.attr = Some((Arc::clone(attr), asked));
@@ -68,12 +90,12 @@ impl Inodes {
     #[allow(clippy::type_complexity)]
     pub(crate) fn get(&self, ino: Ino) -> (Option<(Arc<Attr>, Duration)>, Option<Arc<FileState>>) {
         let shard = self.shard(ino).lock();
-        shard.get(&ino).map(|n| (n.attr.clone(), n.file.clone())).unwrap_or_default()
+        shard.nodes.get(&ino).map(|n| (n.attr.clone(), n.file.clone())).unwrap_or_default()
     }
 
     /// The state of a file, if it has one.
     pub(crate) fn file(&self, ino: Ino) -> Option<Arc<FileState>> {
-        self.shard(ino).lock().get(&ino).and_then(|n| n.file.clone())
+        self.shard(ino).lock().nodes.get(&ino).and_then(|n| n.file.clone())
     }
 
     /// The state of a file, made if it has none; runs `with` on it under the table's lock, so that
@@ -85,7 +107,7 @@ impl Inodes {
         with: impl FnOnce(&FileState),
     ) -> Arc<FileState> {
         let mut shard = self.shard(ino).lock();
-        let node = shard.entry(ino).or_default();
+        let node = shard.nodes.entry(ino).or_default();
         let file = node.file.get_or_insert_with(|| {
             self.files.fetch_add(1, Ordering::Relaxed);
             new()
@@ -101,7 +123,7 @@ impl Inodes {
         look: impl FnOnce(&Arc<FileState>) -> Option<T>,
     ) -> Option<(Arc<FileState>, T)> {
         let shard = self.shard(ino).lock();
-        let file = shard.get(&ino)?.file.as_ref()?;
+        let file = shard.nodes.get(&ino)?.file.as_ref()?;
         look(file).map(|seen| (Arc::clone(file), seen))
     }
 
@@ -113,7 +135,7 @@ impl Inodes {
         seen: Option<Contents>,
     ) {
         let mut shard = self.shard(ino).lock();
-        let Some(node) = shard.get_mut(&ino) else { return };
+        let Some(node) = shard.nodes.get_mut(&ino) else { return };
         node.seen = seen;
         if node.file.as_ref().is_some_and(|file| unused(file))
             && let Some(file) = node.file.take()
@@ -130,35 +152,61 @@ impl Inodes {
 
     /// What the contents were when this mount last closed the file.
     pub(crate) fn seen(&self, ino: Ino) -> Option<Contents> {
-        self.shard(ino).lock().get(&ino).and_then(|n| n.seen)
+        self.shard(ino).lock().nodes.get(&ino).and_then(|n| n.seen)
     }
 
     /// The attributes known are no longer true.
     pub(crate) fn forget_attr(&self, ino: Ino, now: Duration) {
         let mut shard = self.shard(ino).lock();
-        let node = shard.entry(ino).or_default();
+        let node = shard.nodes.entry(ino).or_default();
         node.attr = None;
         node.forgotten = now;
     }
 
     /// True if an answer to what was `asked` may be older than a change made by this mount.
     pub(crate) fn is_forgotten_since(&self, ino: Ino, asked: Duration) -> bool {
-        self.shard(ino).lock().get(&ino).is_some_and(|node| node.forgotten >= asked)
+        self.shard(ino).lock().nodes.get(&ino).is_some_and(|node| node.forgotten >= asked)
     }
 
     /// Files that handles are open on.
     pub(crate) fn files(&self) -> Vec<Arc<FileState>> {
         let all = self.shards.iter();
-        all.flat_map(|s| s.lock().values().filter_map(|n| n.file.clone()).collect::<Vec<_>>())
+        all.flat_map(|s| s.lock().nodes.values().filter_map(|n| n.file.clone()).collect::<Vec<_>>())
             .collect()
     }
 }
 
-/// Drops every other closed inode. One that was forgotten lately stays: answers that are older may still come.
-fn make_room(shard: &mut HashMap<Ino, Node>, now: Duration) {
-    thin(shard, |node| {
-        let asked = node.attr.as_ref().map(|(_, asked)| *asked);
-        let lately = asked.is_none() && node.forgotten + FORGOTTEN_AGE > now;
-        (node.file.is_none() && !lately).then(|| asked.unwrap_or_default())
-    });
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// Lets so many inodes come; how often that went through the table, and the most that were in it.
+    fn let_come(shard: &mut Shard, count: u64, now: Duration) -> (usize, usize) {
+        let (mut times, mut most) = (0, 0);
+        for nth in 0..count {
+            let full_at = shard.full_at;
+            shard.make_room(now);
+            times += usize::from(shard.full_at != full_at);
+            shard.nodes.insert(Ino(1 << 20 | nth), Node::default());
+            most = most.max(shard.nodes.len());
+        }
+        (times, most)
+    }
+
+    #[test]
+    fn a_table_of_which_most_must_stay_is_not_gone_through_for_each_that_comes() {
+        let mut shard = Shard::default();
+        let lately = || Node { forgotten: ms(100_000), ..Node::default() };
+        shard.nodes.extend((0..10_000).map(|nth| (Ino(nth), lately())));
+        let (times, most) = let_come(&mut shard, 20_000, ms(100_001));
+        assert!((1..=12).contains(&times), "{times}");
+        assert!(most <= 17_000, "{most}");
+        assert!((0..10_000).all(|nth| shard.nodes.contains_key(&Ino(nth))));
+        let_come(&mut shard, 40_000, ms(100_000) + FORGOTTEN_AGE);
+        assert!(shard.nodes.len() <= NODES_PER_SHARD_MAX, "nothing must stay any more");
+    }
 }

@@ -42,8 +42,8 @@ struct Shard {
 }
 
 impl Shard {
-    /// Drops every other closed inode if there are too many. One that was forgotten lately stays: answers that are older
-    /// may still come.
+    /// Drops some closed inodes if there are too many. One that was forgotten lately stays: answers that are older may still
+    /// come.
     fn make_room(&mut self, now: Duration) {
         if self.nodes.len() < self.full_at.max(NODES_PER_SHARD_MAX) {
             return;
@@ -57,7 +57,7 @@ impl Shard {
     }
 }
 
-/// The table. Locks are held for a few instructions only.
+/// The table. Locks are held for a few instructions only, but where room is made.
 pub(crate) struct Inodes {
     shards: [Mutex<Shard>; SHARDS],
     /// Files with a state.

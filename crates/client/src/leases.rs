@@ -77,6 +77,8 @@ struct Shard {
 struct Leased {
     /// What was asked for since is true.
     since: Duration,
+    /// When it was asked for last.
+    asked: Duration,
     /// When a change by this mount last ended.
     changed: Duration,
     /// Attributes from this version on are true; `None`: nothing is known of them.
@@ -207,6 +209,7 @@ impl Leases {
             Some(leased) if leased.version.is_some_and(|known| attr.version < known) => {}
             Some(leased) if leased.version.is_some() || asked > note.changed => {
                 leased.version = Some(attr.version);
+                leased.asked = leased.asked.max(asked);
             }
             None if asked > note.changed => shard.enter(ino, asked, Some(attr.version)),
             // It may be of before a change by this mount.
@@ -319,13 +322,15 @@ impl Shard {
         self.notes.note(ino, now, |note| note.recalled = note.recalled.max(now));
     }
 
-    /// Enters an inode, unless it is here.
+    /// Enters an inode; of one that is here, that it was asked for again.
     fn enter(&mut self, ino: Ino, asked: Duration, version: Option<u64>) {
         if self.leased.len() >= INODES_PER_SHARD_MAX && !self.leased.contains_key(&ino) {
-            thin(&mut self.leased, |leased| Some(leased.since));
+            thin(&mut self.leased, |leased| Some(leased.asked));
         }
         let changed = self.notes.of(ino).changed;
-        self.leased.entry(ino).or_insert(Leased { since: asked, changed, version });
+        let told =
+            self.leased.entry(ino).and_modify(|leased| leased.asked = leased.asked.max(asked));
+        told.or_insert(Leased { since: asked, asked, changed, version });
     }
 }
 

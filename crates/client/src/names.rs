@@ -67,8 +67,9 @@ impl Names {
     }
 }
 
-/// Drops every other entry, by when it was asked for; what says nothing of that stays. So does the quarter that was asked
-/// for last: a listing has brought it, and it is looked at next. What is dropped is only asked for again.
+/// Drops every other entry of a table. One of which `asked` does not say when it was asked for stays; of the others so does
+/// the quarter that was asked for last: a listing has brought it, and it is looked at next. (Of more that were asked for at
+/// the same time none is preferred.) What is dropped is only asked for again.
 pub(crate) fn thin<K, V>(map: &mut HashMap<K, V>, asked: impl Fn(&V) -> Option<Duration>) {
     let mut times: Vec<Duration> = map.values().filter_map(&asked).collect();
     let quarter = times.len() / 4;

@@ -156,8 +156,8 @@ impl Volume {
         said
     }
 
-    /// Asks until there is an answer, in a box: what is needed for a message is not to make each operation larger that is
-    /// answered from memory.
+    /// Asks until there is an answer or the patience is over, in a box: what is needed for a message is not to make each
+    /// operation larger that is answered from memory.
     fn meta<'a>(
         &'a self,
         share: &'a Share,
@@ -345,8 +345,8 @@ impl Volume {
             };
             let renews = match &route {
                 Ok(route) if route.members > 1 => {
-                    let is_held = rights.is_some();
-                    Box::pin(patience.heed_group(what, error, is_held, (group, route))).await?
+                    let renewable = rights.is_some();
+                    Box::pin(patience.heed_group(what, error, renewable, (group, route))).await?
                 }
                 _ => Box::pin(patience.heed(what, error, rights.is_some())).await?,
             };

@@ -303,3 +303,37 @@ impl Drop for Answerer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers at once, and has room for a thousand bytes.
+    struct Roomy;
+
+    impl Door for Roomy {
+        async fn handle(
+            self: Arc<Self>,
+            _request: Request,
+            _interrupt: Interrupt,
+        ) -> Result<Reply, Errno> {
+            let room = [0u8; 1000];
+            tokio::task::yield_now().await;
+            std::hint::black_box(&room);
+            Ok(Reply::Empty)
+        }
+
+        fn abandon(&self, _reply: Reply) {}
+    }
+
+    /// Bytes of what an asynchronous function gives back.
+    fn size_of_future<A, B, C, D, F>(_function: fn(A, B, C, D) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn an_operation_is_carried_about_once() {
+        let size = size_of_future(carry_out::<Roomy>);
+        assert!((1_000..2_000).contains(&size), "{size}");
+    }
+}

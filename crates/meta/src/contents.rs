@@ -244,7 +244,11 @@ pub(crate) async fn delete_chunks(
 
 /// The groups of a layout, each once.
 fn parts_of(reign: Reign, ino: Ino, layout: &Layout) -> Vec<Part> {
-    layout.groups().into_iter().map(|group| Part { reign, ino, group, min_copies: 0 }).collect()
+    Placement::new(layout.clone())
+        .groups()
+        .into_iter()
+        .map(|group| Part { reign, ino, group, min_copies: 0 })
+        .collect()
 }
 
 /// Cuts the chunks of a file at a length, on every target that may have some.
@@ -324,7 +328,7 @@ async fn stored_length(core: &Core, reign: Reign, inode: &Inode) -> Result<u64> 
     let mut length = 0;
     // Those before make it no longer than it is.
     let from = layout.chunk_at(inode.length).0;
-    for group in layout.groups() {
+    for group in Placement::new(layout.clone()).groups() {
         let Ok(primary) = core.map.primary_of(group) else { continue };
         let mut pages = ChunkPages::of(reign.volume.0, inode.ino, from..=u64::MAX);
         while let Some(of) = pages.wanted() {

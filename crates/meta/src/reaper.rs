@@ -178,7 +178,7 @@ impl Work<'_> {
             let primary = core.map.primary_of(*group);
             primary.is_ok_and(|(target, _)| self.away.contains(&target.0))
         };
-        !self.away.is_empty() && layout.groups().iter().any(of_group)
+        !self.away.is_empty() && layout.slots().iter().any(of_group)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::stored::store_error;
 use crate::txn::{Mutation, mutate};
 use crate::upkeep;
 use async_trait::async_trait;
-use futures::future::{BoxFuture, ready};
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -236,12 +236,12 @@ fn perform<'a>(ctx: &'a Ctx, op: &'a MetaOp) -> BoxFuture<'a, Result<MetaAnswer>
         MetaOp::Lookup(op) => Box::pin(lookup::lookup(ctx, op)),
         MetaOp::GetAttr(op) => Box::pin(getattr::getattr(ctx, op)),
         MetaOp::SetAttr(op) => Box::pin(mutate(ctx, op)),
-        MetaOp::Create(op) => Box::pin(noting_others(ctx, op)),
+        MetaOp::Create(op) => Box::pin(open_beside_others(ctx, op)),
         MetaOp::Link(op) => Box::pin(mutate(ctx, op)),
         MetaOp::Unlink(op) => Box::pin(mutate(ctx, op)),
         MetaOp::Rename(op) => Box::pin(mutate(ctx, op)),
         MetaOp::ReadLink(op) => Box::pin(readlink::readlink(ctx, op)),
-        MetaOp::Open(op) => Box::pin(noting_others(ctx, op)),
+        MetaOp::Open(op) => Box::pin(open_beside_others(ctx, op)),
         MetaOp::ReadDir(op) => Box::pin(readdir::readdir(ctx, op)),
         MetaOp::Publish(op) => Box::pin(mutate(ctx, op)),
         MetaOp::WriteInline(op) => Box::pin(mutate(ctx, op)),
@@ -263,16 +263,17 @@ fn perform<'a>(ctx: &'a Ctx, op: &'a MetaOp) -> BoxFuture<'a, Result<MetaAnswer>
         MetaOp::Describe(op) => Box::pin(describe::describe(ctx, op)),
         MetaOp::Check(op) => Box::pin(check::check(ctx, op)),
         MetaOp::Recalls(op) => Box::pin(recalls::recalls(ctx, op)),
-        MetaOp::ListClients(_) => Box::pin(ready(clients::list(ctx))),
-        MetaOp::EvictClient(op) => Box::pin(ready(clients::evict(ctx, op))),
+        MetaOp::ListClients(_) => Box::pin(async { clients::list(ctx) }),
+        MetaOp::EvictClient(op) => Box::pin(async { clients::evict(ctx, op) }),
         MetaOp::Settle(op) => Box::pin(settle::settled(ctx, op)),
-        MetaOp::Told(op) => Box::pin(ready(settle::told(ctx, op))),
+        MetaOp::Told(op) => Box::pin(async { settle::told(ctx, op) }),
         MetaOp::Borrow(op) => Box::pin(lend::lend(ctx, op)),
-        MetaOp::GiveBack(op) => Box::pin(ready(Ok(lend::take_back(ctx, op)))),
+        MetaOp::GiveBack(op) => Box::pin(async { Ok(lend::take_back(ctx, op)) }),
     }
 }
 
-async fn noting_others(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
+/// Carries out what may open a file, and notes who else has it open.
+async fn open_beside_others(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
     let mut answer = mutate(ctx, op).await?;
     settle::note_others(ctx, &mut answer);
     Ok(answer)

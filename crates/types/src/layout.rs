@@ -340,11 +340,6 @@ impl Layout {
         }
     }
 
-    /// The groups that a file may have chunks in, each once, ascending.
-    pub fn groups(&self) -> BTreeSet<GroupId> {
-        self.slots().into_iter().collect()
-    }
-
     /// Copies of every chunk.
     pub fn copies(&self) -> u32 {
         match &self.groups {
@@ -440,6 +435,11 @@ impl Placement {
     /// The groups of its slots, in order: a list may name one more than once.
     pub fn slots(&self) -> &[GroupId] {
         &self.slots
+    }
+
+    /// The groups that the file may have chunks in, each once.
+    pub fn groups(&self) -> BTreeSet<GroupId> {
+        self.slots.iter().copied().collect()
     }
 
     /// The group that holds a chunk.

@@ -127,7 +127,7 @@ impl Volume {
         placement: &Placement,
         from: ChunkIndex,
     ) -> Result<Option<ChunkIndex>> {
-        let groups = placement.layout().groups().into_iter();
+        let groups = placement.groups().into_iter();
         let found = groups.map(|group| self.next_chunk_in(file, group, from.0));
         let found = try_join_all(found).await?;
         Ok(found.into_iter().flatten().min().map(ChunkIndex))
@@ -162,7 +162,7 @@ impl Volume {
         indices: RangeInclusive<u64>,
     ) -> Result<BTreeSet<u64>> {
         let (volume, ino) = (self.home(file.ino()).0, file.ino().0);
-        let lists = placement.layout().groups().into_iter().map(|group| {
+        let lists = placement.groups().into_iter().map(|group| {
             let mut pages = ChunkPages::of(volume, ino, indices.clone());
             async move {
                 while let Some(of) = pages.wanted() {

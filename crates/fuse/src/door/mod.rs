@@ -208,7 +208,7 @@ impl FuseDoor {
                 Err(Errno::ENOSYS)
             }
             Op::Statfs => self.statfs().await,
-            Op::Syncfs => Ok(self.volume.sync_all().await.map(|()| Reply::Empty)?),
+            Op::Syncfs => Ok(Box::pin(self.volume.sync_all()).await.map(|()| Reply::Empty)?),
             Op::Setxattr { name, value, flags, kill_sgid } => {
                 Box::pin(self.setxattr(&cred, ino, (name, value), flags, kill_sgid)).await
             }
@@ -325,6 +325,17 @@ fn page_cache_flags(flags: u32, writeback: bool, shared: bool, keep: bool) -> u3
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Bytes of what an asynchronous function gives back.
+    fn size_of_future<A, B, C, F>(_function: fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn what_is_large_and_rare_has_a_box_of_its_own() {
+        let size = size_of_future(<FuseDoor as Door>::handle);
+        assert!(size < 4_096, "{size} (docs/design/0025)");
+    }
 
     #[test]
     fn only_writers_and_o_direct_go_around_the_page_cache() {

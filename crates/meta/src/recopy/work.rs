@@ -230,7 +230,7 @@ fn copy_op(ctx: &Ctx, ino: Ino, piece: Piece, from: GroupId) -> StorageOp {
 async fn pieces(ctx: &Ctx, begun: &Begun, old: &Placement) -> Result<Vec<Piece>> {
     let inode = &begun.inode;
     let mut pieces = Vec::new();
-    for group in begun.old.groups() {
+    for group in old.groups() {
         let part = Part { reign: ctx.volume.reign(), ino: inode.id(), group, min_copies: 0 };
         let mut listed = ChunkPages::of(ctx.volume.id.0, inode.ino, 0..=u64::MAX);
         while let Some(of) = listed.wanted() {

@@ -86,6 +86,8 @@ pub(crate) fn is_refusal(error: &Error) -> bool {
             | NoAttribute
             | NotSupported
             | TooBig
+            | WouldBlock
+            | Deadlock
     )
 }
 

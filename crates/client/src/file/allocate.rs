@@ -118,10 +118,13 @@ impl Volume {
             core.placement()?
         };
         let pieces = match mode.frees() {
-            true => self.existing_pieces(file, &placement, from, to).await?,
-            false => placement.pieces(from, to - from).collect(),
+            true => {
+                stream::iter(self.existing_pieces(file, &placement, from, to).await?).left_stream()
+            }
+            // One after the other: of a range of many terabytes a list of all would not fit into memory.
+            false => stream::iter(placement.pieces(from, to - from)).right_stream(),
         };
-        let changed = stream::iter(pieces)
+        let changed = pieces
             .map(|piece| self.fallocate_piece(life, piece, mode.frees()))
             .buffer_unordered(REQUESTS_MAX)
             .try_fold(0i64, |sum, delta| async move { Ok(sum + delta) });

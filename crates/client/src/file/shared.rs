@@ -22,6 +22,8 @@ use strake_wire::message::meta::{self, MetaAnswer, MetaOp, Opened};
 
 /// For how long an answer to an open may be on its way that does not know yet that the file is shared.
 const ANSWER_AGE_MAX: Duration = Duration::from_secs(120);
+/// So many files that were said to be shared are remembered without looking whether they still need be.
+const NOTED_MIN: usize = 64;
 /// Between two attempts to tell what could not be told.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -29,22 +31,38 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(crate) struct Asked {
     /// When files were last said to be shared.
-    at: Mutex<HashMap<Ino, Duration>>,
+    at: Mutex<Noted>,
     /// Files of which what was written is being told.
     telling: Mutex<HashSet<Ino>>,
 }
 
+/// Files with a time each.
+#[derive(Default)]
+struct Noted {
+    times: HashMap<Ino, Duration>,
+    /// With so many the next one has those forgotten that are too old: to look at all for each would cost more with each.
+    full_at: usize,
+}
+
+impl Noted {
+    fn note(&mut self, ino: Ino, now: Duration) {
+        if self.times.len() >= self.full_at {
+            self.times.retain(|_, noted| now.saturating_sub(*noted) < ANSWER_AGE_MAX);
+            self.full_at = 2 * self.times.len() + NOTED_MIN;
+        }
+        self.times.insert(ino, now);
+    }
+}
+
 impl Asked {
     fn note(&self, ino: Ino, now: Duration) {
-        let mut at = self.at.lock();
-        at.retain(|_, noted| now.saturating_sub(*noted) < ANSWER_AGE_MAX);
-        at.insert(ino, now);
+        self.at.lock().note(ino, now);
     }
 
     /// True if a file is known to be shared since something was `asked`.
     fn is_since(&self, ino: Ino, asked: Duration) -> bool {
         self.telling.lock().contains(&ino)
-            || self.at.lock().get(&ino).is_some_and(|noted| *noted >= asked)
+            || self.at.lock().times.get(&ino).is_some_and(|noted| *noted >= asked)
     }
 }
 

@@ -131,3 +131,22 @@ async fn a_mount_without_leases_asks_each_time_from_the_start_and_then_goes_on_f
         assert_eq!(asked(&fake), 3);
     }
 }
+
+/// A lock that somebody else has is no change of which nobody knows whether it was made.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_refused_makes_nothing_untrue_that_is_known() {
+    let (fake, volume) = leased().await;
+    let ino = LARGE.start;
+    fake.fill(ino, 3);
+    list(&volume, ino).await;
+    assert_eq!(asked(&fake), 1);
+    for kind in [ErrorKind::WouldBlock, ErrorKind::Deadlock] {
+        fake.fail("lock", kind);
+        let (end, wait, flock) = (u64::MAX, false, true);
+        let lock = LockKind::Exclusive;
+        let lock = LockRequest { owner: 7, pid: 1, start: 0, end, kind: lock, flock, wait };
+        assert_eq!(volume.set_lock(Ino(2), lock).await.unwrap_err().kind, kind);
+        list(&volume, ino).await;
+        assert_eq!(asked(&fake), 0, "{kind:?}");
+    }
+}

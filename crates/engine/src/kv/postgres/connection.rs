@@ -4,7 +4,6 @@ use super::super::Result;
 use super::address::Address;
 use super::answer::bounded;
 use super::primary;
-use futures::future::BoxFuture;
 use tokio_postgres::{Client, Statement};
 
 const GET: &str = "SELECT v FROM strake_kv WHERE k = $1 AND buried IS NULL";
@@ -47,13 +46,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to a database whose tables are there: in a box, since readers and the writer, which need it now and then,
-    /// would be larger by all that it takes.
-    pub fn open(address: &Address) -> BoxFuture<'_, Result<Self>> {
-        Box::pin(Self::connect(address))
-    }
-
-    async fn connect(address: &Address) -> Result<Self> {
+    /// Connects to a database whose tables are there.
+    pub async fn open(address: &Address) -> Result<Self> {
         let (client, timeline) = primary::connect(address).await?;
         let prepared = async {
             tokio::try_join!(

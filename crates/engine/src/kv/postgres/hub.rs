@@ -126,7 +126,8 @@ impl Pool {
     pub async fn connect(&self, deadline: Instant) -> Result<Connection> {
         let mut pause = Pause::default();
         loop {
-            match Connection::open(&self.address).await {
+            // In a box: readers and the writer need it now and then only, and would be larger by all that it takes.
+            match Box::pin(Connection::open(&self.address)).await {
                 Ok(connection) => return Ok(connection),
                 Err(error) => pause.after(error, deadline).await?,
             }

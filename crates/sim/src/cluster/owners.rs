@@ -137,8 +137,20 @@ impl Owners {
         let Attempt { client, object, nth, asked, .. } = *attempt;
         let ended = self.event();
         let operation = &mut self.histories[object.nth()][nth];
+        if told == Told::GaveUp {
+            operation.told = told;
+        }
         let known = self.owners.get_mut(&client).filter(|owner| owner.number == attempt.owner);
-        let Some(owner) = known else { return false };
+        let Some(owner) = known else {
+            if told == Told::GaveUp {
+                self.may_be_unlocked(object, nth);
+            }
+            return false;
+        };
+        if told == Told::GaveUp {
+            // The server may not have heard of it, and may hear of it later.
+            owner.given_up.push((object, nth));
+        }
         let heard = owner.heard.get(&object.file).map_or(asked, |(heard, _)| *heard);
         // Its own lock is in its way: that is one of a session which is over.
         let is_own = matches!(told, Told::Held(other, _) if other == attempt.owner);
@@ -146,12 +158,10 @@ impl Owners {
             self.retire(client);
             return false;
         }
-        operation.told = told;
         if told == Told::GaveUp {
-            // The server may not have heard of it, and may hear of it later.
-            owner.given_up.push((object, nth));
             return true;
         }
+        operation.told = told;
         operation.ended = ended;
         owner.heard.insert(object.file, (asked, operation.began));
         if matches!(attempt.ask, Ask::Share(..) | Ask::Exclude(..)) {
@@ -181,6 +191,19 @@ impl Owners {
         for (object, first) in owner.asked {
             let since = owner.heard.get(&object.file).map_or(first, |(_, event)| *event);
             self.push(object, owner.number, Ask::Unlock(0, BYTES), since);
+        }
+        for (object, nth) in owner.given_up {
+            self.may_be_unlocked(object, nth);
+        }
+    }
+
+    /// What a wait that was given up is granted may just be unlocked: who lets go of all that it may have has nothing that
+    /// would come back instead.
+    fn may_be_unlocked(&mut self, object: Object, nth: usize) {
+        let Operation { client: owner, ask: (_, ask), began, .. } =
+            self.histories[object.nth()][nth];
+        if let Ask::Share(from, to) | Ask::Exclude(from, to) = ask {
+            self.push(object, owner, Ask::Unlock(from, to), began);
         }
     }
 
@@ -311,5 +334,22 @@ mod tests {
         assert!(ask(&mut owners, 2, Ask::Unlock(0, 2), Told::Done) && fits(&owners));
         assert!(ask(&mut owners, 1, Ask::Share(4, 5), Told::Done) && fits(&owners));
         assert!(ask(&mut owners, 2, LOCK, Told::Done) && !fits(&owners));
+    }
+
+    #[test]
+    fn what_a_wait_is_granted_that_an_owner_gave_up_who_lets_go_of_all_may_just_be_unlocked() {
+        for evicted_first in [true, false] {
+            let mut owners = Owners::new(1);
+            assert!(ask(&mut owners, 1, Ask::Exclude(0, 4), Told::Done));
+            let wait = owners.begin(1, BYTES_OF_0, Ask::Share(2, 4), true, NOW).unwrap();
+            if evicted_first {
+                owners.evict(1);
+            }
+            assert_eq!(owners.ended(&wait, Told::GaveUp, NOW), !evicted_first);
+            owners.evict(1);
+            assert!(ask(&mut owners, 2, Ask::Exclude(2, 4), Told::Done) && fits(&owners));
+            assert!(ask(&mut owners, 2, Ask::Share(0, 1), Told::Refused) && fits(&owners));
+            assert!(ask(&mut owners, 2, Ask::Share(0, 1), Told::Done) && fits(&owners));
+        }
     }
 }

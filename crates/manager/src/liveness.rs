@@ -247,20 +247,20 @@ impl Liveness {
         }
     }
 
-    /// A server that says something now will serve volumes for so many ms, 0: as long as any may.
-    pub fn hear_tenure(&mut self, server: u32, tenure_ms: u64, now: Duration) {
+    /// A server that says something now will serve volumes for so many ms, 0: as long as any may. True if its time was over.
+    pub fn hear_tenure(&mut self, server: u32, tenure_ms: u64, now: Duration) -> bool {
         let length = Duration::from_millis(given_ms(tenure_ms, in_ms(tenure(self.lease))));
-        if let Some(heard) = self.servers.get_mut(&server) {
-            heard.serve_until(now + length, now);
-        }
+        let Some(heard) = self.servers.get_mut(&server) else { return false };
+        let was_over = heard.tenure_end < now;
+        heard.serve_until(now + length, now);
+        was_over
     }
 
     /// Somebody waits for a server as a metadata server: its volumes are given to others as soon as its tenure is over, if it
-    /// is not heard before.
-    pub fn miss(&mut self, server: u32) {
-        if let Some(heard) = self.servers.get_mut(&server) {
-            heard.missed = true;
-        }
+    /// is not heard before. True if nobody did yet.
+    pub fn miss(&mut self, server: u32) -> bool {
+        let heard = self.servers.get_mut(&server);
+        heard.is_some_and(|heard| !std::mem::replace(&mut heard.missed, true))
     }
 
     /// A server, `by`, says that somebody waits for another one: if the lease of that one is over, it is given up until
@@ -276,17 +276,17 @@ impl Liveness {
         true
     }
 
-    /// A server says which volumes it serves, going by the map of this epoch or a later one.
-    pub fn hear_volumes(&mut self, server: u32, epoch: u64, volumes: Vec<u32>) {
-        if let Some(heard) = self.servers.get_mut(&server) {
-            heard.volumes = (epoch, volumes.into_iter().collect());
-        }
+    /// A server says which volumes it serves, going by the map of this epoch or a later one. True if that is news.
+    pub fn hear_volumes(&mut self, server: u32, epoch: u64, volumes: Vec<u32>) -> bool {
+        let said = (epoch, volumes.into_iter().collect());
+        let heard = self.servers.get_mut(&server);
+        heard.is_some_and(|heard| std::mem::replace(&mut heard.volumes, said.clone()) != said)
     }
 
-    /// A server says whether it does not reach the database with its metadata.
-    pub fn hear_cut_off(&mut self, server: u32, cut_off: bool, now: Duration) {
+    /// A server says whether it does not reach the database with its metadata. True if that is news.
+    pub fn hear_cut_off(&mut self, server: u32, cut_off: bool, now: Duration) -> bool {
         let Some(heard) = self.servers.get_mut(&server).filter(|h| h.cut_off != cut_off) else {
-            return;
+            return false;
         };
         tracing::warn!(
             server,
@@ -297,6 +297,7 @@ impl Liveness {
             }
         );
         (heard.cut_off, heard.since, heard.kept_since) = (cut_off, now, now);
+        true
     }
 
     /// What it said of that last.

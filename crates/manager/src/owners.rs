@@ -94,11 +94,13 @@ fn next(state: &State, id: u32, volume: &Volume, tenure: &impl Fn(u32) -> Tenure
     let lasts = tenure(volume.meta_server).lasts && !goes(state, volume.meta_server);
     let may_stay = lasts && !tenure(volume.meta_server).cut_off;
     let can = |&(&other, server): &(&u32, &Server)| {
-        let known = tenure(other);
-        let well = if lasts { known.steady } else { known.well };
+        let is_well = || {
+            let known = tenure(other);
+            if lasts { known.steady } else { known.well }
+        };
         could_serve(volume, owner, server)
             && !goes(state, other)
-            && (well || other == volume.meta_server)
+            && (other == volume.meta_server || is_well())
     };
     let shares = volume.shares(id);
     // It settles: each move leaves the shares dealt out more evenly, or as evenly and with more weight.

@@ -78,6 +78,15 @@ pub(crate) struct Beginning {
 struct Inner {
     state: State,
     live: Liveness,
+    /// When it was last looked what follows from state and life; `None`: not since one of them has changed.
+    ticked: Option<Duration>,
+}
+
+impl Inner {
+    /// Another state is in force: what follows from it has to be looked for.
+    fn go_on_with(&mut self, state: State) {
+        (self.state, self.ticked) = (state, None);
+    }
 }
 
 /// A running manager.
@@ -123,7 +132,7 @@ impl Manager {
         lead.iter().for_each(|lead| live.inherit(&lead.left));
         let epochs = beginning.epochs;
         epochs.send_replace(state.cluster.epoch);
-        let inner = Mutex::new(Inner { state, live });
+        let inner = Mutex::new(Inner { state, live, ticked: None });
         let changing = tokio::sync::Mutex::default();
         Ok(Arc::new(Self { kv, options, changing, inner, coming: AtomicU64::new(0), epochs, lead }))
     }
@@ -162,20 +171,18 @@ impl Manager {
                 let answer = decide(&mut new, &inner.live)?;
                 let facts = self.facts(&new, &inner.live);
                 jobs::keep(&mut new, &facts);
-                if new != inner.state {
-                    // Before anybody is told an epoch again. Dropped in the middle, too, it is not known what is stored.
-                    self.coming.store(inner.state.cluster.epoch + 1, Ordering::Release);
+                if new == inner.state {
+                    return Ok((answer, inner.state.cluster.epoch));
                 }
+                // Before anybody is told an epoch again. Dropped in the middle, too, it is not known what is stored.
+                self.coming.store(inner.state.cluster.epoch + 1, Ordering::Release);
                 (inner.state.clone(), new, answer)
             };
-            if new == old {
-                return Ok((answer, old.cluster.epoch));
-            }
             new.cluster.epoch = old.cluster.epoch + 1;
             let epoch = new.cluster.epoch;
             let is_stored = self.store(&old, &new).await?;
             if is_stored {
-                self.inner.lock().state = new;
+                self.inner.lock().go_on_with(new);
             }
             self.coming.store(0, Ordering::Release);
             if is_stored {
@@ -191,7 +198,7 @@ impl Manager {
         let snapshot = self.kv.snapshot().await.map_err(|e| stored(&e))?;
         let found = State::load(&*snapshot).await?.ok_or_else(no_cluster)?;
         let epoch = found.cluster.epoch;
-        self.inner.lock().state = found;
+        self.inner.lock().go_on_with(found);
         self.epochs.send_replace(epoch);
         Ok(())
     }
@@ -275,7 +282,12 @@ impl Manager {
         let (server, lease_ms) = (beat.server, beat.lease_ms);
         // However long it takes to store what it says: it lives.
         let now = self.now();
-        self.inner.lock().live.hear_tenure(server, beat.tenure_ms, now);
+        {
+            let mut inner = self.inner.lock();
+            if inner.live.hear_tenure(server, beat.tenure_ms, now) {
+                inner.ticked = None;
+            }
+        }
         let used: Vec<u32> = self.newly_used(&beat);
         let grown = join::grown(&self.inner.lock().state, server, &beat.targets);
         if !used.is_empty() || !grown.is_empty() {
@@ -295,7 +307,7 @@ impl Manager {
         }
         let lead = self.grant(server, lease_ms).await?;
         let (orders, scrubs, recopies) = {
-            let Inner { state, live } = &*self.inner.lock();
+            let Inner { state, live, .. } = &*self.inner.lock();
             let recopies = recopies::orders(state, server, |job, share| {
                 live.recopy(job, share).is_some_and(|seen| seen.progress.ended)
             });
@@ -319,7 +331,7 @@ impl Manager {
     fn hear(&self, beat: Heartbeat) -> Result<bool> {
         let now = self.now();
         let mut inner = self.inner.lock();
-        let Inner { state, live } = &mut *inner;
+        let Inner { state, live, ticked } = &mut *inner;
         if !state.servers.contains_key(&beat.server) {
             let detail = format!(
                 "server {} does not belong to the cluster: was it removed? Then stop it",
@@ -339,8 +351,11 @@ impl Manager {
         live.hear_recopies(recopies::own_words(state, beat.server, beat.recopies), now);
         let news = live.hear(beat.server, now, Word::Beat, specs);
         live.hear_lease(beat.server, beat.lease_ms, now);
-        live.hear_volumes(beat.server, beat.epoch, beat.serves);
-        live.hear_cut_off(beat.server, beat.cut_off, now);
+        let moved = live.hear_volumes(beat.server, beat.epoch, beat.serves);
+        if live.hear_cut_off(beat.server, beat.cut_off, now) || moved {
+            // Whoever asks for the map next waits for what follows from it.
+            *ticked = None;
+        }
         Ok(news)
     }
 
@@ -409,7 +424,7 @@ impl Manager {
     /// The jobs, or the one of a number.
     fn jobs(&self, only: u64) -> Result<ManagerAnswer> {
         let inner = self.inner.lock();
-        let Inner { state, live } = &*inner;
+        let Inner { state, live, .. } = &*inner;
         let wanted = state.jobs.iter().filter(|(id, _)| only == 0 || u64::from(**id) == only);
         let detail = if only == 0 { Detail::Short } else { Detail::All };
         let shown = |(&id, job)| show::job(state, live, id, job, detail);
@@ -426,8 +441,9 @@ impl Manager {
     }
 
     async fn get_map(&self, request: GetMap) -> Result<ManagerAnswer> {
-        self.note_missed(&request.missed, request.known_epoch);
-        self.tick().await?;
+        if self.note_missed(&request.missed, request.known_epoch) || self.is_tick_due() {
+            self.tick().await?;
+        }
         let now = self.now();
         let inner = self.inner.lock();
         let newest = request.known_epoch == inner.state.cluster.epoch;

@@ -2,7 +2,7 @@
 
 use strake_types::layout::{GroupTables, LayoutTemplate};
 use strake_types::limits::{INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
-use strake_types::{Epoch, GroupId, Result, Shares};
+use strake_types::{Epoch, Result, Shares};
 use strake_wire::message::manager::{ClusterMap, Volume};
 
 /// Settings of a volume, taken from the map.
@@ -27,8 +27,8 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The settings of a volume of the map.
-    pub fn of(map: &ClusterMap, volume: &Volume) -> Result<Settings> {
+    /// The settings of a volume of the map, which has these groups.
+    pub fn of(map: &ClusterMap, volume: &Volume, tables: GroupTables) -> Result<Settings> {
         let spec = &volume.spec;
         let template = spec.template.clone().map(LayoutTemplate::try_from).transpose()?;
         Ok(Settings {
@@ -41,7 +41,7 @@ impl Settings {
                 .min(INLINE_BYTES_MAX)
                 .into(),
             sync_always: spec.sync_always.unwrap_or(false),
-            tables: GroupTables::of(map.groups.iter().map(|group| GroupId(group.id))),
+            tables,
             deleting: volume.deleting,
             shares: volume.shares(),
         })

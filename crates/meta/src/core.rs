@@ -20,14 +20,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use strake_base::clock::Clock;
 use strake_engine::kv::{Part, Store};
+use strake_types::layout::GroupTables;
 use strake_types::limits::LEASE_MS_AT_SERVER;
 use strake_types::{
-    Error, ErrorKind, FileKind, Ino, Result, ServerId, SessionId, Timestamp, VolumeId,
+    Error, ErrorKind, FileKind, GroupId, Ino, Result, ServerId, SessionId, Timestamp, VolumeId,
 };
 use strake_wire::attempts::Attempts;
 use strake_wire::capability::CapabilityKey;
 use strake_wire::map::MapView;
-use strake_wire::message::manager;
+use strake_wire::message::manager::{self, ClusterMap};
 use tokio::sync::Notify;
 
 /// What all operations share.
@@ -62,6 +63,8 @@ pub(crate) struct Core {
     pub metrics: Metrics,
     /// The volumes in use.
     volumes: RwLock<HashMap<VolumeId, Arc<Volume>>>,
+    /// The groups there are, by the map of an epoch: all volumes share them.
+    tables: Mutex<Option<(u64, GroupTables)>>,
     /// Volumes that are counted since nobody knows what they hold.
     recounts: Recounts,
     /// One volume is taken into use at a time.
@@ -99,6 +102,7 @@ impl Core {
             attention: Notify::new(),
             metrics: Metrics::new(),
             volumes: RwLock::default(),
+            tables: Mutex::default(),
             recounts: Recounts::default(),
             opening: tokio::sync::Mutex::default(),
             being_opened: Mutex::default(),
@@ -170,11 +174,20 @@ impl Core {
     /// The settings of a volume by the newest map.
     fn settings(&self, id: VolumeId) -> Option<Result<Settings>> {
         let map = self.map.current();
-        let found = map.volumes.iter().find(|volume| volume.id == id.0)?;
+        let found = map.volume(id)?;
         if !self.serves(found) {
             return Some(Err(not_ours(found, self.options.server)));
         }
-        Some(Settings::of(&map, found))
+        Some(self.settings_of(&map, found))
+    }
+
+    /// The settings of a volume of a map.
+    pub fn settings_of(&self, map: &ClusterMap, volume: &manager::Volume) -> Result<Settings> {
+        let mut known = self.tables.lock();
+        let of_epoch = known.take().filter(|(epoch, _)| *epoch == map.epoch);
+        let of_map = || GroupTables::of(map.groups.iter().map(|group| GroupId(group.id)));
+        let (_, tables) = known.insert(of_epoch.unwrap_or_else(|| (map.epoch, of_map())));
+        Settings::of(map, volume, tables.clone())
     }
 
     /// Takes a volume out of use. Who waits for news of it is told to ask elsewhere.
@@ -197,7 +210,7 @@ impl Core {
     /// True if the newest map says that this server has served a volume since then, and does.
     fn is_ours(&self, volume: &Volume) -> bool {
         let map = self.map.current();
-        let found = map.volumes.iter().find(|known| known.id == volume.id.0);
+        let found = map.volume(volume.id);
         let since = volume.settings().owned_since;
         // One that is in no map is in an older one than ours.
         found.is_none_or(|known| self.serves(known) && known.owned_since == since.0)

@@ -21,6 +21,8 @@ const NUMBER_SESSIONS: u8 = 1;
 const NUMBER_LENDINGS: u8 = 2;
 /// Bits of a loan's number that count loans; those above count how often the share began to lend.
 const LOAN_BITS: u32 = 32;
+/// Keys that one transaction sets or deletes, where there may be any number of them: no store takes all at once.
+pub(crate) const WRITES_MAX: usize = 500;
 /// How often a small transaction of the server's own is tried again.
 const OWN_TRIES_MAX: u32 = 100;
 
@@ -96,7 +98,16 @@ impl Volume {
         self.write_noting(writes, &mut false).await
     }
 
-    /// The same; notes if that failed and may have been done all the same.
+    /// The same for however many keys, in transactions of bounded size: if one fails, those before it are carried out.
+    pub async fn write_many(&self, mut writes: Vec<(Vec<u8>, Option<Bytes>)>) -> Result<()> {
+        while !writes.is_empty() {
+            let some = writes.drain(..writes.len().min(WRITES_MAX)).collect();
+            self.write(some).await?;
+        }
+        Ok(())
+    }
+
+    /// The same as [`Volume::write`]; notes if that failed and may have been done all the same.
     pub async fn write_noting(
         &self,
         writes: Vec<(Vec<u8>, Option<Bytes>)>,

@@ -202,7 +202,7 @@ async fn empty_deleted(core: &Arc<Core>, emptied: &mut HashMap<VolumeId, u32>) {
         if emptied.get(&id).is_some_and(|times| *times >= EMPTYINGS) {
             continue;
         }
-        match empty(core, id, Settings::of(&map, volume)).await {
+        match empty(core, id, core.settings_of(&map, volume)).await {
             Ok(()) => *emptied.entry(id).or_default() += 1,
             Err(error) => tracing::warn!("deleting volume {id}: {error}; trying again"),
         }

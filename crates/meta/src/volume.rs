@@ -8,7 +8,7 @@ use crate::recopies::Recopies;
 use crate::session::Sessions;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use strake_engine::kv::Kv;
 use strake_types::{Epoch, Result, SessionId, VolumeId};
 use strake_wire::capability::reign;
@@ -178,6 +178,8 @@ pub(crate) struct Volume {
     pub audit: tokio::sync::Mutex<Option<Audit>>,
     /// Files that are getting another number of copies.
     pub recopies: Recopies,
+    /// When what lost clients may use is next looked through, by the server's clock in milliseconds.
+    pub lost_due_ms: AtomicU64,
     /// What is lent to other shares of the volume.
     pub loans: Loans,
 }
@@ -198,6 +200,7 @@ impl Volume {
             counts: Counts::default(),
             audit: tokio::sync::Mutex::default(),
             recopies: Recopies::default(),
+            lost_due_ms: AtomicU64::new(0),
             loans: Loans::default(),
         }
     }

@@ -268,8 +268,7 @@ impl MapView {
     /// A volume by its id.
     pub fn volume(&self, volume: VolumeId) -> Result<Volume> {
         let map = self.current();
-        let found = map.volumes.iter().find(|v| v.id == volume.0);
-        found.cloned().ok_or_else(|| not_in_map("volume", volume.0))
+        map.volume(volume).cloned().ok_or_else(|| not_in_map("volume", volume.0))
     }
 
     /// The metadata service of a volume.
@@ -373,21 +372,33 @@ impl MapView {
 
     /// Takes a newer map. One of another cluster, or an older one, is ignored.
     fn install(&self, map: ClusterMap) {
-        let mut resolved = self.resolved.write();
-        let known = &resolved.map;
-        if known.epoch != 0 && known.cluster != map.cluster {
-            tracing::warn!(known = %known.cluster, got = %map.cluster, "map of another cluster");
-            return;
-        }
-        if map.epoch < known.epoch {
+        if !self.is_wanted(&map) {
             return;
         }
         self.callers.set_cluster(&map.cluster);
         let epoch = map.epoch;
-        *resolved = Arc::new(Resolved::new(&self.callers, map));
-        drop(resolved);
+        // What takes long is done where nobody waits for it: this, and to free the map of before.
+        let mut other = Arc::new(Resolved::new(&self.callers, map));
+        {
+            let mut resolved = self.resolved.write();
+            if epoch < resolved.map.epoch {
+                return;
+            }
+            std::mem::swap(&mut *resolved, &mut other);
+        }
+        drop(other);
         // Nobody is woken by the map that is known already.
         self.epochs.send_if_modified(|known| std::mem::replace(known, epoch) != epoch);
+    }
+
+    /// True of a map of the same cluster that is not older than the one that is known.
+    fn is_wanted(&self, map: &ClusterMap) -> bool {
+        let known = self.current();
+        if known.epoch != 0 && known.cluster != map.cluster {
+            tracing::warn!(known = %known.cluster, got = %map.cluster, "map of another cluster");
+            return false;
+        }
+        map.epoch >= known.epoch
     }
 }
 

@@ -67,8 +67,9 @@ impl Manager {
         let now = self.now();
         let (changed, due) = {
             let mut inner = self.inner.lock();
+            inner.ticked = Some(now);
             let changed = inner.live.changed(now);
-            let Inner { state, live } = &*inner;
+            let Inner { state, live, .. } = &*inner;
             let life = |target| life_in_groups(state, live, target, now);
             let paused = |group, member| live.is_paused(group, member, now);
             let tenure = |server| live.tenure(server, now);
@@ -94,16 +95,29 @@ impl Manager {
         Ok(())
     }
 
-    /// Somebody who has the map of this epoch waits for the metadata servers of these volumes.
-    pub(super) fn note_missed(&self, volumes: &[u32], known_epoch: u64) {
+    /// True if something has changed since it was noted last who lives, somebody's time is over, or that was long ago: not
+    /// each of the many who ask for the map need look through the whole cluster. Also while what was decided is being
+    /// stored: whoever asks then waits for that.
+    pub(super) fn is_tick_due(&self) -> bool {
+        let now = self.options.clock.monotonic();
+        let inner = self.inner.lock();
+        let Some(last) = inner.ticked else { return true };
+        let ended = inner.live.next_end(last).is_some_and(|end| end < now);
+        ended || now >= last + WATCH || self.coming.load(Ordering::Acquire) > 0
+    }
+
+    /// Somebody who has the map of this epoch waits for the metadata servers of these volumes. True if nobody did before.
+    pub(super) fn note_missed(&self, volumes: &[u32], known_epoch: u64) -> bool {
+        let mut is_new = false;
         let mut inner = self.inner.lock();
-        let Inner { state, live } = &mut *inner;
+        let Inner { state, live, .. } = &mut *inner;
         let known = volumes.iter().filter_map(|id| state.volumes.get(id));
         for volume in known.filter(|volume| volume.owned_since <= known_epoch) {
             // Until that one has let go, the next one serves nothing.
             let served_by = if volume.leaving == 0 { volume.meta_server } else { volume.leaving };
-            live.miss(served_by);
+            is_new |= live.miss(served_by);
         }
+        is_new
     }
 
     /// Somebody waits at a member of a group: takes out those of the others that answer nobody any more.
@@ -117,7 +131,7 @@ impl Manager {
     /// True if there are such.
     fn give_up_silent(&self, said: &Stalled, now: Duration) -> bool {
         let mut inner = self.inner.lock();
-        let Inner { state, live } = &mut *inner;
+        let Inner { state, live, .. } = &mut *inner;
         let group = state.groups.get(&said.group).filter(|group| group.epoch == said.epoch);
         let by = state.server_of(said.target).filter(|by| live.has_spoken(*by, now));
         let (Some(group), Some(by)) = (group, by) else { return false };

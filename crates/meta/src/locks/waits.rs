@@ -1,9 +1,10 @@
 //! Who waits for whom, and the circles in that.
 //!
 //! A wait is asked for again and again: each request lasts a second at most, the next one comes when its answer has
-//! arrived, and nobody says when a wait is given up. So it counts as one wait through those pauses, and a circle is sure
-//! when each wait in it was asked for again after the last of them had begun to wait for the next one: at that moment all
-//! of them waited. Whoever is the last to ask again finds that, however long the pauses of the others are, and is refused.
+//! arrived, and nobody says when a wait is given up (only that another one for the same begins: its first request does not
+//! wait). So it counts as one wait through those pauses, and a circle is sure when each wait in it was asked for again
+//! after the last of them had begun to wait for the next one: at that moment all of them waited. Whoever is the last to
+//! ask again finds that, however long the pauses of the others are, and is refused.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;

@@ -93,6 +93,8 @@ async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
             }
         }
         if op.wait_ms == 0 {
+            // The first request of an attempt waits for nothing: what its owner waited for before it has given up.
+            ranges.end_wait(op.flock, ino, range);
             return Err(Error::new(ErrorKind::WouldBlock));
         }
         let begun = waiting.get_or_insert_with(|| ranges.wait(op.flock, ino, range));

@@ -4,6 +4,7 @@ use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
 use crate::ledger::Ledger;
+use crate::own::WRITES_MAX;
 use crate::records::{self, SessionRecord};
 use crate::session::Session as Client;
 use crate::stored::store_error;
@@ -14,8 +15,6 @@ use std::sync::Arc;
 use strake_types::{Consistency, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing, OpenSession, RenewSession, Session};
 
-/// Keys deleted by one transaction at the end of a session.
-const DELETE_MAX: usize = 500;
 /// Longest name of a client that is kept.
 const CLIENT_BYTES_MAX: usize = 256;
 
@@ -117,13 +116,13 @@ pub(crate) async fn delete_prefix(volume: &Volume, prefix: &[u8]) -> Result<()> 
     let to = end.as_ref().map(Vec::as_slice);
     loop {
         let snapshot = volume.kv.snapshot().await.map_err(store_error)?;
-        let pairs = snapshot.scan(Bound::Included(prefix), to, DELETE_MAX).await;
+        let pairs = snapshot.scan(Bound::Included(prefix), to, WRITES_MAX).await;
         let keys: Vec<_> = pairs.map_err(store_error)?.into_iter().map(|(key, _)| key).collect();
         // Who holds a snapshot and asks for another waits for others that do the same: a store gives so many and no more.
         drop(snapshot);
         let found = keys.len();
         volume.write(keys.into_iter().map(|key| (key.to_vec(), None)).collect()).await?;
-        if found < DELETE_MAX {
+        if found < WRITES_MAX {
             return Ok(());
         }
     }

@@ -11,12 +11,15 @@ use crate::view::Tx;
 use crate::volume::Volume;
 use futures::future::join_all;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use strake_types::{GroupId, Ino, Layout, Result};
 
 /// After a copying of which nobody knows the end, chunks are deleted a second time so much later:
 /// longer than a request to a storage server can be under way.
 pub(super) const QUIET_MS: u64 = 600_000;
 
+/// Between two looks whether what lost clients may still use is over.
+const FORGET_MS: u64 = 600_000;
 /// Files whose chunks are deleted at the same time.
 const PARALLEL: usize = 16;
 /// Stands for every file of the volume.
@@ -44,7 +47,7 @@ pub(crate) async fn note_lost(core: &Core, volume: &Volume, session: &Session) -
     let until_ms = core.wall_ms() + core.options.capability_ms;
     let value = records::encode(&LostUse { until_ms });
     let writes = used.into_iter().map(|ino| (keys::lost(volume.id, ino), Some(value.clone())));
-    volume.write(writes.collect()).await
+    volume.write_many(writes.collect()).await
 }
 
 /// Why a file must stay where it is, if it must: somebody has it open, or may have.
@@ -99,7 +102,7 @@ pub(crate) async fn clear(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<usiz
     .await?;
     drop(snapshot);
     if !ahead.is_empty() {
-        volume.write(ahead).await?;
+        volume.write_many(ahead).await?;
     }
     due.retain(|ino| !volume.recopies.is_active(*ino));
     if due.is_empty() {
@@ -122,7 +125,11 @@ pub(crate) async fn clear(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<usiz
     Ok(left)
 }
 
+/// Now and then: there may be many, and most last for a day.
 async fn forget_lost(core: &Core, volume: &Volume) -> Result<()> {
+    if core.monotonic_ms() < volume.lost_due_ms.load(Ordering::Relaxed) {
+        return Ok(());
+    }
     let snapshot = volume.kv.snapshot().await.map_err(store_error)?;
     let now_ms = core.wall_ms();
     let mut over = Vec::new();
@@ -134,10 +141,9 @@ async fn forget_lost(core: &Core, volume: &Volume) -> Result<()> {
     })
     .await?;
     drop(snapshot);
-    match over.is_empty() {
-        true => Ok(()),
-        false => volume.write(over).await,
-    }
+    volume.write_many(over).await?;
+    volume.lost_due_ms.store(core.monotonic_ms() + FORGET_MS, Ordering::Relaxed);
+    Ok(())
 }
 
 /// As [`delete`]; `None`: it has failed.

@@ -9,12 +9,14 @@ use crate::keys;
 use crate::records::{self, Spare};
 use crate::tests::check::check_shares;
 use crate::tests::world::*;
+use async_trait::async_trait;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use strake_engine::kv::memory::{MemoryKv, SyncedKv};
+use strake_engine::kv::{Kv, KvError, Outcome as Committed, Result as KvResult, Snapshot, Writes};
 use strake_types::layout::{Groups, Placement};
 use strake_types::{ChunkIndex, ErrorKind, FileKind, GroupId, Ino, Layout, Result, VolumeId};
 use strake_wire::member::MetaRole;
@@ -377,6 +379,49 @@ async fn what_a_lost_client_had_open_stays_until_its_rights_are_over() {
     world.clock.advance_ms(24 * 3_600_000 + 1_000);
     world.open_session(world.session, &[]).await;
     assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
+    world.until(async || world.keys(b'H').await == 0).await;
+}
+
+/// A store that takes no large transactions.
+struct Narrow(MemoryKv);
+
+#[async_trait]
+impl Kv for Narrow {
+    fn name(&self) -> &'static str {
+        "narrow"
+    }
+
+    async fn snapshot(&self) -> KvResult<Arc<dyn Snapshot>> {
+        self.0.snapshot().await
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> KvResult<Committed> {
+        if writes.len() > 1_000 {
+            return Err(KvError::Full { store: "narrow".into(), next: "ask for less" });
+        }
+        self.0.commit(snapshot, writes).await
+    }
+
+    async fn sync(&self) -> KvResult<()> {
+        self.0.sync().await
+    }
+}
+
+/// All of it was noted in one transaction, which etcd refuses from some 10,000 files on: then nothing that the client had
+/// was ever given back.
+#[tokio::test]
+async fn what_a_lost_client_had_open_is_given_back_however_much_it_was() {
+    const OPEN: usize = 5_000;
+    let world = World::on(Arc::new(Narrow(MemoryKv::new()))).await;
+    let open: Vec<u64> = (0..OPEN as u64).map(|nth| 1_000_000 + nth).collect();
+    world.open_session(0, &open).await;
+    world.clock.advance_ms(20_000);
+    world.open_session(world.session, &[]).await;
+    world.clock.advance_ms(20_000);
+    world.until(async || world.keys(b'S').await == 1).await;
+    assert_eq!(world.keys(b'H').await, OPEN);
+    world.clock.advance_ms(24 * 3_600_000 + 1_000);
+    world.open_session(world.session, &[]).await;
     world.until(async || world.keys(b'H').await == 0).await;
 }
 

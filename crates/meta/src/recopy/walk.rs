@@ -501,7 +501,7 @@ impl Walk {
 async fn path_of(ctx: &Ctx, ino: Ino) -> String {
     let map = ctx.core.map.current();
     let whole = ctx.settings.shares.first;
-    let volume = map.volumes.iter().find(|volume| volume.id == whole.0);
+    let volume = map.volume(whole);
     let name = volume.map_or("?", |volume| &volume.spec.name);
     let paths = describe::paths(ctx, ino).await.unwrap_or_default();
     match paths.first() {

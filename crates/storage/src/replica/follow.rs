@@ -438,16 +438,15 @@ impl Replica {
         }
         state.settled = state.settled.max((forward.reign, forward.settled));
         let settled = state.settled;
-        state.unsettled.retain(|key, entry| {
-            // What is still being applied stays: it ends by itself.
-            let over = *key < settled && entry.stage != Stage::Begun;
-            let applied = over && entry.stage == Stage::Applied;
+        // What is still being applied stays: it ends by itself.
+        let over = |_: &_, entry: &mut Unsettled| entry.stage != Stage::Begun;
+        for (key, entry) in state.unsettled.extract_if(..settled, over) {
+            let applied = entry.stage == Stage::Applied;
             // What is left of earlier reigns was made so by the primary, which knows whether it is made.
             if let Some(attempt) = entry.attempt.filter(|_| applied && key.0 == forward.reign) {
                 self.shelf.target.attempts.note(attempt);
             }
-            !over
-        });
+        }
     }
 }
 

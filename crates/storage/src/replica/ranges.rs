@@ -197,10 +197,15 @@ impl Drop for Held {
     fn drop(&mut self) {
         let mut inner = self.ranges.inner.lock();
         let Some(entries) = inner.files.get_mut(&self.file) else { return };
-        entries.retain(|entry| entry.id != self.id);
-        for at in 0..entries.len() {
+        let Some(own) = entries.iter().position(|entry| entry.id == self.id) else { return };
+        let freed = entries.remove(own);
+        for at in own..entries.len() {
             let (before, rest) = entries.split_at_mut(at);
             let entry = &mut rest[0];
+            // What waits for others, or for nobody, this changes nothing for.
+            if entry.go.is_none() || !freed.blocks(&entry.area, entry.exclusive) {
+                continue;
+            }
             let free = !before.iter().any(|e| e.blocks(&entry.area, entry.exclusive));
             if let Some(go) = entry.go.take_if(|_| free) {
                 // Whoever no longer waits drops its own entry.

@@ -305,8 +305,8 @@ async fn set(
 
 /// The volume as the manager knows it.
 fn volume_of(place: &Place) -> Outcome<Volume> {
-    let (map, id) = (place.volume.map().current(), place.volume.id().0);
-    let volume = map.volumes.iter().find(|volume| volume.id == id).cloned();
+    let (map, id) = (place.volume.map().current(), place.volume.id());
+    let volume = map.volume(id).cloned();
     volume.ok_or_else(|| Failure::new(format!("volume {} is gone", place.volume.name())))
 }
 

@@ -11,8 +11,8 @@ impl ClusterMap {
 
     /// The volume of which this id names a share, unless it is being deleted.
     pub fn living_with(&self, share: VolumeId) -> Option<&Volume> {
-        let share = self.volumes.iter().find(|volume| volume.id == share.0)?;
-        self.living().find(|volume| volume.id == share.shares().first.0)
+        let first = self.volume(self.volume(share)?.shares().first)?;
+        (!first.deleting && first.share == 0).then_some(first)
     }
 }
 

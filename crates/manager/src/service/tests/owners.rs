@@ -214,3 +214,27 @@ async fn a_manager_notes_who_lives_as_soon_as_a_tenure_is_over() {
     two.bench.clock.pass(50);
     assert_eq!(left(), Duration::from_millis(1), "it lasts still");
 }
+
+/// Each of a thousand who ask for the map looked through the whole cluster.
+#[tokio::test]
+async fn who_asks_for_the_map_looks_who_lives_only_after_something_has_changed() {
+    let two = Two::new().await;
+    let is_due = || two.bench.manager.is_tick_due();
+    two.fetch(0, &[]).await;
+    assert!(!is_due());
+    two.bench.clock.pass(199);
+    two.beat(1, 700).await;
+    assert!(!is_due());
+    two.bench.clock.pass(1);
+    assert!(is_due(), "it was long ago");
+    two.fetch(0, &[]).await;
+    let said = Heartbeat { server: 1, tenure_ms: 700, lease_ms: 700, ..Heartbeat::default() };
+    two.bench.ask(ManagerOp::Heartbeat(Heartbeat { serves: vec![7], ..said })).await.unwrap();
+    assert!(is_due(), "a server says that it serves another volume");
+    two.fetch(0, &[]).await;
+    let spec = VolumeSpec { name: "second".into(), ..VolumeSpec::default() };
+    two.bench.ask(ManagerOp::CreateVolume(spec)).await.unwrap();
+    assert!(is_due(), "there is another volume");
+    two.fetch(0, &[]).await;
+    assert!(!is_due());
+}

@@ -102,6 +102,29 @@ async fn a_wait_that_was_given_up_is_in_no_circle() {
     assert_eq!(waited, Ok(()));
 }
 
+/// Who had given up a wait and asked for the same again counted as if it had waited all the time: with somebody who had
+/// waited meanwhile, and had given up as well, it was in a circle that there had never been.
+#[tokio::test]
+async fn a_wait_that_was_given_up_begins_anew() {
+    let world = World::new().await;
+    let root = world.root();
+    let (a, b) = (root.file(1, "a").await.unwrap(), root.file(1, "b").await.unwrap());
+    let ask = async |ino, owner, wait_ms| {
+        kind(root.set_lock(Lock { wait_ms, ..lock(ino, owner, 2, 0, 0) }).await)
+    };
+    root.set_lock(lock(a, 1, 2, 0, 0)).await.unwrap();
+    root.set_lock(lock(b, 2, 2, 0, 0)).await.unwrap();
+    // A client asks at once first.
+    for (ino, owner, wait_ms) in
+        [(b, 1, 0), (b, 1, 10), (a, 2, 0), (a, 2, 10), (a, 2, 10), (b, 1, 0)]
+    {
+        assert_eq!(ask(ino, owner, wait_ms).await, ErrorKind::WouldBlock);
+    }
+    assert_eq!(ask(b, 1, 10).await, ErrorKind::WouldBlock, "the second has not asked again");
+    assert_eq!(ask(a, 2, 10).await, ErrorKind::WouldBlock, "the first has not asked again");
+    assert_eq!(ask(b, 1, 10).await, ErrorKind::Deadlock);
+}
+
 /// The last request of a wait found the lock free, and did not wait: its owner counted as waiting for 10 s more, and
 /// others were refused for it.
 #[tokio::test]

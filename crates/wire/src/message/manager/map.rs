@@ -52,6 +52,12 @@ impl ClusterMap {
         let at = self.groups.binary_search_by_key(&id.0, |group| group.id).ok()?;
         self.groups.get(at)
     }
+
+    /// A volume, or a share of one, by its id.
+    pub fn volume(&self, id: strake_types::VolumeId) -> Option<&Volume> {
+        let at = self.volumes.binary_search_by_key(&id.0, |volume| volume.id).ok()?;
+        self.volumes.get(at)
+    }
 }
 
 /// A server of the map.

@@ -62,7 +62,9 @@ async fn the_volumes_of_the_server_that_has_led_go_to_another_when_it_says_nothi
     for own_ms in [0, 900] {
         follow(&mut bench, left(2, own_ms, 800)).await;
         let miss = |bench: &Bench| {
-            [1, 2].iter().for_each(|id| bench.manager.inner.lock().live.miss(*id));
+            for id in [1, 2] {
+                bench.manager.inner.lock().live.miss(id);
+            }
         };
         bench.clock.pass(own_ms.max(200));
         miss(&bench);

@@ -184,7 +184,10 @@ impl Volume {
         let volume = id.0;
         // Who opens a file anew is not told what was so while he had it open before.
         let again = matches!(&op, MetaOp::Open(open) if own.owes_close_of(open.ino));
-        let closed = (again || told::takes_names_away(&op)).then(|| own.report()).flatten();
+        let closed = match again {
+            true => own.report(),
+            false => told::takes_names_away(&op).then(|| own.short_report()).flatten(),
+        };
         let (leases, op) = (0, Some(op));
         let mut request =
             MetaRequest { volume, session, seq, answered, cred, leases, incarnation, closed, op };

@@ -6,6 +6,8 @@ use crate::share::Share;
 use crate::volume::Volume;
 use futures::future::join_all;
 use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use strake_types::{Credentials, Result};
 use strake_wire::attempts::Numbers;
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaRequest};
@@ -14,6 +16,8 @@ use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaRequest};
 const RENEW_TICKS: u64 = 5;
 /// Closes of one report: they take a megabyte of a message.
 const CLOSED_MAX: usize = 100_000;
+/// Closes that a request carries that is about something else: many may be under way with the same.
+const CARRIED_MAX: usize = 10_000;
 
 /// The client's side of its session. Short sections only; nothing here waits.
 pub(crate) struct Session {
@@ -33,6 +37,8 @@ struct State {
     numbers: Numbers,
     /// Files closed and not yet reported, with repeats.
     closed: Vec<u64>,
+    /// How many closes of each file are not known to have been reported.
+    owed: HashMap<u64, usize>,
     /// The last report, with its number, until it is known to have arrived.
     report: Option<meta::RenewSession>,
     /// Reports so far.
@@ -51,8 +57,9 @@ pub(crate) struct Stamp {
 impl Session {
     pub(crate) fn new() -> Self {
         let numbers = Numbers::default();
-        let (closed, report) = (Vec::new(), None);
-        let state = State { id: 0, incarnation: 0, begun: 0, numbers, closed, report, reports: 0 };
+        let (closed, owed, report, reports) = Default::default();
+        let state =
+            State { id: 0, incarnation: 0, begun: 0, numbers, closed, owed, report, reports };
         Self { state: Mutex::new(state), reopening: tokio::sync::Mutex::new(()) }
     }
 
@@ -82,6 +89,7 @@ impl Session {
         let mut state = self.state.lock();
         (state.id, state.incarnation) = (id, incarnation);
         state.closed.clear();
+        state.owed.clear();
         state.report = None;
     }
 
@@ -105,17 +113,27 @@ impl Session {
     /// A file to report as closed, so many times, if its opens were counted in the incarnation in force.
     pub(crate) fn add_closed(&self, ino: u64, times: usize, incarnation: u64) {
         let mut state = self.state.lock();
-        if state.incarnation == incarnation {
+        if state.incarnation == incarnation && times > 0 {
             state.closed.extend(std::iter::repeat_n(ino, times));
+            *state.owed.entry(ino).or_default() += times;
         }
     }
 
     /// What is to be reported as closed, if anything: first what may not have arrived, under the number it had.
     pub(crate) fn report(&self) -> Option<meta::RenewSession> {
+        self.report_of(CLOSED_MAX)
+    }
+
+    /// The same, for requests that would arrive too late with a long one: of a long one that may not have arrived nothing.
+    pub(crate) fn short_report(&self) -> Option<meta::RenewSession> {
+        self.report_of(CARRIED_MAX).filter(|report| report.closed.len() <= CARRIED_MAX)
+    }
+
+    fn report_of(&self, closed_max: usize) -> Option<meta::RenewSession> {
         let state = &mut *self.state.lock();
         if state.report.is_none() && !state.closed.is_empty() {
             state.reports += 1;
-            let some = state.closed.len().min(CLOSED_MAX);
+            let some = state.closed.len().min(closed_max);
             let closed = state.closed.drain(..some).collect();
             let (number, incarnation) = (state.reports, state.incarnation);
             state.report = Some(meta::RenewSession { closed, number, incarnation });
@@ -125,14 +143,21 @@ impl Session {
 
     /// True if a close of this file is still to be reported.
     pub(crate) fn owes_close_of(&self, ino: u64) -> bool {
-        let state = self.state.lock();
-        let report = state.report.iter().flat_map(|report| &report.closed);
-        state.closed.iter().chain(report).any(|closed| *closed == ino)
+        self.state.lock().owed.contains_key(&ino)
     }
 
     /// A report has arrived.
     pub(crate) fn reported(&self, number: u64) {
-        self.state.lock().report.take_if(|report| report.number == number);
+        let state = &mut *self.state.lock();
+        let arrived = state.report.take_if(|report| report.number == number);
+        for ino in arrived.into_iter().flat_map(|report| report.closed) {
+            if let Entry::Occupied(mut owed) = state.owed.entry(ino) {
+                *owed.get_mut() -= 1;
+                if *owed.get() == 0 {
+                    owed.remove();
+                }
+            }
+        }
     }
 }
 
@@ -241,5 +266,45 @@ impl Volume {
         };
         let opened = self.parts().iter().filter(|share| share.session.stamp().session != 0);
         join_all(opened.map(close)).await.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_close_is_owed_until_the_report_of_it_has_arrived() {
+        let session = Session::new();
+        session.add_closed(2, 2, 0);
+        session.add_closed(3, 1, 0);
+        session.add_closed(4, 1, 7);
+        assert!(session.owes_close_of(2) && session.owes_close_of(3));
+        assert!(!session.owes_close_of(4), "it was counted in another incarnation");
+        let first = session.report().unwrap();
+        assert_eq!(first.closed, [2, 2, 3]);
+        session.add_closed(2, 1, 0);
+        session.reported(first.number);
+        assert!(session.owes_close_of(2) && !session.owes_close_of(3));
+        session.reported(first.number);
+        assert!(session.owes_close_of(2), "it has arrived before");
+        session.set(1, 1);
+        assert!(!session.owes_close_of(2) && session.report().is_none());
+    }
+
+    #[test]
+    fn requests_carry_short_reports_only() {
+        let session = Session::new();
+        session.add_closed(2, CARRIED_MAX + 1, 0);
+        let short = session.short_report().unwrap();
+        assert_eq!(short.closed.len(), CARRIED_MAX);
+        assert_eq!(session.report(), Some(short.clone()), "it may not have arrived");
+        session.reported(short.number);
+        assert_eq!(session.short_report().unwrap().closed.len(), 1);
+        session.add_closed(2, CARRIED_MAX + 1, 0);
+        session.set(1, 1);
+        session.add_closed(2, CARRIED_MAX + 1, 1);
+        let long = session.report().unwrap();
+        assert_eq!((long.closed.len(), session.short_report()), (CARRIED_MAX + 1, None));
     }
 }

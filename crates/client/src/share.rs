@@ -5,6 +5,10 @@ use crate::session::Session;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use strake_types::{Shares, VolumeId};
+use tokio::sync::Semaphore;
+
+/// See [`Share::tellers`].
+const TELLERS: usize = 64;
 
 /// What there is of each share.
 pub(crate) struct Share {
@@ -14,6 +18,8 @@ pub(crate) struct Share {
     pub session: Session,
     /// What is leased to us there.
     pub leases: Leases,
+    /// Files of which the background task tells at the same time: however many are busy, others wait for few messages.
+    pub tellers: Semaphore,
 }
 
 impl Share {
@@ -22,7 +28,7 @@ impl Share {
         let number = Arc::new(AtomicU64::new(1));
         let share = |id| {
             let leases = Leases::new(leases, shares, id, number.clone());
-            Self { id, session: Session::new(), leases }
+            Self { id, session: Session::new(), leases, tellers: Semaphore::new(TELLERS) }
         };
         shares.all().map(share).collect()
     }

@@ -2,10 +2,10 @@
 
 use crate::api::VolumeOptions;
 use crate::copies::Moves;
-use crate::file::FileState;
 use crate::file::deferred::Deferred;
 use crate::file::dense::Dense;
 use crate::file::shared::Asked;
+use crate::file::{Core, FileState};
 use crate::inodes::Inodes;
 use crate::leases::{Leases, follow_recalls};
 use crate::members::Members;
@@ -64,6 +64,8 @@ pub struct Volume {
     paces: Arc<Paces>,
     /// Files with something that the background task must look after.
     busy: parking_lot::Mutex<HashMap<Ino, Arc<FileState>>>,
+    /// Files of which something may be read ahead.
+    read_ahead: parking_lot::Mutex<Vec<Weak<FileState>>>,
     pub(crate) space: SpaceCache,
     pub(crate) pages_ahead: PagesAhead,
     pub(crate) locked: Held,
@@ -104,6 +106,7 @@ impl Volume {
             memory: Memory::new(options.memory_bytes),
             paces: Arc::default(),
             busy: parking_lot::Mutex::default(),
+            read_ahead: parking_lot::Mutex::default(),
             space: SpaceCache::default(),
             pages_ahead: PagesAhead::default(),
             locked: Held::default(),
@@ -286,6 +289,21 @@ impl Volume {
             !rests
         });
         idle.iter().for_each(|file| self.forget_if_closed(file));
+    }
+
+    /// Makes the background task look after what is about to be read ahead of a file.
+    pub(crate) fn note_read_ahead(&self, file: &Arc<FileState>, core: &mut Core) {
+        if !std::mem::replace(&mut core.ahead.is_listed, true) {
+            self.read_ahead.lock().push(Arc::downgrade(file));
+        }
+    }
+
+    /// Forgets what was read ahead and nobody has used for a while.
+    pub(crate) fn drop_read_ahead(&self, now: Duration) {
+        // Whoever notes a file has its core.
+        let mut files = std::mem::take(&mut *self.read_ahead.lock());
+        files.retain(|file| file.upgrade().is_some_and(|file| file.core().ahead.drop_old(now)));
+        self.read_ahead.lock().append(&mut files);
     }
 
     pub(crate) fn root_cred(&self) -> Credentials {

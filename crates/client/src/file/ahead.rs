@@ -157,6 +157,8 @@ pub(crate) struct Ahead {
     blocks: BTreeMap<u64, Entry>,
     /// Who reads, where there are several handles; by anything that tells them apart.
     readers: BTreeMap<usize, Reader>,
+    /// The background task looks after it.
+    pub(crate) is_listed: bool,
 }
 
 impl Ahead {
@@ -233,10 +235,12 @@ impl Ahead {
         self.drop_where(|_| true);
     }
 
-    /// Forgets what nobody has used for a while.
-    pub(crate) fn drop_old(&mut self, now: Duration) {
+    /// Forgets what nobody has used for a while. False if nothing is left, and it need not be looked after.
+    pub(crate) fn drop_old(&mut self, now: Duration) -> bool {
         self.drop_where(|entry| entry.touched + BLOCK_AGE_MAX < now);
         self.readers.retain(|_, reader| reader.touched + BLOCK_AGE_MAX >= now);
+        self.is_listed = !self.blocks.is_empty() || !self.readers.is_empty();
+        self.is_listed
     }
 
     fn drop_where(&mut self, dropped: impl Fn(&Entry) -> bool) {

@@ -6,7 +6,7 @@
 
 use crate::memory::Room;
 use bytes::{Bytes, BytesMut};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Capacity that a gathered extent starts with; it doubles as it grows.
@@ -112,6 +112,8 @@ pub(crate) struct Job {
 #[derive(Default)]
 pub(crate) struct Dirty {
     extents: BTreeMap<u64, Extent>,
+    /// When those that are not ready were born, with their starts.
+    young: BTreeSet<(Duration, u64)>,
     /// Starts of extents that became ready, by lane; may name extents that are gone.
     ready: BTreeMap<Lane, VecDeque<u64>>,
     /// Entries in all lanes of `ready`.
@@ -143,6 +145,22 @@ impl Dirty {
     fn push_ready(&mut self, lane: Lane, start: u64) {
         self.ready.entry(lane).or_default().push_back(start);
         self.ready_len += 1;
+    }
+
+    fn enter(&mut self, start: u64, extent: Extent) {
+        match extent.ready {
+            true => self.push_ready(extent.lane, start),
+            false => drop(self.young.insert((extent.born, start))),
+        }
+        self.extents.insert(start, extent);
+    }
+
+    fn leave(&mut self, start: u64) -> Option<Extent> {
+        let extent = self.extents.remove(&start)?;
+        if !extent.ready {
+            self.young.remove(&(extent.born, start));
+        }
+        Some(extent)
     }
 
     /// Ends a flush generation: everything written before has at most the number returned.
@@ -187,8 +205,8 @@ impl Dirty {
             let limit = (unit.1 - at) as usize;
             extent.contents.gather(data.len(), limit).extend_from_slice(&data);
             extent.room = join(extent.room.take(), room);
-            if full && !extent.ready {
-                extent.ready = true;
+            if full && !std::mem::replace(&mut extent.ready, true) {
+                self.young.remove(&(extent.born, at));
                 self.push_ready(lane, at);
             }
             return;
@@ -200,10 +218,7 @@ impl Dirty {
         };
         self.count(generation);
         let extent = Extent { contents, room, born: now, generation, ready: full, lane };
-        self.extents.insert(start, extent);
-        if full {
-            self.push_ready(lane, start);
-        }
+        self.enter(start, extent);
     }
 
     /// Overwrites in place, where one gathered extent covers the whole write.
@@ -227,7 +242,7 @@ impl Dirty {
         let begin = first.filter(|(at, e)| *at + e.len() > from).map_or(from, |(&at, _)| at);
         let starts: Vec<u64> = self.extents.range(begin..to).map(|(&at, _)| at).collect();
         for at in starts {
-            if let Some(extent) = self.extents.remove(&at) {
+            if let Some(extent) = self.leave(at) {
                 self.cut_extent(at, extent, from, to);
             }
         }
@@ -264,20 +279,21 @@ impl Dirty {
     ) -> usize {
         let room = room.as_mut().and_then(|room| room.split(data.len().min(room.num_permits())));
         let contents = Contents::Whole(data);
-        self.extents.insert(start, Extent { contents, room, born, generation, ready, lane });
-        if ready {
-            self.push_ready(lane, start);
-        }
+        self.enter(start, Extent { contents, room, born, generation, ready, lane });
         1
     }
 
-    /// Makes extents ready that were born before a time.
+    /// Makes extents ready that were born before a time, in the order in which they lie in the file.
     pub(crate) fn make_ready(&mut self, born_before: Duration) {
-        for (&at, extent) in &mut self.extents {
-            if !extent.ready && extent.born < born_before {
+        let younger = self.young.split_off(&(born_before, 0));
+        let due = std::mem::replace(&mut self.young, younger);
+        let mut due: Vec<u64> = due.into_iter().map(|(_, at)| at).collect();
+        due.sort_unstable();
+        for at in due {
+            if let Some(extent) = self.extents.get_mut(&at) {
                 extent.ready = true;
-                self.ready.entry(extent.lane).or_default().push_back(at);
-                self.ready_len += 1;
+                let lane = extent.lane;
+                self.push_ready(lane, at);
             }
         }
     }
@@ -360,7 +376,7 @@ impl Dirty {
 
     fn take_run(&mut self, run: &[(u64, u64)], len: usize) -> Option<Job> {
         let start = run.first()?.0;
-        let first = self.extents.remove(&start)?;
+        let first = self.leave(start)?;
         let (mut room, mut generation) = (first.room, first.generation);
         if run.len() == 1 {
             return Some(Job { start, data: first.contents.into_bytes(), room, generation });
@@ -368,7 +384,7 @@ impl Dirty {
         let mut all = BytesMut::with_capacity(len);
         all.extend_from_slice(first.contents.as_slice());
         for (at, _) in &run[1..] {
-            let next = self.extents.remove(at)?;
+            let next = self.leave(*at)?;
             all.extend_from_slice(next.contents.as_slice());
             room = join(room, next.room);
             self.settle(generation.max(next.generation));

@@ -277,11 +277,13 @@ impl Volume {
                 file.core().ticking = false;
             });
         }
-        self.inodes().files().iter().for_each(|file| file.core().ahead.drop_old(now));
+        self.drop_read_ahead(now);
     }
 
     async fn tick_file(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
-        let _order = file.order.lock().await;
+        let _one = self.share_of(file.ino()).tellers.acquire().await;
+        // Whoever has it tells of the file.
+        let Ok(_order) = file.order.try_lock() else { return Ok(()) };
         let written = match self.write_inline(file, false, false).await {
             Ok(true) => Ok(()),
             Ok(false) => self.publish(file, Tell::Lazily).await.map(drop),

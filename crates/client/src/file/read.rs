@@ -292,6 +292,7 @@ impl Volume {
         placement: &Arc<Placement>,
         (offset, end): (u64, u64),
     ) {
+        self.note_read_ahead(&file.state, core);
         let chunk = placement.layout().chunk_size;
         let stripe = placement.slots().len() as u64 * chunk;
         let most = (WINDOW_CHUNKS_PER_TARGET * stripe)

@@ -5,7 +5,7 @@ use crate::api::VolumeSpace;
 use crate::metrics::Op;
 use crate::volume::Volume;
 use bytes::Bytes;
-use futures::future::join_all;
+use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use std::time::Duration;
 use strake_types::Result;
@@ -18,23 +18,30 @@ const AGE_MAX: Duration = Duration::from_secs(1);
 /// A target that does not answer within this time counts as it was last heard of.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
+/// Targets asked at the same time.
+const PARALLEL: usize = 64;
+
 /// What the targets said last about their room, and when.
 #[derive(Default)]
 pub(crate) struct SpaceCache {
     last: Mutex<Option<(VolumeSpace, Duration)>>,
+    /// Held by the one who asks them.
+    asking: tokio::sync::Mutex<()>,
 }
 
 impl Volume {
     /// Room of the whole cluster and counts of the volume, at most a second old.
     pub async fn statfs(&self) -> Result<VolumeSpace> {
         let _timer = self.count(Op::Space);
-        let now = self.clock().monotonic();
-        let last = *self.space.last.lock();
-        if let Some((space, when)) = last
-            && now.saturating_sub(when) < AGE_MAX
-        {
+        if let Some(space) = self.known_space() {
             return Ok(space);
         }
+        // All others wait for the same answers.
+        let _one = self.space.asking.lock().await;
+        if let Some(space) = self.known_space() {
+            return Ok(space);
+        }
+        let now = self.clock().monotonic();
         let (mut inodes, mut inodes_free) = (0, 0);
         for answer in self.ask_all(&self.root_cred(), &MetaOp::VolumeStat(Nothing {})).await? {
             let MetaAnswer::VolumeStat(stat) = answer else {
@@ -43,15 +50,20 @@ impl Volume {
             (inodes, inodes_free) = (inodes + stat.inodes, inodes_free + stat.inodes_free);
         }
         let map = self.map().current();
-        let rooms = join_all(map.targets.iter().map(|target| self.room_of(target))).await;
-        let space = VolumeSpace {
-            total_bytes: rooms.iter().map(|(total, _)| total).sum(),
-            free_bytes: rooms.iter().map(|(_, free)| free).sum(),
-            inodes,
-            inodes_free,
-        };
+        let rooms = stream::iter(&map.targets).map(|target| self.room_of(target));
+        let add = |(all, all_free), (total, free)| async move { (all + total, all_free + free) };
+        let room = rooms.buffer_unordered(PARALLEL).fold((0, 0), add).await;
+        let (total_bytes, free_bytes) = room;
+        let space = VolumeSpace { total_bytes, free_bytes, inodes, inodes_free };
         *self.space.last.lock() = Some((space, now));
         Ok(space)
+    }
+
+    /// What was last heard, unless that is too old.
+    fn known_space(&self) -> Option<VolumeSpace> {
+        let now = self.clock().monotonic();
+        let (space, when) = (*self.space.last.lock())?;
+        (now.saturating_sub(when) < AGE_MAX).then_some(space)
     }
 
     /// Total and free bytes of a target, by its own word or else by the map's.

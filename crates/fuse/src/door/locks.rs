@@ -20,15 +20,19 @@ const WHOLE_FILE: u64 = i64::MAX as u64;
 /// close should cost no message where there are none.
 #[derive(Default)]
 pub(super) struct HeldLocks {
-    owners: Mutex<HashMap<(Ino, u64), u64>>,
+    files: Mutex<HashMap<Ino, Owners>>,
+    /// Of such files: a close looks no further where there are none.
     count: AtomicUsize,
 }
 
+/// Owners of locks on one file, each with the handle through which it took them.
+type Owners = HashMap<u64, u64>;
+
 impl HeldLocks {
     fn add(&self, ino: Ino, owner: u64, fh: u64) {
-        let mut owners = self.owners.lock();
-        owners.insert((ino, owner), fh);
-        self.count.store(owners.len(), Ordering::Release);
+        let mut files = self.files.lock();
+        files.entry(ino).or_default().insert(owner, fh);
+        self.count.store(files.len(), Ordering::Release);
     }
 
     fn is_empty(&self) -> bool {
@@ -36,25 +40,30 @@ impl HeldLocks {
     }
 
     fn take(&self, ino: Ino, owner: u64) -> bool {
-        if self.is_empty() {
-            return false;
-        }
-        let mut owners = self.owners.lock();
-        let held = owners.remove(&(ino, owner)).is_some();
-        self.count.store(owners.len(), Ordering::Release);
-        held
+        self.with(ino, |owners| owners.remove(&owner)).is_some()
     }
 
     /// Owners whose locks were taken through a handle and not released since.
     fn take_through(&self, ino: Ino, fh: u64) -> Vec<u64> {
+        let through =
+            |owners: &mut Owners| owners.extract_if(|_, through| *through == fh).collect();
+        let left: Option<Owners> = self.with(ino, |owners| Some(through(owners)));
+        left.unwrap_or_default().into_keys().collect()
+    }
+
+    /// Takes something from the owners of locks on a file, where there are any.
+    fn with<T>(&self, ino: Ino, take: impl FnOnce(&mut Owners) -> Option<T>) -> Option<T> {
         if self.is_empty() {
-            return Vec::new();
+            return None;
         }
-        let mut owners = self.owners.lock();
-        let left = owners.extract_if(|&(of, _), through| of == ino && *through == fh);
-        let left = left.map(|((_, owner), _)| owner).collect();
-        self.count.store(owners.len(), Ordering::Release);
-        left
+        let mut files = self.files.lock();
+        let owners = files.get_mut(&ino)?;
+        let taken = take(owners);
+        if owners.is_empty() {
+            files.remove(&ino);
+            self.count.store(files.len(), Ordering::Release);
+        }
+        taken
     }
 }
 

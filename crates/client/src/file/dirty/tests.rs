@@ -63,6 +63,8 @@ fn check(dirty: &Dirty, model: &[Option<u8>]) {
         let queued = dirty.ready.get(&extent.lane).is_some_and(|queue| queue.contains(&at));
         assert!(!extent.ready || queued, "a ready extent that nobody will take");
     }
+    let young = dirty.extents.iter().filter(|(_, extent)| !extent.ready);
+    assert!(young.map(|(&at, extent)| (extent.born, at)).collect::<BTreeSet<_>>() == dirty.young);
 }
 
 fn sent(model: &mut [Option<u8>], job: &Job) {

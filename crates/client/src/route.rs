@@ -179,7 +179,7 @@ impl Volume {
     ) -> Result<Said> {
         let mut patience = Patience::new(self).on(told::inode(&op));
         let what = || format!("the metadata server of {}", self.called(share.id));
-        let Share { id, session: own, leases: leased } = share;
+        let Share { id, session: own, leases: leased, .. } = share;
         let Stamp { session, incarnation, answered } = own.stamp();
         let volume = id.0;
         // Who opens a file anew is not told what was so while he had it open before.

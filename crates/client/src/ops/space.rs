@@ -50,10 +50,10 @@ impl Volume {
             (inodes, inodes_free) = (inodes + stat.inodes, inodes_free + stat.inodes_free);
         }
         let map = self.map().current();
-        let rooms = stream::iter(&map.targets).map(|target| self.room_of(target));
+        let rooms: Vec<_> = map.targets.iter().map(|target| self.room_of(target)).collect();
         let add = |(all, all_free), (total, free)| async move { (all + total, all_free + free) };
-        let room = rooms.buffer_unordered(PARALLEL).fold((0, 0), add).await;
-        let (total_bytes, free_bytes) = room;
+        let rooms = stream::iter(rooms).buffer_unordered(PARALLEL);
+        let (total_bytes, free_bytes) = rooms.fold((0, 0), add).await;
         let space = VolumeSpace { total_bytes, free_bytes, inodes, inodes_free };
         *self.space.last.lock() = Some((space, now));
         Ok(space)

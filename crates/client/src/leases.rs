@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_types::limits::{LEASE_MS, LEASE_MS_AT_SERVER};
-use strake_types::{Error, Ino, Shares, VolumeId};
+use strake_types::{Error, FileKind, Ino, Shares, VolumeId, name};
 use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp, Page};
 
@@ -83,6 +83,21 @@ struct Leased {
     changed: Duration,
     /// Attributes from this version on are true; `None`: nothing is known of them.
     version: Option<u64>,
+    /// Of a directory: all its names are known. What is not among the names is not there, unless they were thinned out
+    /// since they were so often before.
+    whole: Option<u64>,
+    /// A listing that has not come to its end.
+    listing: Option<Box<Listing>>,
+}
+
+/// The first pages of a directory, one after the other.
+struct Listing {
+    /// When the first was asked for.
+    asked: Duration,
+    /// How often names had been thinned out then.
+    thinned: u64,
+    /// The cookie that the next page follows.
+    next: u64,
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -160,10 +175,16 @@ impl Leases {
 
     /// What a name is known to stand for; the outer option says whether anything is known.
     pub fn name(&self, dir: Ino, name: &[u8], now: Duration) -> Option<Option<Ino>> {
-        let known = self.names.get(dir, name).filter(|_| !self.left(now).is_zero())?;
+        if self.left(now).is_zero() || name::is_dot(name) {
+            return None;
+        }
+        // Held until the name is looked up: a listing that brings it may make the directory whole.
         let shard = self.shard(dir).lock();
         let leased = shard.leased.get(&dir)?;
-        (known.asked >= leased.since).then_some(known.leads)
+        match self.names.get(dir, name) {
+            Some(known) => (known.asked >= leased.since).then_some(known.leads),
+            None => (leased.whole == Some(self.names.thinned())).then_some(None),
+        }
     }
 
     /// True if the names of a directory are all as they were when they were `asked` for.
@@ -177,12 +198,22 @@ impl Leases {
         let (change, times) = (told::is_change(op), (asked, now));
         told::each_attributes(answer, |attr| self.learn_inode(attr, times));
         if let (MetaOp::ReadDir(read), MetaAnswer::Page(page)) = (op, answer) {
-            return self.learn_page(Ino(read.ino), page, times);
+            return self.learn_page(read, page, times);
         }
-        for told in told::names(op, answer).iter().flatten() {
-            self.learn_name(told, times, change);
+        let [one, other] = told::names(op, answer);
+        match (&one, &other) {
+            (Some(one), Some(other)) if one.dir == other.dir => {
+                self.learn_names(one.dir, &[one, other], times, change);
+            }
+            told => {
+                let each = [told.0, told.1].into_iter().flatten();
+                each.for_each(|told| self.learn_names(told.dir, &[told], times, change));
+            }
         }
         if change {
+            if let (MetaOp::Create(_), MetaAnswer::Created(created)) = (op, answer) {
+                self.learn_new(created, asked);
+            }
             told::each_attributes(answer, |attr| self.note_change(Ino(attr.ino), now));
             // Such an answer does not tell what became of the inode.
             if let (Some(ino), MetaAnswer::Done(_)) = (told::inode(op), answer) {
@@ -217,56 +248,79 @@ impl Leases {
         }
     }
 
-    fn learn_page(&self, dir: Ino, page: &Page, times: (Duration, Duration)) {
-        if !page.leased {
+    fn learn_page(&self, read: &meta::ReadDir, page: &Page, times: (Duration, Duration)) {
+        let (dir, asked) = (Ino(read.ino), times.0);
+        let mut shard = self.shard(dir).lock();
+        if !page.leased || !shard.believes_names(dir, times) {
             return;
         }
-        self.learn_dir(dir, times, |names| {
-            for entry in &page.entries {
-                let known = Known { leads: Some(Ino(entry.ino)), asked: times.0 };
-                names.put(dir, &entry.name, known);
-            }
-        });
-    }
-
-    /// Lets the names of a directory be learnt that were `asked` for, unless a recall or a change by this
-    /// mount has ended meanwhile: nobody knows which was first. True if they were.
-    fn learn_dir(
-        &self,
-        dir: Ino,
-        (asked, now): (Duration, Duration),
-        learn: impl FnOnce(&Names),
-    ) -> bool {
-        let mut shard = self.shard(dir).lock();
-        let note = shard.notes.of(dir);
-        let late = now.saturating_sub(asked) > ANSWER_AGE_MAX;
-        let believed = !late && asked > note.recalled && asked > note.changed;
-        if believed {
-            shard.enter(dir, asked, None);
-            learn(&self.names);
+        shard.enter(dir, asked, None);
+        let thinned = self.names.thinned();
+        for entry in &page.entries {
+            let known = Known { leads: Some(Ino(entry.ino)), asked };
+            self.names.put(dir, &entry.name, known);
         }
-        believed
+        let changed = shard.notes.of(dir).changed;
+        let Some(leased) = shard.leased.get_mut(&dir) else { return };
+        let before = leased.listing.take().filter(|listing| listing.next == read.after);
+        let begins = Box::new(Listing { asked, thinned, next: 0 });
+        let listing = if read.after == 0 { Some(begins) } else { before };
+        let as_it_was =
+            |listing: &Box<Listing>| listing.asked > changed && listing.asked >= leased.since;
+        let Some(mut listing) = listing.filter(as_it_was) else { return };
+        match page.entries.last() {
+            _ if page.end => leased.whole = Some(listing.thinned),
+            Some(last) => {
+                listing.next = last.cookie;
+                leased.listing = Some(listing);
+            }
+            None => {}
+        }
     }
 
-    /// A name as an answer tells it. `change`: it was changed.
-    fn learn_name(&self, told: &Told, (asked, now): (Duration, Duration), change: bool) {
-        let Told { dir, name, leads } = told;
-        let learnt = leads.is_some_and(|leads| {
-            let known = Known { leads, asked };
-            self.learn_dir(*dir, (asked, now), |names| names.put(*dir, name, known))
-        });
-        if change && !learnt {
-            self.names.forget(*dir, name);
+    /// A directory that was just made has no names, unless somebody has been at it since.
+    fn learn_new(&self, created: &meta::Created, asked: Duration) {
+        let ino = Ino(created.attr.ino);
+        if !created.created || created.attr.kind != FileKind::Directory as u32 {
+            return;
+        }
+        let mut shard = self.shard(ino).lock();
+        let note = shard.notes.of(ino);
+        if let Some(leased) = shard.leased.get_mut(&ino)
+            && asked > note.recalled.max(note.changed)
+            && asked >= leased.since
+        {
+            leased.whole = Some(self.names.thinned());
+        }
+    }
+
+    /// Names of a directory as an answer tells them. `change`: they were changed, and that ends now.
+    fn learn_names(&self, dir: Ino, told: &[&Told], times: (Duration, Duration), change: bool) {
+        let (asked, now) = times;
+        let mut shard = self.shard(dir).lock();
+        let believed = shard.believes_names(dir, times);
+        if believed && told.iter().any(|told| told.leads.is_some()) {
+            shard.enter(dir, asked, None);
+        }
+        let whole = shard.leased.get(&dir).is_some_and(|leased| leased.whole.is_some());
+        for Told { name, leads, .. } in told {
+            match leads.filter(|_| believed) {
+                Some(None) if whole => self.names.forget(dir, name),
+                Some(leads) => self.names.put(dir, name, Known { leads, asked }),
+                None if change && whole => self.names.put(dir, name, Known::UNSURE),
+                None if change => self.names.forget(dir, name),
+                None => {}
+            }
+        }
+        if change {
+            // Before anything else is learnt of the directory: it may have been asked for before the change.
+            shard.note_change(dir, now);
         }
     }
 
     /// A change of an inode by this mount has ended.
     fn note_change(&self, ino: Ino, now: Duration) {
-        let mut shard = self.shard(ino).lock();
-        shard.notes.note(ino, now, |note| note.changed = note.changed.max(now));
-        if let Some(leased) = shard.leased.get_mut(&ino) {
-            leased.changed = now;
-        }
+        self.shard(ino).lock().note_change(ino, now);
     }
 
     /// Nothing is believed of these inodes that was asked for before.
@@ -316,6 +370,21 @@ impl Leases {
 }
 
 impl Shard {
+    /// True if names of a directory may be learnt that were `asked` for: neither a recall nor a change by this mount has
+    /// ended meanwhile, else nobody knows which was first.
+    fn believes_names(&self, dir: Ino, (asked, now): (Duration, Duration)) -> bool {
+        let note = self.notes.of(dir);
+        let late = now.saturating_sub(asked) > ANSWER_AGE_MAX;
+        !late && asked > note.recalled && asked > note.changed
+    }
+
+    fn note_change(&mut self, ino: Ino, now: Duration) {
+        self.notes.note(ino, now, |note| note.changed = note.changed.max(now));
+        if let Some(leased) = self.leased.get_mut(&ino) {
+            leased.changed = now;
+        }
+    }
+
     /// Nothing is believed of an inode that was asked for before.
     fn take_back(&mut self, ino: Ino, now: Duration) {
         self.leased.remove(&ino);
@@ -330,7 +399,8 @@ impl Shard {
         let changed = self.notes.of(ino).changed;
         let told =
             self.leased.entry(ino).and_modify(|leased| leased.asked = leased.asked.max(asked));
-        told.or_insert(Leased { since: asked, asked, changed, version });
+        let (whole, listing) = (None, None);
+        told.or_insert(Leased { since: asked, asked, changed, version, whole, listing });
     }
 }
 

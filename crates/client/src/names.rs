@@ -6,6 +6,7 @@
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strake_types::Ino;
 
@@ -22,10 +23,17 @@ pub(crate) struct Known {
     pub asked: Duration,
 }
 
+impl Known {
+    /// Nobody knows, although all other names of the directory are known.
+    pub const UNSURE: Known = Known { leads: None, asked: Duration::ZERO };
+}
+
 /// The table. Two independent keyed hashes stand for a name, so nobody can make two that meet.
 #[derive(Default)]
 pub(crate) struct Names {
     shards: [Mutex<HashMap<u128, Known>>; SHARDS],
+    /// How often some were dropped because there were too many.
+    thinned: AtomicU64,
     hashes: (RandomState, RandomState),
 }
 
@@ -51,6 +59,7 @@ impl Names {
         let mut shard = self.shard(key).lock();
         if shard.len() >= NAMES_PER_SHARD_MAX && !shard.contains_key(&key) {
             thin(&mut shard, |known| Some(known.asked));
+            self.thinned.fetch_add(1, Ordering::AcqRel);
         }
         shard.insert(key, known);
     }
@@ -59,6 +68,11 @@ impl Names {
     pub fn forget(&self, dir: Ino, name: &[u8]) {
         let key = self.key(dir, name);
         self.shard(key).lock().remove(&key);
+    }
+
+    /// How often names were dropped that nothing was recalled of: since then some are missing here that were told.
+    pub fn thinned(&self) -> u64 {
+        self.thinned.load(Ordering::Acquire)
     }
 
     /// Nothing is known of any.

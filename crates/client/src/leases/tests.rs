@@ -6,7 +6,9 @@ use futures::future::BoxFuture;
 use std::sync::atomic::AtomicBool;
 use strake_types::{Error, ErrorKind};
 use strake_wire::message::common::AttrChange;
-use strake_wire::message::meta::{Create, Created, Inode, Name, Named, Nothing, SetAttr, Unlink};
+use strake_wire::message::meta::{
+    Create, Created, DirEntry, Inode, Name, Named, Nothing, ReadDir, SetAttr, Unlink,
+};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -310,4 +312,95 @@ async fn a_change_of_which_nobody_knows_the_end_leaves_nothing_believed() {
     assert!(believed(5));
     drop(Doubt::new(&volume, &change));
     assert!(!believed(5), "given up");
+}
+
+/// A page of the directory 1 that follows a cookie.
+fn page(after: u64, names: &[(&'static str, u64)], end: bool) -> (MetaOp, MetaAnswer) {
+    let read = ReadDir { ino: 1, after, limit: 100, plus: false };
+    let entry = |&(name, ino): &(&'static str, u64)| DirEntry {
+        name: Bytes::from_static(name.as_bytes()),
+        ino,
+        cookie: ino,
+        ..DirEntry::default()
+    };
+    let entries = names.iter().map(entry).collect();
+    (MetaOp::ReadDir(read), MetaAnswer::Page(Page { entries, end, parent: 1, leased: true }))
+}
+
+#[test]
+fn a_directory_that_was_just_made_has_no_names_but_those_that_were_made_in_it() {
+    let leases = leases();
+    let made = |ino, created| {
+        let attr = Attributes { kind: FileKind::Directory as u32, ..attr(ino, 1) };
+        let parent = Some(Attributes { ino: 9, ..attr.clone() });
+        let at = Name { parent: 9, name: Bytes::from_static(b"d") };
+        let created = Created { attr, created, opened: None, parent };
+        (MetaOp::Create(Create { at, ..Create::default() }), MetaAnswer::Created(created))
+    };
+    let (op, answer) = made(1, true);
+    leases.learn(&op, &answer, ms(10), ms(11));
+    let name = |name: &str, now| leases.name(Ino(1), name.as_bytes(), ms(now));
+    assert_eq!((name("a", 12), name(".", 12), name("..", 12)), (Some(None), None, None));
+    assert_eq!(leases.name(Ino(9), b"a", ms(12)), None, "of its parent one name is known");
+    let (op, answer) = create("a", 5);
+    leases.learn(&op, &answer, ms(13), ms(14));
+    assert_eq!((name("a", 15), name("b", 15)), (Some(Some(Ino(5))), Some(None)));
+    let (op, answer) = unlink("a");
+    leases.learn(&op, &answer, ms(16), ms(17));
+    assert_eq!((name("a", 18), name("a", LEASE_MS)), (Some(None), None));
+    // Two at the same time: nobody knows which was first, so of one nothing is known.
+    let ((op, answer), (other_op, other)) = (create("b", 6), create("c", 7));
+    leases.learn(&op, &answer, ms(20), ms(23));
+    leases.learn(&other_op, &other, ms(21), ms(24));
+    assert_eq!(
+        (name("b", 25), name("c", 25), name("d", 25)),
+        (Some(Some(Ino(6))), None, Some(None))
+    );
+    leases.forget(&[Ino(1)], ms(30));
+    assert_eq!((name("b", 31), name("d", 31)), (None, None));
+    for (ino, created, recalled) in [(2, false, 0), (3, true, 42)] {
+        leases.forget(&[Ino(ino)], ms(recalled));
+        let (op, answer) = made(ino, created);
+        leases.learn(&op, &answer, ms(41), ms(43));
+        assert_eq!(leases.name(Ino(ino), b"a", ms(44)), None, "{ino}");
+    }
+}
+
+#[test]
+fn what_a_whole_listing_does_not_show_is_not_there() {
+    let missing = |happens: &dyn Fn(&Leases)| {
+        let leases = leases();
+        let (op, answer) = page(0, &[("a", 5), ("b", 6)], false);
+        leases.learn(&op, &answer, ms(10), ms(12));
+        assert_eq!(leases.name(Ino(1), b"z", ms(13)), None);
+        happens(&leases);
+        let (op, answer) = page(6, &[("c", 7)], true);
+        leases.learn(&op, &answer, ms(20), ms(22));
+        assert_ne!(leases.name(Ino(1), b"c", ms(30)), Some(None));
+        leases.name(Ino(1), b"z", ms(30)) == Some(None)
+    };
+    assert!(missing(&|_| {}));
+    assert!(missing(&|leases| leases.learn(&lookup("y"), &entry(8, 1), ms(14), ms(15))));
+    let changed = |leases: &Leases| {
+        let (op, answer) = create("x", 8);
+        leases.learn(&op, &answer, ms(14), ms(15));
+    };
+    assert!(!missing(&changed), "it may have lain before the second page");
+    assert!(!missing(&|leases| leases.forget(&[Ino(1)], ms(15))));
+    assert!(
+        !missing(&|leases| {
+            let (op, answer) = page(8, &[], false);
+            leases.learn(&op, &answer, ms(14), ms(15));
+        }),
+        "another place was read meanwhile"
+    );
+    assert!(
+        !missing(&|leases| {
+            (0..110_000u64).for_each(|nth| {
+                let known = Known { leads: None, asked: ms(14) };
+                leases.names.put(Ino(4), &nth.to_le_bytes(), known);
+            });
+        }),
+        "there was no room for all names"
+    );
 }

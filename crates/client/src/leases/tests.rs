@@ -1,3 +1,5 @@
+mod crossing;
+
 use super::*;
 use crate::moments::MOMENT;
 use crate::testing::Paused;
@@ -7,7 +9,8 @@ use std::sync::atomic::AtomicBool;
 use strake_types::{Error, ErrorKind};
 use strake_wire::message::common::AttrChange;
 use strake_wire::message::meta::{
-    Create, Created, DirEntry, Inode, Name, Named, Nothing, ReadDir, SetAttr, Unlink,
+    Create, Created, DirEntry, Inode, Name, Named, Nothing, ReadDir, Rename, Renamed, SetAttr,
+    Unlink,
 };
 
 const fn ms(ms: u64) -> Duration {

@@ -205,7 +205,7 @@ fn ask_of(random: &mut SplitMix64, directories: u64, known: &[u64]) -> Ask {
     if other == name {
         other.name = (other.name + 1) % NAMES as u8;
     }
-    match random.below(14) {
+    match random.below(18) {
         0..3 => Ask::Create(name),
         3 => Ask::Mkdir(name),
         4..6 => Ask::Unlink(name),
@@ -214,7 +214,7 @@ fn ask_of(random: &mut SplitMix64, directories: u64, known: &[u64]) -> Ask {
         8..10 => Ask::Rename(name, other, How::Over),
         10 => Ask::Rename(name, other, How::ToFree),
         11 => Ask::Rename(name, other, How::Exchange),
-        12 => Ask::Lookup(name),
+        12..15 => Ask::Lookup(name),
         _ => Ask::List(name.within),
     }
 }

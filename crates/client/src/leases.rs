@@ -83,8 +83,8 @@ struct Leased {
     changed: Duration,
     /// Attributes from this version on are true; `None`: nothing is known of them.
     version: Option<u64>,
-    /// Of a directory: all its names are known. What is not among the names is not there, unless they were thinned out
-    /// since they were so often before.
+    /// Of a directory: what [`Names::thinned`] was when all its names were known. As long as that is so, what is not among
+    /// the names is not there.
     whole: Option<u64>,
     /// A listing that has not come to its end.
     listing: Option<Box<Listing>>,
@@ -94,7 +94,7 @@ struct Leased {
 struct Listing {
     /// When the first was asked for.
     asked: Duration,
-    /// How often names had been thinned out then.
+    /// What [`Names::thinned`] was then.
     thinned: u64,
     /// The cookie that the next page follows.
     next: u64,
@@ -212,7 +212,7 @@ impl Leases {
         }
         if change {
             if let (MetaOp::Create(_), MetaAnswer::Created(created)) = (op, answer) {
-                self.learn_new(created, asked);
+                self.learn_new(created, times);
             }
             told::each_attributes(answer, |attr| self.note_change(Ino(attr.ino), now));
             // Such an answer does not tell what became of the inode.
@@ -260,13 +260,13 @@ impl Leases {
             let known = Known { leads: Some(Ino(entry.ino)), asked };
             self.names.put(dir, &entry.name, known);
         }
-        let changed = shard.notes.of(dir).changed;
         let Some(leased) = shard.leased.get_mut(&dir) else { return };
         let before = leased.listing.take().filter(|listing| listing.next == read.after);
         let begins = Box::new(Listing { asked, thinned, next: 0 });
         let listing = if read.after == 0 { Some(begins) } else { before };
-        let as_it_was =
-            |listing: &Box<Listing>| listing.asked > changed && listing.asked >= leased.since;
+        let as_it_was = |listing: &Box<Listing>| {
+            listing.asked > leased.changed && listing.asked >= leased.since
+        };
         let Some(mut listing) = listing.filter(as_it_was) else { return };
         match page.entries.last() {
             _ if page.end => leased.whole = Some(listing.thinned),
@@ -279,15 +279,16 @@ impl Leases {
     }
 
     /// A directory that was just made has no names, unless somebody has been at it since.
-    fn learn_new(&self, created: &meta::Created, asked: Duration) {
-        let ino = Ino(created.attr.ino);
+    fn learn_new(&self, created: &meta::Created, times: (Duration, Duration)) {
+        let (ino, asked) = (Ino(created.attr.ino), times.0);
         if !created.created || created.attr.kind != FileKind::Directory as u32 {
             return;
         }
         let mut shard = self.shard(ino).lock();
-        let note = shard.notes.of(ino);
+        let believed = shard.believes_names(ino, times);
         if let Some(leased) = shard.leased.get_mut(&ino)
-            && asked > note.recalled.max(note.changed)
+            && believed
+            && asked > leased.changed
             && asked >= leased.since
         {
             leased.whole = Some(self.names.thinned());

@@ -24,7 +24,8 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Nobody knows, although all other names of the directory are known.
+    /// Nobody knows, although all other names of the directory are known. It looks as if it were missing, and was asked for
+    /// before anything is believed.
     pub const UNSURE: Known = Known { leads: None, asked: Duration::ZERO };
 }
 
@@ -32,7 +33,7 @@ impl Known {
 #[derive(Default)]
 pub(crate) struct Names {
     shards: [Mutex<HashMap<u128, Known>>; SHARDS],
-    /// How often some were dropped because there were too many.
+    /// How often some were dropped that may have been true still.
     thinned: AtomicU64,
     hashes: (RandomState, RandomState),
 }
@@ -70,14 +71,19 @@ impl Names {
         self.shard(key).lock().remove(&key);
     }
 
-    /// How often names were dropped that nothing was recalled of: since then some are missing here that were told.
+    /// How often names were dropped that may have been true still. As long as it stays the same all are here that were told.
     pub fn thinned(&self) -> u64 {
         self.thinned.load(Ordering::Acquire)
     }
 
     /// Nothing is known of any.
     pub fn clear(&self) {
-        self.shards.iter().for_each(|shard| shard.lock().clear());
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            shard.clear();
+            // Others may learn and look at names meanwhile.
+            self.thinned.fetch_add(1, Ordering::AcqRel);
+        }
     }
 }
 
@@ -117,8 +123,10 @@ mod tests {
         }
         let kept: usize = names.shards.iter().map(|shard| shard.lock().len()).sum();
         assert!((50_000..=100_000).contains(&kept), "{kept}");
+        let thinned = names.thinned();
         names.clear();
         assert_eq!(names.get(Ino(2), b"a"), None);
+        assert!(thinned > 0 && names.thinned() > thinned);
     }
 
     #[test]

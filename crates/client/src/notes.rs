@@ -39,7 +39,9 @@ impl Notes {
     /// Changes the note of an inode at a time, which is not before that of any other.
     pub fn note(&mut self, ino: Ino, now: Duration, change: impl FnOnce(&mut Note)) {
         change(self.notes.entry(ino).or_default());
-        self.order.push_back((now, ino));
+        if self.order.back() != Some(&(now, ino)) {
+            self.order.push_back((now, ino));
+        }
         while let Some(&(made, old)) = self.order.front() {
             let aged = made + ANSWER_AGE_MAX < now;
             if !aged && self.order.len() <= NOTES_MAX {

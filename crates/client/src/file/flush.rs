@@ -263,11 +263,11 @@ impl Volume {
         for file in self.busy_files() {
             {
                 let mut core = file.core();
+                core.dirty.make_ready(now.saturating_sub(DIRTY_AGE_MAX));
+                self.start_senders(&file, &mut core);
                 if std::mem::replace(&mut core.ticking, true) {
                     continue;
                 }
-                core.dirty.make_ready(now.saturating_sub(DIRTY_AGE_MAX));
-                self.start_senders(&file, &mut core);
             }
             let volume = Arc::clone(self);
             task::spawn(async move {

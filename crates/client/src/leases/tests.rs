@@ -407,3 +407,21 @@ fn what_a_whole_listing_does_not_show_is_not_there() {
         "there was no room for all names"
     );
 }
+
+/// What is noted of a directory is forgotten after some seconds; a listing may take longer.
+#[test]
+fn a_long_listing_beside_changes_that_cross_is_not_whole() {
+    let leases = leases();
+    leases.extend(ms(60_000));
+    let (op, answer) = page(0, &[("b", 6)], false);
+    leases.learn(&op, &answer, ms(10), ms(11));
+    for (name, ino, ended) in [("a", 5, 14), ("x", 8, 15)] {
+        let (op, answer) = create(name, ino);
+        leases.learn(&op, &answer, ms(13), ms(ended));
+    }
+    leases.forget(&[Ino(1 + SHARDS as u64)], ms(6_000));
+    let (op, answer) = page(6, &[], true);
+    leases.learn(&op, &answer, ms(6_010), ms(6_011));
+    let name = |name: &str| leases.name(Ino(1), name.as_bytes(), ms(6_012));
+    assert_eq!((name("b"), name("x"), name("y")), (Some(Some(Ino(6))), None, None));
+}

@@ -96,8 +96,8 @@ impl Manager {
     }
 
     /// True if something has changed since it was noted last who lives, somebody's time is over, or that was long ago: not
-    /// each of the many who ask for the map need look through the whole cluster. Also while what was decided is being
-    /// stored: whoever asks then waits for that.
+    /// each of the many who ask for the map need look through the whole cluster. It is due, too, while
+    /// what was decided is being stored: whoever asks then waits for that.
     pub(super) fn is_tick_due(&self) -> bool {
         let now = self.options.clock.monotonic();
         let inner = self.inner.lock();

@@ -4,7 +4,8 @@
 //! arrived, and nobody says when a wait is given up (only that another one for the same begins: its first request does not
 //! wait). So it counts as one wait through those pauses, and a circle is sure when each wait in it was asked for again
 //! after the last of them had begun to wait for the next one: at that moment all of them waited. Whoever is the last to
-//! ask again finds that, however long the pauses of the others are, and is refused.
+//! ask again finds that, however long the pauses of the others are, and is refused. (Where a thread of the same process asks
+//! for the same without waiting in each pause, its wait begins anew each time, and no circle through it is found.)
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;

@@ -18,7 +18,7 @@ use strake_types::{GroupId, Ino, Layout, Result};
 /// longer than a request to a storage server can be under way.
 pub(super) const QUIET_MS: u64 = 600_000;
 
-/// Between two looks whether what lost clients may still use is over.
+/// So much time is between two looks whether what lost clients may still use is over.
 const FORGET_MS: u64 = 600_000;
 /// Files whose chunks are deleted at the same time.
 const PARALLEL: usize = 16;

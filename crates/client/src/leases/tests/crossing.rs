@@ -29,6 +29,10 @@ enum Step {
     Learn(usize),
     /// Somebody else creates or removes a name.
     Change(u8),
+    /// So much time goes by that notes are forgotten.
+    Wait,
+    /// The end of a change elsewhere is not known.
+    Doubt,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -45,6 +49,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..8usize).prop_map(Step::Serve),
         6 => (0..8usize).prop_map(Step::Learn),
         1 => (0..NAMES).prop_map(Step::Change),
+        1 => Just(Step::Wait),
+        1 => Just(Step::Doubt),
     ]
 }
 
@@ -184,6 +190,12 @@ impl World {
                 }
                 self.leases.learn(&op, &answer, asked, ms(self.now));
             }
+            Step::Wait => {
+                self.now += 4_001;
+                // A note on an inode of the same shard.
+                self.leases.forget(&[Ino(1 + SHARDS as u64)], ms(self.now));
+            }
+            Step::Doubt => self.leases.forget_all(ms(self.now)),
             Step::Change(name) => {
                 // The server recalls first, and waits until that is followed.
                 self.leases.forget(&[Ino(1)], ms(self.now));

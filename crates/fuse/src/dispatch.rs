@@ -32,7 +32,7 @@ const WAITING_REQUEST: Duration = Duration::from_micros(2);
 const BACKLOG_REQUESTS: u32 = 16;
 
 /// How long a thread looks for the next request before it sleeps.
-const EAGER: Duration = Duration::from_micros(50);
+const EAGER: Duration = Duration::from_micros(200);
 /// Requests in a row that came later than that, after which a thread sleeps at once.
 const LATE_MAX: u32 = 4;
 

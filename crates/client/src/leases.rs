@@ -200,15 +200,9 @@ impl Leases {
         if let (MetaOp::ReadDir(read), MetaAnswer::Page(page)) = (op, answer) {
             return self.learn_page(read, page, times);
         }
-        let [one, other] = told::names(op, answer);
-        match (&one, &other) {
-            (Some(one), Some(other)) if one.dir == other.dir => {
-                self.learn_names(one.dir, &[one, other], times, change);
-            }
-            told => {
-                let each = [told.0, told.1].into_iter().flatten();
-                each.for_each(|told| self.learn_names(told.dir, &[told], times, change));
-            }
+        let told: Vec<Told> = told::names(op, answer).into_iter().flatten().collect();
+        for in_one in told.chunk_by(|one, other| one.dir == other.dir) {
+            self.learn_names(in_one[0].dir, in_one, times, change);
         }
         if change {
             if let (MetaOp::Create(_), MetaAnswer::Created(created)) = (op, answer) {
@@ -296,14 +290,15 @@ impl Leases {
     }
 
     /// Names of a directory as an answer tells them. `change`: they were changed, and that ends now.
-    fn learn_names(&self, dir: Ino, told: &[&Told], times: (Duration, Duration), change: bool) {
+    fn learn_names(&self, dir: Ino, told: &[Told], times: (Duration, Duration), change: bool) {
         let (asked, now) = times;
         let mut shard = self.shard(dir).lock();
         let believed = shard.believes_names(dir, times);
         if believed && told.iter().any(|told| told.leads.is_some()) {
             shard.enter(dir, asked, None);
         }
-        let whole = shard.leased.get(&dir).is_some_and(|leased| leased.whole.is_some());
+        let whole = shard.leased.get(&dir).and_then(|leased| leased.whole);
+        let whole = whole == Some(self.names.thinned());
         for Told { name, leads, .. } in told {
             match leads.filter(|_| believed) {
                 Some(None) if whole => self.names.forget(dir, name),

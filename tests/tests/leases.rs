@@ -194,6 +194,41 @@ fn what_is_known_is_looked_at_again_without_asking_the_server() {
     });
 }
 
+/// A kernel looks a name up before it makes it, or renames something to it.
+#[test]
+fn what_is_new_in_a_directory_that_was_made_or_listed_is_not_looked_up_at_the_server() {
+    let metrics = format!("127.0.0.1:{}", free_port());
+    let servers = Servers::start_with(&["--metrics".into(), metrics.clone()]);
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    fs::create_dir(b.at("listed")).unwrap();
+    (0..3).for_each(|nth| fs::write(b.at(&format!("listed/{nth}")), "x").unwrap());
+    let mut round = 0;
+    // On a busy machine leases may end before they are kept alive.
+    eventually(WAIT, "names that are made without a look", || {
+        round += 1;
+        let made = format!("made{round}");
+        fs::create_dir(a.at(&made)).unwrap();
+        names(&a.at("listed"));
+        let before = asked(&metrics, &["lookup"]);
+        for directory in [made.as_str(), "listed"] {
+            let at = |name: &str| a.at(&format!("{directory}/{round}{name}"));
+            fs::create_dir(at("d")).unwrap();
+            fs::write(at("f"), "x").unwrap();
+            fs::rename(at("f"), at("g")).unwrap();
+            fs::rename(at("g"), at("d/h")).unwrap();
+            assert!(is_missing(&at("f")) && is_missing(&at("g")) && is_missing(&at("d/i")));
+            assert_eq!(fs::read(at("d/h")).unwrap(), b"x");
+        }
+        asked(&metrics, &["lookup"]) == before
+    });
+    for directory in ["listed", "made1", "listed/1d"] {
+        let name = format!("{directory}/new");
+        assert!(is_missing(&a.at(&name)));
+        fs::write(b.at(&name), "new").unwrap();
+        assert_eq!(fs::read(a.at(&name)).unwrap(), b"new");
+    }
+}
+
 /// How many messages servers have got, but for those that keep leases and sessions alive.
 fn messages(metrics: &str) -> u64 {
     let alive = |line: &str| {

@@ -256,12 +256,12 @@ impl Leases {
         }
         let Some(leased) = shard.leased.get_mut(&dir) else { return };
         let before = leased.listing.take().filter(|listing| listing.next == read.after);
-        let begins = Box::new(Listing { asked, thinned, next: 0 });
-        let listing = if read.after == 0 { Some(begins) } else { before };
-        let as_it_was = |listing: &Box<Listing>| {
-            listing.asked > leased.changed && listing.asked >= leased.since
-        };
-        let Some(mut listing) = listing.filter(as_it_was) else { return };
+        let begins = || Box::new(Listing { asked, thinned, next: 0 });
+        let listing = if read.after == 0 { Some(begins()) } else { before };
+        let Some(mut listing) = listing else { return };
+        if listing.asked <= leased.changed || listing.asked < leased.since {
+            return;
+        }
         match page.entries.last() {
             _ if page.end => leased.whole = Some(listing.thinned),
             Some(last) => {

@@ -187,7 +187,7 @@ impl Core {
         let of_epoch = known.take().filter(|(epoch, _)| *epoch == map.epoch);
         let of_map = || GroupTables::of(map.groups.iter().map(|group| GroupId(group.id)));
         let (_, tables) = known.insert(of_epoch.unwrap_or_else(|| (map.epoch, of_map())));
-        Settings::of(map, volume, tables.clone())
+        Settings::of(map, volume, *tables)
     }
 
     /// Takes a volume out of use. Who waits for news of it is told to ask elsewhere.

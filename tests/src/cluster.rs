@@ -462,6 +462,12 @@ impl Servers {
         Self::start_with(&[])
     }
 
+    /// As [`Servers::start`], and where its metrics are served: `HOST:PORT`.
+    pub fn start_counted() -> (Self, String) {
+        let metrics = format!("127.0.0.1:{}", free_port());
+        (Self::start_with(&["--metrics".into(), metrics.clone()]), metrics)
+    }
+
     /// As [`Servers::start`], with further arguments.
     pub fn start_with(further: &[String]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");

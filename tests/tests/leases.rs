@@ -151,12 +151,6 @@ fn a_directory_that_another_mount_has_moved_is_replaced_once_it_was_looked_at() 
     assert!(names(&a.at("d1")).is_empty() && names(&a.at("d2")) == ["moved".to_owned()].into());
 }
 
-/// Servers, and where they say what they have been asked for.
-fn counted_servers() -> (Servers, String) {
-    let metrics = format!("127.0.0.1:{}", free_port());
-    (Servers::start_with(&["--metrics".into(), metrics.clone()]), metrics)
-}
-
 /// How often the metadata server has been asked for something of these names.
 fn asked(metrics: &str, ops: &[&str]) -> u64 {
     counted_of(metrics, "strake_meta_ops_total{", ops)
@@ -170,7 +164,7 @@ fn counted_of(metrics: &str, counter: &str, ops: &[&str]) -> u64 {
 
 #[test]
 fn what_is_known_is_looked_at_again_without_asking_the_server() {
-    let (servers, metrics) = counted_servers();
+    let (servers, metrics) = Servers::start_counted();
     let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
     fs::create_dir(a.at("d")).unwrap();
     for nth in 0..20 {
@@ -202,7 +196,7 @@ fn what_is_known_is_looked_at_again_without_asking_the_server() {
 /// A kernel looks a name up before it makes it, or renames something to it.
 #[test]
 fn what_is_new_in_a_directory_that_was_made_or_listed_is_not_looked_up_at_the_server() {
-    let (servers, metrics) = counted_servers();
+    let (servers, metrics) = Servers::start_counted();
     let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
     fs::create_dir(b.at("listed")).unwrap();
     (0..3).for_each(|nth| fs::write(b.at(&format!("listed/{nth}")), "x").unwrap());
@@ -259,7 +253,7 @@ fn git(repository: &Path, arguments: &[&str]) -> String {
 /// Without its optional lock: `.git/index.lock` is made and removed by messages.
 #[test]
 fn git_status_asks_for_nothing_the_second_time() {
-    let (servers, metrics) = counted_servers();
+    let (servers, metrics) = Servers::start_counted();
     let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
     let repository = a.at("repository");
     for nth in 0..150 {
@@ -308,7 +302,7 @@ fn what_a_listing_shows_a_kernel_looks_at_without_asking_the_mount() {
 
 #[test]
 fn what_was_open_is_opened_and_read_again_without_asking_the_server() {
-    let (servers, metrics) = counted_servers();
+    let (servers, metrics) = Servers::start_counted();
     let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
     // Inside the inode, and on the targets.
     let contents = |round: u8| [vec![round; 100], vec![round; 300_000]];
@@ -454,7 +448,7 @@ fn sessions(metrics: &str) -> u64 {
 
 #[test]
 fn a_mount_whose_session_was_lost_believes_nothing_of_before() {
-    let (servers, metrics) = counted_servers();
+    let (servers, metrics) = Servers::start_counted();
     let (a, mut b) = (servers.mount("a", ""), servers.mount("b", ""));
     fs::write(a.at("f"), "x").unwrap();
     assert_eq!((names(&b.at(".")).len(), mode(&b.at("f"))), (1, 0o644));

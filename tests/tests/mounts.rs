@@ -258,8 +258,7 @@ fn seen(metrics: &str, path: &Path) -> (Vec<u8>, u64) {
 
 #[test]
 fn what_a_mount_has_written_it_reads_without_asking_the_servers() {
-    let metrics = format!("127.0.0.1:{}", free_port());
-    let servers = Servers::start_with(&["--metrics".into(), metrics.clone()]);
+    let (servers, metrics) = Servers::start_counted();
     let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
     const LEN: usize = 10 << 20;
     let bytes = |seed: usize| (0..LEN).map(|at| (at / 4096 + seed) as u8).collect::<Vec<u8>>();

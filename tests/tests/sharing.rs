@@ -7,9 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 use strake_tests::applications::Application;
-use strake_tests::cluster::{
-    Mount, Servers, contents, counted, eventually, free_port, read_write, succeed,
-};
+use strake_tests::cluster::{Mount, Servers, contents, counted, eventually, read_write, succeed};
 use strake_tests::servers::WAIT;
 use strake_tests::system::{LockOwner, Mapping, RangeLock, lock};
 
@@ -299,8 +297,7 @@ fn write_by_turns(mounts: &[Mount; 2], name: &str, metrics: &str) -> u64 {
 
 #[test]
 fn a_directory_says_whether_writers_of_one_file_wait_for_each_other() {
-    let metrics = format!("127.0.0.1:{}", free_port());
-    let servers = Servers::start_with(&["--metrics".into(), metrics.clone()]);
+    let (servers, metrics) = Servers::start_counted();
     let mounts = mounts(&servers, ["a", "b"]);
     assert!(write_by_turns(&mounts, "strict", &metrics) >= 60, "each write is told");
     for mode in ["close-to-open", "parallel"] {

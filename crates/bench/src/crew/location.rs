@@ -85,6 +85,15 @@ impl Location {
         command.args(["bench", "worker"]);
         Ok(command)
     }
+
+    /// What starts one by hand.
+    pub fn by_hand(&self) -> String {
+        match &self.kind {
+            Kind::Here => "strake bench worker".into(),
+            Kind::Host(host) => format!("ssh {host} strake bench worker"),
+            Kind::Namespace(name) => format!("ip netns exec {name} strake bench worker"),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -101,6 +110,7 @@ mod tests {
         assert!(words("me@host1").ends_with("me@host1 strake bench worker"));
         let there = Location::parse("host1=/mnt/x").unwrap();
         assert_eq!(there.directory.as_deref(), Some(Path::new("/mnt/x")));
+        assert_eq!(there.by_hand(), "ssh host1 strake bench worker");
         assert!(!there.is_here() && Location::here().is_here());
         let missing = Location::parse("netns:no-such-one").unwrap().command(Path::new("p"));
         assert!(missing.unwrap_err().cause.contains("no-such-one"));

@@ -221,8 +221,9 @@ impl Worker {
     }
 
     fn lost(&self) -> Error {
+        let by_hand = self.location.by_hand();
         Error::failed(format!("the worker on {} has ended", self.location.name))
-            .next("its last words are above; try its command by hand: strake bench worker")
+            .next(format!("its last words are above; try its command by hand: {by_hand}"))
     }
 }
 

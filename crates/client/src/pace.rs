@@ -10,12 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strake_types::GroupId;
 
-/// A shorter request does not say how fast large ones are.
+/// A shorter request says nothing of how fast large ones are.
 pub(crate) const TELLING_BYTES_MIN: u64 = 64 << 10;
-/// But one of so many bytes says that they are faster than was known, if it is itself by much.
-const FASTER_BYTES_MIN: u64 = 16 << 10;
-/// That much.
-const FASTER: u64 = 2;
 /// What one answer counts of the mean: a part in so many.
 const SHARE: u64 = 8;
 /// By what part of itself the shortest time that is remembered grows with each answer: it may have been another way.
@@ -86,22 +82,21 @@ impl Paces {
 impl Passage {
     /// It was answered.
     pub(crate) fn answered(self, now: Duration) {
+        if self.bytes < TELLING_BYTES_MIN {
+            return;
+        }
         let took = now.saturating_sub(self.began);
         let mib = took.as_secs_f64() * (1 << 20) as f64 / self.under_way_bytes as f64;
         let ns = (mib.min(SLOWEST.as_secs_f64()) * 1e9) as u64;
         let Flow { mib_ns: mean, least_ns, .. } = &self.flows[self.way as usize];
-        // Of two answers at the same moment one may count alone.
-        let known = mean.load(Ordering::Relaxed);
-        let is_faster = self.bytes >= FASTER_BYTES_MIN && ns < known / FASTER;
-        if self.bytes < TELLING_BYTES_MIN && !is_faster {
-            return;
-        }
         let took_ns = (took.min(SLOWEST).as_nanos() as u64).max(1);
         let least = match least_ns.load(Ordering::Relaxed) {
             0 => took_ns,
             least => took_ns.min(least + least.div_ceil(FORGETTING)),
         };
         least_ns.store(least, Ordering::Relaxed);
+        // Of two answers at the same moment one may count alone.
+        let known = mean.load(Ordering::Relaxed);
         let next = if known == 0 { ns } else { known - known / SHARE + ns / SHARE };
         mean.store(next.max(1), Ordering::Relaxed);
     }
@@ -148,22 +143,6 @@ mod tests {
         answer(MIB, MS * 8);
         answer(MIB, MS * 60_000);
         assert_eq!(paces.mib(GROUP, Way::Sent), Some(MS * 132));
-    }
-
-    /// Otherwise what was slow once would stay so: little is sent to it at once.
-    #[test]
-    fn small_requests_show_that_a_group_is_slow_no_longer() {
-        let paces = Paces::default();
-        let answer = |kib: u64, took| {
-            paces.begin(GROUP, Way::Sent, kib << 10, MS).answered(MS + took);
-            paces.mib(GROUP, Way::Sent).unwrap()
-        };
-        answer(1 << 10, MS * 160);
-        assert_eq!([answer(16, MS * 2), answer(4, MS / 100)], [MS * 160; 2]);
-        assert_eq!(answer(16, MS / 4), MS * 142);
-        (0..64).for_each(|_| drop(answer(16, MS / 4)));
-        let mib = answer(16, MS / 4);
-        assert!(mib <= MS * 32, "{mib:?}: what is sent next is long enough to say more");
     }
 
     #[test]

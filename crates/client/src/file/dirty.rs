@@ -1,7 +1,8 @@
 //! Data that is written and not yet sent: non-overlapping extents of a file.
 //!
-//! An extent never crosses the bounds of a *unit*, a piece of a chunk. A large write becomes an extent as it is, without a copy;
-//! small ones that follow each other are gathered, as are those that lie in one part when it is sent. Pure bookkeeping: nothing here waits or sends.
+//! An extent never crosses the bounds of a *unit*, the largest part of a chunk that is sent at once.
+//! A large write becomes an extent as it is, without a copy; small ones that follow each other are
+//! gathered. Pure bookkeeping: nothing here waits or sends.
 
 use crate::memory::Room;
 use bytes::{Bytes, BytesMut};
@@ -10,8 +11,6 @@ use std::time::Duration;
 
 /// Capacity that a gathered extent starts with; it doubles as it grows.
 const GATHER_BYTES_MIN: usize = 16 << 10;
-/// Small extents are sent together up to this many bytes, or what else is sent at once.
-const TOGETHER_BYTES_MAX: u64 = 512 << 10;
 /// Parts of one request.
 const JOBS_MAX: usize = 16_384;
 /// A shorter write is copied, so that it does not keep a large buffer of its door alive.
@@ -101,7 +100,7 @@ pub(crate) struct Fragment {
 pub(crate) struct Job {
     /// Where in the file it begins.
     pub(crate) start: u64,
-    /// Its bytes, all in one chunk.
+    /// Its bytes, all in one unit.
     pub(crate) data: Bytes,
     /// The room they take, given back when dropped.
     pub(crate) room: Option<Room>,
@@ -299,22 +298,20 @@ impl Dirty {
         }
     }
 
-    /// Takes what is to be sent next to one target: an extent with those of the same part that follow
-    /// it without a gap, and further small ones of the same lane. `bytes_max` says how much at most (but of the first) of a lane
-    /// that has so many extents that are ready (or a few less), and `part_of` where a part of so many bytes lies. Extents that
-    /// `blocked` names stay. The lanes take turns.
+    /// Takes what is to be sent next to one target: an extent with those of the same unit that follow
+    /// it without a gap, and further small ones of the same lane, `bytes_max` of it in all (but the
+    /// first). Extents that `blocked` names stay. The lanes take turns.
     pub(crate) fn take(
         &mut self,
-        part_of: impl Fn(u64, u64) -> (u64, u64),
+        unit_of: impl Fn(u64) -> (u64, u64),
         blocked: impl Fn(u64, u64) -> bool,
-        bytes_max: impl Fn(Lane, usize) -> u64,
+        bytes_max: impl Fn(Lane) -> usize,
     ) -> Vec<Job> {
         let after = self.ready.range(self.served.saturating_add(1)..).map(|(&lane, _)| lane);
         let before = self.ready.range(..=self.served).map(|(&lane, _)| lane);
         let lanes: Vec<Lane> = after.chain(before).collect();
         for lane in lanes {
-            let bytes_max = bytes_max(lane, self.ready_of(lane));
-            let jobs = self.take_from(lane, |at| part_of(at, bytes_max), &blocked, bytes_max);
+            let jobs = self.take_from(lane, &unit_of, &blocked, bytes_max(lane));
             if !jobs.is_empty() {
                 self.served = lane;
                 return jobs;
@@ -323,26 +320,13 @@ impl Dirty {
         Vec::new()
     }
 
-    /// How many extents of a lane are ready, those not counted that are gone and first in their queue.
-    fn ready_of(&mut self, lane: Lane) -> usize {
-        let Self { extents, ready, ready_len, .. } = self;
-        let Some(queue) = ready.get_mut(&lane) else { return 0 };
-        let is_ready = |at: &u64| extents.get(at).is_some_and(|extent| extent.ready);
-        while queue.front().is_some_and(|at| !is_ready(at)) {
-            queue.pop_front();
-            *ready_len -= 1;
-        }
-        queue.len()
-    }
-
     fn take_from(
         &mut self,
         lane: Lane,
-        part_of: impl Fn(u64) -> (u64, u64),
+        unit_of: impl Fn(u64) -> (u64, u64),
         blocked: impl Fn(u64, u64) -> bool,
-        bytes_max: u64,
+        bytes_max: usize,
     ) -> Vec<Job> {
-        let bytes_max = bytes_max.min(TOGETHER_BYTES_MAX) as usize;
         let Some(mut queue) = self.ready.remove(&lane) else { return Vec::new() };
         self.ready_len -= queue.len();
         let (mut jobs, mut bytes) = (Vec::new(), 0);
@@ -351,7 +335,7 @@ impl Dirty {
             if !self.extents.get(&at).is_some_and(|extent| extent.ready) {
                 continue;
             }
-            let run = self.run_of(at, part_of(at));
+            let run = self.run_of(at, unit_of(at));
             let end = run.last().map_or(at, |&(start, len)| start + len);
             let len = (end - at) as usize;
             if blocked(at, end) {
@@ -376,11 +360,11 @@ impl Dirty {
         jobs
     }
 
-    /// The extents from `at` on that touch each other and begin within a part, with their lengths.
-    fn run_of(&self, at: u64, part: (u64, u64)) -> Vec<(u64, u64)> {
+    /// The extents from `at` on that touch each other within a unit, with their lengths.
+    fn run_of(&self, at: u64, unit: (u64, u64)) -> Vec<(u64, u64)> {
         let mut run = Vec::new();
         let mut next = at;
-        for (&start, extent) in self.extents.range(at..part.1) {
+        for (&start, extent) in self.extents.range(at..unit.1) {
             if start != next {
                 break;
             }

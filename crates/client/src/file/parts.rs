@@ -23,10 +23,6 @@ const UNIT_TIME: Duration = Duration::from_millis(8);
 const UNDER_WAY_BYTES: u64 = 4 << 20;
 /// Parts under way to a slow group of one copy, beside what fills the way there.
 const SLOW_PARTS: u64 = 2;
-/// What is left of a file for such a group is sent in so many parts at least.
-const LAST_PARTS: u64 = 8;
-/// But in none that is smaller than others by more than this.
-const LAST_PART: u64 = 4;
 /// The largest part that is sent at once to a group of several copies that answers soon.
 const COPIED_UNIT_BYTES: u64 = 512 << 10;
 /// The same where a link or a disk limits, and the processors have time for more requests.
@@ -46,7 +42,7 @@ impl Parts {
     }
 
     /// Bytes of the largest part that is sent at once to a group.
-    fn sent_bytes_max(&self, group: GroupId) -> u64 {
+    pub(crate) fn sent_bytes(&self, group: GroupId) -> u64 {
         let mib = self.paces.mib(group, Way::Sent);
         if group.copies() == 1 {
             unit_bytes(mib)
@@ -57,49 +53,29 @@ impl Parts {
         }
     }
 
-    /// Bytes of its largest parts, if a group is slow and has one copy.
-    fn slow_bytes_max(&self, group: GroupId) -> Option<u64> {
-        let mib = self.paces.mib(group, Way::Sent).filter(|_| group.copies() == 1);
-        mib.map(|mib| unit_bytes(Some(mib))).filter(|&bytes| bytes < UNIT_BYTES)
-    }
-
     /// How many parts of a file are sent at once to a group. To a slow one few more than it needs: one that takes more of a link
     /// than others would be done early, and leave them with more than their disks write in the time that is left.
     pub(crate) fn sent_together(&self, group: GroupId) -> u64 {
-        match self.slow_bytes_max(group) {
-            Some(bytes) => {
+        let bytes = self.sent_bytes(group);
+        let is_slow =
+            group.copies() == 1 && bytes < UNIT_BYTES && self.paces.mib(group, Way::Sent).is_some();
+        match is_slow {
+            true => {
                 let filling = self.paces.filling_bytes(group, Way::Sent);
                 (SLOW_PARTS + filling.div_ceil(bytes)).min(UNDER_WAY_BYTES / bytes)
             }
-            None => UNDER_WAY_BYTES / self.sent_bytes_max(group),
+            false => UNDER_WAY_BYTES / bytes,
         }
     }
 
-    /// Bounds of the piece around a byte in which it is kept until it is sent: with others as a part.
-    pub(crate) fn kept_around(&self, placement: &Placement, at: u64) -> (u64, u64) {
-        part_around(placement, at, self.kept_bytes(group_at(placement, at)))
-    }
-
-    fn kept_bytes(&self, group: GroupId) -> u64 {
-        self.slow_bytes_max(group)
-            .map_or_else(|| self.sent_bytes_max(group), |most| most / LAST_PART)
-    }
-
-    /// Bytes of the largest part that is sent next to a group, where so many `pieces` are ready to be sent to it.
-    ///
-    /// A link has nothing to do while a slow disk writes the last part. And of several groups that share a link one gets ahead of
-    /// others by what is under way to it; then its disk is done while theirs are not. So parts become smaller to the end.
-    pub(crate) fn sent_bytes(&self, group: GroupId, pieces: usize) -> u64 {
-        let Some(most) = self.slow_bytes_max(group) else { return self.sent_bytes_max(group) };
-        let least = most / LAST_PART;
-        let left = least.saturating_mul(pieces as u64);
-        1 << (left / LAST_PARTS).clamp(least, most).ilog2()
+    /// Bounds of what is sent at once around a byte.
+    pub(crate) fn sent_around(&self, placement: &Placement, at: u64) -> (u64, u64) {
+        part_of_chunk(placement, at, |group| self.sent_bytes(group))
     }
 
     /// Bounds of what is fetched at once around a byte.
     pub(crate) fn fetched_around(&self, placement: &Placement, at: u64) -> (u64, u64) {
-        let mib = self.paces.mib(group_at(placement, at), Way::Fetched);
-        part_around(placement, at, unit_bytes(mib))
+        part_of_chunk(placement, at, |group| unit_bytes(self.paces.mib(group, Way::Fetched)))
     }
 }
 
@@ -110,14 +86,11 @@ fn unit_bytes(mib: Option<Duration>) -> u64 {
     (bytes as u64).clamp(UNIT_BYTES_MIN, UNIT_BYTES).next_power_of_two()
 }
 
-fn group_at(placement: &Placement, at: u64) -> GroupId {
-    placement.group_of(placement.layout().chunk_at(at))
-}
-
-/// Bounds of the part of so many bytes around a byte.
-pub(crate) fn part_around(placement: &Placement, at: u64, part_bytes: u64) -> (u64, u64) {
+fn part_of_chunk(placement: &Placement, at: u64, bytes_of: impl Fn(GroupId) -> u64) -> (u64, u64) {
     let layout = placement.layout();
-    let (start, bytes) = layout.chunk_bounds(layout.chunk_at(at));
+    let index = layout.chunk_at(at);
+    let (start, bytes) = layout.chunk_bounds(index);
+    let part_bytes = bytes_of(placement.group_of(index));
     let from = start + (at - start) / part_bytes * part_bytes;
     (from, (from + part_bytes).min(start + bytes))
 }
@@ -149,7 +122,7 @@ mod tests {
     fn parts_are_as_large_as_a_disk_or_a_link_carries_in_a_moment() {
         let parts = Parts::default();
         let placement = placement(1);
-        let sent = || parts.kept_around(&placement, AT);
+        let sent = || parts.sent_around(&placement, AT);
         let fetched = || parts.fetched_around(&placement, AT);
         let bounds = |bytes: u64| (3 * MIB, 3 * MIB + bytes);
         assert_eq!((sent(), fetched()), (bounds(256 * KIB), bounds(256 * KIB)));
@@ -159,8 +132,8 @@ mod tests {
             assert_eq!((sent(), fetched()), (bounds(256 * KIB), bounds(bytes * KIB)));
         }
         answer(&parts, 1, Way::Sent, Duration::from_millis(85));
-        assert_eq!((sent(), fetched()), (bounds(32 * KIB), bounds(1024 * KIB)));
-        assert_eq!(parts.kept_around(&placement, AT + 32 * KIB).0, 3 * MIB + 32 * KIB);
+        assert_eq!((sent(), fetched()), (bounds(128 * KIB), bounds(1024 * KIB)));
+        assert_eq!(parts.sent_around(&placement, AT + 128 * KIB).0, 3 * MIB + 128 * KIB);
     }
 
     #[test]
@@ -169,22 +142,11 @@ mod tests {
         let parts = Parts::default();
         let placement = placement(2);
         let bounds = |bytes: u64| (3 * MIB, 3 * MIB + bytes);
-        assert_eq!(parts.kept_around(&placement, AT), bounds(256 * KIB));
+        assert_eq!(parts.sent_around(&placement, AT), bounds(256 * KIB));
         answer(&parts, 2, Way::Sent, Duration::from_millis(1));
-        assert_eq!(parts.kept_around(&placement, AT), bounds(512 * KIB));
+        assert_eq!(parts.sent_around(&placement, AT), bounds(512 * KIB));
         answer(&parts, 2, Way::Sent, Duration::from_millis(88));
-        assert_eq!(parts.kept_around(&placement, AT), bounds(256 * KIB));
-    }
-
-    #[test]
-    fn the_last_parts_to_a_slow_group_are_small() {
-        let parts = Parts::default();
-        let group = GroupId::of_class(1, 0);
-        let next = |pieces| parts.sent_bytes(group, pieces) / KIB;
-        assert_eq!(next(1), 256);
-        // 6.83 MB/s.
-        answer(&parts, 1, Way::Sent, Duration::from_millis(153));
-        assert_eq!([64, 32, 28, 16, 15, 1].map(next), [64, 64, 32, 32, 16, 16]);
+        assert_eq!(parts.sent_around(&placement, AT), bounds(256 * KIB));
     }
 
     #[test]

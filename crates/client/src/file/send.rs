@@ -6,7 +6,6 @@
 
 use super::Life;
 use super::dirty::Job;
-use super::parts::part_around;
 use super::state::{Core, FileState, InFlight, overlaps};
 use crate::pace::Way;
 use crate::unsynced::is_durable;
@@ -22,6 +21,8 @@ use strake_wire::message::storage::{StorageOp, Write, WriteMany};
 
 /// Groups of a file that count for it; more take turns.
 const UNDER_WAY_GROUPS_MAX: usize = 16;
+/// Small extents are sent together up to this many bytes, or what else is sent at once.
+const TOGETHER_BYTES_MAX: u64 = 512 << 10;
 /// Most that is synced by the very request that writes it.
 const DURABLE_BYTES_MAX: u64 = 32 << 10;
 
@@ -183,10 +184,9 @@ impl Core {
     fn take_jobs(&mut self, placement: &Placement) -> Vec<Job> {
         let in_flight = &self.in_flight;
         let blocked = |from: u64, to: u64| overlaps(in_flight, from, to);
-        let parts = &self.parts;
-        let bytes_max = |lane, pieces| parts.sent_bytes(GroupId(lane), pieces);
-        let part_of = |at, bytes| part_around(placement, at, bytes);
-        let mut jobs = self.dirty.take(part_of, blocked, bytes_max);
+        let unit_of = |at| self.parts.sent_around(placement, at);
+        let together = |lane| TOGETHER_BYTES_MAX.min(self.parts.sent_bytes(GroupId(lane))) as usize;
+        let mut jobs = self.dirty.take(unit_of, blocked, together);
         for job in &mut jobs {
             let (data, kept_mark) = (job.data.clone(), self.kept.mark());
             let flying = InFlight { data, kept_mark, _room: job.room.take() };

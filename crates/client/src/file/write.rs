@@ -273,7 +273,7 @@ impl Core {
         self.kept.cut(offset, end);
         let mut at = offset;
         while at < end {
-            let unit = self.parts.kept_around(&placement, at);
+            let unit = self.parts.sent_around(&placement, at);
             let stop = end.min(unit.1);
             let part = data.slice((at - offset) as usize..(stop - offset) as usize);
             let part_room = match stop == end {

@@ -76,7 +76,7 @@ fn sent(model: &mut [Option<u8>], job: &Job) {
 fn take_all(dirty: &mut Dirty, blocked: impl Fn(u64, u64) -> bool) -> Vec<Job> {
     let mut all = Vec::new();
     loop {
-        let jobs = dirty.take(|at, _| unit_of(at), &blocked, |_, _| 150);
+        let jobs = dirty.take(unit_of, &blocked, |_| 150);
         if jobs.is_empty() {
             return all;
         }
@@ -101,7 +101,7 @@ proptest! {
                     model[from as usize..(from + len) as usize].fill(None);
                 }
                 Step::Take => {
-                    for job in dirty.take(|at, _| unit_of(at), |_, _| false, |_, _| 50) {
+                    for job in dirty.take(unit_of, |_, _| false, |_| 50) {
                         sent(&mut model, &job);
                         dirty.settle(job.generation);
                     }
@@ -144,39 +144,6 @@ fn a_large_write_is_not_copied() {
         Fragment { start: 0, unit, lane: 0, data: data.clone(), room: None },
         Duration::ZERO,
     );
-    let jobs = dirty.take(|_, _| unit, |_, _| false, |_, _| 1);
+    let jobs = dirty.take(|_| unit, |_, _| false, |_| 1);
     assert_eq!(jobs[0].data.as_ptr(), data.as_ptr());
-}
-
-#[test]
-fn as_many_extents_are_counted_as_are_ready() {
-    let mut dirty = Dirty::default();
-    let mut model = vec![None; 800];
-    (0..6).for_each(|unit| write(&mut dirty, &mut model, unit * UNIT, UNIT, 3));
-    let counts = std::cell::RefCell::new(Vec::new());
-    let bytes_max = |lane, pieces| {
-        counts.borrow_mut().push((lane, pieces));
-        1
-    };
-    while !dirty.take(|at, _| unit_of(at), |_, _| false, bytes_max).is_empty() {}
-    assert_eq!(*counts.borrow(), [(1, 2), (2, 2), (0, 2), (1, 1), (2, 1), (0, 1)]);
-}
-
-/// What is kept in small pieces is sent as one part, if that may be as large.
-#[test]
-fn pieces_that_follow_each_other_are_sent_together() {
-    let mut dirty = Dirty::default();
-    for start in [0, 100, 200, 300, 500] {
-        let data = Bytes::from(vec![start as u8; 100]);
-        let unit = (start, start + 100);
-        dirty.insert(Fragment { start, unit, lane: 0, data, room: None }, Duration::ZERO);
-    }
-    let part_of = |at: u64, bytes| (at / bytes * bytes, at / bytes * bytes + bytes);
-    let mut next = |bytes| {
-        let jobs = dirty.take(part_of, |_, _| false, |_, _| bytes);
-        jobs.iter().map(|job| (job.start, job.data.len())).collect::<Vec<_>>()
-    };
-    assert_eq!(next(100), [(0, 100)]);
-    assert_eq!(next(400), [(100, 300), (500, 100)]);
-    assert_eq!(next(400), []);
 }

@@ -12,7 +12,7 @@ use strake_engine::kv::memory::MemoryKv;
 use strake_native::tree::{RemoveOptions, cat, list, make_directory, remove, space, usage, walk};
 use strake_native::{Clients, CopyOptions, Location, Summary, copy};
 use strake_tests::local::{LocalCluster, Names};
-use strake_types::ErrorKind;
+use strake_types::{ErrorKind, FileKind};
 use tempfile::TempDir;
 
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -111,7 +111,7 @@ async fn a_directory_is_not_copied_into_itself() {
     symlink("a/b", setup.directory.path().join("link")).unwrap();
     fs::write(setup.directory.path().join("a/file"), "x").unwrap();
     setup.copy(&setup.local("a"), &remote("/"), &options).await;
-    let before = list(&setup.clients, &remote("/a")).await.unwrap().len();
+    let before = list(&setup.clients, &remote("/a"), true).await.unwrap().len();
     for (from, to) in
         [("/a", "/a"), ("/a", "/a/new"), ("/a", "/a/b"), ("/a", "/a/b/c"), ("/a", "/"), ("/", "/a")]
     {
@@ -128,7 +128,7 @@ async fn a_directory_is_not_copied_into_itself() {
     let (from, link) = ([setup.local("a")], setup.local("link"));
     let copied = copy(&setup.clients, &from, &link, &options, |_| {}).await;
     assert_eq!(copied.unwrap_err().kind, ErrorKind::Invalid);
-    assert_eq!(list(&setup.clients, &remote("/a")).await.unwrap().len(), before);
+    assert_eq!(list(&setup.clients, &remote("/a"), true).await.unwrap().len(), before);
     assert_eq!(fs::read_dir(setup.directory.path().join("a")).unwrap().count(), 2);
     // Beside it, and one that only begins alike, is no matter.
     setup.copy(&remote("/a"), &remote("/ab"), &options).await;
@@ -296,14 +296,14 @@ async fn trees_are_made_listed_and_removed() {
         fs::write(setup.directory.path().join(name), name).unwrap();
         setup.copy(&setup.local(name), &remote("/x/y"), &CopyOptions::default()).await;
     }
-    let names = list(clients, &remote("/x/y")).await.unwrap();
+    let names = list(clients, &remote("/x/y"), false).await.unwrap();
     let names: Vec<_> = names.iter().map(|found| String::from_utf8_lossy(&found.path)).collect();
     assert_eq!(names, ["a", "b", "c", "z"]);
     let refused = remove(clients, &remote("/x"), RemoveOptions::default()).await.unwrap_err();
     assert_eq!(refused.kind, ErrorKind::IsDirectory);
     let all = RemoveOptions { recursive: true, force: false };
     assert_eq!(remove(clients, &remote("/x"), all).await.unwrap(), 6);
-    assert!(list(clients, &remote("/")).await.unwrap().is_empty());
+    assert!(list(clients, &remote("/"), true).await.unwrap().is_empty());
     let missing = remove(clients, &remote("/x"), all).await.unwrap_err();
     assert_eq!(missing.kind, ErrorKind::NotFound);
     let forced = RemoveOptions { recursive: true, force: true };
@@ -326,5 +326,139 @@ async fn mistakes_are_refused_before_anything_is_changed() {
     assert_eq!(tried(vec![setup.local("f")], remote("/no/f")).await, ErrorKind::NotFound);
     let two = vec![setup.local("f"), setup.local("f")];
     assert_eq!(tried(two, remote("/f")).await, ErrorKind::NotDirectory);
-    assert!(list(&setup.clients, &remote("/")).await.unwrap().is_empty());
+    assert!(list(&setup.clients, &remote("/"), true).await.unwrap().is_empty());
+}
+
+/// What an interrupted copy has left is compared. Where it is another one, nothing of it may stay, not even in what are holes of the source.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_left_of_a_partial_copy_that_is_not_continued() {
+    let setup = Setup::new().await;
+    let (source, part) =
+        (setup.directory.path().join("source"), setup.directory.path().join("part"));
+    let file = fs::File::create(&source).unwrap();
+    file.set_len(800 << 20).unwrap();
+    file.write_all_at(&pattern(1 << 20), 200 << 20).unwrap();
+    fs::create_dir(&part).unwrap();
+    let (from, to) = (Location::Local(source.clone()), Location::Local(part.join("copy")));
+    // The first look at it makes it: it is dropped when there is a partial file.
+    let slow = CopyOptions { sparse: false, ..CopyOptions::default() };
+    let copying = copy(&setup.clients, std::slice::from_ref(&from), &to, &slow, |_| {});
+    let begun = async {
+        while fs::read_dir(&part).unwrap().next().is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        _ = copying => panic!("it was to be interrupted"),
+        () = begun => {}
+    }
+    let partial = at_rest(&part).await;
+    assert_ne!(partial.file_name().unwrap(), "copy", "the dropped copy went on");
+    let file = fs::OpenOptions::new().write(true).open(partial).unwrap();
+    file.set_len(0).unwrap();
+    file.write_all_at(&vec![9; 320 << 20], 0).unwrap();
+    file.set_len(700 << 20).unwrap();
+    let all = setup.copy(&from, &to, &CopyOptions::default()).await;
+    assert_eq!(all.bytes_kept, 0);
+    assert!(fs::read(part.join("copy")).unwrap() == fs::read(&source).unwrap());
+}
+
+/// A pipe that was named became a pipe, and took the place of the file that was there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipe_that_is_named_is_read_to_its_end() {
+    let setup = Setup::new().await;
+    let pipe = setup.directory.path().join("pipe");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+    fs::write(setup.directory.path().join("old"), pattern(9 << 20)).unwrap();
+    setup.copy(&setup.local("old"), &remote("/x"), &CopyOptions::default()).await;
+    let (writer, contents) = (pipe.clone(), pattern(5_000_000));
+    let written = contents.clone();
+    let writing = std::thread::spawn(move || fs::write(writer, written).unwrap());
+    let (pipe, x) = (Location::Local(pipe), remote("/x"));
+    assert_eq!(setup.copy(&pipe, &x, &CopyOptions::default()).await.bytes, 5_000_000);
+    writing.join().unwrap();
+    assert!(setup.read(&x).await == contents);
+    // In a tree it is copied as what it is, in the place of what is there when it has been made.
+    setup.copy(&pipe, &x, &recursive()).await;
+    let there = list(&setup.clients, &remote("/x"), false).await.unwrap();
+    assert_eq!(there[0].info.kind, FileKind::Fifo);
+    assert_eq!(list(&setup.clients, &remote("/"), true).await.unwrap().len(), 1);
+    let refused = [remote("/x")];
+    let to = setup.local("back");
+    let read = copy(&setup.clients, &refused, &to, &CopyOptions::default(), |_| {}).await;
+    assert!(read.unwrap_err().to_string().contains("no regular file"));
+}
+
+/// `rm -r a/..` removed what is beside `a`, and a copy of it was written beside its target.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_two_dots_name_is_not_removed_and_not_written_beside_the_target() {
+    let setup = Setup::new().await;
+    let clients = &setup.clients;
+    make_directory(clients, &remote("/p/a"), 0o755, true).await.unwrap();
+    fs::write(setup.directory.path().join("f"), "f").unwrap();
+    setup.copy(&setup.local("f"), &remote("/p/f"), &CopyOptions::default()).await;
+    let all = RemoveOptions { recursive: true, force: true };
+    for path in ["/p/a/..", "/p/.", "/", ""] {
+        let refused = remove(clients, &remote(path), all).await.unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Invalid, "{path}: {refused}");
+    }
+    assert_eq!(list(clients, &remote("/p"), true).await.unwrap().len(), 2);
+    let out = setup.directory.path().join("out");
+    fs::create_dir(&out).unwrap();
+    setup.copy(&remote("/p/a/.."), &Location::Local(out.clone()), &recursive()).await;
+    assert_eq!(fs::read(out.join("f")).unwrap(), b"f");
+    assert!(out.join("a").is_dir() && !setup.directory.path().join("a").exists());
+    assert_eq!(remove(clients, &remote("/none/f"), all).await.unwrap(), 0, "nothing is there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn links_in_a_volume_lead_where_they_lead() {
+    let setup = Setup::new().await;
+    let (clients, at) = (&setup.clients, |name: &str| setup.directory.path().join(name));
+    fs::create_dir_all(at("t/d")).unwrap();
+    fs::write(at("t/d/f"), "old").unwrap();
+    fs::write(at("new"), "new").unwrap();
+    for (link, target) in
+        [("link", "d"), ("to-file", "d/f"), ("nowhere", "none"), ("round", "round")]
+    {
+        symlink(target, at("t").join(link)).unwrap();
+    }
+    setup.copy(&setup.local("t"), &remote("/t"), &recursive()).await;
+    let names = async |path: &str| list(clients, &remote(path), true).await.unwrap().len();
+    assert_eq!(names("/t/link").await, 1);
+    assert_eq!(usage(clients, &remote("/t/link/")).await.unwrap().entries, 2);
+    setup.copy(&setup.local("new"), &remote("/t/link"), &CopyOptions::default()).await;
+    setup.copy(&setup.local("new"), &remote("/t/to-file"), &CopyOptions::default()).await;
+    assert_eq!(
+        (setup.read(&remote("/t/d/new")).await, setup.read(&remote("/t/d/f")).await),
+        (b"new".to_vec(), b"new".to_vec())
+    );
+    let new = [setup.local("new")];
+    let lost = copy(clients, &new, &remote("/t/nowhere"), &CopyOptions::default(), |_| {}).await;
+    assert!(lost.unwrap_err().to_string().contains("leads nowhere"));
+    setup.copy(&remote("/t/link"), &setup.local("back"), &recursive()).await;
+    assert_eq!(fs::read(at("back/f")).unwrap(), b"new");
+    // Where one leads does not matter to who removes it.
+    for link in ["/t/round", "/t/nowhere", "/t/link"] {
+        assert_eq!(remove(clients, &remote(link), RemoveOptions::default()).await.unwrap(), 1);
+    }
+    assert_eq!((names("/t").await, names("/t/d").await), (2, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_made_has_no_more_rights_than_the_umask_leaves_and_is_found_by_its_name() {
+    let setup = Setup::new().await;
+    let hidden = setup.directory.path().join(".hidden");
+    fs::write(&hidden, "x").unwrap();
+    fs::set_permissions(&hidden, fs::Permissions::from_mode(0o666)).unwrap();
+    setup
+        .copy(&Location::Local(hidden.clone()), &remote("/.hidden"), &CopyOptions::default())
+        .await;
+    let found = list(&setup.clients, &remote("/.hidden"), false).await.unwrap();
+    let made = setup.directory.path().join("made");
+    fs::write(&made, "x").unwrap();
+    let masked = made.metadata().unwrap().mode() & 0o777;
+    assert_eq!((found.len(), found[0].info.mode), (1, masked));
+    assert!(list(&setup.clients, &remote("/"), false).await.unwrap().is_empty());
 }

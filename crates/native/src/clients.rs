@@ -12,12 +12,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use strake_client::{Volume, VolumeOptions};
-use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
+use strake_types::{Credentials, Error, ErrorKind, FileKind, Result};
 
 /// The volumes that a program uses, and in whose name.
 pub struct Clients {
     options: VolumeOptions,
     cred: Arc<Credentials>,
+    umask: u32,
     open: tokio::sync::Mutex<OpenVolumes>,
     mounts: Mutex<Mounts>,
 }
@@ -47,7 +48,7 @@ impl Clients {
             checked: false,
         };
         let (open, mounts) = (tokio::sync::Mutex::default(), Mutex::default());
-        Self { options, cred: Arc::new(cred), open, mounts }
+        Self { options, cred: Arc::new(cred), umask: local::umask(), open, mounts }
     }
 
     /// In whose name.
@@ -87,7 +88,7 @@ impl Clients {
         let cred = Arc::new(Credentials::root());
         let root = volume.resolve(&cred, mounted.path.as_bytes()).await;
         let ino = root.map_err(|error| Error::with(error.kind, mounted.to_string()))?.ino;
-        self.mounts.lock().add(device, RemoteDirectory { volume, ino, cred });
+        self.mounts.lock().add(device, RemoteDirectory { volume, ino, cred, umask: self.umask });
         Ok(())
     }
 
@@ -109,8 +110,16 @@ impl Clients {
     /// Follows a path. Its directory must exist.
     pub async fn find(&self, location: &Location) -> Result<Spot> {
         match location {
-            Location::Local(path) => find_local(path).await,
-            Location::Remote(path) => self.find_remote(path).await,
+            Location::Local(path) => find_local(path, true).await,
+            Location::Remote(path) => self.find_remote(path, true).await,
+        }
+    }
+
+    /// As [`Clients::find`], but a symbolic link counts as what it is itself, wherever it leads.
+    pub async fn find_itself(&self, location: &Location) -> Result<Spot> {
+        match location {
+            Location::Local(path) => find_local(path, false).await,
+            Location::Remote(path) => self.find_remote(path, false).await,
         }
     }
 
@@ -123,7 +132,7 @@ impl Clients {
         }
     }
 
-    async fn find_remote(&self, path: &RemotePath) -> Result<Spot> {
+    async fn find_remote(&self, path: &RemotePath, follow: bool) -> Result<Spot> {
         let volume = self.volume(path).await?;
         let about = |error: Error| Error::with(error.kind, path.to_string());
         let parts: Vec<&str> = path.path.split('/').filter(|part| !part.is_empty()).collect();
@@ -133,22 +142,41 @@ impl Clients {
         };
         let parent = format!("/{}", before.join("/"));
         let parent = volume.resolve(&self.cred, parent.as_bytes()).await.map_err(about)?;
-        let (base, ino) = match last {
-            "." if parts.is_empty() => (Bytes::from(path.volume.clone()), Ino::ROOT),
-            last => (Bytes::copy_from_slice(last.as_bytes()), parent.ino),
+        let base = match parts.is_empty() {
+            true => Bytes::from(path.volume.clone()),
+            false => Bytes::copy_from_slice(last.as_bytes()),
         };
-        let info = match volume.resolve_at(&self.cred, ino, last.as_bytes(), true).await {
-            Ok(attr) => Some(Info::from(&attr)),
-            Err(error) if error.kind == ErrorKind::NotFound => None,
-            Err(error) => return Err(about(error)),
-        };
-        let directory = RemoteDirectory { volume, ino, cred: self.cred.clone() };
+        let at =
+            RemoteDirectory { volume, ino: parent.ino, cred: self.cred.clone(), umask: self.umask };
+        let itself = Bytes::from_static(b".");
+        if last == ".." {
+            let ino = at.volume.lookup(&at.cred, at.ino, base).await.map_err(about)?.ino;
+            let above = Directory::Remote(RemoteDirectory { ino, ..at });
+            let info = above.name(itself.clone()).info().await?;
+            return Ok(Spot { name: above.name(itself.clone()), info, base: itself });
+        }
         let name = Bytes::copy_from_slice(last.as_bytes());
-        Ok(Spot { name: Directory::Remote(directory).name(name), info, base })
+        // Whatever it leads to, a link that is there is there.
+        let there = Directory::Remote(at.clone()).name(name);
+        let link = there.info().await.map_err(about)?;
+        if !follow || link.as_ref().is_none_or(|link| link.kind != FileKind::Symlink) {
+            return Ok(Spot { name: there, info: link, base });
+        }
+        match at.volume.resolve_at(&at.cred, at.ino, last.as_bytes(), true).await {
+            Ok(attr) if attr.kind == FileKind::Directory => {
+                let led_to = Directory::Remote(RemoteDirectory { ino: attr.ino, ..at });
+                Ok(Spot { name: led_to.name(itself), info: Some(Info::from(&attr)), base })
+            }
+            Ok(attr) => Ok(Spot { name: there, info: Some(Info::from(&attr)), base }),
+            Err(error) if error.kind == ErrorKind::NotFound => {
+                Ok(Spot { name: there, info: None, base })
+            }
+            Err(error) => Err(about(error)),
+        }
     }
 }
 
-async fn find_local(path: &Path) -> Result<Spot> {
+async fn find_local(path: &Path, follow: bool) -> Result<Spot> {
     let about = |error: Error| Error::with(error.kind, path.display().to_string());
     let (directory, name) = match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => (parent.to_path_buf(), name.as_bytes()),
@@ -157,7 +185,7 @@ async fn find_local(path: &Path) -> Result<Spot> {
     let directory =
         if directory.as_os_str().is_empty() { Path::new(".").to_path_buf() } else { directory };
     local::info(directory.clone(), true).await.map_err(about)?;
-    let info = match local::info(path.to_path_buf(), true).await {
+    let info = match local::info(path.to_path_buf(), follow).await {
         Ok(info) => Some(info),
         Err(error) if error.kind == ErrorKind::NotFound => None,
         Err(error) => return Err(about(error)),

@@ -6,6 +6,7 @@ use crate::place::{Directory, Name};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
@@ -76,8 +77,8 @@ impl Contents {
         opened.map_err(|error| name.about(error))
     }
 
-    /// Opens a file to be written (and read back), made if it is missing; `fresh` empties it, and a link of this machine is
-    /// followed or an error.
+    /// Opens a file to be written (and read back), made if it is missing; `fresh` empties it. What is a link is an error, or with
+    /// `follow` known as one that leads somewhere.
     pub(crate) async fn create(
         name: &Name,
         mode: u32,
@@ -99,8 +100,16 @@ impl Contents {
             }
             Directory::Remote(r) => {
                 let flags = OpenFlags { truncate: fresh, ..OpenFlags::READ_WRITE };
-                let made = r.volume.create(&r.cred, r.ino, name.name.clone(), mode, 0, flags).await;
-                made.map(|(_, file, _)| Contents::Remote(r.volume.clone(), r.cred.clone(), file))
+                let file = match follow {
+                    true => r.open_led_to(&name.name, flags).await,
+                    false => {
+                        let name = name.name.clone();
+                        let made =
+                            r.volume.create(&r.cred, r.ino, name, mode, r.umask, flags).await;
+                        made.map(|(_, file, _)| file)
+                    }
+                };
+                file.map(|file| Contents::Remote(r.volume.clone(), r.cred.clone(), file))
             }
         };
         opened.map_err(|error| name.about(error))
@@ -154,24 +163,29 @@ impl Contents {
 
     /// The next data or hole at or after an offset; `None` where there is no more data.
     pub(crate) async fn seek(&self, offset: u64, to: SeekTo) -> Result<Option<u64>> {
-        let found = match self {
+        match self {
             Contents::Local(file, _) => {
                 let file = file.clone();
                 let whence = match to {
                     SeekTo::Data => rustix::fs::SeekFrom::Data(offset),
                     SeekTo::Hole => rustix::fs::SeekFrom::Hole(offset),
                 };
-                match blocking(move || Ok(rustix::fs::seek(&*file, whence).ok())).await? {
-                    Some(at) => Ok(at),
-                    None => Err(ErrorKind::NoSuchAddress.into()),
-                }
+                let sought = blocking(move || Ok(rustix::fs::seek(&*file, whence))).await?;
+                found_locally(sought, offset, to)
             }
-            Contents::Remote(volume, _, file) => volume.seek(file, offset, to).await,
-        };
-        match found {
-            Ok(at) => Ok(Some(at)),
-            Err(error) if error.kind == ErrorKind::NoSuchAddress => Ok(None),
-            Err(error) => Err(error),
+            Contents::Remote(volume, _, file) => match volume.seek(file, offset, to).await {
+                Ok(at) => Ok(Some(at)),
+                Err(error) if error.kind == ErrorKind::NoSuchAddress => Ok(None),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// Returns when nothing that was written is held back in this process.
+    pub(crate) async fn send_all(&self) -> Result<()> {
+        match self {
+            Contents::Local(..) => Ok(()),
+            Contents::Remote(volume, _, file) => volume.flush(file).await,
         }
     }
 
@@ -243,6 +257,21 @@ impl Contents {
     }
 }
 
+/// What a seek on this machine says. A file system that knows of no holes has none.
+fn found_locally(
+    sought: std::result::Result<u64, Errno>,
+    offset: u64,
+    to: SeekTo,
+) -> Result<Option<u64>> {
+    match sought {
+        Ok(at) => Ok(Some(at)),
+        Err(Errno::NXIO) => Ok(None),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) if to == SeekTo::Data => Ok(Some(offset)),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(None),
+        Err(error) => Err(local::error(&error.into())),
+    }
+}
+
 fn read_full(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<usize> {
     let mut done = 0;
     while done < bytes.len() {
@@ -263,6 +292,23 @@ pub(crate) async fn read_small(name: &Name) -> Result<Option<Bytes>> {
         Some(path) => {
             let bytes = local::blocking(move || std::fs::read(path)).await;
             bytes.map(|bytes| Some(bytes.into())).map_err(|error| name.about(error))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seek_that_fails_is_no_hole() {
+        let found = |sought| found_locally(sought, 7, SeekTo::Data).map_err(|error| error.kind);
+        assert_eq!(found(Ok(9)), Ok(Some(9)));
+        assert_eq!(found(Err(Errno::NXIO)), Ok(None));
+        assert_eq!(found(Err(Errno::INVAL)), Ok(Some(7)), "all of it is data");
+        assert_eq!(found_locally(Err(Errno::INVAL), 7, SeekTo::Hole).unwrap(), None);
+        for failed in [Errno::IO, Errno::STALE, Errno::NOTCONN] {
+            assert_eq!(found(Err(failed)), Err(ErrorKind::Io));
         }
     }
 }

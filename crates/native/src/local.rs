@@ -44,6 +44,14 @@ pub(crate) fn error(error: &io::Error) -> Error {
     }
 }
 
+/// What this process takes from the mode of what it makes.
+pub(crate) fn umask() -> u32 {
+    // To ask the kernel itself is to change it, for all threads.
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o022)
+}
+
 /// Runs what may wait on a thread of its own.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,

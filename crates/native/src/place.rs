@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use strake_client::{NewFile, RenameFlags, Volume};
+use strake_client::{NewFile, OpenFile, OpenFlags, RenameFlags, Volume};
 use strake_types::limits::PATH_BYTES_MAX;
 use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result};
 
@@ -32,6 +32,8 @@ pub struct RemoteDirectory {
     pub ino: Ino,
     /// Who asks.
     pub cred: Arc<Credentials>,
+    /// What he takes from the mode of all that he makes, where no default ACL says more.
+    pub umask: u32,
 }
 
 /// A name in a directory; there may be nothing of that name.
@@ -97,6 +99,20 @@ impl RemoteDirectory {
     pub(crate) fn shares_volume(&self, other: &RemoteDirectory) -> bool {
         let cluster = |directory: &RemoteDirectory| directory.volume.map().current();
         self.volume.id() == other.volume.id() && cluster(self).cluster == cluster(other).cluster
+    }
+
+    /// Opens what a link in it leads to.
+    pub(crate) async fn open_led_to(&self, link: &[u8], flags: OpenFlags) -> Result<Arc<OpenFile>> {
+        let led_to = self.volume.resolve_at(&self.cred, self.ino, link, true).await;
+        match led_to {
+            Ok(attr) => self.volume.open(&self.cred, attr.ino, flags).await,
+            Err(error) if error.kind == ErrorKind::NotFound => {
+                let detail =
+                    "it is a symbolic link that leads nowhere; remove it, or make what it leads to";
+                Err(Error::with(ErrorKind::NotFound, detail))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// True if it is the directory `outer` of its volume or lies below it.
@@ -181,7 +197,7 @@ impl Name {
         let made = match &self.directory {
             Directory::Local(_) => local::make_directory(self.path(), mode).await,
             Directory::Remote(r) => {
-                let new = NewFile::directory(mode, 0);
+                let new = NewFile::directory(mode, r.umask);
                 r.volume.make(&r.cred, r.ino, self.name.clone(), new).await.map(drop)
             }
         };
@@ -223,7 +239,7 @@ impl Name {
         let made = match &self.directory {
             Directory::Local(_) => local::make_node(self.path(), info.clone()).await,
             Directory::Remote(r) => {
-                let new = NewFile::node(info.kind, info.mode, 0, info.rdev);
+                let new = NewFile::node(info.kind, info.mode, r.umask, info.rdev);
                 r.volume.make(&r.cred, r.ino, self.name.clone(), new).await.map(drop)
             }
         };

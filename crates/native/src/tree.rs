@@ -1,6 +1,6 @@
 //! Looking at trees and taking them away.
 
-use crate::clients::Clients;
+use crate::clients::{Clients, Spot};
 use crate::contents::{Contents, Pool};
 use crate::info::Info;
 use crate::location::{Location, RemotePath};
@@ -31,8 +31,9 @@ pub struct Found {
     pub path: Vec<u8>,
 }
 
-/// The entries of a directory by name, or the only entry where it is not a directory.
-pub async fn list(clients: &Clients, location: &Location) -> Result<Vec<Found>> {
+/// The entries of a directory by name, those that begin with a dot only if `hidden` ones are wanted; or the only entry where it is not a
+/// directory.
+pub async fn list(clients: &Clients, location: &Location, hidden: bool) -> Result<Vec<Found>> {
     let (spot, info) = clients.existing(location).await?;
     if info.kind != FileKind::Directory {
         return Ok(vec![Found { path: spot.base.to_vec(), name: spot.name, info }]);
@@ -40,6 +41,7 @@ pub async fn list(clients: &Clients, location: &Location) -> Result<Vec<Found>> 
     let entries = spot.name.enter().await?.list().await?;
     let found = |(name, info): (Name, Info)| Found { path: name.name.to_vec(), name, info };
     let mut entries: Vec<_> = entries.into_iter().map(found).collect();
+    entries.retain(|entry| hidden || !entry.path.starts_with(b"."));
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(entries)
 }
@@ -131,23 +133,27 @@ pub struct RemoveOptions {
     pub force: bool,
 }
 
-/// Removes a file or a tree; the number of things removed.
+/// Removes a file or a tree; the number of things removed. What is meant is never found by `.` or `..`, and the root of a volume
+/// stays, with what is in it.
 pub async fn remove(clients: &Clients, location: &Location, options: RemoveOptions) -> Result<u64> {
-    let spot = clients.find(location).await?;
     // A link is removed, not what it leads to.
-    let info = match spot.name.info().await? {
-        Some(info) => info,
-        None if options.force => return Ok(0),
-        None => return Err(Error::with(ErrorKind::NotFound, location.to_string())),
+    let (name, info) = match clients.find_itself(location).await {
+        Ok(Spot { name, info: Some(info), .. }) => (name, info),
+        Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
+        _ if options.force => return Ok(0),
+        _ => return Err(Error::with(ErrorKind::NotFound, location.to_string())),
     };
     if info.kind == FileKind::Directory && !options.recursive {
         let detail = format!("{location}: give -r to remove a directory with all that is in it");
         return Err(Error::with(ErrorKind::IsDirectory, detail));
     }
-    if &spot.name.name[..] == b"." {
-        return empty(&spot.name).await;
+    if &name.name[..] == b"." {
+        let detail = format!(
+            "{location} is not removed by such a path; name a directory by its own name (strake volume delete removes a volume)"
+        );
+        return Err(Error::with(ErrorKind::Invalid, detail));
     }
-    remove_tree(spot.name, info).await
+    remove_tree(name, info).await
 }
 
 fn remove_tree(name: Name, info: Info) -> BoxFuture<'static, Result<u64>> {

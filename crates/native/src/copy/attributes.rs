@@ -43,8 +43,16 @@ impl Job {
             true => self.preserve(task, &to).await.map_err(|error| name.about(error))?,
             false => None,
         };
-        let set = to.set_mode_and_times(mode, info.atime, info.mtime).await;
-        set.map_err(|error| name.about(error))
+        use ErrorKind::{AccessDenied, NotPermitted};
+        match to.set_mode_and_times(mode, info.atime, info.mtime).await {
+            // Only its owner may set the times of a file. They were not asked for: a later copy does not find it done.
+            Err(error)
+                if !self.options.preserve && matches!(error.kind, AccessDenied | NotPermitted) =>
+            {
+                Ok(())
+            }
+            set => set.map_err(|error| name.about(error)),
+        }
     }
 
     /// Owner and, if asked for, extended attributes, in this order: another owner takes some of them away. The mode that is

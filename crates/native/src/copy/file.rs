@@ -20,6 +20,8 @@ const SMALL_BYTES_MAX: u64 = 1 << 20;
 const BLOCKS_MAX: usize = 16;
 /// What a client may hold unsent: as much of the end of an interrupted copy is not relied on.
 const UNSENT_BYTES_MAX: u64 = 256 << 20;
+/// Holes that are skipped before all that lies in front of them is sent.
+const HOLES_BYTES_MAX: u64 = 64 << 20;
 
 /// True if a file was copied from another one, by its length and times.
 fn is_copy(there: &Info, info: &Info) -> bool {
@@ -44,6 +46,13 @@ impl Job {
         }
     }
 
+    /// True if what is to be copied is written to what a link leads to. Refuses as above.
+    pub(super) async fn is_written_to_link(&self, task: &Task) -> Result<bool> {
+        let Some(there) = task.to.info().await? else { return Ok(false) };
+        self.check_target(task, &there).await?;
+        Ok(there.kind == FileKind::Symlink)
+    }
+
     /// Copies a regular file, or finds that it is there.
     pub(super) async fn copy_file(self: &Arc<Self>, task: &Task) -> Result<()> {
         let there = task.to.info().await?;
@@ -61,7 +70,7 @@ impl Job {
         // What a link leads to is written, however long it is: another file in the place of the link is not what was asked for.
         let is_link = there.is_some_and(|there| there.kind == FileKind::Symlink);
         if is_link || task.info.length < PARTIAL_BYTES_MIN {
-            self.copy_whole(task).await?;
+            self.copy_whole(task, is_link).await?;
             // A link that led nowhere leads to a new name now.
             return match is_link && self.options.sync {
                 true => task.to.sync_led_to().await,
@@ -80,8 +89,9 @@ impl Job {
         if self.options.preserve { 0o600 } else { info.mode & 0o777 }
     }
 
-    async fn copy_whole(self: &Arc<Self>, task: &Task) -> Result<()> {
-        let to = Contents::create(&task.to, self.mode(&task.info), true, true, &self.pool).await?;
+    async fn copy_whole(self: &Arc<Self>, task: &Task, to_link: bool) -> Result<()> {
+        let mode = self.mode(&task.info);
+        let to = Contents::create(&task.to, mode, true, to_link, &self.pool).await?;
         let copied = match task.info.length <= SMALL_BYTES_MAX {
             true => self.copy_small(task, &to).await,
             false => self.copy_from(task, &to, 0).await,
@@ -94,6 +104,11 @@ impl Job {
             return self.copy_from(task, to, 0).await;
         };
         let len = bytes.len() as u64;
+        if len < task.info.length {
+            // What the kernel shows as files may have less than their length.
+            let from = Contents::open(&task.from, &task.info, &self.pool).await?;
+            was_cut(task, from.length().await?)?;
+        }
         if len > 0 {
             to.write(0, vec![bytes]).await.map_err(|error| task.to.about(error))?;
         }
@@ -114,11 +129,25 @@ impl Job {
         self.finish(task, partial, &to, copied).await
     }
 
-    /// Bytes at the start of a partial copy that need not be copied again.
+    /// Bytes at the start of a partial copy that need not be copied again; where there are none, it is emptied: what is a hole
+    /// in the source is not copied.
     async fn good_part(&self, task: &Task, to: &Contents) -> Result<u64> {
+        let length = to.length().await?;
+        let good = match length {
+            0 => 0,
+            length => self.compare_part(task, to, length).await?,
+        };
+        if good == 0 && length > 0 {
+            to.set_length(0).await?;
+        }
+        Ok(good)
+    }
+
+    async fn compare_part(&self, task: &Task, to: &Contents, length: u64) -> Result<u64> {
         let block = self.options.block_bytes as u64;
-        let window = UNSENT_BYTES_MAX + (self.options.block_bytes * BLOCKS_MAX) as u64;
-        let start = reliable(to.length().await?.min(task.info.length), window, block);
+        let window =
+            UNSENT_BYTES_MAX + HOLES_BYTES_MAX + (self.options.block_bytes * BLOCKS_MAX) as u64;
+        let start = reliable(length.min(task.info.length), window, block);
         if start == 0 {
             return Ok(0);
         }
@@ -133,7 +162,10 @@ impl Job {
     /// Copies everything from an offset on, several blocks at once, begun in order.
     async fn copy_from(self: &Arc<Self>, task: &Task, to: &Contents, start: u64) -> Result<()> {
         let from = Contents::open(&task.from, &task.info, &self.pool).await?;
-        let copied = self.copy_blocks(task, &from, to, start).await;
+        let copied = match self.copy_blocks(task, &from, to, start).await {
+            Ok(()) => from.length().await.and_then(|length| was_cut(task, length)),
+            failed => failed,
+        };
         let closed = from.close().await;
         copied.and(closed)?;
         // Shorter where the source ends with a hole, longer where an older copy was.
@@ -150,12 +182,22 @@ impl Job {
         to: &Contents,
         start: u64,
     ) -> Result<()> {
+        let about = |error| task.to.about(error);
         let mut under_way = FuturesOrdered::new();
-        let mut at = start;
+        let (mut at, mut skipped) = (start, 0);
         while at < task.info.length {
             let left = task.info.length - at;
-            let (data, hole) = self.next_extent(from, at, left).await?;
+            let (data, hole) =
+                self.next_extent(from, at, left).await.map_err(|e| task.from.about(e))?;
             self.counters.bytes_done.fetch_add(data - at, Ordering::Relaxed);
+            skipped += data - at;
+            if skipped > HOLES_BYTES_MAX {
+                while let Some(done) = under_way.next().await {
+                    joined(Some(done)).map_err(about)?;
+                }
+                to.send_all().await.map_err(about)?;
+                skipped = 0;
+            }
             at = data;
             let extent_end = hole.min(task.info.length);
             while at < extent_end {
@@ -166,12 +208,12 @@ impl Job {
                 under_way.push_back(spawn_owned(block));
                 at += len;
                 if under_way.len() >= BLOCKS_MAX {
-                    joined(under_way.next().await).map_err(|error| task.to.about(error))?;
+                    joined(under_way.next().await).map_err(about)?;
                 }
             }
         }
         while let Some(done) = under_way.next().await {
-            joined(Some(done)).map_err(|error| task.to.about(error))?;
+            joined(Some(done)).map_err(about)?;
         }
         Ok(())
     }
@@ -206,15 +248,17 @@ impl Job {
         while let Some(copied) = from.copy_on_servers(&to, at, end - at).await? {
             self.counters.bytes_done.fetch_add(copied, Ordering::Relaxed);
             at += copied;
-            if at >= end || copied == 0 {
+            if at >= end {
                 return Ok(());
+            }
+            if copied == 0 {
+                return Err(cut());
             }
         }
         let parts = from.read(offset, len as usize).await?;
         let got: usize = parts.iter().map(bytes::Bytes::len).sum();
         if (got as u64) < len {
-            let detail = "the source became shorter while it was copied";
-            return Err(Error::with(ErrorKind::Stale, detail));
+            return Err(cut());
         }
         to.write(offset, parts).await?;
         self.counters.bytes_done.fetch_add(len, Ordering::Relaxed);
@@ -241,6 +285,18 @@ impl Job {
             true => to.sync().await.map_err(|error| name.about(error)),
             false => Ok(()),
         }
+    }
+}
+
+fn cut() -> Error {
+    Error::with(ErrorKind::Stale, "the source became shorter while it was copied")
+}
+
+/// An error if a source is shorter now than it was found.
+fn was_cut(task: &Task, length: u64) -> Result<()> {
+    match length < task.info.length {
+        true => Err(task.from.about(cut())),
+        false => Ok(()),
     }
 }
 

@@ -10,6 +10,7 @@ mod file;
 mod links;
 mod partial;
 mod progress;
+mod stream;
 mod tree;
 
 pub use progress::{NotKept, Progress, Summary};
@@ -188,8 +189,8 @@ async fn named(
     if !options.archive || source.to_string().ends_with('/') {
         return clients.existing(source).await;
     }
-    let spot = clients.find(source).await?;
-    match spot.name.info().await? {
+    let spot = clients.find_itself(source).await?;
+    match spot.info.clone() {
         Some(info) => Ok((spot, info)),
         None => Err(Error::with(ErrorKind::NotFound, source.to_string())),
     }

@@ -1,7 +1,7 @@
 //! The name under which a large file grows, and how much of an interrupted copy is good.
 //!
 //! The name carries length and time of change of the source: a partial copy of an older source is
-//! never continued. Blocks are begun in order, none before all that lie a window earlier are done,
+//! never continued. Blocks are begun in order, none before all that lie a window earlier are done (holes that are skipped count),
 //! so everything but the last window of what is there has been written; and of what is left, the
 //! last block is compared with the source.
 
@@ -12,7 +12,8 @@ use strake_types::limits::NAME_BYTES_MAX;
 /// Files from this length on are written under a partial name.
 pub(super) const PARTIAL_BYTES_MIN: u64 = 16 << 20;
 
-const SUFFIX: &str = ".strake-part";
+/// Another one than before holes counted: how much of a partial copy of that time is good is not known.
+const SUFFIX: &str = ".strake-partial";
 
 /// Name under which a copy of `info` to `name` grows.
 pub(super) fn partial_name(name: &[u8], info: &Info) -> Bytes {
@@ -69,7 +70,7 @@ mod tests {
         let base = partial_name(b"file", &info(1, 1));
         assert_ne!(base, partial_name(b"file", &info(2, 1)));
         assert_ne!(base, partial_name(b"file", &info(1, 2)));
-        assert!(base.starts_with(b".file-") && base.ends_with(b".strake-part"));
+        assert!(base.starts_with(b".file-") && base.ends_with(b".strake-partial"));
     }
 
     #[test]

@@ -114,7 +114,8 @@ pub(crate) async fn report(
             Ok(result) => return result,
             Err(_) => {
                 let mut now = counters.now();
-                let moved = now.bytes_done - counters.bytes_kept.load(Ordering::Relaxed);
+                let moved =
+                    now.bytes_done.saturating_sub(counters.bytes_kept.load(Ordering::Relaxed));
                 now.bytes_per_second = rate.update(Instant::now(), moved);
                 progress(&now);
             }

@@ -1,9 +1,10 @@
 //! Walking through what is to be copied, and the workers that copy it.
 
 use super::links::Links;
+use super::partial::partial_name;
 use super::{Job, Task, into_itself, onto_itself};
 use crate::info::Info;
-use crate::place::Directory;
+use crate::place::{Directory, Name};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::sync::Arc;
@@ -99,48 +100,59 @@ impl Job {
         match task.info.kind {
             FileKind::File => self.copy_file(task).await?,
             FileKind::Directory => {}
-            FileKind::Symlink => {
-                let target = task.from.read_link().await?;
-                self.replace(task, task.to.make_link(target.clone()).await, || {
-                    task.to.make_link(target)
-                })
-                .await?;
-            }
-            _ => {
-                let made = task.to.make_node(&task.info).await;
-                self.replace(task, made, || task.to.make_node(&task.info)).await?;
-            }
+            // What a link leads to was named. In a tree there is nothing to be read from such files.
+            FileKind::Symlink => self.copy_other(task).await?,
+            _ if task.named && !self.options.recursive => self.copy_stream(task).await?,
+            _ => self.copy_other(task).await?,
         }
         self.counters.entries_done.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Makes something again after removing what was in its place.
-    async fn replace<F: Future<Output = Result<()>>>(
-        &self,
-        task: &Task,
-        made: Result<()>,
-        again: impl FnOnce() -> F,
-    ) -> Result<()> {
-        match made {
-            Err(error) if error.kind == ErrorKind::Exists => {
-                // Not what it leads to: the link itself is replaced.
-                let same = |there: &Info| {
-                    let from = self.mounts.identity(&task.from.directory, &task.info);
-                    self.mounts.identity(&task.to.directory, there) == from
-                };
-                if task.to.info().await?.as_ref().is_some_and(same) {
-                    return Err(onto_itself(&task.to));
-                }
-                task.to.remove(false).await?;
-                again().await?;
-            }
+    /// Makes a link, a pipe, a socket's name or a device like that of the source.
+    async fn copy_other(&self, task: &Task) -> Result<()> {
+        match make_like(task, &task.to).await {
+            Err(error) if error.kind == ErrorKind::Exists => self.replace(task).await?,
             made => made?,
         }
         match self.options.preserve {
             true => self.finish_attributes(task, &task.to, None).await,
             false => Ok(()),
         }
+    }
+
+    /// The same where something has that name. It goes when the new one is there.
+    async fn replace(&self, task: &Task) -> Result<()> {
+        // Not what it leads to: the link itself is replaced.
+        let same = |there: &Info| {
+            let from = self.mounts.identity(&task.from.directory, &task.info);
+            self.mounts.identity(&task.to.directory, there) == from
+        };
+        if task.to.info().await?.as_ref().is_some_and(same) {
+            return Err(onto_itself(&task.to));
+        }
+        let fresh = task.to.directory.name(partial_name(&task.to.name, &task.info));
+        match make_like(task, &fresh).await {
+            // Of a copy that was interrupted.
+            Err(error) if error.kind == ErrorKind::Exists => {
+                fresh.remove(false).await?;
+                make_like(task, &fresh).await?;
+            }
+            made => made?,
+        }
+        let placed = fresh.rename(&task.to.name).await;
+        if placed.is_err() {
+            // The first error is the one to be told.
+            let _left = fresh.remove(false).await;
+        }
+        placed
+    }
+}
+
+async fn make_like(task: &Task, name: &Name) -> Result<()> {
+    match task.info.kind {
+        FileKind::Symlink => name.make_link(task.from.read_link().await?).await,
+        _ => name.make_node(&task.info).await,
     }
 }
 

@@ -34,9 +34,7 @@ pub async fn run(flags: &LsFlags, cluster: &ClusterFlags) -> Outcome {
     let mut all = Vec::new();
     for path in &flags.paths {
         let location = paths.locate_remote(path).await?;
-        let mut found = tree::list(&paths.clients, &location).await?;
-        found.sort_by(|a, b| a.path.cmp(&b.path));
-        found.retain(|f| flags.all || !f.path.starts_with(b"."));
+        let found = tree::list(&paths.clients, &location, flags.all).await?;
         if flags.json {
             all.extend(found.iter().map(|f| View::new(&f.path, &f.info)));
             continue;

@@ -1,7 +1,7 @@
 //! `strake rm`: removes files of a volume.
 
 use crate::cluster::ClusterFlags;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::place::Paths;
 use clap::Args;
@@ -31,13 +31,20 @@ pub struct RmFlags {
 pub async fn run(flags: &RmFlags, cluster: &ClusterFlags) -> Outcome {
     let paths = Paths::new("rm", cluster);
     let options = RemoveOptions { recursive: flags.recursive, force: flags.force };
-    let mut removed = 0;
+    let (mut removed, mut failed) = (0, Ok(()));
     for path in &flags.paths {
-        removed += tree::remove(&paths.clients, &paths.locate_remote(path).await?, options).await?;
+        let location = paths.locate_remote(path).await?;
+        match tree::remove(&paths.clients, &location, options).await {
+            Ok(count) => removed += count,
+            // The others go all the same; of several errors the first is told by the end.
+            Err(error) if failed.is_ok() => failed = Err(Failure::from(error)),
+            Err(error) => eprintln!("strake: {}", Failure::from(error)),
+        }
     }
-    paths.close().await?;
+    let closed = paths.close().await;
     if flags.verbose {
         output::line(&format!("{removed} removed"));
     }
-    Ok(())
+    failed?;
+    closed
 }

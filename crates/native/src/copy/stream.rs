@@ -1,0 +1,60 @@
+//! Copying what has no length: a pipe or a device that was named is read to its end.
+
+use super::{Job, Task};
+use crate::contents::Contents;
+use crate::local::blocking;
+use bytes::Bytes;
+use std::fs::File;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use strake_types::{Error, ErrorKind, Result};
+
+impl Job {
+    /// Copies what a file of this machine that is no regular one gives.
+    pub(super) async fn copy_stream(self: &Arc<Self>, task: &Task) -> Result<()> {
+        let Some(path) = task.from.local_path() else {
+            let detail = format!(
+                "{} is no regular file, and nobody can read it in a volume; give -r to make another one like it",
+                task.from.shown()
+            );
+            return Err(Error::with(ErrorKind::Invalid, detail));
+        };
+        let is_link = self.is_written_to_link(task).await?;
+        // Others may read what comes out of it as far as they may read it.
+        let mode = task.info.mode & 0o777 | 0o600;
+        let from = blocking(move || File::open(path)).await.map_err(|e| task.from.about(e))?;
+        let to = Contents::create(&task.to, mode, true, is_link, &self.pool).await?;
+        let copied = self.copy_all_of(task, Arc::new(from), &to).await;
+        let synced = match (&copied, self.options.sync) {
+            (Ok(()), true) => to.sync().await,
+            _ => Ok(()),
+        };
+        let closed = to.close().await;
+        copied.and(synced.and(closed).map_err(|error| task.to.about(error)))
+    }
+
+    async fn copy_all_of(&self, task: &Task, from: Arc<File>, to: &Contents) -> Result<()> {
+        let (mut at, block) = (0, self.options.block_bytes);
+        loop {
+            let from = from.clone();
+            let part = blocking(move || read_block(&from, block)).await;
+            let part = part.map_err(|error| task.from.about(error))?;
+            if part.is_empty() {
+                return Ok(());
+            }
+            let len = part.len() as u64;
+            to.write(at, vec![part]).await.map_err(|error| task.to.about(error))?;
+            self.counters.bytes_total.fetch_add(len, Ordering::Relaxed);
+            self.counters.bytes_done.fetch_add(len, Ordering::Relaxed);
+            at += len;
+        }
+    }
+}
+
+/// The next bytes; fewer than a block at the end.
+fn read_block(mut from: &File, block: usize) -> io::Result<Bytes> {
+    let mut bytes = Vec::new();
+    from.by_ref().take(block as u64).read_to_end(&mut bytes)?;
+    Ok(bytes.into())
+}

@@ -427,7 +427,8 @@ fn move_on(state: &mut State, facts: &Facts, job: &mut Job) {
             }
         }
     }
-    if job.is(JobState::Running) && job.remove && owners::hands_over(state, &job.servers) {
+    // A job that is paused does not take away what still has something to hand over, nor anything else.
+    if job.remove && (!job.is(JobState::Running) || owners::hands_over(state, &job.servers)) {
         return;
     }
     if end_if_over(job, facts) && job.is(JobState::Done) && job.remove {
@@ -478,17 +479,22 @@ fn start(state: &mut State, facts: &Facts, job: &mut Job, at: usize) {
     if !group.members.contains(&item.from) {
         return job.items[at].set(JobState::Done, "");
     }
+    let members: Vec<u32> =
+        group.members.iter().copied().filter(|member| *member != item.from).collect();
+    // Another move may have brought somebody to that server since this one was planned.
+    let is_near = |to: u32| {
+        let has = |target| members.iter().any(|&m| state.server_of(m) == state.server_of(target));
+        !job.force && has(to) && !has(item.from)
+    };
     let suits = |to: u32| {
         let target = state.targets.get(&to);
-        let stays = target.is_some_and(|target| !target.drains || item.fixed);
+        let stays = target.is_some_and(|target| !target.drains && !is_near(to) || item.fixed);
         stays && facts.serves(to) && !group.members.contains(&to)
     };
     let mut to = item.to;
     if !suits(to) {
         let wanted =
             Wanted { leaving: job.going(), to: None, force: job.force, lose_data: job.lose_data };
-        let members: Vec<u32> =
-            group.members.iter().copied().filter(|member| *member != item.from).collect();
         let place = Place { id: item.group, members: &members, from: item.from };
         let loads = Loads::of(state, facts);
         match plan::choose(state, facts, &loads, &place, &wanted) {

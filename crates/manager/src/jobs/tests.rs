@@ -584,6 +584,54 @@ fn a_server_leaves_when_its_volumes_are_handed_over() {
     assert!(state.jobs[&id].is(JobState::Done) && !state.servers.contains_key(&2));
 }
 
+/// It was removed at once, and its volumes had nobody any more.
+#[test]
+fn a_server_that_hands_over_is_not_removed_by_a_pause() {
+    let mut state = pairs(4);
+    let facts = all_serve(&state, 1);
+    for id in [2, 3] {
+        let server = state.servers.get_mut(&id).unwrap();
+        (server.meta, server.store) = (true, "db".into());
+    }
+    let volume = crate::records::Volume { meta_server: 2, ..Default::default() };
+    state.volumes.insert(5, volume);
+    let remove = Plan { servers: vec![2], remove: true, ..request(JobKind::Drain, &[]) };
+    let (id, _) = plan(&mut state, &facts, &remove).unwrap();
+    let steer_it = |state: &mut State, pause| {
+        let one = SteerJob { id: id.into(), pause, resume: !pause, ..SteerJob::default() };
+        steer(state, &facts, &one).unwrap();
+    };
+    (0..20).for_each(|_| pass(&mut state, &facts));
+    steer_it(&mut state, true);
+    (0..20).for_each(|_| pass(&mut state, &facts));
+    assert!(state.jobs[&id].is(JobState::Paused) && state.servers.contains_key(&2));
+    state.volumes.get_mut(&5).unwrap().meta_server = 3;
+    (0..20).for_each(|_| pass(&mut state, &facts));
+    assert!(state.jobs[&id].is(JobState::Paused) && state.servers.contains_key(&2));
+    steer_it(&mut state, false);
+    (0..20).for_each(|_| pass(&mut state, &facts));
+    assert!(state.jobs[&id].is(JobState::Done) && !state.servers.contains_key(&2));
+}
+
+/// Two drains that were planned at the same time may have chosen the same server for both copies of a group.
+#[test]
+fn two_drains_do_not_bring_both_copies_to_one_server() {
+    let mut state = cluster(&[1, 1, 2, 1]);
+    prepare(&mut state, 2).unwrap();
+    let facts = all_serve(&state, 1);
+    let group = *state.groups.iter().find(|(_, group)| group.members == [1, 2]).unwrap().0;
+    for (from, to) in [(1, 3), (2, 4)] {
+        let (id, _) = plan(&mut state, &facts, &request(JobKind::Drain, &[from])).unwrap();
+        let items = &mut state.jobs.get_mut(&id).unwrap().items;
+        items.iter_mut().filter(|item| item.group == group).for_each(|item| item.to = to);
+    }
+    assert_eq!(state.server_of(3), state.server_of(4));
+    (0..60).for_each(|_| pass(&mut state, &facts));
+    let members = &state.groups[&group].members;
+    assert!(!members.contains(&1) && !members.contains(&2), "{members:?}");
+    assert_ne!(state.server_of(members[0]), state.server_of(members[1]), "{members:?}");
+}
+
 #[test]
 fn no_job_is_no_job_to_steer_and_undoing_takes_no_flags() {
     let mut state = pairs(3);

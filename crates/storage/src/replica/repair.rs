@@ -83,11 +83,16 @@ struct Copy {
 }
 
 impl Copy {
+    /// Of what is sound there.
     fn sum(&self, block: u32) -> Option<u32> {
-        let found = self.sums.blocks().binary_search_by_key(&block, |(nth, _)| *nth);
-        let (_, sum) = self.sums.blocks()[found.ok()?];
-        (!self.damaged.contains(&block)).then_some(sum)
+        sum_of(&self.sums, block).filter(|_| !self.damaged.contains(&block))
     }
+}
+
+/// The checksum that a block has, or should have.
+fn sum_of(sums: &BlockSums, block: u32) -> Option<u32> {
+    let found = sums.blocks().binary_search_by_key(&block, |(nth, _)| *nth);
+    Some(sums.blocks()[found.ok()?].1)
 }
 
 impl Replica {
@@ -206,7 +211,7 @@ impl Replica {
         let mut outcome = Outcome::default();
         let sums = self.shelf.sums(chunk).await?.unwrap_or_default();
         for &block in &own {
-            let known = sums.blocks().iter().find(|(nth, _)| *nth == block).map(|(_, sum)| *sum);
+            let known = sum_of(&sums, block);
             match self.fetch_sound(view.epoch, chunk, block, known, &copies, &mut silent).await {
                 Some((from, data)) => {
                     self.change_own(reign, write_of(chunk, block, &data), data).await?;
@@ -216,16 +221,20 @@ impl Replica {
                 None => outcome.lost.push(block),
             }
         }
-        for copy in copies.iter().filter(|copy| copy.in_sync) {
+        for copy in &copies {
             let errand = Errand { reign, epoch: view.epoch, member: copy.member };
             for &block in &copy.damaged {
-                if outcome.lost.contains(&block) {
+                // One that is joining is sent what it has not, or not so. What it is said to have is not compared any more.
+                let is_to_come = !copy.in_sync && sum_of(&copy.sums, block) != sum_of(&sums, block);
+                if outcome.lost.contains(&block) || is_to_come {
                     continue;
                 }
                 if self.send_block(errand, chunk, block, Pad::No).await? {
                     tale.note(copy.member, self.me(), block);
                     outcome.repaired += 1;
-                } else if !copies.iter().any(|other| other.in_sync && other.sum(block).is_some()) {
+                } else if copy.in_sync
+                    && !copies.iter().any(|other| other.in_sync && other.sum(block).is_some())
+                {
                     // It lies behind the end of ours. What others have of that a comparison takes back.
                     outcome.lost.push(block);
                 }

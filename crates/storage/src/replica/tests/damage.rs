@@ -299,6 +299,24 @@ async fn what_only_a_joining_member_still_has_is_taken_from_it_if_it_is_the_same
     }
 }
 
+/// It was told as repaired and was not: by its checksums the member had what the primary has, so nothing more was sent to it.
+#[tokio::test]
+async fn what_is_damaged_at_a_joining_member_is_repaired_there() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.manager.take_out(3);
+    *bench.manager.fades.lock() = true;
+    bench.manager.let_join(3);
+    bench.write(1, 2).await;
+    bench.damage_filled(3, 1);
+    let repaired = async || bench.repair(0).await.ok().filter(|repaired| repaired.blocks > 0);
+    let repaired = bench.until(repaired).await;
+    assert_eq!((repaired.blocks, repaired.lost), (1, vec![]));
+    *bench.manager.fades.lock() = false;
+    bench.until_in_sync(&[1, 2, 3]).await;
+    assert_eq!(bench.read_from(3, 0).await, Ok(1));
+}
+
 impl Bench {
     /// The chunks that differ, and the members at which they do.
     async fn compare(&self, repair: bool) -> Result<(Vec<msg::Chunk>, Vec<u32>)> {

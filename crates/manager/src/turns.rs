@@ -15,8 +15,11 @@ const MOVES_MAX: usize = 16;
 /// targets. A paused job holds no place. Nobody waits for who is gone.
 pub(crate) fn hindrance(state: &State, facts: &Facts, own: &Job, item: &Item) -> Option<String> {
     let group = state.groups.get(&item.group)?;
+    // Who is equal already moves nothing any more, even if the one that it replaces cannot leave yet.
+    let is_done =
+        |one: &Item| state.groups.get(&one.group).is_some_and(|g| g.in_sync.contains(&one.to));
     let moves = |job: &Job, one: &Item| {
-        job.is(JobState::Running) && one.is(JobState::Running) && one.from != 0
+        job.is(JobState::Running) && one.is(JobState::Running) && one.from != 0 && !is_done(one)
     };
     let others = state.jobs.iter().map(|(&id, job)| (id, job)).chain(Some((0, own)));
     let running: Vec<(u32, &Item)> = others

@@ -87,11 +87,12 @@ fn few_groups_move_at_a_time_and_each_by_one_move() {
     plan(&mut state, &facts, &request(JobKind::Drain, &[1, 2, 3])).unwrap();
     for _ in 0..60 {
         keep(&mut state, &facts);
+        let is_equal = |item: &Item| state.groups[&item.group].in_sync.contains(&item.to);
         let running: Vec<&Item> = state
             .jobs
             .values()
             .flat_map(|job| &job.items)
-            .filter(|item| item.is(JobState::Running))
+            .filter(|item| item.is(JobState::Running) && !is_equal(item))
             .collect();
         for target in state.targets.keys() {
             let of = running.iter().filter(|item| item.from == *target || item.to == *target);
@@ -482,6 +483,32 @@ fn a_paused_job_holds_no_place_and_what_waits_says_for_which_job() {
     assert_eq!((why(&state, 0), why(&state, 1)), (reason.clone(), reason.clone()));
     state.jobs.get_mut(&first).unwrap().state = JobState::Paused as u32;
     assert_eq!((why(&state, 0), why(&state, 1)), (None, reason), "the group itself is under way");
+}
+
+/// A drain of a dead server waited for moves that waited for it: theirs could not leave as long as it had not.
+#[test]
+fn a_move_whose_newcomer_is_equal_holds_no_place() {
+    let mut state = pairs(6);
+    let facts = all_serve(&state, 1);
+    let (first, _) = plan(&mut state, &facts, &request(JobKind::Drain, &[1])).unwrap();
+    keep(&mut state, &facts);
+    let running = |state: &State| {
+        let items = state.jobs[&first].items.iter();
+        items.filter(|item| item.is(JobState::Running)).cloned().collect::<Vec<_>>()
+    };
+    let busy = running(&state);
+    assert_eq!(busy.len(), TARGET_MOVES_MAX);
+    let own = Job { state: JobState::Running as u32, ..Job::default() };
+    let at_rest = state.groups.iter().find(|(_, group)| group.members == [2]).unwrap().0;
+    let item = Item { group: *at_rest, from: 1, to: 6, ..Item::default() };
+    let why = |state: &State| hindrance(state, &facts, &own, &item);
+    assert_eq!(why(&state), Some(format!("waits for job {first}")));
+    for item in &busy {
+        let group = state.groups.get_mut(&item.group).unwrap();
+        group.joining.retain(|member| *member != item.to);
+        group.in_sync.push(item.to);
+    }
+    assert_eq!(why(&state), None);
 }
 
 /// A rebalancing waited for ever for a place that drains had taken away since. Found by simulation.

@@ -22,6 +22,7 @@ Examples:
   strake cp -r :/main/results .         from the `strake up` of this directory
   strake cp -r :/main/a host9:/main/b   from one cluster to another
   strake cp -a --sync /srv host1:/main/ a tree as it is, on disk when the command returns
+  tar c d | strake cp /dev/stdin :/main/d.tar   what a program writes, to its end
 
 Exit code: 0 all is copied; 1 something is not, or an ACL (or, where root copies, an owner) could not be kept. Other
 attributes that cannot be kept are named and change nothing of it, as with cp of GNU."

@@ -328,6 +328,12 @@ impl Shelf {
         self.target.run(move |s| s.damaged(chunk, blocks)).await
     }
 
+    /// True if the disk does not read a block, and may do so again.
+    pub async fn is_unreadable(&self, chunk: ChunkId, block: u32) -> Result<bool> {
+        let chunk = self.tag.mark(chunk)?;
+        self.target.run(move |s| s.is_unreadable(chunk, block.into())).await
+    }
+
     /// Checksums of a chunk's blocks.
     pub async fn sums(&self, chunk: ChunkId) -> Result<Option<BlockSums>> {
         let chunk = self.tag.mark(chunk)?;

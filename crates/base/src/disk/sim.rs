@@ -10,7 +10,7 @@ use super::{Disk, DiskFile};
 use crate::random::SplitMix64;
 use content::{Change, Content, PAGE};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -58,6 +58,8 @@ struct File {
     now: Content,
     durable: Content,
     pending: Vec<Change>,
+    /// Pages that cannot be read until they are written.
+    unreadable: BTreeSet<u64>,
 }
 
 impl SimDisk {
@@ -182,6 +184,19 @@ impl SimDisk {
         let file = state.names.get(name).and_then(|id| state.files.get(id));
         file.map(|file| file.now.written_pages().map(|page| page * PAGE).collect())
             .unwrap_or_default()
+    }
+
+    /// Makes the page that has a byte unreadable, as a bad sector does, until it is written.
+    pub fn spoil(&self, name: &str, offset: u64) {
+        let state = &mut *self.state.lock();
+        if let Some(file) = state.names.get(name).and_then(|id| state.files.get_mut(id)) {
+            file.unreadable.insert(offset / PAGE);
+        }
+    }
+
+    /// The disk reads again what it could not.
+    pub fn unspoil(&self) {
+        self.state.lock().files.values_mut().for_each(|file| file.unreadable.clear());
     }
 
     /// Flips a bit of a stored byte, on the disk and in the cache.
@@ -396,6 +411,10 @@ impl SimFile {
             }
             (Err(fault), _) => return Err(error_of(fault)),
         };
+        if let Change::Write { offset, data } = &change {
+            let end = offset + data.len() as u64;
+            file.unreadable.retain(|page| page * PAGE >= end || (page + 1) * PAGE <= *offset);
+        }
         file.now.apply(&change);
         file.pending.push(change);
         outcome.map_err(error_of)
@@ -413,6 +432,10 @@ impl DiskFile for SimFile {
         let file = file_of(&mut state.files, self.id)?;
         if offset + buf.len() as u64 > file.now.len {
             return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let end = (offset + buf.len() as u64).div_ceil(PAGE);
+        if !buf.is_empty() && file.unreadable.range(offset / PAGE..end).next().is_some() {
+            return Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error()));
         }
         file.now.read(buf, offset);
         Ok(())

@@ -269,9 +269,14 @@ impl ChunkStore {
         self.store.stat()
     }
 
-    /// Which of these blocks of a chunk do not match their checksums, ascending. Reads them all.
+    /// Which of these blocks of a chunk the disk does not read, or do not match their checksums, ascending. Reads them all.
     pub fn damaged(&self, chunk: ChunkId, blocks: Range<u64>) -> Result<Vec<u32>> {
         self.store.damaged_blocks(chunk, blocks)
+    }
+
+    /// True if the disk does not read a block, which it may do again later; false if what it reads is wrong or right.
+    pub fn is_unreadable(&self, chunk: ChunkId, block: u64) -> Result<bool> {
+        self.store.is_unreadable(chunk, block)
     }
 
     /// Says that the contents of some blocks, each with its CRC32C, are not to be had: whatever was

@@ -10,6 +10,7 @@ use super::map::Chunk;
 use super::store::Store;
 use super::{BLOCK_BYTES, ChunkError, ChunkStat, Result, SEGMENT_BLOCKS, crc};
 use bytes::Bytes;
+use rustix::io::Errno;
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -130,6 +131,14 @@ impl Store {
                     Ok(true) => {}
                     Ok(false) => return Ok(Attempt::WouldWait),
                     Err(error) if is_missing(&error) => return Ok(Attempt::Mismatch(first)),
+                    Err(error) if is_unreadable(&error) && wait == Wait::No => {
+                        return Ok(Attempt::WouldWait);
+                    }
+                    Err(error) if is_unreadable(&error) => {
+                        if let Some(nth) = self.fill_block_by_block(part, at)? {
+                            return Ok(Attempt::Mismatch(first + nth));
+                        }
+                    }
                     Err(error) => return Err(error),
                 },
                 Block::Hole | Block::Reserved(_) => part.fill(0),
@@ -156,6 +165,30 @@ impl Store {
         Ok(Attempt::Done(sum))
     }
 
+    /// Fills what could not be read in one go; or says which of its blocks is the first that the disk does not read.
+    fn fill_block_by_block(&self, part: &mut [u8], at: u64) -> io::Result<Option<usize>> {
+        for (nth, block) in part.chunks_exact_mut(BLOCK_BYTES as usize).enumerate() {
+            match self.data.read(block, at + nth as u64) {
+                Ok(()) => {}
+                Err(error) if is_unreadable(&error) => {
+                    tracing::warn!(target_dir = %self.target, place = at + nth as u64, %error, "a block cannot be read");
+                    return Ok(Some(nth));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// See [`super::ChunkStore::is_unreadable`].
+    pub(super) fn is_unreadable(&self, id: ChunkId, block: u64) -> Result<bool> {
+        let Some(chunk) = self.chunk(id, false)? else { return Ok(false) };
+        let place = chunk.map.read().get(block);
+        let Block::Data(at, _) = place else { return Ok(false) };
+        let read = self.data.read(&mut [0; BLOCK_BYTES as usize], at);
+        Ok(read.is_err_and(|error| is_unreadable(&error)))
+    }
+
     /// The bytes of one block of a chunk whose writer lock the caller holds.
     pub(super) fn read_block(
         &self,
@@ -167,7 +200,9 @@ impl Store {
         if let Block::Data(at, expected) = block {
             match self.data.read(&mut *bytes, at) {
                 Ok(()) if crc::of(&*bytes) == expected => {}
-                Err(error) if !is_missing(&error) => return Err(self.read_failed(&error)),
+                Err(error) if !is_missing(&error) && !is_unreadable(&error) => {
+                    return Err(self.read_failed(&error));
+                }
                 _ => return Err(self.damaged(chunk, nth)),
             }
         }
@@ -234,6 +269,11 @@ fn fill(data: &Data, part: &mut [u8], at: u64, wait: Wait) -> io::Result<bool> {
         Wait::Yes => data.read(part, at).map(|()| true),
         Wait::No => data.read_cached(part, at),
     }
+}
+
+/// The disk does not give what was written there: damage of these blocks, and no reason not to look at others.
+fn is_unreadable(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::IO | Errno::NODATA | Errno::BADMSG))
 }
 
 /// The data file is missing or ends too early: damage, not an I/O error.

@@ -1,4 +1,4 @@
-//! Bits that change on disks, and the jobs that find them.
+//! Bits that change on disks and sectors that are not read any more, and the jobs that find them.
 //!
 //! A scrub may only find what was damaged: of each chunk that a bit has changed in it is noted where that
 //! was, by the engine's own word at that moment, and no scrub may ever name another one. When trouble is
@@ -30,6 +30,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const SLOW: u64 = 256 << 10;
 /// Bits that change when a run is over.
 const BITS: usize = 6;
+/// How many of them are bad sectors.
+const SPOILED_PERCENT: u64 = 30;
 /// How often that is tried.
 const TRIES_MAX: u32 = 20;
 /// Findings that a server remembers of a target.
@@ -82,9 +84,14 @@ impl Cluster {
             for _ in 0..bits.min(pages.len()) {
                 let page = pages[random.below(pages.len() as u64) as usize];
                 let (at, bit) = (page + random.below(4096), random.below(8) as u8);
-                self.world
-                    .note(format_args!("server {}: bit {bit} of byte {at} changes", host.number));
-                drive.disk.flip_bit(name, at, bit);
+                let number = host.number;
+                if random.percent(SPOILED_PERCENT) {
+                    self.world.note(format_args!("server {number}: byte {at} is not read any more"));
+                    drive.disk.spoil(name, at);
+                } else {
+                    self.world.note(format_args!("server {number}: bit {bit} of byte {at} changes"));
+                    drive.disk.flip_bit(name, at, bit);
+                }
             }
         }
         let stores = host.stores();

@@ -3,6 +3,7 @@
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strake_types::{ChunkId, GroupId, TargetId};
 use strake_wire::member::BEAT_MS;
@@ -25,7 +26,14 @@ type Item = (GroupId, TargetId);
 #[derive(Default)]
 pub(crate) struct Healing {
     orders: Mutex<Orders>,
-    progress: Mutex<BTreeMap<Item, Progress>>,
+    progress: Mutex<BTreeMap<Item, Attempt>>,
+    begun: AtomicU64,
+}
+
+/// The latest attempt to make a member equal. One that is over may end after the next has begun.
+struct Attempt {
+    number: u64,
+    progress: Progress,
 }
 
 #[derive(Default)]
@@ -39,6 +47,7 @@ struct Orders {
 pub(crate) struct Pace<'a> {
     healing: &'a Healing,
     item: Item,
+    number: u64,
     /// Bytes sent for which the rate has to make up.
     owed: f64,
     since: Instant,
@@ -58,22 +67,23 @@ impl Healing {
 
     /// How far everything is.
     pub fn progress(&self) -> Vec<Progress> {
-        self.progress.lock().values().copied().collect()
+        self.progress.lock().values().map(|attempt| attempt.progress).collect()
     }
 
     /// So many bytes are to be gone through to make a member equal.
     pub fn expect(&self, group: GroupId, member: TargetId, bytes: u64) {
         let mut progress = self.progress.lock();
-        progress.entry((group, member)).and_modify(|progress| progress.total = bytes);
+        progress.entry((group, member)).and_modify(|attempt| attempt.progress.total = bytes);
     }
 
     /// A member is about to be made equal.
     pub fn begin(&self, group: GroupId, member: TargetId) -> Pace<'_> {
-        let start = Progress { group: group.0, member: member.0, ..Progress::default() };
-        self.progress.lock().insert((group, member), start);
+        let progress = Progress { group: group.0, member: member.0, ..Progress::default() };
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        self.progress.lock().insert((group, member), Attempt { number, progress });
         let (item, since) = ((group, member), Instant::now());
         let awaits = Some((self.orders.lock().heard, since));
-        Pace { healing: self, item, owed: 0.0, since, awaits }
+        Pace { healing: self, item, number, owed: 0.0, since, awaits }
     }
 }
 
@@ -110,7 +120,8 @@ impl Pace<'_> {
     pub fn note(&mut self, at: ChunkId, compared: u64, sent: u64) {
         self.owed += sent as f64;
         let mut progress = self.healing.progress.lock();
-        let Some(progress) = progress.get_mut(&self.item) else { return };
+        let own = progress.get_mut(&self.item).filter(|attempt| attempt.number == self.number);
+        let Some(Attempt { progress, .. }) = own else { return };
         progress.compared += compared;
         progress.sent += sent;
         progress.at = Some(at.into());
@@ -119,7 +130,10 @@ impl Pace<'_> {
 
 impl Drop for Pace<'_> {
     fn drop(&mut self) {
-        self.healing.progress.lock().remove(&self.item);
+        let mut progress = self.healing.progress.lock();
+        if progress.get(&self.item).is_some_and(|attempt| attempt.number == self.number) {
+            progress.remove(&self.item);
+        }
     }
 }
 
@@ -163,6 +177,22 @@ mod tests {
             begun.elapsed() >= HEAR_MAX,
             "a manager that says nothing holds nothing up for long"
         );
+    }
+
+    /// Nothing was shown of a heal from the next epoch on.
+    #[test]
+    fn an_attempt_that_is_over_takes_nothing_of_the_next_one_away() {
+        let healing = Healing::default();
+        let mut old = healing.begin(ITEM.0, ITEM.1);
+        let mut new = healing.begin(ITEM.0, ITEM.1);
+        healing.expect(ITEM.0, ITEM.1, 9);
+        old.note(chunk(), 1, 1);
+        drop(old);
+        new.note(chunk(), 4, 2);
+        let shown = healing.progress();
+        assert_eq!((shown.len(), shown[0].total, shown[0].compared), (1, 9, 4));
+        drop(new);
+        assert!(healing.progress().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -218,6 +218,13 @@ impl Replica {
                     tale.note(self.me(), from, block);
                     outcome.repaired += 1;
                 }
+                None if self.shelf.is_unreadable(chunk, block).await? => {
+                    let what = format!(
+                        "{chunk} cannot be read at {}, and no other copy has all of it; look at the disk",
+                        u64::from(block) * BLOCK_BYTES
+                    );
+                    return Err(self.error(ErrorKind::Io, &what));
+                }
                 None => outcome.lost.push(block),
             }
         }

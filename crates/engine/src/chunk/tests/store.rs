@@ -113,6 +113,31 @@ fn a_damaged_block_is_overwritten_as_a_whole_without_being_read() {
     assert_eq!(store.read(chunk(1, 2), 16_384, 9_000).unwrap().0, vec![9; 3_616]);
 }
 
+/// One bad sector made all of a chunk, and whatever a scrub came to after it, unreadable.
+#[test]
+fn a_bad_sector_is_damage_of_its_block_alone() {
+    let disk = formatted(1, 64 << 20);
+    let store = open(&disk);
+    for index in 0..3 {
+        put(&store, chunk(1, index), 0, vec![index as u8 + 1; 20_000]).unwrap();
+    }
+    store.sync().unwrap();
+    let place = (0..64).map(|b| b * BLOCK_BYTES).find(|at| byte_at(&disk, *at) == 2).unwrap();
+    disk.spoil("data-00000", place + 2 * BLOCK_BYTES);
+    let error = store.read(chunk(1, 1), 0, 20_000).unwrap_err();
+    assert!(matches!(error, ChunkError::Corrupt { offset: 8192, .. }), "{error}");
+    assert_eq!(store.read(chunk(1, 1), 0, 8192).unwrap().0, vec![2; 8192]);
+    assert!(put(&store, chunk(1, 1), 9000, vec![9; 10]).is_err(), "what is beside is not known");
+    assert_eq!(store.damaged(chunk(1, 1), 0..u64::MAX).unwrap(), [2]);
+    assert_eq!(store.scrub(None, u64::MAX).unwrap().corrupt, [chunk(1, 1)]);
+    assert_eq!([1, 2].map(|nth| store.is_unreadable(chunk(1, 1), nth).unwrap()), [false, true]);
+    disk.unspoil();
+    assert_eq!(store.damaged(chunk(1, 1), 0..u64::MAX).unwrap(), []);
+    disk.spoil("data-00000", place + 2 * BLOCK_BYTES);
+    put(&store, chunk(1, 1), 8192, vec![9; 4096]).unwrap();
+    assert_eq!(store.scrub(None, u64::MAX).unwrap().corrupt, []);
+}
+
 #[test]
 fn lost_blocks_compare_like_their_contents_and_cannot_be_read() {
     let disk = formatted(1, 64 << 20);

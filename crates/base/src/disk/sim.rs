@@ -130,7 +130,7 @@ impl SimDisk {
         state.end_process();
         (state.names, state.files) = Default::default();
         for (name, content) in copied {
-            let file = File { now: content.clone(), durable: content, pending: Vec::new() };
+            let file = File { now: content.clone(), durable: content, ..File::default() };
             state.names.insert(name, state.next_file);
             state.files.insert(state.next_file, file);
             state.next_file += 1;

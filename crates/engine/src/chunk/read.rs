@@ -123,7 +123,7 @@ impl Store {
     ) -> io::Result<Attempt> {
         let (mut sum, mut first) = (0, 0);
         while first < blocks.len() {
-            let count = run_len(&blocks[first..]);
+            let mut count = run_len(&blocks[first..]);
             let range = first * BLOCK_BYTES as usize..(first + count) * BLOCK_BYTES as usize;
             let part = &mut buffer[range];
             match blocks[first] {
@@ -135,15 +135,17 @@ impl Store {
                         return Ok(Attempt::WouldWait);
                     }
                     Err(error) if is_unreadable(&error) => {
-                        if let Some(nth) = self.fill_block_by_block(part, at)? {
-                            return Ok(Attempt::Mismatch(first + nth));
+                        count = self.fill_block_by_block(part, at)?;
+                        if count == 0 {
+                            return Ok(Attempt::Mismatch(first));
                         }
                     }
                     Err(error) => return Err(error),
                 },
                 Block::Hole | Block::Reserved(_) => part.fill(0),
             }
-            for (nth, bytes) in (first..).zip(part.chunks_exact(BLOCK_BYTES as usize)) {
+            let filled = part.chunks_exact(BLOCK_BYTES as usize).take(count);
+            for (nth, bytes) in (first..).zip(filled) {
                 let whole = match blocks[nth] {
                     Block::Data(_, expected) if crc::of(bytes) != expected => {
                         return Ok(Attempt::Mismatch(nth));
@@ -165,19 +167,20 @@ impl Store {
         Ok(Attempt::Done(sum))
     }
 
-    /// Fills what could not be read in one go; or says which of its blocks is the first that the disk does not read.
-    fn fill_block_by_block(&self, part: &mut [u8], at: u64) -> io::Result<Option<usize>> {
+    /// Fills what could not be read in one go, up to the first block that the disk does not read. How many blocks that are.
+    fn fill_block_by_block(&self, part: &mut [u8], at: u64) -> io::Result<usize> {
+        let blocks = part.len() / BLOCK_BYTES as usize;
         for (nth, block) in part.chunks_exact_mut(BLOCK_BYTES as usize).enumerate() {
             match self.data.read(block, at + nth as u64) {
                 Ok(()) => {}
                 Err(error) if is_unreadable(&error) => {
                     tracing::warn!(target_dir = %self.target, place = at + nth as u64, %error, "a block cannot be read");
-                    return Ok(Some(nth));
+                    return Ok(nth);
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(None)
+        Ok(blocks)
     }
 
     /// See [`super::ChunkStore::is_unreadable`].

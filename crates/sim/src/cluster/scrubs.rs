@@ -86,10 +86,12 @@ impl Cluster {
                 let (at, bit) = (page + random.below(4096), random.below(8) as u8);
                 let number = host.number;
                 if random.percent(SPOILED_PERCENT) {
-                    self.world.note(format_args!("server {number}: byte {at} is not read any more"));
+                    self.world
+                        .note(format_args!("server {number}: byte {at} is not read any more"));
                     drive.disk.spoil(name, at);
                 } else {
-                    self.world.note(format_args!("server {number}: bit {bit} of byte {at} changes"));
+                    self.world
+                        .note(format_args!("server {number}: bit {bit} of byte {at} changes"));
                     drive.disk.flip_bit(name, at, bit);
                 }
             }

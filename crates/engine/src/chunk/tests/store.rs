@@ -131,6 +131,13 @@ fn a_bad_sector_is_damage_of_its_block_alone() {
     assert_eq!(store.damaged(chunk(1, 1), 0..u64::MAX).unwrap(), [2]);
     assert_eq!(store.scrub(None, u64::MAX).unwrap().corrupt, [chunk(1, 1)]);
     assert_eq!([1, 2].map(|nth| store.is_unreadable(chunk(1, 1), nth).unwrap()), [false, true]);
+    disk.flip_bit("data-00000", place + 5, 1);
+    assert_eq!(
+        store.damaged(chunk(1, 1), 0..u64::MAX).unwrap(),
+        [0, 2],
+        "found by seed 2863000000141"
+    );
+    disk.flip_bit("data-00000", place + 5, 1);
     disk.unspoil();
     assert_eq!(store.damaged(chunk(1, 1), 0..u64::MAX).unwrap(), []);
     disk.spoil("data-00000", place + 2 * BLOCK_BYTES);

@@ -218,14 +218,10 @@ impl Replica {
                     tale.note(self.me(), from, block);
                     outcome.repaired += 1;
                 }
-                None if self.shelf.is_unreadable(chunk, block).await? => {
-                    let what = format!(
-                        "{chunk} cannot be read at {}, and no other copy has all of it; look at the disk",
-                        u64::from(block) * BLOCK_BYTES
-                    );
-                    return Err(self.error(ErrorKind::Io, &what));
+                None => {
+                    self.check_lost(chunk, block).await?;
+                    outcome.lost.push(block);
                 }
-                None => outcome.lost.push(block),
             }
         }
         for copy in &copies {
@@ -255,6 +251,17 @@ impl Replica {
         }
         self.tell_lost(chunk, &outcome.lost);
         Ok(outcome)
+    }
+
+    /// An error if a damaged block of ours may not be lost: the disk does not read it now.
+    async fn check_lost(&self, chunk: ChunkId, block: u32) -> Result<()> {
+        if !self.shelf.is_unreadable(chunk, block).await? {
+            return Ok(());
+        }
+        let at = u64::from(block) * BLOCK_BYTES;
+        let what =
+            format!("{chunk} cannot be read at {at}, and no other copy has that; look at the disk");
+        Err(self.error(ErrorKind::Io, &what))
     }
 
     async fn copy_at(

@@ -22,8 +22,9 @@ const MOUNTS_FROM: u32 = CLIENTS_FROM + 70;
 const NAME: &str = "contested";
 /// How long who waits for a lock may wait once that is given back.
 const GRANT_BOUND: Duration = Duration::from_secs(2);
-/// The same when its holder dies: the lease of its session is 30 s by the server's clock, and then it is fenced.
-const DEATH_BOUND: Duration = Duration::from_secs(45);
+/// The same when its holder dies: the lease of its session is 30 s by the server's clock, and then it is fenced. Where another
+/// server has just taken the volume over, who has not come back there is waited for for two of them.
+const DEATH_BOUND: Duration = Duration::from_secs(75);
 /// The same when its holder is evicted: what it believes is waited for, for 3.3 s at most.
 const EVICTION_BOUND: Duration = Duration::from_secs(10);
 /// How long until of two that wait for each other one is refused: requests wait for a second each, and look then.

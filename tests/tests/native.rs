@@ -45,6 +45,24 @@ impl Setup {
         copy(&self.clients, std::slice::from_ref(from), to, options, progress).await.unwrap()
     }
 
+    /// Begins to copy a large file to `part/copy`, and drops that on the way. What it has left, which has another name.
+    async fn interrupt(&self, from: &Location, part: &Path, options: &CopyOptions) -> fs::File {
+        let to = Location::Local(part.join("copy"));
+        let copying = copy(&self.clients, std::slice::from_ref(from), &to, options, |_| {});
+        let begun = async {
+            while fs::read_dir(part).unwrap().next().is_none() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            _ = copying => {}
+            () = begun => {}
+        }
+        let partial = at_rest(part).await;
+        assert_ne!(partial.file_name().unwrap(), "copy", "the dropped copy went on");
+        fs::OpenOptions::new().write(true).open(partial).unwrap()
+    }
+
     async fn read(&self, location: &Location) -> Vec<u8> {
         let mut bytes = Vec::new();
         let push = |part: &[u8]| {
@@ -187,21 +205,8 @@ async fn an_interrupted_copy_is_continued_and_not_taken_for_a_whole_one() {
     fs::create_dir(&part).unwrap();
     setup.copy(&Location::Local(source.clone()), &remote("/source"), &CopyOptions::default()).await;
     let from = remote("/source");
-    // Dropped on the way: what is left has another name.
-    let copying = copy(&setup.clients, std::slice::from_ref(&from), &to, &stop_early, |_| {});
-    let begun = async {
-        while fs::read_dir(&part).unwrap().next().is_none() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::select! {
-        _ = copying => {}
-        () = begun => {}
-    }
-    let partial = at_rest(&part).await;
+    let file = setup.interrupt(&from, &part, &stop_early).await;
     // As a copy that got far leaves it.
-    assert_ne!(partial.file_name().unwrap(), "copy", "the dropped copy went on");
-    let file = fs::OpenOptions::new().write(true).open(partial).unwrap();
     let good = fs::read(&source).unwrap();
     file.write_all_at(&good[..500 << 20], 0).unwrap();
     file.set_len(500 << 20).unwrap();
@@ -340,21 +345,8 @@ async fn nothing_is_left_of_a_partial_copy_that_is_not_continued() {
     file.write_all_at(&pattern(1 << 20), 200 << 20).unwrap();
     fs::create_dir(&part).unwrap();
     let (from, to) = (Location::Local(source.clone()), Location::Local(part.join("copy")));
-    // The first look at it makes it: it is dropped when there is a partial file.
     let slow = CopyOptions { sparse: false, ..CopyOptions::default() };
-    let copying = copy(&setup.clients, std::slice::from_ref(&from), &to, &slow, |_| {});
-    let begun = async {
-        while fs::read_dir(&part).unwrap().next().is_none() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::select! {
-        _ = copying => panic!("it was to be interrupted"),
-        () = begun => {}
-    }
-    let partial = at_rest(&part).await;
-    assert_ne!(partial.file_name().unwrap(), "copy", "the dropped copy went on");
-    let file = fs::OpenOptions::new().write(true).open(partial).unwrap();
+    let file = setup.interrupt(&from, &part, &slow).await;
     file.set_len(0).unwrap();
     file.write_all_at(&vec![9; 320 << 20], 0).unwrap();
     file.set_len(700 << 20).unwrap();

@@ -479,13 +479,10 @@ fn start(state: &mut State, facts: &Facts, job: &mut Job, at: usize) {
     if !group.members.contains(&item.from) {
         return job.items[at].set(JobState::Done, "");
     }
-    let members: Vec<u32> =
-        group.members.iter().copied().filter(|member| *member != item.from).collect();
+    let members = group.without(item.from);
+    let place = Place { id: item.group, members: &members, from: item.from };
     // Another move may have brought somebody to that server since this one was planned.
-    let is_near = |to: u32| {
-        let has = |target| members.iter().any(|&m| state.server_of(m) == state.server_of(target));
-        !job.force && has(to) && !has(item.from)
-    };
+    let is_near = |to: u32| !job.force && place.brings_together(state, to);
     let suits = |to: u32| {
         let target = state.targets.get(&to);
         let stays = target.is_some_and(|target| !target.drains && !is_near(to) || item.fixed);
@@ -495,7 +492,6 @@ fn start(state: &mut State, facts: &Facts, job: &mut Job, at: usize) {
     if !suits(to) {
         let wanted =
             Wanted { leaving: job.going(), to: None, force: job.force, lose_data: job.lose_data };
-        let place = Place { id: item.group, members: &members, from: item.from };
         let loads = Loads::of(state, facts);
         match plan::choose(state, facts, &loads, &place, &wanted) {
             // It may have got another part of the group since: then this one has to go elsewhere.

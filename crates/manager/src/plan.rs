@@ -179,6 +179,15 @@ pub(crate) struct Place<'a> {
     pub from: u32,
 }
 
+impl Place<'_> {
+    /// True if `to` would bring two members to one server, and the one that leaves does not lie so.
+    pub(crate) fn brings_together(&self, state: &State, to: u32) -> bool {
+        let has =
+            |target| self.members.iter().any(|&m| state.server_of(m) == state.server_of(target));
+        has(to) && !has(self.from)
+    }
+}
+
 /// Who takes a place: on a server that has no other member where possible, with room, and with the
 /// least to hold.
 pub(crate) fn choose(
@@ -202,11 +211,10 @@ pub(crate) fn choose(
         .copied()
         .filter(|id| stays(id) && !place.members.contains(id) && !facts.is_gone(*id))
         .collect();
-    if let Some(to) = wanted.to.filter(|to| able.contains(to)) {
-        let near = others.contains(&state.server_of(to));
-        if !near || wanted.force || others.contains(&state.server_of(place.from)) {
-            return has_room(state, facts, loads, place.id, to, bytes);
-        }
+    if let Some(to) = wanted.to.filter(|to| able.contains(to))
+        && (wanted.force || !place.brings_together(state, to))
+    {
+        return has_room(state, facts, loads, place.id, to, bytes);
     }
     let cost = |id: &&u32| {
         let near = others.contains(&state.server_of(**id));
@@ -216,8 +224,7 @@ pub(crate) fn choose(
     let Some(&to) = able.iter().min_by_key(cost) else {
         return Err(too_few(state, place, wanted));
     };
-    let near = others.contains(&state.server_of(to));
-    if near && !others.contains(&state.server_of(place.from)) && !wanted.force {
+    if !wanted.force && place.brings_together(state, to) {
         return Err(refuse(format!(
             "group {} keeps {} copies on different servers, and without target {} two would lie on \
              one server; add a server ({ADD_SERVER}), or accept that with --force",
@@ -315,12 +322,10 @@ fn best_move(state: &State, facts: &Facts, loads: &Loads, taken: &HashSet<u32>) 
     for (&id, group) in state.groups.iter().filter(|(id, _)| !taken.contains(id)) {
         let bytes = facts.bytes_of(id, group);
         for from in group.in_sync.iter().copied().filter(|from| bytes > 0 && able(from)) {
-            let others: HashSet<_> =
-                group.members.iter().filter(|m| **m != from).map(|&m| state.server_of(m)).collect();
-            let apart = |to: &u32| {
-                let near = others.contains(&state.server_of(*to));
-                !group.members.contains(to) && (!near || others.contains(&state.server_of(from)))
-            };
+            let members = group.without(from);
+            let place = Place { id, members: &members, from };
+            let apart =
+                |to: &u32| !group.members.contains(to) && !place.brings_together(state, *to);
             let room = |to: &u32| facts.free.get(to).is_none_or(|free| *free >= bytes);
             let to = state.targets.keys().copied().filter(able).filter(apart).filter(room);
             let Some(to) = to.min_by_key(|&to| (loads.bytes(to), to)) else { continue };

@@ -212,6 +212,13 @@ pub(crate) struct Group {
     pub lost_ms: u64,
 }
 
+impl Group {
+    /// The other members.
+    pub fn without(&self, member: u32) -> Vec<u32> {
+        self.members.iter().copied().filter(|other| *other != member).collect()
+    }
+}
+
 /// `j`: a job, under way or ended.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Job {

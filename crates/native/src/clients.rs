@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use strake_client::{Volume, VolumeOptions};
-use strake_types::{Credentials, Error, ErrorKind, FileKind, Result};
+use strake_types::{Attr, Credentials, Error, ErrorKind, FileKind, Result};
 
 /// The volumes that a program uses, and in whose name.
 pub struct Clients {
@@ -148,12 +148,9 @@ impl Clients {
         };
         let at =
             RemoteDirectory { volume, ino: parent.ino, cred: self.cred.clone(), umask: self.umask };
-        let itself = Bytes::from_static(b".");
         if last == ".." {
-            let ino = at.volume.lookup(&at.cred, at.ino, base).await.map_err(about)?.ino;
-            let above = Directory::Remote(RemoteDirectory { ino, ..at });
-            let info = above.name(itself.clone()).info().await?;
-            return Ok(Spot { name: above.name(itself.clone()), info, base: itself });
+            let above = at.volume.lookup(&at.cred, at.ino, base).await.map_err(about)?;
+            return Ok(at.spot_of(&above, Bytes::from_static(b".")));
         }
         let name = Bytes::copy_from_slice(last.as_bytes());
         // Whatever it leads to, a link that is there is there.
@@ -163,16 +160,22 @@ impl Clients {
             return Ok(Spot { name: there, info: link, base });
         }
         match at.volume.resolve_at(&at.cred, at.ino, last.as_bytes(), true).await {
-            Ok(attr) if attr.kind == FileKind::Directory => {
-                let led_to = Directory::Remote(RemoteDirectory { ino: attr.ino, ..at });
-                Ok(Spot { name: led_to.name(itself), info: Some(Info::from(&attr)), base })
-            }
+            Ok(attr) if attr.kind == FileKind::Directory => Ok(at.spot_of(&attr, base)),
             Ok(attr) => Ok(Spot { name: there, info: Some(Info::from(&attr)), base }),
             Err(error) if error.kind == ErrorKind::NotFound => {
                 Ok(Spot { name: there, info: None, base })
             }
             Err(error) => Err(about(error)),
         }
+    }
+}
+
+impl RemoteDirectory {
+    /// Another directory of its volume, by itself and not by a name.
+    fn spot_of(self, directory: &Attr, base: Bytes) -> Spot {
+        let there = Directory::Remote(RemoteDirectory { ino: directory.ino, ..self });
+        let name = there.name(Bytes::from_static(b"."));
+        Spot { name, info: Some(Info::from(directory)), base }
     }
 }
 

@@ -130,11 +130,10 @@ impl Store {
                 Block::Data(at, _) => match fill(&self.data, part, at, wait) {
                     Ok(true) => {}
                     Ok(false) => return Ok(Attempt::WouldWait),
-                    Err(error) if is_missing(&error) => return Ok(Attempt::Mismatch(first)),
-                    Err(error) if is_unreadable(&error) && wait == Wait::No => {
+                    Err(error) if is_damage(&error) && wait == Wait::No => {
                         return Ok(Attempt::WouldWait);
                     }
-                    Err(error) if is_unreadable(&error) => {
+                    Err(error) if is_damage(&error) => {
                         count = self.fill_block_by_block(part, at)?;
                         if count == 0 {
                             return Ok(Attempt::Mismatch(first));
@@ -173,8 +172,11 @@ impl Store {
         for (nth, block) in part.chunks_exact_mut(BLOCK_BYTES as usize).enumerate() {
             match self.data.read(block, at + nth as u64) {
                 Ok(()) => {}
-                Err(error) if is_unreadable(&error) => {
-                    tracing::warn!(target_dir = %self.target, place = at + nth as u64, %error, "a block cannot be read");
+                Err(error) if is_damage(&error) => {
+                    // A place that was given up meanwhile may be missing.
+                    if is_unreadable(&error) {
+                        tracing::warn!(target_dir = %self.target, place = at + nth as u64, %error, "a block cannot be read");
+                    }
                     return Ok(nth);
                 }
                 Err(error) => return Err(error),
@@ -203,9 +205,7 @@ impl Store {
         if let Block::Data(at, expected) = block {
             match self.data.read(&mut *bytes, at) {
                 Ok(()) if crc::of(&*bytes) == expected => {}
-                Err(error) if !is_missing(&error) && !is_unreadable(&error) => {
-                    return Err(self.read_failed(&error));
-                }
+                Err(error) if !is_damage(&error) => return Err(self.read_failed(&error)),
                 _ => return Err(self.damaged(chunk, nth)),
             }
         }
@@ -274,12 +274,13 @@ fn fill(data: &Data, part: &mut [u8], at: u64, wait: Wait) -> io::Result<bool> {
     }
 }
 
-/// The disk does not give what was written there: damage of these blocks, and no reason not to look at others.
-fn is_unreadable(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::IO | Errno::NODATA | Errno::BADMSG))
+/// Not to be had: damage of these blocks, and no reason not to look at others. The data file may be missing or end too early.
+fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound)
+        || is_unreadable(error)
 }
 
-/// The data file is missing or ends too early: damage, not an I/O error.
-fn is_missing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound)
+/// The disk does not give what was written there.
+fn is_unreadable(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::IO | Errno::NODATA | Errno::BADMSG))
 }

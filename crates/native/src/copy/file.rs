@@ -5,8 +5,8 @@ use super::{Job, Task, onto_itself};
 use crate::contents::{Contents, read_small};
 use crate::info::Info;
 use crate::place::Name;
-use futures::StreamExt;
 use futures::stream::FuturesOrdered;
+use futures::{Stream, StreamExt};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use strake_base::task::spawn_owned;
@@ -70,12 +70,7 @@ impl Job {
         // What a link leads to is written, however long it is: another file in the place of the link is not what was asked for.
         let is_link = there.is_some_and(|there| there.kind == FileKind::Symlink);
         if is_link || task.info.length < PARTIAL_BYTES_MIN {
-            self.copy_whole(task, is_link).await?;
-            // A link that led nowhere leads to a new name now.
-            return match is_link && self.options.sync {
-                true => task.to.sync_led_to().await,
-                false => Ok(()),
-            };
+            return self.copy_whole(task, is_link).await;
         }
         let name = partial_name(&task.to.name, &task.info);
         let partial = task.to.directory.name(name);
@@ -96,7 +91,16 @@ impl Job {
             true => self.copy_small(task, &to).await,
             false => self.copy_from(task, &to, 0).await,
         };
-        self.finish(task, &task.to, &to, copied).await
+        self.finish(task, &task.to, &to, copied).await?;
+        self.sync_led_to(task, to_link).await
+    }
+
+    /// A link that led nowhere may lead to a new name now, which is synced if that is asked for.
+    pub(super) async fn sync_led_to(&self, task: &Task, to_link: bool) -> Result<()> {
+        match to_link && self.options.sync {
+            true => task.to.sync_led_to().await,
+            false => Ok(()),
+        }
     }
 
     async fn copy_small(self: &Arc<Self>, task: &Task, to: &Contents) -> Result<()> {
@@ -192,9 +196,7 @@ impl Job {
             self.counters.bytes_done.fetch_add(data - at, Ordering::Relaxed);
             skipped += data - at;
             if skipped > HOLES_BYTES_MAX {
-                while let Some(done) = under_way.next().await {
-                    joined(Some(done)).map_err(about)?;
-                }
+                all_joined(&mut under_way).await.map_err(about)?;
                 to.send_all().await.map_err(about)?;
                 skipped = 0;
             }
@@ -212,10 +214,7 @@ impl Job {
                 }
             }
         }
-        while let Some(done) = under_way.next().await {
-            joined(Some(done)).map_err(about)?;
-        }
-        Ok(())
+        all_joined(&mut under_way).await.map_err(about)
     }
 
     /// Where the next data begins and ends. Holes are found only where they are to be kept.
@@ -265,6 +264,22 @@ impl Job {
         Ok(())
     }
 
+    /// Closes what was written, `sync`ed before if it is whole.
+    pub(super) async fn close(
+        &self,
+        name: &Name,
+        to: &Contents,
+        copied: Result<()>,
+        sync: bool,
+    ) -> Result<()> {
+        let synced = match (&copied, sync) {
+            (Ok(()), true) => to.sync().await,
+            _ => Ok(()),
+        };
+        let closed = to.close().await;
+        copied.and(synced).and(closed).map_err(|error| name.about(error))
+    }
+
     /// Closes what was written; attributes come last, because a write changes the time of change.
     async fn finish(
         &self,
@@ -274,18 +289,22 @@ impl Job {
         copied: Result<()>,
     ) -> Result<()> {
         // Attributes in a volume become durable with the names, all at once; of a file of this machine, by its own sync.
-        let synced = match (&copied, self.options.sync && !to.is_local()) {
-            (Ok(()), true) => to.sync().await,
-            _ => Ok(()),
-        };
-        let closed = to.close().await;
-        copied.and(synced).and(closed).map_err(|error| name.about(error))?;
+        self.close(name, to, copied, self.options.sync && !to.is_local()).await?;
         self.finish_attributes(task, name, Some(to)).await?;
         match self.options.sync && to.is_local() {
             true => to.sync().await.map_err(|error| name.about(error)),
             false => Ok(()),
         }
     }
+}
+
+type Joined = std::result::Result<Result<()>, tokio::task::JoinError>;
+
+async fn all_joined(blocks: &mut (impl Stream<Item = Joined> + Unpin)) -> Result<()> {
+    while let Some(done) = blocks.next().await {
+        joined(Some(done))?;
+    }
+    Ok(())
 }
 
 fn cut() -> Error {
@@ -300,7 +319,7 @@ fn was_cut(task: &Task, length: u64) -> Result<()> {
     }
 }
 
-fn joined(done: Option<Result<Result<()>, tokio::task::JoinError>>) -> Result<()> {
+fn joined(done: Option<Joined>) -> Result<()> {
     match done {
         None => Ok(()),
         Some(Ok(result)) => result,

@@ -26,12 +26,8 @@ impl Job {
         let from = blocking(move || File::open(path)).await.map_err(|e| task.from.about(e))?;
         let to = Contents::create(&task.to, mode, true, is_link, &self.pool).await?;
         let copied = self.copy_all_of(task, Arc::new(from), &to).await;
-        let synced = match (&copied, self.options.sync) {
-            (Ok(()), true) => to.sync().await,
-            _ => Ok(()),
-        };
-        let closed = to.close().await;
-        copied.and(synced.and(closed).map_err(|error| task.to.about(error)))
+        self.close(&task.to, &to, copied, self.options.sync).await?;
+        self.sync_led_to(task, is_link).await
     }
 
     async fn copy_all_of(&self, task: &Task, from: Arc<File>, to: &Contents) -> Result<()> {
@@ -44,7 +40,7 @@ impl Job {
                 return Ok(());
             }
             let len = part.len() as u64;
-            to.write(at, vec![part]).await.map_err(|error| task.to.about(error))?;
+            to.write(at, vec![part]).await?;
             self.counters.bytes_total.fetch_add(len, Ordering::Relaxed);
             self.counters.bytes_done.fetch_add(len, Ordering::Relaxed);
             at += len;

@@ -4,6 +4,7 @@
 use super::errand::{Errand, MetBy, Pad};
 use super::follow::PROMISE;
 use super::ranges::Area;
+use super::repair::sum_of;
 use super::{Replica, Stage, View};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -248,8 +249,7 @@ impl Replica {
                 self.send_block(errand, chunk, block, Pad::No).await?;
                 continue;
             }
-            let known = sums.blocks().iter().find(|(nth, _)| *nth == block);
-            let crcs = known.map(|(_, sum)| vec![*sum]).unwrap_or_default();
+            let crcs: Vec<u32> = sum_of(&sums, block).into_iter().collect();
             let blocks = crcs.iter().map(|_| block).collect();
             let lost = msg::LostBlocks { chunk: chunk.into(), blocks, crcs };
             self.mend(errand, StorageOp::Lose(lost), Bytes::new()).await?;

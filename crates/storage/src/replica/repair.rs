@@ -90,7 +90,7 @@ impl Copy {
 }
 
 /// The checksum that a block has, or should have.
-fn sum_of(sums: &BlockSums, block: u32) -> Option<u32> {
+pub(super) fn sum_of(sums: &BlockSums, block: u32) -> Option<u32> {
     let found = sums.blocks().binary_search_by_key(&block, |(nth, _)| *nth);
     Some(sums.blocks()[found.ok()?].1)
 }

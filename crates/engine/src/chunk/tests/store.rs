@@ -69,7 +69,7 @@ fn bit_rot_is_found_on_read_and_by_scrub_and_an_overwrite_mends_it() {
         put(&store, chunk(1, index), 0, vec![index as u8 + 1; 20_000]).unwrap();
     }
     store.sync().unwrap();
-    let place = (0..64).map(|b| b * BLOCK_BYTES).find(|at| byte_at(&disk, *at) == 3).unwrap();
+    let place = place_of(&disk, 3);
     disk.flip_bit("data-00000", place + BLOCK_BYTES + 17, 3);
     let error = store.read(chunk(1, 2), 0, 20_000).unwrap_err();
     assert!(
@@ -97,7 +97,7 @@ fn a_damaged_block_is_overwritten_as_a_whole_without_being_read() {
     let store = open(&disk);
     put(&store, chunk(1, 2), 0, vec![3; 20_000]).unwrap();
     store.sync().unwrap();
-    let place = (0..64).map(|b| b * BLOCK_BYTES).find(|at| byte_at(&disk, *at) == 3).unwrap();
+    let place = place_of(&disk, 3);
     for block in [1, 4] {
         disk.flip_bit("data-00000", place + block * BLOCK_BYTES + 17, 3);
     }
@@ -122,7 +122,7 @@ fn a_bad_sector_is_damage_of_its_block_alone() {
         put(&store, chunk(1, index), 0, vec![index as u8 + 1; 20_000]).unwrap();
     }
     store.sync().unwrap();
-    let place = (0..64).map(|b| b * BLOCK_BYTES).find(|at| byte_at(&disk, *at) == 2).unwrap();
+    let place = place_of(&disk, 2);
     disk.spoil("data-00000", place + 2 * BLOCK_BYTES);
     let error = store.read(chunk(1, 1), 0, 20_000).unwrap_err();
     assert!(matches!(error, ChunkError::Corrupt { offset: 8192, .. }), "{error}");
@@ -164,6 +164,11 @@ fn lost_blocks_compare_like_their_contents_and_cannot_be_read() {
     assert_eq!(store.damaged(chunk(1, 1), 0..9).unwrap(), [1]);
     put(&store, chunk(1, 1), 4096, vec![3; 4096]).unwrap();
     assert_eq!(store.read(chunk(1, 1), 0, 10_000).unwrap().0, vec![3; 10_000]);
+}
+
+/// Where the first block with these bytes lies.
+fn place_of(disk: &SimDisk, fill: u8) -> u64 {
+    (0..64).map(|block| block * BLOCK_BYTES).find(|at| byte_at(disk, *at) == fill).unwrap()
 }
 
 fn byte_at(disk: &SimDisk, offset: u64) -> u8 {

@@ -188,16 +188,15 @@ impl FuseDoor {
         fh: u64,
         flock_owner: Option<u64>,
     ) -> Result<Reply, Errno> {
+        // Before the number is free: whoever opens the file next may get it, and lock something by it.
+        let owners = self.locks.take_through(ino, fh);
         let handle = self.handles.remove(fh).ok_or(Errno::EBADF)?;
         if handle.part.is_some() {
             return Ok(Reply::Empty);
         }
         self.prefetch.cancel_for(&handle.file);
         let released = self.volume.release(&handle.file).await;
-        self.release_open_file_locks(ino, fh).await?;
-        if let Some(owner) = flock_owner {
-            self.unlock(ino, owner, true).await?;
-        }
+        self.release_open_file_locks(ino, owners, flock_owner).await?;
         released?;
         Ok(Reply::Empty)
     }

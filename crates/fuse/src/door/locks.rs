@@ -44,7 +44,7 @@ impl HeldLocks {
     }
 
     /// Owners whose locks were taken through a handle and not released since.
-    fn take_through(&self, ino: Ino, fh: u64) -> Vec<u64> {
+    pub(super) fn take_through(&self, ino: Ino, fh: u64) -> Vec<u64> {
         let through =
             |owners: &mut Owners| owners.extract_if(|_, through| *through == fh).collect();
         let left: Option<Owners> = self.with(ino, |owners| Some(through(owners)));
@@ -135,16 +135,25 @@ impl FuseDoor {
         Ok(())
     }
 
-    /// The last descriptor of an open file is closed: locks that belong to it go.
-    pub(super) async fn release_open_file_locks(&self, ino: Ino, fh: u64) -> Result<(), Errno> {
-        for owner in self.locks.take_through(ino, fh) {
-            self.unlock(ino, owner, false).await?;
+    /// The last descriptor of an open file is closed: locks that belong to it go, all that can.
+    pub(super) async fn release_open_file_locks(
+        &self,
+        ino: Ino,
+        owners: Vec<u64>,
+        flock_owner: Option<u64>,
+    ) -> Result<(), Errno> {
+        let mut all_unlocked = Ok(());
+        for owner in owners {
+            all_unlocked = all_unlocked.and(self.unlock(ino, owner, false).await);
         }
-        Ok(())
+        if let Some(owner) = flock_owner {
+            all_unlocked = all_unlocked.and(self.unlock(ino, owner, true).await);
+        }
+        all_unlocked
     }
 
     /// Gives every lock of an owner on a file back.
-    pub(super) async fn unlock(&self, ino: Ino, owner: u64, flock: bool) -> Result<(), Errno> {
+    async fn unlock(&self, ino: Ino, owner: u64, flock: bool) -> Result<(), Errno> {
         let all = LockRequest {
             owner,
             pid: 0,

@@ -1,0 +1,72 @@
+//! The door of a mount over servers in this process, asked as the kernel asks it.
+
+use std::pin::pin;
+use std::sync::Arc;
+use strake_client::VolumeOptions;
+use strake_engine::kv::memory::MemoryKv;
+use strake_fuse::FuseDoor;
+use strake_fuse::dispatch::Door;
+use strake_fuse::door::View;
+use strake_fuse::errno::Errno;
+use strake_fuse::interrupt::Interrupt;
+use strake_fuse::reply::Reply;
+use strake_fuse::request::{Lock, Op, Request};
+use strake_tests::local::{LocalCluster, Names, bytes};
+use strake_types::Ino;
+use strake_types::limits::CHUNK_BYTES_MIN;
+use tokio::runtime::Handle;
+
+/// The root of a mount.
+const ROOT: u64 = 1;
+
+async fn door(cluster: &LocalCluster) -> Arc<FuseDoor> {
+    let volume = cluster.volume(VolumeOptions::default()).await;
+    let view = View { root: Ino::ROOT, uid: None, gid: None, writeback: false, xattr: false };
+    Arc::new(FuseDoor::new(volume, view, Handle::current()))
+}
+
+async fn ask(door: &Arc<FuseDoor>, node: u64, op: Op) -> Result<Reply, Errno> {
+    let request = Request { unique: 2, opcode: 0, node, uid: 0, gid: 0, pid: 0, op };
+    Door::handle(Arc::clone(door), request, Interrupt::never()).await
+}
+
+/// Makes a file with something in it that is unsent; its node and the number of its handle.
+async fn written(door: &Arc<FuseDoor>) -> (u64, u64) {
+    let flags = libc::O_RDWR as u32;
+    let name = bytes("a");
+    let create = Op::Create { name, flags, mode: 0o644, umask: 0, kill_suidgid: false };
+    let Ok(Reply::Created(shown, opened)) = ask(door, ROOT, create).await else {
+        panic!("a new name");
+    };
+    let (node, fh, data) = (shown.attr.ino.0, opened.fh, bytes(vec![1_u8; 200_000]));
+    let (sync, kill_suidgid, from_pages) = (false, false, false);
+    let write = Op::Write { fh, offset: 0, data, sync, kill_suidgid, from_pages };
+    assert!(matches!(ask(door, node, write).await, Ok(Reply::Written(200_000))));
+    (node, fh)
+}
+
+/// The number of a handle is free as soon as its RELEASE begins. Whoever opened the file before that had ended got the
+/// same one, and lost what it locked by it.
+#[tokio::test]
+async fn a_close_takes_no_lock_of_who_opens_the_file_meanwhile() {
+    let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await;
+    let door = door(&cluster).await;
+    let (node, fh) = written(&door).await;
+    let mut closing = pin!(ask(&door, node, Op::Release { fh, flock_owner: None }));
+    tokio::select! {
+        biased;
+        _ = &mut closing => panic!("there is something to send first"),
+        () = std::future::ready(()) => {}
+    }
+    let open = Op::Open { flags: libc::O_RDWR as u32, kill_suidgid: false };
+    let Ok(Reply::Open(again)) = ask(&door, node, open).await else { panic!("it exists") };
+    assert_eq!(again.fh, fh, "the number is free");
+    let (kind, end) = (libc::F_WRLCK as u32, i64::MAX as u64);
+    let lock = |owner: u64, pid| Lock { fh, owner, start: 0, end, kind, pid, flock: false };
+    ask(&door, node, Op::Setlk { lock: lock(3, 3), wait: false }).await.unwrap();
+    closing.await.unwrap();
+    let Ok(Reply::Lock(held)) = ask(&door, node, Op::Getlk(lock(4, 4))).await else {
+        panic!("the server answers");
+    };
+    assert_eq!((held.kind, held.pid), (kind, 3), "it is locked still");
+}

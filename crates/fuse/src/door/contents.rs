@@ -72,11 +72,11 @@ impl FuseDoor {
             return Err(ErrorKind::TextBusy.into());
         }
         let file = self.volume.open(cred, ino, how).await?;
-        let opened = self.register(file, flags);
         if kill_suidgid && flags & libc::O_TRUNC as u32 != 0 {
+            // The kernel releases no handle of an open that failed: it has no number yet, and goes when it is dropped.
             self.drop_setid(ino).await?;
         }
-        Ok(Reply::Open(opened))
+        Ok(Reply::Open(self.register(file, flags)))
     }
 
     /// For the process that fetches a part of a file which a program has open.

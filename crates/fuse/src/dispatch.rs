@@ -258,17 +258,36 @@ async fn carry_out<D: Door>(
     interrupt: Interrupt,
     answerer: Answerer,
 ) {
-    let mark = door.mark();
-    let mut operation = pin!(door.clone().handle(request, interrupt.clone()));
-    tokio::select! {
-        biased;
-        answer = &mut operation => {
-            return door.send(mark, answer, |answer| answerer.send(answer));
+    let (mark, ends) = (door.mark(), ends_with_its_process(&request.op));
+    {
+        let mut operation = pin!(door.clone().handle(request, interrupt.clone()));
+        tokio::select! {
+            biased;
+            answer = &mut operation => {
+                return door.send(mark, answer, |answer| answerer.send(answer));
+            }
+            () = interrupt.fatal() => {}
         }
-        () = interrupt.fatal() => answerer.send(&Err(Errno::EINTR)),
+        if !ends {
+            answerer.send(&Err(Errno::EINTR));
+            if let Ok(reply) = operation.await {
+                door.abandon(reply);
+            }
+            return;
+        }
     }
-    if let Ok(reply) = operation.await {
-        door.abandon(reply);
+    // The operation is dropped: as soon as this is answered the kernel has the locks of the process given back.
+    answerer.send(&Err(Errno::EINTR));
+}
+
+/// True for what must not be done any more when others may have got the locks of its process: it would write over what
+/// they have written, or keep a lock that nobody gives back.
+fn ends_with_its_process(op: &Op) -> bool {
+    match op {
+        Op::Write { .. } => true,
+        // Others may hold the same open file, so what was to be given back is.
+        Op::Setlk { lock, .. } => lock.kind as i32 != libc::F_UNLCK,
+        _ => false,
     }
 }
 
@@ -307,6 +326,11 @@ impl Drop for Answerer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::Lock;
+    use bytes::Bytes;
+    use std::io::Read;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
 
     /// Answers at once, and has room for a thousand bytes.
     struct Roomy;
@@ -324,6 +348,77 @@ mod tests {
         }
 
         fn abandon(&self, _reply: Reply) {}
+    }
+
+    /// Never answers. Whether the kernel was answered when an operation was given up, if one was.
+    struct Stuck {
+        kernel: UnixStream,
+        given_up: Mutex<Option<bool>>,
+    }
+
+    struct End<'a>(&'a Stuck);
+
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            *self.0.given_up.lock() = Some(self.0.is_answered());
+        }
+    }
+
+    impl Stuck {
+        fn is_answered(&self) -> bool {
+            (&self.kernel).read(&mut [0; 64]).is_ok_and(|len| len > 0)
+        }
+    }
+
+    impl Door for Stuck {
+        async fn handle(
+            self: Arc<Self>,
+            _request: Request,
+            _interrupt: Interrupt,
+        ) -> Result<Reply, Errno> {
+            let _end = End(&self);
+            std::future::pending().await
+        }
+
+        fn abandon(&self, _reply: Reply) {}
+    }
+
+    /// Its process is killed while it is under way: whether the kernel was answered when it was given up, and
+    /// whether it is answered.
+    async fn killed(op: Op) -> (Option<bool>, bool) {
+        let (kernel, ours) = UnixStream::pair().unwrap();
+        kernel.set_nonblocking(true).unwrap();
+        let door = Arc::new(Stuck { kernel, given_up: Mutex::default() });
+        let device = Arc::new(Device::from_session(ours.as_fd()).unwrap());
+        // No process has this number.
+        let (unique, pid, interrupts) = (2, u32::MAX, Arc::new(Interrupts::default()));
+        let timer = Metrics::register().start(0);
+        let answerer = Answerer { device, unique, timer, sent: false };
+        let request = Request { unique, opcode: 0, node: 5, uid: 0, gid: 0, pid, op };
+        interrupts.raise(unique);
+        let operation = carry_out(door.clone(), request, interrupts.of(unique, pid), answerer);
+        futures::pin_mut!(operation);
+        // One that goes on does so for ever.
+        let _ended = futures::poll!(operation.as_mut());
+        let given_up = *door.given_up.lock();
+        (given_up, door.is_answered())
+    }
+
+    /// A write that waited was made after its process was killed and its locks were somebody else's; and a lock that was
+    /// granted late stayed.
+    #[tokio::test]
+    async fn writes_and_locks_of_a_killed_process_are_given_up_before_it_is_told() {
+        let (data, sync, from_pages) = (Bytes::new(), false, false);
+        let write = Op::Write { fh: 0, offset: 0, data, sync, kill_suidgid: false, from_pages };
+        assert_eq!(killed(write).await, (Some(false), true));
+        let setlk = |kind: i32| {
+            let (kind, end) = (kind as u32, u64::MAX);
+            let lock = Lock { fh: 0, owner: 1, start: 0, end, kind, pid: 1, flock: false };
+            Op::Setlk { lock, wait: false }
+        };
+        assert_eq!(killed(setlk(libc::F_WRLCK)).await, (Some(false), true));
+        assert_eq!(killed(setlk(libc::F_UNLCK)).await, (None, true));
+        assert_eq!(killed(Op::Fsync { fh: 0, datasync: false }).await, (None, true));
     }
 
     /// Bytes of what an asynchronous function gives back.

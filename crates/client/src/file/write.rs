@@ -190,6 +190,10 @@ impl Volume {
         data: &Bytes,
         room: &mut Option<Option<Room>>,
     ) -> Result<Taken> {
+        if file.is_released() {
+            // Its process is gone, and others may have the locks under which it wrote.
+            return Err(Error::with(ErrorKind::Invalid, "the handle was released meanwhile"));
+        }
         if core.exclusive {
             return Ok(Taken::Wait);
         }

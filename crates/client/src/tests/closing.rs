@@ -53,6 +53,24 @@ async fn who_opens_a_file_again_has_closed_it_before() {
     }
 }
 
+/// A write of a killed process waited, and was taken when the file was closed and its locks were somebody else's.
+#[tokio::test]
+async fn a_write_that_waits_while_its_handle_is_released_is_not_taken() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    let order = file.state.order.lock().await;
+    let (writing, to_write) = (Arc::clone(&volume), Arc::clone(&file));
+    let written =
+        tokio::spawn(async move { writing.write(&to_write, 0, pattern(1, 20_000)).await });
+    tokio::task::yield_now().await;
+    assert!(!written.is_finished());
+    volume.release(&file).await.unwrap();
+    drop(order);
+    assert_eq!(written.await.unwrap().unwrap_err().kind, ErrorKind::Invalid);
+    assert!(file.state.is_idle());
+    assert!(starting(&fake.take_log(), "write").is_empty(), "nothing of it was sent");
+}
+
 /// An operation once failed with ESTALE if the server restarted four times before it was answered.
 #[tokio::test]
 async fn a_server_that_restarts_again_and_again_is_waited_for() {

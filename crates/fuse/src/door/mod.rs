@@ -142,14 +142,14 @@ impl FuseDoor {
             Op::Statx { fh } => self.getattr(ino, fh).await.map(Reply::Statx),
             Op::Read { fh, offset, size } => self.read(fh, offset, size).await,
             Op::Write { fh, offset, data, sync, kill_suidgid, from_pages } => {
-                let written = match from_pages {
-                    true => Box::pin(self.write_back(fh, offset, data)).await?,
-                    false => Box::pin(self.write(fh, offset, data, sync)).await?,
-                };
                 if kill_suidgid {
+                    // First: a write may be given up when it is taken already.
                     Box::pin(self.drop_setid(ino)).await?;
                 }
-                Ok(written)
+                match from_pages {
+                    true => Box::pin(self.write_back(fh, offset, data)).await,
+                    false => Box::pin(self.write(fh, offset, data, sync)).await,
+                }
             }
             Op::Open { flags, kill_suidgid } => match self.prefetch.opened_by(request.pid, ino) {
                 Some(handle) => Ok(self.open_part(handle)),

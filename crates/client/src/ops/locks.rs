@@ -12,13 +12,16 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use strake_base::task;
-use strake_types::{ErrorKind, Ino, Result};
+use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 use tokio::sync::{oneshot, watch};
 
 /// How long one request lets the server wait; then we ask again.
 const SERVER_WAIT_MS: u32 = 1_000;
+/// Between two attempts to give back what could not be given back in time.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The end of an attempt to lock: nothing is sent any more. Before that, true: what it was granted is being given back.
 type End = watch::Receiver<bool>;
@@ -135,7 +138,12 @@ impl Drop for Attempt<'_> {
 
 /// True where a lock was granted, or nobody knows.
 fn may_be_granted(answer: &Result<()>) -> bool {
-    answer.as_ref().err().is_none_or(|error| error.kind == ErrorKind::TimedOut)
+    answer.is_ok() || is_late(answer)
+}
+
+/// True where nobody knows whether it was done.
+fn is_late(answer: &Result<()>) -> bool {
+    answer.as_ref().is_err_and(|error| error.kind == ErrorKind::TimedOut)
 }
 
 fn to_wire(ino: Ino, lock: &LockRequest, wait_ms: u32) -> meta::Lock {
@@ -186,18 +194,15 @@ impl Volume {
 
     /// Takes, changes or gives back a lock. Without `wait`, [`ErrorKind::WouldBlock`] if another
     /// holds it. A wait is given up by dropping the future: its owner keeps what it had, and a lock granted after that
-    /// is given back, before the same owner gets one on the file again.
+    /// is given back, before the same owner gets one on the file again. So is one whose unlock was not answered in time.
     pub async fn set_lock(self: &Arc<Self>, ino: Ino, lock: LockRequest) -> Result<()> {
         let _timer = self.count(Op::Lock);
-        let holder = holder(ino, &lock);
         if lock.kind == LockKind::Unlock {
-            // In this order: what is given back from now on does not bring it back, and what was begun before is over.
-            self.locked.set(ino, &lock);
-            self.given_up.are_given_back(holder).await;
-            return self.lock_once(ino, &lock, 0).await;
+            return self.unlock(ino, lock).await;
         }
+        let holder = holder(ino, &lock);
         loop {
-            let beside = self.given_up.begin(holder).await;
+            let beside = self.in_time(self.given_up.begin(holder)).await?;
             let taken = self.take_lock(ino, lock).await;
             let note = || self.locked.set(ino, &lock);
             if taken.is_ok() && self.given_up.is_kept(&beside, note) {
@@ -214,6 +219,28 @@ impl Volume {
             file.distrust();
         }
         Ok(())
+    }
+
+    /// Not answered in time it is sent again by a task of its own: its owner may be gone, and others wait.
+    async fn unlock(self: &Arc<Self>, ino: Ino, lock: LockRequest) -> Result<()> {
+        // In this order: what is given back from now on does not bring it back, and what was begun before is over.
+        self.locked.set(ino, &lock);
+        let over = self.in_time(self.given_up.are_given_back(holder(ino, &lock))).await;
+        let unlocked = match over {
+            Ok(()) => self.lock_once(ino, &lock, 0).await,
+            late => late,
+        };
+        if is_late(&unlocked) {
+            self.give_up(ino, lock);
+        }
+        unlocked
+    }
+
+    /// What a holder has given up is waited for no longer than an answer is.
+    async fn in_time<T>(&self, over: impl Future<Output = T>) -> Result<T> {
+        let limit = Duration::from_millis(self.options().operation_wait_ms);
+        let late = |_| Error::with(ErrorKind::TimedOut, "earlier locks are not given back yet");
+        tokio::time::timeout(limit, over).await.map_err(late)
     }
 
     pub(crate) async fn lock_once(&self, ino: Ino, lock: &LockRequest, wait_ms: u32) -> Result<()> {
@@ -255,7 +282,7 @@ impl Volume {
         }
     }
 
-    /// Gives back what an attempt that was answered may have been granted.
+    /// Gives back what an attempt that was answered may have been granted, or what may not be unlocked.
     fn give_up(self: &Arc<Self>, ino: Ino, lock: LockRequest) {
         let (over, end) = watch::channel(true);
         self.given_up.add(holder(ino, &lock), end);
@@ -267,21 +294,35 @@ impl Volume {
     }
 
     /// The owner of a lock that was granted when nobody waited for it any more has what it had before. (But others may share
-    /// by then what it had alone, and had asked to share.)
+    /// by then what it had alone, and had asked to share.) However long that takes: others wait for it. Of a session that
+    /// is lost meanwhile the server has nothing left, and answers.
     async fn give_back(&self, ino: Ino, granted: &LockRequest) {
         let mut before = self.locked.instead_of(ino, granted);
         loop {
-            for lock in &before {
-                if let Err(error) = self.lock_once(ino, lock, 0).await {
-                    tracing::warn!("cannot give back a lock on inode {ino}: {error}");
-                }
+            let answered = self.lock_all(ino, &before).await;
+            if !answered {
+                tokio::time::sleep(PAUSE).await;
             }
             // What was lost with the session meanwhile must not be locked in the next one.
             let now = self.locked.instead_of(ino, granted);
-            if now == before {
+            if answered && now == before {
                 return;
             }
             before = now;
         }
+    }
+
+    /// One after the other. False: the server has not answered in time.
+    async fn lock_all(&self, ino: Ino, locks: &[LockRequest]) -> bool {
+        for lock in locks {
+            let locked = self.lock_once(ino, lock, 0).await;
+            if let Err(error) = &locked {
+                tracing::warn!("cannot give back a lock on inode {ino}: {error}");
+            }
+            if is_late(&locked) {
+                return false;
+            }
+        }
+        true
     }
 }

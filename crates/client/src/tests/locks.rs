@@ -126,3 +126,38 @@ async fn a_lock_that_may_have_been_granted_when_its_owner_is_told_of_a_timeout_i
     assert_eq!(told.unwrap_err().kind, ErrorKind::TimedOut);
     assert_eq!(asked(&fake).await, ["lock owner=7 kind=2", "lock owner=7 kind=0"]);
 }
+
+/// The server was away when a process ended: its locks stayed for as long as the mount.
+#[tokio::test]
+async fn an_unlock_that_is_not_answered_in_time_is_sent_until_it_is() {
+    let (fake, volume) = cluster().await;
+    volume.set_lock(Ino(2), lock(false)).await.unwrap();
+    for _ in 0..3 {
+        fake.fail("lock owner=7 kind=0", ErrorKind::TimedOut);
+    }
+    fake.take_log();
+    let unlock = LockRequest { kind: LockKind::Unlock, ..lock(false) };
+    let told = volume.set_lock(Ino(2), unlock).await;
+    assert_eq!(told.unwrap_err().kind, ErrorKind::TimedOut);
+    // Whoever is the same to the server keeps what he gets after that.
+    volume.set_lock(Ino(2), lock(false)).await.unwrap();
+    let mut order = vec!["lock owner=7 kind=0"; 4];
+    order.push("lock owner=7 kind=2");
+    assert_eq!(asked(&fake).await, order);
+}
+
+/// As long as the server is away nobody waits for what is to be given back longer than for an answer.
+#[tokio::test]
+async fn who_locks_again_while_an_unlock_is_not_answered_is_told_in_time() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(VolumeOptions { operation_wait_ms: 50, ..options() }).await;
+    for _ in 0..1_000 {
+        fake.fail("lock owner=7 kind=0", ErrorKind::TimedOut);
+    }
+    let unlock = LockRequest { kind: LockKind::Unlock, ..lock(false) };
+    for ask in [unlock, lock(false), unlock] {
+        let told = volume.set_lock(Ino(2), ask).await;
+        assert_eq!(told.unwrap_err().kind, ErrorKind::TimedOut);
+    }
+    assert!(!asked(&fake).await.contains(&"lock owner=7 kind=2".to_string()));
+}

@@ -103,8 +103,8 @@ impl FuseDoor {
         Ok(Reply::Lock(out))
     }
 
-    /// A wait ends with EINTR when a signal arrives; a lock granted too late is given back by the
-    /// client.
+    /// A wait ends with EINTR when a signal arrives, and whatever does not return before its process is killed is dropped;
+    /// a lock granted too late is given back by the client.
     pub(super) async fn setlk(
         &self,
         ino: Ino,

@@ -368,6 +368,42 @@ async fn what_a_write_or_a_close_has_told_fsync_tells_again() {
     }
 }
 
+/// The file stayed as long as the append that failed had made it, and the next one left zeros before it for good.
+#[tokio::test]
+async fn an_append_after_one_that_failed_follows_what_is_there() {
+    for told in [false, true] {
+        let (fake, volume, _other) = deferred::mounts().await;
+        let file = create(&volume, "log").await;
+        write(&volume, &file, 0, pattern(1, 20_000)).await;
+        volume.fsync(&file, false).await.unwrap();
+        let log = open(&volume, file.ino(), OpenFlags { append: true, ..OpenFlags::WRITE }).await;
+        fake.fail("write 0:", ErrorKind::NoSpace);
+        assert_eq!(volume.write(&log, 0, pattern(2, 5_000)).await.unwrap().offset, 20_000);
+        volume.drain(&log.state).await;
+        let failed = match told {
+            true => volume.flush(&log).await,
+            false => volume.write(&log, 0, "x".into()).await.map(drop),
+        };
+        assert_eq!(failed.unwrap_err().kind, ErrorKind::NoSpace);
+        assert_eq!(volume.write(&log, 0, pattern(3, 10)).await.unwrap().offset, 20_000);
+        volume.flush(&file).await.unwrap_err();
+        assert_eq!(fake.server_length(file.ino()), 20_010);
+    }
+}
+
+/// What was learned while something was unsent made the file longer only, and that stayed when all was told.
+#[tokio::test]
+async fn a_file_of_which_all_is_told_is_as_long_as_the_server_says() {
+    let (_fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.fsync(&file, false).await.unwrap();
+    file.state.core().length = 30_000;
+    write(&volume, &file, 0, pattern(2, 10)).await;
+    volume.flush(&file).await.unwrap();
+    assert_eq!(file.state.core().length, 20_000);
+}
+
 #[tokio::test]
 async fn a_failure_surfaces_at_close() {
     let (fake, volume) = cluster().await;

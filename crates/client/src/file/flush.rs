@@ -230,6 +230,8 @@ impl Volume {
         if unpublished.mtime == mtime && !unsent && unpublished.acknowledged == 0 {
             unpublished.mtime = None;
             unpublished.drop_setid &= !drop_setid;
+            // Longer it can be only by what has failed to be written.
+            core.length = core.attr.length;
         }
     }
 

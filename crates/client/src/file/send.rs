@@ -59,6 +59,9 @@ impl Drop for Sending<'_> {
                     core.keep(*start, sent, now);
                 }
             }
+            if result.is_err() && self.life.is_that_of(&core) {
+                core.forget_failed_length();
+            }
             if counts {
                 let acknowledged = &mut core.unpublished.acknowledged;
                 *acknowledged = (*acknowledged).max(self.end);

@@ -285,6 +285,11 @@ impl Core {
         }
     }
 
+    /// A write has failed: nothing is to be appended beyond what it would have written.
+    pub(crate) fn forget_failed_length(&mut self) {
+        self.length = self.attr.length.max(self.end_of_unpublished());
+    }
+
     /// End of what was written here and the metadata server may not know of.
     fn end_of_unpublished(&self) -> u64 {
         let inline = match &self.body {

@@ -53,6 +53,7 @@ impl Life<'_> {
         }
         if core.unpublished.acknowledged <= core.attr.length {
             (core.unpublished.mtime, core.unpublished.acknowledged) = (None, 0);
+            core.length = core.attr.length;
         }
     }
 }

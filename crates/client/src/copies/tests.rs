@@ -1,14 +1,14 @@
 //! Groups of two members that die, lag and lose answers.
 
 use crate::testing::pairs::{Asked, Mood, PAIR};
-use crate::testing::{CHUNK, Fake, create, options, pattern, read, write};
-use crate::{FallocateMode, OpenFile, SeekTo, Volume};
+use crate::testing::{CHUNK, Fake, Paused, create, options, pattern, read, write};
+use crate::{FallocateMode, OpenFile, SeekTo, Volume, VolumeOptions};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_types::ErrorKind;
 use strake_wire::message::storage::Attempt;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 async fn pair() -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>) {
     let fake = Arc::new(Fake::default());
@@ -107,6 +107,29 @@ async fn a_broken_connection_is_tried_until_another_leads() {
     let asked = fake.pairs.take_asked();
     assert_eq!(asked.last().unwrap().target, 1);
     assert!(asked.len() > 2 && numbers(&asked).len() == 1, "{asked:?}");
+}
+
+/// Each sender waited in full for what it had in hand, and then took the next: a close took a multiple of the wait, and so
+/// did a sync, which asked the same target once more.
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_dead_target_behind_what_was_sent_to_it_fails_with_that() {
+    for sync in [false, true] {
+        let fake = Arc::new(Fake::default());
+        let clock = Arc::new(Paused::default());
+        let volume = fake.volume_in_pair(VolumeOptions { clock, ..options() }).await;
+        let file = create(&volume, "file").await;
+        fake.pairs.set(0, Mood::Says(ErrorKind::Unavailable));
+        let began = Instant::now();
+        // Three rounds of what is sent at once.
+        write(&volume, &file, 0, contents(192)).await;
+        let failed = match sync {
+            true => volume.fsync(&file, false).await,
+            false => volume.flush(&file).await,
+        };
+        assert_eq!(failed.unwrap_err().kind, ErrorKind::TimedOut);
+        assert!(began.elapsed() < Duration::from_millis(3_000), "{:?}", began.elapsed());
+        assert_eq!(volume.memory().dirty_bytes(), 0);
+    }
 }
 
 /// The new primary knows the number, because members remember too: the write is not done twice, over

@@ -248,6 +248,18 @@ impl Dirty {
         }
     }
 
+    /// Forgets everything of a lane.
+    pub(crate) fn give_up(&mut self, lane: Lane) {
+        let of_lane = self.extents.iter().filter(|(_, extent)| extent.lane == lane);
+        let starts: Vec<u64> = of_lane.map(|(&at, _)| at).collect();
+        for at in starts {
+            if let Some(extent) = self.leave(at) {
+                self.settle(extent.generation);
+            }
+        }
+        self.ready_len -= self.ready.remove(&lane).map_or(0, |queue| queue.len());
+    }
+
     fn cut_extent(&mut self, at: u64, extent: Extent, from: u64, to: u64) {
         let Extent { contents, mut room, born, generation, ready, lane } = extent;
         let mark = (born, generation, ready, lane);

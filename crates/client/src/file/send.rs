@@ -32,6 +32,7 @@ struct Sending<'a> {
     volume: &'a Volume,
     file: &'a FileState,
     life: Life<'a>,
+    group: Option<GroupId>,
     /// Start and flush generation of each extent.
     extents: Vec<(u64, u64)>,
     result: Option<Result<()>>,
@@ -59,8 +60,10 @@ impl Drop for Sending<'_> {
                     core.keep(*start, sent, now);
                 }
             }
-            if result.is_err() && self.life.is_that_of(&core) {
-                core.forget_failed_length();
+            if let Err(error) = &result
+                && self.life.is_that_of(&core)
+            {
+                core.write_failed(self.group, error);
             }
             if counts {
                 let acknowledged = &mut core.unpublished.acknowledged;
@@ -173,6 +176,16 @@ impl Core {
         }
     }
 
+    /// What was sent to a group was not written.
+    fn write_failed(&mut self, group: Option<GroupId>, error: &Error) {
+        if let Some(group) = group.filter(|_| error.kind == ErrorKind::TimedOut) {
+            // The file has failed: what is left would wait as long once more, one after the other, and keep the memory
+            // of the whole mount meanwhile.
+            self.dirty.give_up(group.0);
+        }
+        self.forget_failed_length();
+    }
+
     /// True if extents that were just taken are all that a sync waits for: one that is small, so that it is worth to
     /// have it synced with the write.
     fn is_durably_sent(&self, jobs: &[Job]) -> bool {
@@ -213,10 +226,12 @@ async fn send_all(volume: Arc<Volume>, file: Arc<FileState>, placement: Arc<Plac
             let durably = core.is_durably_sent(&jobs);
             (jobs, durably, Life::of(file, &core))
         };
+        let first = jobs.first().map(|job| placement.layout().chunk_at(job.start));
         let mut sending = Sending {
             volume,
             file,
             life,
+            group: first.map(|chunk| placement.group_of(chunk)),
             extents: jobs.iter().map(|job| (job.start, job.generation)).collect(),
             result: None,
             end: jobs.iter().map(|job| job.start + job.data.len() as u64).max().unwrap_or(0),

@@ -60,6 +60,14 @@ pub(crate) struct Failure {
     pub(crate) untold: bool,
 }
 
+impl Failure {
+    /// The last one, if there were no more than so many before, and servers were waited for in vain.
+    pub(crate) fn timed_out_after(&self, count: u64) -> Option<Error> {
+        let error = self.error.as_ref().filter(|error| error.kind == ErrorKind::TimedOut);
+        error.filter(|_| self.count > count).cloned()
+    }
+}
+
 /// The part of [`FileState`] under its lock.
 pub(crate) struct Core {
     /// As the server said last.
@@ -285,7 +293,7 @@ impl Core {
         }
     }
 
-    /// A write has failed: nothing is to be appended beyond what it would have written.
+    /// A write has failed: the next append is not to leave a gap where that would have been.
     pub(crate) fn forget_failed_length(&mut self) {
         self.length = self.attr.length.max(self.end_of_unpublished());
     }

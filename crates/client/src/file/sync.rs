@@ -84,12 +84,24 @@ impl Volume {
         if let Some(synced) = self.sync_early_told(file).await {
             return synced;
         }
+        let failures = file.core().failure.count;
         // Who comes while another syncs must not answer before that one is done.
         let _order = self.drain_in_order(file).await;
         // Neither waits for the other: until both are done nothing is promised, and a length may be
         // on disk before its bytes at any time, by the background task.
-        let (data, attributes) = join(self.sync_targets(file), self.sync_attributes(file)).await;
+        let data = self.sync_drained(file, failures);
+        let (data, attributes) = join(data, self.sync_attributes(file)).await;
         data.and(attributes)
+    }
+
+    /// As [`Volume::sync_targets`], of a file that had failed so often before it was drained: who was waited for in vain
+    /// since then is not waited for once more.
+    async fn sync_drained(&self, file: &FileState, failures: u64) -> Result<()> {
+        let timed_out = file.core().failure.timed_out_after(failures);
+        match timed_out {
+            Some(error) => Err(error),
+            None => self.sync_targets(file).await,
+        }
     }
 
     /// Syncs a file of which only the time has to be told: that is told while the bytes are on their way. `None`: not
@@ -101,9 +113,10 @@ impl Volume {
         self.time_alone(file)?;
         let _order = file.order.lock().await;
         let (mtime, life) = self.time_alone(file)?;
+        let failures = file.core().failure.count;
         let data = async {
             self.drain(file).await;
-            self.sync_targets(file).await
+            self.sync_drained(file, failures).await
         };
         let tell = async {
             match self.publish(file, Tell::WithTheBytes).await? {

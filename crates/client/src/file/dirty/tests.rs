@@ -16,6 +16,7 @@ fn lane(at: u64) -> Lane {
 enum Step {
     Write { at: u64, len: u64, seed: u8 },
     Cut { from: u64, len: u64 },
+    GiveUp { lane: Lane },
     Take,
     TakeAllButFirst,
     Flush,
@@ -25,6 +26,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..500u64, 1..120u64, any::<u8>()).prop_map(|(at, len, seed)| Step::Write { at, len, seed }),
         1 => (0..500u64, 1..200u64).prop_map(|(from, len)| Step::Cut { from, len }),
+        1 => (0..3u32).prop_map(|lane| Step::GiveUp { lane }),
         2 => Just(Step::Take),
         1 => Just(Step::TakeAllButFirst),
         1 => Just(Step::Flush),
@@ -99,6 +101,12 @@ proptest! {
                 Step::Cut { from, len } => {
                     dirty.cut(from, from + len);
                     model[from as usize..(from + len) as usize].fill(None);
+                }
+                Step::GiveUp { lane: given_up } => {
+                    dirty.give_up(given_up);
+                    for (at, byte) in (0..).zip(&mut model) {
+                        *byte = byte.filter(|_| lane(at) != given_up);
+                    }
                 }
                 Step::Take => {
                     for job in dirty.take(unit_of, |_, _| false, |_| 50) {

@@ -254,6 +254,26 @@ async fn truncation_takes_unsent_data_with_it() {
     );
 }
 
+/// A cut that a target could not make was made later, and took away what was written after the error.
+#[tokio::test]
+async fn after_a_cut_that_may_be_unfinished_the_right_to_write_is_asked_for_anew() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "cut").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.fsync(&file, false).await.unwrap();
+    for (kind, first) in [(ErrorKind::NotPermitted, "write"), (ErrorKind::TimedOut, "open")] {
+        fake.fail("setattr", kind);
+        let cut = volume.setattr(&Credentials::root(), file.ino(), length(5), Some(&file)).await;
+        assert_eq!(cut.unwrap_err().kind, kind);
+        fake.take_log();
+        write(&volume, &file, 0, pattern(2, 20_000)).await;
+        volume.fsync(&file, false).await.unwrap();
+        let log = fake.take_log();
+        let asked = log.iter().find(|line| line.starts_with("open") || line.starts_with("write"));
+        assert_eq!(asked.map(|line| &line[..first.len()]), Some(first), "{log:?}");
+    }
+}
+
 #[tokio::test]
 async fn truncation_of_a_small_file() {
     let (fake, volume) = cluster().await;

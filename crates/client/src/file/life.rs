@@ -94,10 +94,11 @@ impl<'a> Rights<'a> {
         self.file
     }
 
-    /// The newest capability; an error when the life is over.
+    /// The newest capability, none if a new one is to be asked for; an error when the life is over.
     pub(crate) fn capability(&self) -> Result<Bytes> {
         let core = self.file.core();
         match self.life.is_none_or(|life| life == core.life) {
+            true if self.write && core.cut_in_doubt => Ok(Bytes::new()),
             true => Ok(core.capability[usize::from(self.write)].clone()),
             false => Err(over()),
         }

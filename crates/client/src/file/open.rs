@@ -162,7 +162,11 @@ impl Volume {
         let asked = self.now();
         let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(flags, self) });
         let said = match flags.truncate {
-            true => self.mutate_as(cred, op).await?,
+            true => {
+                let said = self.mutate_as(cred, op).await;
+                self.heed_cut(ino, &said);
+                said?
+            }
             false => self.ask_about(cred, op).await?,
         };
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };

@@ -3,9 +3,10 @@
 use super::flush::Tell;
 use super::state::{Body, FileState};
 use crate::ops::unexpected;
+use crate::told;
 use crate::volume::Volume;
 use std::sync::Arc;
-use strake_types::{Attr, Credentials, Result};
+use strake_types::{Attr, Credentials, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
 /// Keeps writes of a file waiting while it lives.
@@ -54,7 +55,11 @@ impl Volume {
             // Already now: the server may do it and its answer be lost.
             file.core().kept.cut(length, u64::MAX);
         }
-        let answer = self.mutate_in(life, cred, MetaOp::SetAttr(request)).await?;
+        let answer = self.mutate_in(life, cred, MetaOp::SetAttr(request)).await;
+        if length.is_some() {
+            self.heed_cut(file.ino(), &answer);
+        }
+        let answer = answer?;
         let MetaAnswer::Entry(attributes) = answer else { return Err(unexpected("setattr")) };
         let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
         let now = self.now();
@@ -71,6 +76,15 @@ impl Volume {
         }
         drop(exclusive);
         Ok(file.merge(&attr))
+    }
+
+    /// The metadata server was to set the length of a file. Unless it has done so, or refused, it may still have to cut
+    /// chunks: whoever writes before that would lose what he writes.
+    pub(crate) fn heed_cut<T>(&self, ino: Ino, answer: &Result<T>) {
+        let in_doubt = answer.as_ref().err().is_some_and(|error| !told::is_refusal(error));
+        if in_doubt && let Some(file) = self.inodes().file(ino) {
+            file.core().cut_in_doubt = true;
+        }
     }
 }
 
@@ -91,6 +105,29 @@ impl FileState {
         }
         core.unpublished.acknowledged = 0;
         core.learn_own(attr, now);
-        core.length = attr.length;
+        // This answer may have been overtaken by a newer one.
+        core.length = core.attr.length;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Fake, create, options, pattern, write};
+    use std::sync::Arc;
+    use strake_types::{Credentials, SetAttr};
+
+    /// What somebody else had cut meanwhile was there again, as zeros or as what had been cut.
+    #[tokio::test]
+    async fn an_answer_to_a_cut_that_was_overtaken_sets_no_older_length() {
+        let volume = Arc::new(Fake::default()).volume(options()).await;
+        let file = create(&volume, "a").await;
+        write(&volume, &file, 0, pattern(1, 20_000)).await;
+        volume.fsync(&file, false).await.unwrap();
+        let older = file.attr();
+        let cut = SetAttr { length: Some(10), ..SetAttr::default() };
+        volume.setattr(&Credentials::root(), file.ino(), cut, Some(&file)).await.unwrap();
+        file.state.resized(&Arc::new(older), 20_000, volume.now());
+        assert_eq!(file.attr().length, 10);
+        assert_eq!(file.state.core().length, 10);
     }
 }

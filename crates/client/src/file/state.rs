@@ -80,6 +80,9 @@ pub(crate) struct Core {
     pub(crate) placement: Option<Arc<Placement>>,
     /// Newest right to read and to write.
     pub(crate) capability: [Bytes; 2],
+    /// The metadata server may be about to cut what is written from now on, for a length that it was to set before:
+    /// that is over when it has given the right to write anew.
+    pub(crate) cut_in_doubt: bool,
     /// See [`super::Life`].
     pub(crate) life: u64,
     /// Open handles of this mount.
@@ -348,6 +351,7 @@ impl FileState {
             body: body_of(attr, opened),
             placement,
             capability: [Bytes::new(), Bytes::new()],
+            cut_in_doubt: false,
             life: 0,
             handles: 0,
             registered: 0,
@@ -490,6 +494,7 @@ impl Core {
     }
 
     pub(crate) fn set_capability(&mut self, rights: [bool; 2], capability: &Bytes) {
+        self.cut_in_doubt &= !rights[1];
         for (slot, right) in self.capability.iter_mut().zip(rights) {
             if right {
                 *slot = capability.clone();

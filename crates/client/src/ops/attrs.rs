@@ -110,8 +110,12 @@ impl Volume {
                 if length.is_some() {
                     self.memory().kept().forget(ino);
                 }
-                let answer = self.mutate(cred, MetaOp::SetAttr(request)).await?;
-                self.changed_entry(answer, asked, "setattr")
+                let answer = self.mutate(cred, MetaOp::SetAttr(request)).await;
+                if length.is_some() {
+                    // It may have been opened meanwhile.
+                    self.heed_cut(ino, &answer);
+                }
+                self.changed_entry(answer?, asked, "setattr")
             }
             Some(file) => Box::pin(self.setattr_open(cred, &file, request, length)).await,
         }

@@ -20,6 +20,9 @@ impl StorageService for FakeStorage {
         let mood = self.0.pairs.meet(&request, payload.len()).await?;
         let op = request.op.expect("the client says what it wants");
         let writes = matches!(op, StorageOp::Write(_) | StorageOp::WriteMany(_));
+        if writes && request.capability.is_empty() {
+            return Err(ErrorKind::BadCapability.into());
+        }
         if writes {
             self.0.state.lock().log.push(describe_data(&op, payload.len()));
             let _gate = self.0.gate.read().await;

@@ -19,6 +19,7 @@ use std::time::Duration;
 use strake_base::{is_broken, task};
 use strake_types::{Attr, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp, Opened};
+use tokio::sync::{MutexGuard, oneshot};
 
 /// For how long an answer to an open may be on its way that does not know yet that the file is shared.
 const ANSWER_AGE_MAX: Duration = Duration::from_secs(120);
@@ -77,6 +78,26 @@ struct Counted<'a> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.volume.session(Ino(self.ino)).add_closed(self.ino, self.times, self.incarnation);
+    }
+}
+
+/// An append that is to give back the end of a file, until it is dropped.
+struct Ending {
+    volume: Arc<Volume>,
+    file: Arc<FileState>,
+}
+
+impl Ending {
+    fn of(volume: &Arc<Volume>, file: &Arc<FileState>) -> Self {
+        file.core().ending += 1;
+        Self { volume: Arc::clone(volume), file: Arc::clone(file) }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.file.core().ending -= 1;
+        self.volume.forget_if_closed(&self.file);
     }
 }
 
@@ -200,35 +221,48 @@ impl Volume {
     ) -> Result<Written> {
         life.check()?;
         let (volume, file, began) = (Arc::clone(self), Arc::clone(file), life.number());
-        let appended = task::spawn(async move {
-            let _one = file.state.appending.lock().await;
+        let ending = Ending::of(self, &file.state);
+        let (reply, appended) = oneshot::channel();
+        task::spawn(async move {
+            let end = file.state.appending.lock().await;
             let ino = file.ino();
             let appended = match volume.take_lock(ino, end_lock(ino, LockKind::Exclusive)).await {
                 Ok(()) => volume.append_locked(&file, began, data).await,
                 // It may have been granted all the same.
                 Err(error) => Err(error),
             };
-            volume.unlock_end(Life::numbered(&file.state, began)).await;
-            appended
+            // Its caller need not wait until others may append.
+            let _gone = reply.send(appended);
+            volume.unlock_end(&file.state, end).await;
+            drop(ending);
         });
         appended.await.unwrap_or_else(|_| Err(ErrorKind::Interrupted.into()))
     }
 
-    /// Gives the end of a file back, however long that takes: others wait for it. With the session it is free.
-    async fn unlock_end(self: &Arc<Self>, life: Life<'_>) {
-        let ino = life.file().ino();
-        while life.lasts() {
-            match self.lock_once(ino, &end_lock(ino, LockKind::Unlock), 0).await {
-                Err(error) if error.kind == ErrorKind::TimedOut => {
-                    tracing::warn!("cannot give back the end of inode {ino} yet: {error}");
-                    tokio::time::sleep(PAUSE).await;
-                }
-                Err(error) => {
-                    return tracing::warn!("cannot give back the end of inode {ino}: {error}");
-                }
-                Ok(()) => return,
-            }
+    /// Gives the end of a file back, however long that takes: others wait for it. With the session it is free, but it may
+    /// have been locked in a later one than that in which the append began.
+    async fn unlock_end<'a>(&self, file: &'a FileState, mut end: MutexGuard<'a, Option<u64>>) {
+        let ino = file.ino();
+        let session = || self.session(ino).stamp().session;
+        if end.replace(session()).is_some() {
+            // Somebody is at it since an earlier append, and next in line.
+            return;
         }
+        loop {
+            let error = match self.lock_once(ino, &end_lock(ino, LockKind::Unlock), 0).await {
+                Ok(()) => break,
+                Err(error) => error,
+            };
+            tracing::warn!("cannot give back the end of inode {ino}: {error}");
+            if error.kind != ErrorKind::TimedOut || *end != Some(session()) {
+                break;
+            }
+            // Whoever is in line is told that the metadata server is away, too.
+            drop(end);
+            tokio::time::sleep(PAUSE).await;
+            end = file.appending.lock().await;
+        }
+        *end = None;
     }
 
     /// After the session was lost, before a file is used again: as when it is opened.

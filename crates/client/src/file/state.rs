@@ -122,6 +122,8 @@ pub(crate) struct Core {
     pub(crate) shared: bool,
     /// Those may hold back what they have written.
     pub(crate) unsettled: bool,
+    /// Appends that are to give back the end of the file.
+    pub(crate) ending: usize,
     /// The background task is at work on it.
     pub(crate) ticking: bool,
     /// The background task knows of it.
@@ -138,8 +140,9 @@ pub struct FileState {
     core: Mutex<Core>,
     /// Held while the length, the place of the contents or what is published changes: one at a time.
     pub(crate) order: tokio::sync::Mutex<()>,
-    /// Held by who appends while others may: one of this mount at a time.
-    pub(crate) appending: tokio::sync::Mutex<()>,
+    /// Held by who appends while others may: one of this mount at a time. The session in which the end may still be
+    /// locked for one of before, who is to give it back.
+    pub(crate) appending: tokio::sync::Mutex<Option<u64>>,
     /// Something was answered, or writes may go on.
     pub(crate) progress: Notify,
 }
@@ -196,9 +199,9 @@ impl Core {
     }
 
     /// True if the server is to count the file as open: it has handles, or something is unsent, which
-    /// would go where the file was before.
+    /// would go where the file was before, or its end is locked, which who opens it next must not unlock.
     pub(crate) fn is_used(&self) -> bool {
-        self.handles > 0 || !self.is_idle()
+        self.handles > 0 || self.ending > 0 || !self.is_idle()
     }
 
     /// True if the server is to count it as open, also because its close is deferred.
@@ -375,6 +378,7 @@ impl FileState {
             stale_pages: false,
             shared: false,
             unsettled: false,
+            ending: 0,
             ticking: false,
             busy: false,
             inline_stale: false,
@@ -384,7 +388,7 @@ impl FileState {
             ino: attr.ino,
             core: Mutex::new(core),
             order: tokio::sync::Mutex::new(()),
-            appending: tokio::sync::Mutex::new(()),
+            appending: tokio::sync::Mutex::new(None),
             progress: Notify::new(),
         }
     }

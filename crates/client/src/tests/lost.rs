@@ -193,3 +193,31 @@ async fn who_appends_after_the_session_was_lost_appends_behind_what_others_have(
     let written = volume.write(&file, 0, pattern(3, 100)).await.unwrap();
     assert_eq!(written.offset, 30_000);
 }
+
+/// He was granted it in his next session, in which he did not unlock it: nobody could append to the file any more.
+#[tokio::test]
+async fn who_loses_his_session_while_he_waits_for_the_end_of_a_file_gives_it_back_in_the_next() {
+    let (fake, volume) = cluster().await;
+    let ino = synced(&volume).await.ino();
+    fake.share();
+    let flags = OpenFlags { append: true, ..OpenFlags::READ_WRITE };
+    let file = open(&volume, ino, flags).await;
+    fake.fail("lock", ErrorKind::WouldBlock);
+    let gate = fake.lock_gate.write().await;
+    let (appending, to_append) = (Arc::clone(&volume), Arc::clone(&file));
+    let appended =
+        tokio::spawn(async move { appending.write(&to_append, 0, pattern(2, 5)).await });
+    while starting(&fake.take_log(), "lock").is_empty() {
+        tokio::task::yield_now().await;
+    }
+    tokio::task::yield_now().await;
+    lose(&fake, &volume).await;
+    drop(gate);
+    assert_eq!(appended.await.unwrap().unwrap_err().kind, ErrorKind::Io);
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+    let locks = starting(&fake.take_log(), "lock");
+    let last = format!("lock owner={} kind=0", u64::MAX - ino.0);
+    assert!(locks.len() > 1 && locks.last() == Some(&last), "{locks:?}");
+}

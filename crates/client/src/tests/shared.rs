@@ -98,9 +98,37 @@ async fn who_appends_to_a_file_of_others_locks_its_end_and_gives_it_back() {
     fake.take_log();
     let written = volume.write(&file, 0, pattern(2, 5)).await.unwrap();
     assert_eq!((written.offset, written.len), (10, 5));
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
     let log = fake.take_log();
     assert_eq!(starting(&log, "lock").len(), 2, "{log:?}");
     assert!(log.last().unwrap().starts_with("lock"), "{log:?}");
+}
+
+/// If the metadata server went away just then, the write returned when it was back.
+#[tokio::test]
+async fn an_append_does_not_wait_until_the_end_is_given_back() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 10)).await;
+    volume.release(&file).await.unwrap();
+    fake.share();
+    let flags = OpenFlags { append: true, ..OpenFlags::READ_WRITE };
+    let file = open(&volume, file.ino(), flags).await;
+    let unlock = format!("lock owner={} kind=0", u64::MAX - file.ino().0);
+    fake.fail(&unlock, ErrorKind::TimedOut);
+    fake.take_log();
+    volume.write(&file, 0, pattern(2, 5)).await.unwrap();
+    let mut log = fake.take_log();
+    assert!(starting(&log, &unlock).len() < 2, "{log:?}");
+    volume.release(&file).await.unwrap();
+    let again = open(&volume, file.ino(), flags).await;
+    assert!(Arc::ptr_eq(&again.state, &file.state), "who appends now gets in line");
+    while starting(&log, &unlock).len() < 2 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        log.extend(fake.take_log());
+    }
 }
 
 /// The parts of a long one once were sent where the first had put them, over what was appended meanwhile.

@@ -827,6 +827,45 @@ async fn ranges_are_copied_on_the_servers() {
     assert_eq!(fake.server_length(to.ino()), len);
 }
 
+/// Nobody was told that some of the contents had changed: neither the metadata server, nor who has the file open as well.
+#[tokio::test]
+async fn a_copy_that_fails_half_way_is_told() {
+    for shared in [false, true] {
+        let (fake, volume) = cluster().await;
+        let (from, to) = (create(&volume, "from").await, create(&volume, "to").await);
+        for file in [&from, &to] {
+            write(&volume, file, 0, pattern(1, 4 * CHUNK as usize)).await;
+            volume.fsync(file, false).await.unwrap();
+        }
+        to.state.core().shared = shared;
+        fake.fail("copy 3:", ErrorKind::NoSpace);
+        fake.take_log();
+        let copied = volume.copy_range(&from, 0, &to, CHUNK, 3 * CHUNK).await;
+        assert_eq!(copied.unwrap_err().kind, ErrorKind::NoSpace);
+        if !shared {
+            volume.sync_all().await.unwrap();
+        }
+        let log = fake.take_log();
+        assert_eq!(starting(&log, "publish").len(), 1, "{log:?}");
+        assert_eq!(fake.server_length(to.ino()), 4 * CHUNK);
+    }
+}
+
+/// As above.
+#[tokio::test]
+async fn a_fallocate_that_fails_half_way_is_told() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "punched").await;
+    write(&volume, &file, 0, pattern(1, 4 * CHUNK as usize)).await;
+    volume.fsync(&file, false).await.unwrap();
+    fake.fail("punch 3:", ErrorKind::NoSpace);
+    fake.take_log();
+    let punched = volume.fallocate(&file, FallocateMode::Punch, 0, 4 * CHUNK).await;
+    assert_eq!(punched.unwrap_err().kind, ErrorKind::NoSpace);
+    let log = fake.take_log();
+    assert_eq!(starting(&log, "publish").len(), 1, "{log:?}");
+}
+
 #[tokio::test]
 async fn ranges_are_freed_and_zeroed() {
     let (_, volume) = cluster().await;

@@ -67,9 +67,12 @@ impl Volume {
         self.move_out(state).await?;
         self.drain(state).await;
         life.check()?;
-        self.fallocate_chunks(life, mode, offset, end).await?;
+        let changed = self.fallocate_chunks(life, mode, offset, end).await;
         drop(exclusive);
-        self.publish(state, Tell::Lazily).await.map(drop)
+        // Also what has failed half-way is told, and if that fails, later.
+        self.mark_busy(state);
+        let told = self.publish(state, Tell::Lazily).await;
+        changed.and(told).map(drop)
     }
 
     async fn check_room(&self, len: u64) -> Result<()> {

@@ -122,12 +122,18 @@ impl Volume {
             .await;
         let mut core = target.core();
         core.ahead.cut(to, to + len);
-        copied?;
-        life.check_in(&core)?;
-        core.touch(to, to + len, self.wall_time());
-        core.unpublished.acknowledged = core.unpublished.acknowledged.max(to + len);
+        let lasts = life.check_in(&core);
+        let within = core.length.min(to + len);
+        if lasts.is_ok() && copied.is_ok() {
+            core.touch(to, to + len, self.wall_time());
+            core.unpublished.acknowledged = core.unpublished.acknowledged.max(to + len);
+        } else if lasts.is_ok() && to < within {
+            // Some of what was there may be something else now.
+            core.touch(to, within, self.wall_time());
+        }
         drop(core);
         self.mark_busy(target);
+        copied.and(lasts)?;
         Ok(Some(len))
     }
 

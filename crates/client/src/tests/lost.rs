@@ -205,8 +205,7 @@ async fn who_loses_his_session_while_he_waits_for_the_end_of_a_file_gives_it_bac
     fake.fail("lock", ErrorKind::WouldBlock);
     let gate = fake.lock_gate.write().await;
     let (appending, to_append) = (Arc::clone(&volume), Arc::clone(&file));
-    let appended =
-        tokio::spawn(async move { appending.write(&to_append, 0, pattern(2, 5)).await });
+    let appended = tokio::spawn(async move { appending.write(&to_append, 0, pattern(2, 5)).await });
     while starting(&fake.take_log(), "lock").is_empty() {
         tokio::task::yield_now().await;
     }

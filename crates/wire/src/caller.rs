@@ -140,7 +140,10 @@ pub struct RemoteManager {
 #[async_trait]
 impl ManagerService for RemoteManager {
     async fn call(&self, request: manager::ManagerRequest) -> Result<manager::ManagerReply> {
-        let call = Call::new(ServiceClass::Manager, Draft::message(&request)?);
+        let mut call = Call::new(ServiceClass::Manager, Draft::message(&request)?);
+        if request.op.as_ref().is_some_and(manager::ManagerOp::is_vital) {
+            call.lane = LaneKind::Vital;
+        }
         let (body, _) = self.peer.call(call).await?;
         decode(&self.peer, body)
     }

@@ -1,9 +1,11 @@
 //! The caller's side: peers, their lanes, and connections that carry many calls at once.
 //!
-//! A [`Peer`] is a server at an address. It has a few lanes of three kinds, so that a small call never
-//! waits behind a megabyte: control lanes for small messages, bulk lanes for data, and lanes for what
-//! others wait for: what members of a group forward to each other, and requests for recalls. A lane holds at
-//! most one connection, made when the first call needs it and again after it broke, with backoff.
+//! A [`Peer`] is a server at an address. It has a few lanes of four kinds, so that a small call never
+//! waits behind a megabyte: control lanes for small messages, bulk lanes for data, lanes for what
+//! others wait for (what members of a group forward to each other, and requests for recalls), and one for
+//! what members live by. A lane holds at most one connection, made when the first call needs it and again
+//! after it broke, with backoff. That of the last kind is made anew, too, when a call on it was in vain and it
+//! was silent meanwhile.
 //! A call whose connection breaks fails as [`ErrorKind::Unavailable`]: it may or may not have been
 //! carried out, and the caller decides whether to send it again.
 
@@ -17,6 +19,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::task::{Owned, spawn_owned};
 use strake_types::{Error, ErrorKind, Result};
@@ -27,6 +30,9 @@ use tokio::time::Instant;
 const FORWARD_LANES: usize = 1;
 /// Calls that may be under way on one connection; further ones wait.
 const CALLS_MAX: usize = 256;
+/// A call that members live by was in vain if it is given up after this time; sooner, its caller has its
+/// answer from elsewhere.
+const VAIN_MS_MIN: u64 = 1_000;
 /// First and longest wait between two attempts to connect.
 const BACKOFF_MS: std::ops::RangeInclusive<u64> = 20..=1_000;
 /// Bytes of receive buffers kept for use by all peers.
@@ -68,6 +74,8 @@ pub(crate) enum LaneKind {
     /// What must not wait behind what may wait for it: what members of a group tell each other, and
     /// requests for recalls.
     Forward,
+    /// What members live by: it must not wait behind work, and not for a path that is a black hole.
+    Vital,
 }
 
 /// A call before it is given to a connection.
@@ -94,6 +102,7 @@ pub(crate) struct Peer {
     control: Vec<Lane>,
     bulk: Vec<Lane>,
     forward: Vec<Lane>,
+    vital: Lane,
 }
 
 impl Peer {
@@ -102,7 +111,8 @@ impl Peer {
         let lanes = |count: usize| (0..count.max(1)).map(|_| Lane::default()).collect();
         let control = lanes(options.options.control_lanes);
         let bulk = lanes(options.options.bulk_lanes);
-        Self { address: address.to_owned(), options, control, bulk, forward: lanes(FORWARD_LANES) }
+        let (forward, vital) = (lanes(FORWARD_LANES), Lane::default());
+        Self { address: address.to_owned(), options, control, bulk, forward, vital }
     }
 
     /// Where it is.
@@ -122,11 +132,17 @@ impl Peer {
 
     async fn call_unbounded(&self, call: Call) -> Answer {
         let lane = self.lane(call.lane);
+        let bulk = !matches!(call.lane, LaneKind::Control | LaneKind::Vital);
         let connection = match lane.current() {
             Some(connection) => connection,
-            None => lane.connect(self, call.lane != LaneKind::Control).await?,
+            None => lane.connect(self, bulk).await?,
         };
-        connection.call(call.service, call.draft).await
+        let mut doubt = (call.lane == LaneKind::Vital).then(|| Doubt::new(&connection));
+        let answer = connection.call(call.service, call.draft).await;
+        if let Some(doubt) = &mut doubt {
+            doubt.is_over = true;
+        }
+        answer
     }
 
     fn lane(&self, kind: LaneKind) -> &Lane {
@@ -135,6 +151,7 @@ impl Peer {
             LaneKind::Bulk => Self::least_loaded(&self.bulk),
             LaneKind::BulkInTurn(number) => &self.bulk[number as usize % self.bulk.len()],
             LaneKind::Forward => Self::least_loaded(&self.forward),
+            LaneKind::Vital => &self.vital,
         }
     }
 
@@ -158,7 +175,8 @@ impl Peer {
 
     /// Closes every connection.
     pub fn close(&self) {
-        for lane in self.control.iter().chain(&self.bulk).chain(&self.forward) {
+        let lanes = self.control.iter().chain(&self.bulk).chain(&self.forward);
+        for lane in lanes.chain([&self.vital]) {
             // The receiving task then sees the end and fails the calls in flight.
             if let Some(connection) = lane.current.write().take() {
                 connection.outbox.close();
@@ -235,6 +253,8 @@ struct Connection {
     outbox: Arc<Outbox>,
     waiting: Arc<Mutex<Waiting>>,
     slots: Semaphore,
+    /// See [`FrameReader::heard`].
+    heard: Arc<AtomicU64>,
     _tasks: [Owned<()>; 2],
 }
 
@@ -253,10 +273,11 @@ impl Connection {
         let greet = Self::greet(address, &peer.options, bulk);
         let (reader, outbox, writer) = tokio::time::timeout(limit, greet).await.map_err(late)??;
         let waiting = Arc::new(Mutex::new(Waiting::default()));
-        let name = address.to_owned();
+        let (name, heard) = (address.to_owned(), reader.heard());
         let receiver = receive(reader, waiting.clone(), outbox.clone(), name);
         let _tasks = [spawn_owned(writer), spawn_owned(receiver)];
-        Ok(Arc::new(Self { outbox, waiting, slots: Semaphore::new(CALLS_MAX), _tasks }))
+        let slots = Semaphore::new(CALLS_MAX);
+        Ok(Arc::new(Self { outbox, waiting, slots, heard, _tasks }))
     }
 
     /// Connects and exchanges hellos.
@@ -311,11 +332,47 @@ impl Connection {
         self.outbox.send(draft.seal(FrameKind::Request, service, request), Default::default());
         arrival.await.unwrap_or_else(|_| Err(gone()))
     }
+
+    /// The next call needs another connection.
+    fn give_up(&self) {
+        let silent = || Error::with(ErrorKind::Unavailable, "the connection was silent");
+        self.waiting.lock().closed.get_or_insert_with(silent);
+        // The receiving task then sees the end and fails the calls in flight.
+        self.outbox.close();
+    }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         self.outbox.close();
+    }
+}
+
+/// Gives a connection up if a call on it was in vain and nothing came on it meanwhile: TCP takes 20 s to
+/// find out that a path is a black hole, and a new connection may take another one.
+struct Doubt<'a> {
+    connection: &'a Connection,
+    since: Instant,
+    /// What had come by then.
+    heard: u64,
+    /// There was an answer.
+    is_over: bool,
+}
+
+impl<'a> Doubt<'a> {
+    fn new(connection: &'a Connection) -> Self {
+        let heard = connection.heard.load(Ordering::Relaxed);
+        Self { connection, since: Instant::now(), heard, is_over: false }
+    }
+}
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        let is_silent = self.connection.heard.load(Ordering::Relaxed) == self.heard;
+        let in_vain = self.since.elapsed() >= Duration::from_millis(VAIN_MS_MIN);
+        if !self.is_over && is_silent && in_vain {
+            self.connection.give_up();
+        }
     }
 }
 

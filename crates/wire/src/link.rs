@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::Instant;
@@ -54,6 +55,7 @@ pub(crate) struct FrameReader {
     pause_max: Duration,
     /// By when the frame at hand must be complete.
     deadline: Instant,
+    heard: Arc<AtomicU64>,
 }
 
 impl FrameReader {
@@ -67,7 +69,13 @@ impl FrameReader {
             frame_time_max: Duration::from_millis(FRAME_MS_MAX),
             pause_max: Duration::from_millis(PAUSE_MS_MAX),
             deadline: Instant::now(),
+            heard: Arc::default(),
         }
+    }
+
+    /// Grows whenever something comes, be it a part of a frame.
+    pub fn heard(&self) -> Arc<AtomicU64> {
+        self.heard.clone()
     }
 
     /// Sets the longest time from the first byte of a frame to its last, and the longest pause in a
@@ -97,7 +105,7 @@ impl FrameReader {
             let max = self.buffer.capacity() - self.buffer.len();
             let deadline = partial.then_some(self.deadline);
             match read_some(&*self.stream, &mut self.buffer, max, deadline).await {
-                Ok(()) => {}
+                Ok(()) => self.note_heard(),
                 Err(ReadError::Truncated) if !partial => return Ok(None),
                 Err(e) => return Err(e),
             }
@@ -153,8 +161,13 @@ impl FrameReader {
             let deadline = self.deadline.min(began + self.pause_max + earned);
             let max = len - into.len();
             read_some(&*self.stream, into, max, Some(deadline)).await?;
+            self.note_heard();
         }
         Ok(())
+    }
+
+    fn note_heard(&self) {
+        self.heard.fetch_add(1, Ordering::Relaxed);
     }
 }
 

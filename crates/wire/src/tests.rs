@@ -45,6 +45,7 @@ impl ManagerService for Fake {
                     ..ManagerReply::default()
                 });
             }
+            Some(ManagerOp::Heartbeat(_)) => return Ok(ManagerAnswer::Epoch(0).into()),
             _ => return Err(ErrorKind::NotSupported.into()),
         };
         self.map_calls.fetch_add(1, Ordering::SeqCst);

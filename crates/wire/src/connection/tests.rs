@@ -1,14 +1,21 @@
-use super::{CALLS_MAX, LaneKind, Peer, PeerOptions};
-use crate::frame::crc32c;
+use super::{CALLS_MAX, LaneKind, Peer, PeerOptions, VAIN_MS_MIN};
+use crate::buffer::BufferPool;
+use crate::frame::{Draft, FrameKind, crc32c};
+use crate::hello::{self, Hello};
+use crate::link::{FrameReader, Outbox};
+use crate::message::manager::{Heartbeat, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest};
 use crate::message::meta::{MetaAnswer, MetaOp, MetaRequest, Recalls};
 use crate::message::storage::{Chunk, Data, Read, StorageAnswer, StorageOp, StorageRequest, Write};
 use crate::options::CallerOptions;
-use crate::service::{MetaService, StorageService};
+use crate::service::{ManagerService, MetaService, StorageService};
 use crate::tests::{Running, callers, pattern, server_at};
+use crate::transport::Listener;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use strake_types::{ErrorKind, Result};
+use tokio::task::JoinHandle;
 
 async fn meta(service: &Arc<dyn MetaService>, session: u64, seq: u64) -> Result<u64> {
     let reply = service.call(MetaRequest { session, seq, ..MetaRequest::default() }).await?;
@@ -87,12 +94,9 @@ async fn a_slow_call_does_not_hold_up_those_behind_it() {
     stuck.abort();
 }
 
-/// What takes all slots may itself wait for a recall to be followed.
-#[tokio::test]
-async fn a_request_for_recalls_does_not_wait_behind_calls_that_take_all_slots() {
-    let server = Running::start("127.0.0.1:0", "c").await;
-    let names = callers(60_000).meta(&server.entry());
-    assert_eq!(meta(&names, 0, 7).await.unwrap(), 7);
+/// Calls without an answer that have all slots of the control lane, or wait for one.
+async fn take_all_slots(names: &Arc<dyn MetaService>) -> Vec<JoinHandle<Result<u64>>> {
+    assert_eq!(meta(names, 0, 7).await.unwrap(), 7);
     let begun = Arc::new(AtomicUsize::new(0));
     let stuck: Vec<_> = (0..2 * CALLS_MAX)
         .map(|_| {
@@ -107,6 +111,15 @@ async fn a_request_for_recalls_does_not_wait_behind_calls_that_take_all_slots() 
     while begun.load(Ordering::SeqCst) < stuck.len() {
         tokio::task::yield_now().await;
     }
+    stuck
+}
+
+/// What takes all slots may itself wait for a recall to be followed.
+#[tokio::test]
+async fn a_request_for_recalls_does_not_wait_behind_calls_that_take_all_slots() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let names = callers(60_000).meta(&server.entry());
+    let stuck = take_all_slots(&names).await;
     let other = meta(&names, 0, 1);
     futures::pin_mut!(other);
     let op = Some(MetaOp::Recalls(Recalls::default()));
@@ -117,7 +130,64 @@ async fn a_request_for_recalls_does_not_wait_behind_calls_that_take_all_slots() 
             assert!(reply.unwrap().answer.is_some());
         }
     }
-    stuck.iter().for_each(tokio::task::JoinHandle::abort);
+    stuck.iter().for_each(JoinHandle::abort);
+}
+
+async fn beat(manager: &Arc<dyn ManagerService>) -> Result<ManagerReply> {
+    let op = Some(ManagerOp::Heartbeat(Heartbeat::default()));
+    manager.call(ManagerRequest { op }).await
+}
+
+/// A server whose calls to targets took all slots did not get a beat through, and was declared dead.
+#[tokio::test]
+async fn a_beat_does_not_wait_behind_calls_that_take_all_slots() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let callers = callers(60_000);
+    let (names, manager) = (callers.meta(&server.entry()), callers.manager(&server.entry()));
+    let stuck = take_all_slots(&names).await;
+    let other = meta(&names, 0, 1);
+    futures::pin_mut!(other);
+    tokio::select! {
+        biased;
+        _ = &mut other => panic!("there is no slot for it"),
+        reply = beat(&manager) => {
+            assert_eq!(reply.unwrap().answer, Some(ManagerAnswer::Epoch(0)));
+        }
+    }
+    stuck.iter().for_each(JoinHandle::abort);
+}
+
+/// The next caller, after the exchange of hellos.
+async fn greeted(listener: &Listener) -> (FrameReader, Arc<Outbox>) {
+    let stream = listener.accept().await.unwrap().establish().await.unwrap().stream;
+    let mut reader = FrameReader::new(stream.clone(), BufferPool::new(0));
+    hello::receive(&mut reader).await.unwrap();
+    let mine = Draft::message(&Hello::new("c", "test server", false)).unwrap();
+    hello::send(&*stream, mine).await.unwrap();
+    let (outbox, _) = Outbox::new(stream);
+    (reader, outbox)
+}
+
+/// Beats followed one that was in vain into the same black hole for 20 s, and the server was declared dead.
+#[tokio::test]
+async fn after_a_beat_in_vain_the_next_one_goes_by_another_connection() {
+    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.address();
+    let _server = tokio::spawn(async move {
+        let silent = greeted(&listener).await;
+        let (mut reader, outbox) = greeted(&listener).await;
+        let header = reader.header().await.unwrap().unwrap();
+        reader.body(header.body_len).await.unwrap();
+        let reply = Draft::message(&ManagerReply::from(ManagerAnswer::Epoch(7))).unwrap();
+        let reply = reply.seal(FrameKind::Reply, header.service, header.request);
+        assert!(outbox.send(reply, Default::default()));
+        (silent, reader)
+    });
+    let manager = callers(60_000).manager_at(&address);
+    let limit = Duration::from_millis(2 * VAIN_MS_MIN);
+    assert!(tokio::time::timeout(limit, beat(&manager)).await.is_err());
+    let reply = beat(&manager).await.unwrap();
+    assert_eq!(reply.answer, Some(ManagerAnswer::Epoch(7)));
 }
 
 #[tokio::test]

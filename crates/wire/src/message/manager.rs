@@ -90,6 +90,12 @@ impl ManagerOp {
                 | Stalled(_)
         )
     }
+
+    /// True for what members live by. It is small, and must not wait behind work.
+    pub fn is_vital(&self) -> bool {
+        use ManagerOp::{GetMap, Heartbeat, Leave, Resynced, Stalled, Used};
+        matches!(self, Heartbeat(_) | GetMap(_) | Leave(_) | Resynced(_) | Used(_) | Stalled(_))
+    }
 }
 
 /// See [`ManagerOp::Join`].

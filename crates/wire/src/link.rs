@@ -197,7 +197,7 @@ async fn read_some(
 }
 
 /// What a frame in the outbox keeps others from using until it is sent.
-pub(crate) type Hold = [Option<OwnedSemaphorePermit>; 3];
+pub(crate) type Hold = [Option<OwnedSemaphorePermit>; 4];
 
 struct Sending {
     frame: Outgoing,

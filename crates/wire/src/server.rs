@@ -5,9 +5,10 @@
 //! it never holds up the calls behind it.
 //!
 //! Everything is bounded: connections, calls and bytes in flight on each and on all of them, the time
-//! of a hello and of a frame. Room for a payload is reserved before a byte of it is read; while
-//! there is none, the connection is not read, and the caller's socket fills up. What is not a frame
-//! closes the connection it came from and nothing else.
+//! of a hello and of a frame. Room for a payload is reserved before a byte of it is read, and room for a
+//! body before its call begins; while there is none, the connection is not read, and the caller's socket
+//! fills up: it has one body here without room. What is not a frame closes the connection it came from and
+//! nothing else.
 
 use crate::buffer::BufferPool;
 use crate::frame::{Draft, FrameKind, Header, ServiceClass};
@@ -42,12 +43,20 @@ const CONNECTIONS_MAX: usize = 8192;
 const HELLO_MS_MAX: u64 = 5_000;
 /// Calls under way on one connection.
 const CALLS_PER_CONNECTION_MAX: u32 = 256;
-/// Unit in which room for payloads is reserved.
+/// Unit in which room is reserved.
 const ROOM_UNIT_BYTES: usize = 4 << 10;
-/// Payloads under way on one connection.
+/// Largest body that needs no room, as that of most calls: in all slots of a connection they are not more
+/// than one that has come and waits for room.
+const BODY_BYTES_FREE: usize = 16 << 10;
+/// Bodies and payloads under way on one connection.
 const BYTES_PER_CONNECTION_MAX: usize = 64 << 20;
 /// Payloads under way on all connections.
 const BYTES_MAX: usize = 256 << 20;
+/// Bodies under way on all connections. They have room of their own: a call with a body may cause
+/// others, on other servers, that wait for room for a payload.
+const BODIES_BYTES_MAX: usize = 128 << 20;
+/// Supplementary groups of a user: no kernel knows more.
+const GROUPS_MAX: usize = 65_536;
 /// Receive buffers kept for use.
 const IDLE_BUFFER_BYTES_MAX: usize = 64 << 20;
 /// How long calls in flight may take to finish when the server stops.
@@ -91,6 +100,8 @@ struct Shared {
     pool: Arc<BufferPool>,
     /// Room for payloads, in units.
     room: Arc<Semaphore>,
+    /// Room for bodies, in units.
+    bodies: Arc<Semaphore>,
     connections: Mutex<HashMap<u64, Arc<Connection>>>,
     next_connection: AtomicU64,
     stopping: AtomicBool,
@@ -103,7 +114,7 @@ struct Connection {
     certificate: Option<Certificate>,
     outbox: Arc<Outbox>,
     slots: Arc<Semaphore>,
-    /// Room for payloads, in units.
+    /// Room for bodies and payloads, in units.
     room: Arc<Semaphore>,
 }
 
@@ -131,6 +142,7 @@ pub(crate) async fn serve_within(
         limits,
         pool: BufferPool::new(IDLE_BUFFER_BYTES_MAX),
         room: Arc::new(Semaphore::new(BYTES_MAX / ROOM_UNIT_BYTES)),
+        bodies: Arc::new(Semaphore::new(BODIES_BYTES_MAX / ROOM_UNIT_BYTES)),
         connections: Mutex::default(),
         next_connection: AtomicU64::new(0),
         stopping: AtomicBool::new(false),
@@ -291,7 +303,30 @@ impl Work {
                 return Err(Error::with(ErrorKind::Malformed, "a call for no service"));
             }
         };
-        decoded.map_err(|e| Error::with(ErrorKind::Malformed, e.to_string()))
+        let malformed = |detail: String| Error::with(ErrorKind::Malformed, detail);
+        match decoded.map_err(|e| malformed(e.to_string()))? {
+            Work::Meta(request) if request.cred.groups.len() > GROUPS_MAX => {
+                Err(malformed(format!("a user in more than {GROUPS_MAX} groups")))
+            }
+            work => Ok(work),
+        }
+    }
+
+    /// Units of room that it needs. `None`: not even a slot.
+    fn needs(&self, header: &Header) -> Option<Room> {
+        // Its sender holds room for it already, and may be waiting for room here itself: two
+        // servers that forward to each other must not wait for each other's clients.
+        if self.is_forward() {
+            return None;
+        }
+        let body = match header.body_len as usize {
+            0..=BODY_BYTES_FREE => 0,
+            bytes => units(bytes),
+        };
+        let payload = units(self.answer_bytes().max(header.payload_len as usize));
+        // Nor must what servers tell each other wait for the bodies of clients.
+        let shared = if self.is_between_servers() { 0 } else { body };
+        Some(Room { own: body + payload, bodies: shared, payloads: payload })
     }
 
     /// Bytes of payload that its answer may carry.
@@ -339,6 +374,21 @@ impl Work {
     }
 }
 
+/// Units of room for a call.
+#[derive(Clone, Copy)]
+struct Room {
+    /// Of its connection's room.
+    own: u32,
+    /// Of the room that all have for bodies,
+    bodies: u32,
+    /// and of that for payloads.
+    payloads: u32,
+}
+
+fn units(bytes: usize) -> u32 {
+    bytes.div_ceil(ROOM_UNIT_BYTES) as u32
+}
+
 impl Connection {
     /// Receives a frame and begins what it asks for; false at the end of the stream.
     async fn receive_one(self: &Arc<Self>, reader: &mut FrameReader) -> Result<bool, ReadError> {
@@ -352,12 +402,17 @@ impl Connection {
             return Ok(header.kind != FrameKind::Goodbye);
         }
         let work = Work::decode(header.service, body).and_then(|work| self.permitted(work));
-        let answer_bytes = work.as_ref().map_or(0, Work::answer_bytes);
-        let hold = match &work {
-            // Its sender holds room for it already, and may be waiting for room here itself: two
-            // servers that forward to each other must not wait for each other's clients.
-            Ok(work) if work.is_forward() => [None, None, None],
-            _ => self.reserve(answer_bytes.max(header.payload_len as usize)).await,
+        let needs = match &work {
+            Ok(work) => work.needs(&header),
+            // Its body is gone.
+            Err(_) => {
+                let payload = units(header.payload_len as usize);
+                Some(Room { own: payload, bodies: 0, payloads: payload })
+            }
+        };
+        let hold = match needs {
+            Some(room) => self.reserve(room).await,
+            None => Hold::default(),
         };
         let payload = reader.payload(&header).await?;
         match work {
@@ -386,16 +441,13 @@ impl Connection {
         Ok(work)
     }
 
-    /// Waits for a slot and for room for `bytes` of payload.
-    async fn reserve(&self, bytes: usize) -> Hold {
-        let units = bytes.div_ceil(ROOM_UNIT_BYTES) as u32;
+    /// Waits for a slot and for room. Whoever has room for a payload waits for no other.
+    async fn reserve(&self, room: Room) -> Hold {
         let slot = take(&self.slots, 1).await;
-        if units == 0 {
-            return [slot, None, None];
-        }
-        let own = take(&self.room, units).await;
-        let shared = take(&self.shared.room, units).await;
-        [slot, own, shared]
+        let own = take(&self.room, room.own).await;
+        let bodies = take(&self.shared.bodies, room.bodies).await;
+        let payloads = take(&self.shared.room, room.payloads).await;
+        [slot, own, bodies, payloads]
     }
 
     fn refuse(&self, header: &Header, error: &Error, hold: Hold) {
@@ -425,6 +477,9 @@ impl Connection {
 }
 
 async fn take(semaphore: &Arc<Semaphore>, units: u32) -> Option<OwnedSemaphorePermit> {
+    if units == 0 {
+        return None;
+    }
     // Never closed, so there is always a permit in the end.
     semaphore.clone().acquire_many_owned(units).await.ok()
 }

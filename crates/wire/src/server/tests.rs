@@ -1,7 +1,9 @@
 use super::*;
-use crate::message::meta::MetaRequest;
+use crate::message::common::Cred;
+use crate::message::meta::{MetaOp, MetaRequest, WriteInline};
 use crate::message::storage::Read;
 use crate::tests::{Running, callers};
+use std::sync::atomic::Ordering::SeqCst;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -206,6 +208,64 @@ async fn answers_that_nobody_reads_hold_back_further_calls() {
         left = left.saturating_sub(n as u64);
     }
     assert_eq!(begun(), reads as usize);
+}
+
+/// A call with a large body that is never answered.
+fn large_call(id: u64, body_bytes: usize) -> Vec<u8> {
+    let data = Bytes::from(vec![0; body_bytes]);
+    let op = Some(MetaOp::WriteInline(WriteInline { data, ..WriteInline::default() }));
+    let request = MetaRequest { session: 2, op, ..MetaRequest::default() };
+    Draft::message(&request).unwrap().seal(FrameKind::Request, ServiceClass::Meta, id).head
+}
+
+/// Waits until no further call begins, and says how many have.
+async fn begun_in_the_end(server: &Running) -> usize {
+    let begun = || server.fake.meta_calls.load(SeqCst);
+    let (mut before, mut now) = (0, begun());
+    while now == 0 || now != before {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        (before, now) = (now, begun());
+    }
+    now
+}
+
+/// Only payloads counted: each connection could have 256 bodies of 4 MiB here.
+#[tokio::test]
+async fn bodies_of_calls_that_wait_hold_back_further_ones_and_no_small_call() {
+    let body_bytes = 3 << 20;
+    // What one connection may have, and what all may have.
+    for (connections, bytes_max) in [(1, BYTES_PER_CONNECTION_MAX), (3, BODIES_BYTES_MAX)] {
+        let server = Running::start("127.0.0.1:0", "c").await;
+        let greedy = (0..connections).map(|_| async {
+            let mut stream = TcpStream::connect(&server.address).await.unwrap();
+            stream.write_all(&hello("c")).await.unwrap();
+            for id in 0..BYTES_PER_CONNECTION_MAX / body_bytes + 8 {
+                // Not read by the server, once there is no room.
+                if stream.write_all(&large_call(id as u64, body_bytes)).await.is_err() {
+                    break;
+                }
+            }
+        });
+        let all = futures::future::join_all(greedy);
+        let begun = tokio::select! {
+            _ = all => panic!("there is room for everything"),
+            begun = begun_in_the_end(&server) => begun,
+        };
+        assert!(begun * body_bytes <= bytes_max, "{begun}");
+        assert_alive(&server).await;
+    }
+}
+
+/// A user's groups were as many as fit into a body, and kept as long as the call took.
+#[tokio::test]
+async fn a_user_in_more_groups_than_there_can_be_is_refused() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let meta = callers(60_000).meta(&server.entry());
+    for (groups, expected) in [(GROUPS_MAX, Ok(())), (GROUPS_MAX + 1, Err(ErrorKind::Malformed))] {
+        let cred = Cred { groups: vec![1; groups], ..Cred::default() };
+        let answer = meta.call(MetaRequest { cred, ..MetaRequest::default() }).await;
+        assert_eq!(answer.map(|_| ()).map_err(|e| e.kind), expected);
+    }
 }
 
 #[tokio::test]

@@ -26,6 +26,11 @@ pub(crate) const PAUSE_MS_MAX: u64 = 5_000;
 const RATE_BYTES_PER_MS_MIN: u64 = 128;
 /// Longest time a peer may take nothing while something is to be sent.
 const STALL_MS_MAX: u64 = 60_000;
+/// How far a caller may be behind [`RATE_BYTES_PER_MS_MIN`] with what it is sent: what it asked for and
+/// does not take keeps room from others.
+pub(crate) const LAG_MS_MAX: u64 = 20_000;
+/// After so many bytes it is no longer behind: many callers may share a slow path.
+const LAG_BYTES: usize = 1 << 20;
 /// Frames given to one write.
 const FRAMES_PER_WRITE_MAX: usize = 16;
 
@@ -220,6 +225,31 @@ impl Sending {
     }
 }
 
+/// How fast a peer takes what it is sent.
+struct Pace {
+    since: Instant,
+    taken: usize,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Self { since: Instant::now(), taken: 0 }
+    }
+
+    fn note(&mut self, bytes: usize) {
+        self.taken += bytes;
+        if self.taken >= LAG_BYTES {
+            *self = Self::new();
+        }
+    }
+
+    /// By when it must have taken more, if it may be so far behind.
+    fn deadline(&self, lag_max: Duration) -> Instant {
+        let earned = Duration::from_millis(self.taken as u64 / RATE_BYTES_PER_MS_MIN);
+        self.since + lag_max + earned
+    }
+}
+
 #[derive(Default)]
 struct OutboxState {
     queue: VecDeque<Sending>,
@@ -235,6 +265,8 @@ struct OutboxState {
 /// writer task. The queue is bounded by the calls in flight, which both sides limit.
 pub(crate) struct Outbox {
     stream: Arc<dyn Stream>,
+    /// How far the peer may be behind the least rate; `None`: there is none.
+    lag_max: Option<Duration>,
     state: Mutex<OutboxState>,
     /// For the writer task: it is now the one that is busy.
     handover: Notify,
@@ -243,10 +275,28 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// An outbox and its writer task, which the caller spawns.
+    /// An outbox and its writer task, which the caller spawns. A server that has no room takes nothing, so
+    /// its callers wait.
     pub fn new(stream: Arc<dyn Stream>) -> (Arc<Self>, impl Future<Output = ()> + Send) {
+        Self::with_lag(stream, None)
+    }
+
+    /// As [`Outbox::new`], to a peer that has to take what it is sent at the least rate, behind which it may
+    /// be so far.
+    pub fn paced(
+        stream: Arc<dyn Stream>,
+        lag_max: Duration,
+    ) -> (Arc<Self>, impl Future<Output = ()> + Send) {
+        Self::with_lag(stream, Some(lag_max))
+    }
+
+    fn with_lag(
+        stream: Arc<dyn Stream>,
+        lag_max: Option<Duration>,
+    ) -> (Arc<Self>, impl Future<Output = ()> + Send) {
         let outbox = Arc::new(Self {
             stream,
+            lag_max,
             state: Mutex::default(),
             handover: Notify::new(),
             idle: Notify::new(),
@@ -312,7 +362,7 @@ impl Outbox {
     }
 
     async fn drain(&self) -> io::Result<()> {
-        let mut batch = VecDeque::new();
+        let (mut batch, mut pace) = (VecDeque::new(), Pace::new());
         loop {
             {
                 let mut state = self.state.lock();
@@ -323,17 +373,22 @@ impl Outbox {
                     break;
                 }
             }
-            if !write_batch(&*self.stream, &mut batch)? {
-                let writable = poll_fn(|cx| self.stream.poll_writable(cx));
-                tokio::time::timeout(Duration::from_millis(STALL_MS_MAX), writable)
-                    .await
-                    .map_err(|_| {
-                        io::Error::new(io::ErrorKind::TimedOut, "the peer reads nothing")
-                    })??;
+            match write_batch(&*self.stream, &mut batch)? {
+                Some(written) => pace.note(written),
+                None => self.writable(&pace).await?,
             }
         }
         self.idle.notify_waiters();
         Ok(())
+    }
+
+    async fn writable(&self, pace: &Pace) -> io::Result<()> {
+        let stall = Instant::now() + Duration::from_millis(STALL_MS_MAX);
+        let deadline = self.lag_max.map_or(stall, |lag_max| stall.min(pace.deadline(lag_max)));
+        let writable = poll_fn(|cx| self.stream.poll_writable(cx));
+        tokio::time::timeout_at(deadline, writable).await.map_err(|_| {
+            io::Error::new(io::ErrorKind::TimedOut, "the peer reads nothing, or too slowly")
+        })?
     }
 
     /// Waits until everything queued is sent or the connection is closed.
@@ -364,26 +419,30 @@ impl Outbox {
     }
 }
 
-/// One write; sent frames leave the batch. False if the socket takes nothing now.
-fn write_batch(stream: &dyn Stream, batch: &mut VecDeque<Sending>) -> io::Result<bool> {
+/// One write; sent frames leave the batch. The bytes written; `None` if the socket takes nothing now.
+fn write_batch(stream: &dyn Stream, batch: &mut VecDeque<Sending>) -> io::Result<Option<usize>> {
     let parts: Vec<IoSlice<'_>> =
         batch.iter().flat_map(Sending::parts).filter(|p| !p.is_empty()).collect();
     let written = stream.try_write(&parts);
     drop(parts);
-    let mut written = match written {
+    let written = match written {
         Ok(n) => n,
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-        Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(Some(0)),
         Err(e) => return Err(e),
     };
+    let mut left = written;
     while let Some(front) = batch.front_mut() {
-        let step = written.min(front.left());
+        let step = left.min(front.left());
         front.sent += step;
-        written -= step;
+        left -= step;
         if front.left() > 0 {
             break;
         }
         batch.pop_front();
     }
-    Ok(true)
+    Ok(Some(written))
 }
+
+#[cfg(test)]
+mod tests;

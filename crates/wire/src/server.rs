@@ -5,7 +5,7 @@
 //! it never holds up the calls behind it.
 //!
 //! Everything is bounded: connections, calls and bytes in flight on each and on all of them, the time
-//! of a hello and of a frame. Room for a payload is reserved before a byte of it is read, and room for a
+//! of a hello, of a frame, and to take an answer. Room for a payload is reserved before a byte of it is read, and room for a
 //! body before its call begins; while there is none, the connection is not read, and the caller's socket
 //! fills up: it has one body here without room. What is not a frame closes the connection it came from and
 //! nothing else.
@@ -13,7 +13,7 @@
 use crate::buffer::BufferPool;
 use crate::frame::{Draft, FrameKind, Header, ServiceClass};
 use crate::hello::{self, Hello};
-use crate::link::{FRAME_MS_MAX, FrameReader, Hold, Outbox, PAUSE_MS_MAX, ReadError};
+use crate::link::{FRAME_MS_MAX, FrameReader, Hold, LAG_MS_MAX, Outbox, PAUSE_MS_MAX, ReadError};
 use crate::message::storage::{StorageOp, StorageRequest};
 use crate::message::{manager, meta};
 use crate::stream::Stream;
@@ -82,13 +82,15 @@ pub(crate) struct Limits {
     pub frame: Duration,
     /// Between two parts of a body or payload.
     pub pause: Duration,
+    /// Behind the least rate, with what it is sent.
+    pub lag: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        let [hello, frame, pause] =
-            [HELLO_MS_MAX, FRAME_MS_MAX, PAUSE_MS_MAX].map(Duration::from_millis);
-        Self { hello, frame, pause }
+        let [hello, frame, pause, lag] =
+            [HELLO_MS_MAX, FRAME_MS_MAX, PAUSE_MS_MAX, LAG_MS_MAX].map(Duration::from_millis);
+        Self { hello, frame, pause, lag }
     }
 }
 
@@ -204,7 +206,7 @@ async fn converse(caller: Incoming, shared: Arc<Shared>) {
         Ok(greeted) => greeted,
         Err(e) => return tracing::warn!(%peer, "connection refused: {e}"),
     };
-    let (outbox, writer) = Outbox::new(stream);
+    let (outbox, writer) = Outbox::paced(stream, shared.limits.lag);
     let connection = Arc::new(Connection {
         shared: shared.clone(),
         certificate,

@@ -1,0 +1,85 @@
+use super::*;
+use crate::frame::{Draft, FrameKind, ServiceClass};
+use std::sync::atomic::AtomicBool;
+use std::task::{Context, Poll};
+use tokio::sync::Semaphore;
+use tokio::time::Interval;
+
+/// Takes a byte every ten seconds.
+struct Trickle {
+    ticks: Mutex<Interval>,
+    ready: AtomicBool,
+    closed: AtomicBool,
+}
+
+impl Trickle {
+    fn new() -> Arc<Self> {
+        let ticks = Mutex::new(tokio::time::interval(Duration::from_secs(10)));
+        Arc::new(Self { ticks, ready: AtomicBool::default(), closed: AtomicBool::default() })
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+}
+
+impl Stream for Trickle {
+    fn poll_readable(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let tick = self.ticks.lock().poll_tick(cx);
+        self.ready.fetch_or(tick.is_ready(), Ordering::SeqCst);
+        tick.map(|_| Ok(()))
+    }
+
+    fn try_read(&self, _: &mut Vec<u8>, _: usize) -> io::Result<usize> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    fn try_write(&self, _: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self.ready.swap(false, Ordering::SeqCst) {
+            true => Ok(1),
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    fn peer(&self) -> String {
+        "a slow peer".to_owned()
+    }
+}
+
+fn frame() -> Outgoing {
+    let draft = Draft::empty().with_payload(Bytes::from(vec![0; 1_000])).unwrap();
+    draft.seal(FrameKind::Reply, ServiceClass::Storage, 1)
+}
+
+/// Who took a little every minute kept the room for what it had asked from all others.
+#[tokio::test(start_paused = true)]
+async fn who_takes_answers_too_slowly_is_hung_up_on_and_its_room_goes_to_others() {
+    let stream = Trickle::new();
+    let (outbox, writer) = Outbox::paced(stream.clone(), Duration::from_millis(LAG_MS_MAX));
+    let _writer = tokio::spawn(writer);
+    let room = Arc::new(Semaphore::new(1));
+    let held = room.clone().try_acquire_owned().ok();
+    assert!(outbox.send(frame(), [held, None, None, None]));
+    assert_eq!(room.available_permits(), 0);
+    outbox.flushed().await;
+    assert!(stream.is_closed());
+    assert_eq!(room.available_permits(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_waits_for_a_server_that_has_no_room() {
+    let stream = Trickle::new();
+    let (outbox, writer) = Outbox::new(stream.clone());
+    let _writer = tokio::spawn(writer);
+    assert!(outbox.send(frame(), Hold::default()));
+    outbox.flushed().await;
+    assert!(!stream.is_closed());
+}

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::Instant;
@@ -33,6 +33,9 @@ pub(crate) const LAG_MS_MAX: u64 = 20_000;
 const LAG_BYTES: usize = 1 << 20;
 /// Frames given to one write.
 const FRAMES_PER_WRITE_MAX: usize = 16;
+/// Headers and bodies in an outbox beyond which a server takes no further calls: nobody knows before a call
+/// how large the body of its answer is.
+const HEADS_BYTES_MAX: usize = 4 << 20;
 
 /// Why nothing more can be read from a connection.
 #[derive(Debug, thiserror::Error)]
@@ -156,6 +159,19 @@ impl FrameReader {
         Ok(buffer.freeze())
     }
 
+    /// Passes over the body and the payload of the frame at hand.
+    pub async fn skip(&mut self, header: &Header) -> Result<(), ReadError> {
+        let mut left = header.body_len as usize + header.payload_len as usize;
+        let mut passed = Vec::with_capacity(left.min(READ_AHEAD_BYTES));
+        while left > 0 {
+            passed.clear();
+            let step = left.min(READ_AHEAD_BYTES);
+            self.fill(&mut passed, step).await?;
+            left -= step;
+        }
+        Ok(())
+    }
+
     async fn fill(&mut self, into: &mut Vec<u8>, len: usize) -> Result<(), ReadError> {
         let have = len.min(self.buffer.len() - self.taken);
         into.extend_from_slice(&self.buffer[self.taken..self.taken + have]);
@@ -268,9 +284,11 @@ pub(crate) struct Outbox {
     /// How far the peer may be behind the least rate; `None`: there is none.
     lag_max: Option<Duration>,
     state: Mutex<OutboxState>,
+    /// Bytes of headers and bodies that are queued.
+    heads: AtomicUsize,
     /// For the writer task: it is now the one that is busy.
     handover: Notify,
-    /// For those who wait until everything is sent.
+    /// For those who wait until everything is sent, or few of `heads` are left.
     idle: Notify,
 }
 
@@ -298,6 +316,7 @@ impl Outbox {
             stream,
             lag_max,
             state: Mutex::default(),
+            heads: AtomicUsize::new(0),
             handover: Notify::new(),
             idle: Notify::new(),
         });
@@ -314,6 +333,7 @@ impl Outbox {
                 return false;
             }
             if state.busy {
+                self.heads.fetch_add(sending.frame.head.len(), Ordering::SeqCst);
                 state.queue.push_back(sending);
                 return true;
             }
@@ -337,6 +357,7 @@ impl Outbox {
     fn finish_inline(&self, sending: Sending) {
         let mut state = self.state.lock();
         if sending.left() > 0 {
+            self.heads.fetch_add(sending.frame.head.len(), Ordering::SeqCst);
             state.queue.push_front(sending);
         }
         if state.queue.is_empty() {
@@ -373,10 +394,12 @@ impl Outbox {
                     break;
                 }
             }
+            let heads = heads_of(&batch);
             match write_batch(&*self.stream, &mut batch)? {
                 Some(written) => pace.note(written),
                 None => self.writable(&pace).await?,
             }
+            self.relieve(heads - heads_of(&batch));
         }
         self.idle.notify_waiters();
         Ok(())
@@ -389,6 +412,26 @@ impl Outbox {
         tokio::time::timeout_at(deadline, writable).await.map_err(|_| {
             io::Error::new(io::ErrorKind::TimedOut, "the peer reads nothing, or too slowly")
         })?
+    }
+
+    /// Some headers and bodies are sent.
+    fn relieve(&self, bytes: usize) {
+        let before = self.heads.fetch_sub(bytes, Ordering::SeqCst);
+        if before > HEADS_BYTES_MAX && before - bytes <= HEADS_BYTES_MAX {
+            self.idle.notify_waiters();
+        }
+    }
+
+    /// Waits while much of what is queued has no room reserved, or until the connection is closed.
+    pub async fn relieved(&self) {
+        while self.heads.load(Ordering::SeqCst) > HEADS_BYTES_MAX {
+            let idle = self.idle.notified();
+            // Again: it may have been before anybody could notify us.
+            if self.state.lock().closed || self.heads.load(Ordering::SeqCst) <= HEADS_BYTES_MAX {
+                return;
+            }
+            idle.await;
+        }
     }
 
     /// Waits until everything queued is sent or the connection is closed.
@@ -417,6 +460,10 @@ impl Outbox {
         self.handover.notify_one();
         self.idle.notify_waiters();
     }
+}
+
+fn heads_of(batch: &VecDeque<Sending>) -> usize {
+    batch.iter().map(|sending| sending.frame.head.len()).sum()
 }
 
 /// One write; sent frames leave the batch. The bytes written; `None` if the socket takes nothing now.

@@ -394,15 +394,16 @@ fn units(bytes: usize) -> u32 {
 impl Connection {
     /// Receives a frame and begins what it asks for; false at the end of the stream.
     async fn receive_one(self: &Arc<Self>, reader: &mut FrameReader) -> Result<bool, ReadError> {
+        self.outbox.relieved().await;
         let Some(header) = reader.header().await? else {
             return Ok(false);
         };
-        let body = reader.body(header.body_len).await?;
         if header.kind != FrameKind::Request {
             // A caller's goodbye, or what a newer caller says and this release need not understand.
-            reader.payload(&header).await?;
+            reader.skip(&header).await?;
             return Ok(header.kind != FrameKind::Goodbye);
         }
+        let body = reader.body(header.body_len).await?;
         let work = Work::decode(header.service, body).and_then(|work| self.permitted(work));
         let needs = match &work {
             Ok(work) => work.needs(&header),

@@ -1,9 +1,10 @@
 use super::*;
 use crate::message::common::Cred;
+use crate::message::manager::{ClusterMap, Fenced, GetMap, ManagerOp, ManagerRequest};
 use crate::message::meta::{MetaOp, MetaRequest, WriteInline};
 use crate::message::storage::Read;
 use crate::tests::{Running, callers};
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -219,8 +220,8 @@ fn large_call(id: u64, body_bytes: usize) -> Vec<u8> {
 }
 
 /// Waits until no further call begins, and says how many have.
-async fn begun_in_the_end(server: &Running) -> usize {
-    let begun = || server.fake.meta_calls.load(SeqCst);
+async fn begun_in_the_end(calls: &AtomicUsize) -> usize {
+    let begun = || calls.load(SeqCst);
     let (mut before, mut now) = (0, begun());
     while now == 0 || now != before {
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -249,11 +250,52 @@ async fn bodies_of_calls_that_wait_hold_back_further_ones_and_no_small_call() {
         let all = futures::future::join_all(greedy);
         let begun = tokio::select! {
             _ = all => panic!("there is room for everything"),
-            begun = begun_in_the_end(&server) => begun,
+            begun = begun_in_the_end(&server.fake.meta_calls) => begun,
         };
         assert!(begun * body_bytes <= bytes_max, "{begun}");
         assert_alive(&server).await;
     }
+}
+
+/// Only payloads counted: who asked for the map again and again and read nothing had 256 of it made.
+#[tokio::test]
+async fn bodies_of_answers_that_nobody_reads_hold_back_further_calls() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let fenced = vec![Fenced { volume: 1, session: u64::MAX, epoch: u64::MAX }; 80_000];
+    *server.fake.map.lock() = ClusterMap { epoch: 1, fenced, ..ClusterMap::default() };
+    let calls = 64;
+    let mut stream = TcpStream::connect(&server.address).await.unwrap();
+    stream.write_all(&hello("c")).await.unwrap();
+    for id in 0..calls {
+        let op = Some(ManagerOp::GetMap(GetMap::default()));
+        let draft = Draft::message(&ManagerRequest { op }).unwrap();
+        let frame = draft.seal(FrameKind::Request, ServiceClass::Manager, id);
+        stream.write_all(&frame.head).await.unwrap();
+    }
+    let begun = &server.fake.map_calls;
+    let first = begun_in_the_end(begun).await;
+    assert!(first < calls as usize, "{first}");
+    let mut buffer = vec![0; 1 << 20];
+    while begun.load(SeqCst) < calls as usize {
+        assert!(stream.read(&mut buffer).await.unwrap() > 0);
+    }
+}
+
+/// It was received whole, without room for it.
+#[tokio::test]
+async fn what_is_no_request_is_passed_over() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let other = Draft::message(&Hello::new("c", "test", false)).unwrap();
+    let other = other.with_payload(Bytes::from(vec![0; 100_000])).unwrap();
+    let other = other.seal(FrameKind::Hello, ServiceClass::None, 0);
+    let good = Draft::message(&MetaRequest::default()).unwrap();
+    let good = good.seal(FrameKind::Request, ServiceClass::Meta, 2).head;
+    let bye = Draft::empty().seal(FrameKind::Goodbye, ServiceClass::None, 0).head;
+    let sent = [hello("c"), other.head, other.payload.to_vec(), good, bye].concat();
+    let answer = send_raw(&server, &sent).await;
+    let (_, greeting) = answer_of(&answer);
+    let (header, _) = answer_of(&answer[crate::frame::HEADER_BYTES + greeting.len()..]);
+    assert_eq!((header.request, header.error), (2, 0));
 }
 
 /// A user's groups were as many as fit into a body, and kept as long as the call took.

@@ -2,7 +2,7 @@
 
 use crate::gate::{Gate, Pass};
 use crate::tag::{Tag, plain, plain_error};
-use crate::target::{Target, in_chunk};
+use crate::target::{Target, check_parts, in_chunk};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -199,9 +199,7 @@ impl Shelf {
         let (count, malformed) = (writes.lens.len(), |what: &str| {
             Error::with(ErrorKind::Malformed, format!("writes to inode {}: {what}", writes.ino))
         });
-        if [writes.indices.len(), writes.offsets.len(), writes.crcs.len()] != [count; 3] {
-            return Err(malformed("lists of different lengths"));
-        }
+        check_parts(writes)?;
         let mut parts = Vec::with_capacity(count);
         let mut rest = payload.clone();
         for nth in 0..count {

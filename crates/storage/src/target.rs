@@ -11,12 +11,15 @@ use strake_base::task;
 use strake_engine::chunk::{self, ChunkStore};
 use strake_types::limits::CHUNK_BYTES_MAX;
 use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
-use strake_wire::message::storage::Range;
+use strake_wire::message::storage::{Chunk, Range, WriteMany};
 use tokio::sync::Semaphore;
 
 /// Operations at work on one target at once. Deep enough to keep a fast disk busy; the rest wait in
 /// order.
-const DEPTH_MAX: usize = 32;
+pub(crate) const DEPTH_MAX: usize = 32;
+
+/// Parts of one request: as many as clients send at most.
+const PARTS_MAX: usize = 16_384;
 
 /// Names of operations, as metrics label them, in the order of [`OpKind`].
 const OP_NAMES: [&str; 14] = [
@@ -201,6 +204,25 @@ pub(crate) fn in_chunk(range: Range) -> Result<(ChunkId, u64, u64)> {
         return Err(Error::with(ErrorKind::Invalid, detail));
     }
     Ok((range.chunk.into(), range.offset, range.len))
+}
+
+/// Fails unless each part lies where a chunk may have bytes. What they are of a payload is not looked at.
+pub(crate) fn check_parts(many: &WriteMany) -> Result<()> {
+    let (count, malformed) = (many.lens.len(), |what: &str| {
+        Err(Error::with(ErrorKind::Malformed, format!("writes to inode {}: {what}", many.ino)))
+    });
+    if [many.indices.len(), many.offsets.len(), many.crcs.len()] != [count; 3] {
+        return malformed("lists of different lengths");
+    }
+    if count > PARTS_MAX {
+        return malformed("too many parts");
+    }
+    let parts = many.indices.iter().zip(&many.offsets).zip(&many.lens);
+    for ((&index, &offset), &len) in parts {
+        let chunk = Chunk { volume: many.volume, ino: many.ino, index };
+        in_chunk(Range { chunk, offset, len })?;
+    }
+    Ok(())
 }
 
 /// Texts for the metrics page.

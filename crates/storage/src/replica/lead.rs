@@ -212,7 +212,9 @@ impl Replica {
             }
             Err(error) => {
                 drop(gate);
-                Box::pin(self.level(&numbered, &touched)).await?;
+                if !is_refusal(&error) {
+                    Box::pin(self.level(&numbered, &touched)).await?;
+                }
                 self.settle(&numbered);
                 // Without us the others may do it.
                 let others = !self.required().is_empty();
@@ -512,6 +514,11 @@ impl Replica {
             }
         }
     }
+}
+
+/// True for an error that comes before anything is made of a change: what is asked for cannot be.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::Malformed | ErrorKind::Invalid | ErrorKind::FileTooBig)
 }
 
 impl Reign {

@@ -1,7 +1,7 @@
 //! Who may touch which bytes now: changes wait for overlapping changes and reads before them, reads
 //! for overlapping changes. First come, first served.
 
-use crate::target::in_chunk;
+use crate::target::{check_parts, in_chunk};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ type File = (VolumeId, Ino);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Area {
     file: File,
+    /// Ascending, both where they start and where they end.
     spans: Vec<Span>,
 }
 
@@ -74,7 +75,8 @@ impl Area {
                 let starts = many.indices.iter().zip(&many.offsets);
                 let starts = starts.map(|(&index, &offset)| position(index, offset));
                 let spans = starts.zip(&many.lens).map(|(start, &len)| Span::of(start, len));
-                Self { file: (VolumeId(many.volume), Ino(many.ino)), spans: spans.collect() }
+                let spans = ascending(spans.collect());
+                Self { file: (VolumeId(many.volume), Ino(many.ino)), spans }
             }
             StorageOp::Truncate(cut) => {
                 let first =
@@ -96,6 +98,11 @@ impl Area {
         if let Some(range) = range_of(op, payload) {
             in_chunk(range)?;
         }
+        match op {
+            StorageOp::WriteMany(many) => check_parts(many)?,
+            StorageOp::Truncate(cut) => check_cut(cut)?,
+            _ => {}
+        }
         let nothing = || Error::with(ErrorKind::Malformed, "an operation on no file");
         Self::of_op(op, payload).ok_or_else(nothing)
     }
@@ -112,8 +119,7 @@ impl Area {
 
     /// True if both have a byte in common.
     pub fn overlaps(&self, other: &Area) -> bool {
-        self.file == other.file
-            && self.spans.iter().any(|a| other.spans.iter().any(|b| a.meets(*b)))
+        self.file == other.file && any_meet(&self.spans, &other.spans)
     }
 
     /// The chunks it touches, where they can be counted.
@@ -216,6 +222,44 @@ impl Drop for Held {
             inner.files.remove(&self.file);
         }
     }
+}
+
+/// Spans in the order in which they start; those that have bytes in common become one.
+fn ascending(mut spans: Vec<Span>) -> Vec<Span> {
+    spans.sort_unstable_by_key(|span| span.start);
+    spans.dedup_by(|next, span| {
+        let joined = next.start < span.end;
+        span.end = if joined { span.end.max(next.end) } else { span.end };
+        joined
+    });
+    spans
+}
+
+/// True if a span of one list has a byte in common with one of the other. Both ascend, so that each span is
+/// looked at once: requests may have thousands, and others wait meanwhile.
+fn any_meet(mut ours: &[Span], mut theirs: &[Span]) -> bool {
+    while let (Some((a, our_rest)), Some((b, their_rest))) =
+        (ours.split_first(), theirs.split_first())
+    {
+        if a.meets(*b) {
+            return true;
+        }
+        // What ends first meets nothing of what comes after the other.
+        match a.end <= b.end {
+            true => ours = our_rest,
+            false => theirs = their_rest,
+        }
+    }
+    false
+}
+
+/// Where the last chunk is cut must be where a chunk may have bytes: it is found out after others are deleted.
+fn check_cut(cut: &msg::Truncate) -> Result<()> {
+    let (Some(offset), Some(index)) = (cut.last_chunk_len, cut.from_index.checked_sub(1)) else {
+        return Ok(());
+    };
+    let chunk = msg::Chunk { volume: cut.volume, ino: cut.ino, index };
+    in_chunk(msg::Range { chunk, offset, len: 0 }).map(drop)
 }
 
 /// The range of an operation that is about one.

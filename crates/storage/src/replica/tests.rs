@@ -784,6 +784,63 @@ async fn overlapping_changes_wait_for_each_other_in_order() {
     writer.await.unwrap();
 }
 
+fn parts(indices: &[u64], offsets: &[u64], lens: &[u64]) -> msg::WriteMany {
+    let (indices, offsets, lens) = (indices.to_vec(), offsets.to_vec(), lens.to_vec());
+    let crcs = lens.iter().map(|_| 0).collect();
+    msg::WriteMany { volume: 1, ino: 2, indices, offsets, lens, crcs }
+}
+
+#[test]
+fn parts_in_any_order_overlap_with_what_has_a_byte_of_one_of_them() {
+    let many = StorageOp::WriteMany(parts(&[3, 1, 1, 1], &[8, 30, 10, 15], &[4, 10, 10, 10]));
+    let many = Area::checked(&many, 34).unwrap();
+    let meets = |index, offset, len| {
+        let area = Area::of_range(&msg::Range { chunk: chunk(index), offset, len });
+        assert_eq!(area.overlaps(&many), many.overlaps(&area));
+        many.overlaps(&area)
+    };
+    for (index, offset, len) in [(1, 10, 1), (1, 24, 1), (1, 39, 9), (3, 0, 9), (1, 0, 100)] {
+        assert!(meets(index, offset, len), "{index} {offset}+{len}");
+    }
+    for (index, offset, len) in [(1, 0, 10), (1, 25, 5), (1, 40, 99), (2, 8, 9), (3, 12, 1)] {
+        assert!(!meets(index, offset, len), "{index} {offset}+{len}");
+    }
+    assert!(many.in_blocks().overlaps(&many));
+    assert_eq!(many.chunks().unwrap().len(), 2);
+}
+
+/// The chunks of a part that was said to be of 2^64 bytes were listed one by one: the primary ran out of memory.
+#[tokio::test]
+async fn parts_that_no_chunk_can_have_are_refused_and_the_group_goes_on() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    let endless = parts(&[0], &[0], &[u64::MAX]);
+    let behind = parts(&[0], &[u64::MAX], &[2]);
+    let uneven = parts(&[0, 1], &[0], &[1, 1]);
+    let none = vec![0; 20_000];
+    let countless = parts(&none, &none, &none);
+    let short = parts(&[0], &[0], &[BLOCK as u64]);
+    let refused = [
+        (endless, ErrorKind::Invalid),
+        (behind, ErrorKind::Invalid),
+        (uneven, ErrorKind::Malformed),
+        (countless, ErrorKind::Malformed),
+        (short, ErrorKind::Malformed),
+    ];
+    for (many, kind) in refused {
+        let answer = bench.change(StorageOp::WriteMany(many), Bytes::new()).await;
+        assert_eq!(answer.unwrap_err().kind, kind);
+    }
+    let cut =
+        msg::Truncate { volume: 1, ino: 2, from_index: 1, last_chunk_len: Some(u64::MAX) };
+    let answer = bench.change(StorageOp::Truncate(cut), Bytes::new()).await;
+    assert_eq!(answer.unwrap_err().kind, ErrorKind::Invalid);
+    bench.write(0, 2).await;
+    for member in 1..=MEMBERS {
+        assert_eq!(bench.read(member, 0).await, 2);
+    }
+}
+
 /// One writer per block writes 1, 2, 3, ...; readers ask any member. Members are killed, cut off from
 /// each other, taken out and brought back, as a manager would, in an order that follows from a seed.
 async fn storm(seed: u64, bench: Bench, happen: impl AsyncFn(&Bench, &mut SplitMix64)) {

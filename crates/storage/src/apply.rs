@@ -27,6 +27,8 @@ pub(crate) struct Shelf {
     tag: Tag,
     /// Goes with every operation to its end, whoever waits for it.
     pass: Option<Pass>,
+    /// What is done, if that can be given up.
+    attempt: Option<msg::Attempt>,
 }
 
 /// What another server is told, who asks for no boot.
@@ -56,12 +58,18 @@ pub(crate) fn plain_answer(answer: StorageAnswer) -> Result<Answer> {
 impl Shelf {
     /// The chunks of a group on a target.
     pub fn new(target: &Arc<Target>, group: GroupId) -> Self {
-        Self { target: target.clone(), tag: Tag::of(target.id, group), pass: None }
+        Self { target: target.clone(), tag: Tag::of(target.id, group), pass: None, attempt: None }
     }
 
     /// The same, for who has no replica.
     pub fn with(self, pass: Pass) -> Self {
         Self { pass: Some(pass), ..self }
+    }
+
+    /// The same, which does nothing any more once a client has given this up: a change that has waited long for
+    /// its turn must not be made over what came after it.
+    pub fn unless_given_up(self, attempt: Option<msg::Attempt>) -> Self {
+        Self { attempt, ..self }
     }
 
     /// The gate of the group, of who has no replica.
@@ -73,13 +81,16 @@ impl Shelf {
         &self,
         work: impl FnOnce(&ChunkStore) -> chunk::Result<T> + Send + 'static,
     ) -> Result<T> {
-        let pass = self.pass.clone();
+        let (pass, attempt, target) = (self.pass.clone(), self.attempt, self.target.clone());
         let work = move |store: &ChunkStore| {
-            let done = work(store);
+            let done = match attempt.map_or(Ok(()), |attempt| target.attempts.check(attempt)) {
+                Ok(()) => work(store).map(Ok),
+                Err(given_up) => Ok(Err(given_up)),
+            };
             drop(pass);
             done
         };
-        self.target.run(work).await
+        self.target.run(work).await?
     }
 
     /// Makes everything on the target durable.

@@ -69,6 +69,16 @@ impl Attempts {
         begun(Some(attempt))
     }
 
+    /// Fails if the client of a change has given it up.
+    pub fn check(&self, attempt: Attempt) -> Result<()> {
+        let inner = self.inner.lock();
+        let settled = inner.clients.get(&attempt.client).map_or(0, |client| client.settled);
+        match attempt.seq < settled {
+            true => Err(over(attempt, "is over for its client")),
+            false => Ok(()),
+        }
+    }
+
     /// A change has been made here, on behalf of the group's primary.
     pub fn note(&self, attempt: Attempt) {
         let mut inner = self.inner.lock();
@@ -135,13 +145,12 @@ impl Inner {
 impl Running<'_> {
     /// Fails if its client has given it up.
     pub fn check(&self) -> Result<()> {
-        let Some(attempt) = self.attempt else { return Ok(()) };
-        let inner = self.attempts.inner.lock();
-        let settled = inner.clients.get(&attempt.client).map_or(0, |client| client.settled);
-        match attempt.seq < settled {
-            true => Err(over(attempt, "is over for its client")),
-            false => Ok(()),
-        }
+        self.attempt.map_or(Ok(()), |attempt| self.attempts.check(attempt))
+    }
+
+    /// Its number, if it is made once.
+    pub fn attempt(&self) -> Option<Attempt> {
+        self.attempt
     }
 
     /// The change is made.

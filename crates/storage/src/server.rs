@@ -268,6 +268,7 @@ impl StorageServer {
         self.common.check_fence(order.whose)?;
         let Some(running) = shelf.target.attempts.begin(order.attempt)? else { return Ok(false) };
         let durable = op.is_durable() && !is_broken("syncs-reach-disks");
+        let shelf = shelf.clone().unless_given_up(running.attempt());
         shelf.change_and_sync(op, payload, durable).await?;
         running.succeed();
         Ok(durable)

@@ -1,4 +1,5 @@
 mod adding;
+mod turns;
 
 use super::*;
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! The primary: numbers changes, makes them, and sees that all members have them.
 
 use super::errand::Errand;
+use super::left::Counted;
 use super::ranges::Area;
 use super::resync::Report;
 use super::{Joiner, Message, Reign, Replica, SYNC_WAIT, Stage, View};
@@ -48,7 +49,9 @@ impl Replica {
     ) -> Result<bool> {
         let view = self.current(order.epoch).await?;
         self.check_lead(&view)?;
-        let area = Area::checked(&op, payload.len() as u64)?;
+        let bytes = payload.len() as u64;
+        let area = Area::checked(&op, bytes)?;
+        self.check_left()?;
         let Safety { ack, min_copies: least } = order.safety;
         // Who acknowledges alone does not wait for others, nor for their disks.
         let op = if ack == Ack::Primary { op.not_durable() } else { op };
@@ -57,7 +60,12 @@ impl Replica {
         let early = Some(early).filter(|_| ack == Ack::Primary);
         // In a task of its own: once it has begun it must end everywhere, whoever waits for it.
         let replica = self.clone();
-        let work = async move { replica.change_everywhere(area, message, least, early).await };
+        let (open, _awaited) = (self.left.open(bytes), self.left.wait_for(bytes));
+        let work = async move {
+            let made = replica.change_everywhere(area, message, least, early).await;
+            drop(open);
+            made
+        };
         let mut made = task::spawn(work);
         let answered = async {
             tokio::select! {
@@ -101,13 +109,7 @@ impl Replica {
             }
             made => made?,
         };
-        if let Some(early) = early
-            && self.acknowledge_early(&numbered)
-            && self.check_answers(reign).await.is_ok()
-        {
-            // Who does not wait any more asks again.
-            let _heard = early.send(());
-        }
+        let _bounded = self.answer_early(early, &numbered, message.payload.len() as u64).await;
         // Ends with the reign, whatever the disk does.
         let synced = async {
             Ok(if message.op.is_durable() { self.sync_in_passing().await } else { Ok(false) })
@@ -120,6 +122,31 @@ impl Replica {
         // Everywhere it is; but in an epoch that may be over others answer.
         self.check_answers(reign).await?;
         Ok(ours && theirs)
+    }
+
+    /// Fails while too much is under way that nobody waits for any more: it is kept until all members have it.
+    fn check_left(&self) -> Result<()> {
+        let Some(changes) = self.left.too_many() else { return Ok(()) };
+        let what = format!(
+            "{changes} changes whose clients have waited in vain are still under way to members that do not answer"
+        );
+        Err(self.error(ErrorKind::Unavailable, &what))
+    }
+
+    /// Answers who asks for no more than that the change is made here, if that may be. Of those there is a bound
+    /// of its own: as long as what is returned lives, it counts as one that is waited for.
+    async fn answer_early(
+        &self,
+        early: Option<oneshot::Sender<()>>,
+        numbered: &Numbered,
+        bytes: u64,
+    ) -> Option<Counted> {
+        let early = early.filter(|_| self.acknowledge_early(numbered))?;
+        self.check_answers(numbered.reign).await.ok()?;
+        let bounded = self.left.wait_for(bytes);
+        // Who does not wait any more asks again.
+        let _heard = early.send(());
+        Some(bounded)
     }
 
     /// Fails while fewer members are in sync than somebody asks for.

@@ -7,6 +7,7 @@
 //! * `recover` — what a new primary does first.
 //! * `resync` — making a joining member equal; `healing` — when and how fast, and how far it is.
 //! * `leave` — a member that is to leave.
+//! * `left` — changes that nobody waits for any more, and their bound.
 //! * `compare` — whether the copies of chunks are the same.
 //! * `repair` — damaged blocks, and where sound ones come from.
 //! * `short` — members that are short of room.
@@ -21,6 +22,7 @@ mod follow;
 mod healing;
 mod lead;
 mod leave;
+mod left;
 pub(crate) mod ranges;
 mod recover;
 mod repair;
@@ -34,6 +36,7 @@ use crate::target::Target;
 use bytes::Bytes;
 pub(crate) use errand::{MetBy, Outcome};
 pub(crate) use healing::Healing;
+use left::Left;
 use parking_lot::Mutex;
 use ranges::{Area, Ranges};
 use repair::Met;
@@ -141,6 +144,7 @@ pub(crate) struct Replica {
     /// Damage that is being seen to.
     met: Met,
     short: Short,
+    left: Left,
     /// Something about the reign has changed.
     progress: Notify,
     /// A change that was acknowledged early is everywhere.
@@ -290,6 +294,7 @@ impl Replica {
             state: Mutex::default(),
             met: Met::default(),
             short: Short::default(),
+            left: Left::default(),
             progress: Notify::new(),
             settled_early: Notify::new(),
         })

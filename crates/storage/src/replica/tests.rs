@@ -841,6 +841,40 @@ async fn parts_that_no_chunk_can_have_are_refused_and_the_group_goes_on() {
     }
 }
 
+/// A member and the manager were lost together: each change stayed with its payload after its client had been told to
+/// ask again, and the primary ran out of memory.
+#[tokio::test]
+async fn changes_that_nobody_waits_for_any_more_are_bounded() {
+    const BYTES: usize = 8 << 20;
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.cut(1, 3);
+    let (primary, data) = (bench.server(1), Bytes::from(vec![2; BYTES]));
+    let write = async |index, attempt| {
+        let write =
+            msg::Write { chunk: chunk(index), offset: 0, crc: crc32c(&data), durable: false };
+        let op = StorageOp::Write(write);
+        let request = StorageRequest { attempt: Some(attempt), ..bench.request(1, op) };
+        // Its client does not wait for long.
+        let call = primary.call(request, data.clone());
+        tokio::time::timeout(Duration::from_millis(100), call).await.ok().map(Result::err)
+    };
+    let mut answer = None;
+    for index in 1..=40 {
+        answer = write(index, bench.attempt()).await;
+        if answer.is_some() {
+            break;
+        }
+    }
+    let refused = answer.expect("a bound").expect("that refuses");
+    assert_eq!(refused.kind, ErrorKind::Unavailable);
+    assert!(refused.to_string().contains("have waited in vain"), "{refused}");
+    assert_eq!(bench.read_from(1, 9).await.unwrap(), 0, "readers are not refused");
+    bench.net.cut.lock().clear();
+    bench.write(0, 3).await;
+    assert_eq!(bench.read(3, 0).await, 3);
+}
+
 /// One writer per block writes 1, 2, 3, ...; readers ask any member. Members are killed, cut off from
 /// each other, taken out and brought back, as a manager would, in an order that follows from a seed.
 async fn storm(seed: u64, bench: Bench, happen: impl AsyncFn(&Bench, &mut SplitMix64)) {

@@ -328,6 +328,7 @@ async fn join(manager: &dyn ManagerService, last: &Joined, targets: Vec<TargetSp
         boot,
         store,
         old_disks: false,
+        life: 0,
     };
     let request = ManagerRequest { op: Some(ManagerOp::Join(join)) };
     match manager.call(request).await.expect("the manager lets its own server in").answer {

@@ -198,6 +198,7 @@ impl Liveness {
         let (since, kept_since) = known.filter(on).map_or((now, now), |h| (h.since, h.kept_since));
         let volumes = known.map(|h| h.volumes.clone()).unwrap_or_default();
         let cut_off = known.is_some_and(|h| h.cut_off);
+        let life = known.map_or(0, |h| h.life);
         let lease_end = known.map_or(now, |h| h.lease_end);
         let kept_until = now + tenure(self.lease);
         // Who joins is about to have one.
@@ -214,6 +215,7 @@ impl Liveness {
             serves,
             since,
             left: false,
+            life,
             targets,
             cut_off,
             volumes,
@@ -435,12 +437,21 @@ impl Liveness {
         self.knocks.remove(&(server, address.to_owned()));
     }
 
-    /// A server leaves in good order.
-    pub fn leave(&mut self, server: u32, now: Duration) {
-        if let Some(heard) = self.servers.get_mut(&server) {
-            heard.left = true;
-            self.denied = now;
+    /// A server has joined in a new life, if it says in which.
+    pub fn begin_life(&mut self, server: u32, life: u64) {
+        self.servers.entry(server).and_modify(|heard| heard.life = life);
+    }
+
+    /// A server leaves in good order, unless it has joined since: then that was said in an earlier life of it, and
+    /// comes late. What it has now may run.
+    pub fn leave(&mut self, server: u32, life: u64, now: Duration) {
+        let Some(heard) = self.servers.get_mut(&server) else { return };
+        if life != heard.life && life != 0 && heard.life != 0 {
+            tracing::info!(server, "an earlier life of it has said late that it leaves");
+            return;
         }
+        heard.left = true;
+        self.denied = now;
     }
 
     /// How long a server may be silent.

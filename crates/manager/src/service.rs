@@ -255,6 +255,7 @@ impl Manager {
         let with_ids = request.targets.iter().zip(&accepted.targets);
         let specs = with_ids.map(|(spec, &target)| TargetSpec { target, ..spec.clone() });
         inner.live.hear(accepted.server, now, Word::Join, specs.collect());
+        inner.live.begin_life(accepted.server, request.life);
         inner.live.let_in(request.server, &request.address);
         tracing::info!(server = accepted.server, address = %request.address, "joined");
         let cluster = &inner.state.cluster;
@@ -484,7 +485,7 @@ impl Manager {
             }
             ManagerOp::Leave(leave) => {
                 let now = self.now();
-                self.inner.lock().live.leave(leave.server, now);
+                self.inner.lock().live.leave(leave.server, leave.life, now);
                 self.tick().await?;
                 Ok(self.epoch())
             }

@@ -270,11 +270,32 @@ async fn a_disk_that_moved_to_another_server_is_found_there() {
     let bench = Bench::new().await;
     let one = bench.join(server("a:1", &["x"])).await.unwrap();
     let two = bench.join(server("b:1", &["y"])).await.unwrap();
-    bench.ask(ManagerOp::Leave(Leave { server: one.server })).await.unwrap();
+    bench.ask(ManagerOp::Leave(Leave { server: one.server, life: 0 })).await.unwrap();
     let mut join = again(&server("b:1", &["y"]), &two);
     join.targets.push(TargetSpec { target: one.targets[0], ..target("x") });
     assert_eq!(bench.join(join).await.unwrap().targets, [2, 1]);
     assert!(bench.map().await.targets.iter().all(|t| t.server == two.server));
+}
+
+/// It was under way for seconds, while the server started again and was given a lease: others went on without it.
+#[tokio::test]
+async fn a_leave_that_comes_late_does_not_take_out_who_has_joined_since() {
+    let bench = Bench::new().await;
+    let first = Join { life: 7, ..server("a:1", &["x"]) };
+    let joined = bench.join(first.clone()).await.unwrap();
+    bench.beat_of(&first, &joined).await;
+    let second = Join { life: 8, ..again(&first, &joined) };
+    let joined = bench.join(second.clone()).await.unwrap();
+    bench.beat_of(&second, &joined).await;
+    let leave = async |life| {
+        let leave = ManagerOp::Leave(Leave { server: joined.server, life });
+        bench.ask(leave).await.unwrap();
+        bench.map().await.servers[0].up
+    };
+    assert!(leave(7).await, "an earlier life");
+    assert!(!leave(8).await, "its own");
+    bench.beat_of(&second, &joined).await;
+    assert!(!leave(0).await, "of a release that has none");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 //! join, map, services, heart.
 
 mod drives;
+mod specs;
 
 use super::database::Database;
 use super::link::Link;
@@ -12,6 +13,7 @@ use super::plan::Plan;
 use super::store::SimStore;
 use super::world::{MachineClock, Power, World};
 use parking_lot::Mutex;
+use specs::{OpenTargets, Specs, fill};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -25,15 +27,14 @@ use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity};
 use strake_engine::kv::{Alone, Kv, Pair, Store};
 use strake_manager::{Candidate, Candidature, ManagerOptions};
 use strake_meta::{MetaOptions, MetaServer};
-use strake_storage::{Disks, Here, Scrubbed, Scrubs, StorageServer};
-use strake_types::{Error, ErrorKind, Result, ServerId, TargetId, VolumeId};
+use strake_storage::{Here, Scrubs, StorageServer};
+use strake_types::{Error, ErrorKind, Result, ServerId, TargetId};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::CapabilityKey;
 use strake_wire::lease::Lease;
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::member::{Heart, ManagerOfMap, Pulse, join};
 use strake_wire::message::manager::{Join, Joined, Leave, ManagerAnswer, ManagerOp, TargetSpec};
-use strake_wire::message::scrubs::ScrubTally;
 use strake_wire::service::{ManagerService, Services};
 
 pub use drives::Drive;
@@ -83,6 +84,8 @@ pub struct Host {
     /// The id of the cluster that has let it in; empty: none has yet.
     pub cluster: Mutex<String>,
     boots: Mutex<u64>,
+    /// How often its server has started: the number of the life of the one that runs.
+    lives: AtomicU64,
     running: Mutex<Option<Running>>,
     /// Held while it starts or stops.
     changing: tokio::sync::Mutex<()>,
@@ -99,43 +102,6 @@ struct Running {
     meta: Option<Arc<MetaServer>>,
     storage: Arc<StorageServer>,
     open: OpenTargets,
-}
-
-/// The disks of a server that runs, with what is told of each.
-type OpenTargets = Arc<Mutex<Vec<(TargetSpec, Arc<ChunkStore>)>>>;
-
-/// The same for the heart of the server.
-struct Specs(OpenTargets);
-
-impl Disks for Specs {
-    fn specs(&self) -> Vec<TargetSpec> {
-        self.0.lock().iter().map(|(spec, store)| fill(spec, store)).collect()
-    }
-
-    fn drop_volume(&self, volume: VolumeId) -> bool {
-        let stores: Vec<_> = self.0.lock().iter().map(|(_, store)| store.clone()).collect();
-        stores.iter().all(|store| store.drop_volume(volume).is_ok())
-    }
-}
-
-/// The same for what verifies them.
-impl Scrubbed for Specs {
-    fn has(&self, target: TargetId) -> bool {
-        self.0.lock().iter().any(|(spec, _)| spec.target == target.0)
-    }
-
-    /// What the program tells of it is its own.
-    fn note_verified(&self, _: TargetId, _: ScrubTally) {}
-}
-
-fn fill(spec: &TargetSpec, store: &ChunkStore) -> TargetSpec {
-    let stat = store.stat();
-    TargetSpec {
-        total_bytes: stat.total_bytes,
-        free_bytes: stat.free_bytes,
-        poisoned: stat.poisoned.unwrap_or_default(),
-        ..spec.clone()
-    }
 }
 
 /// A failure of an engine, for the trace.
@@ -171,6 +137,7 @@ impl Host {
             plan: plan.clone(),
             cluster: Mutex::default(),
             boots: Mutex::new(1),
+            lives: AtomicU64::new(0),
             running: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
         });
@@ -230,6 +197,7 @@ impl Host {
             Duration::from_millis(random.lock().below(most + 1))
         });
         let (host, own) = (self.clone(), process.clone());
+        self.lives.fetch_add(1, Ordering::Relaxed);
         self.world.silence(self.number, Power::On);
         let started = process.spawn(async move { host.start_in(&own).await }).await;
         let gone = |_| Error::with(ErrorKind::Unavailable, "killed while it started");
@@ -492,6 +460,7 @@ impl Host {
             store: self.database.as_ref().map_or("", |_| "database").into(),
             shares: self.database.is_some(),
             old_disks: self.with_old_disks.load(Ordering::Relaxed),
+            life: self.lives.load(Ordering::Relaxed),
         }
     }
 
@@ -518,7 +487,7 @@ impl Host {
     pub async fn stop(self: &Arc<Self>) {
         let _one = self.changing.lock().await;
         let Some(running) = self.running.lock().take() else { return };
-        let number = self.number;
+        let (number, life) = (self.number, self.lives.load(Ordering::Relaxed));
         let process = running.process.clone();
         let world = self.world.clone();
         let stopped = process.spawn(async move {
@@ -528,7 +497,8 @@ impl Host {
             if let Some(manager) = &running.own_manager {
                 let _told = tokio::time::timeout(LEAVE_LIMIT, manager.resign()).await;
             }
-            let leaving = running.map.ask_manager(ManagerOp::Leave(Leave { server: number }));
+            let leave = ManagerOp::Leave(Leave { server: number, life });
+            let leaving = running.map.ask_manager(leave);
             let _told = tokio::time::timeout(LEAVE_LIMIT, leaving).await;
             world.silence(number, Power::On);
             if let Some(meta) = &running.meta {

@@ -34,6 +34,7 @@ use stores::Target;
 use strake_base::clock::{SystemClock, WakingClock};
 use strake_base::disk::{Disk, RealDisk};
 use strake_base::process::boot_id;
+use strake_base::random::{Random, SystemRandom};
 use strake_engine::kv::Store;
 use strake_manager::Candidate;
 use strake_meta::{MetaOptions, MetaServer};
@@ -103,6 +104,8 @@ pub struct NodeOptions {
 pub struct Node {
     map: Arc<MapView>,
     server: ServerId,
+    /// See [`Join::life`].
+    life: u64,
     own_manager: Option<Arc<Candidate>>,
     meta: Option<Arc<MetaServer>>,
     targets: TargetList,
@@ -170,7 +173,7 @@ impl Node {
         // From here on the server may be known to the manager: remember the uuids first.
         identity.targets = merge_records(&identity, &targets);
         identity.write(&home)?;
-        let joined = join(&*manager, &options, &identity, &targets).await?;
+        let (joined, life) = join(&*manager, &options, &identity, &targets).await?;
         // Whatever happens next, the cluster knows this server from now on.
         identity.cluster = joined.cluster.clone();
         identity.server = joined.server;
@@ -193,7 +196,7 @@ impl Node {
         // One in which this server is.
         map.refresh().await?;
         let parts =
-            Parts { options, joined, map, manager, own_manager, store, targets, front, lock };
+            Parts { options, joined, life, map, manager, own_manager, store, targets, front, lock };
         parts.serve().await
     }
 
@@ -225,7 +228,8 @@ impl Node {
             let resigned = manager.resign();
             let _told = tokio::time::timeout(Duration::from_millis(LEAVE_MS_MAX), resigned).await;
         }
-        let leaving = self.map.ask_manager(ManagerOp::Leave(Leave { server: self.server.0 }));
+        let leave = Leave { server: self.server.0, life: self.life };
+        let leaving = self.map.ask_manager(ManagerOp::Leave(leave));
         // Whoever does not hear it finds out by the lease.
         let _told = tokio::time::timeout(Duration::from_millis(LEAVE_MS_MAX), leaving).await;
         self.front.stop().await;
@@ -280,6 +284,7 @@ fn sync_all(targets: &[Arc<Target>]) -> Outcome {
 struct Parts {
     options: NodeOptions,
     joined: Joined,
+    life: u64,
     map: Arc<MapView>,
     manager: Arc<dyn ManagerService>,
     own_manager: Option<Arc<Candidate>>,
@@ -345,6 +350,7 @@ impl Parts {
         Ok(Node {
             map: self.map,
             server,
+            life: self.life,
             own_manager,
             meta,
             targets,
@@ -473,12 +479,14 @@ async fn open_store(
     meta_store::open(home, identity, wanted, &options.name, makes).await
 }
 
+/// Enters the cluster, in a life that has a number from now on.
 async fn join(
     manager: &dyn ManagerService,
     options: &NodeOptions,
     identity: &identity::Node,
     targets: &[Target],
-) -> Outcome<Joined> {
+) -> Outcome<(Joined, u64)> {
+    let life = SystemRandom.number().context(|| "random numbers".into())?.max(1);
     let request = Join {
         server: identity.server,
         cluster: cluster_of(identity, targets),
@@ -496,8 +504,9 @@ async fn join(
         },
         shares: strake_engine::kv::judges_all_writers(&identity.engine),
         old_disks: options.old_disks,
+        life,
     };
-    Ok(strake_wire::member::join(manager, &request, JOIN_WAIT_MS).await?)
+    Ok((strake_wire::member::join(manager, &request, JOIN_WAIT_MS).await?, life))
 }
 
 /// Targets of which another one has taken the place, and where.

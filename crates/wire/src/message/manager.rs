@@ -134,6 +134,9 @@ pub struct Join {
     /// Targets that are older than they were when they last joined are meant: they have not what others have.
     #[prost(bool, tag = "11")]
     pub old_disks: bool,
+    /// A number of its own for this life of the server, from its start to its end; 0: a release that has none.
+    #[prost(fixed64, tag = "12")]
+    pub life: u64,
 }
 
 /// A target that a server brings.
@@ -358,6 +361,9 @@ pub struct Leave {
     /// The server.
     #[prost(uint32, tag = "1")]
     pub server: u32,
+    /// The life that ends ([`Join::life`]): one that has begun since goes on. 0: whichever it is.
+    #[prost(fixed64, tag = "2")]
+    pub life: u64,
 }
 
 /// The answer of the manager.

@@ -182,9 +182,9 @@ async fn a_manager_that_has_just_started_takes_out_nobody_who_is_waited_for() {
 #[tokio::test]
 async fn who_leaves_or_has_a_broken_disk_is_taken_out_at_once() {
     let (bench, servers) = Bench::with_two_copies(2).await;
-    bench.ask(ManagerOp::Leave(Leave { server: 1 })).await.unwrap();
+    bench.ask(ManagerOp::Leave(Leave { server: 1, life: 0 })).await.unwrap();
     assert_eq!(sets(&bench.group().await), (&[2][..], &[][..]));
-    bench.ask(ManagerOp::Leave(Leave { server: 2 })).await.unwrap();
+    bench.ask(ManagerOp::Leave(Leave { server: 2, life: 0 })).await.unwrap();
     assert_eq!(sets(&bench.group().await), (&[2][..], &[][..]), "never the last one");
 
     let (bench, servers) = (Bench::with_two_copies(2).await.0, servers);
@@ -204,14 +204,14 @@ async fn who_leaves_or_has_a_broken_disk_is_taken_out_at_once() {
 async fn who_leaves_hands_nothing_over_to_one_that_was_not_heard_since() {
     let (bench, servers) = Bench::with_two_copies(2).await;
     bench.clock.pass(300);
-    bench.ask(ManagerOp::Leave(Leave { server: 1 })).await.unwrap();
+    bench.ask(ManagerOp::Leave(Leave { server: 1, life: 0 })).await.unwrap();
     assert_eq!(sets(&bench.group().await), (&[1, 2][..], &[][..]), "2 may be dead, too");
     bench.beat_of(&servers[1].0, &servers[1].1).await;
     assert_eq!(sets(&bench.group().await), (&[2][..], &[][..]));
 
     let (bench, servers) = Bench::with_two_copies(2).await;
     bench.clock.pass(300);
-    bench.ask(ManagerOp::Leave(Leave { server: 1 })).await.unwrap();
+    bench.ask(ManagerOp::Leave(Leave { server: 1, life: 0 })).await.unwrap();
     bench.clock.pass(7_000);
     bench.manager.tick().await.unwrap();
     assert_eq!(sets(&bench.group().await), (&[1, 2][..], &[][..]), "2 is dead");
@@ -228,7 +228,7 @@ async fn in_its_first_lease_time_the_manager_takes_nobody_out() {
     let (mut bench, servers) = Bench::with_two_copies(2).await;
     bench.restart().await;
     bench.beat_of(&servers[1].0, &servers[1].1).await;
-    bench.ask(ManagerOp::Leave(Leave { server: 1 })).await.unwrap();
+    bench.ask(ManagerOp::Leave(Leave { server: 1, life: 0 })).await.unwrap();
     assert_eq!(sets(&bench.group().await), (&[1, 2][..], &[][..]));
     bench.clock.pass(3_001);
     bench.beat_of(&servers[1].0, &servers[1].1).await;
@@ -277,7 +277,7 @@ async fn a_server_that_returns_joins_when_it_serves_and_is_in_sync_when_it_is_eq
 #[tokio::test]
 async fn a_member_that_cannot_be_made_equal_is_tried_again_after_a_pause_that_grows() {
     let (bench, servers) = Bench::with_two_copies(2).await;
-    bench.ask(ManagerOp::Leave(Leave { server: 1 })).await.unwrap();
+    bench.ask(ManagerOp::Leave(Leave { server: 1, life: 0 })).await.unwrap();
     let epoch = bench.group().await.epoch;
     for wait in [1_000, 2_000, 4_000] {
         bench.beat_of(&servers[0].0, &servers[0].1).await;
@@ -410,7 +410,7 @@ async fn step(
         }
         70..75 => {
             if let (true, Some(joined)) = (machine.runs, &machine.joined) {
-                let leave = ManagerOp::Leave(Leave { server: joined.server });
+                let leave = ManagerOp::Leave(Leave { server: joined.server, life: 0 });
                 bench.ask(leave).await.unwrap();
                 machine.runs = false;
             }

@@ -43,6 +43,7 @@ impl Gen {
                 store: self.string(),
                 shares: self.bool(),
                 old_disks: self.bool(),
+                life: self.u64(),
             }),
             Heartbeat(mgr::Heartbeat {
                 server: self.u32(),
@@ -61,7 +62,7 @@ impl Gen {
             CreateVolume(self.volume_spec()),
             SetVolume(self.volume_spec()),
             DeleteVolume(mgr::VolumeName { name: self.string() }),
-            Leave(mgr::Leave { server: self.u32() }),
+            Leave(mgr::Leave { server: self.u32(), life: self.u64() }),
             Resynced(mgr::Resynced {
                 group: self.u32(),
                 epoch: self.u64(),

@@ -138,6 +138,25 @@ impl Shelf {
         }
     }
 
+    /// True if what is to be written takes no room, for it is reserved; or, if it is to be reserved, no more of it.
+    pub async fn has_reserved(&self, wanted: msg::Settle) -> Result<bool> {
+        let parts = wanted.parts.into_iter().map(|part| self.in_chunk(part));
+        let parts: Vec<_> = parts.collect::<Result<_>>()?;
+        self.run(move |s| {
+            for (chunk, offset, len) in parts {
+                let takes = match wanted.allocate {
+                    true => s.allocate_takes_room(chunk, offset, len)?,
+                    false => s.write_takes_room(chunk, offset, len)?,
+                };
+                if takes {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+        .await
+    }
+
     /// Makes a change. Copies are made of other changes and do not come here.
     pub async fn change(&self, op: StorageOp, payload: Bytes) -> Result<()> {
         self.change_and_sync(op, payload, false).await

@@ -90,6 +90,9 @@ impl Replica {
                     self.shelf.sync().await?;
                     Ok(self.shelf.done_at(self.shelf.target.store.boot()))
                 }
+                StorageOp::Settle(wanted) if !wanted.parts.is_empty() => {
+                    self.tell_room(wanted).await
+                }
                 StorageOp::Settle(_) => Ok(self.shelf.done_at(0)),
                 StorageOp::Adopt(_) => self.doubts(),
                 StorageOp::Remember(table) => {

@@ -532,7 +532,7 @@ impl Replica {
         }
         if let Some((view, forward)) = told {
             let others = view.in_sync.iter().skip(1).chain(&view.joining);
-            let message = Message::of(StorageOp::Settle(msg::Settle {}));
+            let message = Message::of(StorageOp::Settle(msg::Settle::default()));
             let told = others.map(|&m| self.forward(m, view.epoch, forward, &message));
             if join_all(told).await.iter().any(Result::is_err)
                 && let Some(reign) = &mut self.state.lock().reign

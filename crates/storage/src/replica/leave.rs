@@ -57,7 +57,7 @@ impl Replica {
         let Ok(group) = self.common.map.group(self.group) else { return };
         if group.epoch > epoch {
             let news = group.in_sync().iter().map(|&member| {
-                self.ask(member.into(), group.epoch, StorageOp::Settle(msg::Settle {}))
+                self.ask(member.into(), group.epoch, StorageOp::Settle(msg::Settle::default()))
             });
             futures::future::join_all(news).await;
         }

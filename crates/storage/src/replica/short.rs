@@ -2,12 +2,14 @@
 //! member that had to refuse what its primary has made would have to leave.
 
 use super::{Message, Replica};
+use crate::apply::Answer;
+use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
 use strake_types::{Error, ErrorKind, Result, TargetId};
 use strake_wire::message::storage as msg;
-use strake_wire::message::storage::StorageOp;
+use strake_wire::message::storage::{StorageAnswer, StorageOp};
 use tokio::time::Instant;
 
 /// For how long a member's word is taken that it is short.
@@ -34,6 +36,26 @@ impl Short {
     }
 }
 
+/// What a change asks of those who are short. Other changes take no room.
+fn wanted_by(op: &StorageOp, payload: u64) -> msg::Settle {
+    let parts = match op {
+        StorageOp::Write(write) => {
+            vec![msg::Range { chunk: write.chunk, offset: write.offset, len: payload }]
+        }
+        StorageOp::WriteMany(many) => {
+            let starts = many.indices.iter().zip(&many.offsets);
+            let part = |((&index, &offset), &len)| {
+                let chunk = msg::Chunk { volume: many.volume, ino: many.ino, index };
+                msg::Range { chunk, offset, len }
+            };
+            starts.zip(&many.lens).map(part).collect()
+        }
+        StorageOp::Allocate(range) => vec![*range],
+        _ => Vec::new(),
+    };
+    msg::Settle { parts, allocate: matches!(op, StorageOp::Allocate(_)) }
+}
+
 impl Replica {
     /// Fails if a change takes room, and a member that has to make it is short. Reserved room may be
     /// written by all; others under way to the same member have what it keeps.
@@ -46,10 +68,41 @@ impl Replica {
             return Ok(());
         }
         let Some(short) = self.first_short(&members).await else { return Ok(()) };
-        match self.shelf.takes_room(&message.op, &message.payload).await? {
-            true => Err(self.has_no_room(short)),
-            false => Ok(()),
+        if self.shelf.takes_room(&message.op, &message.payload).await? {
+            return Err(self.has_no_room(short));
         }
+        // What is reserved here need not be there: a copy that was made equal has the same bytes, and no more.
+        let wanted = wanted_by(&message.op, message.payload.len() as u64);
+        if wanted.parts.is_empty() {
+            return Ok(());
+        }
+        for member in members.into_iter().filter(|&member| self.short.since(member).is_some()) {
+            if !self.ask_for_reserved(member, &wanted).await? {
+                return Err(self.has_no_room(member));
+            }
+        }
+        Ok(())
+    }
+
+    /// True if a member that was short takes a change without room, or has some again. One of an older release
+    /// does not say so.
+    async fn ask_for_reserved(&self, member: TargetId, wanted: &msg::Settle) -> Result<bool> {
+        let epoch = *self.adopted.read().await;
+        match self.ask(member, epoch, StorageOp::Settle(wanted.clone())).await? {
+            StorageAnswer::Done(done) => Ok(done.reserved || !done.short),
+            _ => Err(self.nonsense(member)),
+        }
+    }
+
+    /// Tells the primary whether what it is about to write takes room here.
+    pub(super) async fn tell_room(&self, wanted: msg::Settle) -> Result<Answer> {
+        let reserved = self.shelf.has_reserved(wanted).await?;
+        Ok(match self.shelf.done_at(0).0 {
+            StorageAnswer::Done(done) => {
+                (StorageAnswer::Done(msg::Done { reserved, ..done }), Bytes::new())
+            }
+            other => (other, Bytes::new()),
+        })
     }
 
     /// Ourselves, or a member that says so still.
@@ -71,7 +124,7 @@ impl Replica {
     async fn ask_for_room(&self, member: TargetId) -> bool {
         let epoch = *self.adopted.read().await;
         self.short.note(member, false);
-        let asked = self.ask(member, epoch, StorageOp::Settle(msg::Settle {})).await;
+        let asked = self.ask(member, epoch, StorageOp::Settle(msg::Settle::default())).await;
         asked.is_ok() && self.short.since(member).is_some()
     }
 

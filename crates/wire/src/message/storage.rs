@@ -300,8 +300,15 @@ pub struct Copy {
 pub struct Adopt {}
 
 /// See [`StorageOp::Settle`]. What is settled stands in the request's [`Forward`].
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct Settle {}
+#[derive(Clone, PartialEq, Message)]
+pub struct Settle {
+    /// What a change is about to write: the answer says whether the member has room reserved for all of it.
+    #[prost(message, repeated, tag = "1")]
+    pub parts: Vec<Range>,
+    /// Not written, but reserved.
+    #[prost(bool, tag = "2")]
+    pub allocate: bool,
+}
 
 /// See [`StorageOp::Digests`].
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -481,6 +488,9 @@ pub struct Done {
     /// whoever asks for it. 0, or absent: unknown.
     #[prost(fixed64, tag = "4")]
     pub early: u64,
+    /// To a [`Settle`] with parts: they take no room.
+    #[prost(bool, tag = "5")]
+    pub reserved: bool,
 }
 
 /// See [`StorageAnswer::Data`].

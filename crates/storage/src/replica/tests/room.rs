@@ -53,6 +53,36 @@ async fn a_change_for_which_a_member_has_no_room_is_refused_and_the_member_stays
     }
 }
 
+/// The primary looked at its own reservation only, made the change, and the member had to leave.
+#[tokio::test]
+async fn what_is_reserved_at_the_primary_alone_is_refused_while_another_copy_has_no_room() {
+    let bench = Bench::start_with_small_member(32 * MIB as u64).await;
+    bench.manager.take_out(3);
+    let range = msg::Range { chunk: chunk(100), offset: 0, len: MIB as u64 };
+    let allocate = async || bench.change(StorageOp::Allocate(range), Bytes::new()).await;
+    bench.until(async || allocate().await.ok()).await;
+    bench.manager.let_join(3);
+    bench.until_in_sync(&[1, 2, 3]).await;
+    bench.write(0, 1).await;
+    bench.fill_until_full().await;
+    for refused in [bench.fill(100, 2).await, allocate().await] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NoSpace, "{error}");
+    }
+    let data = Bytes::from(vec![3; BLOCK]);
+    let many = msg::WriteMany {
+        volume: 1,
+        ino: 2,
+        indices: vec![100],
+        offsets: vec![0],
+        lens: vec![BLOCK as u64],
+        crcs: vec![crc32c(&data)],
+    };
+    let refused = bench.change(StorageOp::WriteMany(many), data).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::NoSpace, "{refused}");
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+}
+
 #[tokio::test]
 async fn a_member_that_left_with_too_little_room_holds_up_nobody() {
     let bench = Bench::start_with_small_member(32 * MIB as u64).await;

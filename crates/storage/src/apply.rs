@@ -81,16 +81,13 @@ impl Shelf {
         &self,
         work: impl FnOnce(&ChunkStore) -> chunk::Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (pass, attempt, target) = (self.pass.clone(), self.attempt, self.target.clone());
+        let pass = self.pass.clone();
         let work = move |store: &ChunkStore| {
-            let done = match attempt.map_or(Ok(()), |attempt| target.attempts.check(attempt)) {
-                Ok(()) => work(store).map(Ok),
-                Err(given_up) => Ok(Err(given_up)),
-            };
+            let done = work(store);
             drop(pass);
             done
         };
-        self.target.run(work).await?
+        self.target.run_attempt(self.attempt, work).await
     }
 
     /// Makes everything on the target durable.

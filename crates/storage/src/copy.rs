@@ -1,6 +1,7 @@
 //! Copies between chunks, done by the server that holds the destination.
 
 use crate::apply::Shelf;
+use crate::attempts::Running;
 use crate::order::Order;
 use crate::server::{StorageServer, Way};
 use crate::tag::Tag;
@@ -26,7 +27,13 @@ enum Source {
 
 impl StorageServer {
     /// Makes a range of a chunk the same as one of another chunk, wherever that is.
-    pub(crate) async fn copy(&self, to: &Arc<Target>, order: &Order, request: Copy) -> Result<()> {
+    pub(crate) async fn copy(
+        &self,
+        to: &Arc<Target>,
+        order: &Order,
+        request: Copy,
+        running: Running<'_>,
+    ) -> Result<()> {
         let group = order.group;
         let (chunk, offset, len) = in_chunk(request.to)?;
         let (from, from_offset, from_len) = in_chunk(request.from)?;
@@ -55,20 +62,30 @@ impl StorageServer {
                 drop(passes);
                 cloned
             };
-            to.run(clone).await?;
+            to.run_attempt(running.attempt(), clone).await?;
             let gate = self.gates.of(to.id, from_group);
-            return self.check_unused(Some(&gate), to, from_group);
+            self.check_unused(Some(&gate), to, from_group)?;
+            running.succeed();
+            return Ok(());
         }
-        // The whole has the number; its pieces have none.
-        let piecewise = Order { attempt: None, ..*order };
         let mut done = 0;
         while done < len {
+            // Its client may have given it up: others may have written there since.
+            running.check()?;
             let piece = PIECE_BYTES.min(len - done);
             let read = Read { chunk: from.into(), offset: from_offset + done, len: piece };
-            let (data, crc) = self.read_sound(&source, &request, read).await?;
-            self.put(to, &piecewise, (chunk, offset + done, piece), (data, crc)).await?;
+            let data = self.read_sound(&source, &request, read).await?;
+            let range = (chunk, offset + done, piece);
             done += piece;
+            if done == len && group.copies() > 1 {
+                // It has the number of the whole, which so is known at all members: the next primary must not
+                // do it again over what came after it.
+                drop(running);
+                return self.put(to, order, range, data).await;
+            }
+            self.put(to, &order.unnumbered(), range, data).await?;
         }
+        running.succeed();
         Ok(())
     }
 
@@ -154,7 +171,8 @@ impl StorageServer {
         }
     }
 
-    /// Writes a piece of a copy; where the source ended before, the destination reads as zeros.
+    /// Writes a piece of a copy; where the source ended before, the destination reads as zeros. The last change of
+    /// it has the number, if it has one.
     async fn put(
         &self,
         to: &Arc<Target>,
@@ -165,6 +183,8 @@ impl StorageServer {
         let (have, chunk) = (data.len() as u64, msg::Chunk::from(chunk));
         if have > 0 {
             let write = StorageOp::Write(msg::Write { chunk, offset, crc, durable: false });
+            let first = order.unnumbered();
+            let order = if have < len { &first } else { order };
             self.change(to, order, write, data).await?;
         }
         if have < len {

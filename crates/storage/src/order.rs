@@ -27,6 +27,11 @@ impl Order {
         Self { safety, ..*self }
     }
 
+    /// The same, of a part that has no number of its own.
+    pub fn unnumbered(&self) -> Self {
+        Self { attempt: None, ..*self }
+    }
+
     /// That of a request that was sent on behalf of a session.
     pub fn of(request: &StorageRequest, whose: Option<Whose>) -> Self {
         let ack = if request.ack_primary { Ack::Primary } else { Ack::All };

@@ -382,10 +382,13 @@ impl StorageServer {
                 task::spawn(taken).await.map_err(gone)?
             }
             StorageOp::Copy(copy) => {
+                if group.copies() > 1 {
+                    // What members before us have made is known from then on.
+                    self.replica(target, group, epoch).await?.ready(epoch).await?;
+                }
                 let _turn = self.copies.acquire().await;
                 if let Some(running) = target.attempts.begin(order.attempt)? {
-                    Box::pin(self.copy(target, &order, copy)).await?;
-                    running.succeed();
+                    Box::pin(self.copy(target, &order, copy, running)).await?;
                 }
                 self.done_for(target, &order)
             }

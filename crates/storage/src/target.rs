@@ -11,7 +11,7 @@ use strake_base::task;
 use strake_engine::chunk::{self, ChunkStore};
 use strake_types::limits::CHUNK_BYTES_MAX;
 use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
-use strake_wire::message::storage::{Chunk, Range, WriteMany};
+use strake_wire::message::storage::{Attempt, Chunk, Range, WriteMany};
 use tokio::sync::Semaphore;
 
 /// Operations at work on one target at once. Deep enough to keep a fast disk busy; the rest wait in
@@ -167,6 +167,22 @@ impl Target {
             Error::with(ErrorKind::Io, detail)
         };
         done.await.map_err(failed)?.map_err(plain_error)
+    }
+
+    /// As [`Target::run`], unless its client has given this up when it is its turn.
+    pub async fn run_attempt<T: Send + 'static>(
+        self: &Arc<Self>,
+        attempt: Option<Attempt>,
+        work: impl FnOnce(&ChunkStore) -> chunk::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let target = self.clone();
+        let work = move |store: &ChunkStore| {
+            match attempt.map_or(Ok(()), |attempt| target.attempts.check(attempt)) {
+                Ok(()) => work(store).map(Ok),
+                Err(given_up) => Ok(Err(given_up)),
+            }
+        };
+        self.run(work).await?
     }
 }
 

@@ -205,6 +205,13 @@ impl Replica {
         }
     }
 
+    /// Waits until we lead, and know which changes earlier primaries have made.
+    pub async fn ready(&self, epoch: u64) -> Result<()> {
+        let view = self.current(epoch).await?;
+        self.check_lead(&view)?;
+        self.reigning().await.map(drop)
+    }
+
     /// Waits until this reign is ready, and names it.
     pub(super) async fn reigning(&self) -> Result<u64> {
         loop {

@@ -84,7 +84,7 @@ mod tests {
         awaited.truncate(4);
         assert_eq!(left.too_many(), Some(4));
         drop(open);
-        assert_eq!(left.too_many(), None, "they have ended, and their callers are about to hear it");
+        assert_eq!(left.too_many(), None, "they have ended, and their callers will hear it");
         drop(awaited);
         let small: Vec<_> = (0..CHANGES_MAX).map(|_| left.open(0)).collect();
         assert_eq!(left.too_many(), Some(CHANGES_MAX));

@@ -831,8 +831,7 @@ async fn parts_that_no_chunk_can_have_are_refused_and_the_group_goes_on() {
         let answer = bench.change(StorageOp::WriteMany(many), Bytes::new()).await;
         assert_eq!(answer.unwrap_err().kind, kind);
     }
-    let cut =
-        msg::Truncate { volume: 1, ino: 2, from_index: 1, last_chunk_len: Some(u64::MAX) };
+    let cut = msg::Truncate { volume: 1, ino: 2, from_index: 1, last_chunk_len: Some(u64::MAX) };
     let answer = bench.change(StorageOp::Truncate(cut), Bytes::new()).await;
     assert_eq!(answer.unwrap_err().kind, ErrorKind::Invalid);
     bench.write(0, 2).await;
@@ -873,6 +872,45 @@ async fn changes_that_nobody_waits_for_any_more_are_bounded() {
     bench.net.cut.lock().clear();
     bench.write(0, 3).await;
     assert_eq!(bench.read(3, 0).await, 3);
+}
+
+/// Its number was known to the primary alone, which had died: the next one copied again.
+#[tokio::test]
+async fn a_copy_is_not_done_again_by_the_next_primary_over_what_came_after_it() {
+    let bench = Bench::start().await;
+    // All of what is copied is there, or the source ends before.
+    for (index, from_len) in [(1, BLOCK as u64), (2, 2 * BLOCK as u64)] {
+        let primary = bench.manager.in_sync()[0];
+        bench.write(0, 1).await;
+        let attempt = bench.attempt();
+        let copy = async |at: u32| {
+            let range = |index| msg::Range { chunk: chunk(index), offset: 0, len: from_len };
+            let from_capability = bench.request(at, StorageOp::Extents(chunk(0))).capability;
+            let op = StorageOp::Copy(msg::Copy {
+                to: range(index),
+                from: range(0),
+                from_target: at,
+                from_capability,
+                from_group: GROUP.0,
+            });
+            let request = StorageRequest { attempt: Some(attempt), ..bench.request(at, op) };
+            bench.send(request, Bytes::new()).await.map(drop)
+        };
+        copy(primary).await.unwrap();
+        bench.kill(primary);
+        bench.manager.take_out(primary);
+        let next = bench.manager.in_sync()[0];
+        let later = Bytes::from(vec![9; BLOCK]);
+        let crc = crc32c(&later);
+        let write = msg::Write { chunk: chunk(index), offset: 0, crc, durable: false };
+        let written = async || bench.change(StorageOp::Write(write), later.clone()).await.ok();
+        bench.until(written).await;
+        copy(next).await.unwrap();
+        let read = msg::Read { chunk: chunk(index), offset: 0, len: BLOCK as u64 };
+        let read = bench.request(next, StorageOp::Read(read));
+        let (_, data) = bench.send(read, Bytes::new()).await.unwrap();
+        assert_eq!(data, later, "chunk {index}");
+    }
 }
 
 /// One writer per block writes 1, 2, 3, ...; readers ask any member. Members are killed, cut off from

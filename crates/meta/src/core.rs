@@ -4,6 +4,7 @@ use crate::MetaOptions;
 use crate::cache::Cache;
 use crate::cluster::Settings;
 use crate::count::Recounts;
+use crate::hearing::Hearing;
 use crate::ledger::Ledger;
 use crate::locks::inodes::InodeLocks;
 use crate::merges::Merges;
@@ -59,6 +60,8 @@ pub(crate) struct Core {
     pub work: Notify,
     /// There may be something for [`crate::upkeep`].
     pub attention: Notify,
+    /// Since when clients are heard.
+    pub hearing: Hearing,
     /// Counters and histograms.
     pub metrics: Metrics,
     /// The volumes in use.
@@ -100,6 +103,7 @@ impl Core {
             merges: Merges::default(),
             work: Notify::new(),
             attention: Notify::new(),
+            hearing: Hearing::new(),
             metrics: Metrics::new(),
             volumes: RwLock::default(),
             tables: Mutex::default(),
@@ -147,6 +151,11 @@ impl Core {
     /// When a session that was heard of now expires.
     pub fn deadline_ms(&self) -> u64 {
         self.monotonic_ms() + self.options.lease_ms
+    }
+
+    /// True if a client that was silent for the time of a lease could have been heard all that time.
+    pub fn has_heard_for_a_lease(&self) -> bool {
+        self.hearing.for_a_lease(self.monotonic_ms(), self.options.lease_ms)
     }
 
     /// The volumes in use.

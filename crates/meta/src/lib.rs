@@ -19,6 +19,7 @@
 //! * `leases` — what clients may believe without asking, and how it is taken back before a change.
 //! * `session`, `ledger` — who is connected, what he holds open, which replies he may ask for again.
 //! * `upkeep`, `lost` — what is looked after all the time: volumes, expired sessions, counts.
+//! * `hearing` — since when clients are heard: who could not be heard is not silent.
 //! * `reaper` — what is done later and may wait for storage servers: deleting files without a name, deleted volumes.
 //! * `stop` — how both are told to end.
 //! * `count` — what a volume holds, counted anew where nobody knows it.
@@ -40,6 +41,7 @@ mod core;
 mod count;
 mod ctx;
 mod forms;
+mod hearing;
 mod keys;
 mod layout;
 mod leases;

@@ -32,11 +32,12 @@ const SETTLE_MS_MAX: u64 = 60_000;
 
 /// Ends the sessions of a volume that are over. What fails is tried again at the next call.
 pub(crate) async fn end_all(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<()> {
-    let now_ms = core.monotonic_ms();
+    let (now_ms, heard) = (core.monotonic_ms(), core.has_heard_for_a_lease());
+    let is_over = |session: &Session| session.is_lost() || heard && session.expired(now_ms);
     let is_fenced = |session: &Session| core.map.is_fenced(volume.id, SessionId(session.id));
     let mut lost = volume.sessions.all();
     // A fence that was asked for before a restart may be entered after it.
-    lost.retain(|session| session.is_lost() || session.expired(now_ms) || is_fenced(session));
+    lost.retain(|session| is_over(session) || is_fenced(session));
     for session in lost.iter().filter(|session| session.lose()) {
         tracing::info!(
             "volume {}: session {} of {} is over",

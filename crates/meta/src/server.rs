@@ -4,6 +4,7 @@ use crate::MetaOptions;
 use crate::check;
 use crate::core::Core;
 use crate::ctx::Ctx;
+use crate::hearing;
 use crate::leases::Keeper;
 use crate::lend;
 use crate::metrics::Metrics;
@@ -95,8 +96,9 @@ impl MetaServer {
         let stop = Arc::new(Stop::default());
         let (upkeep, reaper) =
             (upkeep::run(core.clone(), stop.clone()), reaper::run(core.clone(), stop.clone()));
+        let hearing = hearing::run(core.clone(), stop.clone());
         let background = task::spawn(async move {
-            tokio::join!(upkeep, reaper);
+            tokio::join!(upkeep, reaper, hearing);
         });
         Ok(Arc::new(MetaServer {
             core,
@@ -297,6 +299,8 @@ impl MetaRole for MetaServer {
         let held = tenure.holds();
         tenure.renew_led(sent, tenure_ms, lead);
         if !held {
+            // Until now everybody was refused, however often he asked.
+            self.core.hearing.begin(self.core.monotonic_ms());
             self.core.attention.notify_one();
             self.core.work.notify_one();
         }

@@ -1,10 +1,14 @@
+use crate::MetaOptions;
 use crate::tests::world::*;
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
 use strake_engine::kv::{Kv, Outcome, Result as KvResult, Snapshot, Writes};
 use strake_types::{ErrorKind, FileKind};
+use strake_wire::lease::Lease;
+use strake_wire::member::MetaRole;
 use strake_wire::message::meta::{Create, MetaOp, MetaRequest, Nothing, RenewSession, Unlink};
 use strake_wire::service::MetaService;
 
@@ -23,6 +27,41 @@ async fn a_session_ends_by_itself_or_by_the_clock() {
     assert_eq!(kind(root.getattr(1).await), ErrorKind::NoSession);
     let again = world.open_session(world.session, &[]).await;
     assert!(!again.resumed && again.session != world.session);
+}
+
+/// Every mount was evicted the moment the managers were back, however often it had asked meanwhile.
+#[tokio::test(start_paused = true)]
+async fn who_was_refused_for_want_of_a_manager_does_not_count_as_silent() {
+    let tenure = Arc::new(Lease::new(Arc::new(TestClock::default())));
+    tenure.renew(tenure.now(), 1_000_000_000);
+    let options = MetaOptions { tenure: Some(tenure.clone()), ..options() };
+    let world = World::with(Arc::new(MemoryKv::new()), options).await;
+    let root = world.root();
+    tenure.end();
+    world.clock.advance_ms(31_000);
+    assert_eq!(kind(root.getattr(1).await), ErrorKind::Unavailable);
+    world.server.renew(tenure.now(), 1_000_000_000, 0);
+    has_upkeep_and_then_expires(&world).await;
+}
+
+/// The same when the server's process had stood still.
+#[tokio::test(start_paused = true)]
+async fn who_asked_a_server_that_stood_still_does_not_count_as_silent() {
+    let world = World::new().await;
+    world.clock.advance_ms(31_000);
+    tokio::time::advance(Duration::from_secs(31)).await;
+    has_upkeep_and_then_expires(&world).await;
+}
+
+/// The session outlives some turns of the upkeep, but not another lease without a word.
+async fn has_upkeep_and_then_expires(world: &World) {
+    let (root, nobody) = (world.root(), world.root().at(0));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(nobody.stat().await.sessions, 1);
+    root.getattr(1).await.unwrap();
+    world.clock.advance_ms(31_000);
+    world.until(async || nobody.stat().await.sessions == 0).await;
+    assert_eq!(kind(root.getattr(1).await), ErrorKind::NoSession);
 }
 
 #[tokio::test]

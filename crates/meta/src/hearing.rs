@@ -1,0 +1,54 @@
+//! Since when this server hears its clients. One that could answer nobody for a while, because its tenure was over or its
+//! process stood still, has heard of nobody either: they may have asked all the time, and are silent only from then on.
+
+use crate::core::Core;
+use crate::stop::Stop;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Who looks only after this part of a session's lease has stood still.
+const STILL_PART: u64 = 4;
+
+/// Since when this server hears its clients.
+pub(crate) struct Hearing {
+    /// By [`Core::monotonic_ms`].
+    since_ms: AtomicU64,
+    looked: Mutex<Instant>,
+}
+
+impl Hearing {
+    /// It hears, from its start.
+    pub fn new() -> Self {
+        Hearing { since_ms: AtomicU64::new(0), looked: Mutex::new(Instant::now()) }
+    }
+
+    /// It heard nobody until now.
+    pub fn begin(&self, now_ms: u64) {
+        self.since_ms.fetch_max(now_ms, Ordering::Relaxed);
+    }
+
+    /// Looks whether it has stood still since the last look. True if whoever was silent for a lease was not heard though he
+    /// could have been.
+    pub fn for_a_lease(&self, now_ms: u64, lease_ms: u64) -> bool {
+        let looked = std::mem::replace(&mut *self.looked.lock(), Instant::now());
+        if looked.elapsed() > Duration::from_millis(lease_ms / STILL_PART) {
+            self.begin(now_ms);
+        }
+        now_ms >= self.since_ms.load(Ordering::Relaxed) + lease_ms
+    }
+}
+
+/// Looks again and again, whatever other tasks wait for.
+pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
+    let tick = Duration::from_millis(core.options.tick_ms);
+    while !stop.is_told() {
+        core.has_heard_for_a_lease();
+        tokio::select! {
+            () = tokio::time::sleep(tick) => {}
+            () = stop.told() => {}
+        }
+    }
+}

@@ -4,7 +4,9 @@
 //! A cut is marked in the inode (`cut_from`) in the transaction that commits the new length, and
 //! the mark goes when every target has done it. While the mark is there nobody opens or extends the
 //! file without completing the cut first, so bytes that were cut off are never seen again, not
-//! even after a crash between the two.
+//! even after a crash between the two. Whoever had the file open before may write on: where some
+//! groups have done it and others were away, those that are left are noted (`cut_groups`), and
+//! the others are not cut again.
 
 use crate::core::{Core, backoff};
 use crate::ctx::Ctx;
@@ -14,7 +16,7 @@ use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
 use crate::volume::Reign;
 use bytes::{Bytes, BytesMut};
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use std::time::Duration;
 use strake_types::layout::Placement;
 use strake_types::limits::FILE_BYTES_MAX;
@@ -80,6 +82,7 @@ pub(crate) async fn set_length(tx: &mut Tx<'_>, inode: &mut Inode, length: u64) 
         inode.inline = false;
     } else {
         inode.cut_from = Some(length);
+        inode.cut_groups.clear();
         tx.enqueue(inode).await?;
     }
     inode.length = length;
@@ -128,11 +131,13 @@ async fn finish_cut_of(ctx: &Ctx, inode: &Inode) -> Result<()> {
 }
 
 async fn cut(ctx: &Ctx, inode: &Inode, from: u64) -> Result<()> {
-    let (core, reign) = (&ctx.core, ctx.volume.reign());
     match inode.inline {
         // What a move out has left: without the mark nobody looks for chunks of such a file.
-        true => delete_chunks(core, reign, inode.id(), &layout_of(inode)?).await?,
-        false => cut_chunks(core, reign, inode, from).await?,
+        true => {
+            let layout = layout_of(inode)?;
+            delete_chunks(&ctx.core, ctx.volume.reign(), inode.id(), &layout).await?;
+        }
+        false => cut_chunks(ctx, inode, from).await?,
     }
     under_locks(ctx, &ClearCut { ino: inode.id() }).await
 }
@@ -150,9 +155,29 @@ impl Mutation for ClearCut {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
         let mut inode = (*tx.inode(self.ino).await?).clone();
         inode.cut_from = None;
+        inode.cut_groups.clear();
         if inode.nlink > 0 {
             tx.dequeue(&mut inode).await?;
         }
+        tx.put_unseen(inode).await?;
+        Ok(MetaAnswer::Done(Nothing {}))
+    }
+}
+
+/// The cut of an inode has been done, but for these groups.
+struct CutLeft {
+    ino: Ino,
+    groups: Vec<u32>,
+}
+
+impl Mutation for CutLeft {
+    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
+        Ok(vec![self.ino])
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
+        let mut inode = (*tx.inode(self.ino).await?).clone();
+        inode.cut_groups.clone_from(&self.groups);
         tx.put_unseen(inode).await?;
         Ok(MetaAnswer::Done(Nothing {}))
     }
@@ -189,6 +214,7 @@ impl Mutation for MarkMoving {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
         let mut inode = (*tx.inode(self.ino).await?).clone();
         inode.cut_from = Some(0);
+        inode.cut_groups.clear();
         tx.enqueue(&mut inode).await?;
         tx.put_unseen(inode).await?;
         Ok(MetaAnswer::Done(Nothing {}))
@@ -209,6 +235,7 @@ impl Mutation for MovedOut {
         let mut inode = (*tx.inode(self.ino).await?).clone();
         inode.inline = false;
         inode.cut_from = None;
+        inode.cut_groups.clear();
         if inode.nlink > 0 {
             tx.dequeue(&mut inode).await?;
         }
@@ -251,8 +278,17 @@ fn parts_of(reign: Reign, ino: Ino, layout: &Layout) -> Vec<Part> {
         .collect()
 }
 
-/// Cuts the chunks of a file at a length, on every target that may have some.
-async fn cut_chunks(core: &Core, reign: Reign, inode: &Inode, length: u64) -> Result<()> {
+/// The groups in which a cut of a file is still to be done.
+fn parts_to_cut(reign: Reign, inode: &Inode, layout: &Layout) -> Vec<Part> {
+    let mut parts = parts_of(reign, inode.id(), layout);
+    parts.retain(|part| inode.cut_groups.is_empty() || inode.cut_groups.contains(&part.group.0));
+    parts
+}
+
+/// Cuts the chunks of a file at a length, on every target that may have some. Where it fails on some it is noted that it is
+/// done on the others: who has the file open may have written there again when it is tried again.
+async fn cut_chunks(ctx: &Ctx, inode: &Inode, length: u64) -> Result<()> {
+    let (core, reign) = (&ctx.core, ctx.volume.reign());
     let (ino, layout) = (inode.id(), layout_of(inode)?);
     let index = layout.chunk_at(length);
     let (start, _) = layout.chunk_bounds(index);
@@ -263,9 +299,16 @@ async fn cut_chunks(core: &Core, reign: Reign, inode: &Inode, length: u64) -> Re
         from_index: index.0 + u64::from(within),
         last_chunk_len: within.then_some(length - start),
     });
-    let parts = parts_of(reign, ino, &layout);
-    let calls = parts.into_iter().map(|part| on_group(core, part, op.clone(), Bytes::new()));
-    try_join_all(calls).await.map(drop)
+    let parts = parts_to_cut(reign, inode, &layout);
+    let calls = parts.iter().copied().map(|part| on_group(core, part, op.clone(), Bytes::new()));
+    // One that fails does not end the others half-way.
+    let done = join_all(calls).await;
+    let failed = parts.iter().zip(&done).filter(|(_, done)| done.is_err());
+    let groups: Vec<u32> = failed.map(|(part, _)| part.group.0).collect();
+    if !groups.is_empty() && groups.len() < parts.len() {
+        under_locks(ctx, &CutLeft { ino, groups }).await?;
+    }
+    done.into_iter().try_for_each(|done| done.map(drop))
 }
 
 /// Writes the first bytes of a file to its chunks and makes them durable: they were, if somebody had

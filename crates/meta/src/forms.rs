@@ -130,6 +130,7 @@ fn inodes() -> Vec<Vec<u8>> {
         xattr_bytes: 20,
         cut_from: Some(1 << 20),
         queued_ms: 11,
+        cut_groups: vec![1, 3],
         ..Inode::default()
     };
     let template =

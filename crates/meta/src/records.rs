@@ -103,6 +103,9 @@ pub(crate) struct Inode {
     /// Guard shards of a directory: their number is 1 more than this.
     #[prost(uint32, tag = "28")]
     pub more_shards: u32,
+    /// Groups in which that cut is still to be done. None: in all of the layout.
+    #[prost(uint32, repeated, tag = "29")]
+    pub cut_groups: Vec<u32>,
 }
 
 impl Inode {

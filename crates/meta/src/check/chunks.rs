@@ -222,8 +222,12 @@ impl Mutation for CutAgain {
         let done = Ok(MetaAnswer::Done(Nothing {}));
         let used = tx.ctx.volume.sessions.may_hold(self.ino);
         let Some(inode) = tx.find_inode(self.ino).await?.filter(|_| !used) else { return done };
+        if inode.cut_from.is_some() {
+            // It is about to be cut by itself.
+            return done;
+        }
         let mut inode: Inode = (*inode).clone();
-        inode.cut_from = Some(inode.cut_from.unwrap_or(inode.length).min(inode.length));
+        inode.cut_from = Some(inode.length);
         tx.enqueue(&mut inode).await?;
         tx.put_unseen(inode).await?;
         done

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_engine::kv::memory::MemoryKv;
@@ -81,6 +81,8 @@ pub struct FakeStorage {
     pub chunks: Mutex<Chunks>,
     pub dropped: Mutex<Vec<u32>>,
     pub away: AtomicBool,
+    /// This target is away; 0: none.
+    pub target_away: AtomicU32,
     /// What syncs have made durable.
     durable: Mutex<Chunks>,
     boot: AtomicU64,
@@ -101,6 +103,7 @@ impl FakeStorage {
             chunks: Mutex::default(),
             dropped: Mutex::default(),
             away: AtomicBool::new(false),
+            target_away: AtomicU32::new(0),
             durable: Mutex::default(),
             boot: AtomicU64::new(1),
             refuses: Mutex::new(None),
@@ -152,7 +155,8 @@ fn page_of(chunks: &Chunks, place: u32, of: ChunksOf) -> ChunkList {
 #[async_trait]
 impl StorageService for FakeStorage {
     async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
-        if self.away.load(Ordering::SeqCst) {
+        let target_away = self.target_away.load(Ordering::SeqCst);
+        if self.away.load(Ordering::SeqCst) || request.target == target_away {
             return Err(ErrorKind::Unavailable.into());
         }
         let refuses = *self.refuses.lock();

@@ -1,7 +1,9 @@
 use crate::tests::world::*;
-use strake_types::{ErrorKind, FileKind, SetTime, Timestamp};
-use strake_wire::message::common::AttrChange;
-use strake_wire::message::meta::{MetaOp, Publish, SetAttr};
+use std::sync::atomic::Ordering;
+use strake_types::layout::Placement;
+use strake_types::{ChunkIndex, ErrorKind, FileKind, Layout, SetTime, Timestamp};
+use strake_wire::message::common::{AttrChange, Template};
+use strake_wire::message::meta::{Create, MetaOp, Publish, SetAttr};
 
 fn times(atime: Option<SetTime>, mtime: Option<SetTime>) -> AttrChange {
     AttrChange {
@@ -121,7 +123,7 @@ async fn a_cut_that_cannot_be_done_now_is_done_before_anybody_sees_the_file() {
     let ino = root.file(1, "f").await.unwrap();
     root.write(ino, 0, b"secret").await.unwrap();
     root.move_out(ino).await.unwrap();
-    world.storage.away.store(true, std::sync::atomic::Ordering::SeqCst);
+    world.storage.away.store(true, Ordering::SeqCst);
     assert_eq!(kind(root.truncate(ino, 2).await), ErrorKind::Unavailable);
     assert_eq!(root.getattr(ino).await.unwrap().length, 2, "it is committed");
     assert_eq!(kind(root.open(ino, BOTH).await), ErrorKind::Unavailable);
@@ -129,13 +131,44 @@ async fn a_cut_that_cannot_be_done_now_is_done_before_anybody_sees_the_file() {
     assert_eq!(kind(root.publish(grow).await), ErrorKind::Unavailable);
     // The server is killed and comes back; so does the storage server.
     let world = world.killed().await;
-    world.storage.away.store(false, std::sync::atomic::Ordering::SeqCst);
+    world.storage.away.store(false, Ordering::SeqCst);
     world.open_session(world.session, &[]).await;
     let root = world.root();
     root.publish(grow).await.unwrap();
     let chunks = world.storage.chunks.lock().clone();
     assert_eq!(chunks.into_values().collect::<Vec<_>>(), [b"se".to_vec()]);
     world.until(async || world.keys(b'G').await == 0).await;
+}
+
+/// Targets that had done it did it again when the last one was back, and what was written to them in between was lost.
+#[tokio::test]
+async fn a_cut_is_done_once_on_each_target_however_long_another_is_away() {
+    let world = World::new().await;
+    let root = world.root();
+    let template = Some(Template { width: Some(2), ..Template::default() });
+    let make = Create { template, ..new(1, "f", FileKind::File, 0o600) };
+    let ino = root.make(make).await.unwrap().attr.ino;
+    root.open(ino, BOTH).await.unwrap();
+    let attr = root.move_out(ino).await.unwrap();
+    let layout: Layout = attr.layout.unwrap().try_into().unwrap();
+    let placement = Placement::new(layout);
+    let place = |index| (11 + placement.group_of(ChunkIndex(index)).0, ino, index);
+    let (here, there) = (place(0), (1..).map(place).find(|at| at.0 != place(0).0).unwrap());
+    for at in [here, there] {
+        world.storage.chunks.lock().insert(at, b"old".to_vec());
+    }
+    let length_min = there.2 * 65_536 + 3;
+    root.publish(Publish { ino, length_min, ..Publish::default() }).await.unwrap();
+    world.storage.target_away.store(there.0, Ordering::SeqCst);
+    assert_eq!(kind(root.truncate(ino, 0).await), ErrorKind::Unavailable);
+    assert!(!world.storage.chunks.lock().contains_key(&here));
+    // By whoever has it open.
+    world.storage.chunks.lock().insert(here, b"new".to_vec());
+    let world = world.killed().await;
+    world.storage.target_away.store(0, Ordering::SeqCst);
+    world.until(async || world.keys(b'G').await == 0).await;
+    let chunks = world.storage.chunks.lock().clone();
+    assert_eq!(chunks.into_iter().collect::<Vec<_>>(), [(here, b"new".to_vec())]);
 }
 
 #[tokio::test]

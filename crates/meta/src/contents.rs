@@ -8,6 +8,7 @@
 //! groups have done it and others were away, those that are left are noted (`cut_groups`), and
 //! the others are not cut again.
 
+use crate::borrow::lock_here;
 use crate::core::{Core, backoff};
 use crate::ctx::Ctx;
 use crate::keys;
@@ -111,6 +112,17 @@ pub(crate) async fn finish_cut(ctx: &Ctx, ino: Ino) -> Result<()> {
     match Tx::reader(ctx).find_inode(ino).await? {
         Some(inode) => finish_cut_of(ctx, &inode).await,
         None => Ok(()),
+    }
+}
+
+/// The same, for who holds no lock yet: it may take long, and others would wait for those that he needs.
+pub(crate) async fn finish_cut_first(ctx: &Ctx, ino: Ino) -> Result<()> {
+    match Tx::reader(ctx).find_inode(ino).await? {
+        Some(inode) if inode.cut_from.is_some() => {
+            let _held = lock_here(ctx, &[ino]).await?;
+            finish_cut(ctx, ino).await
+        }
+        _ => Ok(()),
     }
 }
 

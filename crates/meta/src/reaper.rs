@@ -152,6 +152,9 @@ impl Work<'_> {
             return Ok(true);
         };
         if inode.nlink > 0 {
+            if inode.cut_from.is_some() && self.is_away(core, &contents::layout_of(&inode)?) {
+                return Ok(false);
+            }
             contents::settle_queued(&ctx, &inode).await?;
             return Ok(true);
         }
@@ -172,7 +175,7 @@ impl Work<'_> {
         Ok(true)
     }
 
-    /// Nobody answers for some group of a layout: to ask would hold up others.
+    /// Nobody answers for some group of a layout: to ask would hold up others, and whoever waits for the lock of the inode.
     fn is_away(&self, core: &Core, layout: &Layout) -> bool {
         let of_group = |group: &GroupId| {
             let primary = core.map.primary_of(*group);

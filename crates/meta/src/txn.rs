@@ -47,7 +47,7 @@ pub(crate) trait Mutation: Sync {
         async { None }
     }
 
-    /// What is still to be done under the locks after the commit.
+    /// What is still to be done after the commit, under the lock of the inode that the answer is about.
     fn finish(&self, _ctx: &Ctx, _answer: &MetaAnswer) -> impl Future<Output = Result<()>> + Send {
         async { Ok(()) }
     }
@@ -159,7 +159,9 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     if op.takes_room() && tx.writes() {
         ctx.volume.kv.check_room().map_err(store_error)?;
     }
-    let Some(_held) = tx.commit(&mut answer).await? else { return Ok(None) };
+    let Some(mut held) = tx.commit(&mut answer).await? else { return Ok(None) };
+    // What is left to do may wait for storage servers: others use the directory meanwhile.
+    about(&answer).iter().for_each(|ino| held.keep_only(*ino));
     if let Err(error) = op.finish(ctx, &answer).await {
         if let (Some(session), Some(ino)) = (&ctx.session, opened_by(&answer)) {
             ctx.volume.sessions.close(session, ino, ctx.incarnation);

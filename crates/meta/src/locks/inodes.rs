@@ -49,6 +49,11 @@ impl Held {
     pub fn has(&self, ino: Ino) -> bool {
         self.guards.iter().any(|guard| guard.name.1 == ino)
     }
+
+    /// Gives all others back.
+    pub fn keep_only(&mut self, ino: Ino) {
+        self.guards.retain(|guard| guard.name.1 == ino);
+    }
 }
 
 impl InodeLocks {

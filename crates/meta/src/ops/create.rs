@@ -32,6 +32,9 @@ impl Mutation for Create {
         {
             settle_to_cut(ctx, child, |inode| ctx.check(inode, WRITE)).await?;
         }
+        if let Some(child) = child.filter(|_| !self.exclusive) {
+            contents::finish_cut_first(ctx, child).await?;
+        }
         Ok([dir].into_iter().chain(child).collect())
     }
 

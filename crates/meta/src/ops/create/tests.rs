@@ -1,7 +1,36 @@
+use crate::MetaOptions;
 use crate::tests::world::*;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use strake_engine::kv::memory::MemoryKv;
 use strake_types::{ErrorKind, FileKind};
 use strake_wire::message::common::Template;
-use strake_wire::message::meta::Create;
+use strake_wire::message::meta::{Create, OpenMode};
+
+/// Whoever opened such a file with O_CREAT kept everybody out of its directory until its targets were back.
+#[tokio::test(start_paused = true)]
+async fn a_directory_is_used_while_an_open_with_create_waits_for_targets() {
+    let options = MetaOptions { storage_wait_ms: 30_000, ..options() };
+    let world = World::with(Arc::new(MemoryKv::new()), options).await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"contents").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    world.storage.away.store(true, Ordering::SeqCst);
+    for (truncate, other) in [(true, "g"), (false, "h")] {
+        let open = Some(OpenMode { truncate, ..BOTH });
+        let make = Create { open, exclusive: false, ..new(1, "f", FileKind::File, 0o600) };
+        let use_it = async {
+            world.until(async || world.keys(b'G').await == 1).await;
+            root.file(1, other).await.unwrap();
+        };
+        tokio::select! {
+            biased;
+            answer = root.make(make) => panic!("its targets are away: {answer:?}"),
+            () = use_it => {}
+        }
+    }
+}
 
 #[tokio::test]
 async fn every_kind_is_made_with_its_mode_less_the_umask() {

@@ -1,6 +1,10 @@
+use crate::MetaOptions;
 use crate::tests::world::*;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use strake_types::{ErrorKind, FileKind};
+use std::time::Duration;
+use strake_engine::kv::memory::MemoryKv;
+use strake_types::{ErrorKind, FileKind, Ino, VolumeId};
 use strake_wire::message::meta::{Create, Link, MetaAnswer, MetaOp, Unlink};
 
 #[tokio::test]
@@ -67,6 +71,29 @@ async fn chunks_are_deleted_later_and_survive_a_server_that_is_away() {
     world.until(async || world.keys(b'G').await == 0).await;
     assert!(world.storage.chunks.lock().is_empty());
     assert_eq!(kind(root.getattr(ino).await), ErrorKind::Stale);
+}
+
+/// Its lock was taken for half a minute at a time, and whoever wanted to unlink it kept the lock of its directory meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_file_is_not_locked_to_finish_a_cut_while_its_targets_are_known_to_be_away() {
+    let options = MetaOptions { storage_wait_ms: 30_000, ..options() };
+    let world = World::with(Arc::new(MemoryKv::new()), options).await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"contents").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    world.storage.away.store(true, SeqCst);
+    {
+        let mut map = world.manager.map.lock();
+        map.targets.iter_mut().for_each(|target| target.up = false);
+        map.epoch += 1;
+    }
+    world.map.refresh().await.unwrap();
+    assert_eq!(kind(root.truncate(ino, 2).await), ErrorKind::Unavailable);
+    assert_eq!(world.keys(b'G').await, 1);
+    // It has been looked at again by then.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!world.server.core().locks.is_taken(VolumeId(1), Ino(ino)));
 }
 
 /// The simulation found it: nothing named them any more, so nobody deleted them again.

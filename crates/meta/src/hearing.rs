@@ -1,10 +1,7 @@
 //! Since when this server hears its clients. One that could answer nobody for a while, because its tenure was over or its
 //! process stood still, has heard of nobody either: they may have asked all the time, and are silent only from then on.
 
-use crate::core::Core;
-use crate::stop::Stop;
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -14,7 +11,7 @@ const STILL_PART: u64 = 4;
 
 /// Since when this server hears its clients.
 pub(crate) struct Hearing {
-    /// By [`Core::monotonic_ms`].
+    /// On the monotonic clock.
     since_ms: AtomicU64,
     looked: Mutex<Instant>,
 }
@@ -30,25 +27,13 @@ impl Hearing {
         self.since_ms.fetch_max(now_ms, Ordering::Relaxed);
     }
 
-    /// Looks whether it has stood still since the last look. True if whoever was silent for a lease was not heard though he
-    /// could have been.
+    /// Looks whether it has stood still since the last look. True if it has heard for a lease since then: whoever was silent
+    /// for so long has not asked.
     pub fn for_a_lease(&self, now_ms: u64, lease_ms: u64) -> bool {
         let looked = std::mem::replace(&mut *self.looked.lock(), Instant::now());
         if looked.elapsed() > Duration::from_millis(lease_ms / STILL_PART) {
             self.begin(now_ms);
         }
         now_ms >= self.since_ms.load(Ordering::Relaxed) + lease_ms
-    }
-}
-
-/// Looks again and again, whatever other tasks wait for.
-pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
-    let tick = Duration::from_millis(core.options.tick_ms);
-    while !stop.is_told() {
-        core.has_heard_for_a_lease();
-        tokio::select! {
-            () = tokio::time::sleep(tick) => {}
-            () = stop.told() => {}
-        }
     }
 }

@@ -4,7 +4,6 @@ use crate::MetaOptions;
 use crate::check;
 use crate::core::Core;
 use crate::ctx::Ctx;
-use crate::hearing;
 use crate::leases::Keeper;
 use crate::lend;
 use crate::metrics::Metrics;
@@ -96,9 +95,9 @@ impl MetaServer {
         let stop = Arc::new(Stop::default());
         let (upkeep, reaper) =
             (upkeep::run(core.clone(), stop.clone()), reaper::run(core.clone(), stop.clone()));
-        let hearing = hearing::run(core.clone(), stop.clone());
+        let look = upkeep::look(core.clone(), stop.clone());
         let background = task::spawn(async move {
-            tokio::join!(upkeep, reaper, hearing);
+            tokio::join!(upkeep, reaper, look);
         });
         Ok(Arc::new(MetaServer {
             core,

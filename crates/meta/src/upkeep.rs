@@ -42,6 +42,18 @@ pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
     }
 }
 
+/// Looks again and again whether this process stands still, whatever the other tasks wait for.
+pub(crate) async fn look(core: Arc<Core>, stop: Arc<Stop>) {
+    let tick = Duration::from_millis(core.options.tick_ms);
+    while !stop.is_told() {
+        core.has_heard_for_a_lease();
+        tokio::select! {
+            () = tokio::time::sleep(tick) => {}
+            () = stop.told() => {}
+        }
+    }
+}
+
 /// Ends sessions that are over, and stores the counts.
 async fn tend(core: &Arc<Core>, volume: &Arc<Volume>, turn: u64) {
     let tended = async {

@@ -83,10 +83,7 @@ pub(crate) async fn mutate(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
                 let mut answer = (*answer).clone()?;
                 // It may have been recalled since, and followed.
                 each_attributes(&mut answer, |attr| attr.leased = false);
-                hold_open(ctx, &answer);
-                let answer = Box::pin(as_it_lies(ctx, answer)).await?;
-                durable(ctx, op).await?;
-                return Ok(answer);
+                return Box::pin(give_again(ctx, op, answer)).await;
             }
             Begin::Late => return Err(late()),
         },
@@ -163,9 +160,7 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     // What is left to do may wait for storage servers: others use the directory meanwhile.
     about(&answer).iter().for_each(|ino| held.keep_only(*ino));
     if let Err(error) = op.finish(ctx, &answer).await {
-        if let (Some(session), Some(ino)) = (&ctx.session, opened_by(&answer)) {
-            ctx.volume.sessions.close(session, ino, ctx.incarnation);
-        }
+        opened_by(&answer).iter().for_each(|ino| close(ctx, *ino));
         return Err(error);
     }
     Ok(Some(answer))
@@ -202,7 +197,21 @@ async fn repeat(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
     let reply = MetaReply::decode(stored.ok_or_else(gone)?.bytes);
     let reply = reply.map_err(|e| records::corrupt(&key, &e.to_string()))?;
     let answer = reply.answer.ok_or_else(|| records::corrupt(&key, "has no answer"))?;
-    hold_open(ctx, &answer);
+    give_again(ctx, op, answer).await
+}
+
+/// Gives an answer again. Where that fails its caller has not opened the file that it says is open.
+async fn give_again(ctx: &Ctx, op: &impl Mutation, answer: MetaAnswer) -> Result<MetaAnswer> {
+    let opened = hold_open(ctx, &answer);
+    let given = finish_again(ctx, op, answer).await;
+    if given.is_err() {
+        opened.iter().for_each(|ino| close(ctx, *ino));
+    }
+    given
+}
+
+/// What is still to be done for an answer that is given again.
+async fn finish_again(ctx: &Ctx, op: &impl Mutation, answer: MetaAnswer) -> Result<MetaAnswer> {
     let answer = as_it_lies(ctx, answer).await?;
     {
         let scope: Vec<Ino> = about(&answer).into_iter().filter(|ino| ctx.is_here(*ino)).collect();
@@ -213,14 +222,24 @@ async fn repeat(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
     Ok(answer)
 }
 
-/// The file that an answer says is open is so.
-fn hold_open(ctx: &Ctx, answer: &MetaAnswer) {
-    if let (Some(session), Some(ino)) = (&ctx.session, opened_by(answer))
-        && !ctx.volume.sessions.holds(session, ino)
+/// The file that an answer says is open is so. Which it is, if it was not.
+fn hold_open(ctx: &Ctx, answer: &MetaAnswer) -> Option<Ino> {
+    let (session, ino) = (ctx.session.as_ref()?, opened_by(answer)?);
+    if ctx.volume.sessions.holds(session, ino) {
+        return None;
+    }
+    ctx.volume.recopies.touch(ino);
+    // Nobody remembers how it was opened.
+    ctx.volume.sessions.open(session, ino, true, ctx.incarnation);
+    Some(ino)
+}
+
+/// A file that was opened for an answer which is not given.
+fn close(ctx: &Ctx, ino: Ino) {
+    if let Some(session) = &ctx.session
+        && ctx.volume.sessions.close(session, ino, ctx.incarnation)
     {
-        ctx.volume.recopies.touch(ino);
-        // Nobody remembers how it was opened.
-        ctx.volume.sessions.open(session, ino, true, ctx.incarnation);
+        ctx.core.work.notify_one();
     }
 }
 

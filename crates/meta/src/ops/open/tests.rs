@@ -1,7 +1,26 @@
 use crate::tests::world::*;
+use std::sync::atomic::Ordering;
 use strake_types::{ErrorKind, FileKind};
 use strake_wire::capability::{CapabilityKey, Rights};
-use strake_wire::message::meta::OpenMode;
+use strake_wire::message::meta::{MetaOp, Open, OpenMode};
+
+/// It counted as open for as long as the session lasted, and was not deleted when its name was gone.
+#[tokio::test]
+async fn an_open_that_fails_again_when_it_is_repeated_leaves_the_file_closed() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"contents").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    world.storage.away.store(true, Ordering::SeqCst);
+    let open = || MetaOp::Open(Open { ino, mode: OpenMode { truncate: true, ..BOTH } });
+    for _ in 0..2 {
+        assert_eq!(kind(root.call_seq(1, 0, open()).await), ErrorKind::Unavailable);
+    }
+    world.storage.away.store(false, Ordering::SeqCst);
+    root.unlink(1, "f").await.unwrap();
+    world.until(async || root.getattr(ino).await.is_err()).await;
+}
 
 #[tokio::test]
 async fn an_open_gives_attributes_contents_and_the_right_to_chunks() {

@@ -301,8 +301,9 @@ impl Core {
         if volume.settings().shares.first == id {
             self.make_root(&volume).await?;
         }
-        self.load_counts(&volume).await?;
         self.load_sessions(&volume).await?;
+        // Last of all: it may begin to count.
+        self.load_counts(&volume).await?;
         // All of that took its time, and the database does not know whose turn it is.
         if !self.is_ours(&volume) {
             let detail = format!("volume {id} is served by another server");
@@ -379,8 +380,13 @@ impl Core {
     async fn load_counts(&self, volume: &Arc<Volume>) -> Result<()> {
         let key = keys::volume_stat(volume.id);
         let snapshot = volume.kv.snapshot().await.map_err(store_error)?;
-        let stored: Option<Stat> = get(&*snapshot, &key).await?;
+        let stored: Result<Option<Stat>> = get(&*snapshot, &key).await;
         drop(snapshot);
+        let stored = match stored {
+            // All is counted, as after an unclean end.
+            Err(error) if error.kind == ErrorKind::Corrupt => None,
+            stored => stored?,
+        };
         // Whatever ends this process from here on, the counts stored are not to be believed.
         let stat = stored.unwrap_or_default();
         volume.put(key, records::encode(&Stat { clean: false, ..stat })).await?;

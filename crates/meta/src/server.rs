@@ -77,7 +77,7 @@ impl MetaServer {
 
     /// Starts a server on a store of which it writes the parts of its volumes. Volumes that the map says are its
     /// own are taken into use, which brings back their sessions and locks; with a tenure to wait for, as soon as that
-    /// holds. Must be called within a Tokio runtime.
+    /// holds. One that is damaged is not. Must be called within a Tokio runtime.
     pub async fn start(
         store: Arc<dyn Store>,
         map: Arc<MapView>,
@@ -89,7 +89,13 @@ impl MetaServer {
         let known = core.map.current();
         let ours = |v: &&Volume| !v.deleting && core.serves(v) && core.check_tenure().is_ok();
         for volume in known.volumes.iter().filter(ours) {
-            core.volume(VolumeId(volume.id)).await?;
+            match core.volume(VolumeId(volume.id)).await {
+                // Whoever asks for it learns which key it is. The others are served.
+                Err(error) if error.kind == ErrorKind::Corrupt => {
+                    tracing::error!("volume {} is not served: {error}", volume.spec.name);
+                }
+                opened => drop(opened?),
+            }
         }
         let reach = core.store.is_shared().then(|| Reach::watch(&core));
         let stop = Arc::new(Stop::default());

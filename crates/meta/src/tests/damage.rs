@@ -4,6 +4,8 @@ use crate::keys;
 use crate::tests::world::*;
 use strake_engine::kv::{Outcome, Transaction};
 use strake_types::{ErrorKind, Ino, VolumeId};
+use strake_wire::message::meta::{MetaAnswer, MetaOp, MetaRequest, Nothing};
+use strake_wire::service::MetaService;
 
 const V: VolumeId = VolumeId(1);
 
@@ -46,12 +48,48 @@ async fn a_damaged_value_is_an_error_that_names_its_key() {
     root.file(1, "new").await.unwrap();
 }
 
+async fn inodes_of(world: &World, volume: u32) -> strake_types::Result<u64> {
+    let op = Some(MetaOp::VolumeStat(Nothing {}));
+    let reply = world.server.call(MetaRequest { volume, op, ..MetaRequest::default() }).await?;
+    let Some(MetaAnswer::VolumeStat(stat)) = reply.answer else { panic!("{reply:?}") };
+    Ok(stat.inodes)
+}
+
+/// The server did not start, and all its volumes were away.
+#[tokio::test]
+async fn a_damaged_session_keeps_only_its_volume_from_being_served() {
+    let world = World::new().await;
+    {
+        let mut map = world.manager.map.lock();
+        map.volumes.push(volume(2, "second"));
+        map.epoch += 1;
+    }
+    world.map.refresh().await.unwrap();
+    damage(&world, keys::session(V, world.session)).await;
+    let world = world.killed().await;
+    assert_eq!(inodes_of(&world, 2).await.unwrap(), 1);
+    let error = inodes_of(&world, 1).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Corrupt);
+    assert!(error.detail.contains("key S of volume 1"), "{error}");
+}
+
+/// The same.
+#[tokio::test]
+async fn a_volume_whose_counts_are_damaged_is_counted() {
+    let world = World::new().await;
+    world.root().file(1, "f").await.unwrap();
+    // It would store them.
+    world.server.halt();
+    damage(&world, keys::volume_stat(V)).await;
+    let world = world.killed().await;
+    assert_eq!(inodes_of(&world, 1).await.unwrap(), 2);
+}
+
 #[tokio::test]
 async fn garbage_in_messages_is_refused() {
     let world = World::new().await;
     let root = world.root();
-    let nothing = strake_wire::message::meta::MetaRequest { volume: 1, ..Default::default() };
-    use strake_wire::service::MetaService;
+    let nothing = MetaRequest { volume: 1, ..MetaRequest::default() };
     assert_eq!(kind(world.server.call(nothing).await), ErrorKind::Malformed);
     let create = strake_wire::message::meta::Create {
         kind: 99,

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_base::task;
 use strake_engine::kv::Snapshot;
-use strake_types::{Result, VolumeId};
+use strake_types::{Error, ErrorKind, Result, VolumeId};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 /// Volumes that a server counts at once.
 pub(crate) const AT_ONCE: usize = 2;
@@ -21,6 +22,9 @@ pub(crate) const AT_ONCE: usize = 2;
 /// How often it is begun anew where the store could not be read to the end, and how long after.
 const TRIES_MAX: u32 = 100;
 const PAUSE: Duration = Duration::from_secs(10);
+/// How long changes are kept waiting for a snapshot, how long they have until that is tried again, and how often it is.
+const SNAPSHOT_WAIT: Duration = Duration::from_secs(2);
+const SNAPSHOT_TRIES_MAX: u32 = 5;
 
 /// Whose turn it is to be counted.
 #[derive(Clone)]
@@ -75,11 +79,20 @@ async fn recount(volume: &Volume) -> Result<()> {
 
 /// The counts of a volume and its store, of one moment in which no change is half counted.
 pub(crate) async fn moment(volume: &Volume) -> Result<((i64, i64), Arc<dyn Snapshot>)> {
-    let _still = volume.counts.gate.write().await;
-    let snapshot = volume.kv.snapshot().await.map_err(store_error)?;
-    let (inodes, bytes) = volume.counts.raw();
-    let lent = volume.loans.uncounted(volume.id, &*snapshot).await?;
-    Ok(((inodes + lent.0, bytes + lent.1), snapshot))
+    for _ in 0..SNAPSHOT_TRIES_MAX {
+        let still = volume.counts.gate.write().await;
+        let Ok(snapshot) = timeout(SNAPSHOT_WAIT, volume.kv.snapshot()).await else {
+            // Changes that wait for the gate may hold all snapshots that there are.
+            drop(still);
+            tokio::time::sleep(SNAPSHOT_WAIT).await;
+            continue;
+        };
+        let snapshot = snapshot.map_err(store_error)?;
+        let (inodes, bytes) = volume.counts.raw();
+        let lent = volume.loans.uncounted(volume.id, &*snapshot).await?;
+        return Ok(((inodes + lent.0, bytes + lent.1), snapshot));
+    }
+    Err(Error::with(ErrorKind::Unavailable, "the store gives no snapshot to count by"))
 }
 
 /// Inodes and bytes of contents. A record that cannot be read counts as an inode without contents.

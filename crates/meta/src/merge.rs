@@ -127,6 +127,7 @@ async fn carried_out(asked: &[(Ctx, Create)], held: Held) -> Option<Answers> {
     if first.volume.kv.check_room().is_err() {
         return None;
     }
+    first.volume.have_inos(asked.len()).await.ok()?;
     let mut tx = Tx::begin(first, held);
     let names: Vec<&[u8]> = asked.iter().map(|(_, op)| &op.at.name[..]).collect();
     tx.look_for_entries(Ino(asked[0].1.at.parent), &names).await.ok()?;

@@ -34,19 +34,29 @@ impl Volume {
                 let shares = self.settings().shares;
                 return Ok(shares.place(keys::child_ino(dir, counter), shares.index(self.id)));
             }
-            let _one = self.reserving.lock().await;
-            if self.inodes.lock().clone().take().is_some() {
-                continue;
-            }
-            let next = self.reserve(NUMBER_INODES, BLOCK).await?;
-            if next + BLOCK > keys::COUNTER_MAX {
-                return Err(Error::with(ErrorKind::NoSpace, "inode numbers are used up"));
-            }
-            // None is given to another file when the power is lost: who has the first one open would write into it.
-            self.kv.sync().await.map_err(store_error)?;
-            let mut block = self.inodes.lock();
-            (block.next, block.end) = (next, next + BLOCK);
+            self.have_inos(1).await?;
         }
+    }
+
+    /// Sees to it that there are numbers for so many new inodes. Best before their transaction: while it holds a snapshot
+    /// it would wait for another one, and a store gives so many and no more.
+    pub async fn have_inos(&self, count: usize) -> Result<()> {
+        if self.inodes.lock().left() >= count as u64 {
+            return Ok(());
+        }
+        let _one = self.reserving.lock().await;
+        if self.inodes.lock().left() >= count as u64 {
+            return Ok(());
+        }
+        let next = self.reserve(NUMBER_INODES, BLOCK).await?;
+        if next + BLOCK > keys::COUNTER_MAX {
+            return Err(Error::with(ErrorKind::NoSpace, "inode numbers are used up"));
+        }
+        // None is given to another file when the power is lost: who has the first one open would write into it.
+        self.kv.sync().await.map_err(store_error)?;
+        let mut block = self.inodes.lock();
+        (block.next, block.end) = (next, next + BLOCK);
+        Ok(())
     }
 
     /// An id for a new session, which no other share of the volume gives.

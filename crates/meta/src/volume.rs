@@ -30,6 +30,11 @@ impl Block {
         self.next += 1;
         Some(number)
     }
+
+    /// How many are left.
+    pub fn left(&self) -> u64 {
+        self.end - self.next
+    }
 }
 
 /// Counts of a volume: what was stored or counted at the start, and what has changed since.

@@ -26,7 +26,7 @@ pub(crate) async fn lookup(ctx: &Ctx, op: &Name) -> Result<MetaAnswer> {
         };
         let dir = as_directory(dir)?;
         ctx.check(&dir, EXECUTE)?;
-        match find(&mut tx, &dir, &op.name).await? {
+        match find(tx, &dir, &op.name).await? {
             Found::Inode(attr) => {
                 return Ok(MetaAnswer::Entry(Attributes { name_leased: dir_leased, ..attr }));
             }
@@ -49,7 +49,7 @@ enum Found {
     Change,
 }
 
-async fn find(tx: &mut Tx<'_>, dir: &Arc<Inode>, name: &[u8]) -> Result<Found> {
+async fn find(mut tx: Tx<'_>, dir: &Arc<Inode>, name: &[u8]) -> Result<Found> {
     let ctx = tx.ctx;
     let ino = match name {
         b"." => dir.id(),
@@ -59,6 +59,8 @@ async fn find(tx: &mut Tx<'_>, dir: &Arc<Inode>, name: &[u8]) -> Result<Found> {
             None => return Ok(Found::Nothing),
         },
     };
+    // Who holds a snapshot and asks for another waits for others that do the same: a store gives so many and no more.
+    drop(tx);
     let leased = ctx.lease(ino);
     // Another view: this one may have begun before the lease, and may read the entry in a snapshot, and
     // the inode in a cache, later.
@@ -68,6 +70,7 @@ async fn find(tx: &mut Tx<'_>, dir: &Arc<Inode>, name: &[u8]) -> Result<Found> {
         return Ok(Found::Change);
     };
     let attr = now.attributes(&inode).await?;
+    drop(now);
     let still = match name {
         b"." | b".." => true,
         _ => {

@@ -1,5 +1,86 @@
 use crate::tests::world::*;
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_engine::kv::memory::MemoryKv;
+use strake_engine::kv::{Kv, KvError, Outcome, Pair, Result as KvResult, Snapshot, Writes};
 use strake_types::ErrorKind;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// A store that gives one snapshot at a time.
+struct Single {
+    kv: MemoryKv,
+    free: Arc<Semaphore>,
+}
+
+struct SingleSnapshot {
+    snapshot: Arc<dyn Snapshot>,
+    _place: OwnedSemaphorePermit,
+}
+
+#[async_trait]
+impl Kv for Single {
+    fn name(&self) -> &'static str {
+        "single"
+    }
+
+    async fn snapshot(&self) -> KvResult<Arc<dyn Snapshot>> {
+        let place = self.free.clone().acquire_owned();
+        let place = tokio::time::timeout(Duration::from_secs(1), place).await;
+        let late = |_| KvError::Full { store: "single".into(), next: "" };
+        let _place = place.map_err(late)?.expect("it is never closed");
+        Ok(Arc::new(SingleSnapshot { snapshot: self.kv.snapshot().await?, _place }))
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> KvResult<Outcome> {
+        let any: &dyn std::any::Any = &*snapshot;
+        let single = any.downcast_ref::<SingleSnapshot>().expect("one of ours");
+        self.kv.commit(single.snapshot.clone(), writes).await
+    }
+
+    async fn sync(&self) -> KvResult<()> {
+        self.kv.sync().await
+    }
+}
+
+#[async_trait]
+impl Snapshot for SingleSnapshot {
+    async fn get(&self, key: &[u8]) -> KvResult<Option<Bytes>> {
+        self.snapshot.get(key).await
+    }
+
+    async fn multi_get(&self, keys: &[Vec<u8>]) -> KvResult<Vec<Option<Bytes>>> {
+        self.snapshot.multi_get(keys).await
+    }
+
+    async fn scan(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        limit: usize,
+    ) -> KvResult<Vec<Pair>> {
+        self.snapshot.scan(from, to, limit).await
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self.snapshot.as_any()
+    }
+}
+
+/// As many as a database gives snapshots each had one and waited for a second, until all of them failed.
+#[tokio::test(start_paused = true)]
+async fn who_looks_a_name_up_or_makes_one_holds_one_snapshot_at_a_time() {
+    let kv = Single { kv: MemoryKv::new(), free: Arc::new(Semaphore::new(1)) };
+    let world = World::on(Arc::new(kv)).await;
+    let dir = world.root().mkdir(1, "d").await.unwrap();
+    let ino = world.root().file(dir, "f").await.unwrap();
+    // Nothing is known from before.
+    let world = world.killed().await;
+    let nobody = world.root().at(0);
+    assert_eq!(nobody.lookup(dir, "f").await.unwrap().ino, ino);
+}
 
 #[tokio::test]
 async fn dot_and_dot_dot_lead_where_they_should() {

@@ -109,7 +109,9 @@ pub(crate) async fn make_room(ctx: &Ctx, ino: Ino, length: u64) -> Result<()> {
 
 /// Completes a cut, if the inode is marked.
 pub(crate) async fn finish_cut(ctx: &Ctx, ino: Ino) -> Result<()> {
-    match Tx::reader(ctx).find_inode(ino).await? {
+    // Nothing of the store is kept meanwhile.
+    let inode = Tx::reader(ctx).find_inode(ino).await?;
+    match inode {
         Some(inode) => finish_cut_of(ctx, &inode).await,
         None => Ok(()),
     }
@@ -117,13 +119,12 @@ pub(crate) async fn finish_cut(ctx: &Ctx, ino: Ino) -> Result<()> {
 
 /// The same, for who holds no lock yet: it may take long, and others would wait for those that he needs.
 pub(crate) async fn finish_cut_first(ctx: &Ctx, ino: Ino) -> Result<()> {
-    match Tx::reader(ctx).find_inode(ino).await? {
-        Some(inode) if inode.cut_from.is_some() => {
-            let _held = lock_here(ctx, &[ino]).await?;
-            finish_cut(ctx, ino).await
-        }
-        _ => Ok(()),
+    let inode = Tx::reader(ctx).find_inode(ino).await?;
+    if inode.is_none_or(|inode| inode.cut_from.is_none()) {
+        return Ok(());
     }
+    let _held = lock_here(ctx, &[ino]).await?;
+    finish_cut(ctx, ino).await
 }
 
 /// Completes what a file that has a name is in the queue for.

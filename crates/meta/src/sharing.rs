@@ -45,7 +45,9 @@ pub(crate) async fn settle_to_cut(
     if !is_held_back(ctx, ino) {
         return Ok(());
     }
-    match Tx::reader(ctx).inode(ino).await {
+    // Nothing of the store is kept while others are waited for.
+    let inode = Tx::reader(ctx).inode(ino).await;
+    match inode {
         Ok(inode) if may(&inode).is_ok() => settle(ctx, &inode).await,
         _ => Ok(()),
     }

@@ -45,11 +45,12 @@ pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
 /// Looks again and again whether this process stands still, whatever the other tasks wait for.
 pub(crate) async fn look(core: Arc<Core>, stop: Arc<Stop>) {
     let tick = Duration::from_millis(core.options.tick_ms);
-    while !stop.is_told() {
+    loop {
         core.has_heard_for_a_lease();
         tokio::select! {
+            biased;
             () = tokio::time::sleep(tick) => {}
-            () = stop.told() => {}
+            () = stop.told() => return,
         }
     }
 }

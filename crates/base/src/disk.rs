@@ -50,6 +50,9 @@ pub trait DiskFile: Send + Sync + 'static {
     fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
     /// Makes contents and length durable.
     fn sync(&self) -> io::Result<()>;
+    /// As [`DiskFile::sync`], and what is read next comes from the disk. After a sync has failed the kernel shows as written what
+    /// the disk does not have.
+    fn reread(&self) -> io::Result<()>;
     /// Asks the kernel to begin writing a range to disk; does not wait. A hint.
     fn start_writeback(&self, offset: u64, len: u64);
     /// Length in bytes.

@@ -10,3 +10,4 @@
 
 pub mod chunk;
 pub mod kv;
+mod reserve;

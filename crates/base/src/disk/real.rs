@@ -162,6 +162,12 @@ impl DiskFile for RealFile {
         self.file.sync_data()
     }
 
+    fn reread(&self) -> io::Result<()> {
+        // The first one tells of errors that nobody has heard of yet: those of the past.
+        self.sync().or_else(|_past| self.sync())?;
+        Ok(rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed)?)
+    }
+
     fn start_writeback(&self, offset: u64, len: u64) {
         let (Ok(offset), Ok(len)) = (offset.try_into(), len.try_into()) else { return };
         let flags = libc::SYNC_FILE_RANGE_WRITE;

@@ -472,6 +472,14 @@ impl DiskFile for SimFile {
         outcome.map_err(error_of)
     }
 
+    fn reread(&self) -> io::Result<()> {
+        self.sync()?;
+        let mut state = alive(&self.state, self.process)?;
+        let file = file_of(&mut state.files, self.id)?;
+        file.now = file.durable.clone();
+        Ok(())
+    }
+
     fn start_writeback(&self, _offset: u64, _len: u64) {}
 
     fn len(&self) -> io::Result<u64> {

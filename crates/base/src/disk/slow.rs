@@ -141,6 +141,10 @@ impl DiskFile for SlowFile {
         self.inner.sync()
     }
 
+    fn reread(&self) -> io::Result<()> {
+        self.inner.reread()
+    }
+
     fn start_writeback(&self, offset: u64, len: u64) {
         self.inner.start_writeback(offset, len);
     }

@@ -72,7 +72,10 @@ impl Boot {
             Some(found) => found.number,
             None => new_number().map_err(io)?,
         };
-        let mut record = BootRecord { state: State::Open, number, birth, kernel };
+        // It stays ended until what the disk has is brought in order.
+        let ended = found.as_ref().is_some_and(|found| found.state == State::Ended);
+        let state = if ended { State::Ended } else { State::Open };
+        let mut record = BootRecord { state, number, birth, kernel };
         if found.as_ref() == Some(&record) {
             return Ok(Self { file, record });
         }
@@ -83,6 +86,13 @@ impl Boot {
             record.number = new_number().map_err(io)?;
         }
         Ok(Self { file, record })
+    }
+
+    /// The disk failed under an earlier process, and that is over: nothing of that time is read any more.
+    pub(super) fn begin_anew(&mut self) -> io::Result<()> {
+        self.record.state = State::Open;
+        self.write(State::Open)?;
+        self.file.sync()
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -109,6 +119,12 @@ impl Boot {
         let record = BootRecord { state, ..self.record.clone() };
         self.file.write_all_at(&encode_boot(&record), 0)
     }
+}
+
+/// True if the disk failed under an earlier process, and no other has begun since.
+pub(super) fn has_ended(disk: &dyn Disk) -> bool {
+    let found = disk.open(FILE, false).ok().and_then(|file| read(&*file));
+    found.is_some_and(|found| found.state == State::Ended)
 }
 
 fn read(file: &dyn DiskFile) -> Option<BootRecord> {

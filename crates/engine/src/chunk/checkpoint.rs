@@ -22,6 +22,7 @@ use super::store::{Commit, Flushes, Store, Unmarked};
 use super::table::Writes;
 use std::collections::BTreeSet;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::Weak;
 use std::time::Duration;
@@ -45,8 +46,8 @@ pub(super) struct Snapshot {
     leaves: Vec<([u8; KEY_BYTES], NewLeaf)>,
     /// Places that become free.
     given_up: Vec<u64>,
-    /// Keeps the chunks in memory: until the commit the table is older than they are.
-    _chunks: Vec<Arc<Chunk>>,
+    /// They stay in memory: until the commit the table is older than they are.
+    chunks: Vec<Arc<Chunk>>,
 }
 
 impl Store {
@@ -125,13 +126,29 @@ impl Store {
     }
 
     fn run_checkpoint(&self) -> Result<Flushed> {
-        let snapshot = {
+        let (snapshot, begun) = {
             let mut commit = self.commit.lock();
-            let snapshot = self.snapshot(&mut commit);
-            commit.log.begin().map_err(|error| self.poisoned_by(error.to_string()))?;
-            snapshot
+            (self.snapshot(&mut commit), commit.log.begin())
         };
-        self.flush(snapshot).map(Flushed::Checkpoint)
+        let begun = begun.map_err(|error| self.poisoned_by(error.to_string()));
+        // The table checks what it reads, but not everything it reads before it checks it; others wait for this.
+        let flush = || catch_unwind(AssertUnwindSafe(|| self.flush(&snapshot)));
+        let broken = |_told| Err(self.poisoned_by("a flush broke off".to_owned()));
+        let flushed = begun.and_then(|()| flush().unwrap_or_else(broken));
+        if flushed.is_err() {
+            self.keep_in_memory(snapshot.chunks);
+        }
+        flushed.map(Flushed::Checkpoint)
+    }
+
+    /// What could not be written is nowhere else: it is read as it is for as long as the target is open.
+    fn keep_in_memory(&self, chunks: Vec<Arc<Chunk>>) {
+        let mut commit = self.commit.lock();
+        for chunk in chunks {
+            if !std::mem::replace(&mut chunk.map.write().queued, true) {
+                commit.queue.push(chunk);
+            }
+        }
     }
 
     /// Sets aside what has changed. The caller begins the next log before it lets the lock go.
@@ -168,12 +185,12 @@ impl Store {
             segments: std::mem::take(&mut commit.segments),
             leaves,
             given_up: self.space.lock().begin_checkpoint(),
-            _chunks: chunks,
+            chunks,
         }
     }
 
     /// Makes a snapshot durable; returns the number of its log.
-    pub(super) fn flush(&self, snapshot: Snapshot) -> Result<u64> {
+    pub(super) fn flush(&self, snapshot: &Snapshot) -> Result<u64> {
         self.data
             .sync(&snapshot.segments)
             .map_err(|error| self.poisoned_by(format!("flushing data: {error}")))?;
@@ -227,6 +244,7 @@ pub(super) fn run_worker(store: &Weak<Store>) {
         // A failure has poisoned the store, and whoever writes next is told.
         if store.checkpoint().is_ok() {
             store.give_space_back();
+            store.table.refill_reserve();
         }
     }
 }

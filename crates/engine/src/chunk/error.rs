@@ -1,5 +1,6 @@
 //! What can go wrong with a target.
 
+use crate::reserve::is_full;
 use std::io;
 use strake_types::{ChunkId, Error, ErrorKind};
 
@@ -113,11 +114,6 @@ pub enum ChunkError {
         /// The error.
         cause: String,
     },
-}
-
-/// True if an error of the disk says that there is no room.
-pub(super) fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl ChunkError {

@@ -65,10 +65,15 @@ impl Log {
     }
 
     /// Opens the files. The log cannot be appended to before [`Log::begin`]. Returns what the logs later
-    /// than `durable` add: all of this boot's; of another boot's the next one, up to its last mark.
-    pub(super) fn open(disk: &dyn Disk, bytes_max: u64, durable: u64) -> io::Result<(Self, Found)> {
+    /// than `durable` add: all of those of the boot `trusted`; of another one's the next, up to its last mark.
+    pub(super) fn open(
+        disk: &dyn Disk,
+        bytes_max: u64,
+        durable: u64,
+        trusted: &str,
+    ) -> io::Result<(Self, Found)> {
         let files = [disk.open(FILES[0], false)?, disk.open(FILES[1], false)?];
-        let boot = boot_bytes(&disk.boot_id()?);
+        let (boot, trusted) = (boot_bytes(&disk.boot_id()?), boot_bytes(trusted));
         let mut logs = Vec::new();
         for file in &files {
             file.allocate(0, room(bytes_max))?;
@@ -77,12 +82,19 @@ impl Log {
             logs.extend(decode_log_head(&bytes).ok().map(|head| (head, bytes)));
         }
         logs.sort_by_key(|(head, _)| head.generation);
+        // One begins only when the last but one is in the map.
+        if let Some((head, _)) = logs.last().filter(|(head, _)| head.generation > durable + 2) {
+            return Err(damaged(format!(
+                "the extent map is of an earlier time ({durable}) than the log ({})",
+                head.generation
+            )));
+        }
         let (mut generation, mut found) = (durable, Found::default());
         for (head, bytes) in logs.iter().filter(|(head, _)| head.generation > durable) {
-            if head.boot == boot {
-                found.edits.extend(edits(bytes, head));
+            if head.boot == trusted {
+                found.edits.extend(edits(bytes, head)?);
                 generation = head.generation;
-            } else if head.generation == durable + 1 && found.read_marked(bytes, head) {
+            } else if head.generation == durable + 1 && found.read_marked(bytes, head)? {
                 generation = head.generation;
             }
         }
@@ -98,6 +110,13 @@ impl Log {
         self.files[(generation % 2) as usize].write_all_at(&head, 0)?;
         (self.generation, self.sum, self.end) = (generation, sum, LOG_HEAD_BYTES as u64);
         Ok(())
+    }
+
+    /// Nobody reads the log in the other file any more, which must not be that of a checkpoint under way.
+    pub(super) fn forget_other(&self) -> io::Result<()> {
+        let other = &self.files[((self.generation + 1) % 2) as usize];
+        other.write_all_at(&[0; LOG_HEAD_BYTES], 0)?;
+        other.sync()
     }
 
     /// True if nothing has been appended since the log began.
@@ -148,9 +167,9 @@ impl Log {
 
 impl Found {
     /// Takes what a log of another boot holds up to its last mark; false if it has none.
-    fn read_marked(&mut self, bytes: &[u8], head: &LogHead) -> bool {
+    fn read_marked(&mut self, bytes: &[u8], head: &LogHead) -> io::Result<bool> {
         let (mut edits, mut found) = (Vec::new(), false);
-        for record in records(bytes, head) {
+        for record in records(bytes, head)? {
             match record {
                 Record::Edit(edit) => edits.push(edit),
                 Record::Mark(mark) => {
@@ -160,7 +179,7 @@ impl Found {
                 }
             }
         }
-        found
+        Ok(found)
     }
 }
 
@@ -179,19 +198,27 @@ pub(super) fn boot_bytes(boot_id: &str) -> [u8; 36] {
 }
 
 /// The edits of a log.
-fn edits<'a>(bytes: &'a [u8], head: &LogHead) -> impl Iterator<Item = Edit> + 'a {
-    records(bytes, head).filter_map(|record| match record {
+fn edits(bytes: &[u8], head: &LogHead) -> io::Result<impl Iterator<Item = Edit>> {
+    Ok(records(bytes, head)?.into_iter().filter_map(|record| match record {
         Record::Edit(edit) => Some(edit),
         Record::Mark(_) => None,
-    })
+    }))
 }
 
-/// The records of a log, up to the first that is not whole: the process died writing it.
-fn records<'a>(bytes: &'a [u8], head: &LogHead) -> impl Iterator<Item = Record> + 'a {
-    let (mut at, sum) = (LOG_HEAD_BYTES, head.sum);
-    std::iter::from_fn(move || {
-        let (record, len) = decode_record(bytes.get(at..)?, sum).ok()??;
+/// The records of a log, up to the first that is not whole: the process died writing it. One that is whole and cannot
+/// be understood is an error: what it says was acknowledged.
+fn records(bytes: &[u8], head: &LogHead) -> io::Result<Vec<Record>> {
+    let (mut at, mut records) = (LOG_HEAD_BYTES, Vec::new());
+    while let Some(rest) = bytes.get(at..) {
+        let record = decode_record(rest, head.sum);
+        let record = record.map_err(|error| damaged(format!("log {}: {error}", head.generation)));
+        let Some((record, len)) = record? else { break };
+        records.push(record);
         at += len;
-        Some(record)
-    })
+    }
+    Ok(records)
+}
+
+fn damaged(cause: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, cause)
 }

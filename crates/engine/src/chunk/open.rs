@@ -1,9 +1,8 @@
 //! Making a target, and opening it after whatever has happened to it.
 
-use super::boot::Boot;
+use super::boot::{self, Boot};
 use super::buffer::Buffers;
 use super::data::{self, Data};
-use super::error::is_full;
 use super::identity::{self, Identity};
 use super::leaf::Block;
 use super::log::{self, Found, Log};
@@ -13,9 +12,11 @@ use super::space::{GRANULE_BLOCKS, Ground, Space};
 use super::store::{Commit, Flushes, Store, Unmarked};
 use super::table::{self, Table};
 use super::{ChunkError, ChunkOptions, Result};
+use crate::reserve::{self, is_full};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use strake_base::disk::Disk;
@@ -27,7 +28,7 @@ pub(super) fn format(disk: &dyn Disk, identity: &Identity, options: &ChunkOption
     let _lock = lock(disk, &target)?;
     let names = disk.list().map_err(io)?;
     let own = |name: &String| {
-        let ours = [table::FILE, table::RESERVE_FILE, log::FILES[0], log::FILES[1]];
+        let ours = [table::FILE, reserve::FILE, log::FILES[0], log::FILES[1]];
         ours.contains(&name.as_str()) || name.starts_with(data::PREFIX)
     };
     // What is ours without an identity was left by a format that was cut off.
@@ -37,7 +38,7 @@ pub(super) fn format(disk: &dyn Disk, identity: &Identity, options: &ChunkOption
     for name in &names {
         disk.remove(name).map_err(io)?;
     }
-    Table::open(disk, options.map_cache_bytes, options.reserve_bytes)?;
+    Table::create(disk, options.map_cache_bytes, options.reserve_bytes)?;
     Log::format(disk, options.log_bytes_max).map_err(io)?;
     disk.sync_directory().map_err(io)?;
     identity.write(disk)
@@ -45,6 +46,16 @@ pub(super) fn format(disk: &dyn Disk, identity: &Identity, options: &ChunkOption
 
 /// Opens a target: the durable map, and what the logs add to it.
 pub(super) fn open(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Store>> {
+    let target = disk.path();
+    // What is read is checked, but redb reads some of it before it checks it.
+    let opened = std::panic::catch_unwind(AssertUnwindSafe(|| open_unguarded(disk, options)));
+    opened.unwrap_or_else(|_told| {
+        let cause = "what it holds cannot be understood; the log says where".to_owned();
+        Err(ChunkError::Damaged { target, cause })
+    })
+}
+
+fn open_unguarded(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Store>> {
     let target = disk.path();
     let io = |error: io::Error| ChunkError::io(&target, &error);
     let lock = lock(&*disk, &target)?;
@@ -57,9 +68,15 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Sto
         let (found, expected) = (identity.cluster, expected.clone());
         return Err(ChunkError::Foreign { target, found, expected });
     }
+    let has_failed = boot::has_ended(&*disk);
+    if has_failed {
+        reread(&*disk).map_err(io)?;
+    }
     let table = Table::open(&*disk, options.map_cache_bytes, options.reserve_bytes)?;
     let durable = table.generation()?;
-    let (log, found) = Log::open(&*disk, options.log_bytes_max, durable).map_err(io)?;
+    // Of what was not synced when a disk failed no more is known than after a power loss.
+    let boot_id = if has_failed { String::new() } else { disk.boot_id().map_err(io)? };
+    let (log, found) = Log::open(&*disk, options.log_bytes_max, durable, &boot_id).map_err(io)?;
     let boot = Boot::open(&*disk)?;
     let capacity_bytes = match options.capacity_bytes {
         Some(bytes) => bytes,
@@ -72,7 +89,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Sto
         unsynced_bytes: 0,
         unmarked: Unmarked::default(),
     };
-    let store = Store {
+    let mut store = Store {
         target: target.clone(),
         identity,
         resident: Resident::new(options.map_cache_bytes),
@@ -90,13 +107,28 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Sto
         chunks: AtomicU64::new(0),
         corrupt: AtomicU64::new(0),
         signal: Arc::default(),
+        amounts: Mutex::default(),
         _lock: lock,
     };
     store.load_space()?;
     store.identity.upgrade(&*store.disk)?;
     store.carry_out_again(found)?;
     store.punch_absent().map_err(io)?;
+    if has_failed {
+        store.commit.lock().log.forget_other().map_err(io)?;
+        store.boot.begin_anew().map_err(io)?;
+    }
+    store.stat();
     Ok(Arc::new(store))
+}
+
+/// A disk has failed under an earlier process: only what it really has counts.
+fn reread(disk: &dyn Disk) -> io::Result<()> {
+    tracing::warn!(target_dir = %disk.path(), "the disk had failed: reading what it has");
+    let named = [table::FILE, log::FILES[0], log::FILES[1], identity::FILE];
+    let names = disk.list()?;
+    let own = |name: &&String| named.contains(&name.as_str()) || name.starts_with(data::PREFIX);
+    names.iter().filter(own).try_for_each(|name| disk.open(name, false)?.reread())
 }
 
 fn lock(disk: &dyn Disk, target: &str) -> Result<Box<dyn Send + Sync>> {
@@ -110,14 +142,22 @@ impl Store {
     /// Learns from the durable map which places are used, and how often.
     fn load_space(&self) -> Result<()> {
         let mut space = self.space.lock();
-        let mut chunks = 0;
+        let (mut chunks, mut leaves) = (0, 0);
         self.table.scan([0; KEY_BYTES]..=[u8::MAX; KEY_BYTES], |_, map| {
             chunks += 1;
+            leaves += u64::from(map.stored.count_ones());
             map.iter().filter_map(Block::place).for_each(|at| space.name(at));
             true
         })?;
         self.chunks.store(chunks, Ordering::Relaxed);
-        Ok(())
+        // Whatever is not seen here would be taken for free.
+        match self.table.leaf_count()? {
+            count if count == leaves => Ok(()),
+            count => Err(ChunkError::Damaged {
+                target: self.target.clone(),
+                cause: format!("{} shows {leaves} leaves of {count}", table::FILE),
+            }),
+        }
     }
 
     /// Carries out the edits of the logs again and brings them into the durable map; only then may
@@ -134,7 +174,7 @@ impl Store {
         // Even if nothing was found: the next log is to be the one that continues the durable map.
         if commit.log.generation > self.flushes.lock().durable {
             let snapshot = self.snapshot(&mut commit);
-            self.flushes.lock().durable = self.flush(snapshot)?;
+            self.flushes.lock().durable = self.flush(&snapshot)?;
         }
         commit.log.begin().map_err(|error| self.poisoned_by(error.to_string()))
     }

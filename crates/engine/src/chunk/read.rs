@@ -78,6 +78,7 @@ impl Store {
         len: u64,
         wait: Wait,
     ) -> Result<Result<Read, u64>> {
+        let mut doubted = None;
         loop {
             let (end, blocks) = {
                 let map = chunk.map.read();
@@ -98,7 +99,10 @@ impl Store {
                 Attempt::WouldWait => return Ok(Ok(None)),
                 Attempt::Mismatch(nth) => {
                     let block = offset / BLOCK_BYTES + nth as u64;
-                    if chunk.map.read().get(block) == blocks[nth] {
+                    // Its place may have held another block's bytes for a moment, and these again.
+                    if chunk.map.read().get(block) == blocks[nth]
+                        && doubted.replace((block, blocks[nth])) == Some((block, blocks[nth]))
+                    {
                         return Ok(Err(block));
                     }
                 }

@@ -221,9 +221,9 @@ impl Space {
     }
 
     /// Bytes that it may hold, that can be taken now, and that could be got from the disk.
-    pub(super) fn bytes(&self) -> SpaceBytes {
+    pub(super) fn bytes(&self) -> Amounts {
         let granule_bytes = GRANULE_BLOCKS * BLOCK_BYTES;
-        SpaceBytes {
+        Amounts {
             total: self.granules_max.saturating_mul(granule_bytes),
             free: (self.free_blocks + self.waiting_blocks) * BLOCK_BYTES,
             growable: self.granules_max.saturating_sub(self.ready_granules) * granule_bytes,
@@ -254,8 +254,8 @@ impl Space {
         loop {
             match ground.provision(first, count) {
                 Ok(()) => break,
-                Err(error) if super::error::is_full(&error) && count > 1 => count /= 2,
-                Err(error) if super::error::is_full(&error) => return Ok(false),
+                Err(error) if crate::reserve::is_full(&error) && count > 1 => count /= 2,
+                Err(error) if crate::reserve::is_full(&error) => return Ok(false),
                 Err(error) => return Err(error),
             }
         }
@@ -354,7 +354,8 @@ impl Space {
 const SEGMENT_GRANULES: u64 = SEGMENT_BLOCKS / GRANULE_BLOCKS;
 
 /// See [`Space::bytes`].
-pub(super) struct SpaceBytes {
+#[derive(Clone, Copy, Default)]
+pub(super) struct Amounts {
     pub(super) total: u64,
     pub(super) free: u64,
     pub(super) growable: u64,

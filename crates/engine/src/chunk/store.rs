@@ -3,24 +3,28 @@
 use super::boot::Boot;
 use super::buffer::Buffers;
 use super::data::Data;
-use super::error::is_full;
 use super::log::{Log, Position};
 use super::map::{Chunk, Map};
 use super::record::{Edit, LOG_HEAD_BYTES, MARK_BLOCKS_MAX};
 use super::resident::Resident;
-use super::space::{Places, Space, push_places};
+use super::space::{Amounts, Places, Space, push_places};
 use super::table::Table;
 use super::{ChunkError, ChunkOptions, Identity, Result, StoreStat};
+use crate::reserve::is_full;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use strake_base::disk::Disk;
 use strake_types::ChunkId;
 
 /// Dirty chunk maps at which a checkpoint begins in the background: their memory is bounded by it.
 const QUEUED_CHUNKS_MAX: usize = 16 << 10;
+
+/// How long the state of a target is waited for: who asks tells others that this server lives.
+const STAT_WAIT: Duration = Duration::from_millis(2);
 
 /// An open target. Locks are taken in the order of the fields.
 pub(super) struct Store {
@@ -46,6 +50,8 @@ pub(super) struct Store {
     pub(super) corrupt: AtomicU64,
     /// Wakes the thread that makes checkpoints.
     pub(super) signal: Arc<Signal>,
+    /// See [`Store::stat`].
+    pub(super) amounts: Mutex<(u64, Amounts)>,
     /// Held as long as the target is open.
     pub(super) _lock: Box<dyn Send + Sync>,
 }
@@ -266,8 +272,7 @@ impl Store {
 
     /// State of the target.
     pub(super) fn stat(&self) -> StoreStat {
-        let unsynced_bytes = self.commit.lock().unsynced_bytes;
-        let bytes = self.space.lock().bytes();
+        let (unsynced_bytes, bytes) = self.amounts();
         let on_disk = self.disk.space().map_or(0, |(_, free)| free);
         let free_bytes = bytes.free + bytes.growable.min(on_disk);
         StoreStat {
@@ -278,6 +283,18 @@ impl Store {
             poisoned: self.poison.get().cloned(),
             unsynced_bytes,
         }
+    }
+
+    /// What is not synced, and the space: as of a moment ago where a disk that does not answer is waited for.
+    fn amounts(&self) -> (u64, Amounts) {
+        let mut last = self.amounts.lock();
+        if let Some(commit) = self.commit.try_lock_for(STAT_WAIT) {
+            last.0 = commit.unsynced_bytes;
+        }
+        if let Some(space) = self.space.try_lock_for(STAT_WAIT) {
+            last.1 = space.bytes();
+        }
+        *last
     }
 }
 

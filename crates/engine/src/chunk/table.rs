@@ -7,8 +7,9 @@ use super::leaf::Leaf;
 use super::map::Map;
 use super::record::{KEY_BYTES, RecordError, decode_key, decode_leaf, encode_key};
 use super::{ChunkError, Result};
-use parking_lot::{Mutex, RwLock};
-use redb::{Database, ReadOnlyTable, ReadableDatabase, TableDefinition};
+use crate::reserve::{Reserve, is_full};
+use parking_lot::RwLock;
+use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTableMetadata, TableDefinition};
 use std::io;
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -17,13 +18,13 @@ use strake_types::ChunkId;
 
 /// The file's name.
 pub(super) const FILE: &str = "map.redb";
-/// Room kept back for the map, as a file that can be shortened.
-pub(super) const RESERVE_FILE: &str = "reserve";
-
 const LEAVES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("leaves");
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 /// Key in META: number of the last log whose edits the table contains.
 const GENERATION: &str = "generation";
+
+/// What is given up of the reserve at once.
+const RELEASE_BYTES: u64 = 1 << 20;
 
 type Leaves = ReadOnlyTable<&'static [u8], &'static [u8]>;
 type Pairs = redb::Range<'static, &'static [u8], &'static [u8]>;
@@ -34,20 +35,46 @@ pub(super) type Writes = Vec<([u8; KEY_BYTES], Option<Vec<u8>>)>;
 pub(super) struct Table {
     target: String,
     database: Database,
+    reserve: Arc<Reserve>,
     /// As of the last commit.
     leaves: RwLock<Arc<Leaves>>,
 }
 
 impl Table {
-    /// Opens the table, or makes it in an empty file.
+    /// Makes the table.
+    pub(super) fn create(disk: &dyn Disk, cache_bytes: u64, reserve_bytes: u64) -> Result<Self> {
+        let file = disk.open(FILE, true).map_err(|error| ChunkError::io(&disk.path(), &error))?;
+        Self::open_in(file, disk, cache_bytes, reserve_bytes)
+    }
+
+    /// Opens the table, which must be there: a new one in its place would give all contents up.
     pub(super) fn open(disk: &dyn Disk, cache_bytes: u64, reserve_bytes: u64) -> Result<Self> {
         let target = disk.path();
-        let io = |error: io::Error| ChunkError::io(&target, &error);
-        let file = disk.open(FILE, true).map_err(io)?;
-        let reserve = disk.open(RESERVE_FILE, true).map_err(io)?;
-        let len = Mutex::new(reserve.len().map_err(io)?);
-        let backend = Backend { file, reserve, reserve_bytes: len };
-        backend.refill(reserve_bytes);
+        let lost = |how: &str| ChunkError::Damaged {
+            target: target.clone(),
+            cause: format!("{FILE}, its extent map, is {how}"),
+        };
+        let file = disk.open(FILE, false).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => lost("missing"),
+            _ => ChunkError::io(&target, &error),
+        })?;
+        match file.is_empty() {
+            Ok(false) => Self::open_in(file, disk, cache_bytes, reserve_bytes),
+            Ok(true) => Err(lost("empty")),
+            Err(error) => Err(ChunkError::io(&target, &error)),
+        }
+    }
+
+    fn open_in(
+        file: Arc<dyn DiskFile>,
+        disk: &dyn Disk,
+        cache_bytes: u64,
+        reserve_bytes: u64,
+    ) -> Result<Self> {
+        let target = disk.path();
+        let reserve = Reserve::open(disk, reserve_bytes);
+        let reserve = Arc::new(reserve.map_err(|error| ChunkError::io(&target, &error))?);
+        let backend = Backend { file, reserve: reserve.clone() };
         let database = redb::Builder::new()
             .set_cache_size(cache_bytes as usize)
             .create_with_backend(backend)
@@ -57,7 +84,19 @@ impl Table {
         transaction.open_table(META).map_err(|error| failure(&target, error))?;
         transaction.commit().map_err(|error| failure(&target, error))?;
         let leaves = read_leaves(&database).map_err(|error| failure(&target, error))?;
-        Ok(Self { target, database, leaves: RwLock::new(Arc::new(leaves)) })
+        Ok(Self { target, database, reserve, leaves: RwLock::new(Arc::new(leaves)) })
+    }
+
+    /// Keeps room back again that was used up, if there is some by now.
+    pub(super) fn refill_reserve(&self) {
+        if !self.reserve.refill() {
+            tracing::debug!(target_dir = %self.target, "no room to keep back for the extent map");
+        }
+    }
+
+    /// How many leaves there are.
+    pub(super) fn leaf_count(&self) -> Result<u64> {
+        self.leaves.read().len().map_err(|error| failure(&self.target, error))
     }
 
     /// Number of the last log whose edits the table contains.
@@ -93,11 +132,18 @@ impl Table {
     /// The map of a chunk; `None` if there is no such chunk.
     pub(super) fn load(&self, chunk: ChunkId) -> Result<Option<Map>> {
         let mut found = None;
-        self.scan(encode_key(chunk, 0)..=encode_key(chunk, u8::MAX), |_, map| {
-            found = Some(map);
+        self.scan(encode_key(chunk, 0)..=encode_key(chunk, u8::MAX), |id, map| {
+            found = Some((id, map));
             false
         })?;
-        Ok(found)
+        match found {
+            // In a damaged table a search may end anywhere.
+            Some((id, _)) if id != chunk => Err(ChunkError::Damaged {
+                target: self.target.clone(),
+                cause: format!("{FILE} shows {id} where {chunk} is looked for"),
+            }),
+            found => Ok(found.map(|(_, map)| map)),
+        }
     }
 
     /// Shows which chunks there are from `first` to `last`, ascending, until `each` says false.
@@ -180,43 +226,16 @@ fn failure(target: &str, error: impl Into<redb::Error>) -> ChunkError {
     }
 }
 
-/// redb's storage: one file, whose space is set aside before it is used, if need be at the cost of
-/// the reserve.
+/// redb's storage: one file, whose space is set aside before it is used where the disk has room. It grows by much at
+/// once: on a full disk only what is written takes room, if need be that of the reserve.
 struct Backend {
     file: Arc<dyn DiskFile>,
-    reserve: Arc<dyn DiskFile>,
-    /// Length of the reserve now.
-    reserve_bytes: Mutex<u64>,
+    reserve: Arc<Reserve>,
 }
 
 impl std::fmt::Debug for Backend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Backend")
-    }
-}
-
-impl Backend {
-    /// Fills the reserve up as far as the disk allows: less is no reason not to open.
-    fn refill(&self, wanted: u64) {
-        let mut bytes = self.reserve_bytes.lock();
-        if *bytes < wanted && self.reserve.allocate(0, wanted).is_ok() {
-            *bytes = wanted;
-        }
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        match self.file.allocate(offset, len) {
-            Err(error) if super::error::is_full(&error) => {
-                let mut reserve = self.reserve_bytes.lock();
-                if *reserve == 0 {
-                    return Err(error);
-                }
-                *reserve = reserve.saturating_sub(len);
-                self.reserve.set_len(*reserve)?;
-                self.file.allocate(offset, len)
-            }
-            outcome => outcome,
-        }
     }
 }
 
@@ -231,10 +250,15 @@ impl redb::StorageBackend for Backend {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let old = self.file.len()?;
-        if len > old {
-            return self.allocate(old, len - old);
+        match len.checked_sub(old) {
+            Some(more @ 1..) if self.file.allocate(old, more).is_ok() => Ok(()),
+            Some(1..) => {
+                // Some file systems keep what they had got before they found no more.
+                self.file.set_len(old)?;
+                self.file.set_len(len)
+            }
+            _ => self.file.set_len(len),
         }
-        self.file.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -242,6 +266,11 @@ impl redb::StorageBackend for Backend {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(data, offset)
+        loop {
+            match self.file.write_all_at(data, offset) {
+                Err(error) if is_full(&error) && self.reserve.release(RELEASE_BYTES) => {}
+                written => return written,
+            }
+        }
     }
 }

@@ -94,6 +94,8 @@ impl Store for Lsm {
             .use_cache(Arc::new(Cache::with_capacity_bytes(CACHE_BYTES)))
             .use_descriptor_table(Some(Arc::new(DescriptorTable::new(OPEN_FILES_MAX))))
             .open()?;
+        // Its own marks may have later numbers than the last version that it was told of.
+        versions.fetch_max(tree.get_highest_persisted_seqno().map_or(0, |newest| newest + 1));
         Ok(Self {
             tree,
             versions,

@@ -61,6 +61,41 @@ fn a_full_disk_refuses_before_it_acknowledges_and_still_deletes() {
     check_full(&store, filled, &disk);
 }
 
+/// The map's file grows by as much as it has, and all of that was set aside at once: a full disk has no room for it, and the
+/// target took no more writes, nor could it be opened again.
+#[test]
+fn the_map_of_a_full_disk_takes_only_what_it_needs() {
+    let reserve_bytes = 448 << 10;
+    let disk = SimDisk::new(1, 40 << 20);
+    let options = ChunkOptions { reserve_bytes, ..options() };
+    ChunkStore::format(&disk.process(), &identity(), &options).unwrap();
+    let open = || ChunkStore::open(disk.process(), options.clone()).unwrap();
+    let store = open();
+    fill(&store);
+    store.sync().unwrap();
+    let len = || disk.process().open("map.redb", false).unwrap().len().unwrap();
+    let (mut index, mut before) = (1000, len());
+    while len() <= before + reserve_bytes {
+        before = len();
+        for _ in 0..100 {
+            store.set_len(chunk(2, index), 1).unwrap();
+            index += 1;
+        }
+        store.store.checkpoint().unwrap();
+        assert!(index < 100_000, "it does not grow by more than the reserve at once");
+    }
+    assert!(disk.occupied("map.redb") < len(), "all of it is set aside");
+    store.delete_range(VolumeId(1), Ino(1), from(2)).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let store = open();
+    assert_eq!(contents(&store, chunk(1, 0)), vec![1; MIB as usize]);
+    store.store.checkpoint().unwrap();
+    store.store.give_space_back();
+    store.store.table.refill_reserve();
+    assert_eq!(disk.occupied("reserve"), reserve_bytes, "room is kept back again");
+}
+
 #[test]
 fn reserved_space_takes_a_write_when_the_target_is_full() {
     let disk = formatted(1, 256 << 20);

@@ -202,6 +202,79 @@ fn an_io_error_of_a_sync_poisons_the_target_and_reads_go_on() {
     store.sync().unwrap();
 }
 
+/// Its map was dropped from memory like any other, and the older one on disk was read in its place.
+#[test]
+fn what_a_poisoned_target_could_not_write_is_read_as_it_is() {
+    let disk = formatted(1, 256 << 20);
+    let options = ChunkOptions { map_cache_bytes: 64 << 10, ..options() };
+    let store = ChunkStore::open(disk.process(), options).unwrap();
+    for index in 0..3000 {
+        put(&store, chunk(2, index), 0, vec![7; 5000]).unwrap();
+    }
+    put(&store, chunk(1, 0), 0, vec![1; 5000]).unwrap();
+    store.store.checkpoint().unwrap();
+    put(&store, chunk(1, 0), 0, vec![2; 5000]).unwrap();
+    put(&store, chunk(1, 1), 0, vec![3; 5000]).unwrap();
+    disk.set_syncs_fail(true);
+    store.store.checkpoint().unwrap_err();
+    for index in 0..3000 {
+        contents(&store, chunk(2, index));
+    }
+    assert_eq!(contents(&store, chunk(1, 0)), vec![2; 5000]);
+    assert_eq!(contents(&store, chunk(1, 1)), vec![3; 5000]);
+}
+
+/// A write that waited for the disk held a lock, and the whole server was silent until it was done.
+#[test]
+fn how_a_target_is_can_be_said_while_its_disk_does_not_answer() {
+    let disk = formatted(1, 64 << 20);
+    let store = open(&disk);
+    put(&store, chunk(1, 0), 0, vec![1; 5000]).unwrap();
+    let before = store.stat();
+    let (commit, space) = (store.store.commit.lock(), store.store.space.lock());
+    assert_eq!(store.stat().free_bytes, before.free_bytes);
+    drop((commit, space));
+    assert!(store.stat().unsynced_bytes > 0);
+}
+
+/// A new map was made in its place, by which nothing was stored: all contents were given up.
+#[test]
+fn a_map_that_is_missing_empty_or_of_an_earlier_time_is_refused() {
+    let disk = formatted(1, 64 << 20);
+    let map = |disk: &SimDisk| disk.process().open("map.redb", true).unwrap();
+    let read = |disk: &SimDisk| {
+        let mut bytes = vec![0; map(disk).len().unwrap() as usize];
+        map(disk).read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let write = |disk: &SimDisk, bytes: &[u8]| {
+        map(disk).set_len(0).unwrap();
+        map(disk).write_all_at(bytes, 0).unwrap();
+    };
+    let earlier = read(&disk);
+    let store = open(&disk);
+    for index in 0..5 {
+        put(&store, chunk(1, index), 0, vec![1; 5000]).unwrap();
+        store.store.checkpoint().unwrap();
+    }
+    drop(store);
+    let last = read(&disk);
+    let refused = |disk: &SimDisk| {
+        let refusal = ChunkStore::open(disk.process(), options()).err().unwrap();
+        refusal.to_string()
+    };
+    disk.process().remove("map.redb").unwrap();
+    assert!(refused(&disk).contains("map.redb, its extent map, is missing"));
+    write(&disk, &[]);
+    assert!(refused(&disk).contains("is empty"));
+    write(&disk, &earlier);
+    assert!(refused(&disk).contains("of an earlier time"), "{}", refused(&disk));
+    write(&disk, &last);
+    for index in 0..5 {
+        assert_eq!(contents(&open(&disk), chunk(1, index)), vec![1; 5000]);
+    }
+}
+
 #[test]
 fn data_that_nobody_syncs_survives_power_loss_moments_later() {
     let disk = formatted(1, 64 << 20);

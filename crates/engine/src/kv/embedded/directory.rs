@@ -5,11 +5,13 @@
 //! | `format` | three lines of text: what this is, the version of the format, the engine |
 //! | `journal-*` | segments of the journal |
 //! | `reserve` | room kept back |
+//! | `failed` | nothing: the disk failed under the last process |
 //! | a directory named after the engine | its store |
 
 use super::super::error::FREE_DISK;
 use super::super::{KvError, Result};
-use super::journal::{self, is_full};
+use super::journal;
+use crate::reserve::is_full;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ pub const FORMAT: u32 = 2;
 const FORMAT_FILE: &str = "format";
 const FORMAT_FILE_NEW: &str = "format.new";
 const TITLE: &str = "strake metadata store";
+const FAILED_FILE: &str = "failed";
 /// More than the file ever has.
 const FORMAT_FILE_BYTES_MAX: u64 = 4096;
 
@@ -42,6 +45,12 @@ pub fn open(path: &Path, engine: &'static str) -> Result<Directory> {
         _ => io_error(&store, &error),
     })?;
     let names = disk.list().map_err(failed)?;
+    if names.iter().any(|name| name == FAILED_FILE) {
+        tracing::warn!(store, "the disk had failed: reading what it has");
+        reread(path).map_err(failed)?;
+        disk.remove(FAILED_FILE).map_err(failed)?;
+        disk.sync_directory().map_err(failed)?;
+    }
     if names.iter().any(|name| name == FORMAT_FILE) {
         check(&store, &read(&*disk).map_err(failed)?, engine)?;
     } else if names.iter().any(|name| name == engine || name.starts_with(journal::PREFIX)) {
@@ -50,6 +59,30 @@ pub fn open(path: &Path, engine: &'static str) -> Result<Directory> {
         write(&*disk, engine).map_err(failed)?;
     }
     Ok(Directory { disk, lock })
+}
+
+/// Leaves word for the next process that the kernel may show as written what the disk does not have. Not synced: should that
+/// get lost, the kernel's memory is too.
+pub fn note_failure(disk: &dyn Disk) {
+    if let Err(error) = disk.open(FAILED_FILE, true) {
+        tracing::warn!(%error, "cannot store that the disk has failed");
+    }
+}
+
+/// Only what the disk has is read from now on.
+fn reread(path: &Path) -> io::Result<()> {
+    let disk = RealDisk::new(path)?;
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        match entry.file_type()? {
+            kind if kind.is_dir() => reread(&entry.path())?,
+            kind if kind.is_file() => {
+                disk.open(&entry.file_name().to_string_lossy(), false)?.reread()?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// An error of the disk in the words of the contract.

@@ -3,8 +3,8 @@
 
 use super::super::error::FREE_DISK;
 use super::super::{KvError, Result, step};
-use super::journal::is_full;
 use super::{Core, Store, StoreError};
+use crate::reserve::is_full;
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;

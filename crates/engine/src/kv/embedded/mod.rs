@@ -16,7 +16,6 @@
 mod directory;
 mod journal;
 mod keeper;
-mod reserve;
 mod store;
 
 pub(super) use directory::Directory;
@@ -27,14 +26,15 @@ use super::conflicts::RecentWrites;
 use super::error::FREE_DISK;
 use super::horizon::Horizon;
 use super::{Kv, KvError, Outcome, Pair, Result, Snapshot, Writes, is_empty_range, step};
+use crate::reserve::Reserve;
 use async_trait::async_trait;
 use bytes::Bytes;
 use directory::io_error;
 use journal::{AppendError, Draft, Journal, RECORD_BYTES_MAX, RecoveryError, Salt};
 use keeper::{Keeper, Sealed};
 use parking_lot::Mutex;
-use reserve::Reserve;
 use std::hash::RandomState;
+use std::io;
 use std::ops::Bound;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
@@ -54,6 +54,11 @@ const SEALED_MAX: usize = 3;
 /// Bytes of the reserve given up at once for the journal: less than what a target takes of a disk at
 /// once, which might take it first.
 const RELEASE_BYTES: u64 = 256 << 10;
+
+/// Most bytes kept back.
+const RESERVE_BYTES_MAX: u64 = 32 << 20;
+/// Of a small disk, this part is kept back.
+const RESERVE_PART: u64 = 64;
 
 /// An engine over a [`Store`].
 pub struct Embedded<S: Store> {
@@ -111,7 +116,7 @@ impl<S: Store> Embedded<S> {
         open: impl FnOnce() -> Result<S, StoreError>,
     ) -> Result<Self> {
         let path = path.display().to_string();
-        let reserve = Reserve::open(&*disk).map_err(|error| io_error(&path, &error))?;
+        let reserve = open_reserve(&*disk).map_err(|error| io_error(&path, &error))?;
         if reserve.is_short() {
             // What the last process left must be read back and made durable, which takes room.
             reserve.release(u64::MAX);
@@ -143,6 +148,11 @@ impl<S: Store> Embedded<S> {
         let keeper = Keeper::start(&core).map_err(|error| io_error(&core.path, &error))?;
         Ok(Self { core, _keeper: keeper })
     }
+}
+
+/// Of a small disk a part is kept back, of a large one a fixed amount.
+fn open_reserve(disk: &dyn Disk) -> io::Result<Reserve> {
+    Reserve::open(disk, (disk.space()?.0 / RESERVE_PART).min(RESERVE_BYTES_MAX))
 }
 
 /// Opens the store, brings it up to date from the journal, and begins a new journal after the
@@ -268,7 +278,11 @@ impl<S: Store> Core<S> {
     /// Refuses every write from now on.
     fn poison(&self, cause: String) -> KvError {
         tracing::error!(store = self.path, cause, "the metadata store stops");
-        let cause = self.poison.get_or_init(|| cause).clone();
+        let first = || {
+            directory::note_failure(&*self.disk);
+            cause
+        };
+        let cause = self.poison.get_or_init(first).clone();
         self.work.relieve();
         KvError::Poisoned { store: self.path.clone(), cause }
     }

@@ -165,3 +165,25 @@ fn a_transaction_that_cannot_be_stored_is_refused_and_harms_nothing() {
         assert_eq!(workload::verify(&kv, 1).await.unwrap(), [5]);
     });
 }
+
+/// The kernel shows as written what a failed sync has not written: a process that believed it lost later commits with the
+/// next loss of power.
+#[test]
+fn after_a_disk_has_failed_the_next_process_reads_what_it_has() {
+    let (disk, directory) = (SimDisk::new(1, DISK_BYTES), tempfile::tempdir().unwrap());
+    let kv = open(&disk, directory.path());
+    run(commits(&kv, 1..=3));
+    disk.set_syncs_fail(true);
+    run(kv.sync()).unwrap_err();
+    drop(kv);
+    assert!(disk.process().list().unwrap().contains(&"failed".to_owned()));
+
+    let kv = FjallKv::open(&directory.path().join("real")).unwrap();
+    run(commits(&kv, 1..=3));
+    drop(kv);
+    let note = directory.path().join("real/failed");
+    std::fs::write(&note, "").unwrap();
+    let kv = FjallKv::open(&directory.path().join("real")).unwrap();
+    assert_eq!(run(workload::verify(&kv, 1)).unwrap(), [3]);
+    assert!(!note.exists());
+}

@@ -20,6 +20,7 @@ pub use record::{Draft, FORMAT, RECORD_BYTES_MAX, Salt};
 pub use recovery::{RecoveryError, recover};
 
 use super::super::step;
+use crate::reserve::is_full;
 use record::{HEADER_BYTES, Header};
 use std::io;
 use std::sync::Arc;
@@ -163,11 +164,6 @@ impl Journal {
         let gone: Vec<u64> = gone;
         gone.into_iter().map(segment_name).collect()
     }
-}
-
-/// True if an error says that the disk is full.
-pub fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 fn make_segment(disk: &dyn Disk, header: Header) -> io::Result<Arc<dyn DiskFile>> {

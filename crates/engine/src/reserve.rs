@@ -1,24 +1,25 @@
 //! Room kept back on the disk, so that what frees room can be carried out when there is none.
 //!
-//! It is a file that holds nothing. When the journal or a checkpoint meets a full disk, a piece of
-//! it is given up and taken at once. While it is not whole the store calls itself full
-//! ([`Kv::check_room`](super::super::Kv::check_room)): its callers then write only what frees room.
+//! It is a file that holds nothing. When what must be written meets a full disk, a piece of it is given up and taken at
+//! once. While that of the embedded map is not whole, the map calls itself full
+//! ([`Kv::check_room`](crate::kv::Kv::check_room)): its callers then write only what frees room.
 
-use super::journal::is_full;
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use strake_base::disk::{Disk, DiskFile};
 
-const FILE: &str = "reserve";
-/// Most bytes kept back.
-const BYTES_MAX: u64 = 32 << 20;
-/// Of a small disk, this part is kept back.
-const PART_OF_DISK: u64 = 64;
+/// The file's name.
+pub(crate) const FILE: &str = "reserve";
+
+/// True if an error of the disk says that there is no room.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
 
 /// Room kept back.
-pub struct Reserve {
+pub(crate) struct Reserve {
     file: Arc<dyn DiskFile>,
     /// Bytes kept back now.
     bytes: Mutex<u64>,
@@ -28,10 +29,9 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// Opens the reserve on `disk` and fills it as far as there is room.
-    pub fn open(disk: &dyn Disk) -> io::Result<Self> {
+    /// Opens the reserve on `disk` and fills it up to `wanted` bytes, as far as there is room.
+    pub fn open(disk: &dyn Disk, wanted: u64) -> io::Result<Self> {
         let file = disk.open(FILE, true)?;
-        let wanted = (disk.space()?.0 / PART_OF_DISK).min(BYTES_MAX);
         let bytes = Mutex::new(file.len()?);
         let reserve = Self { file, bytes, wanted, short: AtomicBool::new(true) };
         reserve.refill();
@@ -55,7 +55,7 @@ impl Reserve {
                     return false;
                 }
                 // The file system cannot keep room back.
-                Err(error) => tracing::debug!(%error, "the metadata store has no reserve"),
+                Err(error) => tracing::debug!(%error, "no room can be kept back"),
             }
         }
         self.short.store(false, Ordering::Relaxed);

@@ -262,11 +262,8 @@ struct Scene {
 
 impl Scene {
     fn start() -> Self {
-        let mut up = Up::start(&["--metrics", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
-        let run_file = up.data().join("strake.json");
-        // It is written once the mount is usable.
-        up.process().wait_until("strake.json", || run_file.exists());
-        let text = std::fs::read(run_file).unwrap();
+        let up = Up::start(&["--metrics", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
+        let text = std::fs::read(up.data().join("strake.json")).unwrap();
         let run: serde_json::Value = serde_json::from_slice(&text).unwrap();
         let list = run["addresses"].as_array().unwrap();
         let addresses: Vec<_> = list.iter().map(|a| a.as_str().unwrap().to_owned()).collect();

@@ -225,6 +225,29 @@ pub fn known_options() -> impl Iterator<Item = &'static str> {
     OPTIONS.iter().filter(move |(_, what)| does(what)).map(|(form, _)| *form)
 }
 
+/// True of an option that [`crate::remount`] follows, and of those that are only for the making of a mount, which
+/// `mount` hands on all the same.
+pub fn is_remounted(name: &str) -> bool {
+    const FOLLOWED: &[&str] = &[
+        "ro",
+        "rw",
+        "suid",
+        "nosuid",
+        "dev",
+        "nodev",
+        "exec",
+        "noexec",
+        "symfollow",
+        "nosymfollow",
+        "sync",
+        "async",
+        "remount",
+        "nonempty",
+        "fsname",
+    ];
+    FOLLOWED.contains(&name)
+}
+
 /// True of an option that means something here, be it that it is refused.
 pub fn is_known(option: &str) -> bool {
     let name = split(option).0;

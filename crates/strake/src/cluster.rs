@@ -80,7 +80,7 @@ impl ClusterFlags {
 
 /// The addresses of the `strake up` in this directory.
 fn running() -> Outcome<Vec<String>> {
-    match RunFile::read(Path::new(DATA_DEFAULT)) {
+    match RunFile::read(Path::new(DATA_DEFAULT))? {
         Some(run) if run.is_alive() => Ok(run.addresses),
         Some(_) => Err(Failure::new(format!("the `strake up` on {DATA_DEFAULT} has ended"))
             .next("strake up --detach, or name a cluster with --cluster ADDR")),

@@ -6,10 +6,9 @@
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::made::Made;
-use crate::output;
 use serde::{Deserialize, Serialize};
 use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -38,9 +37,14 @@ pub fn is_child() -> bool {
     true
 }
 
-/// In the child: the parent may go.
-pub fn ready() {
-    say(&FirstWords { ready: true, cause: String::new(), next: None, code: 0 });
+/// In the child: the parent may go. False if it has gone before: it was interrupted, and nobody wants what was started.
+#[must_use]
+pub fn ready() -> bool {
+    let is_heard = say(&FirstWords { ready: true, cause: String::new(), next: None, code: 0 });
+    if !is_heard {
+        tracing::warn!("who started this in the background was interrupted: stopping");
+    }
+    is_heard
 }
 
 /// In the child: it did not work. The parent tells.
@@ -49,10 +53,11 @@ pub fn failed(failure: &Failure) {
     say(&FirstWords { ready: false, cause, next, code: failure.code });
 }
 
-fn say(words: &FirstWords) {
-    if let Ok(text) = serde_json::to_string(words) {
-        output::line(&text);
-    }
+/// True if somebody was there to hear it.
+fn say(words: &FirstWords) -> bool {
+    let Ok(text) = serde_json::to_string(words) else { return true };
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush()).is_ok()
 }
 
 /// Starts this same command line again in the background; returns the child's process number when it

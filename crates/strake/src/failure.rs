@@ -7,6 +7,9 @@ pub const FAILED: u8 = 1;
 /// Exit code where the command line itself was wrong (the same as clap's).
 pub const USAGE: u8 = 2;
 
+/// Exit code of a verb whose exit code says how something is, where that does not work at all.
+pub const BROKEN: u8 = 2;
+
 /// The result of a verb.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
@@ -38,6 +41,11 @@ impl Failure {
             Some((cause, next)) => Self::new(cause).next(next),
             None => Self::new(error.to_string()),
         }
+    }
+
+    /// The same of a verb whose exit code says how something is: nothing worse could be found.
+    pub fn broken(self) -> Self {
+        Self { code: BROKEN, ..self }
     }
 
     /// Adds what to try next.

@@ -6,7 +6,7 @@ use crate::tls_flags::TlsFlags;
 use std::path::PathBuf;
 use strake_client::VolumeOptions;
 use strake_fuse::MountOptions;
-use strake_fuse::options::{is_known, known_options, split, words};
+use strake_fuse::options::{is_known, is_remounted, known_options, split, words};
 
 /// What a mount is asked for, sorted by who wants it.
 #[derive(Debug, Default)]
@@ -75,6 +75,16 @@ impl Wanted {
     }
 }
 
+/// Those of these options that do something, but not at a remount.
+pub fn left_by_remount(lists: &[String]) -> Vec<&str> {
+    let given = lists.iter().flat_map(|list| words(list)).map(|option| split(option).0);
+    let stays = |name: &&str| {
+        let own = OPTIONS.iter().any(|(form, _)| split(form).0 == *name);
+        own || known_options().any(|form| split(form).0 == *name) && !is_remounted(name)
+    };
+    given.filter(stays).collect()
+}
+
 /// All options that do something, as they are written.
 fn known() -> String {
     let own = OPTIONS.iter().map(|(form, _)| *form);
@@ -122,6 +132,13 @@ mod tests {
         assert_eq!((wanted.volume.memory_bytes, wanted.volume.operation_wait_ms), (1 << 30, 5000));
         assert_eq!(wanted.volume.held_back_wait_ms, 5000);
         assert_eq!((wanted.tls.tls_ca, wanted.tls.tls_key), (Some("/ca".into()), Some("k".into())));
+    }
+
+    #[test]
+    fn what_a_remount_does_not_change_is_said() {
+        let lists = ["remount,ro,memory=1G,noatime", "nosuid,uid=3,_netdev,wait=5"];
+        let lists: Vec<String> = lists.iter().map(|list| (*list).to_owned()).collect();
+        assert_eq!(left_by_remount(&lists), ["memory", "uid", "wait"]);
     }
 
     #[test]

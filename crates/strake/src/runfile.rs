@@ -1,11 +1,12 @@
 //! The file in which a running `strake up` says where it is: `DIR/strake.json`.
 //!
-//! It is written when the mount is usable and removed at a clean stop. One that stays behind (after a
+//! It is written as soon as its addresses are known and removed at a clean stop. One that stays behind (after a
 //! kill or a crash) is recognised by its process: the number may have been given to another process
 //! since, so the moment at which the process began is compared too.
 
-use crate::failure::{Context, Outcome};
+use crate::failure::{Context, Failure, Outcome};
 use serde::{Deserialize, Serialize};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use strake_base::process::began_ticks;
 
@@ -30,11 +31,21 @@ pub struct RunFile {
 }
 
 impl RunFile {
-    /// Reads the run file of a data directory; `None` if there is none or it cannot be understood
-    /// (it says nothing then that could be used).
-    pub fn read(data: &Path) -> Option<RunFile> {
-        let text = std::fs::read_to_string(data.join(NAME)).ok()?;
-        serde_json::from_str(&text).ok()
+    /// Reads the run file of a data directory; `None` if there is none or it cannot be understood: it is written in one
+    /// step, so whoever wrote that one does not run any more. One that may not be read is an error.
+    pub fn read(data: &Path) -> Outcome<Option<RunFile>> {
+        let path = data.join(NAME);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(serde_json::from_str(&text).ok()),
+            Err(error) if is_absent(error.kind()) => Ok(None),
+            Err(error) => Err(Failure::new(format!("{}: {error}", path.display()))
+                .next("run this as the user who ran strake up, or as root")),
+        }
+    }
+
+    /// The run file of a data directory, of a process that runs.
+    pub fn alive(data: &Path) -> Outcome<Option<RunFile>> {
+        Ok(Self::read(data)?.filter(RunFile::is_alive))
     }
 
     /// Writes it in one step: a reader sees all of it or nothing.
@@ -57,6 +68,36 @@ impl RunFile {
     }
 }
 
+/// The run file of this process: it is there for as long as this value.
+#[derive(Debug)]
+pub struct Running {
+    /// What it says.
+    pub run: RunFile,
+    data: PathBuf,
+}
+
+impl Running {
+    /// Writes it.
+    pub fn say(run: RunFile, data: &Path) -> Outcome<Self> {
+        run.write(data)?;
+        Ok(Self { run, data: data.to_owned() })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Another one that began at the same moment may have taken its place.
+        if RunFile::read(&self.data).is_ok_and(|run| run.as_ref() == Some(&self.run)) {
+            RunFile::remove(&self.data);
+        }
+    }
+}
+
+/// True of what is said of a file that is not there.
+fn is_absent(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,11 +116,22 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(RunFile::read(dir.path()), None);
+        assert_eq!(RunFile::read(dir.path()).unwrap(), None);
         mine().write(dir.path()).unwrap();
-        assert_eq!(RunFile::read(dir.path()), Some(mine()));
+        assert_eq!(RunFile::read(dir.path()).unwrap(), Some(mine()));
+        std::fs::write(dir.path().join(NAME), "").unwrap();
+        assert_eq!(RunFile::read(dir.path()).unwrap(), None);
         RunFile::remove(dir.path());
-        assert_eq!(RunFile::read(dir.path()), None);
+        assert_eq!(RunFile::read(dir.path()).unwrap(), None);
+    }
+
+    /// `strake down` by another user found "nothing running".
+    #[test]
+    fn one_that_cannot_be_read_is_not_taken_for_none() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join(NAME)).unwrap();
+        let failure = RunFile::read(dir.path()).unwrap_err();
+        assert!(failure.cause.contains(NAME) && failure.next.is_some(), "{failure}");
     }
 
     #[test]

@@ -170,9 +170,9 @@ fn hold(home: &Path) -> Outcome<(Box<dyn Send + Sync>, Node)> {
 
 fn is_running(home: &Path) -> Failure {
     let shown = home.display();
-    let stop = match RunFile::read(home).filter(RunFile::is_alive) {
-        Some(_) => format!("strake down --data {shown}"),
-        None => format!("systemctl stop strake, or kill its process (fuser {shown} names it)"),
+    let stop = match RunFile::alive(home) {
+        Ok(Some(_)) => format!("strake down --data {shown}"),
+        _ => format!("systemctl stop strake, or kill its process (fuser {shown} names it)"),
     };
     let cause = "its metadata can be moved only while it is stopped";
     Failure::new(format!("the server of {shown} is running, and {cause}"))

@@ -96,20 +96,43 @@ pub async fn run(flags: &ClientFlags, cluster: &ClusterFlags) -> Outcome {
     }
 }
 
+/// The volumes that are named, or all whose metadata server answers; and of the others, why it does not.
+async fn open_each(map: &Arc<MapView>, named: &[String]) -> (Vec<Arc<Volume>>, Option<Failure>) {
+    let (mut volumes, mut away) = (Vec::new(), None);
+    for name in cluster::named_or_all(&map.current(), named) {
+        match cluster::open_volume(map.clone(), &name, "client").await {
+            Ok(volume) => volumes.push(volume),
+            Err(failure) => {
+                let cause = format!("volume {name}: {}", failure.cause);
+                let next = || "strake status shows which servers are away".to_owned();
+                let next = Some(failure.next.unwrap_or_else(next));
+                away.get_or_insert(Failure { cause, next, code: failure.code });
+            }
+        }
+    }
+    (volumes, away)
+}
+
 async fn list(map: &Arc<MapView>, named: &[String], json: bool) -> Outcome {
     let mut rows = Vec::new();
-    for name in cluster::named_or_all(&map.current(), named) {
-        let volume = cluster::open_volume(map.clone(), &name, "client").await?;
-        let clients = volume.clients(&Credentials::root()).await?;
-        volume.close().await?;
-        rows.extend(clients.iter().map(|client| Row::new(&name, client)));
+    let (volumes, mut away) = open_each(map, named).await;
+    for volume in volumes {
+        match volume.clients(&Credentials::root()).await {
+            Ok(clients) => rows.extend(clients.iter().map(|c| Row::new(volume.name(), c))),
+            Err(error) => drop(away.get_or_insert_with(|| error.into())),
+        }
+        cluster::leave_volume(&volume).await;
     }
-    if json {
-        return output::json(&rows);
+    match json {
+        true => output::json(&rows)?,
+        false => show(rows),
     }
+    away.map_or(Ok(()), Err)
+}
+
+fn show(rows: Vec<Row>) {
     if rows.is_empty() {
-        output::line("no clients");
-        return Ok(());
+        return output::line("no clients");
     }
     let head = [">CLIENT", "VOLUME", "NAME", ">OPEN", ">LOCKED", ">LEASED", ">HEARD", "STATE"];
     let mut table = output::table(&head);
@@ -126,15 +149,22 @@ async fn list(map: &Arc<MapView>, named: &[String], json: bool) -> Outcome {
         ]);
     }
     output::show(&table);
-    Ok(())
 }
 
 async fn evict(map: &Arc<MapView>, session: u64, named: Option<&str>) -> Outcome {
     let named: Vec<String> = named.map(str::to_owned).into_iter().collect();
     let root = Credentials::root();
     let mut found: Vec<(Arc<Volume>, Client)> = Vec::new();
-    for name in cluster::named_or_all(&map.current(), &named) {
-        let volume = cluster::open_volume(map.clone(), &name, "client").await?;
+    let (opened, away) = open_each(map, &named).await;
+    if let Some(failure) = away {
+        for volume in &opened {
+            cluster::leave_volume(volume).await;
+        }
+        // Clients of several volumes may have that number.
+        let next = format!("strake client evict {session} --volume VOLUME");
+        return Err(if named.is_empty() { failure.next(next) } else { failure });
+    }
+    for volume in opened {
         match volume.client_with(&root, session).await? {
             Some(client) => found.push((volume, client)),
             None => volume.close().await?,

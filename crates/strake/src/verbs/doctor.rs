@@ -9,7 +9,7 @@ mod probe;
 
 use crate::address;
 use crate::cluster::{self, ClusterFlags, Managers};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::groups;
 use crate::jobs::{self, Files, JobView};
 use crate::verbs::status::Health;
@@ -92,7 +92,7 @@ impl Report {
 
 /// Runs the verb; the exit code is that of `strake status`.
 pub async fn run(flags: &DoctorFlags, cluster: &ClusterFlags) -> Outcome<u8> {
-    let managers = cluster.managers(&[])?;
+    let managers = cluster.managers(&[]).map_err(Failure::broken)?;
     let mut report = Report { findings: Vec::new(), json: flags.json };
     examine(&managers, &mut report).await;
     if flags.json {

@@ -34,7 +34,7 @@ pub async fn run(flags: &DownFlags) -> Outcome {
         return Err(Failure::new(format!("data directory {shown} does not exist"))
             .next("name the one that was given to strake up: strake down --data DIR"));
     }
-    let Some(run) = RunFile::read(&flags.data) else {
+    let Some(run) = RunFile::read(&flags.data)? else {
         output::line(&format!("nothing runs on {shown}"));
         return Ok(());
     };

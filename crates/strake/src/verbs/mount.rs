@@ -51,7 +51,15 @@ pub struct MountFlags {
 pub async fn run(flags: &MountFlags, cluster: &ClusterFlags, log: &LogFlags) -> Outcome {
     let wanted = sort_options(flags)?;
     if wanted.mount.remount {
-        return Ok(strake_fuse::remount(&flags.mountpoint, &wanted.mount)?);
+        strake_fuse::remount(&flags.mountpoint, &wanted.mount)?;
+        let stay = mount_words::left_by_remount(&flags.options);
+        if !stay.is_empty() {
+            eprintln!(
+                "strake: {} stay as they were when it was mounted; unmounting and mounting changes them",
+                stay.join(", ")
+            );
+        }
+        return Ok(());
     }
     if !flags.foreground && !detach::is_child() {
         let file = match &wanted.log {
@@ -63,15 +71,16 @@ pub async fn run(flags: &MountFlags, cluster: &ClusterFlags, log: &LogFlags) -> 
     }
     let background = !flags.foreground;
     let started = Mounted::start(flags, wanted, cluster).await;
+    let mut is_wanted = true;
     match (&started, background) {
-        (Ok(_), true) => detach::ready(),
+        (Ok(_), true) => is_wanted = detach::ready(),
         (Err(failure), true) => detach::failed(failure),
         (Ok(_), false) => {
             output::line(&format!("mounted at {}; Ctrl-C unmounts", flags.mountpoint.display()));
         }
         (Err(_), false) => {}
     }
-    started?.until_stopped().await
+    started?.until_stopped(is_wanted).await
 }
 
 /// A mounted volume.
@@ -112,8 +121,10 @@ impl Mounted {
         Ok(Mounted { volume, mount, stop })
     }
 
-    async fn until_stopped(mut self) -> Outcome {
+    /// Serves until it is told to stop, or unmounted; one that nobody wants any more stops at once.
+    async fn until_stopped(mut self, is_wanted: bool) -> Outcome {
         let unmounted = tokio::select! {
+            _ = std::future::ready(()), if !is_wanted => false,
             _ = self.stop.wait_for(|stop| *stop) => false,
             _ = self.mount.wait() => true,
         };

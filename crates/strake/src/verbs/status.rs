@@ -3,7 +3,7 @@
 mod named;
 
 use crate::cluster::{self, ClusterFlags};
-use crate::failure::Outcome;
+use crate::failure::{BROKEN, Failure, Outcome};
 use crate::groups::{self, GroupRow};
 use crate::jobs::{self, Files, JobView};
 use crate::verbs::target::state_of;
@@ -38,7 +38,7 @@ pub enum Health {
     /// It works, but something needs attention.
     Degraded = 1,
     /// Some files cannot be read or written.
-    Broken = 2,
+    Broken = BROKEN,
 }
 
 /// The report, as `--json` prints it.
@@ -105,10 +105,7 @@ pub async fn run(flags: &StatusFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         let (waits, named) = tokio::join!(waits::all(&view, &map), Named::find(&view, &map, &jobs));
         Outcome::Ok((map, jobs, waits, named))
     };
-    let (map, jobs, waits, named) = asked.await.map_err(|mut failure| {
-        failure.code = Health::Broken as u8;
-        failure
-    })?;
+    let (map, jobs, waits, named) = asked.await.map_err(Failure::broken)?;
     let mut report = judge(&map);
     report.named = named;
     let under_way = jobs.iter().filter(|job| jobs::lasts(job));

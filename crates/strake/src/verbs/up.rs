@@ -6,7 +6,7 @@ use crate::log::LogFlags;
 use crate::made::Made;
 use crate::mount_words::Wanted;
 use crate::node::{self, MetaPlace, Node, NodeOptions, Roles};
-use crate::runfile::RunFile;
+use crate::runfile::{RunFile, Running};
 use crate::tls_flags::TlsFlags;
 use crate::verbs::server;
 use crate::{detach, mountpoint, output, private, signals, size, telemetry};
@@ -105,8 +105,9 @@ pub async fn run(flags: &UpFlags, tls: &TlsFlags, log: &LogFlags) -> Outcome {
         return start_detached(flags, log);
     }
     let started = Up::start(flags, tls).await;
+    let mut is_wanted = true;
     match (&started, flags.detach) {
-        (Ok(_), true) => detach::ready(),
+        (Ok(_), true) => is_wanted = detach::ready(),
         (Err(failure), true) => detach::failed(failure),
         (Ok(up), false) => output::line(&up.greeting()),
         (Err(_), false) => {}
@@ -117,7 +118,7 @@ pub async fn run(flags: &UpFlags, tls: &TlsFlags, log: &LogFlags) -> Outcome {
         Err(failure) if flags.detach => return log_and_end(failure),
         Err(failure) => return Err(failure),
     };
-    up.until_stopped().await
+    up.until_stopped(is_wanted).await
 }
 
 fn log_and_end(failure: Failure) -> Outcome {
@@ -133,7 +134,7 @@ fn start_detached(flags: &UpFlags, log: &LogFlags) -> Outcome {
     let path = flags.data.join("strake.log");
     detach::start(&path, Some(log.log_level.as_deref().unwrap_or("info")))?;
     made.keep();
-    let Some(run) = RunFile::read(&flags.data) else {
+    let Some(run) = RunFile::read(&flags.data)? else {
         output::line("running");
         return Ok(());
     };
@@ -190,7 +191,7 @@ fn wanted(flags: &UpFlags) -> Outcome<Wanted> {
 /// A running file system.
 struct Up {
     data: PathBuf,
-    run: RunFile,
+    running: Running,
     node: Node,
     volume: Arc<Volume>,
     mount: MountHandle,
@@ -216,6 +217,17 @@ impl Up {
         let addresses = doors.addresses();
         // By this others find the cluster from /proc/mounts.
         mount.source = format!("{}:/{VOLUME}", addresses[0]);
+        let pid = std::process::id();
+        let run = RunFile {
+            pid,
+            began_ticks: began_ticks(pid).unwrap_or(0),
+            addresses,
+            mount: point.clone(),
+            volume: VOLUME.into(),
+            metrics,
+        };
+        // `strake down` finds it from now on: to start may take long, as where a database is away.
+        let running = Running::say(run, &data)?;
         let node = Node::start(node_options(flags, &data, doors, targets)).await?;
         volume.client_name = format!("{}:{}", host_name(), point.display());
         let volume = Volume::connect(node.map().clone(), VOLUME, volume).await?;
@@ -225,32 +237,25 @@ impl Up {
         })?;
         let runtime = tokio::runtime::Handle::current();
         let mount = strake_fuse::mount(volume.clone(), &point, &mount, runtime).await?;
-        let pid = std::process::id();
-        let run = RunFile {
-            pid,
-            began_ticks: began_ticks(pid).unwrap_or(0),
-            addresses,
-            mount: point,
-            volume: VOLUME.into(),
-            metrics,
-        };
-        run.write(&data)?;
         made.keep();
-        Ok(Up { data, run, node, volume, mount, stop })
+        Ok(Up { data, running, node, volume, mount, stop })
     }
 
     fn greeting(&self) -> String {
-        let way = way_to(&self.run, &self.data).map_or_else(String::new, |way| format!("\n{way}"));
+        let run = &self.running.run;
+        let way = way_to(run, &self.data).map_or_else(String::new, |way| format!("\n{way}"));
         format!(
             "volume {} is mounted at {}, striped over {} targets; Ctrl-C stops{way}",
-            self.run.volume,
-            self.run.mount.display(),
+            run.volume,
+            run.mount.display(),
             self.node.target_count()
         )
     }
 
-    async fn until_stopped(mut self) -> Outcome {
+    /// Serves until it is told to stop, or unmounted; one that nobody wants any more stops at once.
+    async fn until_stopped(mut self, is_wanted: bool) -> Outcome {
         let unmounted = tokio::select! {
+            _ = std::future::ready(()), if !is_wanted => false,
             _ = self.stop.wait_for(|stop| *stop) => false,
             _ = self.mount.wait() => true,
         };
@@ -266,7 +271,7 @@ impl Up {
             Err(_) => Err(Failure::new("what was written could not be flushed in time")),
         };
         let stopped = self.node.stop().await;
-        RunFile::remove(&self.data);
+        drop(self.running);
         tracing::info!("stopped");
         flushed.and(stopped)
     }
@@ -288,7 +293,7 @@ fn absolute(path: &Path) -> Outcome<PathBuf> {
 }
 
 fn refuse_second(data: &Path) -> Outcome {
-    match RunFile::read(data).filter(RunFile::is_alive) {
+    match RunFile::alive(data)? {
         Some(run) => Err(Failure::new(format!(
             "data directory {} is in use by process {}, mounted at {}",
             data.display(),
@@ -302,7 +307,7 @@ fn refuse_second(data: &Path) -> Outcome {
 
 /// Takes away the mount of an earlier `up` on the same data that was killed.
 fn clean_last_mount(data: &Path) -> Outcome {
-    if let Some(run) = RunFile::read(data) {
+    if let Some(run) = RunFile::read(data)? {
         if mountpoint::is_dead(&run.mount) {
             tracing::info!("taking away the dead mount at {}", run.mount.display());
             strake_fuse::unmount(&run.mount, Unmount::Lazy)?;

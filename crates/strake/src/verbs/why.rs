@@ -5,7 +5,7 @@
 
 use super::status::Health;
 use crate::cluster::ClusterFlags;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::groups::{self, MemberState};
 use crate::jobs;
 use crate::place::{self, Found};
@@ -143,6 +143,10 @@ impl Serialize for Damage {
 
 /// Runs the verb; the exit code is that of `strake status`, for this file.
 pub async fn run(flags: &WhyFlags, cluster: &ClusterFlags) -> Outcome<u8> {
+    look(flags, cluster).await.map_err(Failure::broken)
+}
+
+async fn look(flags: &WhyFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     let Found { place, attr } = place::find(&flags.path, cluster, "why").await?;
     let volume = &place.volume;
     volume.map().refresh().await?;

@@ -1,9 +1,10 @@
 //! Caches that hold nothing, as before the first read.
 
+use crate::error::{Error, Result};
 use rustix::fs::Advice;
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where root asks the kernel to forget.
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
@@ -11,24 +12,36 @@ const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 const EVERYTHING: &str = "3";
 
 /// What is lost when only single files can be dropped.
-pub const PARTLY: &str = "caches could be dropped only for the files read (posix_fadvise), not for names, attributes and what \
-     servers on this machine hold: dropping everything needs root";
+pub const PARTLY: &str = "caches could be dropped only for the files read (posix_fadvise), not for names, attributes, what a \
+     mount keeps itself and what servers on this machine hold: dropping everything needs root";
 
-/// Writes what the file system of a directory holds back.
+/// Writes what the file system of a directory holds back, and what the servers of one do that lies elsewhere on this
+/// machine.
 pub fn settle(directory: &Path) -> io::Result<()> {
-    Ok(rustix::fs::syncfs(File::open(directory)?)?)
+    rustix::fs::syncfs(File::open(directory)?)?;
+    rustix::fs::sync();
+    Ok(())
 }
 
-/// Makes the kernel of this machine forget everything that is on a disk already, after it has
-/// written what the file system of a directory holds back. Needs root.
-pub fn drop_all(directory: &Path) -> io::Result<()> {
+/// Makes the kernel of this machine forget everything, or where that is not allowed what it has of these files; a sentence
+/// on what could not be done.
+pub fn drop_for(directory: &Path, files: &[PathBuf]) -> Result<Option<String>> {
+    for path in files {
+        drop_file(path).map_err(|e| Error::io("dropping from the cache", path, &e))?;
+    }
+    Ok(drop_all(directory).err().map(|_not_root| PARTLY.to_owned()))
+}
+
+/// Makes the kernel of this machine forget everything that is on a disk already, after everything that it holds
+/// back was written. A file system in user space does not hear of that: its files are synced before. Needs root.
+fn drop_all(directory: &Path) -> io::Result<()> {
     settle(directory)?;
     std::fs::write(DROP_CACHES, EVERYTHING)
 }
 
 /// Makes the kernel forget the contents of one file, but for pages that something holds at this
 /// moment (its journal, its reclaim): for the kernel this is advice.
-pub fn drop_file(path: &Path) -> io::Result<()> {
+fn drop_file(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
     file.sync_all()?;
     Ok(rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?)

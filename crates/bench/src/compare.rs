@@ -93,6 +93,13 @@ impl Row {
 /// was published is the same everywhere and left out.
 pub fn compare(first: &Report, second: &Report) -> Comparison {
     let mut differences = machines(&first.machine, &second.machine);
+    if asked(&first.command) != asked(&second.command) {
+        differences.push(format!("command: {} | {}", first.command, second.command));
+    }
+    for (which, one, other) in [("first", first, second), ("second", second, first)] {
+        let alone = one.notes.iter().filter(|note| !other.notes.contains(note));
+        differences.extend(alone.map(|note| format!("only of the {which}: {note}")));
+    }
     let renamed = match (first.sides.as_slice(), second.sides.as_slice()) {
         ([a], [b]) if a.name != b.name => {
             differences.push(format!("side: {:?} is compared with {:?}", a.name, b.name));
@@ -159,6 +166,24 @@ fn lone(figure: &Figure) -> Lone {
     Lone { test, side, parameters }
 }
 
+/// Flags that say where is measured, or where the report goes, not what is measured.
+const ASIDE: &[&str] =
+    &["--on", "--save", "--replace", "--store", "--html", "--xlsx", "--json", "--csv", "--seed"];
+
+/// What a command line asks to be measured: flags with their values, in any order.
+fn asked(command: &str) -> Vec<String> {
+    let mut asked: Vec<String> = Vec::new();
+    for word in command.split_whitespace().skip_while(|word| *word != "bench") {
+        match asked.last_mut() {
+            Some(last) if !word.starts_with('-') => *last = format!("{last} {word}"),
+            _ => asked.push(word.replacen('=', " ", 1)),
+        }
+    }
+    asked.retain(|item| !ASIDE.contains(&item.split(' ').next().unwrap_or_default()));
+    asked.sort_unstable();
+    asked
+}
+
 /// What differs between two machines, each as "what: this | that".
 fn machines(a: &Machine, b: &Machine) -> Vec<String> {
     let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30));
@@ -204,6 +229,21 @@ mod tests {
         assert_eq!(found.only_second[0].parameters["threads"], 2.0);
         assert_eq!(found.differences.len(), 2);
         assert!(found.differences[0].contains("kernel: Linux 6.1.0-28 | Linux 7.0"));
+    }
+
+    /// A run with fsync was called slower than one without, and nothing said why.
+    #[test]
+    fn runs_that_were_asked_for_otherwise_are_told_apart() {
+        let (mut plain, mut synced) = (study(), study());
+        plain.command = "strake bench meta --on a --phase create --save=one --json".into();
+        synced.command = "/bin/strake bench meta --phase create --on b --save two".into();
+        assert_eq!(compare(&plain, &synced).differences, Vec::<String>::new());
+        synced.command += " -e";
+        synced.notes.push("the caches were warm".into());
+        let found = compare(&plain, &synced).differences;
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("command: ") && found[0].ends_with("two -e"), "{found:?}");
+        assert_eq!(found[1], "only of the second: the caches were warm");
     }
 
     #[test]

@@ -89,6 +89,7 @@ pub fn plan(options: &Options) -> Result<Plan> {
     plan.repetitions = options.protocol.repetitions;
     plan.cells.push(cell(options));
     plan.chart_each_test(&["files"], false);
+    plan.notes.extend(options.protocol.note());
     Ok(plan)
 }
 

@@ -135,7 +135,8 @@ impl Plan {
 
     /// How much there is to do on so many sides, in units of about a byte.
     pub fn weight(&self, sides: usize) -> u64 {
-        let once: u64 = self.cells.iter().flat_map(|cell| &cell.steps).map(Step::weight).sum();
+        let steps = self.cells.iter().flat_map(|cell| &cell.steps);
+        let once = steps.map(Step::weight).fold(0, u64::saturating_add);
         once.saturating_mul((self.repetitions * sides) as u64)
     }
 
@@ -193,7 +194,7 @@ impl Step {
 
     /// How much work it is, in units of about a byte.
     pub fn weight(&self) -> u64 {
-        STEP_WEIGHT + self.jobs.iter().map(Job::weight).sum::<u64>()
+        self.jobs.iter().map(Job::weight).fold(STEP_WEIGHT, u64::saturating_add)
     }
 }
 

@@ -131,7 +131,10 @@ impl Tool {
             Tool::Mdtest => mdtest::arguments(options, directory),
             Tool::Dbench => dbench::arguments(options, directory),
         };
-        arguments.extend(options.further.iter().map(OsString::from));
+        // What stands behind a job of fio is for that job alone: it gives them to each.
+        if self != Tool::Fio {
+            arguments.extend(options.further.iter().map(OsString::from));
+        }
         // dbench wants the number of its processes last.
         if self == Tool::Dbench {
             arguments.push(options.threads.to_string().into());

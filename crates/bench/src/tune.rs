@@ -124,8 +124,12 @@ pub fn measure(options: &Options, mut run: Run<'_>) -> Result<Ended> {
     plan.title = format!("Layouts for {}", directory.display());
     plan.notes.extend(notes);
     let ended = runner::run(&plan, run);
-    workspace.remove()?;
-    ended
+    let removed = workspace.remove();
+    let mut ended = ended?;
+    if let Err(error) = removed {
+        ended.failure.get_or_insert(error);
+    }
+    Ok(ended)
 }
 
 /// Makes a directory for each layout. Those that lay files like one before are left out, as where

@@ -12,7 +12,7 @@ pub use processes::Processes;
 pub use worker::serve;
 
 use crate::cold;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::watch::Watch;
 use crate::work::{Done, Job};
 use std::path::{Path, PathBuf};
@@ -42,12 +42,6 @@ impl Crew {
             Crew::Threads => None,
             Crew::Processes(processes) => processes.cool(&files, directory)?,
         };
-        if cold::drop_all(directory).is_ok() {
-            return Ok(lost_there);
-        }
-        for path in &files {
-            cold::drop_file(path).map_err(|e| Error::io("dropping from the cache", path, &e))?;
-        }
-        Ok(Some(cold::PARTLY.to_owned()))
+        Ok(cold::drop_for(directory, &files)?.or(lost_there))
     }
 }

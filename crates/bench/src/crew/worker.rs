@@ -79,13 +79,7 @@ fn listen(
 }
 
 fn cool(directory: &Path, files: &[PathBuf]) -> Result<Answer> {
-    if cold::drop_all(directory).is_ok() {
-        return Ok(Answer::Cooled { lost: None });
-    }
-    for path in files {
-        cold::drop_file(path).map_err(|e| Error::io("dropping from the cache", path, &e))?;
-    }
-    Ok(Answer::Cooled { lost: Some(cold::PARTLY.into()) })
+    Ok(Answer::Cooled { lost: cold::drop_for(directory, files)? })
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub fn cell(options: &Options, size: u64, record: u64) -> Cell {
     let kinds = files.generations.len() as u64;
     let count = if options.shared_file { 1 } else { workers };
     cell.named.clone_from(&options.names);
-    cell.needs = Room { bytes: kinds * size * workers, files: kinds * count + 2 };
+    cell.needs = Room { bytes: (size * workers).saturating_mul(kinds), files: kinds * count + 2 };
     cell
 }
 

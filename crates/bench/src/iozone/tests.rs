@@ -186,6 +186,17 @@ fn tests_are_selected_by_number_and_by_name() {
     assert!(error.next.unwrap().contains("12 (preadv, repreadv)"));
 }
 
+/// Four kinds of 4 EiB came to no byte at all, and the run filled the disk.
+#[test]
+fn what_no_disk_holds_is_not_taken_for_nothing() {
+    let tests = ["0", "6", "9", "11"].iter().flat_map(|number| Test::select(number).unwrap());
+    let huge =
+        Options { sizes: vec![(1 << 62, vec![1 << 30])], tests: tests.collect(), ..options() };
+    let plan = plan(&huge).unwrap();
+    assert_eq!(plan.needs().bytes, u64::MAX);
+    assert_eq!(plan.weight(1), u64::MAX);
+}
+
 #[test]
 fn wrong_sizes_are_refused() {
     for wrong in [

@@ -15,6 +15,10 @@ const OWNER: &str = "owner.json";
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     host: String,
+    /// Which machine, and which numbering of processes on it: names of hosts are given twice, by people and by containers.
+    /// Absent in what earlier releases left.
+    #[serde(default)]
+    machine: String,
     /// Numbers of processes begin anew with each boot.
     boot: String,
     pid: u32,
@@ -29,7 +33,11 @@ impl Owner {
         let began = began(pid).ok_or(io::ErrorKind::NotFound)?;
         let line = |path| Ok::<_, io::Error>(fs::read_to_string(path)?.trim().to_owned());
         let host = line("/proc/sys/kernel/hostname")?;
-        Ok(Self { host, boot: line("/proc/sys/kernel/random/boot_id")?, pid, began })
+        // Not every container has one; a boot is one machine's, too.
+        let machine = line("/etc/machine-id").unwrap_or_default();
+        let numbering = fs::read_link("/proc/self/ns/pid")?;
+        let machine = format!("{machine} {}", numbering.display());
+        Ok(Self { host, machine, boot: line("/proc/sys/kernel/random/boot_id")?, pid, began })
     }
 
     pub fn write(&self, workspace: &Path) -> io::Result<()> {
@@ -38,7 +46,8 @@ impl Owner {
 
     /// True if nobody can be working there any more, as far as this host can know.
     fn is_gone(&self, here: &Owner) -> bool {
-        self.host == here.host && (self.boot != here.boot || began(self.pid) != Some(self.began))
+        (&self.host, &self.machine) == (&here.host, &here.machine)
+            && (self.boot != here.boot || began(self.pid) != Some(self.began))
     }
 }
 
@@ -69,7 +78,7 @@ pub fn sweep(measured: &Path) -> Result<Vec<String>> {
                 fs::remove_dir_all(&path).map_err(|e| Error::io("removing", &path, &e))?;
                 format!("removed {shown}, which an interrupted run (process {}) left", owner.pid)
             }
-            Some(owner) if owner.host == here.host => {
+            Some(owner) if (&owner.host, &owner.machine) == (&here.host, &here.machine) => {
                 format!("another run (process {}) works in {shown}: both disturb each other", owner.pid)
             }
             Some(owner) => format!(
@@ -102,14 +111,17 @@ mod tests {
         let dead = leave(directory.path(), "b", &Owner { began: here().began + 1, ..here() });
         let alive = leave(directory.path(), "c", &here());
         let elsewhere = leave(directory.path(), "d", &Owner { host: "other".into(), ..here() });
+        let (boot, machine) = ("before".to_owned(), "another of that name".to_owned());
+        let namesake = leave(directory.path(), "f", &Owner { boot, machine, ..here() });
         let unknown = directory.path().join(format!("{PREFIX}e"));
         fs::create_dir(&unknown).unwrap();
         fs::write(directory.path().join("precious"), "x").unwrap();
         let sentences = sweep(directory.path()).unwrap();
-        assert_eq!(sentences.len(), 5, "{sentences:?}");
+        assert_eq!(sentences.len(), 6, "{sentences:?}");
         assert_eq!(sentences.iter().filter(|s| s.starts_with("removed ")).count(), 2);
         assert!(!rebooted.exists() && !dead.exists());
         assert!(alive.join("big").exists() && elsewhere.join("big").exists() && unknown.exists());
+        assert!(namesake.join("big").exists());
         assert!(directory.path().join("precious").exists());
     }
 }

@@ -134,11 +134,17 @@ fn a_failing_worker_ends_the_others() {
 #[test]
 fn what_an_interrupted_run_left_is_removed_and_told() {
     let directory = tempfile::tempdir().unwrap();
+    // What a run of this machine says, before it was started anew.
+    let ours = Workspace::new(directory.path()).unwrap();
+    let [name] = &left_in(&directory)[..] else { panic!("one workspace") };
+    let path = directory.path().join(name).join("owner.json");
+    let text = std::fs::read(path).unwrap();
+    let mut owner: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    owner["boot"] = "before".into();
+    ours.remove().unwrap();
     let left = directory.path().join(".strake-bench-0badcafe");
     std::fs::create_dir(&left).unwrap();
-    let owner = r#"{"host":"HOST","boot":"before","pid":1,"began":1}"#;
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    std::fs::write(left.join("owner.json"), owner.replace("HOST", host.trim())).unwrap();
+    std::fs::write(left.join("owner.json"), owner.to_string()).unwrap();
     let watch = Watch::default();
     let ended = run(&plan(1, 1, 1), started(vec![side("a", directory.path())], &watch)).unwrap();
     assert!(ended.report.notes.iter().any(|note| note.starts_with("removed ")));

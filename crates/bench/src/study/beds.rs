@@ -101,7 +101,10 @@ fn in_setting(
     let run = Run { sides, crew: Crew::Threads, command, version, watch: beds.watch };
     let mut ended = runner::run(&plan, run)?;
     ended.report.figures.extend(limit_figures(study, setting, &plan, &limits));
-    bed.down()?;
+    // What was measured is shown all the same.
+    if let Err(error) = bed.down() {
+        ended.failure.get_or_insert(error);
+    }
     Ok(ended)
 }
 

@@ -40,6 +40,7 @@ pub fn arguments(options: &Options, directory: &Path) -> Vec<OsString> {
         if *by_time {
             arguments.extend(["--time_based".into(), format!("--runtime={seconds}").into()]);
         }
+        arguments.extend(options.further.iter().map(OsString::from));
     }
     arguments
 }

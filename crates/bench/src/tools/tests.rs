@@ -102,6 +102,24 @@ fn bonnies_line_is_read_and_what_was_too_soon_is_said() {
     assert!(readings.notes[0].contains("block write, rewrite, block read"), "{:?}", readings.notes);
     assert!(bonnie::read("1.98,2.00a,side").is_none());
     assert!(bonnie::read("9.99,").is_none());
+    // Older lines have two fields less before the first test: each figure would get the next one's name.
+    let older = BONNIE.replace("1.98,2.00a", "1.97,1.97").replace(",8192,5,", ",");
+    assert!(bonnie::read(&older).is_none());
+}
+
+#[test]
+fn what_is_given_to_fio_goes_to_each_of_its_jobs() {
+    let options = Options { further: vec!["--direct=1".into()], ..options() };
+    let arguments = Tool::Fio.arguments(&options, Path::new("d"));
+    let at = |wanted: &str| {
+        let found = arguments.iter().enumerate();
+        let found = found.filter(|(_, one)| one.to_string_lossy().starts_with(wanted));
+        found.map(|(at, _)| at).collect::<Vec<_>>()
+    };
+    let (jobs, given) = (at("--name="), at("--direct=1"));
+    assert_eq!(jobs.len(), given.len());
+    let mut ends = jobs.iter().skip(1).copied().chain([arguments.len()]);
+    assert!(given.iter().all(|&given| Some(given + 1) == ends.next()), "{arguments:?}");
 }
 
 /// As dbench 4.00 printed it here.

@@ -341,6 +341,11 @@ impl Shelf {
         }))
     }
 
+    /// The cursor of the store after which the chunks behind this one come.
+    pub fn cursor(&self, chunk: ChunkId) -> Result<msg::Chunk> {
+        self.tag.mark(chunk).map(msg::Chunk::from)
+    }
+
     /// True if a chunk does not come after a cursor of the store; `None`: after which nothing comes.
     pub fn is_up_to(&self, chunk: ChunkId, end: Option<msg::Chunk>) -> bool {
         let Some(end) = end else { return true };

@@ -176,11 +176,11 @@ impl Target {
         work: impl FnOnce(&ChunkStore) -> chunk::Result<T> + Send + 'static,
     ) -> Result<T> {
         let target = self.clone();
-        let work = move |store: &ChunkStore| {
-            match attempt.map_or(Ok(()), |attempt| target.attempts.check(attempt)) {
-                Ok(()) => work(store).map(Ok),
-                Err(given_up) => Ok(Err(given_up)),
-            }
+        let work = move |store: &ChunkStore| match attempt
+            .map_or(Ok(()), |attempt| target.attempts.check(attempt))
+        {
+            Ok(()) => work(store).map(Ok),
+            Err(given_up) => Ok(Err(given_up)),
         };
         self.run(work).await?
     }

@@ -16,8 +16,8 @@ use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{StorageAnswer, StorageOp};
 
-/// Pages of one member asked for at most, while the primary has one.
-const PAGES_MAX: usize = 4096;
+/// Differing chunks after which a comparison answers: each of them takes as long as it takes.
+const DIFFERENT_MAX: usize = 64;
 
 /// Whether a copy differs from the primary's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,15 +30,15 @@ pub(super) enum Differs {
 }
 
 /// Some chunks of a group at one member, with their digests.
-#[derive(Default)]
-struct Part {
+struct Page {
     digests: BTreeMap<ChunkId, u64>,
     /// All up to this cursor are there; `None`: all.
     next: Option<msg::Chunk>,
 }
 
 impl Replica {
-    /// Compares a page of the chunks that any member in sync has; for the primary.
+    /// Compares chunks that any member in sync has, from a cursor on as far as a page of each member reaches; for the
+    /// primary. An error in the middle ends it earlier: what was found is told.
     pub async fn compare(
         self: &Arc<Self>,
         epoch: u64,
@@ -47,57 +47,105 @@ impl Replica {
         let view = self.current(epoch).await?;
         self.check_lead(&view)?;
         let reign = self.reigning().await?;
-        let own = self.part(None, view.epoch, request.after, None).await?;
-        let end = own.next;
-        let mut found = msg::Compared { next: end, ..msg::Compared::default() };
-        found.chunks = own.digests.len() as u64;
+        let own = self.page_of(None, view.epoch, request.after).await?;
+        let mut end = own.next;
+        let mut copies = Vec::new();
         for &member in view.in_sync.iter().skip(1) {
-            let theirs = self.part(Some(member), view.epoch, request.after, end).await?;
-            let errand = Errand { reign, epoch: view.epoch, member };
-            for chunk in different(&own.digests, &theirs.digests) {
-                let differs = self.differs(errand, chunk, request.repair).await?;
-                if differs != Differs::No {
-                    found.different.push(chunk.into());
-                    found.members.push(member.0);
-                    found.left.push(request.repair && differs == Differs::Left);
+            let copy = self.page_of(Some(member), view.epoch, request.after).await?;
+            end = end.into_iter().chain(copy.next).min_by_key(|&next| ChunkId::from(next));
+            copies.push((member, copy.digests));
+        }
+        let mut found = msg::Compared { next: end, ..msg::Compared::default() };
+        let mut last = None;
+        for (chunk, members) in self.suspects(&own.digests, &copies, end) {
+            if request.after.is_some() && self.shelf.is_up_to(chunk, request.after) {
+                // At a member the chunks of a group that moves may come in another order.
+                continue;
+            }
+            let (differing, compared) =
+                self.compare_chunk(reign, &view, chunk, &members, request.repair).await;
+            for (member, differs) in differing {
+                found.different.push(chunk.into());
+                found.members.push(member.0);
+                found.left.push(request.repair && differs == Differs::Left);
+            }
+            if let Err(error) = compared {
+                if found.different.is_empty() {
+                    return Err(error);
                 }
+                tracing::warn!("group {}: {chunk} is not compared: {error}", self.group);
+                found.next = last.or(request.after);
+                break;
+            }
+            last = Some(self.shelf.cursor(chunk)?);
+            if found.different.len() >= DIFFERENT_MAX {
+                found.next = last;
+                break;
             }
         }
+        let is_compared = |chunk: &&ChunkId| self.shelf.is_up_to(**chunk, found.next);
+        found.chunks = own.digests.keys().filter(is_compared).count() as u64;
         Ok(found)
     }
 
-    /// The chunks after a cursor: our first page of them, or those of a member up to `end`.
-    async fn part(
+    /// A page of the chunks after a cursor, ours or those of a member.
+    async fn page_of(
         &self,
         member: Option<TargetId>,
         epoch: u64,
         after: Option<msg::Chunk>,
+    ) -> Result<Page> {
+        let op = StorageOp::Digests(msg::DigestsAfter { after });
+        let answer = match member {
+            Some(member) => self.ask(member, epoch, op).await?,
+            None => self.shelf.look(op).await?.0,
+        };
+        let StorageAnswer::Digests(page) = answer else {
+            return Err(self.error(ErrorKind::Malformed, "no page of digests"));
+        };
+        let chunks = page.chunks.into_iter().map(ChunkId::from);
+        Ok(Page { digests: chunks.zip(page.digests).collect(), next: page.next })
+    }
+
+    /// Chunks up to a cursor that only one of two has, or that are not the same, and at whom.
+    fn suspects(
+        &self,
+        ours: &BTreeMap<ChunkId, u64>,
+        copies: &[(TargetId, BTreeMap<ChunkId, u64>)],
         end: Option<msg::Chunk>,
-    ) -> Result<Part> {
-        let mut part = Part { next: after, ..Part::default() };
-        for _ in 0..PAGES_MAX {
-            let op = StorageOp::Digests(msg::DigestsAfter { after: part.next });
-            let answer = match member {
-                Some(member) => self.ask(member, epoch, op).await?,
-                None => self.shelf.look(op).await?.0,
-            };
-            let StorageAnswer::Digests(page) = answer else {
-                return Err(self.error(ErrorKind::Malformed, "no page of digests"));
-            };
-            let chunks = page.chunks.into_iter().map(ChunkId::from);
-            part.digests.extend(chunks.zip(page.digests));
-            part.next = page.next;
-            let enough = match (part.next, end) {
-                (None, _) => true,
-                (Some(next), Some(end)) => ChunkId::from(next) >= ChunkId::from(end),
-                (Some(_), None) => member.is_none(),
-            };
-            if enough {
-                part.digests.retain(|chunk, _| self.shelf.is_up_to(*chunk, end.or(part.next)));
-                return Ok(part);
+    ) -> BTreeMap<ChunkId, Vec<TargetId>> {
+        let mut suspects: BTreeMap<ChunkId, Vec<TargetId>> = BTreeMap::new();
+        for (member, theirs) in copies {
+            let lacks = ours.iter().filter(|(chunk, digest)| theirs.get(*chunk) != Some(*digest));
+            let more = theirs.keys().filter(|chunk| !ours.contains_key(*chunk));
+            for chunk in lacks.map(|(chunk, _)| chunk).chain(more) {
+                if self.shelf.is_up_to(*chunk, end) {
+                    suspects.entry(*chunk).or_default().push(*member);
+                }
             }
         }
-        Err(self.error(ErrorKind::TooBig, "a member has far more chunks than the primary"))
+        suspects
+    }
+
+    /// At which of these members a chunk differs, or did, and what ended that early.
+    async fn compare_chunk(
+        &self,
+        reign: u64,
+        view: &View,
+        chunk: ChunkId,
+        members: &[TargetId],
+        repair: bool,
+    ) -> (Vec<(TargetId, Differs)>, Result<()>) {
+        let mut found = Vec::new();
+        for &member in members {
+            let errand = Errand { reign, epoch: view.epoch, member };
+            match self.differs(errand, chunk, repair).await {
+                Ok(Differs::No) => {}
+                Ok(differs) => found.push((member, differs)),
+                Err(error) => return (found, Err(error)),
+            }
+        }
+        (found, Ok(()))
     }
 
     /// Whether a member's copy differs from ours while nobody changes it, and what became of that.
@@ -194,11 +242,4 @@ fn lacking(ours: Option<&BlockSums>, theirs: &BlockSums) -> Vec<(u32, u32)> {
     let known = ours.map_or(&[][..], BlockSums::blocks);
     let known: HashSet<u32> = known.iter().map(|(block, _)| *block).collect();
     theirs.blocks().iter().copied().filter(|(block, _)| !known.contains(block)).collect()
-}
-
-/// Chunks that only one of two has, or that are not the same.
-fn different(ours: &BTreeMap<ChunkId, u64>, theirs: &BTreeMap<ChunkId, u64>) -> Vec<ChunkId> {
-    let lacks = ours.iter().filter(|(chunk, digest)| theirs.get(*chunk) != Some(*digest));
-    let more = theirs.keys().filter(|chunk| !ours.contains_key(*chunk));
-    lacks.map(|(chunk, _)| *chunk).chain(more.copied()).collect()
 }

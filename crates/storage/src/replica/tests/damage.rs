@@ -402,7 +402,7 @@ async fn what_the_primary_lacks_comes_back_from_the_members_that_have_it() {
     let found = bench.until(async || bench.compare(false).await.ok()).await;
     assert_eq!(
         found,
-        (vec![chunk(0), chunk(1), chunk(0)], vec![2, 2, 3]),
+        (vec![chunk(0), chunk(0), chunk(1)], vec![2, 3, 2]),
         "2 and 3 have a part each"
     );
     bench.until(async || bench.compare(true).await.ok()).await;
@@ -413,6 +413,25 @@ async fn what_the_primary_lacks_comes_back_from_the_members_that_have_it() {
         }
         assert_eq!(bench.until(async || bench.read_value(member, 1).await.ok()).await, 7);
     }
+}
+
+/// Whoever lacks very much is made equal by several calls, each of which ends.
+#[tokio::test]
+async fn a_comparison_that_finds_much_answers_before_it_is_through() {
+    let bench = Bench::start().await;
+    for index in 0..70 {
+        bench.write_value(index, 7).await;
+    }
+    let lose = |store: &ChunkStore, tag| (0..70).for_each(|index| delete(store, tag + index));
+    bench.change_behind(2, lose).await;
+    let mut found = Vec::new();
+    for _ in 0..3 {
+        let (chunks, members) = bench.until(async || bench.compare(true).await.ok()).await;
+        assert!(members.iter().all(|member| *member == 2));
+        found.push(chunks.len());
+    }
+    assert_eq!(found, [64, 6, 0]);
+    assert_eq!(bench.until(async || bench.read_value(2, 69).await.ok()).await, 7);
 }
 
 /// A comparison waited for a change that a member did not make before it was taken out; the member had not heard of

@@ -549,6 +549,11 @@ impl Liveness {
         self.targets.get(&target)
     }
 
+    /// True if a server has sent this manager a heartbeat since it joined: with it came what its targets hold.
+    pub fn has_beaten(&self, server: u32) -> bool {
+        self.servers.get(&server).is_some_and(|heard| heard.spoke && heard.serves)
+    }
+
     /// True if the set of servers that are up is another than at the last call.
     pub fn changed(&mut self, now: Duration) -> bool {
         let up: HashSet<u32> =

@@ -392,20 +392,17 @@ impl Manager {
     }
 
     async fn plan(&self, request: Plan) -> Result<ManagerAnswer> {
-        let facts = |state: &State, live: &Liveness| self.facts(state, live);
+        let decide = |state: &mut State, live: &Liveness| {
+            let facts = self.facts(state, live);
+            jobs::check_heard(state, &facts, |server| live.has_beaten(server), &request)?;
+            jobs::plan(state, &facts, &request)
+        };
         let (id, job) = match request.dry_run {
             true => {
                 let inner = self.inner.lock();
-                let mut state = inner.state.clone();
-                jobs::plan(&mut state, &facts(&inner.state, &inner.live), &request)?
+                decide(&mut inner.state.clone(), &inner.live)?
             }
-            false => {
-                let decide = |state: &mut State, live: &Liveness| {
-                    let facts = facts(state, live);
-                    jobs::plan(state, &facts, &request)
-                };
-                self.change(decide).await?.0
-            }
+            false => self.change(decide).await?.0,
         };
         let inner = self.inner.lock();
         let job = show::job(&inner.state, &inner.live, id, &job, Detail::All);

@@ -8,6 +8,7 @@ use super::*;
 use crate::testing::TestClock;
 use strake_engine::kv::memory::MemoryKv;
 use strake_wire::message::common::Template;
+use strake_wire::message::jobs::JobKind;
 use strake_wire::message::manager::{self as message, ClusterMap, Leave, VolumeName};
 
 /// It went on with what it knew, and stored another map under the same epoch.
@@ -29,6 +30,26 @@ async fn a_change_whose_commit_was_lost_with_the_store_is_known_when_it_is_back(
     bench.restart().await;
     let stored = bench.map().await;
     assert_eq!((stored.epoch, stored.servers.len()), (map.epoch, 2));
+}
+
+/// A rebalance that a new leader was asked for ended as done: nobody had told it yet what lies where.
+#[tokio::test]
+async fn nothing_is_planned_before_targets_have_said_what_they_hold() {
+    let mut bench = Bench::new().await;
+    let first = server("a:1", &["x", "y"]);
+    let joined = bench.join(first.clone()).await.unwrap();
+    let plan = Plan { kind: JobKind::Rebalance as u32, dry_run: true, ..Plan::default() };
+    for _ in 0..2 {
+        for _ in 0..2 {
+            let error = bench.ask(ManagerOp::Plan(plan.clone())).await.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+            assert!(error.to_string().contains("has not said yet what it holds"), "{error}");
+            bench.join(again(&first, &joined)).await.unwrap();
+        }
+        bench.beat(joined.server).await.unwrap();
+        bench.ask(ManagerOp::Plan(plan.clone())).await.unwrap();
+        bench.restart().await;
+    }
 }
 
 /// A manager on a store that outlives it.

@@ -440,7 +440,11 @@ impl Ask<'_> {
         }
         let safety = self.safety();
         let changes = self.attempt.is_some();
-        let capability = self.rights.map_or(Ok(Bytes::new()), |rights| rights.capability())?;
+        let of = |rights: Rights<'_>| match self.op.is_change() {
+            true => rights.capability_to_change(),
+            false => rights.capability(),
+        };
+        let capability = self.rights.map_or(Ok(Bytes::new()), of)?;
         Ok(StorageRequest {
             target: target.0,
             group: self.group.0,

@@ -429,6 +429,7 @@ mod tests {
     #[test]
     fn an_operation_is_carried_about_once() {
         let size = size_of_future(carry_out::<Roomy>);
-        assert!((1_000..2_000).contains(&size), "{size}");
+        // Twice would be 3,000.
+        assert!((1_000..2_500).contains(&size), "{size}");
     }
 }

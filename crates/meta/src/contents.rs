@@ -292,10 +292,11 @@ fn parts_of(reign: Reign, ino: Ino, layout: &Layout) -> Vec<Part> {
 }
 
 /// The groups in which a cut of a file is still to be done.
-fn parts_to_cut(reign: Reign, inode: &Inode, layout: &Layout) -> Vec<Part> {
-    let mut parts = parts_of(reign, inode.id(), layout);
-    parts.retain(|part| inode.cut_groups.is_empty() || inode.cut_groups.contains(&part.group.0));
-    parts
+pub(crate) fn groups_to_cut(inode: &Inode) -> Result<Vec<GroupId>> {
+    let all = Placement::new(layout_of(inode)?).groups().into_iter();
+    let is_left =
+        |group: &GroupId| inode.cut_groups.is_empty() || inode.cut_groups.contains(&group.0);
+    Ok(all.filter(is_left).collect())
 }
 
 /// Cuts the chunks of a file at a length, on every target that may have some. Where it fails on some it is noted that it is
@@ -312,7 +313,9 @@ async fn cut_chunks(ctx: &Ctx, inode: &Inode, length: u64) -> Result<()> {
         from_index: index.0 + u64::from(within),
         last_chunk_len: within.then_some(length - start),
     });
-    let parts = parts_to_cut(reign, inode, &layout);
+    let groups = groups_to_cut(inode)?;
+    let parts = groups.iter().map(|&group| Part { reign, ino, group, min_copies: 0 });
+    let parts: Vec<Part> = parts.collect();
     let calls = parts.iter().copied().map(|part| on_group(core, part, op.clone(), Bytes::new()));
     // One that fails does not end the others half-way.
     let done = join_all(calls).await;

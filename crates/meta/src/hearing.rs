@@ -6,24 +6,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Who looks only after this part of a session's lease has stood still.
+/// Who looks only after this part of a session's lease has stood still, and who has no tenure for so long is deaf.
 const STILL_PART: u64 = 4;
 
 /// Since when this server hears its clients.
 pub(crate) struct Hearing {
     /// On the monotonic clock.
     since_ms: AtomicU64,
+    /// When its tenure was renewed last.
+    renewed_ms: AtomicU64,
     looked: Mutex<Instant>,
 }
 
 impl Hearing {
     /// It hears, from its start.
     pub fn new() -> Self {
-        Hearing { since_ms: AtomicU64::new(0), looked: Mutex::new(Instant::now()) }
+        let (since_ms, renewed_ms) = (AtomicU64::new(0), AtomicU64::new(0));
+        Hearing { since_ms, renewed_ms, looked: Mutex::new(Instant::now()) }
+    }
+
+    /// Its tenure is renewed, which may have been over since soon after the last time: then everybody was refused, however
+    /// often he asked.
+    pub fn renewed(&self, was_over: bool, now_ms: u64, lease_ms: u64) {
+        let last = self.renewed_ms.swap(now_ms, Ordering::Relaxed);
+        // For a moment is no reason: somebody who is gone would never be found out where that comes again and again.
+        if was_over && now_ms.saturating_sub(last) > lease_ms / STILL_PART {
+            self.begin(now_ms);
+        }
     }
 
     /// It heard nobody until now.
-    pub fn begin(&self, now_ms: u64) {
+    fn begin(&self, now_ms: u64) {
         self.since_ms.fetch_max(now_ms, Ordering::Relaxed);
     }
 

@@ -26,7 +26,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_types::{GroupId, Ino, Layout, Result, VolumeId};
+use strake_types::{GroupId, Ino, Result, VolumeId};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 
 /// Entries of the queue looked at in one go.
@@ -152,7 +152,7 @@ impl Work<'_> {
             return Ok(true);
         };
         if inode.nlink > 0 {
-            if inode.cut_from.is_some() && self.is_away(core, &contents::layout_of(&inode)?) {
+            if inode.cut_from.is_some() && self.is_away(core, &contents::groups_to_cut(&inode)?) {
                 return Ok(false);
             }
             contents::settle_queued(&ctx, &inode).await?;
@@ -163,7 +163,7 @@ impl Work<'_> {
         }
         if inode.has_chunks() && !strake_base::is_broken("chunks-are-deleted") {
             let layout = contents::layout_of(&inode)?;
-            if self.is_away(core, &layout) {
+            if self.is_away(core, &layout.slots()) {
                 return Ok(false);
             }
             tokio::select! {
@@ -175,13 +175,13 @@ impl Work<'_> {
         Ok(true)
     }
 
-    /// Nobody answers for some group of a layout: to ask would hold up others, and whoever waits for the lock of the inode.
-    fn is_away(&self, core: &Core, layout: &Layout) -> bool {
+    /// Nobody answers for some group: to ask would hold up others, and whoever waits for the lock of the inode.
+    fn is_away(&self, core: &Core, groups: &[GroupId]) -> bool {
         let of_group = |group: &GroupId| {
             let primary = core.map.primary_of(*group);
             primary.is_ok_and(|(target, _)| self.away.contains(&target.0))
         };
-        !self.away.is_empty() && layout.slots().iter().any(of_group)
+        !self.away.is_empty() && groups.iter().any(of_group)
     }
 }
 

@@ -303,9 +303,9 @@ impl MetaRole for MetaServer {
         let Some(tenure) = &self.core.options.tenure else { return };
         let held = tenure.holds();
         tenure.renew_led(sent, tenure_ms, lead);
+        let (now_ms, lease_ms) = (self.core.monotonic_ms(), self.core.options.lease_ms);
+        self.core.hearing.renewed(!held, now_ms, lease_ms);
         if !held {
-            // Until now everybody was refused, however often he asked.
-            self.core.hearing.begin(self.core.monotonic_ms());
             self.core.attention.notify_one();
             self.core.work.notify_one();
         }

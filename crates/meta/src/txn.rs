@@ -200,23 +200,20 @@ async fn repeat(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
     give_again(ctx, op, answer).await
 }
 
-/// Gives an answer again. Where that fails its caller has not opened the file that it says is open.
+/// Gives an answer again, after what is still to be done. Where that fails its caller has not opened the file that the
+/// answer says is open.
 async fn give_again(ctx: &Ctx, op: &impl Mutation, answer: MetaAnswer) -> Result<MetaAnswer> {
     let opened = hold_open(ctx, &answer);
-    let given = finish_again(ctx, op, answer).await;
-    if given.is_err() {
-        opened.iter().for_each(|ino| close(ctx, *ino));
-    }
-    given
-}
-
-/// What is still to be done for an answer that is given again.
-async fn finish_again(ctx: &Ctx, op: &impl Mutation, answer: MetaAnswer) -> Result<MetaAnswer> {
     let answer = as_it_lies(ctx, answer).await?;
     {
         let scope: Vec<Ino> = about(&answer).into_iter().filter(|ino| ctx.is_here(*ino)).collect();
         let _held = borrow::lock_here(ctx, &scope).await?;
-        op.finish(ctx, &answer).await?;
+        if let Err(error) = op.finish(ctx, &answer).await {
+            opened.iter().for_each(|ino| close(ctx, *ino));
+            return Err(error);
+        }
+        // The same may be given twice at a time, and the other one have closed it.
+        hold_open(ctx, &answer);
     }
     durable(ctx, op).await?;
     Ok(answer)

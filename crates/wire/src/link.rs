@@ -28,7 +28,7 @@ const RATE_BYTES_PER_MS_MIN: u64 = 128;
 const STALL_MS_MAX: u64 = 60_000;
 /// How far a caller may be behind [`RATE_BYTES_PER_MS_MIN`] with what it is sent: what it asked for and
 /// does not take keeps room from others.
-pub(crate) const LAG_MS_MAX: u64 = 20_000;
+pub(crate) const LAG_MS_MAX: u64 = 60_000;
 /// After so many bytes it is no longer behind: many callers may share a slow path.
 const LAG_BYTES: usize = 1 << 20;
 /// Frames given to one write.

@@ -94,11 +94,20 @@ impl<'a> Rights<'a> {
         self.file
     }
 
-    /// The newest capability, none if a new one is to be asked for; an error when the life is over.
+    /// The newest capability; an error when the life is over.
     pub(crate) fn capability(&self) -> Result<Bytes> {
+        self.capability_unless(false)
+    }
+
+    /// The same to change contents: none if a new one is to be asked for.
+    pub(crate) fn capability_to_change(&self) -> Result<Bytes> {
+        self.capability_unless(true)
+    }
+
+    fn capability_unless(&self, cut_in_doubt: bool) -> Result<Bytes> {
         let core = self.file.core();
         match self.life.is_none_or(|life| life == core.life) {
-            true if self.write && core.cut_in_doubt => Ok(Bytes::new()),
+            true if cut_in_doubt && core.cut_in_doubt => Ok(Bytes::new()),
             true => Ok(core.capability[usize::from(self.write)].clone()),
             false => Err(over()),
         }

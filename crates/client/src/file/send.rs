@@ -43,15 +43,20 @@ impl Drop for Sending<'_> {
     fn drop(&mut self) {
         let lost = || Err(Error::with(ErrorKind::Io, "a write was given up inside the client"));
         let result = self.result.take().unwrap_or_else(lost);
-        // First of all: a sync that finds everything settled answers. A life that is over has told already.
+        // A sync that finds everything settled answers, so that it has failed is noted before. A life that is over has told already.
         if let Err(error) = &result
             && self.life.lasts()
         {
-            self.volume.failed(self.file, error);
+            self.volume.lost(self.file.ino(), error);
         }
         {
             let now = self.volume.now();
             let mut core = self.file.core();
+            if let Err(error) = &result
+                && self.life.is_that_of(&core)
+            {
+                core.fail(error);
+            }
             let counts = result.is_ok() && self.life.is_that_of(&core);
             for (start, generation) in &self.extents {
                 let sent = core.in_flight.remove(start);

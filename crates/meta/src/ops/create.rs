@@ -45,12 +45,12 @@ impl Mutation for Create {
     }
 
     async fn prepare(&self, ctx: &Ctx, held: &Held) -> Result<()> {
-        let found = match self.at.name.is_empty() {
+        let found = match self.at.name.is_empty() || self.exclusive {
             true => None,
             false => peek(ctx, Ino(self.at.parent), &self.at.name).await?,
         };
         match found {
-            Some(child) if self.exclusive || !ctx.is_here(child) => Ok(()),
+            Some(child) if !ctx.is_here(child) => Ok(()),
             Some(child) if held.has(child) => contents::finish_cut(ctx, child).await,
             Some(_) => Err(Error::new(ErrorKind::Conflict)),
             None if home_of(ctx, self) == ctx.volume.id => ctx.volume.have_inos(1).await,

@@ -33,11 +33,15 @@ use strake_wire::message::manager::{
 };
 use strake_wire::service::ManagerService;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 pub(crate) use lead::Lead;
 
 /// Silence after which a server counts as down.
 const LEASE_MS: u64 = 3_000;
+/// How long a plan waits for what servers hold: for that of one that is dead until its lease is over.
+const WORDS_WAIT: Duration = Duration::from_secs(4);
+const WORDS_PAUSE: Duration = Duration::from_millis(100);
 /// How often a change is tried again when the store says that somebody else changed it too.
 const COMMIT_TRIES_MAX: usize = 10;
 
@@ -391,11 +395,26 @@ impl Manager {
         Ok(self.epoch())
     }
 
+    /// Waits for servers that have just started, or have not spoken to this manager yet, to say what they hold.
+    async fn wait_for_words(&self, request: &Plan) -> Result<()> {
+        let until = Instant::now() + WORDS_WAIT;
+        loop {
+            let heard = {
+                let Inner { state, live, .. } = &*self.inner.lock();
+                let facts = self.facts(state, live);
+                jobs::check_heard(state, &facts, |server| live.has_beaten(server), request)
+            };
+            if heard.is_ok() || Instant::now() >= until {
+                return heard;
+            }
+            tokio::time::sleep(WORDS_PAUSE).await;
+        }
+    }
+
     async fn plan(&self, request: Plan) -> Result<ManagerAnswer> {
+        self.wait_for_words(&request).await?;
         let decide = |state: &mut State, live: &Liveness| {
-            let facts = self.facts(state, live);
-            jobs::check_heard(state, &facts, |server| live.has_beaten(server), &request)?;
-            jobs::plan(state, &facts, &request)
+            jobs::plan(state, &self.facts(state, live), &request)
         };
         let (id, job) = match request.dry_run {
             true => {

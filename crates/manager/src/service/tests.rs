@@ -33,7 +33,7 @@ async fn a_change_whose_commit_was_lost_with_the_store_is_known_when_it_is_back(
 }
 
 /// A rebalance that a new leader was asked for ended as done: nobody had told it yet what lies where.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn nothing_is_planned_before_targets_have_said_what_they_hold() {
     let mut bench = Bench::new().await;
     let first = server("a:1", &["x", "y"]);

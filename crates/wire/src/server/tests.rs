@@ -240,7 +240,7 @@ async fn bodies_of_calls_that_wait_hold_back_further_ones_and_no_small_call() {
         let greedy = (0..connections).map(|_| async {
             let mut stream = TcpStream::connect(&server.address).await.unwrap();
             stream.write_all(&hello("c")).await.unwrap();
-            for id in 0..BYTES_PER_CONNECTION_MAX / body_bytes + 8 {
+            for id in 0..BYTES_PER_CONNECTION_MAX / body_bytes + 64 {
                 // Not read by the server, once there is no room.
                 if stream.write_all(&large_call(id as u64, body_bytes)).await.is_err() {
                     break;

@@ -59,6 +59,7 @@ impl Volume {
         if stale {
             self.refresh_inline(state).await?;
         }
+        file.check_kept()?;
         if self.fallocate_inline(state, mode, offset, end) {
             self.mark_busy(state);
             drop((exclusive, order));
@@ -67,6 +68,7 @@ impl Volume {
         self.move_out(state).await?;
         self.drain(state).await;
         life.check()?;
+        file.check_kept()?;
         let changed = self.fallocate_chunks(life, mode, offset, end).await;
         drop(exclusive);
         // Also what has failed half-way is told, and if that fails, later.

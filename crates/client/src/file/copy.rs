@@ -64,7 +64,7 @@ impl Volume {
         let ranges = (source_offset, target_offset, len.min(SERVER_BYTES_MAX));
         let on_servers = match is_inline {
             true => Ok(None),
-            false => self.copy_on_servers(&source.state, &target.state, ranges).await,
+            false => self.copy_on_servers(&source.state, target, ranges).await,
         };
         let copied = match on_servers {
             Ok(Some(copied)) => Ok(copied),
@@ -95,9 +95,10 @@ impl Volume {
     async fn copy_on_servers(
         self: &Arc<Self>,
         source: &Arc<FileState>,
-        target: &Arc<FileState>,
+        file: &Arc<OpenFile>,
         (from, to, len): (u64, u64, u64),
     ) -> Result<Option<u64>> {
+        let target = &file.state;
         if target.core().is_inline() && to + len <= self.inline_bytes_max() {
             return Ok(None);
         }
@@ -106,6 +107,7 @@ impl Volume {
         let _exclusive = Exclusive::new(target);
         self.move_out(target).await?;
         self.drain(target).await;
+        file.check_kept()?;
         // Already now: nobody may see it again, not even if this is given up half-way.
         target.core().kept.cut(to, to + len);
         // One after the other: both may be the same file.

@@ -90,6 +90,15 @@ impl OpenFile {
         self.released.load(Ordering::Relaxed)
     }
 
+    /// Fails if it was released while somebody waited to change the file through it: his process is gone, and others may
+    /// have the locks under which he meant to do that.
+    pub(crate) fn check_kept(&self) -> Result<()> {
+        match self.is_released() {
+            true => Err(Error::with(ErrorKind::Invalid, "the handle was released meanwhile")),
+            false => Ok(()),
+        }
+    }
+
     /// The handle is used, so its `open` has returned: what the kernel was to drop then is dropped.
     pub(crate) fn heard_of(&self) {
         if self.dropping.load(Ordering::Relaxed) && self.dropping.swap(false, Ordering::Relaxed) {

@@ -190,10 +190,7 @@ impl Volume {
         data: &Bytes,
         room: &mut Option<Option<Room>>,
     ) -> Result<Taken> {
-        if file.is_released() {
-            // Its process is gone, and others may have the locks under which it wrote.
-            return Err(Error::with(ErrorKind::Invalid, "the handle was released meanwhile"));
-        }
+        file.check_kept()?;
         if core.exclusive {
             return Ok(Taken::Wait);
         }

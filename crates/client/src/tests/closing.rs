@@ -71,6 +71,35 @@ async fn a_write_that_waits_while_its_handle_is_released_is_not_taken() {
     assert!(starting(&fake.take_log(), "write").is_empty(), "nothing of it was sent");
 }
 
+/// As writes were.
+#[tokio::test]
+async fn a_punch_and_a_copy_that_wait_while_their_handle_is_released_are_not_made() {
+    let (fake, volume) = cluster().await;
+    let source = create(&volume, "source").await;
+    write(&volume, &source, 0, pattern(1, 3 << 20)).await;
+    for copies in [false, true] {
+        let file = create(&volume, if copies { "a" } else { "b" }).await;
+        write(&volume, &file, 0, pattern(2, 3 << 20)).await;
+        volume.fsync(&file, false).await.unwrap();
+        fake.take_log();
+        let order = file.state.order.lock().await;
+        let (changing, source, to) = (volume.clone(), source.clone(), file.clone());
+        let changed = tokio::spawn(async move {
+            match copies {
+                true => changing.copy_range(&source, 0, &to, 0, 2 << 20).await.map(drop),
+                false => changing.fallocate(&to, FallocateMode::Punch, 0, 2 << 20).await,
+            }
+        });
+        tokio::task::yield_now().await;
+        volume.release(&file).await.unwrap();
+        drop(order);
+        assert_eq!(changed.await.unwrap().unwrap_err().kind, ErrorKind::Invalid, "{copies}");
+        let log = fake.take_log();
+        let made = log.iter().any(|line| line.starts_with("punch") || line.starts_with("copy"));
+        assert!(!made, "{log:?}");
+    }
+}
+
 /// An operation once failed with ESTALE if the server restarted four times before it was answered.
 #[tokio::test]
 async fn a_server_that_restarts_again_and_again_is_waited_for() {

@@ -176,8 +176,9 @@ impl FuseDoor {
         if handle.part.is_some() {
             return Ok(Reply::Empty);
         }
+        let unlocks = self.locks.begin_close(ino, owner);
         let flushed = self.volume.flush(&handle.file).await;
-        self.release_posix_locks(ino, owner).await?;
+        self.end_close(unlocks).await?;
         flushed?;
         Ok(Reply::Empty)
     }
@@ -189,14 +190,14 @@ impl FuseDoor {
         flock_owner: Option<u64>,
     ) -> Result<Reply, Errno> {
         // Before the number is free: whoever opens the file next may get it, and lock something by it.
-        let owners = self.locks.take_through(ino, fh);
+        let unlocks = self.locks.begin_release(ino, fh, flock_owner);
         let handle = self.handles.remove(fh).ok_or(Errno::EBADF)?;
         if handle.part.is_some() {
             return Ok(Reply::Empty);
         }
         self.prefetch.cancel_for(&handle.file);
         let released = self.volume.release(&handle.file).await;
-        self.release_open_file_locks(ino, owners, flock_owner).await?;
+        self.end_close(unlocks).await?;
         released?;
         Ok(Reply::Empty)
     }

@@ -1,6 +1,7 @@
 //! Locks. They lie with the metadata server, so they hold between mounts.
 
 use super::FuseDoor;
+use super::unlocking::{Unlocking, Unlocks};
 use crate::abi;
 use crate::errno::Errno;
 use crate::interrupt::Interrupt;
@@ -23,6 +24,8 @@ pub(super) struct HeldLocks {
     files: Mutex<HashMap<Ino, Owners>>,
     /// Of such files: a close looks no further where there are none.
     count: AtomicUsize,
+    /// What closes are giving back. Flocks, too.
+    unlocking: Unlocking,
 }
 
 /// Owners of locks on one file, each with the handle through which it took them.
@@ -43,8 +46,31 @@ impl HeldLocks {
         self.with(ino, |owners| owners.remove(&owner)).is_some()
     }
 
+    /// A lock is about to be asked for: what a close gives back of the same owner, who may be another one by now, is
+    /// waited for.
+    async fn begin_lock(&self, ino: Ino, lock: &Lock) {
+        self.unlocking.wait((ino, lock.owner, lock.flock)).await;
+        if !lock.flock {
+            self.add(ino, lock.owner, lock.fh);
+        }
+    }
+
+    /// A process closes a file: its POSIX locks on it are to be given back, whichever descriptor took them. To be
+    /// called before anything is waited for: a process that is killed is gone before its close has ended.
+    pub(super) fn begin_close(&self, ino: Ino, owner: u64) -> Unlocks<'_> {
+        let holder = self.take(ino, owner).then_some((ino, owner, false));
+        self.unlocking.begin(holder.into_iter().collect())
+    }
+
+    /// The last descriptor of an open file is closed: locks that belong to it are to be given back. To be called before
+    /// anything is waited for: its number as an owner is free.
+    pub(super) fn begin_release(&self, ino: Ino, fh: u64, flock: Option<u64>) -> Unlocks<'_> {
+        let own = self.take_through(ino, fh).into_iter().map(|owner| (ino, owner, false));
+        self.unlocking.begin(own.chain(flock.map(|owner| (ino, owner, true))).collect())
+    }
+
     /// Owners whose locks were taken through a handle and not released since.
-    pub(super) fn take_through(&self, ino: Ino, fh: u64) -> Vec<u64> {
+    fn take_through(&self, ino: Ino, fh: u64) -> Vec<u64> {
         let through =
             |owners: &mut Owners| owners.extract_if(|_, through| *through == fh).collect();
         let left: Option<Owners> = self.with(ino, |owners| Some(through(owners)));
@@ -113,42 +139,31 @@ impl FuseDoor {
         interrupt: Interrupt,
     ) -> Result<Reply, Errno> {
         let wanted = request(&lock, wait)?;
-        if !lock.flock && wanted.kind != LockKind::Unlock {
-            self.locks.add(ino, lock.owner, lock.fh);
-        }
+        let taking = async {
+            if wanted.kind != LockKind::Unlock {
+                self.locks.begin_lock(ino, &lock).await;
+            }
+            self.volume.set_lock(ino, wanted).await
+        };
         if !wanted.wait {
-            self.volume.set_lock(ino, wanted).await?;
+            taking.await?;
             return Ok(Reply::Empty);
         }
         tokio::select! {
             biased;
-            taken = self.volume.set_lock(ino, wanted) => Ok(taken.map(|()| Reply::Empty)?),
+            taken = taking => Ok(taken.map(|()| Reply::Empty)?),
             () = interrupt.requested() => Err(Errno::EINTR),
         }
     }
 
-    /// A process has closed a file: its POSIX locks on it go, whichever descriptor took them.
-    pub(super) async fn release_posix_locks(&self, ino: Ino, owner: u64) -> Result<(), Errno> {
-        if self.locks.take(ino, owner) {
-            self.unlock(ino, owner, false).await?;
-        }
-        Ok(())
-    }
-
-    /// The last descriptor of an open file is closed: locks that belong to it go, all that can.
-    pub(super) async fn release_open_file_locks(
-        &self,
-        ino: Ino,
-        owners: Vec<u64>,
-        flock_owner: Option<u64>,
-    ) -> Result<(), Errno> {
+    /// Gives back the locks that a close has begun to, all that can be.
+    pub(super) async fn end_close(&self, unlocks: Unlocks<'_>) -> Result<(), Errno> {
         let mut all_unlocked = Ok(());
-        for owner in owners {
-            all_unlocked = all_unlocked.and(self.unlock(ino, owner, false).await);
+        for &(ino, owner, flock) in unlocks.holders() {
+            all_unlocked = all_unlocked.and(self.unlock(ino, owner, flock).await);
         }
-        if let Some(owner) = flock_owner {
-            all_unlocked = all_unlocked.and(self.unlock(ino, owner, true).await);
-        }
+        // Who waits for that may lock now.
+        drop(unlocks);
         all_unlocked
     }
 
@@ -212,5 +227,44 @@ mod tests {
         held.add(Ino(3), 7, 1);
         assert_eq!(held.take_through(Ino(2), 1), [7]);
         assert!(held.take_through(Ino(2), 1).is_empty() && !held.is_empty());
+    }
+
+    /// The kernel names an owner by an address, and gives that to another before the close is answered: the unlock of
+    /// the close took what the other had locked since.
+    #[tokio::test]
+    async fn who_gets_the_number_of_an_owner_that_closes_locks_when_its_locks_are_given_back() {
+        let held = HeldLocks::default();
+        let of = |fh, flock| Lock { fh, flock, ..lock(libc::F_WRLCK) };
+        for (old, new) in [(of(1, false), of(2, false)), (of(1, true), of(2, true))] {
+            held.begin_lock(Ino(2), &old).await;
+            let flock_owner = old.flock.then_some(old.owner);
+            let gives_back = held.begin_release(Ino(2), old.fh, flock_owner);
+            assert_eq!(gives_back.holders(), [(Ino(2), old.owner, old.flock)]);
+            held.begin_lock(Ino(3), &new).await;
+            held.begin_lock(Ino(2), &of(3, !new.flock)).await;
+            let locks = held.begin_lock(Ino(2), &new);
+            futures::pin_mut!(locks);
+            assert!(futures::poll!(locks.as_mut()).is_pending());
+            drop(gives_back);
+            locks.await;
+        }
+    }
+
+    /// A close of a killed process goes on when that is gone: the same.
+    #[tokio::test]
+    async fn a_close_that_outlives_its_process_takes_nothing_of_the_next_one() {
+        let (held, ours) = (HeldLocks::default(), lock(libc::F_RDLCK));
+        assert!(held.begin_close(Ino(2), ours.owner).holders().is_empty());
+        held.begin_lock(Ino(2), &ours).await;
+        let gives_back = held.begin_close(Ino(2), ours.owner);
+        {
+            let locks = held.begin_lock(Ino(2), &ours);
+            futures::pin_mut!(locks);
+            assert!(futures::poll!(locks.as_mut()).is_pending());
+            assert!(held.is_empty(), "it is noted when it may be asked for");
+            drop(gives_back);
+            locks.await;
+        }
+        assert_eq!(held.begin_close(Ino(2), ours.owner).holders().len(), 1);
     }
 }

@@ -11,6 +11,7 @@ mod pages;
 mod prefetch;
 mod recalls;
 mod stat;
+mod unlocking;
 
 use crate::abi;
 use crate::device::Device;

@@ -14,7 +14,7 @@ fn heir(group: &Group, facts: &Facts, from: u32) -> Option<u32> {
 }
 
 /// Why a lost group cannot go on yet with nothing but a new member: that one has not deleted what it
-/// had of the group long ago.
+/// had of the group long ago. What was not counted may be something.
 pub(crate) fn leftover(
     state: &State,
     facts: &Facts,
@@ -23,7 +23,7 @@ pub(crate) fn leftover(
     to: u32,
 ) -> Option<String> {
     let group = state.groups.get(&id)?;
-    let held = facts.held.get(&(to, id)).is_some_and(|bytes| *bytes > 0);
+    let held = facts.held.contains_key(&(to, id));
     (held && heir(group, facts, from).is_none())
         .then(|| format!("{} still deletes what it had of the group before", name_of(state, to)))
 }

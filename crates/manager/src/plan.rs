@@ -17,7 +17,7 @@ use strake_wire::message::scrubs::ScrubProgress;
 pub(crate) struct Facts {
     /// Who lives.
     pub lives: HashMap<u32, Life>,
-    /// Bytes that a target holds of a group, where they were counted.
+    /// Bytes that a target holds of a group; 0 where there may be some that were not counted yet.
     pub held: HashMap<(u32, u32), u64>,
     /// Bytes free on targets that have said so.
     pub free: HashMap<u32, u64>,

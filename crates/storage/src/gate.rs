@@ -8,9 +8,9 @@
 
 use crate::target::Target;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strake_base::random::mixed;
 use strake_types::{Epoch, Error, ErrorKind, GroupId, TargetId};
 use strake_wire::message::manager::Group;
@@ -24,6 +24,8 @@ pub(crate) struct Gate {
     pub used: OnceCell<()>,
     /// Nothing is under way inside of sessions that were fenced up to this epoch of the map.
     fenced: AtomicU64,
+    /// Something may have come, whether or not it was counted since.
+    filled: AtomicBool,
 }
 
 /// As long as somebody has one, no replica of the group begins on the target, and nothing is cleared
@@ -58,6 +60,19 @@ impl Gate {
     pub async fn close(&self) -> OwnedRwLockWriteGuard<()> {
         self.lock.clone().write_owned().await
     }
+
+    /// Something may come from now on.
+    pub fn fill(&self) {
+        // Of many changes the first says it: a write would cost the others the line of the cache.
+        if !self.filled.load(Ordering::Acquire) {
+            self.filled.store(true, Ordering::Release);
+        }
+    }
+
+    /// Nothing is there any more, or somebody else remembers that something may be.
+    pub fn empty(&self) {
+        self.filled.store(false, Ordering::Release);
+    }
 }
 
 impl Pass {
@@ -71,6 +86,13 @@ impl Gates {
     /// The gate of a group on a target.
     pub fn of(&self, target: TargetId, group: GroupId) -> Arc<Gate> {
         self.0.lock().entry((target, group)).or_default().clone()
+    }
+
+    /// Where something may have come since this server began, and was not seen to be gone.
+    pub fn filled(&self) -> BTreeSet<(TargetId, GroupId)> {
+        let gates = self.0.lock();
+        let filled = gates.iter().filter(|(_, gate)| gate.filled.load(Ordering::Acquire));
+        filled.map(|(place, _)| *place).collect()
     }
 }
 

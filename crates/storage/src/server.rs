@@ -203,6 +203,7 @@ impl StorageServer {
     fn open_replica(&self, target: &Arc<Target>, group: GroupId) -> Arc<Replica> {
         let make = || {
             let gate = self.gates.of(target.id, group);
+            gate.fill();
             let replica = Replica::new(target, group, self.common.clone(), gate);
             task::spawn(Replica::live(Arc::downgrade(&replica)));
             replica

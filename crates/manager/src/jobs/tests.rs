@@ -761,6 +761,20 @@ mod losses {
         assert_eq!(state.groups[&2].members, [2]);
     }
 
+    /// Who had joined and left since its server last counted was taken for one that holds nothing.
+    #[test]
+    fn who_may_still_have_what_nobody_has_counted_is_not_put_in_its_place() {
+        let mut state = cluster(&[1; 3]);
+        let mut facts = gone(&state, &[3]);
+        facts.held.insert((2, 2), 0);
+        let id = replace(&mut state, &facts, 3, 2, true);
+        assert_eq!(state.groups[&2].members, [3]);
+        assert!(item_of(&state, id, 2).reason.contains("still deletes"));
+        facts.held.remove(&(2, 2));
+        keep(&mut state, &facts);
+        assert_eq!(state.groups[&2].members, [2]);
+    }
+
     #[test]
     fn a_member_that_was_being_made_equal_inherits_and_is_not_waited_for() {
         let mut state = with_pair(&[2], &[3]);

@@ -1,12 +1,16 @@
 //! What each target holds of each group, found by walking over its chunks now and then. What belongs to
 //! groups that have moved elsewhere is deleted on the way, once the map says so.
+//!
+//! A walk over a large target takes long, and the next one is far: a group may come and go in between. So a target tells
+//! of every group of which something may have come, counted or not, until a walk that began after it went has ended.
 
 use super::StorageServer;
+use crate::gate::Gate;
 use crate::tag::Tag;
 use crate::target::Target;
 use metrics::counter;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,6 +30,9 @@ const PERIOD_MIN: Duration = Duration::from_secs(20);
 /// A walk takes at most one part in so many of the time.
 const PERIOD_FACTOR: u32 = 50;
 
+/// A group on a target.
+type Place = (TargetId, GroupId);
+
 /// Chunks, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
@@ -36,7 +43,9 @@ struct Count {
 /// What was found at the last walk over each target.
 #[derive(Default)]
 pub(crate) struct Census {
-    held: Mutex<BTreeMap<(TargetId, GroupId), Count>>,
+    held: Mutex<BTreeMap<Place, Count>>,
+    /// What had moved away when the walk that is under way began: it may not have come to it yet.
+    leaving: Mutex<BTreeSet<Place>>,
     /// When the next one begins.
     due: Mutex<Option<Instant>>,
     /// When the last one ended.
@@ -46,13 +55,27 @@ pub(crate) struct Census {
 }
 
 impl StorageServer {
-    /// What the targets hold, for the manager.
+    /// What the targets hold, for the manager; with no chunks what may be there and was not counted.
     pub fn held(&self) -> Vec<Held> {
-        let show = |(&(target, group), count): (&(TargetId, GroupId), &Count)| {
-            let Count { chunks, bytes } = *count;
+        let show = |((target, group), count): (Place, Count)| {
+            let Count { chunks, bytes } = count;
             Held { target: target.0, group: group.0, chunks, bytes }
         };
-        self.census.held.lock().iter().map(show).collect()
+        self.may_hold().into_iter().map(show).collect()
+    }
+
+    fn may_hold(&self) -> BTreeMap<Place, Count> {
+        let mut places = {
+            let leaving = self.census.leaving.lock();
+            let mut places = self.gates.filled();
+            places.extend(leaving.iter().copied());
+            places
+        };
+        // Last: a walk that ends tells what it has found before it forgets what it was to look for.
+        let held = self.census.held.lock();
+        places.extend(held.keys().copied());
+        let count = |place: Place| (place, held.get(&place).copied().unwrap_or_default());
+        places.into_iter().map(count).collect()
     }
 
     /// Walks over the targets if it is time to. Call it now and then.
@@ -78,14 +101,54 @@ impl StorageServer {
         });
     }
 
-    /// True if something is to be cleared away, as far as the last walk has shown.
+    /// True if something may be to be cleared away.
     fn holds_foreign(&self) -> bool {
-        let held: Vec<_> = self.census.held.lock().keys().copied().collect();
-        held.into_iter().any(|(target, group)| self.is_foreign(target, group))
+        self.may_hold().into_keys().any(|(target, group)| self.is_foreign(target, group))
     }
 
     /// Counts what a target holds, and deletes what is not its own any more.
     pub(crate) async fn walk(&self, target: &Arc<Target>) -> Result<()> {
+        self.begin_walk(target.id).await;
+        let walked = self.walk_through(target).await;
+        self.end_walk(target.id, walked.is_ok());
+        walked
+    }
+
+    /// What has moved away by now the walk finds, all that is left of it.
+    async fn begin_walk(&self, target: TargetId) {
+        for (at, group) in self.gates.filled() {
+            if at == target && self.is_foreign(target, group) {
+                let gate = self.gates.of(target, group);
+                // Who came in before has ended, and who comes later looks at the map.
+                let inside = gate.close().await;
+                self.begin_leaving(&gate, (target, group));
+                drop(inside);
+            }
+        }
+    }
+
+    fn begin_leaving(&self, gate: &Gate, place: Place) {
+        let mut leaving = self.census.leaving.lock();
+        // In this order: a replica that begins says so before it can be found.
+        gate.empty();
+        if self.is_foreign(place.0, place.1) {
+            leaving.insert(place);
+        } else {
+            gate.fill();
+        }
+    }
+
+    /// What a walk has not come to another one is to look for.
+    fn end_walk(&self, target: TargetId, complete: bool) {
+        let mut leaving = self.census.leaving.lock();
+        if !complete {
+            let left = leaving.iter().filter(|(at, _)| *at == target);
+            left.for_each(|&(at, group)| self.gates.of(at, group).fill());
+        }
+        leaving.retain(|(at, _)| *at != target);
+    }
+
+    async fn walk_through(&self, target: &Arc<Target>) -> Result<()> {
         let mut found: BTreeMap<GroupId, Count> = BTreeMap::new();
         let mut after = None;
         loop {

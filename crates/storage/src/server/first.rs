@@ -28,6 +28,7 @@ impl StorageServer {
         target: TargetId,
         group: GroupId,
     ) -> Result<()> {
+        gate.fill();
         if gate.used.initialized() || strake_base::is_broken("first-changes-are-told") {
             return Ok(());
         }

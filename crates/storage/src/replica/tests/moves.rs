@@ -105,6 +105,33 @@ async fn a_group_of_one_copy_moves_while_it_is_written_and_leaves_nothing_behind
     assert_eq!((bench.chunks_at(1).await, bench.chunks_at(2).await), (1, 0));
 }
 
+/// What a target holds was what the last walk had found: of a group that had come and gone since, nothing.
+#[tokio::test]
+async fn what_has_come_since_the_last_walk_is_told_until_it_is_cleared_away() {
+    let bench = Bench::start_with(ONE, &[1]).await;
+    let tells = |id: u32| {
+        let held = bench.server(id).held();
+        held.iter().any(|held| (held.target, held.group) == (id, ONE.0))
+    };
+    assert!(!tells(1) && !tells(2));
+    bench.write(0, 1).await;
+    assert!(tells(1), "nobody has walked over it");
+    bench.begin_move(1, 2);
+    bench.until_members(&[2]).await;
+    bench.begin_move(2, 3);
+    bench.until_members(&[3]).await;
+    assert!(tells(1) && tells(2) && tells(3));
+    for id in [1, 2] {
+        let is_cleared = async || {
+            let chunks = bench.chunks_at(id).await;
+            (chunks == 0 && !tells(id)).then_some(())
+        };
+        bench.until(is_cleared).await;
+    }
+    bench.chunks_at(3).await;
+    assert!(tells(3), "it is there still");
+}
+
 #[tokio::test]
 async fn a_member_of_several_is_replaced_and_all_the_others_answer_meanwhile() {
     let bench = Bench::start_with(GroupId::of_class(2, 0), &[1, 2]).await;

@@ -165,6 +165,37 @@ fn damage_made_behind_the_servers_is_found_named_and_mended() {
     fs::remove_dir(mount.at("dir")).unwrap();
 }
 
+/// It told the error alone, also of what it had mended already.
+#[test]
+fn what_was_found_before_an_error_is_told_with_it() {
+    let mut servers = Servers::start();
+    let mount = servers.mount("mnt", "");
+    let root = mount.path().parent().unwrap().to_owned();
+    fs::create_dir(mount.at("dir")).unwrap();
+    for name in ["dir/gone", "dir/nameless", "lost+found"] {
+        fs::write(mount.at(name), name).unwrap();
+        File::open(mount.at(name)).unwrap().sync_all().unwrap();
+    }
+    let ino = |name: &str| fs::metadata(mount.at(name)).unwrap().ino();
+    let (dir, gone) = (ino("dir"), ino("dir/gone"));
+    drop(mount);
+    let address = servers.address().to_owned();
+    servers.server().stop();
+    edit(&root.join("target0/meta"), key(b'I', gone, b""), None);
+    edit(&root.join("target0/meta"), key(b'D', dir, b"nameless"), None);
+    servers.kill();
+    servers.start_again();
+
+    let (code, report) = fsck(&address, &["--repair"]);
+    assert_eq!((code, &report["complete"]), (Some(8), &false.into()), "{report}");
+    for what in [("entry-without-inode", ":/main/dir"), ("inode-without-name", "-")] {
+        let what = (what.0.to_owned(), what.1.to_owned());
+        assert!(found(&report).contains(&what), "{what:?}: {report}");
+    }
+    let skipped = report["skipped"].to_string();
+    assert!(skipped.contains("/lost+found is no directory"), "{report}");
+}
+
 #[test]
 fn what_cannot_be_looked_at_is_exit_code_8() {
     let servers = Servers::start();

@@ -84,14 +84,19 @@ struct Row {
     mended: bool,
 }
 
-/// Runs the verb.
+/// Runs the verb. Where it fails half-way what was found before is told nevertheless.
 pub async fn run(flags: &FsckFlags, cluster: &ClusterFlags) -> Outcome<u8> {
-    let report =
-        look(flags, cluster).await.map_err(|failure| Failure { code: FAILED, ..failure })?;
-    match flags.json {
-        true => output::json(&report)?,
-        false => show(&report),
+    let failed = |failure: Failure| Failure { code: FAILED, ..failure };
+    let (mut run, names) = begin(flags, cluster).await.map_err(failed)?;
+    let looked = run.all(&names).await;
+    let report = run.end(looked.as_ref().err());
+    if looked.is_ok() || report.looked_at > 0 {
+        match flags.json {
+            true => output::json(&report)?,
+            false => show(&report),
+        }
     }
+    looked.map_err(failed)?;
     Ok(match (report.left, report.complete, report.mended) {
         (0, true, 0) => 0,
         (0, true, _) => MENDED,
@@ -100,28 +105,15 @@ pub async fn run(flags: &FsckFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     })
 }
 
-async fn look(flags: &FsckFlags, cluster: &ClusterFlags) -> Outcome<Report> {
+/// A run, and the volumes that it is to look at.
+async fn begin(flags: &FsckFlags, cluster: &ClusterFlags) -> Outcome<(Run, Vec<String>)> {
     let map = cluster.connect().await?;
     map.refresh().await?;
     let names = cluster::named_or_all(&map.current(), &flags.volumes);
     let style = ProgressStyle::with_template("{msg}: {pos} of about {len}, {per_sec}, {eta} left");
     let bar = ProgressBar::new(0);
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let mut run = Run { map: map.clone(), repair: flags.repair, bar, report: Report::default() };
-    run.away();
-    for name in &names {
-        match run.open(name).await {
-            Err(failure) if names.len() == 1 => return Err(failure),
-            Err(failure) => run.skip(format!("volume {name}: {}", failure.cause)),
-            Ok(()) => {}
-        }
-    }
-    run.copies().await?;
-    run.bar.finish_and_clear();
-    let mut report = run.report;
-    report.complete = report.skipped.is_empty();
-    report.next = (!report.complete).then_some(NEXT);
-    Ok(report)
+    Ok((Run { map, repair: flags.repair, bar, report: Report::default() }, names))
 }
 
 /// One run.
@@ -133,6 +125,30 @@ struct Run {
 }
 
 impl Run {
+    async fn all(&mut self, names: &[String]) -> Outcome {
+        self.away();
+        for name in names {
+            match self.open(name).await {
+                Err(failure) if names.len() == 1 => return Err(failure),
+                Err(failure) => self.skip(format!("volume {name}: {}", failure.cause)),
+                Ok(()) => {}
+            }
+        }
+        self.copies().await
+    }
+
+    /// The report of all that was found until the end, or until a failure.
+    fn end(mut self, failure: Option<&Failure>) -> Report {
+        self.bar.finish_and_clear();
+        if let Some(failure) = failure {
+            self.skip(format!("the rest: {}", failure.cause));
+        }
+        let mut report = self.report;
+        report.complete = report.skipped.is_empty();
+        report.next = (!report.complete).then_some(NEXT);
+        report
+    }
+
     fn skip(&mut self, what: String) {
         self.report.skipped.push(what);
     }
@@ -204,14 +220,11 @@ impl Run {
             let lacks_name = |problem: &Problem| {
                 !problem.mended && [NAMELESS, BELOW_ITSELF].contains(&problem.what.as_str())
             };
-            if self.repair && check.lost_found == 0 && page.problems.iter().any(lacks_name) {
-                check.lost_found = lost_found(volume).await?.0;
-                // What is mended already is not found again, and the rest is.
-                page.problems.retain(|problem| problem.mended);
-                let again = self.ask(volume, &check).await?;
-                page.problems.extend(again.problems);
-                (page.next, page.looked_at) = (again.next, again.looked_at);
-            }
+            let lacks = page.problems.iter().any(lacks_name);
+            let asked = match self.repair && check.lost_found == 0 && lacks {
+                true => self.ask_again(volume, &mut check, &mut page).await,
+                false => Ok(()),
+            };
             self.report.looked_at += page.looked_at;
             self.bar.inc(page.looked_at);
             for problem in page.problems {
@@ -222,11 +235,28 @@ impl Run {
                     self.note(volume.name(), problem);
                 }
             }
+            asked?;
             if page.next.is_empty() {
                 return Ok(());
             }
             check.after = page.next;
         }
+    }
+
+    /// The same once more, now that what has no name can get one. If that fails, the page is what it was.
+    async fn ask_again(
+        &self,
+        volume: &Arc<Volume>,
+        check: &mut Check,
+        page: &mut Checked,
+    ) -> Outcome {
+        check.lost_found = lost_found(volume).await?.0;
+        let again = self.ask(volume, check).await?;
+        // What is mended already is not found again, and the rest is.
+        page.problems.retain(|problem| problem.mended);
+        page.problems.extend(again.problems);
+        (page.next, page.looked_at) = (again.next, again.looked_at);
+        Ok(())
     }
 
     async fn ask(&self, volume: &Arc<Volume>, check: &Check) -> Outcome<Checked> {
@@ -270,7 +300,8 @@ impl Run {
             findings.append(&mut found);
             self.report.skipped.extend(skipped);
         }
-        soundness::name_files(&self.map, &mut findings).await?;
+        // What was found is told without names rather than not at all.
+        let named = soundness::name_files(&self.map, &mut findings).await;
         for finding in findings {
             let volumes = self.map.current();
             let volume = volumes.living_with(finding.chunk.volume);
@@ -284,7 +315,7 @@ impl Run {
                 mended: finding.fate == Fate::Repaired,
             });
         }
-        Ok(())
+        named
     }
 }
 

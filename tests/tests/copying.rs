@@ -350,6 +350,31 @@ fn what_an_archive_cannot_keep_is_named_once_for_each_file() {
     assert_eq!(fs::read(mounted.path("second/two")).unwrap(), b"two", "all else is there");
 }
 
+/// It was told at the end of a copy that went well only.
+#[test]
+fn what_could_not_be_kept_before_an_error_is_told_with_it() {
+    let mut mounted = Mounted::new();
+    let without = mounted.mount(&MountOptions { xattr: false, ..MountOptions::default() });
+    let clients = Clients::new(options());
+    let (source, target) = (mounted.path("source"), without.join("target"));
+    fs::create_dir(&source).unwrap();
+    fs::create_dir_all(target.join("bad")).unwrap();
+    for name in ["bad", "good"] {
+        fs::write(source.join(name), name).unwrap();
+    }
+    set(&source.join("good"), "user.colour", b"red");
+    // What is named last is copied first, and the other one, where a directory lies, after it.
+    let sources = ["bad", "good"].map(|name| local(source.join(name)));
+    let one = CopyOptions { streams: 1, ..archive() };
+    let stopped = mounted
+        .block_on(copy(&clients, &sources, &local(target.clone()), &one, |_| {}))
+        .unwrap_err();
+    let lines = &stopped.not_kept.lines;
+    assert_eq!(lines.len(), 1, "{stopped:?}");
+    assert!(lines[0].contains("target/good") && lines[0].contains("user.colour"), "{lines:?}");
+    assert_eq!(fs::read(target.join("good")).unwrap(), b"good");
+}
+
 /// Runs a copy that would read what it writes.
 fn refused(arguments: &[&str], why: &str) {
     let output: Output = run(["cp", "--no-resume"].into_iter().chain(arguments.iter().copied()));

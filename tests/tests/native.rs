@@ -138,14 +138,14 @@ async fn a_directory_is_not_copied_into_itself() {
         {
             let copied =
                 copy(&setup.clients, std::slice::from_ref(&from), &to, &options, |_| {}).await;
-            let error = copied.unwrap_err();
+            let error = copied.unwrap_err().error;
             assert_eq!(error.kind, ErrorKind::Invalid, "{from} to {to}: {error}");
             assert!(error.to_string().contains("into itself"), "{error}");
         }
     }
     let (from, link) = ([setup.local("a")], setup.local("link"));
     let copied = copy(&setup.clients, &from, &link, &options, |_| {}).await;
-    assert_eq!(copied.unwrap_err().kind, ErrorKind::Invalid);
+    assert_eq!(copied.unwrap_err().error.kind, ErrorKind::Invalid);
     assert_eq!(list(&setup.clients, &remote("/a"), true).await.unwrap().len(), before);
     assert_eq!(fs::read_dir(setup.directory.path().join("a")).unwrap().count(), 2);
     // Beside it, and one that only begins alike, is no matter.
@@ -245,7 +245,8 @@ async fn a_file_is_not_copied_onto_itself_nor_onto_another_source_nor_onto_what_
     setup.copy(&setup.local("f"), &remote("/f"), &CopyOptions::default()).await;
     let refused = async |sources: &[Location], to: Location, why: &str| {
         let options = CopyOptions { resume: false, ..CopyOptions::default() };
-        let error = copy(&setup.clients, sources, &to, &options, |_| {}).await.unwrap_err();
+        let copied = copy(&setup.clients, sources, &to, &options, |_| {}).await;
+        let error = copied.unwrap_err().error;
         assert!(error.kind == ErrorKind::Invalid && error.to_string().contains(why), "{error}");
     };
     for to in ["f", "link", "name"] {

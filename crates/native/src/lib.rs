@@ -27,5 +27,5 @@ pub mod place;
 pub mod tree;
 
 pub use clients::Clients;
-pub use copy::{CopyOptions, NotKept, Progress, Summary, copy};
+pub use copy::{CopyOptions, NotKept, Progress, Stopped, Summary, copy};
 pub use location::{Location, RemotePath};

@@ -13,7 +13,7 @@ mod progress;
 mod stream;
 mod tree;
 
-pub use progress::{NotKept, Progress, Summary};
+pub use progress::{NotKept, Progress, Stopped, Summary};
 
 use crate::clients::{Clients, Spot};
 use crate::contents::Pool;
@@ -43,7 +43,8 @@ pub struct CopyOptions {
     /// Keep mode, owner (as far as allowed) and times.
     pub preserve: bool,
     /// Copy trees as they are: `recursive` and `preserve`, and also hard links among what is copied, extended attributes
-    /// and ACLs; a symbolic link that is named is copied itself. What cannot be kept is in [`Summary::not_kept`].
+    /// and ACLs; a symbolic link that is named is copied itself. What cannot be kept is in [`Summary::not_kept`], or in
+    /// [`Stopped::not_kept`].
     pub archive: bool,
     /// Leave files alone that are there already with the same length and time of change, and go on
     /// with partial ones. Implies that times are kept.
@@ -109,7 +110,7 @@ pub async fn copy(
     target: &Location,
     options: &CopyOptions,
     progress: impl Fn(&Progress) + Send + Sync,
-) -> Result<Summary> {
+) -> Result<Summary, Stopped> {
     let mut options = options.clone();
     options.recursive |= options.archive;
     options.preserve |= options.archive;
@@ -128,7 +129,10 @@ pub async fn copy(
     let result = progress::report(&job.counters, copying, &progress).await;
     progress(&job.counters.now());
     let not_kept = std::mem::take(&mut *job.not_kept.lock());
-    result.map(|()| Summary { not_kept, ..job.counters.summary() })
+    match result {
+        Ok(()) => Ok(Summary { not_kept, ..job.counters.summary() }),
+        Err(error) => Err(Stopped { error, not_kept }),
+    }
 }
 
 /// What is copied where, before anything is changed.

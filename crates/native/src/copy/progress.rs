@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use strake_types::Result;
+use strake_types::{Error, Result};
 
 /// Time between two reports.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
@@ -36,6 +36,21 @@ pub struct Summary {
     pub bytes_kept: u64,
     /// What copies of files are without.
     pub not_kept: NotKept,
+}
+
+/// Why a copy ended before all was copied.
+#[derive(Clone, Debug)]
+pub struct Stopped {
+    /// The first error.
+    pub error: Error,
+    /// What copies that were made before are without.
+    pub not_kept: NotKept,
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Self { error, not_kept: NotKept::default() }
+    }
 }
 
 /// What copies of files are without, because it could not be set.

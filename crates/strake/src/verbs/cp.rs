@@ -93,9 +93,13 @@ pub async fn run(flags: &CpFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         strake_native::copy(&paths.clients, sources, target, &options, |now| draw(&bar, now)).await;
     bar.finish_and_clear();
     let closed = paths.close().await;
-    let summary = copied?;
+    // Of the files that are there, whether or not all are.
+    match &copied {
+        Ok(summary) => tell(&summary.not_kept),
+        Err(stopped) => tell(&stopped.not_kept),
+    }
+    let summary = copied.map_err(|stopped| stopped.error)?;
     closed?;
-    tell(&summary.not_kept);
     match flags.json {
         true => output::json(&report(&summary, began.elapsed()))?,
         false if flags.quiet => {}

@@ -325,7 +325,7 @@ async fn mistakes_are_refused_before_anything_is_changed() {
     fs::write(setup.directory.path().join("f"), "x").unwrap();
     let options = CopyOptions::default();
     let tried = async |from: Vec<Location>, to: Location| {
-        copy(&setup.clients, &from, &to, &options, |_| {}).await.unwrap_err().kind
+        copy(&setup.clients, &from, &to, &options, |_| {}).await.unwrap_err().error.kind
     };
     assert_eq!(tried(vec![setup.local("d")], remote("/d")).await, ErrorKind::IsDirectory);
     assert_eq!(tried(vec![setup.local("none")], remote("/f")).await, ErrorKind::NotFound);

@@ -380,7 +380,7 @@ async fn a_pipe_that_is_named_is_read_to_its_end() {
     let refused = [remote("/x")];
     let to = setup.local("back");
     let read = copy(&setup.clients, &refused, &to, &CopyOptions::default(), |_| {}).await;
-    assert!(read.unwrap_err().to_string().contains("no regular file"));
+    assert!(read.unwrap_err().error.to_string().contains("no regular file"));
 }
 
 /// `rm -r a/..` removed what is beside `a`, and a copy of it was written beside its target.
@@ -429,7 +429,7 @@ async fn links_in_a_volume_lead_where_they_lead() {
     );
     let new = [setup.local("new")];
     let lost = copy(clients, &new, &remote("/t/nowhere"), &CopyOptions::default(), |_| {}).await;
-    assert!(lost.unwrap_err().to_string().contains("leads nowhere"));
+    assert!(lost.unwrap_err().error.to_string().contains("leads nowhere"));
     setup.copy(&remote("/t/link"), &setup.local("back"), &recursive()).await;
     assert_eq!(fs::read(at("back/f")).unwrap(), b"new");
     // Where one leads does not matter to who removes it.

@@ -5,6 +5,7 @@
 //! open goes through the page cache, and for how long the kernel may believe an answer.
 
 mod contents;
+mod counted;
 mod locks;
 mod names;
 mod pages;

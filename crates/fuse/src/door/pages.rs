@@ -4,14 +4,13 @@
 //! another mount which waits for this one to drop its pages: so the pages of writes under way are left out, and
 //! dropped when the write is answered.
 
+use super::counted::Counted;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_types::Ino;
-use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 /// No page is smaller; of larger folios somebody waits a while.
 const PAGE: u64 = 4096;
@@ -86,32 +85,23 @@ fn between(writes: &[Write]) -> Vec<(u64, u64)> {
 
 /// Files of which the kernel is dropping pages.
 #[derive(Default)]
-pub(super) struct Dropping {
-    files: Mutex<HashMap<Ino, u32>>,
-    ended: Notify,
-}
+pub(super) struct Dropping(Counted<Ino>);
 
 impl Dropping {
     /// It begins; until what is given back is dropped.
     pub fn begin(self: &Arc<Self>, ino: Ino) -> Drops {
-        *self.files.lock().entry(ino).or_default() += 1;
+        self.0.begin(&[ino]);
         Drops { of: Arc::clone(self), ino }
     }
 
     /// True if some of a file are.
     pub fn has(&self, ino: Ino) -> bool {
-        self.files.lock().contains_key(&ino)
+        self.0.has(ino)
     }
 
     /// Waits until none of a file are being dropped, or for as long as that is waited for.
     pub async fn wait(&self, ino: Ino) {
-        let end = Instant::now() + DROP_WAIT;
-        loop {
-            let ended = self.ended.notified();
-            if !self.has(ino) || timeout_at(end, ended).await.is_err() {
-                return;
-            }
-        }
+        let _in_time = timeout(DROP_WAIT, self.0.wait(ino)).await;
     }
 }
 
@@ -123,13 +113,7 @@ pub(super) struct Drops {
 
 impl Drop for Drops {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut count) = self.of.files.lock().entry(self.ino) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
-        self.of.ended.notify_waiters();
+        self.of.0.end(&[self.ino]);
     }
 }
 
@@ -168,6 +152,6 @@ mod tests {
         assert!(futures::poll!(waits.as_mut()).is_pending());
         drop(two);
         waits.await;
-        assert!(dropping.files.lock().is_empty());
+        assert!(dropping.0.is_empty());
     }
 }

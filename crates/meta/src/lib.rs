@@ -10,7 +10,7 @@
 //! * `forms` — the same, for those who test decoders.
 //! * `ctx`, `view`, `txn` — what a request brings along; its view of the volume; how a mutation is
 //!   carried out once: locks, retries, lost answers, the ledger.
-//! * `merge`, `merges` — creates that wait for the same directory are carried out together.
+//! * `merge`, `merges` — changes of names that wait for the same directory are carried out together.
 //! * `loans`, `lend`, `borrow` — changes of several shares of a volume: what their servers lend to each other meanwhile.
 //! * `ops` — the operations of POSIX, one file each.
 //! * `contents` — small files inside the inode; cutting and deleting chunks on storage servers.

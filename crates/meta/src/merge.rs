@@ -1,51 +1,121 @@
-//! Creates that wait for the same directory go into one transaction.
+//! Changes of names that wait for the same directory go into one transaction.
 //!
-//! Each new name changes the guard of its directory, so two of them cannot be committed side by side, and a store that takes
-//! a millisecond for a commit would make a thousand files a second in one directory. Here those that find the directory
+//! Each of them changes the guard of its directory, so two cannot be committed side by side, and a store that takes a
+//! millisecond for a commit would make a thousand files a second in one directory. Here those that find the directory
 //! locked gather, whichever clients they are of. One task waits for the lock in their place, carries all of them out, one
 //! after the other on one view, and commits once. What is refused is refused when that has succeeded: it may rest on what
-//! others of them have made. What cannot go with others, or finds that the store has moved on, goes its own way.
+//! others of them have done. What cannot go with others, or finds that the store has moved on, goes its own way.
 
 use crate::borrow::{home_of, lock_here};
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::ledger::Ledger;
 use crate::locks::inodes::Held;
-use crate::merges::{Answer, Place, Waiting};
+use crate::merges::{Answer, Change, Place, Waiting};
 use crate::txn::Mutation;
 use crate::view::Tx;
 use strake_base::task;
 use strake_types::{ErrorKind, Ino, Result, name};
-use strake_wire::message::meta::{Create, MetaAnswer};
+use strake_wire::message::meta::{MetaAnswer, Name};
 use tokio::sync::oneshot;
 
-/// Most creates in a transaction.
-const CREATES_MAX: usize = 256;
+/// Most changes in a transaction.
+const CHANGES_MAX: usize = 256;
 /// Most bytes of their names and of what links among them lead to: stores have bounds, too.
 const BYTES_MAX: usize = 256 << 10;
 
-/// Where a create waits; `None`: it is not merged.
-fn place_of(ctx: &Ctx, op: &Create) -> Option<Place> {
-    let alone = op.at.name.is_empty() || home_of(ctx, op) != ctx.volume.id;
-    ctx.ledger().filter(|_| !alone)?;
-    Some(Place { opening: ctx.volume.opening, dir: Ino(op.at.parent) })
+impl Change {
+    /// The names in the directory that it is about.
+    fn names(&self) -> [Option<&Name>; 2] {
+        match self {
+            Change::Create(op) => [Some(&op.at), None],
+            Change::Link(op) => [Some(&op.to), None],
+            Change::Rename(op) => [Some(&op.from), Some(&op.to)],
+            Change::Unlink(op) => [Some(&op.at), None],
+        }
+    }
+
+    /// Bytes that it brings along.
+    fn bytes(&self) -> usize {
+        let target = if let Change::Create(op) = self { op.target.len() } else { 0 };
+        self.names().iter().flatten().map(|at| at.name.len()).sum::<usize>() + target
+    }
+
+    /// True if it would have to write to what is there, or to lock what is elsewhere, or is refused for its name.
+    fn is_alone(&self, ctx: &Ctx) -> bool {
+        let strange = |at: &&Name| name::check(&at.name).is_err() || name::is_dot(&at.name);
+        if self.names().iter().flatten().any(strange) {
+            return true;
+        }
+        let known = |at: &Name| {
+            let place = ctx.core.entry_key(ctx.volume.opening, Ino(at.parent), &at.name);
+            matches!(ctx.core.entries.get(place), Some(Some(_)))
+        };
+        match self {
+            Change::Create(op) => {
+                home_of(ctx, op) != ctx.volume.id || (!op.exclusive && known(&op.at))
+            }
+            Change::Rename(op) => {
+                op.from.parent != op.to.parent || (op.exchange && op.no_replace)
+            }
+            Change::Link(_) | Change::Unlink(_) => false,
+        }
+    }
+
+    /// The inodes that it changes beside the directory and what it makes.
+    async fn touches(&self, tx: &mut Tx<'_>) -> Result<Vec<Ino>> {
+        let mut touched = Vec::new();
+        match self {
+            Change::Create(_) => {}
+            Change::Link(op) => touched.push(Ino(op.ino)),
+            Change::Rename(_) | Change::Unlink(_) => {
+                for at in self.names().into_iter().flatten() {
+                    let entry = tx.entry(Ino(at.parent), &at.name).await?;
+                    touched.extend(entry.map(|entry| Ino(entry.ino)));
+                }
+            }
+        }
+        Ok(touched)
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Answer {
+        match self {
+            Change::Create(op) => op.run(tx).await,
+            Change::Link(op) => op.run(tx).await,
+            Change::Rename(op) => op.run(tx).await,
+            Change::Unlink(op) => op.run(tx).await,
+        }
+    }
+
+    /// It takes more room in the store than it frees.
+    fn takes_room(&self) -> bool {
+        match self {
+            Change::Create(op) => op.takes_room(),
+            Change::Link(op) => op.takes_room(),
+            Change::Rename(op) => op.takes_room(),
+            Change::Unlink(op) => op.takes_room(),
+        }
+    }
 }
 
-/// Carries out a create with others that wait for its directory. `None`: it has to go its own way.
-pub(crate) async fn create(ctx: &Ctx, op: &Create) -> Option<Answer> {
-    let place = place_of(ctx, op)?;
-    let session = ctx.session.clone()?;
+/// Carries out a change of names in a directory with others that wait for it. `None`: it has to go its own way.
+pub(crate) async fn with_others(
+    ctx: &Ctx,
+    dir: u64,
+    change: impl FnOnce() -> Change,
+) -> Option<Answer> {
+    let (place, session) = (Place { opening: ctx.volume.opening, dir: Ino(dir) }, ctx.session.clone()?);
     let Core { locks, merges, .. } = &*ctx.core;
-    if !locks.is_taken(ctx.volume.id, place.dir) {
+    ctx.ledger()?;
+    if !locks.is_taken(ctx.volume.id, place.dir) || !ctx.is_here(place.dir) {
         return None;
     }
-    let known =
-        || ctx.core.entries.get(ctx.core.entry_key(ctx.volume.opening, place.dir, &op.at.name));
-    if name::check(&op.at.name).is_err() || (!op.exclusive && matches!(known(), Some(Some(_)))) {
+    let op = change();
+    if op.is_alone(ctx) {
         return None;
     }
     let (sender, answer) = oneshot::channel();
-    let (keeper, cred, op) = (ctx.keeper.clone(), ctx.cred.clone(), op.clone());
+    let (keeper, cred) = (ctx.keeper.clone(), ctx.cred.clone());
     let Ctx { incarnation, now, seq, answered, .. } = *ctx;
     let is_first = merges.add(
         place,
@@ -83,13 +153,13 @@ async fn carry_out_all(like: Ctx, place: Place) {
 fn together(batch: &[Waiting]) -> usize {
     let mut bytes = 0;
     let fits = |one: &&Waiting| {
-        bytes += one.op.at.name.len() + one.op.target.len();
+        bytes += one.op.bytes();
         bytes <= BYTES_MAX
     };
-    batch.iter().take(CREATES_MAX).take_while(fits).count().max(1).min(batch.len())
+    batch.iter().take(CHANGES_MAX).take_while(fits).count().max(1).min(batch.len())
 }
 
-/// Carries out creates of one directory; `like`: the request of one of them.
+/// Carries out changes in one directory; `like`: the request of one of them.
 async fn carry_out(like: &Ctx, batch: Vec<Waiting>, held: Held) {
     let request = |one: Waiting| {
         let Waiting { session, incarnation, keeper, cred, now, seq, answered, op, answer } = one;
@@ -115,6 +185,27 @@ fn is_to_be_carried_out(ctx: &Ctx) -> bool {
     lives && ctx.ledger().is_some_and(is_new)
 }
 
+/// Asks the store once for all names, and once for all that they lead to.
+async fn look_ahead(tx: &mut Tx<'_>, asked: &[(Ctx, Change)]) -> Result<()> {
+    let names = asked.iter().flat_map(|(_, op)| op.names()).flatten();
+    let names: Vec<&[u8]> = names.map(|at| &at.name[..]).collect();
+    let Some(dir) = asked.iter().flat_map(|(_, op)| op.names()).flatten().next() else { return Ok(()) };
+    tx.look_for_entries(Ino(dir.parent), &names).await?;
+    let mut touched = Vec::new();
+    for (_, op) in asked {
+        touched.extend(op.touches(tx).await?);
+    }
+    tx.look_for_inodes(&touched).await
+}
+
+/// Takes the locks of what a change touches beside the directory, if it can be had at once and no other change on this
+/// view has touched it. What was committed between the snapshot and the lock, the store finds.
+async fn has_to_itself(tx: &mut Tx<'_>, op: &Change) -> bool {
+    let Ok(touched) = op.touches(tx).await else { return false };
+    let here = |ino: &Ino| tx.ctx.is_here(*ino) && !tx.has_changed(*ino);
+    touched.iter().all(here) && tx.lock_more(&touched)
+}
+
 /// One for each that asked. After a commit the directory stays locked until this is dropped.
 struct Answers {
     list: Vec<Option<Answer>>,
@@ -122,22 +213,23 @@ struct Answers {
 }
 
 /// `None`: nothing was done.
-async fn carried_out(asked: &[(Ctx, Create)], held: Held) -> Option<Answers> {
+async fn carried_out(asked: &[(Ctx, Change)], held: Held) -> Option<Answers> {
     let (first, _) = asked.first()?;
-    if first.volume.kv.check_room().is_err() {
-        return None;
+    let creates = asked.iter().filter(|(_, op)| matches!(op, Change::Create(_))).count();
+    if creates > 0 {
+        first.volume.have_inos(creates).await.ok()?;
     }
-    first.volume.have_inos(asked.len()).await.ok()?;
     let mut tx = Tx::begin(first, held);
-    let names: Vec<&[u8]> = asked.iter().map(|(_, op)| &op.at.name[..]).collect();
-    tx.look_for_entries(Ino(asked[0].1.at.parent), &names).await.ok()?;
+    look_ahead(&mut tx, asked).await.ok()?;
+    let has_room = first.volume.kv.check_room().is_ok();
     let mut list = Vec::with_capacity(asked.len());
     for (ctx, op) in asked {
-        if !is_to_be_carried_out(ctx) {
+        tx.ctx = ctx;
+        let can = is_to_be_carried_out(ctx) && (has_room || !op.takes_room());
+        if !can || !has_to_itself(&mut tx, op).await {
             list.push(None);
             continue;
         }
-        tx.ctx = ctx;
         let before = tx.mark();
         list.push(match op.run(&mut tx).await {
             Err(_) if tx.mark() != before => return None,

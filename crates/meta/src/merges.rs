@@ -1,4 +1,4 @@
-//! Creates that wait to be carried out together ([`crate::merge`]).
+//! Changes of names that wait to be carried out together ([`crate::merge`]).
 
 use crate::leases::Keeper;
 use crate::session::Session;
@@ -7,18 +7,28 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use strake_types::{Credentials, Ino, Result, Timestamp};
-use strake_wire::message::meta::{Create, MetaAnswer};
+use strake_wire::message::meta::{Create, Link, MetaAnswer, Rename, Unlink};
 use tokio::sync::oneshot;
 
 pub(crate) type Answer = Result<MetaAnswer>;
 
-/// Which creates may go together: those in one directory, whoever asks.
+/// Which changes may go together: those of names in one directory, whoever asks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     /// Of the volume.
     pub opening: Opening,
     /// The directory.
     pub dir: Ino,
+}
+
+/// A change of names in one directory.
+#[derive(Clone)]
+pub(crate) enum Change {
+    Create(Create),
+    Link(Link),
+    /// Within the directory.
+    Rename(Rename),
+    Unlink(Unlink),
 }
 
 /// One that waits.
@@ -37,8 +47,8 @@ pub(crate) struct Waiting {
     pub seq: u64,
     /// Mutations up to this number have been answered.
     pub answered: u64,
-    /// What is to be made.
-    pub op: Create,
+    /// What is to be done.
+    pub op: Change,
     /// Dropped, it goes its own way.
     pub answer: oneshot::Sender<Answer>,
 }

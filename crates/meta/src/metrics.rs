@@ -100,7 +100,7 @@ pub(crate) struct Metrics {
     pub backlog: Gauge,
     /// Transactions that lost against another.
     pub conflicts: Counter,
-    /// Creates that were carried out together with others.
+    /// Changes of names that were carried out together with others.
     pub merged: Counter,
 }
 

@@ -147,6 +147,16 @@ impl<'a> Tx<'a> {
         }
     }
 
+    /// Takes the locks of further inodes of this share, unless somebody has one of them.
+    pub fn lock_more(&mut self, inodes: &[Ino]) -> bool {
+        self.ctx.core.locks.try_more(&mut self.held, self.ctx.volume.id, inodes)
+    }
+
+    /// True if this view changes the record of an inode.
+    pub fn has_changed(&self, ino: Ino) -> bool {
+        self.inodes.iter().any(|(staged, _)| *staged == ino)
+    }
+
     /// An inode, if it exists.
     pub async fn find_inode(&mut self, ino: Ino) -> Result<Option<Arc<Inode>>> {
         if let Some((_, staged)) = self.inodes.iter().find(|(staged, _)| *staged == ino) {
@@ -247,6 +257,25 @@ impl<'a> Tx<'a> {
             let entry = value.map(|value| records::decode(key, &value)).transpose()?;
             core.entries.fill(place(name), entry, self.tickets.entries);
             self.looked_for.insert(place(name), entry);
+        }
+        Ok(())
+    }
+
+    /// Looks for several inodes of this share with one question to the store, for those who ask for one after the other.
+    pub async fn look_for_inodes(&mut self, inodes: &[Ino]) -> Result<()> {
+        let (core, volume, opening) = (&self.ctx.core, self.ctx.volume.id, self.ctx.volume.opening);
+        let is_unknown = |ino: &&Ino| core.inodes.get(Core::inode_key(opening, **ino)).is_none();
+        let unknown: Vec<Ino> = inodes.iter().filter(is_unknown).copied().collect();
+        if unknown.len() < 2 {
+            return Ok(());
+        }
+        let keys: Vec<_> = unknown.iter().map(|ino| keys::inode(volume, *ino)).collect();
+        let values = self.kv().await?.multi_get(&keys).await.map_err(store_error)?;
+        for ((ino, key), value) in unknown.into_iter().zip(&keys).zip(values) {
+            if let Some(value) = value {
+                let inode = Arc::new(records::decode_to_keep(key, &value)?);
+                core.inodes.fill(Core::inode_key(opening, ino), inode, self.tickets.inodes);
+            }
         }
         Ok(())
     }

@@ -77,6 +77,23 @@ impl InodeLocks {
         held
     }
 
+    /// Takes further locks without waiting for them. False: somebody has one of them, and none was taken.
+    pub fn try_more(&self, held: &mut Held, volume: VolumeId, inodes: &[Ino]) -> bool {
+        let before = held.guards.len();
+        for &ino in inodes {
+            if !held.has(ino) {
+                match self.try_lock((volume, ino)) {
+                    Some(guard) => held.guards.push(guard),
+                    None => {
+                        held.guards.truncate(before);
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
     /// True if somebody holds the lock of an inode.
     pub fn is_taken(&self, volume: VolumeId, ino: Ino) -> bool {
         self.0.part((volume, ino)).lock().contains_key(&(volume, ino))
@@ -180,6 +197,19 @@ mod tests {
             task.await.unwrap();
         }
         assert!(locks.0.parts.iter().all(|part| part.lock().is_empty()));
+    }
+
+    #[tokio::test]
+    async fn further_locks_are_had_at_once_or_none_of_them() {
+        let locks = InodeLocks::default();
+        let _other = locks.lock(V, &[Ino(7)]).await;
+        let mut held = locks.lock(V, &[Ino(9)]).await;
+        assert!(!locks.try_more(&mut held, V, &[Ino(5), Ino(7)]));
+        assert!(!locks.is_taken(V, Ino(5)) && !held.has(Ino(5)));
+        assert!(locks.try_more(&mut held, V, &[Ino(5), Ino(9), Ino(5)]));
+        assert!(held.has(Ino(5)));
+        drop(held);
+        assert!(!locks.is_taken(V, Ino(5)) && !locks.is_taken(V, Ino(9)));
     }
 
     #[tokio::test]

@@ -1,3 +1,4 @@
+use crate::tests::check::check;
 use crate::tests::world::*;
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -8,7 +9,7 @@ use strake_engine::kv::memory::{MemoryKv, Rates};
 use strake_engine::kv::{self, Kv, Outcome, Snapshot, Writes};
 use strake_types::{ErrorKind, FileKind, Ino, Result, VolumeId};
 use strake_wire::message::meta::{
-    ClientRef, Create, Created, MetaAnswer, MetaOp, Recalled, Recalls,
+    ClientRef, Create, Created, Link, MetaAnswer, MetaOp, Recalled, Recalls, Rename, Unlink,
 };
 
 /// Counts commits, and refuses the next ones.
@@ -57,10 +58,19 @@ async fn together(
     asks: &[Ask<'_>],
     meanwhile: impl Future<Output = ()>,
 ) -> Vec<Result<MetaAnswer>> {
-    let held = world.server.core().locks.lock(VolumeId(1), &[Ino::ROOT]).await;
-    let asked = asks.iter().map(|(user, seq, answered, op)| {
+    let op = |(user, seq, answered, op): &Ask<'_>| {
         user.call_seq(*seq, *answered, MetaOp::Create(op.clone()))
-    });
+    };
+    all_wait(world, asks.iter().map(op), meanwhile).await
+}
+
+/// The same of any calls.
+async fn all_wait(
+    world: &World,
+    asked: impl Iterator<Item = impl Future<Output = Result<MetaAnswer>>>,
+    meanwhile: impl Future<Output = ()>,
+) -> Vec<Result<MetaAnswer>> {
+    let held = world.server.core().locks.lock(VolumeId(1), &[Ino::ROOT]).await;
     let release = async {
         tokio::task::yield_now().await;
         meanwhile.await;
@@ -351,6 +361,150 @@ async fn who_goes_away_while_he_waits_leaves_nothing_and_may_ask_again() {
     drop(held);
     world.until(async || core.merges.is_empty()).await;
     assert_eq!(root.names(1).await, ["file000"]);
+}
+
+fn unlink(name: &str) -> MetaOp {
+    MetaOp::Unlink(Unlink { at: at(1, name), directory: false })
+}
+
+fn rename(from: &str, to: &str) -> MetaOp {
+    MetaOp::Rename(Rename { from: at(1, from), to: at(1, to), no_replace: false, exchange: false })
+}
+
+fn link(ino: u64, name: &str) -> MetaOp {
+    MetaOp::Link(Link { ino, to: at(1, name) })
+}
+
+#[tokio::test]
+async fn all_changes_of_names_in_a_directory_are_one_commit_and_each_is_remembered() {
+    let (kv, world) = counting().await;
+    let root = world.root();
+    let mut inos = Vec::new();
+    for op in files(40) {
+        inos.push(root.make(op).await.unwrap().attr.ino);
+    }
+    let dir = root.mkdir(1, "empty").await.unwrap();
+    let mut ops = vec![MetaOp::Unlink(Unlink { at: at(1, "empty"), directory: true })];
+    for nth in 0..10 {
+        ops.push(unlink(&format!("file{nth:03}")));
+        ops.push(rename(&format!("file{:03}", 10 + nth), &format!("moved{nth}")));
+        ops.push(link(inos[20 + nth], &format!("link{nth}")));
+        ops.push(MetaOp::Create(new(1, &format!("new{nth}"), FileKind::File, 0o600)));
+    }
+    let before = kv.commits.load(Ordering::SeqCst);
+    let call = |(op, seq): (&MetaOp, u64)| root.call_seq(seq, 0, op.clone());
+    let answers = all_wait(&world, ops.iter().zip(1..).map(call), async {}).await;
+    assert_eq!(kv.commits.load(Ordering::SeqCst), before + 1);
+    assert_eq!(root.names(1).await.len(), 50);
+    assert_eq!(root.stat().await.inodes, 41);
+    assert_eq!(root.getattr(1).await.unwrap().nlink, 2);
+    assert_eq!(kind(root.getattr(dir).await), ErrorKind::Stale);
+    assert_eq!(kind(root.getattr(inos[3]).await), ErrorKind::Stale);
+    assert_eq!(root.lookup(1, "moved3").await.unwrap().ino, inos[13]);
+    assert_eq!(root.lookup(1, "link3").await.unwrap().nlink, 2);
+    for (asked, answer) in ops.iter().zip(1..).zip(answers) {
+        assert_eq!(call(asked).await.unwrap(), answer.unwrap());
+    }
+    world.all_done().await;
+    check(&*world.kv).await;
+}
+
+#[tokio::test]
+async fn two_changes_of_one_file_are_made_one_after_the_other() {
+    let (_, world) = counting().await;
+    let root = world.root();
+    let file = root.file(1, "a").await.unwrap();
+    let asked = [rename("a", "b"), rename("b", "c"), unlink("a"), link(file, "d"), unlink("c")];
+    let call = |(op, seq): (MetaOp, u64)| root.call_seq(seq, 0, op);
+    let answers = all_wait(&world, asked.into_iter().zip(1..).map(call), async {}).await;
+    let kinds: Vec<_> = answers.into_iter().map(|answer| answer.err().map(|e| e.kind)).collect();
+    assert_eq!(kinds[0], None);
+    assert_eq!(kinds[2], Some(ErrorKind::NotFound));
+    assert_eq!(kinds[3], None);
+    assert!(root.getattr(file).await.unwrap().nlink as usize == root.names(1).await.len());
+    check(&*world.kv).await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_locked_elsewhere_is_waited_for_by_its_own_change_only() {
+    let (_, world) = counting().await;
+    let root = world.root();
+    let (busy, _) = (root.file(1, "busy").await.unwrap(), root.file(1, "free").await.unwrap());
+    let held = world.server.core().locks.lock(VolumeId(1), &[Ino(busy)]).await;
+    let calls = [(unlink("busy"), 1), (unlink("free"), 2)];
+    let gone = async {
+        let free = |name: String| name == "free";
+        world.until(async || !root.names(1).await.into_iter().any(free)).await;
+        assert_eq!(root.names(1).await, ["busy"]);
+        drop(held);
+    };
+    let call = |(op, seq): (MetaOp, u64)| root.call_seq(seq, 0, op);
+    let all = all_wait(&world, calls.into_iter().map(call), async {});
+    let (answers, ()) = futures::join!(all, gone);
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    assert!(root.names(1).await.is_empty());
+}
+
+/// Whoever renames it together with what others do.
+#[tokio::test]
+async fn who_believes_something_of_a_file_hears_of_its_merged_rename_before_it_is_made() {
+    let world = World::new().await;
+    let file = world.root().file(1, "old").await.unwrap();
+    world.root().file(1, "other").await.unwrap();
+    let (reader, writer) = (leasing(&world).await, leasing(&world).await);
+    assert!(reader.getattr(file).await.unwrap().leased);
+    let calls = [(&writer, rename("old", "new")), (&reader, unlink("other"))];
+    let follow = async {
+        let recalled = recalls(&reader, 0).await;
+        assert_eq!(recalled.inodes, [file]);
+        assert_eq!(world.root().names(1).await, ["old", "other"], "somebody believes that still");
+        assert!(recalls(&reader, recalled.number).now_or_never().is_none());
+    };
+    let call = |(user, op): (&User<'_>, MetaOp)| {
+        let user = user.clone();
+        async move { user.call_seq(1, 0, op).await }
+    };
+    let (answers, ()) =
+        futures::join!(all_wait(&world, calls.into_iter().map(call), async {}), follow);
+    let Ok(MetaAnswer::Renamed(renamed)) = &answers[0] else { panic!("{answers:?}") };
+    assert!(renamed.moved.leased && !renamed.parent.as_ref().unwrap().leased);
+    assert_eq!(world.root().names(1).await, ["new"]);
+}
+
+/// Whatever the store answers, and however often a client asks again, each is made, renamed, and unlinked once.
+#[tokio::test]
+async fn merged_changes_on_a_store_at_its_worst_are_made_once() {
+    for seed in 1..20 {
+        let rates = Rates { suspend: 0.2, ..Rates::ROUGH };
+        let world = World::on(Arc::new(MemoryKv::adversarial(seed, rates))).await;
+        let root = &world.root();
+        let until_answered = |seq: u64, op: MetaOp| async move {
+            for _ in 0..1000 {
+                match root.call_seq(seq, 0, op.clone()).await {
+                    Ok(_) => return,
+                    Err(error) => assert!(
+                        !matches!(error.kind, ErrorKind::NotFound | ErrorKind::Exists),
+                        "seed {seed}, number {seq} twice: {error}"
+                    ),
+                }
+                tokio::task::yield_now().await;
+            }
+            panic!("seed {seed}: never")
+        };
+        let life = |nth: u64| async move {
+            let (name, new_name) = (format!("one{nth}"), format!("two{nth}"));
+            let create = MetaOp::Create(new(1, &name, FileKind::File, 0o644));
+            let ops = [create, rename(&name, &new_name), unlink(&new_name)];
+            for (step, op) in (1..).zip(ops).take(if nth % 4 == 0 { 2 } else { 3 }) {
+                until_answered(3 * nth + step, op).await;
+            }
+        };
+        join_all((0..24).map(life)).await;
+        assert_eq!(root.names(1).await.len(), 6, "seed {seed}");
+        world.until(async || root.stat().await.inodes == 7).await;
+        world.all_done().await;
+        check(&*world.kv).await;
+    }
 }
 
 /// More than go into one transaction.

@@ -9,6 +9,7 @@ use crate::keys;
 use crate::layout;
 use crate::locks::inodes::Held;
 use crate::merge;
+use crate::merges::Change;
 use crate::records::{Entry, Inode, Raw};
 use crate::sharing::settle_to_cut;
 use crate::txn::Mutation;
@@ -76,7 +77,10 @@ impl Mutation for Create {
     }
 
     async fn merged(&self, ctx: &Ctx) -> Option<Result<MetaAnswer>> {
-        merge::create(ctx, self).await
+        if self.at.name.is_empty() {
+            return None;
+        }
+        merge::with_others(ctx, self.at.parent, || Change::Create(self.clone())).await
     }
 
     async fn finish(&self, ctx: &Ctx, answer: &MetaAnswer) -> Result<()> {

@@ -3,6 +3,8 @@
 use super::names::{check_add, peek};
 use crate::ctx::Ctx;
 use crate::keys;
+use crate::merge;
+use crate::merges::Change;
 use crate::records::{Inode, Mark};
 use crate::txn::Mutation;
 use crate::view::Tx;
@@ -41,6 +43,10 @@ impl Mutation for Link {
         let inode = tx.put_inode(inode).await?;
         let (attr, parent) = (tx.attributes(&inode).await?, tx.attributes(&dir).await?);
         Ok(MetaAnswer::Named(Named { attr, parent: Some(parent) }))
+    }
+
+    async fn merged(&self, ctx: &Ctx) -> Option<Result<MetaAnswer>> {
+        merge::with_others(ctx, self.to.parent, || Change::Link(self.clone())).await
     }
 
     fn takes_room(&self) -> bool {

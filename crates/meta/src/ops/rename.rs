@@ -6,6 +6,8 @@ use super::unlink::remove_directory;
 use crate::borrow::Elsewhere;
 use crate::ctx::Ctx;
 use crate::keys;
+use crate::merge;
+use crate::merges::Change;
 use crate::records::{Entry, Inode, Mark, Topology};
 use crate::txn::Mutation;
 use crate::view::Tx;
@@ -71,6 +73,10 @@ impl Mutation for Rename {
             false => plan.replace(tx, other).await?,
         };
         plan.reply(tx, &moved, Some(&other)).await
+    }
+
+    async fn merged(&self, ctx: &Ctx) -> Option<Result<MetaAnswer>> {
+        merge::with_others(ctx, self.from.parent, || Change::Rename(self.clone())).await
     }
 }
 

@@ -3,6 +3,8 @@
 use super::names::{check_remove, existing, peek};
 use super::orphan::{drop_name, erase};
 use crate::ctx::Ctx;
+use crate::merge;
+use crate::merges::Change;
 use crate::records::Inode;
 use crate::txn::Mutation;
 use crate::view::Tx;
@@ -38,6 +40,10 @@ impl Mutation for Unlink {
         tx.remove_entry(&dir, &self.at.name, entry).await?;
         let (attr, parent) = (tx.attributes(&after).await?, tx.attributes(&dir).await?);
         Ok(MetaAnswer::Named(Named { attr, parent: Some(parent) }))
+    }
+
+    async fn merged(&self, ctx: &Ctx) -> Option<Result<MetaAnswer>> {
+        merge::with_others(ctx, self.at.parent, || Change::Unlink(self.clone())).await
     }
 }
 

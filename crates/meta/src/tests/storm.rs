@@ -62,7 +62,8 @@ async fn storm(seed: u64, rates: Rates, turns: usize) {
         let last = dirs[dirs.len() - 1];
         dirs.push(root.mkdir(last, "deep").await.unwrap());
     }
-    let clients = (0..6).map(|nth| client(root.clone(), &dirs, seed * 100 + nth, turns));
+    let clients =
+        (0..6).map(|nth| client(root.clone().numbered(), &dirs, seed * 100 + nth, turns));
     let over = std::cell::Cell::new(false);
     let clients = async {
         futures::future::join_all(clients).await;
@@ -128,7 +129,7 @@ async fn many_threads_leave_everything_in_order() {
     let tasks: Vec<_> = (0..4)
         .map(|nth| {
             let (world, dirs) = (world.clone(), dirs.clone());
-            tokio::spawn(async move { client(world.root(), &dirs, nth, 500).await })
+            tokio::spawn(async move { client(world.root().numbered(), &dirs, nth, 500).await })
         })
         .collect();
     for task in tasks {

@@ -317,6 +317,8 @@ pub struct World {
     more_sessions: Vec<u64>,
     /// The session of [`World::root`] and [`World::user`].
     pub session: u64,
+    /// The last number that a call of [`User::numbered`] had.
+    numbers: AtomicU64,
 }
 
 /// Options under which nothing waits long.
@@ -382,6 +384,7 @@ impl World {
             shares,
             more_sessions,
             session: 0,
+            numbers: AtomicU64::new(0),
         };
         world.register();
         world.session = world.open_session(0, &[]).await.session;
@@ -467,13 +470,13 @@ impl World {
 
     /// Root.
     pub fn root(&self) -> User<'_> {
-        User { world: self, cred: Credentials::root(), session: self.session, leases: false }
+        User { world: self, cred: Credentials::root(), session: self.session, leases: false, numbered: false }
     }
 
     /// Somebody else.
     pub fn user(&self, uid: u32, gid: u32) -> User<'_> {
         let cred = Credentials { uid, gid, groups: Vec::new(), checked: false };
-        User { world: self, cred, session: self.session, leases: false }
+        User { world: self, cred, session: self.session, leases: false, numbered: false }
     }
 
     /// A client opens a file, tells of 10 bytes, and has written on to the second chunk, of which it has told
@@ -537,6 +540,8 @@ pub struct User<'a> {
     pub session: u64,
     /// It keeps leases.
     pub leases: bool,
+    /// Its calls have numbers, as those of clients.
+    pub numbered: bool,
 }
 
 impl User<'_> {
@@ -549,6 +554,12 @@ impl User<'_> {
     /// With supplementary groups.
     pub fn in_groups(mut self, groups: &[u32]) -> Self {
         self.cred.groups = groups.to_vec();
+        self
+    }
+
+    /// As one whose calls have numbers.
+    pub fn numbered(mut self) -> Self {
+        self.numbered = true;
         self
     }
 
@@ -565,7 +576,8 @@ impl User<'_> {
     }
 
     pub async fn call(&self, op: MetaOp) -> Result<MetaAnswer> {
-        self.call_seq(0, 0, op).await
+        let next = || self.world.numbers.fetch_add(1, Ordering::SeqCst) + 1;
+        self.call_seq(if self.numbered { next() } else { 0 }, 0, op).await
     }
 
     pub async fn call_seq(&self, seq: u64, answered: u64, op: MetaOp) -> Result<MetaAnswer> {

@@ -10,7 +10,7 @@ use crate::file::{FileState, Life, Rights};
 use crate::leases::Doubt;
 use crate::ops::unexpected;
 use crate::patience::Patience;
-use crate::session::{Session, Stamp};
+use crate::session::{Session, Stamp, Unheard};
 use crate::share::Share;
 use crate::told;
 use crate::volume::Volume;
@@ -71,16 +71,33 @@ pub(crate) struct Said {
     pub(crate) incarnation: u64,
 }
 
-/// The number of a mutation, given back whatever becomes of the operation.
+/// The number of a mutation, given back whatever becomes of the operation; but that of an open of which nobody hears is
+/// needed to close it.
 struct SeqGuard<'a> {
+    volume: &'a Volume,
     session: &'a Session,
     seq: u64,
+    /// The file that it opens, and does nothing else, until it is answered.
+    opens: Option<Ino>,
+}
+
+impl SeqGuard<'_> {
+    /// The operation has ended so. What was not answered in time may be carried out all the same.
+    fn ended<T>(&mut self, answer: &Result<T>) {
+        let is_late = answer.as_ref().is_err_and(|error| error.kind == ErrorKind::TimedOut);
+        self.opens = self.opens.filter(|_| is_late);
+    }
 }
 
 impl Drop for SeqGuard<'_> {
     fn drop(&mut self) {
-        if self.seq != 0 {
-            self.session.end_mutation(self.seq);
+        match self.opens {
+            _ if self.seq == 0 => {}
+            Some(ino) => {
+                let (seq, since) = (self.seq, self.volume.now());
+                self.session.give_up_open(Unheard { ino, seq, since });
+            }
+            None => self.session.end_mutation(self.seq),
         }
     }
 }
@@ -146,13 +163,15 @@ impl Volume {
         let share = self.share_for(&op);
         let session = &share.session;
         let seq = if self.options().remember { session.begin_mutation() } else { 0 };
-        let _guard = SeqGuard { session, seq };
-        if !self.keeps_leases() {
-            return self.meta(share, cred.into(), op, seq, life).await;
-        }
-        let doubt = Doubt::new(self, &op);
+        let opens = told::only_opens(&op);
+        let mut number = SeqGuard { volume: self, session, seq, opens };
+        let doubtful = self.keeps_leases() && opens.is_none();
+        let doubt = doubtful.then(|| Doubt::new(self, &op));
         let said = self.meta(share, cred.into(), op, seq, life).await;
-        doubt.end(said.as_ref().err());
+        if let Some(doubt) = doubt {
+            doubt.end(said.as_ref().err());
+        }
+        number.ended(&said);
         said
     }
 
@@ -188,6 +207,8 @@ impl Volume {
             true => own.report(),
             false => told::takes_names_away(&op).then(|| own.short_report()).flatten(),
         };
+        // What only opens a file counts for nothing when its session is lost: in the next one it is asked for again.
+        let is_once = seq != 0 && told::only_opens(&op).is_none();
         let (leases, op) = (0, Some(op));
         let mut request =
             MetaRequest { volume, session, seq, answered, cred, leases, incarnation, closed, op };
@@ -213,7 +234,7 @@ impl Volume {
                 }
                 Err(error) => error,
             };
-            if seq != 0 && matches!(error.kind, ErrorKind::Unavailable) {
+            if is_once && matches!(error.kind, ErrorKind::Unavailable) {
                 in_doubt = true;
                 self.doubt_parts(request.op.as_ref());
             }

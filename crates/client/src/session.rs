@@ -6,9 +6,10 @@ use crate::share::Share;
 use crate::volume::Volume;
 use futures::future::join_all;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use strake_types::{Credentials, Result};
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+use strake_types::{Credentials, Ino, Result};
 use strake_wire::attempts::Numbers;
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaRequest};
 
@@ -18,6 +19,8 @@ const RENEW_TICKS: u64 = 5;
 const CLOSED_MAX: usize = 100_000;
 /// Closes that a request carries that is about something else: many may be under way with the same.
 const CARRIED_MAX: usize = 10_000;
+/// How long an open that was given up is asked for again: until then the server forgets no later answer.
+const UNHEARD_WAIT: Duration = Duration::from_secs(120);
 
 /// The client's side of its session. Short sections only; nothing here waits.
 pub(crate) struct Session {
@@ -43,6 +46,17 @@ struct State {
     report: Option<meta::RenewSession>,
     /// Reports so far.
     reports: u64,
+    /// Opens that were given up and are to be closed.
+    unheard: VecDeque<Unheard>,
+}
+
+/// An open that was given up before it was answered: the server may count it, or will yet.
+pub(crate) struct Unheard {
+    pub(crate) ino: Ino,
+    /// Its number, which is not over.
+    pub(crate) seq: u64,
+    /// When it was given up.
+    pub(crate) since: Duration,
 }
 
 /// What a request says of its session.
@@ -57,9 +71,10 @@ pub(crate) struct Stamp {
 impl Session {
     pub(crate) fn new() -> Self {
         let numbers = Numbers::default();
-        let (closed, owed, report, reports) = Default::default();
+        let (id, incarnation, begun, reports) = Default::default();
+        let (closed, owed, report, unheard) = Default::default();
         let state =
-            State { id: 0, incarnation: 0, begun: 0, numbers, closed, owed, report, reports };
+            State { id, incarnation, begun, numbers, closed, owed, report, reports, unheard };
         Self { state: Mutex::new(state), reopening: tokio::sync::Mutex::new(()) }
     }
 
@@ -101,6 +116,24 @@ impl Session {
     /// The mutation is over, with whatever result.
     pub(crate) fn end_mutation(&self, seq: u64) {
         self.state.lock().numbers.end(seq);
+    }
+
+    /// Nobody hears what has become of an open: its number is over when [`Volume::close_unheard`] has heard it.
+    pub(crate) fn give_up_open(&self, open: Unheard) {
+        self.state.lock().unheard.push_back(open);
+    }
+
+    /// An open that was given up. The numbers of those that nobody has heard of for too long are over.
+    fn next_unheard(&self, now: Duration) -> Option<Unheard> {
+        let State { unheard, numbers, .. } = &mut *self.state.lock();
+        unheard.retain(|open| {
+            let waits = now < open.since + UNHEARD_WAIT;
+            if !waits {
+                numbers.end(open.seq);
+            }
+            waits
+        });
+        unheard.pop_front()
     }
 
     /// Id and incarnation, and up to which number every mutation is over.
@@ -255,6 +288,31 @@ impl Volume {
             Err(error) => {
                 tracing::debug!("cannot renew the session of {}: {error}", self.called(share.id));
             }
+        }
+    }
+
+    /// Each second: closes what was opened for somebody who had given up. It is opened once more under its number, so that
+    /// it counts once, whichever of the messages arrive and when.
+    pub(crate) async fn close_unheard(&self, share: &Share) {
+        let own = &share.session;
+        while let Some(open) = own.next_unheard(self.now()) {
+            let Stamp { session, incarnation, .. } = own.stamp();
+            let mode = meta::OpenMode { read: true, ..meta::OpenMode::default() };
+            let op = MetaOp::Open(meta::Open { ino: open.ino.0, mode });
+            let request = self.session_request(share, (session, incarnation), op);
+            // What it would be leased nobody takes note of.
+            let request = MetaRequest { seq: open.seq, leases: 0, ..request };
+            match self.meta_once(request).await {
+                Ok(_) => own.add_closed(open.ino.0, 1, incarnation),
+                Err(error) if error.is_passing() => {
+                    own.give_up_open(open);
+                    return;
+                }
+                Err(error) => {
+                    tracing::debug!("inode {}, given up, was not opened: {error}", open.ino);
+                }
+            }
+            own.end_mutation(open.seq);
         }
     }
 

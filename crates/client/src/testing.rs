@@ -65,7 +65,7 @@ struct FakeState {
     session: u64,
     /// That of whoever asks now.
     incarnation: u64,
-    seen_seqs: HashSet<(u64, u64)>,
+    seen_seqs: HashSet<(u64, u64, u64)>,
     /// Reports of closed files: incarnation and number.
     reports: HashSet<(u64, u64)>,
     log: Vec<String>,
@@ -293,7 +293,13 @@ impl MetaService for FakeMeta {
         if let Some(closed) = request.closed {
             state.meta(MetaOp::RenewSession(closed), false)?;
         }
-        let repeated = request.seq != 0 && !state.seen_seqs.insert((request.session, request.seq));
+        // As the real server does: an open counts once in each incarnation.
+        let within = match op {
+            MetaOp::Open(_) => request.incarnation,
+            _ => 0,
+        };
+        let number = (request.session, within, request.seq);
+        let repeated = request.seq != 0 && !state.seen_seqs.insert(number);
         if repeated {
             state.log.push(format!("repeated {}", request.seq));
         }
@@ -402,7 +408,9 @@ impl FakeState {
             }
             MetaOp::Create(create) => self.create(create, repeated),
             MetaOp::Open(open) => {
-                Ok(MetaAnswer::Opened(self.opened(open.ino, open.mode.truncate)?))
+                let opened = self.opened(open.ino, open.mode.truncate)?;
+                self.file(open.ino)?.opens -= i64::from(repeated);
+                Ok(MetaAnswer::Opened(opened))
             }
             MetaOp::GetAttr(inode) => self.entry(inode.ino),
             MetaOp::SetAttr(set) => self.set_attr(set),

@@ -27,6 +27,14 @@ pub(crate) fn is_change(op: &MetaOp) -> bool {
     }
 }
 
+/// The file of an open that changes nothing but how often it counts as open.
+pub(crate) fn only_opens(op: &MetaOp) -> Option<Ino> {
+    match op {
+        MetaOp::Open(open) if !open.mode.truncate => Some(Ino(open.ino)),
+        _ => None,
+    }
+}
+
 /// The inode that a change names by its number.
 pub(crate) fn inode(op: &MetaOp) -> Option<Ino> {
     use MetaOp::*;

@@ -124,6 +124,7 @@ impl Volume {
         let mut tasks = vec![task::spawn(look_after_files(weak()))];
         for at in 0..volume.parts.len() {
             tasks.push(task::spawn(stay_alive(weak(), at)));
+            tasks.push(task::spawn(close_unheard(weak(), at)));
             if volume.keeps_leases() {
                 tasks.push(task::spawn(follow_recalls(weak(), at)));
             }
@@ -347,5 +348,15 @@ async fn stay_alive(volume: Weak<Volume>, share: usize) {
         let Some(volume) = volume.upgrade() else { return };
         ticks += 1;
         volume.tick_session(&volume.parts[share], ticks).await;
+    }
+}
+
+/// Each second: closes what was opened of a share for somebody who had given up. Apart from its session, as that may take
+/// long. Ends with the volume.
+async fn close_unheard(volume: Weak<Volume>, share: usize) {
+    loop {
+        tokio::time::sleep(TICK).await;
+        let Some(volume) = volume.upgrade() else { return };
+        volume.close_unheard(&volume.parts[share]).await;
     }
 }

@@ -4,7 +4,8 @@
 //! the part in memory: which numbers have a reply there, and which are being worked on, so that a
 //! repeat waits for the first instead of racing it. What changed nothing (it was refused for good, or there
 //! was nothing to do) is not stored, but remembered here: a copy of the message that comes late, when it
-//! would change something, must not. Copies come by connections, which end with this process.
+//! would change something, must not. Copies come by connections, which end with this process. Of what only opened a
+//! file it is remembered that it did: it is answered anew, without counting once more.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -20,6 +21,8 @@ const FORGET_MAX: usize = 64;
 const FORGET_EACH: usize = 2;
 /// Most answers remembered of one session that changed nothing; beyond, the oldest is forgotten.
 const IDLE_MAX: usize = 1024;
+/// Most opens remembered of one session; one that is forgotten counts once more if it is sent again.
+const OPENS_MAX: usize = 65_536;
 
 #[derive(Default)]
 struct State {
@@ -27,6 +30,9 @@ struct State {
     stored: BTreeSet<u64>,
     /// How those were answered that changed nothing.
     idle: BTreeMap<u64, Arc<Result<MetaAnswer>>>,
+    /// Those of them that have opened a file, and in which incarnation of the session that counts. There are many, and
+    /// they have large answers.
+    opens: BTreeMap<u64, u64>,
     /// Numbers whose reply may be stored: the store was lost in the middle of the commit.
     doubtful: BTreeSet<u64>,
     /// Numbers being worked on.
@@ -44,7 +50,7 @@ pub(crate) struct Ledger {
 
 /// What a number turned out to be.
 pub(crate) enum Begin<'a> {
-    /// A mutation not seen before; whoever holds this works on it.
+    /// A mutation not seen before, or a mere open; whoever holds this works on it.
     New(Running<'a>),
     /// Its reply is stored.
     Repeat,
@@ -97,6 +103,11 @@ impl Ledger {
         self.state.lock().stored.contains(&seq) && !forgetful
     }
 
+    /// True if this number has opened a file, and has done nothing else, which counts in this incarnation of the session.
+    pub fn has_opened(&self, seq: u64, incarnation: u64) -> bool {
+        self.state.lock().opens.get(&seq) == Some(&incarnation)
+    }
+
     /// The reply to this number is stored now.
     pub fn stored(&self, seq: u64) {
         let mut state = self.state.lock();
@@ -119,9 +130,9 @@ impl Ledger {
         self.state.lock().doubtful.remove(&seq);
     }
 
-    /// This number has ended. Of what has changed nothing the answer is remembered until the client has
-    /// answered for it, which it has up to `answered`; but not an error that it may try again after.
-    pub fn ended(&self, seq: u64, answered: u64, answer: &Result<MetaAnswer>) {
+    /// This number has ended, in this incarnation of the session. Of what has changed nothing the answer is remembered
+    /// until the client has answered for it, which it has up to `answered`; but not an error that it may try again after.
+    pub fn ended(&self, seq: u64, answered: u64, incarnation: u64, answer: &Result<MetaAnswer>) {
         let mut state = self.state.lock();
         let after = answered.max(state.answered);
         state.answered = after;
@@ -130,10 +141,19 @@ impl Ledger {
         let again = answer.as_ref().is_err_and(|error| error.advice() != Advice::GiveUp);
         // What is stored is answered from there.
         if !again && !state.stored.contains(&seq) && seq > after {
-            state.idle.insert(seq, Arc::new(answer.clone()));
+            if let Ok(MetaAnswer::Opened(_)) = answer {
+                state.opens.insert(seq, incarnation);
+            } else {
+                state.idle.insert(seq, Arc::new(answer.clone()));
+            }
         }
         while state.idle.len() > IDLE_MAX {
             state.idle.pop_first();
+        }
+        while state.opens.len() > OPENS_MAX
+            || state.opens.first_key_value().is_some_and(|(seq, _)| *seq <= after)
+        {
+            state.opens.pop_first();
         }
     }
 
@@ -167,6 +187,7 @@ impl Drop for Running<'_> {
 mod tests {
     use super::*;
     use strake_types::{Error, ErrorKind};
+    use strake_wire::message::meta::Opened;
 
     #[tokio::test]
     async fn a_repeat_waits_for_the_first() {
@@ -192,7 +213,7 @@ mod tests {
         let refused = Err(Error::new(ErrorKind::NotFound));
         for seq in [1, 2] {
             let Begin::New(running) = ledger.begin(seq).await else { panic!("new") };
-            ledger.ended(seq, 0, &refused);
+            ledger.ended(seq, 0, 1, &refused);
             drop(running);
         }
         assert!(matches!(ledger.begin(1).await, Begin::Idle(answer) if *answer == refused));
@@ -200,12 +221,29 @@ mod tests {
         assert!(matches!(ledger.begin(1).await, Begin::Late));
         assert!(matches!(ledger.begin(2).await, Begin::Idle(answer) if answer.is_err()));
         for seq in 3..3 + 2 * IDLE_MAX as u64 {
-            ledger.ended(seq, 1, &refused);
+            ledger.ended(seq, 1, 1, &refused);
         }
         assert_eq!(ledger.state.lock().idle.len(), IDLE_MAX);
-        ledger.ended(5000, 4999, &refused);
+        ledger.ended(5000, 4999, 1, &refused);
         assert_eq!(ledger.state.lock().idle.len(), 1, "all others were answered");
         assert!(matches!(ledger.begin(9).await, Begin::Late));
+    }
+
+    #[test]
+    fn opens_are_remembered_apart_until_the_client_has_heard_of_them() {
+        let ledger = Ledger::default();
+        ledger.ended(1, 0, 1, &Err(Error::new(ErrorKind::NotFound)));
+        let opened = Ok(MetaAnswer::Opened(Opened::default()));
+        let last = OPENS_MAX as u64 + 2;
+        for seq in 2..=last {
+            ledger.ended(seq, 0, 1, &opened);
+        }
+        assert_eq!(ledger.state.lock().idle.len(), 1);
+        assert!(!ledger.has_opened(2, 1), "there is a bound to them");
+        assert!(ledger.has_opened(3, 1) && ledger.has_opened(last, 1));
+        assert!(!ledger.has_opened(last, 2), "it does not count there");
+        ledger.ended(last + 1, last, 1, &opened);
+        assert_eq!(ledger.state.lock().opens.len(), 1, "all others were answered");
     }
 
     #[test]
@@ -220,7 +258,7 @@ mod tests {
     async fn a_failed_mutation_may_be_tried_again() {
         let ledger = Ledger::with([5]);
         let Begin::New(running) = ledger.begin(6).await else { panic!("new") };
-        ledger.ended(6, 0, &Err(Error::new(ErrorKind::Unavailable)));
+        ledger.ended(6, 0, 1, &Err(Error::new(ErrorKind::Unavailable)));
         drop(running);
         assert!(matches!(ledger.begin(6).await, Begin::New(_)));
         assert!(matches!(ledger.begin(5).await, Begin::Repeat));

@@ -89,7 +89,9 @@ pub(crate) async fn mutate(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
         },
     };
     let answer = until_carried_out(ctx, op).await;
-    ledger.iter().for_each(|ledger| ledger.ended(ctx.seq, ctx.answered, &answer));
+    if let Some(ledger) = ledger {
+        ledger.ended(ctx.seq, ctx.answered, ctx.incarnation, &answer);
+    }
     if answer.is_ok() {
         durable(ctx, op).await?;
     }

@@ -170,14 +170,12 @@ impl Volume {
         }
         let asked = self.now();
         let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(flags, self) });
-        let said = match flags.truncate {
-            true => {
-                let said = self.mutate_as(cred, op).await;
-                self.heed_cut(ino, &said);
-                said?
-            }
-            false => self.ask_about(cred, op).await?,
-        };
+        // Numbered: however often it is sent, it counts once.
+        let said = self.mutate_as(cred, op).await;
+        if flags.truncate {
+            self.heed_cut(ino, &said);
+        }
+        let said = said?;
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
         let incarnation = said.incarnation;
         self.opened(cred, Opening { flags, opened, created: false, asked, incarnation }).await
@@ -210,7 +208,7 @@ impl Volume {
         let plain = OpenFlags { truncate: false, ..flags };
         let asked = self.now();
         let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(plain, self) });
-        let said = self.ask_about(cred, op).await?;
+        let said = self.mutate_as(cred, op).await?;
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
         let incarnation = said.incarnation;
         let told = Opening { flags, opened, created: false, asked, incarnation };
@@ -245,7 +243,7 @@ impl Volume {
             let op = MetaOp::Open(meta::Open { ino: file.ino().0, mode });
             let asked = self.now();
             // Whoever may open it did so.
-            let said = self.ask_about(&self.root_cred(), op).await?;
+            let said = self.mutate_as(&self.root_cred(), op).await?;
             let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
             let flags = OpenFlags { truncate: false, ..flags };
             told = Opening { flags, opened, created: false, asked, incarnation: said.incarnation };
@@ -428,7 +426,7 @@ impl Volume {
     pub(crate) async fn renew_capability(&self, file: &FileState, write: bool) -> Result<()> {
         let mode = meta::OpenMode { read: true, write, truncate: false };
         let op = MetaOp::Open(meta::Open { ino: file.ino().0, mode });
-        let said = self.ask_about(&self.root_cred(), op).await?;
+        let said = self.mutate_as(&self.root_cred(), op).await?;
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
         file.core().set_capability([true, write], &opened.capability);
         // The server counted one more open than there are handles.

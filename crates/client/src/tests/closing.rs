@@ -3,6 +3,8 @@
 use super::*;
 use crate::file::Opening;
 use crate::ops::open_mode;
+use crate::testing::Paused;
+use std::time::Duration;
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
 /// A second copy of a report once took back the open of whoever had opened the file meanwhile.
@@ -126,6 +128,100 @@ async fn a_write_of_before_a_restart_closes_nothing_after_it() {
     volume.release(&again).await.unwrap();
     volume.tick_session(volume.share_of(Ino::ROOT), 2).await;
     assert_eq!(fake.opens(ino), 0);
+}
+
+/// A closed file, of which the server has not heard that yet.
+async fn closed(volume: &Arc<Volume>) -> Ino {
+    let file = create(volume, "a").await;
+    volume.release(&file).await.unwrap();
+    file.ino()
+}
+
+/// Each try counted, and it was closed once: the file counted as open until the mount ended.
+#[tokio::test]
+async fn an_open_whose_answer_is_lost_counts_once() {
+    let (fake, volume) = cluster().await;
+    let ino = closed(&volume).await;
+    fake.take_log();
+    fake.lose_answer("open");
+    let file = open(&volume, ino, OpenFlags::READ_WRITE).await;
+    assert_eq!(starting(&fake.take_log(), "open").len(), 2);
+    assert_eq!(fake.opens(ino), 1);
+    volume.release(&file).await.unwrap();
+    volume.tick_session(volume.share_of(Ino::ROOT), 1).await;
+    assert_eq!(fake.opens(ino), 0);
+}
+
+/// A number would have made it fail, as a change of which nobody knows whether it was made.
+#[tokio::test]
+async fn an_open_that_was_counted_in_a_lost_session_is_counted_in_the_next() {
+    let (fake, volume) = cluster().await;
+    let ino = closed(&volume).await;
+    fake.lose_answer_and_session("open");
+    let file = open(&volume, ino, OpenFlags::READ_WRITE).await;
+    assert_eq!(fake.opens(ino), 1);
+    volume.release(&file).await.unwrap();
+    volume.tick_session(volume.share_of(Ino::ROOT), 1).await;
+    assert_eq!(fake.opens(ino), 0);
+}
+
+/// Nobody closed it: the file counted as open until the mount ended.
+#[tokio::test]
+async fn an_open_that_is_given_up_when_it_is_counted_is_closed() {
+    let (fake, volume) = cluster().await;
+    let (ino, session) = (closed(&volume).await, volume.session(Ino::ROOT));
+    fake.lose_answer("open");
+    let root = Credentials::root();
+    let given_up = volume.open(&root, ino, OpenFlags::READ_WRITE).now_or_never();
+    assert!(given_up.is_none());
+    assert_eq!(fake.opens(ino), 1);
+    let next = session.begin_mutation();
+    session.end_mutation(next);
+    assert!(session.stamp().answered < next, "it may be asked again");
+    volume.close_unheard(volume.share_of(ino)).await;
+    assert_eq!(session.stamp().answered, next);
+    // The first report is the one that the lost open had brought along.
+    for tick in 1..=2 {
+        volume.tick_session(volume.share_of(Ino::ROOT), tick).await;
+    }
+    assert_eq!(fake.opens(ino), 0);
+}
+
+/// It stayed open, and the server remembered each later answer.
+#[tokio::test(start_paused = true)]
+async fn the_number_of_an_open_that_was_given_up_ends_though_nobody_hears_of_it() {
+    let fake = Arc::new(Fake::default());
+    let clock = Arc::new(Paused::default());
+    let volume = fake.volume(VolumeOptions { clock, ..options() }).await;
+    let (ino, session) = (closed(&volume).await, volume.session(Ino::ROOT));
+    for _ in 0..1_000 {
+        fake.fail("open", ErrorKind::Unavailable);
+    }
+    let root = Credentials::root();
+    assert!(volume.open(&root, ino, OpenFlags::READ_WRITE).now_or_never().is_none());
+    let next = session.begin_mutation();
+    session.end_mutation(next);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(session.stamp().answered < next, "it is asked for again");
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    assert_eq!(session.stamp().answered, next);
+}
+
+/// The server may not count it by its number: a close could be that of somebody else here.
+#[tokio::test]
+async fn an_open_that_cuts_is_not_closed_when_it_is_given_up() {
+    let (fake, volume) = cluster().await;
+    let (ino, session) = (closed(&volume).await, volume.session(Ino::ROOT));
+    fake.lose_answer("open");
+    let (root, flags) = (Credentials::root(), OpenFlags::READ_WRITE);
+    let cut = OpenFlags { truncate: true, ..flags };
+    assert!(volume.open(&root, ino, cut).now_or_never().is_none());
+    let next = session.begin_mutation();
+    session.end_mutation(next);
+    assert_eq!(session.stamp().answered, next);
+    fake.take_log();
+    volume.close_unheard(volume.share_of(ino)).await;
+    assert!(starting(&fake.take_log(), "open").is_empty());
 }
 
 /// Who was answered just before the session was opened again is not in the list of what is open.

@@ -161,3 +161,20 @@ async fn small_contents_that_the_server_refused_are_not_shown_by_later_opens() {
         assert_eq!(contents(&volume, ino).await, pattern(1, 100));
     }
 }
+
+/// The number of an open is no sign that it has changed something.
+#[tokio::test]
+async fn a_refused_open_lets_nothing_be_asked_anew() {
+    let (fake, volume, _) = mounts().await;
+    let ino = written(&volume, pattern(1, 100)).await;
+    assert_eq!(contents(&volume, ino).await, pattern(1, 100));
+    assert_eq!(opens_left(&fake, &volume, ino).await, 0);
+    volume.getattr(ino).await.unwrap();
+    fake.take_log();
+    fake.fail("open", ErrorKind::AccessDenied);
+    let refused = volume.open(&Credentials::root(), ino, OpenFlags::READ).await;
+    assert_eq!(refused.map(drop).unwrap_err().kind, ErrorKind::AccessDenied);
+    volume.getattr(ino).await.unwrap();
+    let log = fake.take_log();
+    assert_eq!((starting(&log, "open").len(), starting(&log, "getattr").len()), (1, 0), "{log:?}");
+}

@@ -53,7 +53,7 @@ pub(crate) async fn set_lock(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
         Begin::Repeat | Begin::Late => return Err(late()),
     };
     let answer = carry_out(ctx, op).await;
-    ledger.ended(ctx.seq, ctx.answered, &answer);
+    ledger.ended(ctx.seq, ctx.answered, ctx.incarnation, &answer);
     answer
 }
 

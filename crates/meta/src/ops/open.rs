@@ -1,6 +1,6 @@
 //! Opens a regular file.
 
-use super::open_file::open_existing;
+use super::open_file::{open_existing, view};
 use crate::contents;
 use crate::ctx::Ctx;
 use crate::locks::inodes::Held;
@@ -25,11 +25,22 @@ impl Mutation for Open {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
         let inode = tx.inode(Ino(self.ino)).await?;
-        Ok(MetaAnswer::Opened(open_existing(tx, &inode, &self.mode).await?))
+        let Ctx { seq, incarnation, .. } = *tx.ctx;
+        let counts = tx.ctx.ledger().is_some_and(|ledger| ledger.has_opened(seq, incarnation));
+        let opened = match counts {
+            // It is sent again, and was allowed.
+            true => view(tx, &inode, &self.mode).await?,
+            false => open_existing(tx, &inode, &self.mode).await?,
+        };
+        Ok(MetaAnswer::Opened(opened))
     }
 
+    /// [`Mutation::prepare`] has finished what was cut before, under the same locks.
     async fn finish(&self, ctx: &Ctx, _answer: &MetaAnswer) -> Result<()> {
-        contents::finish_cut(ctx, Ino(self.ino)).await
+        match self.mode.truncate {
+            true => contents::finish_cut(ctx, Ino(self.ino)).await,
+            false => Ok(()),
+        }
     }
 }
 

@@ -25,7 +25,7 @@ pub struct MetaRequest {
     /// The client's session; 0 for [`MetaOp::OpenSession`].
     #[prost(uint64, tag = "2")]
     pub session: u64,
-    /// Number of a mutation within its session; 0: not to be remembered (in-process callers, reads).
+    /// Number of a mutation or an open within its session; 0: not to be remembered (in-process callers, reads).
     #[prost(uint64, tag = "3")]
     pub seq: u64,
     /// Every mutation up to this number has been answered and may be forgotten.

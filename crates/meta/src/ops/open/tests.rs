@@ -2,7 +2,10 @@ use crate::tests::world::*;
 use std::sync::atomic::Ordering;
 use strake_types::{ErrorKind, FileKind};
 use strake_wire::capability::{CapabilityKey, Rights};
-use strake_wire::message::meta::{MetaOp, Open, OpenMode};
+use strake_wire::message::meta::{
+    MetaAnswer, MetaOp, MetaRequest, Open, OpenMode, OpenSession, RenewSession, Unlink,
+};
+use strake_wire::service::MetaService;
 
 /// It counted as open for as long as the session lasted, and was not deleted when its name was gone.
 #[tokio::test]
@@ -20,6 +23,92 @@ async fn an_open_that_fails_again_when_it_is_repeated_leaves_the_file_closed() {
     world.storage.away.store(false, Ordering::SeqCst);
     root.unlink(1, "f").await.unwrap();
     world.until(async || root.getattr(ino).await.is_err()).await;
+}
+
+/// Each try counted, and the client closed it once: the file was not deleted when its name was gone.
+#[tokio::test]
+async fn an_open_that_is_sent_again_counts_once() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"contents").await.unwrap();
+    for _ in 0..3 {
+        root.call_seq(1, 0, MetaOp::Open(Open { ino, mode: BOTH })).await.unwrap();
+    }
+    assert_eq!(world.keys(b'R').await, 0, "nothing is stored of it");
+    root.unlink(1, "f").await.unwrap();
+    root.getattr(ino).await.unwrap();
+    root.close(ino).await.unwrap();
+    world.until(async || root.getattr(ino).await.is_err()).await;
+}
+
+/// Who waits for the answer has it open once more than the files that he named when he came back.
+#[tokio::test]
+async fn an_open_that_is_sent_again_after_its_client_came_back_counts_once_more() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let request = |session: u64, incarnation: u64, op: MetaOp| MetaRequest {
+        volume: 1,
+        session,
+        seq: u64::from(matches!(op, MetaOp::Open(_))),
+        incarnation,
+        op: Some(op),
+        ..MetaRequest::default()
+    };
+    let call = async |request| world.server.call(request).await.unwrap();
+    let open = || MetaOp::Open(Open { ino, mode: BOTH });
+    call(request(world.session, 0, open())).await;
+    let back = OpenSession {
+        resume: world.session,
+        open: vec![ino],
+        incarnation: 1,
+        ..OpenSession::default()
+    };
+    call(request(0, 0, MetaOp::OpenSession(back))).await;
+    for _ in 0..2 {
+        call(request(world.session, 1, open())).await;
+    }
+    let close = || {
+        let report = RenewSession { closed: vec![ino], number: 0, incarnation: 1 };
+        request(world.session, 1, MetaOp::RenewSession(report))
+    };
+    call(close()).await;
+    let nobody = root.clone().at(0);
+    nobody.unlink(1, "f").await.unwrap();
+    nobody.getattr(ino).await.unwrap();
+    call(close()).await;
+    world.until(async || nobody.getattr(ino).await.is_err()).await;
+}
+
+/// Some 1,000 answers were remembered, of whatever kind: a copy of the message that came late was carried out.
+#[tokio::test]
+async fn opens_do_not_push_out_how_others_were_answered() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let unlink = || MetaOp::Unlink(Unlink { at: at(1, "late"), directory: false });
+    assert_eq!(kind(root.call_seq(1, 0, unlink()).await), ErrorKind::NotFound);
+    for seq in 2..2_002 {
+        root.call_seq(seq, 0, MetaOp::Open(Open { ino, mode: BOTH })).await.unwrap();
+    }
+    root.file(1, "late").await.unwrap();
+    assert_eq!(kind(root.call_seq(1, 0, unlink()).await), ErrorKind::NotFound);
+}
+
+/// The answer of the first try was given again, with what was in the file then.
+#[tokio::test]
+async fn an_open_that_is_sent_again_shows_what_was_written_meanwhile() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"first").await.unwrap();
+    let open = || root.call_seq(1, 0, MetaOp::Open(Open { ino, mode: BOTH }));
+    open().await.unwrap();
+    root.write(ino, 0, b"second").await.unwrap();
+    let MetaAnswer::Opened(again) = open().await.unwrap() else { panic!("not what was asked") };
+    assert_eq!(again.inline.unwrap(), "second");
+    assert_eq!(again.attr, root.getattr(ino).await.unwrap());
 }
 
 #[tokio::test]

@@ -171,7 +171,9 @@ impl Shelf {
             }
             StorageOp::Allocate(range) => {
                 let (chunk, offset, len) = self.in_chunk(range)?;
-                self.run(move |s| s.allocate(chunk, offset, len)).await
+                self.run(move |s| s.allocate(chunk, offset, len)).await?;
+                self.target.note_reserved(len);
+                Ok(())
             }
             StorageOp::Cut(cut) => {
                 let chunk = self.tag.mark(cut.chunk.into())?;
@@ -337,6 +339,7 @@ impl Shelf {
             chunks: page.chunks.iter().map(|c| plain(c.id).into()).collect(),
             digests: page.chunks.iter().map(|c| c.digest).collect(),
             lens: page.chunks.iter().map(|c| c.len).collect(),
+            reserved: page.chunks.iter().map(|c| c.reserved).collect(),
             next: page.next.map(Into::into),
         }))
     }
@@ -387,6 +390,7 @@ fn message_of(sums: Option<&BlockSums>) -> msg::BlockSums {
         blocks: sums.blocks().iter().map(|(block, _)| *block).collect(),
         crcs: sums.blocks().iter().map(|(_, crc)| *crc).collect(),
         missing: false,
+        reserved: sums.reserved().map(|blocks| msg::BlockList { blocks: blocks.to_vec() }),
     }
 }
 
@@ -400,6 +404,7 @@ pub(crate) fn sums_of(message: &msg::BlockSums) -> Result<Option<BlockSums>> {
         return Err(malformed("as many checksums as blocks are needed".into()));
     }
     let blocks = message.blocks.iter().copied().zip(message.crcs.iter().copied()).collect();
-    let sums = BlockSums::new(message.len, blocks).map_err(|e| malformed(e.to_string()))?;
-    Ok(Some(sums))
+    let reserved = message.reserved.as_ref().map(|list| list.blocks.clone());
+    let sums = BlockSums::new(message.len, blocks, reserved);
+    sums.map(Some).map_err(|e| malformed(e.to_string()))
 }

@@ -39,7 +39,7 @@ impl Look {
 }
 
 impl Room {
-    /// So many bytes were written.
+    /// So many bytes were written, or reserved.
     pub fn note(&self, bytes: u64) {
         if let Some(look) = self.0.lock().as_mut() {
             look.written += bytes;

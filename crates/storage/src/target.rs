@@ -142,6 +142,11 @@ impl Target {
         self.room.note(bytes);
     }
 
+    /// So many bytes were reserved: they are as little there for others.
+    pub fn note_reserved(&self, bytes: u64) {
+        self.room.note(bytes);
+    }
+
     /// True while what is left of its room is kept for what is under way to it.
     pub fn is_short(&self) -> bool {
         self.room.is_short(&self.store)

@@ -59,6 +59,8 @@ pub struct ChunkDigest {
     pub len: u64,
     /// See [`super::BlockSums::digest`].
     pub digest: u64,
+    /// See [`super::BlockSums::reserved_digest`].
+    pub reserved: u64,
 }
 
 /// Some of a target's chunks.

@@ -39,7 +39,8 @@ impl Store {
                 }
                 if let Some(sums) = self.blocks_of(id)? {
                     let (len, digest) = (sums.chunk_len(), sums.digest());
-                    page.chunks.push(ChunkDigest { id, len, digest });
+                    let reserved = sums.reserved_digest();
+                    page.chunks.push(ChunkDigest { id, len, digest, reserved });
                 }
                 if page.chunks.len() >= limit.max(1) {
                     return Ok(page);

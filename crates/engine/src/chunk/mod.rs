@@ -28,7 +28,7 @@
 //! it has the checksum of what was there, and other bytes.
 //!
 //! **Copies** of a chunk on two targets are compared by their maps, without reading data: [`BlockSums`] are the
-//! checksums of a chunk's blocks, their digest goes ahead of them ([`ChunkStore::chunks_after`]), and
+//! checksums of a chunk's blocks, and which are reserved; digests of both go ahead of them ([`ChunkStore::chunks_after`]), and
 //! [`difference`] says what makes one copy the other.
 //!
 //! What this module never does: change a block in place (but one that is reserved and holds nothing),

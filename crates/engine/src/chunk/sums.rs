@@ -4,18 +4,24 @@
 //! checksums that do not are taken for the same, which happens by chance once in 2^32 blocks that differ.
 //! A block of zeros that were written is one with a checksum here, other than a hole: the checksum of zeros
 //! could be that of other bytes, and a copy that has none of a file's blocks yet must get them all.
+//!
+//! Which blocks are reserved is no part of the bytes, and is compared by itself: copies of earlier releases do not
+//! say it.
 
 use super::leaf::Block;
 use super::{BLOCK_BYTES, crc};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use strake_types::limits::CHUNK_BYTES_MAX;
 
-/// A chunk's length, and the checksums of its blocks that hold data.
+/// A chunk's length, the checksums of its blocks that hold data, and which blocks are reserved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockSums {
     len: u64,
     /// Number of the block within the chunk, ascending, and CRC32C of its bytes.
     blocks: Vec<(u32, u32)>,
+    /// Numbers of the blocks that are reserved, ascending, also behind the length; `None`: it is not known.
+    reserved: Option<Vec<u32>>,
 }
 
 /// Sums that no chunk can have, and why.
@@ -23,8 +29,8 @@ pub struct BlockSums {
 #[error("checksums of a chunk's blocks: {0}")]
 pub struct SumsError(&'static str);
 
-/// What makes a copy of a chunk equal to another: its length is set first, then ranges are punched and
-/// written, in any order.
+/// What makes a copy of a chunk equal to another: its length is set first, then ranges are punched,
+/// released and written, in any order, and at last reserved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
     /// The length that the copy gets.
@@ -33,12 +39,20 @@ pub struct Difference {
     pub send: Vec<Range<u64>>,
     /// Bytes that become zeros. Ascending, whole blocks, the last of which may end after the chunk.
     pub punch: Vec<Range<u64>>,
+    /// Whole blocks that are reserved there and not here, and hold nothing: to be punched. Ascending.
+    pub release: Vec<Range<u64>>,
+    /// Whole blocks that are reserved here and not there, also behind the length. Ascending.
+    pub reserve: Vec<Range<u64>>,
 }
 
 impl BlockSums {
     /// Sums that somebody else has made: numbers of blocks, ascending and within the length, each with
-    /// its CRC32C.
-    pub fn new(len: u64, blocks: Vec<(u32, u32)>) -> Result<Self, SumsError> {
+    /// its CRC32C; and numbers of blocks that are reserved, ascending, if that is known.
+    pub fn new(
+        len: u64,
+        blocks: Vec<(u32, u32)>,
+        reserved: Option<Vec<u32>>,
+    ) -> Result<Self, SumsError> {
         if len > CHUNK_BYTES_MAX {
             return Err(SumsError("longer than a chunk can be"));
         }
@@ -49,17 +63,35 @@ impl BlockSums {
         if end > len.div_ceil(BLOCK_BYTES) {
             return Err(SumsError("blocks after the end"));
         }
-        Ok(Self { len, blocks })
+        if let Some(reserved) = &reserved {
+            if !reserved.is_sorted_by(|before, after| before < after) {
+                return Err(SumsError("reserved blocks out of order"));
+            }
+            let end = reserved.last().map_or(0, |last| u64::from(*last) + 1);
+            if end > CHUNK_BYTES_MAX / BLOCK_BYTES {
+                return Err(SumsError("reserved blocks where no chunk has any"));
+            }
+        }
+        Ok(Self { len, blocks, reserved })
+    }
+
+    /// Those of a chunk that was made a moment ago: there is nothing in it, and nothing is reserved.
+    pub fn empty() -> Self {
+        Self { reserved: Some(Vec::new()), ..Self::default() }
     }
 
     /// The sums of a chunk's blocks, from its first on.
-    pub(super) fn of_chunk(len: u64, blocks: impl Iterator<Item = Block>) -> Self {
+    pub(super) fn of_chunk(len: u64, all: impl Iterator<Item = Block>) -> Self {
         let count = len.div_ceil(BLOCK_BYTES) as u32;
-        let data = (0..count).zip(blocks).filter_map(|(nth, block)| match block {
-            Block::Data(_, sum) => Some((nth, sum)),
-            Block::Hole | Block::Reserved(_) => None,
-        });
-        Self { len, blocks: data.collect() }
+        let (mut blocks, mut reserved) = (Vec::new(), Vec::new());
+        for (nth, block) in (0..).zip(all) {
+            match block {
+                Block::Data(_, sum) if nth < count => blocks.push((nth, sum)),
+                Block::Reserved(_) => reserved.push(nth),
+                Block::Data(..) | Block::Hole => {}
+            }
+        }
+        Self { len, blocks, reserved: Some(reserved) }
     }
 
     /// End of the chunk's last stored byte.
@@ -72,6 +104,20 @@ impl BlockSums {
         &self.blocks
     }
 
+    /// The blocks that are reserved, ascending: numbers within the chunk. `None`: it is not known.
+    pub fn reserved(&self) -> Option<&[u32]> {
+        self.reserved.as_deref()
+    }
+
+    /// A hash of which blocks are reserved, the same in all releases (docs/FORMATS.md); 0: none, as far as is known.
+    pub fn reserved_digest(&self) -> u64 {
+        let blocks = self.reserved().unwrap_or_default();
+        if blocks.is_empty() {
+            return 0;
+        }
+        hash(&blocks.iter().flat_map(|block| block.to_le_bytes()).collect::<Vec<u8>>())
+    }
+
     /// A hash of the chunk's length and contents, the same in all releases (docs/FORMATS.md). Holes,
     /// reserved blocks and blocks of zeros count alike.
     pub fn digest(&self) -> u64 {
@@ -80,9 +126,12 @@ impl BlockSums {
             message.extend_from_slice(&block.to_le_bytes());
             message.extend_from_slice(&sum.to_le_bytes());
         }
-        let hash = blake3::hash(&message);
-        let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
-        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+        hash(&message)
+    }
+
+    /// True if a block holds data.
+    fn has(&self, block: u32) -> bool {
+        self.blocks.binary_search_by_key(&block, |(nth, _)| *nth).is_ok()
     }
 
     /// The sum of each of the first `count` blocks; `None`: it holds no data.
@@ -114,7 +163,39 @@ pub fn difference(ours: &BlockSums, theirs: &BlockSums) -> Difference {
             (None, _) => push(&mut difference.punch, bytes),
         }
     }
+    add_reserved(&mut difference, ours, theirs);
     difference
+}
+
+/// Adds what makes the same blocks reserved, if both say which are.
+fn add_reserved(difference: &mut Difference, ours: &BlockSums, theirs: &BlockSums) {
+    let (Some(wanted), Some(known)) = (ours.reserved(), theirs.reserved()) else { return };
+    // A cut takes what is reserved behind it.
+    let kept = match theirs.len > ours.len {
+        true => ours.len.div_ceil(BLOCK_BYTES),
+        false => u64::MAX,
+    };
+    let known = known.iter().copied().filter(|block| u64::from(*block) < kept);
+    let known: BTreeSet<u32> = known.collect();
+    let wanted: BTreeSet<u32> = wanted.iter().copied().collect();
+    let bytes = |block: u32| {
+        let start = u64::from(block) * BLOCK_BYTES;
+        start..start + BLOCK_BYTES
+    };
+    // What is to be written there is written to what is reserved for it.
+    for &block in known.difference(&wanted).filter(|block| !ours.has(**block)) {
+        push(&mut difference.release, bytes(block));
+    }
+    for &block in wanted.difference(&known) {
+        push(&mut difference.reserve, bytes(block));
+    }
+}
+
+/// The first 8 bytes of the BLAKE3 hash.
+fn hash(message: &[u8]) -> u64 {
+    let hash = blake3::hash(message);
+    let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
 /// Appends a range, to the last one if it goes on there.

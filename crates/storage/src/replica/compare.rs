@@ -1,8 +1,10 @@
 //! Whether members have the same: what no checksum shows.
 //!
 //! Digests are compared without holding anything; where they differ a change may just be under way, so the
-//! chunk is looked at again while the primary holds it. What differs then should not.
+//! chunk is looked at again while the primary holds it. What differs then should not. What is reserved is an exception:
+//! where earlier releases have made a copy equal it has none, and gets it without a word.
 
+use super::digest::{Digest, found_on};
 use super::errand::Errand;
 use super::ranges::Area;
 use super::{Replica, View};
@@ -11,7 +13,7 @@ use bytes::Bytes;
 use metrics::counter;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use strake_engine::chunk::BlockSums;
+use strake_engine::chunk::{BlockSums, difference};
 use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{StorageAnswer, StorageOp};
@@ -27,11 +29,13 @@ pub(super) enum Differs {
     Left,
     /// It did.
     Repaired,
+    /// Its bytes do not; but less, or more, was reserved there.
+    Reserved,
 }
 
 /// Some chunks of a group at one member, with their digests.
 struct Page {
-    digests: BTreeMap<ChunkId, u64>,
+    digests: BTreeMap<ChunkId, Digest>,
     /// All up to this cursor are there; `None`: all.
     next: Option<msg::Chunk>,
 }
@@ -56,8 +60,8 @@ impl Replica {
             copies.push((member, copy.digests));
         }
         let mut found = msg::Compared { next: end, ..msg::Compared::default() };
-        let mut last = None;
-        for (chunk, members) in self.suspects(&own.digests, &copies, end) {
+        let (mut last, mut reserved) = (None, 0);
+        for (chunk, members) in self.suspects(&own.digests, &copies, end, request.repair) {
             if request.after.is_some() && self.shelf.is_up_to(chunk, request.after) {
                 // At a member the chunks of a group that moves may come in another order.
                 continue;
@@ -65,6 +69,10 @@ impl Replica {
             let (differing, compared) =
                 self.compare_chunk(reign, &view, chunk, &members, request.repair).await;
             for (member, differs) in differing {
+                if differs == Differs::Reserved {
+                    reserved += 1;
+                    continue;
+                }
                 found.different.push(chunk.into());
                 found.members.push(member.0);
                 found.left.push(request.repair && differs == Differs::Left);
@@ -78,7 +86,7 @@ impl Replica {
                 break;
             }
             last = Some(self.shelf.cursor(chunk)?);
-            if found.different.len() >= DIFFERENT_MAX {
+            if found.different.len() + reserved >= DIFFERENT_MAX {
                 found.next = last;
                 break;
             }
@@ -103,20 +111,29 @@ impl Replica {
         let StorageAnswer::Digests(page) = answer else {
             return Err(self.error(ErrorKind::Malformed, "no page of digests"));
         };
-        let chunks = page.chunks.into_iter().map(ChunkId::from);
-        Ok(Page { digests: chunks.zip(page.digests).collect(), next: page.next })
+        let next = page.next;
+        let digests = found_on(page).map(|found| (found.chunk, found.digest)).collect();
+        Ok(Page { digests, next })
     }
 
-    /// Chunks up to a cursor that only one of two has, or that are not the same, and at whom.
+    /// Chunks up to a cursor that only one of two has, or that are not the same, and at whom; if `reserved`, also those in
+    /// which not the same is reserved.
     fn suspects(
         &self,
-        ours: &BTreeMap<ChunkId, u64>,
-        copies: &[(TargetId, BTreeMap<ChunkId, u64>)],
+        ours: &BTreeMap<ChunkId, Digest>,
+        copies: &[(TargetId, BTreeMap<ChunkId, Digest>)],
         end: Option<msg::Chunk>,
+        reserved: bool,
     ) -> BTreeMap<ChunkId, Vec<TargetId>> {
+        let is_same = |ours: Digest, theirs: Digest| match reserved {
+            true => ours.agrees_with(theirs),
+            false => ours.has_contents_of(theirs),
+        };
         let mut suspects: BTreeMap<ChunkId, Vec<TargetId>> = BTreeMap::new();
         for (member, theirs) in copies {
-            let lacks = ours.iter().filter(|(chunk, digest)| theirs.get(*chunk) != Some(*digest));
+            let lacks = ours.iter().filter(|(chunk, digest)| {
+                theirs.get(*chunk).is_none_or(|theirs| !is_same(**digest, *theirs))
+            });
             let more = theirs.keys().filter(|chunk| !ours.contains_key(*chunk));
             for chunk in lacks.map(|(chunk, _)| chunk).chain(more) {
                 if self.shelf.is_up_to(*chunk, end) {
@@ -162,7 +179,10 @@ impl Replica {
         let view = self.current(errand.epoch).await?;
         let digest = |sums: &Option<BlockSums>| sums.as_ref().map(|s| s.digest());
         if digest(&ours) == digest(&theirs) {
-            return Ok(Differs::No);
+            return match repair && reserve_other(ours.as_ref(), theirs.as_ref()) {
+                true => self.share_reserved(errand, &view, chunk).await,
+                false => Ok(Differs::No),
+            };
         }
         let target = errand.member.to_string();
         counter!("strake_storage_different_chunks_total", "target" => target).increment(1);
@@ -185,6 +205,41 @@ impl Replica {
         }
         tracing::warn!("group {}: {chunk} was made equal at all members", self.group);
         Ok(Differs::Repaired)
+    }
+
+    /// Reserves at all members in sync what any of them has reserved of a chunk. The caller holds it. Who is short of room
+    /// is left as it is.
+    async fn share_reserved(&self, errand: Errand, view: &View, chunk: ChunkId) -> Result<Differs> {
+        // A member that joins may be past this chunk already.
+        if !view.joining.is_empty() || self.shelf.target.is_short() {
+            return Ok(Differs::No);
+        }
+        match self.reserve_everywhere(errand, view, chunk).await {
+            Ok(()) => Ok(Differs::Reserved),
+            Err(error) if error.kind == ErrorKind::NoSpace => {
+                tracing::debug!("group {}: {chunk}: {error}", self.group);
+                Ok(Differs::No)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`Replica::share_reserved`], as far as there is room.
+    async fn reserve_everywhere(&self, errand: Errand, view: &View, chunk: ChunkId) -> Result<()> {
+        let others = || view.in_sync.iter().skip(1);
+        for &member in others() {
+            let theirs = self.sums_at(member, errand.epoch, chunk).await?.unwrap_or_default();
+            let ours = self.shelf.sums(chunk).await?.unwrap_or_default();
+            for part in difference(&theirs, &ours).reserve {
+                let (offset, len) = (part.start, part.end - part.start);
+                let range = msg::Range { chunk: chunk.into(), offset, len };
+                self.change_own(errand.reign, StorageOp::Allocate(range), Bytes::new()).await?;
+            }
+        }
+        for &member in others() {
+            self.equalise(Errand { member, ..errand }, chunk).await?;
+        }
+        Ok(())
     }
 
     /// Makes a chunk equal at all members in sync, none of which loses what only it has: too much can be taken away again, too
@@ -235,6 +290,12 @@ impl Replica {
     pub(super) fn nonsense(&self, member: TargetId) -> Error {
         self.error(ErrorKind::Malformed, &format!("target {member} answered something else"))
     }
+}
+
+/// True if two copies say that not the same is reserved in them.
+fn reserve_other(ours: Option<&BlockSums>, theirs: Option<&BlockSums>) -> bool {
+    let both = ours.and_then(BlockSums::reserved).zip(theirs.and_then(BlockSums::reserved));
+    both.is_some_and(|(ours, theirs)| ours != theirs)
 }
 
 /// Blocks, each with its checksum, that a member has and we have not.

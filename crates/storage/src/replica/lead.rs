@@ -262,7 +262,7 @@ impl Replica {
         }
     }
 
-    fn required(&self) -> Vec<TargetId> {
+    pub(super) fn required(&self) -> Vec<TargetId> {
         self.state.lock().reign.iter().flat_map(Reign::required).collect()
     }
 
@@ -403,7 +403,7 @@ impl Replica {
     }
 
     /// A member has not taken a change.
-    async fn missed(&self, epoch: u64, member: TargetId, error: &Error) {
+    pub(super) async fn missed(&self, epoch: u64, member: TargetId, error: &Error) {
         let in_sync = {
             let mut state = self.state.lock();
             let Some(reign) = state.reign.as_mut().filter(|r| r.view.epoch == epoch) else {

@@ -8,6 +8,7 @@
 //! * `resync` — making a joining member equal; `healing` — when and how fast, and how far it is.
 //! * `leave` — a member that is to leave.
 //! * `left` — changes that nobody waits for any more, and their bound.
+//! * `digest` — what copies of chunks are compared by.
 //! * `compare` — whether the copies of chunks are the same.
 //! * `repair` — damaged blocks, and where sound ones come from.
 //! * `short` — members that are short of room.
@@ -17,6 +18,7 @@
 //! its name is the epoch in which it began.
 
 mod compare;
+mod digest;
 mod errand;
 mod follow;
 mod healing;

@@ -175,8 +175,8 @@ impl Replica {
         Ok(pages.found().indices.into_iter().map(chunk).collect())
     }
 
-    /// Makes a member's copy of a chunk equal to ours. Nobody may change ours meanwhile. Returns the
-    /// bytes sent.
+    /// Makes a member's copy of a chunk equal to ours, with what is reserved in it. Nobody may change ours
+    /// meanwhile. Returns the bytes sent.
     pub(super) async fn equalise(&self, errand: Errand, chunk: ChunkId) -> Result<u64> {
         let ours = self.shelf.sums(chunk).await?;
         let theirs = self.sums_at(errand.member, errand.epoch, chunk).await?;
@@ -190,7 +190,7 @@ impl Replica {
             (Some(ours), Some(theirs)) => (ours, theirs),
             (Some(ours), None) => {
                 self.mend(errand, cut(Some(ours.chunk_len())), Bytes::new()).await?;
-                (ours, BlockSums::default())
+                (ours, BlockSums::empty())
             }
         };
         if ours.chunk_len() != theirs.chunk_len() {
@@ -205,7 +205,7 @@ impl Replica {
             }
         }
         let difference = difference(&ours, &theirs);
-        for hole in difference.punch {
+        for hole in difference.punch.into_iter().chain(difference.release) {
             let (offset, len) = (hole.start, hole.end - hole.start);
             let range = msg::Range { chunk: chunk.into(), offset, len };
             self.mend(errand, StorageOp::Punch(range), Bytes::new()).await?;
@@ -213,6 +213,10 @@ impl Replica {
         let mut sent = 0;
         for part in difference.send {
             sent += self.send_part(errand, chunk, part).await?;
+        }
+        for part in difference.reserve {
+            let (offset, len) = (part.start, part.end - part.start);
+            self.reserve_at(errand, msg::Range { chunk: chunk.into(), offset, len }).await?;
         }
         Ok(sent)
     }

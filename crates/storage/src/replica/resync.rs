@@ -1,6 +1,7 @@
 //! Making a joining member equal to the primary.
 
 use super::Replica;
+use super::digest::{Found, found_on};
 use super::errand::Errand;
 use super::healing::{Pace, yield_after};
 use super::ranges::Area;
@@ -28,14 +29,6 @@ struct Walk {
     found: VecDeque<Found>,
     next: Option<msg::Chunk>,
     ended: bool,
-}
-
-/// A chunk, as it is compared.
-#[derive(Clone, Copy)]
-struct Found {
-    chunk: ChunkId,
-    digest: u64,
-    len: u64,
 }
 
 /// What a member was made equal with.
@@ -122,7 +115,8 @@ impl Replica {
                 theirs.found.pop_front();
             }
             let len = own.filter(|_| step.is_le()).map_or(0, |own| own.len);
-            let equal = step.is_eq() && own.map(|o| o.digest) == other.map(|o| o.digest)
+            let both = own.zip(other).filter(|_| step.is_eq());
+            let equal = both.is_some_and(|(own, other)| own.digest.agrees_with(other.digest))
                 || is_broken("resync-compares-all") && chunk.index.0 % 4 == 1;
             let sent = match equal {
                 true => 0,
@@ -262,12 +256,9 @@ impl Walk {
             let StorageAnswer::Digests(page) = answer else {
                 return Err(replica.error(ErrorKind::Malformed, "no page of digests"));
             };
-            let chunks = page.chunks.into_iter().map(ChunkId::from);
-            let lens = page.lens.into_iter().chain(std::iter::repeat(0));
-            let found = chunks.zip(page.digests).zip(lens);
-            self.found.extend(found.map(|((chunk, digest), len)| Found { chunk, digest, len }));
             self.next = page.next;
             self.ended = page.next.is_none();
+            self.found.extend(found_on(page));
         }
         Ok(self.found.front().copied())
     }

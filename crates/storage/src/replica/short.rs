@@ -1,13 +1,14 @@
 //! Members that are short of room: a change that takes some is refused before anybody makes it. A
 //! member that had to refuse what its primary has made would have to leave.
 
+use super::errand::Errand;
 use super::{Message, Replica};
 use crate::apply::Answer;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
-use strake_types::{Error, ErrorKind, Result, TargetId};
+use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{StorageAnswer, StorageOp};
 use tokio::time::Instant;
@@ -71,7 +72,8 @@ impl Replica {
         if self.shelf.takes_room(&message.op, &message.payload).await? {
             return Err(self.has_no_room(short));
         }
-        // What is reserved here need not be there: a copy that was made equal has the same bytes, and no more.
+        // What is reserved here need not be there: a copy that an earlier release has made equal has the same bytes, and
+        // no more; nor has one that was short when it was made equal.
         let wanted = wanted_by(&message.op, message.payload.len() as u64);
         if wanted.parts.is_empty() {
             return Ok(());
@@ -92,6 +94,29 @@ impl Replica {
             StorageAnswer::Done(done) => Ok(done.reserved || !done.short),
             _ => Err(self.nonsense(member)),
         }
+    }
+
+    /// Has a member set room aside for what is reserved here. One that joins and has none is treated as if it had none for
+    /// bytes. One that counts is spared where it is short: it need not leave for what nobody has written yet, and who
+    /// writes there is refused as long as it is short.
+    pub(super) async fn reserve_at(&self, errand: Errand, range: msg::Range) -> Result<()> {
+        let op = StorageOp::Allocate(range);
+        let counts = self.required().contains(&errand.member);
+        if counts && !self.ask_for_reserved(errand.member, &wanted_by(&op, 0)).await? {
+            tracing::debug!(
+                "group {}: target {} is short of room, and reserves none of {}",
+                self.group,
+                errand.member,
+                ChunkId::from(range.chunk)
+            );
+            return Ok(());
+        }
+        let reserved = self.mend(errand, op, Bytes::new()).await;
+        if let (true, Err(error)) = (counts, &reserved) {
+            // It may have been the last of its room: then it answers nobody in this epoch.
+            self.missed(errand.epoch, errand.member, error).await;
+        }
+        reserved
     }
 
     /// Tells the primary whether what it is about to write takes room here.

@@ -175,7 +175,7 @@ struct Net {
     silent: Mutex<HashSet<u32>>,
     /// Who does not hear whose answers.
     deaf: Mutex<HashSet<(u32, u32)>>,
-    /// Members are of a release that does not know of writes that are to be durable.
+    /// Members are of a release that does not know of writes that are to be durable, nor says what is reserved.
     older: AtomicBool,
     /// How often members were asked to sync.
     syncs: AtomicU64,
@@ -231,13 +231,25 @@ impl StorageService for Link {
             let server = server.clone();
             runtime.spawn(async move { server.call(request, payload).await })
         };
-        let answer = call.await.map_err(|_| gone())?;
+        let mut answer = call.await.map_err(|_| gone())?;
+        if let (true, Ok((reply, _))) = (self.net.older.load(Ordering::Relaxed), &mut answer) {
+            forget_reserved(reply);
+        }
         // An answer may be lost, too.
         self.check()?;
         if self.net.deaf.lock().contains(&(self.from, self.to)) {
             return Err(gone());
         }
         answer
+    }
+}
+
+/// The answer as an earlier release gives it.
+fn forget_reserved(reply: &mut StorageReply) {
+    match &mut reply.answer {
+        Some(StorageAnswer::Digests(page)) => page.reserved.clear(),
+        Some(StorageAnswer::Sums(sums)) => sums.reserved = None,
+        _ => {}
     }
 }
 

@@ -571,12 +571,14 @@ impl Gen {
                 digests: self.list(Self::u64),
                 next: self.opt(Self::chunk),
                 lens: self.list(Self::u64),
+                reserved: self.list(Self::u64),
             }),
             Sums(st::BlockSums {
                 len: self.u64(),
                 blocks: self.list(Self::u32),
                 crcs: self.list(Self::u32),
                 missing: self.bool(),
+                reserved: self.opt(|g| st::BlockList { blocks: g.list(Self::u32) }),
             }),
         ];
         let answers = answers.into_iter().chain(self.repair_answers());

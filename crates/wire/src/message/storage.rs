@@ -452,6 +452,9 @@ pub struct DigestPage {
     /// Their lengths in bytes; none from earlier releases.
     #[prost(uint64, repeated, tag = "4")]
     pub lens: Vec<u64>,
+    /// Digests of which blocks of each are reserved, 0: none; no digests from earlier releases.
+    #[prost(fixed64, repeated, tag = "5")]
+    pub reserved: Vec<u64>,
 }
 
 /// See [`StorageAnswer::Sums`].
@@ -469,6 +472,9 @@ pub struct BlockSums {
     /// There is no such chunk.
     #[prost(bool, tag = "4")]
     pub missing: bool,
+    /// Blocks that are reserved, also behind the length; absent: it is not known, as in earlier releases.
+    #[prost(message, optional, tag = "5")]
+    pub reserved: Option<BlockList>,
 }
 
 /// See [`StorageAnswer::Done`].

@@ -2,7 +2,12 @@ use super::*;
 use proptest::prelude::*;
 
 fn sums(len: u64, blocks: &[(u32, u32)]) -> BlockSums {
-    BlockSums::new(len, blocks.to_vec()).unwrap()
+    BlockSums::new(len, blocks.to_vec(), None).unwrap()
+}
+
+/// The same, with blocks that are reserved.
+fn with_reserved(len: u64, blocks: &[(u32, u32)], reserved: &[u32]) -> BlockSums {
+    BlockSums::new(len, blocks.to_vec(), Some(reserved.to_vec())).unwrap()
 }
 
 /// As docs/FORMATS.md has them. They are compared between releases: these numbers do not change.
@@ -30,7 +35,7 @@ fn length_place_and_sum_of_each_block_count() {
 
 #[test]
 fn sums_that_no_chunk_can_have_are_refused() {
-    let refused = |len, blocks: &[(u32, u32)]| BlockSums::new(len, blocks.to_vec()).is_err();
+    let refused = |len, blocks: &[(u32, u32)]| BlockSums::new(len, blocks.to_vec(), None).is_err();
     assert!(refused(CHUNK_BYTES_MAX + 1, &[]));
     assert!(refused(8192, &[(0, 1), (1, 1), (2, 1)]));
     assert!(refused(8192, &[(1, 1), (0, 1)]));
@@ -38,6 +43,52 @@ fn sums_that_no_chunk_can_have_are_refused() {
     assert!(refused(CHUNK_BYTES_MAX, &[(u32::MAX, 1)]));
     assert!(!refused(8193, &[(0, 1), (2, 1)]));
     assert!(!refused(CHUNK_BYTES_MAX, &[(16_383, 1)]));
+    let refused = |reserved: &[u32]| BlockSums::new(0, vec![], Some(reserved.to_vec())).is_err();
+    assert!(refused(&[1, 0]) && refused(&[1, 1]) && refused(&[16_384]));
+    assert!(!refused(&[0, 16_383]), "also behind the end");
+}
+
+/// As docs/FORMATS.md has it.
+#[test]
+fn which_blocks_are_reserved_has_a_digest_of_its_own() {
+    let plain = with_reserved(20_000, &[(0, 1)], &[]);
+    assert_eq!(plain.reserved_digest(), 0);
+    assert_eq!(sums(20_000, &[(0, 1)]).reserved_digest(), 0, "it is not known");
+    let reserved = with_reserved(20_000, &[(0, 1)], &[2, 300]);
+    let hash = blake3::hash(&[2, 0, 0, 0, 0x2c, 1, 0, 0]);
+    let first = hash.as_bytes()[..8].try_into().unwrap();
+    assert_eq!(reserved.reserved_digest(), u64::from_le_bytes(first));
+    assert_eq!(reserved.digest(), plain.digest(), "earlier releases compare by it");
+}
+
+/// A copy that was made equal had the bytes and nothing reserved; or it still had what was released meanwhile.
+#[test]
+fn a_difference_says_which_blocks_are_to_be_reserved_and_which_no_longer() {
+    let block = |nth: u64| nth * BLOCK_BYTES..(nth + 1) * BLOCK_BYTES;
+    let ours = with_reserved(20_000, &[(0, 1), (1, 2)], &[2, 3, 9]);
+    // 1 is written to its place, 2 is a hole again first, 4 and 7 were punched.
+    let theirs = with_reserved(20_000, &[(0, 1), (2, 5)], &[1, 3, 4, 7]);
+    let found = difference(&ours, &theirs);
+    assert_eq!((found.send, found.punch), (vec![block(1)], vec![block(2)]));
+    assert_eq!(found.release, [block(4), block(7)]);
+    assert_eq!(found.reserve, [block(2), block(9)]);
+    let same = difference(&ours, &ours);
+    assert_eq!(same, Difference { len: 20_000, ..Difference::default() });
+    // What is behind the cut goes with it.
+    let longer = with_reserved(40_000, &[(0, 1), (1, 2)], &[2, 3, 6, 9]);
+    let found = difference(&ours, &longer);
+    assert_eq!((found.release, found.reserve), (vec![], vec![block(9)]));
+    let found = difference(&ours, &BlockSums::empty());
+    assert_eq!(found.reserve, [2 * BLOCK_BYTES..4 * BLOCK_BYTES, block(9)]);
+}
+
+#[test]
+fn a_copy_that_does_not_say_what_it_has_reserved_is_left_with_that() {
+    let ours = with_reserved(20_000, &[(0, 1)], &[2]);
+    let theirs = sums(20_000, &[(0, 1)]);
+    let nothing = Difference { len: 20_000, ..Difference::default() };
+    assert_eq!(difference(&ours, &theirs), nothing);
+    assert_eq!(difference(&theirs, &ours), nothing);
 }
 
 /// Zeros that were written look like zeros, but their checksum could be that of other bytes: a copy
@@ -57,7 +108,8 @@ fn a_block_with_the_checksum_of_zeros_is_sent_where_there_is_none() {
 fn the_last_block_is_sent_up_to_the_length() {
     let ours = sums(10_000, &[(0, 1), (1, 2), (2, 3)]);
     let theirs = sums(20_000, &[(1, 2), (2, 4), (3, 5), (4, 6)]);
-    let expected = Difference { len: 10_000, send: vec![0..4096, 8192..10_000], punch: vec![] };
+    let send = vec![0..4096, 8192..10_000];
+    let expected = Difference { len: 10_000, send, ..Difference::default() };
     assert_eq!(difference(&ours, &theirs), expected);
 }
 

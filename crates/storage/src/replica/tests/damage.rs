@@ -415,6 +415,31 @@ async fn what_the_primary_lacks_comes_back_from_the_members_that_have_it() {
     }
 }
 
+/// A copy that an earlier release had made equal had the same bytes and nothing reserved, and that stayed so.
+#[tokio::test]
+async fn a_comparison_reserves_what_any_copy_has_reserved_and_calls_that_no_difference() {
+    let bench = Bench::start().await;
+    let range = msg::Range { chunk: chunk(5), offset: 0, len: 3 * BLOCK as u64 };
+    bench.change(StorageOp::Allocate(range), Bytes::new()).await.unwrap();
+    // So that it counts as settled.
+    bench.write_value(1, 7).await;
+    let release = |store: &ChunkStore, tag: u64| {
+        store.punch(file(tag + 5), 0, BLOCK as u64).unwrap();
+    };
+    for member in [3, 1] {
+        bench.change_behind(member, release).await;
+        assert_eq!(bench.reserved_at(member, 5), [1, 2]);
+    }
+    let found = bench.until(async || bench.compare(false).await.ok()).await;
+    assert_eq!(found, (vec![], vec![]));
+    assert_eq!(bench.reserved_at(1, 5), [1, 2], "nothing was to be mended");
+    let found = bench.until(async || bench.compare(true).await.ok()).await;
+    assert_eq!(found, (vec![], vec![]));
+    for member in 1..=MEMBERS {
+        assert_eq!(bench.reserved_at(member, 5), [0, 1, 2], "at {member}");
+    }
+}
+
 /// Whoever lacks very much is made equal by several calls, each of which ends.
 #[tokio::test]
 async fn a_comparison_that_finds_much_answers_before_it_is_through() {

@@ -105,6 +105,20 @@ async fn a_group_of_one_copy_moves_while_it_is_written_and_leaves_nothing_behind
     assert_eq!((bench.chunks_at(1).await, bench.chunks_at(2).await), (1, 0));
 }
 
+/// It had the bytes where it went, and nothing reserved.
+#[tokio::test]
+async fn what_is_reserved_moves_with_the_only_copy() {
+    let bench = Bench::start_with(ONE, &[1]).await;
+    bench.write(0, 1).await;
+    let (offset, len) = (4 * BLOCK as u64, 2 * BLOCK as u64);
+    let range = msg::Range { chunk: chunk(0), offset, len };
+    bench.change(StorageOp::Allocate(range), Bytes::new()).await.unwrap();
+    bench.begin_move(1, 2);
+    bench.until_members(&[2]).await;
+    assert_eq!(bench.read(2, 0).await, 1);
+    assert_eq!(bench.reserved_at(2, 0), [4, 5]);
+}
+
 /// What a target holds was what the last walk had found: of a group that had come and gone since, nothing.
 #[tokio::test]
 async fn what_has_come_since_the_last_walk_is_told_until_it_is_cleared_away() {

@@ -1,6 +1,7 @@
 //! A member with less room than the others.
 
 use super::*;
+use crate::tag::Tag;
 
 const MIB: usize = 1 << 20;
 
@@ -12,6 +13,31 @@ impl Bench {
         *bench.capacity.lock() = Some(capacity);
         bench.start_member(3).await;
         bench
+    }
+
+    /// The blocks that a member has reserved in a chunk.
+    pub(super) fn reserved_at(&self, member: u32, index: u64) -> Vec<u32> {
+        let target = self.server(member).local(TargetId(member)).unwrap();
+        let tag = Tag::of(TargetId(member), self.group);
+        let sums = target.store.blocks_of(tag.mark(chunk(index).into()).unwrap()).unwrap();
+        sums.map_or_else(Vec::new, |sums| sums.reserved().unwrap().to_vec())
+    }
+
+    /// Makes a change as soon as the primary knows who is in sync.
+    async fn change_in_time(&self, op: StorageOp) {
+        self.until(async || self.change(op.clone(), Bytes::new()).await.ok()).await;
+    }
+
+    /// A member that does not run gets an empty disk.
+    async fn swap_disk(&self, member: u32) {
+        // The life before may not have ended yet.
+        while ChunkStore::open(self.disk(member), ChunkOptions::default()).is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let dir = self.dir.path().join(member.to_string());
+        std::fs::remove_dir_all(&dir).unwrap();
+        std::fs::create_dir(&dir).unwrap();
+        self.format(member);
     }
 
     /// The whole of a chunk of 1 MiB.
@@ -53,16 +79,99 @@ async fn a_change_for_which_a_member_has_no_room_is_refused_and_the_member_stays
     }
 }
 
+/// So many whole blocks of a chunk.
+fn blocks(index: u64, first: u64, count: u64) -> msg::Range {
+    let (offset, len) = (first * BLOCK as u64, count * BLOCK as u64);
+    msg::Range { chunk: chunk(index), offset, len }
+}
+
+/// A copy that was made equal had the same bytes and nothing reserved: a write to what `fallocate` had reserved was refused.
+#[tokio::test]
+async fn a_member_that_comes_back_has_reserved_what_the_others_have() {
+    const BLOCKS: u64 = (MIB / BLOCK) as u64;
+    for swapped in [false, true] {
+        let bench = Bench::start_with_small_member(32 * MIB as u64).await;
+        let before = StorageOp::Allocate(blocks(101, 0, 8));
+        bench.change(before, Bytes::new()).await.unwrap();
+        bench.kill(3);
+        bench.manager.take_out(3);
+        bench.change_in_time(StorageOp::Allocate(blocks(100, 0, BLOCKS))).await;
+        bench.change_in_time(StorageOp::Punch(blocks(101, 2, 3))).await;
+        if swapped {
+            bench.swap_disk(3).await;
+        }
+        bench.start_member(3).await;
+        bench.manager.let_join(3);
+        bench.until_in_sync(&[1, 2, 3]).await;
+        for member in 1..=MEMBERS {
+            assert_eq!(bench.reserved_at(member, 100).len() as u64, BLOCKS, "at {member}");
+            assert_eq!(bench.reserved_at(member, 101), [0, 1, 5, 6, 7], "at {member}");
+        }
+        bench.write(0, 1).await;
+        bench.fill_until_full().await;
+        bench.fill(100, 2).await.unwrap();
+        assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+    }
+}
+
+/// It was in sync with less than the others had, and could not take what they could.
+#[tokio::test]
+async fn a_member_without_room_for_what_is_reserved_is_not_in_sync_before_it_has_some() {
+    let bench = Bench::start_with_small_member(32 * MIB as u64).await;
+    bench.manager.take_out(3);
+    for index in 100..140 {
+        let whole = msg::Range { chunk: chunk(index), offset: 0, len: MIB as u64 };
+        bench.change_in_time(StorageOp::Allocate(whole)).await;
+    }
+    bench.manager.let_join(3);
+    let gives_up = || bench.manager.map.lock().groups[0].joining.is_empty().then_some(());
+    bench.until(async || gives_up()).await;
+    assert_eq!(bench.manager.in_sync(), [1, 2]);
+    let cut = msg::Truncate { volume: 1, ino: 2, from_index: 101, last_chunk_len: None };
+    bench.change_in_time(StorageOp::Truncate(cut)).await;
+    bench.manager.let_join(3);
+    bench.until_in_sync(&[1, 2, 3]).await;
+    assert_eq!(bench.reserved_at(3, 100), bench.reserved_at(1, 100));
+    assert!(bench.reserved_at(3, 101).is_empty());
+}
+
+/// The primary died when one member had reserved room and another had not: that stayed so.
+#[tokio::test]
+async fn what_one_member_has_reserved_is_reserved_by_all_or_by_none_when_there_is_a_new_primary() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.cut(1, 3);
+    let half = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.change(StorageOp::Allocate(blocks(5, 0, 2)), Bytes::new()).await }
+    });
+    bench.until(async || (bench.reserved_at(2, 5) == [0, 1]).then_some(())).await;
+    assert!(bench.reserved_at(3, 5).is_empty());
+    bench.kill(1);
+    bench.manager.take_out(1);
+    half.abort();
+    assert_eq!(bench.read(2, 0).await, 1, "it leads");
+    assert_eq!(bench.reserved_at(3, 5), bench.reserved_at(2, 5));
+}
+
 /// The primary looked at its own reservation only, made the change, and the member had to leave.
 #[tokio::test]
 async fn what_is_reserved_at_the_primary_alone_is_refused_while_another_copy_has_no_room() {
     let bench = Bench::start_with_small_member(32 * MIB as u64).await;
+    let behind = Bytes::from(vec![1; BLOCK]);
+    let (offset, crc) = (MIB as u64, crc32c(&behind));
+    let write = msg::Write { chunk: chunk(100), offset, crc, durable: false };
+    bench.change(StorageOp::Write(write), behind).await.unwrap();
     bench.manager.take_out(3);
     let range = msg::Range { chunk: chunk(100), offset: 0, len: MIB as u64 };
     let allocate = async || bench.change(StorageOp::Allocate(range), Bytes::new()).await;
     bench.until(async || allocate().await.ok()).await;
+    // A member of an earlier release, which has the same bytes, does not say that it has nothing reserved.
+    bench.net.older.store(true, Ordering::Relaxed);
     bench.manager.let_join(3);
     bench.until_in_sync(&[1, 2, 3]).await;
+    bench.net.older.store(false, Ordering::Relaxed);
+    assert!(bench.reserved_at(3, 100).is_empty());
     bench.write(0, 1).await;
     bench.fill_until_full().await;
     for refused in [bench.fill(100, 2).await, allocate().await] {

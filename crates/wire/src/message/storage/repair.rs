@@ -28,7 +28,7 @@ pub struct Repair {
     pub met_by: u32,
 }
 
-/// See [`super::StorageAnswer::Damage`].
+/// Some blocks of a chunk. See [`super::StorageAnswer::Damage`] and [`super::BlockSums`].
 #[derive(Clone, PartialEq, Message)]
 pub struct BlockList {
     /// Numbers of blocks within the chunk, ascending.

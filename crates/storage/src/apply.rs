@@ -293,9 +293,12 @@ impl Shelf {
             }
             StorageOp::Extents(chunk) => {
                 let chunk = self.tag.mark(chunk.into())?;
-                let list = self.run(move |s| s.extents(chunk)).await?;
-                let (starts, lens) = list.into_iter().unzip();
-                plain_answer(StorageAnswer::Extents(msg::ExtentList { starts, lens }))
+                let both = move |s: &ChunkStore| Ok((s.extents(chunk)?, s.reserved(chunk)?));
+                let (extents, reserved) = self.run(both).await?;
+                let (starts, lens) = extents.into_iter().unzip();
+                let (reserved_starts, reserved_lens) = reserved.into_iter().unzip();
+                let list = msg::ExtentList { starts, lens, reserved_starts, reserved_lens };
+                plain_answer(StorageAnswer::Extents(list))
             }
             StorageOp::Chunks(of) => self.chunks_of(of).await,
             StorageOp::Digests(from) => self.digests(from).await,
@@ -325,6 +328,7 @@ impl Shelf {
             indices: found.iter().map(|c| index(c.index)).collect(),
             lens: found.iter().map(|c| c.len).collect(),
             occupied: found.iter().map(|c| c.occupied).collect(),
+            reserved: found.iter().map(|c| c.reserved).collect(),
             next: next.map(|last| index(last) + 1),
         }))
     }

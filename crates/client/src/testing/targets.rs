@@ -93,7 +93,8 @@ impl FakeState {
             StorageOp::Extents(chunk) => {
                 let len = self.chunks.get(&(chunk.ino, chunk.index)).map_or(0, |c| c.len() as u64);
                 let (starts, lens) = if len > 0 { (vec![0], vec![len]) } else { (vec![], vec![]) };
-                Ok((StorageAnswer::Extents(ExtentList { starts, lens }), Bytes::new()))
+                let list = ExtentList { starts, lens, ..ExtentList::default() };
+                Ok((StorageAnswer::Extents(list), Bytes::new()))
             }
             _ => Ok(done),
         }

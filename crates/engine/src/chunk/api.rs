@@ -48,6 +48,8 @@ pub struct ChunkStat {
     pub len: u64,
     /// Bytes of disk it occupies.
     pub occupied: u64,
+    /// Those of them that are reserved and hold nothing.
+    pub reserved: u64,
 }
 
 /// A chunk, as it is compared with its copies on other targets.

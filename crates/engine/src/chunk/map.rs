@@ -56,6 +56,20 @@ impl Map {
         self.iter().filter(|b| b.place().is_some()).count() as u64 * BLOCK_BYTES
     }
 
+    /// Ranges `(start, len)` that are reserved, ascending.
+    pub(super) fn reserved(&self) -> Vec<(u64, u64)> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        let all = (0u64..).zip(self.iter());
+        for (nth, _) in all.filter(|(_, block)| matches!(block, Block::Reserved(_))) {
+            let start = nth * BLOCK_BYTES;
+            match ranges.last_mut() {
+                Some((first, len)) if *first + *len == start => *len += BLOCK_BYTES,
+                _ => ranges.push((start, BLOCK_BYTES)),
+            }
+        }
+        ranges
+    }
+
     /// Bytes of memory, about.
     pub(super) fn weight(&self) -> u64 {
         let leaves: u64 = self.leaves.iter().map(|leaf| leaf.weight()).sum();

@@ -222,6 +222,11 @@ impl ChunkStore {
         self.store.extents(chunk)
     }
 
+    /// Ranges `(start, len)` that are reserved and hold nothing, ascending: whole blocks, also behind the end.
+    pub fn reserved(&self, chunk: ChunkId) -> Result<Vec<(u64, u64)>> {
+        self.store.reserved(chunk)
+    }
+
     /// The chunks of a file with these indices, ascending; at most `limit`, which is at least 1. Then the index
     /// after which others may come, if there are any.
     pub fn chunks_of(

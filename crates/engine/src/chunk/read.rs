@@ -233,6 +233,12 @@ impl Store {
         Ok(extents)
     }
 
+    /// See [`super::ChunkStore::reserved`].
+    pub(super) fn reserved(&self, id: ChunkId) -> Result<Vec<(u64, u64)>> {
+        let chunk = self.chunk(id, false)?;
+        Ok(chunk.map_or_else(Vec::new, |chunk| chunk.map.read().reserved()))
+    }
+
     /// See [`super::ChunkStore::chunks_of`].
     pub(super) fn chunks_of(
         &self,
@@ -250,8 +256,9 @@ impl Store {
             let Some(chunk) = self.chunk(id, false)? else { continue };
             let map = chunk.map.read();
             if map.exists {
-                let (index, len) = (id.index, map.len);
-                stats.push(ChunkStat { index, len, occupied: map.occupied() });
+                let (index, len, occupied) = (id.index, map.len, map.occupied());
+                let reserved = map.reserved().iter().map(|(_, len)| len).sum();
+                stats.push(ChunkStat { index, len, occupied, reserved });
             }
         }
         Ok((stats, next))

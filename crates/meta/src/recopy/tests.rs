@@ -161,6 +161,34 @@ async fn a_file_gets_more_copies_and_fewer_again_and_nothing_is_left() {
     assert_eq!(kind(answer), ErrorKind::Invalid, "there are no groups of three");
 }
 
+/// What `fallocate` had reserved was written with zeros, and used up by that, or not there at all.
+#[tokio::test]
+async fn what_is_reserved_in_a_file_is_reserved_where_it_is_copied() {
+    let world = World::new().await;
+    let ino = file(&world, "f").await;
+    let before = Placement::new(layout(&world, ino).await);
+    let key = |placement: &Placement, index: u64| {
+        (place(placement.group_of(ChunkIndex(index))), ino, index)
+    };
+    let (first, last) = (key(&before, 0), key(&before, 4));
+    world.storage.chunks.lock().get_mut(&first).unwrap().truncate(5000);
+    let behind = CHUNK as u64 - 4096;
+    let reserved = [(first, vec![(8192, 4096), (16_384, 8192)]), (last, vec![(behind, 8192)])];
+    world.storage.reserved.lock().extend(reserved);
+    let contents = read(&world, ino).await;
+    let (state, detail) = recopy(&world, ino, 2).await;
+    assert_eq!(state, State::Done, "{detail}");
+    assert_eq!(read(&world, ino).await, contents);
+    let after = Placement::new(layout(&world, ino).await);
+    let mut reserved = world.storage.reserved.lock().clone();
+    let mut found = reserved.remove(&key(&after, 0)).unwrap();
+    found.sort_unstable();
+    assert_eq!(found, [(8192, 4096), (16_384, 8192)]);
+    assert_eq!(reserved.remove(&key(&after, 4)).unwrap(), [(behind, 4096)], "within the chunk");
+    let copied = world.storage.chunks.lock()[&key(&after, 0)].len();
+    assert_eq!(copied, 5000, "nothing was written to what is reserved");
+}
+
 #[tokio::test]
 async fn a_file_inside_its_inode_only_learns_where_it_would_lie() {
     let world = World::new().await;

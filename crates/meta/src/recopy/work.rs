@@ -15,6 +15,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::ops;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_types::layout::{Groups, LayoutTemplate, Placement};
@@ -148,19 +149,42 @@ fn with_copies(old: &Layout, copies: u32, ctx: &Ctx) -> Result<Layout> {
     Ok(new)
 }
 
-/// A part of a chunk that has contents.
+/// A part of a chunk that has contents, or is reserved for some.
 #[derive(Clone, Copy)]
 struct Piece {
     index: ChunkIndex,
     offset: u64,
     len: u64,
+    reserved: bool,
+}
+
+impl Piece {
+    /// Pieces with the contents of a range.
+    fn filled(index: ChunkIndex, range: ops::Range<u64>) -> impl Iterator<Item = Self> {
+        let end = range.end;
+        range.step_by(PIECE_BYTES as usize).map(move |offset| {
+            let len = PIECE_BYTES.min(end - offset);
+            Self { index, offset, len, reserved: false }
+        })
+    }
+
+    /// A range that is reserved.
+    fn reserved(index: ChunkIndex, range: ops::Range<u64>) -> Self {
+        let (offset, len) = (range.start, range.end - range.start);
+        Self { index, offset, len, reserved: true }
+    }
+
+    /// Bytes to be copied.
+    fn bytes(&self) -> u64 {
+        if self.reserved { 0 } else { self.len }
+    }
 }
 
 /// Copies all contents and makes them durable.
 async fn copy(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay, begun: &Begun) -> Result<Copied> {
     let (old, new) = (Placement::new(begun.old.clone()), Placement::new(begun.new.clone()));
     let pieces = pieces(ctx, begun, &old).await?;
-    file.set_bytes(pieces.iter().map(|piece| piece.len).sum());
+    file.set_bytes(pieces.iter().map(Piece::bytes).sum());
     let boots = Boots::default();
     let pace = wanted.pace;
     let copies = pieces.into_iter().enumerate().map(|(nth, piece)| {
@@ -168,9 +192,9 @@ async fn copy(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay, begun: &Begun) ->
         async move {
             if nth == 0 {
                 // Who has begun gets on: a file of one piece comes to its end although it is paused now.
-                pace.owe(piece.len);
+                pace.owe(piece.bytes());
             } else {
-                pace.wait(piece.len, Some(file)).await;
+                pace.wait(piece.bytes(), Some(file)).await;
             }
             file.check()?;
             if file.is_touched() || pace.is_over() {
@@ -182,7 +206,7 @@ async fn copy(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay, begun: &Begun) ->
                 group,
                 on_group(&ctx.core, part(ctx, begun, group), op, Bytes::new()).await?,
             );
-            file.add_copied(piece.len);
+            file.add_copied(piece.bytes());
             Ok(())
         }
     });
@@ -216,6 +240,9 @@ fn part(ctx: &Ctx, begun: &Begun, group: GroupId) -> Part {
 fn copy_op(ctx: &Ctx, ino: Ino, piece: Piece, from: GroupId) -> StorageOp {
     let chunk = ChunkId { volume: ctx.volume.id, ino, index: piece.index };
     let range = Range { chunk: chunk.into(), offset: piece.offset, len: piece.len };
+    if piece.reserved {
+        return StorageOp::Allocate(range);
+    }
     StorageOp::Copy(Copy {
         to: range,
         from: range,
@@ -242,21 +269,50 @@ async fn pieces(ctx: &Ctx, begun: &Begun, old: &Placement) -> Result<Vec<Piece>>
             listed.add(page);
         }
         let list = listed.found();
-        for (index, len) in list.indices.iter().zip(&list.lens) {
+        let lens = list.lens.iter().zip(&list.reserved);
+        for (index, (len, reserved)) in list.indices.iter().zip(lens) {
             let index = ChunkIndex(*index);
             let (start, bytes) = begun.old.chunk_bounds(index);
             let len = (*len).min(bytes).min(inode.length.saturating_sub(start));
-            if old.group_of(index) == group {
-                let offsets = (0..len).step_by(PIECE_BYTES as usize);
-                pieces.extend(offsets.map(|offset| Piece {
-                    index,
-                    offset,
-                    len: PIECE_BYTES.min(len - offset),
-                }));
+            match (old.group_of(index) == group, *reserved) {
+                (false, _) => {}
+                (true, 0) => pieces.extend(Piece::filled(index, 0..len)),
+                (true, _) => {
+                    let pieces_of = Box::pin(pieces_of(ctx, part, index, (len, bytes)));
+                    pieces.extend(pieces_of.await?);
+                }
             }
         }
     }
     Ok(pieces)
+}
+
+/// What there is to copy of a chunk in which room is reserved: what is reserved is not written to, that would use it up.
+/// Contents lie before the first of two places, what is reserved before the second.
+async fn pieces_of(
+    ctx: &Ctx,
+    part: Part,
+    index: ChunkIndex,
+    (len, bytes): (u64, u64),
+) -> Result<Vec<Piece>> {
+    let chunk = ChunkId { volume: ctx.volume.id, ino: part.ino, index };
+    let answer = ask_group(&ctx.core, part, StorageOp::Extents(chunk.into()), Bytes::new()).await?;
+    let Some(StorageAnswer::Extents(list)) = answer else {
+        let detail = format!("group {} does not say what it has of {chunk}", part.group);
+        return Err(Error::with(ErrorKind::Malformed, detail));
+    };
+    let filled = ranges(&list.starts, &list.lens, len);
+    let reserved = ranges(&list.reserved_starts, &list.reserved_lens, bytes);
+    let mut pieces: Vec<Piece> = filled.flat_map(|range| Piece::filled(index, range)).collect();
+    pieces.extend(reserved.map(|range| Piece::reserved(index, range)));
+    Ok(pieces)
+}
+
+/// Ranges by their starts and lengths, as far as they lie before a place.
+fn ranges(starts: &[u64], lens: &[u64], end: u64) -> impl Iterator<Item = ops::Range<u64>> {
+    let ranges = starts.iter().zip(lens);
+    let ranges = ranges.map(move |(start, len)| *start..start.saturating_add(*len).min(end));
+    ranges.filter(|range| !range.is_empty())
 }
 
 /// From which boots each group has answered. A second one of a group says that what the first has

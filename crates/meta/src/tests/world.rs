@@ -28,8 +28,8 @@ use strake_wire::message::manager::{
 };
 use strake_wire::message::meta::*;
 use strake_wire::message::storage::{
-    CensusPage, Chunk, ChunkList, ChunksOf, Done, StorageAnswer, StorageOp, StorageReply,
-    StorageRequest, Truncate,
+    CensusPage, Chunk, ChunkList, ChunksOf, Done, ExtentList, StorageAnswer, StorageOp,
+    StorageReply, StorageRequest, Truncate,
 };
 use strake_wire::service::{ManagerService, MetaService, Services, StorageService};
 
@@ -72,6 +72,9 @@ fn place(target: u32, group: u32) -> u32 {
     target + 100 * (GroupId(group).copies() - 1)
 }
 
+/// Starts and lengths of what is reserved in chunks.
+type Reserved = BTreeMap<(u32, u64, u64), Vec<(u64, u64)>>;
+
 /// Which operations are refused.
 type Refuses = fn(&StorageOp) -> bool;
 
@@ -79,6 +82,8 @@ type Refuses = fn(&StorageOp) -> bool;
 pub struct FakeStorage {
     key: CapabilityKey,
     pub chunks: Mutex<Chunks>,
+    /// Of chunks that there are, behind their contents.
+    pub reserved: Mutex<Reserved>,
     pub dropped: Mutex<Vec<u32>>,
     pub away: AtomicBool,
     /// This target is away; 0: none.
@@ -101,6 +106,7 @@ impl FakeStorage {
         Self {
             key,
             chunks: Mutex::default(),
+            reserved: Mutex::default(),
             dropped: Mutex::default(),
             away: AtomicBool::new(false),
             target_away: AtomicU32::new(0),
@@ -144,12 +150,14 @@ fn truncate(chunks: &mut Chunks, place: u32, cut: &Truncate) {
 }
 
 /// Pages of few chunks, so that there are several.
-fn page_of(chunks: &Chunks, place: u32, of: ChunksOf) -> ChunkList {
+fn page_of(chunks: &Chunks, reserved: &Reserved, place: u32, of: ChunksOf) -> ChunkList {
     let own = chunks.range((place, of.ino, of.from)..=(place, of.ino, u64::MAX));
     let (indices, lens): (Vec<_>, Vec<_>) =
         own.take(2).map(|(key, bytes)| (key.2, bytes.len() as u64)).unzip();
     let next = (indices.len() == 2).then(|| indices[1] + 1);
-    ChunkList { indices, occupied: lens.clone(), lens, next }
+    let ranges = |index: &u64| reserved.get(&(place, of.ino, *index)).into_iter().flatten();
+    let reserved = indices.iter().map(|index| ranges(index).map(|(_, len)| len).sum()).collect();
+    ChunkList { occupied: lens.clone(), indices, lens, next, reserved }
 }
 
 #[async_trait]
@@ -195,7 +203,22 @@ impl StorageService for FakeStorage {
             }
             StorageOp::Sync(_) => *self.durable.lock() = chunks.clone(),
             StorageOp::Chunks(of) => {
-                answer = StorageAnswer::Chunks(page_of(&chunks, target, of));
+                let reserved = self.reserved.lock();
+                answer = StorageAnswer::Chunks(page_of(&chunks, &reserved, target, of));
+            }
+            StorageOp::Extents(chunk) => {
+                let key = (target, chunk.ino, chunk.index);
+                let reserved = self.reserved.lock().get(&key).cloned().unwrap_or_default();
+                let (reserved_starts, reserved_lens) = reserved.into_iter().unzip();
+                let (starts, lens) = (vec![0], vec![chunks.get(&key).map_or(0, Vec::len) as u64]);
+                let list = ExtentList { starts, lens, reserved_starts, reserved_lens };
+                answer = StorageAnswer::Extents(list);
+            }
+            StorageOp::Allocate(range) => {
+                let key = (target, range.chunk.ino, range.chunk.index);
+                chunks.entry(key).or_default();
+                let mut reserved = self.reserved.lock();
+                reserved.entry(key).or_default().push((range.offset, range.len));
             }
             StorageOp::Cut(cut) => {
                 assert_eq!(cut.length, None);

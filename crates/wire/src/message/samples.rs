@@ -541,12 +541,18 @@ impl Gen {
                 reserved: self.bool(),
             }),
             Data(st::Data { crc: self.u32() }),
-            Extents(st::ExtentList { starts: self.list(Self::u64), lens: self.list(Self::u64) }),
+            Extents(st::ExtentList {
+                starts: self.list(Self::u64),
+                lens: self.list(Self::u64),
+                reserved_starts: self.list(Self::u64),
+                reserved_lens: self.list(Self::u64),
+            }),
             Chunks(st::ChunkList {
                 indices: self.list(Self::u64),
                 lens: self.list(Self::u64),
                 occupied: self.list(Self::u64),
                 next: self.opt(Self::u64),
+                reserved: self.list(Self::u64),
             }),
             Stat(st::TargetStat {
                 total_bytes: self.u64(),

@@ -516,6 +516,12 @@ pub struct ExtentList {
     /// Lengths, one per start.
     #[prost(uint64, repeated, tag = "2")]
     pub lens: Vec<u64>,
+    /// Starts of ranges that are reserved and hold nothing, ascending; none from earlier releases.
+    #[prost(uint64, repeated, tag = "3")]
+    pub reserved_starts: Vec<u64>,
+    /// Lengths, one per start.
+    #[prost(uint64, repeated, tag = "4")]
+    pub reserved_lens: Vec<u64>,
 }
 
 /// See [`StorageAnswer::Scrub`].

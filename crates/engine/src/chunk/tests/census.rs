@@ -192,9 +192,10 @@ fn a_chunk_is_made_exactly_so_long() {
     store.set_len(id, 6000).unwrap();
     let stat = store.chunks_of(VolumeId(1), Ino(1), from(0), usize::MAX).unwrap().0[0];
     assert_eq!((stat.len, stat.occupied), (6000, 12_288), "reserved space is kept");
+    assert_eq!((store.reserved(id).unwrap(), stat.reserved), (vec![(8192, 4096)], 4096));
     store.set_len(id, 4500).unwrap();
     let stat = store.chunks_of(VolumeId(1), Ino(1), from(0), usize::MAX).unwrap().0[0];
-    assert_eq!((stat.len, stat.occupied), (4500, 8192));
+    assert_eq!((stat.len, stat.occupied, stat.reserved), (4500, 8192, 0));
     store.set_len(id, 1 << 20).unwrap();
     let mut expected = vec![7; 4500];
     expected.resize(1 << 20, 0);

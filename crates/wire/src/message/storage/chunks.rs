@@ -35,6 +35,9 @@ pub struct ChunkList {
     /// The index to go on with; absent: there are no more.
     #[prost(uint64, optional, tag = "4")]
     pub next: Option<u64>,
+    /// Bytes that are reserved in each and hold nothing; none from earlier releases.
+    #[prost(uint64, repeated, tag = "5")]
+    pub reserved: Vec<u64>,
 }
 
 /// The chunks of a file that are asked for page by page:
@@ -66,6 +69,8 @@ impl ChunkPages {
         self.list.indices.extend(page.indices);
         self.list.lens.extend(page.lens);
         self.list.occupied.extend(page.occupied);
+        self.list.reserved.extend(page.reserved);
+        self.list.reserved.resize(self.list.indices.len(), 0);
         // A page that leads back would never end.
         self.next = page.next.filter(|next| self.next < Some(*next));
     }
@@ -77,6 +82,7 @@ impl ChunkPages {
         list.indices.truncate(count);
         list.lens.truncate(count);
         list.occupied.truncate(count);
+        list.reserved.truncate(count);
         list
     }
 }
@@ -96,11 +102,15 @@ mod tests {
             pages.add(ChunkList {
                 lens: indices.clone(),
                 occupied: indices.clone(),
+                // A page of an earlier release does not say it.
+                reserved: if asked == 2 { Vec::new() } else { indices.clone() },
                 indices,
                 next,
             });
         }
         let list = pages.found();
+        assert_eq!(list.reserved.len(), list.indices.len());
+        assert!(list.reserved.iter().zip(&list.indices).all(|(r, index)| [0, *index].contains(r)));
         assert_eq!((&list.lens, &list.occupied), (&list.indices, &list.indices));
         (list.indices, asked)
     }

@@ -52,7 +52,7 @@ async fn a_close_takes_no_lock_of_who_opens_the_file_meanwhile() {
     let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await;
     let door = door(&cluster).await;
     let (node, fh) = written(&door).await;
-    let mut closing = pin!(ask(&door, node, Op::Release { fh, flock_owner: None }));
+    let mut closing = pin!(ask(&door, node, Op::Release { fh, flocked: false }));
     tokio::select! {
         biased;
         _ = &mut closing => panic!("there is something to send first"),

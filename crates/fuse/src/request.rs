@@ -110,7 +110,8 @@ pub enum Op {
     },
     Release {
         fh: u64,
-        flock_owner: Option<u64>,
+        /// An flock may have been taken by it.
+        flocked: bool,
     },
     Fsync {
         fh: u64,
@@ -442,8 +443,7 @@ fn contents(opcode: u32, a: &mut Arguments<'_>) -> Option<Op> {
         }
         abi::RELEASE => {
             let v: abi::ReleaseIn = a.take()?;
-            let unlock = v.release_flags & abi::RELEASE_FLOCK_UNLOCK != 0;
-            Op::Release { fh: v.fh, flock_owner: unlock.then_some(v.lock_owner) }
+            Op::Release { fh: v.fh, flocked: v.release_flags & abi::RELEASE_FLOCK_UNLOCK != 0 }
         }
         abi::FSYNC => {
             let v: abi::FsyncIn = a.take()?;

@@ -187,10 +187,10 @@ impl FuseDoor {
         &self,
         ino: Ino,
         fh: u64,
-        flock_owner: Option<u64>,
+        flocked: bool,
     ) -> Result<Reply, Errno> {
         // Before the number is free: whoever opens the file next may get it, and lock something by it.
-        let unlocks = self.locks.begin_release(ino, fh, flock_owner);
+        let unlocks = self.locks.begin_release(ino, fh, flocked);
         let handle = self.handles.remove(fh).ok_or(Errno::EBADF)?;
         if handle.part.is_some() {
             return Ok(Reply::Empty);

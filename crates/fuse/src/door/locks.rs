@@ -49,7 +49,7 @@ impl HeldLocks {
     /// A lock is about to be asked for: what a close gives back of the same owner, who may be another one by now, is
     /// waited for.
     async fn begin_lock(&self, ino: Ino, lock: &Lock) {
-        self.unlocking.wait((ino, lock.owner, lock.flock)).await;
+        self.unlocking.wait((ino, owner(lock), lock.flock)).await;
         if !lock.flock {
             self.add(ino, lock.owner, lock.fh);
         }
@@ -64,9 +64,9 @@ impl HeldLocks {
 
     /// The last descriptor of an open file is closed: locks that belong to it are to be given back. To be called before
     /// anything is waited for: its number as an owner is free.
-    pub(super) fn begin_release(&self, ino: Ino, fh: u64, flock: Option<u64>) -> Unlocks<'_> {
+    pub(super) fn begin_release(&self, ino: Ino, fh: u64, flocked: bool) -> Unlocks<'_> {
         let own = self.take_through(ino, fh).into_iter().map(|owner| (ino, owner, false));
-        self.unlocking.begin(own.chain(flock.map(|owner| (ino, owner, true))).collect())
+        self.unlocking.begin(own.chain(flocked.then_some((ino, fh, true))).collect())
     }
 
     /// Owners whose locks were taken through a handle and not released since.
@@ -93,6 +93,12 @@ impl HeldLocks {
     }
 }
 
+/// Who locks. An flock is that of its handle: the kernel names its owner by the address of an open file, which the next one
+/// may have, and lock by, before the RELEASE of the first has come.
+fn owner(lock: &Lock) -> u64 {
+    if lock.flock { lock.fh } else { lock.owner }
+}
+
 fn request(lock: &Lock, wait: bool) -> Result<LockRequest, Errno> {
     let kind = match lock.kind as i32 {
         libc::F_RDLCK => LockKind::Shared,
@@ -101,7 +107,7 @@ fn request(lock: &Lock, wait: bool) -> Result<LockRequest, Errno> {
         _ => return Err(Errno::EINVAL),
     };
     Ok(LockRequest {
-        owner: lock.owner,
+        owner: owner(lock),
         pid: lock.pid,
         start: lock.start,
         end: if lock.end >= WHOLE_FILE { u64::MAX } else { lock.end },
@@ -235,10 +241,10 @@ mod tests {
     async fn who_gets_the_number_of_an_owner_that_closes_locks_when_its_locks_are_given_back() {
         let held = HeldLocks::default();
         let of = |fh, flock| Lock { fh, flock, ..lock(libc::F_WRLCK) };
-        for (old, new) in [(of(1, false), of(2, false)), (of(1, true), of(2, true))] {
+        // The number of a handle is free as soon as its release begins.
+        for (old, new) in [(of(1, false), of(2, false)), (of(1, true), of(1, true))] {
             held.begin_lock(Ino(2), &old).await;
-            let flock_owner = old.flock.then_some(old.owner);
-            let gives_back = held.begin_release(Ino(2), old.fh, flock_owner);
+            let gives_back = held.begin_release(Ino(2), old.fh, old.flock);
             assert_eq!(gives_back.holders(), [(Ino(2), old.owner, old.flock)]);
             held.begin_lock(Ino(3), &new).await;
             held.begin_lock(Ino(2), &of(3, !new.flock)).await;
@@ -248,6 +254,21 @@ mod tests {
             drop(gives_back);
             locks.await;
         }
+    }
+
+    /// Where much is queued the kernel hands a RELEASE on late, and its owner's number may be another handle's by then: that
+    /// lost its flock.
+    #[tokio::test]
+    async fn a_release_that_comes_late_gives_no_flock_of_another_handle_back() {
+        let (held, wants) = (HeldLocks::default(), lock(libc::F_WRLCK));
+        let [old, new] = [1, 2].map(|fh| Lock { fh, flock: true, ..wants });
+        for lock in [&old, &new] {
+            held.begin_lock(Ino(2), lock).await;
+        }
+        let gives_back = held.begin_release(Ino(2), old.fh, true);
+        let owners = [&old, &new].map(|lock| request(lock, false).unwrap().owner);
+        assert_eq!(gives_back.holders(), [(Ino(2), owners[0], true)]);
+        assert_ne!(owners[0], owners[1]);
     }
 
     /// A close of a killed process goes on when that is gone: the same.

@@ -158,7 +158,7 @@ impl FuseDoor {
                 None => Box::pin(self.open(&cred, ino, flags, kill_suidgid)).await,
             },
             Op::Flush { fh, lock_owner } => Box::pin(self.flush(ino, fh, lock_owner)).await,
-            Op::Release { fh, flock_owner } => Box::pin(self.release(ino, fh, flock_owner)).await,
+            Op::Release { fh, flocked } => Box::pin(self.release(ino, fh, flocked)).await,
             Op::Fsync { fh, datasync } => Box::pin(self.fsync(fh, datasync)).await,
             Op::Fallocate { fh, offset, length, mode } => {
                 Box::pin(self.fallocate(&cred, fh, offset, length, mode)).await

@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 use strake_client::VolumeOptions;
 use strake_engine::kv::memory::MemoryKv;
 use strake_fuse::FuseDoor;
@@ -69,4 +70,31 @@ async fn a_close_takes_no_lock_of_who_opens_the_file_meanwhile() {
         panic!("the server answers");
     };
     assert_eq!((held.kind, held.pid), (kind, 3), "it is locked still");
+}
+
+/// A cut of a killed process went on when that had closed the file: it was made when the lock was somebody else's.
+#[tokio::test]
+async fn a_close_gives_no_lock_back_while_a_change_of_its_killed_process_goes_on() {
+    let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await;
+    let door = door(&cluster).await;
+    let (node, fh) = written(&door).await;
+    // Nothing is left to send.
+    ask(&door, node, Op::Flush { fh, lock_owner: 9 }).await.unwrap();
+    let (kind, end) = (libc::F_WRLCK as u32, i64::MAX as u64);
+    let lock = |owner: u64, pid| Lock { fh, owner, start: 0, end, kind, pid, flock: false };
+    ask(&door, node, Op::Setlk { lock: lock(3, 3), wait: false }).await.unwrap();
+    Door::outlives(&*door, Ino(node), true);
+    let held = async || match ask(&door, node, Op::Getlk(lock(4, 4))).await {
+        Ok(Reply::Lock(held)) => held.kind,
+        _ => panic!("the server answers"),
+    };
+    {
+        let mut closing = pin!(ask(&door, node, Op::Flush { fh, lock_owner: 3 }));
+        let closed = tokio::time::timeout(Duration::from_millis(100), closing.as_mut()).await;
+        assert!(closed.is_err(), "it waits");
+        assert_eq!(held().await, kind);
+        Door::outlives(&*door, Ino(node), false);
+        closing.await.unwrap();
+    }
+    assert_eq!(held().await, libc::F_UNLCK as u32);
 }

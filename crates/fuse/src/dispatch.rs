@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use strake_types::Ino;
 use tokio::runtime::Handle;
 
 /// Bytes from which on a read or write is worth another thread reading the next request meanwhile.
@@ -75,6 +76,17 @@ pub trait Door: Send + Sync + 'static {
     ) {
         let _same_at_any_time = mark;
         send(&answer);
+    }
+
+    /// The file whose contents a request changes, if it may do so when its process was killed already.
+    fn changes(&self, request: &Request) -> Option<Ino> {
+        let _what_nobody_locks = request;
+        None
+    }
+
+    /// A change of a file goes on although the kernel is about to be told that it was given up, or (`false`) is over.
+    fn outlives(&self, ino: Ino, goes_on: bool) {
+        let _waited_for_by_nobody = (ino, goes_on);
     }
 
     /// Takes back what an answer granted that reached nobody: the process was killed meanwhile.
@@ -259,6 +271,7 @@ async fn carry_out<D: Door>(
     answerer: Answerer,
 ) {
     let (mark, ends) = (door.mark(), ends_with_its_process(&request.op));
+    let changes = door.changes(&request);
     {
         let mut operation = pin!(door.clone().handle(request, interrupt.clone()));
         tokio::select! {
@@ -269,6 +282,8 @@ async fn carry_out<D: Door>(
             () = interrupt.fatal() => {}
         }
         if !ends {
+            // First: as soon as this is answered the kernel has the locks of the process given back.
+            let _outlives = changes.map(|ino| Outlives::begin(&*door, ino));
             answerer.send(&Err(Errno::EINTR));
             if let Ok(reply) = operation.await {
                 door.abandon(reply);
@@ -278,6 +293,25 @@ async fn carry_out<D: Door>(
     }
     // The operation is dropped: as soon as this is answered the kernel has the locks of the process given back.
     answerer.send(&Err(Errno::EINTR));
+}
+
+/// A change of a file goes on although the kernel was told that it was given up, until this is dropped.
+struct Outlives<'a, D: Door> {
+    door: &'a D,
+    ino: Ino,
+}
+
+impl<'a, D: Door> Outlives<'a, D> {
+    fn begin(door: &'a D, ino: Ino) -> Self {
+        door.outlives(ino, true);
+        Self { door, ino }
+    }
+}
+
+impl<D: Door> Drop for Outlives<'_, D> {
+    fn drop(&mut self) {
+        self.door.outlives(self.ino, false);
+    }
 }
 
 /// True for what must not be done any more when others may have got the locks of its process: it would write over what
@@ -354,6 +388,8 @@ mod tests {
     struct Stuck {
         kernel: UnixStream,
         given_up: Mutex<Option<bool>>,
+        /// The same when it was said that one goes on.
+        goes_on: Mutex<Option<bool>>,
     }
 
     struct End<'a>(&'a Stuck);
@@ -380,15 +416,26 @@ mod tests {
             std::future::pending().await
         }
 
+        fn changes(&self, request: &Request) -> Option<Ino> {
+            Some(Ino(request.node))
+        }
+
+        fn outlives(&self, _ino: Ino, goes_on: bool) {
+            if goes_on {
+                *self.goes_on.lock() = Some(self.is_answered());
+            }
+        }
+
         fn abandon(&self, _reply: Reply) {}
     }
 
-    /// Its process is killed while it is under way: whether the kernel was answered when it was given up, and
-    /// whether it is answered.
-    async fn killed(op: Op) -> (Option<bool>, bool) {
+    /// Its process is killed while it is under way: whether the kernel was answered when it was given up, or when it was
+    /// said that it goes on, and whether it is answered.
+    async fn killed(op: Op) -> ([Option<bool>; 2], bool) {
         let (kernel, ours) = UnixStream::pair().unwrap();
         kernel.set_nonblocking(true).unwrap();
-        let door = Arc::new(Stuck { kernel, given_up: Mutex::default() });
+        let door =
+            Arc::new(Stuck { kernel, given_up: Mutex::default(), goes_on: Mutex::default() });
         let device = Arc::new(Device::from_session(ours.as_fd()).unwrap());
         // No process has this number.
         let (unique, pid, interrupts) = (2, u32::MAX, Arc::new(Interrupts::default()));
@@ -400,8 +447,8 @@ mod tests {
         futures::pin_mut!(operation);
         // One that goes on does so for ever.
         let _ended = futures::poll!(operation.as_mut());
-        let given_up = *door.given_up.lock();
-        (given_up, door.is_answered())
+        let heard = [*door.given_up.lock(), *door.goes_on.lock()];
+        (heard, door.is_answered())
     }
 
     /// A write that waited was made after its process was killed and its locks were somebody else's; and a lock that was
@@ -410,15 +457,26 @@ mod tests {
     async fn writes_and_locks_of_a_killed_process_are_given_up_before_it_is_told() {
         let (data, sync, from_pages) = (Bytes::new(), false, false);
         let write = Op::Write { fh: 0, offset: 0, data, sync, kill_suidgid: false, from_pages };
-        assert_eq!(killed(write).await, (Some(false), true));
+        assert_eq!(killed(write).await, ([Some(false), None], true));
         let setlk = |kind: i32| {
             let (kind, end) = (kind as u32, u64::MAX);
             let lock = Lock { fh: 0, owner: 1, start: 0, end, kind, pid: 1, flock: false };
             Op::Setlk { lock, wait: false }
         };
-        assert_eq!(killed(setlk(libc::F_WRLCK)).await, (Some(false), true));
-        assert_eq!(killed(setlk(libc::F_UNLCK)).await, (None, true));
-        assert_eq!(killed(Op::Fsync { fh: 0, datasync: false }).await, (None, true));
+        assert_eq!(killed(setlk(libc::F_WRLCK)).await, ([Some(false), None], true));
+    }
+
+    /// A cut or a punch that had begun was made when the locks of its process were somebody else's: a close must know of it
+    /// to wait for it.
+    #[tokio::test]
+    async fn it_is_known_what_goes_on_after_its_process_was_killed_before_the_kernel_is_told() {
+        let (kind, end) = (libc::F_UNLCK as u32, u64::MAX);
+        let lock = Lock { fh: 0, owner: 1, start: 0, end, kind, pid: 1, flock: false };
+        let punch = Op::Fallocate { fh: 0, offset: 0, length: 1, mode: 3 };
+        let sync = Op::Fsync { fh: 0, datasync: false };
+        for op in [Op::Setlk { lock, wait: false }, punch, sync] {
+            assert_eq!(killed(op).await, ([None, Some(false)], true));
+        }
     }
 
     /// Bytes of what an asynchronous function gives back.

@@ -1,6 +1,7 @@
 //! Changing attributes of a file that is open in this mount, above all its length.
 
 use super::flush::Tell;
+use super::open::OpenFile;
 use super::state::{Body, FileState};
 use crate::ops::unexpected;
 use crate::told;
@@ -32,8 +33,9 @@ impl Volume {
         cred: &Credentials,
         file: &Arc<FileState>,
         request: meta::SetAttr,
-        length: Option<u64>,
+        handle: Option<&Arc<OpenFile>>,
     ) -> Result<Attr> {
+        let length = request.change.length;
         let change = &request.change;
         let touches_contents = length.is_some() || change.mtime.is_some() || change.ctime.is_some();
         let touches_setid = change.mode.is_some() && file.core().unpublished.drop_setid;
@@ -51,6 +53,7 @@ impl Volume {
         if !self.write_inline(file, false, false).await? {
             self.publish(file, Tell::Lazily).await?;
         }
+        handle.map_or(Ok(()), |handle| handle.check_kept())?;
         if let Some(length) = length {
             // Already now: the server may do it and its answer be lost.
             file.core().kept.cut(length, u64::MAX);

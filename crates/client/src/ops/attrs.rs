@@ -117,7 +117,7 @@ impl Volume {
                 }
                 self.changed_entry(answer?, asked, "setattr")
             }
-            Some(file) => Box::pin(self.setattr_open(cred, &file, request, length)).await,
+            Some(file) => Box::pin(self.setattr_open(cred, &file, request, handle)).await,
         }
     }
 

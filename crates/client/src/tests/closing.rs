@@ -102,6 +102,27 @@ async fn a_punch_and_a_copy_that_wait_while_their_handle_is_released_are_not_mad
     }
 }
 
+/// As punches were.
+#[tokio::test]
+async fn a_cut_that_waits_while_its_handle_is_released_is_not_made() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.fsync(&file, false).await.unwrap();
+    fake.take_log();
+    let order = file.state.order.lock().await;
+    let (cutting, to_cut) = (Arc::clone(&volume), Arc::clone(&file));
+    let cut = tokio::spawn(async move {
+        cutting.setattr(&Credentials::root(), to_cut.ino(), length(5), Some(&to_cut)).await
+    });
+    tokio::task::yield_now().await;
+    assert!(!cut.is_finished());
+    volume.release(&file).await.unwrap();
+    drop(order);
+    assert_eq!(cut.await.unwrap().unwrap_err().kind, ErrorKind::Invalid);
+    assert!(starting(&fake.take_log(), "setattr").is_empty());
+}
+
 /// An operation once failed with ESTALE if the server restarted four times before it was answered.
 #[tokio::test]
 async fn a_server_that_restarts_again_and_again_is_waited_for() {

@@ -183,12 +183,7 @@ impl FuseDoor {
         Ok(Reply::Empty)
     }
 
-    pub(super) async fn release(
-        &self,
-        ino: Ino,
-        fh: u64,
-        flocked: bool,
-    ) -> Result<Reply, Errno> {
+    pub(super) async fn release(&self, ino: Ino, fh: u64, flocked: bool) -> Result<Reply, Errno> {
         // Before the number is free: whoever opens the file next may get it, and lock something by it.
         let unlocks = self.locks.begin_release(ino, fh, flocked);
         let handle = self.handles.remove(fh).ok_or(Errno::EBADF)?;

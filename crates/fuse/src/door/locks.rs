@@ -1,6 +1,7 @@
 //! Locks. They lie with the metadata server, so they hold between mounts.
 
 use super::FuseDoor;
+use super::counted::Counted;
 use super::unlocking::{Unlocking, Unlocks};
 use crate::abi;
 use crate::errno::Errno;
@@ -26,6 +27,8 @@ pub(super) struct HeldLocks {
     count: AtomicUsize,
     /// What closes are giving back. Flocks, too.
     unlocking: Unlocking,
+    /// Files whose contents are changed still by processes that were killed: who gets their locks must not see that happen.
+    outlived: Counted<Ino>,
 }
 
 /// Owners of locks on one file, each with the handle through which it took them.
@@ -67,6 +70,14 @@ impl HeldLocks {
     pub(super) fn begin_release(&self, ino: Ino, fh: u64, flocked: bool) -> Unlocks<'_> {
         let own = self.take_through(ino, fh).into_iter().map(|owner| (ino, owner, false));
         self.unlocking.begin(own.chain(flocked.then_some((ino, fh, true))).collect())
+    }
+
+    /// A change of a file goes on although its process was killed, or (`false`) is over.
+    pub(super) fn outlives(&self, ino: Ino, goes_on: bool) {
+        match goes_on {
+            true => self.outlived.begin(&[ino]),
+            false => self.outlived.end(&[ino]),
+        }
     }
 
     /// Owners whose locks were taken through a handle and not released since.
@@ -162,10 +173,12 @@ impl FuseDoor {
         }
     }
 
-    /// Gives back the locks that a close has begun to, all that can be.
+    /// Gives back the locks that a close has begun to, all that can be, when what its process had begun to change under them
+    /// is over.
     pub(super) async fn end_close(&self, unlocks: Unlocks<'_>) -> Result<(), Errno> {
         let mut all_unlocked = Ok(());
         for &(ino, owner, flock) in unlocks.holders() {
+            self.locks.outlived.wait(ino).await;
             all_unlocked = all_unlocked.and(self.unlock(ino, owner, flock).await);
         }
         // Who waits for that may lock now.

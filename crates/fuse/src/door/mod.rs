@@ -285,6 +285,21 @@ impl Door for FuseDoor {
         }
     }
 
+    fn changes(&self, request: &Request) -> Option<Ino> {
+        let ino = self.ino(request.node);
+        match &request.op {
+            Op::Setattr(change) => change.size.map(|_| ino),
+            Op::Fallocate { .. } => Some(ino),
+            Op::Open { flags, .. } => (flags & libc::O_TRUNC as u32 != 0).then_some(ino),
+            Op::CopyFileRange(range) => self.file(range.to).ok().map(|file| file.ino()),
+            _ => None,
+        }
+    }
+
+    fn outlives(&self, ino: Ino, goes_on: bool) {
+        self.locks.outlives(ino, goes_on);
+    }
+
     fn forget(&self, nodes: &[u64]) {
         nodes.iter().for_each(|&node| self.volume.let_go(self.ino(node)));
     }

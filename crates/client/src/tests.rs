@@ -274,6 +274,23 @@ async fn after_a_cut_that_may_be_unfinished_the_right_to_write_is_asked_for_anew
     }
 }
 
+/// It was answered before the cut was given up, and the answer came after that.
+#[tokio::test]
+async fn an_open_of_before_a_cut_was_given_up_says_nothing_of_the_cut() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "cut").await;
+    let before = volume.now();
+    fake.fail("setattr", ErrorKind::TimedOut);
+    let cut = volume.setattr(&Credentials::root(), file.ino(), length(5), Some(&file)).await;
+    assert_eq!(cut.unwrap_err().kind, ErrorKind::TimedOut);
+    let (after, right) = (volume.now(), Bytes::from_static(b"right"));
+    let mut core = file.state.core();
+    for (asked, in_doubt) in [(before, true), (after, false)] {
+        core.set_capability([true, true], &right, asked);
+        assert_eq!(core.cut_in_doubt.is_some(), in_doubt);
+    }
+}
+
 #[tokio::test]
 async fn truncation_of_a_small_file() {
     let (fake, volume) = cluster().await;

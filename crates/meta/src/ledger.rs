@@ -97,6 +97,17 @@ impl Ledger {
         }
     }
 
+    /// The client has answers to everything up to this number, or wants them no more.
+    pub fn heard(&self, answered: u64) {
+        let mut state = self.state.lock();
+        state.answered = state.answered.max(answered);
+    }
+
+    /// True if the client waits for no answer to this number any more.
+    pub fn is_over(&self, seq: u64) -> bool {
+        seq <= self.state.lock().answered
+    }
+
     /// True if the reply to this number is stored.
     pub fn is_stored(&self, seq: u64) -> bool {
         let forgetful = strake_base::is_broken("mutations-are-remembered");

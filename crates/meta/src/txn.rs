@@ -66,6 +66,8 @@ pub(crate) trait Mutation: Sync {
 
 /// Carries out a mutation once, however often it is asked for.
 pub(crate) async fn mutate(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
+    // Also by what has no number of its own, as an open.
+    ctx.session.iter().for_each(|session| session.ledger.heard(ctx.answered));
     let ledger = ctx.ledger();
     let _running = match ledger {
         None => None,
@@ -151,6 +153,11 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     if was_carried_out(ctx).await? {
         drop((held, borrowed));
         return Box::pin(repeat(ctx, op)).await.map(Some);
+    }
+    // Its client may have given it up while it waited, and have gone on by what it has asked for since: a cut would take
+    // away what was written after that.
+    if ctx.ledger().is_some_and(|ledger| ledger.is_over(ctx.seq)) {
+        return Err(late());
     }
     op.prepare(ctx, &held).await?;
     let mut tx = Tx::begin(ctx, held).with_borrowed(borrowed);

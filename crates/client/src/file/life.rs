@@ -107,7 +107,7 @@ impl<'a> Rights<'a> {
     fn capability_unless(&self, cut_in_doubt: bool) -> Result<Bytes> {
         let core = self.file.core();
         match self.life.is_none_or(|life| life == core.life) {
-            true if cut_in_doubt && core.cut_in_doubt => Ok(Bytes::new()),
+            true if cut_in_doubt && core.cut_in_doubt.is_some() => Ok(Bytes::new()),
             true => Ok(core.capability[usize::from(self.write)].clone()),
             false => Err(over()),
         }

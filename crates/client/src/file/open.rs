@@ -283,7 +283,8 @@ impl Volume {
                 // Before it is known as unchanged to those who open it after this.
                 file.core().dropping += usize::from(!keep_cache);
                 file.core().shared |= opened.shared;
-                file.add_handle(&attr, &opened, [mode.read, mode.write], incarnation, now);
+                let rights = [mode.read, mode.write];
+                file.add_handle(&attr, &opened, rights, incarnation, [asked, now]);
                 file.count_direct(flags.direct);
                 self.end_deferral(ino, &mut file.core());
             },
@@ -428,7 +429,7 @@ impl Volume {
         let op = MetaOp::Open(meta::Open { ino: file.ino().0, mode });
         let said = self.mutate_as(&self.root_cred(), op).await?;
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
-        file.core().set_capability([true, write], &opened.capability);
+        file.core().set_capability([true, write], &opened.capability, said.asked);
         // The server counted one more open than there are handles.
         self.session(file.ino()).add_closed(file.ino().0, 1, said.incarnation);
         Ok(())

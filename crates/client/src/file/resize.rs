@@ -86,7 +86,7 @@ impl Volume {
     pub(crate) fn heed_cut<T>(&self, ino: Ino, answer: &Result<T>) {
         let in_doubt = answer.as_ref().err().is_some_and(|error| !told::is_refusal(error));
         if in_doubt && let Some(file) = self.inodes().file(ino) {
-            file.core().cut_in_doubt = true;
+            file.core().cut_in_doubt = Some(self.now());
         }
     }
 }

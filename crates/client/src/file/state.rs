@@ -80,9 +80,9 @@ pub(crate) struct Core {
     pub(crate) placement: Option<Arc<Placement>>,
     /// Newest right to read and to write.
     pub(crate) capability: [Bytes; 2],
-    /// The metadata server may be about to cut what is written from now on, for a length that it was to set before:
-    /// that is over when it has given the right to write anew.
-    pub(crate) cut_in_doubt: bool,
+    /// The metadata server may be about to cut what is written from then on, for a length that it was to set before:
+    /// that is over when it was asked after that for the right to write, and has given it.
+    pub(crate) cut_in_doubt: Option<Duration>,
     /// See [`super::Life`].
     pub(crate) life: u64,
     /// Open handles of this mount.
@@ -354,7 +354,7 @@ impl FileState {
             body: body_of(attr, opened),
             placement,
             capability: [Bytes::new(), Bytes::new()],
-            cut_in_doubt: false,
+            cut_in_doubt: None,
             life: 0,
             handles: 0,
             registered: 0,
@@ -402,19 +402,20 @@ impl FileState {
         self.core.lock()
     }
 
-    /// Counts one more handle, with what the server said about the file when it was opened.
+    /// Counts one more handle, with what the server said about the file when it was opened: when it was asked, and when
+    /// that is learned.
     pub(crate) fn add_handle(
         &self,
         attr: &Arc<Attr>,
         opened: &Opened,
         rights: [bool; 2],
         incarnation: u64,
-        now: Duration,
+        [asked, now]: [Duration; 2],
     ) {
         let mut core = self.core();
         core.handles += 1;
         core.register(incarnation);
-        core.set_capability(rights, &opened.capability);
+        core.set_capability(rights, &opened.capability, asked);
         // First of all, so that what was cached goes if somebody else has changed the file.
         core.learn(attr, now);
         core.take_body(attr, opened);
@@ -497,8 +498,17 @@ impl Core {
         }
     }
 
-    pub(crate) fn set_capability(&mut self, rights: [bool; 2], capability: &Bytes) {
-        self.cut_in_doubt &= !rights[1];
+    /// Takes rights that the server was `asked` for then.
+    pub(crate) fn set_capability(
+        &mut self,
+        rights: [bool; 2],
+        capability: &Bytes,
+        asked: Duration,
+    ) {
+        // An answer may have been on its way when the cut was given up.
+        if rights[1] && self.cut_in_doubt.is_some_and(|since| asked >= since) {
+            self.cut_in_doubt = None;
+        }
         for (slot, right) in self.capability.iter_mut().zip(rights) {
             if right {
                 *slot = capability.clone();

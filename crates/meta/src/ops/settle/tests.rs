@@ -2,8 +2,10 @@ use crate::tests::world::*;
 use futures::FutureExt;
 use strake_types::ErrorKind;
 use strake_types::limits::LEASE_MS_AT_SERVER;
+use strake_wire::message::common::AttrChange;
 use strake_wire::message::meta::{
-    Ask, Inode, MetaAnswer, MetaOp, Nothing, OpenMode, Opened, Publish, Recalls, RenewSession, Told,
+    Ask, Inode, MetaAnswer, MetaOp, Nothing, Open, OpenMode, Opened, Publish, Recalls,
+    RenewSession, SetAttr, Told,
 };
 
 const READ: OpenMode = OpenMode { read: true, write: false, truncate: false };
@@ -121,6 +123,26 @@ async fn a_cut_waits_for_what_others_hold_back() {
     tell(&a, asked(&a).await[0]).await;
     assert_eq!(cut.await.unwrap().attr.length, 0);
     resized.await.unwrap();
+}
+
+/// It was made when others had told, and took away what its client had written since.
+#[tokio::test]
+async fn a_cut_that_its_client_has_given_up_is_not_made_after_the_client_has_opened_the_file_again()
+{
+    let world = World::new().await;
+    let (a, b) = (client(&world).await, client(&world).await);
+    let ino = a.file(1, "f").await.unwrap();
+    a.write(ino, 0, b"before").await.unwrap();
+    a.open(ino, BOTH).await.unwrap();
+    let change = AttrChange { length: Some(1), ..AttrChange::default() };
+    let cut = MetaOp::SetAttr(SetAttr { ino, change, writable_handle: false });
+    let cut = b.call_seq(7, 6, cut);
+    futures::pin_mut!(cut);
+    assert!(futures::poll!(cut.as_mut()).is_pending());
+    b.call_seq(0, 7, MetaOp::Open(Open { ino, mode: BOTH })).await.unwrap();
+    tell(&a, asked(&a).await[0]).await;
+    assert_eq!(kind(cut.await), ErrorKind::Malformed);
+    assert_eq!(b.getattr(ino).await.unwrap().length, 6);
 }
 
 #[tokio::test]

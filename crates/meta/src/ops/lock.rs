@@ -1,6 +1,7 @@
 //! Locks of applications: POSIX record locks and flocks.
 
 use crate::borrow::lock_here;
+use crate::contents;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::ledger::Begin;
@@ -86,6 +87,9 @@ async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
         {
             let _held = lock_settled(ctx, op.flock, ino).await?;
             if ranges.conflict(op.flock, ino, range).is_none() {
+                // Who gets it may write at once, by what he has open, and what he writes must not be cut: where a server died
+                // in the middle of a cut, that is done again.
+                contents::finish_cut(ctx, ino).await?;
                 apply(ctx, op.flock, ino, range, Change::Lock).await?;
                 drop(waiting);
                 ranges.end_wait(op.flock, ino, range);

@@ -32,6 +32,28 @@ async fn locks_exclude_each_other_and_tell_who_holds_them() {
     assert_eq!(kind(other.set_lock(flock).await), ErrorKind::WouldBlock);
 }
 
+/// Who had the file open wrote under the lock, and the cut of before was made, or made again, after that.
+#[tokio::test]
+async fn a_lock_is_granted_when_what_was_to_be_cut_is_cut() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"secret").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    world.storage.away.store(true, Ordering::SeqCst);
+    assert_eq!(kind(root.truncate(ino, 2).await), ErrorKind::Unavailable);
+    for flock in [true, false] {
+        let wanted = Lock { flock, ..lock(ino, 1, 2, 0, 9) };
+        assert_eq!(kind(root.set_lock(wanted).await), ErrorKind::Unavailable);
+        let unlock = Lock { kind: 0, ..wanted };
+        root.set_lock(unlock).await.unwrap();
+    }
+    world.storage.away.store(false, Ordering::SeqCst);
+    root.set_lock(lock(ino, 1, 2, 0, 9)).await.unwrap();
+    let chunks = world.storage.chunks.lock().clone();
+    assert_eq!(chunks.into_values().collect::<Vec<_>>(), [b"se".to_vec()]);
+}
+
 #[tokio::test]
 async fn a_waiter_gets_the_lock_when_it_is_released() {
     let world = World::new().await;

@@ -5,11 +5,11 @@ use crate::cache::Cache;
 use crate::cluster::Settings;
 use crate::count::Recounts;
 use crate::hearing::Hearing;
-use crate::ledger::Ledger;
+use crate::ledger::{self, Ledger};
 use crate::locks::inodes::InodeLocks;
 use crate::merges::Merges;
 use crate::metrics::Metrics;
-use crate::records::{self, Inode, Locks, SessionRecord, Shard, Stat};
+use crate::records::{self, Inode, Locks, Raw, SessionRecord, Shard, Stat};
 use crate::session::Session;
 use crate::stored::{get, scan, store_error};
 use crate::volume::{Opening, Volume};
@@ -418,13 +418,19 @@ impl Core {
         .await?;
         volume.sessions.be_patient_until(self.monotonic_ms() + LEASE_MS_AT_SERVER);
         for (id, record) in found {
-            let mut seqs = Vec::new();
+            let (mut seqs, mut made) = (Vec::new(), Vec::new());
             let prefix = keys::prefix_of(Kind::Result, volume.id, id);
-            scan(&*snapshot, &prefix, |key, _| {
-                seqs.extend(keys::last_id(key));
+            scan(&*snapshot, &prefix, |key, value| {
+                let Some(seq) = keys::last_id(key) else { return Ok(()) };
+                seqs.push(seq);
+                // Whoever asks for a damaged one learns of that.
+                let reply: Option<Raw> = records::decode(key, value).ok();
+                let nameless = reply.and_then(|reply| ledger::made_nameless(&reply.bytes));
+                made.extend(nameless.map(|ino| (ino, seq)));
                 Ok(())
             })
             .await?;
+            volume.sessions.may_not_have_heard(id, made);
             let ledger = Ledger::with(seqs);
             let session = Session::new(id, record.client, ledger, grace_ms, true)
                 .keeping_leases(record.leases);

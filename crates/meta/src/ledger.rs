@@ -8,11 +8,12 @@
 //! file it is remembered that it did: it is answered anew, without counting once more.
 
 use parking_lot::Mutex;
+use prost::Message;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
-use strake_types::Result;
 use strake_types::error::Advice;
-use strake_wire::message::meta::MetaAnswer;
+use strake_types::{Ino, Result};
+use strake_wire::message::meta::{MetaAnswer, MetaReply};
 use tokio::sync::Notify;
 
 /// Most replies forgotten by one transaction,
@@ -184,6 +185,16 @@ impl Ledger {
     /// These replies could not be deleted.
     pub fn keep(&self, seqs: &[u64]) {
         self.state.lock().stored.extend(seqs);
+    }
+}
+
+/// The file without a name that a stored reply says was made, and is open.
+pub(crate) fn made_nameless(reply: &[u8]) -> Option<Ino> {
+    match MetaReply::decode(reply).ok()?.answer? {
+        MetaAnswer::Created(made) if made.opened.is_some() && made.attr.nlink == 0 => {
+            Some(Ino(made.attr.ino))
+        }
+        _ => None,
     }
 }
 

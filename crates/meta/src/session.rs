@@ -197,6 +197,9 @@ pub(crate) struct Sessions {
     all: RwLock<HashMap<u64, Arc<Session>>>,
     /// How often each file is open, over all sessions. Lock order: before a session's own map.
     opens: Mutex<HashMap<Ino, u32>>,
+    /// Files without a name that are open by a reply of before a restart, which may have to be given again: to which
+    /// session, and under which number.
+    unheard: Mutex<HashMap<Ino, (u64, u64)>>,
     /// Somebody holds nothing back any more.
     pub told: Notify,
     /// How often sessions were asked to tell something.
@@ -213,6 +216,22 @@ impl Sessions {
         let mut all = self.all.write();
         self.had_absent.fetch_or(session.is_absent(), Ordering::AcqRel);
         all.insert(session.id, session);
+    }
+
+    /// A session may not have heard that files without a name are open for it: each with the number of the reply.
+    pub fn may_not_have_heard(&self, session: u64, made: Vec<(Ino, u64)>) {
+        self.unheard.lock().extend(made.into_iter().map(|(ino, seq)| (ino, (session, seq))));
+    }
+
+    /// True as long as that may be so of a file.
+    fn is_unheard(&self, ino: Ino) -> bool {
+        let mut unheard = self.unheard.lock();
+        let Some(&(session, seq)) = unheard.get(&ino) else { return false };
+        let waits = self.get(session).is_some_and(|session| !session.ledger.is_over(seq));
+        if !waits {
+            unheard.remove(&ino);
+        }
+        waits
     }
 
     /// Those who are absent are waited for until then, and may be late after that.
@@ -437,8 +456,11 @@ impl Sessions {
         all.values().map(|session| (session.clone(), opens(session))).collect()
     }
 
-    /// True if somebody has the file open, or may have it open and has not come back yet.
+    /// True if somebody has the file open, or may have it open and has not come back yet or not heard of it.
     pub fn may_hold(&self, ino: Ino) -> bool {
+        if self.is_unheard(ino) {
+            return true;
+        }
         self.opens.lock().contains_key(&ino) || self.somebody_absent()
     }
 

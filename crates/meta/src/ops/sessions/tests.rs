@@ -9,7 +9,9 @@ use strake_engine::kv::{Kv, Outcome, Result as KvResult, Snapshot, Writes};
 use strake_types::{ErrorKind, FileKind};
 use strake_wire::lease::Lease;
 use strake_wire::member::MetaRole;
-use strake_wire::message::meta::{Create, MetaOp, MetaRequest, Nothing, RenewSession, Unlink};
+use strake_wire::message::meta::{
+    Create, Created, MetaAnswer, MetaOp, MetaRequest, Nothing, RenewSession, Unlink,
+};
 use strake_wire::service::MetaService;
 
 #[tokio::test]
@@ -86,6 +88,28 @@ async fn orphans_outlive_a_restart_while_they_are_open() {
     root.close(kept).await.unwrap();
     world.until(async || nobody.getattr(kept).await.is_err()).await;
     assert_eq!(world.keys(b'G').await + world.keys(b'B').await, 0);
+}
+
+/// It has no name, and its client could not say that it has it open: it was deleted before the answer was given again.
+#[tokio::test]
+async fn a_file_without_a_name_is_there_when_an_answer_that_a_restart_has_lost_is_given_again() {
+    let world = World::new().await;
+    let root = world.root();
+    let make = || Create { open: Some(BOTH), ..new(1, "", FileKind::File, 0o600) };
+    let first = root.call_seq(1, 0, MetaOp::Create(make())).await.unwrap();
+    let MetaAnswer::Created(Created { attr, .. }) = &first else { panic!("{first:?}") };
+    let (ino, closed) = (attr.ino, root.make(make()).await.unwrap().attr.ino);
+    let world = world.killed().await;
+    assert!(world.open_session(world.session, &[]).await.resumed);
+    let root = world.root();
+    world.until(async || root.getattr(closed).await.is_err()).await;
+    let again = root.call_seq(1, 0, MetaOp::Create(make())).await.unwrap();
+    assert!(matches!(again, MetaAnswer::Created(again) if again.attr.ino == ino));
+    root.write(ino, 0, b"x").await.unwrap();
+    // It has the answer, and closes the file.
+    let close = RenewSession { closed: vec![ino], ..RenewSession::default() };
+    root.call_seq(0, 1, MetaOp::RenewSession(close)).await.unwrap();
+    world.until(async || root.getattr(ino).await.is_err()).await;
 }
 
 /// Else nothing would be deleted for as long as it lives.

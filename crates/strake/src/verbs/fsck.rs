@@ -74,6 +74,13 @@ struct Report {
     next: Option<&'static str>,
 }
 
+impl Report {
+    /// True if there is something to tell beside the failure that has ended it, which is the last thing not looked at.
+    fn says_more(&self) -> bool {
+        self.looked_at > 0 || self.skipped.len() > 1
+    }
+}
+
 #[derive(Serialize)]
 struct Row {
     volume: String,
@@ -90,7 +97,7 @@ pub async fn run(flags: &FsckFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     let (mut run, names) = begin(flags, cluster).await.map_err(failed)?;
     let looked = run.all(&names).await;
     let report = run.end(looked.as_ref().err());
-    if looked.is_ok() || report.looked_at > 0 {
+    if looked.is_ok() || report.says_more() {
         match flags.json {
             true => output::json(&report)?,
             false => show(&report),
@@ -363,5 +370,23 @@ fn show(report: &Report) {
             output::line(&format!("{looked_at} things looked at: {rest}"));
             output::line(&format!("  next: {next}"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where everything was away it said only why it had ended.
+    #[test]
+    fn what_was_skipped_before_a_failure_is_told_even_if_nothing_was_looked_at() {
+        let report = |looked_at, skipped: &[&str]| Report {
+            looked_at,
+            skipped: skipped.iter().map(|what| (*what).to_owned()).collect(),
+            ..Report::default()
+        };
+        assert!(report(0, &["copies of group 1", "the rest"]).says_more());
+        assert!(report(1, &["the rest"]).says_more());
+        assert!(!report(0, &["the rest"]).says_more(), "the failure says that");
     }
 }

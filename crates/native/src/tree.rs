@@ -8,11 +8,12 @@ use crate::place::{Directory, Name};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
-use futures::stream::FuturesOrdered;
+use futures::stream::{FuturesOrdered, FuturesUnordered};
 use std::collections::HashSet;
 use std::sync::Arc;
 use strake_client::VolumeSpace;
 use strake_types::{Error, ErrorKind, FileKind, Result};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Directories listed, or names removed, at once.
 const WIDTH: usize = 32;
@@ -153,13 +154,23 @@ pub async fn remove(clients: &Clients, location: &Location, options: RemoveOptio
         );
         return Err(Error::with(ErrorKind::Invalid, detail));
     }
-    remove_tree(name, info).await
+    // The one that there is always is not among them.
+    let spare = Arc::new(Semaphore::new(WIDTH - 1));
+    remove_tree((name, info), None, spare).await
 }
 
-fn remove_tree(name: Name, info: Info) -> BoxFuture<'static, Result<u64>> {
+/// A removal that others go on beside.
+type Beside = Option<OwnedSemaphorePermit>;
+
+fn remove_tree(
+    (name, info): (Name, Info),
+    beside: Beside,
+    spare: Arc<Semaphore>,
+) -> BoxFuture<'static, Result<u64>> {
     Box::pin(async move {
+        let _beside = beside;
         let directory = info.kind == FileKind::Directory;
-        let below = if directory { empty(&name).await? } else { 0 };
+        let below = if directory { empty(&name, &spare).await? } else { 0 };
         match name.remove(directory).await {
             // Somebody else was faster.
             Err(error) if error.kind == ErrorKind::NotFound => Ok(below),
@@ -169,15 +180,35 @@ fn remove_tree(name: Name, info: Info) -> BoxFuture<'static, Result<u64>> {
 }
 
 /// Removes everything in a directory.
-async fn empty(name: &Name) -> Result<u64> {
+async fn empty(name: &Name, spare: &Arc<Semaphore>) -> Result<u64> {
     let entries = name.enter().await?.list().await.map_err(|error| name.about(error))?;
-    let removals = entries.into_iter().map(|(name, info)| remove_tree(name, info));
-    let mut removing = futures::stream::iter(removals).buffer_unordered(WIDTH);
-    let mut count = 0;
-    while let Some(removed) = removing.next().await {
-        count += removed?;
+    let remove = |entry, beside| remove_tree(entry, beside, Arc::clone(spare));
+    side_by_side(entries, spare, remove).await
+}
+
+/// Does something with each, as many at once as are to spare over all levels of a tree, and one in any case; the sum.
+async fn side_by_side<T>(
+    all: Vec<T>,
+    spare: &Arc<Semaphore>,
+    each: impl Fn(T, Beside) -> BoxFuture<'static, Result<u64>>,
+) -> Result<u64> {
+    let (mut under_way, mut sum) = (FuturesUnordered::new(), 0);
+    for one in all {
+        let beside = loop {
+            match Arc::clone(spare).try_acquire_owned() {
+                Ok(permit) => break Some(permit),
+                Err(_) => match under_way.next().await {
+                    Some(done) => sum += done?,
+                    None => break None,
+                },
+            }
+        };
+        under_way.push(each(one, beside));
     }
-    Ok(count)
+    while let Some(done) = under_way.next().await {
+        sum += done?;
+    }
+    Ok(sum)
 }
 
 /// Makes a directory; with `parents` also those above it, and none of it is an error if it is there.
@@ -235,4 +266,44 @@ pub async fn cat(
     drop(reading);
     contents.close().await?;
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Ends of branches that are under way, and the most that were at once.
+    type Busy = Arc<[AtomicUsize; 2]>;
+
+    fn branch(
+        levels: u32,
+        beside: Beside,
+        (spare, busy): (Arc<Semaphore>, Busy),
+    ) -> BoxFuture<'static, Result<u64>> {
+        Box::pin(async move {
+            let _beside = beside;
+            if levels == 0 {
+                let now = busy[0].fetch_add(1, Ordering::Relaxed) + 1;
+                busy[1].fetch_max(now, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+                busy[0].fetch_sub(1, Ordering::Relaxed);
+                return Ok(1);
+            }
+            let below = |(), beside| branch(levels - 1, beside, (spare.clone(), busy.clone()));
+            side_by_side(vec![(); 2 * WIDTH], &spare, below).await
+        })
+    }
+
+    /// There were so many for each level.
+    #[tokio::test]
+    async fn however_deep_a_tree_is_no_more_than_so_many_removals_are_under_way_at_once() {
+        for levels in [1, 3] {
+            let (spare, busy) = (Arc::new(Semaphore::new(WIDTH - 1)), Busy::default());
+            let ends = branch(levels, None, (spare, busy.clone())).await.unwrap();
+            assert_eq!(ends, (2 * WIDTH as u64).pow(levels));
+            let most = busy[1].load(Ordering::Relaxed);
+            assert!((WIDTH / 2..=WIDTH).contains(&most), "{levels} levels: {most}");
+        }
+    }
 }

@@ -52,6 +52,26 @@ pub(crate) struct Census {
     looked: Mutex<Option<Instant>>,
     /// One is under way.
     walks: AtomicBool,
+    /// Targets whose last walk has failed: when, and for how long each is left alone.
+    failed: Mutex<BTreeMap<TargetId, (Instant, Duration)>>,
+}
+
+impl Census {
+    /// True while a target is left alone whose walk has failed.
+    fn rests(&self, target: TargetId) -> bool {
+        self.failed.lock().get(&target).is_some_and(|(since, rest)| since.elapsed() < *rest)
+    }
+
+    /// A walk over a target has ended: after one that failed it is left alone, each time longer, so that what is to be
+    /// cleared away from it does not have all others walked over again and again.
+    fn walked(&self, target: TargetId, complete: bool) {
+        let mut failed = self.failed.lock();
+        let last = failed.remove(&target);
+        if !complete {
+            let rest = last.map_or(CLEAR_PAUSE, |(_, rest)| (2 * rest).min(PERIOD_MIN));
+            failed.insert(target, (Instant::now(), rest));
+        }
+    }
 }
 
 impl StorageServer {
@@ -90,7 +110,12 @@ impl StorageServer {
         task::spawn(async move {
             let begun = Instant::now();
             for target in server.targets() {
-                if let Err(error) = server.walk(&target).await {
+                if server.census.rests(target.id) {
+                    continue;
+                }
+                let walked = server.walk(&target).await;
+                server.census.walked(target.id, walked.is_ok());
+                if let Err(error) = walked {
                     tracing::warn!("target {}: cannot look what it holds: {error}", target.id);
                 }
             }
@@ -101,9 +126,11 @@ impl StorageServer {
         });
     }
 
-    /// True if something may be to be cleared away.
+    /// True if something may be to be cleared away, where that can be tried.
     fn holds_foreign(&self) -> bool {
-        self.may_hold().into_keys().any(|(target, group)| self.is_foreign(target, group))
+        let is_to_go =
+            |(target, group)| !self.census.rests(target) && self.is_foreign(target, group);
+        self.may_hold().into_keys().any(is_to_go)
     }
 
     /// Counts what a target holds, and deletes what is not its own any more.
@@ -208,5 +235,26 @@ impl StorageServer {
             .await?;
         counter!("strake_storage_cleared_bytes_total").increment(bytes);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was to be cleared away from it had all targets of its server walked over every second.
+    #[test]
+    fn a_target_whose_walk_fails_is_left_alone_each_time_longer_and_no_other_is() {
+        let (census, bad, good) = (Census::default(), TargetId(1), TargetId(2));
+        let mut rests = Vec::new();
+        for _ in 0..7 {
+            census.walked(bad, false);
+            census.walked(good, true);
+            assert!(census.rests(bad) && !census.rests(good));
+            rests.push(census.failed.lock()[&bad].1.as_secs());
+        }
+        assert_eq!(rests, [1, 2, 4, 8, 16, 20, 20]);
+        census.walked(bad, true);
+        assert!(!census.rests(bad) && census.failed.lock().is_empty());
     }
 }

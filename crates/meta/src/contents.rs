@@ -3,8 +3,8 @@
 //!
 //! A cut is marked in the inode (`cut_from`) in the transaction that commits the new length, and
 //! the mark goes when every target has done it. While the mark is there nobody opens or extends the
-//! file without completing the cut first, so bytes that were cut off are never seen again, not
-//! even after a crash between the two. Whoever had the file open before may write on: where some
+//! file, or is granted a lock on it, without completing the cut first, so bytes that were cut off are
+//! never seen again, not even after a crash between the two. Whoever had the file open before may write on: where some
 //! groups have done it and others were away, those that are left are noted (`cut_groups`), and
 //! the others are not cut again.
 

@@ -178,10 +178,13 @@ async fn carry_out(like: &Ctx, batch: Vec<Waiting>, held: Held) {
     }
 }
 
-/// Not if its session is over, nor if an earlier call of it has been carried out since this one began.
+/// Not if its session is over, nor if an earlier call of it has been carried out since this one began, nor if its client
+/// has given it up.
 fn is_to_be_carried_out(ctx: &Ctx) -> bool {
     let lives = ctx.session.as_ref().is_some_and(|session| session.check().is_ok());
-    let is_new = |ledger: &Ledger| !ledger.is_stored(ctx.seq) && !ledger.is_in_doubt(ctx.seq);
+    let is_new = |ledger: &Ledger| {
+        !ledger.is_stored(ctx.seq) && !ledger.is_in_doubt(ctx.seq) && !ledger.is_over(ctx.seq)
+    };
     lives && ctx.ledger().is_some_and(is_new)
 }
 

@@ -256,6 +256,23 @@ fn fallocate_reserves_punches_and_zeroes() {
     }
 }
 
+/// Only data counted: a punch of what was reserved alone was not made.
+#[test]
+fn room_that_is_reserved_counts_once_and_a_punch_gives_it_back() {
+    let place = place("reserved");
+    let file = read_write(&place, "file");
+    let mib = |file: &File| file.metadata().unwrap().blocks() >> 11;
+    for _ in 0..2 {
+        fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 5 << 20).unwrap();
+        assert_eq!((mib(&file), file.metadata().unwrap().len()), (5, 0));
+    }
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&file, punch, 1 << 20, 2 << 20).unwrap();
+    assert_eq!(mib(&file), 3);
+    fallocate(&file, punch, 0, 5 << 20).unwrap();
+    assert_eq!(mib(&file), 0);
+}
+
 #[test]
 fn seek_finds_data_and_holes() {
     let place = place("seek");

@@ -149,8 +149,8 @@ impl Volume {
     /// By how much the bytes occupied have changed.
     async fn fallocate_piece(&self, life: Life<'_>, piece: Piece, frees: bool) -> Result<i64> {
         let file = life.file();
-        let held: u64 = self.data_in(file, piece).await?.iter().map(|(from, to)| to - from).sum();
-        if frees && held == 0 {
+        let taken = self.taken_in(file, piece).await?;
+        if frees && taken == 0 {
             return Ok(0);
         }
         let chunk = self.chunk(file.ino(), piece.index);
@@ -160,7 +160,7 @@ impl Volume {
         self.acknowledged(file, piece.group, None);
         let (answer, _) = self.change(life, piece.group, op, Bytes::new()).await?;
         self.acknowledged(file, piece.group, Some(&answer));
-        Ok(if frees { -(held as i64) } else { (piece.len - held) as i64 })
+        Ok(if frees { -(taken as i64) } else { (piece.len - taken) as i64 })
     }
 
     /// The pieces of a range whose chunks exist.

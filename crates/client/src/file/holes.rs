@@ -12,7 +12,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use strake_types::layout::Placement;
 use strake_types::{ChunkIndex, Error, ErrorKind, GroupId, Piece, Result};
-use strake_wire::message::storage::{ChunkList, ChunkPages, ChunksOf, StorageAnswer, StorageOp};
+use strake_wire::message::storage::{
+    ChunkList, ChunkPages, ChunksOf, ExtentList, StorageAnswer, StorageOp,
+};
 
 /// Chunks asked for at once, at most; the first step asks for one, each further for four times more.
 const STEP_MAX: usize = 64;
@@ -107,17 +109,26 @@ impl Volume {
 
     /// The parts of a piece that hold data, as ranges of the file, in order.
     pub(crate) async fn data_in(&self, file: &FileState, piece: Piece) -> Result<Vec<(u64, u64)>> {
+        let list = self.extents(file, piece).await?;
+        let in_file = |at: u64| piece.file_offset + (at - piece.chunk_offset);
+        let data = within(&piece, &list.starts, &list.lens);
+        Ok(data.map(|(from, to)| (in_file(from), in_file(to))).collect())
+    }
+
+    /// How many bytes of a piece hold data or are reserved.
+    pub(crate) async fn taken_in(&self, file: &FileState, piece: Piece) -> Result<u64> {
+        let list = self.extents(file, piece).await?;
+        let data = within(&piece, &list.starts, &list.lens);
+        let reserved = within(&piece, &list.reserved_starts, &list.reserved_lens);
+        Ok(data.chain(reserved).map(|(from, to)| to - from).sum())
+    }
+
+    async fn extents(&self, file: &FileState, piece: Piece) -> Result<ExtentList> {
         let chunk = self.chunk(file.ino(), piece.index);
         let op = StorageOp::Extents(chunk.into());
         let (answer, _) = self.storage(file, piece.group, false, op).await?;
         let StorageAnswer::Extents(list) = answer else { return Err(unexpected("extents")) };
-        let (first, last) = (piece.chunk_offset, piece.chunk_offset + piece.len);
-        let ranges = list.starts.iter().zip(&list.lens).filter_map(|(&start, &len)| {
-            let (from, to) = (start.max(first), start.saturating_add(len).min(last));
-            let base = piece.file_offset;
-            (from < to).then(|| (base + (from - first), base + (to - first)))
-        });
-        Ok(ranges.collect())
+        Ok(list)
     }
 
     /// The first chunk of a file that exists, from an index on.
@@ -181,4 +192,12 @@ impl Volume {
             _ => Err(unexpected("chunks")),
         }
     }
+}
+
+/// What of some ranges of a chunk lies in a piece of it, as offsets in the chunk.
+fn within(piece: &Piece, starts: &[u64], lens: &[u64]) -> impl Iterator<Item = (u64, u64)> {
+    let (first, last) = (piece.chunk_offset, piece.chunk_offset + piece.len);
+    let clipped =
+        move |(&start, &len): (&u64, &u64)| (start.max(first), start.saturating_add(len).min(last));
+    starts.iter().zip(lens).map(clipped).filter(|(from, to)| from < to)
 }

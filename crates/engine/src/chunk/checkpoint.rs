@@ -11,7 +11,8 @@
 //!
 //! A sync of a few blocks is spared all this. It appends a *mark* to the log, with the contents of the
 //! blocks written since the last one, and syncs the log alone. After a power loss the edits before the
-//! last mark are carried out again, and its blocks written again.
+//! last mark are carried out again, and its blocks written again. A *note* follows the mark when the log is
+//! on disk, so that damage to it later is not taken for what a power loss has left; it waits for no disk.
 
 use super::Result;
 use super::leaf::Leaf;
@@ -122,7 +123,25 @@ impl Store {
         };
         let failed = |error: io::Error| self.poisoned_by(format!("flushing the log: {error}"));
         file.sync().map_err(failed)?;
-        Ok(Some(position))
+        Ok(Some(self.note(position)))
+    }
+
+    /// Notes in the log up to where it was synced. Returns up to where it need not be synced again.
+    fn note(&self, synced: Position) -> Position {
+        let mut commit = self.commit.lock();
+        let last = commit.log.position();
+        if last.0 != synced.0 || commit.log.is_full() {
+            return synced;
+        }
+        match commit.log.append_note(synced.1) {
+            // Nobody waits for the note itself.
+            Ok(()) if last == synced => commit.log.position(),
+            Ok(()) => synced,
+            Err(error) => {
+                tracing::warn!(target_dir = %self.target, %error, "no note of what was synced");
+                synced
+            }
+        }
     }
 
     fn run_checkpoint(&self) -> Result<Flushed> {

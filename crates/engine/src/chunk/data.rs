@@ -3,6 +3,7 @@
 use super::space::{GRANULE_BLOCKS, Ground, Places};
 use super::{BLOCK_BYTES, SEGMENT_BLOCKS};
 use parking_lot::{Mutex, RwLock};
+use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
@@ -179,6 +180,11 @@ impl Ground for Data {
 /// Where a place lies in its segment's file.
 fn offset_of(at: u64) -> u64 {
     at % SEGMENT_BLOCKS * BLOCK_BYTES
+}
+
+/// The disk does not give what was written there.
+pub(super) fn is_unreadable(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::IO | Errno::NODATA | Errno::BADMSG))
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use super::boot::{BootRecord, State, decode_boot, encode_boot};
 use super::identity::{Identity, decode_identity, encode_identity};
 use super::leaf::{Block, Leaf};
 use super::record::{
-    Edit, FRAME_BYTES, LOG_HEAD_BYTES, Mark, Record, decode_key, decode_leaf, decode_log_head,
-    decode_record, encode_edit, encode_key, encode_leaf, encode_log_head, encode_mark, leaf_sum,
-    record_sum,
+    Edit, FRAME_BYTES, LOG_HEAD_BYTES, Mark, Note, Record, decode_key, decode_leaf,
+    decode_log_head, decode_record, encode_edit, encode_key, encode_leaf, encode_log_head,
+    encode_mark, encode_note, leaf_sum, record_sum,
 };
 use super::{BLOCK_BYTES, crc};
 use strake_types::form::{Form, Outcome, again, unsealed};
@@ -127,7 +127,13 @@ fn records() -> Vec<Vec<u8>> {
     let mut change = Edit::new(chunk(), 20_000);
     blocks().for_each(|(nth, block)| change.push(nth, block));
     let mark = Mark { places: vec![(1 << 40, 1)], blocks: vec![7; BLOCK_BYTES as usize] };
-    let records = [Record::Edit(change), Record::Edit(Edit::removal(chunk())), Record::Mark(mark)];
+    let note = Note { salt: *b"0salt-7", synced: 1 << 20 };
+    let records = [
+        Record::Edit(change),
+        Record::Edit(Edit::removal(chunk())),
+        Record::Mark(mark),
+        Record::Note(note),
+    ];
     records.iter().map(encode).collect()
 }
 
@@ -136,6 +142,7 @@ fn encode(record: &Record) -> Vec<u8> {
     match record {
         Record::Edit(edit) => encode_edit(edit, LOG, &mut out),
         Record::Mark(mark) => encode_mark(mark, LOG, &mut out),
+        Record::Note(note) => encode_note(note, LOG, &mut out),
     }
     out
 }

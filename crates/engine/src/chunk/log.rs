@@ -2,13 +2,15 @@
 //!
 //! Records go to the page cache, so they survive the death of the process. After a power loss the data
 //! they name may be lost, so of a log of another boot only what comes before its last *mark* counts: a
-//! small sync writes a mark, which holds that data, and syncs the log. Two files take turns: while a
-//! checkpoint brings the edits of one into the map, new ones go to the other.
+//! small sync writes a mark, which holds that data, and syncs the log. A *note* after it says so: damage
+//! in front of the mark is then not taken for the end that a power loss leaves. Two files take turns:
+//! while a checkpoint brings the edits of one into the map, new ones go to the other.
 
 use super::record::{
-    Edit, LOG_HEAD_BYTES, LogHead, Mark, RECORD_BYTES_MAX, Record, SALT_BYTES, decode_log_head,
-    decode_record, encode_edit, encode_log_head, encode_mark,
+    Edit, LOG_HEAD_BYTES, Mark, Note, RECORD_BYTES_MAX, Record, SALT_BYTES, encode_edit,
+    encode_log_head, encode_mark, encode_note,
 };
+use super::replay::LogFile;
 use std::io;
 use std::sync::Arc;
 use strake_base::disk::{Disk, DiskFile};
@@ -74,12 +76,14 @@ impl Log {
     ) -> io::Result<(Self, Found)> {
         let files = [disk.open(FILES[0], false)?, disk.open(FILES[1], false)?];
         let (boot, trusted) = (boot_bytes(&disk.boot_id()?), boot_bytes(trusted));
-        let mut logs = Vec::new();
         for file in &files {
             file.allocate(0, room(bytes_max))?;
-            let mut bytes = vec![0; file.len()? as usize];
-            file.read_exact_at(&mut bytes, 0)?;
-            logs.extend(decode_log_head(&bytes).ok().map(|head| (head, bytes)));
+        }
+        let [first, second] = &files;
+        let read = [LogFile::read(FILES[0], &**first)?, LogFile::read(FILES[1], &**second)?];
+        let mut logs = Vec::new();
+        for log in &read {
+            logs.extend(log.head(copy_at(bytes_max))?.map(|head| (head, log)));
         }
         logs.sort_by_key(|(head, _)| head.generation);
         // One begins only when the last but one is in the map.
@@ -90,13 +94,21 @@ impl Log {
             )));
         }
         let (mut generation, mut found) = (durable, Found::default());
-        for (head, bytes) in logs.iter().filter(|(head, _)| head.generation > durable) {
+        for (head, log) in logs.iter().filter(|(head, _)| head.generation > durable) {
             if head.boot == trusted {
-                found.edits.extend(edits(bytes, head)?);
+                if head.generation > generation + 1 {
+                    let missing = &read[((generation + 1) % 2) as usize];
+                    return Err(missing.refusal(0, "its head is damaged, and a later log is there"));
+                }
+                found.edits.extend(edits(log.records(head, true)?));
                 generation = head.generation;
-            } else if head.generation == durable + 1 && found.read_marked(bytes, head)? {
+            } else if head.generation == durable + 1 && found.read_marked(log.records(head, false)?)
+            {
                 generation = head.generation;
             }
+        }
+        for (log, file) in read.iter().zip(&files) {
+            log.mend(&**file);
         }
         let (sum, end, buffer, salt) = (0, u64::MAX, Vec::new(), [0; SALT_BYTES]);
         Ok((Self { files, boot, bytes_max, salt, generation, sum, end, buffer }, found))
@@ -107,7 +119,10 @@ impl Log {
         let generation = self.generation + 1;
         SystemRandom.fill(&mut self.salt)?;
         let (head, sum) = encode_log_head(generation, &self.boot, &self.salt);
-        self.files[(generation % 2) as usize].write_all_at(&head, 0)?;
+        let file = &self.files[(generation % 2) as usize];
+        // The copy first: it is never of an earlier log than the head.
+        file.write_all_at(&head, copy_at(self.bytes_max))?;
+        file.write_all_at(&head, 0)?;
         (self.generation, self.sum, self.end) = (generation, sum, LOG_HEAD_BYTES as u64);
         Ok(())
     }
@@ -115,6 +130,7 @@ impl Log {
     /// Nobody reads the log in the other file any more, which must not be that of a checkpoint under way.
     pub(super) fn forget_other(&self) -> io::Result<()> {
         let other = &self.files[((self.generation + 1) % 2) as usize];
+        other.write_all_at(&[0; LOG_HEAD_BYTES], copy_at(self.bytes_max))?;
         other.write_all_at(&[0; LOG_HEAD_BYTES], 0)?;
         other.sync()
     }
@@ -148,6 +164,13 @@ impl Log {
         self.append_buffer()
     }
 
+    /// Appends a note that everything before the byte `synced` is on disk; see [`Log::append`].
+    pub(super) fn append_note(&mut self, synced: u64) -> io::Result<()> {
+        self.buffer.clear();
+        encode_note(&Note { salt: self.salt, synced }, self.sum, &mut self.buffer);
+        self.append_buffer()
+    }
+
     fn append_buffer(&mut self) -> io::Result<()> {
         self.file().write_all_at(&self.buffer, self.end)?;
         self.end += self.buffer.len() as u64;
@@ -167,9 +190,9 @@ impl Log {
 
 impl Found {
     /// Takes what a log of another boot holds up to its last mark; false if it has none.
-    fn read_marked(&mut self, bytes: &[u8], head: &LogHead) -> io::Result<bool> {
+    fn read_marked(&mut self, records: Vec<Record>) -> bool {
         let (mut edits, mut found) = (Vec::new(), false);
-        for record in records(bytes, head)? {
+        for record in records {
             match record {
                 Record::Edit(edit) => edits.push(edit),
                 Record::Mark(mark) => {
@@ -177,15 +200,22 @@ impl Found {
                     self.marks.push(mark);
                     found = true;
                 }
+                Record::Note(_) => {}
             }
         }
-        Ok(found)
+        found
     }
 }
 
-/// Room in a file: a record may begin anywhere before the end.
-fn room(bytes_max: u64) -> u64 {
+/// Where the copy of a log's head lies: behind all records, of which one may begin anywhere before
+/// `bytes_max`.
+fn copy_at(bytes_max: u64) -> u64 {
     bytes_max + RECORD_BYTES_MAX as u64
+}
+
+/// Room in a file.
+fn room(bytes_max: u64) -> u64 {
+    copy_at(bytes_max) + LOG_HEAD_BYTES as u64
 }
 
 /// The boot id, cut or filled to its usual length.
@@ -197,26 +227,12 @@ pub(super) fn boot_bytes(boot_id: &str) -> [u8; 36] {
     bytes
 }
 
-/// The edits of a log.
-fn edits(bytes: &[u8], head: &LogHead) -> io::Result<impl Iterator<Item = Edit>> {
-    Ok(records(bytes, head)?.into_iter().filter_map(|record| match record {
+/// The edits among the records of a log.
+fn edits(records: Vec<Record>) -> impl Iterator<Item = Edit> {
+    records.into_iter().filter_map(|record| match record {
         Record::Edit(edit) => Some(edit),
-        Record::Mark(_) => None,
-    }))
-}
-
-/// The records of a log, up to the first that is not whole: the process died writing it. One that is whole and cannot
-/// be understood is an error: what it says was acknowledged.
-fn records(bytes: &[u8], head: &LogHead) -> io::Result<Vec<Record>> {
-    let (mut at, mut records) = (LOG_HEAD_BYTES, Vec::new());
-    while let Some(rest) = bytes.get(at..) {
-        let record = decode_record(rest, head.sum);
-        let record = record.map_err(|error| damaged(format!("log {}: {error}", head.generation)));
-        let Some((record, len)) = record? else { break };
-        records.push(record);
-        at += len;
-    }
-    Ok(records)
+        Record::Mark(_) | Record::Note(_) => None,
+    })
 }
 
 fn damaged(cause: String) -> io::Error {

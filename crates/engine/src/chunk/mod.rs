@@ -19,7 +19,8 @@
 //! named. **A sync** of a few blocks appends a mark to the log instead, with their contents, and syncs
 //! the log. So a power loss leaves the state of the last checkpoint, all of whose bytes are on disk,
 //! or that of the last mark after it, which brings its bytes along: old or new, and never a checksum
-//! that does not match. What the log of another boot says after its last mark is ignored.
+//! that does not match. What the log of another boot says after its last mark is ignored. A log that is
+//! damaged in front of what was synced is refused: which chunks it changed is not known.
 //!
 //! **A read** checks every block against its CRC32C. A mismatch is an error that names the chunk and
 //! the place, never wrong bytes.
@@ -52,6 +53,7 @@ mod map;
 mod open;
 mod read;
 mod record;
+mod replay;
 mod resident;
 mod scrub;
 mod share;
@@ -66,7 +68,7 @@ pub use error::{ChunkError, Result};
 pub use forms::FORMS;
 pub use identity::{Identity, IdentityError, decode_identity};
 pub use record::{
-    Edit, Kind, LeafRecord, LogHead, Mark, Record, RecordError, Run, decode_key, decode_leaf,
+    Edit, Kind, LeafRecord, LogHead, Mark, Note, Record, RecordError, Run, decode_key, decode_leaf,
     decode_log_head, decode_record,
 };
 pub use sums::{BlockSums, Difference, SumsError, difference};

@@ -4,13 +4,12 @@
 //! but the map does not name it any more either: the read begins again. A mismatch of a block that
 //! the map still names is damage.
 
-use super::data::Data;
+use super::data::{Data, is_unreadable};
 use super::leaf::Block;
 use super::map::Chunk;
 use super::store::Store;
 use super::{BLOCK_BYTES, ChunkError, ChunkStat, Result, SEGMENT_BLOCKS, crc};
 use bytes::Bytes;
-use rustix::io::Errno;
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -289,9 +288,4 @@ fn fill(data: &Data, part: &mut [u8], at: u64, wait: Wait) -> io::Result<bool> {
 fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound)
         || is_unreadable(error)
-}
-
-/// The disk does not give what was written there.
-fn is_unreadable(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::IO | Errno::NODATA | Errno::BADMSG))
 }

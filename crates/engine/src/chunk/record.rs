@@ -29,6 +29,8 @@ pub(super) const MARK_BLOCKS_MAX: u64 = 16;
 const MARK_RUN_BYTES: usize = 8;
 /// Length of what precedes a record in the log.
 pub(super) const FRAME_BYTES: usize = 8;
+/// Where what a record says begins: after its frame, its version and its kind.
+pub(super) const CONTENT_AT: usize = FRAME_BYTES + 2;
 /// Largest record of a log: every block of the largest chunk in a run of its own.
 pub(super) const RECORD_BYTES_MAX: usize =
     FRAME_BYTES + 32 + CHUNK_BLOCKS_MAX as usize * (RUN_BYTES + 4);
@@ -148,6 +150,16 @@ pub struct Mark {
     pub blocks: Vec<u8>,
 }
 
+/// Says how much of its log was on disk when it was written: what of that is not whole later was
+/// damaged, and is not where the log ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// That of the head of the log: a note is found by it.
+    pub salt: [u8; SALT_BYTES],
+    /// Everything before this byte of the log was on disk.
+    pub synced: u64,
+}
+
 /// A record of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
@@ -155,12 +167,15 @@ pub enum Record {
     Edit(Edit),
     /// What came before is durable.
     Mark(Mark),
+    /// A part of what came before was durable when this was written.
+    Note(Note),
 }
 
 /// Kinds of records, as they are stored.
 const CHANGE: u8 = 0;
 const REMOVAL: u8 = 1;
 const MARK: u8 = 2;
+const NOTE: u8 = 3;
 
 /// Appends a mark to `out` as a record of the log whose head has the checksum `log`.
 pub(super) fn encode_mark(mark: &Mark, log: u32, out: &mut Vec<u8>) {
@@ -171,6 +186,14 @@ pub(super) fn encode_mark(mark: &Mark, log: u32, out: &mut Vec<u8>) {
         out.extend_from_slice(&(*count as u16).to_le_bytes());
     }
     out.extend_from_slice(&mark.blocks);
+    end_record(start, log, out);
+}
+
+/// Appends a note to `out` as a record of the log whose head has the checksum `log`.
+pub(super) fn encode_note(note: &Note, log: u32, out: &mut Vec<u8>) {
+    let start = begin_record(NOTE, out);
+    out.extend_from_slice(&note.salt);
+    out.extend_from_slice(&note.synced.to_le_bytes());
     end_record(start, log, out);
 }
 
@@ -221,10 +244,22 @@ pub fn decode_record(bytes: &[u8], log: u32) -> Result<Option<(Record, usize)>> 
         CHANGE => Record::Edit(reader.edit(false)?),
         REMOVAL => Record::Edit(reader.edit(true)?),
         MARK => Record::Mark(reader.mark()?),
+        NOTE => Record::Note(Note { salt: reader.array()?, synced: reader.u64()? }),
         _ => return Err(RecordError("unknown kind of record")),
     };
     reader.end()?;
     Ok(Some((record, FRAME_BYTES + body_len as usize)))
+}
+
+/// How long the record at the beginning of `bytes` is, if one begins there, by its first bytes alone;
+/// `None`: none does.
+pub(super) fn claimed_len(bytes: &[u8]) -> Option<usize> {
+    let mut reader = Reader(bytes);
+    let (body_len, _sum) = (reader.u32().ok()?, reader.u32().ok()?);
+    let (version, kind) = (reader.u8().ok()?, reader.u8().ok()?);
+    let len = FRAME_BYTES + body_len as usize;
+    let may_be = version == VERSION && kind <= NOTE && body_len >= 2;
+    (may_be && len <= RECORD_BYTES_MAX.min(bytes.len())).then_some(len)
 }
 
 /// The key of a leaf in the table: chunks in order, a chunk's leaves together.

@@ -3,6 +3,7 @@
 mod boot;
 mod census;
 mod crash;
+mod damage;
 mod format;
 mod process;
 mod space;

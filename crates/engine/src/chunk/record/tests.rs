@@ -124,6 +124,18 @@ fn a_mark_is_read_back_and_one_out_of_bounds_is_refused() {
 }
 
 #[test]
+fn a_note_is_read_back_and_its_first_bytes_tell_its_length() {
+    let note = Note { salt: *b"0salt-7", synced: 1 << 40 };
+    let mut bytes = Vec::new();
+    encode_note(&note, 7, &mut bytes);
+    let len = bytes.len();
+    assert_eq!(bytes[CONTENT_AT..CONTENT_AT + SALT_BYTES], note.salt);
+    assert_eq!([claimed_len(&bytes), claimed_len(&bytes[..len - 1])], [Some(len), None]);
+    assert_eq!(claimed_len(&[0; 99]), None);
+    assert_eq!(decode_record(&bytes, 7), Ok(Some((Record::Note(note), len))));
+}
+
+#[test]
 fn the_head_of_a_log_is_read_back() {
     let (head, sum) = encode_log_head(77, &[b'x'; 36], &[1; 7]);
     let decoded = LogHead { generation: 77, boot: [b'x'; 36], salt: [1; 7], sum };

@@ -118,6 +118,21 @@ fn a_target_of_format_1_is_opened_with_its_log() {
     check(&disk);
 }
 
+/// Without notes, damage cannot be told from what a power loss leaves.
+#[test]
+fn a_log_of_an_earlier_release_ends_at_its_first_damage() {
+    for power_is_lost in [false, true] {
+        let disk = unpack(FIXTURE_2);
+        if power_is_lost {
+            disk.power_loss();
+        }
+        for name in ["log-0", "log-1"] {
+            disk.flip_bit(name, 80, 1);
+        }
+        assert_eq!(open(&disk).identity(), &identity());
+    }
+}
+
 #[test]
 fn a_target_of_a_newer_format_is_refused() {
     let disk = unpack(FIXTURE);

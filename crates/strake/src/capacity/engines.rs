@@ -36,7 +36,7 @@ const ETCD_BYTES_MAX: u64 = 8 * GIB;
 const FILES_PER_SERVER: u64 = 1_000_000_000;
 
 /// Files made in a second by 16 tasks of a native client in one directory, where two cores did everything: 26,988 and 33,034
-/// (docs/design/0062-merged-creates.md, docs/results/mount.md; release build).
+/// (docs/design/0062-merged-changes.md, docs/results/mount.md; release build).
 const EMBEDDED_CREATES: u64 = 26_988;
 /// The same by 64 tasks; by 256 it is 12,404 (the same pages).
 const POSTGRES_CREATES: u64 = 10_423;

@@ -3,6 +3,7 @@
 use crate::failure::{Failure, Outcome};
 use clap::Args;
 use clap::builder::FalseyValueParser;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strake_wire::tls::{Tls, TlsFiles};
@@ -15,7 +16,7 @@ pub const SOON_DAYS: i64 = 30;
 /// The flags. Files of PEM, as `strake tls issue` makes them.
 #[derive(Args, Clone, Debug, Default)]
 pub struct TlsFlags {
-    /// Certificate of the cluster's CA; with certificates, all traffic by TCP is encrypted [default: /etc/strake/tls/ca.pem, if it is there]
+    /// Certificate of the cluster's CA; with certificates, all traffic by TCP is encrypted [default: /etc/strake/tls/ca.pem, if any of the three is there]
     #[arg(
         long,
         global = true,
@@ -112,9 +113,20 @@ impl TlsFlags {
             ))
             .next("give all three (strake tls issue makes the files), or none"));
         }
-        let files = TlsFiles::in_directory(Path::new(DIRECTORY_DEFAULT));
-        Ok(files.ca.exists().then_some(files))
+        Ok(files_in(Path::new(DIRECTORY_DEFAULT)))
     }
+}
+
+/// The files of a directory; `None`: none of them is there. What is there in part only, or cannot be looked at, is an
+/// error of who loads it: to go on without encryption would be worse.
+fn files_in(directory: &Path) -> Option<TlsFiles> {
+    let files = TlsFiles::in_directory(directory);
+    let is_absent = |path: &PathBuf| match path.symlink_metadata() {
+        Ok(_) => false,
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    };
+    let absent = [&files.ca, &files.certificate, &files.key].into_iter().all(is_absent);
+    (!absent).then_some(files)
 }
 
 #[cfg(test)]
@@ -133,6 +145,22 @@ mod tests {
         };
         let both = flags.or(filed);
         assert_eq!((both.tls_ca, both.tls_cert), (Some("ca".into()), Some("c".into())));
+    }
+
+    /// A server whose renewal had lost `ca.pem`, or that could not look into the directory, went on without encryption.
+    #[test]
+    fn a_directory_of_certificates_is_passed_over_only_if_none_of_them_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(files_in(dir.path()), None);
+        assert_eq!(files_in(&dir.path().join("nowhere")), None);
+        for name in ["cert.pem", "key.pem", "ca.pem"] {
+            let file = dir.path().join(name);
+            std::fs::write(&file, "").unwrap();
+            assert!(files_in(dir.path()).is_some(), "{name}");
+            // No directory, so that nobody can say what is in it.
+            assert!(files_in(&file).is_some());
+            std::fs::remove_file(&file).unwrap();
+        }
     }
 
     #[test]

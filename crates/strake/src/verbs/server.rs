@@ -10,6 +10,7 @@ use crate::{output, signals, telemetry};
 use clap::Args;
 use serde::Deserialize;
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -187,16 +188,28 @@ pub async fn open_port(
     tls: &TlsFlags,
 ) -> Outcome<(Listener, String, Option<Arc<Tls>>)> {
     let listen = address::complete(listen);
+    let is_meant = tls.no_tls;
     let tls = tls.load_for(std::slice::from_ref(&listen))?;
     let listener = bind(&listen).await?.secured_by(tls.clone());
+    let bound = listener.address();
+    if tls.is_none() && !is_meant && is_open(&bound) {
+        tracing::warn!(
+            "no certificates: whoever reaches {bound} may act as any user; strake tls makes some (--no-tls: it is meant)"
+        );
+    }
     let advertise = match advertise {
         Some(given) => address::complete(given),
-        None => address::advertised(&listener.address(), join.first().map(String::as_str))?,
+        None => address::advertised(&bound, join.first().map(String::as_str))?,
     };
     if let Some(tls) = &tls {
         check_certificate(tls, &advertise)?;
     }
     Ok((listener, advertise, tls))
+}
+
+/// True if other machines can call this address, which a listener has given.
+fn is_open(address: &str) -> bool {
+    address.parse::<SocketAddr>().is_ok_and(|address| !address.ip().is_loopback())
 }
 
 async fn bind(address: &str) -> Outcome<Listener> {
@@ -446,6 +459,12 @@ mod tests {
         check(&flags, parse_roles(&flags.roles).unwrap()).unwrap();
         assert!(!flags.join.is_empty(), "it would begin a cluster of its own");
         Cli::try_parse_from(strake_manager::ADD_DISK.split(' ')).unwrap();
+    }
+
+    #[test]
+    fn only_addresses_that_other_machines_can_call_are_open() {
+        assert!(["0.0.0.0:7440", "10.0.0.1:7440", "[::]:7440"].into_iter().all(is_open));
+        assert!(!["127.0.0.1:7440", "[::1]:7440", "unix:/s"].into_iter().any(is_open));
     }
 
     #[test]

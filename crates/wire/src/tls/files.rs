@@ -86,6 +86,10 @@ fn failed(error: PemError) -> Error {
         PemError::Malformed(..) => ErrorKind::Malformed,
     };
     let detail = match error {
+        PemError::Read(..) if kind == ErrorKind::AccessDenied => format!(
+            "{error}; name files that this user may read with --tls-ca, --tls-cert and --tls-key (--no-tls: without \
+             encryption)"
+        ),
         PemError::Read(..) => format!(
             "{error}; strake tls issue makes such files, and --tls-ca, --tls-cert and --tls-key name them"
         ),

@@ -94,7 +94,7 @@ impl Ask<'_> {
         let mut call = async move { service.call(request, payload).await }.boxed();
         tokio::select! {
             biased;
-            reply = &mut call => self.check(answered(reply?)?),
+            reply = &mut call => self.check(answered(reply.map_err(as_absent)?)?),
             error = self.volume.given_up(self.group, route) => {
                 // A server in this process is to come to the end of what it has begun.
                 task::spawn(call);
@@ -270,7 +270,7 @@ impl Ask<'_> {
         under_way: UnderWay<'_>,
     ) -> Result<Answer> {
         let request = self.request(TargetId(target), epoch)?;
-        let sent = self.volume.target_once(request, self.payload.clone()).await;
+        let sent = self.volume.target_once(request, self.payload.clone()).await.map_err(as_absent);
         match &sent {
             Ok(_) => under_way.answered(),
             // How soon it says so is no measure of how soon it answers.
@@ -278,6 +278,15 @@ impl Ask<'_> {
             Err(_) => drop(under_way),
         }
         self.check(sent?)
+    }
+}
+
+/// A member with which no connection can be agreed on, as with one whose certificate has expired, is one that cannot be
+/// reached: another may be, or will lead soon.
+fn as_absent(error: Error) -> Error {
+    match error.kind {
+        ErrorKind::WrongPeer => Error { kind: ErrorKind::Unavailable, ..error },
+        _ => error,
     }
 }
 

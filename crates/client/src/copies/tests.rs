@@ -109,6 +109,26 @@ async fn a_broken_connection_is_tried_until_another_leads() {
     assert!(asked.len() > 2 && numbers(&asked).len() == 1, "{asked:?}");
 }
 
+/// It failed at once, as a call does to a server of another cluster, although another copy was there.
+#[tokio::test(start_paused = true)]
+async fn a_member_whose_certificate_is_refused_is_as_one_that_cannot_be_reached() {
+    let (fake, volume, file) = written(1).await;
+    let (first, second) = order(&fake, &volume, &file).await;
+    fake.pairs.set(first, Mood::Says(ErrorKind::WrongPeer));
+    assert_eq!(read(&volume, &file, 0, CHUNK as u32).await, contents(1));
+    assert_eq!(targets(&fake.pairs.take_asked()), [first, second]);
+
+    let (fake, volume, file) = pair().await;
+    fake.pairs.set(0, Mood::Says(ErrorKind::WrongPeer));
+    write(&volume, &file, 0, contents(1)).await;
+    let (v, f) = (volume.clone(), file.clone());
+    let flush = tokio::spawn(async move { v.flush(&f).await });
+    sleep(seconds(3)).await;
+    fake.pairs.move_to(&[1], 0);
+    flush.await.unwrap().unwrap();
+    assert_eq!(fake.pairs.take_asked().last().unwrap().target, 1);
+}
+
 /// Each sender waited in full for what it had in hand, and then took the next: a close took a multiple of the wait, and so
 /// did a sync, which asked the same target once more.
 #[tokio::test(start_paused = true)]

@@ -18,7 +18,7 @@ use std::time::Duration;
 use strake_bench::testbed::Rate;
 use strake_engine::kv::EngineKind;
 use strake_wire::server::Listener;
-use strake_wire::tls::{Kind, Tls};
+use strake_wire::tls::Tls;
 use strake_wire::transport::host_of;
 
 /// Flags of `strake server`. Every one of them may stand in the file of `--config` instead.
@@ -225,15 +225,9 @@ async fn bind(address: &str) -> Outcome<Listener> {
 
 /// Refuses a certificate that nobody who calls this server would accept.
 fn check_certificate(tls: &Tls, advertise: &str) -> Outcome {
+    let host = (!advertise.starts_with("unix:")).then(|| host_of(advertise));
+    tls.serve(host).map_err(|e| Failure::telling(&e))?;
     let own = tls.certificate();
-    if own.kind != Kind::Server {
-        let shown = tls.files().certificate.display();
-        return Err(Failure::new(format!("the certificate {shown} of {} is a client's", own.name))
-            .next("strake tls issue --kind server makes one for a server"));
-    }
-    if !advertise.starts_with("unix:") {
-        tls.check_host(host_of(advertise)).map_err(|e| Failure::telling(&e))?;
-    }
     tracing::info!("TLS as {}, whose certificate expires on {}", own.name, own.expires.date());
     Ok(())
 }

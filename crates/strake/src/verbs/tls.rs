@@ -293,9 +293,9 @@ mod tests {
         assert_eq!((mode(&files.key), mode(&files.certificate)), (0o600, 0o644));
         let (ca_expires, tls) = (files.ca_expires().unwrap(), Tls::load(files).unwrap());
         for host in ["host1", "10.0.0.1", "fe80::1"] {
-            tls.check_host(host).unwrap();
+            tls.serve(Some(host)).unwrap();
         }
-        assert!(tls.check_host("host2").is_err());
+        assert!(tls.serve(Some("host2")).is_err());
         let own = tls.certificate();
         assert_eq!((own.name.as_str(), own.kind), ("host1", Kind::Server));
         // It does not outlive its CA.

@@ -5,7 +5,6 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 use strake_base::pem::{self, PemError};
 use strake_types::{Error, ErrorKind, Result, Timestamp};
 
@@ -28,8 +27,9 @@ pub(super) struct Material {
     pub key: PrivateKeyDer<'static>,
 }
 
-/// Tells whether files have changed: of each, when it was written, which inode it is, and its length.
-pub(super) type Stamp = [Option<(SystemTime, u64, u64)>; 3];
+/// Tells whether files have changed, also their owner or mode: of each, when it or what is said of it was changed
+/// (seconds and nanoseconds), which inode it is, and its length.
+pub(super) type Stamp = [Option<(i64, i64, u64, u64)>; 3];
 
 impl TlsFiles {
     /// The files of a directory that `strake tls issue` has made: `ca.pem`, `cert.pem`, `key.pem`.
@@ -49,7 +49,7 @@ impl TlsFiles {
     pub(super) fn stamp(&self) -> Stamp {
         [&self.ca, &self.certificate, &self.key].map(|path| {
             let about = std::fs::metadata(path).ok()?;
-            Some((about.modified().ok()?, about.ino(), about.len()))
+            Some((about.ctime(), about.ctime_nsec(), about.ino(), about.len()))
         })
     }
 

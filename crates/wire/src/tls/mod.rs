@@ -34,16 +34,19 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use strake_types::{Error, ErrorKind, Result, Timestamp};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use webpki::{EndEntityCert, KeyUsage};
 
 /// The purpose "TLS server" (1.3.6.1.5.5.7.3.1) as it stands in a certificate.
 const PURPOSE_SERVER: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
 /// A time at which every certificate has expired.
 const END_OF_TIME: Duration = Duration::from_secs(u64::MAX);
+/// Files that could not be used are tried again after this time, changed or not: they may have been valid not yet.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// What the holder of a certificate may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,10 +134,31 @@ struct Loaded {
     certificate: Certificate,
 }
 
+/// What is used, and what was read last.
+struct Slot {
+    stamp: Stamp,
+    loaded: Arc<Loaded>,
+    /// When what was read last could not be used.
+    failed: Option<Instant>,
+}
+
+impl Slot {
+    fn new(stamp: Stamp, loaded: Arc<Loaded>) -> Mutex<Self> {
+        Mutex::new(Self { stamp, loaded, failed: None })
+    }
+
+    /// True if files with this stamp are to be read.
+    fn is_old(&self, stamp: &Stamp) -> bool {
+        self.stamp != *stamp || self.failed.is_some_and(|failed| failed.elapsed() >= AGAIN)
+    }
+}
+
 /// Who this process is, and whom it trusts.
 pub struct Tls {
     files: TlsFiles,
-    loaded: Mutex<(Stamp, Arc<Loaded>)>,
+    slot: Mutex<Slot>,
+    /// The certificate is that of a server, for this host if it has one.
+    serves: OnceLock<Option<String>>,
 }
 
 impl std::fmt::Debug for Tls {
@@ -148,8 +172,8 @@ impl Tls {
     /// certificate's, and a certificate that has expired or was signed by another CA.
     pub fn load(files: TlsFiles) -> Result<Arc<Self>> {
         let stamp = files.stamp();
-        let loaded = Arc::new(Loaded::new(&files)?);
-        Ok(Arc::new(Self { files, loaded: Mutex::new((stamp, loaded)) }))
+        let slot = Slot::new(stamp, Arc::new(Loaded::new(&files)?));
+        Ok(Arc::new(Self { files, slot, serves: OnceLock::new() }))
     }
 
     /// Our own certificate.
@@ -162,19 +186,12 @@ impl Tls {
         &self.files
     }
 
-    /// Refuses a host for which our own certificate does not stand: those who call us by it would
-    /// hang up.
-    pub fn check_host(&self, host: &str) -> Result<()> {
-        let loaded = self.current();
-        let parsed = EndEntityCert::try_from(&loaded.chain[0]).map_err(malformed)?;
-        parsed.verify_is_valid_for_subject_name(&server_name(host)?).map_err(|_| {
-            let shown = self.files.certificate.display();
-            let detail = format!(
-                "the certificate {shown} is not for {host}; issue one with strake tls issue --kind \
-                 server --address {host}"
-            );
-            Error::with(ErrorKind::Invalid, detail)
-        })
+    /// Refuses a certificate that nobody who calls this server, by `host` if it has one, would accept: now, and when it is
+    /// renewed.
+    pub fn serve(&self, host: Option<&str>) -> Result<()> {
+        self.current().check_server(host, &self.files)?;
+        self.serves.get_or_init(|| host.map(str::to_owned));
+        Ok(())
     }
 
     /// The handshake of the side that calls `host`.
@@ -211,19 +228,31 @@ impl Tls {
     /// What the files say now. If they have become unusable, what they said before.
     fn current(&self) -> Arc<Loaded> {
         let stamp = self.files.stamp();
-        let mut slot = self.loaded.lock();
-        if slot.0 != stamp {
-            slot.0 = stamp;
+        let mut slot = self.slot.lock();
+        if slot.is_old(&stamp) {
             let shown = self.files.certificate.display();
-            match Loaded::new(&self.files) {
+            let (loaded, failed) = match self.renewed() {
                 Ok(loaded) => {
                     tracing::info!("certificate {shown} was renewed and is used from now on");
-                    slot.1 = Arc::new(loaded);
+                    (Arc::new(loaded), None)
                 }
-                Err(e) => tracing::warn!("certificate {shown}: {e}; going on with the one before"),
-            }
+                Err(e) => {
+                    tracing::warn!("certificate {shown}: {e}; going on with the one before");
+                    (slot.loaded.clone(), Some(Instant::now()))
+                }
+            };
+            *slot = Slot { stamp, loaded, failed };
         }
-        slot.1.clone()
+        slot.loaded.clone()
+    }
+
+    /// What the files say, if it is of use for what this process does.
+    fn renewed(&self) -> Result<Loaded> {
+        let loaded = Loaded::new(&self.files)?;
+        if let Some(host) = self.serves.get() {
+            loaded.check_server(host.as_deref(), &self.files)?;
+        }
+        Ok(loaded)
     }
 }
 
@@ -255,6 +284,26 @@ impl Loaded {
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         Ok(Self { client: client.into(), server: server.into(), roots, chain, certificate })
+    }
+
+    /// Fails if it is not a server's, or not for this host: those who call us by it would hang up.
+    fn check_server(&self, host: Option<&str>, files: &TlsFiles) -> Result<()> {
+        let (shown, name) = (files.certificate.display(), &self.certificate.name);
+        if self.certificate.kind != Kind::Server {
+            let detail = format!(
+                "the certificate {shown} of {name} is a client's; strake tls issue --kind server makes one for a server"
+            );
+            return Err(Error::with(ErrorKind::Invalid, detail));
+        }
+        let Some(host) = host else { return Ok(()) };
+        let parsed = EndEntityCert::try_from(&self.chain[0]).map_err(malformed)?;
+        parsed.verify_is_valid_for_subject_name(&server_name(host)?).map_err(|_| {
+            let detail = format!(
+                "the certificate {shown} is not for {host}; issue one with strake tls issue --kind \
+                 server --address {host}"
+            );
+            Error::with(ErrorKind::Invalid, detail)
+        })
     }
 }
 

@@ -94,7 +94,8 @@ impl Authority {
         let (roots, chain) = (loaded.roots.clone(), loaded.chain.clone());
         let certificate = loaded.certificate.clone();
         let loaded = Loaded { client, server, roots, chain, certificate };
-        Tls { loaded: Mutex::new((files.stamp(), Arc::new(loaded))), files }
+        let slot = Slot::new(files.stamp(), Arc::new(loaded));
+        Tls { files, slot, serves: OnceLock::new() }
     }
 }
 
@@ -250,9 +251,9 @@ async fn a_certificate_for_another_host_is_refused_by_both_names() {
     for word in ["host1", "not for localhost", "--address localhost"] {
         assert!(error.detail.contains(word), "{error}");
     }
-    assert!(tls.check_host("127.0.0.1").is_ok() && tls.check_host("host1").is_ok());
-    let error = tls.check_host("10.0.0.1").unwrap_err();
+    let error = tls.serve(Some("10.0.0.1")).unwrap_err();
     assert!(error.detail.contains("--address 10.0.0.1"), "{error}");
+    assert!(["127.0.0.1", "host1"].into_iter().all(|host| tls.serve(Some(host)).is_ok()));
 }
 
 #[tokio::test]
@@ -497,4 +498,61 @@ async fn a_renewed_certificate_is_used_without_a_restart() {
     std::fs::remove_file(&files.key).unwrap();
     assert_eq!(tls.certificate().expires.date(), "2999-06-30");
     greet(&callers_with(authority.member("you", Kind::Client)), &server).await.unwrap();
+}
+
+/// Changes files so that it shows: their times are as coarse as the ticks of the kernel.
+fn change(files: &TlsFiles, change: impl Fn()) {
+    let before = files.stamp();
+    while files.stamp() == before {
+        change();
+    }
+}
+
+/// Its key was open to others, or another user's: that its mode had changed since was not looked at.
+#[test]
+fn a_renewal_that_was_refused_for_its_mode_is_used_once_that_is_mended() {
+    let authority = Authority::new();
+    let files = authority.issue_until("host1", Kind::Server, 2998);
+    let tls = Tls::load(files.clone()).unwrap();
+    change(&files, || {
+        authority.issue_until("host1", Kind::Server, 2999);
+        set_mode(&files.key, 0o644);
+    });
+    assert_eq!(tls.certificate().expires.date(), "2998-06-30");
+    change(&files, || set_mode(&files.key, 0o600));
+    assert_eq!(tls.certificate().expires.date(), "2999-06-30");
+}
+
+/// One that was to be valid from the next minute on was never looked at again.
+#[tokio::test(start_paused = true)]
+async fn files_that_could_not_be_used_are_tried_again_after_a_while() {
+    let authority = Authority::new();
+    let tls = authority.member("host1", Kind::Server);
+    let used = tls.current();
+    // As if what is there now had been refused a moment ago.
+    tls.slot.lock().failed = Some(Instant::now());
+    assert!(Arc::ptr_eq(&used, &tls.current()), "not at every connection");
+    tokio::time::advance(AGAIN).await;
+    assert!(!Arc::ptr_eq(&used, &tls.current()));
+    assert!(tls.slot.lock().failed.is_none());
+}
+
+/// What a server refuses when it starts it took over while it ran, and nobody could call it any more.
+#[test]
+fn a_renewal_of_no_use_to_a_server_is_not_taken_by_it() {
+    let authority = Authority::new();
+    let files = authority.issue_until("host1", Kind::Server, 2997);
+    let (server, caller) = (Tls::load(files.clone()).unwrap(), Tls::load(files.clone()).unwrap());
+    server.serve(Some("host1")).unwrap();
+    change(&files, || drop(authority.issue_until("host1", Kind::Client, 2998)));
+    assert_eq!(server.certificate().expires.date(), "2997-06-30");
+    assert_eq!(caller.certificate().expires.date(), "2998-06-30");
+    let other = authority.issue_until("host2", Kind::Server, 2998);
+    change(&files, || {
+        std::fs::copy(&other.certificate, &files.certificate).unwrap();
+        std::fs::copy(&other.key, &files.key).unwrap();
+    });
+    assert_eq!(server.certificate().expires.date(), "2997-06-30");
+    change(&files, || drop(authority.issue_until("host1", Kind::Server, 2999)));
+    assert_eq!(server.certificate().expires.date(), "2999-06-30");
 }

@@ -3,15 +3,22 @@
 use crate::failure::{Failure, Outcome};
 use clap::Args;
 use clap::builder::FalseyValueParser;
+use metrics::gauge;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+use strake_base::task::{Owned, spawn_owned};
 use strake_wire::tls::{Tls, TlsFiles};
 
 /// Where certificates are looked for if no flag names them.
 pub const DIRECTORY_DEFAULT: &str = "/etc/strake/tls";
 /// A certificate that expires within so many days is worth a word.
 pub const SOON_DAYS: i64 = 30;
+/// How often a process that runs looks when its certificate expires.
+const LOOK_EVERY: Duration = Duration::from_secs(60 * 60);
+/// After so many looks it warns again.
+const LOOKS_A_DAY: u32 = 24;
 
 /// The flags. Files of PEM, as `strake tls issue` makes them.
 #[derive(Args, Clone, Debug, Default)]
@@ -73,14 +80,7 @@ impl TlsFlags {
     pub fn load(&self) -> Outcome<Option<Arc<Tls>>> {
         let Some(files) = self.files()? else { return Ok(None) };
         let tls = Tls::load(files).map_err(|e| Failure::telling(&e))?;
-        let own = tls.certificate();
-        if own.days_left() < SOON_DAYS {
-            tracing::warn!(
-                "certificate {} expires on {}; issue a new one with strake tls issue",
-                tls.files().certificate.display(),
-                own.expires.date()
-            );
-        }
+        warn_if_soon(&tls);
         Ok(Some(tls))
     }
 
@@ -117,6 +117,37 @@ impl TlsFlags {
     }
 }
 
+/// Shows in the metrics when our certificate expires, and warns each day once that is soon, as long as it is held.
+pub fn watch(tls: Arc<Tls>) -> Owned<()> {
+    spawn_owned(async move {
+        // Who loaded it was warned.
+        show_expiry(&tls);
+        loop {
+            for _ in 0..LOOKS_A_DAY {
+                tokio::time::sleep(LOOK_EVERY).await;
+                show_expiry(&tls);
+            }
+            warn_if_soon(&tls);
+        }
+    })
+}
+
+fn show_expiry(tls: &Tls) {
+    let expires = tls.certificate().expires.seconds;
+    gauge!("strake_tls_certificate_expires_seconds").set(expires as f64);
+}
+
+fn warn_if_soon(tls: &Tls) {
+    let own = tls.certificate();
+    if own.days_left() < SOON_DAYS {
+        tracing::warn!(
+            "certificate {} expires on {}; issue a new one with strake tls issue",
+            tls.files().certificate.display(),
+            own.expires.date()
+        );
+    }
+}
+
 /// The files of a directory; `None`: none of them is there. What is there in part only, or cannot be looked at, is an
 /// error of who loads it: to go on without encryption would be worse.
 fn files_in(directory: &Path) -> Option<TlsFiles> {
@@ -132,6 +163,10 @@ fn files_in(directory: &Path) -> Option<TlsFiles> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Cli, Verb};
+    use crate::verbs;
+    use clap::Parser;
+    use metrics_exporter_prometheus::PrometheusBuilder;
 
     #[test]
     fn half_a_set_of_certificates_is_refused_by_what_is_missing() {
@@ -145,6 +180,26 @@ mod tests {
         };
         let both = flags.or(filed);
         assert_eq!((both.tls_ca, both.tls_cert), (Some("ca".into()), Some("c".into())));
+    }
+
+    /// Servers and mounts that ran said nothing until nobody could call them any more.
+    #[test]
+    fn a_process_that_runs_shows_when_its_certificate_expires() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ca, me) = (dir.path().join("ca"), dir.path().join("me"));
+        let (ca, out) = (ca.to_str().unwrap(), me.to_str().unwrap());
+        let issue = ["strake", "tls", "issue", "--ca", ca, "--kind", "client", "--name", "me", out];
+        for words in [&["strake", "tls", "create-ca", ca][..], &issue[..]] {
+            let Verb::Tls(flags) = Cli::try_parse_from(words).unwrap().verb else { panic!() };
+            verbs::tls::run(&flags).unwrap();
+        }
+        let tls = Tls::load(TlsFiles::in_directory(&me)).unwrap();
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || show_expiry(&tls));
+        let expected =
+            format!("strake_tls_certificate_expires_seconds {}", tls.certificate().expires.seconds);
+        let shown = recorder.handle().render();
+        assert!(shown.contains(&expected), "{expected}: {shown}");
     }
 
     /// A server whose renewal had lost `ca.pem`, or that could not look into the directory, went on without encryption.

@@ -19,7 +19,7 @@ mod patrol;
 mod stores;
 
 use crate::failure::{Context, Failure, Outcome};
-use crate::private;
+use crate::{private, tls_flags};
 use add::Adder;
 pub use add::TARGET;
 use front::Front;
@@ -35,6 +35,7 @@ use strake_base::clock::{SystemClock, WakingClock};
 use strake_base::disk::{Disk, RealDisk};
 use strake_base::process::boot_id;
 use strake_base::random::{Random, SystemRandom};
+use strake_base::task::Owned;
 use strake_engine::kv::Store;
 use strake_manager::Candidate;
 use strake_meta::{MetaOptions, MetaServer};
@@ -115,6 +116,7 @@ pub struct Node {
     generations: JoinHandle<()>,
     lease: Arc<Lease>,
     front: Front,
+    _expiry: Option<Owned<()>>,
     /// The lock on the home directory.
     _lock: Box<dyn Send + Sync>,
 }
@@ -360,6 +362,7 @@ impl Parts {
             generations,
             lease,
             front,
+            _expiry: self.options.tls.map(tls_flags::watch),
             _lock: self.lock,
         })
     }

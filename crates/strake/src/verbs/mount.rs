@@ -6,12 +6,13 @@ use crate::failure::{Failure, Outcome};
 use crate::log::LogFlags;
 use crate::mount_words::{self, Wanted};
 use crate::verbs::up::take_mount_away;
-use crate::{detach, mountpoint, output, signals, telemetry};
+use crate::{detach, mountpoint, output, signals, telemetry, tls_flags};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use strake_base::task::Owned;
 use strake_client::{Volume, VolumeOptions};
 use strake_fuse::{MountHandle, MountOptions, Unmount};
 use strake_types::limits::NAME_BYTES_MAX;
@@ -88,6 +89,7 @@ struct Mounted {
     volume: Arc<Volume>,
     mount: MountHandle,
     stop: tokio::sync::watch::Receiver<bool>,
+    _expiry: Option<Owned<()>>,
 }
 
 impl Mounted {
@@ -108,6 +110,7 @@ impl Mounted {
         if let Some(address) = &wanted.metrics {
             telemetry::serve(address).await?;
         }
+        let expiry = managers.tls.clone().map(tls_flags::watch);
         let map = managers.connect(wanted.volume.operation_wait_ms.min(10_000)).await?;
         let volume = Volume::connect(map, &name, wanted.volume).await?;
         let mut options = wanted.mount;
@@ -118,7 +121,7 @@ impl Mounted {
         })?;
         let runtime = tokio::runtime::Handle::current();
         let mount = strake_fuse::mount(volume.clone(), &point, &options, runtime).await?;
-        Ok(Mounted { volume, mount, stop })
+        Ok(Mounted { volume, mount, stop, _expiry: expiry })
     }
 
     /// Serves until it is told to stop, or unmounted; one that nobody wants any more stops at once.

@@ -3,7 +3,7 @@
 
 use std::io::{Seek, Write};
 use std::time::{Duration, Instant};
-use strake_tests::cluster::{Process, Servers, contents, free_port, run, succeed};
+use strake_tests::cluster::{Process, Servers, Up, contents, free_port, run, strake, succeed};
 use tempfile::TempDir;
 
 /// How long a server may take to show in the cluster. Only a hang reaches it.
@@ -183,4 +183,37 @@ fn a_server_does_not_start_under_an_address_that_its_certificate_is_not_for() {
         "{error}"
     );
     assert!(!std::path::Path::new(&data).exists());
+}
+
+/// Their certificates were left out, because the first address of an `up` is a Unix socket; and `strake doctor` said of a port
+/// with TLS that it had none.
+#[test]
+fn verbs_beside_an_up_with_certificates_use_them_at_its_port() {
+    let authority = Authority::new();
+    let address = format!("127.0.0.1:{}", free_port());
+    let (server, client) = (authority.flags("host1"), authority.flags("laptop"));
+    let listen = ["--listen", &address].into_iter();
+    let up = Up::start(&listen.chain(server.iter().map(String::as_str)).collect::<Vec<_>>());
+    std::fs::write(up.mount().join("here"), "it is").unwrap();
+    // Where they find it without a word.
+    let beside = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(up.data(), beside.path().join("strake-data")).unwrap();
+    let output = |flags: &[String], arguments: &[&str]| {
+        let all = arguments.iter().copied().chain(flags.iter().map(String::as_str));
+        let output = strake(all).current_dir(beside.path()).output().unwrap();
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let socket = format!("unix:{}:/main", up.data().join("strake.sock").display());
+    for place in [":/main", &socket] {
+        let listed = output(&client, &["ls", place]);
+        assert!(listed.contains("here"), "{listed}");
+        let refused = output(&[], &["ls", place]);
+        assert!(refused.contains("encrypted connections only"), "{refused}");
+    }
+    let doctor = output(&[], &["doctor"]);
+    let about = |line: &&str| line.contains("encryption") && line.contains(&address);
+    let lines: Vec<&str> = doctor.lines().filter(about).collect();
+    assert!(!lines.is_empty() && lines.iter().all(|line| line.starts_with("BAD")), "{doctor}");
+    let doctor = output(&client, &["doctor"]);
+    assert!(doctor.contains(&format!("{address}: TLS 1.3 with host1")), "{doctor}");
 }

@@ -53,18 +53,17 @@ impl ClusterFlags {
             ([], Some(list)) => Some(address::complete_list(list)),
             ([], None) => None,
         };
-        match given {
+        let addresses = match given {
             Some(addresses) if addresses.is_empty() => {
                 let list = self.cluster.as_deref().unwrap_or_default();
-                Err(Failure::usage(format!("--cluster {list:?} has no address in it")))
+                let cause = format!("--cluster {list:?} has no address in it");
+                return Err(Failure::usage(cause));
             }
-            Some(addresses) => {
-                let tls = self.tls.load_for(&addresses)?;
-                Ok(Managers { addresses, tls })
-            }
-            // It serves this machine only, and never encrypts.
-            None => Ok(Managers { addresses: running()?, tls: None }),
-        }
+            Some(addresses) => addresses,
+            None => running()?,
+        };
+        let tls = self.tls.load_to_call(&addresses)?;
+        Ok(Managers { addresses, tls })
     }
 
     /// Connects to the cluster.

@@ -13,6 +13,8 @@ use strake_wire::tls::{Tls, TlsFiles};
 
 /// Where certificates are looked for if no flag names them.
 pub const DIRECTORY_DEFAULT: &str = "/etc/strake/tls";
+/// What the address of a Unix socket begins with.
+const UNIX: &str = "unix:";
 /// A certificate that expires within so many days is worth a word.
 pub const SOON_DAYS: i64 = 30;
 /// How often a process that runs looks when its certificate expires.
@@ -84,12 +86,27 @@ impl TlsFlags {
         Ok(Some(tls))
     }
 
-    /// The certificates for connections to these addresses: Unix sockets need none.
-    pub fn load_for(&self, addresses: &[String]) -> Outcome<Option<Arc<Tls>>> {
-        match addresses.iter().all(|address| address.starts_with("unix:")) {
-            true => Ok(None),
-            false => self.load(),
+    /// The certificates of who listens at this address: a Unix socket needs none.
+    pub fn load_to_listen(&self, address: &str) -> Outcome<Option<Arc<Tls>>> {
+        if address.starts_with(UNIX) { Ok(None) } else { self.load() }
+    }
+
+    /// The certificates for calls to these managers, and to the servers that they name: those may be called by TCP also
+    /// where all managers have Unix sockets. They need not be then, so that what nobody has asked for may be of no use.
+    pub fn load_to_call(&self, managers: &[String]) -> Outcome<Option<Arc<Tls>>> {
+        let loaded = self.load();
+        let may_fail = !self.are_given() && managers.iter().all(|a| a.starts_with(UNIX));
+        match loaded {
+            Err(failure) if may_fail => {
+                tracing::debug!("without certificates: {failure}");
+                Ok(None)
+            }
+            loaded => loaded,
         }
+    }
+
+    fn are_given(&self) -> bool {
+        [&self.tls_ca, &self.tls_cert, &self.tls_key].into_iter().any(Option::is_some)
     }
 
     fn files(&self) -> Outcome<Option<TlsFiles>> {
@@ -221,8 +238,12 @@ mod tests {
     #[test]
     fn certificates_are_not_looked_at_where_none_are_wanted() {
         let broken = TlsFlags { tls_ca: Some("/nowhere".into()), ..TlsFlags::default() };
-        assert!(broken.load_for(&["unix:/a".into()]).unwrap().is_none());
-        assert!(broken.load_for(&["unix:/a".into(), "b:1".into()]).is_err());
-        assert!(TlsFlags { no_tls: true, ..broken }.load().unwrap().is_none());
+        assert!(broken.load_to_listen("unix:/a").unwrap().is_none());
+        assert!(broken.load_to_listen("b:1").is_err());
+        let none = TlsFlags { no_tls: true, ..broken.clone() };
+        assert!(none.load_to_call(&["b:1".into()]).unwrap().is_none());
+        // Behind a Unix socket may be servers that are called by TCP.
+        assert!(broken.load_to_call(&["unix:/a".into()]).is_err());
+        assert!(broken.load_to_call(&["unix:/a".into(), "b:1".into()]).is_err());
     }
 }

@@ -189,7 +189,7 @@ pub async fn open_port(
 ) -> Outcome<(Listener, String, Option<Arc<Tls>>)> {
     let listen = address::complete(listen);
     let is_meant = tls.no_tls;
-    let tls = tls.load_for(std::slice::from_ref(&listen))?;
+    let tls = tls.load_to_listen(&listen)?;
     let listener = bind(&listen).await?.secured_by(tls.clone());
     let bound = listener.address();
     if tls.is_none() && !is_meant && is_open(&bound) {

@@ -1,9 +1,14 @@
 //! The part of `strake doctor` that looks at certificates: is traffic encrypted, and how long yet.
 
 use super::{ANSWER_SECONDS_MAX, Report};
+use crate::cluster::caller_name;
 use crate::failure::Failure;
 use crate::tls_flags::SOON_DAYS;
 use std::time::Duration;
+use strake_types::{Error, ErrorKind};
+use strake_wire::caller::{CallerOptions, Callers};
+use strake_wire::message::manager::{GetMap, ManagerOp, ManagerRequest};
+use strake_wire::service::ManagerService;
 use strake_wire::tls::{Certificate, Tls};
 use strake_wire::transport;
 
@@ -19,11 +24,7 @@ pub fn own(tls: &Tls, report: &mut Report) {
 
 /// What a server shows.
 pub async fn of(address: &str, tls: Option<&Tls>, report: &mut Report) {
-    let Some(tls) = tls else {
-        let about =
-            format!("{address}: none; whoever reaches it may act as any user (SECURITY.md)");
-        return report.ok(PHASE, about);
-    };
+    let Some(tls) = tls else { return of_plain(address, report).await };
     let limit = Duration::from_secs(ANSWER_SECONDS_MAX);
     match tokio::time::timeout(limit, transport::connect(address, Some(tls))).await {
         Ok(Ok(connected)) => {
@@ -32,16 +33,36 @@ pub async fn of(address: &str, tls: Option<&Tls>, report: &mut Report) {
             }
             connected.stream.close();
         }
-        Ok(Err(error)) => {
-            let Failure { cause, next, .. } = Failure::telling(&error);
-            report.bad(PHASE, cause, next.unwrap_or_else(|| MEND.into()));
-        }
+        Ok(Err(error)) => refused(&error, report),
         Err(_) => report.bad(
             PHASE,
             format!("{address}: no handshake within {ANSWER_SECONDS_MAX} s"),
             "is it a Strake server? Its log may say more",
         ),
     }
+}
+
+/// The same where we have no certificate: one that takes encrypted connections only says so.
+async fn of_plain(address: &str, report: &mut Report) {
+    let (name, call_timeout_ms) = (caller_name("doctor"), ANSWER_SECONDS_MAX * 1000);
+    let options = CallerOptions { name, call_timeout_ms, ..CallerOptions::default() };
+    let callers = Callers::new(options);
+    let request = ManagerRequest { op: Some(ManagerOp::GetMap(GetMap::default())) };
+    let answer = callers.manager_at(address).call(request).await;
+    callers.close();
+    match answer {
+        Err(error) if error.kind == ErrorKind::WrongPeer => refused(&error, report),
+        // Whatever else it says, it says it in the plain.
+        _ => report.ok(
+            PHASE,
+            format!("{address}: none; whoever reaches it may act as any user (SECURITY.md)"),
+        ),
+    }
+}
+
+fn refused(error: &Error, report: &mut Report) {
+    let Failure { cause, next, .. } = Failure::telling(error);
+    report.bad(PHASE, cause, next.unwrap_or_else(|| MEND.into()));
 }
 
 fn judge(who: &str, certificate: &Certificate, report: &mut Report) {

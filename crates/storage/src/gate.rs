@@ -16,6 +16,9 @@ use strake_types::{Epoch, Error, ErrorKind, GroupId, TargetId};
 use strake_wire::message::manager::Group;
 use tokio::sync::{OnceCell, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
+/// Each time so many gates were made, those that nobody needs are taken away.
+const SWEEP_EVERY: usize = 1024;
+
 /// Who uses a group's chunks on a target without a replica.
 #[derive(Default)]
 pub(crate) struct Gate {
@@ -73,6 +76,13 @@ impl Gate {
     pub fn empty(&self) {
         self.filled.store(false, Ordering::Release);
     }
+
+    /// Nobody has it but the gates of the server, nor is inside, and another one would do as well.
+    fn is_idle(self: &Arc<Self>) -> bool {
+        let (gates, insides) = (Arc::strong_count(self), Arc::strong_count(&self.lock));
+        let remembers = self.filled.load(Ordering::Acquire) || self.used.initialized();
+        gates == 1 && insides == 1 && !remembers
+    }
 }
 
 impl Pass {
@@ -83,9 +93,16 @@ impl Pass {
 }
 
 impl Gates {
-    /// The gate of a group on a target.
+    /// The gate of a group on a target. The group may be one that does not exist: any client can ask about it.
     pub fn of(&self, target: TargetId, group: GroupId) -> Arc<Gate> {
-        self.0.lock().entry((target, group)).or_default().clone()
+        let mut gates = self.0.lock();
+        if let Some(known) = gates.get(&(target, group)) {
+            return known.clone();
+        }
+        if (gates.len() + 1).is_multiple_of(SWEEP_EVERY) {
+            gates.retain(|_, gate| !gate.is_idle());
+        }
+        gates.entry((target, group)).or_default().clone()
     }
 
     /// Where something may have come since this server began, and was not seen to be gone.
@@ -114,4 +131,25 @@ pub(crate) fn word_of(group: Option<&Group>, target: &Target) -> u64 {
 pub(crate) fn no_member(target: TargetId, group: GroupId) -> Error {
     let detail = format!("target {target} is no member of group {group}");
     Error::with(ErrorKind::StaleMap, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever asked about groups that do not exist, for which nobody has to show a right, had the memory grow for ever.
+    #[tokio::test]
+    async fn gates_that_nobody_needs_do_not_stay() {
+        let gates = Gates::default();
+        let of = |group| gates.of(TargetId(1), GroupId(group));
+        of(0).fill();
+        of(1).used.set(()).unwrap();
+        let inside = (of(2).enter().await, of(3).close().await);
+        let known = of(4);
+        (5..10_000).for_each(|group| drop(of(group)));
+        let left = gates.0.lock();
+        assert!(left.len() <= SWEEP_EVERY, "{}", left.len());
+        assert!((0..5).all(|group| left.contains_key(&(TargetId(1), GroupId(group)))));
+        drop((inside, known));
+    }
 }

@@ -4,7 +4,7 @@
 //! answered without waking anybody. One that has to wait goes on in a task of its own, so that
 //! it never holds up the calls behind it.
 //!
-//! Everything is bounded: connections, calls and bytes in flight on each and on all of them, the time
+//! Everything is bounded: connections, those that have not said hello yet, calls and bytes in flight on each and on all of them, the time
 //! of a hello, of a frame, and to take an answer. Room for a payload is reserved before a byte of it is read, and room for a
 //! body before its call begins; while there is none, the connection is not read, and the caller's socket
 //! fills up: it has one body here without room. What is not a frame closes the connection it came from and
@@ -39,6 +39,8 @@ use crate::transport::{Connected, Incoming};
 
 /// Connections served at once.
 const CONNECTIONS_MAX: usize = 8192;
+/// Connections on which hellos are still to be exchanged. Further ones are hung up on.
+const STRANGERS_MAX: usize = 1024;
 /// Longest time for the exchange of hellos.
 const HELLO_MS_MAX: u64 = 5_000;
 /// Calls under way on one connection.
@@ -73,9 +75,11 @@ pub struct Identity {
     pub name: String,
 }
 
-/// How long a caller may take.
+/// How long a caller may take, and how many may be strangers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
+    /// Callers that are at their hello.
+    pub strangers: usize,
     /// For its hello.
     pub hello: Duration,
     /// From the first byte of a frame to its last.
@@ -90,7 +94,7 @@ impl Default for Limits {
     fn default() -> Self {
         let [hello, frame, pause, lag] =
             [HELLO_MS_MAX, FRAME_MS_MAX, PAUSE_MS_MAX, LAG_MS_MAX].map(Duration::from_millis);
-        Self { hello, frame, pause, lag }
+        Self { strangers: STRANGERS_MAX, hello, frame, pause, lag }
     }
 }
 
@@ -100,6 +104,8 @@ struct Shared {
     identity: Identity,
     limits: Limits,
     pool: Arc<BufferPool>,
+    /// Room for callers that have not been greeted.
+    strangers: Arc<Semaphore>,
     /// Room for payloads, in units.
     room: Arc<Semaphore>,
     /// Room for bodies, in units.
@@ -143,6 +149,7 @@ pub(crate) async fn serve_within(
         identity,
         limits,
         pool: BufferPool::new(IDLE_BUFFER_BYTES_MAX),
+        strangers: Arc::new(Semaphore::new(limits.strangers)),
         room: Arc::new(Semaphore::new(BYTES_MAX / ROOM_UNIT_BYTES)),
         bodies: Arc::new(Semaphore::new(BODIES_BYTES_MAX / ROOM_UNIT_BYTES)),
         connections: Mutex::default(),
@@ -156,9 +163,15 @@ pub(crate) async fn serve_within(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok(caller) => {
-                task::spawn(converse(caller, shared.clone()));
-            }
+            Ok(caller) => match shared.strangers.clone().try_acquire_owned() {
+                Ok(stranger) => {
+                    task::spawn(converse(caller, stranger, shared.clone()));
+                }
+                // Who has something to say comes again.
+                Err(_) => {
+                    tracing::debug!(peer = %caller.peer(), "hung up: too many have not said hello");
+                }
+            },
             Err(e) => {
                 tracing::warn!("accepting at {}: {e}", listener.address());
                 tokio::time::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)).await;
@@ -195,13 +208,14 @@ impl Shared {
 }
 
 /// A connection from hello to end.
-async fn converse(caller: Incoming, shared: Arc<Shared>) {
+async fn converse(caller: Incoming, stranger: OwnedSemaphorePermit, shared: Arc<Shared>) {
     let peer = caller.peer();
     let limit = shared.limits.hello;
     let greeted = tokio::time::timeout(limit, greet(caller, &shared)).await.unwrap_or_else(|_| {
         let detail = format!("no hello within {} ms", limit.as_millis());
         Err(Error::with(ErrorKind::TimedOut, detail))
     });
+    drop(stranger);
     let Greeted { mut reader, stream, certificate } = match greeted {
         Ok(greeted) => greeted,
         Err(e) => return tracing::warn!(%peer, "connection refused: {e}"),

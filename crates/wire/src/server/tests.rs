@@ -53,6 +53,24 @@ async fn garbage_closes_its_connection_and_nothing_else() {
     assert_alive(&server).await;
 }
 
+/// Each had a task and its memory for five seconds, however many there were.
+#[tokio::test]
+async fn callers_that_have_not_said_hello_are_bounded() {
+    let limits = Limits { strangers: 1, ..Limits::default() };
+    let server = Running::start_with("127.0.0.1:0", "c", limits).await;
+    let patient = callers(60_000).meta(&server.entry());
+    patient.call(MetaRequest::default()).await.unwrap();
+    let silent = TcpStream::connect(&server.address).await.unwrap();
+    let bye = Draft::empty().seal(FrameKind::Goodbye, ServiceClass::None, 0).head;
+    let visit = [hello("c"), bye].concat();
+    assert!(send_raw(&server, &visit).await.is_empty());
+    patient.call(MetaRequest::default()).await.unwrap();
+    drop(silent);
+    while send_raw(&server, &visit).await.is_empty() {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn a_truncated_frame_ends_its_connection() {
     let server = Running::start("127.0.0.1:0", "c").await;

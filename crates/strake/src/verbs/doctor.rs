@@ -12,15 +12,15 @@ use crate::cluster::{self, ClusterFlags, Managers};
 use crate::failure::{Failure, Outcome};
 use crate::groups;
 use crate::jobs::{self, Files, JobView};
-use crate::verbs::status::Health;
+use crate::verbs::status::{self, Health, Problem};
 use crate::verbs::target::state_of;
-use crate::{mountpoint, output, servers, size};
+use crate::{mountpoint, output, size};
 use clap::Args;
 use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use strake_manager::{ADD_DISK, ADD_SERVER};
+use strake_manager::ADD_SERVER;
 use strake_wire::map::MapView;
 use strake_wire::message::jobs::JobState;
 use strake_wire::message::manager::ClusterMap;
@@ -30,8 +30,6 @@ use strake_wire::tls::Tls;
 const ANSWER_SECONDS_MAX: u64 = 5;
 /// How long the managers of a mount may take to say which cluster is theirs.
 const MANAGER_MS_MAX: u64 = 1_000;
-/// Room below this share of a target is worth a warning.
-const LOW_PERCENT: u64 = 5;
 
 /// Flags of `strake doctor`.
 #[derive(Args, Debug)]
@@ -85,12 +83,20 @@ impl Report {
         self.add(phase, Health::Degraded, about.into(), Some(mend.into()));
     }
 
+    fn problem(&mut self, phase: &'static str, problem: Problem) {
+        self.add(phase, problem.health, problem.about, Some(problem.mend));
+    }
+
+    fn worst(&self) -> Health {
+        self.findings.iter().map(|f| f.health).max().unwrap_or(Health::Fine)
+    }
+
     fn bad(&mut self, phase: &'static str, about: impl Into<String>, mend: impl Into<String>) {
         self.add(phase, Health::Broken, about.into(), Some(mend.into()));
     }
 }
 
-/// Runs the verb; the exit code is that of `strake status`.
+/// Runs the verb; the exit code is that of `strake status`, unless what that cannot see is worse.
 pub async fn run(flags: &DoctorFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     let managers = cluster.managers(&[]).map_err(Failure::broken)?;
     let mut report = Report { findings: Vec::new(), json: flags.json };
@@ -98,8 +104,7 @@ pub async fn run(flags: &DoctorFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     if flags.json {
         output::json(&report.findings)?;
     }
-    let worst = report.findings.iter().map(|f| f.health).max().unwrap_or(Health::Fine);
-    Ok(worst as u8)
+    Ok(report.worst() as u8)
 }
 
 async fn examine(managers: &Managers, report: &mut Report) {
@@ -187,9 +192,11 @@ fn check_map(map: &ClusterMap, report: &mut Report) {
         map.groups.len()
     );
     report.ok("map", about);
-    for server in map.servers.iter().filter(|s| !s.up) {
-        let about = format!("server {} ({}) is down", server.name, server.address);
-        report.bad("map", about, servers::start_again(&server.name));
+    let servers = map.servers.iter().filter_map(|server| status::server_problem(map, server));
+    servers.for_each(|problem| report.problem("map", problem));
+    for target in &map.targets {
+        let problem = status::disk_problem(target, groups::has_single(map, target.id));
+        problem.into_iter().for_each(|problem| report.problem("target", problem));
     }
     for trouble in groups::troubles(map) {
         match trouble.stops {
@@ -244,16 +251,18 @@ async fn check_servers(map: &ClusterMap, tls: Option<&Tls>, report: &mut Report)
 fn check_room(map: &ClusterMap, report: &mut Report) {
     for target in map.targets.iter().filter(|t| t.up) {
         let spec = &target.spec;
-        let about = format!(
-            "target {} ({}): {} of {} free",
-            target.id,
-            spec.path,
-            size::show(spec.free_bytes),
-            size::show(spec.total_bytes)
-        );
-        match spec.free_bytes.saturating_mul(100) < spec.total_bytes.saturating_mul(LOW_PERCENT) {
-            true => report.warn("room", about, format!("delete files, or add a disk: {ADD_DISK}")),
-            false => report.ok("room", about),
+        match status::room_problem(target) {
+            Some(problem) => report.problem("room", problem),
+            None => report.ok(
+                "room",
+                format!(
+                    "target {} ({}): {} of {} free",
+                    target.id,
+                    spec.path,
+                    size::show(spec.free_bytes),
+                    size::show(spec.total_bytes)
+                ),
+            ),
         }
     }
 }
@@ -321,4 +330,48 @@ fn probe_mount(path: &Path) -> std::io::Result<()> {
     rustix::fs::statvfs(path)?;
     std::fs::read_dir(path)?.next().transpose()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_wire::message::manager::{Group, ScrubWord, Server, Target, TargetSpec};
+
+    fn worst(map: &ClusterMap) -> Health {
+        let mut report = Report { findings: Vec::new(), json: true };
+        check_map(map, &mut report);
+        check_room(map, &mut report);
+        report.worst()
+    }
+
+    /// A server that is down was the end, although all had a copy elsewhere, and damage that a scrub had left was nothing.
+    #[test]
+    fn a_cluster_is_as_well_as_status_says() {
+        let server = |id| Server { id, up: true, meta: id == 1, ..Server::default() };
+        let target = |id| Target {
+            id,
+            server: id,
+            up: true,
+            spec: TargetSpec { total_bytes: 1000, free_bytes: 900, ..TargetSpec::default() },
+            drains: false,
+        };
+        let (members, in_sync) = (vec![1, 2], vec![1, 2]);
+        let map = ClusterMap {
+            servers: vec![server(1), server(2)],
+            targets: vec![target(1), target(2)],
+            groups: vec![Group { id: 1 << 20, members, in_sync, ..Group::default() }],
+            ..ClusterMap::default()
+        };
+        assert_eq!(worst(&map), Health::Fine);
+        let mut down = map.clone();
+        (down.servers[1].up, down.targets[1].up) = (false, false);
+        down.groups[0].in_sync = vec![1];
+        assert_eq!(worst(&down), Health::Degraded);
+        let mut damaged = map.clone();
+        damaged.targets[0].spec.scrub = Some(ScrubWord { left: 1, ..ScrubWord::default() });
+        assert_eq!(worst(&damaged), Health::Degraded);
+        let mut full = map;
+        full.targets[0].spec.free_bytes = 1;
+        assert_eq!(worst(&full), Health::Degraded);
+    }
 }

@@ -118,14 +118,25 @@ pub async fn run(flags: &StatusFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     Ok(report.health as u8)
 }
 
+/// Something that is wrong.
+pub struct Problem {
+    /// How bad it is.
+    pub health: Health,
+    /// What it is.
+    pub about: String,
+    /// What mends it.
+    pub mend: String,
+}
+
 fn judge(map: &ClusterMap) -> Report {
-    let mut problems: Vec<_> =
-        map.servers.iter().filter_map(|server| server_problem(map, server)).collect();
-    problems.extend(
-        map.targets
-            .iter()
-            .filter_map(|target| target_problem(target, groups::has_single(map, target.id))),
-    );
+    let of_target = |target: &Target| {
+        let single = groups::has_single(map, target.id);
+        disk_problem(target, single).or_else(|| room_problem(target))
+    };
+    let parts = map.servers.iter().filter_map(|server| server_problem(map, server));
+    let parts = parts.chain(map.targets.iter().filter_map(of_target));
+    let told = |problem: Problem| (problem.health, format!("{}; {}", problem.about, problem.mend));
+    let mut problems: Vec<_> = parts.map(told).collect();
     problems.extend(groups::troubles(map).into_iter().map(|trouble| {
         let health = if trouble.stops { Health::Broken } else { Health::Degraded };
         (health, format!("{}; {}", trouble.about, trouble.mend))
@@ -171,28 +182,30 @@ fn add_meta(map: &ClusterMap) -> String {
 }
 
 /// What is wrong with a server. What its targets had is told of by group.
-fn server_problem(map: &ClusterMap, server: &Server) -> Option<(Health, String)> {
+pub fn server_problem(map: &ClusterMap, server: &Server) -> Option<Problem> {
     let who = format!("server {} ({})", server.name, server.address);
     let waits = who_waits(map, server);
-    let text = match (server.up, server.cut_off) {
+    let (about, mend) = match (server.up, server.cut_off) {
         (true, false) => return None,
-        (true, true) => {
-            let name = &server.name;
+        (true, true) => (
+            format!("{who} does not reach the database with the metadata{waits}"),
             format!(
-                "{who} does not reach the database with the metadata{waits}; on {name}: journalctl -t strake, or its log, \
-                 says why; strake doctor looks at what else does not work"
-            )
-        }
+                "on {}: journalctl -t strake, or its log, says why; strake doctor looks at what \
+                 else does not work",
+                server.name
+            ),
+        ),
         (false, _) => {
             let silent = match server.silent_ms {
                 u64::MAX => "since the manager started".to_owned(),
                 ms => format!("for {} s", ms / 1000),
             };
             let mend = servers::start_again(&server.name);
-            format!("{who} is down: silent {silent}{waits}; {mend}")
+            (format!("{who} is down: silent {silent}{waits}"), mend)
         }
     };
-    Some((if waits.is_empty() { Health::Degraded } else { Health::Broken }, text))
+    let health = if waits.is_empty() { Health::Degraded } else { Health::Broken };
+    Some(Problem { health, about, mend })
 }
 
 /// Who waits for a metadata server that does not serve, and can tell nobody so. A share is called as its volume, a slash
@@ -210,35 +223,38 @@ fn who_waits(map: &ClusterMap, server: &Server) -> String {
     }
 }
 
-fn target_problem(target: &Target, single: bool) -> Option<(Health, String)> {
-    let spec = &target.spec;
+/// What is wrong with the disk of a target; `single`: it has files of which there is one copy.
+pub fn disk_problem(target: &Target, single: bool) -> Option<Problem> {
+    let (spec, id) = (&target.spec, target.id);
+    let who = format!("target {id} ({})", spec.path);
     if !spec.poisoned.is_empty() {
-        let text = format!(
-            "target {} ({}) takes no writes: {}; check its disk, then restart its server",
-            target.id, spec.path, spec.poisoned
-        );
-        return Some((if single { Health::Broken } else { Health::Degraded }, text));
+        let health = if single { Health::Broken } else { Health::Degraded };
+        let about = format!("{who} takes no writes: {}", spec.poisoned);
+        let mend = "check its disk (dmesg, smartctl), then restart its server".into();
+        return Some(Problem { health, about, mend });
     }
-    if let Some(scrub) = spec.scrub.filter(|scrub| scrub.left > 0) {
-        let text = format!(
-            "target {} ({}): {} found damaged; strake scrub {} repairs what has another copy, and names the files",
-            target.id,
-            spec.path,
-            output::count(scrub.left, "chunk was", "chunks were"),
-            target.id
-        );
-        return Some((Health::Degraded, text));
-    }
+    let left = spec.scrub.map_or(0, |scrub| scrub.left);
+    (left > 0).then(|| Problem {
+        health: Health::Degraded,
+        about: format!("{who}: {} found damaged", output::count(left, "chunk was", "chunks were")),
+        mend: format!("strake scrub {id} repairs what has another copy, and names the files"),
+    })
+}
+
+/// Whether a target has little room.
+pub fn room_problem(target: &Target) -> Option<Problem> {
+    let spec = &target.spec;
     let low = target.up
         && spec.free_bytes.saturating_mul(100) < spec.total_bytes.saturating_mul(LOW_PERCENT);
-    low.then(|| {
-        let text = format!(
-            "target {} ({}) is nearly full: {} left; delete files, or add a disk: {ADD_DISK}",
+    low.then(|| Problem {
+        health: Health::Degraded,
+        about: format!(
+            "target {} ({}) is nearly full: {} left",
             target.id,
             spec.path,
             size::show(spec.free_bytes)
-        );
-        (Health::Degraded, text)
+        ),
+        mend: format!("delete files, or add a disk: {ADD_DISK}"),
     })
 }
 

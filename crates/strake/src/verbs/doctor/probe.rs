@@ -81,17 +81,13 @@ pub async fn targets(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report)
     let Some((_, name)) = volumes_to_probe(map).into_iter().next() else { return };
     for target in &map.targets {
         let subject = format!("target {} ({})", target.id, target.spec.path);
+        // That was told of.
         if !target.spec.poisoned.is_empty() {
-            let mend = "check its disk (dmesg, smartctl), then restart its server";
-            report.bad(
-                "target",
-                format!("{subject} takes no writes: {}", target.spec.poisoned),
-                mend,
-            );
             continue;
         }
         if !target.up {
-            report.bad("target", format!("{subject} is down"), "start its server again");
+            // Whether that is the end for somebody, its groups say.
+            report.warn("target", format!("{subject} is down"), "start its server again");
             continue;
         }
         let Some(group) = map.groups.iter().find(|g| g.members.contains(&target.id)) else {

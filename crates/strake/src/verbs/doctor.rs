@@ -25,6 +25,7 @@ use strake_wire::map::MapView;
 use strake_wire::message::jobs::JobState;
 use strake_wire::message::manager::ClusterMap;
 use strake_wire::tls::Tls;
+use strake_wire::transport;
 
 /// How long a connection or a mount may take to answer.
 const ANSWER_SECONDS_MAX: u64 = 5;
@@ -146,10 +147,10 @@ fn millis(began: Instant) -> f64 {
 
 /// Name resolution, connection, encryption.
 async fn reach(address: &str, tls: Option<&Tls>, report: &mut Report) {
-    if let Some(path) = address.strip_prefix("unix:") {
-        return match tokio::net::UnixStream::connect(path).await {
+    if address.starts_with("unix:") {
+        return match transport::connect(address, None).await {
             Ok(_) => report.ok("connect", address),
-            Err(e) => report.bad("connect", format!("{address}: {e}"), "strake up --detach"),
+            Err(e) => report.bad("connect", e.detail.into_owned(), "strake up --detach"),
         };
     }
     let resolved = match address::resolve(address) {
@@ -336,12 +337,29 @@ fn probe_mount(path: &Path) -> std::io::Result<()> {
 mod tests {
     use super::*;
     use strake_wire::message::manager::{Group, ScrubWord, Server, Target, TargetSpec};
+    use strake_wire::server::Listener;
 
     fn worst(map: &ClusterMap) -> Health {
         let mut report = Report { findings: Vec::new(), json: true };
         check_map(map, &mut report);
         check_room(map, &mut report);
         report.worst()
+    }
+
+    /// A long path was held for one that nobody listens at: it does not fit into the address of a socket.
+    #[tokio::test]
+    async fn a_socket_is_reached_however_long_its_path_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("d".repeat(200));
+        std::fs::create_dir(&deep).unwrap();
+        let address = format!("unix:{}", deep.join("s").display());
+        let mut report = Report { findings: Vec::new(), json: true };
+        reach(&address, None, &mut report).await;
+        assert_eq!(report.worst(), Health::Broken, "nobody is there");
+        let _listener = Listener::bind(&address).await.unwrap();
+        let mut report = Report { findings: Vec::new(), json: true };
+        reach(&address, None, &mut report).await;
+        assert_eq!(report.worst(), Health::Fine);
     }
 
     /// A server that is down was the end, although all had a copy elsewhere, and damage that a scrub had left was nothing.

@@ -45,9 +45,11 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
         Some((letter, factor)) => (plain.trim_end_matches(*letter), *factor),
         None => (&plain[..], 1),
     };
+    // What is no whole number by a rounding only is one: 4.1 of 1,000,000,000 is.
+    let is_whole = |value: f64| (value - value.round()).abs() <= value * 4.0 * f64::EPSILON;
     match number.parse::<f64>().map_err(|_| wrong())? * factor as f64 {
         value if value > COUNT_MAX => Err(format!("{text:?} is too many: 1000T are the most")),
-        value if value >= 0.0 && value.fract() == 0.0 => Ok(value as u64),
+        value if value >= 0.0 && is_whole(value) => Ok(value.round() as u64),
         _ => Err(wrong()),
     }
 }
@@ -128,6 +130,20 @@ mod tests {
         for (number, text) in cases {
             assert_eq!((&*show_count(number), parse_count(text)), (text, Ok(number)));
         }
+    }
+
+    /// The product was held for no whole number: 4.1G, 8.2T, and what was suggested itself.
+    #[test]
+    fn every_count_that_is_shown_can_be_given() {
+        for (_, factor) in COUNT_UNITS {
+            for number in (10..10_000).map(|tenths| factor / 10 * tenths) {
+                assert_eq!(parse_count(&show_count(number)), Ok(number));
+            }
+        }
+        for (text, number) in [("2.01K", 2_010), ("32.3M", 32_300_000), ("1.001K", 1_001)] {
+            assert_eq!(parse_count(text), Ok(number), "{text}");
+        }
+        assert!(parse_count("1.0001K").is_err());
     }
 
     #[test]

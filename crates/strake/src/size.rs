@@ -3,6 +3,8 @@
 /// Units, each 1024 times the one before.
 const UNITS: &[(char, u64)] =
     &[('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30), ('T', 1 << 40), ('P', 1 << 50)];
+/// The first size that is too large, 16384P.
+const SIZE_END: f64 = 16_384.0 * (1_u64 << 50) as f64;
 /// Units of what is no bytes, each 1000 times the one before.
 const COUNT_UNITS: &[(char, u64)] =
     &[('K', 1_000), ('M', 1_000_000), ('G', 1_000_000_000), ('T', 1_000_000_000_000)];
@@ -17,19 +19,21 @@ pub fn parse(text: &str) -> Result<u64, String> {
     let trimmed = text.trim();
     let lower = trimmed.to_ascii_uppercase();
     let short = lower.strip_suffix("IB").or(lower.strip_suffix('B')).unwrap_or(&lower);
-    let unit = UNITS.iter().find(|(letter, _)| short.ends_with(*letter));
-    let (number, factor) = match unit {
-        Some((letter, factor)) => (short.trim_end_matches(*letter).trim(), *factor),
-        None => (short, 1),
-    };
+    let unit = in_unit(short, UNITS);
+    let (number, factor) = unit.unwrap_or((short, 1));
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(factor).ok_or_else(too_large);
     }
     match number.parse::<f64>().map_err(|_| wrong())? * factor as f64 {
-        value if value >= 1e18 => Err(too_large()),
+        value if value >= SIZE_END => Err(too_large()),
         value if value >= 0.0 && unit.is_some() => Ok(value as u64),
         _ => Err(wrong()),
     }
+}
+
+/// What stands before one of these units, and what that is.
+fn in_unit<'a>(text: &'a str, units: &[(char, u64)]) -> Option<(&'a str, u64)> {
+    units.iter().find_map(|(letter, factor)| Some((text.strip_suffix(*letter)?.trim(), *factor)))
 }
 
 /// Reads `300000`, `300,000`, `20M`, `2G`: thousands here, for these are no bytes.
@@ -40,11 +44,7 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
         )
     };
     let plain = text.trim().replace(['_', ','], "").to_ascii_uppercase();
-    let unit = COUNT_UNITS.iter().find(|(letter, _)| plain.ends_with(*letter));
-    let (number, factor) = match unit {
-        Some((letter, factor)) => (plain.trim_end_matches(*letter), *factor),
-        None => (&plain[..], 1),
-    };
+    let (number, factor) = in_unit(&plain, COUNT_UNITS).unwrap_or((plain.as_str(), 1));
     // What is no whole number by a rounding only is one: 4.1 of 1,000,000,000 is.
     let is_whole = |value: f64| (value - value.round()).abs() <= value * 4.0 * f64::EPSILON;
     match number.parse::<f64>().map_err(|_| wrong())? * factor as f64 {
@@ -102,7 +102,11 @@ mod tests {
             assert_eq!(parse(text), Ok(bytes), "{text}");
         }
         assert_eq!(parse("1.5G"), Ok(3 << 29));
-        for wrong in ["", "K", "1X", "-1", "1.5", "nan", "99999999P"] {
+        assert_eq!(parse("1.5 GiB"), Ok(3 << 29));
+        // It was more than any size.
+        assert_eq!(parse("889.5P"), Ok(1779 << 49));
+        // Of a letter too many nothing was said.
+        for wrong in ["", "K", "1X", "-1", "1.5", "nan", "99999999P", "1KK", "1.5MM", "1KM"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
         for much in ["16384P", "99999999P", "1e30T", "99999999999999999999999"] {
@@ -116,7 +120,7 @@ mod tests {
         for (text, number) in cases.into_iter().chain([("10e9", 10_000_000_000)]) {
             assert_eq!(parse_count(text), Ok(number), "{text}");
         }
-        for text in ["", "M", "-1", "1.5", "nan", "20X", "1MM5"] {
+        for text in ["", "M", "-1", "1.5", "nan", "20X", "1MM5", "1MM", "2.5KK"] {
             assert!(parse_count(text).unwrap_err().contains("is no count"), "{text}");
         }
         for text in ["1e400", "99999T"] {

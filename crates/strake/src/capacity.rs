@@ -235,7 +235,8 @@ impl Demand {
         let shares = offer.shares.saturating_mul(offer.volumes).div_ceil(servers);
         let sessions = self.clients.saturating_mul(shares);
         let session_bytes = sessions.saturating_mul(SESSION_BYTES);
-        let connection_bytes = self.clients.saturating_mul(CONNECTION_BYTES);
+        let connections = self.clients.saturating_mul(CONNECTIONS_PER_CLIENT);
+        let connection_bytes = connections.saturating_mul(CONNECTION_BYTES);
         Metadata {
             records_bytes: self.records_bytes(),
             memory_bytes: META_BYTES
@@ -372,8 +373,12 @@ impl Demand {
             let of_servers = (self.servers.saturating_mul(CONNECTIONS_PER_SERVER))
                 .saturating_add(offer.step.servers.saturating_mul(CONNECTIONS_PER_CLIENT));
             let most = CONNECTIONS_MAX.saturating_sub(of_servers) / CONNECTIONS_PER_CLIENT;
+            let mend = match most {
+                0 => format!("{of_servers} of them are those of servers; take fewer servers"),
+                _ => format!("at most some {most} clients"),
+            };
             problems.push(format!(
-                "each server would have {} connections and takes {CONNECTIONS_MAX}: at most some {most} clients",
+                "each server would have {} connections and takes {CONNECTIONS_MAX}: {mend}",
                 storage.connections
             ));
         }
@@ -457,6 +462,9 @@ mod tests {
         let crowd = Demand { clients: 3_000, used_files: 1_000_000, ..demand() }.needs();
         assert_eq!(crowd.problems.len(), 2, "{:?}", crowd.problems);
         assert!(crowd.problems[0].contains("connections"));
+        // No number of clients would do.
+        let wide = Demand { servers: 2_100, ..demand() }.needs();
+        assert!(wide.problems[0].ends_with("take fewer servers"), "{:?}", wide.problems);
         assert!(!copies_possible(2, 1, 1) && !copies_possible(4, 9, 9) && copies_possible(3, 1, 3));
     }
 
@@ -495,6 +503,16 @@ mod tests {
         assert_eq!(four.metadata.idle_messages_per_s, 960);
         assert_eq!(four.client.connections, one.client.connections + 3 * 3);
         assert!(four.advice.iter().any(|line| line.contains("--shares 16")));
+    }
+
+    /// One was counted, where the paper says three.
+    #[test]
+    fn a_metadata_server_has_the_connections_of_a_client_in_memory_too() {
+        let memory = |clients| {
+            Demand { clients, used_files: 0, ..demand() }.needs().metadata.memory_bytes
+        };
+        let client = SESSION_BYTES + CONNECTIONS_PER_CLIENT * CONNECTION_BYTES;
+        assert_eq!(memory(200) - memory(100), 100 * client);
     }
 
     #[test]

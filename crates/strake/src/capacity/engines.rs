@@ -213,7 +213,7 @@ impl Engine {
             Engine::Embedded => "one server serves them all",
             Engine::Postgres => "a table of PostgreSQL has 32 TiB, a volume 64 servers",
             Engine::Etcd => "an etcd is not to have more than 8 GiB",
-            Engine::Tikv => "its cluster bounds them",
+            Engine::Tikv => "one server serves all of a volume",
         }
     }
 
@@ -301,8 +301,9 @@ impl Engine {
     ) -> Vec<String> {
         let mut against = Vec::new();
         let most = self.spread().servers_max();
-        if let Some(max) = files_max.filter(|&max| asked.files > max) {
-            let (files, max) = (size::show_count(asked.files), size::show_count(max));
+        let files_max = files_max.unwrap_or(most.saturating_mul(FILES_PER_SERVER));
+        if asked.files > files_max {
+            let (files, max) = (size::show_count(asked.files), size::show_count(files_max));
             against.push(format!("{files} files, at most {max}: {}", self.bound()));
         }
         if step.creates_per_s.is_none() && asked.creates_per_s > 0 {
@@ -428,6 +429,15 @@ mod tests {
         assert!(etcd.against[0].contains("100M files, at most 6.5M: an etcd is not to have more"));
         assert_eq!(etcd.against[1], "700 creates/s, at most 680");
         assert!(etcd.bytes_max.unwrap().abs_diff(ETCD_BYTES_MAX) < 4096);
+    }
+
+    /// Nothing was against more files than as many volumes have as there can be.
+    #[test]
+    fn volumes_have_a_bound_of_files_where_a_cluster_has_none() {
+        let most = VOLUMES_MAX as u64 * G;
+        assert!(offer(Engine::Tikv, asked(most, 0, 0)).fits());
+        let far = offer(Engine::Tikv, asked(1_000_000 * G, 0, 0));
+        assert!(far.against[0].starts_with("1000T files, at most "), "{:?}", far.against);
     }
 
     #[test]

@@ -190,7 +190,7 @@ fn show(demand: &Demand, needs: &Needs) {
         output::line(&format!(
             "Assumed: --used-files {}, --small {}%",
             demand.used_files,
-            demand.small * 100.0
+            shown_percent(demand.small)
         ));
     }
     needs.advice.iter().for_each(|line| output::line(&format!("Advice: {line}")));
@@ -322,6 +322,11 @@ fn span(seconds: u64) -> String {
     }
 }
 
+/// As [`percent()`] reads it, in a millionth at most: the product of 7% and 100 is not 7.
+fn shown_percent(part: f64) -> f64 {
+    (part * 1e8).round() / 1e6
+}
+
 /// Reads `50%` or `50`.
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_end_matches('%').parse::<f64>();
@@ -390,6 +395,9 @@ mod tests {
     #[test]
     fn percentages_have_bounds() {
         assert_eq!((percent("50%"), percent("0")), (Ok(0.5), Ok(0.0)));
+        for text in ["7", "12.5", "33.333333", "100"] {
+            assert_eq!(shown_percent(percent(text).unwrap()).to_string(), text);
+        }
         assert!(percent("101%").is_err() && percent("many").is_err());
     }
 }

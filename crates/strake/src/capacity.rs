@@ -508,9 +508,8 @@ mod tests {
     /// One was counted, where the paper says three.
     #[test]
     fn a_metadata_server_has_the_connections_of_a_client_in_memory_too() {
-        let memory = |clients| {
-            Demand { clients, used_files: 0, ..demand() }.needs().metadata.memory_bytes
-        };
+        let memory =
+            |clients| Demand { clients, used_files: 0, ..demand() }.needs().metadata.memory_bytes;
         let client = SESSION_BYTES + CONNECTIONS_PER_CLIENT * CONNECTION_BYTES;
         assert_eq!(memory(200) - memory(100), 100 * client);
     }

@@ -164,25 +164,32 @@ async fn evict(map: &Arc<MapView>, session: u64, named: Option<&str>) -> Outcome
         let next = format!("strake client evict {session} --volume VOLUME");
         return Err(if named.is_empty() { failure.next(next) } else { failure });
     }
+    let mut failed = None;
     for volume in opened {
-        match volume.client_with(&root, session).await? {
-            Some(client) => found.push((volume, client)),
-            None => volume.close().await?,
+        match volume.client_with(&root, session).await {
+            Ok(Some(client)) => {
+                found.push((volume, client));
+                continue;
+            }
+            Ok(None) => {}
+            Err(error) => drop(failed.get_or_insert_with(|| Failure::from(error))),
         }
+        cluster::leave_volume(&volume).await;
     }
     let volumes: Vec<&str> = found.iter().map(|(volume, _)| volume.name()).collect();
-    let evicted = match &found[..] {
-        [] => Err(Failure::new(format!("there is no client {session}"))
+    let evicted = match (failed, &found[..]) {
+        (Some(failure), _) => Err(failure),
+        (None, []) => Err(Failure::new(format!("there is no client {session}"))
             .next("strake client list shows the numbers")),
-        [(volume, client)] => evict_from(volume, client).await,
-        _ => Err(Failure::usage(format!(
+        (None, [(volume, client)]) => evict_from(volume, client).await,
+        (None, _) => Err(Failure::usage(format!(
             "client {session} is one of each of the volumes {}",
             volumes.join(", ")
         ))
         .next(format!("strake client evict {session} --volume {}", volumes[0]))),
     };
     for (volume, _) in &found {
-        volume.close().await?;
+        cluster::leave_volume(volume).await;
     }
     evicted
 }

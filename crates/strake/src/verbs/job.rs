@@ -75,8 +75,8 @@ enum JobVerb {
     /// Change how fast a job may send (a scrub: read; a recopy: copy), at once
     Throttle {
         /// The job's number, or `all`: every job without a rate of its own
-        #[arg(value_name = "ID|all")]
-        id: String,
+        #[arg(value_name = "ID|all", value_parser = number)]
+        id: u64,
         /// Bytes per second, as 20M; 0: no limit
         #[arg(value_parser = size::parse)]
         rate: u64,
@@ -144,7 +144,7 @@ pub async fn run(flags: &JobFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         JobVerb::Pause { id } => SteerJob { pause: true, ..steer(*id) },
         JobVerb::Resume { id } => SteerJob { resume: true, ..steer(*id) },
         JobVerb::Cancel { id } => SteerJob { cancel: true, ..steer(*id) },
-        JobVerb::Throttle { id, rate } => SteerJob { rate: Some(*rate), ..steer(number(id)?) },
+        JobVerb::Throttle { id, rate } => SteerJob { rate: Some(*rate), ..steer(*id) },
     };
     let list = jobs::ask(&map, ManagerOp::SteerJob(request)).await?;
     match list.jobs.first().filter(|_| request.id != 0) {
@@ -158,13 +158,15 @@ pub async fn run(flags: &JobFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     Ok(0)
 }
 
-fn number(id: &str) -> Outcome<u64> {
+/// Reads a job's number, or `all`: 0.
+fn number(id: &str) -> Result<u64, String> {
     if id == "all" {
         return Ok(0);
     }
     id.parse().ok().filter(|&id| id > 0).ok_or_else(|| {
-        Failure::usage(format!("{id:?} is no job's number"))
-            .next("strake job list shows the numbers; `all` is every job without a rate of its own")
+        format!(
+            "{id:?} is no job's number; strake job list shows the numbers, and `all` is every job without a rate of its own"
+        )
     })
 }
 
@@ -234,13 +236,18 @@ fn show(view: &JobView, begun_ms: u64, rate_max: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Cli;
+    use clap::Parser;
 
+    /// A wrong number was told of only after the cluster had been reached.
     #[test]
     fn a_job_is_named_by_its_number_or_all_are_meant() {
         assert_eq!(number("7").unwrap(), 7);
         assert_eq!(number("all").unwrap(), 0);
         for wrong in ["0", "x", "-1", ""] {
-            assert!(number(wrong).unwrap_err().next.unwrap().contains("strake job list"));
+            assert!(number(wrong).unwrap_err().contains("strake job list"));
         }
+        assert!(Cli::try_parse_from(["strake", "job", "throttle", "all", "20M"]).is_ok());
+        assert!(Cli::try_parse_from(["strake", "job", "throttle", "x", "20M"]).is_err());
     }
 }

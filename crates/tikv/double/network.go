@@ -43,6 +43,15 @@ const (
 	held
 )
 
+// What becomes of commits from an order on.
+const (
+	commitsPass = iota
+	// The next one is carried out, and its answer lost.
+	answerIsLost
+	// None arrives.
+	commitsAreLost
+)
+
 // network accepts connections, and cuts them.
 type network struct {
 	net.Listener
@@ -57,6 +66,8 @@ type network struct {
 	downAtCommit atomic.Bool
 	// The next commit is held back until it is released, its client cut off, and nothing else goes through.
 	hold atomic.Int32
+	// The next commit is carried out and its answer is lost; no later one arrives, and all else goes through.
+	lose atomic.Int32
 	// What was held back has arrived; this is what came of it.
 	arrived atomic.Pointer[string]
 	// PD's network, where this is TiKV's.
@@ -152,6 +163,12 @@ func (n *network) carry(ctx context.Context, request any, info *grpc.UnaryServer
 		n.cutOff(ctx)
 		return nil, gone
 	}
+	if info.FullMethod == commit && n.lose.Load() != commitsPass {
+		if n.lose.CompareAndSwap(answerIsLost, commitsAreLost) {
+			handle(context.Background(), request)
+		}
+		return nil, gone
+	}
 	switch n.fate(info.FullMethod) {
 	case lost:
 		n.cutOff(ctx)
@@ -188,6 +205,7 @@ func (n *network) obey(word, rest string) string {
 		n.fall()
 		n.placement.fall()
 	case "up":
+		n.lose.Store(commitsPass)
 		n.down.Store(false)
 		n.placement.down.Store(false)
 	case "all-down-at-commit":
@@ -195,6 +213,8 @@ func (n *network) obey(word, rest string) string {
 		n.downAtCommit.Store(true)
 	case "down-at-commit":
 		n.downAtCommit.Store(true)
+	case "lose-commits":
+		n.lose.Store(answerIsLost)
 	case "hold-commit":
 		n.hold.Store(awaited)
 	case "release-commit":

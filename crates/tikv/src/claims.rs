@@ -2,6 +2,7 @@
 
 use crate::TikvOptions;
 use crate::cluster::{Cluster, Fault, begin, give_up};
+use crate::failure::is_conflict;
 use crate::lookups;
 use crate::records::{Claim, FORMAT, Identity};
 use std::future::Future;
@@ -78,7 +79,10 @@ where
         let before = lookups::failed();
         let (mut transaction, value) = body(begin(&client).await?).await?;
         if let Err(error) = transaction.commit().await {
-            give_up(transaction);
+            // Another may have been committed although we were not told.
+            if is_conflict(&error) {
+                give_up(transaction);
+            }
             return Err(error.into());
         }
         match lookups::failed() == before {

@@ -268,8 +268,9 @@ pub async fn begin(client: &TransactionClient) -> tikv_client::Result<Transactio
     client.begin_with_options(options()).await
 }
 
-/// Frees the keys of a transaction that may have locked some, without waiting for it. Does nothing to one that has
-/// been committed after all.
+/// Frees the keys of a transaction that may have locked some and certainly was not committed, without waiting for it.
+/// Of one that may have been, TiKV would roll back what is still locked: each region does as it is told and asks nobody
+/// whether the primary key is committed.
 pub fn give_up(mut transaction: Transaction) {
     tokio::spawn(async move {
         let freed = timeout(Duration::from_secs(REQUEST_SECONDS_MAX), transaction.rollback());

@@ -230,8 +230,7 @@ impl Writer {
             Err(_) => hub.cluster.unreachable("no answer to a commit"),
         };
         tracing::debug!("commit {seq}: {error}");
-        // Its locks are in the way of everybody.
-        give_up(transaction);
+        // Its locks stay: if it was committed, the rest of it is. Who meets them finds that out, or waits until they are old.
         self.doubt = Some(doubt);
         hub.in_doubt.store(true, Ordering::SeqCst);
         Ended::Unsure(error)
@@ -334,10 +333,7 @@ impl Writer {
         match timeout(self.hub.cluster.wait, transaction.commit()).await {
             Ok(Ok(_)) if lookups::failed() == before => Ok((instead, at)),
             Ok(Ok(_)) => Err(self.hub.cluster.unreachable("PD could not be asked for a region")),
-            Ok(Err(error)) => {
-                give_up(transaction);
-                Err(failure(shown, &error))
-            }
+            Ok(Err(error)) => Err(failure(shown, &error)),
             Err(_) => Err(self.hub.cluster.unreachable("no answer to a commit")),
         }
     }

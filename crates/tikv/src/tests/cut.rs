@@ -99,6 +99,30 @@ fn a_commit_of_which_something_may_be_missing_is_written_once_more() {
     });
 }
 
+/// The primary key was committed and its answer lost: giving the transaction up rolled back its keys in other regions, and
+/// it was reported as committed.
+#[test]
+fn a_commit_whose_answer_was_lost_is_there_in_all_regions() {
+    let Some(database) = Database::alone() else { return };
+    let kv = database.open().unwrap();
+    run(async {
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        let mut transaction = begin_quietly(&*kv).await;
+        transaction.put(b"a".to_vec(), "2");
+        transaction.put(b"c".to_vec(), "2");
+        database.double.order("lose-commits");
+        assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Committed);
+        // Whatever is done about it behind our back is done before anybody reads.
+        let later = begin_quietly(&*kv).await;
+        database.double.order("up");
+        for key in ["a", "c"] {
+            let value = later.get(key.as_bytes()).await.unwrap();
+            assert_eq!(value.as_deref(), Some(&b"2"[..]), "{key}");
+        }
+        assert_eq!(put(&*kv, "a", "3").await.unwrap(), Outcome::Committed);
+    });
+}
+
 /// The network holds a commit back until long after it has been given up.
 #[test]
 fn a_commit_that_arrives_when_it_was_given_up_does_not_happen() {

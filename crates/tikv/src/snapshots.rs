@@ -43,8 +43,7 @@ pub async fn begin_for_all(
 }
 
 async fn begin(hub: &Arc<Hub>, writer: &mpsc::Sender<Ask>) -> Result<Moment> {
-    let deadline = hub.cluster.deadline();
-    let moment = loop {
+    let (moment, deadline) = loop {
         // What a read has shown must not change by a commit that was given up long ago.
         if hub.in_doubt.load(Ordering::SeqCst) {
             writer::settle(hub, writer).await?;
@@ -54,7 +53,9 @@ async fn begin(hub: &Arc<Hub>, writer: &mpsc::Sender<Ask>) -> Result<Moment> {
         if hub.in_doubt.load(Ordering::SeqCst) {
             continue;
         }
-        break Moment::now(hub, deadline).await?;
+        // The commit may have taken all of the time that there was.
+        let deadline = hub.cluster.deadline();
+        break (Moment::now(hub, deadline).await?, deadline);
     };
     let found = hub.cluster.get(moment.timestamp(), &hub.owner, deadline).await?;
     hub.check(found)?;

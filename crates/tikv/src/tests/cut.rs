@@ -1,9 +1,15 @@
 //! Connections that are cut at a commit.
 
 use super::{Database, get, put, run};
+use crate::address::Address;
+use crate::cluster::Cluster;
+use crate::snapshots::begin_for_all;
+use crate::{Hub, claims};
+use std::sync::Arc;
 use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
 use strake_engine::kv::{Kv, KvError, Outcome, Part, Transaction, dump};
+use tokio::sync::{mpsc, oneshot};
 
 #[test]
 fn commits_that_were_cut_happen_once() {
@@ -180,6 +186,31 @@ fn who_takes_over_in_the_middle_of_a_commit_decides_it() {
         }
         assert_eq!(get(&*second, "a").await.unwrap(), b"1");
         assert!(matches!(first.snapshot().await, Err(KvError::TakenOver { .. })));
+    });
+}
+
+/// The time of a snapshot began before it waited for the commit, and was over when that had ended.
+#[test]
+fn a_snapshot_that_waited_for_a_slow_commit_has_its_own_time() {
+    let Some(database) = Database::new() else { return };
+    drop(database.open().unwrap());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let address = Address::parse(&database.options.url).unwrap();
+    let wait = Duration::from_secs(2);
+    let cluster = Arc::new(Cluster::new(address, wait, runtime.handle().clone()));
+    runtime.block_on(async {
+        let deadline = cluster.deadline();
+        let number = claims::claim(&cluster, "own", "here", Part::Whole, deadline).await.unwrap();
+        let hub = Arc::new(Hub::new(cluster, Part::Whole, number, "here"));
+        let (ask, waiting) = mpsc::unbounded_channel();
+        let (writer, _asked) = mpsc::channel(1);
+        tokio::spawn(begin_for_all(hub.clone(), waiting, writer));
+        let commit = hub.calm.write().await;
+        let (tell, told) = oneshot::channel();
+        assert!(ask.send(tell).is_ok());
+        tokio::time::sleep(wait + Duration::from_millis(200)).await;
+        drop(commit);
+        told.await.unwrap().unwrap();
     });
 }
 

@@ -70,6 +70,11 @@ pub fn failure(store: &str, error: &Error) -> KvError {
     }
 }
 
+/// That a row holds something else than what we keep there.
+pub fn damaged(store: &str, error: &Error) -> KvError {
+    KvError::Corrupt { store: store.to_owned(), cause: sentence(error) }
+}
+
 /// That its disk is full.
 pub fn full(store: &str) -> KvError {
     KvError::Full { store: store.to_owned(), next: MAKE_ROOM }

@@ -57,6 +57,8 @@ pub fn postgres_shown(url: &str) -> Result<String> {
 /// An open store.
 struct PostgresStore {
     pool: Arc<Pool>,
+    /// Its id.
+    id: String,
     host: String,
     background: Arc<Background>,
 }
@@ -76,13 +78,13 @@ impl PostgresStore {
         let handle = background.handle().clone();
         let wait = Duration::from_millis(options.wait_ms_max);
         let (opened, options) = (address.clone(), options.clone());
-        let host = options.host.clone();
+        let (id, host) = (options.store.clone(), options.host.clone());
         // Every step of it has its time limit.
         let prepared = async move { prepare(&opened, &options, Instant::now() + wait).await };
         background.carry_out(&address.shown, prepared)??;
         let pool = Arc::new(Pool::new(address, wait, handle.clone()));
         handle.spawn(sweep::sweep(Arc::downgrade(&pool)));
-        Ok(Self { pool, host, background })
+        Ok(Self { pool, id, host, background })
     }
 }
 
@@ -101,12 +103,12 @@ impl Store for PostgresStore {
     }
 
     async fn open(&self, part: Part) -> Result<Arc<dyn Kv>> {
-        let (pool, host) = (self.pool.clone(), self.host.clone());
+        let (pool, id, host) = (self.pool.clone(), self.id.clone(), self.host.clone());
         // The connections live on threads of their own.
         let claimed = self
             .pool
             .runtime
-            .spawn(async move { claim(&pool, &host, part, pool.deadline()).await });
+            .spawn(async move { claim(&pool, &id, &host, part, pool.deadline()).await });
         let closed = |_| self.pool.unreachable("the store is being closed");
         let number = claimed.await.map_err(closed)??;
         let (pool, runtime) = (self.pool.clone(), &self.pool.runtime);
@@ -147,12 +149,12 @@ async fn prepare(address: &Address, options: &DatabaseOptions, deadline: Instant
 }
 
 /// Becomes the writer of a part; a number that was taken and whose answer was lost is never used.
-async fn claim(pool: &Pool, host: &str, part: Part, deadline: Instant) -> Result<i64> {
+async fn claim(pool: &Pool, store: &str, host: &str, part: Part, deadline: Instant) -> Result<i64> {
     let mut pause = Pause::default();
     loop {
         let claimed = async {
             let (client, _) = primary::connect(&pool.address).await?;
-            schema::claim(&client, &pool.address, host, part).await
+            schema::claim(&client, &pool.address, store, host, part).await
         };
         match claimed.await {
             Ok(number) => return Ok(number),

@@ -3,7 +3,10 @@
 use super::super::{DatabaseOptions, KvError, Part, Result};
 use super::address::Address;
 use super::answer::bounded;
-use tokio_postgres::Client;
+use super::failure::damaged;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Error, Row};
 
 /// Version of the tables that this release makes and reads.
 const FORMAT: i64 = 2;
@@ -42,7 +45,7 @@ pub async fn open(client: &Client, address: &Address, options: &DatabaseOptions)
     let db = Db { client, address };
     db.check_server().await?;
     match db.owner().await? {
-        Some(found) if db.is_left_over(&found, options).await? => db.adopt(options).await,
+        Some(found) if db.is_left_over(&found, options).await? => db.adopt(&found, options).await,
         Some(found) if found.format == FORMAT_OF_ONE_WRITER => db.upgrade(&found, options).await,
         Some(found) => db.check_owner(&found, &options.store),
         None if !options.create => Err(db.missing()),
@@ -51,9 +54,15 @@ pub async fn open(client: &Client, address: &Address, options: &DatabaseOptions)
 }
 
 /// Opens a part as its only writer: whoever wrote it before, and still does, is fenced. Gives the number of the
-/// new writer. The store is there.
-pub async fn claim(client: &Client, address: &Address, host: &str, part: Part) -> Result<i64> {
-    Db { client, address }.take_over(host, part).await
+/// new writer. The store is there, and refused if it is not this one any more.
+pub async fn claim(
+    client: &Client,
+    address: &Address,
+    store: &str,
+    host: &str,
+    part: Part,
+) -> Result<i64> {
+    Db { client, address }.take_over(store, host, part).await
 }
 
 /// The identity row.
@@ -101,15 +110,24 @@ impl Db<'_> {
 
     /// The identity row, if there is one.
     async fn owner(&self) -> Result<Option<Found>> {
-        let exists = "SELECT count(*) FROM information_schema.tables \
-             WHERE table_name = 'strake_store' AND table_schema = ANY(current_schemas(false))";
-        let count: i64 = bounded(self.address, self.client.query_one(exists, &[])).await?.get(0);
-        if count == 0 {
-            return Ok(None);
-        }
         let sql = "SELECT format, owner, host FROM strake_store WHERE id = 1";
-        let row = bounded(self.address, self.client.query_opt(sql, &[])).await?;
-        Ok(row.map(|row| Found { format: row.get(0), owner: row.get(1), host: row.get(2) }))
+        let Some(row) = self.identity_row(sql, &[]).await? else { return Ok(None) };
+        let read = || -> Result<Found, Error> {
+            Ok(Found { format: row.try_get(0)?, owner: row.try_get(1)?, host: row.try_get(2)? })
+        };
+        read().map(Some).map_err(|e| damaged(&self.store(), &e))
+    }
+
+    /// What a statement on the identity row gives; none where there is no such table, either. (The catalog does not show a
+    /// table to who has no rights on it, and then a store that is there would look as if it were not.)
+    async fn identity_row(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Option<Row>> {
+        let asked = async {
+            match self.client.query_opt(sql, values).await {
+                Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(None),
+                asked => asked,
+            }
+        };
+        bounded(self.address, asked).await
     }
 
     fn check_owner(&self, found: &Found, own: &str) -> Result<()> {
@@ -138,14 +156,20 @@ impl Db<'_> {
         Ok(bounded(self.address, self.client.query_opt(some, &[])).await?.is_none())
     }
 
-    /// Makes a store that was left over our own, unless its owner wrote into it just now.
-    async fn adopt(&self, options: &DatabaseOptions) -> Result<()> {
-        self.take_over(&options.host, Part::Whole).await?;
-        if self.is_empty().await? {
-            let sql = "UPDATE strake_store SET owner = $1, host = $2 WHERE id = 1";
-            let values: &[&(dyn tokio_postgres::types::ToSql + Sync)] =
-                &[&options.store, &options.host];
-            bounded(self.address, self.client.execute(sql, values)).await?;
+    /// Makes a store that was left over our own, unless its owner wrote into it, or opened it, just now.
+    async fn adopt(&self, left: &Found, options: &DatabaseOptions) -> Result<()> {
+        match self.take_over(&left.owner, &options.host, Part::Whole).await {
+            Ok(writer) if self.is_empty().await? => {
+                // Who has opened a part since has a later number, and may write.
+                let sql = "UPDATE strake_store SET owner = $1, host = $2 \
+                     WHERE id = 1 AND owner = $3 AND writers = $4";
+                let values: &[&(dyn ToSql + Sync)] =
+                    &[&options.store, &options.host, &left.owner, &writer];
+                bounded(self.address, self.client.execute(sql, values)).await?;
+            }
+            // Another was faster.
+            Ok(_) | Err(KvError::OtherOwner { .. }) => {}
+            Err(error) => return Err(error),
         }
         let found = self.owner().await?.ok_or_else(|| self.missing())?;
         self.check_owner(&found, &options.store)
@@ -155,7 +179,7 @@ impl Db<'_> {
     async fn upgrade(&self, found: &Found, options: &DatabaseOptions) -> Result<()> {
         self.check_owner(&Found { format: FORMAT, ..found.clone() }, &options.store)?;
         bounded(self.address, self.client.batch_execute(ADD_PARTS)).await?;
-        self.take_over(&options.host, Part::Whole).await?;
+        self.take_over(&options.store, &options.host, Part::Whole).await?;
         let sql = "UPDATE strake_store SET format = $1 WHERE id = 1 AND format < $1";
         bounded(self.address, self.client.execute(sql, &[&FORMAT])).await?;
         Ok(())
@@ -181,8 +205,7 @@ impl Db<'_> {
         }
         let sql = "INSERT INTO strake_store (id, format, owner, host, made, writers) \
              VALUES (1, $1, $2, $3, now(), 0) ON CONFLICT (id) DO NOTHING";
-        let values: &[&(dyn tokio_postgres::types::ToSql + Sync)] =
-            &[&FORMAT, &options.store, &options.host];
+        let values: &[&(dyn ToSql + Sync)] = &[&FORMAT, &options.store, &options.host];
         bounded(self.address, self.client.execute(sql, values)).await?;
         // Another may have been faster.
         let found = self.owner().await?.ok_or_else(|| self.missing())?;
@@ -190,14 +213,13 @@ impl Db<'_> {
     }
 
     /// Each step alone, in this order: of two that open at once the later number is left.
-    async fn take_over(&self, host: &str, part: Part) -> Result<i64> {
+    async fn take_over(&self, owner: &str, host: &str, part: Part) -> Result<i64> {
         let part = match part {
             Part::Whole => WHOLE,
             Part::Control => 0,
             Part::Volume(id) => i64::from(id),
         };
-        let number = "UPDATE strake_store SET writers = writers + 1 WHERE id = 1 RETURNING writers";
-        let writer: i64 = bounded(self.address, self.client.query_one(number, &[])).await?.get(0);
+        let writer = self.next_number(owner).await?;
         let enter = "INSERT INTO strake_writer (writer, seq, fenced, host, part) VALUES ($1, 0, false, $2, $3)";
         bounded(self.address, self.client.execute(enter, &[&writer, &host, &part])).await?;
         // Waits for a commit of an earlier one that is under way; none is begun after it.
@@ -215,6 +237,20 @@ impl Db<'_> {
         bounded(self.address, self.client.execute(forget, &[&(writer - WRITERS_KEPT)])).await?;
         Ok(writer)
     }
+
+    /// The number of the next writer, if the store is this owner's: since it was opened the database may have been emptied,
+    /// and filled by somebody else.
+    async fn next_number(&self, owner: &str) -> Result<i64> {
+        let sql = "UPDATE strake_store SET writers = writers + 1 WHERE id = 1 AND owner = $1 \
+             RETURNING writers";
+        if let Some(row) = self.identity_row(sql, &[&owner]).await? {
+            return row.try_get(0).map_err(|e| damaged(&self.store(), &e));
+        }
+        let found = self.owner().await?.ok_or_else(|| self.missing())?;
+        self.check_owner(&found, owner)?;
+        let cause = "it was made anew just now".into();
+        Err(KvError::Unreachable { store: self.store(), cause })
+    }
 }
 
 fn check_version(store: &str, found: &str) -> Result<()> {
@@ -230,7 +266,33 @@ fn check_version(store: &str, found: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::primary;
     use super::*;
+    use crate::kv::tests::postgres::{Database, run};
+
+    /// Of two who began at once the second made the store its own, although the first had it already.
+    #[test]
+    fn a_store_that_another_has_made_its_own_meanwhile_is_left_to_it() {
+        let database = Database::new();
+        drop(database.open().unwrap());
+        let address = Address::parse(database.url()).unwrap();
+        let options = DatabaseOptions {
+            url: database.url().into(),
+            store: "slower".into(),
+            create: true,
+            host: "here".into(),
+            wait_ms_max: 20_000,
+        };
+        run(async {
+            let (client, _) = primary::connect(&address).await.unwrap();
+            let db = Db { client: &client, address: &address };
+            let left = db.owner().await.unwrap().unwrap();
+            database.sql("UPDATE strake_store SET owner = 'faster'");
+            let error = db.adopt(&left, &options).await.unwrap_err();
+            assert!(matches!(error, KvError::OtherOwner { .. }), "{error}");
+        });
+        assert_eq!(database.sql("SELECT owner FROM strake_store"), "faster");
+    }
 
     #[test]
     fn a_server_that_is_too_old_is_refused() {

@@ -370,6 +370,24 @@ fn the_store_of_another_server_is_refused() {
     run(async { assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed) });
 }
 
+/// A part was opened without a look at whose the store is by then.
+#[test]
+fn a_part_of_a_store_that_has_become_another_cluster_s_is_not_opened() {
+    let mut database = Database::new();
+    let store = database.store().unwrap();
+    database.sql("DROP TABLE strake_kv, strake_writer, strake_store");
+    let error = run(store.open(Part::Volume(1))).err().unwrap().to_string();
+    assert!(error.contains("restore the database from a backup"), "{error}");
+    database.options.store = "another".into();
+    let theirs = database.open().unwrap();
+    run(async {
+        assert_eq!(put(&*theirs, "a", "1").await.unwrap(), Outcome::Committed);
+        let opened = store.open(Part::Volume(1)).await;
+        assert!(matches!(opened, Err(KvError::OtherOwner { .. })));
+        assert_eq!(put(&*theirs, "a", "2").await.unwrap(), Outcome::Committed);
+    });
+}
+
 /// Whoever began it never came to the point of having something in it.
 #[test]
 fn a_store_that_was_begun_and_never_used_is_no_hindrance() {

@@ -82,7 +82,8 @@ pub trait Kv: Send + Sync + 'static {
         Ok(())
     }
 
-    /// True once it is known that another has opened this part: nothing can be read or written any more.
+    /// True once it is known that another has opened this part, or that the database has gone back to an earlier state: nothing
+    /// can be read or written any more before it is opened anew.
     fn is_taken_over(&self) -> bool {
         false
     }

@@ -27,14 +27,17 @@ pub struct Hub {
     pub room: Room,
     /// Another writes what we wrote.
     taken_over: AtomicBool,
+    /// An earlier state came after one that we have seen.
+    gone_back: AtomicBool,
     /// Its snapshots need no place among those of others: nobody is to wait for the control plane.
     is_control: bool,
 }
 
 impl Hub {
     pub fn new(pool: Arc<Pool>, writer: i64, part: Part) -> Self {
-        let (in_doubt, room, taken_over) = Default::default();
-        Self { pool, writer, in_doubt, room, taken_over, is_control: part == Part::Control }
+        let (in_doubt, room, taken_over, gone_back) = Default::default();
+        let is_control = part == Part::Control;
+        Self { pool, writer, in_doubt, room, taken_over, gone_back, is_control }
     }
 
     /// A place for a snapshot; `None`: none is needed.
@@ -51,8 +54,35 @@ impl Hub {
         KvError::TakenOver { store: self.pool.address.shown.clone(), by }
     }
 
+    /// Our row is gone: that of one who was shut out is, when many have opened a part since.
+    pub fn forgotten(&self) -> KvError {
+        self.taken_over("a host that is not known".into())
+    }
+
+    /// The database has an earlier state than we have seen. What is known of the map here is of a history that is gone, so the
+    /// part has to be opened anew, as if another had taken it over.
+    pub fn gone_back(&self) -> KvError {
+        self.gone_back.store(true, Ordering::Relaxed);
+        KvError::Refused {
+            store: self.pool.address.shown.clone(),
+            cause: "it has gone back to an earlier state; was it restored from a backup, or has a standby that \
+                 lacked the last commits taken the primary's place?"
+                .into(),
+            next: "what was written last is lost; the server goes on with what is there".into(),
+        }
+    }
+
+    /// Fails once the database has gone back.
+    pub fn check_history(&self) -> Result<()> {
+        match self.gone_back.load(Ordering::Relaxed) {
+            true => Err(self.gone_back()),
+            false => Ok(()),
+        }
+    }
+
+    /// True if the part has to be opened anew before it is read or written again.
     pub fn is_taken_over(&self) -> bool {
-        self.taken_over.load(Ordering::Relaxed)
+        self.taken_over.load(Ordering::Relaxed) || self.gone_back.load(Ordering::Relaxed)
     }
 }
 

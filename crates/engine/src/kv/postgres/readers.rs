@@ -66,6 +66,7 @@ pub async fn begin_for_all(
 }
 
 async fn begin(hub: &Arc<Hub>, writer: &mpsc::Sender<Ask>) -> Result<Reader> {
+    hub.check_history()?;
     let deadline = hub.pool.deadline();
     // What a read has shown must not change by a commit that was given up long ago.
     if hub.in_doubt.load(Ordering::SeqCst) {
@@ -131,8 +132,10 @@ fn check_fence(hub: &Hub, said: &[SimpleQueryMessage]) -> Result<()> {
     if !fenced {
         return Ok(());
     }
-    let by = row.and_then(|row| row.get(1)).unwrap_or("a host that is not known").to_owned();
-    Err(hub.taken_over(by))
+    Err(match row.and_then(|row| row.get(1)) {
+        Some(by) => hub.taken_over(by.to_owned()),
+        None => hub.forgotten(),
+    })
 }
 
 /// What a caller holds.

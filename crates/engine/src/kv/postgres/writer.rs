@@ -9,7 +9,7 @@ use super::super::pause::Pause;
 use super::super::{KvError, Outcome, Result};
 use super::answer::{answer, bounded};
 use super::connection::Connection;
-use super::failure::{failure, is_lost_race, is_unsure};
+use super::failure::{damaged, failure, is_lost_race, is_unsure};
 use super::hub::Hub;
 use super::schema;
 use bytes::Bytes;
@@ -254,6 +254,10 @@ impl Writer {
                 Err(error) => pause.after(error, deadline).await?,
             }
         };
+        // Our numbers only rise.
+        if found < self.last {
+            return Err(self.hub.gone_back());
+        }
         self.last = found;
         self.doubt = None;
         self.hub.in_doubt.store(false, Ordering::SeqCst);
@@ -272,11 +276,8 @@ impl Writer {
              WHERE writer = $1 RETURNING seq";
         let parameters: [&(dyn ToSql + Sync); 3] = [&writer, &last, &instead];
         let row = bounded(&self.hub.pool.address, client.query_opt(sql, &parameters));
-        let row = row.await?.ok_or_else(|| KvError::Corrupt {
-            store: self.hub.pool.address.shown.clone(),
-            cause: format!("writer {writer} has no row in strake_writer"),
-        })?;
-        let found = row.try_get(0).map_err(|e| failure(&self.hub.pool.address.shown, &e))?;
+        let row = row.await?.ok_or_else(|| self.hub.forgotten())?;
+        let found = row.try_get(0).map_err(|e| damaged(&self.hub.pool.address.shown, &e))?;
         self.connection = Some(connection);
         Ok(found)
     }
@@ -292,7 +293,7 @@ impl Writer {
     }
 
     async fn look_for_losers(&mut self, batch: &mut Vec<Commit>, deadline: Instant) -> Result<()> {
-        self.check_fence(deadline).await?;
+        self.check_row(deadline).await?;
         let connection = self.connection(deadline).await?;
         let address = &self.hub.pool.address;
         let keys: Vec<&[u8]> =
@@ -302,7 +303,7 @@ impl Writer {
         let rows = bounded(address, asked).await?;
         let mut versions: HashMap<&[u8], i64> = HashMap::with_capacity(rows.len());
         for row in &rows {
-            let read = |e| failure(&address.shown, &e);
+            let read = |e| damaged(&address.shown, &e);
             versions.insert(row.try_get(0).map_err(read)?, row.try_get(1).map_err(read)?);
         }
         // One that is gone was a deleted key, and that was forgotten.
@@ -317,17 +318,26 @@ impl Writer {
         Ok(())
     }
 
-    async fn check_fence(&mut self, deadline: Instant) -> Result<()> {
+    /// Makes sure that we are still the writer, and that our row says what we have written there last.
+    async fn check_row(&mut self, deadline: Instant) -> Result<()> {
         let connection = self.connection(deadline).await?;
+        let address = &self.hub.pool.address;
+        let sql = format!(
+            "SELECT w.seq, w.fenced, ({}) FROM strake_writer w WHERE w.writer = $1",
+            schema::FENCED_BY
+        );
         let parameters: [&(dyn ToSql + Sync); 1] = [&self.hub.writer];
-        let asked = connection.client.query_opt(schema::FENCED_BY, &parameters);
-        let row = bounded(&self.hub.pool.address, asked).await?;
+        let row = bounded(address, connection.client.query_opt(&sql, &parameters)).await?;
         self.connection = Some(connection);
-        let store = || self.hub.pool.address.shown.clone();
-        match row.map(|row| row.try_get(0)) {
+        let Some(row) = row else { return Err(self.hub.forgotten()) };
+        let read = |e| damaged(&address.shown, &e);
+        let seq: i64 = row.try_get(0).map_err(read)?;
+        let fenced: bool = row.try_get(1).map_err(read)?;
+        match row.try_get::<_, Option<String>>(2).map_err(read)? {
+            Some(by) => Err(self.hub.taken_over(by)),
+            None if fenced => Err(self.hub.forgotten()),
+            None if seq != self.last => Err(self.hub.gone_back()),
             None => Ok(()),
-            Some(Ok(by)) => Err(self.hub.taken_over(by)),
-            Some(Err(error)) => Err(failure(&store(), &error)),
         }
     }
 }

@@ -174,6 +174,68 @@ fn a_commit_is_unknown_while_the_database_is_away_and_settled_by_the_next_read()
     });
 }
 
+/// Nothing stood against the commit but that its predecessor was gone, and it was tried for ever.
+#[test]
+fn a_commit_meets_that_the_database_has_gone_back() {
+    let database = Database::new();
+    let store = database.store().unwrap();
+    run(async {
+        let kv = store.open(Part::Volume(1)).await.unwrap();
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        assert_eq!(put(&*kv, "b", "1").await.unwrap(), Outcome::Committed);
+        // As a standby has it that lacks the last commit.
+        database.sql("DELETE FROM strake_kv WHERE k = 'b'; UPDATE strake_writer SET seq = seq - 1");
+        let error = put(&*kv, "a", "2").await.unwrap_err().to_string();
+        assert!(error.contains("has gone back to an earlier state"), "{error}");
+        assert!(kv.is_taken_over());
+        let error = kv.snapshot().await.err().unwrap().to_string();
+        assert!(error.contains("has gone back to an earlier state"), "{error}");
+        let kv = store.open(Part::Volume(1)).await.unwrap();
+        assert_eq!((get(&*kv, "a").await.unwrap(), get(&*kv, "b").await), (b"1".to_vec(), None));
+        assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed);
+    });
+}
+
+/// A number that was lower than the last one was taken for one that did not happen, and what was known of the map went on
+/// being believed.
+#[test]
+fn who_looks_for_a_lost_answer_meets_that_the_database_has_gone_back() {
+    let (database, kv) = in_doubt();
+    database.sql("UPDATE strake_writer SET seq = 1");
+    database.proxy.as_ref().unwrap().state.down.store(false, Ordering::SeqCst);
+    let error = run(kv.snapshot()).err().unwrap().to_string();
+    assert!(error.contains("has gone back to an earlier state"), "{error}");
+    assert!(kv.is_taken_over());
+}
+
+/// The row was missed as if the database were damaged, and a manager went on in the belief that it leads.
+#[test]
+fn who_looks_for_a_lost_answer_and_was_forgotten_is_taken_over() {
+    let (database, kv) = in_doubt();
+    database.sql("DELETE FROM strake_writer");
+    database.proxy.as_ref().unwrap().state.down.store(false, Ordering::SeqCst);
+    let error = run(kv.snapshot()).err().unwrap();
+    assert!(matches!(error, KvError::TakenOver { .. }), "{error}");
+    assert!(kv.is_taken_over());
+}
+
+/// The third commit of a writer was carried out, its answer lost, and the database is away.
+fn in_doubt() -> (Database, Arc<dyn Kv>) {
+    let mut database = Database::new().through(None);
+    database.options.wait_ms_max = 300;
+    let kv = database.open().unwrap();
+    run(async {
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed);
+        let mut transaction = Transaction::begin(&*kv).await.unwrap();
+        transaction.put(b"a".to_vec(), "3");
+        let state = &database.proxy.as_ref().unwrap().state;
+        state.down_at_commit.store(true, Ordering::SeqCst);
+        assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Unknown);
+    });
+    (database, kv)
+}
+
 /// The network holds a commit back until long after it has been given up.
 #[test]
 fn a_commit_that_arrives_when_it_was_given_up_does_not_happen() {
@@ -372,7 +434,7 @@ fn the_store_of_another_server_is_refused() {
 
 /// A part was opened without a look at whose the store is by then.
 #[test]
-fn a_part_of_a_store_that_has_become_another_cluster_s_is_not_opened() {
+fn a_part_of_a_store_that_another_cluster_has_made_anew_is_not_opened() {
     let mut database = Database::new();
     let store = database.store().unwrap();
     database.sql("DROP TABLE strake_kv, strake_writer, strake_store");

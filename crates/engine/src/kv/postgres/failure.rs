@@ -59,6 +59,9 @@ pub fn failure(store: &str, error: &Error) -> KvError {
             refused("correct the user in --meta, and the password there or in PGPASSWORD")
         }
         SqlState::INVALID_CATALOG_NAME => refused("make the database: createdb --owner USER NAME"),
+        SqlState::INSUFFICIENT_PRIVILEGE if is_of_our_tables(&cause) => refused(
+            "its tables belong to another user: in that database, REASSIGN OWNED BY THAT_USER TO USER",
+        ),
         SqlState::INSUFFICIENT_PRIVILEGE => {
             refused("make the user the owner of the database: ALTER DATABASE NAME OWNER TO USER")
         }
@@ -68,6 +71,11 @@ pub fn failure(store: &str, error: &Error) -> KvError {
         _ if is_passing(code) => KvError::Unreachable { store, cause },
         _ => KvError::Io { store, cause },
     }
+}
+
+/// True if it says that one of the store's tables may not be used. Nothing but the sentence tells which it is about.
+fn is_of_our_tables(sentence: &str) -> bool {
+    ["table strake_", "relation strake_"].iter().any(|words| sentence.contains(words))
 }
 
 /// That a row holds something else than what we keep there.

@@ -511,6 +511,22 @@ fn a_user_without_rights_is_told_what_is_missing() {
     assert!(error.contains("permission denied") && error.contains("OWNER TO"), "{error}");
 }
 
+/// Who has no rights on a table does not see it in the catalog: the store looked as if it were not there.
+#[test]
+fn a_user_to_whom_the_tables_do_not_belong_is_told_what_to_do() {
+    let mut database = Database::new();
+    drop(database.open().unwrap());
+    database.sql("CREATE USER stranger PASSWORD 'stranger'");
+    database.options.url =
+        database.options.url.replace("postgres:strake-tests", "stranger:stranger");
+    for create in [true, false] {
+        database.options.create = create;
+        let error = database.refusal();
+        assert!(error.contains("permission denied for table strake_store"), "{error}");
+        assert!(error.contains("REASSIGN OWNED BY"), "{error}");
+    }
+}
+
 #[test]
 fn a_read_only_database_is_refused_and_becomes_so_under_way() {
     let database = Database::new();

@@ -8,6 +8,9 @@ use tokio_postgres::error::SqlState;
 const MAKE_ROOM: &str = "give the database's disk room, or delete files: the database uses theirs again once it \
      was vacuumed (a deletion may need a little itself)";
 
+/// A transaction has taken longer than the database allows. Since PostgreSQL 17, and the client library has no name for it.
+const TRANSACTION_TIMEOUT: &str = "25P04";
+
 /// An error with all that it says of its causes.
 pub fn sentence(error: &Error) -> String {
     if let Some(said) = error.as_db_error() {
@@ -48,6 +51,7 @@ pub fn failure(store: &str, error: &Error) -> KvError {
     };
     match *code {
         SqlState::DISK_FULL => full(&store),
+        SqlState::SNAPSHOT_TOO_OLD => KvError::Expired { store, cause },
         SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => KvError::Corrupt { store, cause },
         // It says so itself where nobody but an encrypted connection is let in.
         SqlState::INVALID_AUTHORIZATION_SPECIFICATION if cause.contains("no encryption") => {
@@ -108,16 +112,16 @@ fn has_io_cause(error: &Error) -> bool {
     causes(error).any(|cause| cause.is::<std::io::Error>()) || error.to_string().contains("connect")
 }
 
-/// True for what goes away by itself: the server starts, stops, is overloaded, or waited too long.
+/// True for what goes away by itself: the server starts, stops, is overloaded (has no memory or connection to spare), or
+/// waited too long.
 fn is_passing(code: &SqlState) -> bool {
     let class = &code.code()[..2];
-    matches!(class, "08" | "40" | "57" | "55")
+    matches!(class, "08" | "40" | "53" | "55" | "57")
         || matches!(
             *code,
-            SqlState::TOO_MANY_CONNECTIONS
-                | SqlState::IN_FAILED_SQL_TRANSACTION
-                | SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
+            SqlState::IN_FAILED_SQL_TRANSACTION | SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
         )
+        || code.code() == TRANSACTION_TIMEOUT
 }
 
 /// True if another try of the same statement may well succeed: it lost against another.
@@ -137,4 +141,33 @@ pub fn is_unsure(error: &Error) -> bool {
         let class = &code.code()[..2];
         matches!(class, "08" | "57") || *code == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::address::Address;
+    use super::super::primary;
+    use super::*;
+    use crate::kv::tests::postgres::{Database, run};
+
+    /// Programs were told of an I/O error where there was no memory for a moment.
+    #[test]
+    fn what_a_database_lacks_for_a_while_is_waited_for() {
+        let address = Address::parse(Database::new().url()).unwrap();
+        run(async {
+            let (client, _) = primary::connect(&address).await.unwrap();
+            let of = async |code: &str| {
+                let raise =
+                    format!("DO $$ BEGIN RAISE EXCEPTION 'so' USING ERRCODE = '{code}'; END $$");
+                failure("db", &client.batch_execute(&raise).await.unwrap_err())
+            };
+            for code in ["53000", "53200", "53300", "53400", "25P04", "40P01", "57014"] {
+                let error = of(code).await;
+                assert!(matches!(error, KvError::Unreachable { .. }), "{code}: {error}");
+            }
+            assert!(matches!(of("53100").await, KvError::Full { .. }));
+            assert!(matches!(of("72000").await, KvError::Expired { .. }));
+            assert!(matches!(of("22012").await, KvError::Io { .. }));
+        });
+    }
 }

@@ -190,8 +190,10 @@ impl Kv for PostgresKv {
         let keys: Vec<&[u8]> = writes.keys().map(Vec::as_slice).collect();
         let versions = match snapshot.versions(&keys).await {
             Ok(versions) => versions,
-            // With its connection the snapshot is gone; nothing has been written, so begin again.
-            Err(KvError::Unreachable { .. }) => return Ok(Outcome::Conflict),
+            // The snapshot is gone, maybe with its connection; nothing has been written, so begin again.
+            Err(KvError::Unreachable { .. } | KvError::Expired { .. }) => {
+                return Ok(Outcome::Conflict);
+            }
             Err(error) => return Err(error),
         };
         let writes = writes.into_iter().zip(versions);

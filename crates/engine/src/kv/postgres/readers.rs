@@ -9,7 +9,7 @@ use super::super::pause::Pause;
 use super::super::{Pair, Result, Snapshot, is_empty_range};
 use super::answer::bounded;
 use super::connection::Connection;
-use super::failure::failure;
+use super::failure::damaged;
 use super::hub::{Hub, Pool};
 use super::schema;
 use super::writer::{self, Ask};
@@ -117,7 +117,7 @@ pub async fn look(pool: &Pool, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>> {
         let cell = |row: &Row, at| row.try_get::<_, &[u8]>(at).map(Bytes::copy_from_slice);
         let pair = |row: &Row| Ok((cell(row, 0)?, cell(row, 1)?));
         let found: Result<HashMap<_, _>, _> = rows.iter().map(pair).collect();
-        let found = found.map_err(|e| failure(&pool.address.shown, &e))?;
+        let found = found.map_err(|e| damaged(&pool.address.shown, &e))?;
         pool.keep(connection);
         return Ok(keys.iter().map(|key| found.get(key.as_slice()).cloned()).collect());
     }
@@ -173,7 +173,7 @@ impl PostgresSnapshot {
         row: &'r Row,
         at: usize,
     ) -> Result<T> {
-        row.try_get(at).map_err(|e| failure(&self.reader.hub.pool.address.shown, &e))
+        row.try_get(at).map_err(|e| damaged(&self.reader.hub.pool.address.shown, &e))
     }
 
     /// The versions of keys, 0 for those that never were.

@@ -477,6 +477,25 @@ fn a_newer_or_damaged_database_is_refused() {
     assert!(matches!(database.open(), Err(KvError::Corrupt { .. })));
 }
 
+/// It was reported as a wrong password.
+#[test]
+fn a_row_that_is_damaged_or_missing_is_named() {
+    let database = Database::new();
+    let store = database.store().unwrap();
+    run(async {
+        let kv = store.open(Part::Whole).await.unwrap();
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        database.sql("UPDATE strake_kv SET v = NULL");
+        let snapshot = kv.snapshot().await.unwrap();
+        assert!(matches!(snapshot.get(b"a").await, Err(KvError::Corrupt { .. })));
+        let looked = store.look(&[b"a".to_vec()]).await;
+        assert!(matches!(looked, Err(KvError::Corrupt { .. })));
+        database.sql("DELETE FROM strake_store");
+        let error = store.open(Part::Whole).await.err().unwrap().to_string();
+        assert!(error.contains("restore the database from a backup"), "{error}");
+    });
+}
+
 #[test]
 fn an_empty_database_is_refused_to_a_server_that_had_a_store() {
     let mut database = Database::new();

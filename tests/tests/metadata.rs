@@ -1,13 +1,18 @@
 //! `strake meta export` and `import`: a server's metadata moves between engines, nothing is lost on the way, and what
 //! is interrupted goes on.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
 use std::time::Duration;
-use strake_engine::kv::{EngineKind, Outcome, Transaction};
+use strake::node::MetaPlace;
+use strake::node::identity::Node;
+use strake::node::moving::{self, Import};
+use strake_engine::kv::dump::{self, Progress, Step};
+use strake_engine::kv::{DatabaseOptions, EngineKind, Outcome, Part, Transaction, open_database};
 use strake_tests::cluster::{
     Mount, Process, free_port, mount_memory, mount_of, mount_volume, run, signal, strake, take_away,
 };
@@ -364,6 +369,54 @@ fn what_has_changed_since_is_not_lost_by_mistake() {
     let output = run(arguments.into_iter().chain(further));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("strake meta export"), "{said}");
+}
+
+/// What another manager does when it begins to lead, before anything is written.
+fn lead(options: &DatabaseOptions) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let store = open_database(options).unwrap();
+    runtime.block_on(async {
+        let kv = store.open(Part::Whole).await.unwrap();
+        dump::forget(&*kv).await.unwrap();
+    });
+}
+
+/// It was looked at before the import only.
+#[test]
+fn what_another_server_writes_during_an_import_is_not_lost() {
+    let database = PostgresServer::shared();
+    let [from, to] = [(); 2].map(|()| database.url(&database.database()));
+    let mut server = Server::start(&["--meta", &from]);
+    fs::write(server.mount().at("file"), "old").unwrap();
+    server.stop();
+    let file = text(&server.at("export"));
+    server.succeed("export", &["--from", &from, &file]);
+    let options = DatabaseOptions {
+        url: from.clone(),
+        store: Node::read(&server.home()).unwrap().store,
+        create: false,
+        host: "another".into(),
+        wait_ms_max: 20_000,
+    };
+    let import = Import {
+        home: server.home(),
+        from: Some(MetaPlace::Database(from.clone())),
+        to: MetaPlace::Database(to),
+        engine: None,
+        file: file.into(),
+    };
+    let is_led = Cell::new(false);
+    let progress = |now: Progress| {
+        if now.step == Step::Import && !is_led.replace(true) {
+            // This thread has a runtime already.
+            std::thread::scope(|scope| scope.spawn(|| lead(&options)).join().unwrap());
+        }
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let failure = runtime.block_on(moving::import(&import, progress)).err().unwrap().to_string();
+    assert!(failure.contains("has run since"), "{failure}");
+    server.start_again(&["--meta", &from]);
+    assert_eq!(fs::read(server.mount().at("file")).unwrap(), b"old");
 }
 
 /// A server whose metadata takes a while to be moved, its picture, and an export.

@@ -110,6 +110,10 @@ async fn fill(
     let (engine, database) = (new.kv.name().to_owned(), new.database.clone());
     // Its files are moved next.
     drop(new);
+    if is_database_engine(&node.engine) {
+        // Nobody else opens one in the home directory; but here other servers may have come back meanwhile.
+        check_unchanged(node, id, import).await?;
+    }
     node.store = database.as_deref().map(|shown| store_of(id, shown)).unwrap_or_default();
     (node.engine, node.database, node.moved) = (engine, database.unwrap_or_default(), true);
     node.write(&import.home)?;

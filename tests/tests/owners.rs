@@ -5,7 +5,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
-use strake_tests::cluster::{Process, contents, eventually, free_port, signal, strake, succeed};
+use strake_tests::cluster::{
+    Process, contents, eventually, free_port, run, signal, strake, succeed,
+};
 use strake_tests::etcd::EtcdServer;
 use strake_tests::owners::{Cluster, Server};
 use strake_tests::postgres::PostgresServer;
@@ -361,4 +363,38 @@ fn a_second_metadata_server_without_the_database_of_the_first_is_refused() {
     let other = database.url(&database.database());
     let said = refused(directory.path(), &[&join[..], &["--meta", &other]].concat());
     assert!(said.contains("it is empty") && said.contains("correct --meta"), "{said}");
+}
+
+/// Waits until a manager knows a server at the address that it has in this life.
+fn wait_until_joined(manager: &Server, server: &Server) {
+    eventually(WAIT, "the server has joined", || {
+        let output = run(["server", "list", "--json", "--cluster", manager.address()]);
+        String::from_utf8_lossy(&output.stdout).contains(server.address())
+    });
+}
+
+/// A manager that belonged to the cluster already asked nobody, and looked for its old store in the new database.
+#[test]
+fn a_manager_follows_where_another_server_has_moved_the_metadata() {
+    let database = PostgresServer::shared();
+    let [from, to] = [(); 2].map(|()| database.url(&database.database()));
+    let directory = tempfile::tempdir().unwrap();
+    let start = |name: &str, url: &str, join: &[&str]| {
+        let own = ["--roles", "manager,meta,storage", "--meta", url];
+        Server::start(directory.path(), name, &[&own[..], join].concat())
+    };
+    let mut one = start("one", &from, &[]);
+    let mut two = start("two", &from, &["--join", one.address()]);
+    wait_until_joined(&one, &two);
+    two.process.stop();
+    one.process.stop();
+
+    let [home, file] = ["one", "export"].map(|name| directory.path().join(name));
+    let [home, file] = [home, file].map(|path| path.display().to_string());
+    succeed(["meta", "export", "--data", &home, "--from", &from, &file]);
+    succeed(["meta", "import", "--data", &home, "--from", &from, "--meta", &to, &file]);
+    let one = start("one", &to, &[]);
+    wait_until_joined(&one, &one);
+    let two = start("two", &to, &["--join", one.address()]);
+    wait_until_joined(&one, &two);
 }

@@ -14,17 +14,31 @@ use strake_wire::lease::Lease;
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::service::Services;
 
-/// The cluster that others say it is; `None` for a manager that need not ask.
+/// The cluster that others say it is, in whose database the metadata of this server is; `None` for a manager that need not
+/// ask.
 pub async fn others(
     callers: &Arc<Callers>,
     options: &NodeOptions,
     cluster: &str,
     identity: &mut Node,
 ) -> Outcome<Option<Arc<MapView>>> {
-    match options.roles.manager && asks_nobody(options, identity) {
-        true => Ok(None),
-        false => first(callers, options, cluster, identity).await.map(Some),
+    let need_not = options.roles.manager && asks_nobody(options, identity);
+    if need_not && !follows(options, identity) {
+        return Ok(None);
     }
+    let view = match first(callers, options, cluster).await {
+        Ok(view) => view,
+        // The database may only have got another name, and the others wait for this very manager.
+        Err(failure) if need_not => {
+            tracing::warn!("{}; going on with the store that this server had", failure.cause);
+            return Ok(None);
+        }
+        Err(failure) => return Err(failure),
+    };
+    if options.roles.meta || options.roles.manager {
+        meta_store::share(options, identity, &view.current())?;
+    }
+    Ok(Some(view))
 }
 
 /// What others have said, or what the manager of this server says.
@@ -46,6 +60,12 @@ pub async fn map(
 /// True for a manager that asks nobody who else is in the cluster: it begins one, or its store says so.
 pub fn asks_nobody(options: &NodeOptions, identity: &Node) -> bool {
     options.join.is_empty() || identity.has_joined() && !identity.engine.is_empty()
+}
+
+/// True for a server that is told of another database than the one that its metadata was in: another server may have moved
+/// it, and then the others know which store it is.
+pub fn follows(options: &NodeOptions, identity: &Node) -> bool {
+    !options.join.is_empty() && meta_store::is_elsewhere(identity, &options.meta_store)
 }
 
 /// From now on its own manager is called directly.
@@ -84,23 +104,18 @@ pub async fn start(
     Ok(Some(manager))
 }
 
-/// The cluster of the first manager that answers, in whose database the metadata of this server is.
+/// The cluster of the first manager that answers.
 async fn first(
     callers: &Arc<Callers>,
     options: &NodeOptions,
     cluster: &str,
-    identity: &mut Node,
 ) -> Outcome<Arc<MapView>> {
     if !cluster.is_empty() {
         callers.set_cluster(cluster);
     }
     let source = ManagerSource::Addresses(options.join.clone());
-    let view = MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await.map_err(|e| {
+    MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await.map_err(|e| {
         let next = "start the server with the manager role first, or correct --join";
         no_manager(&options.join, &e, next)
-    })?;
-    if options.roles.meta || options.roles.manager {
-        meta_store::share(options, identity, &view.current())?;
-    }
-    Ok(view)
+    })
 }

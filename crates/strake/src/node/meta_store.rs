@@ -133,6 +133,12 @@ pub fn look(home: &Path, node: &Node, wanted: &Wanted) -> Outcome {
     if dir.exists() { Ok(()) } else { check_empty(&dir) }
 }
 
+/// True if the metadata was in another database than the one that is asked for.
+pub fn is_elsewhere(node: &Node, wanted: &Wanted) -> bool {
+    let shown = wanted.url().and_then(|url| database_shown(url).ok());
+    is_database_engine(&node.engine) && shown.is_some_and(|shown| shown != node.database)
+}
+
 fn check_database(dir: &Path, node: &Node, wanted: &Wanted, url: &str) -> Outcome {
     if wanted.engine.is_some() {
         return Err(Failure::usage("--engine is for an embedded metadata store")
@@ -152,7 +158,10 @@ fn check_database(dir: &Path, node: &Node, wanted: &Wanted, url: &str) -> Outcom
 /// A server that serves names in a cluster that others manage, or is to manage it with them, does so from the
 /// cluster's database: from now on that is its store. Refused where there is none.
 pub fn share(options: &NodeOptions, node: &mut Node, map: &ClusterMap) -> Outcome {
-    let manager = map.servers.iter().find(|server| server.manager);
+    let mut managers = map.servers.iter().filter(|server| server.manager);
+    // Others may not have followed yet where the metadata was moved.
+    let leader = managers.clone().find(|server| server.id == map.leader);
+    let manager = leader.or_else(|| managers.next());
     let store = manager.map(|manager| manager.store.clone()).unwrap_or_default();
     let is_in_database = options.meta_store.url().is_some();
     let is_embedded = !node.engine.is_empty() && !is_database_engine(&node.engine);
@@ -363,5 +372,10 @@ mod tests {
         let wanted = Wanted { place, engine: None };
         let error = look(Path::new("/nowhere"), &node, &wanted).unwrap_err();
         assert!(error.to_string().contains("is in postgres://u@h:5432/d"), "{error}");
+        assert!(is_elsewhere(&node, &wanted));
+        let place = Some(MetaPlace::Database("postgres://u:secret@h/d".into()));
+        assert!(!is_elsewhere(&node, &Wanted { place, engine: None }));
+        let embedded = Node { engine: "redb".into(), ..Node::default() };
+        assert!(!is_elsewhere(&embedded, &wanted));
     }
 }

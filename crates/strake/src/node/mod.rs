@@ -144,7 +144,10 @@ impl Node {
         let with_meta = options.roles.manager || options.roles.meta;
         if with_meta {
             meta_store::finish_move(&home, &mut identity)?;
-            meta_store::look(&home, &identity, &options.meta_store)?;
+            // Of another database others say whether it is the right one.
+            if !managers::follows(&options, &identity) {
+                meta_store::look(&home, &identity, &options.meta_store)?;
+            }
         }
         let (name, tls) = (options.name.clone(), options.tls.clone());
         let callers = Callers::new(CallerOptions { name, tls, ..CallerOptions::default() });

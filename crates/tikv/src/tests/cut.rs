@@ -199,7 +199,7 @@ fn a_snapshot_that_waited_for_a_slow_commit_has_its_own_time() {
     let wait = Duration::from_secs(2);
     let cluster = Arc::new(Cluster::new(address, wait, runtime.handle().clone()));
     runtime.block_on(async {
-        let deadline = cluster.deadline();
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
         let number = claims::claim(&cluster, "own", "here", Part::Whole, deadline).await.unwrap();
         let hub = Arc::new(Hub::new(cluster, Part::Whole, number, "here"));
         let (ask, waiting) = mpsc::unbounded_channel();

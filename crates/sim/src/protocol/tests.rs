@@ -3,6 +3,7 @@
 use super::rules::Broken;
 use super::*;
 use stateright::{Checker, Expectation, HasDiscoveries};
+use std::time::{Duration, Instant};
 
 /// Two members, two clients, one write each, one stop, two changes of the group.
 const PLAIN: Rules = Rules {
@@ -19,28 +20,59 @@ const PLAIN: Rules = Rules {
 /// One client that syncs, two stops, one of them with a loss of power.
 const SYNCED: Rules = Rules { writes: [1, 0], syncs: true, crashes: 2, power_losses: 1, ..PLAIN };
 
-/// Explores until something is found that must not be. Gives the names of all that was found, and
-/// the steps to what must not be.
-fn explore(rules: Rules) -> (Vec<&'static str>, Option<(&'static str, Vec<Action>)>) {
-    let began = std::time::Instant::now();
+/// How long an exploration may take that is to come to its end.
+const LIMIT: Duration = Duration::from_secs(1800);
+
+/// What an exploration has found.
+struct Explored {
+    /// The names of all that was found.
+    found: Vec<&'static str>,
+    /// What must not be, and the steps to it.
+    failure: Option<(&'static str, Vec<Action>)>,
+    /// How many different states were seen.
+    states: usize,
+    /// How long it took.
+    took: Duration,
+}
+
+/// Explores until there is nothing new, something is found that must not be, or the time is over.
+/// Depth first: few states wait then, so memory goes to what tells known states from new ones.
+fn explore(rules: Rules, limit: Duration) -> Explored {
     let until = HasDiscoveries::AnyFailures;
-    let checker = Protocol(rules).checker().finish_when(until).spawn_bfs().join();
+    // One thread alone would not look at the time.
+    let checker = Protocol(rules).checker().threads(2).timeout(limit).finish_when(until);
+    let began = Instant::now();
+    judge(rules, &checker.spawn_dfs().join(), began)
+}
+
+/// Explores until something is found that must not be, with the fewest steps to it.
+fn shortest(rules: Rules) -> Explored {
+    let until = HasDiscoveries::AnyFailures;
+    let began = Instant::now();
+    judge(rules, &Protocol(rules).checker().finish_when(until).spawn_bfs().join(), began)
+}
+
+fn judge(rules: Rules, checker: &impl Checker<Protocol>, began: Instant) -> Explored {
+    let took = began.elapsed();
     let (states, depth) = (checker.unique_state_count(), checker.max_depth());
-    println!("{states} states, {depth} steps deep, {:?}: {rules:?}", began.elapsed());
+    let rate = states as f64 / took.as_secs_f64();
+    println!("{states} states in {took:.1?}, {rate:.0} a second, {depth} steps deep: {rules:?}");
     let found = checker.discoveries();
     let fails =
         |name: &'static str| Protocol(rules).property(name).expectation == Expectation::Always;
     let failure = found.keys().copied().find(|name| fails(name));
-    let steps = failure.map(|name| (name, found[name].clone().into_actions()));
-    (found.into_keys().collect(), steps)
+    let failure = failure.map(|name| (name, found[name].clone().into_actions()));
+    Explored { found: found.into_keys().collect(), failure, states, took }
 }
 
 /// The protocol keeps every promise within these bounds, and everything in `seen` happens there.
 fn holds(rules: Rules, seen: &[&str]) {
-    let (found, failure) = explore(rules);
-    assert_eq!(failure, None);
+    let explored = explore(rules, LIMIT);
+    assert_eq!(explored.failure, None);
+    // A checker whose time is over looks like one that has seen everything.
+    assert!(explored.took < LIMIT, "{} states are not all of them", explored.states);
     for name in seen {
-        assert!(found.contains(name), "never happens: {name}");
+        assert!(explored.found.contains(name), "never happens: {name}");
     }
 }
 
@@ -96,8 +128,8 @@ const BROKEN_DEEP: (Broken, Rules) = (
 );
 
 fn is_missed((rule, bounds): (Broken, Rules)) {
-    let (_, failure) = explore(bounds.breaking(rule));
-    let (promise, steps) = failure.unwrap_or_else(|| panic!("nobody missed {rule:?}"));
+    let explored = shortest(bounds.breaking(rule));
+    let (promise, steps) = explored.failure.unwrap_or_else(|| panic!("nobody missed {rule:?}"));
     println!("{rule:?}: not {promise}: {steps:?}");
 }
 

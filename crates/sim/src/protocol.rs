@@ -4,7 +4,8 @@
 //! clients and the network hold; an [`Action`] is one step of one of them. Messages, once sent, are
 //! under way for ever, so they are delayed, repeated, overtaken and lost in every possible way. The
 //! checker takes every step in every state within the bounds ([`Rules`]), and holds the promises
-//! ([`stateright::Property`]) in each.
+//! ([`stateright::Property`]) in each. Leases alone are no steps: whoever may have one has it, because
+//! nothing that may happen without one may not happen with it.
 //!
 //! * [`rules`] — bounds, and rules to leave out; [`ids`], [`state`] — what everybody holds.
 //! * [`manager`], [`member`], [`primary`], [`client`] — the steps of each.
@@ -103,10 +104,6 @@ pub enum Action {
         /// Which member.
         member: usize,
     },
-    /// A heartbeat is answered.
-    Grant(usize),
-    /// A lease is given by promises.
-    Promise(usize),
     /// A primary copies to a joining member.
     Resync {
         /// Who orders writes in the epoch it acts in.
@@ -171,8 +168,6 @@ impl Protocol {
             Action::Read(at) => member::read(rules, state, at),
             Action::Learn { member, epoch } => manager::learn(rules, state, member, epoch),
             Action::Tell { primary, member } => member::tell(rules, state, primary, member),
-            Action::Grant(at) => manager::grant(rules, state, at),
-            Action::Promise(at) => member::promise(rules, state, at),
             Action::Resync { primary, member } => primary::resync(state, primary, member),
             Action::Report { primary, member } => primary::report(rules, state, primary, member),
             Action::Accept(at) => manager::accept(rules, state, at),
@@ -196,8 +191,6 @@ impl Protocol {
             Action::Complete,
             Action::SyncComplete,
             Action::Read,
-            Action::Grant,
-            Action::Promise,
             Action::Accept,
             Action::TakeOut,
             Action::HandOver,
@@ -262,7 +255,9 @@ impl Model for Protocol {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        vec![State::new(&self.0)]
+        let mut state = State::new(&self.0);
+        manager::allow(&self.0, &mut state);
+        vec![state]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -281,6 +276,7 @@ impl Model for Protocol {
             return None;
         }
         self.take(&mut state, action)?;
+        manager::allow(&self.0, &mut state);
         state.forget(&self.0);
         (state != *last).then_some(state)
     }

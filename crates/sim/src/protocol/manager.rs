@@ -21,27 +21,31 @@ fn advance(rules: &Rules, state: &mut State, group: Group) -> Option<()> {
     Some(())
 }
 
-/// A member learns of an epoch. News may be late; with the newest it is granted a lease as well.
+/// A member learns of an epoch. News may be late.
 pub fn learn(rules: &Rules, state: &mut State, member: usize, epoch: Epoch) -> Option<()> {
     // One that has just started knows nothing older than its Join.
     if state.members[member].epoch == 0 && epoch != state.manager.epoch {
         return None;
     }
-    member::adopt(rules, state, member, epoch)?;
-    grant(rules, state, member);
-    Some(())
+    member::adopt(rules, state, member, epoch)
+}
+
+/// Gives every lease that may be given, after each step. No step waits for somebody to have none, and
+/// one that may not be while a lease runs ends it itself: so a member with a lease does all that one
+/// without does, and leases need no steps of their own.
+pub fn allow(rules: &Rules, state: &mut State) {
+    for member in 0..rules.members {
+        grant(rules, state, member);
+        member::promise(rules, state, member);
+    }
 }
 
 /// A heartbeat is answered: with the epoch, and so with a lease for it.
-pub fn grant(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
+fn grant(rules: &Rules, state: &mut State, member: usize) {
     let holder = state.members[member];
     let knows = holder.epoch == state.manager.epoch || rules.without(Broken::LeaseTellsEpoch);
     let serves = holder.alive && state.group(holder.epoch).in_sync.has(member);
-    if !knows || !serves || holder.lease {
-        return None;
-    }
-    state.members[member].lease = true;
-    Some(())
+    state.members[member].lease |= knows && serves;
 }
 
 /// A member is taken out, for its lease is over. Never the last one.

@@ -116,8 +116,8 @@ pub fn read(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
     Some(())
 }
 
-/// All that count as in sync beside it promise a member not to act without it.
-pub fn promise(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
+/// All that count as in sync beside it promise a member not to act without it, where they can.
+pub fn promise(rules: &Rules, state: &mut State, member: usize) {
     let asker = state.members[member];
     let counted = state.group(asker.epoch).in_sync;
     let others = counted.or(asker.primary.reported).without(member);
@@ -126,14 +126,13 @@ pub fn promise(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
     let asks =
         rules.promises && asker.alive && !asker.promised && asker.epoch > 0 && counted.has(member);
     if !asks || others.is_empty() || !others.iter().all(same) {
-        return None;
+        return;
     }
     for other in others.iter() {
         let promises = &mut state.members[other].promises;
         *promises = promises.with(member);
     }
     state.members[member].promised = true;
-    Some(())
 }
 
 /// How a server stops.

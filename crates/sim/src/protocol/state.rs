@@ -241,7 +241,7 @@ pub struct State {
 }
 
 impl State {
-    /// All members are alive and equal; those in sync hold leases.
+    /// All members are alive and equal, and nobody has a lease yet.
     pub fn new(rules: &Rules) -> Self {
         let mut group = Group { in_sync: Members::first_of(rules.members), ..Group::default() };
         if let Some(joining) = rules.joining {
@@ -252,7 +252,7 @@ impl State {
         groups[1] = group;
         let mut members = [Member::default(); MEMBERS];
         for (at, member) in members.iter_mut().enumerate().take(rules.members) {
-            (member.alive, member.epoch, member.lease) = (true, 1, group.in_sync.has(at));
+            (member.alive, member.epoch) = (true, 1);
             member.primary.ready = group.primary() == Some(at);
         }
         Self {

@@ -25,8 +25,8 @@ pub mod state;
 use history::Violation;
 use ids::{CLIENTS, Epoch};
 use member::Stop;
-use rules::Rules;
-use state::State;
+use rules::{Broken, Rules};
+use state::{Phase, State};
 use stateright::{Model, Property};
 
 /// The protocol within bounds.
@@ -183,50 +183,87 @@ impl Protocol {
         }
     }
 
-    /// Every step that one member may take, with or without another.
+    /// Every epoch that the manager may make because of one member.
+    fn of_manager(&self, state: &State, at: usize, actions: &mut Vec<Action>) {
+        if state.manager.epoch == self.0.epochs {
+            return;
+        }
+        let group = state.newest();
+        if group.in_sync.has(at) {
+            actions.extend([Action::TakeOut(at), Action::HandOver(at)]);
+        } else if group.joining.has(at) {
+            actions.extend([Action::Accept(at), Action::DropFailed(at)]);
+        } else {
+            actions.push(Action::Admit(at));
+        }
+    }
+
+    /// Every step that one member may take by itself.
     fn of_member(&self, state: &State, at: usize, actions: &mut Vec<Action>) {
-        let members = 0..self.0.members;
-        let one = [
-            Action::Settle,
-            Action::Complete,
-            Action::SyncComplete,
-            Action::Read,
-            Action::Accept,
-            Action::TakeOut,
-            Action::HandOver,
-            Action::DropFailed,
-            Action::Admit,
-            Action::JoinAgain,
-        ];
-        actions.extend(one.map(|action| action(at)));
-        for others_live in [false, true] {
-            actions.push(Action::Join { member: at, others_live });
+        let member = &state.members[at];
+        if !member.alive {
+            actions
+                .extend([false, true].map(|others_live| Action::Join { member: at, others_live }));
+            return;
         }
-        for stop in [Stop::Process, Stop::Power, Stop::PowerAfterFlush] {
-            actions.push(Action::Crash { member: at, stop });
+        if member.unsettled.is_some() {
+            actions.push(Action::Settle(at));
         }
-        for epoch in state.members[at].epoch + 1..=state.manager.epoch {
+        if member::serves(&self.0, state, at) {
+            actions.push(Action::Read(at));
+        }
+        if self.0.without(Broken::JoinOnce) {
+            actions.push(Action::JoinAgain(at));
+        }
+        if state.crashes > 0 {
+            let stops = [Stop::Process, Stop::Power, Stop::PowerAfterFlush];
+            actions.extend(stops.map(|stop| Action::Crash { member: at, stop }));
+        }
+        for epoch in member.epoch + 1..=state.manager.epoch {
             actions.push(Action::Learn { member: at, epoch });
         }
         for (slot, forward) in state.network.forwards.iter().enumerate() {
-            if forward.is_some() {
+            if forward.is_some_and(|forward| forward.to.has(at)) {
                 actions.push(Action::Apply { member: at, slot });
             }
         }
-        if !state.leads(at) {
-            return;
+    }
+
+    /// Every step that a primary may take, with or without another member.
+    fn of_primary(&self, state: &State, at: usize, actions: &mut Vec<Action>) {
+        let knows = &state.members[at].primary;
+        let (busy, syncs) = (knows.op.is_some(), knows.sync.is_some());
+        if busy {
+            actions.push(Action::Complete(at));
         }
-        for client in 0..CLIENTS {
-            actions.push(Action::Request { primary: at, client });
-            actions.push(Action::LateRequest { primary: at, client });
-            actions.push(Action::Sync { primary: at, client });
+        if syncs {
+            actions.push(Action::SyncComplete(at));
         }
-        for member in members.filter(|&member| member != at) {
-            actions.push(Action::GiveUp { primary: at, member });
-            actions.push(Action::SyncAt { primary: at, member });
-            actions.push(Action::Tell { primary: at, member });
-            actions.push(Action::Resync { primary: at, member });
-            actions.push(Action::Report { primary: at, member });
+        for client in (0..CLIENTS).filter(|_| knows.ready) {
+            if !busy {
+                actions.push(Action::Request { primary: at, client });
+                actions.push(Action::LateRequest { primary: at, client });
+            }
+            if !syncs {
+                actions.push(Action::Sync { primary: at, client });
+            }
+        }
+        for member in (0..self.0.members).filter(|&member| member != at) {
+            if busy || syncs {
+                actions.push(Action::GiveUp { primary: at, member });
+            }
+            if syncs {
+                actions.push(Action::SyncAt { primary: at, member });
+            }
+            if !busy && knows.ready {
+                actions.push(Action::Resync { primary: at, member });
+            }
+            if !busy && !knows.ready {
+                actions.push(Action::Tell { primary: at, member });
+            }
+            if knows.copied.has(member) {
+                actions.push(Action::Report { primary: at, member });
+            }
         }
     }
 }
@@ -261,20 +298,28 @@ impl Model for Protocol {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        for client in 0..CLIENTS {
-            actions.push(Action::Invoke(client));
-            actions.push(Action::Answer(client));
+        if !state.history.is_sound() {
+            return;
+        }
+        // A step that cannot be taken costs as much as one that can: so most of these are not named.
+        for (client, from) in state.clients.iter().enumerate() {
+            match from.phase {
+                Phase::Idle => actions.push(Action::Invoke(client)),
+                Phase::Writing => {}
+                Phase::Answered => actions.push(Action::Answer(client)),
+            }
         }
         for member in 0..self.0.members {
+            self.of_manager(state, member, actions);
             self.of_member(state, member, actions);
+            if state.leads(member) {
+                self.of_primary(state, member, actions);
+            }
         }
     }
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut state = *last;
-        if !last.history.is_sound() {
-            return None;
-        }
         self.take(&mut state, action)?;
         manager::allow(&self.0, &mut state);
         state.forget(&self.0);

@@ -5,7 +5,7 @@ pub const MEMBERS: usize = 3;
 /// Clients that write. Who reads does not matter: reads begin and end in one step.
 pub const CLIENTS: usize = 2;
 /// Epochs are smaller than this.
-pub const EPOCHS: usize = 8;
+pub const EPOCHS: usize = 6;
 
 /// Version of the group, from 1; 0 is that of a member that has just started.
 pub type Epoch = u8;

@@ -15,7 +15,7 @@ fn advance(rules: &Rules, state: &mut State, group: Group) -> Option<()> {
     }
     state.manager.epoch += 1;
     // Who takes over keeps the lead when the one before it is back.
-    let lead = group.primary().unwrap_or_default();
+    let lead = group.primary().unwrap_or_default() as u8;
     state.manager.groups[usize::from(state.manager.epoch)] = Group { lead, ..group };
     state.manager.reports = Members::default();
     Some(())
@@ -87,7 +87,7 @@ pub fn hand_over(rules: &Rules, state: &mut State, member: usize) -> Option<()> 
     if !group.in_sync.has(member) || group.primary() == Some(member) {
         return None;
     }
-    advance(rules, state, Group { lead: member, ..group })
+    advance(rules, state, Group { lead: member as u8, ..group })
 }
 
 /// The primary tells that a joining member has failed: it begins anew in another epoch.

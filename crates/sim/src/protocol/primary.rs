@@ -74,7 +74,7 @@ pub fn request(
     contents.value = value;
     contents.done[client] = seq;
     let joining = group.joining.minus(acting.primary.failed);
-    start(state, primary, Kind::Write { client, seq }, joining)
+    start(state, primary, Kind::Write { client: client as u8, seq }, joining)
 }
 
 fn renew(state: &mut State, client: usize) -> Option<()> {
@@ -174,7 +174,9 @@ pub fn complete(rules: &Rules, state: &mut State, primary: usize) -> Option<()> 
     settle(member, op.number);
     state.network.settled[usize::from(acting.epoch)] = op.number;
     match op.kind {
-        Kind::Write { client, seq } => return acknowledge(state, primary, client, seq),
+        Kind::Write { client, seq } => {
+            return acknowledge(state, primary, usize::from(client), seq);
+        }
         Kind::Recovery => member.primary.ready = true,
         Kind::Resync => member.primary.copied = member.primary.copied.or(op.to),
     }
@@ -263,7 +265,7 @@ pub fn sync(rules: &Rules, state: &mut State, primary: usize, client: usize) -> 
     let replied = Members::only(primary);
     let member = &mut state.members[primary];
     member.disk = member.contents.value;
-    member.primary.sync = Some(Sync { client, replied });
+    member.primary.sync = Some(Sync { client: client as u8, replied });
     Some(())
 }
 
@@ -295,7 +297,7 @@ pub fn sync_complete(rules: &Rules, state: &mut State, primary: usize) -> Option
         return None;
     }
     state.members[primary].primary.sync = None;
-    let from = &mut state.clients[sync.client];
+    let from = &mut state.clients[usize::from(sync.client)];
     if from.unsynced && from.phase == Phase::Idle {
         from.unsynced = false;
         state.history.gone |= from.before;
@@ -308,7 +310,7 @@ pub fn after(rules: &Rules, member: &Member, forward: &Forward) -> Contents {
     let mut contents = forward.contents;
     if let Kind::Write { client, seq } = forward.kind {
         contents.done = member.contents.done;
-        contents.done[client] = seq;
+        contents.done[usize::from(client)] = seq;
     } else if rules.without(Broken::DoneTravels) {
         contents.done = member.contents.done;
     }

@@ -5,7 +5,7 @@ use super::ids::{CLIENTS, EPOCHS, Epoch, MEMBERS, Members, Number, Seq, Value};
 use super::rules::{Broken, Rules};
 
 /// Forwards that may be under way at once.
-const FORWARDS: usize = 8;
+const FORWARDS: usize = 12;
 
 /// The group in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -13,7 +13,7 @@ pub struct Group {
     /// Members that have every acknowledged write.
     pub in_sync: Members,
     /// Which of them is the primary; if it is none of them, the first is.
-    pub lead: usize,
+    pub lead: u8,
     /// Members that receive every write and serve nothing.
     pub joining: Members,
     /// The epoch of the last refounding, 0 without one. Writes begun before it are refused.
@@ -25,7 +25,8 @@ pub struct Group {
 impl Group {
     /// Who orders writes.
     pub fn primary(&self) -> Option<usize> {
-        let lead = Some(self.lead).filter(|&lead| self.in_sync.has(lead));
+        let lead = usize::from(self.lead);
+        let lead = Some(lead).filter(|&lead| self.in_sync.has(lead));
         lead.or_else(|| self.in_sync.iter().next())
     }
 }
@@ -66,7 +67,7 @@ pub enum Kind {
     /// A client's write.
     Write {
         /// Whose.
-        client: usize,
+        client: u8,
         /// Which.
         seq: Seq,
     },
@@ -93,7 +94,7 @@ pub struct Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sync {
     /// Whose.
-    pub client: usize,
+    pub client: u8,
     /// Members that have everything on disk.
     pub replied: Members,
 }

@@ -1,6 +1,5 @@
 //! The checker finds nothing in the protocol as it is, and something in each broken variant.
 
-use super::rules::Broken;
 use super::*;
 use stateright::{Checker, Expectation, HasDiscoveries};
 use std::time::{Duration, Instant};

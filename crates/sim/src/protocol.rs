@@ -344,7 +344,8 @@ impl Model for Protocol {
                 kept(state, Violation::LateAcknowledgement)
             }),
             Property::sometimes("a write is acknowledged after a fail-over", |_, state: &State| {
-                state.history.last.1 != 0
+                // Of an epoch that is over this is forgotten, but not before its primary has answered.
+                state.group(state.history.last.0).failed_over
             }),
             Property::sometimes(
                 "a member that is not the primary answers a read",

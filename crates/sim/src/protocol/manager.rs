@@ -16,7 +16,8 @@ fn advance(rules: &Rules, state: &mut State, group: Group) -> Option<()> {
     state.manager.epoch += 1;
     // Who takes over keeps the lead when the one before it is back.
     let lead = group.primary().unwrap_or_default() as u8;
-    state.manager.groups[usize::from(state.manager.epoch)] = Group { lead, ..group };
+    state.manager.groups[usize::from(state.manager.epoch)] =
+        Group { lead, failed_over: false, ..group };
     state.manager.reports = Members::default();
     Some(())
 }
@@ -58,7 +59,10 @@ pub fn take_out(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
     if !rules.without(Broken::TakeOutAfterLease) {
         state.members[member].lease = false;
     }
-    advance(rules, state, Group { in_sync: others, ..group })
+    advance(rules, state, Group { in_sync: others, ..group })?;
+    let next = &mut state.manager.groups[usize::from(state.manager.epoch)];
+    next.failed_over = group.primary() == Some(member);
+    Some(())
 }
 
 /// A member that is alive and not in sync is to join.

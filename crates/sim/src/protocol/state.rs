@@ -14,6 +14,8 @@ pub struct Group {
     pub in_sync: Members,
     /// Which of them is the primary; if it is none of them, the first is.
     pub lead: u8,
+    /// Whether this epoch began because the primary was taken out.
+    pub failed_over: bool,
     /// Members that receive every write and serve nothing.
     pub joining: Members,
     /// The epoch of the last refounding, 0 without one. Writes begun before it are refused.

@@ -144,6 +144,10 @@ pub enum Action {
     },
     /// A copy of a Join arrives.
     JoinAgain(usize),
+    /// A heartbeat asks for a long lease.
+    Ask(usize),
+    /// The manager of this member's server leads from now on.
+    Follow(usize),
 }
 
 impl Protocol {
@@ -180,11 +184,17 @@ impl Protocol {
                 manager::join(rules, state, member, others_live)
             }
             Action::JoinAgain(at) => manager::join_again(rules, state, at),
+            Action::Ask(at) => manager::ask(rules, state, at),
+            Action::Follow(at) => manager::follow(rules, state, at),
         }
     }
 
-    /// Every epoch that the manager may make because of one member.
+    /// Every step of managers that has to do with one member.
     fn of_manager(&self, state: &State, at: usize, actions: &mut Vec<Action>) {
+        if self.0.managers && !state.manager.followed {
+            actions.extend([Action::Ask(at), Action::Follow(at)]);
+        }
+        // All others make an epoch.
         if state.manager.epoch == self.0.epochs {
             return;
         }
@@ -292,9 +302,15 @@ impl Model for Protocol {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let mut state = State::new(&self.0);
-        manager::allow(&self.0, &mut state);
-        vec![state]
+        // Where one manager alone is makes no difference.
+        let managers = if self.0.managers { self.0.members } else { 1 };
+        let first = |at: usize| {
+            let mut state = State::new(&self.0);
+            state.manager.at = at as u8;
+            manager::allow(&self.0, &mut state);
+            state
+        };
+        (0..managers).map(first).collect()
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -364,6 +380,7 @@ impl Model for Protocol {
             Property::sometimes("power takes writes away", |_, state: &State| {
                 state.newest().losses > 0
             }),
+            Property::sometimes("another manager leads", |_, state: &State| state.manager.followed),
         ]
     }
 }

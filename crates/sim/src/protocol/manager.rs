@@ -1,12 +1,14 @@
 //! What the manager does: grant leases, and make epochs.
 //!
 //! Left out: its own restart, in whose first lease time it takes nobody out and lets Joins wait that
-//! it cannot judge; members that leave in good order, which are stops as all others here.
+//! it cannot judge; members that leave in good order, which are stops as all others here. Another manager
+//! may come to lead once ([`Rules::managers`]): what the one before it has decided is stored, and of the
+//! leases that it gave the next one knows as much as it was told.
 
 use super::ids::{Epoch, Members};
 use super::member;
 use super::rules::{Broken, Rules};
-use super::state::{Group, State};
+use super::state::{Group, Lease, State};
 
 /// Makes the next epoch.
 fn advance(rules: &Rules, state: &mut State, group: Group) -> Option<()> {
@@ -46,7 +48,52 @@ fn grant(rules: &Rules, state: &mut State, member: usize) {
     let holder = state.members[member];
     let knows = holder.epoch == state.manager.epoch || rules.without(Broken::LeaseTellsEpoch);
     let serves = holder.alive && state.group(holder.epoch).in_sync.has(member);
-    state.members[member].lease |= knows && serves;
+    if !knows || !serves || holder.lease != Lease::No {
+        return;
+    }
+    let own = rules.managers && usize::from(state.manager.at) == member;
+    state.members[member].lease = if own { Lease::Led } else { Lease::Short };
+}
+
+/// A heartbeat asks for a long lease. Those that follow are told before it is given.
+pub fn ask(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
+    let holder = state.members[member];
+    let asks = holder.epoch == state.manager.epoch && holder.lease == Lease::Short;
+    // Whoever follows is followed by nobody here, and knows what it gives itself.
+    if !asks || !rules.managers || state.manager.followed {
+        return None;
+    }
+    state.members[member].lease = Lease::Long;
+    state.manager.says_long = !rules.without(Broken::LongLeasesAreSaidFirst);
+    Some(())
+}
+
+/// The manager of another member's server leads. What the one before it has allowed its own server is over
+/// by then.
+pub fn follow(rules: &Rules, state: &mut State, next: usize) -> Option<()> {
+    let before = usize::from(state.manager.at);
+    if !rules.managers || state.manager.followed || next == before {
+        return None;
+    }
+    let own = &mut state.members[before];
+    if own.lease == Lease::Led && !rules.without(Broken::OwnLeasesEndWithLead) {
+        own.lease = Lease::No;
+    }
+    (state.manager.at, state.manager.followed) = (next as u8, true);
+    Some(())
+}
+
+/// The manager has waited until a member's lease is over, if it knows that there may be one.
+fn end_lease(state: &mut State, member: usize) {
+    let manager = &state.manager;
+    let knows = match state.members[member].lease {
+        Lease::No | Lease::Short => true,
+        Lease::Long => !manager.followed || manager.says_long,
+        Lease::Led => usize::from(manager.at) == member,
+    };
+    if knows {
+        state.members[member].lease = Lease::No;
+    }
 }
 
 /// A member is taken out, for its lease is over. Never the last one.
@@ -57,7 +104,7 @@ pub fn take_out(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
         return None;
     }
     if !rules.without(Broken::TakeOutAfterLease) {
-        state.members[member].lease = false;
+        end_lease(state, member);
     }
     advance(rules, state, Group { in_sync: others, ..group })?;
     let next = &mut state.manager.groups[usize::from(state.manager.epoch)];
@@ -154,7 +201,7 @@ fn restarted(
         return None;
     }
     for other in others.iter().filter(|_| !rules.without(Broken::RefoundOnlyAlone)) {
-        state.members[other].lease = false;
+        end_lease(state, other);
     }
     refound(rules, state, member, lost)
 }

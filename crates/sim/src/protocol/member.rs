@@ -8,7 +8,7 @@
 use super::ids::{Epoch, Members};
 use super::primary;
 use super::rules::{Broken, Rules};
-use super::state::{Group, Kind, Mark, Member, State};
+use super::state::{Group, Kind, Lease, Mark, Member, State};
 
 /// A member begins to act in a later epoch.
 pub fn adopt(rules: &Rules, state: &mut State, member: usize, epoch: Epoch) -> Option<()> {
@@ -25,7 +25,9 @@ pub fn adopt(rules: &Rules, state: &mut State, member: usize, epoch: Epoch) -> O
     let other = &mut state.members[member];
     other.epoch = epoch;
     other.applied = 0;
-    other.lease &= group.in_sync.has(member);
+    if !group.in_sync.has(member) {
+        other.lease = Lease::No;
+    }
     state.end_promised(member);
     if state.history.takes_effect(member) {
         let (value, pending) = (state.members[member].contents.value, state.pending());

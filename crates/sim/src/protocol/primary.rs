@@ -5,7 +5,7 @@
 use super::history::Violation;
 use super::ids::Members;
 use super::rules::{Broken, Rules};
-use super::state::{Contents, Forward, Kind, Mark, Member, Op, Phase, Primary, State, Sync};
+use super::state::{Contents, Forward, Kind, Lease, Mark, Member, Op, Phase, Primary, State, Sync};
 
 /// A member begins to act in the epoch that it has just adopted.
 pub fn begin(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
@@ -193,7 +193,7 @@ pub fn leased(rules: &Rules, state: &State, member: usize) -> bool {
     } else {
         in_sync.or(holder.primary.reported)
     };
-    holder.lease || holder.promised || counted == Members::only(member)
+    holder.lease != Lease::No || holder.promised || counted == Members::only(member)
 }
 
 fn may_answer(rules: &Rules, state: &State, primary: usize) -> bool {

@@ -15,6 +15,8 @@ pub struct Rules {
     pub syncs: bool,
     /// Whether leases are given by promises, too.
     pub promises: bool,
+    /// Whether each member's server has a manager, and another may come to lead (0064).
+    pub managers: bool,
     /// The last epoch that the manager may make. The first is 1.
     pub epochs: Epoch,
     /// How many times a server may stop without notice. Page caches and disks keep what they had.
@@ -92,4 +94,8 @@ pub enum Broken {
     PairAlone,
     /// One of two members in sync answers reads of changes that came in an earlier epoch.
     PairOfOneEpoch,
+    /// What a manager allows its own server goes on when another manager leads.
+    OwnLeasesEndWithLead,
+    /// A manager gives long leases of which the next one is told nothing.
+    LongLeasesAreSaidFirst,
 }

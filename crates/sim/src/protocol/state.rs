@@ -33,7 +33,7 @@ impl Group {
     }
 }
 
-/// The truth about the group.
+/// The truth about the group, and the manager that leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Manager {
     /// The newest epoch.
@@ -42,6 +42,26 @@ pub struct Manager {
     pub groups: [Group; EPOCHS],
     /// Members that the primary of the newest epoch has reported as equal.
     pub reports: Members,
+    /// The member on whose server it runs.
+    pub at: u8,
+    /// Whether another one led before it.
+    pub followed: bool,
+    /// Whether those that follow are told that there are long leases.
+    pub says_long: bool,
+}
+
+/// A member's lease from a manager, by what the next manager has to know of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Lease {
+    /// None, or one that is over.
+    #[default]
+    No,
+    /// As any manager gives: the next one waits for it without being told.
+    Short,
+    /// A longer one: the next manager waits for it if it was told.
+    Long,
+    /// What the manager that leads allows its own server: nobody who follows waits for it.
+    Led,
 }
 
 /// What a member has of the range, and which request of each client it has carried out last. The two
@@ -141,8 +161,8 @@ pub struct Member {
     pub unsettled: Option<Mark>,
     /// Bit `number`: applied in this epoch.
     pub applied: u32,
-    /// Its lease from the manager runs.
-    pub lease: bool,
+    /// Its lease from the manager.
+    pub lease: Lease,
     /// Its lease from the promises of the other in-sync members runs.
     pub promised: bool,
     /// Whom it has promised not to act without.
@@ -259,7 +279,14 @@ impl State {
             member.primary.ready = group.primary() == Some(at);
         }
         Self {
-            manager: Manager { epoch: 1, groups, reports: Members::default() },
+            manager: Manager {
+                epoch: 1,
+                groups,
+                reports: Members::default(),
+                at: 0,
+                followed: false,
+                says_long: false,
+            },
             members,
             clients: [Client::default(); CLIENTS],
             network: Network { forwards: [None; FORWARDS], settled: [0; EPOCHS] },

@@ -11,6 +11,7 @@ const PLAIN: Rules = Rules {
     writes: [1, 1],
     syncs: false,
     promises: true,
+    managers: false,
     epochs: 3,
     crashes: 1,
     power_losses: 0,
@@ -18,6 +19,8 @@ const PLAIN: Rules = Rules {
 };
 /// One client that syncs, two stops, one of them with a loss of power.
 const SYNCED: Rules = Rules { writes: [1, 0], syncs: true, crashes: 2, power_losses: 1, ..PLAIN };
+/// Two managers, one change of the group.
+const MANAGED: Rules = Rules { managers: true, epochs: 2, crashes: 0, ..PLAIN };
 
 /// How long an exploration may take that is to come to its end.
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -90,6 +93,7 @@ const OTHER_READS: &str = "a member that is not the primary answers a read";
 const RESYNC: &str = "a resync ends";
 const REFOUND: &str = "a group is refounded";
 const LOSS: &str = "power takes writes away";
+const FOLLOWED: &str = "another manager leads";
 
 #[test]
 fn two_members_keep_all_promises() {
@@ -99,6 +103,11 @@ fn two_members_keep_all_promises() {
 #[test]
 fn two_members_keep_what_was_synced() {
     holds(SYNCED, &[FAIL_OVER, OTHER_READS, RESYNC, REFOUND, LOSS]);
+}
+
+#[test]
+fn two_members_keep_all_promises_when_another_manager_leads() {
+    holds(MANAGED, &[FAIL_OVER, OTHER_READS, FOLLOWED]);
 }
 
 /// Each rule that can be left out, with bounds in which that shows.
@@ -128,6 +137,8 @@ const BROKEN: &[(Broken, Rules)] = &[
     (Broken::JoinOnce, Rules { epochs: 2, crashes: 0, ..PLAIN }),
     (Broken::PairAlone, Rules { members: 3, joining: Some(1), writes: [1, 0], ..PLAIN }),
     (Broken::PairOfOneEpoch, Rules { members: 3, writes: [1, 0], ..PLAIN }),
+    (Broken::OwnLeasesEndWithLead, MANAGED),
+    (Broken::LongLeasesAreSaidFirst, MANAGED),
 ];
 
 /// The one that takes as long as all others together.

@@ -10,6 +10,7 @@
 //! * [`rules`] — bounds, and rules to leave out; [`ids`], [`state`] — what everybody holds.
 //! * [`manager`], [`member`], [`primary`], [`client`] — the steps of each.
 //! * [`history`] — what clients have seen, and whether it can be explained.
+//! * [`symmetry`] — which states differ in the numbers of members alone.
 //!
 //! The words are those of the design; production code uses the same.
 
@@ -21,6 +22,7 @@ pub mod member;
 pub mod primary;
 pub mod rules;
 pub mod state;
+pub mod symmetry;
 
 use history::Violation;
 use ids::{CLIENTS, Epoch};
@@ -121,7 +123,12 @@ pub enum Action {
     /// The manager takes the report.
     Accept(usize),
     /// The manager takes a member out.
-    TakeOut(usize),
+    TakeOut {
+        /// Which member.
+        member: usize,
+        /// Who leads then.
+        next: usize,
+    },
     /// The manager gives the lead to another member.
     HandOver(usize),
     /// The manager hears that a joining member has failed.
@@ -139,11 +146,16 @@ pub enum Action {
     Join {
         /// Which member.
         member: usize,
-        /// What the manager believes of the other in-sync members.
-        others_live: bool,
+        /// Who leads then; nobody if the manager believes that no other in-sync member lives.
+        next: Option<usize>,
     },
     /// A copy of a Join arrives.
-    JoinAgain(usize),
+    JoinAgain {
+        /// Which member.
+        member: usize,
+        /// Who leads then.
+        next: usize,
+    },
     /// A heartbeat asks for a long lease.
     Ask(usize),
     /// The manager of this member's server leads from now on.
@@ -175,15 +187,13 @@ impl Protocol {
             Action::Resync { primary, member } => primary::resync(state, primary, member),
             Action::Report { primary, member } => primary::report(rules, state, primary, member),
             Action::Accept(at) => manager::accept(rules, state, at),
-            Action::TakeOut(at) => manager::take_out(rules, state, at),
+            Action::TakeOut { member, next } => manager::take_out(rules, state, member, next),
             Action::HandOver(at) => manager::hand_over(rules, state, at),
             Action::DropFailed(at) => manager::drop_failed(rules, state, at),
             Action::Admit(at) => manager::admit(rules, state, at),
             Action::Crash { member, stop } => member::crash(rules, state, member, stop),
-            Action::Join { member, others_live } => {
-                manager::join(rules, state, member, others_live)
-            }
-            Action::JoinAgain(at) => manager::join_again(rules, state, at),
+            Action::Join { member, next } => manager::join(rules, state, member, next),
+            Action::JoinAgain { member, next } => manager::join_again(rules, state, member, next),
             Action::Ask(at) => manager::ask(rules, state, at),
             Action::Follow(at) => manager::follow(rules, state, at),
         }
@@ -200,7 +210,9 @@ impl Protocol {
         }
         let group = state.newest();
         if group.in_sync.has(at) {
-            actions.extend([Action::TakeOut(at), Action::HandOver(at)]);
+            let next = group.leaders_without(at).iter();
+            actions.extend(next.map(|next| Action::TakeOut { member: at, next }));
+            actions.push(Action::HandOver(at));
         } else if group.joining.has(at) {
             actions.extend([Action::Accept(at), Action::DropFailed(at)]);
         } else {
@@ -211,9 +223,10 @@ impl Protocol {
     /// Every step that one member may take by itself.
     fn of_member(&self, state: &State, at: usize, actions: &mut Vec<Action>) {
         let member = &state.members[at];
+        let next = state.newest().leaders_without(at).iter();
         if !member.alive {
-            actions
-                .extend([false, true].map(|others_live| Action::Join { member: at, others_live }));
+            let next = next.map(Some).chain([None]);
+            actions.extend(next.map(|next| Action::Join { member: at, next }));
             return;
         }
         if member.unsettled.is_some() {
@@ -223,7 +236,7 @@ impl Protocol {
             actions.push(Action::Read(at));
         }
         if self.0.without(Broken::JoinOnce) {
-            actions.push(Action::JoinAgain(at));
+            actions.extend(next.map(|next| Action::JoinAgain { member: at, next }));
         }
         if state.crashes > 0 {
             let stops = [Stop::Process, Stop::Power, Stop::PowerAfterFlush];

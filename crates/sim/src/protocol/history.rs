@@ -6,7 +6,7 @@
 //! which it has not happened; a write without an answer may happen at any moment. Reads here begin and
 //! end in one step: a longer one allows more, so it finds nothing that these do not.
 
-use super::ids::{CLIENTS, Epoch, Value};
+use super::ids::{CLIENTS, Epoch, Names, Value};
 
 /// Values are smaller than this.
 pub const VALUES: u8 = 8;
@@ -28,7 +28,7 @@ pub enum Violation {
 }
 
 /// What an observer of all clients knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct History {
     /// Bit `value * SETS + set`: this world is possible.
     worlds: u32,
@@ -126,6 +126,15 @@ impl History {
         }
         self.refounding = None;
         self.happen(pending);
+    }
+
+    /// The same with other numbers for the members.
+    pub fn renamed(self, names: &Names) -> Self {
+        let (epoch, by) = self.last;
+        // In epoch 0 nobody acknowledges anything.
+        let by = if epoch == 0 { by } else { names[usize::from(by)] as u8 };
+        let refounding = self.refounding.map(|(on, lost)| (names[usize::from(on)] as u8, lost));
+        Self { last: (epoch, by), refounding, ..self }
     }
 
     fn keep(&mut self, worlds: u32) {

@@ -16,6 +16,9 @@ pub type Seq = u8;
 /// Contents of the one range that is modelled. Each write has its own value; 0 is that before all.
 pub type Value = u8;
 
+/// Other numbers for the members: `names[old]` is the new one.
+pub type Names = [usize; MEMBERS];
+
 /// A set of members.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct Members(u8);
@@ -66,9 +69,14 @@ impl Members {
         self.0 == 0
     }
 
-    /// The members, in the order of the group's list.
+    /// The members.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         (0..MEMBERS).filter(move |&member| self.has(member))
+    }
+
+    /// The same members by other numbers.
+    pub fn renamed(self, names: &Names) -> Self {
+        self.iter().fold(Self::default(), |renamed, member| renamed.with(names[member]))
     }
 }
 

@@ -16,10 +16,7 @@ fn advance(rules: &Rules, state: &mut State, group: Group) -> Option<()> {
         return None;
     }
     state.manager.epoch += 1;
-    // Who takes over keeps the lead when the one before it is back.
-    let lead = group.primary().unwrap_or_default() as u8;
-    state.manager.groups[usize::from(state.manager.epoch)] =
-        Group { lead, failed_over: false, ..group };
+    state.manager.groups[usize::from(state.manager.epoch)] = Group { failed_over: false, ..group };
     state.manager.reports = Members::default();
     Some(())
 }
@@ -96,17 +93,17 @@ fn end_lease(state: &mut State, member: usize) {
     }
 }
 
-/// A member is taken out, for its lease is over. Never the last one.
-pub fn take_out(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
+/// A member is taken out, for its lease is over, and `next` leads then. Never the last one.
+pub fn take_out(rules: &Rules, state: &mut State, member: usize, next: usize) -> Option<()> {
     let group = *state.newest();
-    let others = group.in_sync.without(member);
-    if !group.in_sync.has(member) || others.is_empty() {
+    if !group.in_sync.has(member) || !group.leaders_without(member).has(next) {
         return None;
     }
     if !rules.without(Broken::TakeOutAfterLease) {
         end_lease(state, member);
     }
-    advance(rules, state, Group { in_sync: others, ..group })?;
+    let in_sync = group.in_sync.without(member);
+    advance(rules, state, Group { in_sync, lead: next as u8, ..group })?;
     let next = &mut state.manager.groups[usize::from(state.manager.epoch)];
     next.failed_over = group.primary() == Some(member);
     Some(())
@@ -152,37 +149,37 @@ pub fn drop_failed(rules: &Rules, state: &mut State, member: usize) -> Option<()
     advance(rules, state, Group { joining: group.joining.without(member), ..group })
 }
 
-/// A server that has started joins. `others_live` is what the manager believes of the other in-sync
-/// members: that they are dead only when their leases are over.
-pub fn join(rules: &Rules, state: &mut State, member: usize, others_live: bool) -> Option<()> {
+/// A server that has started joins. `next` leads then if the manager believes that other in-sync members
+/// live; that all are dead it believes only when their leases are over.
+pub fn join(rules: &Rules, state: &mut State, member: usize, next: Option<usize>) -> Option<()> {
     if state.members[member].alive || member >= rules.members {
         return None;
     }
     let in_sync = state.newest().in_sync.has(member);
-    if !in_sync && !others_live {
+    if !in_sync && next.is_none() {
         return None;
     }
     let lost = std::mem::take(&mut state.members[member].rebooted);
     state.members[member].alive = true;
-    restarted(rules, state, member, others_live, lost)?;
+    restarted(rules, state, member, next, lost)?;
     // A promise of its earlier life may keep it from the epoch for a while.
     member::adopt(rules, state, member, state.manager.epoch);
     Some(())
 }
 
 /// A copy of a Join arrives once more, and is taken for another restart.
-pub fn join_again(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
+pub fn join_again(rules: &Rules, state: &mut State, member: usize, next: usize) -> Option<()> {
     if !rules.without(Broken::JoinOnce) || !state.members[member].alive {
         return None;
     }
-    restarted(rules, state, member, true, false)
+    restarted(rules, state, member, Some(next), false)
 }
 
 fn restarted(
     rules: &Rules,
     state: &mut State,
     member: usize,
-    others_live: bool,
+    next: Option<usize>,
     lost: bool,
 ) -> Option<()> {
     let group = *state.newest();
@@ -193,12 +190,12 @@ fn restarted(
         return advance(rules, state, group);
     }
     let others = group.in_sync.without(member);
-    if !others.is_empty() && others_live {
-        let joining = group.joining.with(member);
-        return advance(rules, state, Group { in_sync: others, joining, ..group });
-    }
-    if others_live {
-        return None;
+    if let Some(next) = next {
+        if !group.leaders_without(member).has(next) {
+            return None;
+        }
+        let (lead, joining) = (next as u8, group.joining.with(member));
+        return advance(rules, state, Group { in_sync: others, lead, joining, ..group });
     }
     for other in others.iter().filter(|_| !rules.without(Broken::RefoundOnlyAlone)) {
         end_lease(state, other);
@@ -211,8 +208,8 @@ fn refound(rules: &Rules, state: &mut State, member: usize, lost: bool) -> Optio
     let group = *state.newest();
     let founded = state.manager.epoch + 1;
     let losses = group.losses + u8::from(lost);
-    let in_sync = Members::only(member);
-    advance(rules, state, Group { in_sync, founded, losses, ..group })?;
+    let (in_sync, lead) = (Members::only(member), member as u8);
+    advance(rules, state, Group { in_sync, lead, founded, losses, ..group })?;
     state.history.refounds(member, lost);
     Some(())
 }

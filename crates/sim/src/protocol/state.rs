@@ -8,11 +8,11 @@ use super::rules::{Broken, Rules};
 const FORWARDS: usize = 12;
 
 /// The group in one epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct Group {
     /// Members that have every acknowledged write.
     pub in_sync: Members,
-    /// Which of them is the primary; if it is none of them, the first is.
+    /// Which of them is the primary. Who takes over keeps the lead when the one before it is back.
     pub lead: u8,
     /// Whether this epoch began because the primary was taken out.
     pub failed_over: bool,
@@ -27,14 +27,22 @@ pub struct Group {
 impl Group {
     /// Who orders writes.
     pub fn primary(&self) -> Option<usize> {
-        let lead = usize::from(self.lead);
-        let lead = Some(lead).filter(|&lead| self.in_sync.has(lead));
-        lead.or_else(|| self.in_sync.iter().next())
+        Some(usize::from(self.lead)).filter(|&lead| self.in_sync.has(lead))
+    }
+
+    /// Who may be the primary when this member is not in sync any more: the one that is, or any of the
+    /// others where that is this one. Which one the real manager takes depends on its list alone, so that
+    /// no member is like another; here any may be the next.
+    pub fn leaders_without(&self, member: usize) -> Members {
+        match self.primary() {
+            Some(lead) if lead != member => Members::only(lead),
+            _ => self.in_sync.without(member),
+        }
     }
 }
 
 /// The truth about the group, and the manager that leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Manager {
     /// The newest epoch.
     pub epoch: Epoch,
@@ -51,7 +59,7 @@ pub struct Manager {
 }
 
 /// A member's lease from a manager, by what the next manager has to know of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub enum Lease {
     /// None, or one that is over.
     #[default]
@@ -75,7 +83,7 @@ pub struct Contents {
 }
 
 /// A write by its place in the order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mark {
     /// The epoch in which it was forwarded.
     pub epoch: Epoch,
@@ -100,7 +108,7 @@ pub enum Kind {
 }
 
 /// Something under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Op {
     /// What it is.
     pub kind: Kind,
@@ -113,7 +121,7 @@ pub struct Op {
 }
 
 /// A sync under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sync {
     /// Whose.
     pub client: u8,
@@ -122,7 +130,7 @@ pub struct Sync {
 }
 
 /// What a member knows as primary of its epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct Primary {
     /// Whether recovery is over, so that it serves.
     pub ready: bool,
@@ -145,7 +153,7 @@ pub struct Primary {
 }
 
 /// One member: a target and the server process that it belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct Member {
     /// Whether the process runs and has joined.
     pub alive: bool,
@@ -172,7 +180,7 @@ pub struct Member {
 }
 
 /// Where a client is with its write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub enum Phase {
     /// It has none under way.
     #[default]
@@ -184,7 +192,7 @@ pub enum Phase {
 }
 
 /// A request that was answered, and of which copies are still under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Late {
     /// Its number.
     pub seq: Seq,
@@ -197,7 +205,7 @@ pub struct Late {
 }
 
 /// One client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct Client {
     /// Where it is.
     pub phase: Phase,
@@ -236,7 +244,7 @@ pub struct Forward {
 }
 
 /// Everything that is under way between servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Network {
     /// In ascending order.
     pub forwards: [Option<Forward>; FORWARDS],
@@ -245,7 +253,7 @@ pub struct Network {
 }
 
 /// Everything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct State {
     /// The manager.
     pub manager: Manager,
@@ -271,6 +279,7 @@ impl State {
             group.in_sync = group.in_sync.without(joining);
             group.joining = Members::only(joining);
         }
+        group.lead = group.in_sync.iter().next().unwrap_or_default() as u8;
         let mut groups = [Group::default(); EPOCHS];
         groups[1] = group;
         let mut members = [Member::default(); MEMBERS];

@@ -58,10 +58,10 @@ async fn together(
     asks: &[Ask<'_>],
     meanwhile: impl Future<Output = ()>,
 ) -> Vec<Result<MetaAnswer>> {
-    let op = |(user, seq, answered, op): &Ask<'_>| {
+    let asked = asks.iter().map(|(user, seq, answered, op)| {
         user.call_seq(*seq, *answered, MetaOp::Create(op.clone()))
-    };
-    all_wait(world, asks.iter().map(op), meanwhile).await
+    });
+    all_wait(world, asked, meanwhile).await
 }
 
 /// The same of any calls.
@@ -460,12 +460,8 @@ async fn who_believes_something_of_a_file_hears_of_its_merged_rename_before_it_i
         assert_eq!(world.root().names(1).await, ["old", "other"], "somebody believes that still");
         assert!(recalls(&reader, recalled.number).now_or_never().is_none());
     };
-    let call = |(user, op): (&User<'_>, MetaOp)| {
-        let user = user.clone();
-        async move { user.call_seq(1, 0, op).await }
-    };
-    let (answers, ()) =
-        futures::join!(all_wait(&world, calls.into_iter().map(call), async {}), follow);
+    let asked = calls.into_iter().map(|(user, op)| user.call_seq(1, 0, op));
+    let (answers, ()) = futures::join!(all_wait(&world, asked, async {}), follow);
     let Ok(MetaAnswer::Renamed(renamed)) = &answers[0] else { panic!("{answers:?}") };
     assert!(renamed.moved.leased && !renamed.parent.as_ref().unwrap().leased);
     assert_eq!(world.root().names(1).await, ["new"]);

@@ -8,7 +8,6 @@ use std::time::Duration;
 use strake_types::{Error, ErrorKind};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::message::manager::{GetMap, ManagerOp, ManagerRequest};
-use strake_wire::service::ManagerService;
 use strake_wire::tls::{Certificate, Tls};
 use strake_wire::transport;
 

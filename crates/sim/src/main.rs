@@ -118,14 +118,33 @@ fn try_all(arguments: &Arguments) -> ExitCode {
 /// A rule is broken until a seed shows it; false if none does.
 fn try_rule(arguments: &Arguments, rule: &'static Rule, from: u64) -> bool {
     let seeds = arguments.seeds.min(1_000);
-    let found = Runner::new(arguments, from, seeds, Some(rule)).run();
-    match found.first() {
-        Some((seed, what)) => {
+    let (mut next, end) = (from, from + seeds);
+    while next < end {
+        let found = Runner::new(arguments, next, end - next, Some(rule)).run();
+        let Some(last) = found.iter().map(|(seed, _)| *seed).max() else { break };
+        let whole = Runner::new(arguments, from, seeds, None);
+        if let Some((seed, what)) = shown(found, |seed| whole.run_apart(seed).is_some()) {
             println!("{:32} found after {} seeds: {what}", rule.name, seed - from + 1);
+            return true;
         }
-        None => println!("{:32} NOT FOUND in {seeds} seeds", rule.name),
+        // All before have been run.
+        next = last + 1;
     }
-    !found.is_empty()
+    println!("{:32} NOT FOUND in {seeds} seeds", rule.name);
+    false
+}
+
+/// The first of the seeds that failed with a rule broken which does not fail with all rules whole, too: that one shows
+/// nothing of the rule.
+fn shown(found: Vec<(u64, String)>, fails_whole: impl Fn(u64) -> bool) -> Option<(u64, String)> {
+    let mut own = found.into_iter().filter(|(seed, what)| {
+        let flakes = fails_whole(*seed);
+        if flakes {
+            println!("seed {seed} fails with no rule broken, too: {what}");
+        }
+        !flakes
+    });
+    own.next()
 }
 
 /// Seeds on all cores.
@@ -256,5 +275,18 @@ fn kill_late(done: &AtomicBool, pid: u32) {
             return;
         };
         std::thread::park_timeout(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Any failure with a rule broken counted as noticed, also one that the seed has by itself.
+    #[test]
+    fn a_seed_that_fails_by_itself_shows_nothing_of_a_rule() {
+        let found = || vec![(3, "a flake".to_owned()), (5, "noticed".to_owned())];
+        assert_eq!(shown(found(), |seed| seed == 3), Some((5, "noticed".to_owned())));
+        assert_eq!(shown(found(), |_| true), None);
     }
 }

@@ -34,3 +34,13 @@ pub fn is_broken(rule: &'static str) -> bool {
         false
     }
 }
+
+/// Something has happened of which a simulation is to know how often it does. Outside of simulations nothing of this
+/// is compiled.
+#[inline(always)]
+pub fn count_case(case: &'static str) {
+    #[cfg(feature = "simulation")]
+    simulation::cases::count(case);
+    #[cfg(not(feature = "simulation"))]
+    let _nobody_counts = case;
+}

@@ -3,10 +3,12 @@
 //! A [`Process`] is what a simulated machine runs: its tasks, and whatever they spawn by
 //! [`crate::task`]. It can be paused, as by a scheduler that forgets it, and killed: its tasks then
 //! end where they wait. [`entropy`] makes everything that is random in a thread follow from a seed,
-//! and [`sabotage`] breaks production code on purpose, to see whether a simulation notices.
+//! [`sabotage`] breaks production code on purpose, to see whether a simulation notices, and [`cases`]
+//! counts what a run meets.
 //!
 //! Only compiled with the feature `simulation`, which nothing but the simulator asks for.
 
+pub mod cases;
 pub mod entropy;
 pub mod sabotage;
 

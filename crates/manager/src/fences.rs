@@ -37,6 +37,7 @@ pub(crate) fn enter(state: &mut State, fence: &message::Fence, wall: Duration) -
         state.cluster.next_fence = state.cluster.next_fence.wrapping_add(1);
         let entered = Fence { volume: fence.volume, session, epoch, since_ms };
         state.fences.insert(state.cluster.next_fence, entered);
+        strake_base::count_case("session-fenced");
     }
     while state.fences.len() > FENCES_MAX
         && let Some((_, oldest)) = state.fences.pop_first()

@@ -319,6 +319,7 @@ fn after_return(
             return Err(Error::with(ErrorKind::Busy, detail));
         }
         (false, None) => {
+            strake_base::count_case("group-refounded");
             next.in_sync = vec![first];
             let silent = strake_base::is_broken("losses-are-counted");
             next.losses += u64::from(back.rebooted.contains(&first) && !silent);

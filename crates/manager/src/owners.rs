@@ -57,6 +57,9 @@ pub(crate) fn settle(
                 to = server,
                 "gets another metadata server"
             );
+            if volume.meta_server != 0 {
+                strake_base::count_case("volume-taken-over");
+            }
             (volume.meta_server, volume.owned_since) = (server, epoch);
         }
         state.volumes.insert(id, volume);

@@ -39,6 +39,9 @@ pub(crate) async fn end_all(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<()
     // A fence that was asked for before a restart may be entered after it.
     lost.retain(|session| is_over(session) || is_fenced(session));
     for session in lost.iter().filter(|session| session.lose()) {
+        if session.expired(now_ms) {
+            strake_base::count_case("session-over-by-silence");
+        }
         tracing::info!(
             "volume {}: session {} of {} is over",
             volume.id,

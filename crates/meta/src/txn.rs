@@ -80,8 +80,12 @@ pub(crate) async fn mutate(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
                 Some(running)
             }
             Begin::New(running) => Some(running),
-            Begin::Repeat => return Box::pin(repeat(ctx, op)).await,
+            Begin::Repeat => {
+                strake_base::count_case("answer-from-store");
+                return Box::pin(repeat(ctx, op)).await;
+            }
             Begin::Idle(answer) => {
+                strake_base::count_case("answer-from-memory");
                 let mut answer = (*answer).clone()?;
                 // It may have been recalled since, and followed.
                 each_attributes(&mut answer, |attr| attr.leased = false);

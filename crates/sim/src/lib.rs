@@ -13,6 +13,7 @@
 //! depends on it.
 
 pub mod broken;
+pub mod cases;
 pub mod cluster;
 pub mod panics;
 pub mod protocol;

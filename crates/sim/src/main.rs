@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use strake_sim::broken::{self, Rule};
+use strake_sim::cases::{self, Met};
 use strake_sim::cluster::{self, Options};
 use strake_sim::panics;
 
@@ -39,6 +40,9 @@ struct Arguments {
     /// Break a rule on purpose, or `all` one after the other: the simulation has to notice.
     #[arg(long, value_name = "NAME")]
     broken: Option<String>,
+    /// Fail unless the seeds have met every case that they are to meet: some hundred do.
+    #[arg(long)]
+    require: bool,
     /// One seed, here: what `--from` begins with.
     #[arg(long, hide = true)]
     single: bool,
@@ -76,8 +80,9 @@ fn main() -> ExitCode {
         let noticed = try_rule(&arguments, rule, from);
         return if noticed { ExitCode::SUCCESS } else { ExitCode::from(FOUND) };
     }
-    let found = Runner::new(&arguments, from, arguments.seeds, None).run();
-    if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) }
+    let batch = Runner::new(&arguments, from, arguments.seeds, None).run();
+    let is_good = batch.judge(arguments.require) && batch.found.is_empty();
+    if is_good { ExitCode::SUCCESS } else { ExitCode::from(FOUND) }
 }
 
 /// Nobody has run it before, and everybody can read it out.
@@ -98,6 +103,7 @@ fn run_one(seed: u64, arguments: &Arguments, broken: Option<&'static Rule>) -> E
     if arguments.trace {
         println!("{}", report.plan);
     }
+    report.cases.iter().for_each(|(case, times)| println!("{}", cases::line(case, *times)));
     println!("seed {seed}: digest {:016x}, {:.1} s", report.digest, report.took.as_secs_f64());
     match report.failure {
         None => ExitCode::SUCCESS,
@@ -120,7 +126,7 @@ fn try_rule(arguments: &Arguments, rule: &'static Rule, from: u64) -> bool {
     let seeds = arguments.seeds.min(1_000);
     let (mut next, end) = (from, from + seeds);
     while next < end {
-        let found = Runner::new(arguments, next, end - next, Some(rule)).run();
+        let found = Runner::new(arguments, next, end - next, Some(rule)).run().found;
         let Some(last) = found.iter().map(|(seed, _)| *seed).max() else { break };
         let whole = Runner::new(arguments, from, seeds, None);
         if let Some((seed, what)) = shown(found, |seed| whole.run_apart(seed).is_some()) {
@@ -147,6 +153,27 @@ fn shown(found: Vec<(u64, String)>, fails_whole: impl Fn(u64) -> bool) -> Option
     own.next()
 }
 
+/// What a batch of seeds has shown.
+struct Batch {
+    /// Seeds that failed, ascending, with what they have shown.
+    found: Vec<(u64, String)>,
+    /// How often they have met each case.
+    met: Met,
+}
+
+impl Batch {
+    /// Tells which cases were met; false if some were not that have to be.
+    fn judge(&self, require: bool) -> bool {
+        let met: Vec<_> = self.met.iter().map(|(case, times)| format!("{case} {times}")).collect();
+        println!("sim: cases: {}", met.join(", "));
+        let missing = cases::missing(&self.met);
+        if require && !missing.is_empty() {
+            println!("sim: FAILED: cases that no seed has met: {}", missing.join(", "));
+        }
+        !require || missing.is_empty()
+    }
+}
+
 /// Seeds on all cores.
 struct Runner<'a> {
     arguments: &'a Arguments,
@@ -156,6 +183,7 @@ struct Runner<'a> {
     next: AtomicU64,
     stop: AtomicBool,
     found: Mutex<Vec<(u64, String)>>,
+    met: Mutex<Met>,
     bar: ProgressBar,
     end: Option<Instant>,
 }
@@ -177,19 +205,20 @@ impl<'a> Runner<'a> {
             next: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             found: Mutex::default(),
+            met: Mutex::default(),
             bar,
             end: limit.map(|limit| Instant::now() + limit),
         }
     }
 
-    /// Seeds that failed, ascending, with what they have shown.
-    fn run(self) -> Vec<(u64, String)> {
+    fn run(self) -> Batch {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let jobs = self.arguments.jobs.unwrap_or(cores).max(1);
         std::thread::scope(|scope| {
             (0..jobs).for_each(|_| drop(scope.spawn(|| self.work())));
         });
         let done = self.bar.position();
+        let met = self.met.into_inner().unwrap_or_default();
         let mut found = self.found.into_inner().unwrap_or_default();
         found.sort();
         self.bar.finish_and_clear();
@@ -197,7 +226,7 @@ impl<'a> Runner<'a> {
             let (took, failed) = (self.bar.elapsed().as_secs(), found.len());
             println!("sim: {done} seeds from {}, {failed} failed, {took} s", self.from);
         }
-        found
+        Batch { found, met }
     }
 
     fn work(&self) {
@@ -256,11 +285,16 @@ impl<'a> Runner<'a> {
             output
         });
         let output = match output {
-            Ok(output) if output.status.success() => return None,
             Ok(output) => output,
             Err(error) => return Some(format!("cannot be waited for: {error}")),
         };
         let text = String::from_utf8_lossy(&output.stdout);
+        if let Ok(mut met) = self.met.lock() {
+            cases::add(&mut met, &text);
+        }
+        if output.status.success() {
+            return None;
+        }
         let told = text.lines().find_map(|line| line.split_once(" FAILED: "));
         Some(told.map_or_else(|| format!("ended with {}", output.status), |t| t.1.to_owned()))
     }

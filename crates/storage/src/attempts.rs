@@ -61,6 +61,7 @@ impl Attempts {
             return refused("is over for its client");
         }
         if client.done.contains(&attempt.seq) {
+            strake_base::count_case("change-made-before");
             return Ok(None);
         }
         if !client.running.insert(attempt.seq) {

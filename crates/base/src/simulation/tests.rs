@@ -80,3 +80,12 @@ fn what_is_broken_is_broken_in_its_thread_only() {
     sabotage::begin(None);
     assert!(!sabotage::is_broken("a rule"));
 }
+
+#[test]
+fn what_happens_is_counted_in_its_thread_only() {
+    crate::count_case("a case");
+    crate::count_case("a case");
+    assert!(std::thread::spawn(cases::take).join().unwrap().is_empty());
+    assert_eq!(cases::take().into_iter().collect::<Vec<_>>(), [("a case", 2)]);
+    assert!(cases::take().is_empty());
+}

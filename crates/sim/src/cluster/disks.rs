@@ -30,6 +30,7 @@ impl Cluster {
         let lost = host.swap_drive(random.below(host.drives().len() as u64) as usize);
         self.world.note(format_args!("server {} loses target {lost}", host.number));
         self.lost.lock().push(lost);
+        strake_base::count_case("fault-lose-disk");
         let (cluster, host) = (self.clone(), host.clone());
         self.later(async move {
             tokio::time::sleep(length).await;
@@ -86,6 +87,7 @@ impl Cluster {
         self.weak.store(true, Ordering::Relaxed);
         host.crash(Power::On).await;
         self.world.note(format_args!("an old copy of target {} is brought", drive.target()));
+        strake_base::count_case("fault-old-disk");
         drive.bring_copy();
         let others = self.members().filter(|other| all && other.number != host.number);
         for other in others.cloned().collect::<Vec<_>>() {

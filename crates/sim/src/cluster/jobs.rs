@@ -68,7 +68,9 @@ impl Cluster {
             7 | 8 => self.recopy(&map, random),
             _ => return self.steer(random).await,
         };
-        let _refused = self.order(ManagerOp::Plan(plan)).await;
+        if self.order(ManagerOp::Plan(plan)).await.is_ok() {
+            strake_base::count_case("fault-move");
+        }
     }
 
     /// All files get another number of copies. What one copy is worth, more are not where only one is
@@ -116,6 +118,7 @@ impl Cluster {
         for number in going.into_iter().filter(has_left) {
             let host = &self.hosts[number as usize - 1];
             self.world.note(format_args!("server {number} has left"));
+            strake_base::count_case("fault-leave");
             host.dismissed.store(true, Ordering::Relaxed);
             host.crash(Power::On).await;
             self.going.lock().remove(&number);

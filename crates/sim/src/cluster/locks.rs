@@ -198,8 +198,11 @@ impl Locks {
         let owners = self.owners.lock();
         for (object, history) in owners.objects().zip(owners.histories()) {
             match judge(history) {
-                Verdict::Fits => {}
-                Verdict::TooLong => self.world.note(format_args!("{object:?}: not judged")),
+                Verdict::Fits => strake_base::count_case("history-judged"),
+                Verdict::TooLong => {
+                    strake_base::count_case("history-not-judged");
+                    self.world.note(format_args!("{object:?}: not judged"));
+                }
                 Verdict::Impossible(why) => self.world.fail(format!("locks of {object:?}: {why}")),
             }
         }

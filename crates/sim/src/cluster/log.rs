@@ -8,6 +8,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
+use strake_base::count_case;
 
 /// Time after which a holder that nobody has heard of may have lost its lock: the lease of its session is
 /// 30 s by the server's clock.
@@ -309,11 +310,20 @@ impl Log {
 
     fn compare(&self, at: usize, data: &[u8], end: usize) -> Result<(), String> {
         let known = self.bytes.iter().enumerate().take(end).skip(at);
+        let (mut any_known, mut any_unknown) = (false, false);
         for ((place, expected), found) in known.zip(data) {
             let is_known = !self.unknown.iter().any(|range| range.contains(&place));
             if is_known && found != expected {
                 return Err(format!("byte {place} is {found} where {expected} was written"));
             }
+            any_known |= is_known;
+            any_unknown |= !is_known;
+        }
+        if any_known {
+            count_case("log-read-known");
+        }
+        if any_unknown {
+            count_case("log-read-excused");
         }
         Ok(())
     }

@@ -54,13 +54,13 @@ use names::Names;
 use parking_lot::Mutex;
 use places::Directories;
 use plan::{FIRST_VOLUME, Plan};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use strake_base::simulation::{entropy, sabotage};
+use strake_base::simulation::{cases, entropy, sabotage};
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::message::common::Template;
 use strake_wire::message::manager::{
@@ -96,6 +96,8 @@ pub struct Report {
     pub lines: Vec<String>,
     /// Simulated time.
     pub took: Duration,
+    /// How often each case was met.
+    pub cases: BTreeMap<&'static str, u64>,
 }
 
 /// A simulated cluster.
@@ -140,8 +142,8 @@ pub fn run(seed: u64, options: Options) -> Report {
         Ok(_) => ("the simulation itself has panicked".to_owned(), 0),
         Err(error) => (format!("no thread: {error}"), 0),
     };
-    let (plan, lines, took) = Default::default();
-    Report { digest, failure: Some(failure), plan, lines, took }
+    let (plan, lines, took, cases) = Default::default();
+    Report { digest, failure: Some(failure), plan, lines, took, cases }
 }
 
 fn run_here(seed: u64, options: Options) -> Report {
@@ -149,8 +151,9 @@ fn run_here(seed: u64, options: Options) -> Report {
     let runtime = match builder.enable_time().start_paused(true).build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            let (plan, lines, took) = Default::default();
-            return Report { digest: 0, failure: Some(error.to_string()), plan, lines, took };
+            let (plan, lines, took, cases) = Default::default();
+            let failure = Some(error.to_string());
+            return Report { digest: 0, failure, plan, lines, took, cases };
         }
     };
     let report = runtime.block_on(async {
@@ -206,6 +209,7 @@ impl Cluster {
             plan: format!("{:?}", self.plan),
             lines: trace.take_lines(),
             took: self.world.now(),
+            cases: cases::take(),
         }
     }
 
@@ -355,6 +359,7 @@ impl Cluster {
     fn kill_client(&self, nth: u32) {
         if let Some(mount) = self.clients.lock()[nth as usize].take() {
             self.world.note(format_args!("client {} dies", CLIENTS_FROM + nth));
+            strake_base::count_case("fault-client-kill");
             mount.process.kill();
         }
     }

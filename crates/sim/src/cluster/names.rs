@@ -105,8 +105,11 @@ impl Names {
             left.push(self.list(mount, nth).await);
         }
         match judge(&self.history.lock()) {
-            Verdict::Fits => {}
-            Verdict::TooLong => self.world.note(format_args!("names: not judged")),
+            Verdict::Fits => strake_base::count_case("history-judged"),
+            Verdict::TooLong => {
+                strake_base::count_case("history-not-judged");
+                self.world.note(format_args!("names: not judged"));
+            }
             Verdict::Impossible(why) => self.world.fail(format!("names: {why}")),
         }
         for (nth, names) in left.into_iter().enumerate() {

@@ -7,6 +7,7 @@
 
 use bytes::Bytes;
 use std::collections::BTreeSet;
+use strake_base::count_case;
 
 /// Bytes of a block.
 pub const BLOCK: u64 = 4096;
@@ -297,7 +298,14 @@ impl Register {
         };
         let ghost = block.zeros.iter().any(|zero| block.ghosts.contains(zero));
         if block.ghosts.contains(&version) || found.is_none() && ghost {
+            count_case("read-excused");
             return Ok(());
+        }
+        if floor > 0 {
+            count_case("read-bounded");
+        }
+        if written > floors[nth as usize] {
+            count_case("read-bounded-by-write");
         }
         if !range.contains(&version) || (found.is_none() && !block.zeros.contains(&version)) {
             return Err(shown(&format!("version {version} where {range:?} may be ({block:?})")));

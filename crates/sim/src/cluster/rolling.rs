@@ -34,6 +34,7 @@ impl Cluster {
         if self.rolling.swap(true, Ordering::Relaxed) {
             return;
         }
+        strake_base::count_case("fault-roll");
         let (kills, until_whole) = (random.percent(50), random.percent(50));
         let manner = Manner { kills, until_whole, off: length.min(OFF_MAX) };
         let mut hosts: Vec<_> = self.members().cloned().collect();

@@ -123,7 +123,9 @@ impl Cluster {
                 _ => SteerJob { rate: Some([0, SLOW][random.below(2) as usize]), ..steer },
             })
         };
-        let _refused = self.order(op).await;
+        if self.order(op).await.is_ok() {
+            strake_base::count_case("fault-scrub");
+        }
     }
 
     /// Judges the scrubs that have ended since, and what others say of themselves.

@@ -8,6 +8,7 @@ use super::world::{Power, Weather};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use strake_base::count_case;
 use strake_base::random::SplitMix64;
 use strake_types::Result;
 use strake_wire::message::manager::ClusterMap;
@@ -59,6 +60,7 @@ impl Cluster {
                 }
             }
             Trouble::Blackout => {
+                count_case("fault-blackout");
                 self.note_power(true);
                 let all = random.percent(50);
                 let head = self.plan.keeps_names();
@@ -68,15 +70,7 @@ impl Cluster {
                     }
                 }
             }
-            Trouble::Restart => {
-                let host = host.clone();
-                let cluster = self.clone();
-                self.later(async move {
-                    host.stop().await;
-                    tokio::time::sleep(length).await;
-                    cluster.start(&host).await;
-                });
-            }
+            Trouble::Restart => self.stop_for(host, length),
             Trouble::Roll => self.roll(length, &mut random),
             Trouble::Partition => self.cut(&host, length, &mut random),
             Trouble::Pause => self.pause(&host, length),
@@ -84,6 +78,7 @@ impl Cluster {
             Trouble::Jump => {
                 let seconds = [-36_000, -5, 5, 36_000][random.below(4) as usize];
                 self.world.note(format_args!("server {}: clock jumps {seconds} s", host.number));
+                count_case("fault-jump");
                 host.clock.jump(seconds);
             }
             Trouble::ClientKill => self.kill_client(random.below(self.plan.clients.into()) as u32),
@@ -98,6 +93,7 @@ impl Cluster {
             Trouble::AddDisk => {
                 if host.drives().len() < DRIVES_MAX {
                     let host = host.clone();
+                    count_case("fault-add-disk");
                     self.later(async move { drop(host.add_drive().await) });
                 }
             }
@@ -109,10 +105,22 @@ impl Cluster {
         }
     }
 
+    /// Stops a server in good order, and starts it again after a time.
+    fn stop_for(self: &Arc<Self>, host: Arc<Host>, length: Duration) {
+        count_case("fault-restart");
+        let cluster = self.clone();
+        self.later(async move {
+            host.stop().await;
+            tokio::time::sleep(length).await;
+            cluster.start(&host).await;
+        });
+    }
+
     fn add_machine(self: &Arc<Self>) {
         let new = self.hosts.iter().find(|host| !host.expected.load(Ordering::Relaxed));
         if let Some(new) = new.cloned() {
             let cluster = self.clone();
+            count_case("fault-join");
             self.later(async move { cluster.start(&new).await });
         }
     }
@@ -153,6 +161,10 @@ impl Cluster {
         if !host.is_up() {
             return;
         }
+        count_case(match power {
+            Power::On => "fault-kill",
+            Power::Off => "fault-power",
+        });
         host.crash(power).await;
         let (cluster, host) = (self.clone(), host.clone());
         self.later(async move {
@@ -231,6 +243,7 @@ impl Cluster {
         let (me, way) = (host.number, random.below(3));
         let cut: Vec<_> = others.filter(|&o| o != me && random.percent(60)).collect();
         self.world.note(format_args!("server {me} is cut off from {cut:?}, way {way}"));
+        count_case("fault-partition");
         let pairs = cut.into_iter().map(|other| (me, other)).collect();
         let without = if random.percent(30) { vec![me] } else { Vec::new() };
         self.part(pairs, way, without, length, format!("server {me} is not cut off any more"));
@@ -241,6 +254,7 @@ impl Cluster {
             return;
         }
         self.world.note(format_args!("server {} does not reach the database", host.number));
+        count_case("fault-no-database");
         let (world, host) = (self.world.clone(), host.clone());
         self.later(async move {
             tokio::time::sleep(length).await;
@@ -281,6 +295,7 @@ impl Cluster {
             // Of what it asked in between nobody knows whether it was in the session that is over.
             match evicted {
                 Ok(Ok(())) => {
+                    count_case("fault-evict");
                     cluster.logs.evicted(victim);
                     cluster.locks.evicted(victim);
                     cluster.files.may_be_missed();
@@ -311,6 +326,7 @@ impl Cluster {
                 self.world.set_cut_both(me, other.number, is);
             }
         };
+        count_case("fault-doze");
         client.process.pause();
         cut(true);
         tokio::time::sleep(length).await;
@@ -329,6 +345,7 @@ impl Cluster {
         let (here, there): (Vec<_>, Vec<_>) = all.into_iter().partition(|_| random.percent(50));
         let way = random.below(3);
         self.world.note(format_args!("{here:?} and {there:?} are split, way {way}"));
+        count_case("fault-split");
         // The database is on the other side, or both reach it.
         let without = if random.percent(50) { here.clone() } else { Vec::new() };
         let pairs = here.iter().flat_map(|&one| there.iter().map(move |&other| (one, other)));
@@ -369,6 +386,7 @@ impl Cluster {
 
     fn slow_down(self: &Arc<Self>, host: &Arc<Host>, length: Duration) {
         self.world.note(format_args!("the disks of server {} are slow", host.number));
+        count_case("fault-slow");
         let (usual, disk_ms) = (self.plan.disk_ms, host.disk_ms.clone());
         disk_ms.store(usual * 50, Ordering::Relaxed);
         self.later(async move {
@@ -380,8 +398,10 @@ impl Cluster {
     /// A bit of what the last machine's first disk holds changes: the other copies are elsewhere.
     fn flip(&self, random: &mut SplitMix64) {
         let Some(host) = self.members().last().filter(|host| host.is_up()) else { return };
-        if let Err(error) = self.change_bits(host, &host.drives()[0], 1, random) {
-            self.world.note(format_args!("nobody knows what changed: {error}"));
+        match self.change_bits(host, &host.drives()[0], 1, random) {
+            Ok(true) => count_case("fault-flip"),
+            Ok(false) => {}
+            Err(error) => self.world.note(format_args!("nobody knows what changed: {error}")),
         }
     }
 
@@ -393,6 +413,7 @@ impl Cluster {
     fn pause(self: &Arc<Self>, host: &Arc<Host>, length: Duration) {
         let Some(process) = host.process() else { return };
         self.world.note(format_args!("server {} is paused", host.number));
+        count_case("fault-pause");
         process.pause();
         let (world, number) = (self.world.clone(), host.number);
         self.later(async move {
@@ -411,6 +432,7 @@ impl Cluster {
         let nth = random.below(drives.len() as u64) as usize;
         let (disk, room) = (drives[nth].disk.clone(), self.plan.disk_bytes);
         self.world.note(format_args!("a disk of server {} is full", host.number));
+        count_case("fault-full");
         // Somebody else has taken all that was free.
         let (total, free) = disk.process().space().unwrap_or((room, 0));
         disk.set_capacity(total - free);
@@ -431,6 +453,7 @@ impl Cluster {
             late_maps: self.plan.weather.late_maps,
         };
         self.world.note(format_args!("a storm: {weather:?}"));
+        count_case("fault-storm");
         self.world.set_weather(weather);
         let cluster = self.clone();
         self.later(async move {

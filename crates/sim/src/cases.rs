@@ -1,0 +1,81 @@
+//! Cases that the simulation is to meet: what it never meets it shows nothing of.
+//!
+//! Each is counted where it happens, by [`strake_base::count_case`], here and in production code. A run prints how often
+//! it has met each, and a batch the sum.
+
+use std::collections::BTreeMap;
+
+/// Each of these happens in some hundred seeds.
+pub const REQUIRED: &[&str] = &[
+    "answer-from-memory",
+    "answer-from-store",
+    "change-made-before",
+    "fault-add-disk",
+    "fault-blackout",
+    "fault-client-kill",
+    "fault-doze",
+    "fault-evict",
+    "fault-flip",
+    "fault-full",
+    "fault-join",
+    "fault-jump",
+    "fault-kill",
+    "fault-leave",
+    "fault-lose-disk",
+    "fault-move",
+    "fault-no-database",
+    "fault-old-disk",
+    "fault-partition",
+    "fault-pause",
+    "fault-power",
+    "fault-restart",
+    "fault-roll",
+    "fault-scrub",
+    "fault-slow",
+    "fault-split",
+    "fault-storm",
+    "group-refounded",
+    "history-judged",
+    "log-read-known",
+    "read-bounded",
+    "read-bounded-by-write",
+    "session-fenced",
+    "session-over-by-silence",
+    "volume-taken-over",
+];
+
+/// How often each case was met.
+pub type Met = BTreeMap<String, u64>;
+
+/// A case as a line of a run.
+pub fn line(case: &str, times: u64) -> String {
+    format!("count {case} {times}")
+}
+
+/// Adds what the lines of a run tell.
+pub fn add(met: &mut Met, lines: &str) {
+    let told = lines.lines().filter_map(|line| line.strip_prefix("count ")?.split_once(' '));
+    for (case, times) in told.filter_map(|(case, times)| Some((case, times.parse::<u64>().ok()?))) {
+        *met.entry(case.to_owned()).or_default() += times;
+    }
+}
+
+/// What has to be met and was not.
+pub fn missing(met: &Met) -> Vec<&'static str> {
+    REQUIRED.iter().copied().filter(|case| !met.contains_key(*case)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_have_met_is_summed_and_what_none_has_met_is_missing() {
+        let mut met = Met::new();
+        add(&mut met, &format!("seed 1: digest\n{}\ncount nothing\n", line("fault-kill", 2)));
+        add(&mut met, &line("fault-kill", 3));
+        assert_eq!(met, Met::from([("fault-kill".to_owned(), 5)]));
+        let missing = missing(&met);
+        assert!(missing.contains(&"fault-power") && !missing.contains(&"fault-kill"));
+    }
+}

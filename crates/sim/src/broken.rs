@@ -31,6 +31,7 @@ pub const RULES: &[Rule] = &[
         "a target puts something into a group that counts as never used",
     ),
     rule("forwards-apply-once", "a forward that comes again is applied again"),
+    rule("fsync-reaches-journal", "a metadata server answers an fsync without one of its journal"),
     rule("joins-count-once", "a late copy of a Join counts as one more start of its server"),
     rule("lease-needs-map", "a heartbeat renews the lease before the map that it names is known"),
     rule("leases-cover-opens", "a client opens a file again by what it knew when it closed it"),

@@ -17,6 +17,7 @@ pub const REQUIRED: &[&str] = &[
     "fault-evict",
     "fault-flip",
     "fault-full",
+    "fault-head-power",
     "fault-join",
     "fault-jump",
     "fault-kill",

@@ -34,6 +34,8 @@ pub struct Files {
     /// Counts files that are made and removed again.
     brief: AtomicU64,
     owners: u32,
+    /// What is written lies inside inodes.
+    inline: bool,
     /// Longest pause of a client between two uses of files.
     pause_ms: u64,
     /// The workload is to end.
@@ -55,7 +57,7 @@ impl Files {
         let place = |file| Whereabouts::new(directories, name_of(file), &mut random);
         let places = (0..plan.files).map(place).collect();
         let ending = AtomicBool::new(false);
-        let (owners, pause_ms) = (plan.clients, plan.pause_ms);
+        let (owners, inline, pause_ms) = (plan.clients, plan.is_inline(), plan.pause_ms);
         let (world, directories) = (world.clone(), directories.clone());
         let (upsets, doubtful, brief) = Default::default();
         Arc::new(Self {
@@ -67,6 +69,7 @@ impl Files {
             doubtful,
             brief,
             owners,
+            inline,
             pause_ms,
             ending,
         })
@@ -75,6 +78,12 @@ impl Files {
     /// Machines have lost power, and with it what nobody else had.
     pub fn power_lost(&self) {
         self.registers.iter().for_each(|register| register.lock().power_lost());
+    }
+
+    /// The machine of the metadata server has lost power, and with it what its journal had not synced.
+    pub fn journal_lost(&self) {
+        let registers = self.registers.iter().filter(|_| self.inline);
+        registers.for_each(|register| register.lock().journal_lost());
     }
 
     /// The metadata server was restarted, or a client is evicted.

@@ -1,5 +1,6 @@
 //! What a run is to be: everything about it that is drawn from its seed at the beginning.
 
+use super::register::BLOCK;
 use super::world::{Weather, World};
 use std::time::Duration;
 use strake_base::random::SplitMix64;
@@ -243,7 +244,7 @@ impl Plan {
         if !alone {
             roll(&mut world.stream(0x9007), &mut troubles);
         }
-        Plan {
+        let mut plan = Plan {
             servers: servers as u32,
             metas,
             managers,
@@ -273,7 +274,32 @@ impl Plan {
                 late_maps: [0, 0, 50][random.below(3) as usize],
                 ..Weather::default()
             },
+        };
+        plan.share_nothing(&mut world.stream(0x900b));
+        plan
+    }
+
+    /// In some runs the machine that keeps names loses what is not synced: nobody shares names or locks there, and
+    /// often all that is written lies inside inodes.
+    fn share_nothing(&mut self, random: &mut SplitMix64) {
+        use Trouble::{Blackout, Doze, Flip, OldDisk, Power};
+        if self.metas > 1 || self.volume.sync_always.is_some() || !random.percent(30) {
+            return;
         }
+        (self.directories, self.logs, self.locks) = (0, 0, 0);
+        if random.percent(60) {
+            (self.blocks, self.volume.inline_bytes_max) = (2, Some(8192));
+        }
+        let takes_power = |kind: &Trouble| matches!(kind, Blackout | Doze | Flip | OldDisk | Power);
+        if !self.troubles.iter().any(takes_power) {
+            self.troubles.push(Power);
+        }
+    }
+
+    /// True if what is written to a file lies inside its inode.
+    pub fn is_inline(&self) -> bool {
+        let most = self.volume.inline_bytes_max.unwrap_or(0);
+        self.blocks * BLOCK <= u64::from(most)
     }
 
     /// The volume that the cluster has before it has servers.
@@ -296,9 +322,16 @@ impl Plan {
         self.volume.template.as_ref().is_some_and(|template| template.ack == Some(ACK_PRIMARY))
     }
 
-    /// Names survive a loss of power of the machine that keeps them. Where several clients change the same
-    /// names one may see what another has not been told yet, and what is not on disk.
-    pub fn keeps_names(&self) -> bool {
-        self.metas > 1 || self.volume.sync_always == Some(true) && self.directories == 0
+    /// What a loss of power of the machine that keeps names costs; `None`: it may not lose power. `Some(true)`: what was
+    /// not synced goes (S-003, S-008). Where several clients change the same names one may see what another has not been
+    /// told yet, and what is not on disk; and locks of the last second go, or are back (S-080).
+    pub fn head_loses(&self) -> Option<bool> {
+        let always = self.volume.sync_always == Some(true);
+        match (self.metas > 1, self.directories) {
+            (true, _) => Some(false),
+            (_, 0) if always => Some(false),
+            (_, 0) if self.logs + self.locks == 0 => Some(true),
+            _ => None,
+        }
     }
 }

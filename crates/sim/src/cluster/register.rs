@@ -47,6 +47,8 @@ pub struct Register {
     shaky: bool,
     /// How often power was lost.
     losses: u64,
+    /// Versions up to here may have been lost with a journal: no `fsync` says whether they were.
+    unsaid: u64,
     /// How often what the mount has written may have become less: it died, or was told of an error.
     upsets: u64,
     /// What the mount holds back may be missed, until the metadata server has surely heard it.
@@ -81,7 +83,7 @@ impl Register {
         let block = Block { zeros: BTreeSet::from([0]), ..Block::default() };
         let blocks = vec![block; blocks as usize];
         let (next, lossy, shaky, alone, suspect) = (1, 0, false, false, None);
-        let (losses, upsets) = (0, 0);
+        let (losses, unsaid, upsets) = (0, 0, 0);
         let (unheard, misses, since_missed, doubtful) = (false, 0, 0, false);
         Self {
             file,
@@ -90,6 +92,7 @@ impl Register {
             lossy,
             shaky,
             losses,
+            unsaid,
             upsets,
             unheard,
             misses,
@@ -145,7 +148,7 @@ impl Register {
     /// A write has been taken by its mount.
     pub fn written(&mut self, first: u64, count: u64, version: u64) {
         for block in &mut self.blocks[first as usize..(first + count) as usize] {
-            block.own = Some(version);
+            block.own = Some(version).filter(|version| *version > self.unsaid);
         }
     }
 
@@ -210,6 +213,14 @@ impl Register {
             block.acked = block.durable;
             block.seen = block.durable;
         }
+    }
+
+    /// The machine of the metadata server has lost power, and with it perhaps what its journal had not synced of this file,
+    /// which lies there: no later `fsync` notices (S-008), and who has seen it may have been the last one.
+    pub fn journal_lost(&mut self) {
+        self.failed();
+        self.power_lost();
+        self.unsaid = self.next - 1;
     }
 
     /// The metadata server was restarted, and who stays away from it then is not waited for until he is back; or a
@@ -316,7 +327,7 @@ impl Register {
                 self.suspect = Some((shown(&what), self.alone || expected <= self.lossy));
             }
             // What the mount reads may be in its memory only.
-            _ if !own && !since && !self.shaky && found.is_some() => {
+            _ if !own && !since && !self.shaky && found.is_some() && version > self.unsaid => {
                 block.seen = block.seen.max(version)
             }
             _ => {}

@@ -52,8 +52,8 @@ impl Cluster {
         match kind {
             Trouble::Kill => self.crash(&host, Power::On, length).await,
             Trouble::Power => {
-                let keeps = host.number != HEAD || self.plan.keeps_names();
-                if keeps && self.can_lose(&host).await {
+                let may = host.number != HEAD || self.plan.head_loses().is_some();
+                if may && self.can_lose(&host).await {
                     self.note_power(self.plan.copies == 1);
                     self.weak.store(true, Ordering::Relaxed);
                     self.crash(&host, Power::Off, length).await;
@@ -63,7 +63,7 @@ impl Cluster {
                 count_case("fault-blackout");
                 self.note_power(true);
                 let all = random.percent(50);
-                let head = self.plan.keeps_names();
+                let head = self.plan.head_loses().is_some();
                 for other in members.iter().filter(|other| head || other.number != HEAD) {
                     if all || other.number == host.number {
                         self.crash(other, Power::Off, length).await;
@@ -165,6 +165,12 @@ impl Cluster {
             Power::On => "fault-kill",
             Power::Off => "fault-power",
         });
+        let loses = self.plan.head_loses() == Some(true);
+        if loses && power == Power::Off && host.number == HEAD {
+            count_case("fault-head-power");
+            self.note_power(true);
+            self.files.journal_lost();
+        }
         host.crash(power).await;
         let (cluster, host) = (self.clone(), host.clone());
         self.later(async move {

@@ -93,6 +93,27 @@ fn of_what_one_copy_acknowledges_alone_only_a_sync_says_that_it_stays() {
     assert!(register.check(&last, 0, &closed, false).is_err());
 }
 
+/// The head never lost power where its journal was not always synced.
+#[test]
+fn what_a_journal_had_not_synced_goes_and_no_later_sync_says_so() {
+    let mut register = Register::new(3, 1);
+    let (_, synced) = write(&mut register, 0, 1);
+    register.acknowledged(true).unwrap();
+    let (_, closed) = write(&mut register, 0, 1);
+    register.acknowledged(false).unwrap();
+    register.journal_lost();
+    register.whole_again();
+    register.check(&register.open(), 0, &closed, false).unwrap();
+    register.check(&register.open(), 0, &synced, false).unwrap();
+    assert_eq!(register.acknowledged(true), Ok(()));
+    register.check(&register.open(), 0, &synced, false).unwrap();
+    assert!(register.check(&register.open(), 0, &[0; 4096], false).is_err(), "it was synced");
+    let (_, later) = write(&mut register, 0, 1);
+    register.acknowledged(true).unwrap();
+    register.check(&register.open(), 0, &later, false).unwrap();
+    assert!(register.check(&register.open(), 0, &closed, false).is_err(), "so was this");
+}
+
 /// Seed 795548938958 (and 1795600004530, as it was reported): a sync that was asked for before its client was evicted,
 /// or before another metadata server took over, and answered after that, was taken for a sign that the client had been
 /// heard since.

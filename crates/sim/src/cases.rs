@@ -35,6 +35,7 @@ pub const REQUIRED: &[&str] = &[
     "fault-slow",
     "fault-split",
     "fault-storm",
+    "fsck-part-checked",
     "group-refounded",
     "history-judged",
     "log-read-known",

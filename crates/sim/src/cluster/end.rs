@@ -7,9 +7,9 @@ use super::mount::{CLIENTS_FROM, Mount};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_engine::chunk::ChunkStore;
-use strake_types::{ChunkIndex, Credentials, Error, ErrorKind, GroupId, Result};
+use strake_types::{ChunkIndex, Error, ErrorKind, GroupId, Result};
 use strake_wire::message::manager::Group;
-use strake_wire::message::meta::{Check, CheckPart};
+use strake_wire::message::meta::CheckPart;
 
 /// Longest time until all copies are equal: a member that could not be made equal is tried again after
 /// 32 s at most, and that may happen twice.
@@ -48,6 +48,7 @@ impl Cluster {
         for file in self.files.numbers() {
             self.files.read_whole(&mount, file).await?;
         }
+        self.check_volume(&mount).await?;
         self.names.end(&mount).await?;
         self.logs.end(&mount).await?;
         self.locks.end(&mount).await?;
@@ -61,27 +62,13 @@ impl Cluster {
         self.contend().await?;
         self.lose_one().await?;
         self.directories.end(&mount).await?;
-        self.check_totals(&mount).await?;
+        // However often its server lost the answer to a commit.
+        self.check_part(&mount, CheckPart::Totals, 0).await?;
         mount.close().await?;
         self.wait(GONE_BOUND, "what was deleted is gone", async |cluster| {
             Ok(cluster.leftovers().await?.is_none())
         })
         .await
-    }
-
-    /// What the volume says it holds is what it holds, however often its server lost the answer to a commit.
-    async fn check_totals(&self, mount: &Mount) -> Result<()> {
-        let mut check = Check { part: CheckPart::Totals as u32, ..Check::default() };
-        loop {
-            let checked = mount.volume.check(&Credentials::root(), check.clone()).await?;
-            for problem in checked.problems {
-                self.world.fail(format!("{}: {}", problem.what, problem.detail));
-            }
-            if checked.next.is_empty() {
-                return Ok(());
-            }
-            check.after = checked.next;
-        }
     }
 
     pub(super) async fn wait(

@@ -17,13 +17,14 @@
 //! that on names, and [`strake_model::history`] says whether it can have happened so; [`logs`] is that on files which all
 //! append to under a lock, and [`log`](mod@log) knows what has to be in them; [`locks`] is that on locks,
 //! with [`owners`], who ask for them, and `contest` looks at how long they are waited for; `scrubs` changes bits on disks, and knows what may be found damaged; `rolling` restarts all
-//! servers one after the other. [`end`] looks at what is left when all is over, and `quiet` at how long one lost server is waited for.
+//! servers one after the other. [`end`] looks at what is left when all is over, `fsck` asks whether it fits together, and `quiet` at how long one lost server is waited for.
 
 mod contest;
 pub mod database;
 mod disks;
 mod end;
 pub mod files;
+mod fsck;
 pub mod host;
 mod jobs;
 pub mod link;

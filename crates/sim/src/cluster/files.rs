@@ -29,8 +29,8 @@ pub struct Files {
     directories: Arc<Directories>,
     /// Counts what may have ended a client's session.
     upsets: AtomicU64,
-    /// That may happen at any time.
-    doubtful: AtomicBool,
+    /// For so many reasons that may happen at any time.
+    doubts: AtomicU64,
     /// Counts files that are made and removed again.
     brief: AtomicU64,
     owners: u32,
@@ -59,14 +59,14 @@ impl Files {
         let ending = AtomicBool::new(false);
         let (owners, inline, pause_ms) = (plan.clients, plan.is_inline(), plan.pause_ms);
         let (world, directories) = (world.clone(), directories.clone());
-        let (upsets, doubtful, brief) = Default::default();
+        let (upsets, doubts, brief) = Default::default();
         Arc::new(Self {
             world,
             registers,
             places,
             directories,
             upsets,
-            doubtful,
+            doubts,
             brief,
             owners,
             inline,
@@ -94,13 +94,25 @@ impl Files {
 
     /// A client was to be evicted, and nobody knows whether and when it is.
     pub fn may_be_missed_at_any_time(&self) {
-        self.doubtful.store(true, Ordering::Relaxed);
+        self.doubts.fetch_add(1, Ordering::Relaxed);
         self.registers.iter().for_each(|register| register.lock().may_be_missed_at_any_time());
+    }
+
+    /// By now it is, or never will be.
+    pub fn doubt_ends(&self) {
+        self.upsets.fetch_add(1, Ordering::Relaxed);
+        self.doubts.fetch_sub(1, Ordering::Relaxed);
+        self.registers.iter().for_each(|register| register.lock().doubt_ends());
     }
 
     /// A disk is full: what finds no room is given up, and others read on before its writer is told (seed 2790000000350).
     pub fn may_find_no_room(&self) {
         self.registers.iter().for_each(|register| register.lock().may_be_missed_at_any_time());
+    }
+
+    /// The disk has room again, and what found none has been refused.
+    pub fn finds_room(&self) {
+        self.registers.iter().for_each(|register| register.lock().doubt_ends());
     }
 
     /// All copies are equal again.
@@ -361,7 +373,7 @@ impl Files {
         let used = used.and(mount.call(&format!("close {name:?}"), released).await);
         // Its session may be over, and with that the file that has no name.
         let lost = self.world.now() - began > SESSION
-            || self.doubtful.load(Ordering::Relaxed)
+            || self.doubts.load(Ordering::Relaxed) > 0
             || self.upsets.load(Ordering::Relaxed) != upsets;
         match used {
             Err(error) if error.kind == ErrorKind::Stale && lost => {

@@ -139,8 +139,11 @@ impl Cluster {
         let Some(host) = self.one_to_lose(&mut random).await? else { return Ok(()) };
         let plan = Plan { files: self.plan.clients, blocks: BLOCKS, ..(*self.plan).clone() };
         let files = Files::new(&self.world, &plan, &self.directories);
-        // With the metadata server, too.
-        files.may_be_missed_at_any_time();
+        match host.number <= self.plan.metas {
+            // The metadata server goes, too.
+            true => files.may_be_missed_at_any_time(),
+            false => files.may_be_missed(),
+        }
         let waits = Arc::new(Waits {
             world: self.world.clone(),
             is_lost: AtomicBool::new(false),

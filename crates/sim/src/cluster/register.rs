@@ -57,8 +57,8 @@ pub struct Register {
     misses: u64,
     /// Versions from here on were written since.
     since_missed: u64,
-    /// That may begin again at any time.
-    doubtful: bool,
+    /// For so many reasons that may begin again at any time.
+    doubts: u64,
     /// One copy acknowledges what others may not have: only an `fsync` says that it stays.
     alone: bool,
     /// The mount has read something older than what it has written: its next sync has to say why, or
@@ -84,7 +84,7 @@ impl Register {
         let blocks = vec![block; blocks as usize];
         let (next, lossy, shaky, alone, suspect) = (1, 0, false, false, None);
         let (losses, unsaid, upsets) = (0, 0, 0);
-        let (unheard, misses, since_missed, doubtful) = (false, 0, 0, false);
+        let (unheard, misses, since_missed, doubts) = (false, 0, 0, 0);
         Self {
             file,
             blocks,
@@ -97,7 +97,7 @@ impl Register {
             unheard,
             misses,
             since_missed,
-            doubtful,
+            doubts,
             alone,
             suspect,
         }
@@ -173,7 +173,7 @@ impl Register {
         }
         // A close tells nothing where there is nothing to tell.
         let told = self.blocks.iter().filter_map(|block| block.own).max();
-        self.unheard &= self.doubtful || told.is_none_or(|own| own < self.since_missed);
+        self.unheard &= self.doubts > 0 || told.is_none_or(|own| own < self.since_missed);
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl Register {
     /// The metadata server has answered what the mount asked after so many [`Register::misses`]. What it asked before
     /// says nothing: it may have been answered by then.
     pub fn heard(&mut self, misses: u64) {
-        self.unheard &= self.doubtful || misses != self.misses;
+        self.unheard &= self.doubts > 0 || misses != self.misses;
     }
 
     /// The mount was told of an error, or is gone.
@@ -233,7 +233,13 @@ impl Register {
     /// A client was to be evicted, and nobody knows whether and when it is; or a disk is full.
     pub fn may_be_missed_at_any_time(&mut self) {
         self.may_be_missed();
-        self.doubtful = true;
+        self.doubts += 1;
+    }
+
+    /// One reason for that is over: what is asked from now on says again whether the mount is heard.
+    pub fn doubt_ends(&mut self) {
+        self.may_be_missed();
+        self.doubts = self.doubts.saturating_sub(1);
     }
 
     /// All copies are equal again.

@@ -19,6 +19,10 @@ const STARTS_MAX: u32 = 40;
 const LATE_MAPS: Duration = Duration::from_secs(5);
 /// Between two looks at who serves the volume.
 const OWNER_LOOK: Duration = Duration::from_millis(20);
+/// Until an eviction has happened of which nobody was told, if it happens at all.
+const UNCLEAR_EVICTION: Duration = Duration::from_secs(60);
+/// Until servers take what they had no room for when the disk has some again.
+const ROOM_LOOK: Duration = Duration::from_secs(5);
 /// No machine gets more disks than that.
 const DRIVES_MAX: usize = 3;
 
@@ -307,12 +311,23 @@ impl Cluster {
                     cluster.files.may_be_missed();
                 }
                 // It may be under way still.
-                _ => cluster.files.may_be_missed_at_any_time(),
+                _ => cluster.doubt_for(UNCLEAR_EVICTION),
             }
             tokio::time::sleep(Duration::from_millis(after)).await;
             cluster.world.note(format_args!("client {victim} is not cut off any more"));
             cut(&cluster, false);
             cluster.evicting.store(false, Ordering::Relaxed);
+        });
+    }
+
+    /// A client may be lost at any time, for so long.
+    fn doubt_for(&self, length: Duration) {
+        self.files.may_be_missed_at_any_time();
+        let files = self.files.clone();
+        // Trouble may end before.
+        tokio::spawn(async move {
+            tokio::time::sleep(length).await;
+            files.doubt_ends();
         });
     }
 
@@ -443,9 +458,14 @@ impl Cluster {
         let (total, free) = disk.process().space().unwrap_or((room, 0));
         disk.set_capacity(total - free);
         self.files.may_find_no_room();
+        let files = self.files.clone();
         self.later(async move {
             tokio::time::sleep(length).await;
             disk.set_capacity(room);
+            tokio::spawn(async move {
+                tokio::time::sleep(ROOM_LOOK).await;
+                files.finds_room();
+            });
         });
     }
 

@@ -147,6 +147,26 @@ fn while_nobody_knows_whether_a_client_is_evicted_nothing_is_a_sign_of_it() {
     assert!(register.check(&register.open(), 0, &old, false).is_err(), "it was synced");
 }
 
+/// A full disk, once, switched off for the rest of a run what the mount that writes is held against.
+#[test]
+fn when_the_doubt_is_over_a_sync_is_a_sign_again() {
+    let mut register = Register::new(3, 1);
+    register.may_be_missed_at_any_time();
+    register.may_be_missed_at_any_time();
+    register.doubt_ends();
+    register.heard(register.misses());
+    let (_, old) = write(&mut register, 0, 1);
+    register.acknowledged(true).unwrap();
+    write(&mut register, 0, 1);
+    register.check(&register.open(), 0, &old, false).unwrap();
+    let asked = register.misses();
+    register.doubt_ends();
+    register.heard(asked);
+    register.check(&register.open(), 0, &old, false).unwrap();
+    register.heard(register.misses());
+    assert!(register.check(&register.open(), 0, &old, false).is_err(), "it was heard");
+}
+
 #[test]
 fn a_close_is_a_sign_only_of_who_had_something_to_tell() {
     let mut register = Register::new(3, 1);

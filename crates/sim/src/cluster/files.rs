@@ -182,7 +182,8 @@ impl Files {
         let punched = mount.volume.fallocate(open, FallocateMode::Punch, offset, len);
         let punched = mount.call(&what, punched).await;
         match &punched {
-            Ok(()) => self.register(file).lock().written(first, count, version),
+            Ok(()) if self.inline => self.register(file).lock().written(first, count, version),
+            Ok(()) => self.register(file).lock().zeroed(first, count, version),
             Err(_) => self.register(file).lock().failed(),
         }
         punched

@@ -191,3 +191,39 @@ fn zeros_are_a_version_too() {
     register.check(&opened, 0, &[0; 4096], true).unwrap();
     assert!(register.check(&opened, 0, &old, false).is_err());
 }
+
+/// What a client had sent before it died was never held against anybody, whether it came late or not.
+#[test]
+fn what_a_dead_client_had_sent_comes_late_and_once_it_was_seen_nothing_older_is() {
+    let mut register = Register::new(3, 1);
+    let (_, old) = write(&mut register, 0, 1);
+    register.acknowledged(false).unwrap();
+    let (_, sent) = write(&mut register, 0, 1);
+    register.died();
+    register.check(&register.open(), 0, &old, false).unwrap();
+    register.check(&register.open(), 0, &sent, false).unwrap();
+    assert!(register.check(&register.open(), 0, &old, false).is_err(), "somebody has read it");
+    write(&mut register, 0, 1);
+    register.acknowledged(false).unwrap();
+    register.check(&register.open(), 0, &sent, false).unwrap();
+    register.check(&register.open(), 0, &sent, true).unwrap();
+    assert_eq!(register.acknowledged(true), Ok(()), "it came late");
+}
+
+/// One punch whose client had died excused all zeros of its block that were ever read.
+#[test]
+fn zeros_that_were_answered_do_not_come_late() {
+    for answered in [true, false] {
+        let mut register = Register::new(3, 1);
+        let version = register.begin_zero(0, 1);
+        if answered {
+            register.zeroed(0, 1, version);
+        }
+        register.died();
+        let (_, new) = write(&mut register, 0, 1);
+        register.acknowledged(false).unwrap();
+        register.check(&register.open(), 0, &new, false).unwrap();
+        let late = register.check(&register.open(), 0, &[0; 4096], false);
+        assert_eq!(late.is_err(), answered);
+    }
+}

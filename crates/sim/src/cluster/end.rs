@@ -40,6 +40,7 @@ impl Cluster {
         })
         .await?;
         self.files.whole_again();
+        self.logs.whole_again();
         // What is damaged in its only copy cannot be read any more.
         if self.plan.copies > 1 {
             self.check_rot().await?;

@@ -77,6 +77,15 @@ impl Log {
         self.regrows_to = self.longest;
     }
 
+    /// All copies are equal again: of what is acknowledged from now on nothing is lost until power is lost once more.
+    pub fn whole_again(&mut self) {
+        if self.lossy && !self.alone {
+            // What is not synced may have gone meanwhile with whoever had it.
+            self.power_lost();
+            self.lossy = false;
+        }
+    }
+
     /// From now on one copy acknowledges alone (`--ack primary`, S-099).
     pub fn acknowledge_alone(&mut self) {
         self.power_lost();
@@ -440,6 +449,22 @@ mod tests {
         log.resize(9);
         log.acknowledged(1, false);
         assert_eq!((log.opened(16), log.opened(17).is_err()), (Ok(()), true));
+    }
+
+    /// One loss of power excused whatever was read of a file for the rest of a run.
+    #[test]
+    fn what_is_acknowledged_when_copies_are_equal_again_is_there() {
+        let mut log = held();
+        log.append(8);
+        log.acknowledged(1, false);
+        log.power_lost();
+        log.append(4);
+        log.whole_again();
+        log.acknowledged(1, false);
+        assert_eq!(log.check_own(0, &[9; 12]), Ok(()), "it was under way until then");
+        let (at, _) = log.append(4);
+        log.acknowledged(1, false);
+        assert!(log.check_own(at, &[9; 4]).is_err());
     }
 
     /// Seed 2612000001172.

@@ -49,6 +49,11 @@ impl Logs {
         self.logs.iter().for_each(|(_, log)| log.lock().power_lost());
     }
 
+    /// All copies are equal again.
+    pub fn whole_again(&self) {
+        self.logs.iter().for_each(|(_, log)| log.lock().whole_again());
+    }
+
     fn log(&self, nth: usize) -> &Mutex<Log> {
         &self.logs[nth].1
     }

@@ -37,6 +37,7 @@ impl Cluster {
             tokio::time::sleep(Duration::from_millis(pause)).await;
             if self.members().all(|host| host.is_up()) && self.is_whole().await.unwrap_or(false) {
                 self.files.whole_again();
+                self.logs.whole_again();
             }
             self.switch_off().await;
             let kinds = &self.plan.troubles;

@@ -39,6 +39,7 @@ pub const REQUIRED: &[&str] = &[
     "group-refounded",
     "history-judged",
     "log-read-known",
+    "log-replaced",
     "read-bounded",
     "read-bounded-by-write",
     "session-fenced",

@@ -20,10 +20,21 @@ const BYTES_MAX: usize = 256 << 10;
 /// Most bytes that are read at once.
 const READ_BYTES: usize = 32 << 10;
 
+/// Empty files that may take the place of one of which too little is known.
+const SPARES: usize = 6;
+
+/// Such a file.
+#[derive(Default)]
+struct Kept {
+    ino: Mutex<Ino>,
+    log: Mutex<Log>,
+    spares: Mutex<Vec<Ino>>,
+}
+
 /// All such files.
 pub struct Logs {
     world: Arc<World>,
-    logs: Vec<(Mutex<Ino>, Mutex<Log>)>,
+    logs: Vec<Kept>,
     directories: Arc<Directories>,
     /// Longest record.
     record_bytes: u64,
@@ -34,10 +45,9 @@ pub struct Logs {
 impl Logs {
     /// The files of a plan.
     pub fn new(world: &Arc<World>, plan: &Plan, directories: &Arc<Directories>) -> Arc<Self> {
-        let logs: Vec<(Mutex<Ino>, Mutex<Log>)> =
-            (0..plan.logs).map(|_| Default::default()).collect();
+        let logs: Vec<Kept> = (0..plan.logs).map(|_| Kept::default()).collect();
         if plan.acknowledges_alone() {
-            logs.iter().for_each(|(_, log)| log.lock().acknowledge_alone());
+            logs.iter().for_each(|kept| kept.log.lock().acknowledge_alone());
         }
         let (record_bytes, pause_ms) = (plan.record_bytes, plan.pause_ms * 2);
         let (world, directories) = (world.clone(), directories.clone());
@@ -46,20 +56,20 @@ impl Logs {
 
     /// Machines have lost power, and with it what nobody else had.
     pub fn power_lost(&self) {
-        self.logs.iter().for_each(|(_, log)| log.lock().power_lost());
+        self.logs.iter().for_each(|kept| kept.log.lock().power_lost());
     }
 
     /// All copies are equal again.
     pub fn whole_again(&self) {
-        self.logs.iter().for_each(|(_, log)| log.lock().whole_again());
+        self.logs.iter().for_each(|kept| kept.log.lock().whole_again());
     }
 
     fn log(&self, nth: usize) -> &Mutex<Log> {
-        &self.logs[nth].1
+        &self.logs[nth].log
     }
 
     fn ino(&self, nth: usize) -> Ino {
-        *self.logs[nth].0.lock()
+        *self.logs[nth].ino.lock()
     }
 
     fn hold<T>(&self, nth: usize, checked: std::result::Result<T, String>) {
@@ -68,24 +78,41 @@ impl Logs {
         }
     }
 
-    /// Makes them, empty.
+    /// Makes them, empty, and others that may take their places.
     pub async fn make(&self, mount: &Mount) -> Result<()> {
-        let cred = Credentials::root();
-        for (nth, (ino, _)) in self.logs.iter().enumerate() {
-            let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
-            let made = mount.volume.create(
-                &cred,
-                self.directories.get(nth),
-                name_of(nth),
-                0o644,
-                0,
-                flags,
-            );
-            let (attr, open, _) = mount.call("create a log", made).await?;
-            *ino.lock() = attr.ino;
-            mount.call("close a log", mount.volume.release(&open)).await?;
+        for (nth, kept) in self.logs.iter().enumerate() {
+            let mut made = Vec::new();
+            for spare in 0..=SPARES {
+                made.push(self.make_one(mount, nth, spare).await?);
+            }
+            *kept.ino.lock() = made.pop().unwrap_or_default();
+            *kept.spares.lock() = made;
         }
         Ok(())
+    }
+
+    async fn make_one(&self, mount: &Mount, nth: usize, spare: usize) -> Result<Ino> {
+        let (cred, directory) = (Credentials::root(), self.directories.get(nth));
+        let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
+        let made = mount.volume.create(&cred, directory, name_of(nth, spare), 0o644, 0, flags);
+        let (attr, open, _) = mount.call("create a log", made).await?;
+        mount.call("close a log", mount.volume.release(&open)).await?;
+        Ok(attr.ino)
+    }
+
+    /// Who holds the lock of a file of which too little is known lets another one take its place; true if so.
+    fn replace(&self, nth: usize, client: u32) -> bool {
+        let kept = &self.logs[nth];
+        let mut log = kept.log.lock();
+        if !log.is_held_by(client) || !log.is_spoilt() {
+            return false;
+        }
+        let Some(new) = kept.spares.lock().pop() else { return false };
+        *log = log.successor();
+        *kept.ino.lock() = new;
+        self.world.note(format_args!("inode {new} takes the place of log {nth}"));
+        strake_base::count_case("log-replaced");
+        true
     }
 
     /// Appends, cuts and reads until the workload ends.
@@ -103,20 +130,27 @@ impl Logs {
 
     /// What a mount was about to do, and whatever it has locked, is gone with it.
     pub fn forget(&self, mount: &Mount) {
-        self.logs.iter().for_each(|(_, log)| log.lock().died(mount.number));
+        self.logs.iter().for_each(|kept| kept.log.lock().died(mount.number));
     }
 
     /// A client is about to be evicted.
     pub fn evict(&self, client: u32) {
-        self.logs.iter().for_each(|(_, log)| log.lock().evict(client));
+        self.logs.iter().for_each(|kept| kept.log.lock().evict(client));
     }
 
     /// That has happened.
     pub fn evicted(&self, client: u32) {
-        self.logs.iter().for_each(|(_, log)| log.lock().evicted(client, self.world.now()));
+        let now = self.world.now();
+        self.logs.iter().for_each(|kept| kept.log.lock().evicted(client, now));
     }
 
-    async fn lock(&self, mount: &Mount, nth: usize, random: &mut SplitMix64) -> Result<bool> {
+    /// Locks a file, which may be another one by then; `None`: that is so, or it was given up.
+    async fn lock(
+        &self,
+        mount: &Mount,
+        nth: usize,
+        random: &mut SplitMix64,
+    ) -> Result<Option<Ino>> {
         let lock = request(mount, LockKind::Exclusive, random.percent(70));
         let patience = Duration::from_millis(50 + random.below(5_000));
         let (asked, ino) = (self.world.now(), self.ino(nth));
@@ -126,38 +160,47 @@ impl Logs {
             locked.await.map_err(gave_up)?
         };
         match mount.call(&format!("lock log {nth}"), wait).await {
+            Ok(()) if self.ino(nth) != ino => {
+                self.unlock(mount, nth, ino).await?;
+                Ok(None)
+            }
             Ok(()) => {
                 let granted = self.log(nth).lock().granted(mount.number, asked);
                 self.hold(nth, granted);
-                Ok(true)
+                Ok(Some(ino))
             }
-            Err(error) if error.kind == ErrorKind::WouldBlock => Ok(false),
+            Err(error) if error.kind == ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         }
     }
 
+    async fn unlock(&self, mount: &Mount, nth: usize, ino: Ino) -> Result<()> {
+        let unlock = mount.volume.set_lock(ino, request(mount, LockKind::Unlock, false));
+        mount.call(&format!("unlock log {nth}"), unlock).await
+    }
+
     async fn change(&self, mount: &Mount, nth: usize, random: &mut SplitMix64) -> Result<()> {
-        if !self.lock(mount, nth, random).await? {
-            return Ok(());
-        }
-        let changed = self.change_locked(mount, nth, random).await;
+        let Some(ino) = self.lock(mount, nth, random).await? else { return Ok(()) };
+        let changed = self.change_locked(mount, (nth, ino), random).await;
         self.log(nth).lock().let_go(mount.number);
-        let unlock = mount.volume.set_lock(self.ino(nth), request(mount, LockKind::Unlock, false));
-        changed.and(mount.call(&format!("unlock log {nth}"), unlock).await)
+        changed.and(self.unlock(mount, nth, ino).await)
     }
 
     async fn change_locked(
         &self,
         mount: &Mount,
-        nth: usize,
+        (nth, ino): (usize, Ino),
         random: &mut SplitMix64,
     ) -> Result<()> {
         let flags = OpenFlags { append: true, ..OpenFlags::READ_WRITE };
-        let open = self.open(mount, nth, flags).await?;
+        let open = self.open(mount, (nth, ino), flags).await?;
         let len = open.attr().length as usize;
         if self.log(nth).lock().is_held_by(mount.number) {
             let opened = self.log(nth).lock().opened(len);
             self.hold(nth, opened);
+        }
+        if self.replace(nth, mount.number) {
+            return mount.call(&format!("close log {nth}"), mount.volume.release(&open)).await;
         }
         let mut outcome = self.read_own(mount, nth, &open, random).await;
         for _ in 0..1 + random.below(4) {
@@ -185,9 +228,14 @@ impl Logs {
         outcome.and(flushed).and(released)
     }
 
-    async fn open(&self, mount: &Mount, nth: usize, flags: OpenFlags) -> Result<Arc<OpenFile>> {
+    async fn open(
+        &self,
+        mount: &Mount,
+        (nth, ino): (usize, Ino),
+        flags: OpenFlags,
+    ) -> Result<Arc<OpenFile>> {
         let (cred, asked) = (Credentials::root(), self.world.now());
-        let open = mount.volume.open(&cred, self.ino(nth), flags);
+        let open = mount.volume.open(&cred, ino, flags);
         let open = mount.call(&format!("open log {nth}"), open).await?;
         self.log(nth).lock().heard(mount.number, asked);
         Ok(open)
@@ -299,12 +347,12 @@ impl Logs {
         nth: usize,
         random: &mut SplitMix64,
     ) -> Result<()> {
-        let seen = self.log(nth).lock().seen();
-        let open = self.open(mount, nth, OpenFlags::READ).await?;
+        let (ino, seen) = (self.ino(nth), self.log(nth).lock().seen());
+        let open = self.open(mount, (nth, ino), OpenFlags::READ).await?;
         let len = open.attr().length as usize;
         let at = random.below(len as u64 + 1) as usize;
         let read = self.read(mount, nth, &open, at).await;
-        if let Ok(data) = &read {
+        if let (Ok(data), true) = (&read, self.ino(nth) == ino) {
             let checked = self.log(nth).lock().check(seen, len, at, data);
             self.hold(nth, checked);
         }
@@ -316,7 +364,7 @@ impl Logs {
     pub async fn end(&self, mount: &Mount) -> Result<()> {
         let cred = Credentials::root();
         for nth in 0..self.logs.len() {
-            let open = self.open(mount, nth, OpenFlags::READ).await?;
+            let open = self.open(mount, (nth, self.ino(nth)), OpenFlags::READ).await?;
             let len = open.attr().length as usize;
             let opened = self.log(nth).lock().opened(len);
             self.hold(nth, opened);
@@ -326,8 +374,11 @@ impl Logs {
                 self.hold(nth, checked);
             }
             mount.call(&format!("close log {nth}"), mount.volume.release(&open)).await?;
-            let removed = mount.volume.unlink(&cred, self.directories.get(nth), name_of(nth));
-            mount.call(&format!("unlink log {nth}"), removed).await?;
+            for spare in 0..=SPARES {
+                let (directory, name) = (self.directories.get(nth), name_of(nth, spare));
+                let removed = mount.volume.unlink(&cred, directory, name);
+                mount.call(&format!("unlink log {nth}"), removed).await?;
+            }
         }
         Ok(())
     }
@@ -338,6 +389,6 @@ fn request(mount: &Mount, kind: LockKind, wait: bool) -> LockRequest {
     LockRequest { owner, pid: mount.number, start: 0, end: u64::MAX, kind, flock: true, wait }
 }
 
-fn name_of(nth: usize) -> Bytes {
-    format!("log-{nth}").into()
+fn name_of(nth: usize, spare: usize) -> Bytes {
+    format!("log-{nth}-{spare}").into()
 }

@@ -68,9 +68,33 @@ pub fn missing(met: &Met) -> Vec<&'static str> {
     REQUIRED.iter().copied().filter(|case| !met.contains_key(*case)).collect()
 }
 
+/// Histories that have to be in a batch before it says how many of them are too long.
+const HISTORIES_MIN: u64 = 200;
+/// How many of a hundred histories may be too long to be judged.
+const TOO_LONG_MAX: u64 = 2;
+
+/// True unless too many histories were too long to be judged.
+pub fn are_judged(met: &Met) -> bool {
+    let of = |case: &str| met.get(case).copied().unwrap_or(0);
+    let too_long = of("history-not-judged");
+    let all = of("history-judged") + too_long;
+    all < HISTORIES_MIN || too_long * 100 <= all * TOO_LONG_MAX
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A search that was given up was a note in the trace of its run, which nobody reads.
+    #[test]
+    fn a_batch_whose_histories_are_too_long_to_be_judged_shows_that() {
+        let met = |judged, too_long| {
+            let names = ["history-judged", "history-not-judged"];
+            names.map(str::to_owned).into_iter().zip([judged, too_long]).collect::<Met>()
+        };
+        assert!(are_judged(&met(98, 2)) && are_judged(&met(980, 20)) && are_judged(&met(9, 9)));
+        assert!(!are_judged(&met(970, 30)));
+    }
 
     #[test]
     fn what_runs_have_met_is_summed_and_what_none_has_met_is_missing() {

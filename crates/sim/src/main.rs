@@ -162,7 +162,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Tells which cases were met; false if some were not that have to be.
+    /// Tells which cases were met; false if some were not that have to be, or too much was not judged.
     fn judge(&self, require: bool) -> bool {
         let met: Vec<_> = self.met.iter().map(|(case, times)| format!("{case} {times}")).collect();
         println!("sim: cases: {}", met.join(", "));
@@ -170,7 +170,11 @@ impl Batch {
         if require && !missing.is_empty() {
             println!("sim: FAILED: cases that no seed has met: {}", missing.join(", "));
         }
-        !require || missing.is_empty()
+        let are_judged = cases::are_judged(&self.met);
+        if !are_judged {
+            println!("sim: FAILED: too many histories are too long to be judged");
+        }
+        are_judged && (!require || missing.is_empty())
     }
 }
 

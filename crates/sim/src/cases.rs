@@ -35,6 +35,7 @@ pub const REQUIRED: &[&str] = &[
     "fault-slow",
     "fault-split",
     "fault-storm",
+    "file-deleted-while-open",
     "fsck-part-checked",
     "group-refounded",
     "history-judged",

@@ -4,6 +4,7 @@
 use super::Cluster;
 use super::host::{HEAD, SERVERS_MAX};
 use super::mount::{CLIENTS_FROM, Mount};
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_engine::chunk::ChunkStore;
@@ -17,6 +18,9 @@ pub(super) const WHOLE_BOUND: Duration = Duration::from_secs(120);
 /// Longest time until what is deleted is gone: sessions of dead clients end after 30 s, and the
 /// deletion waits for storage servers for as long again.
 const GONE_BOUND: Duration = Duration::from_secs(240);
+/// Longest time until the records of what is deleted are gone, too: chunks of a copy of which nobody knows whether it is
+/// under way are left alone for ten minutes, and once more if that happens again.
+const RECORDS_BOUND: Duration = Duration::from_secs(1_500);
 /// Looks at whether copies are equal: a deletion may be on its way to one of them.
 const COMPARISONS: usize = 3;
 /// Between two of them: what was told to nobody may still be on its way.
@@ -27,6 +31,12 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(super) const INDEX_BITS: u32 = 40;
 /// First byte of the keys of inodes.
 const INODE: u8 = b'I';
+/// First bytes of the keys of what goes with a file or with a session: chunks that are to go, contents, locks, work to be done,
+/// further names, attributes. Not of what a lost client may use (that lasts for a day), how far a job is (as long as nobody
+/// begins another), and slots of loans (for ever).
+const OF_FILES: &[u8] = b"ABFGLPX";
+/// Keys that are shown.
+const SHOWN: usize = 4;
 
 /// What is stored of a chunk: volume, inode, index in the file, length, digest.
 type Stored = (u32, u64, u64, u64, u64);
@@ -69,6 +79,10 @@ impl Cluster {
         self.wait(GONE_BOUND, "what was deleted is gone", async |cluster| {
             Ok(cluster.leftovers().await?.is_none())
         })
+        .await?;
+        self.wait(RECORDS_BOUND, "no record of it is left", async |cluster| {
+            Ok(cluster.records_left().await?.is_none())
+        })
         .await
     }
 
@@ -86,7 +100,8 @@ impl Cluster {
                 return Ok(());
             }
             if self.world.now() - began > bound {
-                let left = self.leftovers().await?.unwrap_or_default();
+                let left = self.leftovers().await?.or(self.records_left().await?);
+                let left = left.unwrap_or_default();
                 let map = self.map().await?;
                 let open =
                     map.groups.iter().filter(|group| group.in_sync().len() < group.members.len());
@@ -185,13 +200,28 @@ impl Cluster {
                 }
             }
         }
-        let head = self.hosts.iter().find(|host| host.number == HEAD);
-        let Some(head) = head else { return Ok(None) };
-        let stored = |e: strake_engine::kv::KvError| Error::with(ErrorKind::Io, e.to_string());
-        let pairs = head.metadata().await.map_err(stored)?;
-        let inodes = pairs.iter().filter(|(key, _)| key.first() == Some(&INODE)).count();
+        let keys = self.metadata_keys().await?;
+        let inodes = keys.iter().filter(|key| key.first() == Some(&INODE)).count();
         // Each volume has its root.
         Ok((inodes > map.living().count()).then(|| format!("{inodes} inodes")))
+    }
+
+    /// Records of files and sessions, when there are none.
+    async fn records_left(&self) -> Result<Option<String>> {
+        let mut keys = self.metadata_keys().await?;
+        keys.retain(|key| key.first().is_some_and(|kind| OF_FILES.contains(kind)));
+        let count = keys.len();
+        keys.truncate(SHOWN);
+        Ok((count > 0).then(|| format!("{count} records, as {keys:?}")))
+    }
+
+    /// The keys of everything that the metadata store holds.
+    async fn metadata_keys(&self) -> Result<Vec<Bytes>> {
+        let head = self.hosts.iter().find(|host| host.number == HEAD);
+        let Some(head) = head else { return Ok(Vec::new()) };
+        let stored = |e: strake_engine::kv::KvError| Error::with(ErrorKind::Io, e.to_string());
+        let pairs = head.metadata().await.map_err(stored)?;
+        Ok(pairs.into_iter().map(|(key, _)| key).collect())
     }
 }
 

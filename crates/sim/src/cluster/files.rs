@@ -376,6 +376,9 @@ impl Files {
         let lost = self.world.now() - began > SESSION
             || self.doubts.load(Ordering::Relaxed) > 0
             || self.upsets.load(Ordering::Relaxed) != upsets;
+        if used.is_ok() {
+            strake_base::count_case("file-deleted-while-open");
+        }
         match used {
             Err(error) if error.kind == ErrorKind::Stale && lost => {
                 Err(Error::with(ErrorKind::Unavailable, "the session was lost"))

@@ -1,5 +1,6 @@
-//! Where files with contents are. In a volume of one share all are in the root; with several shares there are
-//! directories, dealt out to all of them, and each file has two between which its owner moves it.
+//! Where files with contents are: in the root, or, in a volume of several shares and in every second run with one, in
+//! directories, dealt out to all shares. There each file has two between which its owner moves it, and others are made,
+//! written and removed all the time.
 
 use super::mount::Mount;
 use super::plan::Plan;
@@ -11,7 +12,7 @@ use strake_base::random::SplitMix64;
 use strake_client::{NewFile, RenameFlags};
 use strake_types::{Attr, Credentials, Error, ErrorKind, Ino, Result};
 
-/// Directories of a volume of several shares.
+/// Directories, where there are some.
 const DIRECTORIES: usize = 4;
 /// Entries asked for at once: all.
 const ENTRIES: u32 = 100;
@@ -35,7 +36,9 @@ pub struct Directories {
 impl Directories {
     /// Those of a plan.
     pub fn new(world: &Arc<World>, plan: &Plan) -> Arc<Self> {
-        let count = plan.volume.shares.map_or(0, |_| DIRECTORIES);
+        // What others see of a name may go where the head loses what it has not synced.
+        let spread = plan.head_loses() != Some(true) && world.stream(0x900c).percent(50);
+        let count = if spread || plan.volume.shares.is_some() { DIRECTORIES } else { 0 };
         let directories = (0..count).map(|_| Mutex::default()).collect();
         let salt = world.stream(0x9005).below(1_000);
         Arc::new(Self { world: world.clone(), directories, salt })

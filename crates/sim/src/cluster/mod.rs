@@ -72,6 +72,8 @@ use world::World;
 
 /// Simulated time after which a run is given up: each of its waits is much shorter.
 const RUN_BOUND: Duration = Duration::from_secs(3_600);
+/// The machine of the client without leases.
+const NATIVE: u32 = CLIENTS_FROM + 30;
 /// Memory of the thread of a run.
 const STACK_BYTES: usize = 16 << 20;
 
@@ -251,7 +253,8 @@ impl Cluster {
         self.logs.make(&first).await?;
         self.locks.make(&first).await?;
         first.close().await?;
-        let work: Vec<_> = (0..self.plan.clients).map(|nth| self.work(nth)).collect();
+        let mut work: Vec<_> = (0..self.plan.clients).map(|nth| self.work(nth)).collect();
+        work.extend((self.plan.native && self.plan.directories > 0).then(|| self.work_natively()));
         self.make_trouble().await;
         self.end_trouble().await;
         self.files.ending.store(true, Ordering::Relaxed);
@@ -323,6 +326,27 @@ impl Cluster {
                 cluster.clients.lock()[nth as usize] = Some(mount.clone());
                 life += 1;
                 cluster.work_in(&mount, life).await;
+            }
+        })
+    }
+
+    /// A client without leases works on names until the workload ends. It asks for each of them, and nobody waits for it: so
+    /// it is told at once by a server that answers from memory and should not any more.
+    fn work_natively(self: &Arc<Self>) -> JoinHandle<()> {
+        let cluster = self.clone();
+        tokio::spawn(async move {
+            let files = cluster.files.clone();
+            let is_over = move || files.ending.load(Ordering::Relaxed);
+            while !is_over() {
+                let Ok(mount) = Mount::native(&cluster.world, &cluster.plan, NATIVE).await else {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    continue;
+                };
+                let (names, own, is_over) = (cluster.names.clone(), mount.clone(), is_over.clone());
+                let naming = cluster.world.stream(0x2000_0000);
+                let namer = async move { names.work_on(&own, naming, is_over).await };
+                let _ended = mount.process.spawn(namer).await;
+                let _closed = mount.close().await;
             }
         })
     }

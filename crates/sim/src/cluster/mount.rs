@@ -33,6 +33,22 @@ pub struct Mount {
 impl Mount {
     /// Mounts the volume on a machine.
     pub async fn start(world: &Arc<World>, plan: &Plan, number: u32) -> Result<Arc<Mount>> {
+        let mount = VolumeOptions { leases: true, ..VolumeOptions::default() };
+        Self::connect(world, plan, number, mount).await
+    }
+
+    /// Uses the volume without a mount: nothing is leased, and each question is asked (S-011).
+    pub async fn native(world: &Arc<World>, plan: &Plan, number: u32) -> Result<Arc<Mount>> {
+        let native = VolumeOptions { attribute_age_ms: 0, ..VolumeOptions::default() };
+        Self::connect(world, plan, number, native).await
+    }
+
+    async fn connect(
+        world: &Arc<World>,
+        plan: &Plan,
+        number: u32,
+        options: VolumeOptions,
+    ) -> Result<Arc<Mount>> {
         let process = Process::new(|| Duration::ZERO);
         let mut random = world.stream(0x4000 + u64::from(number));
         let clock = Arc::new(MachineClock::new(plan.drift_of(&mut random)));
@@ -50,9 +66,8 @@ impl Mount {
             let options = VolumeOptions {
                 client_name: name_of(number),
                 memory_bytes: 32 << 20,
-                leases: true,
                 clock,
-                ..VolumeOptions::default()
+                ..options
             };
             let volume = Volume::connect(map, &name, options).await?;
             Ok(Arc::new(Mount { number, process: own, volume, world: shared }))

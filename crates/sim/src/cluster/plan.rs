@@ -114,6 +114,8 @@ pub struct Plan {
     pub blocks: u64,
     /// Directories whose names are changed.
     pub directories: u32,
+    /// A client without leases changes them, too.
+    pub native: bool,
     /// Files that all clients append to.
     pub logs: u32,
     /// Files of which bytes are locked.
@@ -254,6 +256,7 @@ impl Plan {
             files: 1 + random.below(5) as u32,
             blocks: [2, 4, 24, 64][random.below(4) as usize],
             directories: random.below(3) as u32,
+            native: world.stream(0x900d).percent(50),
             logs: random.below(3) as u32,
             locks: world.stream(0x9009).below(3) as u32,
             record_bytes: [300, 20_000][random.below(2) as usize],

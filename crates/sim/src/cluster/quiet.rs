@@ -2,23 +2,26 @@
 //!
 //! While there is other trouble nobody can say how long a call may take, so this has a time of its own: all copies are equal,
 //! all servers are up, and the network is as it is on a good day of the plan. Clients write their own files and sync each
-//! write, and read those of the others from the servers, also what is being written just then.
+//! write, and read those of the others from the servers, also what is being written just then. Beside that they make small
+//! files, open them and remove them.
 
 use super::Cluster;
 use super::end::WHOLE_BOUND;
 use super::files::Files;
 use super::host::{HEAD, Host, SERVERS_MAX};
 use super::mount::{CLIENTS_FROM, Mount};
+use super::places::cred;
 use super::plan::Plan;
 use super::trouble::has_copies_beside;
 use super::world::{Power, World};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_base::random::SplitMix64;
 use strake_client::{OpenFile, OpenFlags};
-use strake_types::Result;
+use strake_types::{Ino, Result};
 
 /// How long a read may take while a server is lost: what waits for its lease takes 1.1 s where answers are slow.
 const READ_BOUND: Duration = Duration::from_secs(2);
@@ -29,6 +32,10 @@ const WRITE_BOUND: Duration = Duration::from_millis(4_500);
 /// What that may take longer where the server may have led or had the names: another one takes over first, and waits for the
 /// lost one from then on (4.94 s for a write in seed 2720000000158, 4.08 s for a read of the primary in seed 795736202240).
 const TAKEOVER: Duration = Duration::from_millis(1_500);
+/// How long a change of a name may take, or an open, while a server is lost that has no names: as if none were.
+const NAME_BOUND: Duration = Duration::from_secs(1);
+/// The same where it may have had them: another one takes over first, and waits for what mounts may believe (S-011).
+const NAME_TAKEOVER_BOUND: Duration = Duration::from_secs(7);
 /// Seeds that have such a time, of a hundred.
 const SEEDS: u64 = 60;
 /// How long all is well before the files are made, and before a server is lost. One that was started binds nobody any more
@@ -57,6 +64,7 @@ struct Waits {
     alone: bool,
     read: Mutex<Duration>,
     written: Mutex<Duration>,
+    named: Mutex<Duration>,
 }
 
 impl Waits {
@@ -110,6 +118,43 @@ impl Probe {
         let _told = self.files.release(&self.mount, self.file, &open).await;
     }
 
+    /// Makes files, opens and removes them.
+    async fn name_on(self, directory: Ino, mut random: SplitMix64) {
+        let mut nth = 0;
+        while !self.waits.is_over() {
+            nth += 1;
+            let name = Bytes::from(format!("quiet-{}-{nth}", self.mount.number));
+            let named = &self.waits.named;
+            self.waits.time(named, self.make(directory, &name)).await;
+            self.waits.time(named, self.open(directory, &name)).await;
+            self.waits.time(named, self.remove(directory, &name)).await;
+            rest(&mut random).await;
+        }
+    }
+
+    async fn make(&self, directory: Ino, name: &Bytes) -> Result<()> {
+        let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
+        let (cred, volume) = (cred(), &self.mount.volume);
+        let made = volume.create(&cred, directory, name.clone(), 0o644, 0, flags);
+        let (_, open, _) = self.mount.call(&format!("make {name:?}"), made).await?;
+        volume.release(&open).await
+    }
+
+    async fn open(&self, directory: Ino, name: &Bytes) -> Result<()> {
+        let (cred, volume) = (cred(), &self.mount.volume);
+        let found = volume.lookup(&cred, directory, name.clone());
+        let ino = self.mount.call(&format!("lookup {name:?}"), found).await?.ino;
+        let open = volume.open(&cred, ino, OpenFlags::READ);
+        let open = self.mount.call(&format!("open {name:?}"), open).await?;
+        volume.release(&open).await
+    }
+
+    async fn remove(&self, directory: Ino, name: &Bytes) -> Result<()> {
+        let (cred, volume) = (cred(), &self.mount.volume);
+        let removed = volume.unlink(&cred, directory, name.clone());
+        self.mount.call(&format!("unlink {name:?}"), removed).await.map(drop)
+    }
+
     async fn read_on(self, mut random: SplitMix64) -> Result<()> {
         let flags = OpenFlags { direct: true, ..OpenFlags::READ };
         let mut opened = Vec::new();
@@ -151,6 +196,7 @@ impl Cluster {
             alone: plan.acknowledges_alone(),
             read: Mutex::default(),
             written: Mutex::default(),
+            named: Mutex::default(),
         });
         tokio::time::sleep(CALM).await;
         let mut probes = Vec::new();
@@ -208,6 +254,12 @@ impl Cluster {
                     Ok(())
                 }));
             }
+            let directory = self.directories.get(probe.file as usize);
+            let namer = probe.clone().name_on(directory, SplitMix64::new(random.next_number()));
+            work.push(probe.mount.process.spawn(async move {
+                namer.await;
+                Ok(())
+            }));
             let reader = probe.clone().read_on(SplitMix64::new(reading));
             work.push(probe.mount.process.spawn(reader));
         }
@@ -244,17 +296,26 @@ impl Cluster {
     }
 
     fn judge_waits(&self, host: &Host, waits: &Waits) {
-        let (read, written) = (*waits.read.lock(), *waits.written.lock());
+        let (read, written, named) =
+            (*waits.read.lock(), *waits.written.lock(), *waits.named.lock());
         let (number, of) = (host.number, if host.number == HEAD { "head" } else { "server" });
         self.world.note(format_args!(
-            "while {of} {number} was lost: the longest read took {} ms, the longest write with its sync {} ms",
+            "while {of} {number} was lost: the longest read took {} ms, the longest write with its sync {} ms, the longest change of a name {} ms",
             read.as_millis(),
-            written.as_millis()
+            written.as_millis(),
+            named.as_millis()
         ));
-        let takeover = if number <= self.plan.metas { TAKEOVER } else { Duration::ZERO };
+        let (takeover, name_bound) = match number <= self.plan.metas {
+            true => (TAKEOVER, NAME_TAKEOVER_BOUND),
+            false => (Duration::ZERO, NAME_BOUND),
+        };
         let read_bound = if waits.alone { PRIMARY_READ_BOUND + takeover } else { READ_BOUND };
         let write_bound = WRITE_BOUND + takeover;
-        for (what, took, bound) in [("read", read, read_bound), ("write", written, write_bound)] {
+        for (what, took, bound) in [
+            ("read", read, read_bound),
+            ("write", written, write_bound),
+            ("change of a name", named, name_bound),
+        ] {
             if took > bound {
                 self.world.fail(format!("one server was lost, and a {what} took {took:?}"));
             }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 pub const REQUIRED: &[&str] = &[
     "answer-from-memory",
     "answer-from-store",
+    "appends-judged",
     "change-made-before",
     "fault-add-disk",
     "fault-blackout",

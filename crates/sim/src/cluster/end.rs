@@ -51,6 +51,7 @@ impl Cluster {
         .await?;
         self.files.whole_again();
         self.logs.whole_again();
+        self.appends.whole_again();
         // What is damaged in its only copy cannot be read any more.
         if self.plan.copies > 1 {
             self.check_rot().await?;
@@ -62,6 +63,7 @@ impl Cluster {
         self.check_volume(&mount).await?;
         self.names.end(&mount).await?;
         self.logs.end(&mount).await?;
+        self.appends.end(&mount).await?;
         self.locks.end(&mount).await?;
         self.compare_copies().await?;
         if self.plan.copies == 1 {

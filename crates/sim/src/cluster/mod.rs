@@ -15,10 +15,11 @@
 //!
 //! [`files`] is the workload on contents, [`places`] where they are, and [`register`] knows what its readers may see; [`names`] is
 //! that on names, and [`strake_model::history`] says whether it can have happened so; [`logs`] is that on files which all
-//! append to under a lock, and [`log`](mod@log) knows what has to be in them; [`locks`] is that on locks,
+//! append to under a lock, and [`log`](mod@log) knows what has to be in them; [`appends`] is that without a lock; [`locks`] is that on locks,
 //! with [`owners`], who ask for them, and `contest` looks at how long they are waited for; `scrubs` changes bits on disks, and knows what may be found damaged; `rolling` restarts all
 //! servers one after the other. [`end`] looks at what is left when all is over, `fsck` asks whether it fits together, and `quiet` at how long one lost server is waited for.
 
+pub mod appends;
 mod contest;
 pub mod database;
 mod disks;
@@ -45,6 +46,7 @@ pub mod trace;
 pub mod trouble;
 pub mod world;
 
+use appends::Appends;
 use database::Database;
 use files::Files;
 use host::Host;
@@ -112,6 +114,7 @@ pub(crate) struct Cluster {
     files: Arc<Files>,
     names: Arc<Names>,
     logs: Arc<Logs>,
+    appends: Arc<Appends>,
     locks: Arc<Locks>,
     /// Clients, by their order.
     clients: Mutex<Vec<Option<Arc<Mount>>>>,
@@ -182,6 +185,7 @@ impl Cluster {
         let files = Files::new(&world, &plan, &directories);
         let names = Names::new(&world, plan.directories, plan.pause_ms);
         let logs = Logs::new(&world, &plan, &directories);
+        let appends = Appends::new(&world, &plan, &directories);
         let locks = Locks::new(&world, &plan, &directories);
         let (weak, lost, rot, going, evicting, rolling, later) = Default::default();
         Arc::new(Self {
@@ -192,6 +196,7 @@ impl Cluster {
             files,
             names,
             logs,
+            appends,
             locks,
             clients,
             weak,
@@ -251,6 +256,7 @@ impl Cluster {
         }
         self.names.make(&first).await?;
         self.logs.make(&first).await?;
+        self.appends.make(&first).await?;
         self.locks.make(&first).await?;
         first.close().await?;
         let mut work: Vec<_> = (0..self.plan.clients).map(|nth| self.work(nth)).collect();
@@ -367,15 +373,22 @@ impl Cluster {
         let is_over = move || files.ending.load(Ordering::Relaxed);
         let logger = async move { logs.work_on(&own, appending, is_over).await };
         let logger = mount.process.spawn(logger);
+        let adding = self.world.stream(0x3000_0000 + u64::from(mount.number) * 1_000 + life);
+        let (files, appends, own) = (self.files.clone(), self.appends.clone(), mount.clone());
+        let is_over = move || files.ending.load(Ordering::Relaxed);
+        let adder = async move { appends.work_on(&own, adding, is_over).await };
+        let adder = mount.process.spawn(adder);
         let locking = self.world.stream(0x1000_0000 + u64::from(mount.number) * 1_000 + life);
         let (files, locks, own) = (self.files.clone(), self.locks.clone(), mount.clone());
         let is_over = move || files.ending.load(Ordering::Relaxed);
         let locker = async move { locks.work_on(&own, locking, is_over).await };
         let locker = mount.process.spawn(locker);
-        let ended = [writer.await, reader.await, namer.await, logger.await, locker.await];
+        let ended =
+            [writer.await, reader.await, namer.await, logger.await, locker.await, adder.await];
         let died = mount.process.is_dead() || ended.iter().any(std::result::Result::is_err);
         if died || mount.close().await.is_err() {
             self.files.forget(mount);
+            self.appends.forget(mount);
             self.logs.forget(mount);
         }
         self.locks.forget(mount);

@@ -118,6 +118,8 @@ pub struct Plan {
     pub native: bool,
     /// Files that all clients append to.
     pub logs: u32,
+    /// There is a file that all clients append to without a lock.
+    pub appends: bool,
     /// Files of which bytes are locked.
     pub locks: u32,
     /// Longest record that is appended.
@@ -258,6 +260,7 @@ impl Plan {
             directories: random.below(3) as u32,
             native: world.stream(0x900d).percent(50),
             logs: random.below(3) as u32,
+            appends: world.stream(0x900e).percent(40),
             locks: world.stream(0x9009).below(3) as u32,
             record_bytes: [300, 20_000][random.below(2) as usize],
             pause_ms: [20, 100, 400][random.below(3) as usize],
@@ -289,7 +292,7 @@ impl Plan {
         if self.metas > 1 || self.volume.sync_always.is_some() || !random.percent(30) {
             return;
         }
-        (self.directories, self.logs, self.locks) = (0, 0, 0);
+        (self.directories, self.logs, self.locks, self.appends) = (0, 0, 0, false);
         if random.percent(60) {
             (self.blocks, self.volume.inline_bytes_max) = (2, Some(8192));
         }
@@ -333,7 +336,7 @@ impl Plan {
         match (self.metas > 1, self.directories) {
             (true, _) => Some(false),
             (_, 0) if always => Some(false),
-            (_, 0) if self.logs + self.locks == 0 => Some(true),
+            (_, 0) if self.logs + self.locks == 0 && !self.appends => Some(true),
             _ => None,
         }
     }

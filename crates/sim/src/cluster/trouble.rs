@@ -38,6 +38,7 @@ impl Cluster {
             if self.members().all(|host| host.is_up()) && self.is_whole().await.unwrap_or(false) {
                 self.files.whole_again();
                 self.logs.whole_again();
+                self.appends.whole_again();
             }
             self.switch_off().await;
             let kinds = &self.plan.troubles;
@@ -197,6 +198,7 @@ impl Cluster {
             if since.is_some() && since != known {
                 known = since;
                 self.files.may_be_missed();
+                self.appends.may_be_missed();
             }
             tokio::time::sleep(OWNER_LOOK).await;
         }
@@ -206,9 +208,14 @@ impl Cluster {
     pub(super) async fn start(&self, host: &Arc<Host>) {
         if host.number == HEAD {
             self.files.may_be_missed();
+            self.appends.may_be_missed();
         }
         for _ in 0..STARTS_MAX {
             if host.start().await.is_ok() {
+                if host.number == HEAD {
+                    // Also of what was appended while it started.
+                    self.appends.may_be_missed();
+                }
                 return;
             }
             // It may have left the cluster while it was off.
@@ -222,6 +229,7 @@ impl Cluster {
         if loses {
             self.files.power_lost();
             self.logs.power_lost();
+            self.appends.power_lost();
         }
     }
 

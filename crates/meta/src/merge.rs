@@ -55,9 +55,7 @@ impl Change {
             Change::Create(op) => {
                 home_of(ctx, op) != ctx.volume.id || (!op.exclusive && known(&op.at))
             }
-            Change::Rename(op) => {
-                op.from.parent != op.to.parent || (op.exchange && op.no_replace)
-            }
+            Change::Rename(op) => op.from.parent != op.to.parent || (op.exchange && op.no_replace),
             Change::Link(_) | Change::Unlink(_) => false,
         }
     }
@@ -104,7 +102,8 @@ pub(crate) async fn with_others(
     dir: u64,
     change: impl FnOnce() -> Change,
 ) -> Option<Answer> {
-    let (place, session) = (Place { opening: ctx.volume.opening, dir: Ino(dir) }, ctx.session.clone()?);
+    let (place, session) =
+        (Place { opening: ctx.volume.opening, dir: Ino(dir) }, ctx.session.clone()?);
     let Core { locks, merges, .. } = &*ctx.core;
     ctx.ledger()?;
     if !locks.is_taken(ctx.volume.id, place.dir) || !ctx.is_here(place.dir) {
@@ -192,7 +191,9 @@ fn is_to_be_carried_out(ctx: &Ctx) -> bool {
 async fn look_ahead(tx: &mut Tx<'_>, asked: &[(Ctx, Change)]) -> Result<()> {
     let names = asked.iter().flat_map(|(_, op)| op.names()).flatten();
     let names: Vec<&[u8]> = names.map(|at| &at.name[..]).collect();
-    let Some(dir) = asked.iter().flat_map(|(_, op)| op.names()).flatten().next() else { return Ok(()) };
+    let Some(dir) = asked.iter().flat_map(|(_, op)| op.names()).flatten().next() else {
+        return Ok(());
+    };
     tx.look_for_entries(Ino(dir.parent), &names).await?;
     let mut touched = Vec::new();
     for (_, op) in asked {

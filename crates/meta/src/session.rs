@@ -158,7 +158,7 @@ impl Session {
     }
 
     /// True if what it held is being given back.
-    fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 

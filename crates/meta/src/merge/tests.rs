@@ -9,7 +9,8 @@ use strake_engine::kv::memory::{MemoryKv, Rates};
 use strake_engine::kv::{self, Kv, Outcome, Snapshot, Writes};
 use strake_types::{ErrorKind, FileKind, Ino, Result, VolumeId};
 use strake_wire::message::meta::{
-    ClientRef, Create, Created, Link, MetaAnswer, MetaOp, Recalled, Recalls, Rename, Unlink,
+    ClientRef, Create, Created, Link, MetaAnswer, MetaOp, Nothing, Recalled, Recalls, Rename,
+    Unlink,
 };
 
 /// Counts commits, and refuses the next ones.
@@ -443,6 +444,23 @@ async fn a_file_that_is_locked_elsewhere_is_waited_for_by_its_own_change_only() 
     let (answers, ()) = futures::join!(all, gone);
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     assert!(root.names(1).await.is_empty());
+}
+
+/// It stayed for ever.
+#[tokio::test]
+async fn a_session_that_ends_while_it_waits_for_others_leaves_no_reply() {
+    let world = World::new().await;
+    let reader = leasing(&world).await;
+    let other = world.root().at(world.open_session(0, &[]).await.session);
+    assert!(reader.page(1, 0, 10, false).await.unwrap().leased);
+    let create = other.call_seq(1, 0, MetaOp::Create(files(1).remove(0)));
+    futures::pin_mut!(create);
+    assert!(futures::poll!(create.as_mut()).is_pending());
+    other.call(MetaOp::CloseSession(Nothing {})).await.unwrap();
+    let recalled = recalls(&reader, 0).await;
+    assert!(recalls(&reader, recalled.number).now_or_never().is_none());
+    created(&create.await);
+    assert_eq!(world.keys(b'R').await, 0);
 }
 
 /// Whoever renames it together with what others do.

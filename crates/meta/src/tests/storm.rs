@@ -62,8 +62,7 @@ async fn storm(seed: u64, rates: Rates, turns: usize) {
         let last = dirs[dirs.len() - 1];
         dirs.push(root.mkdir(last, "deep").await.unwrap());
     }
-    let clients =
-        (0..6).map(|nth| client(root.clone().numbered(), &dirs, seed * 100 + nth, turns));
+    let clients = (0..6).map(|nth| client(root.clone().numbered(), &dirs, seed * 100 + nth, turns));
     let over = std::cell::Cell::new(false);
     let clients = async {
         futures::future::join_all(clients).await;

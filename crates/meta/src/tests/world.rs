@@ -493,7 +493,13 @@ impl World {
 
     /// Root.
     pub fn root(&self) -> User<'_> {
-        User { world: self, cred: Credentials::root(), session: self.session, leases: false, numbered: false }
+        User {
+            world: self,
+            cred: Credentials::root(),
+            session: self.session,
+            leases: false,
+            numbered: false,
+        }
     }
 
     /// Somebody else.

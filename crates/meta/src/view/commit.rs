@@ -92,7 +92,26 @@ impl<'a> Tx<'a> {
         self.borrowed.end(Some(true));
         self.fill();
         self.effects(asked);
+        self.forget_nobodys(asked).await;
         Ok(Some(self.held))
+    }
+
+    /// A session that has ended since its request began has no replies any more: this one came after they were deleted.
+    async fn forget_nobodys(&self, asked: &[Asked<'a, '_>]) {
+        let volume = &self.ctx.volume;
+        let nobodys = asked.iter().filter_map(|(ctx, _)| {
+            let session = ctx.session.as_ref().filter(|session| session.has_ended());
+            Some((keys::result(volume.id, session.filter(|_| ctx.seq != 0)?.id, ctx.seq), None))
+        });
+        let nobodys: Vec<_> = nobodys.collect();
+        if !nobodys.is_empty()
+            && let Err(error) = volume.write(nobodys).await
+        {
+            tracing::warn!(
+                "volume {}: a reply to a session that is over stays: {error}",
+                volume.id
+            );
+        }
     }
 
     /// Takes back what others believe of what changes; `own` knows of all of it.

@@ -152,6 +152,11 @@ impl<'a> Tx<'a> {
         self.ctx.core.locks.try_more(&mut self.held, self.ctx.volume.id, inodes)
     }
 
+    /// What is read from now on is as it is now. Nothing has been written.
+    pub fn look_anew(&mut self) {
+        self.kv = None;
+    }
+
     /// True if this view changes the record of an inode.
     pub fn has_changed(&self, ino: Ino) -> bool {
         self.inodes.iter().any(|(staged, _)| *staged == ino)

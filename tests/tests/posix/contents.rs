@@ -271,6 +271,12 @@ fn room_that_is_reserved_counts_once_and_a_punch_gives_it_back() {
     assert_eq!(mib(&file), 3);
     fallocate(&file, punch, 0, 5 << 20).unwrap();
     assert_eq!(mib(&file), 0);
+    // What is reserved behind the end takes nothing of the rest along when it goes.
+    ftruncate(&file, 0).unwrap();
+    file.write_all_at(&pattern(2 << 20), 0).unwrap();
+    fallocate(&file, FallocateFlags::KEEP_SIZE, 1 << 20, 3 << 20).unwrap();
+    fallocate(&file, punch, 2 << 20, 2 << 20).unwrap();
+    assert_eq!(mib(&file), 2);
 }
 
 #[test]

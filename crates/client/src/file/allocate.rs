@@ -2,6 +2,7 @@
 
 use super::Life;
 use super::flush::Tell;
+use super::holes::taken;
 use super::open::OpenFile;
 use super::resize::Exclusive;
 use super::state::{Body, FileState};
@@ -116,12 +117,13 @@ impl Volume {
         to: u64,
     ) -> Result<()> {
         let file = life.file();
-        let placement = {
+        let (placement, length) = {
             let core = file.core();
             // Already now: nobody may see it again, not even if this is given up half-way.
             core.kept.cut(from, to);
-            core.placement()?
+            (core.placement()?, core.length)
         };
+        let end = if mode.extends() { length.max(to) } else { length }.next_multiple_of(4096);
         let pieces = match mode.frees() {
             true => {
                 stream::iter(self.existing_pieces(file, &placement, from, to).await?).left_stream()
@@ -130,7 +132,7 @@ impl Volume {
             false => stream::iter(placement.pieces(from, to - from)).right_stream(),
         };
         let changed = pieces
-            .map(|piece| self.fallocate_piece(life, piece, mode.frees()))
+            .map(|piece| self.fallocate_piece(life, piece, mode.frees(), end))
             .buffer_unordered(REQUESTS_MAX)
             .try_fold(0i64, |sum, delta| async move { Ok(sum + delta) });
         let changed = changed.await;
@@ -146,11 +148,17 @@ impl Volume {
         changed.map(drop)
     }
 
-    /// By how much the bytes occupied have changed.
-    async fn fallocate_piece(&self, life: Life<'_>, piece: Piece, frees: bool) -> Result<i64> {
+    /// By how much the bytes occupied have changed. Those behind `end` do not count (`Publish::occupied_delta`).
+    async fn fallocate_piece(
+        &self,
+        life: Life<'_>,
+        piece: Piece,
+        frees: bool,
+        end: u64,
+    ) -> Result<i64> {
         let file = life.file();
-        let taken = self.taken_in(file, piece).await?;
-        if frees && taken == 0 {
+        let list = self.extents(file, piece).await?;
+        if frees && taken(&list, &piece) == 0 {
             return Ok(0);
         }
         let chunk = self.chunk(file.ino(), piece.index);
@@ -160,7 +168,9 @@ impl Volume {
         self.acknowledged(file, piece.group, None);
         let (answer, _) = self.change(life, piece.group, op, Bytes::new()).await?;
         self.acknowledged(file, piece.group, Some(&answer));
-        Ok(if frees { -(taken as i64) } else { (piece.len - taken) as i64 })
+        let counted = Piece { len: piece.len.min(end.saturating_sub(piece.file_offset)), ..piece };
+        let taken = taken(&list, &counted);
+        Ok(if frees { -(taken as i64) } else { (counted.len - taken) as i64 })
     }
 
     /// The pieces of a range whose chunks exist.

@@ -115,15 +115,8 @@ impl Volume {
         Ok(data.map(|(from, to)| (in_file(from), in_file(to))).collect())
     }
 
-    /// How many bytes of a piece hold data or are reserved.
-    pub(crate) async fn taken_in(&self, file: &FileState, piece: Piece) -> Result<u64> {
-        let list = self.extents(file, piece).await?;
-        let data = within(&piece, &list.starts, &list.lens);
-        let reserved = within(&piece, &list.reserved_starts, &list.reserved_lens);
-        Ok(data.chain(reserved).map(|(from, to)| to - from).sum())
-    }
-
-    async fn extents(&self, file: &FileState, piece: Piece) -> Result<ExtentList> {
+    /// What of a piece's chunk holds data, and what is reserved.
+    pub(crate) async fn extents(&self, file: &FileState, piece: Piece) -> Result<ExtentList> {
         let chunk = self.chunk(file.ino(), piece.index);
         let op = StorageOp::Extents(chunk.into());
         let (answer, _) = self.storage(file, piece.group, false, op).await?;
@@ -192,6 +185,13 @@ impl Volume {
             _ => Err(unexpected("chunks")),
         }
     }
+}
+
+/// How many bytes of a piece hold data or are reserved.
+pub(crate) fn taken(list: &ExtentList, piece: &Piece) -> u64 {
+    let data = within(piece, &list.starts, &list.lens);
+    let reserved = within(piece, &list.reserved_starts, &list.reserved_lens);
+    data.chain(reserved).map(|(from, to)| to - from).sum()
 }
 
 /// What of some ranges of a chunk lies in a piece of it, as offsets in the chunk.

@@ -9,8 +9,8 @@ use strake_engine::kv::memory::{MemoryKv, Rates};
 use strake_engine::kv::{self, Kv, Outcome, Snapshot, Writes};
 use strake_types::{ErrorKind, FileKind, Ino, Result, VolumeId};
 use strake_wire::message::meta::{
-    ClientRef, Create, Created, Link, MetaAnswer, MetaOp, Nothing, Recalled, Recalls, Rename,
-    Unlink,
+    ClientRef, Create, Created, Link, MetaAnswer, MetaOp, Nothing, OpenMode, Publish, Recalled,
+    Recalls, Rename, Unlink,
 };
 
 /// Counts commits, and refuses the next ones.
@@ -424,6 +424,30 @@ async fn two_changes_of_one_file_are_made_one_after_the_other() {
     assert_eq!(kinds[3], None);
     assert!(root.getattr(file).await.unwrap().nlink as usize == root.names(1).await.len());
     check(&*world.kv).await;
+}
+
+/// It was cut by no target, and what its opener wrote and told of afterwards was.
+#[tokio::test]
+async fn who_opens_and_cuts_a_file_that_gets_its_name_meanwhile_finds_it_cut() {
+    let (_, world) = counting().await;
+    let root = world.root();
+    let file = root.file(1, "tmp").await.unwrap();
+    root.open(file, BOTH).await.unwrap();
+    root.move_out(file).await.unwrap();
+    root.publish(Publish { ino: file, length_min: 100_000, ..Publish::default() }).await.unwrap();
+    root.close(file).await.unwrap();
+    let cutting = OpenMode { truncate: true, ..BOTH };
+    let open = Create { exclusive: false, open: Some(cutting), ..files(1).remove(0) };
+    for (seq, give_name) in [(1, rename("tmp", "file000")), (3, link(file, "file000"))] {
+        let asked = [give_name, MetaOp::Create(open.clone())];
+        let calls = asked.into_iter().zip(seq..).map(|(op, seq)| root.call_seq(seq, 0, op));
+        let answers = all_wait(&world, calls, async {}).await;
+        let opened = created(&answers[1]);
+        assert_eq!((opened.created, opened.attr.ino, opened.attr.length), (false, file, 0));
+        assert_eq!(world.keys(b'G').await, 0, "no cut is left to be done");
+        root.close(file).await.unwrap();
+        root.rename((1, "file000"), (1, "tmp")).await.unwrap();
+    }
 }
 
 #[tokio::test]
